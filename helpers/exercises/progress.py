@@ -1,0 +1,83 @@
+"""What a learner has done, kept in one small JSON file on the learner's own machine.
+
+The file is `progress.json` in the folder named by the environment variable GPU_COURSE_HOME or, without it, in the
+user's data folder. It is written whole or not at all. A damaged file is set aside as `progress.damaged.json` and
+costs nothing but itself; where the folder cannot be written, progress lasts as long as the kernel.
+"""
+import json
+import os
+import tempfile
+from pathlib import Path
+
+_memory = {}
+
+
+def folder():
+    """The folder of the progress file, as a `pathlib.Path`; it need not exist yet."""
+    named = os.environ.get("GPU_COURSE_HOME")
+    if named:
+        return Path(named)
+    from platformdirs import user_data_path
+    return user_data_path("gpus-in-pytorch", appauthor=False)
+
+
+def load():
+    """Everything recorded so far: a dict of key to dict, empty at the start."""
+    file = folder() / "progress.json"
+    try:
+        text = file.read_bytes()
+    except OSError:
+        return dict(_memory)
+    try:
+        stored = json.loads(text)
+        if not (isinstance(stored, dict) and all(isinstance(v, dict) for v in stored.values())):
+            raise ValueError("not a dict of dicts")
+    except (ValueError, RecursionError):
+        _set_aside(file)
+        stored = {}
+    return {**stored, **_memory}
+
+
+def record(key, **entry):
+    """Add `entry` to what is kept under `key` and save. Returns True when it reached the disk.
+
+    Values are what JSON holds. Raises TypeError for anything else.
+    """
+    json.dumps(entry)
+    everything = load()
+    everything[key] = {**everything.get(key, {}), **entry}
+    _memory[key] = everything[key]
+    saved = _write(everything)
+    if saved:
+        _memory.clear()
+    return saved
+
+
+def forget():
+    """Start anew: remove the progress file and what this kernel remembers."""
+    _memory.clear()
+    (folder() / "progress.json").unlink(missing_ok=True)
+
+
+def _set_aside(file):
+    try:
+        os.replace(file, file.with_name("progress.damaged.json"))
+    except OSError:
+        return  # read-only: it is read as empty each time
+
+
+def _write(everything):
+    target = folder() / "progress.json"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix="progress.", suffix=".part")
+    except OSError:
+        return False
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(everything, file, indent=1, sort_keys=True)
+        os.replace(name, target)
+        return True
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        return False

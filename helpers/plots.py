@@ -1,0 +1,173 @@
+"""Figures for the lessons: one style, readable without color, and a printed sentence that says what each one shows.
+
+Each function returns a `matplotlib.figure.Figure`; nothing here touches pyplot's state or rcParams.
+Palette: Okabe and Ito (https://jfly.uni-koeln.de/color/), with a marker, a line style or a hatch beside each color.
+"""
+import io
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = "osD^vPX"
+STYLES = ("-", "--", "-.", ":", "-", "--", "-.")
+HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo")
+
+
+def new_figure(title, xlabel="", ylabel="", size=(6.4, 3.6)):
+    """A figure with one pair of axes, in the style of the lessons.
+
+    `title` states the finding; `xlabel` and `ylabel` name quantity and unit; `size` in inches. Returns (Figure, Axes).
+    """
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.set_title(title, fontsize=11, loc="left")
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    return figure, axes
+
+
+def lines(series, title, xlabel, ylabel, logx=False, logy=False, step=False, markers=True):
+    """Lines of `series`: a dict of label to (xs, ys), two sequences of equal length.
+
+    `step=True` draws values that hold until the next point, such as bytes allocated. Raises ValueError where the
+    lengths differ or `series` is empty.
+    """
+    if not series:
+        raise ValueError("series is empty; it takes a dict of label to (xs, ys)")
+    figure, axes = new_figure(title, xlabel, ylabel)
+    for i, (label, (xs, ys)) in enumerate(series.items()):
+        if len(xs) != len(ys):
+            raise ValueError(f"series[{label!r}] has {len(xs)} xs and {len(ys)} ys; both take the same length")
+        axes.plot(xs, ys, color=COLORS[i % 7], marker=MARKERS[i % 7] if markers else None, linestyle=STYLES[i % 7],
+                  markersize=5, label=label, drawstyle="steps-post" if step else "default")
+    if logx:
+        axes.set_xscale("log", base=2)
+    if logy:
+        axes.set_yscale("log")
+    if len(series) > 1:
+        axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def bars(values, title, unit, log=False, digits=3):
+    """Horizontal bars, one a label: `values` is a dict of label to number, `unit` names what is measured."""
+    return stacked({label: {unit: value} for label, value in values.items()}, title, unit, log, digits)
+
+
+def stacked(rows, title, unit, log=False, digits=3):
+    """Horizontal bars made of parts: `rows` is a dict of label to {part: number}; the total stands at the end."""
+    if not rows:
+        raise ValueError("rows is empty; it takes a dict of label to {part: number}")
+    figure, axes = new_figure(title, unit, size=(6.4, 1.2 + 0.42 * len(rows)))
+    parts = list(dict.fromkeys(part for row in rows.values() for part in row))
+    labels = list(rows)[::-1]
+    left = [0.0] * len(labels)
+    for i, part in enumerate(parts):
+        sizes = [float(rows[label].get(part, 0)) for label in labels]
+        axes.barh(labels, sizes, left=left, color=COLORS[i % 7], hatch=HATCHES[i % 7], edgecolor="white", label=part)
+        left = [a + b for a, b in zip(left, sizes)]
+    for y, total in enumerate(left):
+        axes.annotate(f" {total:.{digits}g}", (total, y), va="center", fontsize=9)
+    axes.margins(x=0.12)
+    if log:
+        axes.set_xscale("log")
+    if len(parts) > 1:
+        figure.legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside lower center",
+                      ncols=min(4, len(parts)))
+    return figure
+
+
+def pictures(images, titles=None, title="", columns=8):
+    """A grid of pictures: `images` is a tensor [n, 3, h, w] or [n, 1, h, w] with values in 0..1, on any device."""
+    if images.ndim != 4 or images.shape[1] not in (1, 3):
+        raise ValueError(f"images has shape {tuple(images.shape)}; it takes [n, 3, h, w] or [n, 1, h, w]")
+    images = images.detach().float().clamp(0, 1).cpu()
+    rows = -(-len(images) // columns)
+    figure = Figure(figsize=(columns * 0.8, rows * (1.0 if titles else 0.8) + 0.35), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, fontsize=11)
+    for i, image in enumerate(images):
+        axes = figure.add_subplot(rows, columns, i + 1)
+        axes.imshow(image.permute(1, 2, 0).squeeze(-1).numpy(), cmap="gray", vmin=0, vmax=1)
+        axes.set_axis_off()
+        if titles:
+            axes.set_title(titles[i], fontsize=7)
+    return figure
+
+
+def matrix(counts, names, title, xlabel="predicted", ylabel="true"):
+    """A table of counts as a picture with its numbers: `counts` is a tensor [n, n], `names` its n labels."""
+    counts = counts.cpu()
+    figure, axes = new_figure(title, xlabel, ylabel, size=(5.6, 4.6))
+    axes.grid(False)
+    axes.imshow(counts.numpy(), cmap="Blues")
+    axes.set_xticks(range(len(names)), names, rotation=45, ha="right", fontsize=8)
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    limit = counts.max().item() / 2
+    for row in range(len(names)):
+        for column in range(len(names)):
+            value = counts[row, column].item()
+            axes.text(column, row, f"{value:g}", ha="center", va="center", fontsize=7,
+                      color="white" if value > limit else "black")
+    return figure
+
+
+def lanes(events, title, xlabel="milliseconds"):
+    """Who works when: `events` is a list of (lane, label, start, end); lanes appear from the top in order of arrival."""
+    names = list(dict.fromkeys(lane for lane, *_ in events))
+    labels = list(dict.fromkeys(label for _, label, *_ in events))
+    figure, axes = new_figure(title, xlabel, size=(6.4, 1.3 + 0.5 * len(names)))
+    for lane, label, start, end in events:
+        i = labels.index(label) % 7
+        axes.barh(lane, end - start, left=start, height=0.6, color=COLORS[i], hatch=HATCHES[i], edgecolor="white")
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    for i, label in enumerate(labels):
+        axes.barh(names[0], 0, color=COLORS[i % 7], hatch=HATCHES[i % 7], edgecolor="white", label=label)
+    figure.legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside lower center",
+                  ncols=min(4, len(labels)))
+    return figure
+
+
+def recorded(section, x, y, kind=None, **where):
+    """Series of recorded machines for `lines`: a dict of label (device and date) to (xs, ys).
+
+    `section`, `x` and `y` name a recording's section and fields (`helpers.recordings`); `where` keeps only rows with
+    these values; `kind` ("cuda", "cpu") keeps only such devices. Empty where nothing was recorded.
+    """
+    from helpers import recordings
+    series = {}
+    for recording in recordings.all():
+        for label, rows in recording.by_device(section).items():
+            rows = [r for r in rows if all(r.get(k) == v for k, v in where.items())
+                    and (kind is None or r.get("device_kind", kind) == kind)]
+            if rows:
+                rows.sort(key=lambda row: row[x])
+                series[label] = ([row[x] for row in rows], [row[y] for row in rows])
+    return series
+
+
+def png(figure, dpi=90):
+    """The figure as PNG bytes."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=dpi, pil_kwargs={"optimize": True})
+    return buffer.getvalue()
+
+
+def show(figure, sentence):
+    """Display `figure` and print `sentence`, which says in words what the figure shows."""
+    try:
+        from IPython import get_ipython
+        from IPython.display import display
+        inside = get_ipython() is not None
+    except ImportError:
+        inside = False
+    if inside:
+        import base64
+        picture = base64.b64encode(png(figure)).decode("ascii")
+        display({"image/png": picture, "text/plain": "figure"}, raw=True)
+    print(sentence)

@@ -1,0 +1,48 @@
+"""The lessons of the course, in the order in which they are meant to be read.
+
+The README's table, the lesson map and the lists of links in the notebooks are generated from `LESSONS`.
+"""
+from dataclasses import dataclass
+
+REPOSITORY = "OWNER_NAME/gpus-in-pytorch"  # set it when the course is published; no account can hold this name
+BRANCH = "main"
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One lesson: `file` in notebooks/, `minutes` for a learner, `practice`: practice GPUs stand in for missing GPUs."""
+
+    number: str
+    file: str
+    title: str
+    minutes: int
+    summary: str
+    practice: bool
+
+
+LESSONS = (
+    Lesson("00", "00_start_here.ipynb", "Start here", 5,
+           "How a lesson works, what this machine has, and a map of all lessons", False),
+    Lesson("01", "01_check_for_cuda.ipynb", "Check for CUDA", 20,
+           "What a GPU is, whether PyTorch can use yours, why not, and how to fix it", False),
+    Lesson("02", "02_move_tensors.ipynb", "Move tensors", 25,
+           "Put tensors on a device, move them, and know what a move costs", True),
+    Lesson("03", "03_put_a_cnn_on_the_gpu.ipynb", "Put a CNN on the GPU", 25,
+           "Build a convolutional network that runs on every device, and see what moves with it", True),
+    Lesson("04", "04_train_and_test.ipynb", "Train and test", 40,
+           "Train a network on images, test it without needless waits, save it and load it anywhere", True),
+    Lesson("05", "05_manage_gpu_memory.ipynb", "Manage GPU memory", 30,
+           "Measure, forecast and shrink what training keeps in memory, and recover when it runs out", True),
+    Lesson("06", "06_use_several_gpus.ipynb", "Use several GPUs", 35,
+           "Split batches over GPUs by hand, with DataParallel and with DistributedDataParallel", True),
+    Lesson("07", "07_time_async_work.ipynb", "Time asynchronous work", 30,
+           "Time work that runs later than its call, and find the hidden waits", True),
+)
+
+
+def lesson(number):
+    """The `Lesson` with this `number`, for example "04"; ValueError lists the numbers there are."""
+    for each in LESSONS:
+        if each.number == number:
+            return each
+    raise ValueError(f"number is {number!r}; it takes one of {[each.number for each in LESSONS]}")

@@ -1,0 +1,87 @@
+"""One door to every command of the course: ``python3 -m helpers COMMAND``.
+
+Needs nothing but Python itself until a command that needs more is chosen.
+"""
+
+import argparse
+import ast
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent / "commands"
+
+
+def commands():
+    """Map each command's name to its line of help, read without importing anything."""
+    files = sorted(path for path in FOLDER.glob("*.py") if not path.name.startswith("_"))
+    return {path.stem: help_line(path) for path in files}
+
+
+def help_line(path):
+    """Return the text that the module at `path` assigns to HELP, or an empty string."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "HELP":
+            return ast.literal_eval(node.value)
+    return ""
+
+
+def overview():
+    """Return the text of ``python3 -m helpers --help``."""
+    rows = [f"  {name:<10} {text}" for name, text in commands().items()]
+    return "\n".join(
+        ["usage: python3 -m helpers COMMAND [options]", "", "commands:"]
+        + rows
+        + ["", "python3 -m helpers COMMAND --help says more about one of them."]
+    )
+
+
+def in_course_environment(arguments):
+    """Run the command in the course's own environment; None where there is none or it is not needed."""
+    from helpers.commands import _environment
+
+    lacking = importlib.util.find_spec("torch") is None
+    if not lacking or os.environ.get("COURSE_HANDED_OVER") or not _environment.stamp():
+        return None
+    python = str(_environment.python_of(_environment.VENV))
+    return subprocess.call([python, "-m", "helpers", *arguments], env=dict(os.environ, COURSE_HANDED_OVER="1"))
+
+
+def main(arguments=None):
+    """Run one command and return its exit status (2: wrongly called)."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0
+    name, rest = arguments[0], arguments[1:]
+    if name not in commands():
+        print(f"There is no command {name!r}.\n\n{overview()}", file=sys.stderr)
+        return 2
+    status = None if name in ("lab", "test") else in_course_environment(arguments)
+    return run(name, rest) if status is None else status
+
+
+def run(name, rest):
+    """Import the module of command `name`, parse `rest` and run it."""
+    try:
+        module = importlib.import_module("helpers.commands." + name)
+        parser = argparse.ArgumentParser(prog="python3 -m helpers " + name, description=module.HELP)
+        module.add_arguments(parser)
+        return module.run(parser.parse_args(rest)) or 0
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] == "helpers":
+            raise
+        print(f"The command {name} needs {error.name!r}, which {sys.executable} lacks.", file=sys.stderr)
+        print("Make the course's environment first: python3 -m helpers lab", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("\nStopped. The same command goes on from here.", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,1 @@
+"""The commands of the course, one module each: HELP, add_arguments(parser), run(args) -> exit status."""

@@ -1,0 +1,80 @@
+"""Execute the lessons again on the CPU and store their outputs in the one form that tests compare."""
+
+import os
+import sys
+import tempfile
+
+from helpers.commands import _notebooks
+
+HELP = "for authors: execute notebooks on the CPU and store their cleaned outputs"
+
+
+def add_arguments(parser):
+    """Add the options of `execute`."""
+    parser.add_argument("lessons", nargs="*", help="numbers (01), file names or paths; none: all")
+    parser.add_argument("--check", action="store_true", help="execute and compare with what is stored; write nothing")
+    parser.add_argument("--timeout", type=int, default=120, help="seconds for one cell (default 120)")
+
+
+def environment(home):
+    """Return the variables for kernels: no GPU, fresh stored progress in `home`, nothing of the caller's plotting."""
+    left_out = ("MPLBACKEND", "CUDA_VISIBLE_DEVICES", "COLAB_RELEASE_TAG")
+    kept = {key: value for key, value in os.environ.items() if key not in left_out}
+    return dict(kept, CUDA_VISIBLE_DEVICES="", GPU_COURSE_HOME=str(home), JUPYTER_PREFER_ENV_PATH="1",
+                PYDEVD_DISABLE_FILE_VALIDATION="1")
+
+
+def execute(notebook, folder, timeout=120):
+    """Return the notebook executed in `folder` from a fresh kernel, not yet cleaned; raises CellExecutionError."""
+    from nbclient import NotebookClient
+
+    with tempfile.TemporaryDirectory() as home:
+        client = NotebookClient(notebook, timeout=timeout, kernel_name="python3", record_timing=False,
+                                extra_arguments=["--log-level=ERROR"], resources={"metadata": {"path": str(folder)}})
+        return client.execute(env=environment(home), cwd=str(folder))
+
+
+def untagged_bars(notebook):
+    """Return a text for each progress bar in a cell whose output is compared: it cannot be stored."""
+    return [f"cell {i}: progress bar; tag the cell nbval-ignore-output, with a reason"
+            for i, cell in enumerate(notebook.cells) if "nbval-ignore-output" not in _notebooks.tags(cell)
+            and any(map(_notebooks.is_progress, cell.get("outputs", [])))]
+
+
+def differences(old, new):
+    """Return a text for each untagged code cell whose output in `new` is not that of `old`."""
+    before, after = _notebooks.compared(old), _notebooks.compared(new)
+    return [f"cell {i}: stored {before.get(i)} and now {after[i]}" for i in after if before.get(i) != after[i]]
+
+
+def one(path, check=False, timeout=120):
+    """Execute one notebook file; return a list of what is wrong with it. A failing notebook stays as it was."""
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+    stored = _notebooks.read(path)
+    try:
+        new = execute(_notebooks.read(path), path.parent, timeout)
+    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+        return [f"stopped, file left as it was\n{error}"]
+    bars = untagged_bars(new)
+    _notebooks.clean(new)
+    if check:
+        return differences(stored, new)
+    _notebooks.write(new, path)
+    return bars + _notebooks.heavy(new)
+
+
+def run(args):
+    """Execute the named notebooks one after the other; return 1 when anything is wrong with one."""
+    try:
+        paths = _notebooks.find(args.lessons)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    wrong = 0
+    for path in paths:
+        print(f"{path.name} …", flush=True)
+        notes = one(path, args.check, args.timeout)
+        wrong += len(notes)
+        print("\n".join([*(f"  {note}" for note in notes), f"  {'fine' if not notes else 'look at the above'}"]))
+    return int(wrong > 0)

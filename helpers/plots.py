@@ -27,6 +27,7 @@ def new_figure(title, xlabel="", ylabel="", size=(6.4, 3.6)):
     axes.set_ylabel(ylabel)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
+    axes.set_axisbelow(True)
     return figure, axes
 
 
@@ -92,7 +93,7 @@ def pictures(images, titles=None, title="", columns=8):
     figure.suptitle(title, fontsize=11)
     for i, image in enumerate(images):
         axes = figure.add_subplot(rows, columns, i + 1)
-        axes.imshow(image.permute(1, 2, 0).squeeze(-1).numpy(), cmap="gray", vmin=0, vmax=1)
+        axes.imshow(image.permute(1, 2, 0).squeeze(-1).numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         axes.set_axis_off()
         if titles:
             axes.set_title(titles[i], fontsize=7)
@@ -152,9 +153,14 @@ def recorded(section, x, y, kind=None, **where):
 
 
 def png(figure, dpi=90):
-    """The figure as PNG bytes."""
+    """The figure as PNG bytes, in 256 colors so that notebooks stay small."""
+    import numpy
+    from PIL import Image
+    figure.set_dpi(dpi)
+    figure.canvas.draw()
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=dpi, pil_kwargs={"optimize": True})
+    picture = Image.fromarray(numpy.asarray(figure.canvas.buffer_rgba())).convert("RGB")
+    picture.quantize(256, dither=Image.Dither.NONE).save(buffer, format="png", optimize=True)
     return buffer.getvalue()
 
 

@@ -1,0 +1,53 @@
+"""Figures say what they show, in more than color, and stay small."""
+import pytest
+import torch
+
+from helpers import plots
+
+
+def test_lines_use_marker_and_style_beside_color():
+    figure = plots.lines({"a": ([1, 2], [3, 4]), "b": ([1, 2], [5, 6])}, "Finding", "size", "ms", logx=True, logy=True)
+    drawn = figure.axes[0].get_lines()
+    assert [list(line.get_ydata()) for line in drawn] == [[3, 4], [5, 6]]
+    assert len({(line.get_marker(), line.get_linestyle(), line.get_color()) for line in drawn}) == 2
+    assert drawn[0].get_marker() != drawn[1].get_marker()
+    assert figure.axes[0].get_title(loc="left") == "Finding" and figure.axes[0].get_yscale() == "log"
+
+
+def test_stacked_parts_add_up():
+    figure = plots.stacked({"one": {"x": 1, "y": 2}, "two": {"y": 5}}, "t", "MiB")
+    ends = {round(p.get_x() + p.get_width(), 6) for p in figure.axes[0].patches}
+    assert {3.0, 5.0} <= ends
+    assert {t.get_text().strip() for t in figure.axes[0].texts} == {"3", "5"}
+
+
+def test_matrix_writes_every_count():
+    figure = plots.matrix(torch.tensor([[5, 0], [2, 7]]), ["a", "b"], "t")
+    assert [t.get_text() for t in figure.axes[0].texts] == ["5", "0", "2", "7"]
+
+
+def test_lanes_start_where_they_start():
+    figure = plots.lanes([("CPU", "launch", 0, 1), ("GPU", "work", 2, 5)], "t")
+    bars = [(p.get_x(), p.get_width()) for p in figure.axes[0].patches if p.get_width()]
+    assert bars == [(0, 1), (2, 3)]
+
+
+def test_pictures_are_small_files():
+    images = torch.rand(16, 3, 32, 32)
+    assert len(plots.png(plots.pictures(images, [str(i) for i in range(16)], "t"))) < 60_000
+    with pytest.raises(ValueError, match=r"shape \(3, 32, 32\)"):
+        plots.pictures(images[0])
+
+
+@pytest.mark.parametrize("make", [lambda: plots.lines({}, "t", "x", "y"), lambda: plots.stacked({}, "t", "u"),
+                                  lambda: plots.lines({"a": ([1], [1, 2])}, "t", "x", "y")])
+def test_empty_or_ragged_series_are_refused(make):
+    with pytest.raises(ValueError, match="series|rows"):
+        make()
+
+
+def test_pyplot_state_is_left_alone():
+    import matplotlib
+    before = dict(matplotlib.rcParams)
+    plots.png(plots.bars({"a": 1.0}, "t", "s"))
+    assert dict(matplotlib.rcParams) == before

@@ -1,0 +1,109 @@
+"""Predictions, quizzes and explorers, driven without a browser."""
+import pytest
+
+from helpers import plots, widgets
+from helpers.exercises import progress
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch, tmp_path):
+    monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path))
+    monkeypatch.setattr(progress, "_memory", {})
+
+
+def test_a_prediction_is_kept_and_scored(capsys):
+    guess = widgets.predict("t", "Heads?", ["yes", "no"])
+    assert "( ) no" in capsys.readouterr().out
+    guess.reveal("no")
+    assert capsys.readouterr().out == "Answer: no.\n"
+    guess.choose("no")
+    guess.reveal("no")
+    assert "right" in capsys.readouterr().out
+    assert progress.load()["predict.t"] == {"guess": "no", "right": True}
+
+
+def test_a_numeric_prediction_says_how_far_off(capsys):
+    guess = widgets.predict("n", "How long?", unit="ms")
+    guess.choose(2.0)
+    guess.reveal(20.0)
+    assert "a factor of 10 apart" in capsys.readouterr().out
+
+
+def test_predict_refuses_unclear_calls():
+    with pytest.raises(ValueError, match="either choices"):
+        widgets.predict("k", "?")
+    with pytest.raises(ValueError, match="guess is 'maybe'"):
+        widgets.predict("k", "?", ["a", "b"]).choose("maybe")
+    with pytest.raises(ValueError, match="actual is 'c'"):
+        widgets.predict("k", "?", ["a", "b"]).reveal("c")
+
+
+def test_the_prediction_widget_stores_what_is_clicked():
+    guess = widgets.Prediction("w", "?", ("a", "b"), None)
+    box = widgets._prediction_widget(guess, 1, 10)
+    box.children[1].value = "b"
+    assert guess.guess == "b" and progress.load()["predict.w"]["guess"] == "b"
+
+
+QUESTION = widgets.Question("q1", "2 + 2?", ("3", "4"), ("too few", "yes"), 1)
+
+
+def test_quiz_gives_feedback_and_wrong_ones_come_back():
+    row = widgets._question_widget(QUESTION, "1.")
+    row.children[1].index = 0
+    assert "too few" in row.children[2].value and "Not quite" in row.children[2].value
+    assert [q.key for q in widgets._to_repeat(set())] == ["q1"]
+    assert widgets._to_repeat({"q1"}) == []
+    row.children[1].index = 1
+    assert "Right" in row.children[2].value
+    assert widgets._to_repeat(set()) == []
+
+
+def test_a_question_needs_feedback_for_each_choice():
+    with pytest.raises(ValueError, match="one feedback"):
+        widgets.Question("q", "?", ("a", "b"), ("only one",), 0)
+
+
+def _draw(size, color):
+    if size == 3:
+        raise ValueError("no such size")
+    figure = plots.lines({color: ([1, 2], [size, size])}, "t", "x", "y")
+    return figure, f"size {size} in {color}"
+
+
+CONTROLS = {"size": widgets.slider("size", (1, 2, 3), 2), "color": widgets.choice("color", ("red", "blue"), "red")}
+
+
+def test_an_explorer_follows_its_controls_and_never_shows_a_traceback():
+    import base64
+
+    def render(size, color):
+        figure, sentence = _draw(size, color)
+        return base64.b64encode(plots.png(figure)).decode(), sentence
+
+    box = widgets._explorer_widget(render, CONTROLS)
+    first = box.children[2].value
+    assert 'alt="size 2 in red"' in first
+    box.children[0].index = 0
+    assert 'alt="size 1 in red"' in box.children[2].value and box.children[2].value != first
+    box.children[1].value = "blue"
+    assert "size 1 in blue" in box.children[2].value
+    box.children[0].index = 2
+    assert "no such size" in box.children[2].value and "Traceback" not in box.children[2].value
+
+
+def test_an_explorer_without_widgets_shows_its_first_picture(capsys):
+    widgets.explore(_draw, **CONTROLS)
+    assert capsys.readouterr().out == "size 2 in red\n"
+
+
+def test_a_start_outside_the_values_is_refused():
+    with pytest.raises(ValueError, match="start is 9"):
+        widgets.slider("s", (1, 2), 9)
+
+
+def test_the_lesson_map_counts_solved_exercises(capsys):
+    progress.record("01.a", status="correct")
+    widgets.lesson_map({"01": ("01.a", "01.b")})
+    line = next(text for text in capsys.readouterr().out.splitlines() if text.startswith("01"))
+    assert " 1 of  2 exercises" in line

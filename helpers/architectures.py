@@ -1,0 +1,70 @@
+"""NVIDIA GPU generations: what their tensor cores compute, and which builds of PyTorch hold code for them.
+
+Plain Python, no torch: the doctor needs it where torch does not import. Lesson 01 teaches what it says.
+"""
+import re
+
+FORMATS = ("FP16", "BF16", "TF32", "FP8", "FP4")
+_GENERATIONS = (  # first compute capability, name, formats that its tensor cores take
+    ((5, 0), "Maxwell", ()),
+    ((6, 0), "Pascal", ()),
+    ((7, 0), "Volta", ("FP16",)),
+    ((7, 5), "Turing", ("FP16",)),
+    ((8, 0), "Ampere", ("FP16", "BF16", "TF32")),
+    ((8, 9), "Ada Lovelace", ("FP16", "BF16", "TF32", "FP8")),
+    ((9, 0), "Hopper", ("FP16", "BF16", "TF32", "FP8")),
+    ((10, 0), "Blackwell", FORMATS),
+    ((13, 0), None, None),  # newer than this table
+)
+
+
+def parse_capability(value):
+    """`value`, "8.6" or (8, 6), as a tuple (major, minor); TypeError or ValueError for anything else."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"(\d{1,2})\.(\d)", value)
+        if not match:
+            raise ValueError(f'capability is {value!r}; it takes a compute capability such as "8.6" or (8, 6)')
+        return int(match[1]), int(match[2])
+    if isinstance(value, tuple) and len(value) == 2 and all(type(part) is int and part >= 0 for part in value):
+        return value
+    raise TypeError(f'capability is {value!r}; it takes a compute capability such as "8.6" or (8, 6)')
+
+
+def tensor_cores(capability):
+    """Generation and number formats of the tensor cores at compute `capability`, "8.6" or (8, 6).
+
+    A dict: "generation" (its name, or None where it is older or newer than the table) and one True, False or None
+    (unknown) for each of `FORMATS`. Source: the tables of compute capabilities in the CUDA Programming Guide,
+    https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/compute-capabilities.html, and for the older
+    generations the whitepapers that NVIDIA lists at https://developer.nvidia.com/cuda-gpus.
+    """
+    capability = parse_capability(capability)
+    name, formats = None, ()
+    for first, generation, takes in _GENERATIONS:
+        if capability >= first:
+            name, formats = generation, takes
+    return {"generation": name, **{each: None if formats is None else each in formats for each in FORMATS}}
+
+
+def has_kernels(capability, architectures):
+    """True when a build of PyTorch for `architectures` (torch.cuda.get_arch_list()) has code for `capability`.
+
+    "sm_80" is machine code: it runs on the same major version from that minor version on (8.0, 8.6, 8.9; not 9.0).
+    "compute_80" is PTX, which the driver compiles for that capability and every later one. A letter narrows this:
+    "sm_90a" runs on 9.0 alone, "sm_100f" on its family. Source: "Application compatibility" in
+    https://docs.nvidia.com/cuda/blackwell-compatibility-guide (embedded Jetson GPUs have further exceptions).
+    """
+    capability = parse_capability(capability)
+    return any(_runs(capability, each) for each in architectures)
+
+
+def _runs(capability, architecture):
+    match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", architecture)
+    if not match:
+        return False  # not an NVIDIA architecture, for example gfx90a of a ROCm build
+    code = int(match[2]), int(match[3])
+    if match[4] == "a":
+        return capability == code
+    if match[1] == "compute" and not match[4]:
+        return capability >= code
+    return capability[0] == code[0] and capability >= code

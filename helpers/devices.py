@@ -1,0 +1,148 @@
+"""Choose a device, describe it, wait for it.
+
+The doctor, which says why CUDA is not there, lives in `helpers.doctor`: it must work where torch does not import.
+"""
+import platform
+import warnings
+
+import torch
+
+from helpers import architectures, host
+
+KINDS = ("cuda", "mps", "xpu", "cpu")  # best first; AMD GPUs (ROCm builds) are "cuda" too
+
+
+def pick_device(prefer="auto"):
+    """The device to work on: the best one here (CUDA or ROCm, then Apple MPS, then Intel XPU, then CPU), or `prefer`.
+
+    `prefer` takes "auto", a name such as "cpu", "cuda", "cuda:1", "mps", or a torch.device. The answer carries an
+    index ("cuda" gives cuda:0), so it equals the `.device` of the tensors made on it. A device that is not here raises
+    ValueError, which lists what is. "auto" passes over a GPU for which this build of PyTorch has no code, with a
+    warning. Where practice GPUs are on, they count as CUDA devices. Lesson 01 teaches how to write this function.
+    """
+    if isinstance(prefer, torch.device):
+        prefer = str(prefer)
+    if not isinstance(prefer, str):
+        raise TypeError(f'prefer is {prefer!r}; it takes "auto", a device name such as "cuda:1", or a torch.device')
+    here = device_names()
+    if prefer == "auto":
+        return torch.device(next(name for name in here if _usable(name)))
+    name = prefer if ":" in prefer or prefer == "cpu" else f"{prefer}:0"
+    name = "cpu" if name == "cpu:0" else name
+    if name not in here:
+        raise ValueError(f'prefer is {prefer!r}; this machine has: {", ".join(here)} (or "auto")')
+    return torch.device(name)
+
+
+def device_names():
+    """The names of all devices that PyTorch can use here, best first, for example ["cuda:0", "cuda:1", "cpu"]."""
+    return [name for kind in KINDS for name in _names(kind)]
+
+
+def _names(kind):
+    if kind == "cpu":
+        return ["cpu"]
+    module = getattr(torch, kind, None)
+    if module is None or not module.is_available():
+        return []
+    return [f"{kind}:{index}" for index in range(module.device_count())]
+
+
+def _usable(name):
+    if not name.startswith("cuda") or torch.version.hip or not torch.cuda.get_arch_list():
+        return True
+    capability = tuple(torch.cuda.get_device_capability(name))
+    if architectures.has_kernels(capability, torch.cuda.get_arch_list()):
+        return True
+    warnings.warn(f"{name} has compute capability {capability[0]}.{capability[1]}, for which this build of PyTorch has "
+                  "no code, so it is passed over. `python3 -m helpers doctor` says how to repair that.", stacklevel=3)
+    return False
+
+
+def describe(device):
+    """What is known about `device`, as a dict of plain values; None stands for unknown.
+
+    "device" ("cuda:0"), "name", "kind" ("cuda", "rocm", "mps", "xpu" or "cpu"), "memory_bytes", "multiprocessors" (of
+    a CPU: the cores this process may use), "capability" (NVIDIA: compute capability, "9.0"; CPU: instruction set,
+    "AVX2"), "l2_bytes", "bandwidth_bytes_per_s" (of the memory, from its clock and bus width), "generation" (NVIDIA).
+    """
+    device = pick_device(device)
+    read = {"cpu": _describe_cpu, "mps": _describe_mps}.get(device.type, _describe_gpu)
+    empty = dict.fromkeys(("name", "kind", "memory_bytes", "multiprocessors", "capability", "l2_bytes",
+                           "bandwidth_bytes_per_s", "generation"))
+    return {"device": str(device), **empty, **read(device)}
+
+
+def _describe_cpu(device):
+    return {"name": host.cpu_name(), "kind": "cpu", "memory_bytes": host.memory_bytes(),
+            "multiprocessors": host.cpu_cores(), "capability": torch.backends.cpu.get_cpu_capability()}
+
+
+def _describe_mps(device):
+    return {"name": f"{host.cpu_name()} GPU", "kind": "mps", "memory_bytes": torch.mps.recommended_max_memory()}
+
+
+def _describe_gpu(device):
+    seen = getattr(torch, device.type).get_device_properties(device)
+    kind = "rocm" if device.type == "cuda" and torch.version.hip else device.type
+    known = {"name": seen.name, "kind": kind, "memory_bytes": seen.total_memory,
+             "multiprocessors": getattr(seen, "multi_processor_count", getattr(seen, "max_compute_units", None)),
+             "l2_bytes": getattr(seen, "L2_cache_size", None), "bandwidth_bytes_per_s": _bandwidth(seen)}
+    if kind == "cuda":
+        known["capability"] = f"{seen.major}.{seen.minor}"
+        known["generation"] = architectures.tensor_cores(known["capability"])["generation"]
+    return known
+
+
+def _bandwidth(seen):
+    """Peak bytes per second: two transfers a clock (memory_clock_rate is in kHz) times the bus width (in bits).
+
+    Source: https://developer.nvidia.com/blog/how-implement-performance-metrics-cuda-cc/
+    """
+    clock, width = getattr(seen, "memory_clock_rate", None), getattr(seen, "memory_bus_width", None)
+    return 2 * clock * 1000 * width // 8 if clock and width else None
+
+
+def features(capability_or_device):
+    """Which number formats the tensor cores take: FP16, BF16, TF32, FP8, FP4, each True, False or None (unknown).
+
+    Takes a compute capability ("8.6" or (8, 6)) or a device. "generation" names NVIDIA's generation, None for other
+    devices. A CPU has no tensor cores; of AMD, Apple and Intel GPUs this table knows nothing. Source: see
+    `helpers.architectures.tensor_cores`.
+    """
+    value = capability_or_device
+    if isinstance(value, tuple) or (isinstance(value, str) and value[:1].isdigit()):
+        return architectures.tensor_cores(value)
+    known = describe(value)
+    if known["kind"] == "cuda":
+        return architectures.tensor_cores(known["capability"])
+    unknown = False if known["kind"] == "cpu" else None
+    return {"generation": None, **dict.fromkeys(architectures.FORMATS, unknown)}
+
+
+def versions():
+    """Versions of Python, torch and the libraries it was built with, as a dict; None where it was built without.
+
+    "python", "torch", "cuda", "rocm", "cudnn", "nccl", each text. What each library does: lesson 01.
+    """
+    cudnn = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
+    nccl = None
+    if torch.distributed.is_available() and torch.distributed.is_nccl_available():
+        nccl = ".".join(map(str, torch.cuda.nccl.version()))
+    return {"python": platform.python_version(), "torch": str(torch.__version__), "cuda": torch.version.cuda,
+            "rocm": torch.version.hip, "cudnn": None if cudnn is None else _cudnn_text(cudnn), "nccl": nccl}
+
+
+def _cudnn_text(number):
+    """cuDNN's version number as text: major * 10000 + minor * 100 + patch since 9.0, major * 1000 before."""
+    thousands = 10000 if number >= 90000 else 1000
+    return f"{number // thousands}.{number % thousands // 100}.{number % 100}"
+
+
+def synchronize(device):
+    """Wait until all work queued on `device` (a name or torch.device) is done; a CPU has nothing to wait for."""
+    device = torch.device(device)
+    if device.type == "mps":
+        torch.mps.synchronize()
+    elif device.type != "cpu":
+        getattr(torch, device.type).synchronize(device)

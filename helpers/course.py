@@ -10,7 +10,7 @@ BRANCH = "main"
 
 @dataclass(frozen=True)
 class Lesson:
-    """One lesson: `file` in notebooks/, `minutes` for a learner, `practice`: practice GPUs stand in for missing GPUs."""
+    """One lesson: `file` in notebooks/, `minutes` for a learner, `practice`: it uses practice GPUs where GPUs lack."""
 
     number: str
     file: str

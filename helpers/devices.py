@@ -20,17 +20,20 @@ def pick_device(prefer="auto"):
     ValueError, which lists what is. "auto" passes over a GPU for which this build of PyTorch has no code, with a
     warning. Where practice GPUs are on, they count as CUDA devices. Lesson 01 teaches how to write this function.
     """
-    if isinstance(prefer, torch.device):
-        prefer = str(prefer)
-    if not isinstance(prefer, str):
-        raise TypeError(f'prefer is {prefer!r}; it takes "auto", a device name such as "cuda:1", or a torch.device')
     here = device_names()
     if prefer == "auto":
         return torch.device(next(name for name in here if _usable(name)))
-    name = prefer if ":" in prefer or prefer == "cpu" else f"{prefer}:0"
+    return _known("prefer", prefer, here)
+
+
+def _known(argument, device, here):
+    """`device`, a name or torch.device, as a torch.device with its index; errors name the `argument`."""
+    if not isinstance(device, (str, torch.device)):
+        raise TypeError(f'{argument} is {device!r}; it takes a device name such as "cuda:1" or a torch.device')
+    name = str(device) if ":" in str(device) or str(device) == "cpu" else f"{device}:0"
     name = "cpu" if name == "cpu:0" else name
     if name not in here:
-        raise ValueError(f'prefer is {prefer!r}; this machine has: {", ".join(here)} (or "auto")')
+        raise ValueError(f"{argument} is {str(device)!r}; this machine has: {', '.join(here)}")
     return torch.device(name)
 
 
@@ -66,7 +69,7 @@ def describe(device):
     a CPU: the cores this process may use), "capability" (NVIDIA: compute capability, "9.0"; CPU: instruction set,
     "AVX2"), "l2_bytes", "bandwidth_bytes_per_s" (of the memory, from its clock and bus width), "generation" (NVIDIA).
     """
-    device = pick_device(device)
+    device = _known("device", device, device_names())
     read = {"cpu": _describe_cpu, "mps": _describe_mps}.get(device.type, _describe_gpu)
     empty = dict.fromkeys(("name", "kind", "memory_bytes", "multiprocessors", "capability", "l2_bytes",
                            "bandwidth_bytes_per_s", "generation"))
@@ -141,7 +144,7 @@ def _cudnn_text(number):
 
 def synchronize(device):
     """Wait until all work queued on `device` (a name or torch.device) is done; a CPU has nothing to wait for."""
-    device = torch.device(device)
+    device = _known("device", device, device_names())
     if device.type == "mps":
         torch.mps.synchronize()
     elif device.type != "cpu":

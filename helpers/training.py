@@ -1,0 +1,78 @@
+"""The network and the loops that lessons 03 and 04 write out in full; later lessons and the scripts import them."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class SmallCNN(nn.Module):
+    """Three convolutions, each followed by ReLU and pooling, and one linear layer, for 32×32 images (lesson 03).
+
+    Input float [N, in_channels, 32, 32], output logits [N, classes]. `width` is the number of filters of the first
+    convolution. Another picture size does not fit the linear layer and raises RuntimeError there.
+    """
+
+    def __init__(self, classes=10, width=32, in_channels=3):
+        super().__init__()
+        self.conv1 = nn.Conv2d(in_channels, width, kernel_size=3, padding=1)
+        self.conv2 = nn.Conv2d(width, 2 * width, kernel_size=3, padding=1)
+        self.conv3 = nn.Conv2d(2 * width, 2 * width, kernel_size=3, padding=1)
+        self.classify = nn.Linear(2 * width * 4 * 4, classes)  # 32 pixels, halved three times: 4
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv3(x)), 2)
+        return self.classify(x.flatten(1))
+
+
+def train_step(model, x, y, optimizer):
+    """One step of training on one batch that is on the model's device (lesson 04); returns the loss, not synchronized.
+
+    `x` float [N, C, H, W], `y` int64 [N]; the loss is a tensor without a graph, on the same device.
+    """
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def train_epoch(model, loader, optimizer, device):
+    """Train once through `loader` (batches of images and labels); returns the mean loss per image (lesson 04).
+
+    The losses are added up on the device and read once, at the end. Leaves the model in training mode. An empty
+    loader raises ValueError.
+    """
+    model.train()
+    total, count = torch.zeros((), device=device), 0
+    for x, y in loader:
+        x, y = x.to(device), y.to(device)
+        total += train_step(model, x, y, optimizer) * len(y)
+        count += len(y)
+    return _mean(total, count)
+
+
+def evaluate(model, loader, device):
+    """Share of the images of `loader` that the model names right, 0 to 1 (lesson 04).
+
+    Counts on the device and synchronizes once, at the end. The model comes back in the mode (train or eval) it was in.
+    An empty loader raises ValueError.
+    """
+    training = model.training
+    model.eval()
+    correct, count = torch.zeros((), device=device, dtype=torch.int64), 0
+    with torch.inference_mode():
+        for x, y in loader:
+            x, y = x.to(device), y.to(device)
+            correct += (model(x).argmax(1) == y).sum()
+            count += len(y)
+    model.train(training)
+    return _mean(correct, count)
+
+
+def _mean(total, count):
+    """Read `total` from its device and divide; this is the one place that waits for the device."""
+    if count == 0:
+        raise ValueError("loader: it gave no batch; it needs at least one image (is drop_last set on a small set?)")
+    return total.item() / count

@@ -85,8 +85,8 @@ def say(step, text):
 def check_machine(wheels, fresh):
     """Raise SetupError when Python, its venv module or the disk will not do."""
     if sys.version_info < OLDEST:
-        raise SetupError("Python {}.{} is too old: the course needs {}.{} or later. Install it from python.org, then "
-                         "call it by name (for example python3.12 -m helpers lab).".format(*sys.version_info[:2], *OLDEST))
+        raise SetupError("Python {}.{} is too old: the course needs {}.{} or later. Install one from python.org and "
+                         "call it by name: python3.12 -m helpers lab".format(*sys.version_info[:2], *OLDEST))
     if not (ROOT / "requirements.txt").exists():
         raise SetupError(f"{ROOT} has no requirements.txt. Run this command in a clone of the course.")
     missing = [name for name in ("venv", "ensurepip") if importlib.util.find_spec(name) is None]

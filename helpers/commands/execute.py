@@ -16,12 +16,10 @@ def add_arguments(parser):
     parser.add_argument("--timeout", type=int, default=120, help="seconds for one cell (default 120)")
 
 
-def environment(home):
-    """Return the variables for kernels: no GPU, fresh stored progress in `home`, nothing of the caller's plotting."""
-    left_out = ("MPLBACKEND", "CUDA_VISIBLE_DEVICES", "COLAB_RELEASE_TAG")
-    kept = {key: value for key, value in os.environ.items() if key not in left_out}
-    return dict(kept, CUDA_VISIBLE_DEVICES="", GPU_COURSE_HOME=str(home), JUPYTER_PREFER_ENV_PATH="1",
-                PYDEVD_DISABLE_FILE_VALIDATION="1")
+def environment(home, **more):
+    """Return the variables for kernels: fresh stored progress in `home`, nothing of the caller's plotting, `more`."""
+    kept = {key: value for key, value in os.environ.items() if key not in ("MPLBACKEND", "COLAB_RELEASE_TAG")}
+    return dict(kept, GPU_COURSE_HOME=str(home), JUPYTER_PREFER_ENV_PATH="1", **more)
 
 
 def execute(notebook, folder, timeout=120):
@@ -31,7 +29,7 @@ def execute(notebook, folder, timeout=120):
     with tempfile.TemporaryDirectory() as home:
         client = NotebookClient(notebook, timeout=timeout, kernel_name="python3", record_timing=False,
                                 extra_arguments=["--log-level=ERROR"], resources={"metadata": {"path": str(folder)}})
-        return client.execute(env=environment(home), cwd=str(folder))
+        return client.execute(env=environment(home, CUDA_VISIBLE_DEVICES=""), cwd=str(folder))
 
 
 def untagged_bars(notebook):

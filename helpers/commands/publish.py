@@ -1,0 +1,128 @@
+"""Stamp what follows from helpers/course.py: badges, links, the set-up line, README's table."""
+
+import functools
+import os
+import re
+import sys
+from pathlib import Path
+from urllib.parse import quote
+
+from helpers import course
+from helpers.commands import _notebooks
+from helpers.commands._environment import ROOT
+
+HELP = "for authors: stamp address, badges, links and README's table; --check says what is stale"
+OPEN, CLOSE = "<!-- nav -->", "<!-- /nav -->"
+COLAB = {"accelerator": "GPU", "colab": {"gpuType": "T4", "provenance": []}}
+
+
+def add_arguments(parser):
+    """Add the options of `publish`."""
+    parser.add_argument("repository", nargs="?", help="OWNER/NAME of the public copy on GitHub; none: keep the address")
+    parser.add_argument("--check", action="store_true", help="write nothing; say what is stale")
+
+
+def setup_line(repository):
+    """Return the first line of every lesson's first code cell: brings helpers on Colab, and never touches torch."""
+    if repository.startswith("OWNER_NAME/"):
+        return 'import os; assert "COLAB_RELEASE_TAG" not in os.environ, "First: python3 -m helpers publish OWNER/NAME"'
+    address = f"https://github.com/{repository}/archive/refs/heads/{course.BRANCH}.zip"
+    return ('import os; "COLAB_RELEASE_TAG" in os.environ and '
+            f'get_ipython().run_line_magic("pip", "install -q --no-deps {address}")')
+
+
+def badges(repository, file):
+    """Return the launch badges of one notebook as a line of Markdown."""
+    path, branch = f"notebooks/{file}", course.BRANCH
+    colab = f"https://colab.research.google.com/github/{repository}/blob/{branch}/{path}"
+    binder = f"https://mybinder.org/v2/gh/{repository}/{branch}?urlpath={quote('lab/tree/' + path, safe='')}"
+    return (f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab}) "
+            f"[![Open in Binder](https://mybinder.org/badge_logo.svg)]({binder})")
+
+
+def links(file):
+    """Return the line of links to all lessons, the one in `file` in bold."""
+    names = [(each, f"{each.number} {each.title}") for each in course.LESSONS]
+    return " · ".join(f"**{name}**" if each.file == file else f"[{name}]({each.file})" for each, name in names)
+
+
+def stamp_first_cell(text, repository, file):
+    """Return a lesson's first cell with a fresh block of badges and links after its title."""
+    block = "\n".join([OPEN, badges(repository, file), "", links(file), CLOSE])
+    if OPEN in text and CLOSE in text:
+        return re.sub(f"{OPEN}.*?{CLOSE}", lambda _: block, text, flags=re.S)
+    title, _, rest = text.partition("\n")
+    return "\n\n".join([title, block, rest.strip()]).rstrip()
+
+
+def stamp_setup(code, repository):
+    """Return the first code cell with a fresh set-up line as its first line."""
+    first, _, rest = code.partition("\n")
+    rest = rest if first.startswith("import os; ") and "COLAB_RELEASE_TAG" in first else code
+    return "\n".join([setup_line(repository), *([rest] if rest.strip() else [])])
+
+
+def stamp_notebook(notebook, repository, file):
+    """Return the notebook with its derived parts fresh; outputs and everything else stay."""
+    first = notebook.cells[0]
+    if first.cell_type != "markdown" or not first.source.startswith("# "):
+        raise ValueError(f"{file}: the first cell has to be Markdown and to begin with '# ' and the title")
+    first.source = stamp_first_cell(first.source, repository, file)
+    code = next((cell for cell in notebook.cells if cell.cell_type == "code"), None)
+    if code is not None:
+        code.source = stamp_setup(code.source, repository)
+    notebook.metadata.update(COLAB)
+    return notebook
+
+
+def table(repository):
+    """Return README's table of lessons."""
+    rows = [f"| {each.number} | [{each.title}](notebooks/{each.file}) | {each.summary}"
+            f"{' · *practice GPUs*' * each.practice} | {each.minutes} | {badges(repository, each.file)} |"
+            for each in course.LESSONS]
+    return "\n".join(["| | lesson | what it is about | minutes | open |", "|---|---|---|---|---|", *rows])
+
+
+def stamp_readme(text, old, new):
+    """Return README with the address `new` for `old` and a fresh table of lessons."""
+    text = text.replace(old, new)
+    return re.sub("<!-- lessons -->.*<!-- /lessons -->",
+                  lambda _: f"<!-- lessons -->\n{table(new)}\n<!-- /lessons -->", text, flags=re.S)
+
+
+def stale(repository, root=ROOT):
+    """Return {path: function that makes it fresh} for every file whose derived parts are not fresh."""
+    found = {}
+    for path in sorted((root / "notebooks").glob("*.ipynb")):
+        before, after = _notebooks.read(path), stamp_notebook(_notebooks.read(path), repository, path.name)
+        if before != after:
+            found[path] = functools.partial(_notebooks.write, after, path)
+    texts = {root / "README.md": lambda text: stamp_readme(text, course.REPOSITORY, repository),
+             root / "helpers/course.py": lambda text: text.replace(f'"{course.REPOSITORY}"', f'"{repository}"')}
+    for path, change in texts.items():
+        before = path.read_text(encoding="utf-8")
+        if change(before) != before:
+            found[path] = functools.partial(write_text, path, change(before))
+    return found
+
+
+def write_text(path, text):
+    """Write a text file whole or not at all."""
+    half = Path(path).with_suffix(".half")
+    half.write_text(text, encoding="utf-8", newline="\n")
+    os.replace(half, path)
+
+
+def run(args):
+    """Stamp everything, or with --check list what is stale and return 1."""
+    repository = args.repository or course.REPOSITORY
+    if not re.fullmatch(r"(OWNER_NAME|[A-Za-z0-9][A-Za-z0-9-]{0,38})/[A-Za-z0-9._-]+", repository):
+        print(f"repository is {repository!r}; it takes OWNER/NAME as in the address on GitHub", file=sys.stderr)
+        return 2
+    found = stale(repository)
+    for path, freshen in found.items():
+        print(f"{'stale' if args.check else 'stamped'}: {path.relative_to(ROOT)}")
+        if not args.check:
+            freshen()
+    print(f"{len(found)} files, address {repository}")
+    return int(args.check and bool(found))

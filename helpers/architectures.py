@@ -68,3 +68,26 @@ def _runs(capability, architecture):
     if match[1] == "compute" and not match[4]:
         return capability >= code
     return capability[0] == code[0] and capability >= code
+
+
+def driver_needed(cuda):
+    """First series of the NVIDIA driver that runs builds for `cuda` ("13.2"): 580; None where it is not known.
+
+    Source: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
+    """
+    return {"11": 450, "12": 525, "13": 580}.get((cuda or "").split(".")[0])
+
+
+def install_command(system, driver=None, capability=None):
+    """The command that installs a build of PyTorch for a GPU, on `system` ("Windows", "Linux", "Darwin").
+
+    A `driver` before 580 or a compute `capability` below 7.5 takes the build for CUDA 12.6, everything else that for
+    CUDA 13.0 (None: unknown). Both hold torch and torchvision, and one command installs both, so that they match.
+    Source: https://pytorch.org/get-started/locally/ and the table of builds in PyTorch's torch/cuda/__init__.py.
+    """
+    command = "python -m pip install --force-reinstall torch torchvision"
+    if system == "Darwin":
+        return command
+    old_driver = (driver or "")[:3].isdigit() and int(driver[:3]) < 580
+    old_gpu = capability is not None and capability < (7, 5)
+    return f"{command} --index-url https://download.pytorch.org/whl/{'cu126' if old_driver or old_gpu else 'cu130'}"

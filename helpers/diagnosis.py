@@ -46,9 +46,13 @@ def _torch_itself(facts):
     if "no answer within" in error:
         return Verdict("no_answer", "PyTorch does not answer.", f"Looking at the devices gave {error}; a driver that "
                        "hangs does that.", "Restart the computer, then run the doctor again.")
-    return Verdict("torch_broken", "PyTorch is installed but does not import.", error,
-                   "If a file or folder of yours is called torch or like a module of Python, rename it; else run: "
-                   + _install(facts))
+    if "has no attribute" in error or "circular import" in error:
+        fix = "Rename the file or folder of yours that has the name torch or the name of a module of Python."
+    elif ".dll" in error:
+        fix = "Install Microsoft's Visual C++ Redistributable: https://aka.ms/vs/17/release/vc_redist.x64.exe"
+    else:
+        fix = f"In a terminal, run: {_install(facts)}"
+    return Verdict("torch_broken", "PyTorch is installed but does not import.", first_line(error), fix)
 
 
 def _devices(facts):
@@ -56,22 +60,23 @@ def _devices(facts):
         return _failing(Device("cuda", "The GPU", error="torch.cuda.is_available() is True, yet no device is listed"))
     if not facts.devices:
         return None
-    bad = [each for each in facts.devices if each.error]
-    lacking = [each for each in facts.devices if _no_code(each, facts)]
-    names = ", ".join(f"{each.device} {each.name}" for each in facts.devices)
+    kind = facts.devices[0].device.split(":")[0]
+    devices = [each for each in facts.devices if each.device.startswith(kind)]  # the best kind decides
+    bad = [each for each in devices if each.error]
+    lacking = [each for each in bad if _no_code(each, facts)]
     if not bad:
-        kind = facts.devices[0].device.split(":")[0]
+        names = ", ".join(f"{each.device} {each.name}" for each in devices)
         code = "rocm" if facts.rocm_build and kind == "cuda" else {"cuda": "all_well"}.get(kind, kind)
         words = {"all_well": "CUDA", "rocm": "AMD's ROCm, which PyTorch calls cuda too", "mps": "Apple's MPS",
                  "xpu": "Intel's XPU"}[code]
         return Verdict(code, f"All is well: {names}.",
                        f"PyTorch computes on it through {words}, and a test computation came out right.{_mask(facts)}",
                        "Nothing to fix.")
-    if len(bad) < len(facts.devices):
+    if len(bad) < len(devices):
         entries = visible_entries(facts.visible or "", 0)  # the variable renumbers: PyTorch's 0 may be its entry "2"
-        indices = [int(each.device.split(":")[1]) for each in facts.devices if not each.error]
+        indices = [int(each.device.split(":")[1]) for each in devices if not each.error]
         good = ",".join(entries[index] if index < len(entries) else str(index) for index in indices)
-        return Verdict("some_gpus_fail", f"{len(bad)} of {len(facts.devices)} GPUs fail.",
+        return Verdict("some_gpus_fail", f"{len(bad)} of {len(devices)} GPUs fail.",
                        "; ".join(f"{each.device} {each.name}: {first_line(each.error)}" for each in bad),
                        f"Use the others: before Python starts, set CUDA_VISIBLE_DEVICES={good}.")
     return _no_kernels(lacking[0], facts) if lacking else _failing(bad[0])
@@ -81,7 +86,7 @@ def _no_code(device, facts):
     if "no kernel image" in device.error:
         return True
     known = device.capability and facts.architectures and not facts.rocm_build
-    return bool(device.error and known) and not has_kernels(device.capability, facts.architectures)
+    return bool(known) and not has_kernels(device.capability, facts.architectures)
 
 
 def _no_kernels(device, facts):
@@ -126,13 +131,13 @@ def _build(facts):
     if facts.cuda_build or facts.rocm_build:
         return None
     if facts.system == "Darwin":
-        cause = ("PyTorch was built with MPS, but this Mac has no GPU for it; https://developer.apple.com/metal/pytorch/ lists "
-                 "what it needs (an Apple chip, macOS 14)."
+        cause = ("PyTorch was built with MPS, but this Mac has no GPU for it, which takes an Apple chip and macOS 14: "
+                 "https://developer.apple.com/metal/pytorch/"
                  if facts.mps_built else "This build of PyTorch has no MPS; CUDA does not exist on a Mac.")
         return Verdict("no_gpu", "This Mac has no GPU that PyTorch can use.", cause,
                        _ON_CPU + f"For a GPU, open a lesson in Colab: {_COLAB}.")
     build = f"for Intel GPUs (XPU {facts.xpu_build})" if facts.xpu_build else "for the CPU only"
-    if facts.gpus or facts.driver or facts.cards:
+    if facts.gpus or ((facts.driver or facts.cards) and not facts.container):
         seen = ", ".join(facts.gpus) or "an NVIDIA GPU"
         return Verdict("cpu_build", f"PyTorch {facts.torch} was built {build}.",
                        f"The machine has {seen}, but this build cannot use it. On Windows, plain `pip install torch` "
@@ -147,9 +152,10 @@ def _hidden(facts):
         return None
     if visible_entries(facts.visible, len(facts.gpus)):
         return None
-    there = f"GPU 0 to {len(facts.gpus) - 1}" if len(facts.gpus) > 1 else "GPU 0"
+    last = len(facts.gpus) - 1
+    there = f" (GPU 0 to {last})" if last > 0 else " (GPU 0)" if last == 0 else ""
     return Verdict("hidden", "A setting hides the GPUs from PyTorch.",
-                   f"CUDA_VISIBLE_DEVICES is {facts.visible!r}, which names none of the GPUs here ({there}). Source: "
+                   f"CUDA_VISIBLE_DEVICES is {facts.visible!r}, which names none of the GPUs here{there}. See "
                    "https://docs.nvidia.com/deploy/topics/topic_5_2_1.html",
                    "Unset CUDA_VISIBLE_DEVICES (or set it to 0) before Python starts, then restart the kernel.")
 
@@ -162,11 +168,11 @@ def _start_of_cuda(facts):
     found = re.search(r"too old \(found version (\d+)\)", told)
     needs = driver_needed(facts.cuda_build)
     major = int(facts.driver.split(".")[0]) if (facts.driver or "")[:3].isdigit() else None
-    if found or "Error 804" in told or "Error 35" in told or (major and needs and major < needs):
+    if found or "Error 804" in told or re.search(r"Error 35\b", told) or (major and needs and major < needs):
         speaks = f", which knows CUDA up to {int(found[1]) // 1000}.{int(found[1]) % 1000 // 10}" if found else ""
         return Verdict("driver_too_old", "The NVIDIA driver is too old for this build of PyTorch.",
-                       f"PyTorch was built for CUDA {facts.cuda_build}; the driver is {facts.driver or 'older'}{speaks}. "
-                       "See https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html",
+                       f"PyTorch was built for CUDA {facts.cuda_build}; the driver is {facts.driver or 'older'}{speaks}"
+                       ". See https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html",
                        f"Update the NVIDIA driver to {needs or 'a newer version'} or later: "
                        f"https://www.nvidia.com/drivers{' (in Windows, not inside WSL)' if facts.wsl else ''}")
     if facts.gpus and facts.cuda_build:
@@ -181,14 +187,15 @@ def _nothing_there(facts):
         return Verdict("no_gpu", "PyTorch was built for AMD GPUs (ROCm) but finds none.",
                        first_line(facts.cuda_error) or "The ROCm build counts no device.",
                        "Check that your GPU is listed at https://rocm.docs.amd.com/projects/install-on-linux/")
-    if facts.driver and not facts.smi_error or "No devices were found" in facts.smi_error:
+    idle = facts.driver and not facts.smi_error and not facts.container  # a container shows the host's kernel module
+    if idle or "No devices were found" in facts.smi_error:
         return Verdict("no_gpu", "An NVIDIA driver runs, but it finds no GPU.", first_line(facts.smi_error) or
                        "The driver lists no device.", "Check that the GPU is plugged in, powered and assigned to you.")
     if facts.wsl:
         return Verdict("no_driver", "WSL sees no NVIDIA driver.", "WSL uses the driver of Windows.",
                        "Install the NVIDIA driver in Windows (not inside WSL), then run in PowerShell: wsl --shutdown. "
                        "See https://docs.nvidia.com/cuda/wsl-user-guide/")
-    if facts.container and facts.cards != 0:
+    if facts.container and (facts.cards != 0 or facts.driver):
         return Verdict("container_without_gpu", "This container was started without the GPU.",
                        "No NVIDIA driver is visible inside the container"
                        + (f", though the machine holds {facts.cards} NVIDIA GPU(s)." if facts.cards else "."),

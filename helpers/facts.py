@@ -13,7 +13,7 @@ from pathlib import Path
 
 from helpers import probe
 
-PACKAGES = ("torch", "torchvision", "numpy", "matplotlib", "ipywidgets")
+PACKAGES = ("torch", "torchvision", "numpy", "matplotlib", "ipywidgets", "tqdm", "platformdirs")
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class Facts:
     (CUDA_VISIBLE_DEVICES; None: not set). PyTorch's side: `torch` (version; None: it does not import, and then
     `torch_error` says why), `cuda_build`, `rocm_build`, `xpu_build` (version it was built for, or None), `mps_built`,
     `architectures` (it holds code for), `cuda_available`, `cuda_error` (words of its CUDA start), `devices` (what
-    it can use besides the CPU). Also `packages` ((name, version or None), …) and `problems` (facts that could not be had, and why).
+    it can use besides the CPU). Also `packages` ((name, version or None), …) and `problems` (facts that
+    could not be had, and why).
     """
 
     system: str = "Linux"
@@ -126,14 +127,25 @@ def _ask_driver():
     if program is None:
         return found
     try:
-        told = subprocess.run([program, "--query-gpu=driver_version,name", "--format=csv,noheader"], timeout=20,
-                              capture_output=True, text=True, errors="replace")
+        told = _run([program, "--query-gpu=driver_version,name", "--format=csv,noheader"], 20)
     except subprocess.TimeoutExpired:
         return {**found, "smi_error": "nvidia-smi did not answer within 20 seconds"}
     rows = [line.split(", ", 1) for line in told.stdout.splitlines() if re.match(r"\d+\.\d+[\d.]*, ", line)]
     if not rows:
         return {**found, "smi_error": (told.stdout + told.stderr).strip()[:500] or f"exit status {told.returncode}"}
     return {"driver": rows[0][0], "gpus": tuple(name.strip() for _, name in rows)}
+
+
+def _run(command, timeout):
+    """Like subprocess.run, but does not wait for a child that cannot be killed, as one stuck in a driver."""
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             encoding="utf-8", errors="replace")
+    try:
+        output, errors = child.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        raise
+    return subprocess.CompletedProcess(command, child.returncode, output, errors)
 
 
 def _nvidia_smi():
@@ -168,8 +180,7 @@ def _ask_torch(timeout):
     """Run probe.py in a child, started as a notebook's kernel is: the current folder comes first for imports."""
     code = f"import runpy; runpy.run_path({probe.__file__!r}, run_name='__main__')"
     try:
-        told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, errors="replace",
-                              stdin=subprocess.DEVNULL, timeout=timeout)
+        told = _run([sys.executable, "-c", code], timeout)
     except subprocess.TimeoutExpired:
         return {"torch": None, "torch_error": f"no answer within {timeout:g} seconds"}
     lines = [line for line in told.stdout.splitlines() if line.startswith(probe.MARK)]

@@ -14,11 +14,13 @@ def probe():
     """A dict of the facts of `helpers.facts.Facts` that need torch; values are plain (text, numbers, lists, None)."""
     try:
         import torch
+        version = str(torch.__version__)  # fails when another file of the name torch came first
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is the finding
-        return {"torch_error": f"{type(error).__name__}: {error}"}
+        place = getattr(sys.modules.get("torch"), "__file__", None)
+        return {"torch_error": f"{type(error).__name__}: {error}" + (f" (torch is {place})" if place else "")}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = {"torch": str(torch.__version__), "cuda_build": torch.version.cuda, "rocm_build": torch.version.hip,
+        found = {"torch": version, "cuda_build": torch.version.cuda, "rocm_build": torch.version.hip,
                  "xpu_build": getattr(torch.version, "xpu", None), "mps_built": torch.backends.mps.is_built(),
                  "architectures": torch.cuda.get_arch_list()}
         found["cuda_error"] = cuda_error(torch, caught)

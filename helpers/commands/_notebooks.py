@@ -64,24 +64,29 @@ def clean(notebook):
         cell.setdefault("id", f"cell-{index:02d}")
         cell.metadata = {key: value for key, value in cell.metadata.items() if key in ("tags", "reason")}
         if cell.cell_type == "code":
-            cell.outputs = merged(output for output in map(clean_output, cell.outputs) if output)
+            cell.outputs = [output for output in map(clean_output, merged(cell.outputs)) if output]
     return notebook
 
 
 def clean_output(output):
-    """Return one output without widget view, empty metadata and progress bar; None when nothing is left of it."""
-    if is_progress(output):
-        return None
+    """Return one output without widget view, empty metadata and progress bars; None when nothing is left of it."""
+    if output.output_type == "stream" and is_progress(output):
+        lines = [line for line in re.split(r"[\r\n]+", output.text) if line.strip() and not BAR.search(line)]
+        output.text = "".join(f"{line}\n" for line in lines)
+        return output if lines else None
     if "data" in output:
         output.data.pop(VIEW, None)
         output.metadata = {}
-    return output if output.get("data", True) else None
+    return None if is_progress(output) else output if output.get("data", True) else None
+
+
+BAR = re.compile(r"\d+%\|.*\|.*(it/s|s/it|\?|B/s)")
 
 
 def is_progress(output):
-    """Tell whether this output is a progress bar as tqdm draws it, on stderr or as a widget's plain text."""
+    """Tell whether this output shows a progress bar as tqdm draws it, on stderr or as a widget's plain text."""
     text = output.get("data", {}).get("text/plain", "") if output.get("name") != "stderr" else output.text
-    return re.search(r"\d+%\|.*\|.*(it/s|s/it|\?|B/s)", text) is not None
+    return BAR.search(text) is not None
 
 
 def merged(outputs):

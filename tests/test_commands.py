@@ -1,0 +1,412 @@
+"""The commands: lab, test, execute, publish, and what they share."""
+
+import copy
+import functools
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import types
+import urllib.error
+import urllib.request
+import zipfile
+
+import nbformat
+import pytest
+
+from helpers import __main__ as door
+from helpers import course
+from helpers.commands import _environment, _notebooks, _strict, execute, publish
+from helpers.commands._environment import ROOT, SetupError
+
+PLAIN = [sys.executable, "-S", "-m", "helpers"]  # -S: no installed packages, only the standard library
+
+
+def call(*arguments, **options):
+    """Run a command line in the course's folder and return the finished process."""
+    return subprocess.run(arguments, text=True, capture_output=True, timeout=120, **{"cwd": ROOT, **options})
+
+
+# the door
+
+@pytest.mark.parametrize("arguments", [["--help"], [], ["lab", "--help"], ["test", "--help"]])
+def test_help_needs_only_the_standard_library(arguments):
+    done = call(*PLAIN, *arguments)
+    assert done.returncode == 0 and "usage: python3 -m helpers" in done.stdout
+
+
+def test_help_names_each_command_with_one_line():
+    lines = call(*PLAIN, "--help").stdout.splitlines()
+    for path in (ROOT / "helpers/commands").glob("[a-z]*.py"):
+        assert any(re.match(rf"  {path.stem} +\S+ \S+", line) for line in lines), path.stem
+
+
+def test_unknown_command_lists_those_there_are():
+    done = call(*PLAIN, "labb")
+    assert done.returncode == 2 and "'labb'" in done.stderr and "execute" in done.stderr
+
+
+def test_a_missing_package_is_named_with_what_to_do(tmp_path):
+    shutil.copytree(ROOT / "helpers", tmp_path / "helpers", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "helpers/commands/broken.py").write_text("import a_package_that_is_not_there\nHELP = 'x'\n")
+    done = call(sys.executable, "-m", "helpers", "broken", cwd=tmp_path)
+    assert done.returncode == 1 and "a_package_that_is_not_there" in done.stderr and "helpers lab" in done.stderr
+
+
+def test_other_commands_are_handed_to_the_environment(monkeypatch):
+    seen = []
+    monkeypatch.setattr(door.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(_environment, "stamp", lambda: {"fingerprint": "x"})
+    monkeypatch.setattr(door.subprocess, "call", lambda line, env: seen.append(line) or 7)
+    assert door.main(["execute", "01"]) == 7
+    assert seen == [[str(_environment.python_of(_environment.VENV)), "-m", "helpers", "execute", "01"]]
+
+
+# the environment
+
+@pytest.fixture
+def house(tmp_path, monkeypatch):
+    """Return a course folder without packages to install, whose environment is made for real."""
+    (tmp_path / "requirements.txt").write_text("# nothing\n")
+    (tmp_path / "pyproject.toml").write_text("")
+    monkeypatch.setattr(_environment, "ROOT", tmp_path)
+    monkeypatch.setattr(_environment, "VENV", tmp_path / ".venv")
+    monkeypatch.setattr(_environment, "verify", lambda: None)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=9e9))
+    return tmp_path
+
+
+def test_environment_is_made_once_repaired_and_brought_up_to_date(house, monkeypatch):
+    broken = _environment.python_of(house / ".venv")  # as after an interruption: half an environment, no stamp
+    broken.parent.mkdir(parents=True)
+    broken.write_text("broken")
+    assert _environment.stamp() is None
+    python = _environment.ensure()
+    assert call(str(python), "-c", "print(6 * 7)").stdout == "42\n"
+    start = time.perf_counter()
+    assert _environment.ensure() == python and time.perf_counter() - start < 1
+
+    installs = []
+    monkeypatch.setattr(_environment, "install", installs.append)
+    (house / "requirements.txt").write_text("# something new\n")
+    _environment.ensure()
+    assert installs == [None] and _environment.stamp()["fingerprint"] == _environment.fingerprint()
+
+
+def test_an_interrupted_installation_leaves_no_stamp(house, monkeypatch):
+    def interrupted(wheels):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_environment, "make_venv", lambda: None)
+    monkeypatch.setattr(_environment, "install", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        _environment.ensure()
+    assert _environment.stamp() is None
+
+
+def test_cpu_takes_torch_and_torchvision_in_one_command_from_one_index(monkeypatch):
+    lines = []
+    monkeypatch.setattr(_environment, "pip", lines.append)
+    _environment.install("cpu")
+    required = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    assert lines[0] == [*re.findall(r"^torch\S*", required, flags=re.M), "--index-url",
+                        "https://download.pytorch.org/whl/cpu"]
+    assert len(lines[0]) == 4 and lines[1] == ["-r", "requirements.txt"]
+    lines.clear()
+    _environment.install(None)
+    assert lines == [["-r", "requirements.txt"]]
+
+
+def test_another_build_is_not_mixed_into_an_environment(monkeypatch):
+    monkeypatch.setattr(_environment, "stamp", lambda: {"fingerprint": _environment.fingerprint(), "wheels": None})
+    with pytest.raises(SetupError, match="default build.*Delete that folder"):
+        _environment.ensure("cpu")
+
+
+def test_messages_say_what_to_do(house, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(_environment, "OLDEST", (99, 0))
+        with pytest.raises(SetupError, match=r"too old.*99\.0"):
+            _environment.ensure()
+    with monkeypatch.context() as patch:
+        patch.setattr(_environment.importlib.util, "find_spec", lambda name: None)
+        with pytest.raises(SetupError, match="apt install python3-venv"):
+            _environment.ensure()
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=2e9))
+        patch.setattr(sys, "platform", "linux")
+        with pytest.raises(SetupError, match="about 8 GB, and 2.0 GB are free.*--cpu"):
+            _environment.ensure()
+    (house / "requirements.txt").unlink()
+    with pytest.raises(SetupError, match="clone of the course"):
+        _environment.ensure()
+
+
+def test_pip_failing_is_told_apart_by_facts(house, monkeypatch):
+    monkeypatch.setattr(_environment.subprocess, "call", lambda *a, **k: 1)
+    with pytest.raises(SetupError, match="HTTPS_PROXY"):
+        _environment.install(None)
+    monkeypatch.setattr(_environment, "quiet", lambda arguments: 0)
+    with pytest.raises(SetupError, match="no wheel yet"):
+        _environment.install(None)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=1e8))
+    with pytest.raises(SetupError, match="disk is full"):
+        _environment.install(None)
+
+
+def test_python_inside_the_environment_on_each_system(monkeypatch):
+    inside = ("Scripts", "python.exe") if os.name == "nt" else ("bin", "python")
+    assert _environment.python_of("x").parts[-2:] == inside
+
+
+# lab and test
+
+def free_port():
+    """Return a port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="ends JupyterLab with a signal")
+def test_lab_serves_on_localhost_with_a_token():
+    port = free_port()
+    line = [sys.executable, "-m", "helpers", "lab", "--here", "--no-browser", "--port", str(port)]
+    process = subprocess.Popen(line, cwd=ROOT, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                               start_new_session=True)
+    try:
+        text = ""
+        while "token=" not in text and process.poll() is None:
+            text += process.stderr.readline()
+        address = re.search(r"http://localhost:\d+/lab/tree/notebooks/00_start_here.ipynb\?token=\w{20,}", text)
+        assert address, text
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(f"http://localhost:{port}/api/contents", timeout=10)
+        token = address[0].split("token=")[1]
+        found = urllib.request.urlopen(f"http://localhost:{port}/api/contents/notebooks?token={token}", timeout=10)
+        assert json.load(found)["type"] == "directory"
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(timeout=30)
+
+
+def test_lab_refuses_a_port_that_is_none():
+    done = call(sys.executable, "-m", "helpers", "lab", "--here", "--port", "99999")
+    assert done.returncode == 2 and "99999" in done.stderr
+
+
+def test_test_passes_arguments_and_status_on():
+    done = call(sys.executable, "-m", "helpers", "test", "--here", "--", "tests/test_commands.py", "-k", "no_such_test")
+    assert done.returncode == 5 and "deselected" in done.stdout.splitlines()[-1]
+
+
+# execute
+
+def notebook(*sources, tags=()):
+    """Return a new notebook with a title and code cells; `tags` go to the last one."""
+    result = nbformat.v4.new_notebook()
+    result.cells = [nbformat.v4.new_markdown_cell("# Try it"), *map(nbformat.v4.new_code_cell, sources)]
+    result.cells[-1].metadata.update({"tags": list(tags), "reason": "differs from run to run"} if tags else {})
+    return result
+
+
+def saved(folder, *sources, **options):
+    """Return the path of such a notebook in `folder`."""
+    path = folder / "01_try_it.ipynb"
+    nbformat.write(notebook(*sources, **options), path)
+    return path
+
+
+def test_execute_stores_the_same_twice_and_passes_strict_nbval(tmp_path):
+    path = saved(tmp_path, "import os, sys\nprint('a', flush=True)\nprint('b')", "os.environ['X'] = 'x'",
+                 "import ipywidgets\nipywidgets.VBox([ipywidgets.IntSlider()])",
+                 "import matplotlib.pyplot as plt\n_ = plt.plot([1, 2])", "import time\ntime.time()",
+                 tags=["nbval-ignore-output"])
+    assert execute.one(path) == []
+    first = _notebooks.read(path)
+    assert execute.one(path) == [] and execute.one(path, check=True) == []
+    assert _notebooks.compared(first) == _notebooks.compared(_notebooks.read(path))
+    assert first.cells[1].outputs == [{"output_type": "stream", "name": "stdout", "text": "a\nb\n"}]
+    assert first.cells[3].outputs[0].data == {"text/plain": "VBox(children=(IntSlider(value=0),))"}
+    assert set(first.cells[4].outputs[0].data) == {"image/png", "text/plain"}
+
+    result = _strict.run_strict(path)
+    assert result["status"] == 0, result["text"]
+    assert len(result["cells"]) == 5 and 0 < result["first_figure"] <= result["seconds"]
+    assert result["memory"] is None or result["memory"] > 2**25
+    assert result["offline"] == _strict.offline_possible()
+
+
+def test_execute_removes_widget_state_timings_and_progress_bars(tmp_path):
+    path = saved(tmp_path, "from tqdm.auto import tqdm\nfor _ in tqdm(range(3)): pass",
+                 "import sys\nfrom tqdm import tqdm as plain\nfor _ in plain(range(3)): pass\nprint('done')",
+                 tags=["nbval-ignore-output"])
+    draft = _notebooks.read(path)
+    draft.metadata["widgets"] = {"application/vnd.jupyter.widget-state+json": {}}
+    draft.cells[1].metadata["execution"] = {"iopub.execute_input": "2026-01-01"}
+    nbformat.write(draft, path)
+    assert execute.one(path) == ["cell 1: progress bar; tag the cell nbval-ignore-output, with a reason"]
+    after = _notebooks.read(path)
+    assert after.cells[1].outputs == [] and after.cells[1].metadata == {}
+    assert [output.text for output in after.cells[2].outputs] == ["done\n"]
+    assert set(after.metadata) == {"kernelspec", "language_info"}
+    assert after.metadata.kernelspec.name == "python3"
+
+
+def test_execute_keeps_ids_tags_and_reasons(tmp_path):
+    path = saved(tmp_path, "1 + 1", tags=["nbval-ignore-output"])
+    before = _notebooks.read(path)
+    assert execute.one(path) == []
+    after = _notebooks.read(path)
+    assert [cell.id for cell in after.cells] == [cell.id for cell in before.cells]
+    assert after.cells[1].metadata == before.cells[1].metadata
+
+
+def test_a_failing_notebook_stays_as_it_was(tmp_path, capsys):
+    path = saved(tmp_path, "print('fine')", "1 / 0")
+    before = path.read_bytes()
+    done = call(sys.executable, "-m", "helpers", "execute", str(path))
+    assert done.returncode == 1 and "ZeroDivisionError" in done.stdout
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+def test_kernels_see_no_gpu_no_stored_progress_and_their_own_folder(tmp_path):
+    path = saved(tmp_path, "import os\n"
+                           "print([os.environ['CUDA_VISIBLE_DEVICES'], os.listdir(os.environ['GPU_COURSE_HOME'])])\n"
+                           f"print(os.path.samefile(os.getcwd(), {str(tmp_path)!r}))")
+    assert execute.one(path) == []
+    assert _notebooks.read(path).cells[1].outputs[0].text == "['', []]\nTrue\n"
+
+
+def test_execute_check_tells_a_difference_and_writes_nothing(tmp_path):
+    path = saved(tmp_path, "print('now')")
+    execute.one(path)
+    text = path.read_text().replace("now\\n", "then\\n", 1)
+    path.write_text(text)
+    assert len(execute.one(path, check=True)) == 1 and path.read_text() == text
+
+
+def test_large_pictures_are_named():
+    heavy = notebook("plot()")
+    heavy.cells[1].outputs = [nbformat.v4.new_output("display_data", {"image/png": "A" * 90_000})]
+    assert _notebooks.heavy(heavy) == ["cell 1: picture of 66 KB, at most 60"]
+
+
+def test_unknown_lessons_are_named():
+    done = call(sys.executable, "-m", "helpers", "execute", "77")
+    assert done.returncode == 2 and "'77'" in done.stderr
+
+
+# rhythm
+
+def test_rhythm_counts_what_a_reader_meets():
+    text = "Five words stand right here. ![a picture](x.png) `code` <b>bold</b>\n```\nnot counted\n```\n$x + y$"
+    assert _notebooks.word_count(text) == 7
+    draft = notebook("a = 1", "b = 2\n\nc = 3", "d = 4")
+    draft.cells.insert(2, nbformat.v4.new_markdown_cell("one two three"))
+    measures = _notebooks.rhythm(draft)
+    assert (measures["prose %"], measures["lines"], measures["lines max"], measures["code run"]) == (40, 1, 2, 2)
+    assert measures["words"] == 2.5 and "words is 2.5, band 20 to 70" in _notebooks.outside_bands(measures)
+
+
+# publish
+
+def stamped(repository="OWNER_NAME/gpus-in-pytorch"):
+    """Return a stamped notebook of lesson 01."""
+    draft = notebook("from helpers.devices import pick_device")
+    return publish.stamp_notebook(draft, repository, course.LESSONS[1].file)
+
+
+def test_publish_stamps_badges_links_and_setup_line():
+    first, setup = stamped("someone/their-copy").cells
+    assert first.source.startswith("# Try it\n\n<!-- nav -->\n[![Open in Colab](")
+    assert "/someone/their-copy/blob/main/notebooks/01_check_for_cuda.ipynb)" in first.source
+    assert "mybinder.org/v2/gh/someone/their-copy/main?urlpath=lab%2Ftree%2Fnotebooks%2F01_check" in first.source
+    assert "**01 Check for CUDA**" in first.source and "](00_start_here.ipynb)" in first.source
+    assert setup.source.splitlines()[1:] == ["from helpers.devices import pick_device"]
+
+
+def test_publish_again_changes_nothing_and_a_new_address_only_the_address():
+    once = stamped()
+    assert publish.stamp_notebook(copy.deepcopy(once), "OWNER_NAME/gpus-in-pytorch", course.LESSONS[1].file) == once
+    moved = publish.stamp_notebook(copy.deepcopy(once), "someone/their-copy", course.LESSONS[1].file)
+    assert [cell.source for cell in moved.cells] == [cell.source for cell in stamped("someone/their-copy").cells]
+
+
+def test_publish_keeps_outputs_and_text():
+    draft = notebook("print(1)")
+    draft.cells[0].source = "# Try it\n\nSome text."
+    draft.cells[1].outputs = [nbformat.v4.new_output("stream", name="stdout", text="1\n")]
+    after = publish.stamp_notebook(draft, "a/b", course.LESSONS[1].file)
+    assert after.cells[0].source.endswith("<!-- /nav -->\n\nSome text.") and after.cells[1].outputs[0].text == "1\n"
+
+
+def test_publish_refuses_a_notebook_without_title():
+    draft = notebook("1")
+    with pytest.raises(ValueError, match="begin with '# '"):
+        publish.stamp_notebook(nbformat.v4.new_notebook(cells=draft.cells[1:]), "a/b", "01_check_for_cuda.ipynb")
+
+
+@pytest.mark.parametrize("name", ["someone", "some one/x", "someone/x/y", "-a/b", "a_b/c"])
+def test_publish_refuses_what_is_no_address(name):
+    done = call(sys.executable, "-m", "helpers", "publish", "--", name)
+    assert done.returncode == 2 and "OWNER/NAME" in done.stderr
+
+
+def run_setup(repository, monkeypatch, **variables):
+    """Run the set-up line as a kernel would and return the magics that it asked for."""
+    asked = []
+    shell = types.SimpleNamespace(run_line_magic=lambda *words: asked.append(words))
+    for name in ("COLAB_RELEASE_TAG",):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    exec(publish.setup_line(repository), {"get_ipython": lambda: shell})
+    return asked
+
+
+def test_setup_line_installs_helpers_on_colab_only_and_nothing_else(monkeypatch):
+    assert run_setup("a/b", monkeypatch) == [] == run_setup("OWNER_NAME/x", monkeypatch)
+    [(magic, line)] = run_setup("a/b", monkeypatch, COLAB_RELEASE_TAG="release-colab")
+    assert magic == "pip" and "--no-deps" in line
+    assert re.findall(r"\S+$", line) == ["https://github.com/a/b/archive/refs/heads/main.zip"]
+    with pytest.raises(AssertionError, match="helpers publish"):
+        run_setup("OWNER_NAME/x", monkeypatch, COLAB_RELEASE_TAG="release-colab")
+
+
+def test_publish_changes_a_copy_of_the_course_everywhere(tmp_path):
+    for name in ("helpers", "README.md", "requirements.txt", "pyproject.toml"):
+        source = ROOT / name
+        copier = functools.partial(shutil.copytree, ignore=shutil.ignore_patterns("__pycache__"))
+        (copier if source.is_dir() else shutil.copy)(source, tmp_path / name)
+    (tmp_path / "notebooks").mkdir()
+    nbformat.write(notebook("1"), tmp_path / "notebooks" / course.LESSONS[1].file)
+    assert call(sys.executable, "-m", "helpers", "publish", "--check", cwd=tmp_path).returncode == 1
+    assert call(sys.executable, "-m", "helpers", "publish", "someone/their-copy", cwd=tmp_path).returncode == 0
+    assert call(sys.executable, "-m", "helpers", "publish", "--check", cwd=tmp_path).returncode == 0
+    texts = [path.read_text(encoding="utf-8") for path in [tmp_path / "README.md", tmp_path / "helpers/course.py"]]
+    assert all("OWNER_NAME/gpus" not in text and "someone/their-copy" in text for text in texts)
+
+
+# what is installed
+
+def test_wheel_holds_scripts_recordings_and_every_module(tmp_path):
+    pytest.importorskip("setuptools", minversion="77", reason="builds without a network: setuptools has to be here")
+    for name in ("helpers", "notebooks/scripts"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("README.md", "LICENSE", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    line = "-m pip wheel -q --no-deps --no-build-isolation -w out ."
+    done = call(sys.executable, *line.split(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [wheel] = (tmp_path / "out").glob("*.whl")
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    wanted = {path.relative_to(ROOT).as_posix() for kind in ("*.py", "*.json")
+              for path in (ROOT / "helpers").rglob(kind)}
+    wanted |= {f"helpers/scripts/{path.name}" for path in (ROOT / "notebooks/scripts").glob("*.py")}
+    assert wanted - inside == set()

@@ -1,0 +1,227 @@
+"""The house keeps its rules: who imports whom, importing does nothing, sizes, and no two lists that disagree."""
+
+import ast
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from helpers.commands._environment import ROOT
+
+HELPERS = ROOT / "helpers"
+MODULES = sorted(path for path in HELPERS.rglob("*.py") if "__pycache__" not in path.parts)
+# A room may import rooms of lower rank, and of its own rank where that makes no circle. Rooms not named: GROUND.
+GROUND = 1
+RANKS = {"course": 0, "practice": 2, "timing": 3, "memory": 3, "recordings": 3, "data": 3, "training": 3,
+         "plots": 4, "cards": 5, "widgets": 5, "exercises": 5, "commands": 6}
+PLAIN = ("devices", "data", "timing", "memory", "plots", "widgets")
+
+
+def room(path):
+    """Return the name of the room a file of helpers belongs to."""
+    return path.relative_to(HELPERS).parts[0].removesuffix(".py")
+
+
+def imported_rooms(path):
+    """Return the rooms of helpers that a file imports, at its top or inside functions."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name.split(".")[1] for name in names if name.startswith("helpers.")} - {room(path)}
+
+
+def edges():
+    """Return {room: rooms it imports} for the whole of helpers."""
+    result = {}
+    for path in MODULES:
+        result.setdefault(room(path), set()).update(imported_rooms(path))
+    return result
+
+
+@pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(HELPERS)) for path in MODULES])
+def test_imports_go_downwards(path):
+    if path.name not in ("__init__.py", "__main__.py") or path.parent != HELPERS:
+        above = [name for name in imported_rooms(path)
+                 if RANKS.get(name, GROUND) > RANKS.get(room(path), GROUND)]
+        assert above == []
+
+
+def test_no_room_imports_itself_around_a_circle():
+    graph = edges()
+
+    def reach(start):
+        seen, todo = set(), list(graph.get(start, ()))
+        while todo:
+            name = todo.pop()
+            if name not in seen:
+                seen.add(name)
+                todo += graph.get(name, ())
+        return seen
+
+    assert [name for name in graph if name in reach(name)] == []
+
+
+def test_only_commands_read_notebooks():
+    readers = [path for path in MODULES if re.search(r"import (nbformat|nbclient)", path.read_text(encoding="utf-8"))]
+    assert {room(path) for path in readers} <= {"commands"}
+
+
+def test_helpers_itself_is_only_a_docstring():
+    body = ast.parse((HELPERS / "__init__.py").read_text(encoding="utf-8")).body
+    assert len(body) == 1 and isinstance(body[0], ast.Expr)
+
+
+def test_torchvision_is_imported_only_where_it_is_used():
+    for path in MODULES:
+        tops = [node for node in ast.parse(path.read_text(encoding="utf-8")).body
+                if isinstance(node, ast.Import | ast.ImportFrom)]
+        assert "torchvision" not in ast.unparse(tops), path
+
+
+def public_names():
+    """Return the dotted names of helpers' rooms that lessons import."""
+    files = [path for path in HELPERS.glob("*.py") if not path.name.startswith("_")]
+    folders = [path.parent for path in HELPERS.glob("*/__init__.py") if path.parent.name != "commands"]
+    return sorted(f"helpers.{path.stem}" for path in files + folders)
+
+
+PROBE = """
+import io, json, os, sys, time
+import torch, numpy
+names = json.loads(sys.argv[1])
+def look(name):
+    before, figures = torch.get_rng_state(), time.perf_counter()
+    opened = []
+    sys.addaudithook(lambda event, a: opened.append(str(a[0])) if event == "open" else None)
+    shown = sys.stdout = sys.stderr = io.StringIO()
+    __import__(name)
+    seconds = time.perf_counter() - figures
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+    return {"seconds": seconds, "shown": shown.getvalue(), "seed": not torch.equal(before, torch.get_rng_state()),
+            "cuda": torch.cuda.is_initialized(),
+            "data": [name for name in opened if name.endswith((".json", ".toml", ".ipynb"))]}
+for name in names:
+    rows = []
+    for _ in range(3):
+        read, write = os.pipe()
+        if os.fork() == 0:
+            os.write(write, json.dumps(look(name)).encode())
+            os._exit(0)
+        os.wait()
+        rows.append(json.loads(os.read(read, 65536)))
+    print(json.dumps(dict(min(rows, key=lambda row: row["seconds"]), name=name)))
+"""
+
+
+@pytest.fixture(scope="module")
+def imports():
+    """Return what importing each room does in a fresh process that holds torch and numpy; the best of three times."""
+    done = subprocess.run([sys.executable, "-c", PROBE, json.dumps(["helpers", *public_names()])], cwd=ROOT, text=True,
+                          capture_output=True)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="measured by forking, which this system does not do")
+
+
+@needs_fork
+def test_importing_is_silent_and_starts_nothing(imports):
+    assert [row for row in imports if row["shown"] or row["seed"] or row["cuda"] or row["data"]] == []
+
+
+@needs_fork
+def test_importing_takes_at_most_150_ms_beyond_torch(imports):
+    slow = {row["name"]: round(1000 * row["seconds"]) for row in imports if row["seconds"] > 0.150}
+    assert slow == {}
+
+
+def code_lines(paths):
+    """Return the number of lines with code or comment: no blank lines, no docstrings."""
+    total = 0
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        notes = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Expr)
+                 and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)]
+        total += sum(bool(line.strip()) for line in text.splitlines())
+        total -= sum(bool(line.strip()) for note in notes
+                     for line in text.splitlines()[note.lineno - 1:note.end_lineno])
+    return total
+
+
+def files(*names):
+    """Return the Python files of rooms by name."""
+    return [path for path in MODULES if room(path) in names]
+
+
+@pytest.mark.parametrize(("names", "limit"), [(PLAIN, 1000), (("practice",), 900), (("commands",), 1000)])
+def test_rooms_stay_small(names, limit):
+    assert code_lines(files(*names)) <= limit
+
+
+@pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(HELPERS)) for path in MODULES])
+def test_modules_and_functions_stay_small(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= (400 if path.name.startswith("lesson") else 240)
+    sizes = [node.end_lineno - node.lineno + 1 for node in ast.walk(ast.parse(text))
+             if isinstance(node, ast.FunctionDef)]
+    assert statistics.median(sizes or [0]) <= 15 and max(sizes, default=0) <= 50
+
+
+@pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(HELPERS)) for path in MODULES])
+def test_public_names_have_docstrings(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    named = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    bare = [node.name for node in named if not node.name.startswith("_") and not ast.get_docstring(node)]
+    assert ast.get_docstring(tree) and bare == []
+
+
+def names_in(text):
+    """Return {package: range} of requirement lines such as 'torch>=2.11'."""
+    return dict(re.findall(r"^([a-z][\w-]*)([<>=!~][^\s#]*)", text, flags=re.M))
+
+
+def project():
+    """Return (packages, dependencies) as pyproject.toml lists them."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    packages = re.search(r"^packages = \[(.*?)\]", text, flags=re.M | re.S)[1]
+    depends = re.search(r"^dependencies = \[(.*?)\]", text, flags=re.M | re.S)[1]
+    return set(re.findall(r'"([\w.]+)"', packages)), names_in("\n".join(re.findall(r'"([^"]+)"', depends)))
+
+
+def test_pyproject_lists_every_package():
+    on_disk = {".".join(path.parent.relative_to(ROOT).parts) for path in HELPERS.rglob("__init__.py")}
+    assert project()[0] == on_disk | {"helpers.scripts"}
+
+
+def test_ranges_of_pyproject_and_requirements_agree():
+    required = names_in((ROOT / "requirements.txt").read_text(encoding="utf-8"))
+    assert {name: required.get(name) for name in project()[1]} == project()[1]
+
+
+def test_every_requirement_says_who_needs_it():
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()[1:]
+    assert [line for line in lines if not re.match(r"\S+( \.)?\s+# \S.*", line)] == []
+
+
+def test_commands_in_texts_exist():
+    from helpers.__main__ import commands
+
+    places = [ROOT / "README.md", *ROOT.glob("notebooks/*"), *ROOT.glob(".github/workflows/*"), *MODULES]
+    texts = [path for path in places if path.is_file()]
+    named = {word for path in texts
+             for word in re.findall(r"-m helpers ([a-z]+)", path.read_text(encoding="utf-8"))}
+    assert named - set(commands()) == set()
+
+
+def test_every_workflow_and_helper_file_is_text_with_unix_line_ends():
+    for path in [*MODULES, *Path(ROOT, ".github").rglob("*.yml"), ROOT / ".ci/run"]:
+        assert b"\r\n" not in path.read_bytes(), path

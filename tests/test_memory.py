@@ -1,0 +1,251 @@
+"""helpers.memory against NumPy, sums worked out by hand, and what PyTorch's profiler sees the CPU allocate."""
+import json
+import warnings
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from helpers import memory
+from helpers.memory import Timeline, forecast, format_bytes, parse_bytes, tensor_bytes
+from helpers.training import SmallCNN
+
+
+def mlp(width=200):
+    return nn.Sequential(nn.Linear(100, width), nn.ReLU(), nn.Linear(width, 10))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool", "complex64"])
+@pytest.mark.parametrize("shape", [(), (0, 3), (5, 7), (2, 3, 4)])
+def test_tensor_bytes_are_numpys(dtype, shape):
+    assert tensor_bytes(torch.zeros(shape, dtype=getattr(torch, dtype))) == np.zeros(shape, dtype).nbytes
+
+
+def test_tensor_bytes_of_a_view_of_bfloat16_and_of_meta():
+    assert tensor_bytes(torch.zeros(8, 8, dtype=torch.bfloat16)[::2]) == 64
+    assert tensor_bytes(torch.zeros(10**6, 10**6, device="meta")) == 4 * 10**12
+    with pytest.raises(TypeError, match="tensor is a list"):
+        tensor_bytes([1.0])
+
+
+@pytest.mark.parametrize("n, text", [
+    (0, "0 B"), (1, "1 B"), (1000, "1000 B"), (1023, "1023 B"), (1024, "1 KiB"), (1536, "1.5 KiB"), (10**6, "977 KiB"),
+    (2**20 - 1, "1 MiB"), (2**20, "1 MiB"), (2**30 * 5 + 2**30 // 2, "5.5 GiB"), (141 * 2**30, "141 GiB"),
+    (5 * 2**40, "5 TiB"), (5000 * 2**40, "5000 TiB"), (-1536, "-1.5 KiB"), (37.5 * 2**20, "37.5 MiB"),
+    (1234567, "1.18 MiB"), (12345678, "11.8 MiB"), (-0.2, "0 B"),
+])
+def test_format_bytes(n, text):
+    assert format_bytes(n) == text
+
+
+@pytest.mark.parametrize("n, error", [
+    ("5", TypeError), (True, TypeError), (None, TypeError), (float("nan"), ValueError), (float("inf"), ValueError),
+])
+def test_format_bytes_refuses(n, error):
+    with pytest.raises(error, match="n is"):
+        format_bytes(n)
+
+
+@pytest.mark.parametrize("text, n", [
+    ("1 GiB", 2**30), ("512MB", 512 * 10**6), ("0.5 kib", 512), ("1.5GiB", 3 * 2**29), (77, 77), ("77", 77), ("7 B", 7),
+    (" 3.5 gb ", 35 * 10**8), ("2 TiB", 2**41), (".5 KiB", 512), ("0.3 KiB", 307), ("0", 0), (0, 0),
+])
+def test_parse_bytes(text, n):
+    found = parse_bytes(text)
+    assert found == n and type(found) is int
+
+
+@pytest.mark.parametrize("text, error", [
+    ("", ValueError), ("GiB", ValueError), ("-1 GiB", ValueError), (-1, ValueError), ("1 G", ValueError),
+    ("1e3", ValueError), ("1 GiB 2", ValueError), ("nan", ValueError), ("1,5 GiB", ValueError),
+    ("１ GiB", ValueError), (1.5, TypeError),
+    (None, TypeError), (True, TypeError), (b"1 GiB", TypeError),
+])
+def test_parse_bytes_refuses(text, error):
+    with pytest.raises(error, match="text is"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize("n", [0, 3, 1024, 700 * 2**20, 2**30, 80 * 2**30])
+def test_format_and_parse_agree(n):
+    assert parse_bytes(format_bytes(n)) == n
+
+
+PARAMETERS = 4 * (100 * 200 + 200 + 200 * 10 + 10)
+
+
+def test_forecast_of_an_mlp_worked_out_by_hand():
+    """The most is held when backward passes ReLU: its output, and the gradients of its output and of its input."""
+    found = forecast(mlp(), (100,), 64, optimizer="momentum")
+    hidden, batch, last = 4 * 64 * 200, 4 * 64 * 100 + 8 * 64, 4 * (200 * 10 + 10)
+    assert (found.parameters, found.optimizer, found.gradients) == (PARAMETERS, PARAMETERS, last)
+    assert found.held == 2 * PARAMETERS + batch
+    assert found.activations + found.other == pytest.approx(3 * hidden + batch, abs=64)
+
+
+@pytest.mark.parametrize("optimizer, copies", [("sgd", 0), ("momentum", 1), ("adam", 2), ("adamw", 2)])
+def test_forecast_counts_the_optimizers_copies(optimizer, copies):
+    found = forecast(mlp(), (100,), 4096, optimizer=optimizer)
+    assert found.optimizer == pytest.approx(copies * PARAMETERS, abs=4 * 4)  # and one counter a parameter
+
+
+def test_parts_add_up_to_the_peak():
+    found = forecast(SmallCNN(), (3, 32, 32), 64)
+    assert sum((found.parameters, found.gradients, found.optimizer, found.activations, found.other)) == found.peak
+    assert str(found).startswith(format_bytes(found.peak))
+
+
+def allocated_peak(model, shape, batch, name, dtype, folder):
+    """Bytes at the peak of a real training step on the CPU, as PyTorch's profiler saw them allocated and freed."""
+    x, y = torch.rand(batch, *shape), torch.zeros(batch, dtype=torch.int64)
+    optimizer = memory._optimizer(name, list(model.parameters()))
+    state = [value for values in optimizer.state.values() for value in values.values() if torch.is_tensor(value)]
+    held = sum(map(tensor_bytes, [*model.parameters(), *model.buffers(), *state, x, y]))
+    with warnings.catch_warnings(), torch.backends.mkldnn.flags(enabled=False):
+        warnings.simplefilter("ignore")
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+            with torch.autocast("cpu", dtype=dtype) if dtype else nullcontext():
+                loss = nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    profile.export_chrome_trace(str(folder / "trace.json"))
+    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+    steps = sorted((e["ts"], e["args"]["Bytes"]) for e in events if e.get("name") == "[memory]")
+    return held + max(np.cumsum([size for _, size in steps]))
+
+
+@pytest.mark.parametrize("build, shape, batch, optimizer, autocast", [
+    (mlp, (100,), 32, "sgd", None), (mlp, (100,), 256, "adam", None), (mlp, (100,), 256, "adamw", "bfloat16"),
+    (lambda: mlp(1000), (100,), 4, "adam", None), (lambda: mlp(1000), (100,), 4, "momentum", "float16"),
+    (SmallCNN, (3, 32, 32), 32, "sgd", None), (lambda: SmallCNN(width=16), (3, 32, 32), 48, "adam", None),
+    (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+                           nn.Linear(8 * 15 * 15, 10)), (3, 32, 32), 32, "adamw", None),
+])
+def test_forecast_is_what_a_real_step_allocates(build, shape, batch, optimizer, autocast, tmp_path):
+    model = build()
+    seen = allocated_peak(model, shape, batch, optimizer, memory.AUTOCAST[autocast], tmp_path)
+    assert forecast(model, shape, batch, optimizer, autocast).peak == pytest.approx(seen, rel=0.01)
+
+
+def test_forecast_grows_with_the_batch_and_shrinks_under_autocast():
+    small, large = (forecast(SmallCNN(), (3, 32, 32), n).peak for n in (64, 256))
+    assert 3.5 < large / small < 4
+    assert forecast(SmallCNN(), (3, 32, 32), 256, autocast="bfloat16").peak < 0.75 * large
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, blocks):
+        super().__init__()
+        self.blocks = blocks
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False)
+        return x
+
+
+def test_forecast_sees_checkpointing_inside_the_model():
+    blocks = nn.Sequential(*[nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(4)])
+                             for _ in range(4)])
+    assert forecast(Checkpointed(blocks), (64,), 4096).peak < 0.6 * forecast(blocks, (64,), 4096).peak
+
+
+def test_forecast_needs_no_memory_and_leaves_the_model_alone():
+    with torch.device("meta"):
+        huge = nn.Sequential(nn.Linear(200_000, 200_000), nn.Linear(200_000, 10))  # 149 GiB of parameters
+    assert forecast(huge, (200_000,), 8, "sgd").parameters > 149 * 2**30
+    model = mlp().eval()
+    before = [p.clone() for p in model.parameters()]
+    forecast(model, (100,), 8)
+    assert not model.training and all(p.grad is None for p in model.parameters())
+    assert all(torch.equal(a, b) and type(b) is nn.Parameter for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_forecast_takes_frozen_parameters_other_losses_and_index_inputs():
+    model = mlp()
+    model[0].requires_grad_(False)
+    found = forecast(model, (100,), 4096)
+    assert found.optimizer == pytest.approx(2 * 4 * 2010, abs=16) and found.parameters == PARAMETERS
+    assert not model[0].weight.requires_grad and found.peak == sum(list(vars(found).values())[:5])
+    embed = nn.Sequential(nn.Embedding(1000, 16), nn.Linear(16, 4))
+    found = forecast(embed, (12,), 8, input_dtype=torch.int64, loss=lambda out: out.square().mean())
+    assert found.parameters == 4 * (1000 * 16 + 16 * 4 + 4)
+
+
+def test_forecast_draws_no_random_numbers():
+    model = nn.Sequential(mlp(), nn.Dropout())
+    state = torch.get_rng_state()
+    forecast(model, (100,), 8)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("arguments, error, words", [
+    ({"model": "resnet"}, TypeError, "model is a str"),
+    ({"model": nn.ReLU()}, ValueError, "model has no parameter"),
+    ({"optimizer": "lion"}, ValueError, "optimizer is 'lion'"),
+    ({"autocast": "float64"}, ValueError, "autocast is 'float64'"),
+    ({"batch": 0}, ValueError, "batch is 0"),
+    ({"batch": 2.5}, ValueError, "batch is 2.5"),
+    ({"input_shape": 100}, TypeError, "input_shape is 100"),
+    ({"input_shape": (3, -1)}, ValueError, r"input_shape \(3, -1\)"),
+])
+def test_forecast_names_wrong_arguments(arguments, error, words):
+    with pytest.raises(error, match=words):
+        forecast(**{"model": mlp(), "input_shape": (100,), "batch": 8, **arguments})
+
+
+def test_forecast_says_when_pytorch_lacks_the_tracker(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "torch.distributed._tools.mem_tracker", None)
+    with pytest.raises(RuntimeError, match="lacks the memory tracker"):
+        forecast(mlp(), (100,), 8)
+
+
+def test_errors_of_the_model_pass_through():
+    with pytest.raises(RuntimeError, match="99"):
+        forecast(mlp(), (99,), 8)
+
+
+def test_timeline_notes_the_counters(monkeypatch):
+    counters = iter([(0, 0), (512, 2**21), (1024, 2**21), (0, 2**21)])
+    now = []
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: now.append(next(counters)) or now[-1][0])
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: now[-1][1])
+    with Timeline("cuda:0") as timeline:
+        assert timeline.mark("model") == ("model", 512, 2**21)
+        timeline.mark("batch")
+    assert timeline.points == [("start", 0, 0), ("model", 512, 2**21), ("batch", 1024, 2**21), ("end", 0, 2**21)]
+
+
+def test_timeline_refuses_the_cpu():
+    with pytest.raises(ValueError, match="device is 'cpu'"):
+        Timeline("cpu")
+
+
+def practice_gpus(**options):
+    practice = pytest.importorskip("helpers.practice")
+    if not hasattr(practice, "practice_gpus"):
+        pytest.skip("helpers.practice has no practice_gpus yet")
+    return practice.practice_gpus(**options)
+
+
+def test_forecast_is_the_same_while_practice_gpus_are_on():
+    model = SmallCNN()
+    outside = forecast(model, (3, 32, 32), 64)
+    with practice_gpus(n=1, memory="1 GiB"):
+        before = torch.cuda.memory_allocated()
+        assert forecast(model, (3, 32, 32), 64) == outside
+        assert forecast(SmallCNN().to("cuda"), (3, 32, 32), 64) == outside
+        assert torch.cuda.memory_allocated() == before
+
+
+def test_timeline_on_a_gpu():
+    with practice_gpus(n=1, memory="1 GiB"), Timeline("cuda:0") as timeline:
+        kept = torch.zeros(1000, device="cuda:0")
+        timeline.mark("made")
+        del kept
+    (_, start, _), (_, made, reserved), (_, end, _) = timeline.points
+    assert made - start == 4096 and reserved >= made and end == start

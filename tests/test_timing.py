@@ -1,0 +1,182 @@
+"""helpers.timing against durations that are known: a busy loop, a queue that sleeps, a practice stream that sleeps."""
+import queue
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+
+from helpers import timing
+from helpers.timing import time_ms
+
+
+def busy(seconds):
+    """A function that returns when `seconds` have passed: it sleeps, and is busy for the last millisecond."""
+    def run():
+        end = time.perf_counter() + seconds
+        time.sleep(max(0.0, seconds - 0.001))
+        while time.perf_counter() < end:
+            pass
+    return run
+
+
+def within(measure, expected, share=0.02, attempts=6):
+    """The first of a few measurements that lies within `share` of `expected`, else the last: other programs run too."""
+    for _ in range(attempts):
+        found = measure().median_ms
+        if abs(found / expected - 1) <= share:
+            break
+    return found
+
+
+class SleepingDevice:
+    """A device with one queue, worked off by a thread: each piece of work takes `seconds`, the call returns at once."""
+
+    def __init__(self, seconds):
+        self.seconds, self.work, self.end = seconds, queue.Queue(), 0.0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        while True:
+            self.work.get()
+            self.end = max(self.end, time.perf_counter()) + self.seconds  # a late wake-up does not add up
+            time.sleep(max(0.0, self.end - time.perf_counter()))
+            self.work.task_done()
+
+    def launch(self):
+        self.work.put(None)
+
+    def synchronize(self, device=None):
+        self.work.join()
+
+
+@pytest.fixture
+def sleeping_device(monkeypatch):
+    device = SleepingDevice(0.02)
+    monkeypatch.setattr(timing, "pick_device", lambda prefer: torch.device("cuda:0"))
+    monkeypatch.setattr(timing, "synchronize", device.synchronize)
+    return device
+
+
+def test_known_duration_on_the_cpu():
+    assert within(lambda: time_ms(busy(0.02), "cpu"), 20) == pytest.approx(20, rel=0.02)
+
+
+def test_known_duration_of_a_device_that_works_later(sleeping_device):
+    found = within(lambda: time_ms(sleeping_device.launch, "cuda"), 20)
+    assert found == pytest.approx(20, rel=0.02)
+
+
+def test_a_forgotten_synchronization_shows(sleeping_device, monkeypatch):
+    monkeypatch.setattr(timing, "synchronize", lambda device: None)
+    found = time_ms(sleeping_device.launch, "cuda", repeats=1, warmup=0, seconds=1e-4)
+    assert found.median_ms < 2, "without waiting, only the launch can have been measured"
+
+
+def test_practice_stream_of_known_duration():
+    practice = pytest.importorskip("helpers.practice")
+    if not hasattr(practice, "practice_gpus"):
+        pytest.skip("helpers.practice has no practice_gpus yet")
+    with practice.practice_gpus(asynchronous=True) as gpus:
+        if gpus.real:
+            pytest.skip("a real GPU: its clock rate, and so the time of _sleep, is not known")
+        cycles = 20_000_000  # a practice GPU counts a billion cycles a second
+        found = within(lambda: time_ms(lambda: torch.cuda._sleep(cycles), "cuda:0"), 20)
+    assert found == pytest.approx(20, rel=0.02)
+
+
+def test_overhead_is_under_a_microsecond():
+    assert time_ms(lambda: None, "cpu").median_ms < 1e-3
+
+
+def test_samples_give_the_median_and_the_spread():
+    found = time_ms(busy(0.001), "cpu", repeats=9, seconds=0.01)
+    samples = sorted(found.samples_ms)
+    assert len(samples) >= 9
+    assert found.median_ms == pytest.approx(torch.tensor(samples, dtype=torch.float64).quantile(0.5).item())
+    assert samples[0] <= found.median_ms <= samples[-1] and 0 <= found.iqr_ms <= samples[-1] - samples[0]
+    assert str(found).startswith(f"{found.median_ms:.3g} ms")
+
+
+def test_slow_work_is_not_repeated_more_than_needed():
+    calls = []
+    found = time_ms(lambda: (calls.append(1), time.sleep(0.03)), "cpu", repeats=3, warmup=2, seconds=0.01)
+    assert len(found.samples_ms) == 3 and found.calls == 1
+    assert len(calls) <= 2 + 2 * 1 + 3
+
+
+def test_warm_up_comes_first_and_does_not_count():
+    calls = []
+
+    def slow_at_first():
+        calls.append(1)
+        time.sleep(0.2 if len(calls) <= 2 else 0.002)
+    assert max(time_ms(slow_at_first, "cpu", warmup=2, seconds=0.02).samples_ms) < 100
+
+
+def test_threads_are_those_of_the_program():
+    before, seen = torch.get_num_threads(), set()
+    torch.set_num_threads(2)
+    try:
+        time_ms(lambda: (seen.add(torch.get_num_threads()), time.sleep(0.001)), "cpu", repeats=1, seconds=0.01)
+        assert seen == {2} and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+class ClockworkEvent:
+    """Stands for torch.cuda.Event: reads milliseconds from a counter that the test advances."""
+    now_ms = 0.0
+
+    def __init__(self, enable_timing=False):
+        assert enable_timing
+
+    def record(self, stream=None):
+        self.at = ClockworkEvent.now_ms
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, other):
+        return other.at - self.at
+
+
+def test_events_clock_reads_the_devices_own_time(monkeypatch):
+    monkeypatch.setattr(timing, "pick_device", lambda prefer: torch.device("cuda:0"))
+    monkeypatch.setattr(torch.cuda, "Event", ClockworkEvent)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: None)
+
+    def work():
+        ClockworkEvent.now_ms += 7.0
+    found = time_ms(work, "cuda", clock="events")
+    assert found.median_ms == pytest.approx(7.0, rel=1e-6) and found.clock == "events"
+
+
+def test_errors_of_the_function_pass_through():
+    with pytest.raises(ZeroDivisionError):
+        time_ms(lambda: 1 / 0, "cpu")
+
+
+@pytest.mark.parametrize("arguments, error, words", [
+    ({"fn": 3}, TypeError, "fn is 3"),
+    ({"repeats": 0}, ValueError, "repeats is 0"),
+    ({"repeats": 2.5}, ValueError, "repeats is 2.5"),
+    ({"repeats": True}, ValueError, "repeats is True"),
+    ({"warmup": -1}, ValueError, "warmup is -1"),
+    ({"seconds": 0}, ValueError, "seconds is 0"),
+    ({"seconds": float("nan")}, ValueError, "seconds is nan"),
+    ({"clock": "sun"}, ValueError, "clock is 'sun'"),
+    ({"clock": "events"}, ValueError, "events need a CUDA device"),
+    ({"device": "cuda:99"}, ValueError, "cuda:99"),
+])
+def test_wrong_arguments_are_named(arguments, error, words):
+    with pytest.raises(error, match=words):
+        time_ms(**{"fn": lambda: None, "device": "cpu", **arguments})
+
+
+def test_import_and_first_use_print_nothing():
+    code = "from helpers.timing import time_ms; time_ms(lambda: None, 'cpu', seconds=0.001)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

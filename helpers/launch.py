@@ -48,10 +48,11 @@ def run(script, *args, processes=None, timeout=300, quiet=False):
     """Run `script` with `args` in a child process with this Python and return `Finished`(returncode, text).
 
     First prints the equivalent command line, then shows the output as it comes, unless `quiet`. With `processes` (an
-    int, at least 1) torchrun starts that many, each with one thread for its operations (OMP_NUM_THREADS=1). A script
-    that fails raises nothing: look at `returncode`. Under gloo a process may abort at its very end, after it wrote its
-    results, so judge by the results, not by the return code alone. After `timeout` seconds everything it started is
-    killed and TimeoutError tells the last lines; an interrupt (the stop button, Ctrl+C) kills it too.
+    int, at least 1) torchrun starts that many, each with one thread for its operations (OMP_NUM_THREADS=1). Their lines
+    mix, unless the script calls sys.stdout.reconfigure(line_buffering=True, write_through=False).
+    A script that fails raises nothing: look at `returncode`. Under gloo a process may abort at its very end, after it
+    wrote its results, so judge by the results, not by the return code alone. After `timeout` seconds everything it
+    started is killed and TimeoutError tells the last lines; an interrupt (the stop button, Ctrl+C) kills it too.
     """
     if processes is not None and (type(processes) is not int or processes < 1):
         raise ValueError(f"processes is {processes!r}; it takes None or a whole number of at least 1")

@@ -27,23 +27,29 @@ def room(path):
     return path.relative_to(HELPERS).parts[0].removesuffix(".py")
 
 
-def imported_rooms(path):
-    """Return the rooms of helpers that a file imports, at its top or inside functions."""
+def imports(path):
+    """Return the dotted names that a file imports from helpers, at its top or inside functions."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name.split(".")[1] for name in names if name.startswith("helpers.")} - {room(path)}
+        elif isinstance(node, ast.ImportFrom):
+            here = ["helpers", *path.relative_to(HELPERS).parts[:-1]]
+            base = ".".join(here[:len(here) + 1 - node.level]) if node.level else ""
+            names |= {".".join(filter(None, [base, node.module, alias.name])) for alias in node.names}
+    return {name for name in names if name.startswith("helpers.")}
 
 
-def edges():
-    """Return {room: rooms it imports} for the whole of helpers."""
-    result = {}
-    for path in MODULES:
-        result.setdefault(room(path), set()).update(imported_rooms(path))
-    return result
+def imported_rooms(path):
+    """Return the rooms of helpers that a file imports."""
+    return {name.split(".")[1] for name in imports(path)} - {room(path)}
+
+
+def module_graph():
+    """Return {module: modules of helpers that it imports}."""
+    files = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in MODULES}
+    return {name: {other for wanted in imports(path) for other in (wanted, wanted.rpartition(".")[0])
+                   if other in files and other not in (name, "helpers")} for name, path in files.items()}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(HELPERS)) for path in MODULES])
@@ -54,8 +60,8 @@ def test_imports_go_downwards(path):
         assert above == []
 
 
-def test_no_room_imports_itself_around_a_circle():
-    graph = edges()
+def test_no_module_imports_itself_around_a_circle():
+    graph = module_graph()
 
     def reach(start):
         seen, todo = set(), list(graph.get(start, ()))
@@ -122,7 +128,7 @@ for name in names:
 
 
 @pytest.fixture(scope="module")
-def imports():
+def imported():
     """Return what importing each room does in a fresh process that holds torch and numpy; the best of three times."""
     done = subprocess.run([sys.executable, "-c", PROBE, json.dumps(["helpers", *public_names()])], cwd=ROOT, text=True,
                           capture_output=True)
@@ -134,13 +140,13 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="measured by for
 
 
 @needs_fork
-def test_importing_is_silent_and_starts_nothing(imports):
-    assert [row for row in imports if row["shown"] or row["seed"] or row["cuda"] or row["data"]] == []
+def test_importing_is_silent_and_starts_nothing(imported):
+    assert [row for row in imported if row["shown"] or row["seed"] or row["cuda"] or row["data"]] == []
 
 
 @needs_fork
-def test_importing_takes_at_most_150_ms_beyond_torch(imports):
-    slow = {row["name"]: round(1000 * row["seconds"]) for row in imports if row["seconds"] > 0.150}
+def test_importing_takes_at_most_150_ms_beyond_torch(imported):
+    slow = {row["name"]: round(1000 * row["seconds"]) for row in imported if row["seconds"] > 0.150}
     assert slow == {}
 
 
@@ -181,7 +187,7 @@ def test_public_names_have_docstrings(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
     named = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     bare = [node.name for node in named if not node.name.startswith("_") and not ast.get_docstring(node)]
-    assert ast.get_docstring(tree) and bare == []
+    assert ast.get_docstring(tree) and (bare == [] or path.name.startswith("lesson"))  # there: answers of exercises
 
 
 def names_in(text):

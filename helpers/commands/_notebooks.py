@@ -70,7 +70,9 @@ def clean(notebook):
 
 def clean_output(output):
     """Return one output without widget view, empty metadata and progress bars; None when nothing is left of it."""
-    if output.output_type == "stream" and is_progress(output):
+    if output.output_type == "stream" and output.name == "stderr":
+        if output.text.strip() and not is_progress(output):
+            return output
         lines = [line for line in re.split(r"[\r\n]+", output.text) if line.strip() and not BAR.search(line)]
         output.text = "".join(f"{line}\n" for line in lines)
         return output if lines else None

@@ -4,10 +4,12 @@
 helpers.diagnosis) is a pure function of `Facts`, so any machine can be written down and diagnosed; `doctor` does both
 and prints a report. Lesson 01 uses all three.
 """
+import sys
+
 from helpers.diagnosis import Verdict, diagnose, first_line
 from helpers.facts import Device, Facts, gather_facts
 
-__all__ = ["Device", "Facts", "Verdict", "diagnose", "doctor", "gather_facts", "report"]
+__all__ = ["Device", "Facts", "Verdict", "diagnose", "doctor", "gather_facts", "report", "say"]
 
 
 def report(facts, verdict):
@@ -32,5 +34,15 @@ def doctor():
     """
     facts = gather_facts()
     verdict = diagnose(facts)
-    print(report(facts, verdict))
+    say(report(facts, verdict))
     return verdict
+
+
+def say(text):
+    """Print `text`, also where the output cannot show arrows (a file on Windows)."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = text.replace("→", "->").encode(encoding, "replace").decode(encoding)
+    print(text)

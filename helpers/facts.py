@@ -68,7 +68,7 @@ class Facts:
     problems: tuple = ()
 
 
-def gather_facts(timeout=60):
+def gather_facts(timeout=90):
     """Collect the `Facts` of this machine; takes about as long as `import torch`, at most about `timeout` seconds.
 
     It looks at the real machine: PyTorch answers in a child process, where practice GPUs do not exist. A source that

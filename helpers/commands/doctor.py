@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 
 from helpers.diagnosis import diagnose
-from helpers.doctor import report
+from helpers.doctor import report, say
 from helpers.facts import gather_facts
 from helpers.host import cpu_name, memory_bytes
 
@@ -39,7 +39,7 @@ def run(args):
         print(f"{verdict.summary} {' '.join(problems)}".strip())
         print(f"Send this code: {encode(fields)}")
     else:
-        print(report(facts, verdict))
+        say(report(facts, verdict))
     return 1 if facts.torch is None else 0
 
 
@@ -105,7 +105,7 @@ def collect(codes):
             bad.append(f"code {number}: {error}")
     if rows:
         print(_table([("", *FIELDS), *rows]))
-        print("\n" + ", ".join(f"{count} × {name}" for name, count in Counter(row[1] for row in rows).most_common()))
+        say("\n" + ", ".join(f"{count} × {name}" for name, count in Counter(row[1] for row in rows).most_common()))
     for row in rows:
         if row[6] != "ok" or (row[5].isdigit() and int(row[5]) < DISK_GB):
             print(f"attend to {row[0]}: packages {row[6]}, {row[5]} GB of disk free")

@@ -1,0 +1,226 @@
+"""What stands in for the CUDA driver: the functions beneath ``torch.cuda`` and ``torch.accelerator``.
+
+PyTorch's own Python code keeps running (``torch.cuda.device``, ``memory_summary`` …): only the C functions it calls are
+replaced, so arguments are checked and texts are worded by PyTorch itself.
+"""
+import types
+
+import torch
+from torch.overrides import is_tensor_like
+
+from .machine import CPU, Place, storage
+
+NAME = "Practice GPU (simulated on the CPU)"
+REFUSED = {
+    "torch.cuda": ["CUDAGraph", "graph", "make_graphed_callables", "cudart", "caching_allocator_alloc", "MemPool",
+                   "caching_allocator_delete", "change_current_allocator", "CUDAPluggableAllocator", "memory_snapshot",
+                   "current_blas_handle", "utilization", "temperature", "power_draw", "clock_rate", "memory_usage",
+                   "device_memory_used", "ExternalStream", "get_stream_from_external", "list_gpu_processes",
+                   "use_mem_pool", "_compile_kernel", "graph_pool_handle"],
+    "torch.cuda.jiterator": ["_create_jit_fn", "_create_multi_output_jit_fn"],
+    "torch": ["compile"],
+    "torch.utils.cpp_extension": ["load", "load_inline", "CUDAExtension"],
+}
+
+
+def refusal(name):
+    """A callable that says that practice GPUs do not imitate ``name``."""
+    def refuse(*args, **kwargs):
+        raise NotImplementedError(f"practice GPUs do not imitate {name}: it needs a real GPU")
+    return refuse
+
+
+def driver(machine):
+    """Name → function for everything that ``torch._C`` answers about devices."""
+    def exchange(index):
+        before = machine.current
+        if index >= 0:
+            machine.set_current(index)
+        return before
+
+    def allocator(index):
+        machine.check(index)
+        return machine.allocators[index]
+
+    def debug(mode):
+        machine.sync_debug = mode
+
+    def synchronize(index=None):
+        machine.synchronize(machine.devices[machine.current if index is None else index])
+
+    def empty():
+        for each in machine.allocators:
+            each.release_cached()
+
+    cuda = {
+        "getDeviceCount": lambda: machine.n, "getDevice": lambda: machine.current, "setDevice": machine.set_current,
+        "exchangeDevice": exchange, "maybeExchangeDevice": exchange, "synchronize": synchronize,
+        "memoryStats": lambda index: allocator(index).stats(), "emptyCache": empty,
+        "resetPeakMemoryStats": lambda index: allocator(index).reset(True),
+        "resetAccumulatedMemoryStats": lambda index: allocator(index).reset(False),
+        "setMemoryFraction": lambda fraction, index: allocator(index).set_fraction(fraction),
+        "getMemoryFraction": lambda index: allocator(index).fraction,
+        "canDeviceAccessPeer": lambda first, second: first != second, "hasPrimaryContext": lambda index: True,
+        "getAllocatorBackend": lambda: "native", "getArchFlags": lambda: "sm_80", "ipc_collect": lambda: None,
+        "sleep": machine.sleep, "set_sync_debug_mode": debug, "get_sync_debug_mode": lambda: machine.sync_debug,
+    }
+    accelerator = {
+        "getAccelerator": lambda: torch.device("cuda"), "getDeviceIndex": lambda: machine.current,
+        "setDeviceIndex": machine.set_current, "exchangeDevice": exchange, "maybeExchangeDevice": exchange,
+        "synchronizeDevice": synchronize, "isAllocatorInitialized": lambda: True, "emptyCache": empty,
+        "getDeviceStats": lambda index: allocator(index).stats(), "emptyHostCache": lambda: None,
+        "resetPeakStats": cuda["resetPeakMemoryStats"], "resetAccumulatedStats": cuda["resetAccumulatedMemoryStats"],
+        "getMemoryInfo": lambda index: memory_info(machine, index),
+        "getStream": lambda index: machine.streams.current(machine.devices[index]),
+        "setStream": machine.streams.select,
+    }
+    return {f"_cuda_{name}": f for name, f in cuda.items()} | {f"_accelerator_{name}": f for name, f in accelerator.items()}
+
+
+def memory_info(machine, device=None):
+    """(free, total) bytes of a device, as ``torch.cuda.mem_get_info``."""
+    allocator = machine.allocators[machine.device("cuda" if device is None else device).index]
+    return allocator.capacity - allocator.now("reserved_bytes"), allocator.capacity
+
+
+def properties(machine, index):
+    """What ``torch.cuda.get_device_properties`` returns for a practice GPU."""
+    return types.SimpleNamespace(
+        name=NAME, major=8, minor=0, total_memory=machine.capacity, multi_processor_count=1, warp_size=32,
+        max_threads_per_multi_processor=1024, regs_per_multiprocessor=65536, is_integrated=0, is_multi_gpu_board=0,
+        gcnArchName=NAME, L2_cache_size=0, uuid=f"practice-{index}")
+
+
+def functions(machine):
+    """(module or class, name, replacement) for all of PyTorch that asks the driver, or must not."""
+    from torch.cuda import memory, random
+    from torch.nn.parallel import comm
+    names = {
+        "is_available": lambda: True, "device_count": lambda: machine.n, "is_initialized": lambda: True,
+        "init": lambda: None, "_lazy_init": lambda: None, "_is_compiled": lambda: True, "_is_in_bad_fork": lambda: False,
+        "_lazy_call": lambda call, **kwargs: call(), "get_arch_list": lambda: ["sm_80"],
+        "_get_device_properties": lambda index: properties(machine, index),
+        "is_current_stream_capturing": lambda: False, "mem_get_info": lambda device=None: memory_info(machine, device),
+        "_exchange_device": driver(machine)["_cuda_exchangeDevice"],
+        "_maybe_exchange_device": driver(machine)["_cuda_exchangeDevice"],
+        "manual_seed": lambda seed: torch.default_generator.manual_seed(seed) and None,
+        "manual_seed_all": lambda seed: torch.default_generator.manual_seed(seed) and None,
+        "seed": lambda: torch.default_generator.seed() and None, "seed_all": lambda: torch.default_generator.seed() and None,
+        "initial_seed": torch.default_generator.initial_seed,
+        "get_rng_state": lambda device="cuda": torch.default_generator.get_state(),
+        "set_rng_state": lambda state, device="cuda": torch.default_generator.set_state(state) and None,
+        "get_rng_state_all": lambda: [torch.default_generator.get_state()] * machine.n,
+        "set_rng_state_all": lambda states: torch.default_generator.set_state(states[0]) and None,
+        "is_bf16_supported": lambda including_emulation=True: True,
+        **machine.streams.functions(),
+    }
+    yield from ((torch._C, name, function) for name, function in driver(machine).items())
+    for module in (torch.cuda, memory, random, torch.cuda.streams):
+        yield from ((module, name, f) for name, f in names.items() if module is torch.cuda or hasattr(module, name))
+    for path, refused in REFUSED.items():
+        module = __import__("sys").modules.get(path)
+        yield from ((module, name, refusal(f"{path}.{name}")) for name in refused if hasattr(module, name))
+    yield from ((comm, name, function) for name, function in collectives(machine).items())
+    yield torch.backends.cuda, "is_built", lambda: True
+    yield torch.backends.cudnn, "is_acceptable", lambda tensor: False
+    yield torch._C, "_group_tensors_by_device_and_dtype", grouped(machine)
+    yield torch.UntypedStorage, "practice", None
+    yield torch.UntypedStorage, "device", property(lambda held: label(machine, held) or CPU)
+    yield torch.UntypedStorage, "is_cuda", property(lambda held: label(machine, held) is not None)
+    yield torch.UntypedStorage, "clone", clone
+    yield torch, "Generator", generator_class(machine)
+    gates = {"has_torch_function": overridden, "has_torch_function_unary": lambda x: overridden((x,)),
+             "has_torch_function_variadic": lambda *values: overridden(values)}
+    for module in (torch.overrides, torch.functional, torch.nn.functional, torch._tensor, torch.autograd):
+        yield from ((module, name, gate) for name, gate in gates.items() if name in vars(module))
+
+
+PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, type(None))
+
+
+def overridden(values):
+    """Whether a value brings its own ``__torch_function__``; the modes need not see PyTorch's Python functions."""
+    return any(type(value) not in PLAIN and is_tensor_like(value) for value in values)
+
+
+def label(machine, held):
+    """The practice device of a storage, or None."""
+    place = held.practice
+    return place.device if place is not None and place.machine is machine else None
+
+
+def clone(held):
+    """``UntypedStorage.clone`` (what ``deepcopy`` uses), label included."""
+    copy = torch.UntypedStorage(held.nbytes()).copy_(held)
+    place = held.practice
+    if place is not None and place.device is not None:
+        copy.practice = Place(place.machine, place.device, place.allocator, place.allocator.malloc(held.nbytes()))
+    return copy
+
+
+def grouped(machine, original=torch._C._group_tensors_by_device_and_dtype):
+    """Optimizers group tensors by device before a fused step; labels are grouped here."""
+    def group(lists, with_indices=False):
+        found = {}
+        for row, tensor in enumerate(lists[0]):
+            found.setdefault(machine.place(tensor) or tensor.device, []).append(row)
+        result = {}
+        for device, rows in found.items():
+            for (_, dtype), (parts, places) in original([[e[r] for r in rows if e] for e in lists], with_indices).items():
+                result[device, dtype] = (parts, [rows[p] for p in places])
+        return result
+    return group
+
+
+def generator_class(machine, original=torch._C.Generator):
+    """``torch.Generator`` that can be made for a practice device; its numbers are the CPU's."""
+    class Meta(type(original)):
+        def __instancecheck__(cls, value):
+            return isinstance(value, original)
+
+    class Generator(original, metaclass=Meta):
+        def __new__(cls, device="cpu"):
+            device = machine.device(device)
+            if device.type != "cuda":
+                return original(device)
+            made = original.__new__(cls, "cpu")
+            made.practice = device
+            return made
+
+        def __init__(self, device="cpu"):
+            pass
+
+        device = property(lambda self: self.practice)
+    return Generator
+
+
+def collectives(machine):
+    """The copies between devices beneath ``nn.DataParallel``, made of ordinary copies."""
+    def on(device):
+        return CPU if device == "cpu" or device == -1 else machine.device("cuda" if device is None else device)
+
+    def broadcast_coalesced(tensors, devices, buffer_size=0):
+        return [[t if t.device == on(d) else t.to(on(d)) for t in tensors] for d in devices]
+
+    def broadcast(tensor, devices=None, *, out=None):
+        if out is not None:
+            return tuple(o.copy_(tensor) for o in out)
+        return tuple(tensor.to(on(d)) for d in devices)
+
+    def reduce_add(inputs, destination=None):
+        total = inputs[0].to(on(destination))
+        for other in inputs[1:]:
+            total = total + other.to(on(destination))
+        return total
+
+    def reduce_add_coalesced(inputs, destination=None, buffer_size=0):
+        return tuple(reduce_add(list(group), destination) for group in zip(*inputs))
+
+    def scatter(tensor, devices=None, chunk_sizes=None, dim=0, streams=None, *, out=None):
+        chunks = tensor.chunk(len(devices), dim) if chunk_sizes is None else tensor.split(list(chunk_sizes), dim)
+        return tuple(c.contiguous().to(on(d)) for c, d in zip(chunks, devices))
+
+    def gather(tensors, dim=0, destination=None, *, out=None):
+        result = torch.cat([t.to(on(destination)) for t in tensors], dim)
+        return result if out is None else out.copy_(result)
+    return {f.__name__: f for f in (broadcast_coalesced, broadcast, reduce_add, reduce_add_coalesced, scatter, gather)}

@@ -1,0 +1,166 @@
+"""Train the small CNN with DistributedDataParallel, one process for each device (lesson 06).
+
+Two processes on this machine, on its GPUs where there are enough of them, otherwise on the CPU:
+
+    torchrun --standalone --nproc-per-node=2 ddp.py --check-gradients --out results.json
+
+On four machines with eight GPUs each, the same command on every one of them, with the name of the first as HOST:
+
+    torchrun --nnodes=4 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-id=run1 --rdzv-endpoint=HOST:29500 ddp.py
+
+Under SLURM, `srun --nodes=4 --ntasks-per-node=1` starts that command once on every machine; on 1000 machines only the
+number changes. What torchrun does: https://docs.pytorch.org/docs/stable/elastic/run.html
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Subset
+from torch.utils.data.distributed import DistributedSampler
+
+from helpers import data
+from helpers.training import SmallCNN, evaluate, train_epoch
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description="Train the small CNN with one process for each device.")
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--batch-size", type=int, default=32, help="images a step for each process")
+    parser.add_argument("--images", type=int, metavar="N", default=2000, help="images to learn from, all in all")
+    parser.add_argument("--lr", type=float, default=4e-3, help="learning rate of Adam")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--disable-cuda", action="store_true", help="stay on the CPU")
+    parser.add_argument("--check-gradients", action="store_true", help="compare with one process and one large batch")
+    parser.add_argument("--checkpoint", type=Path, metavar="PATH", help="file for the weights, written by rank 0")
+    parser.add_argument("--out", type=Path, metavar="PATH", help="file for the results as JSON, written by rank 0")
+    return parser
+
+
+def start(disable_cuda):
+    """Join the group of processes; returns this process's device. torchrun has set the environment variables."""
+    local_rank, here = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    if disable_cuda or torch.cuda.device_count() < here:
+        dist.init_process_group("gloo")
+        return torch.device("cpu")
+    device = torch.device("cuda", local_rank)
+    torch.cuda.set_device(device)  # otherwise "cuda" means cuda:0 in every process
+    dist.init_process_group("nccl", device_id=device)
+    return device
+
+
+def mean_over_ranks(value, weight, device):
+    """The mean of every rank's `value`, weighted by how many images it stands for."""
+    sums = torch.tensor([value * weight, weight], dtype=torch.float32, device=device)
+    dist.all_reduce(sums)
+    return (sums[0] / sums[1]).item()
+
+
+def gradients_equal(model, dataset, batch_size, device):
+    """True when every rank has, after backward, the gradients of one process with the whole batch."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    x, y = (tensor.to(device) for tensor in dataset[: world * batch_size])
+    F.cross_entropy(model(x[rank::world]), y[rank::world]).backward()  # DDP averages the gradients of all ranks here
+    single = SmallCNN().to(device)
+    single.load_state_dict(model.module.state_dict())
+    F.cross_entropy(single(x), y).backward()
+    pairs = zip(model.module.parameters(), single.parameters(), strict=True)
+    equal = all(torch.allclose(a.grad, b.grad, rtol=1e-3, atol=1e-5) for a, b in pairs)
+    model.zero_grad()
+    everywhere = torch.tensor(int(equal), device=device)
+    dist.all_reduce(everywhere, dist.ReduceOp.MIN)
+    return bool(everywhere.item())
+
+
+def train(model, dataset, args, device):
+    """All epochs; returns their losses, test accuracies and seconds, and this rank's first images of each epoch."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    sampler = DistributedSampler(dataset, shuffle=True, seed=args.seed)
+    loader = DataLoader(dataset, args.batch_size, sampler=sampler)
+    test = data.load("shapes", train=False, n=1000)
+    test_loader = DataLoader(Subset(test, range(rank, len(test), world)), 500)
+    optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
+    epochs, shards = [], []
+    for epoch in range(args.epochs):
+        sampler.set_epoch(epoch)  # another order in each epoch, the same on all ranks
+        shards.append(list(sampler)[:8])
+        begin = time.perf_counter()
+        loss = mean_over_ranks(train_epoch(model, loader, optimizer, device), len(sampler), device)
+        seconds = time.perf_counter() - begin
+        accuracy = mean_over_ranks(evaluate(model.module, test_loader, device), len(test_loader.dataset), device)
+        epochs.append({"loss": loss, "accuracy": accuracy, "seconds": seconds})
+    return epochs, shards
+
+
+def write(path, save):
+    """Write the file whole or not at all: `save` gets another name, which then takes the place of `path`."""
+    part = Path(f"{path}.part")
+    try:
+        save(part)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def report(results, model, args):
+    """Rank 0 alone prints and writes; were every rank to write, they would destroy each other's file."""
+    for rank in results["ranks"]:
+        print(f"rank {rank['rank']} of {results['world_size']} on {rank['device']}, "
+              f"first images of epoch 1: {rank['shards'][0][:4]}")
+    if args.check_gradients:
+        print(f"gradients equal: {results['gradients_equal']}")
+    for number, epoch in enumerate(results["epochs"], 1):
+        print(f"epoch {number}: loss {epoch['loss']:.3f}, test accuracy {epoch['accuracy']:.1%}")
+        print(f"  {epoch['seconds']:.1f} s")
+    if args.checkpoint:  # of the module inside, so that names do not start with "module."
+        write(args.checkpoint, lambda part: torch.save(model.module.state_dict(), part))
+    if args.out:
+        write(args.out, lambda part: part.write_text(json.dumps(results, indent=1), encoding="utf-8"))
+
+
+def main(args):
+    sys.stdout.reconfigure(line_buffering=True, write_through=False)  # whole lines, though several processes print
+    dataset = data.load("shapes", n=args.images)  # the same images in every process
+    device = start(args.disable_cuda)
+    torch.manual_seed(args.seed)
+    model = DistributedDataParallel(SmallCNN().to(device))  # copies the weights of rank 0 to all
+    equal = gradients_equal(model, dataset, args.batch_size, device) if args.check_gradients else None
+    epochs, shards = train(model, dataset, args, device)
+    ranks = [None] * dist.get_world_size()
+    dist.all_gather_object(ranks, {"rank": dist.get_rank(), "device": str(device), "shards": shards})
+    if dist.get_rank() == 0:
+        report({"world_size": len(ranks), "backend": dist.get_backend(), "gradients_equal": equal,
+                "epochs": epochs, "ranks": ranks}, model, args)
+    del model  # an orderly end: let go of DDP, wait for all ranks, then close the group
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def check(args):
+    """Raises ValueError where arguments do not fit, before any process waits for another."""
+    if "LOCAL_RANK" not in os.environ:
+        raise ValueError("start this script with torchrun: torchrun --standalone --nproc-per-node=2 ddp.py")
+    for name in ("epochs", "batch_size", "images", "lr"):
+        if not 0 < getattr(args, name) < float("inf"):
+            raise ValueError(f"--{name.replace('_', '-')} takes a number above 0; got {getattr(args, name)}")
+    for name in ("checkpoint", "out"):
+        path = getattr(args, name)
+        if path and (path.is_dir() or not path.parent.is_dir()):
+            raise ValueError(f"--{name} takes the path of a file in a folder that exists; got {path}")
+
+
+if __name__ == "__main__":
+    parser = arguments()
+    options = parser.parse_args()
+    try:
+        check(options)
+    except ValueError as error:
+        parser.error(str(error))  # exit status 2
+    main(options)

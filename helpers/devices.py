@@ -90,7 +90,7 @@ def _describe_gpu(device):
     kind = "rocm" if device.type == "cuda" and torch.version.hip else device.type
     known = {"name": seen.name, "kind": kind, "memory_bytes": seen.total_memory,
              "multiprocessors": getattr(seen, "multi_processor_count", getattr(seen, "max_compute_units", None)),
-             "l2_bytes": getattr(seen, "L2_cache_size", None), "bandwidth_bytes_per_s": _bandwidth(seen)}
+             "l2_bytes": getattr(seen, "L2_cache_size", None) or None, "bandwidth_bytes_per_s": _bandwidth(seen)}
     if kind == "cuda":
         known["capability"] = f"{seen.major}.{seen.minor}"
         known["generation"] = architectures.tensor_cores(known["capability"])["generation"]

@@ -121,7 +121,8 @@ def test_a_leftover_process_does_not_hold_the_result(script, monkeypatch):
     assert done.text == "done\n" and done.returncode == 0 and time.monotonic() - begun < 20
 
 
-def test_torchrun_starts_processes_with_one_thread_each(script):
+def test_torchrun_starts_processes_with_one_thread_each(script, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
     file = script("""
         import os, sys
         sys.stdout.reconfigure(line_buffering=True, write_through=False)  # torchrun uses -u: lines would mix

@@ -1,0 +1,267 @@
+"""Memory counters: rounding, pools, reuse, peaks, saved activations, running out.
+
+Only elementwise operations run here: matrix products also reserve a workspace whose size depends on the GPU model.
+"""
+
+import gc
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from .registry import CODE, DOCS, situation, table
+
+NOTES = DOCS + "notes/cuda.html#memory-management"
+ALLOCATOR = CODE + "c10/cuda/CUDACachingAllocator.cpp"
+SIZES = CODE + "c10/core/AllocatorConfig.h"
+MIB = 2**20
+
+
+def counts() -> tuple[int, int]:
+    """Return the bytes allocated and reserved on the current device."""
+    return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+
+
+def fresh() -> tuple[int, int]:
+    """Free what nothing holds, reset the peaks, and return `counts()`."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    return counts()
+
+
+def grown(since: tuple[int, int]) -> tuple[int, int]:
+    """Return by how many bytes allocated and reserved grew since `since`."""
+    now = counts()
+    return now[0] - since[0], now[1] - since[1]
+
+
+def buffer(size: int, device="cuda") -> torch.Tensor:
+    """Return an uninitialized tensor of `size` bytes."""
+    return torch.empty(size, dtype=torch.uint8, device=device)
+
+
+def costs(make) -> tuple[int, int]:
+    """Return the bytes allocated and reserved while what `make()` returned is held."""
+    before = fresh()
+    held = make()
+    after = grown(before)
+    del held
+    return after
+
+
+table(SIZES + " and " + ALLOCATOR, {
+    "memory of one float": lambda: costs(lambda: torch.empty(1, device="cuda")),
+    "memory of 128 floats": lambda: costs(lambda: torch.empty(128, device="cuda")),
+    "memory of 129 floats": lambda: costs(lambda: torch.empty(129, device="cuda")),
+    "memory of 1000 halves": lambda: costs(lambda: torch.empty(1000, dtype=torch.float16, device="cuda")),
+    "memory of 513 booleans": lambda: costs(lambda: torch.empty(513, dtype=torch.bool, device="cuda")),
+    "memory of no elements": lambda: costs(lambda: torch.empty(0, device="cuda")),
+    "memory of 1 MiB": lambda: costs(lambda: buffer(MIB)),
+    "memory of 1 MiB and a byte": lambda: costs(lambda: buffer(MIB + 1)),
+    "memory of 4 MiB": lambda: costs(lambda: buffer(4 * MIB)),
+    "memory of 10 MiB less 512 bytes": lambda: costs(lambda: buffer(10 * MIB - 512)),
+    "memory of 10 MiB": lambda: costs(lambda: buffer(10 * MIB)),
+    "memory of 11 MiB and a byte": lambda: costs(lambda: buffer(11 * MIB + 1)),
+    "memory of 33 MiB": lambda: costs(lambda: buffer(33 * MIB)),
+    "memory of two floats tensors": lambda: costs(lambda: [torch.empty(1, device="cuda") for _ in range(2)]),
+    "memory of three times 1 MiB": lambda: costs(lambda: [buffer(MIB) for _ in range(3)]),
+    "memory of five times 4 MiB": lambda: costs(lambda: [buffer(4 * MIB) for _ in range(5)]),
+    "memory of six times 4 MiB": lambda: costs(lambda: [buffer(4 * MIB) for _ in range(6)]),
+    "memory of small and large": lambda: costs(lambda: [buffer(1), buffer(2 * MIB)]),
+    "memory of a linear layer": lambda: costs(lambda: nn.Linear(256, 256).to("cuda")),
+    "memory of a tensor moved from the CPU": lambda: costs(lambda: torch.ones(1000).to("cuda")),
+    "memory of a CPU tensor": lambda: costs(lambda: torch.ones(1000)),
+})
+
+
+@situation(NOTES)
+def memory_after_del():
+    before = fresh()
+    x = buffer(4 * MIB)
+    del x
+    return grown(before)
+
+
+@situation(DOCS + "generated/torch.cuda.memory.empty_cache.html")
+def memory_after_del_and_empty_cache():
+    before = fresh()
+    x = buffer(4 * MIB)
+    del x
+    torch.cuda.empty_cache()
+    return grown(before)
+
+
+@situation(DOCS + "generated/torch.cuda.memory.empty_cache.html")
+def empty_cache_keeps_live_tensors():
+    before = fresh()
+    x = buffer(4 * MIB)
+    torch.cuda.empty_cache()
+    return *grown(before), x.numel()
+
+
+@situation(ALLOCATOR)
+def empty_cache_keeps_a_segment_in_partial_use():
+    before = fresh()
+    pair = [buffer(4 * MIB), buffer(30 * MIB), buffer(4 * MIB)]
+    del pair[:2]
+    torch.cuda.empty_cache()
+    return *grown(before), len(pair)
+
+
+@situation(ALLOCATOR)
+def freed_block_is_reused():
+    before = fresh()
+    x = buffer(12 * MIB)
+    address = x.data_ptr()
+    del x
+    y = buffer(12 * MIB)
+    return *grown(before), y.data_ptr() == address
+
+
+@situation(ALLOCATOR)
+def freed_block_is_split():
+    before = fresh()
+    x = buffer(12 * MIB)
+    del x
+    pair = buffer(4 * MIB), buffer(8 * MIB)
+    return *grown(before), len(pair)
+
+
+@situation(ALLOCATOR)
+def neighbors_merge_when_freed():
+    before = fresh()
+    parts = [buffer(10 * MIB - 512), buffer(10 * MIB - 512)]
+    del parts
+    x = buffer(20 * MIB)
+    return *grown(before), x.numel()
+
+
+@situation(ALLOCATOR)
+def smallest_fitting_block_is_taken():
+    before = fresh()
+    blocks = [buffer(40 * MIB), buffer(14 * MIB)]
+    small = blocks[1].data_ptr()
+    del blocks
+    x = buffer(12 * MIB)
+    return *grown(before), x.data_ptr() == small
+
+
+@situation(DOCS + "tensor_view.html")
+def views_cost_nothing():
+    x = torch.empty(MIB, device="cuda")
+    before = fresh()
+    views = x[10:], x.view(1024, 1024).t(), x.expand(3, MIB), x.detach(), x.to("cuda"), x.contiguous()
+    return *grown(before), len(views)
+
+
+@situation(DOCS + "tensor_view.html")
+def a_view_keeps_the_whole_storage():
+    before = fresh()
+    view = buffer(4 * MIB)[:1]
+    return *grown(before), view.numel(), view.untyped_storage().nbytes()
+
+
+@situation(DOCS + "generated/torch.clone.html")
+def clone_and_contiguous_copy_cost():
+    x = torch.empty(1024, 1024, device="cuda")
+    before = fresh()
+    copies = x.clone(), x.t().contiguous()
+    return *grown(before), len(copies)
+
+
+@situation(DOCS + "generated/torch.cuda.memory.max_memory_allocated.html")
+def peak_counts_temporaries():
+    before = fresh()
+    x = torch.empty(MIB, device="cuda")
+    y = (x * 2 + 1) / 3
+    return torch.cuda.max_memory_allocated() - before[0], *grown(before), y.numel()
+
+
+@situation(DOCS + "generated/torch.cuda.memory.max_memory_allocated.html")
+def peak_of_in_place_operations():
+    before = fresh()
+    x = torch.empty(MIB, device="cuda")
+    x.mul_(2).add_(1).div_(3)
+    return torch.cuda.max_memory_allocated() - before[0]
+
+
+@situation(DOCS + "generated/torch.cuda.memory.reset_peak_memory_stats.html")
+def reset_peak_takes_the_current_value():
+    before = fresh()
+    x, y = buffer(4 * MIB), buffer(2 * MIB)
+    del y
+    first = torch.cuda.max_memory_allocated() - before[0]
+    torch.cuda.reset_peak_memory_stats()
+    return first, torch.cuda.max_memory_allocated() - before[0], x.numel()
+
+
+@situation(DOCS + "generated/torch.cuda.memory.max_memory_reserved.html")
+def peak_reserved_outlives_empty_cache():
+    before = fresh()
+    x = buffer(30 * MIB)
+    del x
+    torch.cuda.empty_cache()
+    return torch.cuda.max_memory_reserved() - before[1], grown(before)[1]
+
+
+@situation(DOCS + "notes/autograd.html#saved-tensors")
+def forward_keeps_activations():
+    x = torch.zeros(MIB, device="cuda", requires_grad=True)
+    before = fresh()
+    y = x.exp().sin()
+    return *grown(before), y.requires_grad
+
+
+@situation(DOCS + "generated/torch.no_grad.html")
+def no_grad_keeps_no_activations():
+    x = torch.zeros(MIB, device="cuda", requires_grad=True)
+    before = fresh()
+    with torch.no_grad():
+        y = x.exp().sin()
+    return *grown(before), y.requires_grad
+
+
+@situation(DOCS + "notes/autograd.html#saved-tensors")
+def backward_frees_activations_and_makes_gradients():
+    x = torch.zeros(MIB, device="cuda", requires_grad=True)
+    before = fresh()
+    loss = x.exp().sin().sum()
+    held = grown(before)[0]
+    loss.backward()
+    return held, grown(before)[0], loss.dim()
+
+
+@situation(DOCS + "checkpoint.html")
+def checkpoint_keeps_only_its_input():
+    x = torch.zeros(MIB, device="cuda", requires_grad=True)
+    before = fresh()
+    y = checkpoint(lambda t: t.exp().sin().exp().sin(), x, use_reentrant=False)
+    return grown(before)[0], y.requires_grad
+
+
+@situation(DOCS + "generated/torch.optim.Optimizer.zero_grad.html")
+def zero_grad_frees_gradients():
+    x = torch.zeros(MIB, device="cuda", requires_grad=True)
+    before = fresh()
+    x.sum().backward()
+    held = grown(before)[0]
+    torch.optim.SGD([x], lr=0.1).zero_grad()
+    return held, grown(before)[0]
+
+
+def optimizer_state_bytes(make) -> int:
+    """Return the bytes that the first step of an optimizer leaves allocated."""
+    x = torch.zeros(MIB, device="cuda", requires_grad=True)
+    optimizer = make([x])
+    x.grad = torch.zeros_like(x)
+    before = fresh()
+    optimizer.step()
+    return grown(before)[0]
+
+
+table(DOCS + "optim.html", {
+    "memory of SGD": lambda: optimizer_state_bytes(lambda p: torch.optim.SGD(p, lr=0.1)),
+    "memory of SGD with momentum": lambda: optimizer_state_bytes(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
+    "memory of Adam": lambda: optimizer_state_bytes(lambda p: torch.optim.Adam(p, lr=0.1)),
+})

@@ -1,0 +1,152 @@
+"""What a device can do: matrix products, copies, bandwidth, launches, and one piece of work timed in several ways.
+
+Each part is a generator of rows for its section of the schema: `part(device, quick)`, with a torch.device and whether a
+short run is wanted. Sizes grow until one measurement takes too long or the memory is full.
+"""
+import time
+from contextlib import contextmanager
+
+import numpy
+import torch
+
+from helpers.devices import describe, synchronize
+from helpers.timing import time_ms
+
+PRECISIONS = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16,
+              "tf32": torch.float32}
+
+
+def digits(value):
+    """`value` to five significant digits, which keeps the file small and is finer than any spread."""
+    return float(f"{value:.5g}")
+
+
+def timed(fn, device, quick, clock="wall"):
+    """Fields time_ms and time_iqr_ms of `fn()`; slow work gets three samples."""
+    stopwatch(fn, device)
+    slow = quick or stopwatch(fn, device) > limit_ms(quick)
+    found = time_ms(fn, device, repeats=3 if slow else 7, warmup=1, seconds=0.02 if slow else 0.2, clock=clock)
+    return {"time_ms": digits(found.median_ms), "time_iqr_ms": digits(found.iqr_ms)}
+
+
+def limit_ms(quick):
+    """Work that takes longer than this ends a series of growing sizes."""
+    return 20 if quick else 100
+
+
+def growing(sizes, measured, quick):
+    """Rows `measured(size)` for growing `sizes`, until one takes too long or finds the device's memory full."""
+    for size in sizes:
+        try:
+            row = measured(size)
+        except torch.OutOfMemoryError:
+            return  # the device's limit: larger sizes do not fit either
+        yield row
+        if row["time_ms"] > limit_ms(quick):
+            return
+
+
+def room(device, quick):
+    """Bytes that one measurement may use: a fifth of the device's memory, at most 16 GiB; 0.5 GiB on a CPU."""
+    most = 2**29 if device.type == "cpu" or quick else 2**34
+    return min(most, (describe(device)["memory_bytes"] or 2**32) // 5)
+
+
+@contextmanager
+def tf32(on):
+    """Allow tensor cores to round float32 products to TF32, or not, for a while."""
+    settings = torch.backends.cuda.matmul
+    before, settings.fp32_precision = settings.fp32_precision, "tf32" if on else "ieee"
+    try:
+        yield
+    finally:
+        settings.fp32_precision = before
+
+
+def matmul(device, quick):
+    """Products of two square matrices by size and number format; "tf32" on CUDA only."""
+    names = {"cuda": PRECISIONS, "cpu": ("float32", "float64", "bfloat16")}.get(device.type, ("float32", "float16"))
+    sizes = [2**n for n in range(4, 15)] if not quick else [2**n for n in range(5, 13, 2)]
+    for name in names:
+        def measured(size, name=name):
+            a, b = (torch.randn(size, size, device=device).to(PRECISIONS[name]) for _ in range(2))
+            with tf32(name == "tf32"):
+                times = timed(lambda: a @ b, device, quick)
+            rate = digits(2 * size**3 / times["time_ms"] / 1e9)
+            return {"size": size, "dtype": name, **times, "tflop_per_s": rate}
+        yield from growing([s for s in sizes if 24 * s * s <= room(device, quick)], measured, quick)
+
+
+def copies(device, quick):
+    """Copies between the CPU and the device, both ways, from pageable and (CUDA) from pinned memory."""
+    if device.type == "cpu":
+        return
+    sizes = [2**n for n in range(10, 31, 4 if quick else 2) if 2**n <= room(device, quick)]
+    for direction in ("h2d", "d2h"):
+        for pinned in (False, True) if device.type == "cuda" else (False,):
+            def measured(size, direction=direction, pinned=pinned):
+                host = torch.ones(size, dtype=torch.uint8, pin_memory=pinned)
+                there = torch.ones(size, dtype=torch.uint8, device=device)
+                to, source = (there, host) if direction == "h2d" else (host, there)
+                times = timed(lambda: to.copy_(source, non_blocking=pinned), device, quick)
+                return {"bytes": size, "direction": direction, "pinned": pinned, **times,
+                        "gb_per_s": digits(size / times["time_ms"] / 1e6)}
+            yield from growing(sizes, measured, quick)
+
+
+def bandwidth(device, quick):
+    """Bytes read and written in the device's own memory by a copy and by an addition of float32 tensors."""
+    for operation, tensors in (("copy", 2), ("add", 3)):
+        def measured(n, operation=operation, tensors=tensors):
+            a, b, c = (torch.ones(n, device=device) for _ in range(3))
+            fn = (lambda: a.copy_(b)) if operation == "copy" else (lambda: torch.add(a, b, out=c))
+            times = timed(fn, device, quick)
+            moved = 4 * n * tensors
+            return {"operation": operation, "bytes": moved, **times, "gb_per_s": digits(moved / times["time_ms"] / 1e6)}
+        sizes = [2**n for n in range(10, 29, 4 if quick else 2) if 12 * 2**n <= room(device, quick)]
+        yield from growing(sizes, measured, quick)
+
+
+def launch(device, quick):
+    """What a tiny operation costs: many in a row with one wait at the end, and with a wait after each."""
+    x = torch.zeros(1, device=device)
+
+    def waited():
+        x.add_(1)
+        synchronize(device)
+    for way, fn in (("queued", lambda: x.add_(1)), ("waited", waited)):
+        if way == "queued" or device.type != "cpu":
+            times = timed(fn, device, quick)
+            yield {"operation": "add_ to 1 element", "way": way, "time_us": digits(1e3 * times["time_ms"]),
+                   "time_iqr_us": digits(1e3 * times["time_iqr_ms"])}
+
+
+def timing_ways(device, quick):
+    """The same product of matrices timed in five ways; "first" is the first of its size in this process."""
+    size = (512 if quick else 1024) + 8 if device.type == "cpu" else 4096 + 8  # a size that no other part has used
+    a, b = (torch.randn(size, size, device=device) for _ in range(2))
+    synchronize(device)
+    work = {"operation": f"product of {size} × {size}, float32"}
+    yield {**work, "way": "first", **_spread([stopwatch(lambda: a @ b, device)])}
+    yield {**work, "way": "naive", **_spread([stopwatch(lambda: a @ b, device, wait=False) for _ in range(9)])}
+    yield {**work, "way": "synchronized", **_spread([stopwatch(lambda: a @ b, device) for _ in range(9)])}
+    if device.type == "cuda":
+        yield {**work, "way": "events", **timed(lambda: a @ b, device, quick, clock="events")}
+    yield {**work, "way": "benchmark", **timed(lambda: a @ b, device, quick)}
+
+
+def _spread(samples):
+    """Median and interquartile range, as the field names of a row."""
+    low, middle, high = (numpy.quantile(samples, q) for q in (0.25, 0.5, 0.75))
+    return {"time_ms": digits(middle), "time_iqr_ms": digits(high - low)}
+
+
+def stopwatch(fn, device, wait=True):
+    """Milliseconds of one call by the computer's clock; without `wait` that is the time of the call alone."""
+    start = time.perf_counter()
+    fn()
+    if wait:
+        synchronize(device)
+    passed = 1e3 * (time.perf_counter() - start)
+    synchronize(device)
+    return passed

@@ -1,0 +1,324 @@
+"""helpers.recordings: the check of files, the reader, and the command that writes them."""
+import copy
+import json
+import math
+
+import pytest
+import torch
+
+from helpers import recordings
+from helpers.__main__ import main
+from helpers.recordings import measure, networks, recorder, schema
+
+CPU = torch.device("cpu")
+
+
+def example():
+    """A recording with one row or two a section, worked out by hand; of no real device."""
+    cpu = {"name": "Made-up CPU", "kind": "cpu", "memory_bytes": 2**33, "multiprocessors": 4, "capability": None,
+           "l2_bytes": None, "bandwidth_bytes_per_s": None, "generation": None}
+    gpu = {**cpu, "name": "Made-up GPU", "kind": "cuda", "capability": "9.9", "bandwidth_bytes_per_s": 1e12}
+    provenance = {"date": "2026-01-02T03:04:05Z", "code": "abc1234", "command": "helpers record --out x.json",
+                  "python": "3.12.0", "torch": "2.13.0", "cuda": None, "rocm": None, "cudnn": None, "nccl": None,
+                  "driver": None, "system": "Linux x86_64", "cpu": "Made-up CPU", "cores": 4, "load_average": 0.1,
+                  "quick": False, "complete": True, "done": []}
+    time = {"time_ms": 2.0, "time_iqr_ms": 0.1}
+    images = {"network": "SmallCNN", "batch": 64, **time, "images_per_s": 32000.0}
+    sections = {
+        "matmul": [{"size": 1000, "dtype": "float32", **time, "tflop_per_s": 1.0},
+                   {"device": "cpu", "size": 100, "dtype": "float32", **time, "tflop_per_s": 0.001}],
+        "copies": [{"bytes": 10**6, "direction": "h2d", "pinned": True, **time, "gb_per_s": 0.5}],
+        "bandwidth": [{"operation": "add", "bytes": 3 * 10**6, **time, "gb_per_s": 1.5}],
+        "launch": [{"operation": "add", "way": "queued", "time_us": 5.0, "time_iqr_us": 0.0}],
+        "forward": [{**images, "dtype": "float32"}],
+        "training": [{**images, "precision": "float32", "peak_bytes": None}],
+        "memory": [{"network": "MLP", "batch": 64, "precision": "float32", "optimizer": "adam", "parameters_bytes": 10,
+                    "gradients_bytes": 10, "optimizer_bytes": 20, "activations_bytes": 50, "other_bytes": 10,
+                    "forecast_bytes": 100, "measured_bytes": 104}],
+        "timing_ways": [{"operation": "product", "way": "naive", **time}],
+        "timeline": [{"lane": "GPU", "name": "gemm", "start_us": 0.0, "duration_us": 10.0}],
+        "evaluation": [{"network": "SmallCNN", "way": "once", "batch": 64, "batches": 2, **time,
+                        "images_per_s": 64000}],
+        "ladder": [{"rung": 0, "name": "naive", **images, "peak_bytes": None, "accuracy": 0.93}],
+    }
+    rows = {section: [{"device": "cuda:0", **row} for row in given] for section, given in sections.items()}
+    return {"schema": 1, "provenance": provenance, "devices": {"cuda:0": gpu, "cpu": cpu}, "sections": rows}
+
+
+def saved(data, folder, name="made_up.json"):
+    (folder / name).write_text(json.dumps(data), encoding="utf-8")
+    return folder / name
+
+
+def test_example_covers_every_section_and_loads(tmp_path):
+    assert set(example()["sections"]) == set(schema.SECTIONS)
+    found = recordings.load(saved(example(), tmp_path))
+    assert found.label == "Made-up GPU, 2026-01-02" and found.label_of("cpu") == "Made-up CPU, 4 cores, 2026-01-02"
+    assert [row["device_kind"] for row in found.rows("matmul")] == ["cuda", "cpu"]
+    assert [row["size"] for row in found.rows("matmul", device="cpu")] == [100]
+    sizes = {label: [row["size"] for row in rows] for label, rows in found.by_device("matmul").items()}
+    assert sizes == {found.label: [1000], found.label_of("cpu"): [100]}
+    assert list(found.by_device("copies")) == [found.label]
+
+
+def test_a_section_that_was_not_measured_is_empty_and_an_unknown_one_an_error(tmp_path):
+    data = example()
+    del data["sections"]["ladder"]
+    found = recordings.load(saved(data, tmp_path))
+    assert found.rows("ladder") == [] and found.by_device("ladder") == {}
+    with pytest.raises(ValueError, match="section is 'matmull'"):
+        found.rows("matmull")
+    with pytest.raises(ValueError, match="device is 'cuda:7'"):
+        found.rows("matmul", device="cuda:7")
+
+
+DELETE = object()
+BROKEN = [  # where, new value, words of the error
+    (["schema"], 2, r"schema is 2; this copy reads 1"), (["schema"], "1", "schema is '1'"),
+    (["schema"], DELETE, "schema is None"),
+    (["notes"], "x", "notes is no field"), (["provenance"], DELETE, "provenance is missing"),
+    (["devices"], {}, "devices is empty"),
+    (["sections"], [], r"sections is \[\]"), (["sections", "matmul"], {}, r"sections\.matmul is {}"),
+    (["sections", "matmull"], [], r"sections\.matmull is no section"),
+    (["provenance", "torch"], None, r"provenance\.torch is None; it takes a text"),
+    (["provenance", "complete"], 1, r"provenance\.complete is 1; it takes true or false"),
+    (["provenance", "cores"], -4, r"provenance\.cores is -4"),
+    (["devices", "cpu", "name"], "", r"devices\.cpu\.name is ''"),
+    (["devices", "cpu", "memory_bytes"], 1.5, r"devices\.cpu\.memory_bytes is 1\.5; .* or null"),
+    (["sections", "matmul", 1, "time_ms"], -2.0, r"sections\.matmul\[1\]\.time_ms is -2\.0; it takes a number above 0"),
+    (["sections", "matmul", 1, "time_ms"], "2.0", r"sections\.matmul\[1\]\.time_ms is '2\.0'"),
+    (["sections", "matmul", 0, "time_ms"], math.nan, r"matmul\[0\]\.time_ms is nan"),
+    (["sections", "matmul", 0, "time_ms"], math.inf, r"matmul\[0\]\.time_ms is inf"),
+    (["sections", "matmul", 0, "time_ms"], True, r"matmul\[0\]\.time_ms is True"),
+    (["sections", "matmul", 0, "time_iqr_ms"], -0.1, r"matmul\[0\]\.time_iqr_ms is -0\.1"),
+    (["sections", "matmul", 0, "size"], DELETE, r"matmul\[0\]\.size is missing"),
+    (["sections", "matmul", 0, "size"], 1000.0, r"matmul\[0\]\.size is 1000\.0; it takes a whole number"),
+    (["sections", "matmul", 0, "device"], "cuda:1", r"matmul\[0\]\.device is 'cuda:1'; devices has cuda:0, cpu"),
+    (["sections", "matmul", 0, "tflop_per_s"], 1000.0, r"tflop_per_s is 1000\.0; .* it is 1: .* another unit"),
+    (["sections", "copies", 0, "bytes"], 10**3, r"copies\[0\]\.gb_per_s is 0\.5; .*another unit"),
+    (["sections", "copies", 0, "pinned"], "yes", r"copies\[0\]\.pinned is 'yes'; it takes true or false"),
+    (["sections", "bandwidth", 0, "gb_per_s"], 1500.0, r"bandwidth\[0\]\.gb_per_s"),
+    (["sections", "forward", 0, "time_ms"], 0.002, r"forward\[0\]\.images_per_s is 32000\.0"),
+    (["sections", "training", 0, "peak_bytes"], -1, r"training\[0\]\.peak_bytes is -1"),
+    (["sections", "evaluation", 0, "batches"], 1, r"evaluation\[0\]\.images_per_s"),
+    (["sections", "memory", 0, "activations_bytes"], 60, r"memory\[0\]\.forecast_bytes is 100; .* it is 110"),
+    (["sections", "ladder", 0, "accuracy"], 93, r"ladder\[0\]\.accuracy is 93; it takes a number from 0 to 1"),
+    (["sections", "timeline", 0], [1, 2], r"timeline\[0\] is \[1, 2\]; it takes an object"),
+]
+
+
+@pytest.mark.parametrize("where, value, words", BROKEN, ids=[".".join(map(str, broken[0])) for broken in BROKEN])
+def test_a_broken_field_is_refused_by_name(where, value, words, tmp_path):
+    data = copy.deepcopy(example())
+    *path, last = where
+    place = data
+    for key in path:
+        place = place[key]
+    if value is DELETE:
+        del place[last]
+    else:
+        place[last] = value
+    with pytest.raises(ValueError, match=r"^made_up\.json: .*" + words):
+        recordings.load(saved(data, tmp_path))
+
+
+@pytest.mark.parametrize("old, new, hint", [
+    ("time_ms", "time_s", "did you mean time_ms"), ("time_ms", "time_us", "did you mean time_ms"),
+    ("tflop_per_s", "gflop_per_s", "did you mean tflop_per_s"), ("time_ms", "duration", "there are .*time_ms"),
+])
+def test_a_field_in_another_unit_is_refused(old, new, hint, tmp_path):
+    data = example()
+    row = data["sections"]["matmul"][0]
+    row[new] = row.pop(old)
+    with pytest.raises(ValueError, match=rf"sections\.matmul\[0\]\.{new} is no field of the schema; .*{hint}"):
+        recordings.load(saved(data, tmp_path))
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"schema": 1', b"\xff\xfe", b"[]", b"null"])
+def test_what_is_no_recording_is_refused(content, tmp_path):
+    (tmp_path / "x.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"^x\.json: "):
+        recordings.load(tmp_path / "x.json")
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nothing.json"):
+        recordings.load(tmp_path / "nothing.json")
+
+
+def test_all_and_gpus_read_the_folder_gpus_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(recordings, "FOLDER", tmp_path)
+    assert recordings.all() == [] == recordings.gpus()
+    data = example()
+    saved(data, tmp_path, "z.json")
+    del data["devices"]["cuda:0"]
+    data["sections"] = {}
+    saved(data, tmp_path, "a.json")
+    assert [found.path.name for found in recordings.all()] == ["z.json", "a.json"]
+    assert [found.path.name for found in recordings.gpus()] == ["z.json"]
+
+
+@pytest.mark.parametrize("path", sorted(recordings.FOLDER.glob("*.json")), ids=lambda path: path.name)
+def test_committed_recordings_are_whole_unedited_and_small(path):
+    found = recordings.load(path)
+    assert found.provenance["complete"] and not found.provenance["quick"]
+    assert not found.provenance["code"].endswith("-dirty") and "helpers record" in found.provenance["command"]
+    text = path.read_text(encoding="utf-8")
+    assert len(text) < 300_000
+    assert recorder._text(json.loads(text)) == text, "only the record command writes recordings"
+    measured = set(recorder.PARTS) - ({"copies"} if list(found.devices) == ["cpu"] else set())
+    assert measured <= {section for section, rows in found.sections.items() if rows}
+
+
+def ways(n):
+    return [{"operation": "x", "way": f"way {i}", "time_ms": 1.0, "time_iqr_ms": 0.0} for i in range(n)]
+
+
+class Parts(dict):
+    """Two parts in place of the real ones; the second stops the first time, as Ctrl+C does."""
+
+    def __init__(self, interrupt=True):
+        self.calls = []
+
+        def first(device, quick):
+            self.calls.append("timing_ways")
+            yield from ways(2)
+
+        def second(device, quick):
+            self.calls.append("launch")
+            yield {"operation": "x", "way": "queued", "time_us": 1.0, "time_iqr_us": 0.0}
+            if interrupt and self.calls.count("launch") == 1:
+                raise KeyboardInterrupt
+        super().__init__(timing_ways=first, launch=second)
+
+
+@pytest.fixture
+def quiet(monkeypatch):
+    """Provenance without waiting for the doctor's facts."""
+    monkeypatch.setattr(recorder, "gather_facts", lambda: type("Facts", (), {"driver": None}))
+
+
+def test_an_interrupted_recording_keeps_finished_parts_and_goes_on(tmp_path, quiet):
+    path, parts = tmp_path / "x.json", Parts()
+    with pytest.raises(KeyboardInterrupt):
+        recorder.record(path, "cpu", parts=parts)
+    kept = recordings.load(path)
+    assert len(kept.rows("timing_ways")) == 2 and not kept.rows("launch") and not kept.provenance["complete"]
+    found = recorder.record(path, "cpu", parts=parts)
+    assert parts.calls == ["timing_ways", "launch", "launch"] and found.provenance["complete"]
+    assert len(found.rows("timing_ways")) == 2 and len(found.rows("launch")) == 1
+    assert found.provenance["date"] == kept.provenance["date"]
+    assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_a_finished_file_and_one_of_another_machine_stay_as_they_are(tmp_path, quiet, monkeypatch):
+    path = tmp_path / "x.json"
+    recorder.record(path, "cpu", parts=Parts(interrupt=False))
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="a finished recording"):
+        recorder.record(path, "cpu", parts=Parts())
+    assert path.read_bytes() == before
+    path.unlink()
+    with pytest.raises(KeyboardInterrupt):
+        recorder.record(path, "cpu", parts=Parts())
+    before = path.read_bytes()
+    monkeypatch.setattr(recorder, "cpu_name", lambda: "another CPU")
+    with pytest.raises(ValueError, match="begun with another cpu"):
+        recorder.record(path, "cpu", parts=Parts())
+    assert path.read_bytes() == before
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "x.json"
+    recorder.write(example(), path)
+    before = path.read_bytes()
+    broken = example()
+    broken["sections"]["launch"][0]["time_us"] = -1
+    with pytest.raises(ValueError, match=r"launch\[0\]\.time_us"):
+        recorder.write(broken, path)
+
+    def full(*_):
+        raise OSError("no space left")
+    monkeypatch.setattr(recorder.os, "replace", full)
+    with pytest.raises(OSError, match="no space left"):
+        recorder.write(example(), path)
+    assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_written_text_is_the_same_data_with_a_row_a_line():
+    data = example()
+    data["sections"]["copies"] = []
+    text = recorder._text(data)
+    assert json.loads(text) == data and sum('"time_iqr_ms"' in line for line in text.splitlines()) == 8
+
+
+def test_provenance_names_what_measured(quiet):
+    found = recorder.provenance(quick=True)
+    assert found["torch"] == torch.__version__ and found["quick"] is True and found["date"].endswith("Z")
+    schema._row(found, schema.PROVENANCE, "here", "provenance")
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """One sample a measurement and one size a series."""
+    from helpers.timing import Timing
+    monkeypatch.setattr(measure, "limit_ms", lambda quick: 0)
+    monkeypatch.setattr(measure, "time_ms", lambda fn, *_, **__: (fn(), Timing(2.0, 0.0, (2.0,), 1, "cpu", "wall"))[1])
+
+
+@pytest.mark.parametrize("part", [part for part in recorder.PARTS if part != "memory"])
+def test_every_part_gives_rows_that_fit_the_schema(part, hasty):
+    rows = [{"device": "cpu", **row} for row in recorder.PARTS[part](CPU, True)]
+    assert rows or part == "copies"
+    schema.check({**example(), "sections": {part: rows}}, "here")
+
+
+def test_series_stop_at_the_limit_and_at_the_end_of_memory():
+    def measured(size):
+        if size > 16:
+            raise torch.OutOfMemoryError("full")
+        return {"time_ms": float(size)}
+    assert [row["time_ms"] for row in measure.growing([4, 8, 32, 64], measured, True)] == [4, 8]
+    assert [row["time_ms"] for row in measure.growing([4, 64, 128], lambda n: {"time_ms": n}, True)] == [4, 64]
+
+
+def test_measured_memory_is_near_the_forecast():
+    rows = list(networks.memory(CPU, True))
+    errors = [abs(row["forecast_bytes"] / row["measured_bytes"] - 1) for row in rows if row["precision"] == "float32"]
+    assert errors and max(errors) < 0.05
+    schema.check({**example(), "sections": {"memory": [{"device": "cpu", **row} for row in rows]}}, "here")
+
+
+def test_matmul_rows_are_of_products_of_that_size(hasty, monkeypatch):
+    shapes = []
+    monkeypatch.setattr(measure, "timed", lambda fn, *_: (shapes.append(tuple(fn().shape)),
+                                                          {"time_ms": 1.0, "time_iqr_ms": 0.0})[1])
+    rows = list(measure.matmul(CPU, True))
+    assert [(row["size"],) * 2 for row in rows] == shapes and {row["dtype"] for row in rows} >= {"float32"}
+
+
+def test_tf32_is_put_back():
+    before = torch.backends.cuda.matmul.fp32_precision
+    with pytest.raises(ZeroDivisionError), measure.tf32(True):
+        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+        1 / 0  # noqa: B018
+    assert torch.backends.cuda.matmul.fp32_precision == before
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["--out", "missing_folder/x.json"], "missing_folder"), (["--out", "."], "takes a file"),
+    (["--out", "x.json", "--device", "cuda:99"], "cuda:99"),
+])
+def test_the_command_names_what_is_wrong(arguments, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["record", *arguments]) == 2
+    assert words in capsys.readouterr().err and list(tmp_path.iterdir()) == []
+
+
+def test_the_command_measures_says_where_and_survives_being_stopped(tmp_path, quiet, monkeypatch, capsys):
+    monkeypatch.setattr(recorder.record, "__defaults__", (None, False, Parts()))
+    arguments = ["record", "--out", str(tmp_path / "x.json"), "--device", "cpu", "--quick"]
+    assert main(arguments) == 130
+    assert "goes on from there" in capsys.readouterr().err
+    assert main(arguments) == 0
+    assert "3 rows" in capsys.readouterr().out and recordings.load(tmp_path / "x.json").provenance["quick"]

@@ -92,10 +92,10 @@ def _draw(labels, generator, device):
     def random(*rest):
         return torch.rand(len(labels), *rest, generator=generator, device="cpu").to(device)
 
-    place, radius = (random(2, 1, 1) - 0.5) * (SIDE / 2), SIDE * (0.22 + 0.12 * random(1, 1))
+    place, radius = (random(2, 1, 1) - 0.5) * (SIDE / 2), SIDE * (0.24 + 0.1 * random(1, 1))
     turn = random(1, 1) * (2 * math.pi)
-    dark, light = 0.5 * random(3, 1, 1), 0.6 + 0.4 * random(3, 1, 1)
-    noise = 0.25 * (random(3, SIDE, SIDE) - 0.5)
+    dark, light = 0.4 * random(3, 1, 1), 0.65 + 0.35 * random(3, 1, 1)
+    noise = 0.2 * (random(3, SIDE, SIDE) - 0.5)
     cover = _cover(labels, place, radius, turn).unsqueeze(1)
     return (dark + (light - dark) * cover + noise).clamp_(0, 1)
 

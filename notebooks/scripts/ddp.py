@@ -35,7 +35,7 @@ def arguments():
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=32, help="images a step for each process")
     parser.add_argument("--images", type=int, metavar="N", default=2000, help="images to learn from, all in all")
-    parser.add_argument("--lr", type=float, default=4e-3, help="learning rate of Adam")
+    parser.add_argument("--lr", type=float, default=3e-3, help="learning rate of Adam")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--disable-cuda", action="store_true", help="stay on the CPU")
     parser.add_argument("--check-gradients", action="store_true", help="compare with one process and one large batch")

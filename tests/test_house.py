@@ -48,8 +48,8 @@ def imported_rooms(path):
 def module_graph():
     """Return {module: modules of helpers that it imports}."""
     files = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in MODULES}
-    return {name: {other for wanted in imports(path) for other in (wanted, wanted.rpartition(".")[0])
-                   if other in files and other not in (name, "helpers")} for name, path in files.items()}
+    return {name: {wanted if wanted in files else wanted.rpartition(".")[0] for wanted in imports(path)} - {name}
+            for name, path in files.items()}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(HELPERS)) for path in MODULES])

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from helpers.commands import _environment
 
@@ -19,8 +20,9 @@ def add_arguments(parser):
 
 def command(python, args):
     """Return the command line of JupyterLab: localhost only, token on, no news, no look for updates."""
-    line = [str(python), "-m", "jupyterlab", START, "--ServerApp.ip=localhost", f"--ServerApp.port={args.port}",
-            "--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    line = [str(python), "-m", "jupyterlab", "--ServerApp.root_dir=.", f"--LabApp.default_url=/lab/tree/{START}",
+            "--ServerApp.ip=localhost", f"--ServerApp.port={args.port}", "--LabApp.news_url=None",
+            "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
     line += ["--no-browser"] if args.no_browser else []
     return line + (["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else [])
 
@@ -40,8 +42,9 @@ def run(args):
 
 
 def environment():
-    """Return the variables for JupyterLab: kernels come from its own environment, not from the user's folder."""
-    return dict(os.environ, JUPYTER_PREFER_ENV_PATH="1")
+    """Return the variables for JupyterLab: kernels from its own environment, no question about news (labconfig/)."""
+    paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])]
+    return dict(os.environ, JUPYTER_PREFER_ENV_PATH="1", JUPYTER_CONFIG_PATH=os.pathsep.join(paths))
 
 
 def wait(process):

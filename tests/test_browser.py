@@ -1,0 +1,172 @@
+"""JupyterLab in a browser: Run All on each lesson, then move every widget and see what it shows change."""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from helpers.commands import _notebooks, lab
+from helpers.commands.execute import environment
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync"]
+PATHS = _notebooks.find()
+pytestmark = [pytest.mark.skipif(BROWSER is None, reason=f"needs a browser on the PATH: one of {', '.join(BROWSERS)}"),
+              pytest.mark.skipif(os.name == "nt", reason="ends JupyterLab with a signal")]
+
+SETTINGS = {"notebook-extension/tracker": {"windowingMode": "none"}, "docmanager-extension/plugin": {"autosave": False}}
+RUN_ALL = """async () => {
+    const app = window.jupyterapp, panel = app.shell.currentWidget;
+    await panel.sessionContext.ready;
+    await app.commands.execute('notebook:run-all-cells');
+}"""
+OUTPUTS = "() => window.jupyterapp.shell.currentWidget.content.model.sharedModel.toJSON().cells"
+# What a widget shows: its pictures, its texts and the outputs that it draws; not the readouts beside its controls.
+SHOWN = """view => {
+    const text = [...view.querySelectorAll('.widget-html-content, .jp-OutputArea')].map(part => part.innerText);
+    const pictures = [...view.querySelectorAll('img, svg, canvas')].map(
+        part => part.src || (part.toDataURL ? part.toDataURL() : part.outerHTML));
+    const chosen = [...view.querySelectorAll('input[type=radio], input[type=checkbox]')].map(part => part.checked);
+    return {text: text.join('|'), pictures: pictures.join('|'), chosen: chosen.join()};
+}"""
+VIEWS = ".jp-OutputArea-output > .jupyter-widgets"
+CONTROLS = ".noUi-handle, select, input[type=radio], input[type=checkbox], button.jupyter-button"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """Start JupyterLab as `python3 -m helpers lab` does, over a copy of the lessons; give (port, token)."""
+    root = tmp_path_factory.mktemp("course")
+    shutil.copytree(_notebooks.FOLDER, root / "notebooks", ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+    for name, values in SETTINGS.items():
+        file = root / "settings/@jupyterlab" / f"{name}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    line = lab.command(sys.executable, argparse.Namespace(port=port, no_browser=True))
+    variables = environment(root / "home", JUPYTER_CONFIG_PATH=lab.environment()["JUPYTER_CONFIG_PATH"],
+                            JUPYTERLAB_SETTINGS_DIR=str(root / "settings"),
+                            JUPYTERLAB_WORKSPACES_DIR=str(root / "workspaces"))
+    with open(root / "log", "w") as log:
+        server = subprocess.Popen([*line, "--LabApp.expose_app_in_browser=True"], cwd=root, env=variables, stdout=log,
+                                  stderr=log, start_new_session=True)
+    try:
+        yield wait_for_address(server, root / "log")
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(timeout=30)
+
+
+def wait_for_address(server, log, seconds=90):
+    """Return (base address, token) as soon as JupyterLab has written them to its log."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and server.poll() is None:
+        found = re.search(r"(http://localhost:\d+)/lab/tree/\S+\?token=(\w+)", log.read_text())
+        if found:
+            return found.groups()
+        time.sleep(0.2)
+    pytest.fail(f"JupyterLab did not start:\n{log.read_text()}")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Start the browser once."""
+    with sync_api.sync_playwright() as play:
+        started = play.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def page(browser):
+    """Give a fresh page, large enough that nothing is hidden."""
+    context = browser.new_context(viewport={"width": 1400, "height": 1000})
+    context.set_default_timeout(60_000)
+    yield context.new_page()
+    context.close()
+
+
+def open_lesson(page, address, path):
+    """Open one lesson and wait until its kernel is there."""
+    base, token = address
+    page.goto(f"{base}/lab/tree/notebooks/{path.name}?token={token}&reset")
+    page.wait_for_function("() => window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel")
+
+
+def errors(cells):
+    """Return the errors in the outputs of cells that are not meant to raise."""
+    return [f"cell {i}: {output['ename']}: {output['evalue']}" for i, cell in enumerate(cells)
+            if "raises-exception" not in cell["metadata"].get("tags", [])
+            for output in cell.get("outputs", []) if output["output_type"] == "error"]
+
+
+def move(control):
+    """Move one control as a person would, with mouse or keyboard."""
+    control.scroll_into_view_if_needed()
+    kind = control.evaluate("part => part.type || part.className")
+    if "noUi-handle" in kind:
+        at_end = control.evaluate("part => part.getAttribute('aria-valuenow') >= part.getAttribute('aria-valuemax')")
+        control.press("ArrowLeft" if at_end else "ArrowRight")
+    elif kind == "select-one":
+        count, now = control.evaluate("part => [part.options.length, part.selectedIndex]")
+        control.select_option(index=(now + 1) % count)
+    else:
+        control.click()
+
+
+def moved(page, view, control, tries=3):
+    """Move a control up to `tries` times; return (before, after) of what its widget shows."""
+    before = view.evaluate(SHOWN)
+    pictured = bool(before["pictures"])
+    for _ in range(tries):
+        move(control)
+        for _ in range(40):
+            after = view.evaluate(SHOWN)
+            if after["pictures"] != before["pictures"] if pictured else after != before:
+                return before, after
+            page.wait_for_timeout(50)
+    return before, view.evaluate(SHOWN)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=[path.stem for path in PATHS])
+def test_run_all_then_move_every_widget(path, page, address):
+    open_lesson(page, address, path)
+    page.evaluate(RUN_ALL)
+    cells = page.evaluate(OUTPUTS)
+    assert errors(cells) == []
+    assert all(cell["execution_count"] for cell in cells if cell["cell_type"] == "code" and "".join(cell["source"]))
+    page.wait_for_timeout(500)  # the last views are drawn
+    still = [problem for view in page.locator(VIEWS).all() if view.locator(CONTROLS).count()
+             for problem in move_all(page, view)]
+    assert still == []
+    assert errors(page.evaluate(OUTPUTS)) == []
+    page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")
+
+
+def move_all(page, view):
+    """Move each control of one widget; return a text for each that changed nothing or showed a traceback."""
+    problems, start = [], view.evaluate(SHOWN)
+    for number in range(view.locator(CONTROLS).count()):
+        control = view.locator(CONTROLS).nth(number)
+        name = control.evaluate("part => part.outerHTML")[:160]
+        before, after = moved(page, view, control)
+        if before == after or (before["pictures"] and before["pictures"] == after["pictures"]):
+            problems.append(f"nothing changed: {name}")
+        if "Traceback" in after["text"]:
+            problems.append(f"traceback: {name}")
+    end = view.evaluate(SHOWN)
+    answered = any(start[part] != end[part] for part in ("text", "pictures"))
+    return problems if answered else [*problems, "no answer to anything"]

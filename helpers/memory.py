@@ -94,8 +94,8 @@ def forecast(model, input_shape, batch, optimizer="adam", autocast=None, loss=No
     Raises TypeError or ValueError for arguments that do not fit, RuntimeError where this PyTorch has no tracker.
     """
     shape = _checked(model, input_shape, batch, optimizer, autocast)
-    tracker_class, fake_mode = _tools()
-    with torch._C.DisableTorchFunction(), fake_mode():
+    tracker_class, fake_mode, no_modes = _tools()
+    with torch._C.DisableTorchFunction(), no_modes(), fake_mode():  # practice GPUs and default devices do not matter
         twin = _fake_copy(model)
         frozen = _park_frozen(twin)
         x = torch.zeros(shape, dtype=input_dtype, device="cpu")
@@ -125,14 +125,15 @@ def _checked(model, input_shape, batch, optimizer, autocast):
 
 
 def _tools():
-    """PyTorch's memory tracker and fake mode; neither is a stable interface."""
+    """PyTorch's memory tracker, fake mode, and a way past other modes; none is a stable interface."""
     try:
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.distributed._tools.mem_tracker import MemTracker
+        from torch.utils._python_dispatch import _disable_current_modes
     except ImportError as error:
         raise RuntimeError(f"PyTorch {torch.__version__} lacks the memory tracker that forecast needs ({error}); "
                            "2.11 to 2.15 have it in their builds with torch.distributed") from error
-    return MemTracker, FakeTensorMode
+    return MemTracker, FakeTensorMode, _disable_current_modes
 
 
 def _fake_copy(model):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from helpers import memory
@@ -181,6 +182,18 @@ def test_forecast_draws_no_random_numbers():
     state = torch.get_rng_state()
     forecast(model, (100,), 8)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+class Watch(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        raise AssertionError(f"{func} reached a mode that was on before")
+
+
+def test_forecast_goes_past_other_modes_and_the_default_device():
+    model = mlp()
+    outside = forecast(model, (100,), 8)
+    with torch.device("meta"), Watch():
+        assert forecast(model, (100,), 8) == outside
 
 
 @pytest.mark.parametrize("arguments, error, words", [

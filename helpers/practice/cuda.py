@@ -8,7 +8,7 @@ import types
 import torch
 from torch.overrides import is_tensor_like
 
-from .machine import CPU, Place, storage
+from .machine import CPU, Place
 
 NAME = "Practice GPU (simulated on the CPU)"
 REFUSED = {
@@ -45,16 +45,13 @@ def driver(machine):
     def debug(mode):
         machine.sync_debug = mode
 
-    def synchronize(index=None):
-        machine.synchronize(machine.devices[machine.current if index is None else index])
-
     def empty():
         for each in machine.allocators:
             each.release_cached()
 
     cuda = {
         "getDeviceCount": lambda: machine.n, "getDevice": lambda: machine.current, "setDevice": machine.set_current,
-        "exchangeDevice": exchange, "maybeExchangeDevice": exchange, "synchronize": synchronize,
+        "exchangeDevice": exchange, "maybeExchangeDevice": exchange, "synchronize": machine.synchronize,
         "memoryStats": lambda index: allocator(index).stats(), "emptyCache": empty,
         "resetPeakMemoryStats": lambda index: allocator(index).reset(True),
         "resetAccumulatedMemoryStats": lambda index: allocator(index).reset(False),
@@ -67,7 +64,7 @@ def driver(machine):
     accelerator = {
         "getAccelerator": lambda: torch.device("cuda"), "getDeviceIndex": lambda: machine.current,
         "setDeviceIndex": machine.set_current, "exchangeDevice": exchange, "maybeExchangeDevice": exchange,
-        "synchronizeDevice": synchronize, "isAllocatorInitialized": lambda: True, "emptyCache": empty,
+        "synchronizeDevice": machine.synchronize, "isAllocatorInitialized": lambda: True, "emptyCache": empty,
         "getDeviceStats": lambda index: allocator(index).stats(), "emptyHostCache": lambda: None,
         "resetPeakStats": cuda["resetPeakMemoryStats"], "resetAccumulatedStats": cuda["resetAccumulatedMemoryStats"],
         "getMemoryInfo": lambda index: memory_info(machine, index),

@@ -7,13 +7,15 @@ does its `Place`, and its block goes back to the allocator.
 """
 import os
 import threading
+import time
+import warnings
 from collections import deque
 
 import torch
 
 from .memory import Allocator
-from .streams import Streams
 
+SYNC = "called a synchronizing CUDA operation"
 CPU = torch.device("cpu")
 ORDINAL = (
     "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\n"
@@ -49,7 +51,6 @@ class Machine:
         self.local = threading.local()
         self.floating = Place(self, None)  # made inside PyTorch, not yet on any device
         self.pinned = Place(None, None)    # on the CPU, page-locked
-        self.streams = Streams(self)
 
     # --- the current device, one for each thread as in CUDA ---
 
@@ -105,16 +106,25 @@ class Machine:
     def stream_id(self, device):
         return self.streams.current(device).stream_id
 
-    def synchronize(self, device):
-        """``torch.cuda.synchronize``."""
-        self.synchronized()
+    # --- waiting ---
+
+    def synchronized(self, stream, flagged=True):
+        """The CPU waits for ``stream``: count it, and warn or refuse as ``set_sync_debug_mode`` says."""
+        if flagged and self.sync_debug == 2:
+            raise RuntimeError(SYNC)
+        if flagged and self.sync_debug == 1:
+            warnings.warn(SYNC, stacklevel=4)
+        self.synchronizations += 1
+        stream.drain()
+
+    def synchronize(self, index=None):
+        """``torch.cuda.synchronize``: the CPU waits for all streams of a device."""
+        self.synchronizations += 1
+        self.streams.drain(self.devices[self.current if index is None else index])
 
     def sleep(self, cycles):
-        """``torch.cuda._sleep``."""
-
-    def synchronized(self):
-        """Count a wait of the CPU for a device."""
-        self.synchronizations += 1
+        """``torch.cuda._sleep``: keep the current stream busy, one nanosecond a cycle."""
+        self.streams.current(self.devices[self.current]).put(lambda: time.sleep(cycles / 1e9))
 
 
 def storage(tensor):

@@ -9,9 +9,11 @@ from torch.utils._python_dispatch import _pop_mode as _pop_dispatch
 from torch.utils._python_dispatch import _push_mode as _push_dispatch
 
 from . import casting, cuda
+from .calls import Calls, Target
+from .kernels import Kernels
 from .machine import Machine
 from .memory import parse_size
-from .modes import Calls, Kernels, Target
+from .streams import Streams
 
 MISSING = object()
 active = []  # the sessions that are on, outermost first
@@ -108,12 +110,15 @@ class practice_gpus:
 
     def _install(self):
         active.append(self)
+        self.machine.streams = Streams(self.machine)
         torch.nn.parallel._functions._streams, self.streams = None, torch.nn.parallel._functions._streams
         self.default_device = torch.utils._device.CURRENT_DEVICE, getattr(
             torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
         for owner, name, value in cuda.functions(self.machine):
             self._patch(owner, name, value)
         self._patch(threading.Thread, "start", started_inside(self))
+        self._patch(torch, "Stream", self.machine.streams.Stream)
+        self._patch(torch, "Event", self.machine.streams.Event)
         clear = torch.clear_autocast_cache
         self._patch(torch, "clear_autocast_cache", lambda: (casting.cache.clear(), clear()) and None)
         target = Target()
@@ -176,6 +181,7 @@ def register(machine):
     """Teach ``torch.save`` and ``torch.load`` where practice tensors live; returns what to remove later."""
     def tag(held):
         device = cuda.label(machine, held) if isinstance(held, torch.UntypedStorage) else None
+        machine.streams.drain(device)
         return None if device is None else str(device)
 
     def restore(held, location):

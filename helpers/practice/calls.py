@@ -1,8 +1,6 @@
-"""The two modes that make a practice GPU.
+"""`Calls` sees every call from Python: it turns ``device=`` arguments into labels, and labels into answers.
 
-`Kernels` (a ``TorchDispatchMode``) sees every operator that PyTorch really runs, in autograd's backward pass too: it
-compares the devices of the inputs, labels the outputs and accounts for their memory. `Calls` (a ``TorchFunctionMode``)
-sees every call from Python: it turns ``device=`` arguments into labels and answers questions such as ``x.device``.
+PyTorch's own Python functions run with the mode on (see `cuda.overridden`), so only C functions arrive here.
 """
 import contextlib
 import functools
@@ -11,128 +9,19 @@ import threading
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils import _device
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import casting
 from .machine import CPU, storage
-from .rules import meet
 
 T = torch.Tensor
-WAITS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2", "unique_consecutive", "unique_dim",
-         "bincount", "_assert_async"}
 NUMPY = "can't convert {} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
-GRAD = ("attempting to assign a gradient with device type '{}' to a tensor with device type '{}'. Please ensure that the "
-        "gradient and the tensor are on the same device")
-DEAD = ("CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported at some other API "
-        "call, so the stacktrace below might be incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
-        "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n(The practice GPU found: {})")
+GRAD = ("attempting to assign a gradient with device type '{}' to a tensor with device type '{}'. Please ensure that "
+        "the gradient and the tensor are on the same device")
 
 
 class Target(threading.local):
     """Where a factory called in this thread puts its result; None outside such calls."""
     device = None
-
-
-class Kernels(TorchDispatchMode):
-    """Checks, labels and accounts for every operator."""
-
-    def __init__(self, machine, target):
-        super().__init__()
-        self.machine, self.target, self.on = machine, target, True
-
-    @classmethod
-    def _should_skip_dynamo(cls):
-        return False  # else every operator passes through torch.compile's machinery, which takes seconds to import
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if not self.on:
-            return func(*args, **kwargs)
-        machine, home, mixed, empty = self.machine, None, False, True
-        floating = []
-        for value in (*args, *kwargs.values()) if kwargs else args:
-            for tensor in value if type(value) in (list, tuple) else (value,):
-                if isinstance(tensor, T):
-                    place = storage(tensor).practice
-                    device = place.device if place is not None and place.machine is machine else None
-                    if device is None and place is machine.floating:
-                        floating.append(tensor)
-                    elif empty:
-                        home, empty = device, False
-                    elif device != home:
-                        mixed = True
-        if mixed:
-            home = meet(machine, func, args, kwargs)
-        for tensor in floating if home is not None else ():
-            if tensor.dim():
-                storage(tensor).practice = None
-                machine.put(tensor, home)
-        target = self.target.device
-        if func._schema.name == "aten::copy_" or func._schema.name == "aten::_to_copy":
-            self._transfer(func, args, kwargs, target)
-        elif home is not None and func._schema.name[6:] in WAITS:
-            machine.synchronized()
-        here = home if target is None or not (empty or func._schema.name == "aten::_to_copy" or "new_" in func._schema.name
-                                               or "_like" in func._schema.name) else target
-        if here is not None and here.type == "cuda":
-            return self._run(func, args, kwargs, here, mixed)
-        out = func(*args, **kwargs)
-        if empty and target is None and isinstance(out, T) and out.device.type == "cpu":
-            storage(out).practice = machine.floating
-        return out
-
-    def _run(self, func, args, kwargs, device, mixed):
-        blocks = self._reserve(func, args, kwargs, device)
-        try:
-            out = func(*args, **kwargs)
-        except IndexError as error:
-            raise torch.AcceleratorError(DEAD.format(error)) from error
-        mine = {id(a) for a in args} if mixed else ()
-        label = func._schema.name
-        for tensor in out if type(out) in (list, tuple) else (out,):
-            if isinstance(tensor, T) and id(tensor) not in mine and tensor.device.type == "cpu":
-                self.machine.put(tensor, device, label)
-        del blocks
-        return out
-
-    def _reserve(self, func, args, kwargs, device):
-        """Before a call whose result might not fit: find its size without running it, so that nothing is computed."""
-        allocator = self.machine.allocators[device.index]
-        sizes = sorted((a.numel() for a in args if isinstance(a, T)), reverse=True)
-        if sizes and "backward" in func._schema.name or len(sizes) == 1 and func._schema.name[6:] not in ("repeat",):
-            bound = sum(sizes)
-        else:
-            bound = sizes[0] * max(sizes[1], 1) if sizes else float("inf")
-        if bound * 8 <= allocator.room():
-            return None
-        try:
-            out = func(*(meta(a) for a in args), **{k: meta(a) for k, a in (kwargs | {"device": "meta"} if not sizes and
-                       "device" in {a.name for a in func._schema.arguments} else kwargs).items() if k != "generator"})
-        except (NotImplementedError, RuntimeError):
-            return None
-        need = [t.nbytes for t in (out if isinstance(out, (list, tuple)) else (out,)) if isinstance(t, T)]
-        if sum(need) > allocator.room():
-            return [allocator.release(allocator.malloc(n, 0, func._schema.name)) for n in need]
-
-    def _transfer(self, func, args, kwargs, target):
-        copying = func._schema.name == "aten::copy_"
-        source = self.machine.place(args[1] if copying else args[0])
-        goal = self.machine.place(args[0]) if copying else source if target is None else target
-        goal = None if goal == CPU else goal
-        if source != goal:
-            way = "h2d" if source is None else "d2h" if goal is None else "d2d"
-            self.machine.transfers[way] += 1
-            waits = not (kwargs.get("non_blocking") or copying and len(args) > 2 and args[2])
-            if waits and way != "d2d":
-                self.machine.synchronized()
-
-
-def meta(value):
-    """A tensor without data, in the place of a tensor."""
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(meta, value))
-    return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="meta") \
-        if isinstance(value, T) else value
 
 
 class Calls(TorchFunctionMode):
@@ -188,8 +77,9 @@ class Calls(TorchFunctionMode):
         return storage(args[0]).practice is self.machine.pinned
 
     def tolist(self, func, args, kwargs):
-        if self.machine.place(args[0]) is not None:
-            self.machine.synchronized()
+        place = self.machine.place(args[0])
+        if place is not None:
+            self.machine.synchronized(self.machine.streams.current(place))
         return func(*args)
 
     def numpy(self, func, args, kwargs):

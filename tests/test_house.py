@@ -1,16 +1,14 @@
 """The house keeps its rules: who imports whom, importing does nothing, sizes, and no two lists that disagree."""
 
 import ast
-import json
 import os
 import re
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from helpers.commands import _imports
 from helpers.commands._environment import ROOT
 
 HELPERS = ROOT / "helpers"
@@ -92,48 +90,10 @@ def test_torchvision_is_imported_only_where_it_is_used():
         assert "torchvision" not in ast.unparse(tops), path
 
 
-def public_names():
-    """Return the dotted names of helpers' rooms that lessons import."""
-    files = [path for path in HELPERS.glob("*.py") if not path.name.startswith("_")]
-    folders = [path.parent for path in HELPERS.glob("*/__init__.py") if path.parent.name != "commands"]
-    return sorted(f"helpers.{path.stem}" for path in files + folders)
-
-
-PROBE = """
-import io, json, os, sys, time
-import torch, numpy
-names = json.loads(sys.argv[1])
-def look(name):
-    before, figures = torch.get_rng_state(), time.perf_counter()
-    opened = []
-    sys.addaudithook(lambda event, a: opened.append(str(a[0])) if event == "open" else None)
-    shown = sys.stdout = sys.stderr = io.StringIO()
-    __import__(name)
-    seconds = time.perf_counter() - figures
-    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
-    return {"seconds": seconds, "shown": shown.getvalue(), "seed": not torch.equal(before, torch.get_rng_state()),
-            "cuda": torch.cuda.is_initialized(),
-            "data": [name for name in opened if name.endswith((".json", ".toml", ".ipynb"))]}
-for name in names:
-    rows = []
-    for _ in range(3):
-        read, write = os.pipe()
-        if os.fork() == 0:
-            os.write(write, json.dumps(look(name)).encode())
-            os._exit(0)
-        os.wait()
-        rows.append(json.loads(os.read(read, 65536)))
-    print(json.dumps(dict(min(rows, key=lambda row: row["seconds"]), name=name)))
-"""
-
-
 @pytest.fixture(scope="module")
 def imported():
     """Return what importing each room does in a fresh process that holds torch and numpy; the best of three times."""
-    done = subprocess.run([sys.executable, "-c", PROBE, json.dumps(["helpers", *public_names()])], cwd=ROOT, text=True,
-                          capture_output=True)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return _imports.import_costs()
 
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="measured by forking, which this system does not do")
@@ -141,7 +101,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="measured by for
 
 @needs_fork
 def test_importing_is_silent_and_starts_nothing(imported):
-    assert [row for row in imported if row["shown"] or row["seed"] or row["cuda"] or row["data"]] == []
+    assert [row for row in imported if row["shown"] or row["seed"] or row["cuda"] or row["files"]] == []
 
 
 @needs_fork

@@ -12,6 +12,7 @@ from torch.utils import _device
 
 from . import casting
 from .machine import CPU, storage
+from .rules import recurrent
 
 T = torch.Tensor
 NUMPY = "can't convert {} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
@@ -35,20 +36,36 @@ class Calls(TorchFunctionMode):
             T.get_device: self.get_device, torch.get_device: self.get_device, T.to: self.to, T.cuda: self.cuda,
             T.cpu: self.cpu, T.numpy: self.numpy, T.type: self.type, T.is_pinned: self.is_pinned,
             T.pin_memory: self.pin_memory, T.copy_: self.copy_, T.__setitem__: self.setitem,
-            T.grad.__set__: self.set_grad, T.tolist: self.tolist, T.record_stream: self.nothing,
+            T.grad.__set__: self.set_grad, T.tolist: self.tolist, T.type_as: self.type_as,
             torch.as_tensor: self.as_tensor, torch.asarray: self.as_tensor, torch.tensor: self.tensor,
             T.new_tensor: self.new_tensor,
         }
         self.table.update({func: self.create for func in _device._device_constructors() if func not in self.table})
-        self.table.update({func: functools.partial(casting.cast, policy, self) for func, policy in casting.policies().items()})
+        self.table.update({func: functools.partial(casting.cast, policy, self)
+                           for func, policy in casting.policies().items()})
+        V = torch._C._VariableFunctions
+        self.table.update({getattr(V, name): self.recurrent for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")})
+        self.table[V._pack_padded_sequence] = self.pack_padded
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         handler = self.table.get(func) if self.on else None
         if handler is not None:
             return handler(func, args, kwargs or {})
         if kwargs:
-            return self.create(func, args, kwargs) if self.on and "device" in kwargs else func(*args, **kwargs)
+            if self.on and ("device" in kwargs or kwargs.get("generator") is not None):
+                return self.create(func, args, kwargs)
+            return func(*args, **kwargs)
         return func(*args)
+
+    def around(self, hook):
+        """``hook`` with the mode on: PyTorch calls saved-tensor hooks from inside other calls."""
+        @functools.wraps(hook)
+        def inside(*args):
+            if self in _get_current_function_mode_stack() or not self.on:
+                return hook(*args)
+            with self:
+                return hook(*args)
+        return inside
 
     @contextlib.contextmanager
     def toward(self, device):
@@ -90,31 +107,25 @@ class Calls(TorchFunctionMode):
             raise TypeError(NUMPY.format(device))
         return func(self.move(args[0].detach(), CPU), **kwargs)
 
-    def nothing(self, func, args, kwargs):
-        return None
-
     # --- making tensors ---
 
     def create(self, func, args, kwargs):
-        """A call with ``device=``, or of a factory that follows the default device."""
-        device = kwargs.get("device")
-        pin = kwargs.pop("pin_memory", False)
+        """A call with ``device=`` or ``generator=``, or of a factory that follows the default device."""
+        device, like = kwargs.get("device"), args[0] if args and isinstance(args[0], T) else None
         if device is None:
             device = self.default(func)
-        if device is None:
-            with self.toward(self.machine.place(args[0]) if args and isinstance(args[0], T) else CPU):
-                out = func(*args, **kwargs)
-        else:
-            device = self.machine.device(device)
-            if device.type not in ("cuda", "cpu"):
-                return func(*args, **kwargs)
-            generator = kwargs.get("generator")
-            if generator is not None and generator.device.type != device.type:
-                raise RuntimeError(f"Expected a '{device.type}' device type for generator but found "
-                                   f"'{generator.device.type}'")
-            with self.toward(device):
-                out = func(*args, **kwargs | {"device": CPU})
-            self.settle(out, device)
+        goal = self.machine.device(device) if device is not None else like is not None and self.machine.place(like) or CPU
+        if goal.type not in ("cpu", "cuda"):
+            return func(*args, **kwargs)
+        generator, pin = kwargs.get("generator"), kwargs.pop("pin_memory", False)
+        if generator is not None and generator.device.type != goal.type:
+            raise RuntimeError(f"Expected a '{goal.type}' device type for generator but found '{generator.device.type}'")
+        if pin and goal.type == "cuda":
+            raise RuntimeError("Only dense CPU tensors can be pinned")
+        with self.toward(goal):
+            out = func(*args, **kwargs if device is None else kwargs | {"device": CPU})
+        if device is not None:
+            self.settle(out, goal)
         if pin:
             storage(out).practice = self.machine.pinned
         return out
@@ -195,7 +206,13 @@ class Calls(TorchFunctionMode):
     def cuda(self, func, args, kwargs):
         options = dict(zip(("device", "non_blocking"), args[1:])) | kwargs
         device = options.pop("device", None)
-        return self.move(args[0], self.machine.device("cuda" if device is None else device), **options)
+        device = self.machine.device("cuda" if device is None else device)
+        if device.type != "cuda":
+            raise RuntimeError("Invalid device, must be cuda device")
+        return self.move(args[0], device, **options)
+
+    def type_as(self, func, args, kwargs):
+        return self.to(T.to, args, kwargs)
 
     def cpu(self, func, args, kwargs):
         return self.move(args[0], CPU, **kwargs)
@@ -227,8 +244,11 @@ class Calls(TorchFunctionMode):
 
     def setitem(self, func, args, kwargs):
         target, index, value = args
+        place = self.machine.place(target)
         if isinstance(value, T) and (value.requires_grad or not value.dim()):
-            value = self.move(value, self.machine.place(target) or CPU)
+            value = self.move(value, place or CPU)
+        elif place is not None and isinstance(value, (int, float, complex)):
+            value = target.new_full((), value)
         return func(target, index, value)
 
     def set_grad(self, func, args, kwargs):
@@ -237,3 +257,18 @@ class Calls(TorchFunctionMode):
             types = [(self.machine.place(t) or t.device).type for t in (grad, x)]
             raise RuntimeError(GRAD.format(*types))
         return func(x, grad)
+
+    # --- sequences ---
+
+    def recurrent(self, func, args, kwargs):
+        recurrent(self.machine, args)
+        return casting.cast("lower", self, func, args, kwargs)
+
+    def pack_padded(self, func, args, kwargs):
+        device = self.machine.place(args[1])
+        if device is not None:
+            raise RuntimeError("'lengths' argument should be a 1D CPU int64 tensor, but got "
+                               f"{args[1].dim()}D {device} Long tensor")
+        data, sizes = func(*args, **kwargs)
+        storage(sizes).practice = None  # PyTorch keeps them on the CPU
+        return data, sizes

@@ -32,9 +32,15 @@ def policies():
 
 def cast(policy, calls, func, args, kwargs):
     """Call ``func`` with its floating-point inputs on practice GPUs cast as ``policy`` says."""
-    if not torch.is_autocast_enabled("cuda"):
+    on = torch.is_autocast_enabled("cuda")
+    if not on and not torch.is_autocast_enabled("cpu"):
         return func(*args, **kwargs)
     mine = [t for t in flat((*args, *kwargs.values())) if t.dtype.is_floating_point and calls.machine.place(t)]
+    if mine and torch.is_autocast_enabled("cpu"):  # that is for tensors of the CPU
+        with torch.autocast("cpu", enabled=False):
+            return cast(policy, calls, func, args, kwargs)
+    if not on or kwargs.get("out") is not None:
+        return func(*args, **kwargs)
     if policy == "banned" and mine:
         raise RuntimeError(BANNED)
     lower = torch.get_autocast_dtype("cuda")

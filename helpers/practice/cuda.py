@@ -39,7 +39,8 @@ def driver(machine):
         return before
 
     def allocator(index):
-        machine.check(index)
+        if not 0 <= index < machine.n:
+            raise RuntimeError(f"Invalid device argument {index}: did you call init?")
         return machine.allocators[index]
 
     def debug(mode):
@@ -91,7 +92,6 @@ def properties(machine, index):
 def functions(machine):
     """(module or class, name, replacement) for all of PyTorch that asks the driver, or must not."""
     from torch.cuda import memory, random
-    from torch.nn.parallel import comm
     names = {
         "is_available": lambda: True, "device_count": lambda: machine.n, "is_initialized": lambda: True,
         "init": lambda: None, "_lazy_init": lambda: None, "_is_compiled": lambda: True, "_is_in_bad_fork": lambda: False,
@@ -117,7 +117,10 @@ def functions(machine):
     for path, refused in REFUSED.items():
         module = __import__("sys").modules.get(path)
         yield from ((module, name, refusal(f"{path}.{name}")) for name in refused if hasattr(module, name))
-    yield from ((comm, name, function) for name, function in collectives(machine).items())
+    yield from ((torch._C, name, function) for name, function in collectives(machine).items())
+    yield torch.cuda.nccl, "is_available", lambda tensors: False
+    yield torch.Tensor, "record_stream", record_stream
+    yield torch.autograd, "_make_grads", checked_grads(machine)
     yield torch.backends.cuda, "is_built", lambda: True
     yield torch.backends.cudnn, "is_acceptable", lambda tensor: False
     yield torch._C, "_group_tensors_by_device_and_dtype", grouped(machine)
@@ -125,7 +128,9 @@ def functions(machine):
     yield torch.UntypedStorage, "device", property(lambda held: label(machine, held) or CPU)
     yield torch.UntypedStorage, "is_cuda", property(lambda held: label(machine, held) is not None)
     yield torch.UntypedStorage, "clone", clone
-    yield torch, "Generator", generator_class(machine)
+    Generator = generator_class(machine)
+    yield torch, "Generator", Generator
+    yield torch.cuda, "default_generators", tuple(Generator(device) for device in machine.devices)
     gates = {"has_torch_function": overridden, "has_torch_function_unary": lambda x: overridden((x,)),
              "has_torch_function_variadic": lambda *values: overridden(values)}
     for module in (torch.overrides, torch.functional, torch.nn.functional, torch._tensor, torch.autograd):
@@ -140,6 +145,23 @@ def overridden(values):
     return any(type(value) not in PLAIN and is_tensor_like(value) for value in values)
 
 
+def record_stream(tensor, stream):
+    """``Tensor.record_stream``: a practice storage lives as long as work needs it, so there is nothing to record."""
+    if not tensor.is_cuda:
+        raise NotImplementedError("Could not run 'aten::record_stream' with arguments from the 'CPU' backend.")
+
+
+def checked_grads(machine, original=torch.autograd._make_grads):
+    """``backward(gradient)`` wants the gradient where the output is."""
+    def make(outputs, grads, *rest, **options):
+        for index, (output, grad) in enumerate(zip(outputs, grads, strict=False)):
+            if isinstance(output, torch.Tensor) and isinstance(grad, torch.Tensor) and output.device != grad.device:
+                raise RuntimeError(f"invalid gradient at index {index} - expected device {output.device} but got "
+                                   f"{grad.device}")
+        return original(outputs, grads, *rest, **options)
+    return make
+
+
 def label(machine, held):
     """The practice device of a storage, or None."""
     place = held.practice
@@ -148,9 +170,8 @@ def label(machine, held):
 
 def clone(held):
     """``UntypedStorage.clone`` (what ``deepcopy`` uses), label included."""
-    copy = torch.UntypedStorage(held.nbytes()).copy_(held)
-    place = held.practice
-    if place is not None and place.device is not None:
+    copy, place = torch.UntypedStorage(held.nbytes()).copy_(held), held.practice
+    if place is not None and place.device is not None and copy.practice is not place:
         copy.practice = Place(place.machine, place.device, place.allocator, place.allocator.malloc(held.nbytes()))
     return copy
 
@@ -177,11 +198,10 @@ def generator_class(machine, original=torch._C.Generator):
 
     class Generator(original, metaclass=Meta):
         def __new__(cls, device="cpu"):
-            device = machine.device(device)
-            if device.type != "cuda":
+            if machine.device(device).type != "cuda":
                 return original(device)
             made = original.__new__(cls, "cpu")
-            made.practice = device
+            made.practice = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
             return made
 
         def __init__(self, device="cpu"):
@@ -193,31 +213,23 @@ def generator_class(machine, original=torch._C.Generator):
 
 def collectives(machine):
     """The copies between devices beneath ``nn.DataParallel``, made of ordinary copies."""
-    def on(device):
-        return CPU if device == "cpu" or device == -1 else machine.device("cuda" if device is None else device)
+    def on(index):
+        return CPU if index == -1 else machine.device("cuda" if index is None else index)
 
-    def broadcast_coalesced(tensors, devices, buffer_size=0):
-        return [[t if t.device == on(d) else t.to(on(d)) for t in tensors] for d in devices]
+    def pieces(tensor, devices, sizes, dim, streams=None):
+        chunks = tensor.chunk(len(devices), dim) if sizes is None else tensor.split(list(sizes), dim)
+        return tuple(chunk.contiguous().to(on(d)) for chunk, d in zip(chunks, devices, strict=False))
 
-    def broadcast(tensor, devices=None, *, out=None):
-        if out is not None:
-            return tuple(o.copy_(tensor) for o in out)
-        return tuple(tensor.to(on(d)) for d in devices)
+    def gather(tensors, dim, index=None):
+        return torch.cat([t.to(on(index)) for t in tensors], dim)
 
-    def reduce_add(inputs, destination=None):
-        total = inputs[0].to(on(destination))
-        for other in inputs[1:]:
-            total = total + other.to(on(destination))
-        return total
-
-    def reduce_add_coalesced(inputs, destination=None, buffer_size=0):
-        return tuple(reduce_add(list(group), destination) for group in zip(*inputs))
-
-    def scatter(tensor, devices=None, chunk_sizes=None, dim=0, streams=None, *, out=None):
-        chunks = tensor.chunk(len(devices), dim) if chunk_sizes is None else tensor.split(list(chunk_sizes), dim)
-        return tuple(c.contiguous().to(on(d)) for c, d in zip(chunks, devices))
-
-    def gather(tensors, dim=0, destination=None, *, out=None):
-        result = torch.cat([t.to(on(destination)) for t in tensors], dim)
-        return result if out is None else out.copy_(result)
-    return {f.__name__: f for f in (broadcast_coalesced, broadcast, reduce_add, reduce_add_coalesced, scatter, gather)}
+    return {
+        "_broadcast_coalesced": lambda tensors, devices, size:
+            [[t if t.device == on(d) else t.to(on(d)) for t in tensors] for d in devices],
+        "_broadcast": lambda tensor, devices: tuple(tensor.to(on(d)) for d in devices),
+        "_broadcast_out": lambda tensor, out: tuple(each.copy_(tensor) for each in out),
+        "_scatter": pieces, "_gather": gather, "_gather_out": lambda tensors, out, dim: out.copy_(torch.cat(
+            [t.to(out.device) for t in tensors], dim)),
+        "_scatter_out": lambda tensor, out, dim, streams=None: tuple(each.copy_(part) for each, part in zip(
+            out, tensor.split([each.size(dim) for each in out], dim), strict=True)),
+    }

@@ -74,9 +74,12 @@ class Kernels(TorchDispatchMode):
         return False  # else every operator passes through torch.compile's machinery, which takes seconds to import
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
         if not self.on:
-            return func(*args, **kwargs)
+            return func(*args, **kwargs or {})
+        with torch._C.DisableTorchFunction():  # here tensors are what they really are
+            return self._see(func, args, kwargs or {})
+
+    def _see(self, func, args, kwargs):
         machine, fact, target = self.machine, facts(func), self.target.device
         home, alone, mixed, floating = None, True, False, ()
         for tensor in tensors((*args, *kwargs.values()) if kwargs else args):
@@ -104,7 +107,9 @@ class Kernels(TorchDispatchMode):
             return self._run(func, fact, args, kwargs, home, mixed)
         out = func(*args, **kwargs)
         if alone and target is None and isinstance(out, T) and out.device.type == "cpu":
-            storage(out).practice = machine.floating
+            held = storage(out)
+            if held.practice is None:
+                held.practice = machine.floating
         return out
 
     def _run(self, func, fact, args, kwargs, device, mixed):
@@ -120,6 +125,10 @@ class Kernels(TorchDispatchMode):
             out = func(*args, **kwargs)
         except IndexError as error:
             raise torch.AcceleratorError(DEAD.format(error)) from error
+        except RuntimeError as error:
+            if "expected m1 and m2" in str(error):  # the CPU's words
+                raise RuntimeError(str(error).replace("m1 and m2", "mat1 and mat2")) from None
+            raise
         if device is not None and not fact.inplace:
             for tensor in tensors((out,) if isinstance(out, T) else out if type(out) in (list, tuple) else ()):
                 if tensor.device.type == "cpu":

@@ -1,7 +1,7 @@
 """When tensors of several devices meet: what CUDA allows, and the words in which PyTorch refuses the rest.
 
-The dispatcher tells which operator runs; PyTorch's own list of operators (``native_functions.yaml``, installed with it)
-tells the names of its arguments and whether its CUDA kernel checks devices by itself. It is read at the first meeting.
+The dispatcher says which operator runs; PyTorch's own list of operators (``native_functions.yaml``, installed with it)
+says whether its CUDA kernel compares devices itself, and how its wrapper is called. It is read at the first meeting.
 """
 import functools
 import importlib.util
@@ -13,16 +13,23 @@ import torch
 TWO = "Expected all tensors to be on the same device, but found at least two devices, {} and {}!"
 GOT = ("Expected all tensors to be on the same device, but got {} is on {}, different from other tensors on {} "
        "(when checking argument in method wrapper_CUDA_{})")
+INDICES = "indices should be either on cpu or on the same device as the indexed tensor ({})"
+MASK = "expected self and mask to be on the same device, but got mask on {1} and self on {0}"
+ATTENTION = ("Expected query, key, and value to have the same device type, but got query.device: {} key.device: {} and "
+             "value.device: {} instead.")
 TYPES = "Input type ({}) and {} type ({}) should be the same"
-# Operators that end in another one, which words the refusal: the operator, and which of its arguments come first.
-INNER = {"embedding": ("index_select", {"weight": "self", "indices": "index"}),
-         "convolution": ("_slow_conv2d_forward", {"input": "self"})}
-FREE = {"copy_", "_to_copy", "set_", "record_stream", "is_same_size", "_foreach_copy_", "result_type"}
+MKLDNN = " or input should be a MKLDNN tensor and weight is a dense tensor"
+RNN = "Input and {0} tensors are not at the same device, found input tensor at {1} and {0} tensor at {2}"
+FREE = {"copy_", "_to_copy", "set_", "_foreach_copy_", "result_type", "_pack_padded_sequence", "_to_cpu"}
+ITERATED = {"allclose", "isclose", "where"}
+# Operators whose CUDA kernel calls another one, which is the one that refuses: its name, and what it calls the arguments.
+INNER = {"embedding": ("index_select", {"weight": "self", "indices": "index"}), "stack": ("cat", {}),
+         "convolution": ("_slow_conv2d_forward", {"input": "self"}), "mv": ("addmv_", {"self": "mat"})}
 
 
 @functools.cache
 def operators():
-    """Name with overload → (text of the entry in native_functions.yaml)."""
+    """Name with overload → its entry in native_functions.yaml."""
     spec = importlib.util.find_spec("torchgen")
     if spec is None:
         return {}
@@ -32,81 +39,83 @@ def operators():
 
 
 @functools.cache
-def entry(func):
-    """(checks devices itself, name of its wrapper) for an operator."""
-    name = str(func._schema.name).removeprefix("aten::")
-    overload = func._schema.overload_name
+def entry(name, overload):
+    """(leaves devices to TensorIterator, name of its CUDA wrapper) for an operator."""
     text = operators().get(f"{name}.{overload}" if overload else name, "")
-    structured = "structured" in text
-    free = "device_check: NoCheck" in text
-    wrapper = f"{overload}_{name}" if not structured else f"{name}_{overload}".rstrip("_")
-    return free, wrapper
-
-
-def named(func, args, kwargs):
-    """(argument name, tensor) for every tensor in a call, in the order of the operator's signature."""
-    for position, argument in enumerate(func._schema.arguments):
-        value = args[position] if position < len(args) else kwargs.get(argument.name)
-        for item in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(item, torch.Tensor):
-                yield argument.name, item
-
-
-def kind(tensor, device):
-    """Old name of a tensor's type, as PyTorch's convolution prints it."""
-    return tensor.type() if device is None else tensor.type().replace("torch.", "torch.cuda.")
+    suffix = "_out" if overload.endswith("out") else ""
+    wrapper = f"{name}{suffix}_{overload}" if "structured" in text else f"{overload}_{name}{suffix}"
+    return "device_check: NoCheck" in text, wrapper[:-1] if not overload and "structured" in text else wrapper
 
 
 def meet(machine, func, args, kwargs):
-    """The device where a call with tensors of several devices runs; raises as CUDA does where that is not allowed."""
-    name = func._schema.name.removeprefix("aten::")
-    found = [(label, tensor, machine.place(tensor)) for label, tensor in named(func, args, kwargs)]
-    found = [(label, tensor, place) for label, tensor, place in found
-             if tensor.device.type == "cpu" and not machine.floats(tensor)]
+    """The device on which a call with tensors of several devices runs; raises as CUDA does where that is not allowed."""
+    name, overload, found = func._schema.name.removeprefix("aten::"), func._schema.overload_name, []
+    for position, argument in enumerate(func._schema.arguments):
+        value = args[position] if position < len(args) else kwargs.get(argument.name)
+        found += [(argument.name, tensor, machine.place(tensor))
+                  for tensor in (value if isinstance(value, (list, tuple)) else (value,))
+                  if isinstance(tensor, torch.Tensor) and not machine.floats(tensor)]
+    if not found:
+        return None
     first = found[0][2]
     if name in FREE:
         return first
-    if name in ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"):
-        return _index(name, found)
-    free, wrapper = entry(func)
+    if name in ("index", "index_put", "index_put_", "_index_put_impl_"):
+        return _index(found, first)
+    if name.startswith("_scaled_dot_product"):
+        raise RuntimeError(ATTENTION.format(*(place or "cpu" for _, _, place in found[:3])))
+    if name == "masked_fill_" and first != found[1][2]:
+        raise RuntimeError(MASK.format(*(place or "cpu" for _, _, place in found)))
     if name == "convolution":
-        _convolution(found)
+        _convolution(found, first, args)
     if name in INNER:
-        name, rename = INNER[name]
-        found = [(rename.get(label, label), tensor, place) for label, tensor, place in found]
-        free, wrapper = entry(getattr(torch.ops.aten, name).default)
-    if free:
-        return _iterator(found, first)
+        name, names = INNER[name]
+        found = [(names.get(label, label), tensor, place) for label, tensor, place in found]
+        found = [("self", *found[1][1:]), *found] if name == "addmv_" else found
+    free, wrapper = entry(name, overload)
+    if free or name in ITERATED:
+        return _iterator(found)
+    found.sort(key=lambda item: item[0] != "out")
     for label, _, place in found:
-        if place != first:
-            raise RuntimeError(GOT.format(label, place or "cpu", first or "cpu", wrapper))
+        if place != found[0][2]:
+            raise RuntimeError(GOT.format(label, place or "cpu", found[0][2] or "cpu", wrapper))
     return first
 
 
-def _iterator(found, first):
-    """TensorIterator's rule: CPU tensors without dimensions may join in, unless they are written to."""
-    home = next(place for _, _, place in found if place is not None)
+def _iterator(found):
+    """TensorIterator's rule: CPU tensors without dimensions may join in, unless they are the one that is written."""
+    home = next((place for _, _, place in found if place is not None), None)
     for label, tensor, place in found:
-        if place != home and (place is not None or tensor.dim() or label in ("out",)):
+        if place != home and (place is not None or tensor.dim() or label == "out"):
             raise RuntimeError(TWO.format(home, place or "cpu"))
-    if first is None and found[0][0] == "self" and found[0][1].dim():
-        raise RuntimeError(TWO.format(home, "cpu"))
     return home
 
 
-def _index(name, found):
-    home = found[0][2]
+def _index(found, home):
+    """Indices may be on the CPU; a value must be where the tensor is, or be a single number."""
     for label, tensor, place in found[1:]:
         if label == "indices" and place is not None and place != home:
-            raise RuntimeError("indices should be either on cpu or on the same device as the indexed tensor "
-                               f"({home or 'cpu'})")
-        if label == "values" and place != home and (place is not None or tensor.numel() > 1 or tensor.dim()):
-            raise RuntimeError(TWO.format(home or "cpu", place or "cpu"))
+            raise RuntimeError(INDICES.format(home or "cpu"))
+        if label == "values" and place != home and (place is not None or tensor.dim()):
+            raise RuntimeError(TWO.format(*(home, place or "cpu") if home else (place, "cpu")))
     return home
 
 
-def _convolution(found):
-    (_, input, home), *others = found
-    for label, tensor, place in others:
-        if home is not None and place is None:
-            raise RuntimeError(TYPES.format(kind(input, home), label, kind(tensor, place)))
+def _convolution(found, home, args):
+    """Convolution compares types before devices, unless the CPU's slow kernel would have been chosen."""
+    x, weight, kinds = args[0], args[1], [t.type() if p is None else t.type().replace("torch", "torch.cuda")
+                                          for _, t, p in found]
+    fast = x.dtype == torch.float32 and (args[8] > 1 or min(weight.shape[-2:]) > 3 or x.shape[0] > 1 or x.numel() > 20480)
+    for (label, _, place), kind in zip(found[1:], kinds[1:], strict=True):
+        if (place is None) != (home is None) and (home is not None or fast):
+            raise RuntimeError(TYPES.format(kinds[0], label, kind) + (MKLDNN if home is None else ""))
+
+
+def recurrent(machine, args):
+    """Check an LSTM, GRU or RNN call (input, start, parameters, …; packed: input, sizes, start, parameters, …)."""
+    start, parameters = args[2:4] if isinstance(args[3], (list, tuple)) else args[1:3]
+    home = machine.place(args[0])
+    for name, group in (("hidden", start if isinstance(start, (list, tuple)) else [start]), ("parameter", parameters)):
+        for tensor in group:
+            if machine.place(tensor) != home:
+                raise RuntimeError(RNN.format(name, home or "cpu", machine.place(tensor) or "cpu"))

@@ -109,6 +109,7 @@ class practice_gpus:
     # --- patches ---
 
     def _install(self):
+        import torch._dynamo  # noqa: F401  (optimizers import it; it must not keep what is patched here)
         active.append(self)
         self.machine.streams = Streams(self.machine)
         torch.nn.parallel._functions._streams, self.streams = None, torch.nn.parallel._functions._streams
@@ -123,6 +124,8 @@ class practice_gpus:
         self._patch(torch, "clear_autocast_cache", lambda: (casting.cache.clear(), clear()) and None)
         target = Target()
         self.calls, self.kernels = Calls(self.machine, target), Kernels(self.machine, target)
+        push = torch._C._autograd._push_saved_tensors_default_hooks
+        self._patch(torch._C._autograd, push.__name__, lambda *hooks: push(*map(self.calls.around, hooks)))
         self.package = register(self.machine)
         self.calls.__enter__()
         self.kernels.__enter__()
@@ -187,7 +190,7 @@ def register(machine):
     def restore(held, location):
         if not location.startswith("cuda"):
             return None
-        device = machine.device(location)
+        device = machine.devices[torch.serialization._validate_device(location, "cuda").index]
         machine.put(torch.empty(0, dtype=torch.uint8).set_(held), device)
         return held
     torch.serialization.register_package(5, tag, restore)

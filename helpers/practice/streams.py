@@ -24,17 +24,18 @@ class Streams:
         self.machine, self.made = machine, []
         owner = self
 
-        class PracticeStream(Stream):
+        class MyStream(Stream):
             """``torch.cuda.Stream``."""
             def __init__(self, device=None, priority=0, **ids):
                 super().__init__(owner, machine.device("cuda" if device is None else device), priority)
 
-        class PracticeEvent(Event):
+        class MyEvent(Event):
             """``torch.cuda.Event``."""
             def __init__(self, enable_timing=False, blocking=False, interprocess=False, external=False):
                 super().__init__(owner, enable_timing)
-        self.Stream, self.Event = PracticeStream, PracticeEvent
-        self.default = [PracticeStream(device) for device in machine.devices]
+        self.Stream, self.Event = MyStream, MyEvent
+        MyStream.__name__, MyEvent.__name__ = "Stream", "Event"
+        self.default = [MyStream(device) for device in machine.devices]
 
     def current(self, device):
         """The stream on which this thread's work for ``device`` runs."""
@@ -80,7 +81,8 @@ class Streams:
 
         def keep(tensor):  # the bytes now, if the CPU may change them; later, if they are on the device or pinned
             place = storage(tensor).practice
-            late = machine.place(tensor) is not None or fact.copies and place is machine.pinned or tensor is args[0]
+            late = machine.place(tensor) is not None or fact.copies and place is machine.pinned \
+                or fact.inplace and tensor is args[0]
             return tensor.data if late else tensor.detach().clone()
 
         if fact.copies and device is None and fact.name == "copy_" and storage(args[0]).practice is not machine.pinned:

@@ -87,6 +87,7 @@ def main() -> None:
     with devices:
         for line in lines():
             print(line, flush=True)
+    gc.unfreeze()
 
 
 if __name__ == "__main__":

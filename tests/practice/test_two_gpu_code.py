@@ -40,7 +40,8 @@ PRINTED = {
     "device_contexts": [
         "current device: 0 True", "inside: 1", "a cuda:0", "b cuda:1", "c cuda:1", "d cuda:1", "e cuda:1",
         "f cuda:0",
-        "device of e: 1", "new tensors: cuda:1 explicit: cuda:0", "made under torch.device: cuda:1 cuda:1",
+        "device of e: 1", "new tensors: cuda:1 explicit: cuda:0",
+        "made under torch.device: cuda:1 cuda:1",
         "default: cuda:1 cuda:1", "default again: cpu", "same random numbers on both: True",
         "in the stream: 1 True",
         "total: 18.0 after: 0", "drawn on: cuda:1 repeatable: True",

@@ -1,0 +1,44 @@
+"""Compare the memory counters of a practice GPU, step by step, with those of PyTorch's own allocator."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from helpers.practice import practice_gpus
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import memory_steps  # noqa: E402
+
+
+def parsed(lines) -> dict[str, list[int]]:
+    """Return the numbers of each line by the name of its step."""
+    parts = [line.split(": ") for line in lines if not line.startswith("#")]
+    return {name: [int(number) for number in numbers.split(", ")] for name, numbers in parts}
+
+
+@pytest.fixture(scope="module")
+def counters():
+    """Return wanted and got counters of all steps, from one run."""
+    wanted = parsed((HERE / "memory_steps_expected.txt").read_text(encoding="utf-8").splitlines())
+    with practice_gpus():
+        return wanted, parsed(memory_steps.lines())
+
+
+def test_thirty_steps(counters):
+    wanted, got = counters
+    assert list(wanted) == list(got) and len(wanted) == 30
+
+
+@pytest.mark.parametrize("column, what", enumerate(["allocated", "reserved"]))
+def test_counters_are_equal_after_each_step(counters, column, what):
+    wanted, got = counters
+    assert {name: row[column] for name, row in got.items()} == {name: row[column] for name, row in wanted.items()}, what
+
+
+def test_peaks_are_within_five_percent(counters):
+    wanted, got = counters
+    for name, row in wanted.items():
+        assert got[name][2] == pytest.approx(row[2], rel=0.05), name

@@ -5,9 +5,6 @@ Palette: Okabe and Ito (https://jfly.uni-koeln.de/color/), with a marker, a line
 """
 import io
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vPX"
 STYLES = ("-", "--", "-.", ":", "-", "--", "-.")
@@ -19,8 +16,7 @@ def new_figure(title, xlabel="", ylabel="", size=(6.4, 3.6)):
 
     `title` states the finding; `xlabel` and `ylabel` name quantity and unit; `size` in inches. Returns (Figure, Axes).
     """
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _blank(size)
     axes = figure.add_subplot()
     axes.set_title(title, fontsize=11, loc="left")
     axes.set_xlabel(xlabel)
@@ -29,6 +25,14 @@ def new_figure(title, xlabel="", ylabel="", size=(6.4, 3.6)):
     axes.grid(alpha=0.25)
     axes.set_axisbelow(True)
     return figure, axes
+
+
+def _blank(size):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
 
 
 def lines(series, title, xlabel, ylabel, logx=False, logy=False, step=False, markers=True):
@@ -88,8 +92,7 @@ def pictures(images, titles=None, title="", columns=8):
         raise ValueError(f"images has shape {tuple(images.shape)}; it takes [n, 3, h, w] or [n, 1, h, w]")
     images = images.detach().float().clamp(0, 1).cpu()
     rows = -(-len(images) // columns)
-    figure = Figure(figsize=(columns * 0.8, rows * (1.0 if titles else 0.8) + 0.35), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _blank((columns * 0.8, rows * (1.0 if titles else 0.8) + 0.35))
     figure.suptitle(title, fontsize=11)
     for i, image in enumerate(images):
         axes = figure.add_subplot(rows, columns, i + 1)

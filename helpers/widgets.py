@@ -9,6 +9,7 @@ import html
 from dataclasses import dataclass
 
 from helpers.exercises import progress
+from helpers.exercises.core import Question
 from helpers.exercises.panel import display_widget, inside_notebook
 
 
@@ -81,21 +82,6 @@ def _prediction_widget(prediction, low, high):
 
     control.observe(keep, names="value")
     return ipywidgets.VBox([ipywidgets.HTML(f"<b>Predict:</b> {html.escape(prediction.question)}"), control, note])
-
-
-@dataclass(frozen=True)
-class Question:
-    """A quiz question: `choices` with the `feedback` each of them gets, and the index of the right one."""
-
-    key: str
-    text: str
-    choices: tuple
-    feedback: tuple
-    right: int
-
-    def __post_init__(self):
-        if len(self.choices) != len(self.feedback) or not 0 <= self.right < len(self.choices):
-            raise ValueError(f"question {self.key!r}: each choice takes one feedback, and right must be an index")
 
 
 def quiz(questions):
@@ -188,7 +174,8 @@ def explore(draw, **controls):
         show(*draw(**dict(zip(controls, first))))
         return
     picture, sentence = render(*first)
-    display_widget(_explorer_widget(render, controls), sentence, **{"image/png": picture})
+    display_widget(_explorer_widget(render, controls), "explorer", **{"image/png": picture})
+    print(f"At the start: {sentence}")
 
 
 def _explorer_widget(render, controls):

@@ -3,6 +3,7 @@ import pytest
 
 from helpers import plots, widgets
 from helpers.exercises import progress
+from helpers.exercises.core import Question
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +46,7 @@ def test_the_prediction_widget_stores_what_is_clicked():
     assert guess.guess == "b" and progress.load()["predict.w"]["guess"] == "b"
 
 
-QUESTION = widgets.Question("q1", "2 + 2?", ("3", "4"), ("too few", "yes"), 1)
+QUESTION = Question("q1", "2 + 2?", ("3", "4"), ("too few", "yes"), 1)
 
 
 def test_quiz_gives_feedback_and_wrong_ones_come_back():
@@ -61,7 +62,7 @@ def test_quiz_gives_feedback_and_wrong_ones_come_back():
 
 def test_a_question_needs_feedback_for_each_choice():
     with pytest.raises(ValueError, match="one feedback"):
-        widgets.Question("q", "?", ("a", "b"), ("only one",), 0)
+        Question("q", "?", ("a", "b"), ("only one",), 0)
 
 
 def _draw(size, color):

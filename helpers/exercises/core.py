@@ -133,6 +133,21 @@ class Exercise:
         return self.source.strip() or textwrap.dedent(inspect.getsource(self.reference)).strip()
 
 
+@dataclass(frozen=True)
+class Question:
+    """A quiz question: `choices` with the `feedback` each of them gets, and the index of the right one."""
+
+    key: str
+    text: str
+    choices: tuple
+    feedback: tuple
+    right: int
+
+    def __post_init__(self):
+        if len(self.choices) != len(self.feedback) or not 0 <= self.right < len(self.choices):
+            raise ValueError(f"question {self.key!r}: each choice takes one feedback, and right must be an index")
+
+
 def call(function, *args, **kwargs):
     """Call the learner's `function`; what it raises comes back as `LearnerError`."""
     if not callable(function):

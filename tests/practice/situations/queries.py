@@ -24,7 +24,6 @@ table(CUDA, {
     "is_bf16_supported": lambda: type(torch.cuda.is_bf16_supported()),
     "peer access past the last": lambda: torch.cuda.can_device_access_peer(0, 99),
     "current device": lambda: torch.cuda.current_device(),
-    "version of CUDA": lambda: type(torch.version.cuda),
 })
 table(CUDA, {
     "device_count of two": lambda: torch.cuda.device_count() >= 2,

@@ -165,7 +165,7 @@ def _open(name, train, root, download):
         return make(root, train=train)
     except Exception as error:  # torchvision's own exceptions differ: RuntimeError, AssertionError, ValueError, …
         if not download:
-            raise FileNotFoundError(f"root: {name} is missing or broken in {root} ({error}); load({name!r}, "
+            raise FileNotFoundError(f"root: {name} is missing or broken in {root} ({_line(error)}); load({name!r}, "
                                     f"download=True) fetches {size}, or copy the folder {folder} there") from error
     _fetch(name, make, folder, root)
     return make(root, train=train)
@@ -183,10 +183,14 @@ def _fetch(name, make, folder, root):
                 os.replace(root / folder, Path(temporary, "broken"))
             os.replace(Path(temporary, folder), root / folder)
     except Exception as error:
-        raise OSError(f"download: {name} could not be fetched into {root} ({error}); check the network and the free "
+        raise OSError(f"download: {name} could not be fetched into {root} ({_line(error)}); check the network and the free "
                       f"space, or copy the folder {folder} there from another machine") from error
     finally:
         socket.setdefaulttimeout(before)
+
+
+def _line(error):
+    return " ".join(str(error).split())
 
 
 # --- Arguments

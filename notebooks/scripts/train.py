@@ -1,7 +1,7 @@
 """Train the small CNN on any device, stop when you like, and go on later (lesson 04).
 
-    python train.py --device auto --epochs 3 --checkpoint run.pt
-    python train.py --device cpu --epochs 5 --checkpoint run.pt --resume
+    python train.py --device auto --epochs 4 --checkpoint run.pt
+    python train.py --device cpu --epochs 6 --checkpoint run.pt --resume
 
 On a CPU the resumed run ends with bit for bit the same weights as a run without a stop.
 """
@@ -26,7 +26,7 @@ def arguments():
     parser = argparse.ArgumentParser(description="Train the small CNN on any device.")
     parser.add_argument("--device", default="auto", help="auto (the best one here), cpu, cuda, cuda:1, mps, xpu")
     parser.add_argument("--disable-cuda", action="store_true", help="stay on the CPU where auto would choose CUDA")
-    parser.add_argument("--epochs", type=int, default=3, help="passes over the images, all in all")
+    parser.add_argument("--epochs", type=int, default=4, help="passes over the images, all in all")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--lr", type=float, default=3e-3, help="learning rate of Adam")
     parser.add_argument("--data", default="shapes", help="shapes, fashion-mnist, cifar-10")

@@ -1,0 +1,322 @@
+"""helpers.data: drawn shapes, and real data sets that are whole or not there at all."""
+
+import gzip
+import hashlib
+import io
+import math
+import pickle
+import socket
+import struct
+import sys
+import tarfile
+import urllib.error
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from helpers import data
+
+# --- Shapes
+
+
+def test_shapes_are_images_with_labels():
+    images, labels = data.shapes(1007)  # more than a chunk, and not a round number
+    assert images.shape == (1007, 3, 32, 32) and images.dtype == torch.float32
+    assert labels.shape == (1007,) and labels.dtype == torch.int64
+    assert 0 <= images.min() < 0.01 and 0.99 < images.max() <= 1
+    counts = torch.bincount(labels, minlength=10)
+    assert len(data.CLASSES) == 10 == len(counts)
+    assert counts.min() >= 100 and counts.max() <= 101
+    assert labels[:50].unique().numel() > 5  # not sorted
+
+
+def test_one_image_can_be_drawn():
+    images, labels = data.shapes(1)
+    assert images.shape == (1, 3, 32, 32) and labels.shape == (1,)
+
+
+def test_the_seed_decides_and_the_global_random_numbers_do_not():
+    torch.manual_seed(1)
+    first, labels = data.shapes(30, seed=5)
+    state = torch.get_rng_state()
+    torch.rand(3)
+    again, same = data.shapes(30, seed=5)
+    other, _ = data.shapes(30, seed=6)
+    assert torch.equal(first, again) and torch.equal(labels, same)
+    assert not torch.allclose(first, other, atol=0.1)
+    torch.manual_seed(1)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_a_default_device_does_not_change_the_images():
+    with torch.device("meta"):
+        images, labels = data.shapes(20)
+    assert images.device.type == labels.device.type == "cpu"
+    assert torch.equal(images, data.shapes(20)[0])
+
+
+def _lens(r, s, d):
+    """Area that two circles of radii r and s at distance d share (the textbook formula of a circular lens)."""
+    a, b = (d * d + r * r - s * s) / (2 * d * r), (d * d + s * s - r * r) / (2 * d * s)
+    kite = 0.5 * math.sqrt((-d + r + s) * (d + r - s) * (d - r + s) * (d + r + s))
+    return r * r * math.acos(a) + s * s * math.acos(b) - kite
+
+
+AREAS = {  # in units of the squared radius, by school geometry
+    "circle": math.pi * 0.9**2, "ring": math.pi * (0.95**2 - 0.55**2), "square": 1.6**2, "frame": 1.72**2 - 1.0**2,
+    "crescent": math.pi - _lens(1, 0.8, 0.5), "bar": 2.2 * 0.66, "triangle": 3 * math.sqrt(3) * 0.55**2,
+    "star": 10 * 0.5 * 1.1 * 0.5 * math.sin(math.pi / 5), "cross": 2 * 2 * 0.56 - 0.56**2,
+}
+
+
+@pytest.mark.parametrize("name", AREAS)
+def test_a_shape_covers_the_area_that_geometry_says(name):
+    turns, radius = torch.arange(16.0), 12.0
+    labels = torch.full((16,), data.CLASSES.index(name))
+    cover = data._cover(labels, torch.zeros(16, 2, 1, 1), torch.full((16, 1, 1), radius), turns.view(-1, 1, 1))
+    torch.testing.assert_close(cover.sum((1, 2)).mean() / radius**2, torch.tensor(AREAS[name]), rtol=0.03, atol=0)
+
+
+def test_a_heart_is_the_same_left_and_right_but_not_up_and_down():
+    heart = torch.tensor([data.CLASSES.index("heart")])
+    cover = data._cover(heart, torch.zeros(1, 2, 1, 1), torch.full((1, 1, 1), 10.0), torch.zeros(1, 1, 1))[0]
+    torch.testing.assert_close(cover, cover.flip(1))
+    assert (cover - cover.flip(0)).abs().max() > 0.9
+
+
+def test_shapes_lie_up_to_a_quarter_of_the_picture_from_the_middle_and_stand_out():
+    images, labels = data.shapes(2000)
+    circles = images[labels == data.CLASSES.index("circle")].mean(1)
+    inside = circles > 0.5
+    pixel = torch.arange(32) - 15.5
+    x, y = ((inside * p).sum((1, 2)) / inside.sum((1, 2)) for p in (pixel, pixel.unsqueeze(1)))
+    for middle in (x, y):
+        assert 6.5 < middle.abs().max() < 8.5
+        assert middle.mean().abs() < 1
+    areas = inside.sum((1, 2)).float()
+    assert areas.max() > 1.7 * areas.min()  # sizes differ
+    light = (circles * inside).sum((1, 2)) / areas
+    dark = (circles * ~inside).sum((1, 2)) / (1024 - areas)
+    assert (light - dark).min() > 0.2
+
+
+def test_a_linear_model_stays_under_60_percent():
+    x, y = data.shapes(3000)
+    held_out, labels = data.shapes(1000, seed=1)
+    model = torch.nn.Linear(3 * 32 * 32, 10)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for part in torch.arange(3000).repeat(3).split(100):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x[part].flatten(1)), y[part]).backward()
+        optimizer.step()
+    accuracy = (model(held_out.flatten(1)).argmax(1) == labels).float().mean()
+    assert 0.1 < accuracy < 0.6
+
+
+@pytest.mark.parametrize(("arguments", "error", "words"), [
+    ({"n": 0}, ValueError, "n: .*at least 1; got 0"),
+    ({"n": -3}, ValueError, "n: .*got -3"),
+    ({"n": 2.5}, TypeError, "n: .*whole number; got 2.5"),
+    ({"n": True}, TypeError, "n: "),
+    ({"n": "10"}, TypeError, "n: .*'10'"),
+    ({"n": 5, "seed": -1}, ValueError, "seed: .*at least 0; got -1"),
+    ({"n": 5, "seed": None}, TypeError, "seed: "),
+    ({"n": 5, "device": "gpu"}, ValueError, "device: 'gpu'"),
+    ({"n": 5, "device": "cuda:99"}, ValueError, "device: 'cuda:99'"),
+    ({"n": 5, "device": 3.5}, ValueError, "device: 3.5"),
+])
+def test_shapes_refuses_what_does_not_fit(arguments, error, words):
+    with pytest.raises(error, match=words):
+        data.shapes(**arguments)
+
+
+def test_practice_gpus_and_gpus_draw_the_same_images():
+    practice_gpus = pytest.importorskip("helpers.practice").practice_gpus
+    expected, expected_labels = data.shapes(25, seed=3)
+    with practice_gpus():
+        images, labels = data.shapes(25, seed=3, device="cuda:0")
+        assert images.device == labels.device == torch.device("cuda:0")
+        images, labels = images.cpu(), labels.cpu()
+    torch.testing.assert_close(images, expected, rtol=0, atol=1e-4)
+    assert torch.equal(labels, expected_labels)
+
+
+# --- Data sets by name
+
+
+def test_load_gives_shapes_for_training_and_others_for_testing():
+    train, test = data.load("shapes", n=100), data.load("shapes", train=False, n=100)
+    assert len(train) == len(test) == 100
+    assert train.classes == data.CLASSES
+    image, label = train[3]
+    assert image.shape == (3, 32, 32) and label.dtype == torch.int64
+    assert not torch.equal(train.tensors[0], test.tensors[0])
+    assert torch.equal(train.tensors[0], data.shapes(100, seed=0)[0])
+
+
+@pytest.mark.parametrize(("arguments", "error", "words"), [
+    ({"name": "mnist"}, ValueError, "name: .*'shapes', 'fashion-mnist', 'cifar-10'; got 'mnist'"),
+    ({"name": None}, ValueError, "name: "),
+    ({"name": ["shapes"]}, ValueError, "name: "),
+    ({"name": "shapes", "n": 0}, ValueError, "n: .*at least 1"),
+    ({"name": "cifar-10", "n": -1}, ValueError, "n: "),
+    ({"name": "cifar-10", "root": 7}, TypeError, "root: .*folder; got 7"),
+    ({"name": "cifar-10", "root": __file__}, ValueError, "root: .*is a file"),
+])
+def test_load_refuses_what_does_not_fit(arguments, error, words):
+    with pytest.raises(error, match=words):
+        data.load(**arguments)
+
+
+def test_load_says_that_torchvision_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    with pytest.raises(ImportError, match="'cifar-10' needs torchvision: pip install"):
+        data.load("cifar-10", root=tmp_path)
+
+
+class Host:
+    """Stands for the network: answers requests from `files` (end of the address → bytes), or fails."""
+
+    def __init__(self):
+        self.files, self.asked, self.timeouts = {}, [], set()
+
+    def open(self, request, *args, **kwargs):
+        self.asked.append(request.full_url)
+        self.timeouts.add(socket.getdefaulttimeout())
+        for end, content in self.files.items():
+            if request.full_url.endswith(end):
+                answer = io.BytesIO(content)
+                answer.url, answer.length = request.full_url, len(content)
+                return answer
+        raise urllib.error.URLError("Name or service not known")
+
+
+@pytest.fixture
+def host(monkeypatch):
+    """A network that has small sets of the real formats, with torchvision's checksums set to theirs."""
+    datasets = pytest.importorskip("torchvision.datasets")
+    host = Host()
+    monkeypatch.setattr("urllib.request.urlopen", host.open)
+    sums = _put_fashion(host.files)
+    monkeypatch.setattr(datasets.FashionMNIST, "resources", sums)
+    archive, lists, meta = _cifar_archive()
+    host.files["cifar-10-python.tar.gz"] = archive
+    monkeypatch.setattr(datasets.CIFAR10, "tgz_md5", hashlib.md5(archive).hexdigest())
+    monkeypatch.setattr(datasets.CIFAR10, "train_list", lists[:1])
+    monkeypatch.setattr(datasets.CIFAR10, "test_list", lists[1:])
+    monkeypatch.setattr(datasets.CIFAR10, "meta", meta)
+    return host
+
+
+def _put_fashion(files):
+    """Four gzipped IDX files, 6 training and 4 test images whose pixels count up; returns names with checksums."""
+    for part, n in (("train", 6), ("t10k", 4)):
+        pixels = (np.arange(n * 784) % 256).astype(np.uint8).tobytes()
+        images = struct.pack(">4i", 0x803, n, 28, 28) + pixels
+        labels = struct.pack(">2i", 0x801, n) + bytes(range(n))
+        files[f"{part}-images-idx3-ubyte.gz"] = gzip.compress(images, mtime=0)
+        files[f"{part}-labels-idx1-ubyte.gz"] = gzip.compress(labels, mtime=0)
+    return [(name, hashlib.md5(content).hexdigest()) for name, content in files.items()]
+
+
+def _cifar_archive():
+    """The archive with a training batch of 5 images and a test batch of 3; also torchvision's lists of checksums."""
+    contents = {"batches.meta": {"label_names": [f"class {i}" for i in range(10)]}}
+    for name, n in (("data_batch_1", 5), ("test_batch", 3)):
+        pixels = (np.arange(n * 3072).reshape(n, 3072) % 251).astype(np.uint8)
+        contents[name] = {"data": pixels, "labels": list(range(n))}
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, value in contents.items():
+            contents[name] = pickle.dumps(value)
+            entry = tarfile.TarInfo(f"cifar-10-batches-py/{name}")
+            entry.size = len(contents[name])
+            archive.addfile(entry, io.BytesIO(contents[name]))
+    sums = {name: hashlib.md5(value).hexdigest() for name, value in contents.items()}
+    meta = {"filename": "batches.meta", "key": "label_names", "md5": sums.pop("batches.meta")}
+    return buffer.getvalue(), [list(item) for item in sums.items()], meta
+
+
+def test_fashion_mnist_is_fetched_once_and_read_afterwards(host, tmp_path):
+    train = data.load("fashion-mnist", root=tmp_path / "new", download=True)
+    asked = len(host.asked)
+    host.files.clear()
+    test = data.load("fashion-mnist", train=False, root=tmp_path / "new", download=True)
+    assert len(host.asked) == asked > 0
+    assert len(train) == 6 and len(test) == 4
+    images, labels = train.tensors
+    assert images.shape == (6, 1, 32, 32) and images.dtype == torch.float32
+    assert labels.tolist() == [0, 1, 2, 3, 4, 5] and labels.dtype == torch.int64
+    assert images[0, 0, 2, 2:12].tolist() == pytest.approx([i / 255 for i in range(10)])
+    assert images[:, :, [0, 1, 30, 31]].abs().max() == 0 == images[..., [0, 1, 30, 31]].abs().max()
+    assert train.classes[9] == "Ankle boot"
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["FashionMNIST"]
+    assert host.timeouts == {30} and socket.getdefaulttimeout() is None
+
+
+def test_cifar_10_is_fetched_and_read(host, tmp_path):
+    train = data.load("cifar-10", root=str(tmp_path), n=2, download=True)
+    images, labels = train.tensors
+    assert images.shape == (2, 3, 32, 32) and labels.tolist() == [0, 1]
+    flat = torch.arange(2 * 3072).reshape(2, 3, 32, 32) % 251  # channel, row, column, as the format says
+    torch.testing.assert_close(images, flat / 255)
+    assert train.classes[3] == "class 3"
+    assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-batches-py"]
+    with pytest.raises(ValueError, match="n: cifar-10 has 3 images in this part; got 4"):
+        data.load("cifar-10", train=False, n=4, root=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["fashion-mnist", "cifar-10"])
+def test_nothing_is_fetched_unasked(host, tmp_path, name):
+    with pytest.raises(FileNotFoundError, match=rf"root: {name} is missing.*download=True"):
+        data.load(name, root=tmp_path / "none")
+    assert not host.asked and not (tmp_path / "none").exists()
+
+
+def damage(files, how):
+    for name in files:
+        if how == "cut short":
+            files[name] = files[name][: len(files[name]) // 2]
+        elif how == "altered":
+            files[name] = files[name][:-1] + b"?"
+    if how == "away":
+        files.clear()
+    if how == "away in the middle":
+        del files["t10k-labels-idx1-ubyte.gz"], files["cifar-10-python.tar.gz"]
+
+
+@pytest.mark.parametrize("how", ["cut short", "altered", "away", "away in the middle"])
+@pytest.mark.parametrize("name", ["fashion-mnist", "cifar-10"])
+def test_a_failed_download_leaves_nothing_and_says_what_to_do(host, tmp_path, name, how):
+    damage(host.files, how)
+    with pytest.raises(OSError, match=rf"download: {name} could not be fetched .*check the network"):
+        data.load(name, root=tmp_path, download=True)
+    assert host.asked
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "file"), [("fashion-mnist", "FashionMNIST/raw/train-images-idx3-ubyte"),
+                                            ("cifar-10", "cifar-10-batches-py/data_batch_1")])
+def test_a_broken_file_is_noticed_and_a_download_repairs_it(host, tmp_path, name, file):
+    whole = data.load(name, root=tmp_path, download=True).tensors[0]
+    content = (tmp_path / file).read_bytes()
+    (tmp_path / file).write_bytes(content[: len(content) // 2])
+    with pytest.raises(FileNotFoundError, match="root: .* missing or broken"):
+        data.load(name, root=tmp_path)
+    files, host.files = host.files, {}
+    with pytest.raises(OSError, match="download: "):
+        data.load(name, root=tmp_path, download=True)
+    host.files = files
+    assert torch.equal(data.load(name, root=tmp_path, download=True).tensors[0], whole)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_an_interrupted_download_leaves_nothing(host, tmp_path, monkeypatch):
+    def interrupt(request):
+        raise KeyboardInterrupt
+    monkeypatch.setattr("urllib.request.urlopen", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        data.load("cifar-10", root=tmp_path, download=True)
+    assert list(tmp_path.iterdir()) == []

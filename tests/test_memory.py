@@ -1,4 +1,5 @@
 """helpers.memory against NumPy, sums worked out by hand, and what PyTorch's profiler sees the CPU allocate."""
+import functools
 import json
 import warnings
 from contextlib import nullcontext
@@ -99,10 +100,17 @@ def test_parts_add_up_to_the_peak():
     assert str(found).startswith(format_bytes(found.peak))
 
 
+OPTIMIZERS = {"sgd": torch.optim.SGD, "momentum": functools.partial(torch.optim.SGD, momentum=0.9),
+              "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+
+
 def allocated_peak(model, shape, batch, name, dtype, folder):
     """Bytes at the peak of a real training step on the CPU, as PyTorch's profiler saw them allocated and freed."""
     x, y = torch.rand(batch, *shape), torch.zeros(batch, dtype=torch.int64)
-    optimizer = memory._optimizer(name, list(model.parameters()))
+    optimizer = OPTIMIZERS[name](model.parameters(), foreach=True)  # as on a GPU
+    nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+    optimizer.zero_grad()
     state = [value for values in optimizer.state.values() for value in values.values() if torch.is_tensor(value)]
     held = sum(map(tensor_bytes, [*model.parameters(), *model.buffers(), *state, x, y]))
     with warnings.catch_warnings(), torch.backends.mkldnn.flags(enabled=False):

@@ -129,6 +129,10 @@ def functions(machine):
     yield torch.UntypedStorage, "is_cuda", property(lambda held: label(machine, held) is not None)
     yield torch.UntypedStorage, "clone", clone
     Generator = generator_class(machine)
+    parse = torch._C._nn._parse_to
+    yield torch._C._nn, "_parse_to", lambda *args, **kwargs: parse(
+        *(machine.device(a) if type(a) is int else a for a in args), **kwargs)
+    yield torch.nn.parallel._functions, "torch", Numbered(machine)
     yield torch, "Generator", Generator
     yield torch.cuda, "default_generators", tuple(Generator(device) for device in machine.devices)
     gates = {"has_torch_function": overridden, "has_torch_function_unary": lambda x: overridden((x,)),
@@ -143,6 +147,16 @@ PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, type(None))
 def overridden(values):
     """Whether a value brings its own ``__torch_function__``; the modes need not see PyTorch's Python functions."""
     return any(type(value) not in PLAIN and is_tensor_like(value) for value in values)
+
+
+class Numbered:
+    """``torch``, except that a build of PyTorch without CUDA, too, takes a number for a device."""
+
+    def __init__(self, machine):
+        self.device = machine.device
+
+    def __getattr__(self, name):
+        return getattr(torch, name)
 
 
 def record_stream(tensor, stream):

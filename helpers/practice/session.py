@@ -1,9 +1,11 @@
 """Turning practice GPUs on and off."""
+import contextlib
 import functools
 import threading
 
 import torch
 from torch.overrides import _len_torch_function_stack, _pop_mode, _push_mode
+from torch.utils import _device
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
 from torch.utils._python_dispatch import _pop_mode as _pop_dispatch
 from torch.utils._python_dispatch import _push_mode as _push_dispatch
@@ -16,15 +18,15 @@ from .memory import parse_size
 from .streams import Streams
 
 MISSING = object()
-active = []  # the sessions that are on, outermost first
+active = []  # the sessions that are on, outermost first; the last one rules
 
 
 class practice_gpus:
-    """``n`` practice GPUs: a context manager, a decorator, ``.start()`` and ``.stop()``, or a pytest fixture.
+    """``n`` practice GPUs, on for a ``with`` block, a decorated function, or from ``start()`` to ``stop()``.
 
-    ``memory`` is the size of each ("1 GiB", or bytes); ``asynchronous`` lets work run behind the caller's back, as on
-    hardware. Where PyTorch has at least ``n`` real CUDA GPUs nothing is changed and ``real`` is True.
-    Attributes: ``real``, ``synchronizations``, ``transfers``, ``timeline``. Raises ValueError or TypeError for bad arguments.
+    ``memory`` is the size of each: bytes, or text such as ``"1 GiB"``. On an ``asynchronous`` machine calls return before
+    the work is done, as on hardware. Where PyTorch has at least ``n`` real CUDA GPUs nothing is changed, and ``real`` is
+    True. Raises TypeError or ValueError for arguments that do not fit.
     """
 
     def __init__(self, n=1, memory="1 GiB", asynchronous=False):
@@ -32,59 +34,57 @@ class practice_gpus:
             raise TypeError(f"n={n!r}: give the number of practice GPUs as an int")
         if not 1 <= n <= 64:
             raise ValueError(f"n={n}: a machine has 1 to 64 practice GPUs")
-        self.n, self.capacity, self.asynchronous = n, parse_size(memory), bool(asynchronous)
-        self.real, self.machine, self.saved, self.started, self.depth = False, None, [], False, 0
-
-    # --- on and off ---
+        if not isinstance(asynchronous, bool):
+            raise TypeError(f"asynchronous={asynchronous!r}: give True or False")
+        self.wanted = (n, parse_size(memory), asynchronous)
+        self.real, self.machine, self.depth, self.started = False, None, 0, False
 
     def __enter__(self):
         self.depth += 1
-        if self.depth > 1:
-            return self
-        self.real = not active and torch.cuda.is_available() and torch.cuda.device_count() >= self.n
-        if not self.real:
-            self.machine = Machine(self.n, self.capacity, self.asynchronous)
-            self._install()
+        if self.depth == 1:
+            self.real = not active and torch.cuda.is_available() and torch.cuda.device_count() >= self.wanted[0]
+            if not self.real:
+                self._install()
         return self
 
     def __exit__(self, *exception):
         self.depth -= 1
-        if not self.depth and not self.real:
-            self._remove()
+        if self.depth == 0 and not self.real:
+            active.remove(self)
+            self.undo.close()
 
     def start(self):
-        """Turn on for the rest of the program (or the notebook). Returns self; a second start replaces the first."""
-        for other in [session for session in active if session.started]:
-            if other is not self and (other.n, other.capacity, other.asynchronous) == (
-                    self.n, self.capacity, self.asynchronous):
-                self.__dict__.update(other.__dict__)
-                active[active.index(other)] = self
-                other.__dict__.update(started=False, depth=0)
-            elif other is not self:
-                other.stop()
+        """Turn on for the rest of the program or notebook, and return self. Instead of an earlier start, not beside it:
+        where that one asked for the same machine, the machine stays, and so do the tensors on it."""
+        earlier = next((session for session in active if session.started), None)
+        if earlier is not None and earlier is not self:
+            if earlier.wanted == self.wanted:
+                self.__dict__.update(earlier.__dict__)
+                active[active.index(earlier)] = self
+                earlier.started, earlier.depth = False, 0
+            else:
+                earlier.stop()
         if not self.started:
             self.__enter__()
             self.started = True
         return self
 
     def stop(self):
-        """Turn off after ``start``; does nothing when it is off already."""
+        """Turn off what ``start`` turned on; does nothing when it is off already."""
         if self.started:
             self.started = False
-            self.__exit__(None, None, None)
+            self.__exit__()
 
     def __call__(self, function):
         @functools.wraps(function)
         def inside(*args, **kwargs):
-            with practice_gpus(self.n, self.capacity, self.asynchronous):
+            with practice_gpus(*self.wanted):
                 return function(*args, **kwargs)
         return inside
 
-    # --- what to look at ---
-
     @property
     def synchronizations(self):
-        """How often the CPU had to wait for a practice GPU so far."""
+        """How often the CPU has waited for a practice GPU."""
         return self._seen("synchronizations")
 
     @property
@@ -101,61 +101,55 @@ class practice_gpus:
 
     def _seen(self, name):
         if self.real:
-            raise NotImplementedError(f"{name} are counted on practice GPUs only, and these are real")
+            raise NotImplementedError(f"{name}: counted on practice GPUs only, and these GPUs are real")
         if self.machine is None:
             raise RuntimeError(f"{name}: the practice GPUs were not turned on yet")
         return getattr(self.machine, name)
 
-    # --- patches ---
-
     def _install(self):
         import torch._dynamo  # noqa: F401  (optimizers import it; it must not keep what is patched here)
-        active.append(self)
-        self.machine.streams = Streams(self.machine)
-        torch.nn.parallel._functions._streams, self.streams = None, torch.nn.parallel._functions._streams
-        self.default_device = torch.utils._device.CURRENT_DEVICE, getattr(
-            torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
-        for owner, name, value in cuda.functions(self.machine):
-            self._patch(owner, name, value)
-        self._patch(threading.Thread, "start", started_inside(self))
-        self._patch(torch, "Stream", self.machine.streams.Stream)
-        self._patch(torch, "Event", self.machine.streams.Event)
-        clear = torch.clear_autocast_cache
-        self._patch(torch, "clear_autocast_cache", lambda: (casting.cache.clear(), clear()) and None)
-        target = Target()
-        self.calls, self.kernels = Calls(self.machine, target), Kernels(self.machine, target)
-        push = torch._C._autograd._push_saved_tensors_default_hooks
-        self._patch(torch._C._autograd, push.__name__, lambda *hooks: push(*map(self.calls.around, hooks)))
-        self.package = register(self.machine)
-        self.calls.__enter__()
-        self.kernels.__enter__()
-
-    def _patch(self, owner, name, value):
-        self.saved.append((owner, name, vars(owner).get(name, MISSING)))
-        setattr(owner, name, value)
-
-    def _remove(self):
-        self.machine.streams.close()
-        self.calls.on = self.kernels.on = False
-        if torch.utils._device.CURRENT_DEVICE != self.default_device[0]:
-            torch.set_default_device(self.default_device[0])
-        take_out(self.kernels, _len_torch_dispatch_stack, _pop_dispatch, _push_dispatch)
-        take_out(self.calls, _len_torch_function_stack, _pop_mode, _push_mode)
-        torch.serialization._package_registry.remove(self.package)
-        while self.saved:
-            owner, name, value = self.saved.pop()
-            if value is MISSING:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, value)
-        casting.cache.clear()
-        torch.nn.parallel._functions._streams = self.streams
-        active.remove(self)
+        with contextlib.ExitStack() as undo:  # so that a failure, or an interrupt, leaves nothing behind
+            machine, target = Machine(*self.wanted), Target()
+            machine.streams = Streams(machine)
+            self.calls, self.kernels = Calls(machine, target), Kernels(machine, target)
+            undo.callback(casting.cache.clear)
+            patch = functools.partial(_patch, undo)
+            patch(torch.nn.parallel._functions, "_streams", None)
+            patch(torch.serialization, "_package_registry", list(torch.serialization._package_registry))
+            torch.serialization.register_package(5 - len(active), *saving(machine))
+            for owner, name, value in cuda.functions(machine):
+                patch(owner, name, value)
+            push, clear = torch._C._autograd._push_saved_tensors_default_hooks, torch.clear_autocast_cache
+            patch(torch._C._autograd, push.__name__, lambda *hooks: push(*map(self.calls.around, hooks)))
+            patch(torch, "clear_autocast_cache", lambda: (casting.cache.clear(), clear()) and None)
+            patch(threading.Thread, "start", started_inside(self))
+            for mode in (active[-1].calls, active[-1].kernels) if active else ():
+                patch(mode, "on", False)
+            undo.callback(_reset_default_device, _device.CURRENT_DEVICE)
+            for mode, *stack in ((self.calls, _len_torch_function_stack, _pop_mode, _push_mode),
+                                 (self.kernels, _len_torch_dispatch_stack, _pop_dispatch, _push_dispatch)):
+                mode.__enter__()
+                undo.callback(_take_out, mode, *stack)
+            undo.callback(machine.streams.close)
+            self.machine, self.undo = machine, undo.pop_all()
+            active.append(self)
 
 
-def take_out(mode, length, pop, push):
-    """Remove ``mode`` from PyTorch's stack of modes, wherever in it it is."""
-    above = []
+def _patch(undo, owner, name, value):
+    """Set an attribute until ``undo`` closes."""
+    before = vars(owner).get(name, MISSING)
+    undo.callback(*((delattr, owner, name) if before is MISSING else (setattr, owner, name, before)))
+    setattr(owner, name, value)
+
+
+def _reset_default_device(before):
+    if _device.CURRENT_DEVICE != before:
+        torch.set_default_device(before)
+
+
+def _take_out(mode, length, pop, push):
+    """Remove ``mode`` from PyTorch's stack of modes, wherever in the stack it is, and turn it off in other threads."""
+    mode.on, above = False, []
     while length():
         top = pop()
         if top is mode:
@@ -166,32 +160,32 @@ def take_out(mode, length, pop, push):
 
 
 def started_inside(session, original=threading.Thread.start):
-    """``Thread.start``: a thread started while practice GPUs are on sees them too."""
+    """``Thread.start``: a thread started while practice GPUs are on has them, too."""
     def start(thread):
         run = thread.run
 
         def inside():
-            if session not in active:
-                return run()
-            with session.calls, session.kernels:
-                return run()
+            with contextlib.ExitStack() as modes:
+                for mode in (session.calls, session.kernels) if session in active else ():
+                    modes.enter_context(mode)
+                run()
         thread.run = inside
         original(thread)
     return start
 
 
-def register(machine):
-    """Teach ``torch.save`` and ``torch.load`` where practice tensors live; returns what to remove later."""
+def saving(machine):
+    """How ``torch.save`` and ``torch.load`` tell where a storage is, and bring it there."""
     def tag(held):
         device = cuda.label(machine, held) if isinstance(held, torch.UntypedStorage) else None
-        machine.streams.drain(device)
+        if device is not None:
+            machine.streams.drain(device)
         return None if device is None else str(device)
 
     def restore(held, location):
         if not location.startswith("cuda"):
             return None
-        device = machine.devices[torch.serialization._validate_device(location, "cuda").index]
-        machine.put(torch.empty(0, dtype=torch.uint8).set_(held), device)
+        index = torch.serialization._validate_device(location, "cuda").index
+        machine.put(torch.empty(0, dtype=torch.uint8).set_(held), machine.devices[index])
         return held
-    torch.serialization.register_package(5, tag, restore)
-    return next(entry for entry in torch.serialization._package_registry if entry[1] is tag)
+    return tag, restore

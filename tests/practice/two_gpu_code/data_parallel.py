@@ -49,7 +49,7 @@ model.to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
 loss_fn = nn.CrossEntropyLoss().to(device)
 first = None
-for _ in range(8):
+for _ in range(4):
     total = 0.0
     for points, labels in loader:
         points, labels = points.to(device, non_blocking=True), labels.to(device, non_blocking=True)

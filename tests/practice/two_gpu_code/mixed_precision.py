@@ -16,7 +16,7 @@ targets = [x[:, :4].argmax(1) for x in data]
 loss_fn = nn.CrossEntropyLoss().cuda()
 
 means = []
-for epoch in range(12):
+for epoch in range(8):
     total = 0.0
     for x, target in zip(data, targets, strict=True):
         with torch.autocast(device_type=device, dtype=torch.float16, enabled=use_amp):

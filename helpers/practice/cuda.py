@@ -120,6 +120,12 @@ def functions(machine):
     yield from ((torch._C, name, function) for name, function in collectives(machine).items())
     yield torch.cuda.nccl, "is_available", lambda tensors: False
     yield torch.Tensor, "record_stream", record_stream
+    yield torch._tensor_str, "_str", printing(machine)
+    yield torch.Tensor, "__dlpack__", sharing("__dlpack__")
+    yield torch.Tensor, "__cuda_array_interface__", property(sharing("__cuda_array_interface__", "__get__"))
+    if torch.distributed.is_available():
+        for name in ("init_process_group", "new_group"):
+            yield torch.distributed, name, without_nccl(name)
     yield torch.autograd, "_make_grads", checked_grads(machine)
     yield torch.backends.cuda, "is_built", lambda: True
     yield torch.backends.cudnn, "is_acceptable", lambda tensor: False
@@ -134,6 +140,8 @@ def functions(machine):
         *(machine.device(a) if type(a) is int else a for a in args), **kwargs)
     yield torch.nn.parallel._functions, "torch", Numbered(machine)
     yield torch, "Generator", Generator
+    yield torch, "Stream", machine.streams.Stream
+    yield torch, "Event", machine.streams.Event
     yield torch.cuda, "default_generators", tuple(Generator(device) for device in machine.devices)
     gates = {"has_torch_function": overridden, "has_torch_function_unary": lambda x: overridden((x,)),
              "has_torch_function_variadic": lambda *values: overridden(values)}
@@ -157,6 +165,37 @@ class Numbered:
 
     def __getattr__(self, name):
         return getattr(torch, name)
+
+
+def printing(machine, original=torch._tensor_str._str):
+    """Printing waits for the numbers; PyTorch turns the dispatch mode off for it."""
+    def show(tensor, **options):
+        device = machine.place(tensor)
+        if device is not None:
+            machine.synchronized(machine.streams.current(device))
+        return original(tensor, **options)
+    return show
+
+
+def sharing(name, getter=None):
+    """A way to hand memory to another library: fine for the CPU, refused for a practice GPU."""
+    original = vars(torch.Tensor)[name]
+    original = getattr(original, getter) if getter else original
+
+    def share(tensor, *args, **kwargs):
+        return refusal(f"Tensor.{name}")() if tensor.is_cuda else original(tensor, *args, **kwargs)
+    return share
+
+
+def without_nccl(name):
+    """A function of ``torch.distributed`` that refuses NCCL."""
+    original = getattr(torch.distributed, name)
+
+    def call(*args, **kwargs):
+        if any("nccl" in str(value).lower() for value in (*args, kwargs.get("backend"))):
+            refusal(f"torch.distributed.{name} with nccl")()
+        return original(*args, **kwargs)
+    return call
 
 
 def record_stream(tensor, stream):

@@ -1,0 +1,154 @@
+"""The memory of practice GPUs: PyTorch's rules for blocks, real lifetimes, and what happens when it is full."""
+import gc
+
+import pytest
+import torch
+from torch import nn
+
+from helpers.practice import memory, practice_gpus
+
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def gpus():
+    with practice_gpus(n=2, memory="64 MiB") as machine:
+        if machine.real:
+            pytest.skip("these GPUs are real")
+        yield machine
+
+
+def take(mib, device="cuda"):
+    return torch.empty(int(mib * MIB), dtype=torch.uint8, device=device)
+
+
+def now():
+    return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+
+
+@pytest.mark.parametrize("size, wanted", [
+    (123, 123), ("2 MiB", 2 * MIB), ("1.5GiB", 3 << 29), ("1 gib", 1 << 30), ("2 GB", 2 * 10**9)])
+def test_sizes_are_read(size, wanted):
+    if size == 123:
+        with pytest.raises(ValueError, match="at least 2 MiB"):
+            memory.parse_size(size)
+    else:
+        assert memory.parse_size(size) == wanted
+
+
+@pytest.mark.parametrize("bad", ["much", "1 XB", "", "-1 GiB"])
+def test_unreadable_size_is_refused(bad):
+    with pytest.raises(ValueError, match="memory="):
+        practice_gpus(memory=bad)
+
+
+@pytest.mark.parametrize("bytes_, allocated, reserved", [
+    (1, 512, 2 * MIB), (512, 512, 2 * MIB), (513, 1024, 2 * MIB), (MIB, MIB, 2 * MIB),
+    (MIB + 1, MIB + 512, 20 * MIB), (10 * MIB, 10 * MIB, 10 * MIB), (11 * MIB + 1, 12 * MIB, 12 * MIB)])
+def test_rounding_and_segments(bytes_, allocated, reserved):
+    x = torch.empty(bytes_, dtype=torch.uint8, device="cuda")
+    assert now() == (allocated, reserved)
+    del x
+    assert now() == (0, reserved)
+    torch.cuda.empty_cache()
+    assert now() == (0, 0)
+
+
+def test_blocks_are_split_reused_and_joined():
+    a, b = take(4), take(4)
+    assert now() == (8 * MIB, 20 * MIB)
+    del a
+    c = take(2)  # goes where a was
+    assert now() == (6 * MIB, 20 * MIB)
+    e = take(1.5)  # the rest of it; half a MiB is not worth a block of its own
+    assert now() == (8 * MIB, 20 * MIB)
+    torch.cuda.empty_cache()  # the segment is in use
+    assert now()[1] == 20 * MIB
+    del b, c, e
+    d = take(9.5)  # needs the free parts joined
+    assert now() == (9.5 * MIB, 20 * MIB)
+    del d
+
+
+def test_a_storage_lives_as_long_as_its_last_view_and_as_autograd_needs_it():
+    x = take(4)
+    view = x[:1]
+    del x
+    assert now()[0] == 4 * MIB
+    del view
+    assert now()[0] == 0
+    w = torch.ones(MIB // 4, device="cuda", requires_grad=True)
+    y = w.exp().sum()  # exp saves its result
+    assert now()[0] == 2 * MIB + 512
+    y.backward()
+    assert now()[0] == 2 * MIB + 512  # the saved result is gone, the gradient is there
+    w.grad = None
+    assert now()[0] == MIB + 512
+
+
+def test_saved_activations_inside_composite_functions_count():
+    x = torch.ones(256, 1024, device="cuda", requires_grad=True)  # 1 MiB
+    loss = nn.functional.cross_entropy(x, torch.zeros(256, dtype=torch.long, device="cuda"))
+    with_graph = now()[0]
+    loss = loss.detach()
+    assert with_graph - now()[0] >= MIB  # log_softmax's result, which no name in Python ever held
+
+
+def test_peak_and_reset():
+    x = take(30)
+    del x
+    assert torch.cuda.max_memory_allocated() == 30 * MIB == torch.accelerator.max_memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    assert torch.cuda.max_memory_allocated() == 0
+
+
+def test_each_device_has_its_own_books():
+    x = take(4, "cuda:1")
+    assert torch.cuda.memory_allocated(0) == 0 and torch.cuda.memory_allocated(1) == 4 * MIB
+    assert torch.cuda.mem_get_info(1) == (44 * MIB, 64 * MIB) and torch.accelerator.memory_reserved(1) == 20 * MIB
+    assert "20480 KiB" in torch.cuda.memory_summary(1).replace("   ", " ") or len(x) == 4 * MIB
+
+
+def test_out_of_memory_comes_before_the_work_and_passes():
+    held = take(40)
+    with pytest.raises(torch.OutOfMemoryError) as error:
+        take(30)
+    words = str(error.value)
+    assert words.startswith("CUDA out of memory. Tried to allocate 30.00 MiB. GPU 0 has a total capacity of 64.00 MiB of "
+                            "which 24.00 MiB is free.")
+    assert "Of the allocated memory 40.00 MiB is allocated by PyTorch, and 0 bytes is reserved" in words
+    assert torch.cuda.memory_stats()["num_ooms"] == 1
+    del held, error
+    gc.collect()
+    assert take(60).numel() == 60 * MIB  # the cached 40 MiB segment went back to the device
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 372.53 GiB"):
+        torch.ones(100_000, 1, device="cuda", dtype=torch.int32) * torch.ones(1, 1_000_000, device="cuda")
+
+
+def test_fraction_limits_what_is_reserved():
+    torch.cuda.set_per_process_memory_fraction(0.5)
+    with pytest.raises(torch.OutOfMemoryError, match="32.00 MiB allowed"):
+        take(33)
+    assert take(20).numel() == 20 * MIB
+
+
+def test_timeline_tells_the_story(gpus):
+    x = take(4)
+    del x
+    story = [(device, allocated // MIB, reserved // MIB) for _, device, allocated, reserved, _ in gpus.timeline]
+    assert story == [(0, 4, 20), (0, 0, 20)] and gpus.timeline[0][4] == "empty"
+
+
+def test_training_frees_what_it_takes():
+    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10)).cuda()
+    optimizer, seen = torch.optim.Adam(model.parameters()), []
+    for _ in range(6):
+        loss = model(torch.randn(128, 64, device="cuda")).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        del loss
+        seen.append(now()[0])
+    assert len(set(seen[1:])) == 1
+    weights = sum(-(-p.nbytes // 512) * 512 for p in model.parameters())
+    assert seen[-1] == 4 * weights  # parameters, gradients, Adam's two averages

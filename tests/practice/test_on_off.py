@@ -1,0 +1,146 @@
+"""Practice GPUs leave PyTorch as they found it."""
+import gc
+import threading
+
+import pytest
+import torch
+
+from helpers.practice import practice_gpus, session
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="these GPUs are real")
+PLACES = (torch, torch.cuda, torch._C, torch.Tensor, torch.UntypedStorage, torch.accelerator, torch.cuda.memory,
+          torch.autograd, torch.nn.functional, torch._tensor, torch.functional, torch.overrides, threading.Thread,
+          torch.serialization, torch._C._nn, torch._C._autograd, torch.nn.parallel._functions, torch.cuda.random,
+          torch.backends.cuda, torch.backends.cudnn, torch.cuda.nccl, torch.cuda.streams, torch.distributed)
+
+
+def state():
+    """Everything that practice GPUs might change, and how PyTorch behaves."""
+    names = {(str(place), name): value for place in PLACES for name, value in vars(place).items()}
+    return names, (torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack(), torch.get_default_device(),
+                   torch.cuda.is_available(), torch.ones(2).device, threading.active_count())
+
+
+def same(first, second):
+    return first[1] == second[1] and first[0].keys() == second[0].keys() and all(
+        second[0][key] is value for key, value in first[0].items())
+
+
+@pytest.fixture(autouse=True)
+def nothing_left():
+    with practice_gpus():
+        pass  # PyTorch imports some of its modules late
+    before = state()
+    yield
+    assert same(before, state()) and not session.active
+
+
+def test_a_thousand_times_without_a_leak():
+    def cycle(count):
+        for i in range(count):
+            with practice_gpus(n=1):
+                if i % 20 == 0:
+                    torch.ones(2, device="cuda").sum().item()
+        gc.collect()
+        return len(gc.get_objects())
+    first = cycle(50)
+    assert cycle(950) - first < 100
+
+
+@pytest.mark.parametrize("kind", [KeyError, KeyboardInterrupt, SystemExit])
+def test_exceptions_pass(kind):
+    with pytest.raises(kind), practice_gpus(asynchronous=True):
+        torch.ones(2, device="cuda").mul_(2)
+        raise kind
+
+
+def test_a_failing_start_changes_nothing(monkeypatch):
+    monkeypatch.setattr(session.cuda, "collectives", lambda machine: 1 / 0)
+    before = state()
+    with pytest.raises(ZeroDivisionError):
+        practice_gpus().start()
+    assert same(before, state())
+
+
+def test_start_again_leaves_one():
+    first = practice_gpus(2).start()
+    x = torch.ones(2, device="cuda:1")
+    second = practice_gpus(2).start()  # the cell runs again
+    assert len(session.active) == 1 and x.device.index == 1
+    third = practice_gpus(1).start()
+    assert len(session.active) == 1 and torch.cuda.device_count() == 1 and x.device.type == "cpu"
+    for each in (first, second, third, third):
+        each.stop()
+    assert not torch.cuda.is_available() and (x + torch.ones(2)).tolist() == [2, 2]
+
+
+def test_nesting():
+    with practice_gpus(2):
+        x = torch.ones(2, device="cuda:1")
+        with practice_gpus(1):
+            assert torch.cuda.device_count() == 1 and torch.ones(2, device="cuda").is_cuda
+        assert torch.cuda.device_count() == 2 and (x + 1).device.index == 1
+
+
+def test_decorator_counts_anew_each_time():
+    @practice_gpus(n=3)
+    def count():
+        """Docstring."""
+        return torch.cuda.device_count(), torch.ones(1, device="cuda") is not None and torch.cuda.memory_allocated()
+    assert count() == count() == (3, 0) and count.__doc__ == "Docstring."
+
+
+def test_tensors_from_inside_are_ordinary_afterwards():
+    with practice_gpus():
+        model = torch.nn.Linear(2, 2).cuda()
+        y = model(torch.ones(1, 2, device="cuda"))
+    assert y.device.type == "cpu" and model(torch.ones(1, 2)).sum().item() == y.sum().item() and "cuda" not in repr(y)
+    y.sum().backward()
+    assert y.detach().numpy().shape == (1, 2)
+
+
+def test_default_device_goes_back():
+    with practice_gpus():
+        torch.set_default_device("cuda")
+    assert torch.ones(1).device.type == "cpu"
+
+
+def test_threads_started_inside_have_them_and_others_have_not():
+    seen, go = [], threading.Event()
+
+    def look():
+        go.wait()
+        seen.append(torch.ones(2, device="cuda").device.type if torch.cuda.is_available() else "none")
+    with practice_gpus():
+        inside = threading.Thread(target=look)
+        inside.start()
+        go.set()
+        inside.join()
+    outside = threading.Thread(target=look)
+    outside.start()
+    outside.join()
+    assert seen == ["cuda", "none"]
+
+
+def test_steps_aside_for_real_gpus(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    before = state()
+    with practice_gpus(2) as machine:
+        assert machine.real and same(before, state())
+        with pytest.raises(NotImplementedError, match="these GPUs are real"):
+            machine.transfers  # noqa: B018
+    with practice_gpus(3) as machine:
+        assert not machine.real and torch.cuda.device_count() == 3
+
+
+@pytest.mark.parametrize("bad, error", [(dict(n=0), ValueError), (dict(n="2"), TypeError), (dict(n=True), TypeError),
+                                        (dict(memory=None), TypeError), (dict(asynchronous=1), TypeError)])
+def test_bad_arguments(bad, error):
+    with pytest.raises(error, match=next(iter(bad))):
+        practice_gpus(**bad)
+
+
+def test_looking_before_it_is_on():
+    with pytest.raises(RuntimeError, match="not turned on"):
+        practice_gpus().transfers  # noqa: B018

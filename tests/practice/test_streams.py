@@ -1,0 +1,134 @@
+"""Streams, events and work behind the caller's back."""
+import time
+import warnings
+
+import pytest
+import torch
+
+from helpers.practice import practice_gpus
+
+TENTH = 100_000_000  # cycles, a tenth of a second
+
+
+@pytest.fixture
+def gpus():
+    with practice_gpus(n=2, asynchronous=True) as machine:
+        if machine.real:
+            pytest.skip("these GPUs are real")
+        yield machine
+
+
+def test_calls_return_before_the_work_is_done(gpus):
+    x = torch.ones(100, device="cuda")
+    torch.cuda.synchronize()
+    torch.cuda._sleep(2 * TENTH)
+    start = time.perf_counter()
+    y = x * 3
+    early = y.to("cpu", non_blocking=True)
+    assert time.perf_counter() - start < 0.15 and not torch.cuda.current_stream().query()
+    assert early.sum() == 0  # read too early: nothing is there yet
+    torch.cuda.synchronize()
+    assert early.sum() == 300 and torch.cuda.current_stream().query()
+
+
+@pytest.mark.parametrize("read", [
+    lambda y: y.sum().item(), lambda y: float(y.cpu().sum()), lambda y: sum(y.tolist()), lambda y: len(y.nonzero()) * 3,
+    lambda y: float(str(y[0]).split('(')[1][:2]) * 100, lambda y: 300 if (y == 3).all() else 0])
+def test_reading_a_value_waits_for_it(gpus, read):
+    x, before = torch.ones(100, device="cuda"), gpus.synchronizations
+    torch.cuda._sleep(TENTH // 2)
+    assert read(x * 3) == 300 and gpus.synchronizations > before
+
+
+def test_pinned_memory_is_read_later_and_other_memory_at_once(gpus):
+    for pinned, wanted in ((True, 0), (False, 10)):
+        x = torch.ones(10).pin_memory() if pinned else torch.ones(10)
+        torch.cuda._sleep(TENTH // 2)
+        y = x.to("cuda", non_blocking=True)
+        x.zero_()
+        assert y.sum().item() == wanted
+
+
+def test_two_streams_overlap_and_wait_stream_orders_them(gpus):
+    side, x = torch.cuda.Stream(), torch.zeros(1, device="cuda")
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    torch.cuda._sleep(2 * TENTH)
+    with torch.cuda.stream(side):
+        assert torch.cuda.current_stream() is side
+        torch.cuda._sleep(2 * TENTH)
+    torch.cuda.synchronize()
+    assert 0.19 < time.perf_counter() - start < 0.35
+    torch.cuda._sleep(TENTH)
+    x += 1
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        y = x * 5
+    side.synchronize()
+    assert y.item() == 5
+
+
+def test_events_measure_the_queue(gpus):
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    with pytest.raises(ValueError, match="Both events must be recorded"):
+        start.elapsed_time(end)
+    start.record()
+    torch.cuda._sleep(TENTH)
+    end.record()
+    assert not end.query()
+    with pytest.raises(RuntimeError, match="Both events must be completed"):
+        start.elapsed_time(end)
+    end.synchronize()
+    assert 95 < start.elapsed_time(end) < 300
+    with pytest.raises(ValueError, match="enable_timing=True"):
+        torch.cuda.Event().elapsed_time(end)
+
+
+def test_sync_debug_mode_finds_hidden_waits(gpus):
+    x = torch.ones(2, device="cuda")
+    torch.cuda.set_sync_debug_mode("warn")
+    with pytest.warns(UserWarning, match="called a synchronizing CUDA operation"):
+        x.sum().item()
+    torch.cuda.set_sync_debug_mode("error")
+    with pytest.raises(RuntimeError, match="called a synchronizing CUDA operation"):
+        x.cpu()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("default")
+
+
+def test_an_error_in_the_queue_comes_out_at_the_next_wait(gpus):
+    torch.nn.functional.embedding(torch.tensor([7], device="cuda"), torch.ones(2, 2, device="cuda"))
+    with pytest.raises(torch.AcceleratorError, match="device-side assert triggered"):
+        torch.cuda.synchronize()
+    torch.cuda.synchronize()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_training_gives_the_same_numbers(asynchronous):
+    def losses(device):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        for _ in range(5):
+            optimizer.zero_grad()
+            loss = model(torch.randn(16, 4).to(device, non_blocking=True)).square().mean()
+            loss.backward()
+            optimizer.step()
+            yield loss
+    wanted = [loss.item() for loss in losses("cpu")]
+    with practice_gpus(asynchronous=asynchronous) as machine:
+        got = list(losses("cuda"))
+        assert machine.synchronizations == 4  # the four parameters, moved by model.to
+        assert [loss.item() for loss in got] == wanted and machine.synchronizations == 9
+
+
+def test_events_and_streams_work_when_everything_is_done_at_once():
+    with practice_gpus():
+        event, side = torch.cuda.Event(), torch.Stream(device="cuda")
+        with torch.cuda.stream(side):
+            x = torch.ones(2, device="cuda")
+            event.record()
+        torch.cuda.current_stream().wait_event(event)
+        assert event.query() and x.sum().item() == 2 and isinstance(side, torch.cuda.Stream)

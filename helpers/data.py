@@ -183,8 +183,8 @@ def _fetch(name, make, folder, root):
                 os.replace(root / folder, Path(temporary, "broken"))
             os.replace(Path(temporary, folder), root / folder)
     except Exception as error:
-        raise OSError(f"download: {name} could not be fetched into {root} ({_line(error)}); check the network and the free "
-                      f"space, or copy the folder {folder} there from another machine") from error
+        raise OSError(f"download: {name} could not be fetched into {root} ({_line(error)}); check the network and the "
+                      f"free space, or copy the folder {folder} there from another machine") from error
     finally:
         socket.setdefaulttimeout(before)
 

@@ -94,7 +94,8 @@ def load(path, args, parts):
             part.load_state_dict(state[name])
         torch.set_rng_state(state["rng"])
     except Exception as error:
-        raise ValueError(f"--resume: cannot go on from {path}: {type(error).__name__}: {error}") from error
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise ValueError(f"--resume: cannot go on from {path}, no readable checkpoint of this run ({reason})") from error
     return state["epoch"]
 
 

@@ -118,7 +118,7 @@ def move(control):
     control.scroll_into_view_if_needed()
     kind = control.evaluate("part => part.type || part.className")
     if "noUi-handle" in kind:
-        at_end = control.evaluate("part => part.getAttribute('aria-valuenow') >= part.getAttribute('aria-valuemax')")
+        at_end = control.evaluate("part => +part.getAttribute('aria-valuenow') >= +part.getAttribute('aria-valuemax')")
         control.press("ArrowLeft" if at_end else "ArrowRight")
     elif kind == "select-one":
         count, now = control.evaluate("part => [part.options.length, part.selectedIndex]")

@@ -138,11 +138,11 @@ def rhythm(notebook):
     shown = [cell for cell in code if cell.outputs]
     return {
         "cells": len(notebook.cells),
-        "prose %": 100 * (len(notebook.cells) - len(code)) / max(1, len(notebook.cells)),
+        "prose %": round(100 * (len(notebook.cells) - len(code)) / max(1, len(notebook.cells))),
         "words": statistics.median(prose),
         "lines": statistics.median(lines),
         "lines max": max(lines),
-        "short %": 100 * sum(count <= 10 for count in lines) / len(lines),
+        "short %": round(100 * sum(count <= 10 for count in lines) / len(lines)),
         "code run": longest_code_run(notebook),
         "compared": sum("nbval-ignore-output" not in tags(cell) for cell in shown),
         "with output": len(shown),

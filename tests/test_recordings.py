@@ -61,6 +61,14 @@ def test_example_covers_every_section_and_loads(tmp_path):
     assert list(found.by_device("copies")) == [found.label]
 
 
+@pytest.mark.parametrize("load, busy", [(None, False), (1.9, False), (2.1, True)])
+def test_a_cpu_measured_while_others_used_it_says_so(load, busy, tmp_path):
+    data = example()
+    data["provenance"]["load_average"] = load
+    found = recordings.load(saved(data, tmp_path))
+    assert found.busy is busy and ("(busy)" in found.label_of("cpu")) is busy and "busy" not in found.label
+
+
 def test_a_section_that_was_not_measured_is_empty_and_an_unknown_one_an_error(tmp_path):
     data = example()
     del data["sections"]["ladder"]

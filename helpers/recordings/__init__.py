@@ -25,11 +25,16 @@ class Recording:
         """Best device and date, for figures: "NVIDIA H200, 2026-11-20"."""
         return self.label_of(next(iter(self.devices)))
 
+    @property
+    def busy(self):
+        """Whether other programs kept more than half of the cores at work when it began, so that CPU times are high."""
+        return (self.provenance["load_average"] or 0) > self.provenance["cores"] / 2
+
     def label_of(self, device):
-        """Name and date of one of the `devices`; a CPU says how many cores it had."""
+        """Name and date of one of the `devices`; a CPU says how many cores it had, and whether it was busy."""
         known = self.devices[device]
-        cores = f", {self.provenance['cores']} cores" if known["kind"] == "cpu" else ""
-        return f"{known['name']}{cores}, {self.provenance['date'][:10]}"
+        more = f", {self.provenance['cores']} cores{' (busy)' if self.busy else ''}" if known["kind"] == "cpu" else ""
+        return f"{known['name']}{more}, {self.provenance['date'][:10]}"
 
     def rows(self, section, device=None):
         """Rows of `section` as dicts, "device_kind" beside "device"; only those of `device` (such as "cpu") if given.

@@ -46,6 +46,7 @@ SECTIONS = {  # field: kind; a question mark allows null (not known, not measure
     "ladder": {"rung": "count", "name": "text", "network": "text", "batch": "count", **RATE, "peak_bytes": "count?",
                "accuracy": "share?"},
 }
+# load_average: programs that wanted a core when it began (the minute before); done: parts that are finished
 PROVENANCE = {"date": "text", "code": "text", "command": "text", "python": "text", "torch": "text", "cuda": "text?",
               "rocm": "text?", "cudnn": "text?", "nccl": "text?", "driver": "text?", "system": "text", "cpu": "text",
               "cores": "count", "load_average": "0 or more?", "quick": "flag", "complete": "flag", "done": "texts"}

@@ -6,7 +6,6 @@ replaced, so arguments are checked and texts are worded by PyTorch itself.
 import types
 
 import torch
-from torch.overrides import is_tensor_like
 
 from .machine import CPU, Place
 
@@ -149,12 +148,12 @@ def functions(machine):
         yield from ((module, name, gate) for name, gate in gates.items() if name in vars(module))
 
 
-PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, type(None))
-
-
 def overridden(values):
-    """Whether a value brings its own ``__torch_function__``; the modes need not see PyTorch's Python functions."""
-    return any(type(value) not in PLAIN and is_tensor_like(value) for value in values)
+    """Whether a value brings its own ``__torch_function__``. PyTorch's Python functions ask this at their start; they would
+    hand themselves over to any mode, which is then off inside them, but a practice device must be seen inside, too."""
+    plain = torch._C._disabled_torch_function_impl
+    return torch._C._is_torch_function_enabled() and any(
+        type(value) is not torch.Tensor and getattr(value, "__torch_function__", plain) is not plain for value in values)
 
 
 class Numbered:
@@ -233,6 +232,9 @@ def grouped(machine, original=torch._C._group_tensors_by_device_and_dtype):
     """Optimizers group tensors by device before a fused step; labels are grouped here."""
     def group(lists, with_indices=False):
         found = {}
+        for row in zip(*(each for each in lists if each), strict=True):
+            if any(t is not None and machine.place(t) not in (machine.place(row[0]), None) for t in row):
+                original([[torch.empty(0)], [torch.empty(0, dtype=torch.int8)]])  # raises in this release's words
         for row, tensor in enumerate(lists[0]):
             found.setdefault(machine.place(tensor) or tensor.device, []).append(row)
         result = {}

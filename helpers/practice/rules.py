@@ -70,6 +70,8 @@ def meet(machine, func, args, kwargs):
         _convolution(found, first, args)
     if name in INNER:
         name, names = INNER[name]
+        if name == "_slow_conv2d_forward" and first is not None and torch.backends.cudnn.enabled:
+            name = "cudnn_convolution"
         found = [(names.get(label, label), tensor, place) for label, tensor, place in found]
         found = [("self", *found[1][1:]), *found] if name == "addmv_" else found
     free, wrapper = entry(name, overload)

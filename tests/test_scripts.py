@@ -125,7 +125,7 @@ def unreadable(folder):
     torch.save({"model": train.SmallCNN}, folder / "code.pt")
     words = {"foreign.pt": "not a checkpoint of this script", "list.pt": "not a checkpoint of this script",
              "code.pt": "Weights only load failed", "none.pt": "No such file"}
-    return {"text.pt": "no readable checkpoint", "empty.pt": "EOFError", **words}
+    return {"text.pt": "no whole checkpoint", "empty.pt": "EOFError", **words}
 
 
 def test_a_file_that_is_no_checkpoint_is_refused(run, tmp_path):

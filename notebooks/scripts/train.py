@@ -95,7 +95,7 @@ def load(path, args, parts):
         torch.set_rng_state(state["rng"])
     except Exception as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        raise ValueError(f"--resume: cannot go on from {path}, no readable checkpoint of this run ({reason})") from error
+        raise ValueError(f"--resume: cannot go on from {path}, no whole checkpoint of this run ({reason})") from error
     return state["epoch"]
 
 

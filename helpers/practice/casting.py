@@ -1,78 +1,61 @@
-"""Autocast for ``"cuda"``: which calls compute in half precision, which in float32.
+"""Autocast for "cuda": which calls compute in half precision, which in float32.
 
 The lists are those of https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float16.
 """
 import torch
 
-LOWER = """__matmul__ __rmatmul__ addbmm addmm addmv addr baddbmm bmm chain_matmul conv1d conv2d conv3d conv_transpose1d
-    conv_transpose2d conv_transpose3d gru gru_cell linear lstm lstm_cell matmul mm multi_dot linalg_multi_dot mv prelu
-    rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell scaled_dot_product_attention einsum"""
-FLOAT = """__pow__ __rdiv__ __rpow__ __rtruediv__ acos asin cosh cosine_embedding_loss cosine_similarity cdist cumprod
-    cumsum dist erfinv exp expm1 group_norm hinge_embedding_loss huber_loss kl_div l1_loss layer_norm log log10 log1p
-    log2 log_softmax logsumexp margin_ranking_loss mse_loss multi_margin_loss multilabel_margin_loss nll_loss nll_loss_nd
-    cross_entropy_loss norm nuclear_norm pdist poisson_nll_loss pow prod reciprocal renorm rsqrt sinh smooth_l1_loss
-    soft_margin_loss softmax softplus sum tan triplet_margin_loss binary_cross_entropy_with_logits"""
-WIDEST = "addcdiv addcmul atan2 bilinear cross dot grid_sampler index_put scatter_add tensordot vdot"
-BANNED = (
-    "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\nMany models use a sigmoid layer "
-    "right before the binary cross entropy layer.\nIn this case, combine the two layers using "
-    "torch.nn.functional.binary_cross_entropy_with_logits\nor torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits "
-    "and BCEWithLogits are\nsafe to autocast."
-)
-cache = {}  # float32 weight → its cast copy, until the outermost autocast region ends
+from .kernels import swap
+
+LISTS = {
+    "lower": """__matmul__ __rmatmul__ addbmm addmm addmv addr baddbmm bmm chain_matmul conv1d conv2d conv3d conv_transpose1d
+        conv_transpose2d conv_transpose3d einsum gru_cell linear lstm_cell matmul mm linalg_multi_dot mv prelu rnn_relu_cell
+        rnn_tanh_cell scaled_dot_product_attention""",
+    "float": """__pow__ __rdiv__ __rpow__ __rtruediv__ acos asin cosh cosine_embedding_loss cosine_similarity cdist cumprod
+        cumsum dist erfinv exp expm1 group_norm hinge_embedding_loss huber_loss kl_div l1_loss layer_norm log log10 log1p
+        log2 log_softmax logsumexp margin_ranking_loss mse_loss multi_margin_loss multilabel_margin_loss nll_loss
+        nll_loss_nd cross_entropy_loss norm nuclear_norm pdist poisson_nll_loss pow prod reciprocal renorm rsqrt sinh
+        smooth_l1_loss soft_margin_loss softmax softplus sum tan triplet_margin_loss binary_cross_entropy_with_logits""",
+    "widest": "addcdiv addcmul atan2 bilinear cross dot grid_sampler index_put scatter_add tensordot vdot",
+    "banned": "binary_cross_entropy",
+}
+BANNED = """torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.
+Many models use a sigmoid layer right before the binary cross entropy layer.
+In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits
+or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are
+safe to autocast."""
+cache = {}  # id of a float32 weight → (the weight, its cast copy), until the outermost autocast region ends
 
 
 def policies():
     """Callable → policy, for every place where PyTorch exposes an operator of the lists."""
     homes = (torch, torch.Tensor, torch._C._nn, torch._C._linalg, torch._C._VariableFunctions)
-    lists = {"lower": LOWER, "float": FLOAT, "widest": WIDEST, "banned": "binary_cross_entropy"}
-    return {getattr(home, name): policy for policy, names in lists.items() for name in names.split()
+    return {getattr(home, name): policy for policy, names in LISTS.items() for name in names.split()
             for home in homes if hasattr(home, name)}
 
 
-def cast(policy, calls, func, args, kwargs):
+def cast(policy, machine, func, args, kwargs):
     """Call ``func`` with its floating-point inputs on practice GPUs cast as ``policy`` says."""
-    on = torch.is_autocast_enabled("cuda")
+    on, mine = torch.is_autocast_enabled("cuda"), []
     if not on and not torch.is_autocast_enabled("cpu"):
         return func(*args, **kwargs)
-    mine = [t for t in flat((*args, *kwargs.values())) if t.dtype.is_floating_point and calls.machine.place(t)]
+    swap((args, kwargs), lambda t: mine.append(t) if t.dtype.is_floating_point and machine.place(t) else None)
     if mine and torch.is_autocast_enabled("cpu"):  # that is for tensors of the CPU
         with torch.autocast("cpu", enabled=False):
-            return cast(policy, calls, func, args, kwargs)
-    if not on or kwargs.get("out") is not None:
+            return cast(policy, machine, func, args, kwargs)
+    if not on or not mine or kwargs.get("out") is not None:
         return func(*args, **kwargs)
-    if policy == "banned" and mine:
+    if policy == "banned":
         raise RuntimeError(BANNED)
-    lower = torch.get_autocast_dtype("cuda")
-    dtype = {"lower": lower, "float": torch.float32}.get(policy) or max(
-        (t.dtype for t in mine), key=lambda dtype: dtype.itemsize, default=torch.float32)
+    widest = max((t.dtype for t in mine), key=lambda dtype: dtype.itemsize)
+    dtype = {"lower": torch.get_autocast_dtype("cuda"), "float": torch.float32, "widest": widest}[policy]
     chosen = {id(t) for t in mine if t.dtype not in (dtype, torch.float64)}
-    args, kwargs = replace(args, chosen, dtype), replace(kwargs, chosen, dtype)
+    args, kwargs = swap((args, kwargs), lambda t: converted(t, dtype) if id(t) in chosen else t)
     return func(*args, **kwargs)
-
-
-def flat(values):
-    """The tensors in ``values`` and in the lists inside it."""
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from flat(value)
-
-
-def replace(value, chosen, dtype):
-    """``value`` with the chosen tensors cast to ``dtype``."""
-    if isinstance(value, torch.Tensor):
-        return converted(value, dtype) if id(value) in chosen else value
-    if isinstance(value, dict):
-        return {key: replace(item, chosen, dtype) for key, item in value.items()}
-    return type(value)(replace(item, chosen, dtype) for item in value) if type(value) in (list, tuple) else value
 
 
 def converted(x, dtype):
     """``x`` in ``dtype``; a weight is cast once in a region, as PyTorch's weight cache does."""
-    weight = x.is_leaf and x.requires_grad and x.dtype == torch.float32 and dtype != torch.float32
-    if not (weight and torch.is_autocast_cache_enabled()):
+    if not (x.is_leaf and x.requires_grad and x.dtype == torch.float32 and torch.is_autocast_cache_enabled()):
         return x.to(dtype)
     if id(x) not in cache:
         cache[id(x)] = (x, x.to(dtype))

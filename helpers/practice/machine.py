@@ -15,15 +15,15 @@ import torch
 
 from .memory import Allocator
 
-SYNC = "called a synchronizing CUDA operation"
 CPU = torch.device("cpu")
-ORDINAL = (
-    "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\n"
-    "{search}CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might "
-    "be incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
-)
+SYNC = "called a synchronizing CUDA operation"
 FORK = ("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' "
         "start method")
+ASYNC = ("CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
+         "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n")
+ORDINAL = ("CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\nSearch for "
+           "`cudaErrorInvalidDevice' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more "
+           "information.\n" + ASYNC)
 
 
 class Place:
@@ -43,73 +43,58 @@ class Machine:
 
     def __init__(self, n, capacity, asynchronous):
         self.n, self.capacity, self.asynchronous, self.pid = n, capacity, asynchronous, os.getpid()
-        self.timeline = deque(maxlen=100_000)
+        self.timeline, self.local, self.sync_debug = deque(maxlen=100_000), threading.local(), 0
         self.devices = [torch.device("cuda", index) for index in range(n)]
         self.allocators = [Allocator(index, capacity, self.timeline) for index in range(n)]
         self.synchronizations, self.transfers = 0, {"h2d": 0, "d2h": 0, "d2d": 0}
-        self.sync_debug = 0
-        self.local = threading.local()
         self.floating = Place(self, None)  # made inside PyTorch, not yet on any device
-        self.pinned = Place(None, None)    # on the CPU, page-locked
-
-    # --- the current device, one for each thread as in CUDA ---
+        self.pinned = Place(None, None)  # on the CPU, page-locked
 
     @property
     def current(self):
+        """Index of the current device; each thread has its own, as in CUDA."""
         return getattr(self.local, "index", 0)
 
-    def set_current(self, index):
-        self.check(index)
-        self.local.index = index
-
-    def check(self, index):
-        """Refuse a device that is not there, in CUDA's words."""
-        if os.getpid() != self.pid:
-            raise RuntimeError(FORK)
-        if not 0 <= index < self.n:
-            search = ("Search for `cudaErrorInvalidDevice' in https://docs.nvidia.com/cuda/cuda-runtime-api/"
-                      "group__CUDART__TYPES.html for more information.\n")
-            raise torch.AcceleratorError(ORDINAL.format(search=search))
+    def select(self, index):
+        """``torch.cuda.set_device``."""
+        self.local.index = self.device(index).index
 
     def device(self, device):
-        """``device`` as ``torch.device`` with an index: accepts what PyTorch accepts."""
-        if isinstance(device, int):
-            device = torch.device("cuda", device)
-        elif isinstance(device, str):
-            device = torch.device(device)
+        """``device`` (a torch.device, text, a number, or None: the current one) with its index. Raises as CUDA does."""
+        device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cuda")
         if device.type != "cuda":
             return device
+        if os.getpid() != self.pid:
+            raise RuntimeError(FORK)
         index = self.current if device.index is None else device.index
-        self.check(index)
+        if not 0 <= index < self.n:
+            raise torch.AcceleratorError(ORDINAL)
         return self.devices[index]
 
-    # --- labels ---
-
-    def place(self, tensor):
-        """The practice device that ``tensor`` is on, or None (the CPU, or a real device)."""
-        place = storage(tensor).practice
+    def label(self, held):
+        """The practice device that a storage is on, or None (the CPU, or a real device)."""
+        place = held.practice
         return place.device if place is not None and place.machine is self else None
 
+    def place(self, tensor):
+        """The practice device that a tensor is on, or None."""
+        return self.label(storage(tensor))
+
     def put(self, tensor, device, label=""):
-        """Label the storage of ``tensor``, if it has none yet, and account for its bytes."""
+        """Label the storage of ``tensor``, if it has none yet, and take memory for it; returns ``tensor``."""
         held = storage(tensor)
-        place = held.practice
-        if place is None or place.machine is not self or place.device is None:
+        if self.label(held) is None:
             allocator, size = self.allocators[device.index], held.nbytes()
-            block = allocator.malloc(size, self.stream_id(device), label) if size else None
+            block = allocator.malloc(size, self.streams.current(device).stream_id, label) if size else None
             held.practice = Place(self, device, allocator, block)
+        return tensor
 
-    def floats(self, tensor):
-        """Whether PyTorch made ``tensor`` for itself, on no device yet."""
-        return storage(tensor).practice is self.floating
+    def waits(self, device, flagged=True):
+        """The CPU waits for the current stream of ``device``: count it, and warn or refuse as ``set_sync_debug_mode`` says."""
+        self.waits_for(self.streams.current(device), flagged)
 
-    def stream_id(self, device):
-        return self.streams.current(device).stream_id
-
-    # --- waiting ---
-
-    def synchronized(self, stream, flagged=True):
-        """The CPU waits for ``stream``: count it, and warn or refuse as ``set_sync_debug_mode`` says."""
+    def waits_for(self, stream, flagged=True):
+        """The CPU waits for ``stream``."""
         if flagged and self.sync_debug == 2:
             raise RuntimeError(SYNC)
         if flagged and self.sync_debug == 1:
@@ -120,11 +105,11 @@ class Machine:
     def synchronize(self, index=None):
         """``torch.cuda.synchronize``: the CPU waits for all streams of a device."""
         self.synchronizations += 1
-        self.streams.drain(self.devices[self.current if index is None else index])
+        self.streams.drain(self.device(index))
 
     def sleep(self, cycles):
         """``torch.cuda._sleep``: keep the current stream busy, one nanosecond a cycle."""
-        self.streams.current(self.devices[self.current]).put(lambda: time.sleep(cycles / 1e9))
+        self.streams.current(self.device(None)).put(lambda: time.sleep(cycles / 1e9))
 
 
 def storage(tensor):

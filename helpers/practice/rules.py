@@ -10,6 +10,8 @@ import re
 
 import torch
 
+from .machine import storage
+
 TWO = "Expected all tensors to be on the same device, but found at least two devices, {} and {}!"
 GOT = ("Expected all tensors to be on the same device, but got {} is on {}, different from other tensors on {} "
        "(when checking argument in method wrapper_CUDA_{})")
@@ -54,7 +56,7 @@ def meet(machine, func, args, kwargs):
         value = args[position] if position < len(args) else kwargs.get(argument.name)
         found += [(argument.name, tensor, machine.place(tensor))
                   for tensor in (value if isinstance(value, (list, tuple)) else (value,))
-                  if isinstance(tensor, torch.Tensor) and not machine.floats(tensor)]
+                  if isinstance(tensor, torch.Tensor) and not storage(tensor).practice is machine.floating]
     if not found:
         return None
     first = found[0][2]

@@ -10,11 +10,12 @@ from torch.utils._python_dispatch import _len_torch_dispatch_stack
 from torch.utils._python_dispatch import _pop_mode as _pop_dispatch
 from torch.utils._python_dispatch import _push_mode as _push_dispatch
 
-from . import casting, cuda
+from . import casting
 from .calls import Calls, Target
 from .kernels import Kernels
 from .machine import Machine
 from .memory import parse_size
+from .patches import patches
 from .streams import Streams
 
 MISSING = object()
@@ -24,9 +25,9 @@ active = []  # the sessions that are on, outermost first; the last one rules
 class practice_gpus:
     """``n`` practice GPUs, on for a ``with`` block, a decorated function, or from ``start()`` to ``stop()``.
 
-    ``memory`` is the size of each: bytes, or text such as ``"1 GiB"``. On an ``asynchronous`` machine calls return before
-    the work is done, as on hardware. Where PyTorch has at least ``n`` real CUDA GPUs nothing is changed, and ``real`` is
-    True. Raises TypeError or ValueError for arguments that do not fit.
+    ``memory`` is the size of each: bytes, or text such as "1 GiB". On an ``asynchronous`` machine calls return before the
+    work is done, as on hardware. Where PyTorch has at least ``n`` real CUDA GPUs nothing is changed, and ``real`` is True.
+    Raises TypeError or ValueError for arguments that do not fit.
     """
 
     def __init__(self, n=1, memory="1 GiB", asynchronous=False):
@@ -114,10 +115,9 @@ class practice_gpus:
             self.calls, self.kernels = Calls(machine, target), Kernels(machine, target)
             undo.callback(casting.cache.clear)
             patch = functools.partial(_patch, undo)
-            patch(torch.nn.parallel._functions, "_streams", None)
             patch(torch.serialization, "_package_registry", list(torch.serialization._package_registry))
             torch.serialization.register_package(5 - len(active), *saving(machine))
-            for owner, name, value in cuda.functions(machine):
+            for owner, name, value in patches(machine):
                 patch(owner, name, value)
             push, clear = torch._C._autograd._push_saved_tensors_default_hooks, torch.clear_autocast_cache
             patch(torch._C._autograd, push.__name__, lambda *hooks: push(*map(self.calls.around, hooks)))
@@ -177,7 +177,7 @@ def started_inside(session, original=threading.Thread.start):
 def saving(machine):
     """How ``torch.save`` and ``torch.load`` tell where a storage is, and bring it there."""
     def tag(held):
-        device = cuda.label(machine, held) if isinstance(held, torch.UntypedStorage) else None
+        device = machine.label(held) if isinstance(held, torch.UntypedStorage) else None
         if device is not None:
             machine.streams.drain(device)
         return None if device is None else str(device)

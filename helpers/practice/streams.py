@@ -1,9 +1,8 @@
 """Streams and events.
 
-A stream is a queue of work. On a machine that is not asynchronous the work is done by the time a call returns, as if the
-GPU were infinitely fast; on an asynchronous one each stream has a thread that does the work in order while the caller
-goes on, with empty tensors in hand that are filled in later. Times are the CPU's own; ``torch.cuda._sleep`` takes one
-nanosecond a cycle.
+A stream is a queue of work. Usually the work is done by the time a call returns, as if the GPU were infinitely fast. On
+an asynchronous machine each stream has a thread that works in order while the caller goes on, with tensors in hand that
+are filled in later. Times are the CPU's own; ``torch.cuda._sleep`` takes one nanosecond a cycle.
 """
 import queue
 import threading
@@ -11,7 +10,7 @@ import time
 
 import torch
 
-from .kernels import DEAD, meta, swap, tensors
+from .kernels import DEAD, shapes, swap, tensors
 from .machine import storage
 
 start_thread = threading.Thread.start  # the original, whatever is patched later
@@ -22,37 +21,25 @@ class Streams:
 
     def __init__(self, machine):
         self.machine, self.made = machine, []
-        owner = self
+        self.Stream = type("Stream", (Stream,), {"owner": self, "__doc__": "``torch.cuda.Stream``."})
+        self.Event = type("Event", (Event,), {"owner": self, "__doc__": "``torch.cuda.Event``."})
+        self.default = [self.Stream(device) for device in machine.devices]
 
-        class MyStream(Stream):
-            """``torch.cuda.Stream``."""
-            def __init__(self, device=None, priority=0, **ids):
-                super().__init__(owner, machine.device("cuda" if device is None else device), priority)
-
-        class MyEvent(Event):
-            """``torch.cuda.Event``."""
-            def __init__(self, enable_timing=False, blocking=False, interprocess=False, external=False):
-                super().__init__(owner, enable_timing)
-        self.Stream, self.Event = MyStream, MyEvent
-        MyStream.__name__, MyEvent.__name__ = "Stream", "Event"
-        self.default = [MyStream(device) for device in machine.devices]
-
-    def current(self, device):
+    def current(self, device=None):
         """The stream on which this thread's work for ``device`` runs."""
-        chosen = getattr(self.machine.local, "streams", None)
-        return self.default[device.index] if chosen is None else chosen.get(device.index, self.default[device.index])
+        index = self.machine.device(device).index
+        return getattr(self.machine.local, "streams", {}).get(index) or self.default[index]
 
     def select(self, stream):
         """``torch.cuda.set_stream``."""
         if stream is not None:
-            chosen = self.machine.local.__dict__.setdefault("streams", {})
-            chosen[stream.device.index] = stream
-            self.machine.set_current(stream.device.index)
+            self.machine.local.__dict__.setdefault("streams", {})[stream.device_index] = stream
+            self.machine.select(stream.device_index)
 
     def drain(self, device=None):
         """Wait for all work on ``device``, or on all devices."""
         for stream in self.made:
-            if device is None or stream.device == device:
+            if device in (None, stream.device):
                 stream.drain()
 
     def close(self):
@@ -60,76 +47,47 @@ class Streams:
         for stream in self.made:
             stream.end()
 
-    def functions(self):
-        """Name → replacement, for the names of ``torch.cuda`` that deal with streams."""
-        def find(device=None):
-            return self.machine.device("cuda" if device is None else device)
-
-        return {"Stream": self.Stream, "Event": self.Event, "set_stream": self.select,
-                "current_stream": lambda device=None: self.current(find(device)),
-                "default_stream": lambda device=None: self.default[find(device).index]}
-
     def launch(self, func, fact, args, kwargs, device):
         """Queue an operator. Returns (True, its result, to be filled in), or (False, None) where it must run at once."""
-        machine = self.machine
-        sources = [machine.place(t) for t in tensors(args)]
-        stream = self.current(device or next(place for place in sources if place is not None))
+        machine, places = self.machine, {self.machine.place(t) for t in tensors((*args, *kwargs.values()))} - {None}
+        stream = self.current(device or next(iter(places), None))
         blocking = fact.copies and not (kwargs.get("non_blocking") or len(args) > 2 and args[2])
-        if blocking or fact.waits or not sources:
+        to_host = fact.name == "copy_" and device is None and storage(args[0]).practice is not machine.pinned
+        out = args[fact.written.index(True)] if fact.inplace and any(fact.written) else None
+        if out is None and not fact.mutates:
+            out = shapes(func, fact, args, kwargs)
+        if blocking or to_host or fact.waits or not (places or fact.copies) or out is None and not fact.inplace:
             stream.drain()
             return False, None
-
-        def keep(tensor):  # the bytes now, if the CPU may change them; later, if they are on the device or pinned
-            place = storage(tensor).practice
-            late = machine.place(tensor) is not None or fact.copies and place is machine.pinned \
-                or fact.inplace and tensor is args[0]
-            return tensor.data if late else tensor.detach().clone()
-
-        if fact.copies and device is None and fact.name == "copy_" and storage(args[0]).practice is not machine.pinned:
-            stream.drain()  # CUDA waits for a copy into memory that is not pinned
-            return False, None
-        for other in {self.current(place) for place in sources if place not in (None, device)} - {stream}:
+        for other in {self.current(place) for place in places} - {stream}:
             stream.wait_stream(other)
-        if fact.inplace:
-            out = [args[i] for i, write in enumerate(fact.written) if write and i < len(args)]
-            out = out[0] if len(func._schema.returns) == 1 else tuple(out) if func._schema.returns else None
-            inputs = swap(args, keep), {key: swap(value, keep) for key, value in kwargs.items()}
-            stream.put(lambda: func(*inputs[0], **inputs[1]))
-            return True, out
-        if fact.mutates:
-            stream.drain()
-            return False, None
-        try:
-            shapes = func(*swap(args, meta), **{key: swap(value, meta) for key, value in kwargs.items()
-                                                if key not in ("device", "generator")})
-        except (NotImplementedError, RuntimeError):
-            stream.drain()
-            return False, None
-        inputs = swap(args, keep), {key: swap(value, keep) for key, value in kwargs.items()}
-        out = swap(shapes, lambda m: torch.empty_strided(m.size(), m.stride(), dtype=m.dtype).zero_())
-        for tensor in tensors((out,) if isinstance(out, torch.Tensor) else out):
-            if device is not None:
-                machine.put(tensor, device, fact.name)
-        goals = [t.data for t in tensors((out,) if isinstance(out, torch.Tensor) else out)]
 
-        def work():
-            results = func(*inputs[0], **inputs[1])
-            for goal, result in zip(goals, tensors((results,) if isinstance(results, torch.Tensor) else results),
-                                    strict=True):
-                goal.copy_(result)
-        stream.put(work)
+        def keep(tensor):  # its bytes as they will be, if the CPU must not change them until then; else as they are
+            pinned = fact.copies and storage(tensor).practice is machine.pinned
+            late = pinned or machine.place(tensor) is not None or fact.inplace and tensor is args[0]
+            return tensor.data if late else tensor.detach().clone()
+        inputs = swap((args, kwargs), keep)
+        if fact.inplace:
+            stream.put(lambda: func(*inputs[0], **inputs[1]))
+            return True, out if func._schema.returns else None
+        out = swap(out, lambda m: torch.empty_strided(m.size(), m.stride(), dtype=m.dtype).zero_())
+        for tensor in tensors(out) if device is not None else ():
+            machine.put(tensor, device, fact.name)
+        goals = [t.data for t in tensors(out)]
+        stream.put(lambda: [goal.copy_(result) for goal, result in
+                            zip(goals, tensors(func(*inputs[0], **inputs[1])), strict=True)])
         return True, out
 
 
 class Stream:
     """A queue of work on ``device``."""
 
-    def __init__(self, owner, device, priority=0):
-        self.owner, self.device, self.device_index, self.device_type = owner, device, device.index, 1
-        self.priority = max(-1, min(priority, 0))
-        self.stream_id = self.cuda_stream = len(owner.made)
-        self.queue, self.thread, self.error, self.pending, self.done = queue.SimpleQueue(), None, None, 0, 0
-        owner.made.append(self)
+    def __init__(self, device=None, priority=0, **ids):
+        self.device, self.priority = self.owner.machine.device(device), max(-1, min(priority, 0))
+        self.device_index, self.device_type, self.stream_id = self.device.index, 1, len(self.owner.made)
+        self.cuda_stream, self.queue, self.thread, self.error = self.stream_id, queue.SimpleQueue(), None, None
+        self.todo = self.done = 0
+        self.owner.made.append(self)
 
     def put(self, work):
         """Add work; without threads, do it."""
@@ -139,7 +97,7 @@ class Stream:
         if self.thread is None:
             self.thread = threading.Thread(target=self._work, daemon=True, name=f"practice stream {self.stream_id}")
             start_thread(self.thread)
-        self.pending += 1
+        self.todo += 1
         self.queue.put(work)
 
     def _work(self):
@@ -153,12 +111,12 @@ class Stream:
 
     def drain(self):
         """Wait until the work queued so far is done; raises what went wrong in it."""
-        if self.thread is not None:
+        if self.thread is not None and not self.query():
             reached = threading.Event()
-            self.queue.put(lambda: (setattr(self, "done", self.done - 1), reached.set()))
+            self.put(reached.set)
             reached.wait()
-        if self.error is not None:
-            error, self.error = self.error, None
+        error, self.error = self.error, None
+        if error is not None:
             raise torch.AcceleratorError(DEAD.format(error)) if isinstance(error, IndexError) else error
 
     def end(self):
@@ -166,15 +124,14 @@ class Stream:
         if self.thread is not None:
             self.queue.put(None)
             self.thread.join()
-            self.thread = None
 
     def synchronize(self):
-        """Wait for this stream."""
-        self.owner.machine.synchronized(self)
+        """Let the CPU wait for this stream."""
+        self.owner.machine.waits_for(self)
 
     def query(self):
         """Whether all work is done."""
-        return self.pending == self.done
+        return self.todo == self.done
 
     def is_capturing(self):
         """No: practice GPUs have no graphs."""
@@ -187,13 +144,18 @@ class Stream:
 
     def wait_stream(self, stream):
         """Let later work here wait for the work that ``stream`` has now."""
-        self.wait_event(stream.record_event(Event(self.owner)))
+        self.wait_event(stream.record_event())
 
     def record_event(self, event=None):
-        """Put a mark into this stream."""
-        event = self.owner.Event() if event is None else event
+        """Put a mark (a new one, if none is given) into this stream, and return it."""
+        event = event or self.owner.Event()
         event.record(self)
         return event
+
+    @staticmethod
+    def priority_range():
+        """(least, greatest) priority; practice streams take turns as the CPU sees fit."""
+        return 0, -5
 
     def __enter__(self):
         self.before = self.owner.current(self.device), self.owner.machine.current
@@ -202,12 +164,7 @@ class Stream:
 
     def __exit__(self, *exception):
         self.owner.select(self.before[0])
-        self.owner.machine.set_current(self.before[1])
-
-    @staticmethod
-    def priority_range():
-        """(least, greatest) priority; practice streams take turns as the CPU sees fit."""
-        return 0, -5
+        self.owner.machine.select(self.before[1])
 
     def __repr__(self):
         return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x}>"
@@ -216,27 +173,22 @@ class Stream:
 class Event:
     """A mark in a stream: when the work before it was done."""
 
-    def __init__(self, owner, timing=False):
-        self.owner, self.timing, self.done, self.time, self.device = owner, timing, None, None, None
+    def __init__(self, enable_timing=False, blocking=False, interprocess=False, external=False):
+        self.timing, self.done, self.time, self.device = enable_timing, None, None, None
         self.event_id = self.cuda_event = id(self)
 
     def record(self, stream=None):
         """Put the mark behind the work that ``stream`` (default: the current one) has now."""
-        stream = self.owner.current(self.owner.machine.device("cuda")) if stream is None else stream
+        stream = stream or self.owner.current()
         if self.device not in (None, stream.device):
             raise RuntimeError(f"Event device {self.device.index} does not match recording stream's device "
                                f"{stream.device.index}.")
-        done, self.device = threading.Event(), stream.device
-
-        def mark():
-            self.time = time.perf_counter()
-            done.set()
-        self.done = done
-        stream.put(mark)
+        self.device, self.done = stream.device, threading.Event()
+        stream.put(lambda done=self.done: (setattr(self, "time", time.perf_counter()), done.set()))
 
     def wait(self, stream=None):
         """Let later work of ``stream`` (default: the current one) wait for this mark."""
-        (self.owner.current(self.owner.machine.device("cuda")) if stream is None else stream).wait_event(self)
+        (stream or self.owner.current()).wait_event(self)
 
     def query(self):
         """Whether the work before the mark is done."""

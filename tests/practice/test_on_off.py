@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from helpers.practice import practice_gpus, session
+from helpers.practice import patches, practice_gpus, session
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="these GPUs are real")
 PLACES = (torch, torch.cuda, torch._C, torch.Tensor, torch.UntypedStorage, torch.accelerator, torch.cuda.memory,
@@ -55,7 +55,7 @@ def test_exceptions_pass(kind):
 
 
 def test_a_failing_start_changes_nothing(monkeypatch):
-    monkeypatch.setattr(session.cuda, "collectives", lambda machine: 1 / 0)
+    monkeypatch.setattr(patches, "generator_class", lambda machine: 1 / 0)
     before = state()
     with pytest.raises(ZeroDivisionError):
         practice_gpus().start()

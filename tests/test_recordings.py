@@ -281,6 +281,25 @@ def test_every_part_gives_rows_that_fit_the_schema(part, hasty):
     schema.check({**example(), "sections": {part: rows}}, "here")
 
 
+@pytest.mark.parametrize("part", ["matmul", "copies", "bandwidth", "launch", "timing_ways", "training"])
+def test_parts_run_through_their_cuda_branches_on_practice_gpus(part, hasty, monkeypatch):
+    """What such a device gives is no measurement; that the rows fit and name both directions and formats is tested."""
+    from helpers.practice import practice_gpus
+    tiny = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 10))
+    monkeypatch.setattr(networks, "networks", lambda device: {"tiny": lambda: copy.deepcopy(tiny)})
+    with practice_gpus(n=1, memory="2 GiB"):
+        rows = [{"device": "cuda:0", **row} for row in recorder.PARTS[part](torch.device("cuda:0"), True)]
+    schema.check({**example(), "sections": {part: rows}}, "here")
+    seen = {key: {row.get(key) for row in rows} for key in ("direction", "pinned", "dtype", "way", "precision")}
+    wanted = {"copies": {"direction": {"h2d", "d2h"}, "pinned": {True, False}},
+              "matmul": {"dtype": set(measure.PRECISIONS)},
+              "launch": {"way": {"queued", "waited"}}, "training": {"precision": {"float32", "bfloat16", "float16"}},
+              "timing_ways": {"way": {"first", "naive", "synchronized", "events", "benchmark"}}}
+    assert rows and all(seen[key] == values for key, values in wanted.get(part, {}).items())
+    if part == "training":
+        assert all(row["peak_bytes"] > 0 for row in rows)
+
+
 def test_series_stop_at_the_limit_and_at_the_end_of_memory():
     def measured(size):
         if size > 16:

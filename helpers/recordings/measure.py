@@ -123,7 +123,7 @@ def launch(device, quick):
 
 def timing_ways(device, quick):
     """The same product of matrices timed in five ways; "first" is the first of its size in this process."""
-    size = (512 if quick else 1024) + 8 if device.type == "cpu" else 4096 + 8  # a size that no other part has used
+    size = (512 if quick else 1024 if device.type == "cpu" else 4096) + 8  # a size that no other part has used
     a, b = (torch.randn(size, size, device=device) for _ in range(2))
     synchronize(device)
     work = {"operation": f"product of {size} × {size}, float32"}

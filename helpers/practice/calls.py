@@ -186,6 +186,7 @@ class Calls(TorchFunctionMode):
     def tolist(self, func, args, kwargs):
         device = self.machine.place(args[0])
         if device is not None:
+            self.machine.transfers["d2h"] += 1
             self.machine.waits(device)
         return func(*args)
 

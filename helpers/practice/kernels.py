@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .machine import ASYNC, storage
 from .rules import meet
 
-T = torch.Tensor
+T, has_kernel = torch.Tensor, torch._C._dispatch_has_kernel_for_dispatch_key
 WAITS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2", "unique_consecutive", "unique_dim",
          "bincount", "is_nonzero", "repeat_interleave"}
 SMALL = ("backward", "_foreach_", "pool", "norm", "softmax", "loss")  # results no larger than the inputs together
@@ -28,7 +28,8 @@ def facts(func):
     written = [a.alias_info is not None and a.alias_info.is_write for a in schema.arguments]
     out = [r.alias_info for r in schema.returns]
     return SimpleNamespace(
-        name=name, written=written, mutates=any(written), copies=name in ("copy_", "_to_copy", "_foreach_copy_"),
+        name=name, written=written, composite=func._can_decompose() and not has_kernel(func.name(), "CPU"),
+        mutates=any(written), copies=name in ("copy_", "_to_copy", "_foreach_copy_"),
         waits=name in WAITS, indexes=name in ("index", "index_put", "index_put_", "_index_put_impl_"),
         targeted=name == "_to_copy" or "new_" in name or "_like" in name, inplace=all(a and a.is_write for a in out),
         view=name in ("detach", "set_") or bool(out) and all(a and not a.is_write for a in out),
@@ -79,8 +80,12 @@ class Kernels(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if not self.on:
             return func(*args, **kwargs or {})
+        fact = facts(func)
+        if fact.composite:  # in inference mode PyTorch leaves it to the mode to take such operators apart
+            with self:
+                return func.decompose(*args, **kwargs or {})
         with torch._C.DisableTorchFunction():  # in here tensors are what they really are
-            return self._see(func, facts(func), args, kwargs or {})
+            return self._see(func, fact, args, kwargs or {})
 
     def _see(self, func, fact, args, kwargs):
         machine, target, home, alone, mixed, floating = self.machine, self.target.device, None, True, False, []
@@ -100,6 +105,7 @@ class Kernels(TorchDispatchMode):
         if fact.copies:
             self._count(fact, args, kwargs, target)
         elif home is not None and (fact.waits or fact.indexes and any(t.dtype == torch.bool for t in tensors(args[1]))):
+            machine.transfers["d2h"] += fact.name == "_local_scalar_dense"
             machine.waits(home)
         if target is not None and (alone or fact.targeted):
             home = target if target.type == "cuda" else None

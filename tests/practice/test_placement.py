@@ -75,6 +75,17 @@ def test_refused_in_pytorchs_words(call, words):
     assert words in str(error.value)
 
 
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_copies_count_in_every_gradient_mode(gpus, mode):
+    with mode():
+        x = torch.ones(3).to("cuda:0")
+        y = nn.functional.linear(x, torch.eye(3, device="cuda")).softmax(0).cpu()
+        with pytest.raises(RuntimeError, match="two devices, cuda:0 and cpu"):
+            x + y
+        assert x.sum().item() == 3 and y.device == CPU
+    assert gpus.transfers == {"h2d": 1, "d2h": 2, "d2d": 0} and gpus.synchronizations == 3
+
+
 def test_numpy_needs_the_cpu():
     for call in (lambda: at().numpy(), lambda: np.asarray(at())):
         with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu()"):

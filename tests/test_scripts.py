@@ -257,10 +257,12 @@ def test_ddp_started_without_torchrun_says_how(monkeypatch):
 
 @pytest.mark.parametrize(("args", "words"), [
     (["--epochs", "0"], "--epochs takes"), (["--images", "-5"], "--images takes"),
+    (["--images", "1"], "--images takes at least one for each process; got 1"),
     (["--out", "no/such/folder/r.json"], "--out takes"), (["--checkpoint", "."], "--checkpoint takes"),
 ])
 def test_ddp_refuses_what_does_not_fit_before_processes_wait(monkeypatch, args, words):
     monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     module = script("ddp")
     with pytest.raises(ValueError, match=words):
         module.check(module.arguments().parse_args(args))

@@ -66,7 +66,8 @@ def mean_over_ranks(value, weight, device):
 def gradients_equal(model, dataset, batch_size, device):
     """True when every rank has, after backward, the gradients of one process with the whole batch."""
     rank, world = dist.get_rank(), dist.get_world_size()
-    x, y = (tensor.to(device) for tensor in dataset[: world * batch_size])
+    share = min(batch_size, len(dataset) // world)  # as many images for every rank, so the mean of means is the mean
+    x, y = (tensor.to(device) for tensor in dataset[: world * share])
     F.cross_entropy(model(x[rank::world]), y[rank::world]).backward()  # DDP averages the gradients of all ranks here
     single = SmallCNN().to(device)
     single.load_state_dict(model.module.state_dict())
@@ -150,6 +151,8 @@ def check(args):
     for name in ("epochs", "batch_size", "images", "lr"):
         if not 0 < getattr(args, name) < float("inf"):
             raise ValueError(f"--{name.replace('_', '-')} takes a number above 0; got {getattr(args, name)}")
+    if args.images < int(os.environ["WORLD_SIZE"]):
+        raise ValueError(f"--images takes at least one for each process; got {args.images}")
     for name in ("checkpoint", "out"):
         path = getattr(args, name)
         if path and (path.is_dir() or not path.parent.is_dir()):

@@ -36,8 +36,12 @@ def one_thread():
 
 
 @pytest.fixture
-def run(capsys):
-    """Run train.py in this process on a few images and the CPU; returns the lines that it printed."""
+def run(capsys, monkeypatch):
+    """Run train.py in this process, on the CPU, with 100 images and 50 to test; returns the lines that it printed."""
+    load = train.data.load
+    monkeypatch.setattr(train.data, "load", lambda name, train=True, n=None, **more: load(
+        name, train=train, n=n if train else 50, **more))
+
     def run(*args):
         train.main(train.arguments().parse_args(["--device", "cpu", "--images", "100", *map(str, args)]))
         return capsys.readouterr().out.splitlines()

@@ -81,14 +81,15 @@ class Calls(TorchFunctionMode):
         """A call with ``device=`` or ``generator=``, or of a factory that follows the default device."""
         machine, device, like = self.machine, kwargs.get("device"), args[0] if args and isinstance(args[0], T) else None
         if device is None and _device.CURRENT_DEVICE is not None and func in _device._device_constructors():
-            modes = (mode.device for mode in _get_current_function_mode_stack() if isinstance(mode, _device.DeviceContext))
-            device = next(modes, None)
+            modes = _get_current_function_mode_stack()
+            device = next((mode.device for mode in modes if isinstance(mode, _device.DeviceContext)), None)
         goal = machine.device(device) if device is not None else like is not None and machine.place(like) or CPU
         if goal.type not in ("cpu", "cuda"):
             return func(*args, **kwargs)
         generator, pin = kwargs.get("generator"), kwargs.pop("pin_memory", False)
         if generator is not None and generator.device.type != goal.type:
-            raise RuntimeError(f"Expected a '{goal.type}' device type for generator but found '{generator.device.type}'")
+            found = generator.device.type
+            raise RuntimeError(f"Expected a '{goal.type}' device type for generator but found '{found}'")
         if pin and goal.type == "cuda":
             raise RuntimeError("Only dense CPU tensors can be pinned")
         if like is not None and func in (torch.as_tensor, torch.asarray):

@@ -7,14 +7,17 @@ import torch
 from .kernels import swap
 
 LISTS = {
-    "lower": """__matmul__ __rmatmul__ addbmm addmm addmv addr baddbmm bmm chain_matmul conv1d conv2d conv3d conv_transpose1d
-        conv_transpose2d conv_transpose3d einsum gru_cell linear lstm_cell matmul mm linalg_multi_dot mv prelu rnn_relu_cell
-        rnn_tanh_cell scaled_dot_product_attention""",
-    "float": """__pow__ __rdiv__ __rpow__ __rtruediv__ acos asin cosh cosine_embedding_loss cosine_similarity cdist cumprod
-        cumsum dist erfinv exp expm1 group_norm hinge_embedding_loss huber_loss kl_div l1_loss layer_norm log log10 log1p
-        log2 log_softmax logsumexp margin_ranking_loss mse_loss multi_margin_loss multilabel_margin_loss nll_loss
-        nll_loss_nd cross_entropy_loss norm nuclear_norm pdist poisson_nll_loss pow prod reciprocal renorm rsqrt sinh
-        smooth_l1_loss soft_margin_loss softmax softplus sum tan triplet_margin_loss binary_cross_entropy_with_logits""",
+    "lower": """
+        __matmul__ __rmatmul__ addbmm addmm addmv addr baddbmm bmm chain_matmul conv1d conv2d conv3d conv_transpose1d
+        conv_transpose2d conv_transpose3d einsum gru_cell linear lstm_cell matmul mm linalg_multi_dot mv prelu
+        rnn_relu_cell rnn_tanh_cell scaled_dot_product_attention""",
+    "float": """
+        __pow__ __rdiv__ __rpow__ __rtruediv__ acos asin cosh cosine_embedding_loss cosine_similarity cdist cumprod
+        cumsum dist erfinv exp expm1 group_norm hinge_embedding_loss huber_loss kl_div l1_loss layer_norm log log10
+        log1p log2 log_softmax logsumexp margin_ranking_loss mse_loss multi_margin_loss multilabel_margin_loss
+        nll_loss nll_loss_nd cross_entropy_loss norm nuclear_norm pdist poisson_nll_loss pow prod reciprocal renorm
+        rsqrt sinh smooth_l1_loss soft_margin_loss softmax softplus sum tan triplet_margin_loss
+        binary_cross_entropy_with_logits""",
     "widest": "addcdiv addcmul atan2 bilinear cross dot grid_sampler index_put scatter_add tensordot vdot",
     "banned": "binary_cross_entropy",
 }

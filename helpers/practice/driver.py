@@ -1,7 +1,7 @@
 """What stands in for the CUDA driver: the C functions beneath ``torch.cuda``, ``torch.accelerator`` and DataParallel.
 
-PyTorch's own Python code keeps running above them (``torch.cuda.device``, ``memory_summary``, ``nn.DataParallel`` …), so
-arguments are checked and texts are worded by PyTorch itself.
+PyTorch's own Python code keeps running above them (``torch.cuda.device``, ``memory_summary``, ``nn.DataParallel`` …),
+so arguments are checked and texts are worded by PyTorch itself.
 """
 from types import SimpleNamespace
 
@@ -25,34 +25,28 @@ def answers(machine):
             raise RuntimeError(f"Invalid device argument {index}: did you call init?")
         return machine.allocators[index]
 
-    def empty():
-        for allocator in machine.allocators:
-            allocator.release_cached()
-
-    both = {  # the end of the name after _cuda_, the one after _accelerator_, what they do
-        ("getDevice", "getDeviceIndex"): lambda: machine.current, ("setDevice", "setDeviceIndex"): machine.select,
-        ("exchangeDevice", "exchangeDevice"): exchange, ("maybeExchangeDevice", "maybeExchangeDevice"): exchange,
-        ("synchronize", "synchronizeDevice"): machine.synchronize, ("emptyCache", "emptyCache"): empty,
-        ("memoryStats", "getDeviceStats"): lambda index: books(index).stats(),
-        ("resetPeakMemoryStats", "resetPeakStats"): lambda index: books(index).reset(True),
-        ("resetAccumulatedMemoryStats", "resetAccumulatedStats"): lambda index: books(index).reset(False),
+    table = {
+        "_cuda_getDeviceCount": lambda: machine.n, "_cuda_sleep": machine.sleep,
+        "_cuda_getDevice _accelerator_getDeviceIndex": lambda: machine.current,
+        "_cuda_setDevice _accelerator_setDeviceIndex": machine.select,
+        "_cuda_exchangeDevice _cuda_maybeExchangeDevice": exchange, "_cuda_getArchFlags": lambda: "sm_80",
+        "_accelerator_exchangeDevice _accelerator_maybeExchangeDevice": exchange,
+        "_cuda_synchronize _accelerator_synchronizeDevice": machine.synchronize,
+        "_cuda_emptyCache _accelerator_emptyCache": machine.empty_cache,
+        "_cuda_memoryStats _accelerator_getDeviceStats": lambda index: books(index).stats(),
+        "_cuda_resetPeakMemoryStats _accelerator_resetPeakStats": lambda index: books(index).reset(True),
+        "_cuda_resetAccumulatedMemoryStats _accelerator_resetAccumulatedStats": lambda index: books(index).reset(False),
+        "_cuda_setMemoryFraction": lambda fraction, index: books(index).set_fraction(fraction),
+        "_cuda_getMemoryFraction": lambda index: books(index).fraction, "_cuda_getAllocatorBackend": lambda: "native",
+        "_cuda_canDeviceAccessPeer": lambda one, other: one != other, "_cuda_hasPrimaryContext": lambda index: True,
+        "_cuda_set_sync_debug_mode": lambda mode: setattr(machine, "sync_debug", mode),
+        "_cuda_get_sync_debug_mode": lambda: machine.sync_debug, "_accelerator_isAllocatorInitialized": lambda: True,
+        "_accelerator_getAccelerator": lambda: torch.device("cuda"),
+        "_accelerator_emptyHostCache _cuda_ipc_collect": lambda: None,
+        "_accelerator_getMemoryInfo": lambda index: memory_info(machine, index),
+        "_accelerator_getStream": machine.streams.current, "_accelerator_setStream": machine.streams.select,
     }
-    cuda = {
-        "getDeviceCount": lambda: machine.n, "getArchFlags": lambda: "sm_80", "getAllocatorBackend": lambda: "native",
-        "setMemoryFraction": lambda fraction, index: books(index).set_fraction(fraction),
-        "getMemoryFraction": lambda index: books(index).fraction, "hasPrimaryContext": lambda index: True,
-        "canDeviceAccessPeer": lambda first, second: first != second, "ipc_collect": lambda: None,
-        "sleep": machine.sleep, "set_sync_debug_mode": lambda mode: setattr(machine, "sync_debug", mode),
-        "get_sync_debug_mode": lambda: machine.sync_debug,
-    }
-    accelerator = {
-        "getAccelerator": lambda: torch.device("cuda"), "isAllocatorInitialized": lambda: True,
-        "emptyHostCache": lambda: None, "getMemoryInfo": lambda index: memory_info(machine, index),
-        "getStream": machine.streams.current, "setStream": machine.streams.select,
-    }
-    pairs = [(("_cuda_" + first, f), ("_accelerator_" + second, f)) for (first, second), f in both.items()]
-    return dict(sum(pairs, ())) | {f"_cuda_{name}": f for name, f in cuda.items()} | {
-        f"_accelerator_{name}": f for name, f in accelerator.items()} | collectives(machine)
+    return {name: function for both, function in table.items() for name in both.split()} | collectives(machine)
 
 
 def collectives(machine):
@@ -73,7 +67,8 @@ def collectives(machine):
         "_gather_out": lambda tensors, out, dim: out.copy_(torch.cat([t.to(out.device) for t in tensors], dim)),
         "_broadcast": lambda tensor, devices: tuple(tensor.to(on(index)) for index in devices),
         "_broadcast_out": lambda tensor, out: tuple(each.copy_(tensor) for each in out),
-        "_broadcast_coalesced": lambda tensors, devices, size: [[t.to(on(index)) for t in tensors] for index in devices],
+        "_broadcast_coalesced": lambda tensors, devices, size: [
+            [t.to(on(index)) for t in tensors] for index in devices],
     }
 
 
@@ -102,7 +97,8 @@ def names(machine):
         "is_current_stream_capturing": lambda: False, "is_bf16_supported": lambda including_emulation=True: True,
         "mem_get_info": lambda device=None: memory_info(machine, device),
         "_exchange_device": table["_cuda_exchangeDevice"], "_maybe_exchange_device": table["_cuda_exchangeDevice"],
-        "manual_seed": seed, "manual_seed_all": seed, "seed": seed, "seed_all": seed, "initial_seed": numbers.initial_seed,
+        "manual_seed": seed, "manual_seed_all": seed, "seed": seed, "seed_all": seed,
+        "initial_seed": numbers.initial_seed,
         "get_rng_state": lambda device=None: numbers.get_state(),
         "set_rng_state": lambda state, device=None: numbers.set_state(state) and None,
         "get_rng_state_all": lambda: [numbers.get_state()] * machine.n,

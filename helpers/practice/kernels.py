@@ -17,8 +17,8 @@ WAITS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2",
          "bincount", "is_nonzero", "repeat_interleave"}
 SMALL = ("backward", "_foreach_", "pool", "norm", "softmax", "loss")  # results no larger than the inputs together
 GROWS = ("repeat", "pad", "im2col", "upsample")  # results larger than their only input
-DEAD = ("CUDA error: device-side assert triggered\n" + ASYNC + "Compile with `TORCH_USE_CUDA_DSA` to enable device-side "
-        "assertions.\n\n(practice GPU: {})")
+DEAD = ("CUDA error: device-side assert triggered\n" + ASYNC + "Compile with `TORCH_USE_CUDA_DSA` to enable "
+        "device-side assertions.\n\n(practice GPU: {})")
 
 
 @functools.cache

@@ -22,8 +22,8 @@ FORK = ("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multip
 ASYNC = ("CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
          "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n")
 ORDINAL = ("CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\nSearch for "
-           "`cudaErrorInvalidDevice' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more "
-           "information.\n" + ASYNC)
+           "`cudaErrorInvalidDevice' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for "
+           "more information.\n" + ASYNC)
 
 
 class Place:
@@ -89,23 +89,24 @@ class Machine:
             held.practice = Place(self, device, allocator, block)
         return tensor
 
-    def waits(self, device, flagged=True):
-        """The CPU waits for the current stream of ``device``: count it, and warn or refuse as ``set_sync_debug_mode`` says."""
-        self.waits_for(self.streams.current(device), flagged)
-
-    def waits_for(self, stream, flagged=True):
-        """The CPU waits for ``stream``."""
-        if flagged and self.sync_debug == 2:
+    def waits(self, where):
+        """The CPU waits for a stream, or the current one of a device: count it, and warn or refuse as asked."""
+        if self.sync_debug == 2:
             raise RuntimeError(SYNC)
-        if flagged and self.sync_debug == 1:
+        if self.sync_debug == 1:
             warnings.warn(SYNC, stacklevel=4)
         self.synchronizations += 1
-        stream.drain()
+        (self.streams.current(where) if isinstance(where, torch.device) else where).drain()
 
     def synchronize(self, index=None):
         """``torch.cuda.synchronize``: the CPU waits for all streams of a device."""
         self.synchronizations += 1
         self.streams.drain(self.device(index))
+
+    def empty_cache(self):
+        """``torch.cuda.empty_cache``."""
+        for allocator in self.allocators:
+            allocator.release_cached()
 
     def sleep(self, cycles):
         """``torch.cuda._sleep``: keep the current stream busy, one nanosecond a cycle."""

@@ -20,9 +20,10 @@ ROUND, SMALL, SMALL_SEGMENT, LARGE_SEGMENT, OWN_SEGMENT, SEGMENT_ROUND = 512, MI
 BYTES = {"allocation": "allocated_bytes", "segment": "reserved_bytes", "inactive_split": "inactive_split_bytes"}
 OUT_OF_MEMORY = (
     "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free. {}Including "
-    "non-PyTorch memory, this process has {} memory in use. Of the allocated memory {} is allocated by PyTorch, and {} is "
-    "reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
-    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory Management  "
+    "non-PyTorch memory, this process has {} memory in use. Of the allocated memory {} is allocated by PyTorch, and"
+    " {} is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory "
+    "Management  "
     "(https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)")
 
 
@@ -208,5 +209,6 @@ class Allocator:
     def _message(self, want):
         used, taken = self.now("reserved_bytes"), self.now("allocated_bytes")
         allowed = f"{show_size(self.limit)} allowed; " if self.fraction < 1 else ""
-        return OUT_OF_MEMORY.format(show_size(want), self.index, show_size(self.capacity), show_size(self.capacity - used),
-                                    allowed, show_size(used), show_size(taken), show_size(used - taken))
+        want, total, left, used, taken, cached = map(
+            show_size, (want, self.capacity, self.capacity - used, used, taken, used - taken))
+        return OUT_OF_MEMORY.format(want, self.index, total, left, allowed, used, taken, cached)

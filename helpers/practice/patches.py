@@ -73,7 +73,8 @@ def overridden(values):
     would hand themselves over to any mode, which is then off inside them, but devices must be seen inside, too."""
     plain = torch._C._disabled_torch_function_impl
     return torch._C._is_torch_function_enabled() and any(
-        type(value) is not torch.Tensor and getattr(value, "__torch_function__", plain) is not plain for value in values)
+        type(value) is not torch.Tensor and getattr(value, "__torch_function__", plain) is not plain
+        for value in values)
 
 
 class Numbered:
@@ -125,7 +126,8 @@ def checked_grads(original):
     def make(outputs, grads, *rest, **options):
         for index, (out, grad) in enumerate(zip(outputs, grads, strict=False)):
             if isinstance(out, torch.Tensor) and isinstance(grad, torch.Tensor) and out.device != grad.device:
-                raise RuntimeError(f"invalid gradient at index {index} - expected device {out.device} but got {grad.device}")
+                raise RuntimeError(
+                    f"invalid gradient at index {index} - expected device {out.device} but got {grad.device}")
         return original(outputs, grads, *rest, **options)
     return make
 
@@ -145,7 +147,7 @@ def grouped(machine, original=torch._C._group_tensors_by_device_and_dtype):
         for number, row in enumerate(zip(*(each for each in lists if each), strict=True)):
             home = machine.place(row[0])
             if any(t is not None and machine.place(t) not in (home, None) for t in row):
-                original([[torch.empty(0)], [torch.empty(0, dtype=torch.int8)]], False)  # raises in this release's words
+                original([[torch.empty(0)], [torch.empty(0, dtype=torch.int8)]], False)  # raises, in its own words
             found.setdefault(home or row[0].device, []).append(number)
         for device, rows in found.items():
             groups = original([[each[row] for row in rows if each] for each in lists], with_indices)

@@ -24,7 +24,7 @@ MKLDNN = " or input should be a MKLDNN tensor and weight is a dense tensor"
 RNN = "Input and {0} tensors are not at the same device, found input tensor at {1} and {0} tensor at {2}"
 FREE = {"copy_", "_to_copy", "set_", "_foreach_copy_", "result_type", "_pack_padded_sequence", "_to_cpu"}
 ITERATED = {"allclose", "isclose", "where"}
-# Operators whose CUDA kernel calls another one, which is the one that refuses: its name, and what it calls the arguments.
+# Operators whose CUDA kernel calls another one, which then refuses: its name, and what it calls the arguments.
 INNER = {"embedding": ("index_select", {"weight": "self", "indices": "index"}), "stack": ("cat", {}),
          "convolution": ("_slow_conv2d_forward", {"input": "self"}), "mv": ("addmv_", {"self": "mat"})}
 
@@ -50,13 +50,13 @@ def entry(name, overload):
 
 
 def meet(machine, func, args, kwargs):
-    """The device on which a call with tensors of several devices runs; raises as CUDA does where that is not allowed."""
+    """The device on which a call with tensors of several devices runs; raises as CUDA does where it must not."""
     name, overload, found = func._schema.name.removeprefix("aten::"), func._schema.overload_name, []
     for position, argument in enumerate(func._schema.arguments):
         value = args[position] if position < len(args) else kwargs.get(argument.name)
         found += [(argument.name, tensor, machine.place(tensor))
                   for tensor in (value if isinstance(value, (list, tuple)) else (value,))
-                  if isinstance(tensor, torch.Tensor) and not storage(tensor).practice is machine.floating]
+                  if isinstance(tensor, torch.Tensor) and storage(tensor).practice is not machine.floating]
     if not found:
         return None
     first = found[0][2]
@@ -109,7 +109,8 @@ def _convolution(found, home, args):
     """Convolution compares types before devices, unless the CPU's slow kernel would have been chosen."""
     x, weight, kinds = args[0], args[1], [t.type() if p is None else t.type().replace("torch", "torch.cuda")
                                           for _, t, p in found]
-    fast = x.dtype == torch.float32 and (args[8] > 1 or min(weight.shape[-2:]) > 3 or x.shape[0] > 1 or x.numel() > 20480)
+    fast = x.dtype == torch.float32 and (
+        args[8] > 1 or min(weight.shape[-2:]) > 3 or x.shape[0] > 1 or x.numel() > 20480)
     for (label, _, place), kind in zip(found[1:], kinds[1:], strict=True):
         if (place is None) != (home is None) and (home is not None or fast):
             raise RuntimeError(TYPES.format(kinds[0], label, kind) + (MKLDNN if home is None else ""))

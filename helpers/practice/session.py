@@ -4,11 +4,8 @@ import functools
 import threading
 
 import torch
-from torch.overrides import _len_torch_function_stack, _pop_mode, _push_mode
-from torch.utils import _device
-from torch.utils._python_dispatch import _len_torch_dispatch_stack
-from torch.utils._python_dispatch import _pop_mode as _pop_dispatch
-from torch.utils._python_dispatch import _push_mode as _push_dispatch
+from torch import overrides
+from torch.utils import _device, _python_dispatch
 
 from . import casting
 from .calls import Calls, Target
@@ -25,9 +22,9 @@ active = []  # the sessions that are on, outermost first; the last one rules
 class practice_gpus:
     """``n`` practice GPUs, on for a ``with`` block, a decorated function, or from ``start()`` to ``stop()``.
 
-    ``memory`` is the size of each: bytes, or text such as "1 GiB". On an ``asynchronous`` machine calls return before the
-    work is done, as on hardware. Where PyTorch has at least ``n`` real CUDA GPUs nothing is changed, and ``real`` is True.
-    Raises TypeError or ValueError for arguments that do not fit.
+    ``memory`` is the size of each: bytes, or text such as "1 GiB". On an ``asynchronous`` machine calls return before
+    the work is done, as on hardware. Where PyTorch has at least ``n`` real CUDA GPUs nothing is changed, and ``real``
+    is True. Raises TypeError or ValueError for arguments that do not fit.
     """
 
     def __init__(self, n=1, memory="1 GiB", asynchronous=False):
@@ -125,11 +122,11 @@ class practice_gpus:
             patch(threading.Thread, "start", started_inside(self))
             for mode in (active[-1].calls, active[-1].kernels) if active else ():
                 patch(mode, "on", False)
-            undo.callback(_reset_default_device, _device.CURRENT_DEVICE)
-            for mode, *stack in ((self.calls, _len_torch_function_stack, _pop_mode, _push_mode),
-                                 (self.kernels, _len_torch_dispatch_stack, _pop_dispatch, _push_dispatch)):
+            undo.callback(lambda before=_device.CURRENT_DEVICE:
+                          before == _device.CURRENT_DEVICE or torch.set_default_device(before))
+            for mode, stack in (self.calls, overrides), (self.kernels, _python_dispatch):
                 mode.__enter__()
-                undo.callback(_take_out, mode, *stack)
+                undo.callback(_take_out, mode, stack)
             undo.callback(machine.streams.close)
             self.machine, self.undo = machine, undo.pop_all()
             active.append(self)
@@ -142,32 +139,20 @@ def _patch(undo, owner, name, value):
     setattr(owner, name, value)
 
 
-def _reset_default_device(before):
-    if _device.CURRENT_DEVICE != before:
-        torch.set_default_device(before)
-
-
-def _take_out(mode, length, pop, push):
-    """Remove ``mode`` from PyTorch's stack of modes, wherever in the stack it is, and turn it off in other threads."""
-    mode.on, above = False, []
-    while length():
-        top = pop()
-        if top is mode:
-            break
-        above.append(top)
-    for other in reversed(above):
-        push(other)
+def _take_out(mode, stack):
+    """Remove ``mode`` from one of PyTorch's stacks of modes, wherever in it it is, and turn it off in other threads."""
+    mode.on = False
+    length = stack._len_torch_function_stack if stack is overrides else stack._len_torch_dispatch_stack
+    for other in [stack._pop_mode() for _ in range(length())][::-1]:
+        if other is not mode:
+            stack._push_mode(other)
 
 
 def started_inside(session, original=threading.Thread.start):
     """``Thread.start``: a thread started while practice GPUs are on has them, too."""
     def start(thread):
-        run = thread.run
-
-        def inside():
-            with contextlib.ExitStack() as modes:
-                for mode in (session.calls, session.kernels) if session in active else ():
-                    modes.enter_context(mode)
+        def inside(run=thread.run):
+            with session.calls, session.kernels:
                 run()
         thread.run = inside
         original(thread)

@@ -48,7 +48,7 @@ class Streams:
             stream.end()
 
     def launch(self, func, fact, args, kwargs, device):
-        """Queue an operator. Returns (True, its result, to be filled in), or (False, None) where it must run at once."""
+        """Queue an operator. Returns (True, its result, to be filled in), or (False, None) if it must run at once."""
         machine, places = self.machine, {self.machine.place(t) for t in tensors((*args, *kwargs.values()))} - {None}
         stream = self.current(device or next(iter(places), None))
         blocking = fact.copies and not (kwargs.get("non_blocking") or len(args) > 2 and args[2])
@@ -127,7 +127,7 @@ class Stream:
 
     def synchronize(self):
         """Let the CPU wait for this stream."""
-        self.owner.machine.waits_for(self)
+        self.owner.machine.waits(self)
 
     def query(self):
         """Whether all work is done."""

@@ -114,8 +114,8 @@ def test_out_of_memory_comes_before_the_work_and_passes():
     with pytest.raises(torch.OutOfMemoryError) as error:
         take(30)
     words = str(error.value)
-    assert words.startswith("CUDA out of memory. Tried to allocate 30.00 MiB. GPU 0 has a total capacity of 64.00 MiB of "
-                            "which 24.00 MiB is free.")
+    assert words.startswith("CUDA out of memory. Tried to allocate 30.00 MiB. GPU 0 has a total capacity of 64.00 MiB "
+                            "of which 24.00 MiB is free.")
     assert "Of the allocated memory 40.00 MiB is allocated by PyTorch, and 0 bytes is reserved" in words
     assert torch.cuda.memory_stats()["num_ooms"] == 1
     del held, error

@@ -17,8 +17,9 @@ PLACES = (torch, torch.cuda, torch._C, torch.Tensor, torch.UntypedStorage, torch
 def state():
     """Everything that practice GPUs might change, and how PyTorch behaves."""
     names = {(str(place), name): value for place in PLACES for name, value in vars(place).items()}
-    return names, (torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack(), torch.get_default_device(),
-                   torch.cuda.is_available(), torch.ones(2).device, threading.active_count())
+    return names, (torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack(),
+                   torch.get_default_device(), torch.cuda.is_available(),
+                   torch.ones(2).device, threading.active_count())
 
 
 def same(first, second):

@@ -59,12 +59,15 @@ def test_moves_keep_values_and_are_copies(gpus):
     (lambda: at() + at("cuda:1"), "found at least two devices, cuda:0 and cuda:1!"),
     (lambda: at() @ at("cpu"), "got mat2 is on cpu, different from other tensors on cuda:0 (when checking argument in "
                                "method wrapper_CUDA_mm)"),
-    (lambda: F.linear(at("cpu"), at(), at("cuda", 2)), "got mat1 is on cpu, different from other tensors on cuda:0 (when "
-                                                       "checking argument in method wrapper_CUDA_addmm)"),
-    (lambda: at("cpu")[at().long()], "indices should be either on cpu or on the same device as the indexed tensor (cpu)"),
+    (lambda: F.linear(at("cpu"), at(), at("cuda", 2)),
+     "got mat1 is on cpu, different from other tensors on cuda:0 (when checking argument in method "
+     "wrapper_CUDA_addmm)"),
+    (lambda: at("cpu")[at().long()],
+     "indices should be either on cpu or on the same device as the indexed tensor (cpu)"),
     (lambda: F.conv2d(at("cuda", 2, 1, 4, 4), at("cpu", 1, 1, 2, 2)),
      "Input type (torch.cuda.FloatTensor) and weight type (torch.FloatTensor) should be the same"),
-    (lambda: F.cross_entropy(at(), torch.tensor([0, 1])), "got target is on cpu, different from other tensors on cuda:0"),
+    (lambda: F.cross_entropy(at(), torch.tensor([0, 1])),
+     "got target is on cpu, different from other tensors on cuda:0"),
     (lambda: torch.ones(1, device="cuda:2"), "CUDA error: invalid device ordinal"),
     (lambda: torch.randn(1, device="cuda", generator=torch.Generator()), "Expected a 'cuda' device type for generator"),
     (lambda: setattr(nn.Parameter(at()), "grad", at("cpu")), "attempting to assign a gradient with device type 'cpu'"),
@@ -96,7 +99,8 @@ def test_numpy_needs_the_cpu():
 @pytest.mark.parametrize("call, name", [
     (lambda: torch.compile(nn.Linear(1, 1)), "torch.compile"), (lambda: torch.cuda.CUDAGraph(), "CUDAGraph"),
     (lambda: torch.distributed.init_process_group("nccl"), "nccl"), (lambda: at().__dlpack__(), "__dlpack__"),
-    (lambda: at().__cuda_array_interface__, "__cuda_array_interface__"), (lambda: torch.cuda.memory_snapshot(), "snapshot"),
+    (lambda: at().__cuda_array_interface__, "__cuda_array_interface__"),
+    (lambda: torch.cuda.memory_snapshot(), "snapshot"),
 ])
 def test_what_cannot_be_imitated_is_refused_by_name(call, name):
     with pytest.raises(NotImplementedError, match=name):

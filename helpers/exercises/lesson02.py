@@ -270,10 +270,10 @@ def _check_packed(answer):
                 with _counted(gpus) as copies:
                     found = call(answer, list(tensors), device)
                 _packed(found, tensors, device)
-                if copies["h2d"] != 1:
-                    raise NotYet(f"{len(tensors)} tensors went in {copies['h2d']} copies, expected 1. Join them first.")
                 if copies["d2h"] + copies["d2d"]:
                     raise NotYet("data came back from the GPU, or went on to another one: cut it where it is.")
+                if copies["h2d"] != 1:
+                    raise NotYet(f"{len(tensors)} tensors went in {copies['h2d']} copies, expected 1. Join them first.")
     return "one copy for up to 51 tensors, and each came out in its own shape."
 
 

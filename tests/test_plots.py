@@ -51,3 +51,22 @@ def test_pyplot_state_is_left_alone():
     before = dict(matplotlib.rcParams)
     plots.png(plots.bars({"a": 1.0}, "t", "s"))
     assert dict(matplotlib.rcParams) == before
+
+
+def test_recorded_refuses_fields_that_recordings_lack():
+    with pytest.raises(ValueError, match="section is 'matmuls'"):
+        plots.recorded("matmuls", "size", "time_ms")
+    with pytest.raises(ValueError, match="'tflops' is not in section 'matmul'"):
+        plots.recorded("matmul", "size", "tflops")
+
+
+def test_recorded_draws_what_a_recording_holds(monkeypatch):
+    class Recording:
+        def by_device(self, section):
+            return {"card, today": [{"size": 4, "tflop_per_s": 2.0, "dtype": "float32", "device_kind": "cuda"},
+                                    {"size": 2, "tflop_per_s": 1.0, "dtype": "float32", "device_kind": "cuda"},
+                                    {"size": 2, "tflop_per_s": 9.0, "dtype": "bfloat16", "device_kind": "cuda"}]}
+
+    monkeypatch.setattr("helpers.recordings.all", lambda: [Recording()])
+    assert plots.recorded("matmul", "size", "tflop_per_s", dtype="float32") == {"card, today": ([2, 4], [1.0, 2.0])}
+    assert plots.recorded("matmul", "size", "tflop_per_s", kind="cpu") == {}

@@ -151,7 +151,7 @@ def test_run_all_then_move_every_widget(path, page, address):
     page.wait_for_timeout(500)  # the last views are drawn
     still = [problem for view in page.locator(VIEWS).all() if view.locator(CONTROLS).count()
              for problem in move_all(page, view)]
-    assert still == []
+    assert not still, "\n".join(still)
     assert errors(page.evaluate(OUTPUTS)) == []
     page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")
 

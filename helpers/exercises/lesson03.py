@@ -225,7 +225,7 @@ def _check_place(kind, name, device, found):
     path, _, last = name.rpartition(".")
     if name in found:
         if found[name] != device:
-            raise NotYet(f"{name} is on {device}; the answer says {found[name]}. Is each tensor asked itself?")
+            raise NotYet(f"{name} is on {device}; the answer says {found[name]}. Is each tensor asked for its own?")
     elif f".{name}" in found:
         raise NotYet(f"the name '.{name}' begins with a point. The model is among its own modules, with an empty path.")
     elif last in found:
@@ -260,7 +260,7 @@ where = Exercise(
            Wrong(_wrong_names(lambda path, name: None), "on no list"),
            Wrong(_wrong_names(lambda path, name: name), "lacks its path"),
            Wrong(_wrong_names(lambda path, name: f"{path}.{name}"), "begins with a point"),
-           Wrong(lambda model: dict.fromkeys(places(model), next(model.parameters()).device), "asked itself")))
+           Wrong(lambda model: dict.fromkeys(places(model), next(model.parameters()).device), "asked for its own")))
 
 
 # --- a tensor made in forward ----------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ def _check_rows_of(answer, x):
         raise NotYet(f"{case}: the first {x.shape[1]} channels are no longer those of x. The new one comes last.")
     channel, (height, width) = found[:, -1].cpu().float(), x.shape[2:]
     if torch.isnan(channel).any():
-        raise NotYet(f"{case}: the new channel holds nan. With a single row, what is divided by what?")
+        raise NotYet(f"{case}: the new channel holds nan.{' What divides a single row?' if height == 1 else ''}")
     if torch.allclose(channel, torch.linspace(0, 1, height).view(1, height, 1).expand(channel.shape), atol=2e-3):
         return
     if torch.allclose(channel, torch.linspace(0, 1, width).expand(channel.shape), atol=2e-3):
@@ -330,7 +330,7 @@ rows = Exercise(
            Wrong(_rows_of(lambda x, height: torch.linspace(0, 1, height, device="cuda")), "lives on a GPU"),
            Wrong(_rows_of(lambda x, height: torch.linspace(0, 1, height, device=x.device)), "which is yours"),
            Wrong(lambda x: with_rows(x.cpu()), "came back on"),
-           Wrong(_rows_of(lambda x, height: (steps := torch.arange(height).to(x)) / steps.max()), "single row"),
+           Wrong(_rows_of(lambda x, height: (steps := torch.arange(height).to(x)) / steps.max()), "a single row"),
            Wrong(lambda x: with_rows(x.transpose(2, 3)).transpose(2, 3), "left to right"),
            Wrong(lambda x: with_rows(x).flip(1), "no longer those"), Wrong(lambda x: x, "expected shape")))
 

@@ -47,8 +47,7 @@ class Calls(TorchFunctionMode):
             T.get_device: self.get_device, torch.get_device: self.get_device, T.to: self.to, T.cuda: self.cuda,
             T.numpy: self.numpy, T.tolist: self.tolist, T.type: self.type, T.pin_memory: self.pin_memory,
             T.copy_: self.copy_, T.__setitem__: self.setitem, T.grad.__set__: self.set_grad,
-            names._pack_padded_sequence: self.pack_padded,
-        }
+            names._pack_padded_sequence: self.pack_padded}
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         handler = self.table.get(func) if self.on else None

@@ -28,7 +28,8 @@ def facts(func):
     written = [a.alias_info is not None and a.alias_info.is_write for a in schema.arguments]
     out = [r.alias_info for r in schema.returns]
     return SimpleNamespace(
-        name=name, written=written, composite=func.namespace == "aten" and func._can_decompose() and not has_kernel(func.name(), "CPU"),
+        name=name, written=written,
+        composite=func.namespace == "aten" and func._can_decompose() and not has_kernel(func.name(), "CPU"),
         mutates=any(written), copies=name in ("copy_", "_to_copy", "_foreach_copy_"),
         waits=name in WAITS, indexes=name in ("index", "index_put", "index_put_", "_index_put_impl_"),
         targeted=name == "_to_copy" or "new_" in name or "_like" in name, inplace=all(a and a.is_write for a in out),

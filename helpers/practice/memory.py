@@ -11,7 +11,6 @@ import threading
 import time
 from bisect import bisect_left, insort
 from collections import deque
-from dataclasses import dataclass
 
 import torch
 
@@ -42,23 +41,16 @@ def parse_size(size):
 
 def show_size(count):
     """``count`` bytes as PyTorch prints them."""
-    for unit, name in ((1 << 30, "GiB"), (MIB, "MiB"), (1 << 10, "KiB")):
-        if count >= unit:
-            return f"{count / unit:.2f} {name}"
-    return f"{count} bytes"
+    power = min(3, max(0, count.bit_length() - 1) // 10)
+    return f"{count / 1024 ** power:.2f} {'KMG'[power - 1]}iB" if power else f"{count} bytes"
 
 
-@dataclass(eq=False, slots=True)
 class Block:
     """``size`` bytes of a segment of ``pool``, between its neighbors ``before`` and ``after``."""
-    pool: str
-    stream: int
-    size: int
-    address: int
-    before: "Block" = None
-    after: "Block" = None
-    requested: int = 0
-    free: bool = True
+
+    def __init__(self, pool, stream, size, address, before=None, after=None):
+        self.pool, self.stream, self.size, self.address = pool, stream, size, address
+        self.before, self.after, self.requested, self.free = before, after, 0, True
 
     def key(self):
         """Order in a pool: by stream, then size, then address."""
@@ -85,8 +77,7 @@ class Allocator:
 
     def _count(self, name, pool, amount):
         for count in (self.counts[name]["all"], self.counts[name][pool]):
-            count[0] += amount
-            count[1] = max(count[1], count[0])
+            count[:2] = count[0] + amount, max(count[1], count[0] + amount)
             count[2 if amount > 0 else 3] += abs(amount)
 
     def _both(self, name, block, sign):
@@ -116,9 +107,8 @@ class Allocator:
             return blocks.pop(at)
 
     def _segment(self, pool, stream, size):
-        whole = SMALL_SEGMENT if pool == "small_pool" else LARGE_SEGMENT
-        if size >= OWN_SEGMENT:
-            whole = -(-size // SEGMENT_ROUND) * SEGMENT_ROUND
+        own = -(-size // SEGMENT_ROUND) * SEGMENT_ROUND
+        whole = SMALL_SEGMENT if pool == "small_pool" else LARGE_SEGMENT if size < OWN_SEGMENT else own
         if self.now("reserved_bytes") + whole > self.limit:
             self.retries += 1
             self.release_cached()
@@ -160,11 +150,10 @@ class Allocator:
             if other and other.free:
                 self.pools[block.pool].remove(other)
                 self._both("inactive_split", other, -1)
-                first, second = (other, block) if other is block.before else (block, other)
-                first.size, first.after = first.size + second.size, second.after
+                block, second = (other, block) if other is block.before else (block, other)
+                block.size, block.after = block.size + second.size, second.after
                 if second.after:
-                    second.after.before = first
-                block = first
+                    second.after.before = block
         if block.before or block.after:
             self._both("inactive_split", block, 1)
         insort(self.pools[block.pool], block, key=Block.key)
@@ -203,8 +192,8 @@ class Allocator:
             "num_sync_all_streams": 0, "num_device_alloc": segments["allocated"], "num_device_free": segments["freed"]}
 
     def _mark(self, label):
-        allocated, reserved = (self.counts[name]["all"][0] for name in ("allocated_bytes", "reserved_bytes"))
-        self.timeline.append((time.perf_counter(), self.index, allocated, reserved, label))
+        taken = (self.counts[name]["all"][0] for name in ("allocated_bytes", "reserved_bytes"))
+        self.timeline.append((time.perf_counter(), self.index, *taken, label))
 
     def _message(self, want):
         used, taken = self.now("reserved_bytes"), self.now("allocated_bytes")

@@ -105,7 +105,10 @@ class practice_gpus:
         return getattr(self.machine, name)
 
     def _install(self):
-        import torch._dynamo  # noqa: F401  (optimizers import it; it must not keep what is patched here)
+        # Optimizers import torch._dynamo; it must not keep what is patched here. In a thread no interrupt cuts it in two.
+        importer = threading.Thread(target=__import__, args=("torch._dynamo",))
+        importer.start()
+        importer.join()
         with contextlib.ExitStack() as undo:  # so that a failure, or an interrupt, leaves nothing behind
             machine, target = Machine(*self.wanted), Target()
             machine.streams = Streams(machine)

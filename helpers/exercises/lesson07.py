@@ -2,6 +2,7 @@
 import random
 import statistics
 import time
+import warnings
 
 import torch
 
@@ -59,24 +60,24 @@ def _check_events(answer):
 
     def work():
         calls.append(1)
-        _nap(40)
+        _nap(100)
 
     with practice_gpus(1, asynchronous=True):
-        torch.cuda.synchronize()
-        _nap(300)  # earlier work, which must not be counted
+        truth = device_ms(lambda: _nap(100))  # a real GPU's clock is not 1 GHz
+        _nap(600)  # earlier work, which must not be counted
         found = call(answer, work)
         torch.cuda.synchronize()
     if not isinstance(found, float):
         raise NotYet(f"it returned {type(found).__name__}; expected milliseconds as a float, from elapsed_time.")
     if len(calls) != 1:
         raise NotYet(f"work() was called {len(calls)} times; one call between the two marks is asked for.")
-    if found < 30:
-        raise NotYet(f"work that takes 40 ms was timed as {found:.3g} ms. Is one mark before the work and one after it, "
-                     "and the unit milliseconds?")
-    if found > 250:
-        raise NotYet(f"work that takes 40 ms was timed as {found:.0f} ms: earlier work of 300 ms is in it. "
+    if not found >= truth / 2:
+        raise NotYet(f"work that takes {truth:.0f} ms was timed as {found:.3g} ms. Is one mark before the work and one "
+                     "after it, and the unit milliseconds?")
+    if not found <= 4 * truth:
+        raise NotYet(f"work that takes {truth:.0f} ms was timed as {found:.0f} ms: earlier work is in it. "
                      "Do the marks stand in the queue, or is this the clock of Python?")
-    return f"40 ms of work behind 300 ms of other work, timed as {found:.0f} ms."
+    return f"{truth:.0f} ms of work, behind other work, timed as {found:.0f} ms."
 
 
 def _both_after(work):
@@ -133,14 +134,15 @@ def my_time_ms(fn, clock=time.perf_counter, synchronize=torch.cuda.synchronize):
 
 
 class _Lab:
-    """A device and a clock that know the truth: the first call is slow, one later call is disturbed."""
+    """A device and a clock that know the truth: three slow calls, then a disturbed and a lucky one in each six."""
 
     def __init__(self, ms):
         self.ms, self.now, self.pending, self.calls = ms, 0.0, 0.080, 0
-        self.log, self.timed = [], []
+        self.log, self.unfinished = [], []
 
     def clock(self):
         self.log.append("clock")
+        self.unfinished.append(self.pending > 0)
         self.now += 1e-8
         return self.now
 
@@ -152,39 +154,51 @@ class _Lab:
         self.calls += 1
         self.log.append("fn")
         self.now += 1e-5
-        slow = 40 if self.calls == 1 else 8 if self.calls in (5, 6) else 1
+        slow = 40 if self.calls <= 3 else {1: 8, 4: 0.5}.get(self.calls % 6, 1)
         self.pending += slow * self.ms / 1000
+
+    def between(self):
+        """What was called between the first reading and the second, the third and the fourth, and so on."""
+        parts = " ".join(self.log).split("clock")[1:]
+        return [part.split() for part in parts[::2]]
 
 
 def _check_stopwatch(answer):
     for ms in (5.0, random.uniform(1, 3)):
         lab = _Lab(ms)
         found = call(answer, lab.fn, clock=lab.clock, synchronize=lab.synchronize)
-        truth = ms + 0.01
         if not isinstance(found, (int, float)):
             raise NotYet(f"it returned {type(found).__name__}; expected milliseconds as a number.")
-        if lab.calls < 6:
-            raise NotYet(f"fn() ran {lab.calls} times: too few for a warm-up and five samples.")
         if lab.log.count("clock") < 10:
             raise NotYet(f"the clock was read {lab.log.count('clock')} times; five samples need a reading before and after each.")
+        _judge_readings(lab)
+        truth = ms + 0.01
         if not abs(found - truth) <= 0.03 * truth:
-            raise NotYet(f"fn() takes {truth:.3g} ms, and you report {found:.3g}.{_why_stopwatch(found, truth, lab.log)}")
-    return "right to 3 %, although the first call and two others were disturbed."
+            raise NotYet(f"fn() takes {truth:.3g} ms, and you report {found:.3g}.{_why_stopwatch(found, truth)}")
+    return "right to 3 %, although the first calls and some later ones were disturbed."
 
 
-def _why_stopwatch(found, truth, log):
+def _judge_readings(lab):
+    if any(lab.unfinished[1::2]):
+        raise NotYet("a sample's second reading of the clock came before the work was done.")
+    if any(lab.unfinished[::2]):
+        raise NotYet("at a sample's first reading, earlier work was still in the queue; it is charged to the sample.")
+    if "fn" not in lab.log[:lab.log.index("clock")]:
+        raise NotYet("the slow first call is among the samples: call fn() before the clock is first read.")
+    if any(part.count("synchronize") != 1 or "fn" not in part for part in lab.between()):
+        raise NotYet(f"between two readings of the clock stood {', '.join(lab.between()[0]) or 'nothing'}; "
+                     "only the work and the wait for it belong there.")
+
+
+def _why_stopwatch(found, truth):
     if abs(found * 1000 - truth) <= 0.03 * truth or abs(found / 1000 - truth) <= 0.03 * truth:
         return " Which unit does the clock have?"
-    if found < truth / 10:
-        return " The clock was read before the work was done."
-    if "synchronize" not in log[:log.index("clock")]:
-        return " Work from before your first reading was still in the queue, or the slow first call is among the samples."
-    if log.index("fn") > log.index("clock"):
-        return " The slow first call is among the samples: call fn() before you begin to measure."
-    return " Two disturbed samples decide too much: which summary of the samples do they not move?"
+    if found < truth:
+        return " Some calls are lucky: which summary of the samples do they not move?"
+    return " Slow first calls (three of them), or disturbed samples, decide too much: how many calls go first, and which summary is used?"
 
 
-def _variant(warm=3, before=True, after=True, summary=statistics.median, scale=1000, samples=7):
+def _variant(warm=3, before=True, inside=False, after=True, summary=statistics.median, scale=1000, samples=7):
     def my_time_ms(fn, clock=time.perf_counter, synchronize=torch.cuda.synchronize):
         for _ in range(warm):
             fn()
@@ -193,6 +207,8 @@ def _variant(warm=3, before=True, after=True, summary=statistics.median, scale=1
             if before:
                 synchronize()
             start = clock()
+            if inside:
+                synchronize()
             fn()
             if after:
                 synchronize()
@@ -203,15 +219,15 @@ def _variant(warm=3, before=True, after=True, summary=statistics.median, scale=1
 
 stopwatch = Exercise(
     key="07.stopwatch", title="an honest stopwatch", minutes=10, lines=10, difficulty=3, check_answer=_check_stopwatch,
-    hints=("Order: a few calls that do not count; then per sample synchronize, clock, fn, synchronize, clock.",
+    hints=("Order: three calls that do not count; then per sample synchronize, clock, fn, synchronize, clock.",
            "statistics.median of at least five samples; the clock gives seconds, so multiply by 1000."),
     reference=my_time_ms,
-    explanation="The warm-up takes the slow first call. Synchronizing before the first reading leaves earlier work out, before "
+    explanation="The warm-up takes the slow first calls. Synchronizing before the first reading leaves earlier work out, before "
                 "the second it lets yours finish. The median ignores the disturbed samples.",
-    wrong=(Wrong(_variant(after=False), "before the work was done"), Wrong(_variant(summary=statistics.mean), "disturbed samples"),
-           Wrong(_variant(scale=1), "Which unit"), Wrong(_variant(samples=1, warm=1), "too few"),
-           Wrong(_variant(warm=0, summary=max), "slow first call is among"),
-           Wrong(_variant(warm=3, before=False, summary=max), "still in the queue")))
+    wrong=(Wrong(_variant(after=False), "before the work was done"), Wrong(_variant(summary=statistics.mean), "decide too much"),
+           Wrong(_variant(scale=1), "Which unit"), Wrong(_variant(samples=1), "read 2 times"),
+           Wrong(_variant(warm=0), "slow first call is among"), Wrong(_variant(summary=min), "lucky"),
+           Wrong(_variant(before=False), "still in the queue"), Wrong(_variant(inside=True), "only the work and the wait")))
 
 
 # --- three hidden synchronizations -----------------------------------------------------------------------------------
@@ -220,22 +236,33 @@ def flowing(rows):
 
 
 def _check_flowing(answer):
-    with practice_gpus(1, asynchronous=True) as gpu:
-        for shape in ((20, 50), (1, 7), (33, 3)):
-            rows = torch.rand(shape, device="cuda")
-            expected = rows.cpu()[rows.cpu() > 0.5].double().sum().item()
-            before = gpu.synchronizations
-            found = call(answer, rows)
-            waited = gpu.synchronizations - before
-            if not isinstance(found, float):
+    with practice_gpus(1, asynchronous=True):
+        for shape in ((20, 50), (1, 7), (33, 3), (0, 4)):
+            host = torch.randint(-4, 9, shape) / 8.0  # negative numbers, and 0.5 itself
+            rows = host.to("cuda")
+            expected = host[host > 0.5].sum().item()
+            waited, found = _count_waits(answer, rows)
+            if isinstance(found, bool) or not isinstance(found, (int, float)):
                 raise NotYet(f"it returned {type(found).__name__}; expected a Python float, read once at the end.")
-            if not abs(found - expected) <= 1e-3 * max(1.0, expected):
+            if not abs(found - expected) <= 1e-4 * max(1.0, expected):
                 raise NotYet(f"for shape {shape} it returned {found:.4f}, expected {expected:.4f}: the sum of the "
                              "elements above 0.5.")
-            if not gpu.real and waited > 1:
+            if waited > 1:
                 raise NotYet(f"for shape {shape} it waited {waited} times. A mask as an index waits, since the size of its "
                              "result is a value; a mask as a factor does not.")
     return "the same sum, one synchronization."
+
+
+def _count_waits(answer, rows):
+    """(how often PyTorch reported a wait during `answer(rows)`, its result): on practice and on real GPUs alike."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            found = call(answer, rows)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return sum("called a synchronizing" in str(w.message) for w in caught), found
 
 
 def _halting(rows):
@@ -270,104 +297,119 @@ sums = Exercise(
            Wrong(lambda rows: _halting(rows), "it waited")))
 
 
-# --- two streams -----------------------------------------------------------------------------------------------------
-def side_by_side(first, second):
-    streams, results = [torch.cuda.Stream(), torch.cuda.Stream()], []
-    for stream, function in zip(streams, (first, second)):
-        with torch.cuda.stream(stream):
-            results.append(function())
-    for stream in streams:
-        torch.cuda.current_stream().wait_stream(stream)
-    return tuple(results)
+# --- a copy beside the work ------------------------------------------------------------------------------------------
+def copy_beside(host, work, side):
+    with torch.cuda.stream(side):
+        copy = host.to("cuda", non_blocking=True)
+    result = work()
+    torch.cuda.current_stream().wait_stream(side)
+    return copy, result
 
 
 def _check_streams(answer):
-    with practice_gpus(1, asynchronous=True) as gpu:
-        used, home = [], torch.cuda.current_stream()
+    with practice_gpus(1, asynchronous=True):
+        side, used, zeros = torch.cuda.Stream(), [], torch.zeros(4, device="cuda")
 
-        def make(value):
-            zeros = torch.zeros(4, device="cuda")
+        def work():
+            used.append(torch.cuda.current_stream())
+            return zeros + 7
 
-            def function():
-                used.append(torch.cuda.current_stream())
-                _nap(120)
-                return zeros + value
-            return function
-
-        first, second = make(1.0), make(2.0)
-        torch.cuda.synchronize()
-        before = gpu.synchronizations
-        found = call(answer, first, second)
-        waited = gpu.synchronizations - before
-        mark = torch.cuda.Event()
-        mark.record()
-        time.sleep(0.03)  # the naps go on; a queue without a wait has passed the mark by now
-        ahead = mark.query() and not all(stream.query() for stream in used)
-        _judge_streams(found, used, home, waited and not gpu.real, ahead)
-    return "two streams, no waiting on the CPU, and results that arrive in time."
+        work().clone()  # loads the kernels
+        used.clear()
+        _judge_side_busy(answer, work, side, used)
+        _judge_current_busy(answer, work, side)
+    return "the copy ran beside the work, Python did not wait, and the current stream did."
 
 
-def _judge_streams(found, used, home, waited, ahead):
-    if not isinstance(found, (tuple, list)) or len(found) != 2:
-        raise NotYet(f"it returned {type(found).__name__}; expected the two results, in order.")
-    if len(used) != 2:
-        raise NotYet(f"the functions were called {len(used)} times in all; call each of them once.")
-    if home in used:
-        raise NotYet("a function ran on the current stream. Call each inside `with torch.cuda.stream(…)`.")
-    if used[0] == used[1]:
-        raise NotYet("both functions ran on one stream, so one after the other. Make two.")
-    if waited:
-        raise NotYet("Python itself waited. Let the current stream wait for the others instead: wait_stream.")
-    if ahead:
-        raise NotYet("the current stream went on while the two were still at work: it did not wait for both, so whatever "
-                     "uses the results next may read them too early.")
-    total = (found[0] + found[1]).sum().item()
-    if total != 12.0:
-        raise NotYet(f"the results, added up, gave {total} instead of 12.0. Are both returned, as they are?")
-
-
-def _no_wait(first, second):
-    results = []
-    for function in (first, second):
-        with torch.cuda.stream(torch.cuda.Stream()):
-            results.append(function())
-    return tuple(results)
-
-
-def _one_stream(first, second):
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        results = first(), second()
-    torch.cuda.current_stream().wait_stream(stream)
-    return results
-
-
-def _synchronized(first, second):
-    results = _no_wait(first, second)
+def _judge_side_busy(answer, work, side, used):
+    """Before the copy the side stream naps: Python must not wait for it, the current stream must."""
+    host, home = torch.rand(1000).pin_memory(), torch.cuda.current_stream()
     torch.cuda.synchronize()
-    return results
+    with torch.cuda.stream(side):
+        _nap(600)
+        napped = side.record_event()
+    found = call(answer, host, work, side)
+    waited, mark = napped.query(), home.record_event()
+    if not isinstance(found, (tuple, list)) or len(found) != 2 or not all(isinstance(f, torch.Tensor) for f in found):
+        raise NotYet(f"it returned {type(found).__name__}; expected the copy and the result of work(), in this order.")
+    if len(used) != 1:
+        raise NotYet(f"work() was called {len(used)} times; once is asked for.")
+    if used[0] != home:
+        raise NotYet("work() ran on the side stream. Only the copy belongs inside `with torch.cuda.stream(side)`.")
+    if waited:
+        raise NotYet("Python itself waited until the side stream was done. Is the copy asked for without blocking, and does "
+                     "a stream wait instead of Python?")
+    time.sleep(0.1)  # without a wait in it, the current stream is done by now
+    if mark.query() and not napped.query():
+        raise NotYet("the current stream went on while the side stream was still busy: it did not wait for the copy, so "
+                     "whatever uses the copy next may read it too early.")
+    if found[0].device.type != "cuda" or not torch.equal(found[0].cpu(), host) or found[1].tolist() != [7.0] * 4:
+        raise NotYet("the values are wrong: expected the copy of `host` on the GPU, then what work() returned.")
+
+
+def _judge_current_busy(answer, work, side):
+    """Before the copy the current stream naps: the copy must be there long before it wakes."""
+    host = torch.rand(1000).pin_memory()
+    torch.cuda.synchronize()
+    _nap(600)
+    awake = torch.cuda.current_stream().record_event()
+    copy, _ = call(answer, host, work, side)
+    with torch.cuda.stream(side):
+        seen = copy.clone()
+    side.synchronize()
+    if awake.query() or not torch.equal(seen.cpu(), host):
+        raise NotYet("while the current stream was busy, the copy did not run: it waited for the current stream. Was it put "
+                     "into the side stream, and is nothing waited for before it?")
+
+
+def _no_wait(host, work, side):
+    with torch.cuda.stream(side):
+        copy = host.to("cuda", non_blocking=True)
+    return copy, work()
+
+
+def _blocking(host, work, side):
+    with torch.cuda.stream(side):
+        copy = host.to("cuda")
+    result = work()
+    torch.cuda.current_stream().wait_stream(side)
+    return copy, result
+
+
+def _same_stream(host, work, side):
+    copy = host.to("cuda", non_blocking=True)
+    result = work()
+    torch.cuda.current_stream().wait_stream(side)
+    return copy, result
+
+
+def _all_aside(host, work, side):
+    with torch.cuda.stream(side):
+        copy, result = host.to("cuda", non_blocking=True), work()
+    torch.cuda.current_stream().wait_stream(side)
+    return copy, result
 
 
 streams = Exercise(
-    key="07.streams", title="two streams", minutes=8, lines=7, difficulty=3, check_answer=_check_streams,
-    hints=("torch.cuda.Stream() makes a stream; `with torch.cuda.stream(s):` sends what follows to it.",
-           "At the end, torch.cuda.current_stream().wait_stream(s) for both streams; then return both results."),
-    reference=side_by_side,
-    explanation="Each function's work enters a queue of its own, so both may run at once. wait_stream puts a wait into the "
-                "current queue: the device waits, Python does not.",
-    wrong=(Wrong(_no_wait, "did not wait for both"), Wrong(_one_stream, "Make two"), Wrong(_synchronized, "Python itself"),
-           Wrong(lambda first, second: (first(), second()), "current stream. Call")))
+    key="07.streams", title="a copy beside the work", minutes=8, lines=5, difficulty=3, check_answer=_check_streams,
+    hints=("`with torch.cuda.stream(side):` sends what follows to `side`; the copy needs non_blocking=True.",
+           "After work(), torch.cuda.current_stream().wait_stream(side); then return both."),
+    reference=copy_beside,
+    explanation="The copy enters a queue of its own, so it runs beside the work. wait_stream puts a wait into the current queue: "
+                "the device waits, Python does not.",
+    wrong=(Wrong(_no_wait, "did not wait for the copy"), Wrong(_blocking, "Python itself"),
+           Wrong(_same_stream, "the copy did not run"), Wrong(_all_aside, "Only the copy belongs")))
 
 
 QUIZ = (
-    Question("07.naive", "A tutorial reports a GPU 24,000 times faster than a CPU. What do you check first?",
+    Question("07.naive", "A report says a GPU is 24,000 times faster than a CPU. What do you check first?",
              ("The GPU's model", "Whether it synchronized before reading the clock", "The CPU's temperature"),
-             ("No card is that much faster at the same work.", "Yes: the time of a call is the time to ask.",
+             ("The model may explain some of it; first see what the clock measured.", "Yes: the time of a call is the time to ask.",
               "That may cost some percent."), 1),
     Question("07.median", "Why the median of several samples?",
              ("It is always smaller than the mean", "One disturbed sample does not move it", "It is faster to compute"),
-             ("Often, not always.", "Yes: a disturbance moves one sample, not the middle.", "That does not matter."), 1),
-    Question("07.early", "target.copy_(gpu_tensor, non_blocking=True), then print(target). What may you see?",
+             ("Not always: a lucky sample pulls the mean down.", "Yes: a disturbance moves one sample, not the middle.", "That does not matter."), 1),
+    Question("07.early", "target is pinned. target.copy_(gpu_tensor, non_blocking=True), then print(target). What may you see?",
              ("Always the right numbers", "Old numbers", "An error"),
              ("Only if the copy happens to be done.", "Yes: the copy may not have happened yet, and nothing warns.",
               "Nothing is raised, which is the danger."), 1),

@@ -46,7 +46,6 @@ back when its storage dies.
 | ``torch.device(1)`` fails on a build without CUDA; write ``torch.device("cuda", 1)`` | a C type cannot be replaced |
 | ``torch.version.cuda`` and ``torch.backends.cudnn.version()`` tell the build | they are facts |
 | threads that ran before practice was turned on do not see it | PyTorch's modes belong to one thread |
-| an empty tensor that C++ code makes itself (``_unflatten_dense_tensors``) is on the CPU | nothing tells its device |
 | in a nested machine the outer one's tensors are CPU tensors | one machine at a time |
 | a user's own ``TorchFunctionMode`` does not see PyTorch's Python functions | see `patches.overridden` |
 """

@@ -33,7 +33,8 @@ class Calls(TorchFunctionMode):
         super().__init__()
         self.machine, self.target, self.on = machine, target, True
         place, names = machine.place, torch._C._VariableFunctions
-        self.table = dict.fromkeys([*_device._device_constructors(), T.new_tensor], self.create)
+        alike = [T.new_tensor, torch._C._nn.one_hot, torch._C._nn.unflatten_dense_tensors]  # C++ makes (empty) tensors
+        self.table = dict.fromkeys([*_device._device_constructors(), *alike], self.create)
         self.table |= {func: functools.partial(casting.cast, policy, machine)
                        for func, policy in casting.policies().items()}
         self.table |= dict.fromkeys([names.lstm, names.gru, names.rnn_tanh, names.rnn_relu], self.recurrent)

@@ -105,7 +105,7 @@ class practice_gpus:
         return getattr(self.machine, name)
 
     def _install(self):
-        # Optimizers import torch._dynamo; it must not keep what is patched here. In a thread no interrupt cuts it in two.
+        # Optimizers import torch._dynamo; it must not keep what is patched here. In a thread no interrupt cuts it.
         importer = threading.Thread(target=__import__, args=("torch._dynamo",))
         importer.start()
         importer.join()

@@ -76,7 +76,7 @@ def stacked(rows, title, unit, log=False, digits=3):
     for i, part in enumerate(parts):
         sizes = [float(rows[label].get(part, 0)) for label in labels]
         axes.barh(labels, sizes, left=left, color=COLORS[i % 7], hatch=HATCHES[i % 7], edgecolor="white", label=part)
-        left = [a + b for a, b in zip(left, sizes)]
+        left = [a + b for a, b in zip(left, sizes, strict=True)]
     for y, total in enumerate(left):
         axes.annotate(f" {total:.{digits}g}", (total, y), va="center", fontsize=9)
     axes.margins(x=0.12)
@@ -123,7 +123,7 @@ def matrix(counts, names, title, xlabel="predicted", ylabel="true"):
 
 
 def lanes(events, title, xlabel="milliseconds"):
-    """Who works when: `events` is a list of (lane, label, start, end); lanes appear from the top in order of arrival."""
+    """Who works when: `events` is a list of (lane, label, start, end); lanes stand in order of arrival, from the top."""
     names = list(dict.fromkeys(lane for lane, *_ in events))
     labels = list(dict.fromkeys(label for _, label, *_ in events))
     figure, axes = new_figure(title, xlabel, size=(6.4, 1.3 + 0.5 * len(names)))

@@ -166,12 +166,12 @@ def explore(draw, **controls):
 
     @functools.lru_cache(maxsize=64)
     def render(*values):
-        figure, sentence = draw(**dict(zip(controls, values)))
+        figure, sentence = draw(**dict(zip(controls, values, strict=True)))
         return base64.b64encode(png(figure, dpi=80)).decode("ascii"), sentence
 
     first = [control.options[control.start][1] for control in controls.values()]
     if not inside_notebook():
-        show(*draw(**dict(zip(controls, first))))
+        show(*draw(**dict(zip(controls, first, strict=True))))
         return
     picture, sentence = render(*first)
     display_widget(_explorer_widget(render, controls), "explorer", **{"image/png": picture})
@@ -215,8 +215,8 @@ def lesson_map(exercises):
         rows.append((lesson, solved, len(keys), left))
     text = "\n".join(f"{lesson.number}  {lesson.title:<34} {solved:>2} of {total:>2} exercises, {left:>2} minutes left"
                      for lesson, solved, total, left in rows)
-    body = "".join(f'<tr><td>{r.number}</td><td style="text-align:left"><a href="{r.file}">{html.escape(r.title)}</a></td>'
-                   f'<td>{s} of {t}</td><td>{m}</td></tr>' for r, s, t, m in rows)
+    body = "".join(f'<tr><td>{r.number}</td><td style="text-align:left">'
+                   f'<a href="{r.file}">{html.escape(r.title)}</a></td><td>{s} of {t}</td><td>{m}</td></tr>' for r, s, t, m in rows)
     head = "<tr><th>Lesson</th><th>Title</th><th>Exercises solved</th><th>Minutes left</th></tr>"
     if not inside_notebook():
         print(text)

@@ -65,8 +65,8 @@ class Exercise:
     `key` ("02.nested_batch") names it in the progress file and in the lesson (`ex.nested_batch`); `lines` and
     `minutes` tell the learner what to expect; `difficulty` is 1 to 3. `check_answer(answer)` raises `NotYet`, or
     returns a sentence of praise that names what was shown. `reference` is the model answer: a function with the name
-    the lesson's starter uses, or a value with `source` as its text. `wrong` holds at least two plausible wrong answers. `seconds` is a time
-    limit for answers that must take long (0: the usual one).
+    the lesson's starter uses, or a value with `source` as its text. `wrong` holds at least two plausible wrong answers.
+    `seconds` is a time limit for answers that must take long (0: the usual one).
     """
 
     key: str
@@ -108,7 +108,8 @@ class Exercise:
         except LearnerError as error:
             return Result(ERROR, describe_error(error.cause))
         except TooLong:
-            return Result(ERROR, f"still running after {self.seconds or SECONDS} seconds, so it was stopped. Does a loop never end?")
+            limit = self.seconds or SECONDS
+            return Result(ERROR, f"still running after {limit} seconds, so it was stopped. Does a loop never end?")
 
     def check(self, answer=None):
         """Check `answer`, show the outcome and keep it in the learner's progress."""

@@ -55,4 +55,5 @@ def _fill(place, print_it):
     text = StringIO()
     with redirect_stdout(text):
         print_it()
-    place.value = f'<pre role="status" style="white-space:pre-wrap;line-height:1.4">{html.escape(text.getvalue())}</pre>'
+    style = "white-space:pre-wrap;line-height:1.4"
+    place.value = f'<pre role="status" style="{style}">{html.escape(text.getvalue())}</pre>'

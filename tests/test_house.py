@@ -190,6 +190,11 @@ def test_commands_in_texts_exist():
     assert named - set(commands()) == set()
 
 
+def test_links_of_the_readme_lead_to_files_that_are_there():
+    targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert targets and [target for target in targets if not (ROOT / target).exists()] == []
+
+
 def test_every_workflow_and_helper_file_is_text_with_unix_line_ends():
     for path in [*MODULES, *Path(ROOT, ".github").rglob("*.yml"), ROOT / ".ci/run"]:
         assert b"\r\n" not in path.read_bytes(), path

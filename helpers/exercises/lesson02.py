@@ -94,13 +94,26 @@ def first_state(x, size):
     return x.new_zeros(x.shape[0], size)
 
 
+@contextmanager
+def _visible_garbage():
+    """Fresh memory holds NaN, so that `empty` never passes for `zeros` by luck (torch.utils.deterministic)."""
+    before, warn = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warn)
+
+
 def _check_hidden(answer):
     with practice_gpus(2):
         for device, dtype, shape, size in (
                 (CPU, "float32", (4, 5, 3), 8), (GPUS[0], "float32", (2, 7, 3), 4), (GPUS[1], "float32", (3, 2, 5), 6),
                 (GPUS[1], "float16", (1, 2, 3), 5), (CPU, "float64", (0, 2, 3), 5)):
             x = torch.rand(shape, device=device).to(getattr(torch, dtype)).requires_grad_()
-            found, case = call(answer, x, size), f"for x of shape {shape}, {dtype}, on {device}"
+            with _visible_garbage():
+                found = call(answer, x, size)
+            case = f"for x of shape {shape}, {dtype}, on {device}"
             if not isinstance(found, torch.Tensor):
                 raise NotYet(f"{case}: got {type(found).__name__}; expected a tensor.")
             _same_state(found, x, (shape[0], size), case)
@@ -134,6 +147,7 @@ hidden = Exercise(
                  "on cuda:1: the state is on cuda:0"),
            Wrong(lambda x, size: torch.zeros_like(x), "which is (batch, size)"),
            Wrong(lambda x, size: torch.zeros(x.shape[0], size).to(x) + 0 * x.sum(), "requires grad"),
+           Wrong(lambda x, size: x.new_empty(x.shape[0], size), "fresh memory"),
            Wrong(lambda x, size: x.new_ones(x.shape[0], size), "not all elements are zero")))
 
 
@@ -189,7 +203,7 @@ def _like(found, expected, device, path):
             raise NotYet(f"{path}: the values or the dtype changed on the way.")
     elif isinstance(expected, dict):
         if found.keys() != expected.keys():
-            raise NotYet(f"{path}: keys {sorted(found)}, expected {sorted(expected)}.")
+            raise NotYet(f"{path}: keys {list(found)}, expected {list(expected)}.")
         for key in expected:
             _like(found[key], expected[key], device, f"{path}[{key!r}]")
     elif isinstance(expected, (list, tuple)):
@@ -316,31 +330,31 @@ packed = Exercise(
 def repaired(x, weight):
     x = x.to(weight.device)
     bias = weight.new_ones(weight.shape[1])
-    return (x @ weight + bias).softmax(1).detach().cpu().numpy()
+    return (x @ weight + bias).sigmoid().detach().cpu().numpy()
 
 
 def _check_repair(answer):
     with practice_gpus(2) as gpus:
         for home, source, rows in ((CPU, CPU, 3), (GPUS[0], CPU, 4), (GPUS[1], CPU, 1), (GPUS[1], GPUS[1], 2),
-                                   (CPU, GPUS[0], 2)):
+                                   (CPU, GPUS[0], 2), (GPUS[0], GPUS[1], 2)):
             torch.manual_seed(rows)
-            x, weight = torch.rand(rows, 5, device=source), torch.rand(5, 3, device=home, requires_grad=True)
+            x, weight = torch.rand(rows, 5, device=source), torch.rand(5, rows + 1, device=home, requires_grad=True)
             case = f"x on {x.device}, weight on {weight.device}"
             with _counted(gpus) as copies:
                 found = call(answer, x, weight)
-            _probabilities(found, x, weight, case)
+            _same_numbers(found, x, weight, case)
             _where_work(copies, x, weight, case)
             if weight.device != home or not weight.requires_grad:
                 raise NotYet(f"{case}: weight itself has changed; leave it as it is.")
-    return "five pairs of places, and the work always ran where weight lives."
+    return "six pairs of places, and the work ran where weight lives."
 
 
-def _probabilities(found, x, weight, case):
+def _same_numbers(found, x, weight, case):
     if not isinstance(found, numpy.ndarray):
         raise NotYet(f"{case}: got {type(found).__name__}; expected a NumPy array.")
-    expected = (x.detach().cpu() @ weight.detach().cpu() + 1).softmax(1).numpy()
+    expected = (x.detach().cpu() @ weight.detach().cpu() + 1).sigmoid().numpy()
     if found.shape != expected.shape or not numpy.allclose(found, expected, atol=1e-3):
-        raise NotYet(f"{case}: the numbers differ from those of broken on the CPU. Repair places only.")
+        raise NotYet(f"{case}: the numbers differ from those of broken on the CPU. Keep bias and sigmoid, repair places only.")
 
 
 def _where_work(copies, x, weight, case):
@@ -351,13 +365,13 @@ def _where_work(copies, x, weight, case):
                      "enough. Make bias where it is needed.")
 
 
-def _variant(move=lambda x, w: x.to(w.device), bias=lambda w: w.new_ones(3), back=lambda p: p.detach().cpu().numpy()):
+def _variant(move=lambda x, w: x.to(w.device), bias=lambda w: w.new_ones(w.shape[1]), back=lambda p: p.detach().cpu().numpy()):
     """A `repaired` with one slip: how x moves, how bias is made, or how the result comes back."""
-    return lambda x, weight: back((move(x, weight) @ weight + bias(weight)).softmax(1))
+    return lambda x, weight: back((move(x, weight) @ weight + bias(weight)).sigmoid())
 
 
 def _on_cpu(x, weight):
-    return (x.cpu() @ weight.cpu() + torch.ones(3)).softmax(1).detach().numpy()
+    return (x.cpu() @ weight.cpu() + torch.ones(weight.shape[1])).sigmoid().detach().numpy()
 
 
 repair = Exercise(
@@ -368,10 +382,11 @@ repair = Exercise(
     explanation="weight decides where the work happens: x moves to it and is assigned, bias is made beside it, and "
                 "only the small result travels back, without its graph.",
     wrong=(Wrong(_variant(move=lambda x, w: x), "but got"),
-           Wrong(_variant(bias=lambda w: torch.ones(3)), "at least two devices"),
+           Wrong(_variant(bias=lambda w: torch.ones(w.shape[1])), "at least two devices"),
            Wrong(_variant(back=lambda p: p.detach().numpy()), "can't convert"),
-           Wrong(_variant(back=lambda p: p.cpu().numpy()), "requires grad"), Wrong(_on_cpu, "the work ran on the CPU"),
-           Wrong(_variant(bias=lambda w: torch.ones(3).to(w.device)), "one each is enough"),
+           Wrong(_variant(back=lambda p: p.cpu().numpy()), "requires grad"), Wrong(_variant(bias=lambda w: 0), "Keep bias"),
+           Wrong(_on_cpu, "the work ran on the CPU"),
+           Wrong(_variant(bias=lambda w: torch.ones(w.shape[1]).to(w.device)), "one each is enough"),
            Wrong(_variant(back=lambda p: p), "expected a NumPy array")))
 
 

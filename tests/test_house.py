@@ -138,7 +138,7 @@ def test_rooms_stay_small(names, limit):
 @pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(HELPERS)) for path in MODULES])
 def test_modules_and_functions_stay_small(path):
     text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= (400 if path in CONTENT else 300)
+    assert len(text.splitlines()) <= (500 if path in CONTENT else 300)
     sizes = [node.end_lineno - node.lineno + 1 for node in ast.walk(ast.parse(text))
              if isinstance(node, ast.FunctionDef)]
     assert statistics.median(sizes or [0]) <= 15 and max(sizes, default=0) <= 50

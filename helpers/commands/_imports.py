@@ -14,9 +14,9 @@ def look(name):
     opened, shown = [], io.StringIO()
     sys.addaudithook(lambda event, a: opened.append(str(a[0])) if event == "open" else None)
     sys.stdout = sys.stderr = shown
-    seed, start = torch.get_rng_state(), time.perf_counter()
+    seed, start = torch.get_rng_state(), time.process_time()
     __import__(name)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     return {"seconds": seconds, "shown": shown.getvalue(), "seed": not torch.equal(seed, torch.get_rng_state()),
             "cuda": torch.cuda.is_initialized(), "files": [f for f in opened if f.endswith((".json", ".ipynb"))]}
 for name in names:
@@ -46,7 +46,7 @@ def rooms():
 
 
 def import_costs():
-    """Return a dict for each room: "name", "seconds" (best of three), "shown", "seed", "cuda", "files".
+    """Return a dict for each room: "name", "seconds" (CPU, best of three), "shown", "seed", "cuda", "files".
 
     Needs os.fork, which Windows lacks.
     """

@@ -1,8 +1,8 @@
 """What NVIDIA publishes about some well-known cards. Published, not measured: figures must say so.
 
 Rates are dense (without sparsity), in TFLOP/s (10**12 floating-point operations a second); memory in GB (10**9 bytes),
-bandwidth in GB/s; `None` where the card has no tensor cores for the format. Sources: the `source` page of each card; the
-pages of H100 and H200 give rates with sparsity, which are twice the dense rates used here.
+bandwidth in GB/s; `None` where the card has no tensor cores for the format. Sources: the `source` page of each card;
+the pages of H100 and H200 give rates with sparsity, which are twice the dense rates used here.
 """
 from dataclasses import dataclass
 

@@ -123,7 +123,7 @@ def matrix(counts, names, title, xlabel="predicted", ylabel="true"):
 
 
 def lanes(events, title, xlabel="milliseconds"):
-    """Who works when: `events` is a list of (lane, label, start, end); lanes stand in order of arrival, from the top."""
+    """Who works when: `events` is a list of (lane, label, start, end); the first lane is at the top."""
     names = list(dict.fromkeys(lane for lane, *_ in events))
     labels = list(dict.fromkeys(label for _, label, *_ in events))
     figure, axes = new_figure(title, xlabel, size=(6.4, 1.3 + 0.5 * len(names)))

@@ -216,7 +216,8 @@ def lesson_map(exercises):
     text = "\n".join(f"{lesson.number}  {lesson.title:<34} {solved:>2} of {total:>2} exercises, {left:>2} minutes left"
                      for lesson, solved, total, left in rows)
     body = "".join(f'<tr><td>{r.number}</td><td style="text-align:left">'
-                   f'<a href="{r.file}">{html.escape(r.title)}</a></td><td>{s} of {t}</td><td>{m}</td></tr>' for r, s, t, m in rows)
+                   f'<a href="{r.file}">{html.escape(r.title)}</a></td>'
+                   f'<td>{s} of {t}</td><td>{m}</td></tr>' for r, s, t, m in rows)
     head = "<tr><th>Lesson</th><th>Title</th><th>Exercises solved</th><th>Minutes left</th></tr>"
     if not inside_notebook():
         print(text)

@@ -68,9 +68,12 @@ def _testing_mode(model, kept):
 def _testing_values(found, right, means):
     if not isinstance(found, (tuple, list)) or len(found) != 2 or not all(isinstance(v, (int, float)) for v in found):
         raise NotYet(f"returned {found!r}; expected two Python numbers, accuracy and mean loss.")
+    if abs(found[0] - right[1]) + abs(found[1] - right[0]) < 1e-3 < abs(right[0] - right[1]):
+        raise NotYet("both numbers are right, in the other order: accuracy comes first.")
     for name, value, good, mean in zip(("accuracy", "loss"), found, right, means, strict=True):
         if not abs(value - good) <= 1e-3:
             why = ("That is the mean of the batches' means, and the last batch is smaller." if abs(value - mean) <= 1e-3
+                   else "A share of 1, not of 100." if abs(value - 100 * good) <= 1e-2
                    else "Add up over the images of all batches, then divide by their number.")
             raise NotYet(f"the {name} is {value:.4f}; expected {good:.4f}. {why}")
 
@@ -118,6 +121,7 @@ testing = Exercise(
                 "once by their number, are right for a smaller last batch too.",
     wrong=(Wrong(_two_reads, "Can two results travel"), Wrong(_of_means, "mean of the batches' means"),
            Wrong(_no_eval, "in training mode"), Wrong(_no_inference, "recorded a graph"),
+           Wrong(lambda *a: accuracy_and_loss(*a)[::-1], "in the other order"),
            Wrong(lambda *a: accuracy_and_loss(*a)[0], "expected two Python numbers"),
            Wrong(lambda *a: (float("nan"), accuracy_and_loss(*a)[1]), "Add up over the images")))
 
@@ -205,6 +209,8 @@ def _check_amp(answer):
         found = call(answer, dict(known))
         if not isinstance(found, (tuple, list)) or len(found) != 2:
             raise NotYet(f"for {name}: got {found!r}; expected two things, a dtype or None, and True or False.")
+        if found[0] is not None and not isinstance(found[0], torch.dtype):
+            raise NotYet(f"for {name}: {found[0]!r} is no dtype; expected torch.bfloat16, torch.float16 or None.")
         if found[0] != expected[0]:
             raise NotYet(f"for {name}: got {found[0]}; its tensor cores take BF16: {known['BF16']}, "
                          f"FP16: {known['FP16']}.")
@@ -226,6 +232,7 @@ amp = Exercise(
            Wrong(lambda f: (choose_amp(f)[0], False), "float16 without a scaler"),
            Wrong(lambda f: (choose_amp(f)[0], True), "bfloat16 with a scaler"),
            Wrong(lambda f: choose_amp(f) if f["BF16"] else (torch.float16, True), "for a GTX 1080"),
+           Wrong(lambda f: (str(choose_amp(f)[0]), choose_amp(f)[1]), "is no dtype"),
            Wrong(lambda f: choose_amp(f)[0], "expected two things")))
 
 

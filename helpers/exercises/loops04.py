@@ -65,10 +65,12 @@ def _step_result(found, loss, right, waits):
     if not (found[0].is_cuda and found[1].is_cuda):
         raise NotYet(f"the results live on {found[0].device} and {found[1].device}; expected both on the device.")
     if found[0].numel() != 1 or not abs(found[0].item() - loss) <= 1e-3:
-        raise NotYet(f"the loss is {found[0].flatten()[0].item():.4f}; before the step the batch has {loss:.4f}.")
+        swapped = found[1].numel() == 1 and abs(found[1].item() - loss) < 1e-3
+        raise NotYet(f"the loss is {found[0].flatten()[0].item():.4f}; before the step the batch has {loss:.4f}."
+                     + " Is it the first of the two results?" * swapped)
     if found[1].numel() != 1 or not found[1].item() == right:
-        raise NotYet(f"{right} answers were right before the step, and the function returned "
-                     f"{found[1].tolist()}. Compare the largest output of each row with its label, and add up.")
+        raise NotYet(f"{right} answers were right before the step, and it returned {found[1].tolist()}. Compare "
+                     "the largest output of each row, as it was before the step, with its label, and add up.")
 
 
 def _step(model, x, y, optimizer, zero="first", keep=torch.Tensor.detach):

@@ -91,7 +91,7 @@ def epoch_by_hand(model, loader, rate):
 
 
 def run_loop(answer, sizes, rate=0.1):
-    """Run a learner's training loop on the GPU, after a test and with old gradients, on batches of `sizes` images.
+    """Run a learner's training loop on the GPU, after a test, on batches of `sizes` images.
 
     Returns what it returned, its model, a model and losses as they should be, and the waits. NotYet where the model
     was not put back into training mode.
@@ -100,9 +100,6 @@ def run_loop(answer, sizes, rate=0.1):
     model, loader = Watched().to(GPU).eval(), batches(*sizes)  # a test before left it in evaluation mode
     twin, losses = epoch_by_hand(model, loader, rate)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-    F.cross_entropy(model(loader[0][0].to(GPU)), loader[0][1].to(GPU)).backward()  # old gradients
-    for seen in (model.training_at, model.graph_at, model.alive_at):
-        seen.clear()
     with Waits() as waits:
         found = call(answer, model, loader, optimizer, GPU)
     if not model.training_at or not all(model.training_at):

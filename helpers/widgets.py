@@ -72,11 +72,14 @@ def _prediction_widget(prediction, low, high):
     if prediction.choices:
         control = ipywidgets.RadioButtons(options=prediction.choices, index=None, layout={"width": "auto"})
     else:
-        middle = math.sqrt(low * high)
-        control = ipywidgets.FloatLogSlider(value=middle, min=math.log10(low), max=math.log10(high), step=0.05,
-                                            description=prediction.unit, readout_format=".3g", layout={"width": "32em"})
+        steps = round(10 * math.log10(high / low))
+        values = [low * (high / low) ** (k / steps) for k in range(steps + 1)]
+        options = [("not chosen yet", ""), *((f"{value:.2g} {prediction.unit}", value) for value in values)]
+        control = ipywidgets.SelectionSlider(options=options, description="your guess", layout={"width": "36em"})
 
     def keep(change):
+        if change["new"] == "":
+            return
         prediction.choose(change["new"])
         note.value = '<span role="status">Kept. Now run the next cell.</span>'
 

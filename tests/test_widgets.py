@@ -46,6 +46,16 @@ def test_the_prediction_widget_stores_what_is_clicked():
     assert guess.guess == "b" and progress.load()["predict.w"]["guess"] == "b"
 
 
+def test_the_number_slider_starts_without_a_guess_and_keeps_what_is_chosen():
+    guess = widgets.Prediction("s", "?", None, "ms")
+    slider = widgets._prediction_widget(guess, 1, 100).children[1]
+    assert slider.value == "" and guess.guess is None and progress.load() == {}
+    slider.index = len(slider.options) - 1
+    assert guess.guess == pytest.approx(100) and progress.load()["predict.s"]["guess"] == pytest.approx(100)
+    slider.index = 0
+    assert guess.guess == pytest.approx(100), "going back to the start is no guess"
+
+
 QUESTION = Question("q1", "2 + 2?", ("3", "4"), ("too few", "yes"), 1)
 
 

@@ -50,9 +50,8 @@ def lines(series, title, xlabel, ylabel, logx=False, logy=False, step=False, mar
         axes.plot(xs, ys, color=COLORS[i % 7], marker=MARKERS[i % 7] if markers else None, linestyle=STYLES[i % 7],
                   markersize=5, label=label, drawstyle="steps-post" if step else "default")
     if logx:
-        from matplotlib.ticker import ScalarFormatter
         axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter(ScalarFormatter())
+        axes.xaxis.set_major_formatter("{x:g}")
     if logy:
         axes.set_yscale("log")
     if len(series) > 1:

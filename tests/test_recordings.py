@@ -39,7 +39,8 @@ def example():
         "timeline": [{"lane": "GPU", "name": "gemm", "start_us": 0.0, "duration_us": 10.0}],
         "evaluation": [{"network": "SmallCNN", "way": "once", "batch": 64, "batches": 2, **time,
                         "images_per_s": 64000}],
-        "ladder": [{"rung": 0, "name": "naive", **images, "peak_bytes": None, "accuracy": 0.93}],
+        "ladder": [{"rung": 0, "name": "naive", **images, "peak_bytes": None, "setup_s": 0.1,
+                    "accuracy": 0.93, "accuracies": [0.92, 0.94], "kept": True}],
     }
     rows = {section: [{"device": "cuda:0", **row} for row in given] for section, given in sections.items()}
     return {"schema": 1, "provenance": provenance, "devices": {"cuda:0": gpu, "cpu": cpu}, "sections": rows}
@@ -111,6 +112,7 @@ BROKEN = [  # where, new value, words of the error
     (["sections", "evaluation", 0, "batches"], 1, r"evaluation\[0\]\.images_per_s"),
     (["sections", "memory", 0, "activations_bytes"], 60, r"memory\[0\]\.forecast_bytes is 100; .* it is 110"),
     (["sections", "ladder", 0, "accuracy"], 93, r"ladder\[0\]\.accuracy is 93; it takes a number from 0 to 1"),
+    (["sections", "ladder", 0, "accuracies"], [0.9, 93], r"accuracies is \[0.9, 93\]; it takes a list of"),
     (["sections", "timeline", 0], [1, 2], r"timeline\[0\] is \[1, 2\]; it takes an object"),
 ]
 

@@ -134,10 +134,10 @@ def _measured_peak(model, batch, optimizer, precision, device):
         step()
         return _peak(device) - before
     state = [v for values in opt.state.values() for v in values.values() if torch.is_tensor(v)]
-    return sum(map(tensor_bytes, [*model.parameters(), *model.buffers(), *state, x, y])) + _allocated_on_cpu(step)
+    return sum(map(tensor_bytes, [*model.parameters(), *model.buffers(), *state, x, y])) + allocated_on_cpu(step)
 
 
-def _allocated_on_cpu(step):
+def allocated_on_cpu(step):
     """The most that `step` holds at once on the CPU beyond what was there before, from the profiler's memory events."""
     trace = _trace(step, profile_memory=True)
     now = most = 0

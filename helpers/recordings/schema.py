@@ -15,6 +15,8 @@ KINDS = {  # what a field takes: its test and its words
     "above 0": (lambda v: type(v) in (int, float) and math.isfinite(v) and v > 0, "a number above 0"),
     "0 or more": (lambda v: type(v) in (int, float) and math.isfinite(v) and v >= 0, "a number of 0 or more"),
     "share": (lambda v: type(v) in (int, float) and 0 <= v <= 1, "a number from 0 to 1"),
+    "shares": (lambda v: isinstance(v, list) and all(type(x) in (int, float) and 0 <= x <= 1 for x in v),
+               "a list of numbers from 0 to 1"),
     "texts": (lambda v: isinstance(v, list) and all(isinstance(x, str) for x in v), "a list of texts"),
 }
 TIME = {"time_ms": "above 0", "time_iqr_ms": "0 or more"}
@@ -42,9 +44,10 @@ SECTIONS = {  # field: kind; a question mark allows null (not known, not measure
     "timeline": {"lane": "text", "name": "text", "start_us": "0 or more", "duration_us": "0 or more"},
     # a test loop; way "each batch" (one synchronization a batch) or "once"
     "evaluation": {"network": "text", "way": "text", "batch": "count", "batches": "count", **RATE},
-    # one change after another to the loop of lesson 04; rung counts from 0
-    "ladder": {"rung": "count", "name": "text", "network": "text", "batch": "count", **RATE, "peak_bytes": "count?",
-               "accuracy": "share?"},
+    # one change after another to the loop of lesson 04; rung counts from 0. time_ms: of a step, loader included;
+    # setup_s: of the first one; accuracy: mean of accuracies, one a seed; kept: later rungs have this change too
+    "ladder": {"rung": "count", "name": "text", "network": "text", "batch": "count", **RATE, "setup_s": "0 or more",
+               "peak_bytes": "count?", "accuracy": "share?", "accuracies": "shares", "kept": "flag"},
 }
 # load_average: programs that wanted a core when it began (the minute before); done: parts that are finished
 PROVENANCE = {"date": "text", "code": "text", "command": "text", "python": "text", "torch": "text", "cuda": "text?",

@@ -227,7 +227,7 @@ def training_step(setup, model, device):
     def state():
         kept = [v for values in adam.state.values() for v in values.values() if torch.is_tensor(v)]
         return [*model.parameters(), *(p.grad for p in model.parameters()), *kept]
-    step = _Graph(gradients, finish, scaler.is_enabled()) if setup.graphed else _chain(gradients, finish)
+    step = _Graph(gradients, finish, adam, scaler.is_enabled()) if setup.graphed else _chain(gradients, finish)
     return step, set_rate, state
 
 
@@ -246,8 +246,8 @@ class _Graph:
     the capture; with a scaler the optimizer's step stays outside.
     """
 
-    def __init__(self, gradients, finish, scaled):
-        self.whole = _chain(gradients, finish)
+    def __init__(self, gradients, finish, optimizer, scaled):
+        self.whole, self.optimizer = _chain(gradients, finish), optimizer
         self.captured, self.after = (gradients, finish) if scaled else (self.whole, None)
         self.graph = None
 
@@ -269,6 +269,7 @@ class _Graph:
             for _ in range(3):
                 self.whole(self.x, self.y)
         torch.cuda.current_stream().wait_stream(side)
+        self.optimizer.zero_grad()
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             self.loss = self.captured(self.x, self.y)

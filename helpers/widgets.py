@@ -6,24 +6,32 @@ reads the same on paper. Works with ipywidgets 7.7 and 8. A widget never shows a
 import base64
 import functools
 import html
+import importlib
+import math
 from dataclasses import dataclass
 
 from helpers.exercises import progress
-from helpers.exercises.core import Question
 from helpers.exercises.panel import display_widget, inside_notebook
 
 
 class Prediction:
-    """A question asked before a run; `reveal` compares the stored answer with what the run showed."""
+    """A question asked before a run; `reveal` compares the stored answer with what the run showed.
 
-    def __init__(self, key, question, choices, unit):
-        self.key, self.question, self.choices, self.unit = key, question, choices, unit
-        self.guess = None
+    An answer of an earlier day counts: `guess` begins as the stored one. `span` holds the ends of the scale of numbers.
+    """
+
+    def __init__(self, key, question, choices, unit, span=(1e-3, 1e3)):
+        self.key, self.question, self.choices, self.unit, self.span = key, question, choices, unit, span
+        stored = progress.load().get(f"predict.{key}", {}).get("guess")
+        fits = stored in choices if choices else isinstance(stored, (int, float)) and stored > 0
+        self.guess = stored if fits else None
 
     def choose(self, guess):
-        """Store `guess`: one of the choices, or a number in the prediction's unit."""
+        """Store `guess`: one of the choices, or a number above 0 in the prediction's unit."""
         if self.choices and guess not in self.choices:
             raise ValueError(f"guess is {guess!r}; it takes one of {list(self.choices)}")
+        if not self.choices and not (isinstance(guess, (int, float)) and guess > 0):
+            raise ValueError(f"guess is {guess!r}; it takes a number above 0")
         self.guess = guess
         progress.record(f"predict.{self.key}", guess=guess)
 
@@ -39,52 +47,80 @@ class Prediction:
             progress.record(f"predict.{self.key}", right=right)
             print(f"You predicted: {self.guess}. {'That is right.' if right else f'The answer: {actual}.'}")
         else:
-            factor = max(self.guess / actual, actual / self.guess) if actual > 0 else float("inf")
-            progress.record(f"predict.{self.key}", factor=factor)
-            print(f"You predicted {self.guess:.3g} {self.unit}; it was {answer}: a factor of {factor:.2g} apart.")
+            self._measure(actual, answer)
+
+    def _measure(self, actual, answer):
+        factor = max(self.guess / actual, actual / self.guess) if actual > 0 else float("inf")
+        progress.record(f"predict.{self.key}", factor=factor)
+        way = "" if factor < 1.05 else ", too high" if self.guess > actual else ", too low"
+        print(f"You predicted {self.guess:.3g} {self.unit}; it was {answer}: a factor of {factor:.2g} apart{way}.")
+        if actual > 0:
+            print(_scale(self.guess, actual, *self.span))
+
+
+def _scale(guess, actual, low, high, width=41):
+    """A line of text from `low` to `high` on a log scale: "?" where the guess lies, "!" where the answer does."""
+    low, high = min(low, guess, actual), max(high, guess, actual)
+    line = ["·"] * width
+    for sign, value in (("?", guess), ("!", actual)):
+        line[round((width - 1) * math.log(value / low) / math.log(high / low))] = sign
+    return f"{low:.3g} {''.join(line)} {high:.3g}   (? your guess, ! the answer, each step a factor)"
 
 
 def predict(key, question, choices=None, unit=None, low=1e-3, high=1e3):
     """Ask `question` before a run and return the `Prediction`, whose `reveal(actual)` the run's cell calls.
 
-    Either `choices` (2 to 5 strings) or `unit` (a number on a log scale from `low` to `high`, both above 0).
+    Either `choices` (2 to 5 strings) or `unit` (a number on a log scale from `low` to `high`, both above 0). A stored
+    answer of an earlier day is shown and counts.
     """
     if (choices is None) == (unit is None):
         raise ValueError("predict takes either choices (strings) or unit (for a number), not both and not neither")
-    prediction = Prediction(key, question, tuple(choices) if choices else None, unit)
+    if not 0 < low < high:
+        raise ValueError(f"low and high are {low!r} and {high!r}; they take 0 < low < high")
+    prediction = Prediction(key, question, tuple(choices) if choices else None, unit, (low, high))
     if choices:
         listed = "\n".join(f"  ( ) {choice}" for choice in choices)
         text = f"Predict: {question}\n{listed}"
     else:
         text = f"Predict: {question}  ___ {unit}"
     if inside_notebook():
-        display_widget(_prediction_widget(prediction, low, high), text)
+        display_widget(_prediction_widget(prediction), text)
     else:
         print(text)
     return prediction
 
 
-def _prediction_widget(prediction, low, high):
-    import math
-
+def _prediction_widget(prediction):
     import ipywidgets
-    note = ipywidgets.HTML("")
+    kept = '<span role="status">Kept. Now run the next cell.</span>'
+    note = ipywidgets.HTML("" if prediction.guess is None else kept)
     if prediction.choices:
-        control = ipywidgets.RadioButtons(options=prediction.choices, index=None, layout={"width": "auto"})
+        index = None if prediction.guess is None else prediction.choices.index(prediction.guess)
+        control = ipywidgets.RadioButtons(options=prediction.choices, index=index, layout={"width": "auto"})
     else:
-        steps = round(10 * math.log10(high / low))
-        values = [low * (high / low) ** (k / steps) for k in range(steps + 1)]
-        options = [("not chosen yet", ""), *((f"{value:.2g} {prediction.unit}", value) for value in values)]
-        control = ipywidgets.SelectionSlider(options=options, description="your guess", layout={"width": "36em"})
+        options, index = _options(prediction)
+        control = ipywidgets.SelectionSlider(options=options, index=index, description="your guess",
+                                             layout={"width": "36em"})
 
     def keep(change):
         if change["new"] == "":
             return
         prediction.choose(change["new"])
-        note.value = '<span role="status">Kept. Now run the next cell.</span>'
+        note.value = kept
 
     control.observe(keep, names="value")
     return ipywidgets.VBox([ipywidgets.HTML(f"<b>Predict:</b> {html.escape(prediction.question)}"), control, note])
+
+
+def _options(prediction):
+    """The options of a slider on a log scale, ten to a power of ten after "not chosen yet"; the index to show first."""
+    low, high = prediction.span
+    steps = round(10 * math.log10(high / low))
+    values = [low * (high / low) ** (k / steps) for k in range(steps + 1)]
+    first = 0
+    if prediction.guess is not None:
+        first = 1 + min(range(len(values)), key=lambda k: abs(math.log(values[k] / prediction.guess)))
+    return [("not chosen yet", ""), *((f"{value:.2g} {prediction.unit}", value) for value in values)], first
 
 
 def quiz(questions):
@@ -110,7 +146,7 @@ def _question_widget(question, number):
         if control.index is None:
             return
         right = control.index == question.right
-        progress.record(f"quiz.{question.key}", right=right, question=vars(question))
+        progress.record(f"quiz.{question.key}", right=right, answer=question.choices[control.index])
         sign = "✓ Right." if right else "✗ Not quite."
         note.value = f'<div role="status"><b>{sign}</b> {html.escape(question.feedback[control.index])}</div>'
 
@@ -119,17 +155,20 @@ def _question_widget(question, number):
 
 
 def _to_repeat(present, most=2):
-    entries = [e for k, e in progress.load().items() if k.startswith("quiz.") and e.get("right") is False]
-    found = []
-    for entry in entries:
-        try:
-            stored = {k: tuple(v) if isinstance(v, list) else v for k, v in entry["question"].items()}
-            question = Question(**stored)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            continue  # written by another version of the course
-        if question.key not in present:
-            found.append(question)
-    return found[:most]
+    """Up to `most` questions that were answered wrongly and are not among the keys `present`."""
+    wrong = [key.removeprefix("quiz.") for key, entry in progress.load().items()
+             if key.startswith("quiz.") and entry.get("right") is False]
+    found = (_question(key) for key in wrong if key not in present)
+    return [question for question in found if question][:most]
+
+
+def _question(key):
+    """The question `key` ("02.alone") of its lesson; None where this version of the course does not have it."""
+    try:
+        lesson = importlib.import_module(f"helpers.exercises.lesson{key[:2]}")
+    except ModuleNotFoundError:
+        return None
+    return next((question for question in getattr(lesson, "QUIZ", ()) if question.key == key), None)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,11 @@
 """Progress survives restarts and damage, and needs no writable disk."""
+import csv
+import random
+
 import pytest
 
-from helpers.exercises import progress
+from helpers.__main__ import run
+from helpers.exercises import all_keys, codes, progress
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +49,151 @@ def test_forget():
     progress.record("a", n=1)
     progress.forget()
     assert progress.load() == {}
+
+
+def random_states(chance):
+    """Return random results of a learner, from few to all."""
+    share = chance.random()
+    return {item: chance.choice([codes.NOT_YET, codes.DONE]) for item in codes.ITEMS if chance.random() < share}
+
+
+FIRST = "P1-ACMZTGMZTGMZTGMZTGMZTGMZTGMRSY36"  # all 67 items of the first codes, solved and not solved in turn
+NAMES = ("", "Ann", "Łukasz Ö.", "李小龍", "=1+1", "x" * 40)
+
+
+def test_a_code_gives_back_what_went_in():
+    for seed in range(300):
+        chance = random.Random(seed)
+        states, name = random_states(chance), chance.choice(NAMES)
+        code = codes.encode(states, name)
+        assert codes.decode(code) == (states, name)
+        assert codes.decode(f" {code[:7].lower()}\n{code[7:]} ") == (states, name)
+    assert len(codes.encode(dict.fromkeys(codes.ITEMS, codes.DONE), "Ann")) <= 45
+
+
+def test_every_wrong_character_is_noticed_and_nearly_every_other_slip():
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567018-/ é"
+    for seed in range(20):
+        chance = random.Random(seed)
+        code = codes.encode(random_states(chance), chance.choice(NAMES))
+        typos = {code[:i] + letter + code[i + 1:] for i in range(len(code)) for letter in letters} - {code}
+        neighbors = {code[:i] + code[i + 1] + code[i] + code[i + 2:] for i in range(len(code) - 1)} - {code}
+        lost = {code[:i] + code[i + 1:] for i in range(len(code))} | {code[:n] for n in range(len(code))}
+        for damaged in typos | neighbors | lost:
+            with pytest.raises(ValueError, match="progress code|damaged"):
+                codes.decode(damaged)
+
+
+NONSENSE = ("", "P1-", "P1-AAAA", "G1/x/y", "P2-AAAA", "P1-=====", "P1-" + "7" * 4000, 5, None)
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE)
+def test_nonsense_is_no_code(nonsense):
+    with pytest.raises(ValueError, match="progress code|damaged"):
+        codes.decode(nonsense)
+
+
+def test_old_codes_keep_their_meaning_when_lessons_gain_exercises(monkeypatch):
+    states = random_states(random.Random(1))
+    code, items = codes.encode(states, "Ann"), codes.ITEMS
+    monkeypatch.setattr(codes, "ITEMS", (*items, "08.new", "08.newer"))
+    assert codes.decode(code) == (states, "Ann")
+    newer = codes.encode({**states, "08.newer": codes.DONE})
+    monkeypatch.setattr(codes, "ITEMS", items)
+    with pytest.raises(ValueError, match="newer version"):
+        codes.decode(newer)
+
+
+def test_every_exercise_and_question_has_a_place_that_stays():
+    """Places are never given to another item: the first 67 stand as they stood when codes were first written."""
+    from test_exercises import MODULES
+
+    present = {key for keys in all_keys().values() for key in keys}
+    present |= {f"quiz.{question.key}" for module in MODULES for question in getattr(module, "QUIZ", ())}
+    assert present - set(codes.ITEMS) == set() and len(set(codes.ITEMS)) == len(codes.ITEMS)
+    assert codes.encode({item: 1 + place % 2 for place, item in enumerate(codes.ITEMS[:67])}) == FIRST
+
+
+def test_names_that_no_code_can_hold_are_refused():
+    for name in ("x" * 41, "tab\tbed", "\x1b[31m"):
+        with pytest.raises(ValueError, match="name is"):
+            progress.code(name)
+
+
+def test_progress_goes_from_one_machine_to_another(monkeypatch, tmp_path):
+    progress.record("02.batch", status="correct")
+    progress.record("02.same", status="not yet", hints=1)
+    progress.record("quiz.02.alone", right=False)
+    progress.record("predict.02.default", guess="on the CPU")
+    code = progress.code("Ann")
+    monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path / "other"))
+    assert progress.restore(code) == 3
+    assert progress.load() == {"02.batch": {"status": "correct"}, "02.same": {"status": "not yet"},
+                               "quiz.02.alone": {"right": False}}
+    assert progress.code("Ann") == code and progress.restore(code) == 0
+
+
+def test_restoring_never_loses_what_is_there():
+    progress.record("02.batch", status="not yet")
+    progress.record("quiz.02.alone", right=False)
+    older = progress.code()
+    progress.record("02.batch", status="correct")
+    progress.record("quiz.02.alone", right=True)
+    progress.record("02.same", status="correct", hints=2)
+    here = progress.load()
+    assert progress.restore(older) == 0 and progress.load() == here
+    with pytest.raises(ValueError, match="damaged"):
+        progress.restore(older[:-1])
+    assert progress.load() == here
+
+
+@pytest.fixture
+def learners():
+    """Return the codes of a class of three; the third has no name."""
+    ann = {"00.warm_up": 2, "02.batch": 1, "02.same": 2, "quiz.02.alone": 1, "quiz.02.result": 2}
+    return [codes.encode(ann, "Ann"), codes.encode({"02.batch": 1, "quiz.02.alone": 1}, "=Bob"), codes.encode({})]
+
+
+def test_a_class_becomes_a_table(learners, capsys):
+    assert run("progress", learners) == 0
+    out = capsys.readouterr().out
+    ann, bob, third = out.splitlines()[1:4]
+    assert ann.split("  ")[0] == "Ann" and "1 of 1" in ann and "1 of 2" in ann and ann.endswith("02.batch")
+    assert bob.startswith("=Bob") and third.startswith("learner 3")
+    assert "not solved yet: 02.batch (2 of 2)" in out and "wrong: 02.alone (2 of 2)" in out
+
+
+def test_a_bad_code_costs_only_its_own_row_and_is_named(learners, capsys):
+    learners[1] = learners[1][:-1] + ("A" if learners[1][-1] != "A" else "B")
+    assert run("progress", learners) == 1
+    told = capsys.readouterr()
+    assert "Ann" in told.out and "learner 3" in told.out and "Bob" not in told.out
+    assert "code 2: damaged" in told.err and learners[1] in told.err
+
+
+def test_codes_come_from_a_file_or_from_the_standard_input(learners, capsys, monkeypatch, tmp_path):
+    import io
+
+    (tmp_path / "codes.txt").write_text("\ufeff" + "\n".join(learners), encoding="utf-8")
+    assert run("progress", ["--file", str(tmp_path / "codes.txt")]) == 0
+    first = capsys.readouterr().out
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n\n".join(learners)))
+    assert run("progress", []) == 0
+    assert capsys.readouterr().out == first
+    assert run("progress", ["--file", str(tmp_path / "none.txt")]) == 2
+    assert "none.txt" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert run("progress", []) == 1 and "no codes" in capsys.readouterr().err
+
+
+def test_the_csv_is_safe_in_a_spreadsheet_and_written_whole(learners, tmp_path, capsys):
+    file = tmp_path / "class.csv"
+    assert run("progress", [*learners, "--out", str(file)]) == 0
+    head, ann, bob, third = csv.reader(file.read_text(encoding="utf-8-sig").splitlines())
+    assert head[:2] == ["learner", "00"] and ann[:2] == ["Ann", "1 of 1"] and len(third) == len(head)
+    assert bob[0] == "'=Bob"
+    before = file.read_bytes()
+    assert run("progress", ["P1-AAAA", "--out", str(file)]) == 1
+    assert file.read_bytes() == before and [path.name for path in tmp_path.iterdir() if path.is_file()] == ["class.csv"]
+    assert run("progress", [*learners, "--out", str(tmp_path / "none" / "class.csv")]) == 2
+    assert "class.csv" in capsys.readouterr().err

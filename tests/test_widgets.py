@@ -27,7 +27,28 @@ def test_a_numeric_prediction_says_how_far_off(capsys):
     guess = widgets.predict("n", "How long?", unit="ms")
     guess.choose(2.0)
     guess.reveal(20.0)
-    assert "a factor of 10 apart" in capsys.readouterr().out
+    _, told, scale = capsys.readouterr().out.splitlines()
+    assert "a factor of 10 apart, too low" in told
+    assert scale.startswith("0.001 ") and " 1e+03 " in scale
+    assert 6 <= scale.index("!") - scale.index("?") <= 7, "a factor of 10 is a sixth of the scale's 40 steps"
+
+
+@pytest.mark.parametrize(("guess", "actual"), [(1e-6, 5.0), (5.0, 1e6), (2.0, 2.0), (3.0, 0.0)])
+def test_the_scale_holds_any_guess_and_answer(guess, actual, capsys):
+    asked = widgets.predict("n", "How long?", unit="ms", low=1, high=10)
+    asked.choose(guess)
+    asked.reveal(actual)
+    assert "You predicted" in capsys.readouterr().out
+
+
+def test_an_answer_of_an_earlier_day_counts():
+    widgets.predict("t", "Heads?", ["yes", "no"]).choose("no")
+    widgets.predict("n", "How long?", unit="ms").choose(20.0)
+    again = widgets.predict("t", "Heads?", ["yes", "no"])
+    assert again.guess == "no" and widgets._prediction_widget(again).children[1].value == "no"
+    number = widgets.predict("n", "How long?", unit="ms")
+    assert number.guess == 20.0 and widgets._prediction_widget(number).children[1].value == pytest.approx(20, rel=0.12)
+    assert widgets.predict("t", "Heads?", ["a", "b"]).guess is None, "the choices have changed"
 
 
 def test_predict_refuses_unclear_calls():
@@ -35,20 +56,24 @@ def test_predict_refuses_unclear_calls():
         widgets.predict("k", "?")
     with pytest.raises(ValueError, match="guess is 'maybe'"):
         widgets.predict("k", "?", ["a", "b"]).choose("maybe")
+    with pytest.raises(ValueError, match="low and high"):
+        widgets.predict("k", "?", unit="ms", low=0)
+    with pytest.raises(ValueError, match="number above 0"):
+        widgets.predict("k", "?", unit="ms").choose(-1)
     with pytest.raises(ValueError, match="actual is 'c'"):
         widgets.predict("k", "?", ["a", "b"]).reveal("c")
 
 
 def test_the_prediction_widget_stores_what_is_clicked():
     guess = widgets.Prediction("w", "?", ("a", "b"), None)
-    box = widgets._prediction_widget(guess, 1, 10)
+    box = widgets._prediction_widget(guess)
     box.children[1].value = "b"
     assert guess.guess == "b" and progress.load()["predict.w"]["guess"] == "b"
 
 
 def test_the_number_slider_starts_without_a_guess_and_keeps_what_is_chosen():
-    guess = widgets.Prediction("s", "?", None, "ms")
-    slider = widgets._prediction_widget(guess, 1, 100).children[1]
+    guess = widgets.Prediction("s", "?", None, "ms", (1, 100))
+    slider = widgets._prediction_widget(guess).children[1]
     assert slider.value == "" and guess.guess is None and progress.load() == {}
     slider.index = len(slider.options) - 1
     assert guess.guess == pytest.approx(100) and progress.load()["predict.s"]["guess"] == pytest.approx(100)
@@ -56,18 +81,39 @@ def test_the_number_slider_starts_without_a_guess_and_keeps_what_is_chosen():
     assert guess.guess == pytest.approx(100), "going back to the start is no guess"
 
 
-QUESTION = Question("q1", "2 + 2?", ("3", "4"), ("too few", "yes"), 1)
+QUESTION = Question("02.q1", "2 + 2?", ("3", "4"), ("too few", "yes"), 1)
 
 
-def test_quiz_gives_feedback_and_wrong_ones_come_back():
+def test_quiz_gives_feedback_and_wrong_ones_come_back(monkeypatch):
+    monkeypatch.setattr("helpers.exercises.lesson02.QUIZ", (QUESTION,))
     row = widgets._question_widget(QUESTION, "1.")
     row.children[1].index = 0
     assert "too few" in row.children[2].value and "Not quite" in row.children[2].value
-    assert [q.key for q in widgets._to_repeat(set())] == ["q1"]
-    assert widgets._to_repeat({"q1"}) == []
+    assert progress.load()["quiz.02.q1"] == {"right": False, "answer": "3"}
+    assert widgets._to_repeat(set()) == [QUESTION]
+    assert widgets._to_repeat({"02.q1"}) == []
     row.children[1].index = 1
-    assert "Right" in row.children[2].value
+    assert "Right" in row.children[2].value and progress.load()["quiz.02.q1"] == {"right": True, "answer": "4"}
     assert widgets._to_repeat(set()) == []
+
+
+def test_questions_come_back_after_a_code_and_those_that_are_gone_do_not():
+    from helpers.exercises import codes
+
+    progress.restore(codes.encode({"quiz.02.alone": codes.NOT_YET, "quiz.03.stays": codes.NOT_YET}))
+    progress.record("quiz.02.gone", right=False)
+    progress.record("quiz.77.gone", right=False)
+    assert [question.key for question in widgets._to_repeat(set())] == ["02.alone", "03.stays"]
+
+
+def test_the_quiz_of_a_later_lesson_begins_with_what_was_wrong(monkeypatch):
+    shown = []
+    monkeypatch.setattr(widgets, "inside_notebook", lambda: True)
+    monkeypatch.setattr(widgets, "display_widget", lambda widget, text: shown.append(widget))
+    progress.record("quiz.02.alone", right=False)
+    widgets.quiz([QUESTION])
+    titles = [row.children[0].value for row in shown[0].children]
+    assert "Once more:" in titles[0] and "After the line x.to" in titles[0] and "1." in titles[1]
 
 
 def test_a_question_needs_feedback_for_each_choice():

@@ -4,16 +4,15 @@ A lesson's module defines `Exercise` objects. Each has a check function that tak
 `NotYet` with what it found; it calls the learner's code only through `call`, so that an exception there is told apart
 from a wrong answer. Checks look at behavior (values, devices, copies, bytes), never at source text.
 """
-import ctypes
 import dis
 import inspect
 import linecache
 import textwrap
-import threading
 import traceback
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from helpers.exercises.limit import TooLong, limit
 
 CORRECT, NOT_YET, NOT_ATTEMPTED, ERROR = "correct", "not yet", "not attempted", "error in your code"
 SECONDS = 10
@@ -33,10 +32,6 @@ class LearnerError(Exception):
     def __init__(self, cause):
         super().__init__(str(cause))
         self.cause = cause
-
-
-class TooLong(BaseException):
-    """The learner's code ran past the time limit."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +93,7 @@ class Exercise:
         try:
             if is_untouched(answer):
                 raise NotAttempted
-            with _limit(self.seconds or SECONDS):
+            with limit(self.seconds or SECONDS, _in_learners_code):
                 praise = self.check_answer(answer)
             return Result(CORRECT, praise or "well done.")
         except NotAttempted:
@@ -108,8 +103,10 @@ class Exercise:
         except LearnerError as error:
             return Result(ERROR, describe_error(error.cause))
         except TooLong:
-            limit = self.seconds or SECONDS
-            return Result(ERROR, f"still running after {limit} seconds, so it was stopped. Does a loop never end?")
+            return Result(ERROR, f"still running after {self.seconds or SECONDS} seconds, so it was stopped. Does a "
+                                 "loop never end, or does it wait for something that never comes?")
+        except SystemExit as error:
+            return Result(ERROR, f"{describe_error(error)}\n  It ends the program. Return a value instead.")
 
     def check(self, answer=None):
         """Check `answer`, show the outcome and keep it in the learner's progress."""
@@ -194,23 +191,10 @@ def _is_learners(filename):
     return not (filename.startswith((here, "<frozen")) or "site-packages" in filename or "/torch/" in filename)
 
 
-@contextmanager
-def _limit(seconds):
-    """Raise TooLong in this thread when the block runs longer than `seconds`."""
-    thread, done = threading.get_ident(), threading.Lock()
-
-    def stop():
-        if done.acquire(blocking=False):
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(TooLong))
-
-    timer = threading.Timer(seconds, stop)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        done.acquire(blocking=False)
-        timer.cancel()
+def _in_learners_code(frame):
+    while frame and frame.f_code is not call.__code__:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _count(number, noun):

@@ -9,6 +9,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from helpers.exercises import codes
+
 _memory = {}
 
 
@@ -51,6 +53,38 @@ def record(key, **entry):
     if saved:
         _memory.clear()
     return saved
+
+
+def states():
+    """What a code keeps: a dict of exercises tried and questions answered to `codes.NOT_YET` or `codes.DONE`."""
+    everything, found = load(), {}
+    for item in codes.ITEMS:
+        entry = everything.get(item, {})
+        if "status" in entry or "right" in entry:
+            done = entry.get("status") == "correct" or entry.get("right") is True
+            found[item] = codes.DONE if done else codes.NOT_YET
+    return found
+
+
+def code(name=""):
+    """All results so far as a short text, to be kept or sent; `name` says whose they are. `restore` reads it.
+
+    Raises ValueError for a `name` of more than 40 bytes or with characters that cannot be printed.
+    """
+    return codes.encode(states(), name)
+
+
+def restore(code):
+    """Bring back the results in `code`, which `code()` made, and return how many were new or better than those here.
+
+    What is solved here stays solved. Raises ValueError where the code is damaged; then nothing changes.
+    """
+    before, told = states(), codes.decode(code)[0]
+    better = {item: state for item, state in told.items() if state > before.get(item, codes.NOTHING)}
+    for item, state in better.items():
+        done = state == codes.DONE
+        record(item, **({"right": done} if item.startswith("quiz.") else {"status": "correct" if done else "not yet"}))
+    return len(better)
 
 
 def forget():

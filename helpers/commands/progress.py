@@ -1,0 +1,106 @@
+"""python3 -m helpers progress: what a class has solved, from the codes that the learners send."""
+import csv
+import io
+import os
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from helpers.course import LESSONS
+from helpers.exercises import codes
+
+HELP = "make a table of a class from learners' progress codes"
+
+
+def add_arguments(parser):
+    """Add the codes, --file and --out to `parser`."""
+    parser.add_argument("codes", nargs="*", metavar="CODE", help="what progress.code() prints; none: from --file")
+    parser.add_argument("--file", metavar="FILE", default="-", help="a text file of codes (default: standard input)")
+    parser.add_argument("--out", metavar="FILE.csv", help="write the table for a spreadsheet, too")
+
+
+def run(args):
+    """Print the table; exit status 1 where a code is bad (the others count), 2 where a file is not to be had."""
+    try:
+        words = args.codes or _read(args.file).split()
+        rows, bad = collect(words)
+        if args.out and rows:
+            write_csv(args.out, rows)
+    except OSError as error:
+        print(f"progress: {error.filename or args.file}: {error.strerror}", file=sys.stderr)
+        return 2
+    if rows:
+        print("\n".join([aligned(table(rows)), "", *most_often_wrong(rows)]))
+    for line in bad if words else ["no codes: give them as arguments, in --file FILE or on the standard input"]:
+        print(line, file=sys.stderr)
+    return 1 if bad or not words else 0
+
+
+def _read(name):
+    return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig", errors="replace")
+
+
+def collect(words):
+    """([(learner, states)], [what is wrong with a code]) from codes; a learner without a name gets a number."""
+    rows, bad = [], []
+    for number, word in enumerate(words, 1):
+        try:
+            states, name = codes.decode(word)
+            rows.append((name or f"learner {number}", states))
+        except ValueError as error:
+            bad.append(f"code {number}: {error}")
+    return rows, bad
+
+
+def table(rows):
+    """The table as rows of texts, head first: exercises solved by lesson, quiz answers, exercises not solved yet."""
+    exercises = [item for item in codes.ITEMS if not item.startswith("quiz.")]
+    lessons = {lesson.number: [i for i in exercises if i.startswith(lesson.number)] for lesson in LESSONS}
+    found = [["learner", *lessons, "all", "quiz", "tried, not solved"]]
+    for name, states in rows:
+        quiz = {item: state for item, state in states.items() if item.startswith("quiz.")}
+        found.append([name, *(_share(states, items) for items in lessons.values()), _share(states, exercises),
+                      _share(quiz, quiz), " ".join(i for i in exercises if states.get(i) == codes.NOT_YET)])
+    return found
+
+
+def _share(states, items):
+    return f"{sum(states.get(item) == codes.DONE for item in items)} of {len(items)}"
+
+
+def most_often_wrong(rows, most=5):
+    """Lines on the exercises and questions that the most learners tried and have not right, at most `most` of each."""
+    wrong = Counter(item for _, states in rows for item, state in states.items() if state == codes.NOT_YET)
+    tried = Counter(item for _, states in rows for item in states)
+    lines = []
+    for title, quiz in (("exercises most often not solved yet", False), ("questions most often wrong", True)):
+        items = [item for item, _ in wrong.most_common() if item.startswith("quiz.") == quiz][:most]
+        told = ", ".join(f"{item.removeprefix('quiz.')} ({wrong[item]} of {tried[item]})" for item in items)
+        lines.append(f"{title}: {told or 'none'}")
+    return lines
+
+
+def aligned(rows):
+    """Rows of texts as lines with straight columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def write_csv(path, rows):
+    """Write the table to `path`, whole or not at all; no cell begins like a formula."""
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([[_harmless(cell) for cell in row] for row in table(rows)])
+    target = Path(path)
+    handle, half = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8-sig", newline="") as file:
+            file.write(text.getvalue())
+        os.replace(half, target)
+    except OSError:
+        Path(half).unlink(missing_ok=True)
+        raise
+
+
+def _harmless(cell):
+    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell

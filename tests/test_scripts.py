@@ -231,11 +231,16 @@ def test_rank_0_writes_weights_that_fit_the_plain_network(ddp):
 
 
 def test_two_processes_learn_what_one_learns_with_their_batches_joined(ddp):
-    """The oracle is one process that takes the images of both ranks as one batch."""
+    """The oracle is one process that takes the images of both ranks as one batch.
+
+    Adam divides by tiny numbers, which amplifies rounding: on another number of threads the oracle itself comes out up
+    to 5 % of its way elsewhere. Training on rank 0's images alone ends 130 % away, without `set_epoch` 40 %.
+    """
     _, results, folder = ddp
     images = train.data.load("shapes", n=301)
     torch.manual_seed(0)
     model = train.SmallCNN()
+    start = {name: value.clone() for name, value in model.state_dict().items()}
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     samplers = [DistributedSampler(images, num_replicas=2, rank=rank) for rank in (0, 1)]
     for epoch in range(2):
@@ -249,7 +254,7 @@ def test_two_processes_learn_what_one_learns_with_their_batches_joined(ddp):
             optimizer.step()
     saved = torch.load(folder / "weights.pt", weights_only=True)
     for name, value in model.state_dict().items():
-        torch.testing.assert_close(saved[name], value, rtol=0, atol=2e-3)
+        assert (saved[name] - value).norm() <= 0.15 * (value - start[name]).norm(), name
 
 
 def test_ddp_started_without_torchrun_says_how(monkeypatch):

@@ -39,7 +39,7 @@ def example():
         "timeline": [{"lane": "GPU", "name": "gemm", "start_us": 0.0, "duration_us": 10.0}],
         "evaluation": [{"network": "SmallCNN", "way": "once", "batch": 64, "batches": 2, **time,
                         "images_per_s": 64000}],
-        "ladder": [{"rung": 0, "name": "naive", **images, "peak_bytes": None, "setup_s": 0.1,
+        "ladder": [{"rung": 0, "name": "naive", **images, "precision": "float32", "peak_bytes": None, "setup_s": 0.1,
                     "accuracy": 0.93, "accuracies": [0.92, 0.94], "kept": True}],
     }
     rows = {section: [{"device": "cuda:0", **row} for row in given] for section, given in sections.items()}

@@ -64,13 +64,11 @@ def plan(device, quick):
 
 def rungs(device, batch):
     """Changes in their order: (name, fields of Setup). A device that has no use for a change lacks the rung."""
-    resident = "no loader, one tensor" if device.type == "cpu" else "images on the device"
-    found = [("loop of lesson 04", {}), (f"batch {batch}", {"batch": batch}), (resident, {"resident": True})]
+    found = [("loop of lesson 04", {}), ("larger batch", {"batch": batch}), ("no loader", {"resident": True})]
     if has_tf32(device):
-        found += [(SIDE, {"convolutions_tf32": False}), ("TF32 in products too", {"products_tf32": True})]
-    half = half_format(device)
-    found += [(f"mixed precision, {str(half).removeprefix('torch.')}", {"dtype": half}),
-              ("channels_last", {"channels_last": True}), ("fused Adam", {"fused": True})]
+        found += [(SIDE, {"convolutions_tf32": False}), ("TF32", {"products_tf32": True})]
+    found += [("mixed precision", {"dtype": half_format(device)}), ("channels_last", {"channels_last": True}),
+              ("fused Adam", {"fused": True})]
     if (problem := compile_problem(device)) is None:
         found.append(("torch.compile", {"compiled": True}))
     else:
@@ -120,7 +118,9 @@ def ladder(device, quick):
             runs = [_run(trial, build, data, test, device, seed, plans.epochs, slow) for seed in seeds]
             row = _row(trial.batch, runs)
             kept = name != SIDE and trial.batch / row["time_ms"] > setup.batch / best
-            yield {"rung": rung, "name": name, "network": network, "batch": trial.batch, **row, "kept": kept}
+            precision = str(trial.dtype or torch.float32).removeprefix("torch.")
+            yield {"rung": rung, "name": name, "network": network, "batch": trial.batch, "precision": precision, **row,
+                   "kept": kept}
             if kept:
                 best, setup = row["time_ms"], trial
 

@@ -46,8 +46,9 @@ SECTIONS = {  # field: kind; a question mark allows null (not known, not measure
     "evaluation": {"network": "text", "way": "text", "batch": "count", "batches": "count", **RATE},
     # one change after another to the loop of lesson 04; rung counts from 0. time_ms: of a step, loader included;
     # setup_s: of the first one; accuracy: mean of accuracies, one a seed; kept: later rungs have this change too
-    "ladder": {"rung": "count", "name": "text", "network": "text", "batch": "count", **RATE, "setup_s": "0 or more",
-               "peak_bytes": "count?", "accuracy": "share?", "accuracies": "shares", "kept": "flag"},
+    "ladder": {"rung": "count", "name": "text", "network": "text", "batch": "count", "precision": "text", **RATE,
+               "setup_s": "0 or more", "peak_bytes": "count?", "accuracy": "share?", "accuracies": "shares",
+               "kept": "flag"},
 }
 # load_average: programs that wanted a core when it began (the minute before); done: parts that are finished
 PROVENANCE = {"date": "text", "code": "text", "command": "text", "python": "text", "torch": "text", "cuda": "text?",

@@ -17,10 +17,11 @@ import zipfile
 
 import nbformat
 import pytest
+import torch
 
 from helpers import __main__ as door
 from helpers import course
-from helpers.commands import _environment, _notebooks, _strict, execute, publish
+from helpers.commands import _environment, _gpu, _notebooks, _strict, execute, publish
 from helpers.commands._environment import ROOT, SetupError
 
 PLAIN = [sys.executable, "-S", "-m", "helpers"]  # -S: no installed packages, only the standard library
@@ -207,6 +208,36 @@ def test_lab_serves_on_localhost_with_a_token():
 def test_lab_refuses_a_port_that_is_none():
     done = call(sys.executable, "-m", "helpers", "lab", "--here", "--port", "99999")
     assert done.returncode == 2 and "99999" in done.stderr
+
+
+def test_gpu_lane_names_what_is_missing(monkeypatch, capsys):
+    monkeypatch.setattr(_gpu, "NEEDED", ("pytest", "no_such_package"))
+    assert _gpu.run(sys.executable, "r.json") == 1 and "lacks no_such_package" in capsys.readouterr().err
+    monkeypatch.setattr(_gpu, "NEEDED", ("pytest",))
+    monkeypatch.setattr(_gpu, "sees_gpu", lambda python: False)
+    assert _gpu.run(sys.executable, "r.json") == 2 and "sees no GPU" in capsys.readouterr().err
+
+
+def test_gpu_lane_asks_pytorch_in_a_process_of_its_own():
+    assert _gpu.sees_gpu(sys.executable) is torch.cuda.is_available()
+
+
+@pytest.mark.parametrize(("failing", "status"), [(None, 0), ("pytest", 1), ("record", 1)])
+def test_gpu_lane_runs_every_step_and_fails_when_one_fails(monkeypatch, capsys, failing, status):
+    calls = []
+
+    def call(line, cwd, env):
+        calls.append((line[1:], env.get("CUDA_VISIBLE_DEVICES")))
+        return int(failing in line)
+
+    monkeypatch.setattr(_gpu, "sees_gpu", lambda python: True)
+    monkeypatch.setattr(_gpu.subprocess, "call", call)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert _gpu.run(sys.executable, "r.json", ["-k", "some"]) == status
+    assert [line[1] for line, _ in calls] == ["pytest", "pytest", "helpers"]
+    assert calls[0] == (["-m", "pytest", "--color=yes", "-k", "some"], None), "the GPU is seen"
+    assert calls[1][1] == "" and calls[2][0][-2:] == ["--out", "r.json"]
+    assert ("FAILED" in capsys.readouterr().out) is bool(failing)
 
 
 def test_test_passes_arguments_and_status_on():

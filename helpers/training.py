@@ -31,6 +31,16 @@ class SmallCNN(nn.Module):
         return self.classify(x.flatten(1))
 
 
+def send(tensor, device):
+    """Copy `tensor` to `device`; towards a CUDA device the copy is only queued and the program goes on (lesson 04).
+
+    Work queued on that device later finds the values in place. From pinned memory the copy is read while the program
+    goes on: leave such a tensor unchanged until then. Towards other devices the program waits, since only CUDA keeps
+    the source until it was read (https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html).
+    """
+    return tensor.to(device, non_blocking=torch.device(device).type == "cuda")
+
+
 def train_step(model, x, y, optimizer):
     """One step of training on one batch that is on the model's device (lesson 04); returns the loss, not synchronized.
 
@@ -52,7 +62,7 @@ def train_epoch(model, loader, optimizer, device):
     model.train()
     total, count = torch.zeros((), device=device), 0
     for x, y in loader:
-        x, y = x.to(device), y.to(device)
+        x, y = send(x, device), send(y, device)
         total += train_step(model, x, y, optimizer) * len(y)
         count += len(y)
     return _mean(total, count)
@@ -69,7 +79,7 @@ def evaluate(model, loader, device):
     correct, count = torch.zeros((), device=device, dtype=torch.int64), 0
     with torch.inference_mode():
         for x, y in loader:
-            x, y = x.to(device), y.to(device)
+            x, y = send(x, device), send(y, device)
             correct += (model(x).argmax(1) == y).sum()
             count += len(y)
     model.train(training)
@@ -104,8 +114,9 @@ def loop_overhead(repeats=7, batches=20, device="cpu"):
 def _bare_loop(model, loader, optimizer, device):
     """What `train_epoch` does, without its functions, sum and checks; the read at the end waits for the device."""
     model.train()
+    later = torch.device(device).type == "cuda"
     for x, y in loader:
-        x, y = x.to(device), y.to(device)
+        x, y = x.to(device, non_blocking=later), y.to(device, non_blocking=later)
         optimizer.zero_grad()
         loss = F.cross_entropy(model(x), y)
         loss.backward()

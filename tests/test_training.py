@@ -1,6 +1,7 @@
 """helpers.training: the network and the loops of lessons 03 and 04."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from helpers import data, training
-from helpers.training import SmallCNN, evaluate, train_epoch, train_step
+from helpers.practice import practice_gpus
+from helpers.training import SmallCNN, evaluate, send, train_epoch, train_step
 
 
 class Reads(TorchDispatchMode):
@@ -148,6 +150,38 @@ def test_each_loop_reads_one_value_from_the_device(linear, batches):
         trained = reads.count
         evaluate(linear, batches, "cpu")
     assert (before, trained, reads.count) == (0, 1, 2)
+
+
+def waits(function):
+    """How often `function` waits for the GPU, by PyTorch's own count."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        function()
+        torch.cuda.set_sync_debug_mode("default")
+    return sum("called a synchronizing" in str(warning.message) for warning in caught)
+
+
+def test_each_loop_waits_for_the_gpu_once(linear, batches):
+    with practice_gpus(1):
+        model = linear.to("cuda:0")
+        optimizer = torch.optim.Adam(model.parameters())
+        assert waits(lambda: train_epoch(model, batches, optimizer, "cuda:0")) == 1
+        assert waits(lambda: evaluate(model, batches, "cuda:0")) == 1
+        assert waits(lambda: [x.to("cuda:0") for x, _ in batches]) == 3  # what `send` avoids
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", "cpu", "mps", "xpu", torch.device("cuda", 0)])
+def test_a_copy_is_queued_towards_cuda_only(device):
+    class Noting:
+        def to(self, device, non_blocking):
+            return non_blocking
+    assert send(Noting(), device) == ("cuda" in str(device))
+
+
+def test_a_tensor_on_the_cpu_is_sent_to_the_cpu_without_a_copy():
+    x = torch.rand(3)
+    assert send(x, "cpu") is x
 
 
 @pytest.mark.parametrize("loop", [lambda m: evaluate(m, [], "cpu"),

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from helpers import data
 from helpers.devices import pick_device
-from helpers.training import SmallCNN, evaluate
+from helpers.training import SmallCNN, evaluate, send
 
 SAME_RUN = ("data", "images", "batch_size", "lr", "amp", "seed")  # a resumed run must have these from its checkpoint
 
@@ -60,7 +60,7 @@ def train_epoch(model, loader, optimizer, scaler, device, dtype):
     model.train()
     total = torch.zeros((), device=device)
     for x, y in loader:
-        x, y = x.to(device), y.to(device)
+        x, y = send(x, device), send(y, device)
         optimizer.zero_grad()
         with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
             loss = F.cross_entropy(model(x), y)

@@ -124,6 +124,14 @@ def word_count(markdown):
     return len(re.findall(r"[A-Za-z][\w'-]*", markdown))
 
 
+def reading_minutes(notebook):
+    """Return the minutes to read and run a notebook: 200 words of prose or 15 lines of code a minute."""
+    prose = sum(word_count(cell.source) for cell in notebook.cells if cell.cell_type == "markdown")
+    lines = sum(bool(line.strip()) for cell in notebook.cells if cell.cell_type == "code"
+                for line in cell.source.splitlines())
+    return prose / 200 + lines / 15
+
+
 def longest_code_run(notebook):
     """Return the largest number of code cells in a row."""
     kinds = "".join("c" if cell.cell_type == "code" else " " for cell in notebook.cells)

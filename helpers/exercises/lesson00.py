@@ -1,7 +1,15 @@
-"""The warm-up exercise of lesson 00, Start here."""
+"""The warm-up exercise of lesson 00, Start here, and the figure of its explorer."""
 import torch
 
 from helpers.exercises.core import Exercise, NotYet, Wrong, call
+
+
+def matrix_work(n):
+    """The numbers and the operations of a product of two n×n matrices: a figure, and a sentence that says the same."""
+    from helpers import plots
+    counts = {"numbers to move": 3 * n**2, "operations": 2 * n**3}
+    title = f"{n}×{n}: {2 * n / 3:,.1f} operations for each number moved"
+    return plots.bars(counts, title, "count", digits=15), f"{title}."
 
 
 def double(x):

@@ -12,19 +12,22 @@ from helpers.exercises.core import Exercise, LearnerError, NotYet, Question, Wro
 from helpers.exercises.loops04 import bugs, curve, step  # noqa: F401 - the lesson finds all its exercises here
 from helpers.exercises.watch import GPU, Waits, Watched, batches, far
 from helpers.practice import practice_gpus
+from helpers.training import send
 
 
-# --- test with one wait ----------------------------------------------------------------------------------------------
+# --- test with one read ----------------------------------------------------------------------------------------------
 def accuracy_and_loss(model, loader, device):
+    training = model.training
     model.eval()
     totals, count = torch.zeros(2, device=device), 0
     with torch.inference_mode():
         for x, y in loader:
-            x, y = x.to(device), y.to(device)
+            x, y = send(x, device), send(y, device)
             outputs = model(x)
             totals[0] += (outputs.argmax(1) == y).sum()
             totals[1] += F.cross_entropy(outputs, y, reduction="sum")
             count += len(y)
+    model.train(training)
     accuracy, loss = (totals / count).tolist()
     return accuracy, loss
 
@@ -43,8 +46,8 @@ def _expected(model, loader):
 
 def _check_testing(answer):
     with practice_gpus(1):
-        for sizes in ((6, 6, 2), (1,)):
-            model, loader = Watched(noisy=True).to(GPU).train(), batches(*sizes)
+        for sizes, training in (((6, 6, 2), True), ((1,), False)):
+            model, loader = Watched(noisy=True).to(GPU).train(training), batches(*sizes)
             kept = model.norm.running_mean.cpu().clone()
             right, means = _expected(model, loader)
             with Waits() as waits:
@@ -52,9 +55,17 @@ def _check_testing(answer):
             _testing_mode(model, kept)
             _testing_values(found, right, means)
             if waits.count != 1:
-                raise NotYet(f"{len(sizes)} batches, and the program waited {waits.count} times for a value of the "
-                             "device; once is enough for both numbers. Can two results travel in one tensor?")
-    return "both numbers right, with one wait, and the model as it was."
+                raise NotYet(f"{len(sizes)} batches, and the program read {waits.count} times from the device; once "
+                             "is enough for both numbers. Can two results travel in one tensor?")
+            _testing_left(model, training)
+    return "both numbers right, with one read, and the model in the mode in which it came."
+
+
+def _testing_left(model, training):
+    if model.training != training:
+        before, after = ("training", "test") if training else ("test", "training")
+        raise NotYet(f"the model came in {before} mode and was left in {after} mode; whoever calls the function does "
+                     "not expect that. How does evaluate put the mode back?")
 
 
 def _testing_mode(model, kept):
@@ -79,7 +90,7 @@ def _testing_values(found, right, means):
 
 
 def _two_reads(model, loader, device):
-    model.eval()
+    model.eval()  # and no train() after it: the reads come first in the check
     right, loss, count = 0, 0, 0
     with torch.no_grad():
         for x, y in loader:
@@ -113,14 +124,16 @@ def _no_inference(model, loader, device):
 
 
 testing = Exercise(
-    key="04.testing", title="test with one wait", minutes=6, lines=12, difficulty=3, check_answer=_check_testing,
+    key="04.testing", title="test with one read", minutes=6, lines=14, difficulty=3, check_answer=_check_testing,
     hints=("Start from evaluate. cross_entropy(…, reduction=\"sum\") adds up over a batch: sizes do not matter.",
            "Keep both sums in one tensor of two elements on the device; tolist() reads them together at the end."),
     reference=accuracy_and_loss,
     explanation="Both sums live in one tensor on the device, so one tolist() brings both. Sums over images, divided "
                 "once by their number, are right for a smaller last batch too.",
     wrong=(Wrong(_two_reads, "Can two results travel"), Wrong(_of_means, "mean of the batches' means"),
-           Wrong(_no_eval, "in training mode"), Wrong(_no_inference, "recorded a graph"),
+           Wrong(_no_eval, "was in training mode"), Wrong(_no_inference, "recorded a graph"),
+           Wrong(lambda m, *a: (accuracy_and_loss(m, *a), m.eval())[0], "left in test mode"),
+           Wrong(lambda m, *a: (accuracy_and_loss(m, *a), m.train())[0], "left in training mode"),
            Wrong(lambda *a: accuracy_and_loss(*a)[::-1], "in the other order"),
            Wrong(lambda *a: accuracy_and_loss(*a)[0], "expected two Python numbers"),
            Wrong(lambda *a: (float("nan"), accuracy_and_loss(*a)[1]), "Add up over the images")))
@@ -135,7 +148,7 @@ def confusion(labels, predictions, classes):
 def _check_confusion(answer):
     with practice_gpus(1):
         for n, classes in ((200, 4), (1, 3), (0, 2), (50, 7)):
-            labels, predictions = torch.randint(classes, (2, n)).unbind()
+            labels, predictions = torch.randint(classes, (n, 2)).unbind(1)  # with gaps in memory
             predictions = predictions.clamp(max=max(0, classes - 2))  # the last class is never predicted
             expected = torch.zeros(classes, classes, dtype=torch.int64)
             for t, p in zip(labels.tolist(), predictions.tolist(), strict=True):
@@ -181,7 +194,8 @@ counting = Exercise(
            "true * classes + predicted is that number; torch.bincount(…, minlength=classes**2) counts, view shapes."),
     reference=confusion,
     explanation="A pair becomes one number, the index into the flattened table; bincount counts all of them in one "
-                "call on the device. minlength keeps the places of pairs that never appear.",
+                "call on the device. minlength keeps the places of pairs that never appear. Even bincount reads once: the "
+                "largest number, which decides how long its result is. A loop reads each label.",
     wrong=(Wrong(_looped, "one by one"), Wrong(lambda t, p, c: confusion(p, t, c), "Rows are the true"),
            Wrong(_overwritten, "number of its own"),
            Wrong(lambda t, p, c: torch.bincount(t * c + p), "still has its row"),
@@ -354,8 +368,8 @@ QUIZ = (
               "It runs silently, which is why this bug lasts."), 1),
     Question("04.labels", "100 test batches, labels on the CPU, predictions fetched with .cpu(). What does that cost "
              "on a GPU?",
-             ("Much more memory", "100 waits, where comparing on the device needs one", "Nothing"),
-             ("A label takes 8 bytes; memory is not the point.", "Yes: each .cpu() waits for the device.",
+             ("Much more memory", "100 reads, each with a wait, where comparing on the device needs one", "Nothing"),
+             ("A label takes 8 bytes; memory is not the point.", "Yes: each .cpu() waits until the device is done.",
               "On a CPU, perhaps. On a GPU each .cpu() waits."), 1),
     Question("04.eval", "What does model.eval() do?",
              ("It switches gradients off", "It switches layers such as dropout and batch norm to their test behavior",

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 from helpers.exercises.core import Exercise, NotYet, Wrong, call
 from helpers.exercises.watch import GPU, Waits, batches, check_graphs, check_weights, far, run_loop
 from helpers.practice import practice_gpus
+from helpers.training import send
 
 
 def _linear():
@@ -25,7 +26,7 @@ def _step_by_formula(weights, bias, x, y, rate):
 
 # --- write the step --------------------------------------------------------------------------------------------------
 def counting_step(model, x, y, optimizer, device):
-    x, y = x.to(device), y.to(device)
+    x, y = send(x, device), send(y, device)
     optimizer.zero_grad()
     outputs = model(x)
     loss = F.cross_entropy(outputs, y)
@@ -42,6 +43,7 @@ def _check_step(answer):
         model(torch.randn(4, 3, 2, 2).to(GPU)).sum().backward()  # gradients of an earlier batch
         for x, y in batches(8, 1, 5):
             before = weights.clone()
+            y[0] = (x[:1].flatten(1) @ weights.T + bias).argmax()  # one at least is right, so that the number tells
             loss, right = _step_by_formula(weights, bias, x, y, 0.5)
             with Waits() as waits:
                 found = call(answer, model, x, y, optimizer, GPU)
@@ -52,14 +54,14 @@ def _check_step(answer):
             if far(moved, weights):
                 raise NotYet("the weights changed by another amount than this batch's gradients say. Gradients of an "
                              "earlier batch were still there when the function was called.")
-    return "three batches, the right weights after each, and no wait for the device."
+    return "three batches, the right weights after each, and nothing read from the device."
 
 
 def _step_result(found, loss, right, waits):
     if not isinstance(found, (tuple, list)) or len(found) != 2:
         raise NotYet(f"returned {type(found).__name__}; expected two things: loss and number of right answers.")
     if waits or not all(isinstance(part, torch.Tensor) for part in found):
-        raise NotYet("the step read a value back from the device, which makes every step wait. Return tensors.")
+        raise NotYet("the step read a value back from the device, and each read waits for the device. Return tensors.")
     if found[0].requires_grad:
         raise NotYet("the loss still carries its graph: its requires_grad is True. What takes a tensor out of it?")
     if not (found[0].is_cuda and found[1].is_cuda):
@@ -102,7 +104,7 @@ step = Exercise(
            "The outputs are needed twice: for the loss, and (outputs.argmax(1) == y).sum() for the count. No .item()."),
     reference=counting_step,
     explanation="zero_grad comes before backward, step after it. Both results are tensors on the device: whoever calls "
-                "the step decides when to wait for them. detach() lets go of the graph.",
+                "the step decides when to read them. detach() lets go of the graph.",
     wrong=(Wrong(lambda m, x, y, o, d: _step(m, x.to(d), y.to(d), o, zero="never"), "earlier batch"),
            Wrong(lambda m, x, y, o, d: _step(m, x.to(d), y.to(d), o, zero="late"), "did not change"),
            Wrong(lambda m, x, y, o, d: _step(m, x.to(d), y, o), "same device"),
@@ -117,7 +119,7 @@ def loss_curve(model, loader, optimizer, device):
     losses = []
     for x, y in loader:
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(x.to(device)), y.to(device))
+        loss = F.cross_entropy(model(send(x, device)), send(y, device))
         loss.backward()
         optimizer.step()
         losses.append(loss.detach())
@@ -137,8 +139,8 @@ def _check_curve(answer):
             if not all(abs(a - b) <= 1e-3 for a, b in zip(found, losses, strict=True)):
                 raise NotYet(f"the losses are {_short(found)}; expected {_short(losses)}.")
             if waits != 1:
-                raise NotYet(f"the program waited {waits} times in {len(sizes)} steps; all can be read at the end.")
-    return "one loss for each step, one wait, and no graph kept."
+                raise NotYet(f"the program read {waits} times in {len(sizes)} steps; one read at the end is enough.")
+    return "one loss for each step, one read, and no graph kept."
 
 
 def _short(values):
@@ -168,7 +170,7 @@ curve = Exercise(
     explanation="detach() keeps the number and lets go of the graph. The list of small tensors stays on the device "
                 "until one stack and one tolist bring everything at once.",
     wrong=(Wrong(_curve(lambda loss: loss, lambda kept: torch.stack(kept).tolist()), "graphs of earlier batches"),
-           Wrong(_curve(lambda loss: loss.item(), lambda kept: kept), "the program waited"),
+           Wrong(_curve(lambda loss: loss.item(), lambda kept: kept), "the program read"),
            Wrong(_curve(lambda loss: loss.detach(), lambda kept: torch.stack(kept)), "list of Python floats"),
            Wrong(_curve(lambda loss: loss.detach(), lambda kept: [sum(kept).item()]), "One for each step")))
 
@@ -178,7 +180,7 @@ def repaired_epoch(model, loader, optimizer, device):
     model.train()
     total, count = 0, 0
     for x, y in loader:
-        x, y = x.to(device), y.to(device)
+        x, y = send(x, device), send(y, device)
         optimizer.zero_grad()
         loss = F.cross_entropy(model(x), y)
         loss.backward()

@@ -1,4 +1,4 @@
-"""What checks look at while a learner's loop runs: waits for the device, graphs kept alive, modes of the model."""
+"""What checks look at while a learner's loop runs: reads from the device, graphs kept alive, modes of the model."""
 import copy
 import weakref
 
@@ -13,7 +13,7 @@ GPU = "cuda:0"
 
 
 class Waits(TorchFunctionMode):
-    """Counts calls that read a value of a GPU tensor, for which the program must wait."""
+    """Counts calls that read values of a GPU tensor; copies to the GPU, which may wait as well, do not count."""
 
     READS = {"item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__", "__array__", "equal",
              "allclose", "nonzero"}
@@ -93,10 +93,9 @@ def epoch_by_hand(model, loader, rate):
 def run_loop(answer, sizes, rate=0.1):
     """Run a learner's training loop on the GPU, after a test, on batches of `sizes` images.
 
-    Returns what it returned, its model, a model and losses as they should be, and the waits. NotYet where the model
+    Returns what it returned, its model, a model and losses as they should be, and the reads. NotYet where the model
     was not put back into training mode.
     """
-    torch.manual_seed(0)
     model, loader = Watched().to(GPU).eval(), batches(*sizes)  # a test before left it in evaluation mode
     twin, losses = epoch_by_hand(model, loader, rate)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)

@@ -4,51 +4,44 @@ PyTorch's own Python functions run with the mode on (see `patches.overridden`), 
 """
 import contextlib
 import functools
-import threading
 
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils import _device
 
 from . import casting
+from .kernels import tensors
 from .machine import CPU, storage
 from .rules import recurrent
 
-T = torch.Tensor
+T, FACTORIES = torch.Tensor, _device._device_constructors()
 NUMPY = "can't convert {} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
 GRAD = ("attempting to assign a gradient with device type '{}' to a tensor with device type '{}'. Please ensure that "
         "the gradient and the tensor are on the same device")
 LENGTHS = "'lengths' argument should be a 1D CPU int64 tensor, but got {}D {} Long tensor"
 
 
-class Target(threading.local):
-    """Where a factory called in this thread puts its result; None outside such calls."""
-    device = None
-
-
 class Calls(TorchFunctionMode):
     """Turns devices in calls into labels, and labels into answers."""
 
-    def __init__(self, machine, target):
+    def __init__(self, machine):
         super().__init__()
-        self.machine, self.target, self.on = machine, target, True
-        place, names = machine.place, torch._C._VariableFunctions
-        alike = [T.new_tensor, torch._C._nn.one_hot, torch._C._nn.unflatten_dense_tensors]  # C++ makes (empty) tensors
-        self.table = dict.fromkeys([*_device._device_constructors(), *alike], self.create)
-        self.table |= {func: functools.partial(casting.cast, policy, machine)
-                       for func, policy in casting.policies().items()}
+        self.machine, self.on, place = machine, False, machine.place
+        names, functions = torch._C._VariableFunctions, torch._C._nn
+        made = [*FACTORIES, T.new_tensor, functions.one_hot, functions.unflatten_dense_tensors]  # some of them in C++
+        self.table = dict.fromkeys(made, self.create) | {
+            func: functools.partial(casting.cast, policy, machine) for func, policy in casting.policies().items()}
         self.table |= dict.fromkeys([names.lstm, names.gru, names.rnn_tanh, names.rnn_relu], self.recurrent)
-        self.table |= {
+        self.table |= dict.fromkeys([T.get_device, torch.get_device], self.get_device) | {
             T.device.__get__: lambda func, args, kwargs: place(args[0]) or func(*args),
             T.is_cuda.__get__: lambda func, args, kwargs: place(args[0]) is not None or func(*args),
             T.is_cpu.__get__: lambda func, args, kwargs: place(args[0]) is None and func(*args),
             T.is_pinned: lambda func, args, kwargs: storage(args[0]).practice is machine.pinned,
             T.cpu: lambda func, args, kwargs: self.move(args[0], CPU, **kwargs),
             T.type_as: lambda func, args, kwargs: self.to(T.to, args, kwargs),
-            T.get_device: self.get_device, torch.get_device: self.get_device, T.to: self.to, T.cuda: self.cuda,
-            T.numpy: self.numpy, T.tolist: self.tolist, T.type: self.type, T.pin_memory: self.pin_memory,
-            T.copy_: self.copy_, T.__setitem__: self.setitem, T.grad.__set__: self.set_grad,
-            names._pack_padded_sequence: self.pack_padded}
+            T.to: self.to, T.cuda: self.cuda, T.numpy: self.numpy, T.tolist: self.tolist, T.type: self.type,
+            T.pin_memory: self.pin_memory, T.copy_: self.copy_, T.__setitem__: self.setitem,
+            T.grad.__set__: self.set_grad, names._pack_padded_sequence: self.pack_padded}
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         handler = self.table.get(func) if self.on else None
@@ -69,36 +62,30 @@ class Calls(TorchFunctionMode):
     @contextlib.contextmanager
     def toward(self, device):
         """Factories put their results on ``device``."""
-        before, self.target.device = self.target.device, device
+        local = self.machine.local
+        before, local.target = local.target, device
         try:
             yield
         finally:
-            self.target.device = before
+            local.target = before
 
     # --- making tensors ---
 
     def create(self, func, args, kwargs):
         """A call with ``device=`` or ``generator=``, or of a factory that follows the default device."""
-        machine, device, like = self.machine, kwargs.get("device"), args[0] if args and isinstance(args[0], T) else None
-        if device is None and _device.CURRENT_DEVICE is not None and func in _device._device_constructors():
-            modes = _get_current_function_mode_stack()
-            device = next((mode.device for mode in modes if isinstance(mode, _device.DeviceContext)), None)
+        machine, like = self.machine, args[0] if args and isinstance(args[0], T) else None
+        device, pin = kwargs.get("device"), kwargs.pop("pin_memory", False)
+        device = default_device(func) if device is None else device
         goal = machine.device(device) if device is not None else like is not None and machine.place(like) or CPU
         if goal.type not in ("cpu", "cuda"):
             return func(*args, **kwargs)
-        generator, pin = kwargs.get("generator"), kwargs.pop("pin_memory", False)
-        if generator is not None and generator.device.type != goal.type:
-            found = generator.device.type
-            raise RuntimeError(f"Expected a '{goal.type}' device type for generator but found '{found}'")
-        if pin and goal.type == "cuda":
-            raise RuntimeError("Only dense CPU tensors can be pinned")
+        check(goal, kwargs.get("generator"), pin)
         if like is not None and func in (torch.as_tensor, torch.asarray):
             return self.move(func(*args, **kwargs | {"device": None}), goal)
         with self.toward(goal):
             out = func(*args, **kwargs if device is None else kwargs | {"device": CPU})
-        for tensor in out if type(out) in (list, tuple) else (out,):
-            if goal.type == "cuda" and isinstance(tensor, T):
-                machine.put(tensor, goal)
+        for tensor in tensors(out) if goal.type == "cuda" else ():
+            machine.put(tensor, goal)
         if pin:
             storage(out).practice = machine.pinned
         return out
@@ -147,9 +134,9 @@ class Calls(TorchFunctionMode):
         return self.move(args[0], device, **options)
 
     def type(self, func, args, kwargs):
-        x, name, device = args[0], args[1] if len(args) > 1 else kwargs.get("dtype"), self.machine.place(args[0])
+        x, name = args[0], args[1] if len(args) > 1 else kwargs.get("dtype")
         if name is None:
-            return func(x) if device is None else func(x).replace("torch.", "torch.cuda.", 1)
+            return func(x) if self.machine.place(x) is None else func(x).replace("torch.", "torch.cuda.", 1)
         if isinstance(name, torch.dtype):
             return func(*args, **kwargs)
         goal = self.machine.device(None) if "cuda." in str(name) else CPU
@@ -213,3 +200,18 @@ class Calls(TorchFunctionMode):
         data, sizes = func(*args, **kwargs)
         storage(sizes).practice = None  # PyTorch keeps them on the CPU
         return data, sizes
+
+
+def default_device(func):
+    """The device that ``torch.set_default_device`` or ``with torch.device(…)`` gives to a factory in this thread."""
+    if _device.CURRENT_DEVICE is not None and func in FACTORIES:
+        modes = _get_current_function_mode_stack()
+        return next((mode.device for mode in modes if isinstance(mode, _device.DeviceContext)), None)
+
+
+def check(device, generator, pin):
+    """Refuse, as PyTorch does, a generator of another device, and pinned memory on a GPU."""
+    if generator is not None and generator.device.type != device.type and generator is not torch.default_generator:
+        raise RuntimeError(f"Expected a '{device.type}' device type for generator but found '{generator.device.type}'")
+    if pin and device.type == "cuda":
+        raise RuntimeError("Only dense CPU tensors can be pinned")

@@ -3,14 +3,13 @@
 The lists are those of https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float16.
 """
 import torch
-
-from .kernels import swap
+from torch.utils._pytree import tree_leaves, tree_map
 
 LISTS = {
     "lower": """
         __matmul__ __rmatmul__ addbmm addmm addmv addr baddbmm bmm chain_matmul conv1d conv2d conv3d conv_transpose1d
-        conv_transpose2d conv_transpose3d einsum gru_cell linear lstm_cell matmul mm linalg_multi_dot mv prelu
-        rnn_relu_cell rnn_tanh_cell scaled_dot_product_attention""",
+        conv_transpose2d conv_transpose3d einsum gru gru_cell linear lstm lstm_cell matmul mm linalg_multi_dot mv prelu
+        rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell scaled_dot_product_attention""",
     "float": """
         __pow__ __rdiv__ __rpow__ __rtruediv__ acos asin cosh cosine_embedding_loss cosine_similarity cdist cumprod
         cumsum dist erfinv exp expm1 group_norm hinge_embedding_loss huber_loss kl_div l1_loss layer_norm log log10
@@ -38,22 +37,20 @@ def policies():
 
 def cast(policy, machine, func, args, kwargs):
     """Call ``func`` with its floating-point inputs on practice GPUs cast as ``policy`` says."""
-    on, mine = torch.is_autocast_enabled("cuda"), []
-    if not on and not torch.is_autocast_enabled("cpu"):
+    if not torch.is_autocast_enabled("cuda") and not torch.is_autocast_enabled("cpu"):
         return func(*args, **kwargs)
-    swap((args, kwargs), lambda t: mine.append(t) if t.dtype.is_floating_point and machine.place(t) else None)
-    if mine and torch.is_autocast_enabled("cpu"):  # that is for tensors of the CPU
-        with torch.autocast("cpu", enabled=False):
-            return cast(policy, machine, func, args, kwargs)
-    if not on or not mine or kwargs.get("out") is not None:
+    mine = {id(x): x.dtype for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)
+            and x.dtype.is_floating_point and machine.place(x) is not None}
+    with torch.autocast("cpu", enabled=not mine and torch.is_autocast_enabled("cpu")):  # for tensors of the CPU
+        if not torch.is_autocast_enabled("cuda") or not mine or kwargs.get("out") is not None:
+            return func(*args, **kwargs)
+        if policy == "banned":
+            raise RuntimeError(BANNED)
+        widest = max(mine.values(), key=lambda dtype: dtype.itemsize)
+        dtype = {"lower": torch.get_autocast_dtype("cuda"), "float": torch.float32, "widest": widest}[policy]
+        args, kwargs = tree_map(lambda x: converted(x, dtype) if mine.get(id(x)) not in (
+            None, dtype, torch.float64) else x, (args, kwargs))
         return func(*args, **kwargs)
-    if policy == "banned":
-        raise RuntimeError(BANNED)
-    widest = max((t.dtype for t in mine), key=lambda dtype: dtype.itemsize)
-    dtype = {"lower": torch.get_autocast_dtype("cuda"), "float": torch.float32, "widest": widest}[policy]
-    chosen = {id(t) for t in mine if t.dtype not in (dtype, torch.float64)}
-    args, kwargs = swap((args, kwargs), lambda t: converted(t, dtype) if id(t) in chosen else t)
-    return func(*args, **kwargs)
 
 
 def converted(x, dtype):

@@ -7,7 +7,6 @@ does its `Place`, and its block goes back to the allocator.
 """
 import os
 import threading
-import time
 import warnings
 from collections import deque
 
@@ -26,6 +25,15 @@ ORDINAL = ("CUDA error: invalid device ordinal\nGPU device may be out of range, 
            "more information.\n" + ASYNC)
 
 
+def refusal(name, original=None, when=None):
+    """A callable that says that practice GPUs do not imitate ``name``; given ``when``, only for such arguments."""
+    def call(*args, **kwargs):
+        if when is None or when(*args, **kwargs):
+            raise NotImplementedError(f"practice GPUs do not imitate {name}: it needs a real GPU")
+        return original(*args, **kwargs)
+    return call
+
+
 class Place:
     """The label of one storage: its device, and the block of memory it fills there."""
     __slots__ = ("machine", "device", "allocator", "block")
@@ -38,22 +46,25 @@ class Place:
             self.allocator.release(self.block)
 
 
+class Local(threading.local):
+    """What each thread has of its own: the current device and streams, and where its factories put their results."""
+    index, target = 0, None
+
+    def __init__(self):
+        self.streams = {}
+
+
 class Machine:
     """``n`` practice GPUs of ``capacity`` bytes each, with their allocators, streams and counters."""
 
     def __init__(self, n, capacity, asynchronous):
         self.n, self.capacity, self.asynchronous, self.pid = n, capacity, asynchronous, os.getpid()
-        self.timeline, self.local, self.sync_debug = deque(maxlen=100_000), threading.local(), 0
+        self.timeline, self.local, self.sync_debug = deque(maxlen=100_000), Local(), 0
         self.devices = [torch.device("cuda", index) for index in range(n)]
         self.allocators = [Allocator(index, capacity, self.timeline) for index in range(n)]
         self.synchronizations, self.transfers = 0, {"h2d": 0, "d2h": 0, "d2d": 0}
         self.floating = Place(self, None)  # made inside PyTorch, not yet on any device
         self.pinned = Place(None, None)  # on the CPU, page-locked
-
-    @property
-    def current(self):
-        """Index of the current device; each thread has its own, as in CUDA."""
-        return getattr(self.local, "index", 0)
 
     def select(self, index):
         """``torch.cuda.set_device``."""
@@ -66,7 +77,7 @@ class Machine:
             return device
         if os.getpid() != self.pid:
             raise RuntimeError(FORK)
-        index = self.current if device.index is None else device.index
+        index = self.local.index if device.index is None else device.index
         if not 0 <= index < self.n:
             raise torch.AcceleratorError(ORDINAL)
         return self.devices[index]
@@ -81,13 +92,12 @@ class Machine:
         return self.label(storage(tensor))
 
     def put(self, tensor, device, label=""):
-        """Label the storage of ``tensor``, if it has none yet, and take memory for it; returns ``tensor``."""
+        """Label the storage of ``tensor``, if it has none yet, and take memory for it."""
         held = storage(tensor)
         if self.label(held) is None:
             allocator, size = self.allocators[device.index], held.nbytes()
             block = allocator.malloc(size, self.streams.current(device).stream_id, label) if size else None
             held.practice = Place(self, device, allocator, block)
-        return tensor
 
     def waits(self, where):
         """The CPU waits for a stream, or the current one of a device: count it, and warn or refuse as asked."""
@@ -102,15 +112,6 @@ class Machine:
         """``torch.cuda.synchronize``: the CPU waits for all streams of a device."""
         self.synchronizations += 1
         self.streams.drain(self.device(index))
-
-    def empty_cache(self):
-        """``torch.cuda.empty_cache``."""
-        for allocator in self.allocators:
-            allocator.release_cached()
-
-    def sleep(self, cycles):
-        """``torch.cuda._sleep``: keep the current stream busy, one nanosecond a cycle."""
-        self.streams.current(self.device(None)).put(lambda: time.sleep(cycles / 1e9))
 
 
 def storage(tensor):

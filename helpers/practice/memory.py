@@ -11,19 +11,21 @@ import threading
 import time
 from bisect import bisect_left, insort
 from collections import deque
+from operator import attrgetter
 
 import torch
 
 MIB = 1 << 20
 ROUND, SMALL, SMALL_SEGMENT, LARGE_SEGMENT, OWN_SEGMENT, SEGMENT_ROUND = 512, MIB, 2 * MIB, 20 * MIB, 10 * MIB, 2 * MIB
 BYTES = {"allocation": "allocated_bytes", "segment": "reserved_bytes", "inactive_split": "inactive_split_bytes"}
+KINDS = "current", "peak", "allocated", "freed"  # the numbers of each counter; the last two only grow
+ORDER = attrgetter("stream", "size", "address")  # of the free blocks in a pool
 OUT_OF_MEMORY = (
     "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free. {}Including "
-    "non-PyTorch memory, this process has {} memory in use. Of the allocated memory {} is allocated by PyTorch, and"
-    " {} is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
-    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory "
-    "Management  "
-    "(https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)")
+    "non-PyTorch memory, this process has {} memory in use. Of the allocated memory {} is allocated by PyTorch, and {} "
+    "is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory Management "
+    " (https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)")
 
 
 def parse_size(size):
@@ -46,15 +48,11 @@ def show_size(count):
 
 
 class Block:
-    """``size`` bytes of a segment of ``pool``, between its neighbors ``before`` and ``after``."""
+    """``size`` bytes at ``address`` of a segment: the list of its blocks, in order, that of ``pool``."""
 
-    def __init__(self, pool, stream, size, address, before=None, after=None):
-        self.pool, self.stream, self.size, self.address = pool, stream, size, address
-        self.before, self.after, self.requested, self.free = before, after, 0, True
-
-    def key(self):
-        """Order in a pool: by stream, then size, then address."""
-        return self.stream, self.size, self.address
+    def __init__(self, pool, stream, size, address, segment):
+        self.pool, self.stream, self.size, self.address, self.segment = pool, stream, size, address, segment
+        self.requested, self.free = 0, True
 
 
 class Allocator:
@@ -68,21 +66,34 @@ class Allocator:
         self.pools, self.dropped, self.lock = {"small_pool": [], "large_pool": []}, deque(), threading.RLock()
         self.next_address, self.retries, self.ooms = (index + 1) << 40, 0, 0
         self.counts = {name: {pool: [0, 0, 0, 0] for pool in ("all", *self.pools)}
-                       for name in (*BYTES, *BYTES.values(), "requested_bytes")}  # current, peak, all gained, all lost
+                       for name in (*BYTES, *BYTES.values(), "requested_bytes")}  # four numbers, see KINDS
 
     def now(self, name):
         """Current value of a counter such as "allocated_bytes"."""
         self.settle()
         return self.counts[name]["all"][0]
 
-    def _count(self, name, pool, amount):
-        for count in (self.counts[name]["all"], self.counts[name][pool]):
-            count[:2] = count[0] + amount, max(count[1], count[0] + amount)
-            count[2 if amount > 0 else 3] += abs(amount)
+    def _count(self, what, block, sign):
+        amounts = {what: sign, BYTES[what]: sign * block.size}
+        if what == "allocation":
+            amounts["requested_bytes"] = sign * block.requested
+        for name, amount in amounts.items():
+            for count in (self.counts[name]["all"], self.counts[name][block.pool]):
+                count[:2] = count[0] + amount, max(count[1], count[0] + amount)
+                count[2 if sign > 0 else 3] += abs(amount)
 
-    def _both(self, name, block, sign):
-        self._count(name, block.pool, sign)
-        self._count(BYTES[name], block.pool, sign * block.size)
+    def _shelve(self, block):
+        """Put a free block into its pool."""
+        block.free = True
+        if len(block.segment) > 1:
+            self._count("inactive_split", block, 1)
+        insort(self.pools[block.pool], block, key=ORDER)
+
+    def _unshelve(self, block):
+        self.pools[block.pool].remove(block)
+        if len(block.segment) > 1:
+            self._count("inactive_split", block, -1)
+        return block
 
     def malloc(self, request, stream=0, label=""):
         """Take a block for ``request`` bytes; raises ``torch.OutOfMemoryError`` when the device is full."""
@@ -93,18 +104,14 @@ class Allocator:
             block = self._find(pool, stream, size) or self._segment(pool, stream, size)
             self._split(block, size)
             block.free, block.requested = False, request
-            self._both("allocation", block, 1)
-            self._count("requested_bytes", pool, request)
+            self._count("allocation", block, 1)
             self._mark(label)
             return block
 
     def _find(self, pool, stream, size):
         blocks = self.pools[pool]
-        at = bisect_left(blocks, (stream, size, 0), key=Block.key)
-        if at < len(blocks) and blocks[at].stream == stream:
-            if blocks[at].before or blocks[at].after:
-                self._both("inactive_split", blocks[at], -1)
-            return blocks.pop(at)
+        at = bisect_left(blocks, (stream, size, 0), key=ORDER)
+        return self._unshelve(blocks[at]) if at < len(blocks) and blocks[at].stream == stream else None
 
     def _segment(self, pool, stream, size):
         own = -(-size // SEGMENT_ROUND) * SEGMENT_ROUND
@@ -112,23 +119,22 @@ class Allocator:
         if self.now("reserved_bytes") + whole > self.limit:
             self.retries += 1
             self.release_cached()
-            if self.now("reserved_bytes") + whole > self.limit:
-                self.ooms += 1
-                raise torch.OutOfMemoryError(self._message(whole))
-        block = Block(pool, stream, whole, self.next_address)
+        if self.now("reserved_bytes") + whole > self.limit:
+            self.ooms += 1
+            raise torch.OutOfMemoryError(self._message(whole))
+        block = Block(pool, stream, whole, self.next_address, [])
+        block.segment.append(block)
         self.next_address += whole
-        self._both("segment", block, 1)
+        self._count("segment", block, 1)
         return block
 
     def _split(self, block, size):
         rest = block.size - size
         if rest >= ROUND if block.pool == "small_pool" else rest > SMALL:
-            other = Block(block.pool, block.stream, rest, block.address + size, block, block.after)
-            if other.after:
-                other.after.before = other
-            block.after, block.size = other, size
-            self._both("inactive_split", other, 1)
-            insort(self.pools[block.pool], other, key=Block.key)
+            other = Block(block.pool, block.stream, rest, block.address + size, block.segment)
+            block.size = size
+            block.segment.insert(block.segment.index(block) + 1, other)
+            self._shelve(other)
 
     def release(self, block):
         """Give a block back. Safe to call from a destructor: the books are brought up to date at the next look."""
@@ -139,33 +145,27 @@ class Allocator:
         while self.dropped:
             with self.lock:
                 block = self.dropped.popleft()
-                self._both("allocation", block, -1)
-                self._count("requested_bytes", block.pool, -block.requested)
+                self._count("allocation", block, -1)
                 self._merge(block)
                 self._mark("free")
 
     def _merge(self, block):
-        block.free = True
-        for other in (block.before, block.after):
-            if other and other.free:
-                self.pools[block.pool].remove(other)
-                self._both("inactive_split", other, -1)
-                block, second = (other, block) if other is block.before else (block, other)
-                block.size, block.after = block.size + second.size, second.after
-                if second.after:
-                    second.after.before = block
-        if block.before or block.after:
-            self._both("inactive_split", block, 1)
-        insort(self.pools[block.pool], block, key=Block.key)
+        at = block.segment.index(block)
+        for other in [*block.segment[max(0, at - 1):at], *block.segment[at + 1:at + 2]]:
+            if other.free:
+                self._unshelve(other)
+                block.segment.remove(other)
+                block.size, block.address = block.size + other.size, min(block.address, other.address)
+        self._shelve(block)
 
     def release_cached(self):
         """``empty_cache``: whole free segments go back to the device; parts of a segment in use stay reserved."""
         with self.lock:
             self.settle()
             for blocks in self.pools.values():
-                for block in [b for b in blocks if not b.before and not b.after]:
+                for block in [b for b in blocks if len(b.segment) == 1]:
                     blocks.remove(block)
-                    self._both("segment", block, -1)
+                    self._count("segment", block, -1)
             self._mark("empty_cache")
 
     def set_fraction(self, fraction):
@@ -182,10 +182,9 @@ class Allocator:
     def stats(self):
         """Every counter, laid out as ``torch.cuda.memory_stats_as_nested_dict``."""
         self.settle()
-        table = {name: {pool: dict(zip(("current", "peak", "allocated", "freed"), count, strict=True))
-                        for pool, count in pools.items()} for name, pools in self.counts.items()}
-        none = dict.fromkeys(("current", "peak", "allocated", "freed"), 0)
-        segments = table["segment"]["all"]
+        table = {name: {pool: dict(zip(KINDS, count, strict=True)) for pool, count in pools.items()}
+                 for name, pools in self.counts.items()}
+        none, segments = dict.fromkeys(KINDS, 0), table["segment"]["all"]
         return table | {
             "active": table["allocation"], "active_bytes": table["allocated_bytes"], "oversize_allocations": none,
             "oversize_segments": none, "num_ooms": self.ooms, "num_alloc_retries": self.retries, "max_split_size": -1,

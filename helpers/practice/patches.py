@@ -1,11 +1,14 @@
 """Everything in PyTorch that changes while practice GPUs are on, and what it changes to."""
 import sys
+from types import SimpleNamespace
 
 import torch
 
 from . import driver
-from .machine import CPU, Place
+from .casting import cache
+from .machine import CPU, refusal
 
+T = torch.Tensor
 REFUSED = {
     "torch.cuda": """CUDAGraph graph make_graphed_callables graph_pool_handle cudart caching_allocator_alloc
         caching_allocator_delete change_current_allocator CUDAPluggableAllocator MemPool use_mem_pool memory_snapshot
@@ -13,59 +16,62 @@ REFUSED = {
         get_stream_from_external list_gpu_processes _compile_kernel""",
     "torch.cuda.jiterator": "_create_jit_fn _create_multi_output_jit_fn",
     "torch.utils.cpp_extension": "load load_inline CUDAExtension",
+    "torch._C": "_scatter_out _gather_out _broadcast_out",
     "torch": "compile",
 }
 
 
-def refusal(name):
-    """A callable that says that practice GPUs do not imitate ``name``."""
-    def refuse(*args, **kwargs):
-        raise NotImplementedError(f"practice GPUs do not imitate {name}: it needs a real GPU")
-    return refuse
-
-
 def patches(machine):
     """(module or class, name, replacement) for all that asks the driver, or must not."""
-    for name, function in driver.answers(machine).items():
-        yield torch._C, name, function
+    yield from ((torch._C, name, function) for name, function in driver.answers(machine).items())
     for module in (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.streams):
-        for name, function in driver.names(machine).items():
-            if hasattr(module, name) or module is torch.cuda:
-                yield module, name, function
-    for path, refused in REFUSED.items():
-        for name in refused.split():
-            if hasattr(sys.modules.get(path), name):
-                yield sys.modules[path], name, refusal(f"{path}.{name}")
-    for name in ("init_process_group", "new_group") if torch.distributed.is_available() else ():
-        yield torch.distributed, name, without_nccl(name)
+        yield from ((module, name, function) for name, function in driver.names(machine).items()
+                    if hasattr(module, name) or module is torch.cuda)
+    yield from refused()
     gates = {"has_torch_function": overridden, "has_torch_function_unary": lambda x: overridden((x,)),
              "has_torch_function_variadic": lambda *values: overridden(values)}
     for module in (torch.overrides, torch.functional, torch.nn.functional, torch._tensor, torch.autograd):
         yield from ((module, name, gate) for name, gate in gates.items() if name in vars(module))
-    held, parse, Generator = torch.UntypedStorage, torch._C._nn._parse_to, generator_class(machine)
+    held, parse, clear = torch.UntypedStorage, torch._C._nn._parse_to, torch.clear_autocast_cache
     yield held, "practice", None
     yield held, "device", property(lambda self: machine.label(self) or CPU)
     yield held, "is_cuda", property(lambda self: machine.label(self) is not None)
-    yield held, "clone", clone
+    yield held, "clone", lambda self: contents(self).clone().untyped_storage()
+    yield held, "to", lambda self, device, non_blocking=False: (
+        contents(self).to(device, non_blocking=non_blocking).untyped_storage())
     yield torch._C, "_group_tensors_by_device_and_dtype", grouped(machine)
     yield torch._C._nn, "_parse_to", lambda *args, **kwargs: parse(
         *(machine.device(a) if type(a) is int else a for a in args), **kwargs)
-    yield torch.nn.parallel._functions, "torch", Numbered(machine)
-    yield torch.nn.parallel._functions, "_streams", None
     yield torch, "Stream", machine.streams.Stream
     yield torch, "Event", machine.streams.Event
-    yield torch, "Generator", Generator
-    yield torch.cuda, "default_generators", tuple(Generator(device) for device in machine.devices)
+    yield torch.nn.parallel._functions, "torch", SimpleNamespace(**vars(torch) | {  # copies need no streams of their own
+        "device": machine.device, "accelerator": SimpleNamespace(is_available=lambda: False)})
+    yield torch, "Generator", generator_class(machine)
+    yield torch, "clear_autocast_cache", lambda: (cache.clear(), clear()) and None
     yield torch.cuda.nccl, "is_available", lambda tensors: False
     yield torch.backends.cuda, "is_built", lambda: True
     yield torch.backends.cudnn, "is_acceptable", lambda tensor: False
     yield torch.autograd, "_make_grads", checked_grads(torch.autograd._make_grads)
     yield torch._tensor_str, "_str", printing(machine, torch._tensor_str._str)
-    yield torch.Tensor, "record_stream", record_stream
-    for name, original in (("__dlpack__", torch.Tensor.__dlpack__),
-                           ("__cuda_array_interface__", torch.Tensor.__cuda_array_interface__.__get__)):
-        share = sharing(name, original)
-        yield torch.Tensor, name, share if name == "__dlpack__" else property(share)
+
+
+def refused():
+    """What practice GPUs do not imitate, replaced by functions that say so."""
+    for path, names in REFUSED.items():
+        for name in names.split():
+            if hasattr(sys.modules.get(path), name):
+                yield sys.modules[path], name, refusal(f"{path}.{name}")
+
+    def nccl(*args, **kwargs):
+        return any("nccl" in str(value).lower() for value in (*args, kwargs.get("backend")))
+    for name in ("init_process_group", "new_group") if torch.distributed.is_available() else ():
+        original = getattr(torch.distributed, name)
+        yield torch.distributed, name, refusal(f"torch.distributed.{name} with nccl", original, nccl)
+    share, interface = T.__dlpack__, T.__cuda_array_interface__.__get__
+    yield T, "record_stream", record_stream
+    yield T, "__dlpack__", refusal("Tensor.__dlpack__", share, lambda x, *args, **kwargs: x.is_cuda)
+    yield T, "__cuda_array_interface__", property(
+        refusal("Tensor.__cuda_array_interface__", interface, lambda x: x.is_cuda))
 
 
 def overridden(values):
@@ -73,29 +79,18 @@ def overridden(values):
     would hand themselves over to any mode, which is then off inside them, but devices must be seen inside, too."""
     plain = torch._C._disabled_torch_function_impl
     return torch._C._is_torch_function_enabled() and any(
-        type(value) is not torch.Tensor and getattr(value, "__torch_function__", plain) is not plain
-        for value in values)
+        type(value) is not T and getattr(value, "__torch_function__", plain) is not plain for value in values)
 
 
-class Numbered:
-    """``torch``, except that builds without CUDA, too, take a number for a device."""
-
-    def __init__(self, machine):
-        self.device = machine.device
-
-    def __getattr__(self, name):
-        return getattr(torch, name)
+def record_stream(tensor, stream):
+    """``Tensor.record_stream``: a practice storage lives as long as work needs it, so there is nothing to record."""
+    if not tensor.is_cuda:
+        raise NotImplementedError("Could not run 'aten::record_stream' with arguments from the 'CPU' backend.")
 
 
-def without_nccl(name):
-    """A function of ``torch.distributed`` that refuses NCCL."""
-    original = getattr(torch.distributed, name)
-
-    def call(*args, **kwargs):
-        if any("nccl" in str(value).lower() for value in (*args, kwargs.get("backend"))):
-            refusal(f"torch.distributed.{name} with nccl")()
-        return original(*args, **kwargs)
-    return call
+def contents(held):
+    """The bytes of a storage as a tensor."""
+    return torch.empty(0, dtype=torch.uint8, device=CPU).set_(held)
 
 
 def printing(machine, original):
@@ -108,36 +103,15 @@ def printing(machine, original):
     return show
 
 
-def sharing(name, original):
-    """A way to hand memory to another library: fine for the CPU, refused for a practice GPU."""
-    def share(tensor, *args, **kwargs):
-        return (refusal(f"Tensor.{name}") if tensor.is_cuda else original)(tensor, *args, **kwargs)
-    return share
-
-
-def record_stream(tensor, stream):
-    """``Tensor.record_stream``: a practice storage lives as long as work needs it, so there is nothing to record."""
-    if not tensor.is_cuda:
-        raise NotImplementedError("Could not run 'aten::record_stream' with arguments from the 'CPU' backend.")
-
-
 def checked_grads(original):
     """``backward(gradient)`` wants the gradient where the output is."""
     def make(outputs, grads, *rest, **options):
         for index, (out, grad) in enumerate(zip(outputs, grads, strict=False)):
-            if isinstance(out, torch.Tensor) and isinstance(grad, torch.Tensor) and out.device != grad.device:
+            if isinstance(out, T) and isinstance(grad, T) and out.device != grad.device:
                 raise RuntimeError(
                     f"invalid gradient at index {index} - expected device {out.device} but got {grad.device}")
         return original(outputs, grads, *rest, **options)
     return make
-
-
-def clone(held):
-    """``UntypedStorage.clone`` (what ``deepcopy`` uses), label included."""
-    copy, place = torch.UntypedStorage(held.nbytes()).copy_(held), held.practice
-    if place is not None and place.device is not None and copy.practice is not place:
-        copy.practice = Place(place.machine, place.device, place.allocator, place.allocator.malloc(held.nbytes()))
-    return copy
 
 
 def grouped(machine, original=torch._C._group_tensors_by_device_and_dtype):
@@ -165,10 +139,10 @@ def generator_class(machine, original=torch._C.Generator):
 
     class Generator(original, metaclass=Meta):
         def __new__(cls, device="cpu"):
-            if machine.device(device).type != "cuda":
-                return original(device)
-            made = original.__new__(cls, "cpu")
-            made.practice = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+            device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+            made = original.__new__(cls, "cpu") if device.type == "cuda" else original(device)
+            if machine.device(device).type == "cuda":
+                made.practice = device
             return made
 
         def __init__(self, device="cpu"):

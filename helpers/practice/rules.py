@@ -23,6 +23,7 @@ TYPES = "Input type ({}) and {} type ({}) should be the same"
 MKLDNN = " or input should be a MKLDNN tensor and weight is a dense tensor"
 RNN = "Input and {0} tensors are not at the same device, found input tensor at {1} and {0} tensor at {2}"
 FREE = {"copy_", "_to_copy", "set_", "_foreach_copy_", "result_type", "_pack_padded_sequence", "_to_cpu"}
+INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
 ITERATED = {"allclose", "isclose", "where"}
 # Operators whose CUDA kernel calls another one, which then refuses: its name, and what it calls the arguments.
 INNER = {"embedding": ("index_select", {"weight": "self", "indices": "index"}), "stack": ("cat", {}),
@@ -49,20 +50,25 @@ def entry(name, overload):
     return "device_check: NoCheck" in text, wrapper[:-1] if not overload and "structured" in text else wrapper
 
 
-def meet(machine, func, args, kwargs):
-    """The device on which a call with tensors of several devices runs; raises as CUDA does where it must not."""
-    name, overload, found = func._schema.name.removeprefix("aten::"), func._schema.overload_name, []
-    for position, argument in enumerate(func._schema.arguments):
-        value = args[position] if position < len(args) else kwargs.get(argument.name)
+def arguments(machine, func, args, kwargs):
+    """[(name of the argument, tensor, its device)] for the tensors of a call that are somewhere."""
+    found = []
+    for argument, value in zip(func._schema.arguments, [*args, *[None] * len(func._schema.arguments)], strict=False):
+        value = kwargs.get(argument.name, value)
         found += [(argument.name, tensor, machine.place(tensor))
                   for tensor in (value if isinstance(value, (list, tuple)) else (value,))
                   if isinstance(tensor, torch.Tensor) and storage(tensor).practice is not machine.floating]
-    if not found:
-        return None
+    return found
+
+
+def meet(machine, func, args, kwargs):
+    """The device on which a call with tensors of several devices runs; raises as CUDA does where it must not."""
+    name, overload = func._schema.name.removeprefix("aten::"), func._schema.overload_name
+    found = arguments(machine, func, args, kwargs)
     first = found[0][2]
     if name in FREE:
         return first
-    if name in ("index", "index_put", "index_put_", "_index_put_impl_"):
+    if name in INDEXING:
         return _index(found, first)
     if name.startswith("_scaled_dot_product"):
         raise RuntimeError(ATTENTION.format(*(place or "cpu" for _, _, place in found[:3])))
@@ -71,19 +77,18 @@ def meet(machine, func, args, kwargs):
     if name == "convolution":
         _convolution(found, first, args)
     if name in INNER:
-        name, names = INNER[name]
-        if name == "_slow_conv2d_forward" and first is not None and torch.backends.cudnn.enabled:
-            name = "cudnn_convolution"
-        found = [(names.get(label, label), tensor, place) for label, tensor, place in found]
-        found = [("self", *found[1][1:]), *found] if name == "addmv_" else found
+        name, found = _inner(name, found, first)
     free, wrapper = entry(name, overload)
-    if free or name in ITERATED:
-        return _iterator(found)
-    found.sort(key=lambda item: item[0] != "out")
+    return _iterator(found) if free or name in ITERATED else _same(found, wrapper)
+
+
+def _same(found, wrapper):
+    """The rule of operators without one of their own: all tensors on one device."""
+    found = sorted(found, key=lambda item: item[0] != "out")
     for label, _, place in found:
         if place != found[0][2]:
             raise RuntimeError(GOT.format(label, place or "cpu", found[0][2] or "cpu", wrapper))
-    return first
+    return found[0][2]
 
 
 def _iterator(found):
@@ -103,6 +108,15 @@ def _index(found, home):
         if label == "values" and place != home and (place is not None or tensor.dim()):
             raise RuntimeError(TWO.format(*(home, place or "cpu") if home else (place, "cpu")))
     return home
+
+
+def _inner(name, found, home):
+    """(name, arguments) of the operator that the CUDA kernel of ``name`` calls."""
+    name, names = INNER[name]
+    if name == "_slow_conv2d_forward" and home is not None and torch.backends.cudnn.enabled:
+        name = "cudnn_convolution"
+    found = [(names.get(label, label), tensor, place) for label, tensor, place in found]
+    return name, [("self", *found[1][1:]), *found] if name == "addmv_" else found
 
 
 def _convolution(found, home, args):

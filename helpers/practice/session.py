@@ -1,14 +1,16 @@
 """Turning practice GPUs on and off."""
 import contextlib
 import functools
+import sys
 import threading
+from importlib.machinery import PathFinder
 
 import torch
 from torch import overrides
 from torch.utils import _device, _python_dispatch
 
 from . import casting
-from .calls import Calls, Target
+from .calls import Calls
 from .kernels import Kernels
 from .machine import Machine
 from .memory import parse_size
@@ -105,46 +107,69 @@ class practice_gpus:
         return getattr(self.machine, name)
 
     def _install(self):
-        # Optimizers import torch._dynamo; it must not keep what is patched here. In a thread no interrupt cuts it.
-        importer = threading.Thread(target=__import__, args=("torch._dynamo",))
-        importer.start()
-        importer.join()
+        self.machine, self.patched = Machine(*self.wanted), []
+        self.machine.streams = Streams(self.machine)
+        self.calls, self.kernels = Calls(self.machine), Kernels(self.machine)
+        outer = [(mode, "on", False) for mode in (active[-1].calls, active[-1].kernels)] if active else []
         with contextlib.ExitStack() as undo:  # so that a failure, or an interrupt, leaves nothing behind
-            machine, target = Machine(*self.wanted), Target()
-            machine.streams = Streams(machine)
-            self.calls, self.kernels = Calls(machine, target), Kernels(machine, target)
             undo.callback(casting.cache.clear)
-            patch = functools.partial(_patch, undo)
-            patch(torch.serialization, "_package_registry", list(torch.serialization._package_registry))
-            torch.serialization.register_package(5 - len(active), *saving(machine))
-            for owner, name, value in patches(machine):
-                patch(owner, name, value)
-            push, clear = torch._C._autograd._push_saved_tensors_default_hooks, torch.clear_autocast_cache
-            patch(torch._C._autograd, push.__name__, lambda *hooks: push(*map(self.calls.around, hooks)))
-            patch(torch, "clear_autocast_cache", lambda: (casting.cache.clear(), clear()) and None)
-            patch(threading.Thread, "start", started_inside(self))
-            for mode in (active[-1].calls, active[-1].kernels) if active else ():
-                patch(mode, "on", False)
+            for owner, name, value in (*outer, *patches(self.machine), *self._modes()):
+                self.patched.append([owner, name, vars(owner).get(name, MISSING)])
+                undo.callback(exchange, self.patched[-1])
+                setattr(owner, name, value)
             undo.callback(lambda before=_device.CURRENT_DEVICE:
                           before == _device.CURRENT_DEVICE or torch.set_default_device(before))
             for mode, stack in (self.calls, overrides), (self.kernels, _python_dispatch):
                 mode.__enter__()
                 undo.callback(_take_out, mode, stack)
-            undo.callback(machine.streams.close)
-            self.machine, self.undo = machine, undo.pop_all()
+            undo.callback(self.machine.streams.close)
+            self.undo = undo.pop_all()
             active.append(self)
 
+    def _modes(self):
+        """(module, class or mode, name, value): the modes turned on, also where PyTorch would leave them behind."""
+        yield self.calls, "on", True
+        yield self.kernels, "on", True
+        push = torch._C._autograd._push_saved_tensors_default_hooks
+        yield torch._C._autograd, push.__name__, lambda *hooks: push(*map(self.calls.around, hooks))
+        yield threading.Thread, "start", started_inside(self)
+        yield sys, "meta_path", [Importer, *sys.meta_path]
 
-def _patch(undo, owner, name, value):
-    """Set an attribute until ``undo`` closes."""
-    before = vars(owner).get(name, MISSING)
-    undo.callback(*((delattr, owner, name) if before is MISSING else (setattr, owner, name, before)))
-    setattr(owner, name, value)
+
+def exchange(patch):
+    """Exchange an attribute with the value kept in ``patch``: [object, name, value]."""
+    owner, name, value = patch
+    patch[2] = vars(owner).get(name, MISSING)
+    delattr(owner, name) if value is MISSING else setattr(owner, name, value)
+
+
+class Importer:
+    """Imports torch._dynamo, which keeps what it finds in ``torch.cuda``, with practice GPUs off for the moment."""
+
+    @staticmethod
+    def find_spec(name, path, target=None):
+        """The module's spec, as Python's import system asks for it."""
+        if name != "torch._dynamo":
+            return None
+        spec = PathFinder.find_spec(name, path)
+        spec.loader.exec_module = functools.partial(Importer.load, spec.loader.exec_module)
+        return spec
+
+    @staticmethod
+    def load(original, module):
+        """Run the module's code."""
+        patched = [patch for session in active for patch in session.patched]
+        for patch in patched[::-1]:
+            exchange(patch)
+        try:
+            original(module)
+        finally:
+            for patch in patched:
+                exchange(patch)
 
 
 def _take_out(mode, stack):
-    """Remove ``mode`` from one of PyTorch's stacks of modes, wherever in it it is, and turn it off in other threads."""
-    mode.on = False
+    """Remove ``mode`` from one of PyTorch's stacks of modes, wherever in it it is."""
     length = stack._len_torch_function_stack if stack is overrides else stack._len_torch_dispatch_stack
     for other in [stack._pop_mode() for _ in range(length())][::-1]:
         if other is not mode:
@@ -160,20 +185,3 @@ def started_inside(session, original=threading.Thread.start):
         thread.run = inside
         original(thread)
     return start
-
-
-def saving(machine):
-    """How ``torch.save`` and ``torch.load`` tell where a storage is, and bring it there."""
-    def tag(held):
-        device = machine.label(held) if isinstance(held, torch.UntypedStorage) else None
-        if device is not None:
-            machine.streams.drain(device)
-        return None if device is None else str(device)
-
-    def restore(held, location):
-        if not location.startswith("cuda"):
-            return None
-        index = torch.serialization._validate_device(location, "cuda").index
-        machine.put(torch.empty(0, dtype=torch.uint8).set_(held), machine.devices[index])
-        return held
-    return tag, restore

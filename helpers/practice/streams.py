@@ -4,16 +4,14 @@ A stream is a queue of work. Usually the work is done by the time a call returns
 an asynchronous machine each stream has a thread that works in order while the caller goes on, with tensors in hand that
 are filled in later. Times are the CPU's own; ``torch.cuda._sleep`` takes one nanosecond a cycle.
 """
-import queue
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
+from torch.utils._pytree import tree_map_only
 
-from .kernels import DEAD, shapes, swap, tensors
+from .kernels import DEAD, T, blocking, shapes, tensors
 from .machine import storage
-
-start_thread = threading.Thread.start  # the original, whatever is patched later
 
 
 class Streams:
@@ -28,12 +26,12 @@ class Streams:
     def current(self, device=None):
         """The stream on which this thread's work for ``device`` runs."""
         index = self.machine.device(device).index
-        return getattr(self.machine.local, "streams", {}).get(index) or self.default[index]
+        return self.machine.local.streams.get(index) or self.default[index]
 
     def select(self, stream):
         """``torch.cuda.set_stream``."""
         if stream is not None:
-            self.machine.local.__dict__.setdefault("streams", {})[stream.device_index] = stream
+            self.machine.local.streams[stream.device_index] = stream
             self.machine.select(stream.device_index)
 
     def drain(self, device=None):
@@ -45,38 +43,46 @@ class Streams:
     def close(self):
         """Finish the work and end the threads."""
         for stream in self.made:
-            stream.end()
+            stream.thread.shutdown()
 
     def launch(self, func, fact, args, kwargs, device):
         """Queue an operator. Returns (True, its result, to be filled in), or (False, None) if it must run at once."""
-        machine, places = self.machine, {self.machine.place(t) for t in tensors((*args, *kwargs.values()))} - {None}
+        machine, inputs = self.machine, list(tensors((*args, *kwargs.values())))
+        if not inputs:  # new memory: nothing to wait for
+            return False, None
+        places = {machine.place(t) for t in inputs} - {None}
         stream = self.current(device or next(iter(places), None))
-        blocking = fact.copies and not (kwargs.get("non_blocking") or len(args) > 2 and args[2])
         to_host = fact.name == "copy_" and device is None and storage(args[0]).practice is not machine.pinned
-        out = args[fact.written.index(True)] if fact.inplace and any(fact.written) else None
+        out = args[fact.written.index(True)] if fact.inplace and fact.mutates else None
         if out is None and not fact.mutates:
             out = shapes(func, fact, args, kwargs)
-        if blocking or to_host or fact.waits or not (places or fact.copies) or out is None and not fact.inplace:
+        now = fact.copies and blocking(args, kwargs) or to_host or fact.waits or fact.random
+        if now or not (places or fact.copies) or out is None and not fact.inplace:
             stream.drain()
             return False, None
         for other in {self.current(place) for place in places} - {stream}:
             stream.wait_stream(other)
-
-        def keep(tensor):  # its bytes as they will be, if the CPU must not change them until then; else as they are
-            pinned = fact.copies and storage(tensor).practice is machine.pinned
-            late = pinned or machine.place(tensor) is not None or fact.inplace and tensor is args[0]
-            return tensor.data if late else tensor.detach().clone()
-        inputs = swap((args, kwargs), keep)
+        inputs = tree_map_only(T, lambda t: self._kept(t, fact, args), (args, kwargs))
         if fact.inplace:
             stream.put(lambda: func(*inputs[0], **inputs[1]))
             return True, out if func._schema.returns else None
-        out = swap(out, lambda m: torch.empty_strided(m.size(), m.stride(), dtype=m.dtype).zero_())
+        return True, self._promise(func, fact, inputs, out, device, stream)
+
+    def _kept(self, tensor, fact, args):
+        """The bytes of a tensor as they will be, where the CPU must not change them until then; else as they are."""
+        pinned = fact.copies and storage(tensor).practice is self.machine.pinned
+        late = pinned or self.machine.place(tensor) is not None or fact.inplace and tensor is args[0]
+        return tensor.data if late else tensor.detach().clone()
+
+    def _promise(self, func, fact, inputs, out, device, stream):
+        """Results shaped like ``out`` that the queued work fills in."""
+        out = tree_map_only(T, lambda m: torch.empty_strided(m.size(), m.stride(), dtype=m.dtype).zero_(), out)
         for tensor in tensors(out) if device is not None else ():
-            machine.put(tensor, device, fact.name)
+            self.machine.put(tensor, device, fact.name)
         goals = [t.data for t in tensors(out)]
         stream.put(lambda: [goal.copy_(result) for goal, result in
                             zip(goals, tensors(func(*inputs[0], **inputs[1])), strict=True)])
-        return True, out
+        return out
 
 
 class Stream:
@@ -85,45 +91,32 @@ class Stream:
     def __init__(self, device=None, priority=0, **ids):
         self.device, self.priority = self.owner.machine.device(device), max(-1, min(priority, 0))
         self.device_index, self.device_type, self.stream_id = self.device.index, 1, len(self.owner.made)
-        self.cuda_stream, self.queue, self.thread, self.error = self.stream_id, queue.SimpleQueue(), None, None
-        self.todo = self.done = 0
+        self.cuda_stream, self.last, self.error = self.stream_id, None, None
+        self.thread = ThreadPoolExecutor(1, f"practice stream {self.stream_id}")  # started by the first work
         self.owner.made.append(self)
 
     def put(self, work):
-        """Add work; without threads, do it."""
-        if not self.owner.machine.asynchronous:
+        """Add work, and return the future of it; without threads, do it and return None."""
+        if self.owner.machine.asynchronous:
+            self.last = self.thread.submit(self._do, work)
+        else:
             work()
-            return
-        if self.thread is None:
-            self.thread = threading.Thread(target=self._work, daemon=True, name=f"practice stream {self.stream_id}")
-            start_thread(self.thread)
-        self.todo += 1
-        self.queue.put(work)
+        return self.last
 
-    def _work(self):
-        for work in iter(self.queue.get, None):
-            try:
+    def _do(self, work):
+        try:
+            with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
                 work()
-            except Exception as error:  # raised in the caller's thread, by drain
-                self.error = self.error or error
-            self.done += 1
-            del work
+        except Exception as error:  # raised in the caller's thread, by drain
+            self.error = self.error or error
 
     def drain(self):
-        """Wait until the work queued so far is done; raises what went wrong in it."""
-        if self.thread is not None and not self.query():
-            reached = threading.Event()
-            self.put(reached.set)
-            reached.wait()
+        """Wait until the work queued so far is done, and what it held is given back; raises what went wrong in it."""
+        if self.last is not None:
+            self.put(lambda: None).result()
         error, self.error = self.error, None
         if error is not None:
             raise torch.AcceleratorError(DEAD.format(error)) if isinstance(error, IndexError) else error
-
-    def end(self):
-        """Finish the work and end the thread."""
-        if self.thread is not None:
-            self.queue.put(None)
-            self.thread.join()
 
     def synchronize(self):
         """Let the CPU wait for this stream."""
@@ -131,7 +124,7 @@ class Stream:
 
     def query(self):
         """Whether all work is done."""
-        return self.todo == self.done
+        return self.last is None or self.last.done()
 
     def is_capturing(self):
         """No: practice GPUs have no graphs."""
@@ -139,8 +132,8 @@ class Stream:
 
     def wait_event(self, event):
         """Let later work here wait for ``event``."""
-        if event.done is not None:
-            self.put(event.done.wait)
+        if event.mark is not None:
+            self.put(event.mark.result)
 
     def wait_stream(self, stream):
         """Let later work here wait for the work that ``stream`` has now."""
@@ -158,7 +151,7 @@ class Stream:
         return 0, -5
 
     def __enter__(self):
-        self.before = self.owner.current(self.device), self.owner.machine.current
+        self.before = self.owner.current(self.device), self.owner.machine.local.index
         self.owner.select(self)
         return self
 
@@ -174,7 +167,7 @@ class Event:
     """A mark in a stream: when the work before it was done."""
 
     def __init__(self, enable_timing=False, blocking=False, interprocess=False, external=False):
-        self.timing, self.done, self.time, self.device = enable_timing, None, None, None
+        self.timing, self.mark, self.time, self.device = enable_timing, None, None, None
         self.event_id = self.cuda_event = id(self)
 
     def record(self, stream=None):
@@ -183,8 +176,8 @@ class Event:
         if self.device not in (None, stream.device):
             raise RuntimeError(f"Event device {self.device.index} does not match recording stream's device "
                                f"{stream.device.index}.")
-        self.device, self.done = stream.device, threading.Event()
-        stream.put(lambda done=self.done: (setattr(self, "time", time.perf_counter()), done.set()))
+        self.device = stream.device
+        self.mark = stream.put(lambda: setattr(self, "time", time.perf_counter()))
 
     def wait(self, stream=None):
         """Let later work of ``stream`` (default: the current one) wait for this mark."""
@@ -192,23 +185,24 @@ class Event:
 
     def query(self):
         """Whether the work before the mark is done."""
-        return self.done is None or self.done.is_set()
+        return self.mark is None or self.mark.done()
 
     def synchronize(self):
         """Let the CPU wait for the mark."""
-        if self.done is not None:
+        if self.device is not None:
             self.owner.machine.synchronizations += 1
-            self.done.wait()
+        if self.mark is not None:
+            self.mark.result()
 
     def elapsed_time(self, end):
         """Milliseconds from this mark to ``end``, on the CPU's clock."""
         if not (self.timing and end.timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
-        if self.done is None or end.done is None:
+        if self.device is None or end.device is None:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
         if not (self.query() and end.query()):
             raise RuntimeError("Both events must be completed before calculating elapsed time.")
         return (end.time - self.time) * 1000
 
     def __repr__(self):
-        return f"<torch.cuda.Event {'uninitialized' if self.done is None else hex(self.event_id)}>"
+        return f"<torch.cuda.Event {'uninitialized' if self.device is None else hex(self.event_id)}>"

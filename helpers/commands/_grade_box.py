@@ -8,7 +8,9 @@ the code can then read and write what the person who grades can.
 
 import ctypes
 import os
+import socket
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -48,6 +50,10 @@ def leave():
 
 def seal(folder, hidden=None):
     """As the first process after `leave`: make all files read-only but `folder`, and hide the folder `hidden`."""
+    import fcntl
+
+    with socket.socket() as any_socket:  # processes of one exercise talk over loopback
+        fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", 1))  # SIOCSIFFLAGS, IFF_UP
     mount(None, "/", PRIVATE)
     mount(b"proc", "/proc")
     system("syscall", *map(ctypes.c_long, (442, -100)), b"/", ctypes.c_long(0x8000),  # mount_setattr, AT_RECURSIVE
@@ -96,8 +102,8 @@ def possible(folder):
 
     def another():
         drop(60001)
-        needed = sys.executable, ROOT / "helpers" / "__init__.py", os.__file__
-        assert all(os.access(path, os.R_OK) for path in needed)
+        os.chdir(ROOT)
+        subprocess.run([sys.executable, "-c", "import helpers.exercises.core"], check=True, stderr=subprocess.DEVNULL)
 
     return tried(all_of_it), os.geteuid() == 0 and tried(another)
 
@@ -154,17 +160,22 @@ def limit(memory, seconds, few):
 
 
 def excess(memory):
-    """Return why the processes below this one are too much, or an empty text."""
-    below, total = psutil.Process().children(recursive=True), 0
+    """Return why the processes below this one are too much, or an empty text.
+
+    Memory that processes share counts once ("pss"); reading that is slow, so a bound is looked at first.
+    """
+    below = psutil.Process().children(recursive=True)
     if len(below) > PROCESSES:
         return f"more than {PROCESSES} processes"
-    for process in below:
-        try:
-            facts = process.memory_full_info()
-            total += getattr(facts, "pss", facts.uss)
-        except psutil.Error:
-            continue
-    return f"more than {memory / 1e9:g} GB of memory" if total > memory else ""
+    for read in "memory_info", "memory_full_info":
+        total = 0
+        for process in below:
+            with suppress(psutil.Error):
+                facts = getattr(process, read)()
+                total += getattr(facts, "pss", facts.rss - getattr(facts, "shared", 0))
+        if total <= memory:
+            return ""
+    return f"more than {memory / 1e9:g} GB of memory"
 
 
 def end_below(process=None):

@@ -100,8 +100,9 @@ def outcome_of(job, deadline, exercise, sources, kept, call):
     task = exercise.key, sources, kept, call[1], False
     status, text = in_child(job, deadline, exercise, *task)
     if status == AGAIN:
-        task = exercise.key, sources, list(range(call[0])), call[1], True
+        missing, task = text, (exercise.key, sources, list(range(call[0])), call[1], True)
         status, text = in_child(job, deadline, exercise, *task)
+        text = missing if status == core.ERROR else text
     if status == DATA:
         status, text = in_child(job, deadline, exercise, exercise.key, (), (), text.replace("Ellipsis", "..."), None)
     return status, text
@@ -187,7 +188,7 @@ def verdict(exercise, before, outcome, sources, kept, expression, everything):
         run(sources, kept, vars(main), everything)
         answer = eval(compile(expression, "<check>", "eval"), vars(main))
     except (Exception, SystemExit) as error:
-        return (core.ERROR, core.describe_error(error)) if everything else (AGAIN, "")
+        return core.ERROR if everything else AGAIN, core.describe_error(error)
     for started in reversed(session.active):
         started.stop()
     if not callable(exercise.reference):
@@ -196,7 +197,7 @@ def verdict(exercise, before, outcome, sources, kept, expression, everything):
         return TAMPERED, "the course's own function was handed in"
     result = outcome(exercise, answer)
     if not everything and result.status == core.ERROR and result.message.startswith("NameError"):
-        return AGAIN, ""
+        return AGAIN, result.message
     changed = [name for name, value in fingerprint(before).items() if before[name] != value]
     if changed:
         return TAMPERED, f"changed while it was graded: {', '.join(changed[:5])}"

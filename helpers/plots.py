@@ -59,6 +59,24 @@ def lines(series, title, xlabel, ylabel, logx=False, logy=False, step=False, mar
     return figure
 
 
+def rungs(series, order, title, ylabel):
+    """Lines over named steps, such as the rungs of a ladder: `series` is a dict of label to (names, values).
+
+    `order` lists the names from left to right; the numbers stand on a logarithmic axis. Raises ValueError for a name
+    that is not in `order`.
+    """
+    places = {name: place for place, name in enumerate(order)}
+    for label, (names, _) in series.items():
+        if unknown := [name for name in names if name not in places]:
+            raise ValueError(f"series[{label!r}] names {unknown[0]!r}; order has {list(order)}")
+    placed = {label: tuple(zip(*sorted((places[name], value) for name, value in zip(names, values, strict=True)),
+                               strict=True)) for label, (names, values) in series.items()}
+    figure = lines(placed, title, "", ylabel, logy=True)
+    axes = figure.axes[0]
+    axes.set_xticks(range(len(order)), order, rotation=30, ha="right", fontsize=8)
+    return figure
+
+
 def bars(values, title, unit, log=False, digits=3):
     """Horizontal bars, one a label: `values` is a dict of label to number, `unit` names what is measured."""
     return stacked({label: {unit: value} for label, value in values.items()}, title, unit, log, digits)

@@ -344,16 +344,19 @@ MESSAGES = {
     "D": ("x = x + torch.randn(x.shape)", f"{_SAME} found at least two devices, cuda:0 and cpu!"),
     "E": ("logits = model(x)", f"{_SAME} got weight is on cuda:1, different from other tensors on cuda:0")}
 FIXES = {"A": "x = x.to(device)", "B": "model.to(device)", "C": "self.mask = nn.Buffer(mask)",
-         "D": "torch.randn_like(x)", "E": 'x = x.to("cuda:1")'}
+         "D": "torch.randn_like(x)", "E": "x = x.to(next(model.parameters()).device)"}
 _READ = {"A": "the input is torch.FloatTensor, which means the CPU; the weight is the one on the GPU.",
          "B": "here the weight is the one without cuda.",
          "C": "x moves with the batch; what did the model keep that .to() does not know?",
          "D": "nothing was kept: one of the two tensors is made in this very line.",
          "E": "both are on a GPU; the weight is named with its device, and the other tensors with theirs."}
+_CLOSE = {("A", "E"): "A would run with it. But E has no other: there x is on `device` already.",
+          ("B", "E"): "B would run with it, on the CPU. What brings it to the GPU?",
+          ("E", "B"): "E would run with it. But B has no other: nothing else brings its model to the GPU."}
 
 
 def show_messages():
-    """Print five lines of code, each with the message that it raised."""
+    """Print five lines of code, each with the message that it raises."""
     for name, (line, message) in MESSAGES.items():
         print(f"{name}  {line}\n   RuntimeError: {message}")
 
@@ -361,9 +364,12 @@ def show_messages():
 def _check_messages(answer):
     if not isinstance(answer, dict) or set(answer) != set(FIXES):
         raise NotYet(f"expected a dict with the letters {', '.join(FIXES)}, got {answer!r}.")
+    letters = {fix: name for name, fix in FIXES.items()}
     for name, fix in FIXES.items():
-        if answer[name] not in FIXES.values():
+        if answer[name] not in letters:
             raise NotYet(f"{name}: {answer[name]!r} is not one of the five fixes. Copy one from the task.")
+        if close := _CLOSE.get((name, letters[answer[name]])):
+            raise NotYet(f"{name}: {close} Each fix is used once.")
         if answer[name] != fix:
             raise NotYet(f"{name} is not mended by {answer[name]}: {_READ[name]}")
     return "five messages read; each named the tensor to move."
@@ -378,7 +384,10 @@ messages = Exercise(
                 "made without a device. E: model and data are on two GPUs.",
     wrong=(Wrong({**FIXES, "A": FIXES["B"], "B": FIXES["A"]}, "means the CPU"),
            Wrong({**FIXES, "B": FIXES["A"]}, "without cuda"), Wrong({**FIXES, "C": FIXES["A"]}, "the model keep"),
-           Wrong({**FIXES, "D": FIXES["C"]}, "this very line"), Wrong({**FIXES, "E": FIXES["B"]}, "both are"),
+           Wrong({**FIXES, "D": FIXES["C"]}, "this very line"), Wrong({**FIXES, "E": FIXES["A"]}, "both are"),
+           Wrong({**FIXES, "A": FIXES["E"], "E": FIXES["A"]}, "E has no other"),
+           Wrong({**FIXES, "B": FIXES["E"], "E": FIXES["B"]}, "on the CPU. What"),
+           Wrong({**FIXES, "E": FIXES["B"]}, "B has no other"),
            Wrong({**FIXES, "A": "x.cuda"}, "one of the five fixes")))
 
 

@@ -1,8 +1,15 @@
 """Every exercise, three ways: the reference passes, each wrong answer fails with its own message, untouched says so."""
 import importlib
 import pkgutil
+import random
+import signal
+import statistics
+import sys
+import threading
+import time
 
 import pytest
+import torch
 
 import helpers.exercises
 from helpers.exercises.core import CORRECT, ERROR, NOT_ATTEMPTED, NOT_YET, Exercise, NotYet, Wrong, call
@@ -11,6 +18,8 @@ MODULES = [importlib.import_module(f"helpers.exercises.{m.name}")
            for m in pkgutil.iter_modules(helpers.exercises.__path__) if m.name.startswith("lesson")]
 EXERCISES = [value for module in MODULES for value in vars(module).values() if isinstance(value, Exercise)]
 KEYS = [exercise.key for exercise in EXERCISES]
+IN_PROCESS = [exercise for exercise in EXERCISES if exercise.key != "06.script"]  # that one starts two processes
+SLOW = ("05.leak", "07.events", "07.streams")  # they let a device work for most of a second
 
 
 def test_keys_are_unique_and_name_their_place():
@@ -21,19 +30,33 @@ def test_keys_are_unique_and_name_their_place():
                 assert value.key == f"{module.__name__[-2:]}.{name}"
 
 
+@pytest.fixture(scope="module")
+def timed():
+    """Return {(key of an exercise, its answer): seconds that the check took}."""
+    return {}
+
+
+def outcome(exercise, answer, timed, name):
+    """Return the outcome of `answer`, and keep its time under `name`."""
+    start = time.perf_counter()
+    result = exercise.outcome(answer)
+    timed[exercise.key, name] = time.perf_counter() - start
+    return result
+
+
 @pytest.mark.parametrize("exercise", EXERCISES, ids=KEYS)
-def test_reference_passes_each_time(exercise):
-    for _ in range(2):
-        result = exercise.outcome(exercise.reference)
+def test_reference_passes_each_time(exercise, timed):
+    for name in ("the first time", "again"):
+        result = outcome(exercise, exercise.reference, timed, name)
         assert result.status == CORRECT, result
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=KEYS)
-def test_wrong_answers_fail_with_their_own_message(exercise):
+def test_wrong_answers_fail_with_their_own_message(exercise, timed):
     assert len(exercise.wrong) >= 2
     messages = []
     for wrong in exercise.wrong:
-        result = exercise.outcome(wrong.answer)
+        result = outcome(exercise, wrong.answer, timed, wrong.says)
         assert result.status in (NOT_YET, ERROR), (wrong, result)
         assert wrong.says in result.message, (wrong, result)
         messages.append(wrong.says)
@@ -49,11 +72,66 @@ def test_untouched_says_not_attempted(exercise):
         assert exercise.outcome(untouched).status == NOT_ATTEMPTED
 
 
+class Odd:
+    """Something that can be neither compared nor tested."""
+
+    __hash__ = None
+
+    def __eq__(self, other):
+        raise ValueError("odd")
+
+    def __bool__(self):
+        raise ValueError("odd")
+
+
+ODD = (None, True, -1, 10**400, 1.5, float("nan"), 1j, "text", b"x", [], (1, 2), ("a", None), {"a": 1}, {1: None},
+       set(), range(3), object(), int, Odd(), [Odd(), Odd()], torch.tensor(1.0), torch.zeros(0), torch.float16,
+       torch.ones(2, 3, dtype=torch.complex64), torch.empty(2, device="meta"), (torch.tensor(1.0), torch.ones(2)),
+       [torch.ones(2)], (torch.float16, "yes"), torch.device("cuda:1"), torch.nn.Linear(2, 2), torch.ones(2, 2).numpy())
+
+
+@pytest.mark.parametrize("exercise", IN_PROCESS, ids=lambda exercise: exercise.key)
+@pytest.mark.filterwarnings("ignore:Casting complex values")
+def test_odd_answers_never_break_a_check(exercise):
+    for odd in ODD[::10] if exercise.key in SLOW else ODD:
+        answers = [odd, lambda *args, odd=odd: odd]
+        if isinstance(exercise.reference, dict):
+            answers = [odd, dict.fromkeys(exercise.reference, odd)]
+        for answer in answers:
+            assert exercise.outcome(answer).status in (NOT_YET, ERROR, NOT_ATTEMPTED)
+
+
 @pytest.mark.parametrize("exercise", EXERCISES, ids=KEYS)
 def test_described_and_hinted(exercise):
     assert len(exercise.hints) == 2 and len(exercise.explanation.split()) >= 10
     assert 1 <= exercise.difficulty <= 3 and 1 <= exercise.minutes <= 20 and exercise.lines >= 1
     assert exercise.solution_source()
+
+
+SLACK = 3  # a busy machine
+
+
+def test_checks_answer_quickly(timed):
+    """At most 1 s for 95 of 100 answers, right and wrong ones, and 5 s for the slowest."""
+    if len({key for key, _ in timed}) < len(EXERCISES):
+        pytest.skip("needs the tests above")
+    most, slowest = statistics.quantiles(timed.values(), n=20)[-1], max(timed, key=timed.get)
+    told = f"{len(timed)} answers: 95 % within {most:.2f} s, the slowest {slowest} {timed[slowest]:.2f} s"
+    print(told)
+    assert most <= SLACK * 1 and timed[slowest] <= SLACK * 5, told
+
+
+@pytest.mark.parametrize("exercise", IN_PROCESS, ids=lambda exercise: exercise.key)
+def test_checks_leave_the_learners_random_numbers_alone(exercise):
+    """A check that seeds gives each learner the same inputs, and the cells after it the same numbers."""
+    torch.manual_seed(1)
+    random.seed(1)
+    exercise.outcome(exercise.reference)
+    first = torch.rand(1), random.random()
+    torch.manual_seed(2)
+    random.seed(2)
+    exercise.outcome(exercise.reference)
+    assert (torch.rand(1), random.random()) != first
 
 
 def _square(x):
@@ -84,6 +162,57 @@ def test_an_endless_loop_is_stopped(monkeypatch):
 
     result = make(lambda a: call(a, 1)).outcome(answer)
     assert result.status == ERROR and "stopped" in result.message
+
+
+def _swallows_everything(x):
+    while True:
+        try:
+            x += 1
+        except:  # noqa: E722 - what a learner may write
+            x = 0
+
+
+def _waits_forever(x):
+    lock = threading.Lock()
+    return lock.acquire() and lock.acquire()
+
+
+ENDLESS = (_swallows_everything, lambda x: time.sleep(60), _waits_forever)
+
+
+@pytest.mark.parametrize("answer", ENDLESS, ids=("bare except", "sleep", "lock"))
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="waits end only where signals reach them")
+def test_waits_without_end_are_stopped_too(answer, monkeypatch):
+    monkeypatch.setattr("helpers.exercises.core.SECONDS", 0.2)
+    start = time.perf_counter()
+    result = make(lambda a: call(a, 1)).outcome(answer)
+    assert result.status == ERROR and "stopped" in result.message
+    assert time.perf_counter() - start < 10
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0) and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize("answer", [_swallows_everything, lambda x: [x := x + 1 for _ in iter(int, 1)]])
+def test_an_endless_loop_is_stopped_in_any_thread(answer, monkeypatch):
+    monkeypatch.setattr("helpers.exercises.core.SECONDS", 0.2)
+    found = []
+    thread = threading.Thread(target=lambda: found.append(make(lambda a: call(a, 1)).outcome(answer)))
+    thread.start()
+    thread.join(20)
+    assert found and found[0].status == ERROR and "stopped" in found[0].message
+
+
+def test_a_call_that_nothing_stops_is_named(monkeypatch, capsys):
+    monkeypatch.setattr("helpers.exercises.core.SECONDS", 0.1)
+    monkeypatch.setattr("helpers.exercises.limit.PATIENCE", 0.1)
+    thread = threading.Thread(target=lambda: make(lambda a: call(a, 1)).outcome(lambda x: time.sleep(0.6)))
+    thread.start()
+    thread.join()
+    assert "Interrupt Kernel" in capsys.readouterr().out
+
+
+def test_ending_the_program_is_no_answer():
+    result = make(lambda a: call(a, 1)).outcome(lambda x: sys.exit("bye"))
+    assert result.status == ERROR and "SystemExit: bye" in result.message and "Return a value" in result.message
 
 
 def test_a_bug_in_a_check_is_not_hidden():

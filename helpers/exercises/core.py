@@ -160,6 +160,14 @@ def call(function, *args, **kwargs):
         raise LearnerError(cause) from cause
 
 
+def as_float(value):
+    """`value` as a float: a number, or what holds exactly one; None for anything else."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return None
+
+
 def is_untouched(answer):
     """True for None, `...` and a function whose body is only a docstring, `...`, `pass` or `return None`."""
     if answer is None or answer is ...:

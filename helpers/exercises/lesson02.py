@@ -1,5 +1,6 @@
 """Exercises and quiz of lesson 02, Move tensors. Checks run on two GPUs, real ones or practice GPUs."""
 import copy
+import random
 from collections import namedtuple
 from contextlib import contextmanager
 
@@ -109,8 +110,8 @@ def _check_hidden(answer):
     with practice_gpus(2):
         for device, dtype, shape, size in (
                 (CPU, "float32", (4, 5, 3), 8), (GPUS[0], "float32", (2, 7, 3), 4), (GPUS[1], "float32", (3, 2, 5), 6),
-                (GPUS[1], "float16", (1, 2, 3), 5), (CPU, "float64", (0, 2, 3), 5)):
-            x = torch.rand(shape, device=device).to(getattr(torch, dtype)).requires_grad_()
+                (GPUS[1], "bfloat16", (1, 2, 3), 5), (CPU, "float64", (0, 2, 3), random.randint(1, 9))):
+            x = torch.rand(shape[::-1], device=device).to(getattr(torch, dtype)).permute(2, 1, 0).requires_grad_()
             with _visible_garbage():
                 found = call(answer, x, size)
             case = f"for x of shape {shape}, {dtype}, on {device}"
@@ -171,11 +172,12 @@ def _batches():
     t = torch.rand
     yield "a tensor", t(2, 3)
     yield "a dict", {"image": t(2, 3), "label": torch.tensor([1, 2])}
-    yield "a tuple", (t(3, 2).T, t(()), [t(0)])
+    yield "a tuple", (t(3, 2).T, t(()), [t(0)], t(2).half())
     yield "a dict with other things", {"image": t(2), "name": "cat", "size": 3, "none": None, "flag": True}
     yield "a list of tuples of dicts", [({"x": t(2)}, [t(1), "a"]), ()]
     yield "a namedtuple", Pair(t(2), torch.tensor(1))
     yield "a dict with a namedtuple", {"pairs": [Pair(t(1), "dog")], "ids": [1, 2]}
+    yield "an empty dict", {}
     yield "a string", "only text"
 
 
@@ -186,7 +188,7 @@ def _check_batch(answer):
                 untouched = copy.deepcopy(batch)
                 _like(call(answer, batch, device), untouched, device, name)
                 _like(batch, untouched, CPU, f"{name}, afterwards (the original)")
-    return "eight kinds of batch on three devices; structure, values and all other objects kept."
+    return "nine kinds of batch on three devices; structure, values and all other objects kept."
 
 
 def _like(found, expected, device, path):
@@ -280,7 +282,8 @@ def _check_packed(answer):
     with practice_gpus(2) as gpus:
         for device in GPUS:
             for shapes in ([(2, 3)], [(3,), (2, 2), ()], [(5, 1), (0,), (4, 2, 3)], [(2,)] * 50):
-                tensors = [torch.rand(shape) for shape in shapes] + [torch.rand(4, 3).T]
+                dtype = torch.float16 if len(shapes) == 1 else torch.float32
+                tensors = [torch.rand(shape, dtype=dtype) for shape in shapes] + [torch.rand(4, 3, dtype=dtype).T]
                 with _counted(gpus) as copies:
                     found = call(answer, list(tensors), device)
                 _packed(found, tensors, device)
@@ -337,7 +340,6 @@ def _check_repair(answer):
     with practice_gpus(2) as gpus:
         for home, source, rows in ((CPU, CPU, 3), (GPUS[0], CPU, 4), (GPUS[1], CPU, 1), (GPUS[1], GPUS[1], 2),
                                    (CPU, GPUS[0], 2), (GPUS[0], GPUS[1], 2)):
-            torch.manual_seed(rows)
             x, weight = torch.rand(rows, 5, device=source), torch.rand(5, rows + 1, device=home, requires_grad=True)
             case = f"x on {x.device}, weight on {weight.device}"
             with _counted(gpus) as copies:

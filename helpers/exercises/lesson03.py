@@ -125,7 +125,10 @@ def _check_buffer(answer):
         if set(vars(module)) == set(vars(nn.Module())) and not module._buffers and not module._parameters:
             raise NotAttempted
         _check_kept(module)
-        if not torch.allclose(call(module, x), (x - mean) / std, atol=1e-5):
+        found = call(module, x)
+        if not isinstance(found, torch.Tensor) or found.shape != x.shape:
+            raise NotYet("forward no longer returns the normalized x. Leave it as it was; only __init__ is to be filled.")
+        if not torch.allclose(found, (x - mean) / std, atol=1e-5):
             raise NotYet("on the CPU, Normalize(mean, std)(x) differs from (x - mean) / std. Was mean or std changed?")
         module.to("cuda:1")
         for name in ("mean", "std"):
@@ -161,6 +164,11 @@ def _variant(keep):
     return type("Normalize", (Normalize,), {"__init__": start})
 
 
+class _Silent(Normalize):
+    def forward(self, x):
+        (x - self.mean) / self.std
+
+
 buffer = Exercise(
     key="03.buffer", title="register the buffer", minutes=3, lines=2, difficulty=1, check_answer=_check_buffer,
     hints=("A tensor that moves with the module and is not learned is called a buffer.",
@@ -168,7 +176,8 @@ buffer = Exercise(
     reference=Normalize,
     explanation="register_buffer puts the tensor on the module's list, so .to() moves it and state_dict() saves it, "
                 "while parameters() leaves it out, so no optimizer changes it.",
-    wrong=(Wrong(_variant(setattr), "plain attribute"), Wrong(lambda mean, std: mean, "without parentheses"),
+    wrong=(Wrong(_variant(setattr), "plain attribute"), Wrong(_Silent, "forward no longer"),
+           Wrong(lambda mean, std: mean, "without parentheses"),
            Wrong(_variant(lambda self, name, value: setattr(self, name, nn.Parameter(value))), "is a parameter"),
            Wrong(_variant(lambda self, name, value: self.register_buffer(name, value, persistent=False)), "persistent"),
            Wrong(_variant(lambda self, name, value: self.register_buffer(name, value.to("cuda"))), "before anyone"),
@@ -366,7 +375,7 @@ def _check_messages(answer):
         raise NotYet(f"expected a dict with the letters {', '.join(FIXES)}, got {answer!r}.")
     letters = {fix: name for name, fix in FIXES.items()}
     for name, fix in FIXES.items():
-        if answer[name] not in letters:
+        if not isinstance(answer[name], str) or answer[name] not in letters:
             raise NotYet(f"{name}: {answer[name]!r} is not one of the five fixes. Copy one from the task.")
         if close := _CLOSE.get((name, letters[answer[name]])):
             raise NotYet(f"{name}: {close} Each fix is used once.")

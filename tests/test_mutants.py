@@ -1,0 +1,79 @@
+"""The checks notice wrong code: model answers with one small change are not called correct."""
+
+import dataclasses
+
+import pytest
+from mutants import mutants
+from test_exercises import EXERCISES, KEYS
+
+from helpers.exercises import core
+from helpers.exercises.core import CORRECT
+
+SECONDS = 1.5  # mutants that never end wait for this
+MOST = {"06.script": 4, "07.streams": 9}  # checks that take long: this many, evenly chosen
+SHARE = 0.95
+
+# Mutants that are right answers too: exercise, change (line of the answer: before → after), reason.
+RIGHT_TOO = (
+    ("02.batch", "8: (list, tuple) → (tuple, list)", "isinstance asks for any of them"),
+    ("02.packed", "4: zip(parts, tensors, strict=True) → zip(parts, tensors)", "both have the same length"),
+    ("02.packed", "4: True → False", "both have the same length"),
+    ("04.checkpoint", "2: torch.load(path, map_location='cpu', weights_only=True) → "
+     "torch.load(path, map_location='cpu')", "weights_only=True is the default since PyTorch 2.6"),
+    ("05.count", "2: 0 → 1", "the size of one element does not depend on how many there are"),
+    ("06.weigh", "2: zip(means, sizes) → zip(sizes, means)", "a product has no order"),
+    ("06.deal", "5: min(n, each * world - len(indices)) → min(each * world - len(indices), n)", "min has no order"),
+    ("06.choose", "3: n > 1 → n >= 1", "the factor n - 1 is 0 for one GPU"),
+    ("06.choose", "3: 1 → 0", "the factor n - 1 is 0 for one GPU"),
+    ("07.stopwatch", "2: 3 → 4", "more calls that do not count are fine"),
+    ("07.stopwatch", "2: 3 → 2", "the median is not moved by one slow call among seven"),
+    ("07.stopwatch", "5: 7 → 8", "more samples are fine"),
+    ("07.stopwatch", "5: 7 → 6", "five samples are enough"),
+    ("07.stopwatch", "10: 1000 → 1001", "the task allows an error of 3 %"),
+    ("07.stopwatch", "10: 1000 → 999", "the task allows an error of 3 %"),
+)
+
+
+def chosen(exercise):
+    """Return the mutants to run: all, or `MOST` of them at equal distances."""
+    found = mutants(exercise)
+    step = -(-len(found) // MOST.get(exercise.key, len(found)))
+    return found[::step]
+
+
+def survivors(exercise):
+    """Return (number of mutants, changes of those that the check calls correct)."""
+    quick = dataclasses.replace(exercise, seconds=min(exercise.seconds, 20) if exercise.key in MOST else 0)
+    found = chosen(quick)
+    return len(found), [mutant.change for mutant in found if quick.outcome(mutant.answer).status == CORRECT]
+
+
+@pytest.fixture(scope="module")
+def figures():
+    """Return {key: (mutants, survivors)} of all exercises run so far."""
+    return {}
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=KEYS)
+def test_changed_answers_are_noticed(exercise, monkeypatch, figures):
+    monkeypatch.setattr(core, "SECONDS", SECONDS)
+    total, alive = figures[exercise.key] = survivors(exercise)
+    right = [change for key, change, _ in RIGHT_TOO if key == exercise.key]
+    missed = [change for change in alive if change not in right]
+    assert len(missed) <= (1 - SHARE) * max(1, total - len(right)) + 1, missed
+    if exercise.key not in MOST:
+        assert [change for change in right if change not in alive] == [], "in the table, and yet noticed or not made"
+
+
+def test_nearly_all_are_noticed(figures):
+    if len(figures) < len(EXERCISES):
+        pytest.skip("needs the tests above")
+    total = sum(count for count, _ in figures.values())
+    listed = {(key, change) for key, change, _ in RIGHT_TOO}
+    alive = [(key, change) for key, (_, changes) in figures.items() for change in changes]
+    missed = [pair for pair in alive if pair not in listed]
+    wrong = total - (len(alive) - len(missed))
+    told = (f"{total} mutants, {total - wrong} right too, {wrong - len(missed)} of {wrong} noticed "
+            f"({100 * (1 - len(missed) / wrong):.1f} %); missed: {missed}")
+    print(told)
+    assert len(missed) <= (1 - SHARE) * wrong, told

@@ -8,21 +8,18 @@ import functools
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils import _device
+from torch.utils._pytree import tree_leaves
 
 from . import casting
-from .kernels import tensors
 from .machine import CPU, storage
-from .rules import recurrent
+from .operators import tensors
+from .rules import asked
 
 T, FACTORIES = torch.Tensor, _device._device_constructors()
-NUMPY = "can't convert {} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
-GRAD = ("attempting to assign a gradient with device type '{}' to a tensor with device type '{}'. Please ensure that "
-        "the gradient and the tensor are on the same device")
-LENGTHS = "'lengths' argument should be a 1D CPU int64 tensor, but got {}D {} Long tensor"
 
 
 class Calls(TorchFunctionMode):
-    """Turns devices in calls into labels, and labels into answers."""
+    """Turns devices in calls into labels, and labels into answers. A handler gets the function, then its arguments."""
 
     def __init__(self, machine):
         super().__init__()
@@ -30,26 +27,26 @@ class Calls(TorchFunctionMode):
         names, functions = torch._C._VariableFunctions, torch._C._nn
         made = [*FACTORIES, T.new_tensor, functions.one_hot, functions.unflatten_dense_tensors]  # some of them in C++
         self.table = dict.fromkeys(made, self.create) | {
-            func: functools.partial(casting.cast, policy, machine) for func, policy in casting.policies().items()}
-        self.table |= dict.fromkeys([names.lstm, names.gru, names.rnn_tanh, names.rnn_relu], self.recurrent)
-        self.table |= dict.fromkeys([T.get_device, torch.get_device], self.get_device) | {
-            T.device.__get__: lambda func, args, kwargs: place(args[0]) or func(*args),
-            T.is_cuda.__get__: lambda func, args, kwargs: place(args[0]) is not None or func(*args),
-            T.is_cpu.__get__: lambda func, args, kwargs: place(args[0]) is None and func(*args),
-            T.is_pinned: lambda func, args, kwargs: storage(args[0]).practice is machine.pinned,
-            T.cpu: lambda func, args, kwargs: self.move(args[0], CPU, **kwargs),
-            T.type_as: lambda func, args, kwargs: self.to(T.to, args, kwargs),
-            T.to: self.to, T.cuda: self.cuda, T.numpy: self.numpy, T.tolist: self.tolist, T.type: self.type,
-            T.pin_memory: self.pin_memory, T.copy_: self.copy_, T.__setitem__: self.setitem,
-            T.grad.__set__: self.set_grad, names._pack_padded_sequence: self.pack_padded}
+            func: functools.partial(casting.cast, policy, machine) for func, policy in casting.policies().items()} | {
+            T.device.__get__: lambda func, x: place(x) or func(x),
+            T.is_cuda.__get__: lambda func, x: place(x) is not None or func(x),
+            T.is_cpu.__get__: lambda func, x: place(x) is None and func(x),
+            T.is_pinned: lambda func, x, device=None: storage(x).practice is machine.pinned,
+            T.cpu: lambda func, x, **options: self.move(x, CPU, **options),
+            T.type_as: lambda func, x, other: self.to(T.to, x, other),
+            T.get_device: self.get_device, torch.get_device: self.get_device, T.to: self.to, T.cuda: self.cuda,
+            T.numpy: self.numpy, T.tolist: self.tolist, T.type: self.type, T.pin_memory: self.pin_memory,
+            T.copy_: self.copy_, T.__setitem__: self.setitem, T.grad.__set__: self.set_grad,
+            names._pack_padded_sequence: self.pack_padded}
+        self.table |= dict.fromkeys([names.lstm, names.gru, names.rnn_tanh, names.rnn_relu,
+                                     functions.scaled_dot_product_attention], self.fused)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        handler = self.table.get(func) if self.on else None
-        if handler is not None:
-            return handler(func, args, kwargs or {})
-        if kwargs and self.on and ("device" in kwargs or kwargs.get("generator") is not None):
-            return self.create(func, args, kwargs)
-        return func(*args, **kwargs) if kwargs else func(*args)
+        kwargs = kwargs or {}
+        handler = self.table.get(func) if self.on else func
+        if handler is None:
+            handler = self.create if "device" in kwargs or kwargs.get("generator") is not None else func
+        return func(*args, **kwargs) if handler is func else handler(func, *args, **kwargs)
 
     def around(self, hook):
         """``hook`` with the mode on: PyTorch calls saved-tensor hooks from inside other calls."""
@@ -69,28 +66,23 @@ class Calls(TorchFunctionMode):
         finally:
             local.target = before
 
-    # --- making tensors ---
-
-    def create(self, func, args, kwargs):
+    def create(self, func, *args, device=None, pin_memory=False, **kwargs):
         """A call with ``device=`` or ``generator=``, or of a factory that follows the default device."""
         machine, like = self.machine, args[0] if args and isinstance(args[0], T) else None
-        device, pin = kwargs.get("device"), kwargs.pop("pin_memory", False)
         device = default_device(func) if device is None else device
         goal = machine.device(device) if device is not None else like is not None and machine.place(like) or CPU
         if goal.type not in ("cpu", "cuda"):
-            return func(*args, **kwargs)
-        check(goal, kwargs.get("generator"), pin)
+            return func(*args, device=device, **kwargs)
+        check(goal, kwargs.get("generator"), pin_memory)
         if like is not None and func in (torch.as_tensor, torch.asarray):
-            return self.move(func(*args, **kwargs | {"device": None}), goal)
+            return self.move(func(*args, **kwargs), goal)
         with self.toward(goal):
             out = func(*args, **kwargs if device is None else kwargs | {"device": CPU})
         for tensor in tensors(out) if goal.type == "cuda" else ():
             machine.put(tensor, goal)
-        if pin:
+        if pin_memory:
             storage(out).practice = machine.pinned
         return out
-
-    # --- moving tensors ---
 
     def move(self, x, device, non_blocking=False, **options):
         """``x`` on ``device``: itself if it is there, else a copy through which gradients flow back to its device."""
@@ -113,91 +105,84 @@ class Calls(TorchFunctionMode):
         with torch._C.DisableTorchFunction():
             return tuple(g if g is None else self.move(g, source) for g in inputs)
 
-    def to(self, func, args, kwargs):
+    def to(self, func, x, *rest, **options):
         """``x.to(device, dtype, …)``, ``x.to(dtype, …)`` or ``x.to(other, …)``."""
-        x, *rest = args
-        first = rest[0] if rest else kwargs.pop("other", None)
+        first = rest[0] if rest else options.pop("other", None)
         if isinstance(first, T):
-            rest[:1] = self.machine.place(first) or first.device, first.dtype
+            rest = self.machine.place(first) or first.device, first.dtype, *rest[1:]
         elif isinstance(first, torch.dtype):
-            rest.insert(0, None)
-        options = dict(zip(("device", "dtype", "non_blocking", "copy"), rest, strict=False)) | kwargs
+            rest = None, *rest
+        options |= dict(zip(("device", "dtype", "non_blocking", "copy"), rest, strict=False))
         device = options.pop("device", None)
         options = {key: value for key, value in options.items() if value is not None}
         return func(x, **options) if device is None else self.move(x, self.machine.device(device), **options)
 
-    def cuda(self, func, args, kwargs):
-        options = dict(zip(("device", "non_blocking"), args[1:], strict=False)) | kwargs
-        device = self.machine.device(options.pop("device", None))
+    def cuda(self, func, x, device=None, non_blocking=False, **options):
+        device = self.machine.device(device)
         if device.type != "cuda":
             raise RuntimeError("Invalid device, must be cuda device")
-        return self.move(args[0], device, **options)
+        return self.move(x, device, non_blocking, **options)
 
-    def type(self, func, args, kwargs):
-        x, name = args[0], args[1] if len(args) > 1 else kwargs.get("dtype")
-        if name is None:
+    def type(self, func, x, dtype=None, **options):
+        if dtype is None:
             return func(x) if self.machine.place(x) is None else func(x).replace("torch.", "torch.cuda.", 1)
-        if isinstance(name, torch.dtype):
-            return func(*args, **kwargs)
-        goal = self.machine.device(None) if "cuda." in str(name) else CPU
-        return self.move(func(x, name.replace("cuda.", "", 1) if isinstance(name, str) else name), goal)
+        if isinstance(dtype, torch.dtype):
+            return func(x, dtype, **options)
+        name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
+        return self.move(func(x, name.replace("cuda.", "")), self.machine.device(None) if "cuda." in name else CPU)
 
-    def pin_memory(self, func, args, kwargs):
-        x, pinned = args[0], self.machine.pinned
+    def pin_memory(self, func, x, device=None):
         if self.machine.place(x) is not None:
-            raise RuntimeError(f"cannot pin '{self.type(T.type, args[:1], {})}' only dense CPU tensors can be pinned")
-        if storage(x).practice is not pinned:
+            raise RuntimeError(f"cannot pin '{self.type(T.type, x)}' only dense CPU tensors can be pinned")
+        if storage(x).practice is not self.machine.pinned:
             x = x.clone()
-            storage(x).practice = pinned
+            storage(x).practice = self.machine.pinned
         return x
 
-    def copy_(self, func, args, kwargs):
-        target, source, *rest = args
+    def copy_(self, func, target, source, *rest, **options):
         if source.requires_grad and torch.is_grad_enabled():  # so that gradients find the way back
             source = self.move(source, self.machine.place(target) or CPU)
-        return func(target, source, *rest, **kwargs)
+        return func(target, source, *rest, **options)
 
-    def setitem(self, func, args, kwargs):
-        (target, index, value), place = args, self.machine.place(args[0])
+    def setitem(self, func, target, index, value):
+        place = self.machine.place(target)
         if isinstance(value, T) and (value.requires_grad or not value.dim()):
             value = self.move(value, place or CPU)
         elif place is not None and isinstance(value, (int, float, complex)):
             value = target.new_full((), value)
         return func(target, index, value)
 
-    # --- questions and checks ---
+    def get_device(self, func, x):
+        device = self.machine.place(x)
+        return func(x) if device is None else device.index
 
-    def get_device(self, func, args, kwargs):
-        device = self.machine.place(args[0])
-        return func(*args) if device is None else device.index
-
-    def tolist(self, func, args, kwargs):
-        device = self.machine.place(args[0])
+    def tolist(self, func, x):
+        device = self.machine.place(x)
         if device is not None:
             self.machine.transfers["d2h"] += 1
             self.machine.waits(device)
-        return func(*args)
+        return func(x)
 
-    def numpy(self, func, args, kwargs):
-        device = self.machine.place(args[0])
-        if device is not None and not kwargs.get("force"):
-            raise TypeError(NUMPY.format(device))
-        return func(*args, **kwargs) if device is None else func(self.move(args[0].detach(), CPU), **kwargs)
+    def numpy(self, func, x, *, force=False):
+        if self.machine.place(x) is not None and not force:
+            asked(self.machine, func, x)
+        return func(x if self.machine.place(x) is None else self.move(x.detach(), CPU), force=force)
 
-    def set_grad(self, func, args, kwargs):
-        if isinstance(args[1], T) and self.machine.place(args[1]) != self.machine.place(args[0]):
-            raise RuntimeError(GRAD.format(*((self.machine.place(t) or t.device).type for t in args[::-1])))
-        return func(*args)
+    def set_grad(self, func, x, grad):
+        if isinstance(grad, T) and self.machine.place(grad) != self.machine.place(x):
+            asked(self.machine, lambda *pair: func(*pair), x, grad)
+        return func(x, grad)
 
-    def recurrent(self, func, args, kwargs):
-        recurrent(self.machine, args)
-        return casting.cast("lower", self.machine, func, args, kwargs)
+    def fused(self, func, *args, **kwargs):
+        """Attention or a recurrent layer, which compare the devices of their inputs first."""
+        if len({self.machine.place(x) for x in tree_leaves((args, kwargs)) if isinstance(x, T)}) > 1:
+            asked(self.machine, func, *args, **kwargs)
+        return casting.cast("lower", self.machine, func, *args, **kwargs)
 
-    def pack_padded(self, func, args, kwargs):
-        device = self.machine.place(args[1])
-        if device is not None:
-            raise RuntimeError(LENGTHS.format(args[1].dim(), device))
-        data, sizes = func(*args, **kwargs)
+    def pack_padded(self, func, x, lengths, *rest):
+        if self.machine.place(lengths) is not None:
+            asked(self.machine, func, x.cpu(), lengths, *rest)
+        data, sizes = func(x, lengths, *rest)
         storage(sizes).practice = None  # PyTorch keeps them on the CPU
         return data, sizes
 

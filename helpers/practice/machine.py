@@ -13,13 +13,12 @@ from collections import deque
 import torch
 
 from .memory import Allocator
+from .streams import ASYNC, Streams
 
 CPU = torch.device("cpu")
 SYNC = "called a synchronizing CUDA operation"
 FORK = ("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' "
         "start method")
-ASYNC = ("CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
-         "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n")
 ORDINAL = ("CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\nSearch for "
            "`cudaErrorInvalidDevice' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for "
            "more information.\n" + ASYNC)
@@ -65,6 +64,8 @@ class Machine:
         self.synchronizations, self.transfers = 0, {"h2d": 0, "d2h": 0, "d2d": 0}
         self.floating = Place(self, None)  # made inside PyTorch, not yet on any device
         self.pinned = Place(None, None)  # on the CPU, page-locked
+        self.casts = {}  # autocast: id of a float32 weight → (the weight, its cast copy), until the region ends
+        self.streams = Streams(self)
 
     def select(self, index):
         """``torch.cuda.set_device``."""

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import torch
 
 from . import driver
-from .casting import cache
 from .machine import CPU, refusal
 
 T = torch.Tensor
@@ -21,7 +20,7 @@ REFUSED = {
 }
 
 
-def patches(machine):
+def patches(machine, calls):
     """(module or class, name, replacement) for all that asks the driver, or must not."""
     yield from ((torch._C, name, function) for name, function in driver.answers(machine).items())
     for module in (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.streams):
@@ -33,6 +32,7 @@ def patches(machine):
     for module in (torch.overrides, torch.functional, torch.nn.functional, torch._tensor, torch.autograd):
         yield from ((module, name, gate) for name, gate in gates.items() if name in vars(module))
     held, parse, clear = torch.UntypedStorage, torch._C._nn._parse_to, torch.clear_autocast_cache
+    autograd, push = torch._C._autograd, torch._C._autograd._push_saved_tensors_default_hooks
     yield held, "practice", None
     yield held, "device", property(lambda self: machine.label(self) or CPU)
     yield held, "is_cuda", property(lambda self: machine.label(self) is not None)
@@ -44,10 +44,11 @@ def patches(machine):
         *(machine.device(a) if type(a) is int else a for a in args), **kwargs)
     yield torch, "Stream", machine.streams.Stream
     yield torch, "Event", machine.streams.Event
-    yield torch.nn.parallel._functions, "torch", SimpleNamespace(**vars(torch) | {  # copies need no streams of their own
+    yield torch.nn.parallel._functions, "torch", SimpleNamespace(**vars(torch) | {  # copies need no streams
         "device": machine.device, "accelerator": SimpleNamespace(is_available=lambda: False)})
     yield torch, "Generator", generator_class(machine)
-    yield torch, "clear_autocast_cache", lambda: (cache.clear(), clear()) and None
+    yield torch, "clear_autocast_cache", lambda: (machine.casts.clear(), clear()) and None
+    yield autograd, push.__name__, lambda *hooks: push(*map(calls.around, hooks))
     yield torch.cuda.nccl, "is_available", lambda tensors: False
     yield torch.backends.cuda, "is_built", lambda: True
     yield torch.backends.cudnn, "is_acceptable", lambda tensor: False

@@ -9,21 +9,19 @@ import pathlib
 import re
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .machine import storage
+from .operators import INDEXING, T
 
 TWO = "Expected all tensors to be on the same device, but found at least two devices, {} and {}!"
 GOT = ("Expected all tensors to be on the same device, but got {} is on {}, different from other tensors on {} "
        "(when checking argument in method wrapper_CUDA_{})")
 INDICES = "indices should be either on cpu or on the same device as the indexed tensor ({})"
 MASK = "expected self and mask to be on the same device, but got mask on {1} and self on {0}"
-ATTENTION = ("Expected query, key, and value to have the same device type, but got query.device: {} key.device: {} and "
-             "value.device: {} instead.")
 TYPES = "Input type ({}) and {} type ({}) should be the same"
 MKLDNN = " or input should be a MKLDNN tensor and weight is a dense tensor"
-RNN = "Input and {0} tensors are not at the same device, found input tensor at {1} and {0} tensor at {2}"
 FREE = {"copy_", "_to_copy", "set_", "_foreach_copy_", "result_type", "_pack_padded_sequence", "_to_cpu"}
-INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
 ITERATED = {"allclose", "isclose", "where"}
 # Operators whose CUDA kernel calls another one, which then refuses: its name, and what it calls the arguments.
 INNER = {"embedding": ("index_select", {"weight": "self", "indices": "index"}), "stack": ("cat", {}),
@@ -57,7 +55,7 @@ def arguments(machine, func, args, kwargs):
         value = kwargs.get(argument.name, value)
         found += [(argument.name, tensor, machine.place(tensor))
                   for tensor in (value if isinstance(value, (list, tuple)) else (value,))
-                  if isinstance(tensor, torch.Tensor) and storage(tensor).practice is not machine.floating]
+                  if isinstance(tensor, T) and storage(tensor).practice is not machine.floating]
     return found
 
 
@@ -70,8 +68,6 @@ def meet(machine, func, args, kwargs):
         return first
     if name in INDEXING:
         return _index(found, first)
-    if name.startswith("_scaled_dot_product"):
-        raise RuntimeError(ATTENTION.format(*(place or "cpu" for _, _, place in found[:3])))
     if name == "masked_fill_" and first != found[1][2]:
         raise RuntimeError(MASK.format(*(place or "cpu" for _, _, place in found)))
     if name == "convolution":
@@ -130,11 +126,20 @@ def _convolution(found, home, args):
             raise RuntimeError(TYPES.format(kinds[0], label, kind) + (MKLDNN if home is None else ""))
 
 
-def recurrent(machine, args):
-    """Check an LSTM, GRU or RNN call (input, start, parameters, …; packed: input, sizes, start, parameters, …)."""
-    start, parameters = args[2:4] if isinstance(args[3], (list, tuple)) else args[1:3]
-    home = machine.place(args[0])
-    for name, group in (("hidden", start if isinstance(start, (list, tuple)) else [start]), ("parameter", parameters)):
-        for tensor in group:
-            if machine.place(tensor) != home:
-                raise RuntimeError(RNN.format(name, home or "cpu", machine.place(tensor) or "cpu"))
+def asked(machine, func, *args, **kwargs):
+    """Have PyTorch refuse, in its own words, a call of a function that looks at devices before it looks at numbers.
+
+    A meta tensor stands for each tensor on one practice GPU, the CPU's for one on another.
+    """
+    homes = dict.fromkeys(str(machine.place(x) or "cpu") for x in tree_leaves((args, kwargs)) if isinstance(x, T))
+    first, second, *_ = *(home for home in homes if home != "cpu"), "cpu"
+    args, kwargs = tree_map_only(
+        T, lambda x: x.detach().to("meta") if str(machine.place(x)) == first else x, (args, kwargs))
+    try:
+        with torch._C.DisableTorchFunction():
+            func(*args, **kwargs)
+    except NotImplementedError:
+        pass
+    except (RuntimeError, TypeError) as error:
+        words = {"'meta'": "'cuda'", "meta": first, "cpu": second}
+        raise type(error)(re.sub("'meta'|meta|cpu(?!\\()", lambda found: words[found[0]], str(error))) from None

@@ -9,19 +9,17 @@ import torch
 from torch import overrides
 from torch.utils import _device, _python_dispatch
 
-from . import casting
 from .calls import Calls
 from .kernels import Kernels
 from .machine import Machine
 from .memory import parse_size
 from .patches import patches
-from .streams import Streams
 
 MISSING = object()
 active = []  # the sessions that are on, outermost first; the last one rules
 
 
-class practice_gpus:
+class practice_gpus(contextlib.ContextDecorator):
     """``n`` practice GPUs, on for a ``with`` block, a decorated function, or from ``start()`` to ``stop()``.
 
     ``memory`` is the size of each: bytes, or text such as "1 GiB". On an ``asynchronous`` machine calls return before
@@ -75,12 +73,8 @@ class practice_gpus:
             self.started = False
             self.__exit__()
 
-    def __call__(self, function):
-        @functools.wraps(function)
-        def inside(*args, **kwargs):
-            with practice_gpus(*self.wanted):
-                return function(*args, **kwargs)
-        return inside
+    def _recreate_cm(self):
+        return practice_gpus(*self.wanted)  # a decorated function has new ones at each call
 
     @property
     def synchronizations(self):
@@ -107,13 +101,12 @@ class practice_gpus:
         return getattr(self.machine, name)
 
     def _install(self):
-        self.machine, self.patched = Machine(*self.wanted), []
-        self.machine.streams = Streams(self.machine)
-        self.calls, self.kernels = Calls(self.machine), Kernels(self.machine)
-        outer = [(mode, "on", False) for mode in (active[-1].calls, active[-1].kernels)] if active else []
+        machine, self.patched = Machine(*self.wanted), []
+        self.calls, self.kernels = Calls(machine), Kernels(machine)
+        modes = [(mode, "on", False) for session in active[-1:] for mode in (session.calls, session.kernels)]
+        modes += [(self.calls, "on", True), (self.kernels, "on", True), (threading.Thread, "start", inherited(self))]
         with contextlib.ExitStack() as undo:  # so that a failure, or an interrupt, leaves nothing behind
-            undo.callback(casting.cache.clear)
-            for owner, name, value in (*outer, *patches(self.machine), *self._modes()):
+            for owner, name, value in (*modes, *patches(machine, self.calls)):
                 self.patched.append([owner, name, vars(owner).get(name, MISSING)])
                 undo.callback(exchange, self.patched[-1])
                 setattr(owner, name, value)
@@ -122,18 +115,11 @@ class practice_gpus:
             for mode, stack in (self.calls, overrides), (self.kernels, _python_dispatch):
                 mode.__enter__()
                 undo.callback(_take_out, mode, stack)
-            undo.callback(self.machine.streams.close)
-            self.undo = undo.pop_all()
+            undo.callback(sys.meta_path.remove, Importer)
+            sys.meta_path.insert(0, Importer)
+            undo.callback(machine.streams.close)
+            self.machine, self.undo = machine, undo.pop_all()
             active.append(self)
-
-    def _modes(self):
-        """(module, class or mode, name, value): the modes turned on, also where PyTorch would leave them behind."""
-        yield self.calls, "on", True
-        yield self.kernels, "on", True
-        push = torch._C._autograd._push_saved_tensors_default_hooks
-        yield torch._C._autograd, push.__name__, lambda *hooks: push(*map(self.calls.around, hooks))
-        yield threading.Thread, "start", started_inside(self)
-        yield sys, "meta_path", [Importer, *sys.meta_path]
 
 
 def exchange(patch):
@@ -149,11 +135,10 @@ class Importer:
     @staticmethod
     def find_spec(name, path, target=None):
         """The module's spec, as Python's import system asks for it."""
-        if name != "torch._dynamo":
-            return None
-        spec = PathFinder.find_spec(name, path)
-        spec.loader.exec_module = functools.partial(Importer.load, spec.loader.exec_module)
-        return spec
+        if name == "torch._dynamo":
+            spec = PathFinder.find_spec(name, path)
+            spec.loader.exec_module = functools.partial(Importer.load, spec.loader.exec_module)
+            return spec
 
     @staticmethod
     def load(original, module):
@@ -176,7 +161,7 @@ def _take_out(mode, stack):
             stack._push_mode(other)
 
 
-def started_inside(session, original=threading.Thread.start):
+def inherited(session, original=threading.Thread.start):
     """``Thread.start``: a thread started while practice GPUs are on has them, too."""
     def start(thread):
         def inside(run=thread.run):

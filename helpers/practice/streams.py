@@ -8,10 +8,16 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
-from torch.utils._pytree import tree_map_only
 
-from .kernels import DEAD, T, blocking, shapes, tensors
-from .machine import storage
+ASYNC = ("CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
+         "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n")
+DEAD = ("CUDA error: device-side assert triggered\n" + ASYNC + "Compile with `TORCH_USE_CUDA_DSA` to enable "
+        "device-side assertions.\n\n(practice GPU: {})")
+
+
+def dead(error):
+    """What PyTorch raises for an index out of range on a GPU."""
+    return torch.AcceleratorError(DEAD.format(error))
 
 
 class Streams:
@@ -45,45 +51,6 @@ class Streams:
         for stream in self.made:
             stream.thread.shutdown()
 
-    def launch(self, func, fact, args, kwargs, device):
-        """Queue an operator. Returns (True, its result, to be filled in), or (False, None) if it must run at once."""
-        machine, inputs = self.machine, list(tensors((*args, *kwargs.values())))
-        if not inputs:  # new memory: nothing to wait for
-            return False, None
-        places = {machine.place(t) for t in inputs} - {None}
-        stream = self.current(device or next(iter(places), None))
-        to_host = fact.name == "copy_" and device is None and storage(args[0]).practice is not machine.pinned
-        out = args[fact.written.index(True)] if fact.inplace and fact.mutates else None
-        if out is None and not fact.mutates:
-            out = shapes(func, fact, args, kwargs)
-        now = fact.copies and blocking(args, kwargs) or to_host or fact.waits or fact.random
-        if now or not (places or fact.copies) or out is None and not fact.inplace:
-            stream.drain()
-            return False, None
-        for other in {self.current(place) for place in places} - {stream}:
-            stream.wait_stream(other)
-        inputs = tree_map_only(T, lambda t: self._kept(t, fact, args), (args, kwargs))
-        if fact.inplace:
-            stream.put(lambda: func(*inputs[0], **inputs[1]))
-            return True, out if func._schema.returns else None
-        return True, self._promise(func, fact, inputs, out, device, stream)
-
-    def _kept(self, tensor, fact, args):
-        """The bytes of a tensor as they will be, where the CPU must not change them until then; else as they are."""
-        pinned = fact.copies and storage(tensor).practice is self.machine.pinned
-        late = pinned or self.machine.place(tensor) is not None or fact.inplace and tensor is args[0]
-        return tensor.data if late else tensor.detach().clone()
-
-    def _promise(self, func, fact, inputs, out, device, stream):
-        """Results shaped like ``out`` that the queued work fills in."""
-        out = tree_map_only(T, lambda m: torch.empty_strided(m.size(), m.stride(), dtype=m.dtype).zero_(), out)
-        for tensor in tensors(out) if device is not None else ():
-            self.machine.put(tensor, device, fact.name)
-        goals = [t.data for t in tensors(out)]
-        stream.put(lambda: [goal.copy_(result) for goal, result in
-                            zip(goals, tensors(func(*inputs[0], **inputs[1])), strict=True)])
-        return out
-
 
 class Stream:
     """A queue of work on ``device``."""
@@ -116,7 +83,7 @@ class Stream:
             self.put(lambda: None).result()
         error, self.error = self.error, None
         if error is not None:
-            raise torch.AcceleratorError(DEAD.format(error)) if isinstance(error, IndexError) else error
+            raise dead(error) if isinstance(error, IndexError) else error
 
     def synchronize(self):
         """Let the CPU wait for this stream."""

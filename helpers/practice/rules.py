@@ -22,10 +22,10 @@ MASK = "expected self and mask to be on the same device, but got mask on {1} and
 TYPES = "Input type ({}) and {} type ({}) should be the same"
 MKLDNN = " or input should be a MKLDNN tensor and weight is a dense tensor"
 FREE = {"copy_", "_to_copy", "set_", "_foreach_copy_", "result_type", "_pack_padded_sequence", "_to_cpu"}
-ITERATED = {"allclose", "isclose", "where"}
+ITERATED = {"allclose", "isclose", "where", "add_"}
 # Operators whose CUDA kernel calls another one, which then refuses: its name, and what it calls the arguments.
 INNER = {"embedding": ("index_select", {"weight": "self", "indices": "index"}), "stack": ("cat", {}),
-         "convolution": ("_slow_conv2d_forward", {"input": "self"}), "mv": ("addmv_", {"self": "mat"})}
+         "mv": ("addmv_", {"self": "mat"})}
 
 
 @functools.cache
@@ -71,9 +71,11 @@ def meet(machine, func, args, kwargs):
     if name == "masked_fill_" and first != found[1][2]:
         raise RuntimeError(MASK.format(*(place or "cpu" for _, _, place in found)))
     if name == "convolution":
-        _convolution(found, first, args)
+        name, found = _convolution(found, first, args)
     if name in INNER:
-        name, found = _inner(name, found, first)
+        name, names = INNER[name]
+        found = [(names.get(label, label), tensor, place) for label, tensor, place in found]
+        found = [("self", *found[1][1:]), *found] if name == "addmv_" else found
     free, wrapper = entry(name, overload)
     return _iterator(found) if free or name in ITERATED else _same(found, wrapper)
 
@@ -106,17 +108,8 @@ def _index(found, home):
     return home
 
 
-def _inner(name, found, home):
-    """(name, arguments) of the operator that the CUDA kernel of ``name`` calls."""
-    name, names = INNER[name]
-    if name == "_slow_conv2d_forward" and home is not None and torch.backends.cudnn.enabled:
-        name = "cudnn_convolution"
-    found = [(names.get(label, label), tensor, place) for label, tensor, place in found]
-    return name, [("self", *found[1][1:]), *found] if name == "addmv_" else found
-
-
 def _convolution(found, home, args):
-    """Convolution compares types before devices, unless the CPU's slow kernel would have been chosen."""
+    """(name, tensors) of the kernel that compares devices. Types come first, unless the CPU's slow kernel would run."""
     x, weight, kinds = args[0], args[1], [t.type() if p is None else t.type().replace("torch", "torch.cuda")
                                           for _, t, p in found]
     fast = x.dtype == torch.float32 and (
@@ -124,6 +117,20 @@ def _convolution(found, home, args):
     for (label, _, place), kind in zip(found[1:], kinds[1:], strict=True):
         if (place is None) != (home is None) and (home is not None or fast):
             raise RuntimeError(TYPES.format(kinds[0], label, kind) + (MKLDNN if home is None else ""))
+    name = _convolution_kernel(weight.dim() - 2, max(args[5]) > 1, args[6], 1 < args[8] == x.shape[1], home)
+    if name.startswith("cudnn") and found[0][2] == found[1][2]:
+        return "add_", found  # the bias is added afterwards
+    return name, found
+
+
+def _convolution_kernel(dims, dilated, transposed, depthwise, home):
+    if depthwise and not transposed:
+        return "conv_depthwise3d" if dims == 3 else "_conv_depthwise2d"
+    if home is not None and torch.backends.cudnn.enabled:
+        return "cudnn_convolution_transpose" if transposed else "cudnn_convolution"
+    if transposed:
+        return f"slow_conv_transpose{max(dims, 2)}d"
+    return f"slow_conv_dilated{max(dims, 2)}d" if dilated or dims == 3 else "_slow_conv2d_forward"
 
 
 def asked(machine, func, *args, **kwargs):

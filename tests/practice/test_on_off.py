@@ -1,10 +1,13 @@
 """Practice GPUs leave PyTorch as they found it."""
 import gc
+import subprocess
+import sys
 import threading
 
 import pytest
 import torch
 
+from helpers.commands._environment import ROOT
 from helpers.practice import patches, practice_gpus, session
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="these GPUs are real")
@@ -145,3 +148,36 @@ def test_bad_arguments(bad, error):
 def test_looking_before_it_is_on():
     with pytest.raises(RuntimeError, match="not turned on"):
         practice_gpus().transfers  # noqa: B018
+
+
+def test_the_first_start_leaves_torch_dynamo_alone_and_dynamo_sees_nothing_of_it():
+    program = """if True:
+        import sys, torch
+        from helpers.practice import practice_gpus
+        before = torch.cuda.current_stream, torch.cuda.Stream
+        with practice_gpus(2):
+            assert "torch._dynamo" not in sys.modules
+            x = torch.ones(2, device="cuda", requires_grad=True)
+            torch.optim.SGD([x], lr=1.0).zero_grad()
+            interface = sys.modules["torch._dynamo.device_interface"].CudaInterface
+            assert x.is_cuda and torch.cuda.device_count() == 2
+        assert (interface.current_stream, interface.Stream) == before == (torch.cuda.current_stream, torch.cuda.Stream)
+    """
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+
+
+def test_fake_copies_of_practice_tensors_do_not_end_the_process():
+    program = """if True:
+        import torch
+        from helpers.practice import practice_gpus
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        with practice_gpus():
+            x = torch.ones(2, device="cuda", requires_grad=True)
+            try:
+                FakeTensorMode().from_tensor(x).sum().backward()
+            except (NotImplementedError, RuntimeError):
+                print("refused")
+            (x * 2).sum().backward()
+            assert x.grad.is_cuda
+    """
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)

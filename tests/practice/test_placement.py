@@ -109,6 +109,49 @@ def test_what_cannot_be_imitated_is_refused_by_name(call, name):
         call()
 
 
+def test_fake_tensors_of_the_cpu_pass_and_those_of_a_gpu_are_refused():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    with FakeTensorMode():
+        y = nn.Linear(2, 3)(torch.ones(4, 2))
+        y.sum().backward()
+        assert y.device == CPU and tuple(y.shape) == (4, 3)
+        for call in (lambda: torch.ones(2, device="cuda"), lambda: torch.ones(2).to("cuda"), lambda: y.cuda()):
+            with pytest.raises(NotImplementedError, match="under FakeTensorMode"):
+                call()
+    assert at().is_cuda
+
+
+@pytest.mark.parametrize("make", [
+    torch.optim.Adam, lambda p: torch.optim.SGD(p, momentum=0.9), lambda p: torch.optim.Adam(p, fused=True)])
+def test_an_optimizer_whose_state_stayed_behind(make):
+    model = nn.Linear(2, 2).cuda()
+    optimizer = make(model.parameters())
+    model(at()).sum().backward()
+    optimizer.step()
+    model.to("cuda:1")
+    with pytest.raises(RuntimeError, match="Tensors of the same index must be on the same device"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("layer, cudnn, words", [
+    (nn.Conv2d(2, 2, 3), True, "got weight is on cuda:1, .* method wrapper_CUDA__cudnn_convolution"),
+    (nn.ConvTranspose2d(2, 2, 3), True, "method wrapper_CUDA__cudnn_convolution_transpose"),
+    (nn.Conv2d(2, 2, 3, groups=2), True, "method wrapper_CUDA___conv_depthwise2d"),
+    (nn.Conv2d(2, 2, 3), False, "method wrapper_CUDA___slow_conv2d_forward"),
+    (nn.Conv2d(2, 2, 3, dilation=2), False, "method wrapper_CUDA__slow_conv_dilated2d"),
+    (nn.ConvTranspose2d(2, 2, 3), False, "method wrapper_CUDA_slow_conv_transpose2d"),
+    (nn.Conv3d(2, 2, 3), False, "method wrapper_CUDA__slow_conv_dilated3d")])
+def test_a_convolution_that_moved_away(layer, cudnn, words):
+    x = torch.ones(4, 2, *[5] * (layer.weight.dim() - 2), device="cuda:0")
+    with torch.backends.cudnn.flags(enabled=cudnn), pytest.raises(RuntimeError, match=words + r"\)"):
+        copy.deepcopy(layer).to("cuda:1")(x)
+
+
+def test_a_bias_that_stayed_behind_meets_the_sum():
+    with pytest.raises(RuntimeError, match="found at least two devices, cuda:0 and cuda:1!"):
+        F.conv2d(at("cuda:0", 4, 1, 5, 5), at("cuda:0", 2, 1, 3, 3), at("cuda:1", 2))
+
+
 def test_default_devices():
     with torch.device("cuda:1"):
         assert torch.ones(2).device == CUDA1 == nn.Linear(2, 2).weight.device

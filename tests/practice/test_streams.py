@@ -132,3 +132,30 @@ def test_events_and_streams_work_when_everything_is_done_at_once():
             event.record()
         torch.cuda.current_stream().wait_event(event)
         assert event.query() and x.sum().item() == 2 and isinstance(side, torch.cuda.Stream)
+
+
+def test_making_memory_waits_for_nothing(gpus):
+    torch.cuda._sleep(2 * TENTH)
+    start = time.perf_counter()
+    empty, zeros = torch.empty(4, device="cuda"), torch.zeros(4, device="cuda")
+    assert time.perf_counter() - start < 0.1 and empty.is_cuda and zeros.device.index == 0
+    assert not torch.cuda.current_stream().query()
+
+
+def test_a_stream_is_idle_right_after_a_wait(gpus):
+    x = torch.ones(2, device="cuda")
+    for wait in (torch.cuda.synchronize, torch.cuda.current_stream().synchronize) * 200:
+        x.add_(1)
+        y = x * 2
+        del y
+        wait()
+        assert torch.cuda.current_stream().query() and torch.cuda.memory_allocated() == 512
+
+
+def test_random_numbers_come_in_the_order_of_the_calls(gpus):
+    def draw(device):
+        torch.manual_seed(0)
+        x = torch.ones(1000, device=device)
+        return [torch.nn.functional.dropout(x) if i % 2 else torch.rand(1000) for i in range(8)]
+    wanted = draw("cpu")
+    assert all(torch.equal(a, b.cpu()) for a, b in zip(wanted, draw("cuda"), strict=True))

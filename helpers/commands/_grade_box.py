@@ -23,6 +23,8 @@ import psutil
 from helpers.commands._environment import ROOT
 
 PROCESSES, FILE_MB, FOLDER = 64, 64, b"size=256m,mode=1777"
+FIRST_USER = 1_900_000_000  # user ids from here on belong to nobody
+INHERITED = {"PATH", "LANG", "LD_LIBRARY_PATH", "SYSTEMROOT"}
 NEW_FOLDERS, NEW_USER, NEW_REST = 0x20000, 0x10000000, 0x8000000 | 0x20000000 | 0x40000000  # IPC, PID, NET
 PRIVATE, PLAIN = 0x4000 | 0x40000, 2 | 4  # MS_REC | MS_PRIVATE; MS_NOSUID | MS_NODEV
 READ_ANY = 1 << 2  # CAP_DAC_READ_SEARCH: Python itself may lie in a folder that only root may open
@@ -96,16 +98,16 @@ def possible(folder):
     if sys.platform != "linux":
         return False, False
 
-    def all_of_it():
+    def walls():
         leave()
         assert tried(partial(seal, folder))
 
     def another():
-        drop(60001)
+        drop(FIRST_USER)
         os.chdir(ROOT)
         subprocess.run([sys.executable, "-c", "import helpers.exercises.core"], check=True, stderr=subprocess.DEVNULL)
 
-    return tried(all_of_it), os.geteuid() == 0 and tried(another)
+    return tried(walls), os.geteuid() == 0 and tried(another)
 
 
 def guard():
@@ -125,38 +127,29 @@ def quiet():
         os.dup2(empty, stream)
 
 
-def confine(folder, user, few, memory, seconds, kept):
-    """In the process of learners' code: nothing open but descriptor `kept`, a private home in `folder`, limits.
-
-    `few` limits the number of processes too; it needs a user id that nobody else has, or a user namespace.
-    """
+def confine(job, kept):
+    """In the process of learners' code: nothing open but descriptor `kept`, a private home, limits, no rights."""
     quiet()
     os.closerange(3, kept)
     os.closerange(kept + 1, 65536)
-    home = tempfile.mkdtemp(dir=folder)
-    names = ("PATH", "LANG", "SYSTEMROOT", "LD_LIBRARY_PATH")
-    inherited = {name: os.environ[name] for name in names if name in os.environ}
+    home = tempfile.mkdtemp(dir=job["work"])
+    inherited = {name: os.environ[name] for name in INHERITED & os.environ.keys()}
     os.environ.clear()
     os.environ.update(inherited, HOME=home, TMPDIR=home, GPU_COURSE_HOME=home, USER="learner", MPLBACKEND="Agg",
                       CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1", PYTHONPATH=str(ROOT), PYTHONDONTWRITEBYTECODE="1")
     tempfile.tempdir = None
     os.chdir(home)
-    if sys.platform != "win32":
-        limit(memory, seconds, few)
+    with suppress(ImportError):  # on Windows
+        import resource
+
+        sizes = {"AS": psutil.Process().memory_info().vms + job["memory"], "CPU": int(job["seconds"]) + 2,
+                 "FSIZE": FILE_MB * 2**20, "CORE": 0, "NOFILE": 512, **({"NPROC": 4 * PROCESSES} if job["few"] else {})}
+        for name, size in sizes.items():
+            with suppress(ValueError):  # where the limit is lower already
+                resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (size, size))
     if sys.platform == "linux":
-        if user:
-            os.chown(home, user, user)
-        drop(user)
-
-
-def limit(memory, seconds, few):
-    """Set the limits of this process and its children: `memory` in bytes, `seconds` of processor time."""
-    import resource
-
-    sizes = {"AS": psutil.Process().memory_info().vms + memory, "CPU": int(seconds) + 2, "FSIZE": FILE_MB * 2**20,
-             "CORE": 0, "NOFILE": 512, **({"NPROC": 4 * PROCESSES} if few else {})}
-    for name, size in sizes.items():
-        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (size, size))
+        os.chown(home, job["user"] or -1, -1)
+        drop(job["user"])
 
 
 def excess(memory):

@@ -73,27 +73,17 @@ def statement(cell, node):
     code = compile(ast.Module([node], []), f"<cell {cell}>", "exec")
     words = {step.opname for step in dis.get_instructions(code)}
     sets = not words.isdisjoint(("STORE_ATTR", "STORE_SUBSCR", "DELETE_ATTR", "DELETE_SUBSCR"))
-    return Statement(cell, node, code, bound(code), looked_up(code), looked_up(code, inner=False), sets)
+    stores = names_in(code, "STORE_(NAME|GLOBAL)")
+    return Statement(cell, node, code, stores, names_in(code), names_in(code, inner=False), sets)
 
 
-def steps(code, inner=True):
-    """Yield (operation, name) for each lookup or binding of a global name in `code` and, if `inner`, inside it."""
-    for step in dis.get_instructions(code):
-        if re.search("_NAME|_GLOBAL", step.opname) and not step.opname.startswith("IMPORT"):
-            yield step.opname, step.argval
+def names_in(code, words="LOAD_.*(NAME|GLOBAL)", inner=True):
+    """Return the global names in the operations `words` of `code`; if `inner`, also of functions inside it."""
+    found = {step.argval for step in dis.get_instructions(code) if re.match(words, step.opname)}
     for part in code.co_consts if inner else ():
         if isinstance(part, types.CodeType):
-            yield from ((word, name) for word, name in steps(part) if word != "STORE_NAME")
-
-
-def bound(code):
-    """Return the global names that `code` binds."""
-    return {name for word, name in steps(code) if word.startswith("STORE")}
-
-
-def looked_up(code, inner=True):
-    """Return the global names that `code` looks up."""
-    return {name for word, name in steps(code, inner) if word.startswith("LOAD")}
+            found |= names_in(part, words.replace("STORE_(NAME|GLOBAL)", "STORE_GLOBAL"))
+    return found
 
 
 def all_names(code):
@@ -137,7 +127,7 @@ def needed(found, expression):
     made = [each for each in found if not isinstance(each.node, ast.Import | ast.ImportFrom)]
     own = set().union(*(each.stores for each in made))
     data = set().union(*(each.stores for each in made if not isinstance(each.node, ast.FunctionDef | ast.ClassDef)))
-    names, kept = looked_up(compile(expression, "<answer>", "eval")), set()
+    names, kept = names_in(compile(expression, "<answer>", "eval")), set()
     while True:
         new = {index for index, each in enumerate(found) if index not in kept and touches(each, names, own, data)}
         if not new:

@@ -68,6 +68,9 @@ def refused():
     for name in ("init_process_group", "new_group") if torch.distributed.is_available() else ():
         original = getattr(torch.distributed, name)
         yield torch.distributed, name, refusal(f"torch.distributed.{name} with nccl", original, nccl)
+    fakes = torch._subclasses.FakeTensorMode
+    yield fakes, "from_tensor", refusal(
+        "FakeTensorMode.from_tensor", fakes.from_tensor, lambda mode, x, *args, **kwargs: x.is_cuda)
     share, interface = T.__dlpack__, T.__cuda_array_interface__.__get__
     yield T, "record_stream", record_stream
     yield T, "__dlpack__", refusal("Tensor.__dlpack__", share, lambda x, *args, **kwargs: x.is_cuda)

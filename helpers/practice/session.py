@@ -105,7 +105,10 @@ class practice_gpus(contextlib.ContextDecorator):
         self.calls, self.kernels = Calls(machine), Kernels(machine)
         modes = [(mode, "on", False) for session in active[-1:] for mode in (session.calls, session.kernels)]
         modes += [(self.calls, "on", True), (self.kernels, "on", True), (threading.Thread, "start", inherited(self))]
-        torch._C._ensureCUDADeviceGuardSet()  # as FakeTensorMode does: its tensors on "cuda" would end the process
+        if machine.asynchronous:  # its first operator would import it; in a thread no interrupt cuts that
+            importer = threading.Thread(target=__import__, args=("torch._dynamo",))
+            importer.start()
+            importer.join()
         with contextlib.ExitStack() as undo:  # so that a failure, or an interrupt, leaves nothing behind
             for owner, name, value in (*modes, *patches(machine, self.calls)):
                 self.patched.append([owner, name, vars(owner).get(name, MISSING)])

@@ -7,43 +7,24 @@ import gc
 import math
 import time
 import warnings
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 import numpy
 import torch
-from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from helpers.data import shapes
-from helpers.devices import describe, features, synchronize
+from helpers.devices import synchronize
 from helpers.memory import tensor_bytes
-from helpers.recordings.measure import digits, stopwatch, tf32
+from helpers.recordings.loops import Setup, batches, compile_problem, half_format, has_tf32, precisions, training_step
+from helpers.recordings.measure import digits, stopwatch
 from helpers.recordings.networks import allocated_on_cpu, networks
 from helpers.training import evaluate
 
-RATE, SEEDS = 3e-3, (0, 1, 2)  # Adam's learning rate for batches of 32, that of lesson 04
+SEEDS = (0, 1, 2)
 SIDE = "no TF32"  # a step aside, never kept: what convolutions would take without PyTorch's default
+LOSS = 0.01  # a rung that loses more accuracy is not kept; with three seeds less than that may be chance
 SLOW = 4  # times slower than the best before: not worth training to the end
-
-
-@dataclass(frozen=True)
-class Setup:
-    """How a loop trains; the defaults are those of lesson 04. `dtype`: of autocast, None for float32."""
-    batch: int = 32
-    resident: bool = False  # the images lie on the device
-    convolutions_tf32: bool = True  # PyTorch's default
-    products_tf32: bool = False  # PyTorch's default
-    dtype: torch.dtype | None = None
-    channels_last: bool = False
-    fused: bool = False
-    compiled: bool = False
-    graphed: bool = False
-
-    @property
-    def rate(self):
-        """Adam's learning rate, which grows with the square root of the batch (https://arxiv.org/abs/2205.10287)."""
-        return RATE * math.sqrt(self.batch / 32)
 
 
 @dataclass(frozen=True)
@@ -76,32 +57,8 @@ def rungs(device, batch):
     return found + [("CUDA graph", {"graphed": True})] * (device.type == "cuda")
 
 
-def has_tf32(device):
-    """Whether `device` is an NVIDIA GPU whose tensor cores take TF32."""
-    return describe(device)["kind"] == "cuda" and features(device)["TF32"] is not False
-
-
-def half_format(device):
-    """The 16-bit format for autocast: bfloat16, except on CUDA devices that only imitate it (lesson 04)."""
-    imitated = device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False)
-    return torch.float16 if imitated else torch.bfloat16
-
-
-def compile_problem(device):
-    """Why torch.compile does not run on `device`, in a line, or None: it compiles one addition to find out.
-
-    What it takes (a C++ compiler for a CPU, Triton and a supported GPU) differs by release and system.
-    """
-    x = torch.ones(8, device=device)
-    try:
-        torch.compile(lambda x: x + 1)(x)
-    except Exception as error:  # noqa: BLE001 - compilers fail with exceptions of many kinds; the line says which
-        return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
-    return None
-
-
 def ladder(device, quick):
-    """Rates, peak memory and accuracy, rung by rung. A rung that is slower than the best before it is not kept.
+    """Rates, peak memory and accuracy, rung by rung. Kept: faster than all before, and about as accurate as the first.
 
     Time is that of an epoch over its steps, loader included, without the first epoch; `setup_s` the first step's.
     """
@@ -111,13 +68,15 @@ def ladder(device, quick):
     for network, build in networks(device).items():
         if network == "MLP":
             continue  # the loop of lesson 04 trains convolutions
-        best, setup = math.inf, Setup()
+        best, setup, first = math.inf, Setup(), None
         for rung, (name, change) in enumerate(changes):
             trial = replace(setup, **change)
             slow = SLOW * best * trial.batch / setup.batch
             runs = [_run(trial, build, data, test, device, seed, plans.epochs, slow) for seed in seeds]
             row = _row(trial.batch, runs)
-            kept = name != SIDE and trial.batch / row["time_ms"] > setup.batch / best
+            first = first if rung else row["accuracy"]
+            kept = (name != SIDE and trial.batch / row["time_ms"] > setup.batch / best
+                    and row["accuracy"] is not None and row["accuracy"] >= first - LOSS)
             precision = str(trial.dtype or torch.float32).removeprefix("torch.")
             yield {"rung": rung, "name": name, "network": network, "batch": trial.batch, "precision": precision, **row,
                    "kept": kept}
@@ -175,104 +134,6 @@ def _epoch(step, setup, data, device, set_rate, done):
         steps += 1
     total.item()
     return 1e3 * (time.perf_counter() - start) / steps
-
-
-@contextmanager
-def precisions(setup, device):
-    """Whether float32 convolutions and products may round to TF32; put back afterwards. Nothing without TF32."""
-    with ExitStack() as stack:
-        if has_tf32(device):
-            stack.enter_context(tf32(setup.products_tf32))
-            convolution = torch.backends.cudnn.conv
-            stack.callback(setattr, convolution, "fp32_precision", convolution.fp32_precision)
-            convolution.fp32_precision = "tf32" if setup.convolutions_tf32 else "ieee"
-        yield
-
-
-def batches(setup, data, device):
-    """Full batches (x, y) of `data` on `device`, in a new random order."""
-    images, labels = data
-    if setup.resident:
-        order = torch.randperm(len(images), device=device).split(setup.batch)
-        found = ((images[part], labels[part]) for part in order)
-    else:
-        found = DataLoader(TensorDataset(*data), setup.batch, shuffle=True, pin_memory=device.type == "cuda")
-    for x, y in found:
-        x, y = x.to(device), y.to(device)
-        yield x.contiguous(memory_format=torch.channels_last) if setup.channels_last else x, y
-
-
-def training_step(setup, model, device):
-    """Functions step(x, y) → loss on the device, set_rate(rate), state() → the tensors that stay between two steps."""
-    forward = torch.compile(model) if setup.compiled else model
-    rate = torch.tensor(setup.rate, device=device) if setup.graphed else setup.rate  # a graph keeps numbers as they are
-    adam = torch.optim.Adam(model.parameters(), rate, fused=setup.fused or None, capturable=setup.graphed)
-    scaler = torch.amp.GradScaler(device.type, enabled=setup.dtype == torch.float16)
-
-    def gradients(x, y):
-        adam.zero_grad()
-        with torch.autocast(device.type, setup.dtype, enabled=setup.dtype is not None):
-            loss = F.cross_entropy(forward(x), y)
-        scaler.scale(loss).backward()
-        return loss.detach()
-
-    def finish():
-        scaler.step(adam)
-        scaler.update()
-
-    def set_rate(rate):
-        for group in adam.param_groups:
-            group["lr"] = group["lr"].fill_(rate) if setup.graphed else rate
-
-    def state():
-        kept = [v for values in adam.state.values() for v in values.values() if torch.is_tensor(v)]
-        return [*model.parameters(), *(p.grad for p in model.parameters()), *kept]
-    step = _Graph(gradients, finish, adam, scaler.is_enabled()) if setup.graphed else _chain(gradients, finish)
-    return step, set_rate, state
-
-
-def _chain(gradients, finish):
-    def step(x, y):
-        loss = gradients(x, y)
-        finish()
-        return loss
-    return step
-
-
-class _Graph:
-    """A step captured at its first call and replayed from then on, for batches of one shape.
-
-    Follows https://docs.pytorch.org/docs/stable/notes/cuda.html#whole-network-capture: warm-up on another stream, then
-    the capture; with a scaler the optimizer's step stays outside.
-    """
-
-    def __init__(self, gradients, finish, optimizer, scaled):
-        self.whole, self.optimizer = _chain(gradients, finish), optimizer
-        self.captured, self.after = (gradients, finish) if scaled else (self.whole, None)
-        self.graph = None
-
-    def __call__(self, x, y):
-        if self.graph is None:
-            self._capture(x, y)
-        self.x.copy_(x)
-        self.y.copy_(y)
-        self.graph.replay()
-        if self.after:
-            self.after()
-        return self.loss
-
-    def _capture(self, x, y):
-        self.x, self.y = x.clone(), y.clone()
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                self.whole(self.x, self.y)
-        torch.cuda.current_stream().wait_stream(side)
-        self.optimizer.zero_grad()
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.loss = self.captured(self.x, self.y)
 
 
 def _start_counting(device):

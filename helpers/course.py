@@ -1,6 +1,6 @@
 """The lessons of the course, in the order in which they are meant to be read.
 
-The README's table, the lesson map and the lists of links in the notebooks are generated from `LESSONS`.
+The README's table, the lesson map and the links in the notebooks are generated from `LESSONS` and `REFERENCES`.
 """
 from dataclasses import dataclass
 
@@ -37,7 +37,19 @@ LESSONS = (
            "Split batches over GPUs by hand, with DataParallel and with DistributedDataParallel", True),
     Lesson("07", "07_time_async_work.ipynb", "Time asynchronous work", 30,
            "Time work that runs later than its call, and find the hidden waits", True),
+    Lesson("08", "08_make_it_fast.ipynb", "Make it fast", 60,
+           "Speed up a training loop one measured change at a time, and compare it with the machine's limits", False),
 )
+
+REFERENCES = (  # to look things up in: no minutes, no exercises
+    Lesson("90", "90_cheat_sheet.ipynb", "Cheat sheet", 0,
+           "The same task on CUDA, `torch.accelerator`, MPS, XPU and the CPU, call by call", True),
+    Lesson("91", "91_troubleshooting.ipynb", "Troubleshooting", 0,
+           "Paste an error message, get cause and fix; every common error raised, read and repaired", True),
+    Lesson("92", "92_glossary.ipynb", "Glossary", 0,
+           "Each term in a sentence, with the lesson that explains it", False),
+)
+NOTEBOOKS = LESSONS + REFERENCES
 
 
 def lesson(number):

@@ -16,7 +16,7 @@ MODULES = sorted(path for path in HELPERS.rglob("*.py") if "__pycache__" not in 
 # A room may import rooms of lower rank, and of its own rank where that makes no circle. Rooms not named: GROUND.
 GROUND = 1
 RANKS = {"course": 0, "practice": 2, "timing": 3, "memory": 3, "recordings": 3, "data": 3, "training": 3,
-         "plots": 4, "cards": 5, "widgets": 5, "exercises": 5, "commands": 6}
+         "plots": 4, "cards": 5, "explain": 5, "widgets": 5, "exercises": 5, "commands": 6}
 CORE = {HELPERS / "exercises" / name for name in ("__init__.py", "core.py", "panel.py", "progress.py")}
 CONTENT = {path for path in MODULES if path.parent.name == "exercises"} - CORE  # tasks, answers right and wrong
 PLAIN = ("devices", "data", "timing", "memory", "plots", "widgets")

@@ -50,7 +50,7 @@ def test_most_outputs_are_compared(path, load):
 def test_begins_with_title_badges_and_links(path, load):
     first = load(path).cells[0].source
     assert re.match(r"# \S.*\n\n<!-- nav -->\n\[!\[", first)
-    assert first.count(".ipynb)") >= len(course.LESSONS) - 1
+    assert first.count(".ipynb)") >= len(course.NOTEBOOKS) - 1
 
 
 @of(LESSONS)
@@ -154,4 +154,4 @@ def test_derived_parts_are_fresh():
 
 
 def test_every_lesson_has_its_notebook():
-    assert {lesson.file for lesson in course.LESSONS} == {path.name for path in PATHS}
+    assert {each.file for each in course.NOTEBOOKS} == {path.name for path in PATHS}

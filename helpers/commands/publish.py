@@ -42,7 +42,7 @@ def badges(repository, file):
 
 def links(file):
     """Return the line of links to all lessons, the one in `file` in bold."""
-    names = [(each, f"{each.number} {each.title}") for each in course.LESSONS]
+    names = [(each, f"{each.number} {each.title}") for each in course.NOTEBOOKS]
     return " · ".join(f"**{name}**" if each.file == file else f"[{name}]({each.file})" for each, name in names)
 
 
@@ -78,8 +78,8 @@ def stamp_notebook(notebook, repository, file):
 def table(repository):
     """Return README's table of lessons."""
     rows = [f"| {each.number} | [{each.title}](notebooks/{each.file}) | {each.summary}"
-            f"{' · *practice GPUs*' * each.practice} | {each.minutes} | {badges(repository, each.file)} |"
-            for each in course.LESSONS]
+            f"{' · *practice GPUs*' * each.practice} | {each.minutes or '–'} | {badges(repository, each.file)} |"
+            for each in course.NOTEBOOKS]
     return "\n".join(["| | lesson | what it is about | minutes | open |", "|---|---|---|---|---|", *rows])
 
 

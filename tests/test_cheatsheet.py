@@ -1,0 +1,80 @@
+"""The table of notebook 90: every name in it exists, every call of it runs where its device is."""
+
+import ast
+import sys
+
+import pytest
+import torch
+
+from helpers import cheatsheet, course
+from helpers.practice import practice_gpus
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """A file for torch.load."""
+    path = tmp_path_factory.mktemp("files") / "x.pt"
+    torch.save(torch.ones(2), path)
+    return path
+
+
+def test_every_name_of_the_table_exists_in_this_pytorch():
+    names = cheatsheet.all_names()
+    assert len(names) > 90 and [name for name in names if not cheatsheet.exists(name)] == []
+
+
+def test_older_forms_and_their_successors_exist():
+    for old, new in cheatsheet.OLD.items():
+        assert cheatsheet.exists(old) and all(map(cheatsheet.exists, cheatsheet.names(new))), old
+
+
+def test_the_calls_for_the_cpu_run(path):
+    ran, failed = cheatsheet.execute("cpu", "cpu", path)
+    assert ran >= 20 and failed == {}
+
+
+@pytest.mark.parametrize("kind", ["cuda", "accelerator"])
+def test_the_calls_for_cuda_run_on_two_gpus_real_or_simulated(path, kind):
+    with practice_gpus(2) as gpus:
+        skip = () if gpus.real else cheatsheet.NOT_ON_PRACTICE
+        ran, failed = cheatsheet.execute(kind, "cuda", path, skip)
+    assert ran >= 30 and failed == {}
+
+
+@pytest.mark.parametrize("kind", ["mps", "xpu"])
+def test_the_calls_for_other_devices_run_where_they_are(path, kind):
+    if not getattr(torch, kind).is_available():
+        pytest.skip(f"needs {kind}")
+    skip = ("torch.xpu.can_device_access_peer",) if torch.xpu.device_count() < 2 else ()
+    assert cheatsheet.execute(kind, kind, path, skip)[1] == {}
+
+
+def test_a_call_that_fails_is_reported_and_not_raised(monkeypatch, path):
+    row = cheatsheet.Row("x", "", "", "", "", "torch.no_such_name()", "02")
+    monkeypatch.setitem(cheatsheet.GROUPS, "extra", (row,))
+    ran, failed = cheatsheet.execute("cpu", "cpu", path)
+    assert "no attribute" in failed["torch.no_such_name()"] and ran >= 20
+    assert not cheatsheet.exists("torch.no_such_name")
+
+
+def test_rows_are_expressions_and_name_lessons_that_exist():
+    numbers = {lesson.number for lesson in course.NOTEBOOKS}
+    for row in (row for rows in cheatsheet.GROUPS.values() for row in rows):
+        assert row.lesson in numbers
+        for kind in cheatsheet.KINDS:
+            call = getattr(row, kind)
+            assert call == "" or isinstance(ast.parse(call, mode="eval"), ast.Expression)
+
+
+def test_tables_have_a_row_for_each_task_and_a_column_for_each_kind(capsys, monkeypatch):
+    for group, rows in cheatsheet.GROUPS.items():
+        lines = cheatsheet.markdown(group).splitlines()
+        assert len(lines) == len(rows) + 2 and {line.count("|") for line in lines} == {8}
+    monkeypatch.setitem(sys.modules, "IPython.display", None)
+    cheatsheet.show("wait")
+    assert capsys.readouterr().out.strip() == cheatsheet.markdown("wait")
+
+
+def test_an_unknown_group_is_refused():
+    with pytest.raises(ValueError, match="it takes one of"):
+        cheatsheet.show("speed")

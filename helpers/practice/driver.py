@@ -79,9 +79,8 @@ def names(machine):
     """Name in ``torch.cuda`` → replacement, where PyTorch's own function would go past those of `answers`."""
     streams, table = machine.streams, answers(machine)
     properties = SimpleNamespace(
-        name=NAME, major=8, minor=0, total_memory=machine.capacity, multi_processor_count=1, warp_size=32, uuid=NAME,
-        max_threads_per_multi_processor=1024, regs_per_multiprocessor=65536, is_integrated=0, is_multi_gpu_board=0,
-        gcnArchName=NAME, L2_cache_size=0)
+        name=NAME, major=8, minor=0, total_memory=machine.capacity, multi_processor_count=1, warp_size=32,
+        max_threads_per_multi_processor=1024, regs_per_multiprocessor=65536, L2_cache_size=0, gcnArchName=NAME)
     return {
         "device_count": lambda: machine.n, "_initialized": True, "_get_device_properties": lambda index: properties,
         "is_current_stream_capturing": lambda: False, "mem_get_info": lambda device=None: memory_info(machine, device),

@@ -121,16 +121,14 @@ def checked_grads(original):
 def grouped(machine, original=torch._C._group_tensors_by_device_and_dtype):
     """Optimizers group tensors by device before a fused step; labels are grouped here."""
     def group(lists, with_indices=False):
-        found, result = {}, {}
-        for number, row in enumerate(zip(*(each for each in lists if each), strict=True)):
-            home = machine.place(row[0])
-            if any(t is not None and machine.place(t) not in (home, None) for t in row):
-                original([[torch.empty(0)], [torch.empty(0, dtype=torch.int8)]], False)  # raises, in its own words
-            found.setdefault(home or row[0].device, []).append(number)
-        for device, rows in found.items():
-            groups = original([[each[row] for row in rows if each] for each in lists], with_indices)
-            for (_, dtype), (parts, places) in groups.items():
-                result[device, dtype] = parts, [rows[place] for place in places]
+        homes, result = [machine.place(t) or t.device for t in lists[0]], {}
+        for device in dict.fromkeys(homes):
+            rows = [row for row, home in enumerate(homes) if home == device]
+            parts = [[each[row] for row in rows if each] for each in lists]
+            if any(t is not None and machine.place(t) not in (device, None) for part in parts for t in part):
+                original([[torch.empty(0)], [torch.empty(0, device="meta")]], False)  # raises, in its own words
+            for (_, dtype), (found, places) in original(parts, with_indices).items():
+                result[device, dtype] = found, [rows[place] for place in places]
         return result
     return group
 

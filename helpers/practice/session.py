@@ -116,9 +116,10 @@ class practice_gpus(contextlib.ContextDecorator):
                 setattr(owner, name, value)
             undo.callback(lambda before=_device.CURRENT_DEVICE:
                           before == _device.CURRENT_DEVICE or torch.set_default_device(before))
-            for mode, stack in (self.calls, overrides), (self.kernels, _python_dispatch):
+            for mode, stack, length in ((self.calls, overrides, overrides._len_torch_function_stack),
+                                        (self.kernels, _python_dispatch, _python_dispatch._len_torch_dispatch_stack)):
                 mode.__enter__()
-                undo.callback(_take_out, mode, stack)
+                undo.callback(_take_out, mode, stack, length)
             undo.callback(sys.meta_path.remove, Importer)
             sys.meta_path.insert(0, Importer)
             undo.callback(machine.streams.close)
@@ -157,9 +158,8 @@ class Importer:
                 exchange(patch)
 
 
-def _take_out(mode, stack):
+def _take_out(mode, stack, length):
     """Remove ``mode`` from one of PyTorch's stacks of modes, wherever in it it is."""
-    length = stack._len_torch_function_stack if stack is overrides else stack._len_torch_dispatch_stack
     for other in [stack._pop_mode() for _ in range(length())][::-1]:
         if other is not mode:
             stack._push_mode(other)

@@ -8,7 +8,7 @@ import torch
 
 from helpers import recordings
 from helpers.__main__ import main
-from helpers.recordings import measure, networks, recorder, schema
+from helpers.recordings import ladder, loops, measure, networks, recorder, schema
 
 CPU = torch.device("cpu")
 
@@ -274,6 +274,8 @@ def hasty(monkeypatch):
     from helpers.timing import Timing
     monkeypatch.setattr(measure, "limit_ms", lambda quick: 0)
     monkeypatch.setattr(measure, "time_ms", lambda fn, *_, **__: (fn(), Timing(2.0, 0.0, (2.0,), 1, "cpu", "wall"))[1])
+    monkeypatch.setattr(ladder, "plan", lambda device, quick: ladder.Plan(128, 50, 2, 64))
+    monkeypatch.setattr(torch, "compile", lambda function: function)
 
 
 @pytest.mark.parametrize("part", [part for part in recorder.PARTS if part != "memory"])
@@ -283,12 +285,16 @@ def test_every_part_gives_rows_that_fit_the_schema(part, hasty):
     schema.check({**example(), "sections": {part: rows}}, "here")
 
 
-@pytest.mark.parametrize("part", ["matmul", "copies", "bandwidth", "launch", "timing_ways", "training"])
+@pytest.mark.parametrize("part", ["matmul", "copies", "bandwidth", "launch", "timing_ways", "training",
+                                  "ladder"])
 def test_parts_run_through_their_cuda_branches_on_practice_gpus(part, hasty, monkeypatch):
     """What such a device gives is no measurement; that the rows fit and name both directions and formats is tested."""
     from helpers.practice import practice_gpus
     tiny = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 10))
-    monkeypatch.setattr(networks, "networks", lambda device: {"tiny": lambda: copy.deepcopy(tiny)})
+    for module in (networks, ladder):
+        monkeypatch.setattr(module, "networks", lambda device: {"tiny": lambda: copy.deepcopy(tiny)})
+    all_rungs = ladder.rungs  # practice GPUs refuse to record graphs
+    monkeypatch.setattr(ladder, "rungs", lambda *args: [r for r in all_rungs(*args) if r[0] != "CUDA graph"])
     with practice_gpus(n=1, memory="2 GiB"):
         rows = [{"device": "cuda:0", **row} for row in recorder.PARTS[part](torch.device("cuda:0"), True)]
     schema.check({**example(), "sections": {part: rows}}, "here")
@@ -298,8 +304,71 @@ def test_parts_run_through_their_cuda_branches_on_practice_gpus(part, hasty, mon
               "launch": {"way": {"queued", "waited"}}, "training": {"precision": {"float32", "bfloat16", "float16"}},
               "timing_ways": {"way": {"first", "naive", "synchronized", "events", "benchmark"}}}
     assert rows and all(seen[key] == values for key, values in wanted.get(part, {}).items())
-    if part == "training":
+    if part in ("training", "ladder"):
         assert all(row["peak_bytes"] > 0 for row in rows)
+
+
+def climbed(monkeypatch, device, rates, accuracies):
+    """Rows of a ladder whose rungs have these rates (images per ms) and accuracies."""
+    runs = iter(zip(rates, accuracies, strict=True))
+
+    def run(setup, *_):
+        rate, accuracy = next(runs)
+        return {"samples_ms": [setup.batch / rate], "setup_s": 0.1, "accuracy": accuracy, "peak_bytes": None}
+    monkeypatch.setattr(ladder, "_run", run)
+    return list(ladder.ladder(device, True))
+
+
+def test_a_rung_is_kept_when_it_is_faster_and_as_accurate(hasty, monkeypatch):
+    rows = climbed(monkeypatch, CPU, [1, 2, 3, 2.9, 4, 5, 6], [0.9, 0.88, 0.92, 0.92, None, 0.891, 0.9])
+    assert [row["kept"] for row in rows] == [True, False, True, False, False, True, True]
+    assert [row["batch"] for row in rows] == [32, 64, 32, 32, 32, 32, 32]
+    assert [row["precision"] for row in rows] == ["float32"] * 3 + ["bfloat16"] + ["float32"] * 3
+    assert rows[4]["accuracy"] is None and rows[4]["accuracies"] == []
+
+
+def test_work_that_is_far_too_slow_is_not_trained_to_the_end(hasty, monkeypatch):
+    step = (lambda x, y: torch.zeros(()), lambda rate: None, list)
+    monkeypatch.setattr(ladder, "training_step", lambda *_: step)
+    data = torch.rand(64, 3, 32, 32), torch.zeros(64, dtype=torch.int64)
+    for slow, trained in ((0.0, False), (math.inf, True)):
+        found = ladder._run(loops.Setup(), networks.networks(CPU)["SmallCNN"], data, [data], CPU, 0, 3, slow)
+        assert (found["accuracy"] is not None) is trained and len(found["samples_ms"]) == (2 if trained else 1)
+
+
+@pytest.mark.parametrize("change", [{}, {"resident": True}, {"channels_last": True}, {"fused": True},
+                                    {"dtype": torch.bfloat16}], ids=str)
+def test_every_variant_computes_the_loss_of_the_plain_step(change):
+    data = torch.rand(32, 3, 32, 32), torch.arange(32) % 10
+    losses = []
+    for setup in (loops.Setup(), loops.Setup(**change)):
+        torch.manual_seed(0)
+        model = networks.networks(CPU)["SmallCNN"]()
+        step, set_rate, state = loops.training_step(setup, model, CPU)
+        set_rate(1e-3)
+        losses.append([step(*data).item() for _ in range(3)])
+        assert all(isinstance(tensor, torch.Tensor) for tensor in state())
+    assert losses[1] == pytest.approx(losses[0], rel=0.02)
+
+
+def test_batches_hold_every_image_once_in_the_wanted_layout():
+    data = torch.arange(64.0).repeat_interleave(12).reshape(64, 3, 2, 2), torch.arange(64)
+    for setup in (loops.Setup(), loops.Setup(resident=True), loops.Setup(batch=16, resident=True, channels_last=True)):
+        found = list(loops.batches(setup, data, CPU))
+        assert {len(y) for _, y in found} == {setup.batch}
+        assert all(torch.equal(x[:, 0, 0, 0].long(), y) for x, y in found)
+        assert sorted(torch.cat([y for _, y in found]).tolist()) == list(range(64))
+        assert all(x.is_contiguous(memory_format=torch.channels_last) for x, _ in found) or not setup.channels_last
+
+
+def test_what_keeps_compile_from_running_is_said_in_a_line(monkeypatch):
+    def broken(function):
+        raise RuntimeError("no compiler\nand a long story")
+    monkeypatch.setattr(torch, "compile", broken)
+    assert loops.compile_problem(CPU) == "RuntimeError: no compiler"
+    monkeypatch.setattr(ladder, "compile_problem", lambda device: "no compiler")
+    with pytest.warns(UserWarning, match="lacks it: no compiler"):
+        assert "torch.compile" not in dict(ladder.rungs(CPU, 64))
 
 
 def test_series_stop_at_the_limit_and_at_the_end_of_memory():

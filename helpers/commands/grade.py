@@ -32,7 +32,7 @@ def add_arguments(parser):
 
 
 def run(args):
-    """Grade all notebooks, write the table, print a summary. Returns 0, or 2 when wrongly called."""
+    """Grade all notebooks, write the table, print a summary. Returns 0, 2 when wrongly called, 130 when stopped."""
     os.environ.update(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
     try:
         paths = checked(args)
@@ -49,6 +49,9 @@ def run(args):
             csv.writer(half).writerows(table({path.relative_to(args.folder): answers[path] for path in paths}))
         os.chmod(half.name, 0o644)
         os.replace(half.name, args.out)
+    except KeyboardInterrupt:
+        print(f"\nStopped. {args.out} is as it was; the same command begins again.", file=sys.stderr)
+        return 130
     finally:
         Path(half.name).unlink(missing_ok=True)
     print(f"{summary(answers)}\n\n{WALLS[sealed]}\n{args.out}: {len(paths)} notebooks")

@@ -130,8 +130,8 @@ def files(*names):
     return [path for path in MODULES if room(path) in names]
 
 
-# Practice aims at 900; 1,200 is what its situations take today (tests/practice/fidelity.py), and it must not grow.
-@pytest.mark.parametrize(("names", "limit"), [(PLAIN, 1000), (("practice",), 1200), (("commands",), 1000)])
+# Practice aims at 900; 1,150 is what its situations take today (tests/practice/fidelity.py), and it must not grow.
+@pytest.mark.parametrize(("names", "limit"), [(PLAIN, 1000), (("practice",), 1150), (("commands",), 1000)])
 def test_rooms_stay_small(names, limit):
     assert code_lines(files(*names)) <= limit
 

@@ -16,10 +16,11 @@ has ``n`` real CUDA GPUs, practice steps aside (``gpus.real`` is True) and nothi
 
 How it works: a practice tensor is a CPU tensor whose storage carries a label (`machine`). A ``TorchFunctionMode``
 turns ``device=`` into labels and labels into answers (`calls`); a ``TorchDispatchMode`` compares the labels before
-each operator and labels the results, in the backward pass too (`kernels`, `rules`). Beneath ``torch.cuda`` and
-``torch.accelerator`` only the functions that ask the driver are replaced (`driver`, `patches`), so PyTorch's own code
-checks arguments and words texts. Each label holds a block of a replayed caching allocator (`memory`) and gives it
-back when its storage dies.
+each operator and labels the results, in the backward pass too (`kernels`, `operators`, `rules`). Beneath ``torch.cuda``
+and ``torch.accelerator`` only the functions that ask the driver are replaced (`driver`, `patches`), so PyTorch's own
+code checks arguments and words texts; its installed lists say what autocast casts (`casting`) and which operators
+compare devices. Each label holds a block of a replayed caching allocator (`memory`) and gives it back when its storage
+dies. On an asynchronous machine operators become work for a stream's thread (`launch`, `streams`).
 
 | covered | how far |
 |---|---|
@@ -31,11 +32,14 @@ back when its storage dies.
 | errors | types and words of PyTorch's CUDA build: mixed or missing devices, ``numpy()``, full memory, generators |
 | memory | rounding, pools, segments, splitting, counters of ``torch.cuda`` and ``torch.accelerator``, out of memory |
 | streams, events | in order, on threads if ``asynchronous``; ``set_sync_debug_mode``; counters of waits, transfers |
-| refused by name | ``torch.compile``, CUDA graphs, NCCL, CUDA extensions, DLPack, memory pools and snapshots, NVML |
+| refused by name | ``torch.compile``, CUDA graphs, NCCL, CUDA extensions, DLPack, memory pools and snapshots, NVML, |
+| | devices under ``FakeTensorMode``, ``out=`` of ``torch.cuda.comm`` |
 
 | differs from hardware | why |
 |---|---|
-| one stream of random numbers for the CPU and all GPUs; ``torch.cuda.manual_seed`` seeds it | same numbers as the CPU |
+| one stream of random numbers for the CPU and all GPUs; ``torch.cuda.manual_seed`` seeds it, and | |
+| ``torch.cuda.default_generators`` are the CPU's | same numbers as the CPU |
+| on an asynchronous machine operators that draw random numbers (dropout) wait for the queue | their order stays |
 | numbers equal the CPU's, not a GPU's, to the last bit | the CPU computes them |
 | memory of libraries (cuBLAS and cuDNN workspaces, the CUDA context) is not counted | it depends on the GPU |
 | some operators keep other tensors for the backward pass (dropout: a float mask) | the CPU's kernels run |

@@ -3,6 +3,7 @@
 PyTorch's own Python code keeps running above them (``torch.cuda.device``, ``memory_summary``, ``nn.DataParallel`` …),
 so arguments are checked and texts are worded by PyTorch itself.
 """
+import os
 import time
 from types import SimpleNamespace
 
@@ -77,12 +78,13 @@ def memory_info(machine, device=None):
 
 def names(machine):
     """Name in ``torch.cuda`` → replacement, where PyTorch's own function would go past those of `answers`."""
-    streams, table = machine.streams, answers(machine)
+    streams, table, parent = machine.streams, answers(machine), os.getpid()
     properties = SimpleNamespace(
         name=NAME, major=8, minor=0, total_memory=machine.capacity, multi_processor_count=1, warp_size=32,
         max_threads_per_multi_processor=1024, regs_per_multiprocessor=65536, L2_cache_size=0, gcnArchName=NAME)
     return {
-        "device_count": lambda: machine.n, "_initialized": True, "_get_device_properties": lambda index: properties,
+        "device_count": lambda: machine.n, "_initialized": True,
+        "_is_in_bad_fork": lambda: os.getpid() != parent, "_get_device_properties": lambda index: properties,
         "is_current_stream_capturing": lambda: False, "mem_get_info": lambda device=None: memory_info(machine, device),
         "_exchange_device": table["_cuda_exchangeDevice"], "_maybe_exchange_device": table["_cuda_exchangeDevice"],
         "default_generators": (torch.default_generator,) * machine.n,

@@ -5,7 +5,6 @@ storage is what lives on a device: views, ``.data``, saved activations and gradi
 PyTorch keeps a storage's Python object, with its attributes, as long as the storage itself. When the storage dies, so
 does its `Place`, and its block goes back to the allocator.
 """
-import os
 import threading
 import warnings
 from collections import deque
@@ -17,8 +16,6 @@ from .streams import ASYNC, Streams
 
 CPU = torch.device("cpu")
 SYNC = "called a synchronizing CUDA operation"
-FORK = ("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' "
-        "start method")
 ORDINAL = ("CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\nSearch for "
            "`cudaErrorInvalidDevice' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for "
            "more information.\n" + ASYNC)
@@ -57,7 +54,7 @@ class Machine:
     """``n`` practice GPUs of ``capacity`` bytes each, with their allocators, streams and counters."""
 
     def __init__(self, n, capacity, asynchronous):
-        self.n, self.capacity, self.asynchronous, self.pid = n, capacity, asynchronous, os.getpid()
+        self.n, self.capacity, self.asynchronous = n, capacity, asynchronous
         self.timeline, self.local, self.sync_debug = deque(maxlen=100_000), Local(), 0
         self.devices = [torch.device("cuda", index) for index in range(n)]
         self.allocators = [Allocator(index, capacity, self.timeline) for index in range(n)]
@@ -76,8 +73,8 @@ class Machine:
         device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cuda")
         if device.type != "cuda":
             return device
-        if os.getpid() != self.pid:
-            raise RuntimeError(FORK)
+        if torch.cuda._is_in_bad_fork():
+            torch.cuda._lazy_init()  # refuses in PyTorch's words
         index = self.local.index if device.index is None else device.index
         if not 0 <= index < self.n:
             raise torch.AcceleratorError(ORDINAL)

@@ -1,5 +1,6 @@
 """Practice GPUs leave PyTorch as they found it."""
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -150,6 +151,13 @@ def test_looking_before_it_is_on():
         practice_gpus().transfers  # noqa: B018
 
 
+def run_alone(program):
+    """Run a program in a process of its own, and return what it prints."""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_the_first_start_leaves_torch_dynamo_alone_and_dynamo_sees_nothing_of_it():
     program = """if True:
         import sys, torch
@@ -163,7 +171,7 @@ def test_the_first_start_leaves_torch_dynamo_alone_and_dynamo_sees_nothing_of_it
             assert x.is_cuda and torch.cuda.device_count() == 2
         assert (interface.current_stream, interface.Stream) == before == (torch.cuda.current_stream, torch.cuda.Stream)
     """
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+    run_alone(program)
 
 
 def test_fake_copies_of_practice_tensors_do_not_end_the_process():
@@ -180,4 +188,23 @@ def test_fake_copies_of_practice_tensors_do_not_end_the_process():
             (x * 2).sum().backward()
             assert x.grad.is_cuda
     """
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+    run_alone(program)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_is_refused():
+    said = run_alone("""if True:
+        import os, torch
+        from helpers.practice import practice_gpus
+        with practice_gpus():
+            x = torch.ones(2, device="cuda")
+            if os.fork() == 0:
+                try:
+                    x.to("cuda:0", copy=True)
+                except RuntimeError as error:
+                    print(error, flush=True)
+                os._exit(0)
+            os.wait()
+            assert x.sum().item() == 2
+    """)
+    assert "Cannot re-initialize CUDA in forked subprocess" in said

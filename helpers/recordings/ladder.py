@@ -147,4 +147,8 @@ def _peak(device, before, step, tensors):
     """Most bytes at once: on CUDA all that the rung took, images too; on a CPU `tensors` and what a step takes."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) - before
-    return sum(map(tensor_bytes, tensors)) + allocated_on_cpu(step) if device.type == "cpu" else None
+    if device.type != "cpu":
+        return None
+    for tensor in tensors:
+        tensor.grad = None  # the step makes gradients anew, and its profile then sees them come and go
+    return sum(map(tensor_bytes, tensors)) + allocated_on_cpu(step)

@@ -108,7 +108,7 @@ def training_step(setup, model, device):
 
     def state():
         kept = [v for values in adam.state.values() for v in values.values() if torch.is_tensor(v)]
-        return [*model.parameters(), *(p.grad for p in model.parameters()), *kept]
+        return [*model.parameters(), *kept]
     step = _Graph(gradients, finish, adam, scaler.is_enabled()) if setup.graphed else _chain(gradients, finish)
     return step, set_rate, state
 

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from . import casting
 from .machine import CPU, storage
-from .operators import tensors
+from .operators import meta, tensors
 from .rules import asked
 
 T, FACTORIES = torch.Tensor, _device._device_constructors()
@@ -181,7 +181,7 @@ class Calls(TorchFunctionMode):
 
     def pack_padded(self, func, x, lengths, *rest):
         if self.machine.place(lengths) is not None:
-            asked(self.machine, func, x.cpu(), lengths, *rest)
+            asked(self.machine, lambda it: func(meta(x), it, *rest), lengths)
         data, sizes = func(x, lengths, *rest)
         storage(sizes).practice = None  # PyTorch keeps them on the CPU
         return data, sizes

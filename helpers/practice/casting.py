@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+HEADER = Path(torch.__file__).parent / "include/ATen/autocast_mode.h"
 # Policy → PyTorch's own lists of operators for it, and what calls them in C++ where no mode sees it.
 LISTS = {"lower": ("LOWER_PRECISION_FP", "gru lstm rnn_relu rnn_tanh"),
          "float": ("FP32 FP32_SET_OPT_DTYPE", "cross_entropy_loss nll_loss_nd norm rdiv rtruediv"),
@@ -18,7 +19,9 @@ LISTS = {"lower": ("LOWER_PRECISION_FP", "gru lstm rnn_relu rnn_tanh"),
 @functools.cache
 def policies():
     """Callable → policy, for every place where PyTorch exposes an operator of the lists in its ``autocast_mode.h``."""
-    text, found = (Path(torch.__file__).parent / "include/ATen/autocast_mode.h").read_text(encoding="utf-8"), {}
+    if not HEADER.exists():  # then patches refuse autocast
+        return {}
+    text, found = HEADER.read_text(encoding="utf-8"), {}
     homes = (torch, torch.Tensor, torch._C._nn, torch._C._linalg, torch._C._VariableFunctions)
     for policy, (macros, names) in LISTS.items():
         lists = [re.search(rf"define AT_FORALL_{macro}\(_\)(.*?)\n\n", text, re.S)[1] for macro in macros.split()]

@@ -45,10 +45,13 @@ def blocking(args, kwargs):
     return not (kwargs.get("non_blocking") or len(args) > 2 and args[2])
 
 
+def meta(x):
+    """A tensor like ``x`` without data."""
+    return torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device="meta")
+
+
 def shapes(func, fact, args, kwargs):
     """The result of an operator as tensors without data, or None where PyTorch cannot tell it beforehand."""
-    def meta(x):
-        return torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device="meta")
     options = {key: value for key, value in kwargs.items() if key not in ("generator", "device", "pin_memory")}
     args, options = tree_map_only(T, meta, (args, options | ({"device": "meta"} if fact.device else {})))
     try:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import torch
 
-from . import driver
+from . import casting, driver
 from .machine import CPU, refusal
 
 T = torch.Tensor
@@ -68,6 +68,9 @@ def refused():
     for name in ("init_process_group", "new_group") if torch.distributed.is_available() else ():
         original = getattr(torch.distributed, name)
         yield torch.distributed, name, refusal(f"torch.distributed.{name} with nccl", original, nccl)
+    if not casting.HEADER.exists():
+        yield torch, "set_autocast_enabled", refusal("autocast without PyTorch's headers", torch.set_autocast_enabled,
+                                                     lambda device, on=True: on and device in ("cuda", True))
     fakes = torch._subclasses.FakeTensorMode
     yield fakes, "from_tensor", refusal(
         "FakeTensorMode.from_tensor", fakes.from_tensor, lambda mode, x, *args, **kwargs: x.is_cuda)

@@ -12,7 +12,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .machine import storage
-from .operators import INDEXING, T
+from .operators import INDEXING, T, meta
 
 TWO = "Expected all tensors to be on the same device, but found at least two devices, {} and {}!"
 GOT = ("Expected all tensors to be on the same device, but got {} is on {}, different from other tensors on {} "
@@ -140,8 +140,7 @@ def asked(machine, func, *args, **kwargs):
     """
     homes = dict.fromkeys(str(machine.place(x) or "cpu") for x in tree_leaves((args, kwargs)) if isinstance(x, T))
     first, second, *_ = *(home for home in homes if home != "cpu"), "cpu"
-    args, kwargs = tree_map_only(
-        T, lambda x: x.detach().to("meta") if str(machine.place(x)) == first else x, (args, kwargs))
+    args, kwargs = tree_map_only(T, lambda x: meta(x) if str(machine.place(x)) == first else x, (args, kwargs))
     try:
         with torch._C.DisableTorchFunction():
             func(*args, **kwargs)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from helpers.practice import practice_gpus
+from helpers.practice import casting, practice_gpus
 
 CUDA0, CUDA1, CPU = torch.device("cuda:0"), torch.device("cuda:1"), torch.device("cpu")
 
@@ -150,6 +150,23 @@ def test_a_convolution_that_moved_away(layer, cudnn, words):
 def test_a_bias_that_stayed_behind_meets_the_sum():
     with pytest.raises(RuntimeError, match="found at least two devices, cuda:0 and cuda:1!"):
         F.conv2d(at("cuda:0", 4, 1, 5, 5), at("cuda:0", 2, 1, 3, 3), at("cuda:1", 2))
+
+
+def test_a_refused_call_copies_nothing(gpus):
+    x, y = at().requires_grad_(), at("cpu")
+    for call in (x.numpy, lambda: setattr(x, "grad", y), lambda: nn.RNN(2, 3).cuda()(y),
+                 lambda: nn.utils.rnn.pack_padded_sequence(at("cuda", 3, 2, 1), torch.tensor([3, 1]).cuda("cuda:1"))):
+        before = gpus.transfers["d2h"]
+        with pytest.raises((RuntimeError, TypeError), match="cuda"):
+            call()
+        assert gpus.transfers["d2h"] == before
+
+
+def test_autocast_without_its_lists_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(casting, "HEADER", tmp_path / "missing.h")
+    with practice_gpus(), torch.autocast("cpu"):
+        with pytest.raises(NotImplementedError, match="autocast without PyTorch's headers"), torch.autocast("cuda"):
+            pass
 
 
 def test_default_devices():

@@ -137,6 +137,7 @@ def identity(value):
     if isinstance(value, types.FunctionType):
         return id(value), id(value.__code__), id(value.__defaults__), id(value.__kwdefaults__)
     if isinstance(value, type):
-        parts = [(name, part) for name, part in vars(value).items() if callable(part) or isinstance(part, property)]
-        return id(value), *((name, id(part), id(getattr(part, "__code__", None))) for name, part in parts)
+        parts = {name: part for base in reversed(value.__mro__) for name, part in vars(base).items()}
+        return id(value), {name: (id(part), id(getattr(part, "__code__", None))) for name, part in parts.items()
+                           if callable(part) or isinstance(part, property)}
     return id(value) if callable(value) else repr(value)

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from helpers.exercises import progress
-from helpers.exercises.panel import display_widget, inside_notebook
+from helpers.exercises.panel import ROW, STYLE, display_widget, inside_notebook
 
 
 class Prediction:
@@ -92,8 +92,7 @@ def predict(key, question, choices=None, unit=None, low=1e-3, high=1e3):
 
 def _prediction_widget(prediction):
     import ipywidgets
-    kept = '<span role="status">Kept. Now run the next cell.</span>'
-    note = ipywidgets.HTML("" if prediction.guess is None else kept)
+    note = ipywidgets.HTML(_kept(prediction))
     if prediction.choices:
         index = None if prediction.guess is None else prediction.choices.index(prediction.guess)
         control = ipywidgets.RadioButtons(options=prediction.choices, index=index, layout={"width": "auto"})
@@ -106,10 +105,18 @@ def _prediction_widget(prediction):
         if change["new"] == "":
             return
         prediction.choose(change["new"])
-        note.value = kept
+        note.value = _kept(prediction)
 
     control.observe(keep, names="value")
-    return ipywidgets.VBox([ipywidgets.HTML(f"<b>Predict:</b> {html.escape(prediction.question)}"), control, note])
+    title = ipywidgets.HTML(f"{STYLE}<b>Predict:</b> {html.escape(prediction.question)}")
+    return ipywidgets.VBox([title, control, note])
+
+
+def _kept(prediction):
+    if prediction.guess is None:
+        return ""
+    guess = prediction.guess if prediction.choices else f"{prediction.guess:.2g} {prediction.unit}"
+    return f'<span role="status">Kept: {html.escape(guess)}. Now run the next cell.</span>'
 
 
 def _options(prediction):
@@ -138,7 +145,7 @@ def quiz(questions):
 
 def _question_widget(question, number):
     import ipywidgets
-    title = ipywidgets.HTML(f"<b>{number}</b> {html.escape(question.text)}")
+    title = ipywidgets.HTML(f"{STYLE}<b>{number}</b> {html.escape(question.text)}")
     control = ipywidgets.RadioButtons(options=question.choices, index=None, layout={"width": "auto"})
     note = ipywidgets.HTML("")
 
@@ -187,7 +194,7 @@ def slider(label, values, start, text=str):
 
 
 def choice(label, values, start, text=str):
-    """A drop-down list of `values`, first at `start`; `text(value)` writes each one."""
+    """Radio buttons for `values`, first at `start`; `text(value)` writes each one."""
     return _control(label, values, start, text, ordered=False)
 
 
@@ -224,10 +231,11 @@ def _explorer_widget(render, controls):
     import ipywidgets
     place = ipywidgets.HTML()
     parts = []
-    for control in controls.values():
-        kind = ipywidgets.SelectionSlider if control.ordered else ipywidgets.Dropdown
+    for control in controls.values():  # no Dropdown: JupyterLab takes the arrow keys away from it
+        kind = ipywidgets.SelectionSlider if control.ordered else ipywidgets.RadioButtons
         parts.append(kind(options=control.options, index=control.start, description=control.label,
-                          style={"description_width": "11em"}, layout={"width": "36em"}))
+                          style={"description_width": "11em"}, layout={"width": "36em" if control.ordered else "auto"}))
+        parts[-1].add_class(ROW)
 
     def update(_=None):
         try:
@@ -236,7 +244,7 @@ def _explorer_widget(render, controls):
             place.value = f'<p role="status">This setting has no picture: {html.escape(str(error))}</p>'
             return
         words = html.escape(sentence, quote=True)
-        place.value = (f'<img alt="{words}" src="data:image/png;base64,{picture}" style="max-width:100%">'
+        place.value = (f'{STYLE}<img alt="{words}" src="data:image/png;base64,{picture}" style="max-width:100%">'
                        f'<p role="status" aria-live="polite">{words}</p>')
 
     for part in parts:

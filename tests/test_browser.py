@@ -41,7 +41,33 @@ SHOWN = """view => {
     return {text: text.join('|'), pictures: pictures.join('|'), chosen: chosen.join()};
 }"""
 VIEWS = ".jp-OutputArea-output > .jupyter-widgets"
-CONTROLS = ".noUi-handle, select, input[type=radio], input[type=checkbox], button.jupyter-button"
+# What a person at the keyboard meets: where the focus is, and whether it can be seen.
+FOCUSED = """() => {
+    const part = document.activeElement, style = getComputedStyle(part), view = part.closest('.jp-OutputArea-output');
+    const group = part.closest('.widget-radio') || part;
+    const slider = part.className.includes('noUi-handle');
+    const kind = slider ? 'slider' : part.type === 'submit' ? 'button' : part.checked ? '' : part.type || '';
+    const first = !group.dataset.met && view && part.closest('.jupyter-widgets') && kind !== '';
+    if (first) group.dataset.met = 'yes';
+    return {cell: !!part.closest('.jp-Notebook .jp-Cell'), kind: first ? kind : '',
+            seen: style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2,
+            html: part.outerHTML.slice(0, 160)};
+}"""
+ANSWER = """() => {
+    const view = document.activeElement.closest('.jp-OutputArea-output');
+    return [...view.querySelectorAll('[role=status]')].map(part => part.innerText).join('|')
+        + [...view.querySelectorAll('.widget-readout')].map(part => part.innerText).join('|');
+}"""
+UNMET = """() => [...document.querySelectorAll('.jp-OutputArea-output .jupyter-widgets')].flatMap(
+    view => [...view.querySelectorAll('.noUi-handle, .widget-radio, button.jupyter-button')]).filter(
+    part => !part.dataset.met).map(part => part.outerHTML.slice(0, 160))"""
+UNSEEN = """controls => controls.filter(part => {
+    part.focus({focusVisible: true});
+    const style = getComputedStyle(part);
+    return document.activeElement !== part || part.tabIndex < 0 || style.outlineStyle === 'none';
+}).map(part => part.outerHTML.slice(0, 160))"""
+KEYS = {"slider": "ArrowRight", "radio": "Space", "checkbox": "Space", "button": "Enter"}
+CONTROLS = ".noUi-handle, input[type=radio], input[type=checkbox], button.jupyter-button"
 
 
 @pytest.fixture(scope="module")
@@ -120,9 +146,6 @@ def move(control):
     if "noUi-handle" in kind:
         at_end = control.evaluate("part => +part.getAttribute('aria-valuenow') >= +part.getAttribute('aria-valuemax')")
         control.press("ArrowLeft" if at_end else "ArrowRight")
-    elif kind == "select-one":
-        count, now = control.evaluate("part => [part.options.length, part.selectedIndex]")
-        control.select_option(index=(now + 1) % count)
     else:
         control.click()
 
@@ -149,6 +172,7 @@ def test_run_all_then_move_every_widget(path, page, address):
     assert errors(cells) == []
     assert all(cell["execution_count"] for cell in cells if cell["cell_type"] == "code" and "".join(cell["source"]))
     page.wait_for_timeout(500)  # the last views are drawn
+    assert page.locator(VIEWS).locator(CONTROLS).evaluate_all(UNSEEN) == [], "the keyboard does not reach or show these"
     still = [problem for view in page.locator(VIEWS).all() if view.locator(CONTROLS).count()
              for problem in move_all(page, view)]
     assert not still, "\n".join(still)
@@ -156,11 +180,47 @@ def test_run_all_then_move_every_widget(path, page, address):
     page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")
 
 
+@pytest.mark.parametrize("path", [path for path in PATHS if path.name.startswith("01")], ids=lambda path: path.stem)
+def test_everything_is_reached_and_used_with_the_keyboard_alone(path, page, address):
+    open_lesson(page, address, path)
+    page.evaluate(RUN_ALL)
+    page.wait_for_timeout(500)
+    met, problems, inside = [], [], False
+    for _ in range(600):
+        page.keyboard.press("Tab")
+        now = page.evaluate(FOCUSED)
+        if inside and not now["cell"] and met:
+            break
+        inside = now["cell"]
+        if now["kind"]:
+            met.append(now["kind"])
+            problems += use(page, now)
+    assert page.evaluate(UNMET) == []
+    assert {"slider", "radio", "button"} <= set(met)
+    assert problems == []
+    page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")
+
+
+def use(page, control):
+    """Use the control that has the focus; return what is wrong: focus not seen, or no answer in words."""
+    before = page.evaluate(ANSWER)
+    page.keyboard.press(KEYS[control["kind"]])
+    for _ in range(60):
+        if page.evaluate(ANSWER) != before:
+            break
+        page.wait_for_timeout(50)
+    else:
+        return [f"no answer in words: {control['html']}"]
+    return [] if control["seen"] else [f"focus not to be seen: {control['html']}"]
+
+
 def move_all(page, view):
     """Move each control of one widget; return a text for each that changed nothing or showed a traceback."""
     problems, start = [], view.evaluate(SHOWN)
     for number in range(view.locator(CONTROLS).count()):
         control = view.locator(CONTROLS).nth(number)
+        if control.evaluate("part => part.checked"):
+            continue  # nothing to choose
         name = control.evaluate("part => part.outerHTML")[:160]
         before, after = moved(page, view, control)
         if before == after or (before["pictures"] and before["pictures"] == after["pictures"]):

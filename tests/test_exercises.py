@@ -131,7 +131,7 @@ def test_checks_leave_the_learners_random_numbers_alone(exercise):
     torch.manual_seed(2)
     random.seed(2)
     exercise.outcome(exercise.reference)
-    assert (torch.rand(1), random.random()) != first
+    assert torch.rand(1) != first[0] and random.random() != first[1]
 
 
 def _square(x):
@@ -199,6 +199,30 @@ def test_an_endless_loop_is_stopped_in_any_thread(answer, monkeypatch):
     thread.start()
     thread.join(20)
     assert found and found[0].status == ERROR and "stopped" in found[0].message
+
+
+def _import_slowly(x):
+    import slow_to_import
+
+    while slow_to_import.DONE:
+        x += 1
+
+
+@pytest.mark.parametrize("run", [lambda work: work(), lambda work: thread_of(work)], ids=("main thread", "a thread"))
+def test_an_import_is_not_broken_off(run, monkeypatch, tmp_path):
+    (tmp_path / "slow_to_import.py").write_text("import time\nfor _ in range(6):\n    time.sleep(0.05)\nDONE = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("helpers.exercises.core.SECONDS", 0.1)
+    found = []
+    run(lambda: found.append(make(lambda a: call(a, 1)).outcome(_import_slowly)))
+    assert "stopped" in found[0].message and sys.modules.pop("slow_to_import").DONE
+
+
+def thread_of(work):
+    """Do `work` in a thread of its own."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
 
 
 def test_a_call_that_nothing_stops_is_named(monkeypatch, capsys):

@@ -1,10 +1,13 @@
 """Exercises and quiz of lesson 06, Use several GPUs."""
+import multiprocessing
 import os
 import random
+import re
+import runpy
 import socket
-import subprocess
 import sys
 import tempfile
+import time
 from numbers import Integral
 from pathlib import Path
 
@@ -188,7 +191,8 @@ print("RESULT", rank, [p.item() for p in model.parameters()], sorted(seen), flus
 dist.barrier()
 dist.destroy_process_group()
 '''
-_ANSWERS = {"# TODO 1: join the group of processes, through gloo": 'dist.init_process_group("gloo")',
+_JOIN = 'dist.init_process_group("gloo")'
+_ANSWERS = {"# TODO 1: join the group of processes, through gloo": _JOIN,
             "# TODO 2: wrap the model": "model = DistributedDataParallel(model)",
             "# TODO 3: give each process its own samples": "sampler = DistributedSampler(dataset)"}
 
@@ -222,7 +226,7 @@ def _check_script(answer):
 
 
 def _judge_script(results, complaint):
-    if len(results) < 2:
+    if len(results) != 2:
         raise NotYet(f"the two processes did not reach the end: {complaint}")
     (first, seen_first), (second, seen_second) = results
     if set(seen_first) & set(seen_second):
@@ -235,44 +239,70 @@ def _judge_script(results, complaint):
         raise NotYet(f"both processes together learned from {len(learned)} of the 8 samples. Deal out all of them.")
 
 
+# A server process imports these once; each check forks its two processes from it, so that only the first one takes long.
+_NEEDED = ["torch.distributed", "torch.nn.parallel", "torch.utils.data.distributed", "torch._dynamo"]
+
+
 def _run_two(text):
     """Run `text` as two processes, as torchrun would; returns [(weights, samples) by rank] and the last complaint."""
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
+    way = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    context = multiprocessing.get_context(way)
+    if way == "forkserver":
+        context.set_forkserver_preload(_NEEDED)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+        port = probe.getsockname()[1]
         probe.close()
         file = Path(folder) / "answer.py"
         file.write_text(text, encoding="utf-8")
-        env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2",
-               "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        children = [subprocess.Popen([sys.executable, str(file)], env={**env, "RANK": str(r), "LOCAL_RANK": str(r)},
-                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for r in range(2)]
-        return _collect(children)
-
-
-def _collect(children):
-    try:
-        return _read(children)
-    finally:
-        for child in children:
-            child.kill()
-
-
-def _read(children):
-    told, errors = [], []
-    for child in children:
+        children = [context.Process(target=_one_of_two, args=(str(file), port, str(rank))) for rank in (0, 1)]
         try:
-            out, err = child.communicate(timeout=100)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            out, err = "", "no end within 100 seconds: does one process wait for the other?"
-        told += [line for line in out.splitlines() if line.startswith("RESULT")]
-        errors += [line for line in err.splitlines() if "Error" in line or "seconds" in line]
-    results = []
-    for line in sorted(told):
-        weights, samples = line.split(" ", 2)[2].split("] [")
-        results.append((weights.strip("["), [float(s) for s in samples.strip("]").split(",") if s.strip()]))
-    return results, errors[-1] if errors else "no message"
+            for child in children:
+                child.start()
+            late = _wait(children)
+        finally:
+            for child in children:
+                if child.pid:
+                    child.kill()
+                    child.join()
+        return _read(file, late)
+
+
+def _one_of_two(file, port, rank):
+    """Run in a process of its own: the script, with the variables that torchrun sets, its output in files."""
+    for number, kind in ((1, "out"), (2, "err")):
+        os.dup2(os.open(f"{file}.{rank}.{kind}", os.O_CREAT | os.O_WRONLY), number)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE="2", RANK=rank, LOCAL_RANK=rank,
+                      CUDA_VISIBLE_DEVICES="")
+    torch.set_num_threads(1)
+    runpy.run_path(file, run_name="__main__")
+    sys.stdout.flush()
+    os._exit(0)  # Python's own end takes seconds where torch is loaded, and nothing here needs it
+
+
+def _wait(children, seconds=100, grace=2):
+    """Wait for both; where one has failed, the other, which may wait for it, gets `grace` seconds. True: too long."""
+    end = time.monotonic() + seconds
+    while any(child.is_alive() for child in children) and time.monotonic() < end:
+        if any(child.exitcode for child in children):
+            end, grace = min(end, time.monotonic() + grace), seconds  # the grace counts from the first time
+        time.sleep(0.02)
+    return any(child.is_alive() for child in children)
+
+
+def _read(file, late):
+    results, errors = [], []
+    for rank in ("0", "1"):
+        out, err = (Path(f"{file}.{rank}.{kind}").read_text(encoding="utf-8", errors="replace") for kind in ("out", "err"))
+        results += re.findall(r"^RESULT \d \[(.*)\] \[([\d., ]*)\]$", out, flags=re.M)
+        errors += [f"rank {rank}: {line}" for line in err.splitlines() if "Error" in line]
+    results = [(weights, [float(s) for s in re.findall(r"\d+\.?\d*", samples)]) for weights, samples in results]
+    waits = "no end within 100 seconds: does one process wait for the other?" if late else "no message"
+    return results, errors[-1] if errors else waits
+
+
+def _only_first_joins():
+    return _with(1, 2, 3).replace(_JOIN, f"if rank == 0: {_JOIN}")
 
 
 script = Exercise(
@@ -283,7 +313,7 @@ script = Exercise(
     explanation="The group lets the processes talk; DDP copies the weights of rank 0 at the start and averages gradients during "
                 "backward, so the weights stay equal; the sampler gives each rank other samples.",
     wrong=(Wrong(lambda: _with(1, 3), "the weights differ"), Wrong(lambda: _with(1, 2), "both processes learned"),
-           Wrong(lambda: _with(2, 3), "did not reach the end"), Wrong(lambda: DDP_SCRIPT, "is still there")))
+           Wrong(lambda: _with(2, 3), "did not reach the end"), Wrong(_only_first_joins, "rank 1: "), Wrong(lambda: DDP_SCRIPT, "is still there")))
 
 
 # --- choose the number of GPUs ---------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ class TooLong(BaseException):
 def limit(seconds, inside=lambda frame: True):
     """Raise `TooLong` in this thread when the block runs longer than `seconds`.
 
+    An import that is under way is never broken off, since half a module would stay behind: it gets as long again.
     Where a bare `except:` catches the first one, others follow, as long as `inside(frame)` is true of the frame that
     runs. In the main thread of Linux and macOS waits end, too: `time.sleep`, `join`, a lock. Elsewhere, and in one
     long call of a compiled function, the exception comes when that call returns; until then a line says what to do
@@ -35,12 +36,20 @@ def limit(seconds, inside=lambda frame: True):
         note.cancel()
 
 
+def _importing(frame):
+    while frame and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame is not None
+
+
 @contextmanager
 def _by_signal(seconds, inside):
     raised = []
 
     def stop(_, frame):
-        if not raised or inside(frame):
+        if _importing(frame):
+            signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+        elif not raised or inside(frame):
             raised.append(True)
             raise TooLong
 
@@ -67,9 +76,13 @@ def _by_thread(seconds, inside):
         pause, raised = seconds, False
         while not ended.wait(pause):
             with door:
-                if not ended.is_set() and (not raised or inside(sys._current_frames()[thread])):
+                frame = sys._current_frames()[thread]
+                if _importing(frame):
+                    pause = seconds
+                elif not ended.is_set() and (not raised or inside(frame)):
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(TooLong))
-            pause, raised = AGAIN, True
+                    pause, raised = AGAIN, True
+                del frame
 
     threading.Thread(target=watch, daemon=True).start()
     try:

@@ -5,6 +5,13 @@ SIGNS = {"correct": "✓", "not yet": "✗", "not attempted": "○", "error in y
 COLORS = {"correct": "#00664d", "not yet": "#9c3d00", "not attempted": "#444444", "error in your code": "#9c3d00"}
 
 
+ROW = "course-row"  # the class of radio buttons that stand side by side
+# Where the keyboard is can be seen, since ipywidgets hides it on sliders.
+STYLE = ("<style>.jupyter-widgets :is(.noUi-handle,input,button):focus{outline:3px solid #0072b2!important;"
+         f"outline-offset:2px}}.{ROW} .widget-radio-box{{display:flex;flex-flow:row wrap;column-gap:1.5em;"
+         "padding-left:5px}</style>")
+
+
 def show(exercise, result):
     """Show `result` of `exercise`: as text and, where widgets run, as a panel with the buttons Hint and Solution."""
     text = f"{SIGNS[result.status]} {result}"
@@ -32,7 +39,7 @@ def display_widget(widget, text, **bundle):
 
 def _panel(exercise, result):
     import ipywidgets
-    head = ipywidgets.HTML(_message(result))
+    head = ipywidgets.HTML(STYLE + _message(result))
     more = ipywidgets.HTML("")
     hint = ipywidgets.Button(description="Hint", icon="question-circle")
     solution = ipywidgets.Button(description="Solution", icon="eye")

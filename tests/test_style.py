@@ -37,7 +37,11 @@ def code(notebook):
 
 @of(PATHS)
 def test_rhythm_is_inside_the_bands(path, load):
-    assert _notebooks.outside_bands(_notebooks.rhythm(load(path))) == []
+    assert _notebooks.outside_bands(_notebooks.rhythm(load(path)), path.name[:2]) == []
+
+
+def test_only_the_glossary_leaves_a_band_and_only_in_words_per_cell():
+    assert _notebooks.WITHOUT_BAND == {"92": {"words"}}
 
 
 @of(PATHS)

@@ -62,8 +62,8 @@ def lines(series, title, xlabel, ylabel, logx=False, logy=False, step=False, mar
 def rungs(series, order, title, ylabel):
     """Lines over named steps, such as the rungs of a ladder: `series` is a dict of label to (names, values).
 
-    `order` lists the names from left to right; the numbers stand on a logarithmic axis. Raises ValueError for a name
-    that is not in `order`.
+    `order` lists the names from left to right. Values that differ by a factor of 20 or more stand on a logarithmic
+    axis. Raises ValueError for a name that is not in `order`.
     """
     places = {name: place for place, name in enumerate(order)}
     for label, (names, _) in series.items():
@@ -71,8 +71,11 @@ def rungs(series, order, title, ylabel):
             raise ValueError(f"series[{label!r}] names {unknown[0]!r}; order has {list(order)}")
     placed = {label: tuple(zip(*sorted((places[name], value) for name, value in zip(names, values, strict=True)),
                                strict=True)) for label, (names, values) in series.items()}
-    figure = lines(placed, title, "", ylabel, logy=True)
+    values = [value for _, ys in placed.values() for value in ys]
+    figure = lines(placed, title, "", ylabel, logy=max(values) > 20 * min(values))
     axes = figure.axes[0]
+    if axes.get_yscale() == "linear":
+        axes.set_ylim(bottom=0)
     axes.set_xticks(range(len(order)), order, rotation=30, ha="right", fontsize=8)
     return figure
 

@@ -34,7 +34,7 @@ def profile(loader, launch, kernel, count, steps=2, label="kernel"):
     return spans
 
 
-PROFILES = {"A": profile(8, 0.01, 0.25, 12), "B": profile(0, 0.10, 0.02, 40),
+PROFILES = {"A": profile(8, 0.01, 0.25, 12), "B": profile(0, 0.10, 0.03, 20),
             "C": profile(0, 0.01, 0.9, 8, label="float32 convolution")}
 _ANSWERS = dict(zip(PROFILES, STEPS, strict=True))
 _SHOWS = {"A": "the device is idle while Python is in the loader, and its kernels follow each other without gaps.",

@@ -1,6 +1,7 @@
 """What an error message means: paste it, get the cause, the fix and the lesson. The table is in `helpers.errors`."""
 import html
 import re
+import textwrap
 from dataclasses import dataclass
 
 from helpers.course import NOTEBOOKS
@@ -17,6 +18,14 @@ Ask for help with all of this, as text and not as a picture:
 - the report of this command, which names machine, driver and versions: python3 -m helpers doctor
 - what you expected instead. A good place to ask: https://discuss.pytorch.org"""
 LATE = "\nIt is a CUDA error, and these come late: set CUDA_LAUNCH_BLOCKING=1 before CUDA starts for the true line."
+
+STYLE = """<style>
+.explained {border-left: 4px solid #00664d; border-collapse: collapse; line-height: 1.5}
+.explained th, .explained td {text-align: left; vertical-align: top; padding: 0 10px}
+.explained th {font-weight: normal; white-space: nowrap; opacity: 0.8}
+.explained .title {font-weight: bold}
+.explained a {text-decoration: underline}
+</style>"""
 
 
 @dataclass(frozen=True)
@@ -52,17 +61,24 @@ def _plain(text):
 
 def explanation(message):
     """What `message` means, as text: cause, fix and lesson of the error that was raised last; advice where unknown."""
+    return "\n".join(textwrap.fill(text, 110, initial_indent=f"{label:<10}" if label else "",
+                                   subsequent_indent=" " * 10 if label else "   ", break_on_hyphens=False)
+                     for label, text in _parts(message))
+
+
+def _parts(message):
+    """The lines of an explanation as pairs (label, text); a line without a label has ""."""
     matches = find(message)
     if not message.strip():
-        return EMPTY
+        return [("", EMPTY)]
     if not matches:
-        return UNKNOWN.format(count=len(KNOWN)) + (LATE if "CUDA error" in message else "")
+        advice = UNKNOWN.format(count=len(KNOWN)) + (LATE if "CUDA error" in message else "")
+        return [("", line) for line in advice.splitlines()]
     first, *others = matches
-    lines = [first.known.title, f"Words     {first.words[:200]}", f"Cause     {first.known.cause}",
-             f"Fix       {first.known.fix}", f"Read on   {_reading(first.known)}"]
-    if first.releases != "any":
-        lines.insert(2, f"Seen in   PyTorch {first.releases}")
-    return "\n".join(lines + [f"Also here {other.known.title}" for other in others])
+    seen = [] if first.releases == "any" else [("Seen in", f"PyTorch {first.releases}")]
+    return [("", first.known.title), ("Words", first.words[:200]), *seen, ("Cause", first.known.cause),
+            ("Fix", first.known.fix), ("Read on", _reading(first.known)),
+            *(("Also here", other.known.title) for other in others)]
 
 
 def _reading(known):
@@ -88,7 +104,7 @@ def explain_box(message=""):
 
 def _box(message):
     import ipywidgets
-    field = ipywidgets.Textarea(value=message, placeholder=EMPTY, layout={"width": "100%", "height": "8em"},
+    field = ipywidgets.Textarea(value=message, placeholder=EMPTY, layout={"width": "98%", "height": "8em"},
                                 continuous_update=True)
     answer = ipywidgets.HTML()
 
@@ -103,7 +119,12 @@ def _box(message):
 
 def _as_html(message):
     """The explanation of `message` as HTML, with a link to the notebook that it names."""
-    text = html.escape(explanation(message))
-    text = re.sub(r"(\d\d [^,\n]+), (\d\d_\w+\.ipynb)", r'<a href="\2" target="_blank">\1</a>', text)
-    style = "white-space:pre-wrap;line-height:1.4;border-left:4px solid #00664d;padding:2px 10px;margin:4px 0"
-    return f'<div role="status" aria-live="polite" style="{style}">{text}</div>'
+    rows = "".join(f"<tr><th>{label}</th><td>{_linked(text)}</td></tr>" if label else
+                   f'<tr><td colspan="2"{" class=title" * (len(parts) > 1 and not i)}>{_linked(text)}</td></tr>'
+                   for parts in [_parts(message)] for i, (label, text) in enumerate(parts))
+    return f'{STYLE}<div role="status" aria-live="polite"><table class="explained">{rows}</table></div>'
+
+
+def _linked(text):
+    """`text` safe in HTML, the name of a notebook as a link."""
+    return re.sub(r"(\d\d [^,<]+), (\d\d_\w+\.ipynb)", r'<a href="\2" target="_blank">\1</a>', html.escape(text))

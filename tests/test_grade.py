@@ -26,6 +26,7 @@ from torch.nn import functional as F
 from torch.utils.data.distributed import DistributedSampler
 """
 LESSONS = {path.name[:2]: path for path in _notebooks.find()}
+TARGET = ROOT / "helpers/exercises/lesson01.py"
 RIGHT, WRONG = "2 * n**3 / (ms / 1000) / 1e12", "1.0"
 
 
@@ -105,7 +106,7 @@ HOSTILE = {
     "patched_abs": (lambda: rate("import builtins; builtins.abs = lambda x: 0"), "tampered", "builtins.abs"),
     "patched_modules": (lambda: rate("sys.modules['torch'] = os", RIGHT), "tampered", "torch"),
     "model_answer": (lambda: solved("01", rate="tflops = ex.rate.reference"), "tampered", "own function"),
-    "overwrites": (lambda: rate(f"open({str(ROOT / 'helpers/exercises/lesson01.py')!r}, 'a')", RIGHT),
+    "overwrites": (lambda: rate(f"open({str(TARGET)!r}, 'a')", RIGHT),
                    "error in your code", "Error"),
     "other_answers": (lambda: rate("open('@FOLDER@/other_answers.ipynb')", RIGHT), "error in your code",
                       "No such file"),
@@ -188,10 +189,9 @@ def graded(tmp_path_factory):
 
 
 def state(folder):
-    """Return what must not change: the submissions and helpers by content, and where nothing may be left."""
-    files = [path for top in (folder, ROOT / "helpers") for path in sorted(top.rglob("*"))
-             if path.suffix in (".py", ".ipynb") and path.is_file()]
-    return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    """Return what must not change: the submissions, and the file of helpers that one of them opens for writing."""
+    files = [path for path in sorted(folder.rglob("*")) if path.suffix in (".py", ".ipynb") and path.is_file()]
+    return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in [*files, TARGET]}
 
 
 def of_grading():

@@ -1,0 +1,89 @@
+"""Each lesson alone in an empty folder, as Colab opens it: no helpers, no repository, Colab's marker set.
+
+The stand-in is an environment that sees the packages of this one, but not `helpers`. The set-up cell installs it, from
+a local archive in the place of GitHub's; torch, numpy and ipywidgets must stay what and where they were.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from helpers import course
+from helpers.commands import _notebooks, publish
+from helpers.commands._environment import ROOT
+
+PATHS = _notebooks.find()
+NAMES = ("torch", "numpy", "ipywidgets")
+WHERE = f"import {', '.join(NAMES)}; print([(m.__version__, m.__file__) for m in ({', '.join(NAMES)})])"
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    """Return a zip of the files that GitHub's archive of the repository would hold."""
+    path = tmp_path_factory.mktemp("archive") / "course.zip"
+    tops = ["helpers", "notebooks", "README.md", "LICENSE", "requirements.txt", "pyproject.toml"]
+    with zipfile.ZipFile(path, "w") as file:
+        for top in (ROOT / name for name in tops):
+            for each in [top] if top.is_file() else sorted(top.rglob("*")):
+                if each.is_file() and "__pycache__" not in each.parts:
+                    file.write(each, f"course-{course.BRANCH}/{each.relative_to(ROOT)}")
+    return path
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory):
+    """Return the Python of a new environment with the packages of this one, but without helpers."""
+    pytest.importorskip("setuptools", minversion="77", reason="pip builds without a network: setuptools has to be here")
+    folder = tmp_path_factory.mktemp("runtime")
+    venv.create(folder, with_pip=True)
+    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    subprocess.run([python, "-m", "pip", "uninstall", "-q", "-y", "setuptools"], check=True)  # older than needed
+    site = subprocess.check_output([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True)
+    with open(os.path.join(site.strip(), "packages.pth"), "w") as file:
+        file.write(sysconfig.get_path("purelib"))
+    kernel = folder / "share" / "jupyter" / "kernels" / "colab"
+    kernel.mkdir(parents=True)
+    line = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (kernel / "kernel.json").write_text(json.dumps({"argv": line, "display_name": "Colab", "language": "python"}))
+    return python
+
+
+def outside(python, code, folder):
+    """Return what `code` prints in `python`, run in `folder`; None when it fails."""
+    variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run([python, "-c", code], cwd=folder, env=variables, text=True, capture_output=True)
+    return done.stdout if done.returncode == 0 else None
+
+
+@pytest.mark.parametrize("path", PATHS, ids=[path.stem for path in PATHS])
+def test_a_lesson_alone_brings_its_helpers_and_nothing_else(path, archive, runtime, tmp_path, monkeypatch):
+    subprocess.run([runtime, "-m", "pip", "uninstall", "-q", "-y", "gpus-in-pytorch"], check=True, cwd=tmp_path,
+                   capture_output=True)
+    before = outside(runtime, WHERE, tmp_path)
+    assert before and outside(runtime, "import helpers", tmp_path) is None
+    notebook = publish.stamp_notebook(_notebooks.read(path), "someone/their-copy", path.name)
+    setup = next(cell for cell in notebook.cells if cell.cell_type == "code")
+    setup.source, count = re.subn(r"https://github\.com/someone\S+?\.zip", archive.as_uri(), setup.source)
+    assert count == 1
+    monkeypatch.setenv("JUPYTER_PATH", str(runtime.parent.parent / "share" / "jupyter"))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    variables = {**os.environ, "COLAB_RELEASE_TAG": "release-colab", "GPU_COURSE_HOME": str(tmp_path / "home"),
+                 "PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_INDEX": "1"}  # 0 turns isolation off: pip reads the word "no"
+    client = NotebookClient(nbformat.from_dict(notebook), timeout=180, kernel_name="colab",
+                            extra_arguments=["--log-level=ERROR"])
+    client.execute(env=variables, cwd=str(tmp_path))
+    assert outside(runtime, WHERE, tmp_path) == before
+    assert "runtime" in outside(runtime, "import helpers; print(helpers.__file__)", tmp_path)
+
+
+def test_the_runtime_is_the_one_that_runs(runtime, tmp_path):
+    assert sys.prefix not in outside(runtime, "import sys; print(sys.prefix)", tmp_path)

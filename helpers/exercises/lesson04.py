@@ -36,6 +36,7 @@ def _expected(model, loader):
     twin = Watched().eval()
     twin.load_state_dict({name: value.cpu() for name, value in model.state_dict().items()})
     with torch.no_grad():
+        loader[0][1][0] = twin(loader[0][0])[0].argmax()  # one at least is right, so that the accuracy tells
         logs = [twin(x).log_softmax(1) for x, _ in loader]
     right = [(log.argmax(1) == y).float().mean().item() for log, (_, y) in zip(logs, loader, strict=True)]
     losses = [-log[range(len(y)), y].mean().item() for log, (_, y) in zip(logs, loader, strict=True)]

@@ -4,6 +4,7 @@ Each cell of the table is one Python expression, or "" where PyTorch has no such
 and `device` the device. Checked against torch 2.11, 2.13 and 2.15.
 """
 import functools
+import html
 import re
 import time
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ GROUPS = {
              "torch.xpu.current_device()"),
         _row("change it", "02", "torch.cuda.set_device(0)", "torch.accelerator.set_device_index(0)", "",
              "torch.xpu.set_device(0)"),
-        _row("for a `with` block", "02", "torch.cuda.device(0)", "torch.accelerator.device_index(0)", "",
+        _row("for a with block", "02", "torch.cuda.device(0)", "torch.accelerator.device_index(0)", "",
              "torch.xpu.device(0)"),
     ),
     "move": (
@@ -148,11 +149,14 @@ def show(group):
     if group not in GROUPS:
         raise ValueError(f"group is {group!r}; it takes one of {list(GROUPS)}")
     try:
-        from IPython.display import Markdown, display
+        from IPython import get_ipython
+        from IPython.display import display
     except ImportError:
+        get_ipython = None
+    if get_ipython is None or get_ipython() is None:
         print(markdown(group))
     else:
-        display(Markdown(markdown(group)))
+        display({"text/plain": markdown(group), "text/html": as_html(group)}, raw=True)
 
 
 def markdown(group):
@@ -163,6 +167,22 @@ def markdown(group):
         shown = [f"`{call}`" if call else "–" for call in calls]
         lines.append("| " + " | ".join([row.task, *shown, row.lesson]) + " |")
     return "\n".join(lines)
+
+
+def as_html(group):
+    """The same table in HTML; long calls may wrap after a dot, without a trace in what is copied from them."""
+    head = "".join(f"<th>{name}</th>" for name in ("task", "CUDA", "torch.accelerator", "MPS", "XPU", "CPU", "lesson"))
+    rows = []
+    for row in GROUPS[group]:
+        cells = [_code(getattr(row, kind)) for kind in KINDS]
+        shown = "".join(f'<td style="text-align:left">{cell}</td>' for cell in (row.task, *cells, row.lesson))
+        rows.append(f"<tr>{shown}</tr>")
+    return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
+
+
+def _code(call):
+    """An expression in HTML, with places where its line may break."""
+    return "<code>" + re.sub(r"([.(=])", r"\1<wbr>", html.escape(call)) + "</code>" if call else "–"
 
 
 def names(call):

@@ -1,6 +1,7 @@
 """The table of notebook 90: every name in it exists, every call of it runs where its device is."""
 
 import ast
+import html
 import sys
 
 import pytest
@@ -70,9 +71,18 @@ def test_tables_have_a_row_for_each_task_and_a_column_for_each_kind(capsys, monk
     for group, rows in cheatsheet.GROUPS.items():
         lines = cheatsheet.markdown(group).splitlines()
         assert len(lines) == len(rows) + 2 and {line.count("|") for line in lines} == {8}
+    cheatsheet.show("wait")
+    assert capsys.readouterr().out.strip() == cheatsheet.markdown("wait")
     monkeypatch.setitem(sys.modules, "IPython.display", None)
     cheatsheet.show("wait")
     assert capsys.readouterr().out.strip() == cheatsheet.markdown("wait")
+
+
+def test_the_table_in_html_holds_the_same_calls():
+    for group, rows in cheatsheet.GROUPS.items():
+        table = html.unescape(cheatsheet.as_html(group).replace("<wbr>", ""))
+        assert table.count("<tr>") == len(rows) + 1
+        assert all(f"<code>{row.cuda}</code>" in table for row in rows if row.cuda)
 
 
 def test_an_unknown_group_is_refused():

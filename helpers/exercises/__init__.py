@@ -1,4 +1,4 @@
-"""Exercises of the lessons: one module a lesson, and a small core (`core`, `progress`, `panel`)."""
+"""Exercises of the lessons: one module a lesson, and a small core (`core`, `limit`, `panel`, `progress`, `codes`)."""
 
 
 def all_keys():

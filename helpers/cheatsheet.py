@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 KINDS = ("cuda", "accelerator", "mps", "xpu", "cpu")
+HEAD = ("task", "CUDA", "torch.<wbr>accelerator", "MPS", "XPU", "CPU", "lesson")
 
 
 @dataclass(frozen=True)
@@ -170,8 +171,8 @@ def markdown(group):
 
 
 def as_html(group):
-    """The same table in HTML; long calls may wrap after a dot, without a trace in what is copied from them."""
-    head = "".join(f"<th>{name}</th>" for name in ("task", "CUDA", "torch.accelerator", "MPS", "XPU", "CPU", "lesson"))
+    """The same table in HTML; long calls may wrap inside a name, without a trace in what is copied from them."""
+    head = "".join(f'<th style="text-align:left">{name}</th>' for name in HEAD)
     rows = []
     for row in GROUPS[group]:
         cells = [_code(getattr(row, kind)) for kind in KINDS]
@@ -182,7 +183,7 @@ def as_html(group):
 
 def _code(call):
     """An expression in HTML, with places where its line may break."""
-    return "<code>" + re.sub(r"([.(=])", r"\1<wbr>", html.escape(call)) + "</code>" if call else "–"
+    return "<code>" + re.sub(r"([._=]|\((?!\)))", r"\1<wbr>", html.escape(call)) + "</code>" if call else "–"
 
 
 def names(call):

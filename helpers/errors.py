@@ -1,8 +1,8 @@
 """Errors that learners meet, with the words by which PyTorch reports them, their cause and their fix. Only data.
 
 The `wordings` of an error are pairs: a regular expression (white space as one blank, case ignored), and the releases
-in which these words were found. Looked up were the texts in the Linux builds of 1.1, 1.4, 1.7, 1.13, 2.4, 2.8, 2.11 and
-2.15 (for MPS, in the macOS build of 2.11), so "2.8 to 2.15" says that 2.4 words it otherwise; "1.7, 1.8" and "0.4" come
+in which these words were found. Looked up were the texts in the Linux builds of 1.1, 1.4, 1.7, 1.13, 2.0, 2.4, 2.8, 2.11
+and 2.15 (for MPS, in the macOS build of 2.11), so "2.8 to 2.15" says that 2.4 words it otherwise; "1.7, 1.8" and "0.4" come
 from reports of users. Words of drivers, Python and parts put together at run time have "any". Notebook 91 reproduces
 the errors; `helpers.explain` looks messages up.
 """
@@ -31,7 +31,7 @@ KNOWN = (
         (rf"but got \w+ is on {PLACE}, different from other tensors on {PLACE}", "2.8 to 2.15"),
         (r"indices should be either on \S+ or on the same device as the indexed tensor", "1.13 to 2.15"),
         (r"expected self and mask to be on the same device", "1.13 to 2.15"),
-        (r"Expected query, key, and value to have the same device type", "2.4 to 2.15"),
+        (r"Expected query, key, and value to have the same device type", "2.0 to 2.15"),
         (r"Input and (hidden|parameter) tensors are not at the same device", "1.1 to 2.15"),
         (r"Tensors? for .{1,80} (is|are) on (CPU|GPU),.{0,200} but expected (it|them) to be on (GPU|CPU)", "1.7, 1.8"),
         (rf"Expected object of device type {PLACE} but got device type {PLACE}", "1.1 to 1.7"),
@@ -112,8 +112,9 @@ KNOWN = (
     Known("out_of_memory", "The GPU's memory is full", (
         (r"(CUDA|HIP|XPU) out of memory\. Tried to allocate", "1.1 to 2.15"),
         (r"MPS backend out of memory", "2.11"),
-        (r"cuda runtime error \(2\) : out of memory|CUDA error: out of memory", "1.1 to 2.15"),
-        (r"CUBLAS_STATUS_ALLOC_FAILED", "1.1 to 2.15")),
+        (r"cuda runtime error \(2\) : out of memory", "1.1 to 1.7"),
+        (r"CUDA error: out of memory", "any"),
+        (r"CUBLAS_STATUS_ALLOC_FAILED", "1.4 to 2.15")),
         "Weights, gradients, optimizer state and, mostly, activations need more than there is; or tensors leaked; "
         "or another process holds the memory.",
         "Smaller batch first; then accumulation, checkpointing, 16 bits. In a notebook, drop what old cells hold "
@@ -168,8 +169,8 @@ KNOWN = (
         "A spawned process imports the script and meets the line that starts processes again.",
         'Put that line below: if __name__ == "__main__":', "06"),
     Known("generator", "The random generator is on another device", (
-        (rf"Expected a '{GPU}(:\d+)?' (device type for generator|generator device) but found '{PLACE}'", "1.4 to 2.15"),
-        (rf"Expected a 'cpu' (device type for generator|generator device) but found '{GPU}", "1.4 to 2.15")),
+        (rf"Expected a '(cpu|{GPU})' device type for generator but found '{PLACE}'", "1.4 to 2.15"),
+        (rf"Expected a '{PLACE}' generator device but found '{PLACE}'", "1.13 to 2.15")),
         "Mostly torch.set_default_device(\"cuda\") together with a shuffling DataLoader, which shuffles on the CPU.",
         'DataLoader(…, generator=torch.Generator("cuda")), or no default device: name devices where you create.',
         "02"),
@@ -187,7 +188,8 @@ KNOWN = (
         "DataParallel expects the model on device_ids[0], which is cuda:0 unless you say otherwise.",
         'model.to("cuda:0") before it is wrapped, or device_ids=[1, …].', "06"),
     Known("events", "Two events cannot be compared yet", (
-        (r"Both events must be (created with argument|recorded before|completed before)", "1.1 to 2.15"),),
+        (r"Both events must be recorded before", "1.1 to 2.15"),
+        (r"Both events must be (created with argument|completed before)", "2.8 to 2.15")),
         "Events keep time only with enable_timing=True, and only once the device has passed both.",
         "torch.cuda.Event(enable_timing=True); end.synchronize() before start.elapsed_time(end).", "07"),
     Known("sync_mode", "A hidden wait, found", (
@@ -206,7 +208,8 @@ KNOWN = (
         (r"(Input|bias) type \((c10::)?\w+\) and (weight|bias) type \((c10::)?\w+\) should be the same", "1.7 to 2.15"),
         (rf"Input type \(({ON_GPU}\) and (weight|bias) type \({ON_GPU}|{ON_CPU}\) and (weight|bias) type \({ON_CPU})\) "
          r"should be the same", "1.1 to 2.15"),
-        (r"mat1 and mat2 must have the same dtype|expected m1 and m2 to have the same dtype", "2.4 to 2.15"),
+        (r"mat1 and mat2 must have the same dtype", "1.13 to 2.15"),
+        (r"expected m1 and m2 to have the same dtype", "2.4 to 2.15"),
         (r"expected scalar type \w+ but found \w+", "1.1 to 2.15")),
         "The devices agree, the formats do not: for example a model in FP16 and an input in FP32.",
         "x.to(weight.dtype); or leave the model in FP32 and use torch.autocast.", "04"),

@@ -1,8 +1,8 @@
 """Errors that learners meet, with the words by which PyTorch reports them, their cause and their fix. Only data.
 
 The `wordings` of an error are pairs: a regular expression (white space as one blank, case ignored), and the releases
-in which these words were found. Looked up were the texts in the Linux builds of 1.1, 1.4, 1.7, 1.13, 2.0, 2.4, 2.8, 2.11
-and 2.15 (for MPS, in the macOS build of 2.11), so "2.8 to 2.15" says that 2.4 words it otherwise; "1.7, 1.8" and "0.4" come
+in which these words were found. Looked up were the texts in the Linux builds of 1.1, 1.4, 1.7, 1.13, 2.0, 2.4, 2.8,
+2.11 and 2.15 (for MPS, in the macOS build of 2.11), so "2.8 to 2.15" says that 2.4 words it otherwise; "1.7, 1.8" comes
 from reports of users. Words of drivers, Python and parts put together at run time have "any". Notebook 91 reproduces
 the errors; `helpers.explain` looks messages up.
 """
@@ -38,7 +38,7 @@ KNOWN = (
         (rf"expected device {PLACE} but got device {PLACE}", "1.4"),
         (r"Expected object of backend (CPU|CUDA) but got backend (CPU|CUDA)", "1.1 to 1.4"),
         (r"Expected object of type torch\.(cuda\.\w+ but found type torch\.\w+Tensor|\w+Tensor but found type "
-         r"torch\.cuda)", "0.4")),
+         r"torch\.cuda)", "1.1")),
         "A tensor was created without device=, or not moved, or its .to() was not assigned.",
         "Print .device of each tensor in the line that failed, and move the odd one: x = x.to(other.device).", "02"),
     Known("input_and_weight", "The input and the model are on different devices", (

@@ -1,8 +1,8 @@
 """Exercises and quiz of lesson 08, Make it fast."""
 import math
 import random
-import statistics
 import time
+from statistics import mean, median, stdev
 
 import torch
 from torch import nn
@@ -116,11 +116,10 @@ bounds = Exercise(
 # --- is the accuracy kept? -------------------------------------------------------------------------------------------
 def verdict(before, after, tolerance=0.005):
     differences = [a - b for a, b in zip(after, before)]
-    mean = statistics.mean(differences)
-    error = statistics.stdev(differences) / math.sqrt(len(differences))
-    if mean - 2 * error >= -tolerance:
+    shift, error = mean(differences), stdev(differences) / len(differences) ** 0.5
+    if shift - 2 * error >= -tolerance:
         return "kept"
-    return "lost" if mean + 2 * error < -tolerance else "cannot tell"
+    return "lost" if shift + 2 * error < -tolerance else "cannot tell"
 
 
 _RUNS = (  # accuracies before, after, tolerance, the verdict, what a wrong one has overlooked
@@ -143,9 +142,9 @@ def _near_the_limits():
     for errors, expected in ((2.2, "kept"), (1.8, "cannot tell"), (-1.8, "cannot tell"), (-2.2, "lost")):
         spread = [random.gauss(0, 1) for _ in range(random.randint(4, 6))]
         tolerance, error = random.uniform(0.01, 0.02), random.uniform(0.001, 0.003)
-        scale = error * math.sqrt(len(spread)) / statistics.stdev(spread)
+        scale = error * math.sqrt(len(spread)) / stdev(spread)
         before = [random.uniform(0.7, 0.9) for _ in spread]
-        after = [b + errors * error - tolerance + scale * (s - statistics.mean(spread)) for b, s in zip(before, spread)]
+        after = [b + errors * error - tolerance + scale * (s - mean(spread)) for b, s in zip(before, spread)]
         yield (before, after, tolerance, expected, f"the mean difference is {abs(errors)} standard errors "
                f"{'above' if errors > 0 else 'below'} -tolerance")
 
@@ -162,13 +161,13 @@ def _check_verdict(answer):
 
 
 def _mean_only(before, after, tolerance=0.005):
-    return "kept" if statistics.mean(after) >= statistics.mean(before) - tolerance else "lost"
+    return "kept" if mean(after) >= mean(before) - tolerance else "lost"
 
 
 def _unpaired(before, after, tolerance=0.005):
-    mean = statistics.mean(after) - statistics.mean(before)
-    error = math.hypot(statistics.stdev(before), statistics.stdev(after)) / math.sqrt(len(before))
-    return "kept" if mean - 2 * error >= -tolerance else "lost" if mean + 2 * error < -tolerance else "cannot tell"
+    shift = mean(after) - mean(before)
+    error = math.hypot(stdev(before), stdev(after)) / math.sqrt(len(before))
+    return "kept" if shift - 2 * error >= -tolerance else "lost" if shift + 2 * error < -tolerance else "cannot tell"
 
 
 def _no_tolerance(before, after, tolerance=0.005):
@@ -218,7 +217,7 @@ def _check_speed(answer):
     device = pick_device()
     model = nn.Sequential(nn.Flatten(), nn.Linear(3072, 32), nn.ReLU(), nn.Linear(32, 10)).to(device)
     for count in (1, 200):
-        images = torch.rand(count, 3, 32, 32, device=device)
+        images = torch.randn(count, 3, 32, 32, device=device)  # of both signs, so that the labels vary
         _judge_labels(call(answer, model, images), slow_labels(model, images), count)
     factor = _alternating(lambda: slow_labels(model, images), lambda: call(answer, model, images))
     if factor < TARGET:
@@ -246,7 +245,7 @@ def _alternating(slow, fast, pairs=5):
             work()
             times.append(time.perf_counter() - start)
         ratios.append(times[0] / times[1])
-    return statistics.median(ratios[1:])
+    return median(ratios[1:])
 
 
 def _cut(model, images):

@@ -70,3 +70,15 @@ def test_recorded_draws_what_a_recording_holds(monkeypatch):
     monkeypatch.setattr("helpers.recordings.all", lambda: [Recording()])
     assert plots.recorded("matmul", "size", "tflop_per_s", dtype="float32") == {"card, today": ([2, 4], [1.0, 2.0])}
     assert plots.recorded("matmul", "size", "tflop_per_s", kind="cpu") == {}
+
+
+def test_rungs_stand_in_the_order_asked_for():
+    order = ["naive", "larger batch", "no loader"]
+    figure = plots.rungs({"a": (["no loader", "naive"], [30, 10])}, order, "t", "rate")
+    line, axes = figure.axes[0].lines[0], figure.axes[0]
+    assert list(line.get_xdata()) == [0, 2] and list(line.get_ydata()) == [10, 30]
+    assert [label.get_text() for label in axes.get_xticklabels()] == order and axes.get_yscale() == "linear"
+    far = plots.rungs({"a": (["naive", "no loader"], [1, 1000])}, order, "t", "rate")
+    assert far.axes[0].get_yscale() == "log"
+    with pytest.raises(ValueError, match="names 'x'; order has"):
+        plots.rungs({"a": (["x"], [1])}, order, "t", "rate")

@@ -43,7 +43,7 @@ def patches(machine, calls):
     yield torch._C._nn, "_parse_to", lambda *args, **kwargs: parse(
         *(machine.device(a) if type(a) is int else a for a in args), **kwargs)
     yield torch, "Stream", machine.streams.Stream
-    yield torch, "Event", machine.streams.Event
+    yield torch, "Event", machine.streams.DeviceEvent
     yield torch.nn.parallel._functions, "torch", SimpleNamespace(**vars(torch) | {  # copies need no streams
         "device": machine.device, "accelerator": SimpleNamespace(is_available=lambda: False)})
     yield torch, "Generator", generator_class(machine)

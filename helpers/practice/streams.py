@@ -26,7 +26,8 @@ class Streams:
     def __init__(self, machine):
         self.machine, self.made = machine, []
         self.Stream = type("Stream", (Stream,), {"owner": self, "__doc__": "``torch.cuda.Stream``."})
-        self.Event = type("Event", (Event,), {"owner": self, "__doc__": "``torch.cuda.Event``."})
+        self.DeviceEvent = type("Event", (DeviceEvent,), {"owner": self, "__doc__": "``torch.Event``."})
+        self.Event = type("Event", (Event, self.DeviceEvent), {"__doc__": "``torch.cuda.Event``."})
         self.default = [self.Stream(device) for device in machine.devices]
 
     def current(self, device=None):
@@ -130,10 +131,12 @@ class Stream:
         return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x}>"
 
 
-class Event:
+class DeviceEvent:
     """A mark in a stream: when the work before it was done."""
 
-    def __init__(self, enable_timing=False, blocking=False, interprocess=False, external=False):
+    def __init__(self, device=None, *, enable_timing=False, blocking=False, interprocess=False):
+        if torch.device(device or "cuda").type != "cuda":
+            raise NotImplementedError(f"practice GPUs have events of CUDA devices only, not of {device}")
         self.timing, self.mark, self.time, self.device = enable_timing, None, None, None
         self.event_id = self.cuda_event = id(self)
 
@@ -173,3 +176,10 @@ class Event:
 
     def __repr__(self):
         return f"<torch.cuda.Event {'uninitialized' if self.device is None else hex(self.event_id)}>"
+
+
+class Event(DeviceEvent):
+    """The same with the arguments of ``torch.cuda.Event``."""
+
+    def __init__(self, enable_timing=False, blocking=False, interprocess=False, external=False):
+        super().__init__(enable_timing=enable_timing)

@@ -159,3 +159,19 @@ def test_random_numbers_come_in_the_order_of_the_calls(gpus):
         return [torch.nn.functional.dropout(x) if i % 2 else torch.rand(1000) for i in range(8)]
     wanted = draw("cpu")
     assert all(torch.equal(a, b.cpu()) for a, b in zip(wanted, draw("cuda"), strict=True))
+
+
+@pytest.mark.parametrize("arguments", [(), ("cuda",), (torch.device("cuda", 0),)])
+def test_an_event_of_torch_names_its_device_first(arguments):
+    with practice_gpus(2, asynchronous=True):
+        start, end = torch.Event(*arguments, enable_timing=True), torch.cuda.Event(True)
+        assert isinstance(end, torch.Event) and not isinstance(start, torch.cuda.Event)
+        start.record()
+        end.record()
+        torch.cuda.synchronize()
+        assert start.elapsed_time(end) >= 0
+
+
+def test_an_event_of_another_device_is_refused():
+    with practice_gpus(1), pytest.raises(NotImplementedError, match="CUDA devices only, not of cpu"):
+        torch.Event("cpu")

@@ -21,7 +21,7 @@ INDICES = "indices should be either on cpu or on the same device as the indexed 
 MASK = "expected self and mask to be on the same device, but got mask on {1} and self on {0}"
 TYPES = "Input type ({}) and {} type ({}) should be the same"
 MKLDNN = " or input should be a MKLDNN tensor and weight is a dense tensor"
-FREE = {"copy_", "_to_copy", "set_", "_foreach_copy_", "result_type", "_pack_padded_sequence", "_to_cpu"}
+FREE = {"copy_", "fill_", "_to_copy", "set_", "_foreach_copy_", "result_type", "_pack_padded_sequence", "_to_cpu"}
 ITERATED = {"allclose", "isclose", "where", "add_"}
 # Operators whose CUDA kernel calls another one, which then refuses: its name, and what it calls the arguments.
 INNER = {"embedding": ("index_select", {"weight": "self", "indices": "index"}), "stack": ("cat", {}),
@@ -49,11 +49,12 @@ def entry(name, overload):
 
 
 def arguments(machine, func, args, kwargs):
-    """[(name of the argument, tensor, its device)] for the tensors of a call that are somewhere."""
+    """[(name of the argument or, if it is written, "out"; tensor; its device)] for the tensors that are somewhere."""
     found = []
     for argument, value in zip(func._schema.arguments, [*args, *[None] * len(func._schema.arguments)], strict=False):
         value = kwargs.get(argument.name, value)
-        found += [(argument.name, tensor, machine.place(tensor))
+        written = argument.alias_info is not None and argument.alias_info.is_write
+        found += [("out" if written else argument.name, tensor, machine.place(tensor))
                   for tensor in (value if isinstance(value, (list, tuple)) else (value,))
                   if isinstance(tensor, T) and storage(tensor).practice is not machine.floating]
     return found

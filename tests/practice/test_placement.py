@@ -232,3 +232,14 @@ def test_data_parallel_splits_and_sums():
 def test_index_out_of_range_is_a_device_assert():
     with pytest.raises(torch.AcceleratorError, match="device-side assert triggered"):
         F.embedding(torch.tensor([9], device="cuda"), at())
+
+
+@pytest.mark.parametrize("write", [lambda t, c: t.add_(c), lambda t, c: t.mul_(c), lambda t, c: t.lerp_(c, 0.5),
+                                   lambda t, c: t.addcmul_(c, c), lambda t, c: torch.add(c, c, out=t)])
+def test_a_number_on_the_cpu_is_read_by_a_gpu_but_not_written(write):
+    with practice_gpus(1):
+        number, there = torch.zeros(()), torch.ones((), device="cuda")
+        assert (there + number).device == there.add_(number).device == torch.device("cuda:0")
+        with pytest.raises(RuntimeError, match="found at least two devices, cuda:0 and cpu!"):
+            write(number, there)
+        assert number.device.type == number.fill_(there).device.type == number.copy_(there).device.type == "cpu"

@@ -1,5 +1,6 @@
 """The form of the lessons: anatomy, rhythm, metadata, sizes. Nothing is executed here."""
 
+import importlib
 import re
 from collections import Counter
 
@@ -8,6 +9,7 @@ import pytest
 
 from helpers import course
 from helpers.commands import _notebooks, publish
+from helpers.exercises.core import Exercise
 
 PATHS = _notebooks.find()
 LESSONS = [path for path in PATHS if path.name[:2] < "90"]
@@ -62,6 +64,17 @@ def test_says_what_the_learner_does_learns_and_needs(path, load):
     text = prose(load(path)).replace("’", "'")
     for phrase in ("What you'll do", "What you'll learn", "What you'll need"):
         assert phrase in text, phrase
+
+
+@of(LESSONS)
+def test_minutes_are_those_of_its_words_code_and_exercises(path, load):
+    said = re.search(r"about (\d+) minutes to read and run, and (\d+) for the exercise", prose(load(path)))
+    assert said, "What you'll need says: about N minutes to read and run, and M for the exercises"
+    module = vars(importlib.import_module(f"helpers.exercises.lesson{path.name[:2]}")).values()
+    exercises = sum(value.minutes for value in module if isinstance(value, Exercise))
+    reading = _notebooks.reading_minutes(load(path))
+    assert int(said[1]) == pytest.approx(reading, rel=0.1, abs=2) and int(said[2]) == exercises
+    assert course.lesson(path.name[:2]).minutes == pytest.approx(reading + exercises, rel=0.05, abs=2)
 
 
 @of(TAUGHT)

@@ -45,7 +45,7 @@ SECTIONS = {  # field: kind; a question mark allows null (not known, not measure
     # a test loop; way "each batch" (one synchronization a batch) or "once"
     "evaluation": {"network": "text", "way": "text", "batch": "count", "batches": "count", **RATE},
     # one change after another to the loop of lesson 04; rung counts from 0. time_ms: of a step, loader included;
-    # setup_s: of the first one; accuracy: mean of accuracies, one a seed; kept: later rungs have this change too
+    # setup_s: of the first one; accuracy: median of accuracies, one a seed; kept: later rungs have this change too
     "ladder": {"rung": "count", "name": "text", "network": "text", "batch": "count", "precision": "text", **RATE,
                "setup_s": "0 or more", "peak_bytes": "count?", "accuracy": "share?", "accuracies": "shares",
                "kept": "flag"},

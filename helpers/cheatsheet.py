@@ -1,12 +1,15 @@
 """The same task on each kind of device, call by call: the table of notebook 90, and code that checks it.
 
-Each cell of the table is one Python expression, or "" where PyTorch has no such call. `x` is a tensor, `model` a module
-and `device` the device. Checked against torch 2.11, 2.13 and 2.15.
+Each cell of the table is one Python statement, or "" where not every release from 2.11 on has such a call. `x` is a
+tensor, `model` a module and `device` the device. Checked against torch 2.11, 2.13 and 2.15.
 """
+import contextlib
 import functools
 import html
+import os
 import re
 import time
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +20,7 @@ HEAD = ("task", "CUDA", "torch.<wbr>accelerator", "MPS", "XPU", "CPU", "lesson")
 
 @dataclass(frozen=True)
 class Row:
-    """One task, and the expression for it on each of `KINDS`; `lesson` explains it."""
+    """One task, and the statement for it on each of `KINDS`; `lesson` explains it."""
 
     task: str
     cuda: str
@@ -50,7 +53,7 @@ GROUPS = {
              "torch.backends.mps.is_built()", "torch.version.xpu"),
         _modules("how many", "01", "device_count()"),
         _row("name", "01", "torch.cuda.get_device_name()", "", "torch.backends.mps.get_name()",
-             "torch.xpu.get_device_name()", "torch.backends.cpu.get_cpu_capability()"),
+             "torch.xpu.get_device_name()"),
         _row("properties", "01", 'torch.cuda.get_device_properties("cuda")', "", "",
              'torch.xpu.get_device_properties("xpu")'),
     ),
@@ -70,7 +73,8 @@ GROUPS = {
         _everywhere("move a module", "03", "model.to(DEVICE)"),
         _everywhere("load a file", "04", "torch.load(path, map_location=DEVICE)"),
         _row("older, shorter", "02", "x.cuda()", "", "", "x.xpu()", "x.cpu()"),
-        _row("pin, then copy", "07", 'x.pin_memory().to("cuda", non_blocking=True)'),
+        _row("pin, then copy", "07", 'x.pin_memory().to("cuda", non_blocking=True)',
+             "x.pin_memory().to(device, non_blocking=True)", "", 'x.pin_memory().to("xpu", non_blocking=True)'),
     ),
     "wait": (
         _modules("wait for all work", "07", "synchronize()"),
@@ -85,11 +89,12 @@ GROUPS = {
              "torch.mps.driver_allocated_memory()", "torch.xpu.memory_reserved()"),
         _modules("highest so far", "05", "max_memory_allocated()", without=("mps", "cpu")),
         _modules("forget the highest", "05", "reset_peak_memory_stats()", without=("mps", "cpu")),
-        _row("free and total", "05", "torch.cuda.mem_get_info()", "torch.accelerator.get_memory_info()",
-             "torch.mps.recommended_max_memory()", "torch.xpu.mem_get_info()"),
+        _row("free and total", "05", "torch.cuda.mem_get_info()", "torch.accelerator.get_memory_info()", "",
+             "torch.xpu.mem_get_info()"),
+        _row("a limit to keep to", "05", "", "", "torch.mps.recommended_max_memory()"),
         _modules("return the cache", "05", "empty_cache()", without=("cpu",)),
-        _row("cap this process", "05", "torch.cuda.set_per_process_memory_fraction(1.0)", "",
-             "torch.mps.set_per_process_memory_fraction(1.0)", "torch.xpu.set_per_process_memory_fraction(1.0)"),
+        _row("cap this process", "05", "torch.cuda.set_per_process_memory_fraction(0.5)", "",
+             "torch.mps.set_per_process_memory_fraction(0.5)", "torch.xpu.set_per_process_memory_fraction(0.5)"),
         _row("error when full", "05", "torch.OutOfMemoryError", "torch.OutOfMemoryError", "RuntimeError",
              "torch.OutOfMemoryError", "RuntimeError"),
     ),
@@ -99,7 +104,7 @@ GROUPS = {
              "torch.xpu.Event(enable_timing=True)", "time.perf_counter()"),
         _row("in a profile", "07", "torch.profiler.ProfilerActivity.CUDA", "", "torch.mps.profiler.profile()",
              "torch.profiler.ProfilerActivity.XPU", "torch.profiler.ProfilerActivity.CPU"),
-        _row("find hidden waits", "07", 'torch.cuda.set_sync_debug_mode("default")'),
+        _row("find hidden waits", "07", 'torch.cuda.set_sync_debug_mode("warn")'),
     ),
     "seeds": (
         _row("seed every device", "04", *["torch.manual_seed(0)"] * 5),
@@ -113,13 +118,13 @@ GROUPS = {
         _everywhere("scaler for FP16", "04", "torch.amp.GradScaler(DEVICE)", "device.type"),
         _row("BF16 in hardware", "01", "torch.cuda.is_bf16_supported(including_emulation=False)", "", "",
              "torch.xpu.is_bf16_supported(including_emulation=False)"),
-        _row("TF32 of products", "08", "torch.backends.cuda.matmul.fp32_precision"),
-        _row("same for all", "08", *["torch.get_float32_matmul_precision()"] * 5),
+        _row("TF32 of products", "08", 'torch.backends.cuda.matmul.fp32_precision = "tf32"'),
+        _row("older, for all", "08", *['torch.set_float32_matmul_precision("high")'] * 5),
     ),
     "compile": (
         _row("compile a model", "08", *["torch.compile(model)"] * 5),
         _row("record a graph", "08", "torch.cuda.CUDAGraph()", "", "", "torch.xpu.XPUGraph()"),
-        _row("fixed algorithms", "08", *["torch.use_deterministic_algorithms(False)"] * 5),
+        _row("fixed algorithms", "08", *["torch.use_deterministic_algorithms(True)"] * 5),
     ),
     "several": (
         _row("library that talks", "06", "torch.distributed.is_nccl_available()",
@@ -142,6 +147,7 @@ OLD = {  # older forms that still turn up, and what replaced them
     "torch.set_default_tensor_type": "torch.set_default_device",
     "torch.accelerator.current_device_idx": "torch.accelerator.current_device_index",
 }
+MPS_FRACTION = float(os.environ.get("PYTORCH_MPS_HIGH_WATERMARK_RATIO", 1.7))  # PyTorch's default; it cannot be asked
 NOT_ON_PRACTICE = ("torch.compile", "torch.cuda.CUDAGraph")  # practice GPUs refuse these by name
 
 
@@ -182,12 +188,12 @@ def as_html(group):
 
 
 def _code(call):
-    """An expression in HTML, with places where its line may break."""
+    """A statement in HTML, with places where its line may break."""
     return "<code>" + re.sub(r"([._=]|\((?!\)))", r"\1<wbr>", html.escape(call)) + "</code>" if call else "–"
 
 
 def names(call):
-    """The dotted names of torch that an expression uses, for example {"torch.cuda.synchronize"}."""
+    """The dotted names of torch that a statement uses, for example {"torch.cuda.synchronize"}."""
     return set(re.findall(r"\btorch(?:\.\w+)+", call))
 
 
@@ -207,9 +213,10 @@ def all_names():
 
 
 def execute(kind, device, path, skip=()):
-    """Evaluate every call of one column on `device`; return (how many ran, {call: error} of those that failed).
+    """Execute every call of one column on `device`; return (how many ran, {call: error} of those that failed).
 
     `path` is a file for torch.load, `skip` holds beginnings of calls to leave out. Two GPUs are needed for "cuda".
+    Settings that a call changes are put back after it.
     """
     device, failed, ran = torch.device(device), {}, 0
     known = {"torch": torch, "time": time, "path": path, "device": device, "x": torch.ones(2),
@@ -217,8 +224,45 @@ def execute(kind, device, path, skip=()):
     for call in (getattr(row, kind) for rows in GROUPS.values() for row in rows):
         if call and not call.startswith(tuple(skip)):
             try:
-                eval(call, dict(known))  # noqa: S307 - an expression of the table above
+                with _settings_kept(kind):
+                    exec(call, dict(known))  # noqa: S102 - a statement of the table above
                 ran += 1
             except Exception as error:  # noqa: BLE001 - which error it is, is the finding
                 failed[call] = f"{type(error).__name__}: {error}"
     return ran, failed
+
+
+@contextlib.contextmanager
+def _settings_kept(kind):
+    """A block after which the settings that calls of column `kind` change are as they were; warnings stay unseen."""
+    back = [functools.partial(change, value) for change, value in _settings(kind)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            for put_back in back:
+                put_back()
+
+
+def _settings(kind):
+    """The settings that calls of column `kind` change, as pairs: the call that sets it, its value now."""
+    yield torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled()
+    yield torch.set_float32_matmul_precision, _matmul_precision()  # also writes the two below, so it comes first
+    for products in (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul):
+        yield functools.partial(setattr, products, "fp32_precision"), products.fp32_precision
+    if kind == "cuda":
+        yield torch.cuda.set_sync_debug_mode, torch.cuda.get_sync_debug_mode()
+    if kind in ("cuda", "xpu"):
+        module = getattr(torch, kind)
+        yield module.set_per_process_memory_fraction, module.get_per_process_memory_fraction()
+    if kind == "mps":
+        yield torch.mps.set_per_process_memory_fraction, MPS_FRACTION
+
+
+def _matmul_precision():
+    """The precision of products in the older words; "highest" where the newer attribute was set, which hides it."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return "highest"

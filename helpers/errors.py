@@ -3,8 +3,8 @@
 The `wordings` of an error are pairs: a regular expression (white space as one blank, case ignored), and the releases
 in which these words were found. Looked up were the texts in the Linux builds of 1.1, 1.4, 1.7, 1.13, 2.0, 2.4, 2.8,
 2.11 and 2.15 (for MPS, in the macOS build of 2.11), so "2.8 to 2.15" says that 2.4 words it otherwise; "1.7, 1.8" comes
-from reports of users. Words of drivers, Python and parts put together at run time have "any". Notebook 91 reproduces
-the errors; `helpers.explain` looks messages up.
+from reports of users. Words of drivers and Python, those put together at run time, and those that were not looked up
+release by release have "any". Notebook 91 reproduces the errors; `helpers.explain` looks messages up.
 """
 from dataclasses import dataclass
 
@@ -68,12 +68,14 @@ KNOWN = (
     Known("old_driver", "The NVIDIA driver is older than this build of PyTorch needs", (
         (r"NVIDIA driver on your system is too old", "1.1 to 2.15"),
         (r"CUDA driver version is insufficient for CUDA runtime version", "any")),
-        "Each CUDA version needs a driver of a certain age. PyTorch warns once, then works on the CPU.",
+        "Each CUDA version needs a driver of a certain age. Code that asks is_available() goes on on the CPU after one "
+        'warning; code that insists on "cuda" gets this error.',
         "Update the driver, or install a build for an older CUDA: python3 -m helpers doctor names one.", "01"),
     Known("no_driver", "There is no NVIDIA driver", (
         (r"Found no NVIDIA driver on your system", "1.1 to 2.15"),),
         "PyTorch was built for CUDA, but this machine has no driver, or a container does not see it.",
-        "Without an NVIDIA GPU: device = \"cpu\". With one: install its driver; in a container: --gpus all.", "01"),
+        "Without an NVIDIA GPU: device = \"cpu\". With one: install its driver; in a container: --gpus all. "
+        "In Colab: Runtime → Change runtime type → T4 GPU.", "01"),
     Known("cpu_build", "This PyTorch was built without CUDA", (
         (r"Torch not compiled with CUDA enabled", "1.1 to 2.15"),
         (r"Tried to instantiate dummy base class", "1.1 to 2.15"),
@@ -118,7 +120,8 @@ KNOWN = (
         "Weights, gradients, optimizer state and, mostly, activations need more than there is; or tensors leaked; "
         "or another process holds the memory.",
         "Smaller batch first; then accumulation, checkpointing, 16 bits. In a notebook, drop what old cells hold "
-        "(del, an error's traceback), or restart the kernel. empty_cache() gives PyTorch nothing.", "05"),
+        "(del, an error's traceback), or restart the kernel. empty_cache() gives PyTorch no more memory; where much is "
+        "reserved but unallocated, PYTORCH_ALLOC_CONF=expandable_segments:True helps more.", "05"),
     Known("host_memory", "The computer's own memory is full, not the GPU's", (
         (r"DefaultCPUAllocator: (can't|not enough) (allocate )?memory", "any"),),
         "A tensor on the CPU was larger than the memory that is left.",
@@ -141,7 +144,8 @@ KNOWN = (
         "Restart the kernel, set CUDA_LAUNCH_BLOCKING=1 before CUDA starts to get the true line, then try without "
         "the extension and with the newest PyTorch.", "91"),
     Known("library", "A library of NVIDIA could not start or work", (
-        (r"CUDNN_STATUS_\w+|CUBLAS_STATUS_(?!ALLOC_FAILED)\w+", "any"),),
+        (r"CUDNN_STATUS_\w+|CUBLAS_STATUS_(?!ALLOC_FAILED)\w+", "any"),
+        (r"Unable to find a valid cuDNN algorithm|unable to find an engine to execute this computation", "any")),
         "Often an earlier error in disguise: memory almost full, an index out of range, or two versions of cuDNN.",
         "Restart, watch the memory, run the step on the CPU; then reinstall PyTorch in a fresh environment.", "05"),
     Known("load_location", "A file from a GPU is opened where there is none", (
@@ -155,15 +159,22 @@ KNOWN = (
         "Save state_dict() and load that. weights_only=False only for files whose author you trust.", "04"),
     Known("fork", "CUDA was started before the process was forked", (
         (r"Cannot re-initialize (CUDA|XPU) in forked subprocess", "1.1 to 2.15"),),
-        "A forked worker inherits a CUDA it cannot use; DataLoader workers on Linux are forked by default.",
+        "A forked worker inherits a CUDA it cannot use; Linux forks DataLoader workers up to Python 3.13.",
         "Keep CUDA out of Dataset and collate: return CPU tensors, and move each batch in the training loop.", "91"),
     Known("not_in_main", "A new process cannot find a function or class of this notebook", (
-        (r"Can't get attribute '\w+' on <module '__main__'", "any"),
-        (r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) exited unexpectedly", "1.1 to 2.15"),
-        (r"process \d+ terminated with exit code \d+", "any")),
-        "A spawned process (DataLoader workers on Windows and macOS, mp.spawn everywhere) imports code by name, "
-        "and what a cell defines has no file.",
+        (r"Can't get attribute '\w+' on <module '__main__'", "any"),),
+        "A fresh process (mp.spawn; DataLoader workers on Windows, on macOS and, from Python 3.14, on Linux) imports "
+        "code by name, and what a cell defines has no file.",
         "num_workers=0, or move the class into a .py file. For several GPUs: a script and torchrun.", "06"),
+    Known("worker_died", "A worker process died", (
+        (r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) exited unexpectedly", "1.1 to 2.15"),
+        (r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) is killed by signal: \w+", "any"),
+        (r"Unexpected bus error encountered in worker", "any"),
+        (r"process \d+ terminated with (exit code \d+|signal \w+)", "any")),
+        "Killed: the computer's memory is full. Bus error: shared memory is too small (containers). Otherwise the true "
+        "error stands above, printed by the worker.",
+        "num_workers=0 shows the true line; then fewer workers, smaller batches, in a container --shm-size=2g or "
+        "--ipc=host.", "04"),
     Known("main_guard", "A script starts processes while it is imported", (
         (r"An attempt has been made to start a new process before the current process has finished", "any"),),
         "A spawned process imports the script and meets the line that starts processes again.",
@@ -175,12 +186,18 @@ KNOWN = (
         'DataLoader(…, generator=torch.Generator("cuda")), or no default device: name devices where you create.',
         "02"),
     Known("module_prefix", "The weights were saved from a wrapper", (
-        (r'(Missing|Unexpected) key\(s\) in state_dict: .*"module\.\S+', "1.1 to 2.15"),),
-        "DataParallel and DistributedDataParallel put module. before each name.",
-        "Save model.module.state_dict(), or strip the prefix when loading.", "06"),
+        (r'Unexpected key\(s\) in state_dict: "(module|_orig_mod)\.', "1.1 to 2.15"),),
+        "DataParallel and DistributedDataParallel put module. before each name, torch.compile _orig_mod.",
+        "Save model.module.state_dict() (compiled: model._orig_mod.state_dict()), or strip the prefix when loading.",
+        "06"),
+    Known("wrapped_model", "The model is wrapped, the weights are not", (
+        (r'Missing key\(s\) in state_dict: "(module|_orig_mod)\.', "1.1 to 2.15"),),
+        "DataParallel, DistributedDataParallel (module.) and torch.compile (_orig_mod.) rename the model's weights.",
+        "Load before wrapping, or into model.module; where torch.compile wrapped it, into model._orig_mod.",
+        "06"),
     Known("state_dict", "The weights do not fit the model", (
         (r'(Error\(s\) in loading state_dict for \w+|\A\W*(Missing|Unexpected) key\(s\) in state_dict):'
-         r'(?!.*"module\.)', "1.1 to 2.15"),),
+         r'(?!(.*key\(s\) in state_dict:)? "(module|_orig_mod)\.)', "1.1 to 2.15"),),
         "The file came from a model with other layers, names or sizes.",
         "Build the model with the settings it was saved with, then compare the names that the message lists.", "04"),
     Known("data_parallel", "DataParallel's model is not on its first GPU", (
@@ -204,15 +221,42 @@ KNOWN = (
         (r"torch\.cuda\.amp\.\w+\(args\.\.\.\)` is deprecated", "2.4 to 2.15"),),
         "Only a warning: torch.cuda.amp was replaced by torch.amp, which takes the device.",
         'torch.amp.autocast("cuda"), torch.amp.GradScaler("cuda").', "04"),
+    Known("unscale", "The scaler found gradients in FP16", (
+        (r"Attempting to unscale FP16 gradients", "any"),),
+        "The model itself is in FP16, for example after model.half(); a scaler needs weights and gradients in FP32.",
+        "Leave the model in FP32 and compute the loss under torch.autocast.", "04"),
+    Known("label_dtype", "Labels or indices are not whole numbers", (
+        (r"expected scalar type (Long|Int) but found \w+", "any"),
+        (r"expected target dtype to be Long", "2.15"),
+        (r"argument #\d+ 'indices' to have one of the following scalar types", "any")),
+        "Cross-entropy and embeddings take class numbers as int64.", "y = y.long().", "04"),
     Known("two_dtypes", "Two number formats met", (
         (r"(Input|bias) type \((c10::)?\w+\) and (weight|bias) type \((c10::)?\w+\) should be the same", "1.7 to 2.15"),
         (rf"Input type \(({ON_GPU}\) and (weight|bias) type \({ON_GPU}|{ON_CPU}\) and (weight|bias) type \({ON_CPU})\) "
          r"should be the same", "1.1 to 2.15"),
         (r"mat1 and mat2 must have the same dtype", "1.13 to 2.15"),
         (r"expected m1 and m2 to have the same dtype", "2.4 to 2.15"),
-        (r"expected scalar type \w+ but found \w+", "1.1 to 2.15")),
+        (r"expected scalar type (?!(?:Long|Int) but)\w+ but found \w+", "1.1 to 2.15")),
         "The devices agree, the formats do not: for example a model in FP16 and an input in FP32.",
         "x.to(weight.dtype); or leave the model in FP32 and use torch.autocast.", "04"),
+    Known("mixed_apis", "Two ways to set TF32 were mixed", (
+        (r"mix of the legacy and new APIs", "any"),),
+        "fp32_precision was set, and allow_tf32 or get_float32_matmul_precision() was asked afterwards.",
+        'Use one of the two in a program: torch.backends.cuda.matmul.fp32_precision = "tf32", or the older calls.',
+        "90"),
+    Known("shapes", "A layer got another number of features than it was built for", (
+        (r"mat1 and mat2 shapes cannot be multiplied", "any"),),
+        "In (64x12 and 13x10), the input has 12 features and the layer takes 13; often images of another size.",
+        "Print x.shape before the layer: its last number must be in_features.", "03"),
+    Known("backward_twice", "backward() met a graph that was used already", (
+        (r"Trying to backward through the graph a second time", "any"),),
+        "backward() frees its graph. A second call, or a tensor carried over from an earlier step, leads back to it.",
+        "Compute the loss anew in each step, and detach() what the next step takes over.", "04"),
+    Known("triton", "torch.compile finds no Triton", (
+        (r"Cannot find a working triton installation", "any"),),
+        "torch.compile writes code for GPUs with Triton, which is not installed or too old.",
+        "On Linux install PyTorch again in a fresh environment, which brings it; elsewhere go without torch.compile.",
+        "08"),
     Known("mps_float64", "Apple's GPUs have no FP64", (
         (r"Cannot convert a (MPS Tensor to float64|float64 Tensor to MPS)", "2.11"),),
         "NumPy's default is float64, and MPS has no such format.", "x.to(device, torch.float32).", "90"),

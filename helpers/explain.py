@@ -17,7 +17,8 @@ Ask for help with all of this, as text and not as a picture:
 - the whole traceback, and the shortest code that raises it;
 - the report of this command, which names machine, driver and versions: python3 -m helpers doctor
 - what you expected instead. A good place to ask: https://discuss.pytorch.org"""
-LATE = "\nIt is a CUDA error, and these come late: set CUDA_LAUNCH_BLOCKING=1 before CUDA starts for the true line."
+LATE = ("\nIt is a CUDA error; most of these come late: set CUDA_LAUNCH_BLOCKING=1 before CUDA starts for the true "
+        "line.")
 
 STYLE = """<style>
 .explained {border-left: 4px solid #00664d; border-collapse: collapse; line-height: 1.5}

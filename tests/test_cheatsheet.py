@@ -50,6 +50,41 @@ def test_the_calls_for_other_devices_run_where_they_are(path, kind):
     assert cheatsheet.execute(kind, kind, path, skip)[1] == {}
 
 
+def state():
+    """Return the settings that calls of the table change, but for those that a GPU has."""
+    return (torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision(),
+            torch.backends.cuda.matmul.fp32_precision, torch.backends.mkldnn.matmul.fp32_precision)
+
+
+def test_settings_that_calls_change_are_put_back(path):
+    before = state()
+    cheatsheet.execute("cpu", "cpu", path)
+    with practice_gpus(2) as gpus:
+        torch.cuda.set_per_process_memory_fraction(0.75)
+        cheatsheet.execute("cuda", "cuda", path, () if gpus.real else cheatsheet.NOT_ON_PRACTICE)
+        assert torch.cuda.get_sync_debug_mode() == 0 and torch.cuda.get_per_process_memory_fraction() == 0.75
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert state() == before
+
+
+def test_a_precision_set_by_the_newer_attribute_is_put_back(path):
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        assert cheatsheet.execute("cpu", "cpu", path)[1] == {}
+        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = "none"
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_a_copied_line_does_what_its_task_says():
+    """Lines that change a setting change it in the direction of the task."""
+    calls = {row.task: row.cuda for rows in cheatsheet.GROUPS.values() for row in rows}
+    assert calls["fixed algorithms"] == "torch.use_deterministic_algorithms(True)"
+    assert '"warn"' in calls["find hidden waits"] and "(0.5)" in calls["cap this process"]
+    assert calls["TF32 of products"].endswith('= "tf32"')
+
+
 def test_a_call_that_fails_is_reported_and_not_raised(monkeypatch, path):
     row = cheatsheet.Row("x", "", "", "", "", "torch.no_such_name()", "02")
     monkeypatch.setitem(cheatsheet.GROUPS, "extra", (row,))
@@ -58,13 +93,13 @@ def test_a_call_that_fails_is_reported_and_not_raised(monkeypatch, path):
     assert not cheatsheet.exists("torch.no_such_name")
 
 
-def test_rows_are_expressions_and_name_lessons_that_exist():
+def test_rows_are_single_statements_and_name_lessons_that_exist():
     numbers = {lesson.number for lesson in course.NOTEBOOKS}
     for row in (row for rows in cheatsheet.GROUPS.values() for row in rows):
         assert row.lesson in numbers
         for kind in cheatsheet.KINDS:
             call = getattr(row, kind)
-            assert call == "" or isinstance(ast.parse(call, mode="eval"), ast.Expression)
+            assert call == "" or isinstance(*ast.parse(call).body, ast.Expr | ast.Assign)
 
 
 def test_tables_have_a_row_for_each_task_and_a_column_for_each_kind(capsys, monkeypatch):

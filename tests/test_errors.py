@@ -75,13 +75,26 @@ MESSAGES = [
     ("fork", "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "
              "use the 'spawn' start method"),
     ("not_in_main", "AttributeError: Can't get attribute 'Squares' on <module '__main__' (built-in)>"),
-    ("not_in_main", "RuntimeError: DataLoader worker (pid(s) 10249) exited unexpectedly"),
+    ("worker_died", "RuntimeError: DataLoader worker (pid(s) 10249) exited unexpectedly"),
+    ("worker_died", "RuntimeError: DataLoader worker (pid(s) 10249, 10250) exited unexpectedly"),
+    ("worker_died", "RuntimeError: DataLoader worker (pid 4161) is killed by signal: Killed. "),
+    ("worker_died", "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared "
+                    "memory (shm).\nRuntimeError: DataLoader worker (pid 77) is killed by signal: Bus error. It is "
+                    "possible that dataloader's workers are out of shared memory.\n\nThe above exception was the "
+                    "direct cause of the following exception:\n\nRuntimeError: DataLoader worker (pid(s) 77) exited "
+                    "unexpectedly"),
+    ("worker_died", "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with exit code 1"),
+    ("worker_died", "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL"),
     ("generator", "RuntimeError: Expected a 'cuda' device type for generator but found 'cpu'"),
     ("generator", "RuntimeError: Expected a 'cuda:0' generator device but found 'cpu'"),
     ("module_prefix", 'RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: '
                       '"fc.weight". \n\tUnexpected key(s) in state_dict: "module.fc.weight".'),
-    ("module_prefix", 'RuntimeError: Error(s) in loading state_dict for DataParallel:\n\tMissing key(s) in state_dict: '
+    ("module_prefix", 'RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: '
+                      '"fc.weight". \n\tUnexpected key(s) in state_dict: "_orig_mod.fc.weight".'),
+    ("wrapped_model", 'RuntimeError: Error(s) in loading state_dict for DataParallel:\n\tMissing key(s) in state_dict: '
                       '"module.fc.weight". \n\tUnexpected key(s) in state_dict: "fc.weight".'),
+    ("state_dict", 'RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: '
+                   '"head.module.weight". \n\tUnexpected key(s) in state_dict: "head.weight".'),
     ("state_dict", 'RuntimeError: Error(s) in loading state_dict for Net:\n\tsize mismatch for fc.weight: copying'),
     ("events", "RuntimeError: Both events must be recorded before calculating elapsed time."),
     ("old_amp", "FutureWarning: `torch.cuda.amp.autocast(args...)` is deprecated. Please use `torch.amp.autocast("),
@@ -89,6 +102,16 @@ MESSAGES = [
                    "be the same"),
     ("two_dtypes", "RuntimeError: Input type (float) and bias type (c10::BFloat16) should be the same"),
     ("two_dtypes", "RuntimeError: mat1 and mat2 must have the same dtype, but got Float and Half"),
+    ("two_dtypes", "RuntimeError: expected scalar type Float but found Long"),
+    ("two_dtypes", "RuntimeError: expected scalar type Half but found Float"),
+    ("label_dtype", "RuntimeError: expected scalar type Long but found Float"),
+    ("library", "RuntimeError: Unable to find a valid cuDNN algorithm to run convolution"),
+    ("library", "RuntimeError: GET was unable to find an engine to execute this computation"),
+    ("triton", "torch._inductor.exc.TritonMissing: Cannot find a working triton installation. Either the package is "
+               "not installed or it is too old."),
+    ("mixed_apis", "RuntimeError: PyTorch is checking whether allow_tf32 is enabled for cuBlas matmul,Current status "
+                   "indicate that you have used mix of the legacy and new APIs to set the TF32 status"),
+    ("shapes", "RuntimeError: mat1 and mat2 shapes cannot be multiplied (64x12 and 13x10)"),
     ("mps_float64", "TypeError: Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support it"),
     ("process_group", "ValueError: Default process group has not been initialized, please make sure to call "
                       "init_process_group."),
@@ -96,9 +119,17 @@ MESSAGES = [
     ("old_torch", "AttributeError: module 'torch' has no attribute 'accelerator'"),
 ]
 NEAR_MISSES = [
-    "RuntimeError: mat1 and mat2 shapes cannot be multiplied (64x12 and 13x10)",
+    "RuntimeError: The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension 0",
     "RuntimeError: CUDA error: invalid configuration argument",
-    "RuntimeError: Trying to backward through the graph a second time",
+    "RuntimeError: grad can be implicitly created only for scalar outputs",
+    "ValueError: Attempting to unscale the gradients twice",
+    "RuntimeError: unscale_() has already been called on this optimizer since the last update().",
+    "Pin memory thread exited unexpectedly",
+    "-- Process 0 terminated with the following error:",
+    "RuntimeError: DataLoader worker (pid 9) has finished",
+    "ModuleNotFoundError: No module named 'triton.language'",
+    "UserWarning: Please use the new API settings to control TF32 behavior",
+    "cuDNN algorithm: benchmark mode is off",
     "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn",
     "RuntimeError: Expected all tensors to have the same number of dimensions",
     "AttributeError: 'list' object has no attribute 'append_'",
@@ -161,6 +192,14 @@ def test_what_is_no_text_is_refused(message):
         explain.find(message)
 
 
+def test_a_dead_worker_is_not_taken_for_the_error_that_stopped_it():
+    main = "AttributeError: Can't get attribute 'Squares' on <module '__main__' (built-in)>"
+    text = explain.explanation(f"{main}\nRuntimeError: DataLoader worker (pid(s) 10249) exited unexpectedly")
+    assert text.startswith("A worker process died") and "Also here A new process cannot find" in text
+    prefixes = 'Missing key(s) in state_dict: "module.a". Unexpected key(s) in state_dict: "_orig_mod.a".'
+    assert [match.known.key for match in explain.find(prefixes)] == ["module_prefix", "wrapped_model"]
+
+
 def test_typographic_quotes_do_not_matter():
     assert explain.find("can\u2019t convert cuda:0 device type tensor to numpy")[0].known.key == "to_numpy"
 
@@ -215,6 +254,27 @@ def foreign():
     torch.load(io.BytesIO(file.getvalue()))
 
 
+def halves():
+    layer, scaler = nn.Linear(2, 2).half(), torch.amp.GradScaler("cpu")
+    optimizer = torch.optim.SGD(layer.parameters())
+    scaler.scale(layer(torch.ones(1, 2).half()).sum()).backward()
+    scaler.step(optimizer)
+
+
+def mixed():
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        torch.get_float32_matmul_precision()
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = "none"
+
+
+def backward_twice():
+    loss = torch.ones(2, requires_grad=True).square().sum()
+    loss.backward()
+    loss.backward()
+
+
 def events():
     torch.cuda.Event().elapsed_time(torch.cuda.Event())
 
@@ -247,7 +307,13 @@ RAISED = [
     ("weights_only", foreign),
     ("state_dict", lambda: nn.Linear(2, 2).load_state_dict(nn.Conv2d(2, 2, 1).state_dict())),
     ("module_prefix", lambda: nn.Linear(2, 2).load_state_dict(nn.DataParallel(nn.Linear(2, 2)).state_dict())),
-    ("module_prefix", lambda: nn.DataParallel(nn.Linear(2, 2)).load_state_dict(nn.Linear(2, 2).state_dict())),
+    ("wrapped_model", lambda: nn.DataParallel(nn.Linear(2, 2)).load_state_dict(nn.Linear(2, 2).state_dict())),
+    ("label_dtype", lambda: F.cross_entropy(torch.rand(2, 3), torch.tensor([0.0, 1.0]))),
+    ("label_dtype", lambda: nn.Embedding(3, 3)(torch.tensor([1.0]))),
+    ("unscale", halves),
+    ("mixed_apis", mixed),
+    ("shapes", lambda: nn.Linear(3, 2)(torch.ones(2, 4))),
+    ("backward_twice", backward_twice),
     ("two_dtypes", lambda: nn.Linear(2, 2).half()(torch.ones(1, 2))),
     ("two_dtypes", lambda: nn.Conv2d(1, 1, 1).bfloat16()(torch.ones(1, 1, 2, 2))),
     ("device_name", lambda: torch.device("gpu")),
@@ -257,7 +323,7 @@ RAISED = [
     ("process_group", lambda: torch.distributed.init_process_group("gloo", init_method="env://")),
 ]
 # Need hardware, a library or a system that is not here; their words come from PyTorch's sources.
-ELSEWHERE = {"other_build", "no_accelerator", "host_memory", "illegal_access", "library", "main_guard", "mps_missing",
+ELSEWHERE = {"other_build", "no_accelerator", "host_memory", "illegal_access", "main_guard", "mps_missing",
              "same_gpu"}
 
 

@@ -361,11 +361,28 @@ def test_batches_hold_every_image_once_in_the_wanted_layout():
         assert all(x.is_contiguous(memory_format=torch.channels_last) for x, _ in found) or not setup.channels_last
 
 
+def test_batches_travel_as_in_lesson_04(monkeypatch):
+    sent = []
+    monkeypatch.setattr(loops, "send", lambda tensor, device: sent.append(tensor) or tensor)
+    data = torch.rand(64, 3, 2, 2), torch.arange(64)
+    for resident, copies in ((False, 4), (True, 0)):
+        sent.clear()
+        assert len(list(loops.batches(loops.Setup(resident=resident), data, CPU))) == 2 and len(sent) == copies
+
+
 def test_what_keeps_compile_from_running_is_said_in_a_line(monkeypatch):
     def broken(function):
         raise RuntimeError("no compiler\nand a long story")
     monkeypatch.setattr(torch, "compile", broken)
     assert loops.compile_problem(CPU) == "RuntimeError: no compiler"
+
+    def no_backward(function):
+        def compiled(x):
+            x.register_hook(lambda grad: 1 / 0)
+            return function(x)
+        return compiled
+    monkeypatch.setattr(torch, "compile", no_backward)
+    assert loops.compile_problem(CPU).startswith("ZeroDivisionError")  # the backward is tried as well
     monkeypatch.setattr(ladder, "compile_problem", lambda device: "no compiler")
     with pytest.warns(UserWarning, match="lacks it: no compiler"):
         assert "torch.compile" not in dict(ladder.rungs(CPU, 64))

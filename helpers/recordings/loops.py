@@ -3,6 +3,7 @@
 `Setup` says what a loop does; `batches` feeds it, `training_step` makes its step. Lesson 08 explains each change.
 """
 import math
+import warnings
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from helpers.devices import describe, features
 from helpers.recordings.measure import tf32
+from helpers.training import send
 
 RATE = 3e-3  # Adam's learning rate for batches of 32, that of lesson 04
 
@@ -47,13 +49,13 @@ def half_format(device):
 
 
 def compile_problem(device):
-    """Why torch.compile does not run on `device`, in a line, or None: it compiles one addition to find out.
+    """Why torch.compile does not run on `device`, in a line, or None: it compiles a product and its backward.
 
     What it takes (a C++ compiler for a CPU, Triton and a supported GPU) differs by release and system.
     """
-    x = torch.ones(8, device=device)
+    x = torch.ones(8, 8, device=device, requires_grad=True)
     try:
-        torch.compile(lambda x: x + 1)(x)
+        torch.compile(lambda x: (x @ x).sum())(x).backward()
     except Exception as error:  # noqa: BLE001 - compilers fail with exceptions of many kinds; the line says which
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
     return None
@@ -78,9 +80,9 @@ def batches(setup, data, device):
         order = torch.randperm(len(images), device=device).split(setup.batch)
         found = ((images[part], labels[part]) for part in order)
     else:
-        found = DataLoader(TensorDataset(*data), setup.batch, shuffle=True, pin_memory=device.type == "cuda")
+        loader = DataLoader(TensorDataset(*data), setup.batch, shuffle=True, pin_memory=device.type == "cuda")
+        found = ((send(x, device), send(y, device)) for x, y in loader)
     for x, y in found:
-        x, y = x.to(device), y.to(device)
         yield x.contiguous(memory_format=torch.channels_last) if setup.channels_last else x, y
 
 
@@ -147,7 +149,8 @@ class _Graph:
         self.x, self.y = x.clone(), y.clone()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        with torch.cuda.stream(side), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*capturable=True")  # the steps before the capture are meant to run so
             for _ in range(3):
                 self.whole(self.x, self.y)
         torch.cuda.current_stream().wait_stream(side)

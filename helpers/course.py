@@ -10,7 +10,7 @@ BRANCH = "main"
 
 @dataclass(frozen=True)
 class Lesson:
-    """One lesson: `file` in notebooks/, `minutes` with all exercises, `practice`: uses practice GPUs where GPUs lack."""
+    """One lesson: `file` in notebooks/, `minutes` with exercises, `practice`: uses practice GPUs where GPUs lack."""
 
     number: str
     file: str

@@ -49,7 +49,7 @@ def _check_profiles(answer):
         if not isinstance(answer[name], str) or answer[name] not in STEPS:
             raise NotYet(f"{name}: {answer[name]!r} is none of {list(STEPS)}.")
         if answer[name] != step:
-            raise NotYet(f"{name}: {answer[name]!r} would not shorten it. Look again: {_SHOWS[name]}")
+            raise NotYet(f"{name}: {answer[name]!r} is not the change that helps most. Look again: {_SHOWS[name]}")
     return "three loops, three different limits: data, launches, arithmetic."
 
 
@@ -184,8 +184,9 @@ accuracy = Exercise(
            "stdev / sqrt(number of seeds).",
            "Kept: mean - 2 * error is at least -tolerance. Lost: mean + 2 * error is below -tolerance. Else open."),
     reference=verdict,
-    explanation="Runs of one seed start from the same weights, so their difference cancels what the seed does. Two standard "
-                "errors on either side are a rough 95 % range; the verdict must hold in all of it.",
+    explanation="Runs of one seed share what the seed decides, here the order of the images, so their difference cancels what "
+                "that does to both. The verdict must hold two standard errors to either side. With many runs that is a rough "
+                "95 % range; with three runs it is only about 82 % (Student's t), so 'kept' from three seeds is weak.",
     wrong=(Wrong(_mean_only, "the mean hardly moved"), Wrong(_unpaired, "each pair agrees"),
            Wrong(_no_tolerance, "within the tolerance"), Wrong(_fixed_tolerance, "more than this tolerance"),
            Wrong(lambda before, after, tolerance=0: after[0] >= before[0], "returned True")))

@@ -220,8 +220,11 @@ def _check_speed(answer):
     for count in (1, 200):
         images = torch.randn(count, 3, 32, 32, device=device)  # of both signs, so that the labels vary
         _judge_labels(call(answer, model, images), slow_labels(model, images), count)
-    factor = _alternating(lambda: slow_labels(model, images), lambda: call(answer, model, images))
-    if factor < TARGET:
+    for _ in range(3):  # a busy machine gets more than one chance
+        factor = _alternating(lambda: slow_labels(model, images), lambda: call(answer, model, images))
+        if factor >= TARGET:
+            break
+    else:
         raise NotYet(f"the same labels, {factor:.2g} times as fast on {device}; {TARGET:g} times is asked for. Do many images "
                      "share a call, is nothing recorded for backward, and are the values read once?")
     return f"the same labels, {factor:.2g} times as fast on {device}."

@@ -39,7 +39,7 @@ class Prediction:
         """Print how the prediction compares with `actual`: a choice, or a number in the prediction's unit."""
         if self.choices and actual not in self.choices:
             raise ValueError(f"actual is {actual!r}; it takes one of {list(self.choices)}")
-        answer = actual if self.choices else f"{actual:.3g} {self.unit}"
+        answer = actual if self.choices else f"{_number(actual)} {self.unit}"
         if self.guess is None:
             print(f"Answer: {answer}.")
         elif self.choices:
@@ -53,9 +53,15 @@ class Prediction:
         factor = max(self.guess / actual, actual / self.guess) if actual > 0 else float("inf")
         progress.record(f"predict.{self.key}", factor=factor)
         way = "" if factor < 1.05 else ", too high" if self.guess > actual else ", too low"
-        print(f"You predicted {self.guess:.3g} {self.unit}; it was {answer}: a factor of {factor:.2g} apart{way}.")
+        print(f"You predicted {_number(self.guess)} {self.unit}; it was {answer}: a factor of {factor:.2g} apart{way}.")
         if actual > 0:
             print(_scale(self.guess, actual, *self.span))
+
+
+def _number(value):
+    """Three significant digits; from a thousand on with commas, never with an exponent."""
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:g}"
 
 
 def _scale(guess, actual, low, high, width=41):
@@ -64,7 +70,7 @@ def _scale(guess, actual, low, high, width=41):
     line = ["·"] * width
     for sign, value in (("?", guess), ("!", actual)):
         line[round((width - 1) * math.log(value / low) / math.log(high / low))] = sign
-    return f"{low:.3g} {''.join(line)} {high:.3g}   (? your guess, ! the answer, each step a factor)"
+    return f"{_number(low)} {''.join(line)} {_number(high)}   (? your guess, ! the answer, each step a factor)"
 
 
 def predict(key, question, choices=None, unit=None, low=1e-3, high=1e3):

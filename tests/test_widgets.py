@@ -29,7 +29,7 @@ def test_a_numeric_prediction_says_how_far_off(capsys):
     guess.reveal(20.0)
     _, told, scale = capsys.readouterr().out.splitlines()
     assert "a factor of 10 apart, too low" in told
-    assert scale.startswith("0.001 ") and " 1e+03 " in scale
+    assert scale.startswith("0.001 ") and " 1,000 " in scale
     assert 6 <= scale.index("!") - scale.index("?") <= 7, "a factor of 10 is a sixth of the scale's 40 steps"
 
 
@@ -164,3 +164,9 @@ def test_the_lesson_map_counts_solved_exercises(capsys):
     widgets.lesson_map({"01": ("01.a", "01.b")})
     line = next(text for text in capsys.readouterr().out.splitlines() if text.startswith("01"))
     assert " 1 of  2 exercises" in line
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.01234, "0.0123"), (7, "7"), (999.6, "1,000"), (1000, "1,000"),
+                                             (1894.2, "1,890"), (24_200_000, "24,200,000")])
+def test_large_answers_are_written_out(value, text):
+    assert widgets._number(value) == text

@@ -126,10 +126,16 @@ def word_count(markdown):
 
 def reading_minutes(notebook):
     """Return the minutes to read and run a notebook: 200 words of prose or 15 lines of code a minute."""
-    prose = sum(word_count(cell.source) for cell in notebook.cells if cell.cell_type == "markdown")
-    lines = sum(bool(line.strip()) for cell in notebook.cells if cell.cell_type == "code"
-                for line in cell.source.splitlines())
-    return prose / 200 + lines / 15
+    words, lines = words_and_lines(notebook)
+    return sum(words) / 200 + sum(lines) / 15
+
+
+def words_and_lines(notebook):
+    """Return the words of each Markdown cell and the lines, not counting blank ones, of each code cell."""
+    words = [word_count(cell.source) for cell in notebook.cells if cell.cell_type == "markdown"]
+    lines = [sum(bool(line.strip()) for line in cell.source.splitlines())
+             for cell in notebook.cells if cell.cell_type == "code"]
+    return words or [0], lines or [0]
 
 
 def longest_code_run(notebook):
@@ -141,8 +147,7 @@ def longest_code_run(notebook):
 def rhythm(notebook):
     """Return the measures of a notebook's rhythm: shares in percent, words, lines and the longest run of code cells."""
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    prose = [word_count(cell.source) for cell in notebook.cells if cell.cell_type == "markdown"] or [0]
-    lines = [sum(bool(line.strip()) for line in cell.source.splitlines()) for cell in code] or [0]
+    prose, lines = words_and_lines(notebook)
     shown = [cell for cell in code if cell.outputs]
     return {
         "cells": len(notebook.cells),

@@ -11,6 +11,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from helpers.commands._sheets import harmless
 from helpers.exercises import all_keys
 
 HELP = "grade submitted notebooks: FOLDER --out grades.csv, one line for each notebook"
@@ -94,7 +95,7 @@ def table(rows):
 def cell(text):
     """Return `text` as one printable line that no spreadsheet takes for a formula."""
     line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())[:LENGTH]
-    return "'" + line if line[:1] in tuple("=+-@＝＋－＠") else line
+    return harmless(line)
 
 
 def summary(rows):

@@ -7,6 +7,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from helpers.commands._sheets import harmless
 from helpers.course import LESSONS
 from helpers.exercises import codes
 
@@ -90,7 +91,7 @@ def aligned(rows):
 def write_csv(path, rows):
     """Write the table to `path`, whole or not at all; no cell begins like a formula."""
     text = io.StringIO(newline="")
-    csv.writer(text).writerows([[_harmless(cell) for cell in row] for row in table(rows)])
+    csv.writer(text).writerows([[harmless(cell) for cell in row] for row in table(rows)])
     target = Path(path)
     handle, half = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
     try:
@@ -100,7 +101,3 @@ def write_csv(path, rows):
     except OSError:
         Path(half).unlink(missing_ok=True)
         raise
-
-
-def _harmless(cell):
-    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell

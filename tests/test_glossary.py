@@ -13,9 +13,9 @@ from helpers.commands import _notebooks
 
 EMPHASIS = {
     "after", "allocated", "allowed", "and", "ask", "break it", "cannot tell", "does", "faster", "fits", "holds",
-    "images per second", "in practice", "index", "making", "missing", "not", "of that shape", "other", "private",
-    "reserved but unallocated", "returns", "rung", "stays", "support", "that", "to", "tried to allocate", "unexpected",
-    "visible", "wait", "who"}
+    "images per second", "in practice", "index", "making", "missing", "not", "now", "of that shape", "other", "private",
+    "reading", "reserved but unallocated", "returns", "rung", "stays", "support", "that", "the whole ladder", "to",
+    "tried to allocate", "unexpected", "visible", "wait", "who"}
 NUMBERS = [each.number for each in course.LESSONS]
 
 

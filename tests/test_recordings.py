@@ -8,7 +8,8 @@ import torch
 
 from helpers import recordings
 from helpers.__main__ import main
-from helpers.recordings import ladder, loops, measure, networks, recorder, schema
+from helpers.recordings import ladder, links, loops, measure, networks, recorder, schema
+from helpers.recordings.trips import trips
 
 CPU = torch.device("cpu")
 
@@ -29,6 +30,7 @@ def example():
                    {"device": "cpu", "size": 100, "dtype": "float32", **time, "tflop_per_s": 0.001}],
         "copies": [{"bytes": 10**6, "direction": "h2d", "pinned": True, **time, "gb_per_s": 0.5}],
         "bandwidth": [{"operation": "add", "bytes": 3 * 10**6, **time, "gb_per_s": 1.5}],
+        "all_reduce": [{"processes": 4, "backend": "nccl", "bytes": 4 * 10**6, **time, "gb_per_s": 3.0}],
         "launch": [{"operation": "add", "way": "queued", "time_us": 5.0, "time_iqr_us": 0.0}],
         "forward": [{**images, "dtype": "float32"}],
         "training": [{**images, "precision": "float32", "peak_bytes": None}],
@@ -278,7 +280,7 @@ def hasty(monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda function: function)
 
 
-@pytest.mark.parametrize("part", [part for part in recorder.PARTS if part != "memory"])
+@pytest.mark.parametrize("part", [part for part in recorder.PARTS if part not in ("memory", "all_reduce")])
 def test_every_part_gives_rows_that_fit_the_schema(part, hasty):
     rows = [{"device": "cpu", **row} for row in recorder.PARTS[part](CPU, True)]
     assert rows or part == "copies"
@@ -418,6 +420,53 @@ def test_tf32_is_put_back():
         assert torch.backends.cuda.matmul.fp32_precision == "tf32"
         1 / 0  # noqa: B018
     assert torch.backends.cuda.matmul.fp32_precision == before
+
+
+def test_all_reduce_of_two_processes_gives_rows_with_the_traffic_of_a_ring():
+    rows = list(links.all_reduce(CPU, quick=True))
+    schema.check({**example(), "sections": {"all_reduce": [{"device": "cpu", **row} for row in rows]}}, "here")
+    assert [row["bytes"] for row in rows] == [2**n for n in range(12, 21, 2)]
+    assert {row["backend"] for row in rows} == {"gloo"} and {row["processes"] for row in rows} == {2}
+    for row in rows:  # two processes: each sends half of the bytes twice
+        assert row["gb_per_s"] == pytest.approx(row["bytes"] / row["time_ms"] / 1e6, rel=1e-3)
+
+
+def test_all_reduce_takes_as_many_gpus_as_there_are(monkeypatch):
+    asked = []
+    monkeypatch.setattr(links, "_gpus", lambda: 5)
+    monkeypatch.setattr(links, "measured", lambda n, on_cpu, quick: asked.append((n, on_cpu)) or [])
+    assert list(links.all_reduce(torch.device("cuda", 0), quick=True)) == [] and asked == [(2, False), (4, False)]
+
+
+def test_all_reduce_repeats_what_the_processes_said_when_they_failed(monkeypatch):
+    monkeypatch.setattr(links.launch, "run", lambda *_, **__: links.launch.Finished(1, "no such address"))
+    with pytest.raises(RuntimeError, match=r"wrote no rows \(exit status 1\):\nno such address"):
+        links.measured(2, True, True)
+
+
+def test_trips_add_both_copies_of_a_matrix_to_its_product(tmp_path):
+    data, same = example(), {"device": "cuda:0", "time_iqr_ms": 0.0}
+    data["sections"]["matmul"] = [
+        {**same, "size": n, "dtype": dtype, "time_ms": ms, "tflop_per_s": 2 * n**3 / ms / 1e9}
+        for n, dtype, ms in ((16, "float32", 0.01), (1024, "float32", 0.2), (2048, "float32", 1.0),
+                             (1024, "bfloat16", 0.05))]
+    data["sections"]["copies"] = [
+        {**same, "bytes": size, "direction": way, "pinned": pinned, "time_ms": ms, "gb_per_s": size / ms / 1e6}
+        for size, way, pinned, ms in ((1024, "h2d", False, 0.02), (1024, "d2h", False, 0.03), (1024, "h2d", True, 9.0),
+                                      (2**22, "h2d", False, 1.0), (2**22, "d2h", False, 2.0))]
+    (label, prices, times), = trips(recordings.load(saved(data, tmp_path)))
+    assert label == "Made-up GPU, 2026-01-02" and times == pytest.approx({16: 0.06, 1024: 3.2})  # 2048: not copied
+    assert prices == pytest.approx({"price_ms": 0.005, "copies_ms": 0.05, "tflop_per_s": 2 * 2048**3 / 1e9,
+                                    "gb_per_s": 1.5, "link_gb_per_s": 2**23 / 3.0 / 1e6})
+
+
+def test_trips_on_a_cpu_copy_nothing(tmp_path):
+    data = example()
+    for section in ("launch", "bandwidth"):
+        data["sections"][section] = [{**data["sections"][section][0], "device": "cpu"}]
+    data["sections"]["matmul"] = data["sections"]["matmul"][1:]
+    (label, prices, times), = trips(recordings.load(saved(data, tmp_path)))
+    assert times == {100: 2.0} and prices["copies_ms"] == 0 and prices["link_gb_per_s"] is None
 
 
 @pytest.mark.parametrize("arguments, words", [

@@ -275,3 +275,14 @@ def test_ddp_refuses_what_does_not_fit_before_processes_wait(monkeypatch, args, 
     module = script("ddp")
     with pytest.raises(ValueError, match=words):
         module.check(module.arguments().parse_args(args))
+
+
+@pytest.mark.parametrize(("world", "args", "words"), [
+    ("1", [], "two processes or more"), ("2", ["--most", "8"], "--most takes 4096"),
+    ("2", ["--samples", "1"], "--samples takes 2"), ("2", ["--out", "no/such/folder/r.json"], "--out takes"),
+])
+def test_all_reduce_refuses_what_does_not_fit_before_processes_wait(monkeypatch, tmp_path, world, args, words):
+    monkeypatch.setenv("WORLD_SIZE", world)
+    module = script("all_reduce")
+    with pytest.raises(ValueError, match=words):
+        module.check(module.arguments().parse_args(["--out", str(tmp_path / "rows.json"), *args]))

@@ -32,6 +32,8 @@ SECTIONS = {  # field: kind; a question mark allows null (not known, not measure
     "bandwidth": {"operation": "text", "bytes": "count", **TIME, "gb_per_s": "above 0"},
     # one tiny operation; way "queued" (many in a row, then one wait) or "waited" (a wait after each)
     "launch": {"operation": "text", "way": "text", "time_us": "above 0", "time_iqr_us": "0 or more"},
+    # gradients summed over processes; gb_per_s is what one link of a ring carries, 2 (n - 1) / n of the bytes
+    "all_reduce": {"processes": "count", "backend": "text", "bytes": "count", **TIME, "gb_per_s": "above 0"},
     "forward": {"network": "text", "batch": "count", "dtype": "text", **RATE},
     # a step on data that is on the device: forward, loss, backward, Adam
     "training": {"network": "text", "batch": "count", "precision": "text", **RATE, "peak_bytes": "count?"},
@@ -62,6 +64,7 @@ FOLLOWS = {
     "matmul": ("tflop_per_s", lambda r: 2 * r["size"] ** 3 / r["time_ms"] / 1e9),
     "copies": ("gb_per_s", lambda r: r["bytes"] / r["time_ms"] / 1e6),
     "bandwidth": ("gb_per_s", lambda r: r["bytes"] / r["time_ms"] / 1e6),
+    "all_reduce": ("gb_per_s", lambda r: 2 * (r["processes"] - 1) / r["processes"] * r["bytes"] / r["time_ms"] / 1e6),
     "forward": ("images_per_s", lambda r: 1e3 * r["batch"] / r["time_ms"]),
     "training": ("images_per_s", lambda r: 1e3 * r["batch"] / r["time_ms"]),
     "ladder": ("images_per_s", lambda r: 1e3 * r["batch"] / r["time_ms"]),

@@ -1,13 +1,14 @@
 """Figures for the lessons: one style, readable without color, and a printed sentence that says what each one shows.
 
 Each function returns a `matplotlib.figure.Figure`; nothing here touches pyplot's state or rcParams.
-Palette: Okabe and Ito (https://jfly.uni-koeln.de/color/), with a marker, a line style or a hatch beside each color.
+Palette: Okabe and Ito (https://jfly.uni-koeln.de/color/), with brown and violet in place of their two light colors, so
+that each has a contrast of 3 to 1 or more against white. A marker, a line style or a hatch stands beside each color.
 """
 import io
 
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#604A20", "#7F20DF", "#000000")
 MARKERS = "osD^vPX"
-STYLES = ("-", "--", "-.", ":", "-", "--", "-.")
+STYLES = ("-", "--", "-.", ":", (0, (8, 2)), (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo")
 
 
@@ -47,7 +48,7 @@ def lines(series, title, xlabel, ylabel, logx=False, logy=False, step=False, mar
     for i, (label, (xs, ys)) in enumerate(series.items()):
         if len(xs) != len(ys):
             raise ValueError(f"series[{label!r}] has {len(xs)} xs and {len(ys)} ys; both take the same length")
-        axes.plot(xs, ys, color=COLORS[i % 7], marker=MARKERS[i % 7] if markers else None, linestyle=STYLES[i % 7],
+        axes.plot(xs, ys, color=COLORS[i % 7], marker=MARKERS[i % 7] if markers else None, linestyle=STYLES[_other(i)],
                   markersize=5, label=label, drawstyle="steps-post" if step else "default")
     if logx:
         axes.set_xscale("log", base=2)
@@ -57,6 +58,11 @@ def lines(series, title, xlabel, ylabel, logx=False, logy=False, step=False, mar
     if len(series) > 1:
         axes.legend(frameon=False, fontsize=8)
     return figure
+
+
+def _other(i):
+    """The place of the style or hatch of series `i`: no pair of color and style returns with more than seven."""
+    return (i + i // 7) % 7
 
 
 def rungs(series, order, title, ylabel):
@@ -95,7 +101,8 @@ def stacked(rows, title, unit, log=False, digits=3):
     left = [0.0] * len(labels)
     for i, part in enumerate(parts):
         sizes = [float(rows[label].get(part, 0)) for label in labels]
-        axes.barh(labels, sizes, left=left, color=COLORS[i % 7], hatch=HATCHES[i % 7], edgecolor="white", label=part)
+        axes.barh(labels, sizes, left=left, color=COLORS[i % 7], hatch=HATCHES[_other(i)], edgecolor="white",
+                  label=part)
         left = [a + b for a, b in zip(left, sizes, strict=True)]
     for y, total in enumerate(left):
         axes.annotate(f" {total:.{digits}g}", (total, y), va="center", fontsize=9)
@@ -130,16 +137,24 @@ def matrix(counts, names, title, xlabel="predicted", ylabel="true"):
     counts = counts.cpu()
     figure, axes = new_figure(title, xlabel, ylabel, size=(5.6, 4.6))
     axes.grid(False)
-    axes.imshow(counts.numpy(), cmap="Blues")
+    picture = axes.imshow(counts.numpy(), cmap="Blues")
     axes.set_xticks(range(len(names)), names, rotation=45, ha="right", fontsize=8)
     axes.set_yticks(range(len(names)), names, fontsize=8)
-    limit = counts.max().item() / 2
     for row in range(len(names)):
         for column in range(len(names)):
             value = counts[row, column].item()
             axes.text(column, row, f"{value:g}", ha="center", va="center", fontsize=7,
-                      color="white" if value > limit else "black")
+                      color="white" if _luminance(picture.to_rgba(value)) < 0.179 else "black")
     return figure
+
+
+def _luminance(color):
+    """Relative luminance, 0 to 1, of (red, green, blue, ...) in 0..1; below 0.179 white text is the clearer one.
+
+    Source: https://www.w3.org/TR/WCAG22/#dfn-relative-luminance
+    """
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color[:3])
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def lanes(events, title, xlabel="milliseconds"):
@@ -148,12 +163,13 @@ def lanes(events, title, xlabel="milliseconds"):
     labels = list(dict.fromkeys(label for _, label, *_ in events))
     figure, axes = new_figure(title, xlabel, size=(6.4, 1.3 + 0.5 * len(names)))
     for lane, label, start, end in events:
-        i = labels.index(label) % 7
-        axes.barh(lane, end - start, left=start, height=0.6, color=COLORS[i], hatch=HATCHES[i], edgecolor="white")
+        i = labels.index(label)
+        axes.barh(lane, end - start, left=start, height=0.6, color=COLORS[i % 7], hatch=HATCHES[_other(i)],
+                  edgecolor="white")
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     for i, label in enumerate(labels):
-        axes.barh(names[0], 0, color=COLORS[i % 7], hatch=HATCHES[i % 7], edgecolor="white", label=label)
+        axes.barh(names[0], 0, color=COLORS[i % 7], hatch=HATCHES[_other(i)], edgecolor="white", label=label)
     figure.legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside lower center",
                   ncols=min(4, len(labels)))
     return figure
@@ -197,7 +213,7 @@ def png(figure, dpi=90):
 
 
 def show(figure, sentence):
-    """Display `figure` and print `sentence`, which says in words what the figure shows."""
+    """Display `figure` and print `sentence`, which says in words what the figure shows and is its alternative text."""
     try:
         from IPython import get_ipython
         from IPython.display import display
@@ -207,5 +223,5 @@ def show(figure, sentence):
     if inside:
         import base64
         picture = base64.b64encode(png(figure)).decode("ascii")
-        display({"image/png": picture, "text/plain": "figure"}, raw=True)
+        display({"image/png": picture, "text/plain": "figure"}, metadata={"image/png": {"alt": sentence}}, raw=True)
     print(sentence)

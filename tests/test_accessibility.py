@@ -1,0 +1,136 @@
+"""Lessons without eyes for pictures and colors: text for each figure, headings in order, contrast, no color alone.
+
+What a browser shows is checked in tests/test_browser.py, with the rules of axe-core.
+"""
+
+import itertools
+import re
+
+import pytest
+import torch
+
+from helpers import plots
+from helpers.commands import _notebooks
+from helpers.commands._environment import ROOT
+
+PATHS = _notebooks.find()
+PAGES = [*PATHS, ROOT / "README.md", *sorted(_notebooks.FOLDER.glob("*.md"))]
+WORDS = 4  # a line that says what a figure shows has at least as many
+
+
+def of(paths):
+    """Parametrize a test over files."""
+    return pytest.mark.parametrize("path", paths, ids=[path.stem for path in paths])
+
+
+def prose(path):
+    """Return the Markdown of a notebook or page, without fenced code."""
+    cells = _notebooks.read(path).cells if path.suffix == ".ipynb" else []
+    text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown") or path.read_text("utf-8")
+    return re.sub(r"^(```|~~~).*?^\1", "", text, flags=re.M | re.S)
+
+
+def unsaid(outputs):
+    """Return the places of the pictures among `outputs` that no printed sentence follows."""
+    told = [output.text.lstrip().partition("\n")[0] if output.output_type == "stream" else "" for output in outputs]
+    return [place for place, output in enumerate(outputs)
+            if any(kind.startswith("image/") for kind in output.get("data", {}))
+            and not any(len(line.split()) >= WORDS for line in told[place + 1:place + 2])]
+
+
+@of(PATHS)
+def test_a_sentence_follows_every_picture(path):
+    assert {i: places for i, cell in enumerate(_notebooks.read(path).cells)
+            for places in [unsaid(cell.get("outputs", []))] if places} == {}
+
+
+@of(PAGES)
+def test_pictures_and_links_of_the_prose_have_words(path):
+    text = prose(path)
+    assert re.findall(r"!\[\s*\]\([^)]*\)|(?<!!)\[\s*\]\([^)]*\)", text) == []
+    assert [tag for tag in re.findall(r"<img\b[^>]*>", text) if not re.search(r'alt="[^"]', tag)] == []
+
+
+@of(PAGES)
+def test_headings_go_down_one_level_at_a_time(path):
+    levels = [len(sign) for sign in re.findall(r"^(#{1,6}) +\S", prose(path), flags=re.M)]
+    assert levels[:1] == [1] and levels.count(1) == 1
+    assert [pair for pair in itertools.pairwise(levels) if pair[1] > pair[0] + 1] == []
+
+
+def luminance(color):
+    """Relative luminance of a color such as "#0072B2" or (red, green, blue) in 0..1: WCAG 2.2, relative luminance."""
+    from matplotlib.colors import to_rgb
+
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one, other):
+    """Contrast of two colors, 1 to 21: WCAG 2.2, contrast ratio."""
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def test_contrast_is_that_of_known_pairs():
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#767676", "#ffffff") == pytest.approx(4.54, abs=0.01)
+
+
+@pytest.mark.parametrize("color", plots.COLORS)
+def test_lines_and_bars_stand_out_from_white(color):
+    assert contrast(color, "white") >= 3
+
+
+def texts(figure):
+    """Return the visible texts of a figure that stand on white: titles, labels, ticks, legends, notes."""
+    from matplotlib.text import Text
+
+    return [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+
+
+SERIES = {f"series {i}": ([1, 2], [i, i + 1]) for i in range(9)}
+PARTS = {f"row {i}": {f"part {k}": 1 + k for k in range(9)} for i in range(2)}
+EVENTS = [(f"lane {i % 2}", f"label {i}", i, i + 1) for i in range(9)]
+FIGURES = {
+    "lines": lambda: plots.lines(SERIES, "t", "x", "y"),
+    "lines without markers": lambda: plots.lines(SERIES, "t", "x", "y", markers=False),
+    "bars": lambda: plots.bars({"a": 1.0, "b": 2.0}, "t", "ms"),
+    "stacked": lambda: plots.stacked(PARTS, "t", "MiB"),
+    "lanes": lambda: plots.lanes(EVENTS, "t"),
+    "rungs": lambda: plots.rungs({"a": (["x", "y"], [1, 2])}, ["x", "y"], "t", "rate"),
+    "pictures": lambda: plots.pictures(torch.zeros(2, 3, 4, 4), ["a", "b"], "t"),
+}
+
+
+@pytest.mark.parametrize("make", FIGURES.values(), ids=FIGURES)
+def test_texts_stand_out_from_white(make):
+    figure = make()
+    figure.canvas.draw()
+    shown = texts(figure)
+    assert shown and [text.get_text() for text in shown if contrast(text.get_color(), "white") < 4.5] == []
+
+
+@pytest.mark.parametrize("highest", [1, 7, 1000])
+def test_counts_stand_out_from_their_cells(highest):
+    counts = torch.linspace(0, highest, 64).reshape(8, 8)
+    axes = plots.matrix(counts, list("abcdefgh"), "t").axes[0]
+    cells = [axes.images[0].to_rgba(value)[:3] for value in counts.flatten().tolist()]
+    pairs = [contrast(text.get_color(), cell) for text, cell in zip(axes.texts, cells, strict=True)]
+    assert len(pairs) == 64 and min(pairs) >= 4.5
+
+
+@pytest.mark.parametrize("markers", [True, False])
+def test_lines_differ_without_color(markers):
+    drawn = plots.lines(SERIES, "t", "x", "y", markers=markers).axes[0].get_lines()
+    looks = [(line.get_marker(), str(line._dash_pattern), line.get_color()) for line in drawn]
+    assert len(set(looks)) == len(SERIES)
+    assert len({look[:2] for look in looks[:7]}) == 7
+
+
+@pytest.mark.parametrize("make", [FIGURES["stacked"], FIGURES["lanes"]], ids=["stacked", "lanes"])
+def test_bars_differ_without_color(make):
+    bars = [bar for bar in make().axes[0].patches if bar.get_width()]
+    looks = list(dict.fromkeys((bar.get_hatch(), bar.get_facecolor()) for bar in bars))
+    assert len(looks) == 9 and len({hatch for hatch, _ in looks[:7]}) == 7
+    assert all(contrast(bar.get_edgecolor()[:3], bar.get_facecolor()[:3]) >= 3 for bar in bars)

@@ -1,9 +1,11 @@
 """Every exercise, three ways: the reference passes, each wrong answer fails with its own message, untouched says so."""
 import importlib
+import os
 import pkgutil
 import random
 import signal
 import statistics
+import subprocess
 import sys
 import threading
 import time
@@ -12,6 +14,7 @@ import pytest
 import torch
 
 import helpers.exercises
+from helpers.commands._environment import ROOT
 from helpers.exercises.core import CORRECT, ERROR, NOT_ATTEMPTED, NOT_YET, Exercise, NotYet, Wrong, call
 
 MODULES = [importlib.import_module(f"helpers.exercises.{m.name}")
@@ -275,3 +278,11 @@ def test_hints_come_one_by_one_and_solution_prints(capsys, monkeypatch, tmp_path
 
 def test_wrong_is_plain_data():
     assert Wrong(1, "a") == Wrong(1, "a")
+
+
+def test_a_program_that_cannot_start_processes_is_told_how(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("from helpers.exercises import lesson06 as ex\nex.script.check(ex.script.reference)\n")
+    done = subprocess.run([sys.executable, program], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
+                          capture_output=True, timeout=120)
+    assert "they did not start" in done.stdout and "__name__ == '__main__'" in done.stdout, done

@@ -292,13 +292,19 @@ def _wait(children, seconds=100, grace=2):
 
 def _read(file, late):
     results, errors = [], []
+    if not Path(f"{file}.0.out").exists():
+        return [], "they did not start. In a program, call check below the line: if __name__ == '__main__':"
     for rank in ("0", "1"):
-        out, err = (Path(f"{file}.{rank}.{kind}").read_text(encoding="utf-8", errors="replace") for kind in ("out", "err"))
+        out, err = (_text(Path(f"{file}.{rank}.{kind}")) for kind in ("out", "err"))
         results += re.findall(r"^RESULT \d \[(.*)\] \[([\d., ]*)\]$", out, flags=re.M)
         errors += [f"rank {rank}: {line}" for line in err.splitlines() if "Error" in line]
     results = [(weights, [float(s) for s in re.findall(r"\d+\.?\d*", samples)]) for weights, samples in results]
     waits = "no end within 100 seconds: does one process wait for the other?" if late else "no message"
     return results, errors[-1] if errors else waits
+
+
+def _text(path):
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
 def _only_first_joins():

@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv"
 OLDEST = (3, 10)
 WHEELS = "https://download.pytorch.org/whl/"
+PACK = "pack.json"  # what `pack` writes about its folder, beside wheels/
 AGAIN = "Then run the same command again: it goes on where it stopped."
 
 
@@ -42,6 +44,17 @@ def stamp():
         return None
 
 
+def machine():
+    """Return what wheels are made for, in words: the version of Python, the system and its processor."""
+    return "Python {}.{} on {} {}".format(*sys.version_info[:2], platform.system(), platform.machine())
+
+
+def manifest():
+    """Return what `pack` wrote about this folder ({"for": machine(), "wheels": build}); in a clone an empty dict."""
+    path = ROOT / PACK
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
 def add_arguments(parser):
     """Add the options that `lab` and `test` share."""
     which = parser.add_mutually_exclusive_group()
@@ -60,6 +73,7 @@ def ensure(wheels=None):
     """Return the Python of a complete environment, making or repairing it first.
 
     `wheels` names a folder of PyTorch's wheel index ("cpu", "cu130"); None takes what is there, or the default build.
+    In a folder made by `pack` its own wheels are installed, with no network.
     Raises SetupError with what to do. The stamp is written last, so an interrupted run is repeated, not trusted.
     """
     found = stamp()
@@ -68,7 +82,7 @@ def ensure(wheels=None):
             VENV, found.get("wheels") or "default", AGAIN))
     if found and found.get("fingerprint") == fingerprint():
         return python_of(VENV)
-    wheels = wheels or (found or {}).get("wheels")
+    wheels = wheels or (found or manifest()).get("wheels")
     check_machine(wheels, fresh=not found)
     make_venv()
     install(wheels)
@@ -82,29 +96,35 @@ def say(step, text):
     print(f"[{step}/4] {text}", flush=True)
 
 
-def check_machine(wheels, fresh):
-    """Raise SetupError when Python, its venv module or the disk will not do."""
+def check_machine(wheels, fresh, place=None):
+    """Raise SetupError when Python, its venv module or the disk of `place` (default: this folder) will not do."""
     if sys.version_info < OLDEST:
         raise SetupError("Python {}.{} is too old: the course needs {}.{} or later. Install one from python.org and "
                          "call it by name: python3.12 -m helpers lab".format(*sys.version_info[:2], *OLDEST))
     if not (ROOT / "requirements.txt").exists():
         raise SetupError(f"{ROOT} has no requirements.txt. Run this command in a clone of the course.")
+    if manifest().get("for", machine()) != machine():
+        raise SetupError(f"This folder was packed for {manifest()['for']}, and this is {machine()}. Start the command "
+                         "with that Python, or pack a folder on a machine like this one.")
     missing = [name for name in ("venv", "ensurepip") if importlib.util.find_spec(name) is None]
     if missing:
         raise SetupError("This Python lacks its module {}. On Debian and Ubuntu: sudo apt install python3-venv. With "
                          "conda: create an environment and use --here. {}".format(" and ".join(missing), AGAIN))
-    check_disk(wheels, fresh)
+    check_disk(wheels, fresh, place or ROOT)
 
 
-def check_disk(wheels, fresh):
-    """Raise SetupError when the disk has too little room for a fresh installation."""
-    small = wheels == "cpu" or sys.platform in ("darwin", "win32")
-    need, free = 1.5 if small else 8, shutil.disk_usage(ROOT).free / 1e9
+def gigabytes(wheels):
+    """Return the room in GB that a fresh installation takes, or a pack while it is made."""
+    return 1.5 if wheels == "cpu" or sys.platform in ("darwin", "win32") else 8
+
+
+def check_disk(wheels, fresh, place):
+    """Raise SetupError when the disk of `place` has too little room for a fresh start."""
+    need, free = gigabytes(wheels), shutil.disk_usage(place).free / 1e9
     say(1, "Python {}.{}, {:.0f} GB free".format(*sys.version_info[:2], free))
     if fresh and free < need:
-        hint = "" if small else " Or add --cpu: PyTorch's CPU build fits into 1.5 GB."
-        raise SetupError(f"The installation needs about {need} GB, and {free:.1f} GB are free at {ROOT}. Make room. "
-                         f"{AGAIN}{hint}")
+        hint = "" if need < 8 else " Or add --wheels cpu: PyTorch's CPU build fits into 1.5 GB."
+        raise SetupError(f"This needs about {need} GB, and {free:.1f} GB are free at {place}. Make room. {AGAIN}{hint}")
 
 
 def make_venv():
@@ -116,10 +136,11 @@ def make_venv():
                          f"python3-venv. Is a program using {VENV}? Close it. {AGAIN}")
 
 
-def quiet(arguments):
-    """Run the environment's Python without showing anything; return its exit status."""
+def quiet(arguments, python=None):
+    """Run `python` (default: the environment's) without showing anything; return its exit status."""
     try:
-        return subprocess.call([str(python_of(VENV)), *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        line = [str(python or python_of(VENV)), *arguments]
+        return subprocess.call(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     except OSError:
         return 1
 
@@ -131,7 +152,13 @@ def torch_lines():
 
 
 def install(wheels):
-    """Install requirements.txt with pip, torch and torchvision first and together when `wheels` names an index."""
+    """Install requirements.txt with pip, torch and torchvision first and together when `wheels` names an index.
+
+    A folder made by `pack` holds its wheels: those alone are used, unless another build of PyTorch was asked for.
+    """
+    if manifest() and manifest()["wheels"] == wheels:
+        say(3, "packages from wheels/, with no network")
+        return pip(["--no-index", "--find-links", "wheels", "-r", "requirements.txt"])
     size = "about 0.2 GB" if wheels == "cpu" else "up to 5 GB on Linux; a while on a slow line"
     say(3, f"packages ({size})")
     if wheels:
@@ -139,23 +166,26 @@ def install(wheels):
     pip(["-r", "requirements.txt"])
 
 
-def pip(arguments):
-    """Run pip install in the environment, its progress shown; raise SetupError with the likely cause."""
-    command = [str(python_of(VENV)), "-m", "pip", "install", "--disable-pip-version-check", *arguments]
+def pip(arguments, action="install", python=None, place=None):
+    """Run pip in the environment, or that of `python`, its progress shown; raise SetupError with the likely cause."""
+    command = [str(python or python_of(VENV)), "-m", "pip", action, "--disable-pip-version-check", *arguments]
     if subprocess.call(command, cwd=str(ROOT)) != 0:
-        raise SetupError(f"pip stopped; its message stands above. {why_pip_failed()} {AGAIN}")
+        packed = "A file in wheels/ is missing or damaged: copy the folder again, or pack it again."
+        why = packed if "--no-index" in arguments else why_pip_failed(python, place)
+        raise SetupError(f"pip stopped; its message stands above. {why} {AGAIN}")
 
 
-def why_pip_failed():
-    """Say the likely cause after pip failed, from the disk's room and one small request."""
-    if shutil.disk_usage(ROOT).free < 5e8:
-        return "The disk is full: make room, or use --cpu."
+def why_pip_failed(python=None, place=None):
+    """Say the likely cause after pip of `python` failed, from the room at `place` and one small request."""
+    if shutil.disk_usage(place or ROOT).free < 5e8:
+        return "The disk is full: make room, or add --wheels cpu."
     probe = "-m pip install -q --dry-run --ignore-installed --no-deps --retries 0 --timeout 10 pip"
-    if quiet(probe.split()) != 0:
+    if quiet(probe.split(), python) != 0:
         return ("The package index does not answer: check the network; behind a proxy set HTTPS_PROXY; without any "
-                "network, install on a machine that has one.")
+                "network, use a folder made by python3 -m helpers pack on a machine that has one.")
     return ("The index answers, so one package is the cause: PyTorch may have no wheel yet for Python {}.{} on this "
-            "system (see https://pytorch.org/get-started/locally).".format(*sys.version_info[:2]))
+            "system (see https://pytorch.org/get-started/locally), or its own index, which --cpu and --wheels name, is "
+            "blocked here.".format(*sys.version_info[:2]))
 
 
 def verify():

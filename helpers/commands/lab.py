@@ -15,6 +15,7 @@ def add_arguments(parser):
     """Add the options of `lab`."""
     _environment.add_arguments(parser)
     parser.add_argument("--no-browser", action="store_true", help="print the address instead of opening a browser")
+    parser.add_argument("--prepare", action="store_true", help="make the environment and stop")
     parser.add_argument("--port", type=int, default=8888, help="first port to try (default 8888)")
 
 
@@ -37,6 +38,8 @@ def run(args):
     except _environment.SetupError as error:
         print(error, file=sys.stderr)
         return 1
+    if args.prepare:
+        return 0
     print("Starting JupyterLab. Stop it with Ctrl-C here.", flush=True)
     return wait(subprocess.Popen(command(python, args), cwd=str(_environment.ROOT), env=environment()))
 

@@ -5,7 +5,6 @@ The README's table, the lesson map and the links in the notebooks are generated 
 from dataclasses import dataclass
 
 REPOSITORY = "OWNER_NAME/gpus-in-pytorch"  # set it when the course is published; no account can hold this name
-BRANCH = "main"
 
 
 @dataclass(frozen=True)

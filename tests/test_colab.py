@@ -17,7 +17,6 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from helpers import course
 from helpers.commands import _notebooks, publish
 from helpers.commands._environment import ROOT
 
@@ -35,7 +34,7 @@ def archive(tmp_path_factory):
         for top in (ROOT / name for name in tops):
             for each in [top] if top.is_file() else sorted(top.rglob("*")):
                 if each.is_file() and "__pycache__" not in each.parts:
-                    file.write(each, f"course-{course.BRANCH}/{each.relative_to(ROOT)}")
+                    file.write(each, f"course-{publish.release()[1:]}/{each.relative_to(ROOT)}")
     return path
 
 

@@ -1,7 +1,9 @@
 """The commands: lab, test, execute, publish, and what they share."""
 
+import argparse
 import copy
 import functools
+import json
 import os
 import re
 import shutil
@@ -21,7 +23,7 @@ import torch
 
 from helpers import __main__ as door
 from helpers import course
-from helpers.commands import _environment, _gpu, _notebooks, _strict, execute, publish
+from helpers.commands import _environment, _gpu, _notebooks, _strict, execute, lab, publish
 from helpers.commands._environment import ROOT, SetupError
 
 PLAIN = [sys.executable, "-S", "-m", "helpers"]  # -S: no installed packages, only the standard library
@@ -34,7 +36,8 @@ def call(*arguments, **options):
 
 # the door
 
-@pytest.mark.parametrize("arguments", [["--help"], [], ["lab", "--help"], ["test", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], [], ["lab", "--help"], ["test", "--help"],
+                                       ["pack", "--help"]])
 def test_help_needs_only_the_standard_library(arguments):
     done = call(*PLAIN, *arguments)
     assert done.returncode == 0 and "usage: python3 -m helpers" in done.stdout
@@ -140,7 +143,7 @@ def test_messages_say_what_to_do(house, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=2e9))
         patch.setattr(sys, "platform", "linux")
-        with pytest.raises(SetupError, match="about 8 GB, and 2.0 GB are free.*--cpu"):
+        with pytest.raises(SetupError, match="about 8 GB, and 2.0 GB are free.*--wheels cpu"):
             _environment.ensure()
     (house / "requirements.txt").unlink()
     with pytest.raises(SetupError, match="clone of the course"):
@@ -203,6 +206,26 @@ def test_lab_serves_on_localhost_with_a_token():
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(timeout=30)
+
+
+def test_lab_prepares_and_stops(monkeypatch):
+    monkeypatch.setattr(_environment, "ensure", lambda wheels: wheels)
+    monkeypatch.setattr(lab.subprocess, "Popen", None)
+    assert door.run("lab", ["--cpu", "--prepare"]) == 0
+
+
+def test_codespaces_prepares_with_this_command_and_opens_the_first_lesson():
+    settings = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))
+    python, *module, name, build, rest = settings["postCreateCommand"].split()
+    parser = argparse.ArgumentParser()
+    lab.add_arguments(parser)
+    assert (python, module, name) == ("python3", ["-m", "helpers"], "lab")
+    assert parser.parse_args([build, rest]).wheels == "cpu" and parser.parse_args([build, rest]).prepare
+    options = settings["customizations"]
+    assert options["codespaces"]["openFiles"] == [lab.START] and (ROOT / lab.START).exists()
+    found = options["vscode"]["settings"]["python.defaultInterpreterPath"]
+    assert found == "${containerWorkspaceFolder}/.venv/bin/python"
+    assert tuple(map(int, settings["image"].split(":")[1].split("."))) >= _environment.OLDEST
 
 
 def test_lab_refuses_a_port_that_is_none():
@@ -365,8 +388,11 @@ def stamped(repository="OWNER_NAME/gpus-in-pytorch"):
 def test_publish_stamps_badges_links_and_setup_line():
     first, setup = stamped("someone/their-copy").cells
     assert first.source.startswith("# Try it\n\n<!-- nav -->\n[![Open in Colab](")
-    assert "/someone/their-copy/blob/main/notebooks/01_check_for_cuda.ipynb)" in first.source
-    assert "mybinder.org/v2/gh/someone/their-copy/main?urlpath=lab%2Ftree%2Fnotebooks%2F01_check" in first.source
+    tag, file = publish.release(), "notebooks/01_check_for_cuda.ipynb"
+    for address in (f"colab.research.google.com/github/someone/their-copy/blob/{tag}/{file})",
+                    f"welcome?src=https://raw.githubusercontent.com/someone/their-copy/{tag}/{file})",
+                    f"mybinder.org/v2/gh/someone/their-copy/{tag}?urlpath=lab%2Ftree%2Fnotebooks%2F01_check"):
+        assert address in first.source
     assert "**01 Check for CUDA**" in first.source and "](00_start_here.ipynb)" in first.source
     assert setup.source.splitlines()[1:] == ["from helpers.devices import pick_device"]
 
@@ -398,11 +424,25 @@ def test_publish_refuses_what_is_no_address(name):
     assert done.returncode == 2 and "OWNER/NAME" in done.stderr
 
 
+def test_a_lesson_and_its_helpers_are_of_one_version(tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "7.8.9"\n')
+    monkeypatch.setattr(publish, "ROOT", tmp_path)
+    first, setup = stamped("a/b").cells
+    assert set(re.findall(r"v[\d.]+\d", first.source)) == {"v7.8.9"}
+    assert "/archive/refs/tags/v7.8.9.zip" in setup.source
+
+
+def test_metadata_ask_colab_and_kaggle_for_gpus_and_are_kept():
+    metadata = _notebooks.clean(stamped()).metadata
+    assert metadata.accelerator == "GPU" and metadata.colab.gpuType == "T4"
+    assert metadata.kaggle.accelerator == "nvidiaTeslaT4" and metadata.kaggle.isInternetEnabled is True
+
+
 def run_setup(repository, monkeypatch, **variables):
     """Run the set-up line as a kernel would and return the magics that it asked for."""
     asked = []
     shell = types.SimpleNamespace(run_line_magic=lambda *words: asked.append(words))
-    for name in ("COLAB_RELEASE_TAG",):
+    for name in ("COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -410,13 +450,17 @@ def run_setup(repository, monkeypatch, **variables):
     return asked
 
 
-def test_setup_line_installs_helpers_on_colab_only_and_nothing_else(monkeypatch):
+def test_setup_line_does_nothing_elsewhere(monkeypatch):
     assert run_setup("a/b", monkeypatch) == [] == run_setup("OWNER_NAME/x", monkeypatch)
-    [(magic, line)] = run_setup("a/b", monkeypatch, COLAB_RELEASE_TAG="release-colab")
+
+
+@pytest.mark.parametrize("host", ["COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"])
+def test_setup_line_installs_helpers_where_it_has_to_and_nothing_else(host, monkeypatch):
+    [(magic, line)] = run_setup("a/b", monkeypatch, **{host: "some value"})
     assert magic == "pip" and "--no-deps" in line
-    assert re.findall(r"\S+$", line) == ["https://github.com/a/b/archive/refs/heads/main.zip"]
+    assert re.findall(r"\S+$", line) == [f"https://github.com/a/b/archive/refs/tags/{publish.release()}.zip"]
     with pytest.raises(AssertionError, match="helpers publish"):
-        run_setup("OWNER_NAME/x", monkeypatch, COLAB_RELEASE_TAG="release-colab")
+        run_setup("OWNER_NAME/x", monkeypatch, **{host: "some value"})
 
 
 def test_publish_changes_a_copy_of_the_course_everywhere(tmp_path):

@@ -17,7 +17,7 @@ CODE = sorted(path for folder in ("helpers", "notebooks/scripts") for path in (R
 HOSTS = {  # every place outside that the course sends its readers to
     "aka.ms", "arxiv.org", "colab.research.google.com", "developer.apple.com", "developer.nvidia.com",
     "discuss.pytorch.org", "docs.nvidia.com", "docs.pytorch.org", "download.pytorch.org", "en.wikipedia.org",
-    "github.com", "jfly.uni-koeln.de", "jupyterlab.readthedocs.io", "mybinder.org", "pytorch.org",
+    "github.com", "jfly.uni-koeln.de", "jupyterlab.readthedocs.io", "kaggle.com", "mybinder.org", "pytorch.org",
     "rocm.docs.amd.com", "tqdm.github.io", "www.nvidia.com",
 }
 VAGUE = {"here", "link", "this", "this link", "click here", "page", "see"}
@@ -128,7 +128,7 @@ def badges(markdown):
 
 
 def launched(target):
-    """Return (repository, branch, file) that a badge's target opens, read from the address alone."""
+    """Return (repository, tag, file) that a badge's target opens, read from the address alone."""
     return re.search(r"([\w-]+/[\w.-]+)(?:/blob)?/([^/?]+)(?:\?urlpath=lab/tree)?/(notebooks/[^/]+)$",
                      unquote(target)).groups()
 
@@ -137,7 +137,7 @@ def launched(target):
 def test_badges_open_their_own_notebook_and_agree_with_the_readme(file):
     own = badges(_notebooks.read(_notebooks.FOLDER / file).cells[0].source)
     assert own == badges(publish.badges(course.REPOSITORY, file))
-    assert {launched(target) for _, _, target in own} == {(course.REPOSITORY, course.BRANCH, f"notebooks/{file}")}
+    assert {launched(target) for _, _, target in own} == {(course.REPOSITORY, publish.release(), f"notebooks/{file}")}
     [row] = [line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if f"/{file})" in line]
     assert badges(row) == own
 

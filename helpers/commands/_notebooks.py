@@ -12,7 +12,7 @@ FREE = {"nbval-ignore-output", "raises-exception"}
 VIEW = "application/vnd.jupyter.widget-view+json"
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 LANGUAGE = {"name": "python", "file_extension": ".py", "mimetype": "text/x-python", "pygments_lexer": "ipython3"}
-KEPT = ("accelerator", "colab")
+KEPT = ("accelerator", "colab", "kaggle")
 MAX_KB, MAX_PNG_KB = 600, 60
 
 

@@ -13,30 +13,41 @@ from helpers.commands._environment import ROOT
 
 HELP = "for authors: stamp address, badges, links and README's table; --check says what is stale"
 OPEN, CLOSE = "<!-- nav -->", "<!-- /nav -->"
-COLAB = {"accelerator": "GPU", "colab": {"gpuType": "T4", "provenance": []}}
+HOSTS = '{"COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"} & {*os.environ}'  # Colab, Kaggle
+METADATA = {"accelerator": "GPU", "colab": {"gpuType": "T4", "provenance": []},
+            "kaggle": {"accelerator": "nvidiaTeslaT4", "dataSources": [], "isGpuEnabled": True,
+                       "isInternetEnabled": True, "language": "python", "sourceType": "notebook"}}
 
 
 def add_arguments(parser):
     """Add the options of `publish`."""
+    parser.description = HELP + (". Badges and set-up lines lead to the tag v<version>, with the version of "
+                                 "pyproject.toml. A release: raise it, publish, commit, then tag and push both.")
     parser.add_argument("repository", nargs="?", help="OWNER/NAME of the public copy on GitHub; none: keep the address")
     parser.add_argument("--check", action="store_true", help="write nothing; say what is stale")
 
 
+def release():
+    """Return the tag that notebooks are opened at and bring helpers of: a lesson and its helpers are of one version."""
+    return "v" + re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), flags=re.M)[1]
+
+
 def setup_line(repository):
-    """Return the first line of every lesson's first code cell: brings helpers on Colab, and never touches torch."""
+    """Return the first line of every lesson's first code cell: brings helpers on Colab and Kaggle, never torch."""
     if repository.startswith("OWNER_NAME/"):
-        return 'import os; assert "COLAB_RELEASE_TAG" not in os.environ, "First: python3 -m helpers publish OWNER/NAME"'
-    address = f"https://github.com/{repository}/archive/refs/heads/{course.BRANCH}.zip"
-    return ('import os; "COLAB_RELEASE_TAG" in os.environ and '
-            f'get_ipython().run_line_magic("pip", "install -q --no-deps {address}")')
+        return f'import os; assert not {HOSTS}, "First: python3 -m helpers publish OWNER/NAME"'
+    address = f"https://github.com/{repository}/archive/refs/tags/{release()}.zip"
+    return f'import os; {HOSTS} and get_ipython().run_line_magic("pip", "install -q --no-deps {address}")'
 
 
 def badges(repository, file):
     """Return the launch badges of one notebook as a line of Markdown."""
-    path, branch = f"notebooks/{file}", course.BRANCH
-    colab = f"https://colab.research.google.com/github/{repository}/blob/{branch}/{path}"
-    binder = f"https://mybinder.org/v2/gh/{repository}/{branch}?urlpath={quote('lab/tree/' + path, safe='')}"
+    path, tag = f"notebooks/{file}", release()
+    colab = f"https://colab.research.google.com/github/{repository}/blob/{tag}/{path}"
+    kaggle = f"https://kaggle.com/kernels/welcome?src=https://raw.githubusercontent.com/{repository}/{tag}/{path}"
+    binder = f"https://mybinder.org/v2/gh/{repository}/{tag}?urlpath={quote('lab/tree/' + path, safe='')}"
     return (f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab}) "
+            f"[![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)]({kaggle}) "
             f"[![Open in Binder](https://mybinder.org/badge_logo.svg)]({binder})")
 
 
@@ -71,7 +82,7 @@ def stamp_notebook(notebook, repository, file):
     code = next((cell for cell in notebook.cells if cell.cell_type == "code"), None)
     if code is not None:
         code.source = stamp_setup(code.source, repository)
-    notebook.metadata.update(COLAB)
+    notebook.metadata.update(METADATA)
     return notebook
 
 
@@ -124,5 +135,5 @@ def run(args):
         print(f"{'stale' if args.check else 'stamped'}: {path.relative_to(ROOT)}")
         if not args.check:
             freshen()
-    print(f"{len(found)} files, address {repository}")
+    print(f"{len(found)} files, address {repository}, tag {release()}")
     return int(args.check and bool(found))

@@ -15,7 +15,7 @@ TEXTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("notebooks/*.md"))]
 PATHS = [*TEXTS, *_notebooks.find()]
 CODE = sorted(path for folder in ("helpers", "notebooks/scripts") for path in (ROOT / folder).rglob("*.py"))
 HOSTS = {  # every place outside that the course sends its readers to
-    "aka.ms", "arxiv.org", "colab.research.google.com", "developer.apple.com", "developer.nvidia.com",
+    "aka.ms", "arxiv.org", "codespaces.new", "colab.research.google.com", "developer.apple.com", "developer.nvidia.com",
     "discuss.pytorch.org", "docs.nvidia.com", "docs.pytorch.org", "download.pytorch.org", "en.wikipedia.org",
     "github.com", "jfly.uni-koeln.de", "jupyterlab.readthedocs.io", "kaggle.com", "mybinder.org", "pytorch.org",
     "rocm.docs.amd.com", "tqdm.github.io", "www.nvidia.com",

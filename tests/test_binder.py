@@ -1,0 +1,69 @@
+"""What Binder reads, checked without building: the same needs as everywhere, pinned, for the CPU, nothing twice."""
+
+import os
+import re
+import subprocess
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from helpers.commands._environment import ROOT, WHEELS
+
+FOLDER = ROOT / "binder"
+BROUGHT = {"jupyterlab", "ipywidgets", "platformdirs"}  # by the image that repo2docker begins with
+LINES = (FOLDER / "requirements.txt").read_text(encoding="utf-8").splitlines()
+NEEDS = {need.name: need.specifier for need in map(Requirement, filter(re.compile("[a-z]").match, LINES))}
+
+
+def ranges():
+    """Return {package: its range} of requirements.txt."""
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    needs = [Requirement(line.partition("#")[0]) for line in lines if re.match("[a-z]", line)]
+    return {need.name: need.specifier for need in needs}
+
+
+def project(pattern):
+    """Return the first group of `pattern` in pyproject.toml."""
+    return re.search(pattern, (ROOT / "pyproject.toml").read_text(encoding="utf-8"), flags=re.M)[1]
+
+
+def test_binder_installs_what_helpers_need_and_jupyterlab():
+    needed = re.findall(r'"([a-z]\w*)', project(r"^dependencies = \[(.*)\]"))
+    assert set(NEEDS) == {*needed, "jupyterlab"}
+
+
+@pytest.mark.parametrize("name", sorted(set(NEEDS) - BROUGHT))
+def test_what_binder_adds_is_pinned_inside_the_range_of_the_course(name):
+    [pin] = NEEDS[name]
+    assert pin.operator == "==" and "*" not in pin.version and ranges()[name].contains(pin.version)
+
+
+def test_what_binder_brings_is_not_pinned_and_not_below_the_range_of_the_course():
+    for name in BROUGHT:
+        [least], [here] = ranges()[name], NEEDS[name]
+        assert here.operator == least.operator == ">=" and ranges()[name].contains(here.version)
+
+
+def test_pytorch_is_the_cpu_build_from_its_own_index():
+    assert [line for line in LINES if line.startswith("-")] == [f"--extra-index-url {WHEELS}cpu"]
+    assert all(str(NEEDS[name]).endswith("+cpu") for name in ("torch", "torchvision"))
+
+
+def test_python_is_one_that_the_course_takes():
+    version = re.fullmatch(r"python-(3\.\d+)\n", (FOLDER / "runtime.txt").read_text(encoding="utf-8"))[1]
+    assert SpecifierSet(project('^requires-python = "(.*)"')).contains(version)
+
+
+def test_helpers_are_installed_last_and_bring_nothing():
+    text = (FOLDER / "postBuild").read_text(encoding="utf-8")
+    commands = [line for line in text.splitlines() if not line.startswith("#")]
+    assert text.startswith("#!/usr/bin/env bash\n") and commands[0] == "set -e"
+    assert commands[1:] == ["python -m pip install --no-cache-dir --no-deps -e ."]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no executable bit")
+def test_binder_holds_only_what_is_read_there():
+    assert {path.name for path in FOLDER.iterdir()} == {"requirements.txt", "runtime.txt", "postBuild"}
+    assert os.access(FOLDER / "postBuild", os.X_OK)
+    assert subprocess.run(["bash", "-n", "postBuild"], cwd=FOLDER).returncode == 0

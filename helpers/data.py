@@ -5,16 +5,22 @@
 
 import math
 import os
+import shutil
 import socket
 import tempfile
+import time
+import zlib
 from pathlib import Path
 
 import torch
 from torch.utils.data import TensorDataset
 
+from helpers import files
+
 CLASSES = ("circle", "ring", "crescent", "square", "frame", "bar", "triangle", "star", "cross", "heart")
 SIDE = 32  # pixels, both ways
 _CHUNK = 1000  # images drawn at once: their noise is 12 MB
+_ABANDONED = 86400  # seconds after which a half download is what a killed process left behind
 # name → (class of torchvision.datasets, folder it keeps under root, size of the download)
 _SETS = {"fashion-mnist": ("FashionMNIST", "FashionMNIST", "30 MB"),
          "cifar-10": ("CIFAR10", "cifar-10-batches-py", "170 MB")}
@@ -162,13 +168,28 @@ def _open(name, train, root, download):
     kind, folder, size = _SETS[name]
     make = getattr(torchvision.datasets, kind)
     try:
-        return make(root, train=train)
+        return _whole(make, root, train)
     except Exception as error:  # torchvision's own exceptions differ: RuntimeError, AssertionError, ValueError, …
         if not download:
             raise FileNotFoundError(f"root: {name} is missing or broken in {root} ({_line(error)}); load({name!r}, "
                                     f"download=True) fetches {size}, or copy the folder {folder} there") from error
     _fetch(name, make, folder, root)
-    return make(root, train=train)
+    return _whole(make, root, train)
+
+
+def _whole(make, root, train):
+    """torchvision's data set from `root`; an exception where its images and labels are not what they should be."""
+    source = make(root, train=train)
+    for packed in Path(getattr(source, "raw_folder", root)).glob("*.gz"):  # Fashion-MNIST; CIFAR-10 has checksums
+        told = int.from_bytes(packed.read_bytes()[-8:-4], "little")
+        if zlib.crc32(packed.with_suffix("").read_bytes()) != told:
+            raise ValueError(f"{packed.stem} has another checksum than {packed.name}")
+    labels = torch.as_tensor(source.targets)
+    if len(labels) != len(source.data) or tuple(source.data.shape[1:]) not in ((28, 28), (SIDE, SIDE, 3)):
+        raise ValueError(f"{len(labels)} labels and images of shape {tuple(source.data.shape)}")
+    if not 0 <= labels.min() <= labels.max() < len(source.classes):
+        raise ValueError(f"labels from {labels.min()} to {labels.max()}")
+    return source
 
 
 def _fetch(name, make, folder, root):
@@ -177,16 +198,29 @@ def _fetch(name, make, folder, root):
     socket.setdefaulttimeout(30)  # seconds without an answer; torchvision sets none
     try:
         root.mkdir(parents=True, exist_ok=True)
+        for old in root.glob(f".{name}-*"):
+            if time.time() - old.stat().st_mtime > _ABANDONED:
+                shutil.rmtree(old, ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=root) as temporary:
             make(temporary, download=True)
-            if (root / folder).exists():
-                os.replace(root / folder, Path(temporary, "broken"))
-            os.replace(Path(temporary, folder), root / folder)
+            with files.locked(root):
+                _put(Path(temporary), folder, make, root)
     except Exception as error:
         raise OSError(f"download: {name} could not be fetched into {root} ({_line(error)}); check the network and the "
                       f"free space, or copy the folder {folder} there from another machine") from error
     finally:
         socket.setdefaulttimeout(before)
+
+
+def _put(temporary, folder, make, root):
+    """Move the fetched `folder` into place, unless another process has put a whole one there meanwhile."""
+    try:
+        for train in (True, False):
+            _whole(make, root, train)
+    except Exception:
+        if (root / folder).exists():
+            os.replace(root / folder, temporary / "broken")
+        os.replace(temporary / folder, root / folder)
 
 
 def _line(error):
@@ -210,7 +244,11 @@ def _check_device(device):
 
 
 def _check_root(root):
-    root = Path.home() / ".cache" / "gpus-in-pytorch" if root is None else root
+    if root is None:
+        try:
+            root = Path.home() / ".cache" / "gpus-in-pytorch"
+        except RuntimeError as error:
+            raise ValueError("root: this user has no home folder; give root, the path of a folder") from error
     if not isinstance(root, (str, os.PathLike)):
         raise TypeError(f"root: takes the path of a folder; got {root!r} ({type(root).__name__})")
     if Path(root).exists() and not Path(root).is_dir():

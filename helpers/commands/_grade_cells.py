@@ -53,7 +53,7 @@ def parse(source):
     try:
         return ast.parse(source).body
     except SyntaxError:
-        plain = re.sub(r"(?m)^([ \t]*)(?:[%!?]|[\w, ]+= *[%!]).*$|^.*\?$", r"\1pass", source)
+        plain = re.sub(r"(?m)^([ \t]*)(?:[%!?]|[\w,][\w, ]*= *[%!]).*$|^.*\?$", r"\1pass", source)
         return ast.parse(plain).body
 
 
@@ -114,8 +114,19 @@ def checks(found, aliases):
                 owner = node.func.value
                 if isinstance(owner, ast.Attribute) and getattr(owner.value, "id", None) in aliases:
                     answer = [*node.args, *(word.value for word in node.keywords), ast.Constant(None)][0]
-                    calls[owner.attr] = index, ast.unparse(answer)
+                    expression = text_of(answer)
+                    calls.update({owner.attr: (index, expression)} if expression else {})
     return calls
+
+
+def text_of(answer):
+    """Return the text of an expression; an empty one where it cannot stand by itself, such as *x, or is too large."""
+    try:
+        text = ast.unparse(answer)
+        compile(text, "<answer>", "eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    return text
 
 
 def needed(found, expression):

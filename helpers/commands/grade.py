@@ -4,13 +4,14 @@ What is defended against hostile notebooks, and what is not, stands in `_grade_j
 """
 
 import csv
+import io
 import math
 import os
 import sys
-import tempfile
 from collections import Counter
 from pathlib import Path
 
+from helpers import files
 from helpers.commands._sheets import harmless
 from helpers.exercises import all_keys
 
@@ -33,28 +34,28 @@ def add_arguments(parser):
 
 
 def run(args):
-    """Grade all notebooks, write the table, print a summary. Returns 0, 2 when wrongly called, 130 when stopped."""
+    """Grade all notebooks, write the table, print a summary. Returns 0, 2 where that cannot be, 130 when stopped."""
     os.environ.update(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
     try:
         paths = checked(args)
     except ValueError as error:
         print(f"grade: {error}", file=sys.stderr)
         return 2
-    half = tempfile.NamedTemporaryFile("w", dir=Path(args.out).absolute().parent, prefix=".grades.", delete=False,
-                                       encoding="utf-8-sig", newline="")
+    text = io.StringIO(newline="")
     try:
-        with half:
-            from helpers.commands._grade_watch import grade_all
+        from helpers.commands._grade_watch import grade_all
 
-            answers, sealed = grade_all(paths, args)
-            csv.writer(half).writerows(table({path.relative_to(args.folder): answers[path] for path in paths}))
-        os.chmod(half.name, 0o644)
-        os.replace(half.name, args.out)
+        answers, sealed = grade_all(paths, args)
+        csv.writer(text).writerows(table({path.relative_to(args.folder): answers[path] for path in paths}))
     except KeyboardInterrupt:
         print(f"\nStopped. {args.out} is as it was; the same command begins again.", file=sys.stderr)
         return 130
-    finally:
-        Path(half.name).unlink(missing_ok=True)
+    try:
+        files.write(args.out, text.getvalue().encode("utf-8-sig"))
+    except OSError as error:
+        print(text.getvalue())
+        print(f"grade: {args.out}: {error.strerror}; the table stands above instead", file=sys.stderr)
+        return 2
     print(f"{summary(answers)}\n\n{WALLS[sealed]}\n{args.out}: {len(paths)} notebooks")
     return 0
 
@@ -64,7 +65,7 @@ def checked(args):
     folder, place = args.folder, Path(args.out).absolute().parent
     if not Path(folder).is_dir():
         raise ValueError(f"FOLDER is {folder!r}; it takes the folder that holds the notebooks, and there is none")
-    if Path(args.out).is_dir() or not os.access(place, os.W_OK):
+    if Path(args.out).exists() and not Path(args.out).is_file() or not os.access(place, os.W_OK):
         raise ValueError(f"--out is {args.out!r}; it takes the name of a file in a folder that can be written to")
     if args.lesson not in (None, *all_keys()):
         raise ValueError(f"--lesson is {args.lesson!r}; it takes one of {', '.join(all_keys())}")

@@ -1,12 +1,11 @@
 """python3 -m helpers progress: what a class has solved, from the codes that the learners send."""
 import csv
 import io
-import os
 import sys
-import tempfile
 from collections import Counter
 from pathlib import Path
 
+from helpers import files
 from helpers.commands._sheets import harmless
 from helpers.course import LESSONS
 from helpers.exercises import codes
@@ -92,12 +91,4 @@ def write_csv(path, rows):
     """Write the table to `path`, whole or not at all; no cell begins like a formula."""
     text = io.StringIO(newline="")
     csv.writer(text).writerows([[harmless(cell) for cell in row] for row in table(rows)])
-    target = Path(path)
-    handle, half = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8-sig", newline="") as file:
-            file.write(text.getvalue())
-        os.replace(half, target)
-    except OSError:
-        Path(half).unlink(missing_ok=True)
-        raise
+    files.write(path, text.getvalue().encode("utf-8-sig"))

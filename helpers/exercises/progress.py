@@ -1,17 +1,23 @@
 """What a learner has done, kept in one small JSON file on the learner's own machine.
 
 The file is `progress.json` in the folder named by the environment variable GPU_COURSE_HOME or, without it, in the
-user's data folder. It is written whole or not at all. A damaged file is set aside as `progress.damaged.json` and
-costs nothing but itself; where the folder cannot be written, progress lasts as long as the kernel.
+user's data folder. It is written whole or not at all, by one kernel at a time. A damaged file is set aside as
+`progress.damaged.json` and costs nothing but itself; where the folder cannot be written, progress lasts as long as the
+kernel.
 """
 import json
+import math
 import os
-import tempfile
 from pathlib import Path
 
+from helpers import files
 from helpers.exercises import codes
 
 _memory = {}
+# What a field holds; a value of another kind is left out when the file is read
+_FITS = {"status": lambda v: isinstance(v, str), "hints": lambda v: type(v) is int and v >= 0,
+         "guess": lambda v: isinstance(v, str) or type(v) in (int, float) and 1e-300 < v < 1e300,
+         "factor": lambda v: type(v) in (int, float) and not math.isnan(v)}
 
 
 def folder():
@@ -37,7 +43,9 @@ def load():
     except (ValueError, RecursionError):
         _set_aside(file)
         stored = {}
-    return {**stored, **_memory}
+    fitting = {key: {field: value for field, value in entry.items() if _FITS.get(field, lambda v: True)(value)}
+               for key, entry in stored.items()}
+    return {**fitting, **_memory}
 
 
 def record(key, **entry):
@@ -46,10 +54,15 @@ def record(key, **entry):
     Values are what JSON holds. Raises TypeError for anything else.
     """
     json.dumps(entry)
-    everything = load()
-    everything[key] = {**everything.get(key, {}), **entry}
-    _memory[key] = everything[key]
-    saved = _write(everything)
+    try:
+        folder().mkdir(parents=True, exist_ok=True)
+    except OSError:
+        pass  # it is kept in memory
+    with files.locked(folder()):
+        everything = load()
+        everything[key] = {**everything.get(key, {}), **entry}
+        _memory[key] = everything[key]
+        saved = _write(everything)
     if saved:
         _memory.clear()
     return saved
@@ -101,17 +114,8 @@ def _set_aside(file):
 
 
 def _write(everything):
-    target = folder() / "progress.json"
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix="progress.", suffix=".part")
-    except OSError:
-        return False
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(everything, file, indent=1, sort_keys=True)
-        os.replace(name, target)
+        files.write(folder() / "progress.json", json.dumps(everything, indent=1, sort_keys=True))
         return True
     except OSError:
-        Path(name).unlink(missing_ok=True)
         return False

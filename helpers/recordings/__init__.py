@@ -60,7 +60,7 @@ def load(path):
         raise FileNotFoundError(f"path is {str(path)!r}, and there is no such file")
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path.name}: not a JSON file in UTF-8 ({error})") from error
     schema.check(data, path.name)
     return Recording(path, data["provenance"], data["devices"], data["sections"])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from helpers import recordings
+from helpers import files, recordings
 from helpers.devices import describe, pick_device, versions
 from helpers.facts import gather_facts
 from helpers.host import cpu_cores, cpu_name
@@ -33,7 +33,7 @@ def record(path, device=None, quick=False, parts=PARTS):
     machine or no recording; FileNotFoundError where its folder is missing.
     """
     path = Path(path)
-    if path.is_dir() or not path.parent.is_dir():
+    if path.exists() and not path.is_file() or not path.parent.is_dir():
         raise FileNotFoundError(f"out is {str(path)!r}; it takes a file in a folder that exists")
     best = pick_device("auto" if device is None else device)
     names = list(dict.fromkeys([str(best), "cpu"]))
@@ -88,7 +88,7 @@ def code_version():
                               capture_output=True, timeout=20)
         if done.returncode == 0 and done.stdout.strip():
             return done.stdout.strip()
-    except OSError:
+    except (OSError, subprocess.SubprocessError):
         pass  # no git on this machine
     try:
         return metadata.version("gpus-in-pytorch")
@@ -99,12 +99,7 @@ def code_version():
 def write(data, path):
     """Write the recording whole or not at all, one row a line, after its check."""
     schema.check(data, path.name)
-    temporary = path.with_name(path.name + ".part")
-    try:
-        temporary.write_text(_text(data), encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    files.write(path, _text(data))
 
 
 def _text(data):

@@ -9,11 +9,11 @@ import math
 VERSION = 1
 
 KINDS = {  # what a field takes: its test and its words
-    "text": (lambda v: isinstance(v, str) and v != "", "a text"),
+    "text": (lambda v: isinstance(v, str) and v != "" and not any("\ud800" <= c <= "\udfff" for c in v), "a text"),
     "flag": (lambda v: isinstance(v, bool), "true or false"),
-    "count": (lambda v: type(v) is int and v >= 0, "a whole number of 0 or more"),
-    "above 0": (lambda v: type(v) in (int, float) and math.isfinite(v) and v > 0, "a number above 0"),
-    "0 or more": (lambda v: type(v) in (int, float) and math.isfinite(v) and v >= 0, "a number of 0 or more"),
+    "count": (lambda v: type(v) is int and 0 <= v < 2**63, "a whole number of 0 or more"),
+    "above 0": (lambda v: type(v) in (int, float) and 0 < v < 1e300, "a number above 0"),
+    "0 or more": (lambda v: type(v) in (int, float) and 0 <= v < 1e300, "a number of 0 or more"),
     "share": (lambda v: type(v) in (int, float) and 0 <= v <= 1, "a number from 0 to 1"),
     "shares": (lambda v: isinstance(v, list) and all(type(x) in (int, float) and 0 <= x <= 1 for x in v),
                "a list of numbers from 0 to 1"),

@@ -1,0 +1,90 @@
+"""Files written whole or not at all, and one writer at a time."""
+
+import contextlib
+import errno
+import glob
+import os
+import time
+import uuid
+from pathlib import Path
+
+ABANDONED = 3600  # seconds after which a half file is what a killed process left behind
+PATIENCE = 5  # seconds to wait for another writer
+
+
+@contextlib.contextmanager
+def whole(path):
+    """Give the path of a new file beside `path`; after the block that file, safe on the disk, takes its place.
+
+    When the block raises, or the process is killed in it, what stood at `path` stands there still. The new file has the
+    rights of any new file. OSError where `path` is something else than a file (a folder, /dev/null) or cannot be
+    written.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a file that can be replaced", str(path))
+    for old in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        _remove(old, ABANDONED)
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.part")
+    try:
+        yield part
+        _to_disk(part)
+        os.replace(part, path)
+    finally:
+        _remove(part)
+    with contextlib.suppress(OSError):  # not on Windows; no folder can be opened there
+        _to_disk(path.parent)
+
+
+def write(path, content):
+    """Write `content`, bytes or text (UTF-8, its line ends kept), to the file `path`, whole or not at all."""
+    with whole(path) as part:
+        part.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def locked(folder):
+    """Let one process at a time into the block, by a lock on `folder` that ends with the process.
+
+    Goes on without a lock where the system has none for folders (Windows), or after waiting 5 s for another process.
+    """
+    try:
+        import fcntl
+
+        handle = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):
+        yield
+        return
+    try:
+        end = time.monotonic() + PATIENCE
+        while not _taken(fcntl, handle) and time.monotonic() < end:
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _taken(fcntl, handle):
+    """True when the lock is ours, or when this disk has no locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _to_disk(path):
+    handle = os.open(path, os.O_RDWR if path.is_file() else os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _remove(path, older=0):
+    """Remove a half file that was last written `older` seconds ago or before; where that is forbidden, leave it."""
+    with contextlib.suppress(OSError):
+        if not older or time.time() - path.stat().st_mtime > older:
+            path.unlink()

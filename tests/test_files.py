@@ -1,0 +1,106 @@
+"""Files are written whole or not at all, by one writer at a time."""
+
+import multiprocessing
+import os
+import sys
+import time
+
+import pytest
+
+from helpers import files
+from helpers.exercises import progress
+
+posix = pytest.mark.skipif(os.name == "nt", reason="needs fork, kill and locks on folders")
+
+
+def names(folder):
+    """Return the names of everything in a folder."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_text_and_bytes_come_back_as_they_were(tmp_path):
+    for content in ("one\r\ntwo\né", b"\x00\xff", ""):
+        files.write(tmp_path / "a [1].txt", content)
+        read = (tmp_path / "a [1].txt").read_bytes()
+        assert read == (content if isinstance(content, bytes) else content.encode())
+    assert names(tmp_path) == ["a [1].txt"]
+
+
+def test_a_block_that_raises_leaves_what_stood(tmp_path):
+    files.write(tmp_path / "a", "old")
+    with pytest.raises(ZeroDivisionError), files.whole(tmp_path / "a") as part:
+        part.write_text("half")
+        1 / 0  # noqa: B018 - on purpose
+    assert (tmp_path / "a").read_text() == "old" and names(tmp_path) == ["a"]
+
+
+def test_it_is_on_the_disk_before_it_takes_its_place(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(os, "fsync", lambda handle: calls.append("fsync"))
+    replace = os.replace
+    monkeypatch.setattr(os, "replace", lambda *paths: calls.append("replace") or replace(*paths))
+    files.write(tmp_path / "a", "new")
+    assert calls[:2] == ["fsync", "replace"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/null"), reason="needs /dev/null")
+def test_what_is_no_file_is_never_replaced(tmp_path):
+    for place in ("/dev/null", tmp_path):
+        with pytest.raises(OSError, match="not a file that can be replaced"):
+            files.write(place, "x")
+    assert not os.path.isfile("/dev/null")
+
+
+def test_the_rights_are_those_of_any_new_file(tmp_path):
+    (tmp_path / "plain").write_text("")
+    files.write(tmp_path / "a", "")
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_what_a_killed_process_left_is_removed_later(tmp_path):
+    for name, age in ((".a.0123.part", 2 * files.ABANDONED), (".a.4567.part", 0), (".b.89.part", 2 * files.ABANDONED)):
+        (tmp_path / name).write_text("half")
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    files.write(tmp_path / "a", "")
+    assert names(tmp_path) == [".a.4567.part", ".b.89.part", "a"]
+
+
+def add(folder, number):
+    """In a process of its own: keep 20 results."""
+    os.environ["GPU_COURSE_HOME"] = str(folder)
+    for i in range(20):
+        progress.record(f"{number}.{i}", n=i)
+
+
+@posix
+def test_notebooks_that_run_at_once_lose_no_progress(tmp_path):
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=add, args=(tmp_path, number)) for number in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    os.environ["GPU_COURSE_HOME"], before = str(tmp_path), os.environ.get("GPU_COURSE_HOME")
+    try:
+        assert len(progress.load()) == 80
+    finally:
+        os.environ["GPU_COURSE_HOME"] = before
+
+
+@posix
+def test_another_writer_is_waited_for_but_not_forever(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "PATIENCE", 0.2)
+    with files.locked(tmp_path):
+        start = time.monotonic()
+        with files.locked(tmp_path):
+            assert 0.2 <= time.monotonic() - start < 5
+    start = time.monotonic()
+    with files.locked(tmp_path), files.locked(tmp_path / "none"):
+        assert time.monotonic() - start < 0.2
+
+
+def test_without_locks_it_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with files.locked(tmp_path):
+        files.write(tmp_path / "a", "x")
+    assert names(tmp_path) == ["a"]

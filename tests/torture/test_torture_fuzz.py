@@ -1,0 +1,344 @@
+"""Recordings, progress and submissions that nobody wrote: a clear error or a right answer, never a crash or a hang."""
+
+import contextlib
+import copy
+import csv
+import functools
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from lanes import FULL, LESSONS, share, within
+
+from helpers import recordings, widgets
+from helpers.commands import _grade_cells, grade
+from helpers.commands import progress as table_of_progress
+from helpers.commands._environment import ROOT
+from helpers.exercises import all_keys, codes, lesson02, progress
+from helpers.recordings import schema
+
+hypothesis = pytest.importorskip("hypothesis", reason="needs the package hypothesis")
+st = hypothesis.strategies
+INPUTS = share(500, 10_000)
+SECONDS = 20  # what takes longer hangs; a busy machine takes a fraction of it
+fuzzed = hypothesis.settings(
+    max_examples=INPUTS, deadline=None, database=None, derandomize=not FULL,
+    suppress_health_check=list(hypothesis.HealthCheck))
+
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8),
+    st.sampled_from([0, -1, 10**400, 1e308, 5e-324, float("nan"), float("inf"), "", "\ud800", "\x00", "=1+1", "cpu",
+                     "NaN", "9" * 5000, [], {}, "x" * 5000]))
+JSON = st.recursive(SCALARS, lambda part: st.lists(part, max_size=3) | st.dictionaries(
+    st.text(max_size=5), part, max_size=3), max_leaves=6)
+
+
+@pytest.fixture(scope="module")
+def folder():
+    """Give a folder in memory where there is one, since tens of thousands of files are written."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=memory) as made:
+        yield Path(made)
+
+
+class Counter:
+    """Counts the inputs that a test was given."""
+
+    def __init__(self):
+        self.count = 0
+
+    @contextlib.contextmanager
+    def one(self):
+        """Count one input and end it when it hangs."""
+        self.count += 1
+        with within(SECONDS):
+            yield
+
+
+def places(value):
+    """Return every (container, key) of parsed JSON, the whole as (None, None)."""
+    found, todo = [(None, None)], [value]
+    while todo:
+        part = todo.pop()
+        keys = part.keys() if isinstance(part, dict) else range(len(part)) if isinstance(part, list) else ()
+        found += [(part, key) for key in keys]
+        todo += [part[key] for key in keys]
+    return found
+
+
+@st.composite
+def changed(draw, whole):
+    """Parsed JSON with one to three of its parts replaced, left out, or put in another's place."""
+    value = copy.deepcopy(whole)
+    for _ in range(draw(st.integers(1, 3))):
+        part, key = draw(st.sampled_from(places(value)))
+        how = draw(st.sampled_from(["replace", "replace", "leave out", "move", "add"]))
+        if part is None:
+            value = draw(JSON) if how == "replace" else value
+        elif how == "leave out":
+            del part[key]
+        elif how == "add" and isinstance(part, dict):
+            part[draw(st.text(max_size=8))] = draw(JSON)
+        else:
+            other, name = draw(st.sampled_from(places(value)))
+            part[key] = draw(JSON) if how == "replace" or other is None else copy.deepcopy(other[name])
+    return value
+
+
+@st.composite
+def cut(draw, text):
+    """The bytes `text` cut short, with a piece overwritten, or doubled."""
+    start, length = draw(st.integers(0, len(text))), draw(st.integers(0, 40))
+    how = draw(st.sampled_from(["cut", "overwrite", "double"]))
+    middle = {"cut": b"", "double": text[start:start + length] * 2, "overwrite": draw(st.binary(max_size=length))}[how]
+    return text[:start] + middle + (b"" if how == "cut" else text[start + length:])
+
+
+def files_like(whole):
+    """Return a strategy for contents of a file that holds the JSON `whole`: changed, damaged, or anything at all."""
+    text = json.dumps(whole, indent=1).encode()
+    dumped = changed(whole).map(lambda value: json.dumps(value).encode())
+    nested = st.sampled_from([b"[" * 100_000, b'{"a":' * 50_000, b"\xef\xbb\xbf" + text, text.decode().encode("utf-16"),
+                              b"9" * 100_000, b""])
+    return st.one_of(dumped, dumped, dumped, cut(text), st.binary(max_size=60), nested)
+
+
+# Recordings
+
+@functools.cache
+def small_recording():
+    """Return a real recording with at most two rows of each section, unfinished, so that it may be gone on with."""
+    data = json.loads((recordings.FOLDER / "cpu-2-cores.json").read_text(encoding="utf-8"))
+    data["sections"] = {name: rows[:2] for name, rows in data["sections"].items()}
+    return data
+
+
+def look_at(recording):
+    """Ask a recording everything that figures ask."""
+    assert recording.label and recording.busy in (True, False)
+    for section in schema.SECTIONS:
+        for label, rows in recording.by_device(section).items():
+            assert label and rows
+        assert all("device_kind" in row for row in recording.rows(section))
+    json.dumps(recording.sections, allow_nan=False).encode()
+    recording.label.encode()
+
+
+def test_recordings(folder, seen):
+    counter, path = Counter(), folder / "fuzzed.json"
+    seen("fuzz: recordings", count=INPUTS)
+
+    @fuzzed
+    @hypothesis.given(files_like(small_recording()))
+    def read(content):
+        with counter.one():
+            path.write_bytes(content)
+            try:
+                found = recordings.load(path)
+            except ValueError as error:
+                assert str(error).startswith("fuzzed.json: ") and len(str(error)) < 1000
+            else:
+                look_at(found)
+
+    read()
+    assert counter.count >= INPUTS
+
+
+# Progress
+
+STORED = {"02.same": {"status": "not yet", "hints": 1}, "02.batch": {"status": "correct"},
+          "quiz.02.alone": {"right": False, "answer": "x"}, "quiz.01.false": {"right": True, "answer": "y"},
+          "predict.02.default": {"guess": "on the CPU", "right": True}, "predict.02.ms": {"guess": 2.5, "factor": 2.0}}
+
+
+@pytest.fixture
+def home(folder, monkeypatch):
+    """Keep progress in a folder of its own; give its file."""
+    monkeypatch.setenv("GPU_COURSE_HOME", str(folder / "home"))
+    monkeypatch.setattr(progress, "_memory", {})
+    (folder / "home").mkdir(exist_ok=True)
+    return folder / "home" / "progress.json"
+
+
+def use_progress():
+    """Do with stored progress what lessons do: hints, predictions, quizzes, codes."""
+    assert codes.decode(progress.code())[0] == progress.states()
+    with contextlib.redirect_stdout(io.StringIO()):
+        lesson02.same.hint()
+        for key, choices, unit in (("02.default", ("on the CPU", "on a GPU"), None), ("02.ms", None, "ms")):
+            prediction = widgets.predict(key, "which?", choices, unit)
+            widgets._prediction_widget(prediction)
+            prediction.reveal(choices[0] if choices else 3.0)
+    widgets._to_repeat(set())
+
+
+def test_progress_files(home, seen):
+    counter = Counter()
+    seen("fuzz: progress files", count=INPUTS)
+
+    @fuzzed
+    @hypothesis.given(files_like(STORED))
+    def use(content):
+        with counter.one():
+            home.write_bytes(content)
+            assert isinstance(progress.load(), dict)
+            use_progress()
+            assert progress.record("02.batch", status="correct")
+            assert json.loads(home.read_bytes())["02.batch"]["status"] == "correct"
+            assert {path.name for path in home.parent.iterdir()} <= {"progress.json", "progress.damaged.json"}
+
+    use()
+    assert counter.count >= INPUTS
+
+
+@st.composite
+def code_like(draw):
+    """A true code and the same with a few characters changed, or any text."""
+    states = draw(st.dictionaries(st.sampled_from(codes.ITEMS), st.sampled_from([codes.NOT_YET, codes.DONE])))
+    name = draw(st.text(max_size=10).filter(str.isprintable))
+    code = codes.encode(states, name)
+    letters = list(code)
+    for _ in range(draw(st.integers(0, 3))):
+        letters[draw(st.integers(0, len(letters) - 1))] = draw(st.one_of(st.characters(), st.sampled_from("A7 \n-")))
+    text = "".join(letters)[:draw(st.sampled_from([None, None, 5, 12]))]
+    return draw(st.one_of(st.just((states, name.strip(), code, text)),
+                          st.tuples(st.none(), st.none(), st.none(), st.text(max_size=40))))
+
+
+def test_progress_codes(seen):
+    counter = Counter()
+    seen("fuzz: progress codes", count=INPUTS)
+
+    @fuzzed
+    @hypothesis.given(code_like())
+    def decode(case):
+        states, name, code, text = case
+        with counter.one():
+            if "".join(text.split()).upper() == code:
+                assert codes.decode(text) == (states, name)
+            rows, bad = table_of_progress.collect([text])
+            assert len(rows) + len(bad) == 1 and all(line.startswith("code 1: ") and len(line) < 250 for line in bad)
+            if rows:
+                table = table_of_progress.table(rows)
+                assert len({*map(len, table)}) == 1 and table_of_progress.aligned(table).count("\n") == 1
+
+    decode()
+    assert counter.count >= INPUTS
+
+
+# Submissions
+
+ANSWERS = ["x", "*x", "**x", "lambda: 1", "(yield)", "0x" + "f" * 5000, "1e999", "f'{x!r}'", "...", "[*x]", "x := 1",
+           "ex.same.reference", "(" * 300 + ")" * 300, "-" * 3000 + "1", "'\\ud800'", "x for x in y", "answer=x", ""]
+LINES = ["{}", "{}", "{}", "import torch", "x = 1", "def f(n):\n    return n", "class A:\n    x: int = 3", "x[0] = 2",
+         "%matplotlib inline", "!ls", "x = !ls", "torch?", "x.y = 1", "del x", "globals()['x'] = 1", "from . import y",
+         "for i in range(3):\n    x = i", "def g():\n    {}", "lambda: {}", "async def h():\n    await {}",
+         "from os import *", "match x:\n    case 1: {}", "from helpers.exercises import lesson02 as ex"]
+BROKEN = [" " * 30_000 + "(", "\x00", "\ufeffx = 1", "é" * 200 + "(", "=" * 300, "x = " + "[" * 150, "%%bash\nexit 1",
+          "x = 0x" + "f" * 5000, "a, " * 9000 + "=!", "x = -" + "-" * 5000 + "1", "'''", "\ud800"]
+
+
+@st.composite
+def sources(draw):
+    """The source of one cell: lines of Python as learners write it, checks of odd answers, or broken text."""
+    check = f"ex.{draw(st.sampled_from(['same', 'batch', 'rate', 'none']))}.check({draw(st.sampled_from(ANSWERS))})"
+    lines = draw(st.lists(st.sampled_from(LINES), max_size=4))
+    if draw(st.integers(0, 5)) == 0:
+        lines.append(draw(st.one_of(st.sampled_from(BROKEN), st.text(max_size=12))))
+    return "\n".join(line.replace("{}", check) for line in lines)
+
+
+@functools.cache
+def small_lesson():
+    """Return lesson 02 as parsed JSON: its first twelve code cells, without outputs."""
+    whole = json.loads(LESSONS["02"].read_text(encoding="utf-8"))
+    cells = [dict(cell, outputs=[]) for cell in whole["cells"] if cell["cell_type"] == "code"]
+    return dict(whole, cells=cells[:12])
+
+
+@st.composite
+def notebooks(draw):
+    """The bytes of a notebook whose cells are `sources`."""
+    cells = [dict(small_lesson()["cells"][0], id=f"c{i}", source=each)
+             for i, each in enumerate(draw(st.lists(sources(), min_size=1, max_size=4)))]
+    return json.dumps(dict(small_lesson(), cells=cells)).encode()
+
+
+def understood(path):
+    """Read a submission as `grade` does; return what it found out, running nothing."""
+    texts = _grade_cells.read(path)
+    found, broken = _grade_cells.statements(texts)
+    number, aliases = _grade_cells.lesson_of(path, found, list(all_keys()))
+    calls = _grade_cells.checks(found, aliases)
+    for index, expression in calls.values():
+        kept = _grade_cells.needed(found[:index + 1], expression)
+        assert kept == sorted(set(kept)) and all(0 <= each <= index for each in kept)
+    return {"lesson": number, "note": str(broken), "review": "", "outcomes": {}}
+
+
+def test_submissions_are_read(folder, seen):
+    counter, path = Counter(), folder / "02_fuzzed.ipynb"
+    seen("fuzz: submissions", count=INPUTS)
+
+    @fuzzed
+    @hypothesis.given(st.one_of(notebooks(), notebooks(), files_like(small_lesson())))
+    def read(content):
+        with counter.one():
+            path.write_bytes(content)
+            try:
+                answer = understood(path)
+            except _grade_cells.Unreadable as error:
+                answer = {"lesson": "", "note": str(error), "review": "", "outcomes": {}}
+            head, row = grade.table({path: answer})
+            assert len(head) == len(row) and len(row[4]) <= grade.LENGTH + 1
+
+    read()
+    assert counter.count >= INPUTS
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=range(len(ANSWERS)))
+@pytest.mark.parametrize("line", ["ex.same.check({})", "def g():\n    ex.same.check({})"], ids=["top", "inside"])
+def test_an_odd_answer_costs_nothing_but_itself(tmp_path, answer, line):
+    texts = (line.format(answer), "ex.batch.check(x)")
+    cells = [dict(small_lesson()["cells"][0], id=f"c{i}", source=text) for i, text in enumerate(texts)]
+    path = tmp_path / "02_odd.ipynb"
+    path.write_text(json.dumps(dict(small_lesson(), cells=cells)))
+    assert understood(path)["lesson"] == "02"
+    calls = _grade_cells.checks(_grade_cells.statements(_grade_cells.read(path))[0], {"ex"})
+    assert calls["batch"][1] == "x"
+
+
+@pytest.mark.parametrize("text", [" " * 200_000 + "(", "a, " * 60_000 + "=!", "\t" * 100_000 + "?("])
+def test_a_long_line_is_read_in_no_time(text):
+    with within(SECONDS):
+        _grade_cells.statements([text])
+
+
+@pytest.mark.skipif(not FULL, reason="in the whole lane: python3 -m helpers test --torture")
+def test_a_folder_of_submissions_is_graded(folder, tmp_path, seen):
+    made, out = [], tmp_path / "grades.csv"
+    many = hypothesis.settings(fuzzed, max_examples=40, phases=[hypothesis.Phase.generate])
+
+    @many
+    @hypothesis.given(notebooks())
+    def collect(content):
+        made.append(content)
+
+    collect()
+    seen("fuzz: submissions graded", count=len(made))
+    shutil.rmtree(folder / "class", ignore_errors=True)
+    (folder / "class").mkdir()
+    for number, content in enumerate(made):
+        (folder / "class" / f"02_{number}.ipynb").write_bytes(content)
+    done = subprocess.run([sys.executable, "-m", "helpers", "grade", folder / "class", "--out", out, "--seconds", "60"],
+                          cwd=ROOT, text=True, capture_output=True, timeout=600)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    with open(out, encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(made) and not [row for row in rows if "could not be read in time" in row["note"]]

@@ -18,7 +18,7 @@ HOSTS = {  # every place outside that the course sends its readers to
     "aka.ms", "arxiv.org", "codespaces.new", "colab.research.google.com", "developer.apple.com", "developer.nvidia.com",
     "discuss.pytorch.org", "docs.nvidia.com", "docs.pytorch.org", "download.pytorch.org", "en.wikipedia.org",
     "github.com", "jfly.uni-koeln.de", "jupyterlab.readthedocs.io", "kaggle.com", "mybinder.org", "pytorch.org",
-    "rocm.docs.amd.com", "tqdm.github.io", "www.nvidia.com",
+    "rocm.docs.amd.com", "tljh.jupyter.org", "tqdm.github.io", "www.nvidia.com", "www.w3.org", "z2jh.jupyter.org",
 }
 VAGUE = {"here", "link", "this", "this link", "click here", "page", "see"}
 parse = mistune.create_markdown(renderer=None, plugins=["table", "strikethrough"])

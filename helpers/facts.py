@@ -104,7 +104,8 @@ def visible_entries(visible, count):
 
 def _ask_system():
     env = os.environ
-    host = ("colab" if "COLAB_RELEASE_TAG" in env else "kaggle" if "KAGGLE_KERNEL_RUN_TYPE" in env
+    # Kaggle's image is made from Colab's and keeps its variable: https://github.com/Kaggle/kagglehub/pull/230
+    host = ("kaggle" if "KAGGLE_KERNEL_RUN_TYPE" in env else "colab" if "COLAB_RELEASE_TAG" in env
             else "binder" if "BINDER_SERVICE_HOST" in env or "BINDER_LAUNCH_HOST" in env else "")
     return {"system": platform.system(), "python": platform.python_version(), "host": host,
             "visible": env.get("CUDA_VISIBLE_DEVICES"), "wsl": "microsoft" in platform.release().lower()}

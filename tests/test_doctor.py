@@ -238,8 +238,8 @@ def test_host_and_settings(monkeypatch):
     assert facts_module._ask_system()["host"] == "" and facts_module._ask_system()["visible"] == ""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert facts_module._ask_system()["visible"] is None
-    for variable, host in (("BINDER_LAUNCH_HOST", "binder"), ("KAGGLE_KERNEL_RUN_TYPE", "kaggle"),
-                           ("COLAB_RELEASE_TAG", "colab")):
+    for variable, host in (("BINDER_LAUNCH_HOST", "binder"), ("COLAB_RELEASE_TAG", "colab"),
+                           ("KAGGLE_KERNEL_RUN_TYPE", "kaggle")):  # beside Colab's, as on Kaggle
         monkeypatch.setenv(variable, "x")
         assert facts_module._ask_system()["host"] == host
 

@@ -9,6 +9,7 @@ On a CPU the resumed run ends with bit for bit the same weights as a run without
 import argparse
 import os
 import time
+import zipfile
 from pathlib import Path
 
 import torch
@@ -87,6 +88,10 @@ def load(path, args, parts):
         state = torch.load(path, map_location="cpu", weights_only=True)
         if not isinstance(state, dict) or not {"epoch", "rng", "args", *parts} <= state.keys():
             raise ValueError("it is not a checkpoint of this script")
+        if zipfile.ZipFile(path).testzip():  # torch.save stores checksums, torch.load does not look at them
+            raise ValueError("its bytes are damaged")
+        if any(str(name).startswith("module.") for name in state["model"]):
+            raise ValueError("it is of a wrapped model: save model.module.state_dict(), whose names lack 'module.'")
         for name in SAME_RUN:
             if state["args"].get(name) != getattr(args, name):
                 raise ValueError(f"its {name} is {state['args'].get(name)}, this run's is {getattr(args, name)}")

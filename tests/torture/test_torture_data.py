@@ -1,0 +1,313 @@
+"""Data sets and checkpoints that are cut, altered, strange or hostile: a clear error or a right answer."""
+
+import http.server
+import multiprocessing
+import os
+import pickle
+import random
+import signal
+import socket
+import struct
+import threading
+import time
+import zipfile
+
+import pytest
+import torch
+from lanes import share, within
+from test_data import _cifar_archive, _put_fashion
+from test_scripts import train
+
+from helpers import data
+from helpers.practice import practice_gpus
+
+datasets = pytest.importorskip("torchvision.datasets", reason="needs torchvision")
+posix = pytest.mark.skipif(os.name == "nt", reason="needs fork and kill")
+SIZES = {"fashion-mnist": 6, "cifar-10": 5}
+BOTH = pytest.mark.parametrize("name", SIZES)
+
+
+# A server of the real formats, which breaks off when it is told to
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves `files` by the end of the address; `manner` is "whole", "cut", "stall" or "slow"."""
+
+    manner, files, asked = "whole", {}, 0
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Answers one request in the manner of its server."""
+
+    def do_GET(self):  # noqa: N802 - the name that http.server wants
+        self.server.asked += 1
+        content = self.server.files[self.path.rpartition("/")[2]]
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content[:len(content) // 2])
+        self.wfile.flush()
+        if self.server.manner in ("stall", "slow"):
+            time.sleep({"stall": 5, "slow": 0.3}[self.server.manner])
+        if self.server.manner in ("whole", "slow"):
+            self.wfile.write(content[len(content) // 2:])
+
+    def log_message(self, *_):
+        """Say nothing."""
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """Give a running server that torchvision's two data sets come from."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    served = Server(("127.0.0.1", 0), Handler)
+    served.files = {}
+    monkeypatch.setattr(datasets.FashionMNIST, "resources", _put_fashion(served.files))
+    archive, lists, meta = _cifar_archive()
+    served.files["cifar-10-python.tar.gz"] = archive
+    address = f"http://127.0.0.1:{served.server_address[1]}/"
+    import hashlib
+
+    for name, value in {"tgz_md5": hashlib.md5(archive).hexdigest(), "train_list": lists[:1], "test_list": lists[1:],
+                        "meta": meta, "url": address + "cifar-10-python.tar.gz"}.items():
+        monkeypatch.setattr(datasets.CIFAR10, name, value)
+    monkeypatch.setattr(datasets.FashionMNIST, "mirrors", [address])
+    thread = threading.Thread(target=served.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    yield served
+    served.shutdown()
+    served.server_close()
+
+
+@BOTH
+@pytest.mark.parametrize("manner", ["cut", "stall"])
+def test_a_download_that_breaks_off_leaves_nothing(server, tmp_path, monkeypatch, name, manner, seen):
+    seen(f"download: {manner}", "04")
+    set_timeout = socket.setdefaulttimeout
+    monkeypatch.setattr(socket, "setdefaulttimeout", lambda limit: set_timeout(limit and min(limit, 0.5)))
+    server.manner = manner
+    with within(60), pytest.raises(OSError, match=f"download: {name} could not be fetched .*check the network"):
+        data.load(name, root=tmp_path, download=True)
+    assert list(tmp_path.iterdir()) == [] and server.asked
+    server.manner = "whole"
+    assert len(data.load(name, root=tmp_path, download=True)) == SIZES[name]
+
+
+def fetch(name, root, pipe):
+    """In a process of its own: fetch, and send how many images came, or what went wrong."""
+    try:
+        pipe.send(len(data.load(name, root=root, download=True)))
+    except Exception as error:
+        pipe.send(repr(error))
+
+
+@posix
+@BOTH
+def test_processes_that_fetch_at_once_all_get_it(server, tmp_path, name, seen):
+    seen("download: several at once", "04")
+    server.manner = "slow"
+    context, runs = multiprocessing.get_context("fork"), []
+    for _ in range(4):
+        reader, writer = context.Pipe(False)
+        runs.append((context.Process(target=fetch, args=(name, tmp_path, writer)), reader))
+        runs[-1][0].start()
+    assert [reader.recv() if reader.poll(60) else "hangs" for _, reader in runs] == [SIZES[name]] * 4
+    for process, _ in runs:
+        process.join()
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@posix
+@BOTH
+def test_a_download_killed_in_the_middle_is_begun_again(server, tmp_path, name, seen):
+    seen("download: killed", "04")
+    server.manner = "slow"
+    context = multiprocessing.get_context("fork")
+    reader, writer = context.Pipe(False)
+    process = context.Process(target=fetch, args=(name, tmp_path, writer))
+    process.start()
+    while not list(tmp_path.iterdir()):
+        time.sleep(0.01)
+    time.sleep(0.1)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    with pytest.raises(FileNotFoundError, match="missing or broken"):
+        data.load(name, root=tmp_path)
+    old = next(tmp_path.iterdir())
+    os.utime(old, (time.time() - 2 * data._ABANDONED,) * 2)
+    assert len(data.load(name, root=tmp_path, download=True)) == SIZES[name]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+# Files on the disk
+
+def header(first, *sizes):
+    """Return the beginning of a file of Fashion-MNIST's format."""
+    return struct.pack(f">{1 + len(sizes)}i", first, *sizes)
+
+
+IMAGES, LABELS = "FashionMNIST/raw/train-images-idx3-ubyte", "FashionMNIST/raw/train-labels-idx1-ubyte"
+BATCH, META = "cifar-10-batches-py/data_batch_1", "cifar-10-batches-py/batches.meta"
+DAMAGE = {  # name: (data set, file, what the file becomes)
+    "truncated images": ("fashion-mnist", IMAGES, lambda b: b[:len(b) // 2]),
+    "empty images": ("fashion-mnist", IMAGES, lambda b: b""),
+    "longer images": ("fashion-mnist", IMAGES, lambda b: b + b"?"),
+    "one bit of the images": ("fashion-mnist", IMAGES, lambda b: b[:200] + bytes([b[200] ^ 1]) + b[201:]),
+    "images of another size": ("fashion-mnist", IMAGES, lambda b: header(0x803, 6, 14, 56) + b[16:]),
+    "fewer images": ("fashion-mnist", IMAGES, lambda b: header(0x803, 5, 28, 28) + b[16:-784]),
+    "labels for images": ("fashion-mnist", IMAGES, lambda b: header(0x801, 6) + b"\0" * 6),
+    "a size below zero": ("fashion-mnist", IMAGES, lambda b: header(0x803, -6, 28, 28) + b[16:]),
+    "truncated labels": ("fashion-mnist", LABELS, lambda b: b[:-1]),
+    "fewer labels": ("fashion-mnist", LABELS, lambda b: header(0x801, 5) + b[8:-1]),
+    "a label above nine": ("fashion-mnist", LABELS, lambda b: b[:-1] + b"\x0a"),
+    "truncated batch": ("cifar-10", BATCH, lambda b: b[:len(b) // 2]),
+    "empty batch": ("cifar-10", BATCH, lambda b: b""),
+    "one bit of the batch": ("cifar-10", BATCH, lambda b: b[:900] + bytes([b[900] ^ 1]) + b[901:]),
+    "empty names": ("cifar-10", META, lambda b: b""),
+    "no file": ("cifar-10", META, None),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("packed", [True, False], ids=["packed files there", "packed files gone"])
+def test_a_damaged_data_set_is_noticed_and_repaired(server, tmp_path, how, packed, seen):
+    name, file, change = DAMAGE[how]
+    if how == "one bit of the images" and not packed:
+        pytest.skip("nothing is left to compare with")
+    seen("damaged data", "04")
+    whole = data.load(name, root=tmp_path, download=True)
+    if not packed:
+        for each in tmp_path.rglob("*.gz"):
+            each.unlink()
+    path = tmp_path / file
+    content = path.read_bytes()
+    path.unlink()
+    if change:
+        path.write_bytes(change(content))
+    with pytest.raises(FileNotFoundError, match=f"root: {name} is missing or broken in .*download=True"):
+        data.load(name, root=tmp_path)
+    again = data.load(name, root=tmp_path, download=True)
+    assert torch.equal(again.tensors[0], whole.tensors[0]) and torch.equal(again.tensors[1], whole.tensors[1])
+
+
+class Hostile:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return open, (str(self.mark), "w")
+
+
+def test_a_hostile_batch_is_not_executed(server, tmp_path, seen):
+    seen("hostile pickle", "04")
+    data.load("cifar-10", root=tmp_path / "data", download=True)
+    for file in (BATCH, META):
+        (tmp_path / "data" / file).write_bytes(pickle.dumps(Hostile(tmp_path / "mark")))
+    with pytest.raises(FileNotFoundError, match="missing or broken"):
+        data.load("cifar-10", root=tmp_path / "data")
+    assert not (tmp_path / "mark").exists()
+
+
+# Checkpoints of the script of lesson 04
+
+SMALL = ["--device", "cpu", "--images", "32", "--epochs"]
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Return a function that runs train.py in this process, tested on 10 images."""
+    load = train.data.load
+    monkeypatch.setattr(train.data, "load", lambda name, train=True, n=None, **more: load(
+        name, train=train, n=n if train else 10, **more))
+    return lambda *args: train.main(train.arguments().parse_args([*map(str, args)]))
+
+
+@pytest.fixture
+def checkpoint(run, tmp_path):
+    """Give the path of a checkpoint after one epoch."""
+    run(*SMALL, 1, "--checkpoint", tmp_path / "run.pt")
+    return tmp_path / "run.pt"
+
+
+def refused(run, path, words=""):
+    """Assert that the script refuses to go on from `path` with a message that holds `words`, and leaves the file."""
+    before = path.read_bytes()
+    with within(60), pytest.raises(ValueError, match=rf"--resume: cannot go on from .*run\.pt, .*{words}"):
+        run(*SMALL, 2, "--checkpoint", path, "--resume")
+    assert path.read_bytes() == before
+
+
+def test_checkpoints_cut_anywhere_are_refused(run, checkpoint, seen):
+    content, chance = checkpoint.read_bytes(), random.Random(0)
+    places = [0, 1, 4, len(content) - 1, *(chance.randrange(len(content)) for _ in range(share(40, 300)))]
+    seen("checkpoint: truncated", "04", len(places))
+    for place in places:
+        checkpoint.write_bytes(content[:place])
+        refused(run, checkpoint)
+
+
+def test_checkpoints_with_altered_bytes_are_refused_or_right(run, checkpoint, seen):
+    content, chance = checkpoint.read_bytes(), random.Random(1)
+    count = share(60, 600)
+    seen("checkpoint: altered", "04", count)
+    run(*SMALL, 2, "--checkpoint", checkpoint, "--resume")
+    right = torch.load(checkpoint, weights_only=True)["model"]
+    for _ in range(count):
+        place = chance.randrange(len(content))
+        altered = bytes([content[place] ^ chance.randrange(1, 256)])
+        checkpoint.write_bytes(content[:place] + altered + content[place + 1:])
+        try:
+            run(*SMALL, 2, "--checkpoint", checkpoint, "--resume")
+        except ValueError as error:
+            assert "cannot go on from" in str(error)
+        else:  # bytes that mean nothing: padding, dates
+            found = torch.load(checkpoint, weights_only=True)["model"]
+            assert all(torch.equal(found[name], right[name]) for name in right), place
+
+
+def test_checkpoints_of_other_networks_are_refused(run, checkpoint, seen):
+    seen("checkpoint: another network", "04")
+    state = torch.load(checkpoint, weights_only=True)
+    others = {"size mismatch": train.SmallCNN(width=4).state_dict(), "Missing key": torch.nn.Linear(2, 2).state_dict()}
+    for words, other in others.items():
+        torch.save(state | {"model": other}, checkpoint)
+        refused(run, checkpoint, words)
+
+
+def test_checkpoints_of_wrapped_networks_are_refused_by_their_prefix(run, checkpoint, seen):
+    seen("checkpoint: module. prefix", "06")
+    state = torch.load(checkpoint, weights_only=True)
+    torch.save(state | {"model": {f"module.{name}": value for name, value in state["model"].items()}}, checkpoint)
+    refused(run, checkpoint, "of a wrapped model: save model.module.state_dict")
+
+
+@pytest.mark.parametrize("form", ["zip", "old", "bare"])
+@pytest.mark.parametrize("place", ["model", "whole"])
+def test_hostile_checkpoints_are_not_executed(run, checkpoint, tmp_path, form, place, seen):
+    seen("hostile pickle", "04")
+    hostile = Hostile(tmp_path / "mark")
+    state = hostile if place == "whole" else torch.load(checkpoint, weights_only=True) | {"model": hostile}
+    if form == "bare":
+        checkpoint.write_bytes(pickle.dumps(state))
+    else:
+        torch.save(state, checkpoint, _use_new_zipfile_serialization=form == "zip")
+    refused(run, checkpoint)
+    assert not (tmp_path / "mark").exists()
+
+
+def test_checkpoints_from_a_gpu_go_on_without_one(run, checkpoint, seen):
+    seen("checkpoint: from a GPU", "04")
+    state = torch.load(checkpoint, weights_only=True)
+    run(*SMALL, 2, "--checkpoint", checkpoint, "--resume")
+    right = torch.load(checkpoint, weights_only=True)["model"]
+    with practice_gpus(n=1):
+        moved = {name: value.to("cuda:0") for name, value in state["model"].items()}
+        torch.save(state | {"model": moved}, checkpoint)
+    run(*SMALL, 2, "--checkpoint", checkpoint, "--resume")
+    found = torch.load(checkpoint, map_location="cpu", weights_only=True)["model"]
+    assert all(torch.equal(found[name], right[name]) for name in right)
+
+
+def test_the_file_of_a_checkpoint_holds_checksums(checkpoint):
+    assert zipfile.ZipFile(checkpoint).testzip() is None

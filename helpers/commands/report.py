@@ -1,5 +1,6 @@
 """One table that says where the course stands, from a real run on this machine."""
 
+import json
 import os
 import statistics
 import subprocess
@@ -37,7 +38,7 @@ def run(args):
         names = " or ".join(path.stem for path in paths) if args.lessons else ""
         rows += [pytest_row("each cell twice in a row", "tests/test_notebooks.py", ("twice", names)),
                  pytest_row("JupyterLab: Run All, each widget moved", "tests/test_browser.py", ("", names))]
-    print(lesson_table(results), machine(), measure_table(rows), sep="\n\n")
+    print(lesson_table(results), machine(), measure_table(rows), torture_table(), sep="\n\n")
     return int(any(fine is False for *_, fine in rows))
 
 
@@ -76,6 +77,12 @@ def measure_table(rows):
     """Return the table of measures against their bars."""
     signs = {True: "yes", False: "**no**", None: "not measured"}
     return markdown(["measure", "bar", "measured", "met"], [[*row[:3], signs[row[3]]] for row in rows])
+
+
+def torture_table():
+    """Return the table that the last `test --torture` kept; without one, the command that makes it."""
+    kept = ROOT / ".pytest_cache/v/course/torture"
+    return json.loads(kept.read_text("utf-8")) if kept.exists() else "No torture lane yet: helpers test --torture"
 
 
 def lesson_rows(results):

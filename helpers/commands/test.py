@@ -14,6 +14,7 @@ def add_arguments(parser):
     _environment.add_arguments(parser)
     parser.add_argument("--gpu", action="store_true", help="everything on this machine's GPU, strictly against what "
                         "was stored without one, then a recording; installs nothing")
+    parser.add_argument("--torture", action="store_true", help="only what tries to break the course, all of it")
     parser.add_argument("--out", default="gpu-recording.json", metavar="FILE.json",
                         help="with --gpu: where the recording goes (default: %(default)s)")
     parser.add_argument("pytest", nargs="*", metavar="-- ARGUMENTS", help="passed on to pytest, after --")
@@ -30,6 +31,6 @@ def run(args):
     except _environment.SetupError as error:
         print(error, file=sys.stderr)
         return 1
-    line = [str(python), "-m", "pytest", *args.pytest]
+    line = [str(python), "-m", "pytest", *["--torture", "tests/torture"] * args.torture, *args.pytest]
     print("$ " + " ".join(line), flush=True)
     return subprocess.call(line, cwd=str(_environment.ROOT), env=dict(os.environ, JUPYTER_PREFER_ENV_PATH="1"))

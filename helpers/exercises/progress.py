@@ -26,7 +26,11 @@ def folder():
     if named:
         return Path(named)
     from platformdirs import user_data_path
-    return user_data_path("gpus-in-pytorch", appauthor=False)
+    try:
+        path = user_data_path("gpus-in-pytorch", appauthor=False)
+    except RuntimeError:  # a user without a home folder; older releases give a path that begins with "~"
+        path = Path("~")
+    return path if path.is_absolute() else Path(os.devnull, path)  # nothing can be kept there
 
 
 def load():

@@ -13,6 +13,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # test_browser.py,
 import lanes  # noqa: E402
 
 
+def pytest_addoption(parser):
+    """Add --torture, which asks for the whole lane (see lanes.FULL)."""
+    parser.addoption("--torture", action="store_true", help="the whole torture lane, not only its fast part")
+
+
 @pytest.fixture
 def seen(record_property):
     """Return a function that notes what the test shows: a scenario, the lesson it was shown on, and how often."""
@@ -29,5 +34,5 @@ def pytest_terminal_summary(terminalreporter, config):
         text = lanes.table(rows)
         terminalreporter.section("torture")
         terminalreporter.write_line(text)
-        if hasattr(config, "cache"):  # not with -p no:cacheprovider
+        if hasattr(config, "cache") and not config.option.keyword:
             config.cache.set("course/torture", text)

@@ -1,14 +1,14 @@
 """What the files of the torture lane share: how long it is, its table, and an end for what hangs."""
 
 import contextlib
-import os
 import signal
+import sys
 import threading
 
 from helpers.commands import _notebooks
 from helpers.commands.report import markdown
 
-FULL = "COURSE_TORTURE" in os.environ
+FULL = "--torture" in sys.argv
 LESSONS = {path.name[:2]: path for path in _notebooks.find()}
 
 

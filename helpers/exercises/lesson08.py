@@ -240,16 +240,25 @@ def _judge_labels(found, expected, count):
 
 
 def _alternating(slow, fast, pairs=5):
-    """How many times as fast: the median over pairs timed in turn, so that a busy moment hits both. Both read values."""
-    ratios = []
-    for _ in range(pairs + 1):
-        times = []
-        for work in (slow, fast):
-            start = time.perf_counter()
-            work()
-            times.append(time.perf_counter() - start)
-        ratios.append(times[0] / times[1])
+    """How many times as fast: the median over pairs timed in turn, so that a busy moment hits both. Both read values.
+
+    One thread: beside another program, threads wait for each other much longer than such small work takes.
+    """
+    threads, ratios = torch.get_num_threads(), []
+    torch.set_num_threads(1)
+    try:
+        for _ in range(pairs + 1):
+            slow_s, fast_s = (_seconds(work) for work in (slow, fast))
+            ratios.append(slow_s / fast_s)
+    finally:
+        torch.set_num_threads(threads)
     return median(ratios[1:])
+
+
+def _seconds(work):
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
 
 
 def _cut(model, images):

@@ -1,0 +1,110 @@
+"""The site: every page reads well without a kernel, without a network and without a script."""
+
+import re
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from bs4 import BeautifulSoup
+from test_browser import BROWSER, browser, page  # noqa: F401
+
+from helpers import __main__ as door
+from helpers.commands import _notebooks
+
+PAGES = ["index", "INSTRUCTORS", *(path.stem for path in _notebooks.find())]
+BADGES = {"colab.research.google.com", "mybinder.org", "kaggle.com", "www.kaggle.com"}
+# What is wider than its box and can neither be seen nor scrolled to.
+HIDDEN = """() => [...document.querySelectorAll('main *')].filter(
+    part => part.clientWidth > 0 && part.scrollWidth > part.clientWidth + 1
+            && getComputedStyle(part).overflowX === 'hidden').map(part => part.className)"""
+each_page = pytest.mark.parametrize("name", PAGES)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return the folder of the whole site, written once."""
+    target = tmp_path_factory.mktemp("site") / "new"
+    assert door.main(["site", str(target)]) == 0
+    return target
+
+
+@pytest.fixture(scope="module")
+def site(folder):
+    """Return {file without its ending: its parsed text}."""
+    return {path.stem: BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser") for path in folder.iterdir()}
+
+
+def lost(site, name):
+    """Return the links of one page that lead to no page of the site, or to no heading of it or to several."""
+    wrong = []
+    for address in [link["href"] for link in site[name].select("a[href]") if not urlsplit(link["href"]).scheme]:
+        file, _, anchor = unquote(address).partition("#")
+        target = site.get(file.removesuffix(".html") if file else name)
+        if target is None or (anchor and len(target.find_all(id=anchor)) != 1):
+            wrong.append(address)
+    return wrong
+
+
+def test_there_is_a_page_for_each_text(site):
+    assert set(site) == {*PAGES, "LICENSE"}
+
+
+@each_page
+def test_links_lead_to_pages_and_headings(site, name):
+    assert lost(site, name) == []
+    assert {"index.html"} <= {link["href"] for link in site[name].select("a[href]")}
+
+
+def test_a_lost_link_is_told():
+    texts = {"a": '<a href="b.html#x">1</a><a href="b.html#y">2</a><a href="c.html">3</a>', "b": '<h2 id="x">x</h2>'}
+    pages = {name: BeautifulSoup(text, "html.parser") for name, text in texts.items()}
+    assert lost(pages, "a") == ["b.html#y", "c.html"]
+
+
+@each_page
+def test_nothing_from_elsewhere_is_needed(folder, site, name):
+    assert site[name].select("script, link, iframe, object, embed") == []
+    sources = [picture["src"] for picture in site[name].select("[src]") if not picture["src"].startswith("data:")]
+    assert {urlsplit(source).netloc for source in sources} <= BADGES
+    assert not re.search(r"@import|url\(['\"]?(?!data:|#)\w+:", (folder / f"{name}.html").read_text(encoding="utf-8"))
+
+
+@each_page
+def test_title_and_pictures_have_words(site, name):
+    assert site[name].title.text == site[name].h1.find(string=True) and site[name].html["lang"] == "en"
+    assert all(picture.get("alt", "").strip() for picture in site[name].select("img"))
+    assert "No description" not in str(site[name])
+
+
+@pytest.mark.parametrize("path", _notebooks.find(), ids=lambda path: path.stem)
+def test_a_page_shows_every_cell_figure_and_printed_line(site, path):
+    cells, shown = _notebooks.read(path).cells, site[path.stem]
+    outputs = [output for cell in cells for output in cell.get("outputs", ())]
+    assert len(shown.select(".jp-Cell")) == len(cells)
+    figures = [output for output in outputs if "image/png" in output.get("data", {})]
+    assert len(shown.select(".jp-RenderedImage img[src^='data:image/png;base64,']")) == len(figures)
+    text = shown.get_text()
+    assert [output.text for output in outputs if "text" in output and output.text.strip() not in text] == []
+
+
+@each_page
+def test_no_object_of_python_stands_for_a_widget(site, name):
+    shown = "\n".join(part.get_text() for part in site[name].select(".jp-OutputArea-output"))
+    assert re.findall(r"interactive\(|[VH]Box\(|Output\(\)|widget-view|<\w+(?:\.\w+)+ (?:object )?at 0x", shown) == []
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs a browser on the PATH")
+@pytest.mark.parametrize("name", ["index", "INSTRUCTORS", "02_move_tensors", "90_cheat_sheet"])
+def test_a_phone_without_network_shows_the_page_in_its_width(folder, name, page):  # noqa: F811
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.route(re.compile("^https?:"), lambda route: route.abort())
+    faults = []
+    page.on("pageerror", lambda error: faults.append(error))
+    page.goto((folder / f"{name}.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360 and faults == []
+    assert page.evaluate(HIDDEN) == []
+    assert page.evaluate("[...document.images].every(each => each.naturalWidth || !each.src.startsWith('data:'))")
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert door.main(["site", str(tmp_path / "file")]) == 2 and "file" in capsys.readouterr().err

@@ -1,0 +1,233 @@
+"""Lessons on machines that nobody foresaw: odd folders, disks, users, limits and variables.
+
+A covering design, since every scenario with every lesson would take hours: each scenario runs the lessons that use what
+it takes away, and in the whole lane others in turn, so that each lesson meets at least four scenarios here and in
+test_torture_order.py, and each scenario at least two lessons.
+"""
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from lanes import FULL, LESSONS
+from lesson_runs import copy_of_course, run_lesson
+
+from helpers import data
+from helpers.commands import _grade_box, _strict
+from helpers.exercises import progress
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="made with tools of Linux")
+PLACES = {}  # name: (function that gives options for the kernel, lessons that use what is missing, allowed failures)
+
+
+def place(name, *lessons, allowed=""):
+    """Note a scenario: `lessons` use what it takes away; failures whose text matches `allowed` are clear messages."""
+    def note(function):
+        PLACES[name] = function, lessons, allowed
+        return function
+    return note
+
+
+def shell(text):
+    """Return the words before a kernel's command line that run the shell lines `text` first, in mounts of its own."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    text = textwrap.dedent(text).strip() + '\nexec "$@"'
+    return ["unshare", "-m", "sh", "-ec", text, "sh"]
+
+
+@place("folder: spaces and letters", "01", "04", "06")
+def odd_folder(folder):
+    return {"root": copy_of_course(folder / "Kürs für GPUs 'und' 深度 {x} %s")}
+
+
+@place("checkout: read-only", "00", "04", "06", "08")
+def read_only(folder):
+    root = copy_of_course(folder / "course")
+    return {"root": root, "prefix": shell(f"mount --bind '{root}' '{root}'\nmount -o remount,bind,ro '{root}'\n"
+                                          f"cd '{root}/notebooks'")}
+
+
+@place("home: not writable", "00", "02", "90")
+def no_home(folder):
+    return {"variables": {"HOME": "/proc/home", "GPU_COURSE_HOME": None, "XDG_DATA_HOME": None, "MPLCONFIGDIR": None,
+                          "IPYTHONDIR": None, "JUPYTER_DATA_DIR": None}}
+
+
+@place("disk: full", "00", "04", "06", allowed="No space left|PytorchStreamWriter|unexpected pos|No usable temporary")
+def full_disk(folder):
+    return {"root": copy_of_course(folder / "course"), "variables": {
+        "HOME": "/mnt/home", "GPU_COURSE_HOME": "/mnt/home/kept", "TMPDIR": "/mnt/tmp", "PYTHONPATH": "/mnt/course"},
+        "prefix": shell(f"""
+            mount -t tmpfs -o size=32m none /mnt
+            cp -r '{folder}/course' /mnt/course
+            mkdir /mnt/home /mnt/tmp
+            HOME=/mnt/home '{sys.executable}' -m IPython profile create >/dev/null
+            dd if=/dev/zero of=/mnt/fill bs=4k 2>/dev/null || true
+            mount --bind /mnt/tmp /var/tmp
+            mount --bind /mnt/tmp /tmp
+            cd /mnt/course/notebooks""")}
+
+
+@place("user: not root", "00", "04", "05")
+def other_user(folder):
+    if os.geteuid() != 0:
+        pytest.skip("this is no root anyway")
+    (folder / "home").mkdir()
+    os.chown(folder / "home", _grade_box.FIRST_USER, -1)
+    become = f"from helpers.commands import _grade_box; _grade_box.drop({_grade_box.FIRST_USER})"
+    code = f"import os, sys; {become}; os.execv(sys.argv[1], sys.argv[1:])"
+    return {"prefix": [sys.executable, "-c", code], "variables": {
+        "HOME": str(folder / "home"), "GPU_COURSE_HOME": str(folder / "home/kept")}}
+
+
+def with_windows_line_ends(text):
+    """Return the bytes of a text file as git writes it on Windows."""
+    return text.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+
+
+@place("scripts: Windows line ends", "01", "04", "06")
+def windows_line_ends(folder):
+    return {"root": copy_of_course(folder / "course", with_windows_line_ends)}
+
+
+@place("64 open files beside the kernel's own", "04", "06", "08")
+def few_files(folder):
+    return {"prefix": ["prlimit", "--nofile=128:128"]}  # the kernel alone, before any lesson, opens about 60
+
+
+@place("no /dev/shm", "04", "06", allowed="shared memory|/dev/shm|Function not implemented|SemLock")
+def no_shared_memory(folder):
+    return {"prefix": shell("mount -t tmpfs -o ro,size=4k none /dev/shm")}
+
+
+@place("no compiler", "08", "90", "91")
+def no_compiler(folder):
+    tools = folder / "bin"
+    tools.mkdir()
+    for name in ("sh", "git", "ls", "cat"):
+        if shutil.which(name):
+            (tools / name).symlink_to(shutil.which(name))
+    (tools / "python").symlink_to(sys.executable)
+    cache = str(folder / "cache")
+    return {"variables": {"PATH": str(tools), "CC": None, "CXX": None, "TORCHINDUCTOR_CACHE_DIR": cache}}
+
+
+@place("no network", "01", "04", "06")
+def no_network(folder):
+    return {"prefix": [*_strict.OFFLINE, sys.executable, "-c", _strict.LOOPBACK], "sockets": True}
+
+
+CLOCK = """
+import time
+_true, _calls = time.time, [0]
+def wrong():  # ten years early, and an hour back at every tenth look
+    _calls[0] += 1
+    return _true() - 10 * 365 * 86400 - 3600 * (_calls[0] // 10)
+time.time = wrong
+"""
+
+
+@place("clock: wrong, runs back", "00", "04", "07", "08")
+def wrong_clock(folder):
+    (folder / "sitecustomize.py").write_text(CLOCK)
+    return {"variables": {"PYTHONPATH": str(folder)}}
+
+
+@place("one core", "04", "06", "07")
+def one_core(folder):
+    return {"prefix": ["taskset", "-c", str(min(os.sched_getaffinity(0)))]}
+
+
+@place("2 GB of memory", "04", "05", "06", "08")
+def little_memory(folder):
+    return {"prefix": ["prlimit", f"--data={2 * 2**30}"]}
+
+
+def odd_variables(value, folder):
+    """Return options with every variable that PyTorch looks at set to `value`."""
+    names = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "TORCH_HOME", "TORCH_SHOW_CPP_STACKTRACES",
+             "TORCH_CPP_LOG_LEVEL", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCH_COMPILE_DEBUG_DIR")
+    return {"variables": dict.fromkeys(names, value)}
+
+
+for VALUE, NAMED in (("", "empty"), ("-1", "-1"), ("99", "99"), ("text", "text")):
+    place(f"variables: {NAMED}", "01", "04")(functools.partial(odd_variables, VALUE))
+
+
+@place("variables: TORCH_LOGS=text", "00", "02", allowed="Invalid log settings|unrecognized|TORCH_LOGS")
+def odd_logs(folder):
+    return {"variables": {"TORCH_LOGS": "text"}}
+
+
+@place("variables: TORCH_SHOW_CPP_STACKTRACES=1", "02", "91")
+def with_stack_traces(folder):
+    return {"variables": {"TORCH_SHOW_CPP_STACKTRACES": "1", "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
+                          "TORCH_LOGS": "+dynamo"}}
+
+
+FAST = {"folder: spaces and letters": ["01"], "checkout: read-only": ["00"], "home: not writable": ["00"],
+        "disk: full": ["00"], "user: not root": ["00"], "scripts: Windows line ends": ["01"],
+        "64 open files beside the kernel's own": ["06"], "no /dev/shm": ["00"], "no compiler": ["90"],
+        "no network": ["01"], "clock: wrong, runs back": ["00"], "2 GB of memory": ["05"], "variables: text": ["00"]}
+
+
+def design(full=FULL):
+    """Return (scenario, lesson) of this run; in the whole lane each scenario has one lesson more, taken in turn."""
+    if not full:
+        return [(name, lesson) for name, lessons in FAST.items() for lesson in lessons]
+    found, turn = [], list(LESSONS)
+    for name, (_, lessons, _) in PLACES.items():
+        more = next(lesson for lesson in turn if lesson not in lessons)
+        turn.remove(more)
+        turn = turn or list(LESSONS)
+        found += [(name, lesson) for lesson in (*lessons, more)]
+    return found
+
+
+@pytest.mark.parametrize(("name", "lesson"), design(), ids=lambda value: value.replace(" ", "_"))
+def test_lesson(name, lesson, tmp_path, seen):
+    make, _, allowed = PLACES[name]
+    options = make(tmp_path)
+    seen(name, lesson)
+    failures = run_lesson(lesson, **options)
+    clear = [bool(allowed and re.search(allowed, f"{failure.kind}: {failure.text}")) for failure in failures]
+    follows = [any(clear[:i]) and failure.kind == "NameError" for i, failure in enumerate(failures)]
+    assert [failure for i, failure in enumerate(failures) if not clear[i] and not follows[i]] == []
+
+
+def test_a_user_without_a_home_folder_is_told_or_goes_on(tmp_path, monkeypatch, seen):
+    import pwd
+
+    seen("user: without a home folder", "04")
+    for name in ("HOME", "XDG_DATA_HOME", "GPU_COURSE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", lambda number: {}[number])
+    monkeypatch.setattr(progress, "_memory", {})
+    monkeypatch.chdir(tmp_path)
+    assert progress.record("02.same", status="correct") is False
+    assert progress.load() == {"02.same": {"status": "correct"}} and list(tmp_path.iterdir()) == []
+    with pytest.raises(ValueError, match="root: this user has no home folder; give root"):
+        data.load("cifar-10")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="made with tools of Linux")
+def test_the_scripts_start_with_windows_line_ends(tmp_path, seen):
+    seen("scripts: Windows line ends", "06")
+    root = copy_of_course(tmp_path / "course", with_windows_line_ends)
+    for name in sorted(path.name for path in (root / "notebooks/scripts").glob("*.py")):
+        done = subprocess.run([sys.executable, Path("notebooks/scripts", name), "--help"], cwd=root, text=True,
+                              capture_output=True, env=dict(os.environ, PYTHONPATH=str(root)), timeout=120)
+        assert done.returncode == 0 and "usage" in done.stdout, done.stderr
+
+
+def test_every_lesson_and_scenario_is_covered():
+    rows = design(full=True)
+    assert all(sum(row[0] == name for row in rows) >= 2 for name in PLACES)
+    assert {lesson for _, lesson in rows} == set(LESSONS)  # with the three of test_torture_order.py, four

@@ -154,7 +154,7 @@ def test_pip_failing_is_told_apart_by_facts(house, monkeypatch):
     monkeypatch.setattr(_environment.subprocess, "call", lambda *a, **k: 1)
     with pytest.raises(SetupError, match="HTTPS_PROXY"):
         _environment.install(None)
-    monkeypatch.setattr(_environment, "quiet", lambda arguments: 0)
+    monkeypatch.setattr(_environment, "quiet", lambda *arguments: 0)
     with pytest.raises(SetupError, match="no wheel yet"):
         _environment.install(None)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=1e8))

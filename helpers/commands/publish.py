@@ -1,13 +1,11 @@
 """Stamp what follows from helpers/course.py: badges, links, the set-up line, README's table."""
 
 import functools
-import os
 import re
 import sys
-from pathlib import Path
 from urllib.parse import quote
 
-from helpers import course
+from helpers import course, files
 from helpers.commands import _notebooks
 from helpers.commands._environment import ROOT
 
@@ -113,15 +111,8 @@ def stale(repository, root=ROOT):
     for path, change in texts.items():
         before = path.read_text(encoding="utf-8")
         if change(before) != before:
-            found[path] = functools.partial(write_text, path, change(before))
+            found[path] = functools.partial(files.write, path, change(before))
     return found
-
-
-def write_text(path, text):
-    """Write a text file whole or not at all."""
-    half = Path(path).with_suffix(".half")
-    half.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(half, path)
 
 
 def run(args):

@@ -1,0 +1,82 @@
+"""Lessons out of order: sections again after the end, cells interrupted and run again, kernels restarted half-way."""
+
+import functools
+import random
+import re
+
+import pytest
+from lanes import FULL, LESSONS
+from lesson_runs import Kernel, code, sections
+
+from helpers.commands import _grade_cells
+
+of_lessons = functools.partial(pytest.mark.parametrize, "lesson")
+GENERAL = "Restart Kernel and Run All Cells"  # what lesson 00 tells those whose notebook looks odd
+
+
+@of_lessons(LESSONS if FULL else ["02"])
+def test_each_section_again_after_the_end(lesson, seen):
+    seen("each section again after the end", lesson)
+    with Kernel() as kernel:
+        assert kernel.cells(code(lesson)) == []
+        for heading, cells in reversed(sections(lesson)):
+            assert kernel.cells(cells) == [], heading
+
+
+IMPORTS = """
+import matplotlib.pyplot, torch._dynamo, torch.distributed._tools.mem_tracker, torch.profiler, torch.utils.benchmark
+import ipywidgets, unittest.mock, helpers.practice, helpers.widgets, helpers.plots, helpers.launch
+"""
+
+
+@of_lessons(LESSONS if FULL else ["05"])
+def test_an_interrupted_cell_runs_again(lesson, seen):
+    """Imports are over before: one that is broken off (NumPy's, or sympy's at PyTorch's first optimizer) is not
+    repaired by another one, whoever wrote the cell; only a new kernel helps.
+    """
+    chance, failures, count = random.Random(lesson), [], 0
+    set_up, *others = code(lesson)
+    with Kernel() as kernel:
+        assert kernel.cells([set_up]) == [] and kernel.run(IMPORTS)[0] is None
+        for number, cell in others:
+            error, stopped = kernel.run(cell.source, stop_after=chance.uniform(0.3, 1))
+            count += stopped
+            if stopped and error and error[0] != "KeyboardInterrupt":
+                failures.append((number, "interrupted", *error))
+            failures += kernel.cells([(number, cell)]) if stopped else []
+    seen("interrupted in the middle of a cell, then the cell again", lesson, count)
+    assert failures == []
+
+
+def bound_before(lesson):
+    """Return, for each section, the names that earlier cells of the lesson bind."""
+    known, found = set(), []
+    for _, cells in sections(lesson):
+        found.append(set(known))
+        for statement in _grade_cells.statements([cell.source for _, cell in cells])[0]:
+            known |= statement.stores
+    return found
+
+
+def lacks_an_earlier_section(failure, known, before):
+    """Tell whether a cell failed for want of the learner's own variable, or after a cell that did."""
+    name = re.fullmatch(r"name '(\w+)' is not defined", failure.text)
+    return failure.kind == "NameError" and name and (name[1] in known or before)
+
+
+@of_lessons(LESSONS if FULL else ["03"])
+def test_after_a_restart_a_section_runs_or_names_what_it_lacks(lesson, seen):
+    parts, unclear = sections(lesson), []
+    chosen = range(1, len(parts)) if FULL else [1, len(parts) // 2]
+    seen("kernel restarted, then any section after set-up", lesson, len(chosen))
+    known = bound_before(lesson)
+    for place in chosen:
+        with Kernel() as kernel:
+            failures = kernel.cells(parts[0][1] + parts[place][1])
+        unclear += [(parts[place][0], failure) for index, failure in enumerate(failures)
+                    if not lacks_an_earlier_section(failure, known[place], failures[:index])]
+    assert unclear == []
+
+
+def test_lesson_00_says_what_to_do_after_a_restart():
+    assert GENERAL in LESSONS["00"].read_text(encoding="utf-8")

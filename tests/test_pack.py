@@ -75,7 +75,9 @@ def test_a_packed_folder_installs_from_its_own_wheels_alone(course, tmp_path, mo
     assert {name for name in files if not name.startswith("wheels/")} == {
         "START_HERE.txt", "pack.json", "requirements.txt", "pyproject.toml", "README.md", "LICENSE",
         "helpers/__init__.py", "notebooks/00.ipynb", "notebooks/scripts/train.py"}
-    assert f"is for {_environment.machine()}.\n" in (folder / "START_HERE.txt").read_text()
+    start = (folder / "START_HERE.txt").read_text()
+    assert f"is for {_environment.machine()}.\n" in start and "{" not in start
+    assert f"{_environment.gigabytes(None):.0f} GB free" in start
     assert "judge" not in (folder / "requirements.txt").read_text()
 
     settle(monkeypatch, folder)

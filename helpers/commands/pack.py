@@ -43,7 +43,19 @@ def pack(folder, wheels):
     check(folder, wheels)
     begin(half, {"for": _environment.machine(), "wheels": wheels})
     _environment.say(2, f"lessons and helpers, into {half}")
-    copy(half, _environment.gigabytes(wheels))
+    copy(half)
+    fetch(half, wheels)
+    size = sum(path.stat().st_size for path in half.rglob("*")) / 1e9
+    text = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
+    text = text.format(machine=_environment.machine(), room=size + _environment.gigabytes(wheels))
+    (half / "START_HERE.txt").write_text(text, encoding="utf-8")
+    os.replace(half, folder)
+    print(f"{folder} is ready: {size:.1f} GB, for {_environment.machine()}. Hand out the folder; START_HERE.txt says "
+          "what to type.")
+
+
+def fetch(half, wheels):
+    """Download the wheels into `half`, all but what is there, and let pip find everything in them alone."""
     _environment.say(3, "wheels, PyTorch's first")
     index = ["--index-url", _environment.WHEELS + wheels] if wheels else []
     for needed in ([*_environment.torch_lines(), *index], others()):
@@ -51,10 +63,6 @@ def pack(folder, wheels):
     _environment.say(4, "trying the wheels without the network")
     pip(half, "install", "-q", "--dry-run", "--ignore-installed", "--no-index", "--find-links", str(half / "wheels"),
         *_environment.torch_lines(), *others())
-    os.replace(half, folder)
-    size = sum(path.stat().st_size for path in folder.rglob("*")) / 1e9
-    print(f"{folder} is ready: {size:.1f} GB, for {_environment.machine()}. Hand out the folder; START_HERE.txt says "
-          "what to type.")
 
 
 def check(folder, wheels):
@@ -77,16 +85,14 @@ def begin(half, manifest):
     path.write_text(text, encoding="utf-8")
 
 
-def copy(half, room):
-    """Copy the course without its tests, and write what the learner types; `room` is what that takes, in GB."""
+def copy(half):
+    """Copy the course, without its tests and without the packages that only authors need."""
     for top in TOPS:
         if (ROOT / top).is_dir():
             shutil.copytree(ROOT / top, half / top, ignore=shutil.ignore_patterns(*LEFT), dirs_exist_ok=True)
         else:
             shutil.copy(ROOT / top, half)
     (half / "requirements.txt").write_text(requirements(), encoding="utf-8")
-    text = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
-    (half / "START_HERE.txt").write_text(text.format(machine=_environment.machine(), room=room), encoding="utf-8")
 
 
 def requirements():

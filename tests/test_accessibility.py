@@ -1,20 +1,23 @@
 """Lessons without eyes for pictures and colors: text for each figure, headings in order, contrast, no color alone.
 
-What a browser shows is checked in tests/test_browser.py, with the rules of axe-core.
+What JupyterLab shows of each lesson is checked in tests/test_browser.py, with the rules of axe-core (tests/axe.py).
 """
 
 import itertools
 import re
 
+import browsers
 import pytest
 import torch
 
 from helpers import plots
 from helpers.commands import _notebooks
 from helpers.commands._environment import ROOT
+from helpers.exercises import panel
 
 PATHS = _notebooks.find()
 PAGES = [*PATHS, ROOT / "README.md", *sorted(_notebooks.FOLDER.glob("*.md"))]
+browser, page = browsers.browser, browsers.page
 WORDS = 4  # a line that says what a figure shows has at least as many
 
 
@@ -82,6 +85,12 @@ def test_lines_and_bars_stand_out_from_white(color):
     assert contrast(color, "white") >= 3
 
 
+@pytest.mark.parametrize("color", [*panel.COLORS.values(), *re.findall("#[0-9a-f]{6}", panel.STYLE)])
+@pytest.mark.parametrize("ground", ["white", "#111111"])
+def test_lines_of_panels_and_of_the_focus_stand_out_in_both_themes(color, ground):
+    assert contrast(color, ground) >= 3
+
+
 def texts(figure):
     """Return the visible texts of a figure that stand on white: titles, labels, ticks, legends, notes."""
     from matplotlib.text import Text
@@ -134,3 +143,32 @@ def test_bars_differ_without_color(make):
     looks = list(dict.fromkeys((bar.get_hatch(), bar.get_facecolor()) for bar in bars))
     assert len(looks) == 9 and len({hatch for hatch, _ in looks[:7]}) == 7
     assert all(contrast(bar.get_edgecolor()[:3], bar.get_facecolor()[:3]) >= 3 for bar in bars)
+
+
+# What a page of JupyterLab looks like to the rules; the last part is the frame around the lesson.
+LAB = """<html lang="en"><title>t</title><body><div class="jp-Notebook">
+<div class="jp-Cell"><div class="jp-RenderedMarkdown"><h1>Fine</h1></div></div>
+<div class="jp-Cell"><div class="jp-OutputArea">{outputs}</div></div></div>
+<img src="{png}"></body></html>"""
+OUTPUT = '<div class="jp-OutputArea-child"><div class="jp-OutputArea-output {kind}">{body}</div></div>'
+PNG = "data:image/gif;base64,R0lGODlhAQABAAAAACw="
+PICTURE = OUTPUT.format(kind="jp-RenderedImage", body=f'<img src="{PNG}">')
+LINE = OUTPUT.format(kind="jp-RenderedText", body="<pre>What it shows.</pre>")
+SLIDER = '<div class="noUi-handle" role="slider" tabindex="0" aria-valuenow="1" {name}>x</div>'
+CASES = {
+    "a picture with a line": (PICTURE + LINE, []),
+    "a picture without": (PICTURE, ["image-alt"]),
+    "a picture in a widget": (OUTPUT.format(kind="", body=f'<img src="{PNG}">') + LINE, ["image-alt"]),
+    "pale text": (OUTPUT.format(kind="", body='<b style="color:#bbb">pale</b>'), ["color-contrast"]),
+    "a slider without a name": (OUTPUT.format(kind="", body=SLIDER.format(name="")), ["aria-input-field-name"]),
+    "a slider": (OUTPUT.format(kind="", body=SLIDER.format(name='aria-label="size"')), []),
+}
+
+
+@pytest.mark.parametrize(("outputs", "rules"), CASES.values(), ids=CASES)
+def test_the_rules_see_our_content_and_nothing_else(outputs, rules, page):
+    from axe import findings
+
+    page.set_content(LAB.format(outputs=outputs, png=PNG))
+    found = findings(page)
+    assert [text.split()[2] for text in found] == rules and all(text.startswith("cell 1: ") for text in found)

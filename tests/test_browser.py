@@ -1,4 +1,4 @@
-"""JupyterLab in a browser: Run All on each lesson, then move every widget and see what it shows change."""
+"""JupyterLab in a browser: Run All on each lesson, move every widget, see what it shows change, apply axe's rules."""
 
 import argparse
 import json
@@ -11,17 +11,16 @@ import subprocess
 import sys
 import time
 
+import browsers
 import pytest
+from axe import findings, in_theme
+from browsers import BROWSER, BROWSERS
 
 from helpers.commands import _notebooks, lab
 from helpers.commands.execute import environment
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
-BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]
 PATHS = _notebooks.find()
+browser, page = browsers.browser, browsers.page
 pytestmark = [pytest.mark.skipif(BROWSER is None, reason=f"needs a browser on the PATH: one of {', '.join(BROWSERS)}"),
               pytest.mark.skipif(os.name == "nt", reason="ends JupyterLab with a signal")]
 
@@ -66,6 +65,13 @@ UNSEEN = """controls => controls.filter(part => {
     const style = getComputedStyle(part);
     return document.activeElement !== part || part.tabIndex < 0 || style.outlineStyle === 'none';
 }).map(part => part.outerHTML.slice(0, 160))"""
+# What a screen reader says of a control: the words that stand beside it.
+UNNAMED = """() => [...document.querySelectorAll('.jupyter-widgets :is(.noUi-handle, .widget-radio-box)')].filter(
+    part => {
+        const readout = part.closest('.widget-radio, .widget-slider').querySelector('.widget-readout');
+        const fits = readout ? part.ariaValueText === readout.innerText.trim() : part.role === 'radiogroup';
+        return !part.ariaLabel || !fits;
+    }).map(part => part.outerHTML.slice(0, 160))"""
 KEYS = {"slider": "ArrowRight", "radio": "Space", "checkbox": "Space", "button": "Enter"}
 CONTROLS = ".noUi-handle, input[type=radio], input[type=checkbox], button.jupyter-button"
 
@@ -105,24 +111,6 @@ def wait_for_address(server, log, seconds=90):
             return found.groups()
         time.sleep(0.2)
     pytest.fail(f"JupyterLab did not start:\n{log.read_text()}")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """Start the browser once."""
-    with sync_api.sync_playwright() as play:
-        started = play.chromium.launch(executable_path=BROWSER, args=FLAGS)
-        yield started
-        started.close()
-
-
-@pytest.fixture
-def page(browser):
-    """Give a fresh page, large enough that nothing is hidden."""
-    context = browser.new_context(viewport={"width": 1400, "height": 1000})
-    context.set_default_timeout(60_000)
-    yield context.new_page()
-    context.close()
 
 
 def open_lesson(page, address, path):
@@ -177,6 +165,11 @@ def test_run_all_then_move_every_widget(path, page, address):
              for problem in move_all(page, view)]
     assert not still, "\n".join(still)
     assert errors(page.evaluate(OUTPUTS)) == []
+    assert page.evaluate(UNNAMED) == []
+    found = findings(page)
+    with in_theme(page, "JupyterLab Dark"):
+        found += [f"dark, {finding}" for finding in findings(page, ["color-contrast", "link-in-text-block"])]
+    assert not found, "\n".join(found)
     page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")
 
 

@@ -2,14 +2,34 @@
 import html
 
 SIGNS = {"correct": "✓", "not yet": "✗", "not attempted": "○", "error in your code": "!"}
-COLORS = {"correct": "#00664d", "not yet": "#9c3d00", "not attempted": "#444444", "error in your code": "#9c3d00"}
-
+# Of the line beside a message: a contrast of 3 to 1 against white and against the dark of JupyterLab's dark theme.
+COLORS = {"correct": "#009e73", "not yet": "#d55e00", "not attempted": "#808080", "error in your code": "#d55e00"}
 
 ROW = "course-row"  # the class of radio buttons that stand side by side
-# Where the keyboard is can be seen, since ipywidgets hides it on sliders.
-STYLE = ("<style>.jupyter-widgets :is(.noUi-handle,input,button):focus{outline:3px solid #0072b2!important;"
+# ipywidgets gives sliders and groups of radio buttons no name that a screen reader could say, and a slider the number
+# of its option for a value. This takes the words beside them, now and whenever something in their box changes.
+NAMES = """
+const box = this.closest('.widget-vbox'), words = part => part ? part.innerText.trim() : '';
+const name = () => box.querySelectorAll('.widget-radio-box, .noUi-handle').forEach(part => {
+    const row = part.closest('.widget-radio, .widget-slider'), title = row.previousElementSibling;
+    const above = title && title.classList.contains('widget-html') ? words(title) : '';
+    part.setAttribute('aria-label', `${above} ${words(row.querySelector('.widget-label'))}`.trim());
+    if (part.classList.contains('widget-radio-box')) part.setAttribute('role', 'radiogroup');
+    else part.setAttribute('aria-valuetext', words(row.querySelector('.widget-readout')));
+});
+if (box && !box.named) {
+    box.named = new MutationObserver(name);
+    box.named.observe(box, {childList: true, subtree: true});
+    name();
+}
+"""
+# Where the keyboard is can be seen, since ipywidgets hides it on sliders; links can be told without color, in the whole
+# notebook, since JupyterLab does not underline them.
+STYLE = (f'<style onload="{html.escape(NAMES)}">'
+         ".jupyter-widgets :is(.noUi-handle,input,button):focus{outline:3px solid #0072b2!important;"
          f"outline-offset:2px}}.{ROW} .widget-radio-box{{display:flex;flex-flow:row wrap;column-gap:1.5em;"
-         "padding-left:5px}</style>")
+         "padding-left:5px}.jp-Notebook :is(.jp-RenderedHTMLCommon,.jp-RenderedText) a:link{"
+         "text-decoration:underline}</style>")
 
 
 def show(exercise, result):
@@ -52,7 +72,7 @@ def _panel(exercise, result):
 def _message(result):
     color = COLORS[result.status]
     return (f'<div role="status" style="border-left:4px solid {color};padding:2px 10px;line-height:1.4">'
-            f'<b style="color:{color}">{SIGNS[result.status]} {result.status.capitalize()}</b>'
+            f'<b>{SIGNS[result.status]} {result.status.capitalize()}</b>'
             f'<div style="white-space:pre-wrap">{html.escape(result.message)}</div></div>')
 
 

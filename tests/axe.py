@@ -1,0 +1,73 @@
+"""The rules of axe-core on what a lesson draws in JupyterLab: its prose, outputs and widgets; the frame is not ours."""
+
+import contextlib
+
+import pytest
+
+SCRIPT = pytest.importorskip("axe_playwright_python.base", reason="needs the package axe-playwright-python").AXE_SCRIPT
+OURS = [".jp-Notebook .jp-RenderedMarkdown", ".jp-Notebook .jp-OutputArea-output"]
+# Two things are JupyterLab's. It takes no alternative text for a picture (its renderer ignores that in the metadata):
+# there, the printed line that follows the picture stands for it. And it does not underline links: our widgets do that
+# for the whole notebook, so a notebook without widgets keeps JupyterLab's links.
+FIND = """async ([ours, rules]) => {
+    const told = part => part.closest('.jp-OutputArea-child')?.nextElementSibling?.querySelector('.jp-RenderedText');
+    const plain = !document.querySelector('.jupyter-widgets style[onload]');
+    const excused = (rule, part) => rule.id === 'image-alt' && part.closest('.jp-RenderedImage') && told(part)
+        || rule.id === 'link-in-text-block' && part.closest('.jp-RenderedMarkdown') && plain;
+    document.querySelector('.jp-WindowedPanel-outer')?.scrollTo(0, 0);
+    const cells = [...document.querySelectorAll('.jp-Notebook .jp-Cell')];
+    const options = {elementRef: true, ...(rules && {runOnly: {type: 'rule', values: rules}})};
+    const {violations, passes, incomplete} = await axe.run({include: ours.map(place => [place])}, options);
+    const seen = [...violations, ...passes].flatMap(rule => rule.id === 'color-contrast' ? rule.nodes : []);
+    const unseen = incomplete.flatMap(rule => rule.id === 'color-contrast' ? rule.nodes : []);
+    if (seen.length <= 9 * unseen.length) throw Error(`axe saw ${seen.length} texts, ${unseen.length} it did not`);
+    return violations.filter(rule => ['serious', 'critical'].includes(rule.impact)).flatMap(
+        rule => rule.nodes.filter(node => !excused(rule, node.element)).map(node => ({
+            rule: rule.id, impact: rule.impact, cell: cells.indexOf(node.element.closest('.jp-Cell')),
+            element: node.html.slice(0, 200), why: node.failureSummary.replace(/\\s+/g, ' ')})));
+}"""
+# JupyterLab's page has no height, cuts off what is outside and scrolls: to axe, nearly all of it would be hidden.
+UNCUT = "body, .jp-LabShell {overflow: visible !important}"
+HEIGHT = """() => [...document.querySelectorAll('.jp-Notebook .jp-Cell')].reduce(
+    (sum, cell) => sum + cell.getBoundingClientRect().height, 400)"""
+FITS = "height => (document.querySelector('.jp-WindowedPanel') || document.documentElement).clientHeight > height - 300"
+THEME = """async theme => {
+    await window.jupyterapp.commands.execute('apputils:change-theme', {theme});
+}"""
+
+
+def findings(page, rules=None):
+    """Return a text for each serious or critical finding in our content; `rules` names the only ones to apply."""
+    page.add_style_tag(content=UNCUT)
+    page.evaluate(f"() => {{ if (!window.axe) {{ {SCRIPT} }} }}")
+    with whole(page):
+        return ["cell {cell}: {rule} ({impact}): {element}: {why}".format_map(found)
+                for found in page.evaluate(FIND, [OURS, rules])]
+
+
+@contextlib.contextmanager
+def whole(page):
+    """Make the window as high as the notebook."""
+    size, height = page.viewport_size, int(page.evaluate(HEIGHT))
+    page.set_viewport_size(dict(size, height=height))
+    page.wait_for_function(FITS, arg=height)
+    try:
+        yield
+    finally:
+        page.set_viewport_size(size)
+
+
+@contextlib.contextmanager
+def in_theme(page, name, usual="JupyterLab Light"):
+    """Show JupyterLab in the theme `name`, then in the usual one again, since JupyterLab stores the choice."""
+    try:
+        change_theme(page, name)
+        yield
+    finally:
+        change_theme(page, usual)
+
+
+def change_theme(page, name):
+    """Change JupyterLab's theme and wait until it is there."""
+    page.evaluate(THEME, name)
+    page.wait_for_function("name => document.body.dataset.jpThemeName === name", arg=name)

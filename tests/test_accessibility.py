@@ -172,3 +172,30 @@ def test_the_rules_see_our_content_and_nothing_else(outputs, rules, page):
     page.set_content(LAB.format(outputs=outputs, png=PNG))
     found = findings(page)
     assert [text.split()[2] for text in found] == rules and all(text.startswith("cell 1: ") for text in found)
+
+
+# What ipywidgets draws, versions 8 and 7: a title, radio buttons, a slider.
+TITLE = '<div class="jupyter-widgets widget-html"><div>{style}<b>Predict:</b> how long?</div></div>'
+RADIO = """<div class="widget-radio"><label class="widget-label" style="display:none"></label>
+<div class="widget-radio-box"><label>a<input type="radio"></label></div></div>"""
+ROW = """<div class="jupyter-widgets widget-slider"><label class="widget-label">your guess</label>{handle}
+<div class="widget-readout">3 ms</div></div>"""
+HANDLES = {"8": '<div class="noUi-handle" role="slider" tabindex="0" aria-valuenow="2.0" aria-valuetext="2">x</div>',
+           "7": '<span class="ui-slider-handle" tabindex="0" style="left: 25%;">x</span>'}
+SAID = """() => [...document.querySelectorAll('.widget-radio-box, [tabindex]')].map(
+    part => [part.role, part.ariaLabel, part.ariaValueText])"""
+
+
+@pytest.mark.parametrize("handle", HANDLES.values(), ids=HANDLES)
+def test_controls_say_the_words_beside_them(handle, page):
+    from axe import findings
+
+    boxes = "".join(f'<div class="widget-vbox">{TITLE.format(style=panel.STYLE)}{control}</div>'
+                    for control in (RADIO, ROW.format(handle=handle)))
+    page.set_content(LAB.format(outputs=OUTPUT.format(kind="", body=boxes), png=PNG))
+    asked = "Predict: how long?"
+    page.wait_for_function("() => document.querySelector('[tabindex]').ariaLabel")
+    assert page.evaluate(SAID) == [["radiogroup", asked, None], ["slider", f"{asked} your guess", "3 ms"]]
+    assert findings(page) == []
+    page.evaluate("() => {document.querySelector('.widget-readout').textContent = '4 ms'}")
+    assert page.evaluate(SAID)[1][2] == "4 ms"

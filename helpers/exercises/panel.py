@@ -7,15 +7,18 @@ COLORS = {"correct": "#009e73", "not yet": "#d55e00", "not attempted": "#808080"
 
 ROW = "course-row"  # the class of radio buttons that stand side by side
 # ipywidgets gives sliders and groups of radio buttons no name that a screen reader could say, and a slider the number
-# of its option for a value. This takes the words beside them, now and whenever something in their box changes.
+# of its option for a value. This takes the words beside them, now and whenever something in their box changes. To
+# version 7 a slider (.ui-slider-handle) is no slider at all: there, the place of the handle is its value, 0 to 100.
 NAMES = """
 const box = this.closest('.widget-vbox'), words = part => part ? part.innerText.trim() : '';
-const name = () => box.querySelectorAll('.widget-radio-box, .noUi-handle').forEach(part => {
+const name = () => box.querySelectorAll('.widget-radio-box, .noUi-handle, .ui-slider-handle').forEach(part => {
     const row = part.closest('.widget-radio, .widget-slider'), title = row.previousElementSibling;
     const above = title && title.classList.contains('widget-html') ? words(title) : '';
     part.setAttribute('aria-label', `${above} ${words(row.querySelector('.widget-label'))}`.trim());
-    if (part.classList.contains('widget-radio-box')) part.setAttribute('role', 'radiogroup');
-    else part.setAttribute('aria-valuetext', words(row.querySelector('.widget-readout')));
+    const readout = row.querySelector('.widget-readout');
+    part.setAttribute('role', readout ? 'slider' : 'radiogroup');
+    if (readout) part.setAttribute('aria-valuetext', words(readout));
+    if (part.matches('.ui-slider-handle')) part.setAttribute('aria-valuenow', parseFloat(part.style.left) || 0);
 });
 if (box && !box.named) {
     box.named = new MutationObserver(name);
@@ -26,10 +29,10 @@ if (box && !box.named) {
 # Where the keyboard is can be seen, since ipywidgets hides it on sliders; links can be told without color, in the whole
 # notebook, since JupyterLab does not underline them.
 STYLE = (f'<style onload="{html.escape(NAMES)}">'
-         ".jupyter-widgets :is(.noUi-handle,input,button):focus{outline:3px solid #0072b2!important;"
+         ".jupyter-widgets :is(.noUi-handle,.ui-slider-handle,input,button):focus{outline:3px solid #0072b2!important;"
          f"outline-offset:2px}}.{ROW} .widget-radio-box{{display:flex;flex-flow:row wrap;column-gap:1.5em;"
-         "padding-left:5px}.jp-Notebook :is(.jp-RenderedHTMLCommon,.jp-RenderedText) a:link{"
-         "text-decoration:underline}</style>")
+         "padding-left:5px}.jp-Notebook :is(.jp-RenderedHTMLCommon,.jp-RenderedText) a[href]{"
+         "text-decoration:underline!important}</style>")
 
 
 def show(exercise, result):

@@ -13,7 +13,7 @@ FIND = """async ([ours, rules]) => {
     const told = part => part.closest('.jp-OutputArea-child')?.nextElementSibling?.querySelector('.jp-RenderedText');
     const plain = !document.querySelector('.jupyter-widgets style[onload]');
     const excused = (rule, part) => rule.id === 'image-alt' && part.closest('.jp-RenderedImage') && told(part)
-        || rule.id === 'link-in-text-block' && part.closest('.jp-RenderedMarkdown') && plain;
+        || rule.id === 'link-in-text-block' && part.closest('.jp-RenderedMarkdown, .jp-RenderedText') && plain;
     document.querySelector('.jp-WindowedPanel-outer')?.scrollTo(0, 0);
     const cells = [...document.querySelectorAll('.jp-Notebook .jp-Cell')];
     const options = {elementRef: true, ...(rules && {runOnly: {type: 'rule', values: rules}})};

@@ -82,3 +82,12 @@ def test_rungs_stand_in_the_order_asked_for():
     assert far.axes[0].get_yscale() == "log"
     with pytest.raises(ValueError, match="names 'x'; order has"):
         plots.rungs({"a": (["x"], [1])}, order, "t", "rate")
+
+
+def test_show_gives_the_picture_its_sentence_as_alternative_text(monkeypatch, capsys):
+    shown = []
+    monkeypatch.setattr("IPython.get_ipython", lambda: object())
+    monkeypatch.setattr("IPython.display.display", lambda data, **more: shown.append((set(data), more["metadata"])))
+    plots.show(plots.bars({"a": 1.0}, "t", "s"), "One bar, 1 s.")
+    assert shown == [({"image/png", "text/plain"}, {"image/png": {"alt": "One bar, 1 s."}})]
+    assert capsys.readouterr().out == "One bar, 1 s.\n"

@@ -321,6 +321,12 @@ def test_execute_removes_widget_state_timings_and_progress_bars(tmp_path):
     assert after.metadata.kernelspec.name == "python3"
 
 
+def test_stored_outputs_keep_alternative_text_and_no_other_metadata():
+    output = nbformat.v4.new_output("display_data", {"image/png": "iVBORw0KGgo=", "text/plain": "figure"},
+                                    metadata={"image/png": {"alt": "Two lines cross.", "width": 9}, "text/plain": {}})
+    assert _notebooks.clean_output(output).metadata == {"image/png": {"alt": "Two lines cross."}}
+
+
 def test_execute_keeps_ids_tags_and_reasons(tmp_path):
     path = saved(tmp_path, "1 + 1", tags=["nbval-ignore-output"])
     before = _notebooks.read(path)

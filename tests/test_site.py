@@ -54,6 +54,11 @@ def test_links_lead_to_pages_and_headings(site, name):
     assert {"index.html"} <= {link["href"] for link in site[name].select("a[href]")}
 
 
+def test_figures_say_what_they_show(site):
+    texts = [image["alt"] for page in site.values() for image in page.select(".jp-RenderedImage img")]
+    assert len(texts) > 30 and len(set(texts)) == len(texts) and min(map(len, texts)) > 20
+
+
 def test_a_lost_link_is_told():
     texts = {"a": '<a href="b.html#x">1</a><a href="b.html#y">2</a><a href="c.html">3</a>', "b": '<h2 id="x">x</h2>'}
     pages = {name: BeautifulSoup(text, "html.parser") for name, text in texts.items()}

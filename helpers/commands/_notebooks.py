@@ -69,7 +69,7 @@ def clean(notebook):
 
 
 def clean_output(output):
-    """Return one output without widget view, empty metadata and progress bars; None when nothing is left of it."""
+    """Return one output without widget view, progress bar and metadata but alternative text; None for nothing left."""
     if output.output_type == "stream" and output.name == "stderr":
         if output.text.strip() and not is_progress(output):
             return output
@@ -78,7 +78,7 @@ def clean_output(output):
         return output if lines else None
     if "data" in output:
         output.data.pop(VIEW, None)
-        output.metadata = {}
+        output.metadata = {kind: {"alt": more["alt"]} for kind, more in output.metadata.items() if "alt" in more}
     return None if is_progress(output) else output if output.get("data", True) else None
 
 

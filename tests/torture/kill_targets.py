@@ -49,7 +49,7 @@ def write_tables(path):
 
 def parts():
     """Return parts of a recording that take 20 ms each and give rows that were really measured."""
-    data = json.loads((recordings.FOLDER / "cpu-2-cores.json").read_text(encoding="utf-8"))
+    data = json.loads((recordings.FOLDER / "amd-epyc-2-cores.json").read_text(encoding="utf-8"))
 
     def part(rows):
         def measured(device, quick):

@@ -1,10 +1,10 @@
 """Notebook files: which there are, how they are cleaned and written, and the measures of their rhythm."""
 
-import os
 import re
 import statistics
 from pathlib import Path
 
+from helpers import files
 from helpers.commands._environment import ROOT
 
 FOLDER = ROOT / "notebooks"
@@ -44,10 +44,7 @@ def write(notebook, path):
     """Write the notebook whole or not at all, in one fixed form."""
     import nbformat
 
-    half = Path(path).with_suffix(".half")
-    text = nbformat.writes(notebook, version=4).rstrip("\n") + "\n"
-    half.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(half, path)
+    files.write(path, nbformat.writes(notebook, version=4).rstrip("\n") + "\n")
 
 
 def tags(cell):

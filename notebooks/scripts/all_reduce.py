@@ -17,6 +17,8 @@ from statistics import quantiles
 import torch
 import torch.distributed as dist
 
+from helpers import files
+
 
 def arguments():
     parser = argparse.ArgumentParser(description="Time the all-reduce of gradients between processes.")
@@ -65,9 +67,7 @@ def main(args):
     sizes = [2**n for n in range(12, 31, 2) if 2**n <= args.most]
     rows = [row(size, args.samples, device) for size in sizes]
     if dist.get_rank() == 0:
-        part = Path(f"{args.out}.part")
-        part.write_text(json.dumps(rows), encoding="utf-8")
-        os.replace(part, args.out)
+        files.write(args.out, json.dumps(rows))
     dist.barrier()
     dist.destroy_process_group()
 

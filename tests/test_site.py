@@ -57,7 +57,7 @@ def test_links_lead_to_pages_and_headings(site, name):
 def test_figures_say_what_they_show(site):
     texts = [image["alt"] for text in site.values() for image in text.select(".jp-RenderedImage img")]
     own = [words for words in texts if not words.startswith("Figure; a line below")]  # that one: an explorer's start
-    assert len(own) > 25 and len(set(own)) == len(own) and min(map(len, own)) > 20
+    assert len(own) > 25 and len(set(own)) == len(own) and min(map(len, own)) > 10
     assert len(texts) - len(own) <= sum(text.get_text().count("At the start:") for text in site.values())
 
 

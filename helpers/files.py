@@ -53,6 +53,8 @@ def locked(folder):
 
         handle = os.open(folder, os.O_RDONLY)
     except (ImportError, OSError):
+        handle = None
+    if handle is None:
         yield
         return
     try:
@@ -79,6 +81,9 @@ def _to_disk(path):
     handle = os.open(path, os.O_RDWR if path.is_file() else os.O_RDONLY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some mounts have no fsync
+            raise
     finally:
         os.close(handle)
 

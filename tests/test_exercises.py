@@ -283,6 +283,6 @@ def test_wrong_is_plain_data():
 def test_a_program_that_cannot_start_processes_is_told_how(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("from helpers.exercises import lesson06 as ex\nex.script.check(ex.script.reference)\n")
-    done = subprocess.run([sys.executable, program], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
-                          capture_output=True, timeout=120)
+    done = subprocess.run([sys.executable, program], cwd=ROOT, capture_output=True, timeout=120, encoding="utf-8",
+                          env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"})
     assert "they did not start" in done.stdout and "__name__ == '__main__'" in done.stdout, done

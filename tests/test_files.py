@@ -73,7 +73,8 @@ def add(folder, number):
 
 
 @posix
-def test_notebooks_that_run_at_once_lose_no_progress(tmp_path):
+def test_notebooks_that_run_at_once_lose_no_progress(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "PATIENCE", 120)  # a slow disk is not the question
     context = multiprocessing.get_context("fork")
     processes = [context.Process(target=add, args=(tmp_path, number)) for number in range(4)]
     for process in processes:

@@ -18,7 +18,8 @@ def add_arguments(parser):
 
 def environment(home, **more):
     """Return the variables for kernels: fresh stored progress in `home`, nothing of the caller's plotting, `more`."""
-    kept = {key: value for key, value in os.environ.items() if key not in ("MPLBACKEND", "COLAB_RELEASE_TAG")}
+    hidden = ("MPLBACKEND", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
+    kept = {key: value for key, value in os.environ.items() if key not in hidden}
     return dict(kept, GPU_COURSE_HOME=str(home), JUPYTER_PREFER_ENV_PATH="1", **more)
 
 

@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from helpers import files
 from helpers.commands import _environment
 from helpers.commands._environment import ROOT, SetupError
 
@@ -82,7 +83,7 @@ def begin(half, manifest):
     if half.exists() and (not path.exists() or path.read_text(encoding="utf-8") != text):
         raise SetupError(f"{half} is there already, and no interrupted run like this one left it. Delete it.")
     (half / "wheels").mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    files.write(path, text)
 
 
 def copy(half):

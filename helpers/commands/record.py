@@ -20,7 +20,7 @@ def run(args):
         print(f"\nStopped. {args.out} keeps the finished parts, if any; the same command goes on from there.",
               file=sys.stderr)
         return 130
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError) as error:
         print(f"record: {error}", file=sys.stderr)
         return 2
     rows = sum(map(len, found.sections.values()))

@@ -4,6 +4,7 @@ import re
 import sys
 from pathlib import Path
 
+from helpers import files
 from helpers.commands import _notebooks
 from helpers.commands._environment import ROOT
 
@@ -38,7 +39,7 @@ def run(args):
         args.folder.mkdir(parents=True, exist_ok=True)
         (args.folder / "LICENSE").write_bytes((ROOT / "LICENSE").read_bytes())
         for name, path in {"index": ROOT / "README.md", **pages}.items():
-            (args.folder / f"{name}.html").write_text(page(path, exporter), encoding="utf-8", newline="\n")
+            files.write(args.folder / f"{name}.html", page(path, exporter))
     except OSError as error:
         print(error, file=sys.stderr)
         return 2

@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 
 from helpers import launch
 from helpers.recordings.measure import digits
@@ -11,6 +12,8 @@ from helpers.recordings.measure import digits
 
 def all_reduce(device, quick):
     """Rows of the script all_reduce.py: 2 processes on a CPU; 2, 4 and 8 GPUs, as many as there are."""
+    if not dist.is_available():
+        return  # some builds lack it
     counts = [2] if device.type == "cpu" else [n for n in (2, 4, 8) if device.type == "cuda" and _gpus() >= n]
     for n in counts:
         for row in measured(n, device.type == "cpu", quick):
@@ -18,7 +21,8 @@ def all_reduce(device, quick):
 
 
 def _gpus():
-    return torch.cuda.device_count()
+    """How many GPUs can reduce together: none where NCCL is missing, as on Windows."""
+    return torch.cuda.device_count() if dist.is_nccl_available() else 0
 
 
 def measured(processes, on_cpu, quick):

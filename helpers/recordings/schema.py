@@ -12,6 +12,7 @@ KINDS = {  # what a field takes: its test and its words
     "text": (lambda v: isinstance(v, str) and v != "" and not any("\ud800" <= c <= "\udfff" for c in v), "a text"),
     "flag": (lambda v: isinstance(v, bool), "true or false"),
     "count": (lambda v: type(v) is int and 0 <= v < 2**63, "a whole number of 0 or more"),
+    "above 1": (lambda v: type(v) is int and 2 <= v < 2**63, "a whole number of 2 or more"),
     "above 0": (lambda v: type(v) in (int, float) and 0 < v < 1e300, "a number above 0"),
     "0 or more": (lambda v: type(v) in (int, float) and 0 <= v < 1e300, "a number of 0 or more"),
     "share": (lambda v: type(v) in (int, float) and 0 <= v <= 1, "a number from 0 to 1"),
@@ -33,7 +34,7 @@ SECTIONS = {  # field: kind; a question mark allows null (not known, not measure
     # one tiny operation; way "queued" (many in a row, then one wait) or "waited" (a wait after each)
     "launch": {"operation": "text", "way": "text", "time_us": "above 0", "time_iqr_us": "0 or more"},
     # gradients summed over processes; gb_per_s is what one link of a ring carries, 2 (n - 1) / n of the bytes
-    "all_reduce": {"processes": "count", "backend": "text", "bytes": "count", **TIME, "gb_per_s": "above 0"},
+    "all_reduce": {"processes": "above 1", "backend": "text", "bytes": "count", **TIME, "gb_per_s": "above 0"},
     "forward": {"network": "text", "batch": "count", "dtype": "text", **RATE},
     # a step on data that is on the device: forward, loss, backward, Adam
     "training": {"network": "text", "batch": "count", "precision": "text", **RATE, "peak_bytes": "count?"},

@@ -2,7 +2,7 @@
 
 
 def trips(recording):
-    """Yield (label, ingredients, times) for each device of `recording` that has products in float32.
+    """Yield (label, ingredients, times) for each device of `recording` whose products (float32) and copies are known.
 
     ingredients: keyword arguments for a model, from the same recording: price_ms of starting an operation, copies_ms of
     the smallest copy there and back (0 on a CPU, which copies nothing), tflop_per_s and gb_per_s, the best rates of a
@@ -13,10 +13,11 @@ def trips(recording):
         products = {row["size"]: row for row in recording.rows("matmul", device) if row["dtype"] == "float32"}
         started = [row["time_us"] / 1e3 for row in recording.rows("launch", device) if row["way"] == "queued"]
         moved = [row["gb_per_s"] for row in recording.rows("bandwidth", device)]
-        if products and started and moved:
-            ways = _copies(recording, device)
-            times = {n: row["time_ms"] + sum(way[4 * n * n]["time_ms"] for way in ways)
-                     for n, row in products.items() if all(4 * n * n in way for way in ways)}
+        ways = _copies(recording, device)
+        complete = recording.devices[device]["kind"] == "cpu" or len(ways) == 2
+        times = {n: row["time_ms"] + sum(way[4 * n * n]["time_ms"] for way in ways)
+                 for n, row in products.items() if all(4 * n * n in way for way in ways)}
+        if times and complete and started and moved:
             rates = [max(row["gb_per_s"] for row in way.values()) for way in ways]
             yield recording.label_of(device), {
                 "price_ms": started[0], "copies_ms": sum(way[min(way)]["time_ms"] for way in ways),

@@ -39,13 +39,13 @@ def test_an_interrupted_cell_runs_again(lesson, seen):
     with Kernel() as kernel:
         assert kernel.cells([set_up]) == [] and kernel.run(IMPORTS)[0] is None
         for number, cell in others:
-            error, stopped = kernel.run(cell.source, stop_after=chance.uniform(0.3, 1))
+            error, stopped = kernel.run(cell.source, stop_after=chance.uniform(0.2, 0.6))
             count += stopped
             if stopped and error and error[0] != "KeyboardInterrupt":
                 failures.append((number, "interrupted", *error))
             failures += kernel.cells([(number, cell)]) if stopped else []
     seen("interrupted in the middle of a cell, then the cell again", lesson, count)
-    assert failures == []
+    assert count and failures == []
 
 
 def bound_before(lesson):

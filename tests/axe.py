@@ -35,11 +35,14 @@ THEME = """async theme => {
     await window.jupyterapp.commands.execute('apputils:change-theme', {theme});
 }"""
 
+SETTLED = "() => !document.getElementById('jupyterlab-splash')"
+
 
 def findings(page, rules=None):
     """Return a text for each serious or critical finding in our content; `rules` names the only ones to apply."""
     page.add_style_tag(content=UNCUT)
     page.evaluate(f"() => {{ if (!window.axe) {{ {SCRIPT} }} }}")
+    page.wait_for_function(SETTLED)
     with whole(page):
         return ["cell {cell}: {rule} ({impact}): {element}: {why}".format_map(found)
                 for found in page.evaluate(FIND, [OURS, rules])]
@@ -68,6 +71,7 @@ def in_theme(page, name, usual="JupyterLab Light"):
 
 
 def change_theme(page, name):
-    """Change JupyterLab's theme and wait until it is there."""
+    """Change JupyterLab's theme and wait until it is there, and the screen that hides the change is gone."""
     page.evaluate(THEME, name)
     page.wait_for_function("name => document.body.dataset.jpThemeName === name", arg=name)
+    page.wait_for_function(SETTLED)

@@ -43,7 +43,7 @@ def class_rows(size):
 
 def write_tables(path):
     """Write the table of a class that grows."""
-    for size in range(1, 20):
+    for size in range(1, 200):
         table_of_progress.write_csv(path, class_rows(size))
 
 

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -28,10 +29,8 @@ EPOCHS = 12
 
 @pytest.fixture(scope="module")
 def context():
-    """Give a server that starts processes which have imported everything, and have no threads."""
-    made = multiprocessing.get_context("forkserver")
-    made.set_forkserver_preload(["kill_targets"])
-    return made
+    """Give a server that starts processes without threads."""
+    return multiprocessing.get_context("forkserver")
 
 
 @pytest.fixture
@@ -42,26 +41,35 @@ def chance(request):
     return random.Random(seed)
 
 
-def finished(context, target, *args):
-    """Run `target` to its end in a process; return its seconds."""
-    process, start = context.Process(target=start_target, args=(target, *args)), time.monotonic()
+def started(context, target, *args):
+    """Start `target` in a process; return it when the imports are over and the work begins."""
+    ready = context.Event()
+    process = context.Process(target=start_target, args=(target, ready, *args))
     process.start()
+    assert ready.wait(120)
+    return process
+
+
+def finished(context, target, *args):
+    """Run `target` to its end in a process; return the seconds of its work."""
+    process, start = started(context, target, *args), time.monotonic()
     process.join(120)
     assert process.exitcode == 0
     return time.monotonic() - start
 
 
 def killed(context, chance, seconds, target, *args):
-    """Run `target` in a process and kill it at a random moment of its `seconds`."""
-    process = context.Process(target=start_target, args=(target, *args))
-    process.start()
+    """Kill `target` in a process at a random moment of its `seconds`; return False when it was done before."""
+    process = started(context, target, *args)
     time.sleep(chance.uniform(0, seconds))
     process.kill()
     process.join()
+    return process.exitcode == -signal.SIGKILL
 
 
-def start_target(name, *args):
+def start_target(name, ready, *args):
     """In the process: run a function of kill_targets by its name."""
+    ready.set()
     getattr(kill_targets, name)(*args)
 
 
@@ -74,61 +82,66 @@ def halves(folder):
 
 
 def test_progress(context, chance, tmp_path, seen):
-    kills = share(4, 30)
-    seen("kill: progress", count=kills)
+    kills, landed = share(4, 30), 0
+    seen("kill: progress", count=0)
     home, told = tmp_path / "home", tmp_path / "told"
     seconds = finished(context, "keep_progress", home, told)
     for _ in range(kills):
         shutil.rmtree(home)
         told.unlink()
-        killed(context, chance, seconds, "keep_progress", home, told)
+        landed += killed(context, chance, seconds, "keep_progress", home, told)
         kept = told.read_text().splitlines() if told.exists() else []
         there = json.loads((home / "progress.json").read_text()) if kept else {}
         assert len(there) in (len(kept), len(kept) + 1)  # each one that was said to be kept, and the one in work
         assert [there[key]["hints"] for key in kill_targets.KEYS[:len(kept)]] == list(range(1, len(kept) + 1))
         finished(context, "keep_progress", home, told)
         assert len(json.loads((home / "progress.json").read_text())) == len(kill_targets.KEYS)
+    seen("kill: progress", count=landed)
+    assert landed
 
 
 def test_table_of_a_class(context, chance, tmp_path, seen):
-    kills = share(3, 15)
-    seen("kill: progress --out", count=kills)
+    kills, landed = share(3, 15), 0
+    seen("kill: progress --out", count=0)
     path = tmp_path / "class.csv"
     seconds = finished(context, "write_tables", path)
     for _ in range(kills):
-        killed(context, chance, seconds, "write_tables", path)
+        landed += killed(context, chance, seconds, "write_tables", path)
         rows = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
         assert rows[-1][0] == f"learner {len(rows) - 2}" and {len(row) for row in rows} == {len(rows[0])}
         halves(tmp_path)
-    assert os.listdir(tmp_path) == ["class.csv"]
+    seen("kill: progress --out", count=landed)
+    assert landed and os.listdir(tmp_path) == ["class.csv"]
 
 
 def test_recording(context, chance, tmp_path, seen):
-    kills = share(4, 30)
-    seen("kill: record", count=kills)
+    kills, landed = share(4, 30), 0
+    seen("kill: record", count=0)
     seconds = finished(context, "make_recording", tmp_path / "whole.json")
     whole = recordings.load(tmp_path / "whole.json").sections
     path = tmp_path / "killed.json"
     for _ in range(kills):
-        killed(context, chance, seconds, "make_recording", path)
+        landed += killed(context, chance, seconds, "make_recording", path)
         done = recordings.load(path).provenance["done"] if path.exists() else []
         if path.exists() and not recordings.load(path).provenance["complete"]:
-            killed(context, chance, seconds, "make_recording", path)
+            landed += killed(context, chance, seconds, "make_recording", path)
             assert recordings.load(path).provenance["done"][:len(done)] == done
         if not path.exists() or not recordings.load(path).provenance["complete"]:
             finished(context, "make_recording", path)
         assert recordings.load(path).provenance["complete"] and recordings.load(path).sections == whole
         path.unlink()
+    seen("kill: record", count=landed)
+    assert landed
 
 
 def test_training_with_resume(context, chance, tmp_path, seen):
-    kills = share(4, 25)
-    seen("kill: train with resume", "04", kills)
+    kills, landed = share(4, 25), 0
+    seen("kill: train with resume", "04", 0)
     seconds = finished(context, "train_on", tmp_path / "whole.pt", EPOCHS)
     whole = torch.load(tmp_path / "whole.pt", weights_only=True)["model"]
     path, done = tmp_path / "killed.pt", 0
     for number in range(kills):
-        killed(context, chance, seconds, "train_on", path, EPOCHS)
+        landed += killed(context, chance, seconds, "train_on", path, EPOCHS)
         before, done = done, torch.load(path, weights_only=True)["epoch"] if path.exists() else 0
         assert before <= done
         if done == EPOCHS or number == kills - 1:
@@ -138,7 +151,8 @@ def test_training_with_resume(context, chance, tmp_path, seen):
             path.unlink()
             done = 0
     halves(tmp_path)
-    assert os.listdir(tmp_path) == ["whole.pt"]
+    seen("kill: train with resume", "04", landed)
+    assert landed and os.listdir(tmp_path) == ["whole.pt"]
 
 
 # Commands in programs of their own, over a copy of the course

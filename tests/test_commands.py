@@ -500,3 +500,10 @@ def test_wheel_holds_scripts_recordings_and_every_module(tmp_path):
               for path in (ROOT / "helpers").rglob(kind)}
     wanted |= {f"helpers/scripts/{path.name}" for path in (ROOT / "notebooks/scripts").glob("*.py")}
     assert wanted - inside == set()
+
+
+def test_kernels_of_commands_do_not_take_this_machine_for_colab_or_kaggle(monkeypatch, tmp_path):
+    hosts = re.findall(r'"(\w+)"', publish.HOSTS)
+    for name in hosts:
+        monkeypatch.setenv(name, "yes")
+    assert len(hosts) == 2 and not set(hosts) & set(execute.environment(tmp_path))

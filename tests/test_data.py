@@ -264,6 +264,7 @@ def test_cifar_10_is_fetched_and_read(host, tmp_path):
     torch.testing.assert_close(images, flat / 255)
     assert train.classes[3] == "class 3"
     assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-batches-py"]
+    (tmp_path / "cifar-10-python.tar.gz").write_bytes(b"left by torchvision")  # no part of the data set
     with pytest.raises(ValueError, match="n: cifar-10 has 3 images in this part; got 4"):
         data.load("cifar-10", train=False, n=4, root=tmp_path)
 

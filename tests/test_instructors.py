@@ -89,8 +89,10 @@ def test_check_points_name_every_lesson():
 
 def test_settings_of_the_hub_are_python_and_yaml():
     yaml = pytest.importorskip("yaml")
-    blocks = dict(re.findall(r"```(python|yaml)\n(.*?)```", TEXT, flags=re.S))
-    ast.parse(blocks["python"])
+    found = re.findall(r"```(python|yaml)\n(.*?)```", TEXT, flags=re.S)
+    for kind, text in found:
+        ast.parse(text) if kind == "python" else yaml.safe_load(text)
+    blocks = dict(reversed(found))  # the first of each kind
     assert {"singleuser", "prePuller", "cull"} <= set(yaml.safe_load(blocks["yaml"]))
     for name in ("cull_idle_timeout", "cull_interval", "cull_connected"):
         assert name in blocks["python"] and name in blocks["yaml"]

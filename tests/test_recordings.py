@@ -109,6 +109,8 @@ BROKEN = [  # where, new value, words of the error
     (["sections", "copies", 0, "bytes"], 10**3, r"copies\[0\]\.gb_per_s is 0\.5; .*another unit"),
     (["sections", "copies", 0, "pinned"], "yes", r"copies\[0\]\.pinned is 'yes'; it takes true or false"),
     (["sections", "bandwidth", 0, "gb_per_s"], 1500.0, r"bandwidth\[0\]\.gb_per_s"),
+    (["sections", "all_reduce", 0, "processes"], 0, r"all_reduce\[0\]\.processes is 0; it takes a whole number of 2"),
+    (["sections", "all_reduce", 0, "processes"], 2, r"all_reduce\[0\]\.gb_per_s is 3\.0"),
     (["sections", "forward", 0, "time_ms"], 0.002, r"forward\[0\]\.images_per_s is 32000\.0"),
     (["sections", "training", 0, "peak_bytes"], -1, r"training\[0\]\.peak_bytes is -1"),
     (["sections", "evaluation", 0, "batches"], 1, r"evaluation\[0\]\.images_per_s"),
@@ -458,6 +460,15 @@ def test_trips_add_both_copies_of_a_matrix_to_its_product(tmp_path):
     assert label == "Made-up GPU, 2026-01-02" and times == pytest.approx({16: 0.06, 1024: 3.2})  # 2048: not copied
     assert prices == pytest.approx({"price_ms": 0.005, "copies_ms": 0.05, "tflop_per_s": 2 * 2048**3 / 1e9,
                                     "gb_per_s": 1.5, "link_gb_per_s": 2**23 / 3.0 / 1e6})
+
+
+@pytest.mark.parametrize("left", [[], [{"direction": "h2d"}]], ids=["no copies", "one way"])
+def test_a_gpu_without_copies_both_ways_has_no_trips(left, tmp_path):
+    data = example()
+    data["sections"]["matmul"] = data["sections"]["matmul"][:1]
+    row = {"device": "cuda:0", "bytes": 4 * 10**6, "pinned": False, "time_ms": 1.0, "time_iqr_ms": 0.0, "gb_per_s": 4.0}
+    data["sections"]["copies"] = [{**row, **way} for way in left]
+    assert list(trips(recordings.load(saved(data, tmp_path)))) == []
 
 
 def test_trips_on_a_cpu_copy_nothing(tmp_path):

@@ -263,7 +263,7 @@ def test_written_text_is_the_same_data_with_a_row_a_line():
     data = example()
     data["sections"]["copies"] = []
     text = recorder._text(data)
-    assert json.loads(text) == data and sum('"time_iqr_ms"' in line for line in text.splitlines()) == 8
+    assert json.loads(text) == data and sum('"time_iqr_ms"' in line for line in text.splitlines()) == 9
 
 
 def test_provenance_names_what_measured(quiet):

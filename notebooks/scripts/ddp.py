@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Subset
 from torch.utils.data.distributed import DistributedSampler
 
-from helpers import data
+from helpers import data, files
 from helpers.training import SmallCNN, evaluate, train_epoch
 
 
@@ -100,16 +100,6 @@ def train(model, dataset, args, device):
     return epochs, shards
 
 
-def write(path, save):
-    """Write the file whole or not at all: `save` gets another name, which then takes the place of `path`."""
-    part = Path(f"{path}.part")
-    try:
-        save(part)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
 def report(results, model, args):
     """Rank 0 alone prints and writes; were every rank to write, they would destroy each other's file."""
     for rank in results["ranks"]:
@@ -121,9 +111,10 @@ def report(results, model, args):
         print(f"epoch {number}: loss {epoch['loss']:.3f}, test accuracy {epoch['accuracy']:.1%}")
         print(f"  {epoch['seconds']:.1f} s")
     if args.checkpoint:  # of the module inside, so that names do not start with "module."
-        write(args.checkpoint, lambda part: torch.save(model.module.state_dict(), part))
+        with files.whole(args.checkpoint) as part:
+            torch.save(model.module.state_dict(), part)
     if args.out:
-        write(args.out, lambda part: part.write_text(json.dumps(results, indent=1), encoding="utf-8"))
+        files.write(args.out, json.dumps(results, indent=1))
 
 
 def main(args):

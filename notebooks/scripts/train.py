@@ -7,7 +7,6 @@ On a CPU the resumed run ends with bit for bit the same weights as a run without
 """
 
 import argparse
-import os
 import time
 import zipfile
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
-from helpers import data
+from helpers import data, files
 from helpers.devices import pick_device
 from helpers.training import SmallCNN, evaluate, send
 
@@ -74,12 +73,8 @@ def train_epoch(model, loader, optimizer, scaler, device, dtype):
 
 def save(path, state):
     """Write the file whole or not at all: under another name first, which then takes the place of the old file."""
-    part = Path(f"{path}.{os.getpid()}.part")
-    try:
+    with files.whole(path) as part:
         torch.save(state, part)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def load(path, args, parts):

@@ -45,6 +45,8 @@ MESSAGES = [
                  "host memory first."),
     ("numpy_grad", "RuntimeError: Can't call numpy() on Variable that requires grad. Use var.detach().numpy()"),
     ("no_to", "AttributeError: 'list' object has no attribute 'to'"),
+    ("not_run", "NameError: name 'model' is not defined. Did you mean: 'module'?"),
+    ("no_module", "ModuleNotFoundError: No module named 'helpers.practice'"),
     ("no_kernel", "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch "
                   "installation.\nThe current PyTorch install supports CUDA capabilities sm_50 sm_60 sm_70."),
     ("no_kernel", "torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device"),
@@ -138,7 +140,6 @@ NEAR_MISSES = [
     "AttributeError: Can't get attribute 'Net' on <module 'models' from 'models.py'>",
     "IndexError: list index out of range",
     "ValueError: Expected input batch_size (32) to match target batch_size (31).",
-    "ModuleNotFoundError: No module named 'torch'",
     "my program is out of memory and I do not know the device",
     "torch.cuda.is_available() is False",
 ]

@@ -3,7 +3,9 @@
 `python3 -m helpers test` runs a fast part of it, `python3 -m helpers test --torture` the whole.
 """
 
+import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,8 @@ import lanes  # noqa: E402
 def pytest_addoption(parser):
     """Add --torture, which asks for the whole lane (see lanes.FULL)."""
     parser.addoption("--torture", action="store_true", help="the whole torture lane, not only its fast part")
+    parser.addoption("--python", action="append", metavar="PATH", help="with --torture: an interpreter that has all "
+                     "that a lesson needs, to run every lesson in; may be given several times")
 
 
 @pytest.fixture
@@ -24,6 +28,31 @@ def seen(record_property):
     def note(scenario, lesson="", count=1):
         record_property("seen", [scenario, lesson, count])
     return note
+
+
+@pytest.fixture(scope="session")
+def pool():
+    """Give threads that start kernels, as many as there are cores."""
+    with ThreadPoolExecutor(os.cpu_count()) as made:
+        yield made
+        made.shutdown(cancel_futures=True)
+
+
+@pytest.fixture
+def outcome(request, pool, tmp_path_factory):
+    """Give a function that returns what the file's function `outcome_of_…` returns for this test.
+
+    It takes the test's parameters and a folder of its own. That of the next test begins meanwhile: a kernel spends much
+    of its time in one thread, so two at once end sooner than one after the other.
+    """
+    begun = pool.__dict__.setdefault("begun", {})
+    name = request.node.originalname
+    alike = [item for item in request.session.items if getattr(item, "originalname", "") == name]
+    for item in alike[alike.index(request.node):][:os.cpu_count()]:
+        if item.nodeid not in begun:
+            function = getattr(item.module, name.replace("test_", "outcome_of_", 1))
+            begun[item.nodeid] = pool.submit(function, **item.callspec.params, folder=tmp_path_factory.mktemp("run"))
+    return begun[request.node.nodeid].result
 
 
 def pytest_terminal_summary(terminalreporter, config):

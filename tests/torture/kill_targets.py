@@ -26,6 +26,12 @@ def quietly(function):
     return run
 
 
+def start(name, ready, *args):
+    """Say by `ready` that the imports are over, then run the function `name` of this file."""
+    ready.set()
+    globals()[name](*args)
+
+
 def keep_progress(folder, told):
     """Keep one result after the other, and say in the file `told` how many are kept."""
     os.environ["GPU_COURSE_HOME"] = str(folder)

@@ -28,16 +28,18 @@ class Kernel:
 
     `prefix` are the words before the kernel's command line, such as ["taskset", "-c", "0"]; `variables` are added to
     those of the environment (None takes one away). With `sockets` it is reached through files, without a network.
+    `python` is its interpreter.
     """
 
-    def __init__(self, root=ROOT, prefix=(), variables=(), sockets=False):
+    def __init__(self, root=ROOT, prefix=(), variables=(), sockets=False, python=sys.executable):
         self.root, self.prefix, self.variables, self.sockets = root, prefix, dict(variables), sockets
+        self.python = str(python)
 
     def __enter__(self):
         self.home = tempfile.mkdtemp()
         spec = Path(self.home, "kernels", "torture", "kernel.json")
         spec.parent.mkdir(parents=True)
-        line = [*self.prefix, sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        line = [*self.prefix, self.python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         spec.write_text(json.dumps({"argv": line, "display_name": "torture", "language": "python"}))
         folders = KernelSpecManager(kernel_dirs=[str(spec.parents[1])], ensure_native_kernel=False)
         self.manager = KernelManager(kernel_name="torture", kernel_spec_manager=folders,

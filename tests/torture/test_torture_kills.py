@@ -29,8 +29,14 @@ EPOCHS = 12
 
 @pytest.fixture(scope="module")
 def context():
-    """Give a server that starts processes without threads."""
-    return multiprocessing.get_context("forkserver")
+    """Give a server that starts processes without threads, and has imported what they need."""
+    server, before = multiprocessing.get_context("forkserver"), os.environ.get("PYTHONPATH")
+    server.set_forkserver_preload(["kill_targets"])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    yield server
+    os.environ.pop("PYTHONPATH")
+    if before is not None:
+        os.environ["PYTHONPATH"] = before
 
 
 @pytest.fixture
@@ -44,7 +50,7 @@ def chance(request):
 def started(context, target, *args):
     """Start `target` in a process; return it when the imports are over and the work begins."""
     ready = context.Event()
-    process = context.Process(target=start_target, args=(target, ready, *args))
+    process = context.Process(target=kill_targets.start, args=(target, ready, *args))
     process.start()
     assert ready.wait(120)
     return process
@@ -67,12 +73,6 @@ def killed(context, chance, seconds, target, *args):
     return process.exitcode == -signal.SIGKILL
 
 
-def start_target(name, ready, *args):
-    """In the process: run a function of kill_targets by its name."""
-    ready.set()
-    getattr(kill_targets, name)(*args)
-
-
 def halves(folder):
     """Remove half files that a kill left, and return their number; nobody reads them."""
     found = [path for path in folder.iterdir() if path.name.endswith((".part", ".half"))]
@@ -82,7 +82,7 @@ def halves(folder):
 
 
 def test_progress(context, chance, tmp_path, seen):
-    kills, landed = share(4, 30), 0
+    kills, landed = share(4, 35), 0
     seen("kill: progress", count=0)
     home, told = tmp_path / "home", tmp_path / "told"
     seconds = finished(context, "keep_progress", home, told)
@@ -101,7 +101,7 @@ def test_progress(context, chance, tmp_path, seen):
 
 
 def test_table_of_a_class(context, chance, tmp_path, seen):
-    kills, landed = share(3, 15), 0
+    kills, landed = share(3, 25), 0
     seen("kill: progress --out", count=0)
     path = tmp_path / "class.csv"
     seconds = finished(context, "write_tables", path)
@@ -115,7 +115,7 @@ def test_table_of_a_class(context, chance, tmp_path, seen):
 
 
 def test_recording(context, chance, tmp_path, seen):
-    kills, landed = share(4, 30), 0
+    kills, landed = share(4, 35), 0
     seen("kill: record", count=0)
     seconds = finished(context, "make_recording", tmp_path / "whole.json")
     whole = recordings.load(tmp_path / "whole.json").sections
@@ -191,15 +191,17 @@ class Command:
         return time.monotonic() - start
 
     def killed(self, delay):
-        """Kill it after `delay` seconds; assert that within 20 s nothing of it runs any more."""
+        """Kill it after `delay` seconds; assert that within 20 s nothing of it runs. False when it was done before."""
         process = self.start()
         time.sleep(delay)
+        landed = process.poll() is None
         process.kill()
         process.communicate()
         end = time.monotonic() + 20
         while self.alive() and time.monotonic() < end:
             time.sleep(0.2)
         assert self.alive() == []
+        return landed
 
     def alive(self):
         """Return the command lines of the processes that carry the mark."""
@@ -220,8 +222,8 @@ def content(root):
 
 
 def test_publish(course, tmp_path, chance, seen):
-    kills = share(1, 10)
-    seen("kill: publish", count=kills)
+    kills, landed = share(1, 10), 0
+    seen("kill: publish", count=0)
     old = content(course)
     shutil.copytree(course, tmp_path / "new/course")
     seconds = Command(tmp_path / "new/course", "publish", "someone/course").whole()
@@ -230,31 +232,33 @@ def test_publish(course, tmp_path, chance, seen):
         shutil.rmtree(tmp_path / "new")
         shutil.copytree(course, tmp_path / "new/course")
         command = Command(tmp_path / "new/course", "publish", "someone/course")
-        command.killed(chance.uniform(0.3, 1) * seconds)
+        landed += command.killed(chance.uniform(0.3, 1) * seconds)
         now = content(tmp_path / "new/course")
         assert all(now[path] in (old[path], new[path]) for path in old)
         command.whole()
         halves(tmp_path / "new/course/notebooks")
         assert content(tmp_path / "new/course") == new
+    seen("kill: publish", count=landed)
 
 
 def test_execute(course, chance, seen):
-    kills = share(1, 4)
-    seen("kill: execute", "00", kills)
+    kills, landed = share(1, 4), 0
+    seen("kill: execute", "00", 0)
     path = course / "notebooks/00_start_here.ipynb"
     command, old = Command(course, "execute", "00"), path.read_bytes()
     seconds = command.whole()
     for _ in range(kills):
         path.write_bytes(old)
-        command.killed(chance.uniform(0.2, 1) * seconds)
+        landed += command.killed(chance.uniform(0.2, 1) * seconds)
         nbformat.validate(_notebooks.read(path))
         assert path.read_bytes() == old or len(_notebooks.compared(_notebooks.read(path))) > 3
         command.whole()
+    seen("kill: execute", "00", landed)
 
 
 def test_grade(course, tmp_path, chance, seen):
-    kills = share(1, 8)
-    seen("kill: grade", "00", kills)
+    kills, landed = share(1, 8), 0
+    seen("kill: grade", "00", 0)
     (tmp_path / "class").mkdir()
     for number in range(3):
         shutil.copy(course / "notebooks/00_start_here.ipynb", tmp_path / "class" / f"00_{number}.ipynb")
@@ -264,9 +268,10 @@ def test_grade(course, tmp_path, chance, seen):
     seconds, new = command.whole(), out.read_bytes()
     for _ in range(kills):
         out.write_bytes(b"old")
-        command.killed(chance.uniform(0.2, 1) * seconds)
+        landed += command.killed(chance.uniform(0.2, 1) * seconds)
         assert out.read_bytes() in (b"old", new)
         halves(out.parent)
         assert os.listdir(out.parent) == ["grades.csv"]
         command.whole()
         assert out.read_bytes() == new
+    seen("kill: grade", "00", landed)

@@ -14,13 +14,19 @@ of_lessons = functools.partial(pytest.mark.parametrize, "lesson")
 GENERAL = "Restart Kernel and Run All Cells"  # what lesson 00 tells those whose notebook looks odd
 
 
-@of_lessons(LESSONS if FULL else ["02"])
-def test_each_section_again_after_the_end(lesson, seen):
-    seen("each section again after the end", lesson)
+def outcome_of_each_cell_twice_and_each_section_again(lesson, folder):
+    """Return the failures of cells run twice in a row, then of the sections again, the last one first."""
     with Kernel() as kernel:
-        assert kernel.cells(code(lesson)) == []
-        for heading, cells in reversed(sections(lesson)):
-            assert kernel.cells(cells) == [], heading
+        twice = kernel.cells([cell for cell in code(lesson) for _ in range(2)])
+        return twice, [(heading, failure) for heading, cells in reversed(sections(lesson))
+                       for failure in kernel.cells(cells)]
+
+
+@of_lessons(LESSONS if FULL else ["02"])
+def test_each_cell_twice_and_each_section_again(lesson, seen, outcome):
+    seen("each cell twice", lesson)
+    seen("each section again after the end", lesson)
+    assert outcome() == ([], [])
 
 
 IMPORTS = """
@@ -29,23 +35,33 @@ import ipywidgets, unittest.mock, helpers.practice, helpers.widgets, helpers.plo
 """
 
 
-@of_lessons(LESSONS if FULL else ["05"])
-def test_an_interrupted_cell_runs_again(lesson, seen):
-    """Imports are over before: one that is broken off (NumPy's, or sympy's at PyTorch's first optimizer) is not
+def outcome_of_an_interrupted_cell_runs_again(lesson, folder):
+    """Interrupt each cell; return how many were, the failures, and what the kernel said to the set-up.
+
+    Imports are over before: one that is broken off (NumPy's, or sympy's at PyTorch's first optimizer) is not
     repaired by another one, whoever wrote the cell; only a new kernel helps.
     """
     chance, failures, count = random.Random(lesson), [], 0
     set_up, *others = code(lesson)
     with Kernel() as kernel:
-        assert kernel.cells([set_up]) == [] and kernel.run(IMPORTS)[0] is None
+        failures += kernel.cells([set_up])
+        ready = kernel.run(IMPORTS)[0]
         for number, cell in others:
             error, stopped = kernel.run(cell.source, stop_after=chance.uniform(0.2, 0.6))
             count += stopped
             if stopped and error and error[0] != "KeyboardInterrupt":
                 failures.append((number, "interrupted", *error))
             failures += kernel.cells([(number, cell)]) if stopped else []
-    seen("interrupted in the middle of a cell, then the cell again", lesson, count)
-    assert count and failures == []
+    return count, failures, ready
+
+
+@of_lessons(LESSONS if FULL else ["05"])
+def test_an_interrupted_cell_runs_again(lesson, seen, outcome):
+    scenario = "interrupted in the middle of a cell, then the cell again"
+    seen(scenario, lesson, 0)
+    count, failures, ready = outcome()
+    seen(scenario, lesson, count)
+    assert count and failures == [] and ready is None
 
 
 def bound_before(lesson):
@@ -64,15 +80,20 @@ def lacks_an_earlier_section(failure, known, before):
     return failure.kind == "NameError" and name and (name[1] in known or before)
 
 
+def after_a_restart(cells):
+    """Return the failures of `cells` in a new kernel."""
+    with Kernel() as kernel:
+        return kernel.cells(cells)
+
+
 @of_lessons(LESSONS if FULL else ["03"])
-def test_after_a_restart_a_section_runs_or_names_what_it_lacks(lesson, seen):
+def test_after_a_restart_a_section_runs_or_names_what_it_lacks(lesson, seen, pool):
     parts, unclear = sections(lesson), []
     chosen = range(1, len(parts)) if FULL else [1, len(parts) // 2]
     seen("kernel restarted, then any section after set-up", lesson, len(chosen))
     known = bound_before(lesson)
-    for place in chosen:
-        with Kernel() as kernel:
-            failures = kernel.cells(parts[0][1] + parts[place][1])
+    outcomes = pool.map(after_a_restart, [parts[0][1] + parts[place][1] for place in chosen])
+    for place, failures in zip(chosen, outcomes, strict=True):
         unclear += [(parts[place][0], failure) for index, failure in enumerate(failures)
                     if not lacks_an_earlier_section(failure, known[place], failures[:index])]
     assert unclear == []

@@ -200,12 +200,15 @@ def design(full=FULL):
     return found
 
 
+def outcome_of_lesson(name, lesson, folder):
+    """Return the failures of a lesson in the scenario `name`."""
+    return run_lesson(lesson, **PLACES[name][0](folder))
+
+
 @pytest.mark.parametrize(("name", "lesson"), design(), ids=lambda value: value.replace(" ", "_"))
-def test_lesson(name, lesson, tmp_path, seen):
-    make, _, allowed = PLACES[name]
-    options = make(tmp_path)
+def test_lesson(name, lesson, seen, outcome):
     seen(name, lesson)
-    failures = run_lesson(lesson, **options)
+    failures, allowed = outcome(), PLACES[name][2]
     clear = [bool(allowed and re.search(allowed, f"{failure.kind}: {failure.text}")) for failure in failures]
     follows = [any(clear[:i]) and failure.kind == "NameError" for i, failure in enumerate(failures)]
     assert [failure for i, failure in enumerate(failures) if not clear[i] and not follows[i]] == []

@@ -1,0 +1,90 @@
+"""Lessons under other builds: the oldest PyTorch, its CPU build, ipywidgets 7 with IPython 7, other Pythons.
+
+Each is an environment beside this one, which lends it all that is the same; pip fetches the rest (the oldest PyTorch is
+some gigabytes, gone afterwards). `--python PATH`, which may be given several times, adds an interpreter that has all
+that a lesson needs, for example of a newer Python.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+import pytest
+from lanes import FULL
+from lesson_runs import run_lesson
+
+from helpers.commands._environment import ROOT, WHEELS, python_of
+
+COLAB = ["ipywidgets==7.7.1", "ipython==7.34.0"]  # what Colab has
+LESSONS = {"oldest PyTorch": "02 03 05 06 08", "ipywidgets 7.7, IPython 7.34": "00 02 04 90",
+           "CPU build": "01 03 04 07"}
+pytestmark = pytest.mark.skipif(not FULL, reason="in the whole lane: python3 -m helpers test --torture")
+
+
+def wanted(name):
+    """Return what pip is told to install for the build `name`."""
+    if name.startswith("ipywidgets"):
+        return COLAB
+    if name == "CPU build":
+        return ["torch", "torchvision", "--force-reinstall", "--no-deps", "--index-url", WHEELS + "cpu"]
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    return [f"{package}=={re.search(rf'^{package}>=([0-9.]+)', lines, flags=re.M)[1]}.*"
+            for package in ("torch", "torchvision")]
+
+
+@pytest.fixture(scope="module", params=LESSONS)
+def build(request):
+    """Give (name, python) of an environment with another build; skip where pip cannot fetch it."""
+    folder = Path(tempfile.mkdtemp())
+    try:
+        if shutil.disk_usage(folder).free < 2**34:
+            pytest.skip("needs 16 GiB of disk")
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        python = python_of(folder)
+        packages = subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True,
+                                  check=True, capture_output=True).stdout.strip()
+        Path(packages, "lent.pth").write_text(f"{sysconfig.get_path('purelib')}\n{ROOT}\n", encoding="utf-8")
+        done = subprocess.run([python, "-m", "pip", "install", "-q", "--no-cache-dir", *wanted(request.param)],
+                              text=True, capture_output=True, timeout=900)
+        if done.returncode:
+            pytest.skip(f"{request.param}: {done.stderr.strip().splitlines()[-1]}")
+        yield request.param, python
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def versions(python):
+    """Return what the interpreter `python` has, in words."""
+    code = "import sys, torch, ipywidgets; print('Python', sys.version.split()[0], 'torch', torch.__version__, " \
+           "'ipywidgets', ipywidgets.__version__)"
+    return subprocess.run([python, "-c", code], text=True, check=True, capture_output=True).stdout.strip()
+
+
+def check(lessons, python, scenario, seen, pool):
+    """Assert that all `lessons` pass in kernels of `python`."""
+    for lesson, failures in zip(lessons, pool.map(lambda each: run_lesson(each, python=python), lessons), strict=True):
+        seen(scenario, lesson)
+        assert failures == [], lesson
+
+
+def test_lessons_under_another_build(build, seen, pool):
+    name, python = build
+    found = versions(python)
+    assert found != versions(sys.executable)
+    check(LESSONS[name].split(), python, f"{name} ({found})", seen, pool)
+
+
+def pytest_generate_tests(metafunc):
+    """Make a test for each --python."""
+    if "python" in metafunc.fixturenames:
+        metafunc.parametrize("python", metafunc.config.getoption("python", None) or [])
+
+
+def test_lessons_under_a_given_python(python, seen, pool):
+    from lanes import LESSONS as every
+
+    check(list(every), python, versions(python), seen, pool)

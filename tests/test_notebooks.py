@@ -5,6 +5,7 @@ Times here only catch a lesson that has become several times too slow; `python3 
 
 import copy
 import functools
+import re
 import tempfile
 
 import pytest
@@ -59,3 +60,22 @@ def test_each_cell_may_run_twice_in_a_row(path):
 def twins(cell):
     """Return the cell, twice when it is code."""
     return [cell] if cell.cell_type != "code" else [cell, copy.deepcopy(cell)]
+
+
+PLAUSIBLE = [  # lesson, words around one number or two, how small and how large the first by the second may be
+    ("02", r"create, then move: ([\d.]+) ms; create in place: ([\d.]+) ms", 1, 10),
+    ("04", r"([\d.]+) s an epoch, with its test", 0.05, 3),
+    ("07", r"time_ms: +([\d.]+) ms.*\nTimer: +([\d.]+) ms", 0.67, 1.5),
+    ("07", r"product ([\d.]+) ms, with copies there and back ([\d.]+) ms", 0.67, 1.5),
+    ("08", r"([\d.]+) times the loop of lesson 04; the ratios of the rungs multiply to ([\d.]+)", 0.8, 1.25),
+]
+
+
+@pytest.mark.parametrize(("lesson", "words", "least", "most"), PLAUSIBLE, ids=[row[1][:24] for row in PLAUSIBLE])
+def test_stored_times_are_not_those_of_a_busy_moment(lesson, words, least, most):
+    """The text beside them says otherwise; execute the lesson again while nothing else runs."""
+    [path] = _notebooks.find([lesson])
+    text = "".join(output.get("text", "") for cell in _notebooks.read(path).cells for output in cell.get("outputs", []))
+    [found] = re.findall(words, text)
+    numerator, denominator = found if isinstance(found, tuple) else (found, 1)
+    assert least <= float(numerator) / float(denominator) <= most

@@ -36,7 +36,7 @@ LESSONS = (
            "Split batches over GPUs by hand, with DataParallel and with DistributedDataParallel", True),
     Lesson("07", "07_time_async_work.ipynb", "Time asynchronous work", 64,
            "Time work that runs later than its call, and find the hidden waits", True),
-    Lesson("08", "08_make_it_fast.ipynb", "Make it fast", 75,
+    Lesson("08", "08_make_it_fast.ipynb", "Make it fast", 79,
            "Speed up a training loop one measured change at a time, and compare it with the machine's limits", False),
 )
 

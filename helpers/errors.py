@@ -290,10 +290,10 @@ KNOWN = (
         "A kernel knows only what ran since it started; a restart forgets everything. Or the name is misspelled.",
         "Run > Run All Above Selected Cell (Colab: Runtime > Run before), then the cell again.", "00"),
     Known("no_module", "This Python lacks a package", (
-        (r"No module named '(torch|torchvision|numpy|matplotlib|ipywidgets|tqdm|platformdirs|helpers)[.']", "any"),),
+        (r"No module named '(torch|torchvision|numpy|matplotlib|ipywidgets|tqdm|platformdirs|helpers)'(?!; )", "any"),),
         "The notebook runs in another Python than the one the course was installed into; sys.executable names it.",
-        "Start with: python3 -m helpers lab, and choose the kernel Python 3 (ipykernel). In an environment of your "
-        "own: pip install -r requirements.txt.", "00"),
+        "Colab, Kaggle: run the lesson's first cell. Elsewhere: python3 -m helpers lab (Windows: py -m helpers lab), "
+        "or python -m pip install -r requirements.txt, where python is the one that sys.executable names.", "00"),
     Known("old_torch", "This PyTorch is older than the code", (
         (r"module 'torch(\.accelerator)?' has no attribute '(accelerator|\w+memory\w*|empty_cache)'", "any"),),
         "torch.accelerator came with 2.6, its memory functions with 2.9.", "Install PyTorch 2.11 or newer.", "90"),

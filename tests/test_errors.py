@@ -46,7 +46,7 @@ MESSAGES = [
     ("numpy_grad", "RuntimeError: Can't call numpy() on Variable that requires grad. Use var.detach().numpy()"),
     ("no_to", "AttributeError: 'list' object has no attribute 'to'"),
     ("not_run", "NameError: name 'model' is not defined. Did you mean: 'module'?"),
-    ("no_module", "ModuleNotFoundError: No module named 'helpers.practice'"),
+    ("no_module", "ModuleNotFoundError: No module named 'helpers'"),
     ("no_kernel", "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch "
                   "installation.\nThe current PyTorch install supports CUDA capabilities sm_50 sm_60 sm_70."),
     ("no_kernel", "torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device"),
@@ -130,6 +130,9 @@ NEAR_MISSES = [
     "-- Process 0 terminated with the following error:",
     "RuntimeError: DataLoader worker (pid 9) has finished",
     "ModuleNotFoundError: No module named 'triton.language'",
+    "ModuleNotFoundError: No module named 'torchvision.transforms.functional_tensor'",
+    "ModuleNotFoundError: No module named 'numpy._core'",
+    "ModuleNotFoundError: No module named 'torch.nn'; 'torch' is not a package",
     "UserWarning: Please use the new API settings to control TF32 behavior",
     "cuDNN algorithm: benchmark mode is off",
     "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn",

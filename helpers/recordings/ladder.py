@@ -23,7 +23,7 @@ from helpers.training import evaluate
 
 SEEDS = (0, 1, 2)
 SIDE = "no TF32"  # a step aside, never kept: what convolutions would take without PyTorch's default
-LOSS = 0.005  # a rung whose median accuracy is lower by more is not kept; chance alone may take half of that
+LOSS = 0.005  # a rung whose median accuracy is lower by more is not kept; another order alone has taken 0.004
 SLOW = 4  # times slower than the best before: not worth training to the end
 
 
@@ -118,7 +118,8 @@ def _run(setup, build, data, test, device, seed, epochs, slow):
 def _first_step(setup, model, first, device):
     """(seconds, what `training_step` gives) of the first batch: compiling and capturing happen here.
 
-    Nothing that an earlier program compiled is used (torch.compiler.config.force_disable_caches).
+    Nothing that an earlier program compiled is used (torch.compiler.config.force_disable_caches); Inductor leaves the
+    files of each such compile in its cache folder.
     """
     with torch.compiler.config.patch(force_disable_caches=True), warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*force_disable_caches")

@@ -14,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # test_browser.py,
 
 import lanes  # noqa: E402
 
+WORKERS = min(4, os.cpu_count() or 1)  # kernels at once
+
 
 def pytest_addoption(parser):
     """Add --torture, which asks for the whole lane (see lanes.FULL)."""
@@ -32,8 +34,8 @@ def seen(record_property):
 
 @pytest.fixture(scope="session")
 def pool():
-    """Give threads that start kernels, as many as there are cores."""
-    with ThreadPoolExecutor(os.cpu_count()) as made:
+    """Give threads that start kernels."""
+    with ThreadPoolExecutor(WORKERS) as made:
         yield made
         made.shutdown(cancel_futures=True)
 
@@ -48,7 +50,7 @@ def outcome(request, pool, tmp_path_factory):
     begun = pool.__dict__.setdefault("begun", {})
     name = request.node.originalname
     alike = [item for item in request.session.items if getattr(item, "originalname", "") == name]
-    for item in alike[alike.index(request.node):][:os.cpu_count()]:
+    for item in alike[alike.index(request.node):][:WORKERS]:
         if item.nodeid not in begun:
             function = getattr(item.module, name.replace("test_", "outcome_of_", 1))
             begun[item.nodeid] = pool.submit(function, **item.callspec.params, folder=tmp_path_factory.mktemp("run"))

@@ -196,11 +196,12 @@ class Command:
         time.sleep(delay)
         landed = process.poll() is None
         process.kill()
-        process.communicate()
+        process.wait()
         end = time.monotonic() + 20
         while self.alive() and time.monotonic() < end:
             time.sleep(0.2)
         assert self.alive() == []
+        process.stdout.close()
         return landed
 
     def alive(self):
@@ -239,6 +240,7 @@ def test_publish(course, tmp_path, chance, seen):
         halves(tmp_path / "new/course/notebooks")
         assert content(tmp_path / "new/course") == new
     seen("kill: publish", count=landed)
+    assert landed or not FULL
 
 
 def test_execute(course, chance, seen):
@@ -254,6 +256,7 @@ def test_execute(course, chance, seen):
         assert path.read_bytes() == old or len(_notebooks.compared(_notebooks.read(path))) > 3
         command.whole()
     seen("kill: execute", "00", landed)
+    assert landed or not FULL
 
 
 def test_grade(course, tmp_path, chance, seen):
@@ -275,3 +278,4 @@ def test_grade(course, tmp_path, chance, seen):
         command.whole()
         assert out.read_bytes() == new
     seen("kill: grade", "00", landed)
+    assert landed or not FULL

@@ -40,14 +40,19 @@ def pool():
         made.shutdown(cancel_futures=True)
 
 
+@pytest.fixture(scope="session")
+def begun():
+    """Give the runs that have begun: {test: what the pool promises}."""
+    return {}
+
+
 @pytest.fixture
-def outcome(request, pool, tmp_path_factory):
+def outcome(request, pool, begun, tmp_path_factory):
     """Give a function that returns what the file's function `outcome_of_…` returns for this test.
 
     It takes the test's parameters and a folder of its own. That of the next test begins meanwhile: a kernel spends much
     of its time in one thread, so two at once end sooner than one after the other.
     """
-    begun = pool.__dict__.setdefault("begun", {})
     name = request.node.originalname
     alike = [item for item in request.session.items if getattr(item, "originalname", "") == name]
     for item in alike[alike.index(request.node):][:WORKERS]:

@@ -17,7 +17,7 @@ import pytest
 from lanes import FULL
 from lesson_runs import run_lesson
 
-from helpers.commands._environment import ROOT, WHEELS, python_of
+from helpers.commands._environment import ROOT, WHEELS, python_of, torch_lines
 
 COLAB = ["ipywidgets==7.7.1", "ipython==7.34.0"]  # what Colab has
 LESSONS = {"oldest PyTorch": "02 03 05 06 08", "ipywidgets 7.7, IPython 7.34": "00 02 04 90",
@@ -34,9 +34,7 @@ def wanted(name):
         return COLAB
     if name == "CPU build":
         return ["torch", "torchvision", "--force-reinstall", "--no-deps", "--index-url", WHEELS + "cpu"]
-    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8")
-    return [f"{package}=={re.search(rf'^{package}>=([0-9.]+)', lines, flags=re.M)[1]}.*"
-            for package in ("torch", "torchvision")]
+    return [line.replace(">=", "==") + ".*" for line in torch_lines()]
 
 
 @pytest.fixture(scope="module", params=LESSONS)

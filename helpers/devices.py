@@ -22,7 +22,13 @@ def pick_device(prefer="auto"):
     """
     here = device_names()
     if prefer == "auto":
-        return torch.device(next(name for name in here if _usable(name)))
+        for name in here:
+            if usable(name):
+                return torch.device(name)
+            major, minor = torch.cuda.get_device_capability(name)
+            warnings.warn(f"{name} has compute capability {major}.{minor}, for which this build of PyTorch has no "
+                          "code, so it is passed over. `python3 -m helpers doctor` says how to repair that.",
+                          stacklevel=2)
     return _known("prefer", prefer, here)
 
 
@@ -51,15 +57,11 @@ def _names(kind):
     return [f"{kind}:{index}" for index in range(module.device_count())]
 
 
-def _usable(name):
+def usable(name):
+    """Whether this build of PyTorch has code for the device called `name`, such as "cuda:0"."""
     if not name.startswith("cuda") or torch.version.hip or not torch.cuda.get_arch_list():
         return True
-    capability = tuple(torch.cuda.get_device_capability(name))
-    if architectures.has_kernels(capability, torch.cuda.get_arch_list()):
-        return True
-    warnings.warn(f"{name} has compute capability {capability[0]}.{capability[1]}, for which this build of PyTorch has "
-                  "no code, so it is passed over. `python3 -m helpers doctor` says how to repair that.", stacklevel=3)
-    return False
+    return architectures.has_kernels(tuple(torch.cuda.get_device_capability(name)), torch.cuda.get_arch_list())
 
 
 def describe(device):

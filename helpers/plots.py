@@ -19,7 +19,7 @@ def new_figure(title, xlabel="", ylabel="", size=(6.4, 3.6)):
     """
     figure = _blank(size)
     axes = figure.add_subplot()
-    axes.set_title(title, fontsize=11, loc="left")
+    axes.set_title(title, fontsize=11, loc="left", wrap=True)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.spines[["top", "right"]].set_visible(False)
@@ -55,9 +55,28 @@ def lines(series, title, xlabel, ylabel, logx=False, logy=False, step=False, mar
         axes.xaxis.set_major_formatter("{x:g}")
     if logy:
         axes.set_yscale("log")
+        _plain_ticks(axes.yaxis)
     if len(series) > 1:
         axes.legend(frameon=False, fontsize=8)
     return figure
+
+
+def _plain_ticks(axis):
+    """Label a logarithmic `axis` with plain numbers, closer together the fewer powers of ten it spans."""
+    from matplotlib.ticker import LogLocator, NullLocator
+    low, high = axis.get_view_interval()
+    if low < 1e-4 or high > 1e6:
+        return  # powers of ten are shorter
+    parts = range(1, 10) if high < 8 * low else (1, 2, 5) if high < 500 * low else (1,)
+    axis.set_major_locator(LogLocator(subs=parts))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter("{x:,g}")
+
+
+def number(value, digits=3):
+    """`value` with so many significant digits; from a thousand on with commas, never with an exponent."""
+    rounded = float(f"{value:.{digits}g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:g}"
 
 
 def _other(i):
@@ -105,10 +124,11 @@ def stacked(rows, title, unit, log=False, digits=3):
                   label=part)
         left = [a + b for a, b in zip(left, sizes, strict=True)]
     for y, total in enumerate(left):
-        axes.annotate(f" {total:.{digits}g}", (total, y), va="center", fontsize=9)
+        axes.annotate(f" {number(total, digits)}", (total, y), va="center", fontsize=9)
     axes.margins(x=0.12)
     if log:
         axes.set_xscale("log")
+        _plain_ticks(axes.xaxis)
     if len(parts) > 1:
         figure.legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside lower center",
                       ncols=min(4, len(parts)))
@@ -122,7 +142,7 @@ def pictures(images, titles=None, title="", columns=8):
     images = images.detach().float().clamp(0, 1).cpu()
     rows = -(-len(images) // columns)
     figure = _blank((columns * 0.8, rows * (1.0 if titles else 0.8) + 0.35))
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle(title, fontsize=11, wrap=True)
     for i, image in enumerate(images):
         axes = figure.add_subplot(rows, columns, i + 1)
         axes.imshow(image.permute(1, 2, 0).squeeze(-1).numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")

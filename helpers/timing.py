@@ -1,6 +1,7 @@
 """Honest timing of work that a device may do after the call returned. Lesson 07 builds `time_ms` and says why."""
-import logging
+import statistics
 import time
+import timeit
 from dataclasses import dataclass
 
 import torch
@@ -27,8 +28,10 @@ class Timing:
 def time_ms(fn, device=None, repeats=5, warmup=3, seconds=0.2, clock="wall"):
     """Time `fn()`: `warmup` calls first, then at least `repeats` samples and about `seconds` of them, as a Timing.
 
-    `torch.utils.benchmark.Timer` chooses how many calls make a sample, so that reading the clock costs nothing beside
-    them. Before each reading of the clock the work on `device` is done (None: the best device there is).
+    Short work is called many times a sample, so that reading the clock takes about a thousandth of it. Before each
+    reading the work on `device` is done (None: the best device there is). The loop is that of Python's `timeit`, as in
+    `torch.utils.benchmark.Timer`, whose `blocked_autorange` wants a clock that takes a ten-thousandth: with one that
+    waits for a GPU, that means seconds for each measurement.
 
     clock: "wall" is the time that passes for the program, and sees all streams. "events" is the time between two events
     in the current CUDA stream, seen by the device itself (https://docs.pytorch.org/docs/stable/notes/cuda.html).
@@ -37,27 +40,20 @@ def time_ms(fn, device=None, repeats=5, warmup=3, seconds=0.2, clock="wall"):
     device = _checked(fn, device, repeats, warmup, seconds, clock)
     for _ in range(warmup):
         fn()
-    read = event_clock(device) if clock == "events" else wall_clock(device)
-    benchmark = _benchmark()
-    timer = benchmark.Timer("fn()", globals={"fn": fn}, timer=read, num_threads=torch.get_num_threads())
-    runs = [timer.blocked_autorange(min_run_time=seconds)]
-    while (missing := repeats - sum(len(run.times) for run in runs)) > 0:
-        sample = runs[-1].median * runs[-1].number_per_run
-        runs.append(timer.blocked_autorange(min_run_time=max(seconds, (missing - 0.5) * sample)))
-    merged = benchmark.Measurement.merge(runs)[0]
-    samples = tuple(1e3 * t for t in merged.times)
-    return Timing(1e3 * merged.median, 1e3 * merged.iqr, samples, runs[0].number_per_run, str(device), clock)
-
-
-def _benchmark():
-    """torch.utils.benchmark, imported late: that is slow, and logs a warning where a CUDA compiler is without a GPU."""
-    logger = logging.getLogger("torch.utils.cpp_extension")
-    disabled, logger.disabled = logger.disabled, True
-    try:
-        from torch.utils import benchmark
-    finally:
-        logger.disabled = disabled
-    return benchmark
+    sample = timeit.Timer(fn, timer=event_clock(device) if clock == "events" else wall_clock(device)).timeit
+    reading = statistics.median(sample(0) for _ in range(5))
+    least = min(max(1000 * reading, seconds / 100), seconds / repeats)
+    calls, passed = 1, sample(1)
+    while passed < least:
+        calls *= max(2, min(10, int(1.2 * least / max(passed, 1e-9))))
+        passed = sample(calls)
+    samples = []
+    while len(samples) < repeats or sum(samples) < seconds:
+        samples.append(sample(calls))
+    samples = tuple(1e3 * passed / calls for passed in samples)
+    low, middle, high = torch.tensor(samples, dtype=torch.float64).quantile(
+        torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)).tolist()
+    return Timing(middle, high - low, samples, calls, str(device), clock)
 
 
 def wall_clock(device):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from helpers.exercises import progress
 from helpers.exercises.panel import ROW, STYLE, display_widget, inside_notebook
+from helpers.plots import number, png, show
 
 
 class Prediction:
@@ -39,7 +40,7 @@ class Prediction:
         """Print how the prediction compares with `actual`: a choice, or a number in the prediction's unit."""
         if self.choices and actual not in self.choices:
             raise ValueError(f"actual is {actual!r}; it takes one of {list(self.choices)}")
-        answer = actual if self.choices else f"{_number(actual)} {self.unit}"
+        answer = actual if self.choices else f"{number(actual)} {self.unit}"
         if self.guess is None:
             print(f"Answer: {answer}.")
         elif self.choices:
@@ -53,15 +54,9 @@ class Prediction:
         factor = max(self.guess / actual, actual / self.guess) if actual > 0 else float("inf")
         progress.record(f"predict.{self.key}", factor=factor)
         way = "" if factor < 1.05 else ", too high" if self.guess > actual else ", too low"
-        print(f"You predicted {_number(self.guess)} {self.unit}; it was {answer}: a factor of {factor:.2g} apart{way}.")
+        print(f"You predicted {number(self.guess)} {self.unit}; it was {answer}: a factor of {factor:.2g} apart{way}.")
         if actual > 0:
             print(_scale(self.guess, actual, *self.span))
-
-
-def _number(value):
-    """Three significant digits; from a thousand on with commas, never with an exponent."""
-    rounded = float(f"{value:.3g}")
-    return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:g}"
 
 
 def _scale(guess, actual, low, high, width=41):
@@ -70,7 +65,7 @@ def _scale(guess, actual, low, high, width=41):
     line = ["·"] * width
     for sign, value in (("?", guess), ("!", actual)):
         line[round((width - 1) * math.log(value / low) / math.log(high / low))] = sign
-    return f"{_number(low)} {''.join(line)} {_number(high)}   (? your guess, ! the answer, each step a factor)"
+    return f"{number(low)} {''.join(line)} {number(high)}   (? your guess, ! the answer, each step a factor)"
 
 
 def predict(key, question, choices=None, unit=None, low=1e-3, high=1e3):
@@ -217,8 +212,6 @@ def explore(draw, **controls):
     Each keyword is a `slider` or a `choice` and becomes an argument of `draw`. Without widgets the first figure and
     its sentence are shown, so the lesson makes sense untouched.
     """
-    from helpers.plots import png, show
-
     @functools.lru_cache(maxsize=64)
     def render(*values):
         figure, sentence = draw(**dict(zip(controls, values, strict=True)))
@@ -229,7 +222,7 @@ def explore(draw, **controls):
         show(*draw(**dict(zip(controls, first, strict=True))))
         return
     picture, sentence = render(*first)
-    display_widget(_explorer_widget(render, controls), "explorer", **{"image/png": picture})
+    display_widget(_explorer_widget(render, controls), "explorer", sentence, **{"image/png": picture})
     print(f"At the start: {sentence}")
 
 

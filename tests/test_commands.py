@@ -190,6 +190,7 @@ def status(address, seconds=20):
     return None
 
 
+@pytest.mark.skipif(find_spec("jupyterlab") is None, reason="needs the package jupyterlab")
 @pytest.mark.skipif(os.name == "nt", reason="ends JupyterLab with a signal")
 def test_lab_serves_on_localhost_with_a_token():
     port = free_port()
@@ -243,6 +244,19 @@ def test_gpu_lane_names_what_is_missing(monkeypatch, capsys):
     assert _gpu.run(sys.executable, "r.json") == 2 and "sees no GPU" in capsys.readouterr().err
 
 
+def test_gpu_lane_looks_at_the_place_of_its_recording_first(monkeypatch, tmp_path, capsys):
+    calls = []
+    monkeypatch.setattr(_gpu, "sees_gpu", lambda python: True)
+    monkeypatch.setattr(_gpu.subprocess, "call", lambda line, cwd, env: calls.append((line, cwd)) or 0)
+    monkeypatch.chdir(tmp_path)  # commands run in the course's folder; the name is meant from here
+    assert _gpu.run(sys.executable, "r.json") == 0
+    assert os.path.normpath(os.path.join(calls[-1][1], calls[-1][0][-1])) == str(tmp_path / "r.json")
+    calls.clear()
+    (tmp_path / "r.json").touch()
+    assert _gpu.run(sys.executable, "r.json") == 2 and not calls
+    assert "r.json is there already" in capsys.readouterr().err
+
+
 def test_gpu_lane_asks_pytorch_in_a_process_of_its_own():
     assert _gpu.sees_gpu(sys.executable) is torch.cuda.is_available()
 
@@ -250,6 +264,7 @@ def test_gpu_lane_asks_pytorch_in_a_process_of_its_own():
 @pytest.mark.parametrize(("failing", "status"), [(None, 0), ("pytest", 1), ("record", 1)])
 def test_gpu_lane_runs_every_step_and_fails_when_one_fails(monkeypatch, capsys, failing, status):
     calls = []
+    monkeypatch.chdir(ROOT)
 
     def call(line, cwd, env):
         calls.append((line[1:], env.get("CUDA_VISIBLE_DEVICES")))

@@ -21,6 +21,40 @@ def test_stacked_parts_add_up():
     assert {t.get_text().strip() for t in figure.axes[0].texts} == {"3", "5"}
 
 
+@pytest.mark.parametrize("draw", [
+    lambda title: plots.bars({"a label that takes much of the room": 1.0}, title, "GB/s"),
+    lambda title: plots.pictures(torch.rand(2, 3, 4, 4), title=title)], ids=["bars", "pictures"])
+def test_a_long_title_takes_another_line_and_is_not_cut(draw):
+    figure = draw("a finding that needs far more words than one line of the figure has room for, " * 2)
+    plots.png(figure)
+    texts = [figure._suptitle] if figure._suptitle else [axes._left_title for axes in figure.axes]
+    for text in texts:
+        box = text.get_window_extent()
+        assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
+        assert box.height > 2 * text.get_fontsize()
+
+
+@pytest.mark.parametrize(("values", "written", "ticks"), [
+    ({"a": 48.7, "b": 4800}, ["48.7", "4,800"], ["50", "1,000", "5,000"]),
+    ({"a": 1.66, "b": 17}, ["1.66", "17"], ["2", "5", "10"]),
+    ({"a": 999.7, "b": 1555}, ["1,000", "1,560"], ["1,000"]),
+    ({"a": 0.004, "b": 0.2}, ["0.004", "0.2"], ["0.005", "0.1"])], ids=str)
+def test_numbers_on_logarithmic_axes_are_plain(values, written, ticks):
+    figure = plots.bars(values, "t", "GB/s", log=True)
+    plots.png(figure)
+    axes = figure.axes[0]
+    low, high = axes.get_xlim()
+    labels = [t.get_text() for t in axes.get_xticklabels() if low <= t.get_position()[0] <= high]
+    assert [t.get_text().strip() for t in axes.texts][::-1] == written
+    assert set(ticks) <= set(labels) and not any("$" in label for label in labels) and len(labels) < 9
+
+
+def test_very_wide_axes_keep_powers_of_ten():
+    figure = plots.lines({"a": ([1, 2], [1e-6, 1e4])}, "t", "n", "ms", logy=True)
+    plots.png(figure)
+    assert all("10^" in t.get_text() for t in figure.axes[0].get_yticklabels())
+
+
 def test_matrix_writes_every_count():
     figure = plots.matrix(torch.tensor([[5, 0], [2, 7]]), ["a", "b"], "t")
     assert [t.get_text() for t in figure.axes[0].texts] == ["5", "0", "2", "7"]
@@ -91,3 +125,9 @@ def test_show_gives_the_picture_its_sentence_as_alternative_text(monkeypatch, ca
     plots.show(plots.bars({"a": 1.0}, "t", "s"), "One bar, 1 s.")
     assert shown == [({"image/png", "text/plain"}, {"image/png": {"alt": "One bar, 1 s."}})]
     assert capsys.readouterr().out == "One bar, 1 s.\n"
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.01234, "0.0123"), (7, "7"), (999.6, "1,000"), (1000, "1,000"),
+                                             (1894.2, "1,890"), (24_200_000, "24,200,000")])
+def test_large_numbers_are_written_out(value, text):
+    assert plots.number(value) == text

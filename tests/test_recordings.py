@@ -2,6 +2,7 @@
 import copy
 import json
 import math
+import time
 
 import pytest
 import torch
@@ -266,6 +267,20 @@ def test_written_text_is_the_same_data_with_a_row_a_line():
     assert json.loads(text) == data and sum('"time_iqr_ms"' in line for line in text.splitlines()) == 9
 
 
+@pytest.mark.parametrize("path", [("schema",), ("devices", "x" * 5000), ("sections", "x" * 5000),
+                                  ("sections", "matmul", 0, "x" * 5000), ("sections", "matmul", 0, "device")])
+def test_errors_stay_short(path):
+    data = example()
+    *parents, last = path
+    place = data
+    for key in parents:
+        place = place[key]
+    place[last] = "x" * 5000
+    with pytest.raises(ValueError) as caught:
+        schema.check(data, "here")
+    assert len(str(caught.value)) < 500
+
+
 def test_provenance_names_what_measured(quiet):
     found = recorder.provenance(quick=True)
     assert found["torch"] == torch.__version__ and found["quick"] is True and found["date"].endswith("Z")
@@ -316,9 +331,10 @@ def climbed(monkeypatch, device, rates, accuracies):
     """Rows of a ladder whose rungs have these rates (images per ms) and accuracies."""
     runs = iter(zip(rates, accuracies, strict=True))
 
-    def run(setup, *_):
+    def run(setup, *_, fresh):
         rate, accuracy = next(runs)
-        return {"samples_ms": [setup.batch / rate], "setup_s": 0.1, "accuracy": accuracy, "peak_bytes": None}
+        return {"samples_ms": [setup.batch / rate], "setup_s": 0.1, "accuracy": accuracy,
+                "peak_bytes": None}, lambda: 1 / rate
     monkeypatch.setattr(ladder, "_run", run)
     return list(ladder.ladder(device, True))
 
@@ -331,6 +347,28 @@ def test_a_rung_is_kept_when_it_is_faster_and_as_accurate(hasty, monkeypatch):
     assert rows[4]["accuracy"] is None and rows[4]["accuracies"] == []
 
 
+@pytest.mark.parametrize(("wins", "faster"), [(11, True), (9, True), (8, False), (0, False)])
+def test_runs_in_turn_decide_which_loop_is_faster(wins, faster):
+    order = []
+
+    def loop(name, seconds):
+        return lambda: (order.append(name), next(seconds))[1]
+    mine = iter([9.0, *[1.0] * wins, *[3.0] * (11 - wins)])  # the pair that warms up counts for nothing
+    assert ladder._faster(loop("mine", mine), loop("its", iter([2.0] * 12))) is faster
+    assert order == ["mine", "its"] * 12
+
+
+def test_a_part_of_an_epoch_says_the_seconds_an_image_takes():
+    data, seen = (torch.rand(2048, 3, 2, 2), torch.zeros(2048, dtype=torch.int64)), []
+
+    def step(x, y):
+        seen.append(len(y))
+        time.sleep(0.01)
+        return torch.zeros(())
+    seconds = ladder._part(step, loops.Setup(resident=True), data, CPU)()
+    assert seen == [32] * 4 and 0.04 / 128 < seconds < 0.2 / 128
+
+
 def test_the_first_step_takes_nothing_that_was_compiled_before(monkeypatch):
     config, seen = torch.compiler.config, []
 
@@ -338,8 +376,9 @@ def test_the_first_step_takes_nothing_that_was_compiled_before(monkeypatch):
         seen.append(config.force_disable_caches)
     monkeypatch.setattr(ladder, "training_step", lambda *_: (step, None, None))
     before = config.force_disable_caches
-    ladder._first_step(loops.Setup(compiled=True), None, (1, 2), CPU)
-    assert seen == [True] and config.force_disable_caches == before
+    for fresh in (True, False):
+        ladder._first_step(loops.Setup(compiled=True), None, (1, 2), CPU, fresh)
+    assert seen == [True, before] and config.force_disable_caches == before
 
 
 def test_work_that_is_far_too_slow_is_not_trained_to_the_end(hasty, monkeypatch):
@@ -347,7 +386,7 @@ def test_work_that_is_far_too_slow_is_not_trained_to_the_end(hasty, monkeypatch)
     monkeypatch.setattr(ladder, "training_step", lambda *_: step)
     data = torch.rand(64, 3, 32, 32), torch.zeros(64, dtype=torch.int64)
     for slow, trained in ((0.0, False), (math.inf, True)):
-        found = ladder._run(loops.Setup(), networks.networks(CPU)["SmallCNN"], data, [data], CPU, 0, 3, slow)
+        found, _ = ladder._run(loops.Setup(), networks.networks(CPU)["SmallCNN"], data, [data], CPU, 0, 3, slow)
         assert (found["accuracy"] is not None) is trained and len(found["samples_ms"]) == (2 if trained else 1)
 
 

@@ -63,7 +63,8 @@ def _check_events(answer):
         _nap(100)
 
     with practice_gpus(1, asynchronous=True):
-        truth = device_ms(lambda: _nap(100))  # a real GPU's clock is not 1 GHz
+        _nap(300)  # a real GPU at rest speeds up first
+        truth = device_ms(lambda: _nap(100))  # and its clock is not 1 GHz
         _nap(600)  # earlier work, which must not be counted
         found = call(answer, work)
         torch.cuda.synchronize()
@@ -303,6 +304,7 @@ def copy_beside(host, work, side):
         copy = host.to("cuda", non_blocking=True)
     result = work()
     torch.cuda.current_stream().wait_stream(side)
+    copy.record_stream(torch.cuda.current_stream())
     return copy, result
 
 
@@ -315,6 +317,8 @@ def _check_streams(answer):
             return zeros + 7
 
         work().clone()  # loads the kernels
+        with torch.cuda.stream(side):
+            torch.empty(1000, device="cuda")  # a real GPU may not fetch memory for the side stream during a nap
         used.clear()
         _judge_side_busy(answer, work, side, used)
         _judge_current_busy(answer, work, side)
@@ -396,7 +400,8 @@ streams = Exercise(
            "After work(), torch.cuda.current_stream().wait_stream(side); then return both."),
     reference=copy_beside,
     explanation="The copy enters a queue of its own, so it runs beside the work. wait_stream puts a wait into the current queue: "
-                "the device waits, Python does not.",
+                "the device waits, Python does not. record_stream, which the check does not ask for, is for loops: the copy's "
+                "memory belongs to side, and may not go to the next copy while the current stream still reads it.",
     wrong=(Wrong(_no_wait, "did not wait for the copy"), Wrong(_blocking, "Python itself"),
            Wrong(_same_stream, "the copy did not run"), Wrong(_all_aside, "Only the copy belongs")))
 

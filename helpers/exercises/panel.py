@@ -53,11 +53,15 @@ def inside_notebook():
     return getattr(get_ipython(), "kernel", None) is not None
 
 
-def display_widget(widget, text, **bundle):
-    """Display `widget` with `text` for places that show no widgets; `bundle` adds MIME types such as a PNG."""
+def display_widget(widget, text, alt="", **bundle):
+    """Display `widget` with `text` for places that show no widgets.
+
+    `bundle` adds MIME types such as "image/png"; `alt` says in words what that picture shows.
+    """
     from IPython.display import display
     view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
-    display({"text/plain": text, **bundle, "application/vnd.jupyter.widget-view+json": view}, raw=True)
+    display({"text/plain": text, **bundle, "application/vnd.jupyter.widget-view+json": view}, raw=True,
+            metadata={kind: {"alt": alt} for kind in bundle if alt})
 
 
 def _panel(exercise, result):

@@ -89,6 +89,8 @@ class Calls(TorchFunctionMode):
         source = self.machine.place(x) or x.device
         if device == source:
             return T.to(x, **options) if options else x
+        if device.type == "cuda" and source.type not in ("cpu", "cuda"):  # an Apple or Intel GPU
+            x, source = T.to(x, CPU), CPU
         if {device.type, source.type} - {"cpu", "cuda"}:
             return T.to(x, device=device, non_blocking=non_blocking, **options)
         with self.toward(device):

@@ -9,6 +9,8 @@ import torch
 from torch import overrides
 from torch.utils import _device, _python_dispatch
 
+from helpers import devices
+
 from .calls import Calls
 from .kernels import Kernels
 from .machine import Machine
@@ -40,7 +42,8 @@ class practice_gpus(contextlib.ContextDecorator):
     def __enter__(self):
         self.depth += 1
         if self.depth == 1:
-            self.real = not active and torch.cuda.is_available() and torch.cuda.device_count() >= self.wanted[0]
+            names = [f"cuda:{index}" for index in range(self.wanted[0])]
+            self.real = not active and {*names} <= {*devices.device_names()} and all(map(devices.usable, names))
             if not self.real:
                 self._install()
         return self

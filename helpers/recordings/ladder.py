@@ -4,6 +4,7 @@
 rung trains the same network from the same seeds on as many images, so that rates and accuracies can be compared.
 """
 import gc
+import itertools
 import math
 import time
 import warnings
@@ -24,6 +25,7 @@ from helpers.training import evaluate
 SEEDS = (0, 1, 2)
 SIDE = "no TF32"  # a step aside, never kept: what convolutions would take without PyTorch's default
 LOSS = 0.005  # a rung whose median accuracy is lower by more is not kept; another order alone has taken 0.004
+PAIRS, WINS = 11, 9  # a kept rung is faster than the best before in 9 of 11 short runs in turn (by chance: 1 in 30)
 SLOW = 4  # times slower than the best before: not worth training to the end
 
 
@@ -40,7 +42,7 @@ def plan(device, quick):
     """The Plan for `device`: a GPU needs more images, to be measured for longer than it takes to start."""
     if quick:
         return Plan(512, 256, 2, 128)
-    return Plan(8192, 4000, 6, 128) if device.type == "cpu" else Plan(49152, 10000, 6, 256)
+    return Plan(8192, 4000, 6, 128) if device.type == "cpu" else Plan(24576, 10000, 6, 256)
 
 
 def rungs(device, batch):
@@ -60,7 +62,8 @@ def rungs(device, batch):
 def ladder(device, quick):
     """Rates, peak memory and accuracy, rung by rung. Kept: faster than all before, and about as accurate as the first.
 
-    Time is that of an epoch over its steps, loader included, without the first epoch; `setup_s` the first step's.
+    Time is that of an epoch over its steps, loader included, without the first epoch; `setup_s` the first step's. Which
+    of two loops is faster is decided by short runs in turn, so that a busy moment of the machine does not decide it.
     """
     plans = plan(device, quick)
     data, test = shapes(plans.images, seed=0), DataLoader(TensorDataset(*shapes(plans.test, seed=1)), 500)
@@ -68,20 +71,23 @@ def ladder(device, quick):
     for network, build in networks(device).items():
         if network == "MLP":
             continue  # the loop of lesson 04 trains convolutions
-        best, setup, first = math.inf, Setup(), None
+        best, setup, first, kept_part = 0.0, Setup(), None, None
         for rung, (name, change) in enumerate(changes):
             trial = replace(setup, **change)
-            slow = SLOW * best * trial.batch / setup.batch
-            runs = [_run(trial, build, data, test, device, seed, plans.epochs, slow) for seed in seeds]
+            slow = SLOW * trial.batch / best if best else math.inf
+            runs, part = [], None
+            for seed in seeds:
+                run, part = _run(trial, build, data, test, device, seed, plans.epochs, slow, fresh=not runs)
+                runs.append(run)
             row = _row(trial.batch, runs)
             first = first if rung else row["accuracy"]
-            kept = (name != SIDE and trial.batch / row["time_ms"] > setup.batch / best
-                    and row["accuracy"] is not None and row["accuracy"] >= first - LOSS)
+            accurate = row["accuracy"] is not None and row["accuracy"] >= first - LOSS
+            kept = accurate and name != SIDE and (not rung or _faster(part, kept_part))
             precision = str(trial.dtype or torch.float32).removeprefix("torch.")
             yield {"rung": rung, "name": name, "network": network, "batch": trial.batch, "precision": precision, **row,
                    "kept": kept}
             if kept:
-                best, setup = row["time_ms"], trial
+                best, setup, kept_part = max(best, trial.batch / row["time_ms"]), trial, part  # images per ms
 
 
 def _row(batch, runs):
@@ -95,8 +101,11 @@ def _row(batch, runs):
             "accuracies": accuracies}
 
 
-def _run(setup, build, data, test, device, seed, epochs, slow):
-    """Train from `seed`, as `setup` says; what it took and gave. Above `slow` ms a step it stops, without accuracy."""
+def _run(setup, build, data, test, device, seed, epochs, slow, fresh=True):
+    """Train from `seed`, as `setup` says: (what it took and gave, a function that trains a part of an epoch more).
+
+    Above `slow` ms a step it stops, without accuracy. `fresh`: compile without what is compiled already.
+    """
     gc.collect()
     before = _start_counting(device)
     if setup.compiled:
@@ -106,22 +115,43 @@ def _run(setup, build, data, test, device, seed, epochs, slow):
         model = build().to(device, memory_format=torch.channels_last if setup.channels_last else torch.preserve_format)
         data = tuple(part.to(device) for part in data) if setup.resident else data
         first = next(batches(setup, data, device))
-        setup_s, (step, set_rate, state) = _first_step(setup, model, first, device)
-        samples, accuracy = [min(stopwatch(lambda: step(*first), device) for _ in range(3))], None
-        if samples[0] < slow:
+        setup_s, (step, set_rate, state) = _first_step(setup, model, first, device, fresh)
+        samples = [min(stopwatch(lambda: step(*first), device) for _ in range(3))]
+        if trained := samples[0] < slow:
             samples = [_epoch(step, setup, data, device, set_rate, epoch / epochs) for epoch in range(epochs)][1:]
-            accuracy = evaluate(model, test, device)
-        return {"samples_ms": samples, "setup_s": setup_s, "accuracy": accuracy,
-                "peak_bytes": _peak(device, before, lambda: step(*first), [*state(), *first])}
+        peak = _peak(device, before, lambda: step(*first), [*state(), *first])  # the test would add its own
+        accuracy = evaluate(model, test, device) if trained else None
+        return {"samples_ms": samples, "setup_s": setup_s, "accuracy": accuracy, "peak_bytes": peak}, _part(
+            step, setup, data, device)
 
 
-def _first_step(setup, model, first, device):
+def _part(step, setup, data, device):
+    """A function that trains on a sixteenth of `data` (on a GPU a quarter) and returns the seconds an image took."""
+    steps = max(1, len(data[0]) // (16 if device.type == "cpu" else 4) // setup.batch)
+
+    def seconds():
+        with precisions(setup, device):
+            start = time.perf_counter()
+            for x, y in itertools.islice(batches(setup, data, device), steps):
+                loss = step(x, y)
+            loss.item()
+            return (time.perf_counter() - start) / (steps * setup.batch)
+    return seconds
+
+
+def _faster(part, other):
+    """Whether `part` took less time than `other` in WINS of PAIRS runs in turn; a pair before them warms up."""
+    pairs = [(part(), other()) for _ in range(PAIRS + 1)][1:]
+    return sum(mine < its for mine, its in pairs) >= WINS
+
+
+def _first_step(setup, model, first, device, fresh):
     """(seconds, what `training_step` gives) of the first batch: compiling and capturing happen here.
 
-    Nothing that an earlier program compiled is used (torch.compiler.config.force_disable_caches); Inductor leaves the
-    files of each such compile in its cache folder.
+    If `fresh`, nothing that was compiled before is used (torch.compiler.config.force_disable_caches); Inductor leaves
+    the files of each such compile in its cache folder.
     """
-    with torch.compiler.config.patch(force_disable_caches=True), warnings.catch_warnings():
+    with torch.compiler.config.patch(force_disable_caches=fresh), warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*force_disable_caches")
         synchronize(device)
         start = time.perf_counter()

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from helpers.data import shapes
+from helpers.devices import synchronize
 from helpers.memory import forecast, tensor_bytes
 from helpers.recordings.measure import PRECISIONS, digits, growing, timed
 from helpers.training import SmallCNN, evaluate
@@ -79,19 +80,33 @@ def training_step(model, x, y, optimizer, precision):
 
 
 def training(device, quick):
-    """Training steps on data that is on the device, by network, precision and batch."""
+    """Training steps on data that is on the device, by network, precision and batch; on CUDA with their peak."""
+    _take_workspaces(device)
     precisions = {"cpu": ("float32", "bfloat16"), "cuda": ("float32", "bfloat16", "float16")}
     for name, build in networks(device).items():
         for precision in precisions.get(device.type, ("float32",)):
             def measured(batch, name=name, build=build, precision=precision):
+                before = _held(device)
                 model = build().to(device)
                 step = training_step(model, *batch_of(batch, device), torch.optim.Adam(model.parameters()), precision)
                 step()
                 _forget_peak(device)
                 times = timed(step, device, quick)
                 return {"network": name, "batch": batch, "precision": precision, **times, **_rate(batch, times),
-                        "peak_bytes": _peak(device)}
+                        "peak_bytes": _peak(device, before)}
             yield from growing(batches(device, quick, 4**6), measured, quick)
+
+
+def _take_workspaces(device):
+    """Let the libraries of a GPU take the memory that they keep, so that no measurement counts it as a network's."""
+    if device.type == "cuda":
+        _measured_peak(mlp(), 64, "adam", "float32", device)
+
+
+def _held(device):
+    """Bytes that are in use on a CUDA device now, after what nobody needs is gone; else 0."""
+    gc.collect()
+    return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
 
 
 def _forget_peak(device):
@@ -99,14 +114,13 @@ def _forget_peak(device):
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def _peak(device):
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+def _peak(device, before):
+    return torch.cuda.max_memory_allocated(device) - before if device.type == "cuda" else None
 
 
 def memory(device, quick):
     """Peak of a training step, forecast and measured: by the allocator on CUDA, by PyTorch's profiler on a CPU."""
-    if device.type == "cuda":
-        _measured_peak(mlp(), 64, "adam", "float32", device)  # the libraries take their workspaces now
+    _take_workspaces(device)
     for name, build in networks(device).items():
         for batch in (64,) if quick else (32, 128, 512):
             for optimizer, precision in (("adam", "float32"), ("momentum", "bfloat16")):
@@ -121,8 +135,7 @@ def memory(device, quick):
 def _measured_peak(model, batch, optimizer, precision, device):
     if device.type not in ("cuda", "cpu"):
         return None
-    gc.collect()
-    before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+    before = _held(device)
     (x, y), model = batch_of(batch, device), model.to(device)
     opt = torch.optim.Adam(model.parameters(), foreach=True) if optimizer == "adam" else torch.optim.SGD(
         model.parameters(), lr=0.01, momentum=0.9, foreach=True)
@@ -132,7 +145,7 @@ def _measured_peak(model, batch, optimizer, precision, device):
     if device.type == "cuda":
         _forget_peak(device)
         step()
-        return _peak(device) - before
+        return _peak(device, before)
     state = [v for values in opt.state.values() for v in values.values() if torch.is_tensor(v)]
     return sum(map(tensor_bytes, [*model.parameters(), *model.buffers(), *state, x, y])) + allocated_on_cpu(step)
 
@@ -152,10 +165,28 @@ def _trace(step, **options):
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else its library writes about its own start and end
     with torch.profiler.profile(acc_events=True, **options) as profile:
         step()
+    return _events(profile)
+
+
+def _events(profile):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profile.export_chrome_trace(str(path))
         return json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+
+
+def _warm_trace(step, device):
+    """Events of one `step` after two that the profiler sees and forgets: its start slows a GPU's launches down."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    events = []
+    with torch.profiler.profile(
+            acc_events=True, schedule=torch.profiler.schedule(wait=0, warmup=2, active=1, repeat=1),
+            on_trace_ready=lambda profile: events.extend(_events(profile))) as profile:
+        for _ in range(3):
+            step()
+            synchronize(device)
+            profile.step()
+    return events
 
 
 LANES = {"kernel": "GPU", "gpu_memcpy": "GPU", "gpu_memset": "GPU", "cpu_op": "CPU"}
@@ -167,7 +198,7 @@ def timeline(device, quick, most=200):
     step = training_step(model, *batch_of(64, device), torch.optim.Adam(model.parameters()), "float32")
     for _ in range(5):
         step()
-    events = [e for e in _trace(step) if e.get("cat") in LANES and e.get("ph") == "X"]
+    events = [e for e in _warm_trace(step, device) if e.get("cat") in LANES and e.get("ph") == "X"]
     longest = sorted(_outermost(events), key=lambda e: -e["dur"])[:most]
     start = min((e["ts"] for e in longest), default=0)
     for e in sorted(longest, key=lambda e: e["ts"]):

@@ -18,10 +18,10 @@ from helpers.host import cpu_cores, cpu_name
 from helpers.recordings import ladder, links, measure, networks, schema
 
 PARTS = {"launch": measure.launch, "timing_ways": measure.timing_ways, "matmul": measure.matmul,
-         "bandwidth": measure.bandwidth, "copies": measure.copies,
-         "all_reduce": links.all_reduce, "forward": networks.forward,
+         "bandwidth": measure.bandwidth, "copies": measure.copies, "forward": networks.forward,
          "training": networks.training, "evaluation": networks.evaluation, "memory": networks.memory,
-         "timeline": networks.timeline, "ladder": ladder.ladder}
+         "timeline": networks.timeline, "ladder": ladder.ladder,
+         "all_reduce": links.all_reduce}  # last: where processes do not find each other, all else is there
 SAME = ("quick", "code", "torch", "cuda", "rocm", "cudnn", "driver", "cpu", "cores", "system")  # to go on with a file
 
 

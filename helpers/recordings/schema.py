@@ -78,13 +78,13 @@ def check(data, source):
     """Raise ValueError, naming `source` (a file) and the field, unless `data` (parsed JSON) is a recording."""
     _dict(data, source, "the file")
     if "schema" in data and type(data["schema"]) is int and data["schema"] > VERSION:
-        raise ValueError(f"{source}: schema is {data['schema']}; this copy reads {VERSION}: update the course")
+        raise ValueError(f"{source}: schema is {_shown(data['schema'])}; this copy reads {VERSION}: update the course")
     if data.get("schema") != VERSION:
-        raise ValueError(f"{source}: schema is {data.get('schema')!r}; it takes {VERSION}")
+        raise ValueError(f"{source}: schema is {_shown(data.get('schema'))}; it takes {VERSION}")
     _names(data, ("schema", "provenance", "devices", "sections"), source, "")
     _row(data["provenance"], PROVENANCE, source, "provenance")
     for name, device in _dict(data["devices"], source, "devices").items():
-        _row(device, DEVICE, source, f"devices.{name}")
+        _row(device, DEVICE, source, f"devices.{_short(name)}")
     if not data["devices"]:
         raise ValueError(f"{source}: devices is empty; it takes one device or more")
     for section, rows in _dict(data["sections"], source, "sections").items():
@@ -92,7 +92,7 @@ def check(data, source):
 
 
 def _section(section, rows, devices, source):
-    where = f"sections.{section}"
+    where = f"sections.{_short(section)}"
     if section not in SECTIONS:
         raise ValueError(f"{source}: {where} is no section; there are {', '.join(SECTIONS)}")
     if not isinstance(rows, list):
@@ -100,7 +100,8 @@ def _section(section, rows, devices, source):
     for i, row in enumerate(rows):
         _row(row, {"device": "text", **SECTIONS[section]}, source, f"{where}[{i}]")
         if row["device"] not in devices:
-            raise ValueError(f"{source}: {where}[{i}].device is {row['device']!r}; devices has {', '.join(devices)}")
+            raise ValueError(f"{source}: {where}[{i}].device is {_shown(row['device'])}; devices has "
+                             f"{_short(', '.join(devices), 200)}")
         if section in FOLLOWS:
             _follows(row, *FOLLOWS[section], f"{source}: {where}[{i}]")
 
@@ -108,7 +109,7 @@ def _section(section, rows, devices, source):
 def _follows(row, field, formula, where):
     expected = formula(row)
     if not math.isclose(row[field], expected, rel_tol=0.01):
-        raise ValueError(f"{where}.{field} is {row[field]}; by the other fields of its row it is {expected:.4g}: is "
+        raise ValueError(f"{where}.{field} is {_shown(row[field])}; by the other fields of its row it is {expected:.4g}: is "
                          "one of them in another unit?")
 
 
@@ -127,7 +128,7 @@ def _names(row, fields, source, where):
         if name not in fields:
             near = difflib.get_close_matches(name, [f for f in fields if f not in row], 1, 0.5)
             advice = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(fields)}"
-            raise ValueError(f"{source}: {where}{name} is no field of the schema{advice}")
+            raise ValueError(f"{source}: {where}{_short(name)} is no field of the schema{advice}")
     for name in fields:
         if name not in row:
             raise ValueError(f"{source}: {where}{name} is missing")
@@ -140,5 +141,8 @@ def _dict(value, source, where):
 
 
 def _shown(value):
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return _short(repr(value))
+
+
+def _short(text, most=60):
+    return text if len(text) <= most else text[:most - 3] + "..."

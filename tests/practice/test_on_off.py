@@ -127,9 +127,24 @@ def test_threads_started_inside_have_them_and_others_have_not():
     assert seen == ["cuda", "none"]
 
 
-def test_steps_aside_for_real_gpus(monkeypatch):
+def pretend_gpus(monkeypatch, *capabilities):
+    """Let PyTorch report real GPUs with these compute capabilities, and code for 7.5 and 9.0 in its build."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(capabilities))
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_75", "sm_90"])
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda name: capabilities[torch.device(name).index])
+
+
+def test_does_not_step_aside_for_a_gpu_without_code_in_this_build(monkeypatch):
+    pretend_gpus(monkeypatch, (7, 5), (6, 0))  # a T4 and a P100
+    with practice_gpus(1) as machine:
+        assert machine.real
+    with practice_gpus(2) as machine:
+        assert not machine.real and torch.cuda.device_count() == 2
+
+
+def test_steps_aside_for_real_gpus(monkeypatch):
+    pretend_gpus(monkeypatch, (9, 0), (9, 0))
     before = state()
     with practice_gpus(2) as machine:
         assert machine.real and same(before, state())
@@ -208,3 +223,14 @@ def test_a_forked_process_is_refused():
             assert x.sum().item() == 2
     """)
     assert "Cannot re-initialize CUDA in forked subprocess" in said
+
+
+class Apple(torch.Tensor):
+    """A tensor that says it is on an Apple GPU."""
+    device = property(lambda self: torch.device("mps"))
+
+
+def test_a_tensor_of_an_apple_gpu_comes_by_way_of_the_cpu():
+    x = torch.ones(2).as_subclass(Apple)
+    with practice_gpus(1):
+        assert x.to("cuda:0").untyped_storage().device == torch.device("cuda:0")

@@ -118,14 +118,18 @@ def test_training_gives_the_same_numbers(asynchronous):
             optimizer.step()
             yield loss
     wanted = [loss.item() for loss in losses("cpu")]
-    with practice_gpus(asynchronous=asynchronous) as machine:
+    with practice_gpus(2, asynchronous=asynchronous) as machine:
+        if machine.real:
+            pytest.skip("these GPUs are real")
         got = list(losses("cuda"))
         assert machine.synchronizations == 4  # the four parameters, moved by model.to
         assert [loss.item() for loss in got] == wanted and machine.synchronizations == 9
 
 
 def test_events_and_streams_work_when_everything_is_done_at_once():
-    with practice_gpus():
+    with practice_gpus(2) as machine:
+        if machine.real:
+            pytest.skip("these GPUs are real")
         event, side = torch.cuda.Event(), torch.Stream(device="cuda")
         with torch.cuda.stream(side):
             x = torch.ones(2, device="cuda")
@@ -173,5 +177,8 @@ def test_an_event_of_torch_names_its_device_first(arguments):
 
 
 def test_an_event_of_another_device_is_refused():
-    with practice_gpus(1), pytest.raises(NotImplementedError, match="CUDA devices only, not of cpu"):
-        torch.Event("cpu")
+    with practice_gpus(2) as machine:
+        if machine.real:
+            pytest.skip("these GPUs are real")
+        with pytest.raises(NotImplementedError, match="CUDA devices only, not of cpu"):
+            torch.Event("cpu")

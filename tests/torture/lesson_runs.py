@@ -21,6 +21,7 @@ from helpers.commands.execute import environment
 
 Failure = namedtuple("Failure", "cell kind text")  # number of the cell, name of the exception, its message
 SECONDS = 240  # for one cell, on a busy machine
+LOST = 20  # seconds after an interrupt until a reply counts as lost
 
 
 class Kernel:
@@ -69,9 +70,11 @@ class Kernel:
 
     def run(self, source, stop_after=None):
         """Run `source`; interrupt it after `stop_after` seconds. Return (None or (kind, text), was interrupted)."""
-        message = self.client.execute(source, allow_stdin=False)
-        start, stopped = time.monotonic(), False
+        message = self.client.execute(source, allow_stdin=False, stop_on_error=False)  # else the next may be dropped
+        start, stopped, probe = time.monotonic(), False, None
         while time.monotonic() - start < SECONDS:
+            if stopped and probe is None and time.monotonic() - start > stop_after + LOST:
+                probe = self.client.execute("pass", allow_stdin=False)
             wait = stop_after if stop_after and not stopped else 1
             try:
                 reply = self.client.get_shell_msg(timeout=wait)
@@ -82,6 +85,8 @@ class Kernel:
                 if not self.manager.is_alive():
                     return ("DeadKernel", "the kernel's process is gone"), stopped
                 continue
+            if reply["parent_header"].get("msg_id") == probe:  # answered after the cell, so the kernel is free again
+                return ("KeyboardInterrupt", "the interrupt came as the cell was over, and took its reply"), stopped
             if reply["parent_header"].get("msg_id") == message:
                 told = reply["content"]
                 return None if told["status"] == "ok" else (told.get("ename"), told.get("evalue", "")), stopped

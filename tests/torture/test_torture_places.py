@@ -23,6 +23,7 @@ from helpers.commands import _grade_box, _strict
 from helpers.exercises import progress
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="made with tools of Linux")
+FOLLOWS = ("NameError", "ImportError")  # what a cell brings that needs what a failed one should have made
 PLACES = {}  # name: (function that gives options for the kernel, lessons that use what is missing, allowed failures)
 
 
@@ -109,7 +110,7 @@ def few_files(folder):
     return {"prefix": ["prlimit", "--nofile=128:128"]}  # the kernel alone, before any lesson, opens about 60
 
 
-@place("no /dev/shm", "04", "06", allowed="shared memory|/dev/shm|Function not implemented|SemLock")
+@place("no /dev/shm", "04", "06", allowed="shared memory|/dev/shm|Function not implemented|SemLock|Read-only file")
 def no_shared_memory(folder):
     return {"prefix": shell("mount -t tmpfs -o ro,size=4k none /dev/shm")}
 
@@ -210,7 +211,7 @@ def test_lesson(name, lesson, seen, outcome):
     seen(name, lesson)
     failures, allowed = outcome(), PLACES[name][2]
     clear = [bool(allowed and re.search(allowed, f"{failure.kind}: {failure.text}")) for failure in failures]
-    follows = [any(clear[:i]) and failure.kind == "NameError" for i, failure in enumerate(failures)]
+    follows = [any(clear[:i]) and failure.kind in FOLLOWS for i, failure in enumerate(failures)]
     assert [failure for i, failure in enumerate(failures) if not clear[i] and not follows[i]] == []
 
 

@@ -109,8 +109,8 @@ def _section(section, rows, devices, source):
 def _follows(row, field, formula, where):
     expected = formula(row)
     if not math.isclose(row[field], expected, rel_tol=0.01):
-        raise ValueError(f"{where}.{field} is {_shown(row[field])}; by the other fields of its row it is {expected:.4g}: is "
-                         "one of them in another unit?")
+        raise ValueError(f"{where}.{field} is {_shown(row[field])}; by the other fields of its row it is "
+                         f"{expected:.4g}: is one of them in another unit?")
 
 
 def _row(row, fields, source, where):

@@ -28,7 +28,8 @@ class Kernel:
     """A kernel in the folder of the lessons of the course at `root`, until the block ends.
 
     `prefix` are the words before the kernel's command line, such as ["taskset", "-c", "0"]; `variables` are added to
-    those of the environment (None takes one away). With `sockets` it is reached through files, without a network.
+    those of the environment (None takes one away); as many kernels as cores run at once, so each has one thread, or
+    their threads would wait for each other. With `sockets` it is reached through files, without a network.
     `python` is its interpreter.
     """
 
@@ -49,8 +50,8 @@ class Kernel:
         Path(jupyter_runtime_dir()).mkdir(parents=True, exist_ok=True)
         if self.sockets:
             self.manager.ip = str(Path(self.home, "socket"))
-        variables = environment(Path(self.home, "kept"), CUDA_VISIBLE_DEVICES="", **({} if self.root == ROOT else {
-            "PYTHONPATH": str(self.root)}))
+        variables = environment(Path(self.home, "kept"), CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1", **(
+            {} if self.root == ROOT else {"PYTHONPATH": str(self.root)}))
         variables |= self.variables
         self.manager.start_kernel(cwd=str(self.root / "notebooks"),
                                   env={name: value for name, value in variables.items() if value is not None})

@@ -7,7 +7,6 @@ import functools
 import io
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -335,8 +334,8 @@ def test_a_folder_of_submissions_is_graded(tmp_path, seen):
     (tmp_path / "class").mkdir()  # not in /dev/shm, which is another one for each notebook that runs
     for number, content in enumerate(made):
         (tmp_path / "class" / f"02_{number}.ipynb").write_bytes(content)
-    done = subprocess.run([sys.executable, "-m", "helpers", "grade", tmp_path / "class", "--out", out, "--seconds", "60"],
-                          cwd=ROOT, text=True, capture_output=True, timeout=600)
+    line = [sys.executable, "-m", "helpers", "grade", tmp_path / "class", "--out", out, "--seconds", "60"]
+    done = subprocess.run(line, cwd=ROOT, text=True, capture_output=True, timeout=600)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
     with open(out, encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))

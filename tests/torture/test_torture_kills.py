@@ -82,7 +82,7 @@ def halves(folder):
 
 
 def test_progress(context, chance, tmp_path, seen):
-    kills, landed = share(4, 35), 0
+    kills, landed = share(4, 55), 0
     seen("kill: progress", count=0)
     home, told = tmp_path / "home", tmp_path / "told"
     seconds = finished(context, "keep_progress", home, told)
@@ -101,7 +101,7 @@ def test_progress(context, chance, tmp_path, seen):
 
 
 def test_table_of_a_class(context, chance, tmp_path, seen):
-    kills, landed = share(3, 25), 0
+    kills, landed = share(3, 45), 0
     seen("kill: progress --out", count=0)
     path = tmp_path / "class.csv"
     seconds = finished(context, "write_tables", path)
@@ -115,7 +115,7 @@ def test_table_of_a_class(context, chance, tmp_path, seen):
 
 
 def test_recording(context, chance, tmp_path, seen):
-    kills, landed = share(4, 35), 0
+    kills, landed = share(4, 18), 0
     seen("kill: record", count=0)
     seconds = finished(context, "make_recording", tmp_path / "whole.json")
     whole = recordings.load(tmp_path / "whole.json").sections
@@ -260,7 +260,7 @@ def test_execute(course, chance, seen):
 
 
 def test_grade(course, tmp_path, chance, seen):
-    kills, landed = share(1, 8), 0
+    kills, landed = share(1, 6), 0
     seen("kill: grade", "00", 0)
     (tmp_path / "class").mkdir()
     for number in range(3):

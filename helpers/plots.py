@@ -65,7 +65,7 @@ def _plain_ticks(axis):
     """Label a logarithmic `axis` with plain numbers, closer together the fewer powers of ten it spans."""
     from matplotlib.ticker import LogLocator, NullLocator
     low, high = axis.get_view_interval()
-    if low < 1e-4 or high > 1e6:
+    if low < 1e-4 or high >= 1e6:
         return  # powers of ten are shorter
     parts = range(1, 10) if high < 8 * low else (1, 2, 5) if high < 500 * low else (1,)
     axis.set_major_locator(LogLocator(subs=parts))
@@ -74,7 +74,7 @@ def _plain_ticks(axis):
 
 
 def number(value, digits=3):
-    """`value` with so many significant digits; from a thousand on with commas, never with an exponent."""
+    """`value` with so many significant digits; from a thousand on with commas, without an exponent."""
     rounded = float(f"{value:.{digits}g}")
     return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:g}"
 

@@ -43,13 +43,14 @@ def time_ms(fn, device=None, repeats=5, warmup=3, seconds=0.2, clock="wall"):
     sample = timeit.Timer(fn, timer=event_clock(device) if clock == "events" else wall_clock(device)).timeit
     reading = statistics.median(sample(0) for _ in range(5))
     least = min(max(1000 * reading, seconds / 100), seconds / repeats)
-    calls, passed = 1, sample(1)
-    while passed < least:
-        calls *= max(2, min(10, int(1.2 * least / max(passed, 1e-9))))
-        passed = sample(calls)
-    samples = []
-    while len(samples) < repeats or sum(samples) < seconds:
+    calls, samples = 1, [sample(1), sample(1)]  # two, since one may be disturbed
+    while min(samples) < least:
+        calls *= max(2, min(10, int(1.2 * least / max(min(samples), 1e-9))))
+        samples = [sample(calls), sample(calls)]
+    total = sum(samples)
+    while len(samples) < repeats or total < seconds:
         samples.append(sample(calls))
+        total += samples[-1]
     samples = tuple(1e3 * passed / calls for passed in samples)
     low, middle, high = torch.tensor(samples, dtype=torch.float64).quantile(
         torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)).tolist()

@@ -250,11 +250,13 @@ def test_gpu_lane_looks_at_the_place_of_its_recording_first(monkeypatch, tmp_pat
     monkeypatch.setattr(_gpu.subprocess, "call", lambda line, cwd, env: calls.append((line, cwd)) or 0)
     monkeypatch.chdir(tmp_path)  # commands run in the course's folder; the name is meant from here
     assert _gpu.run(sys.executable, "r.json") == 0
-    assert os.path.normpath(os.path.join(calls[-1][1], calls[-1][0][-1])) == str(tmp_path / "r.json")
+    assert calls[-1][0][-1] == str(tmp_path / "r.json")
     calls.clear()
     (tmp_path / "r.json").touch()
     assert _gpu.run(sys.executable, "r.json") == 2 and not calls
     assert "r.json is there already" in capsys.readouterr().err
+    assert _gpu.run(sys.executable, "nowhere/r.json") == 2 and not calls
+    assert "nowhere/r.json is in a folder that does not exist" in capsys.readouterr().err
 
 
 def test_gpu_lane_asks_pytorch_in_a_process_of_its_own():
@@ -276,7 +278,7 @@ def test_gpu_lane_runs_every_step_and_fails_when_one_fails(monkeypatch, capsys, 
     assert _gpu.run(sys.executable, "r.json", ["-k", "some"]) == status
     assert [line[1] for line, _ in calls] == ["pytest", "pytest", "helpers"]
     assert calls[0] == (["-m", "pytest", "--color=yes", "-k", "some"], None), "the GPU is seen"
-    assert calls[1][1] == "" and calls[2][0][-2:] == ["--out", "r.json"]
+    assert calls[1][1] == "" and calls[2][0][-2:] == ["--out", str(ROOT / "r.json")]
     assert ("FAILED" in capsys.readouterr().out) is bool(failing)
 
 

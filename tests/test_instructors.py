@@ -80,7 +80,10 @@ def test_every_lesson_has_its_minutes():
     for number, reading, solving, *_ in table:
         module = vars(importlib.import_module(f"helpers.exercises.lesson{number}")).values()
         assert int(solving) == sum(value.minutes for value in module if isinstance(value, Exercise))
-        assert int(reading) + int(solving) == pytest.approx(course.lesson(number).minutes, abs=3)
+        assert int(reading) + int(solving) == pytest.approx(course.lesson(number).minutes, abs=1)
+        [path] = _notebooks.find([number])
+        words = f"about {reading} minutes to read and run, and {solving} for the exercises"
+        assert number == "00" or words in path.read_text(encoding="utf-8")
 
 
 def test_check_points_name_every_lesson():

@@ -16,7 +16,7 @@ def add_arguments(parser):
                         "was stored without one, then a recording; installs nothing")
     parser.add_argument("--torture", action="store_true", help="only what tries to break the course, all of it")
     parser.add_argument("--out", default="gpu-recording.json", metavar="FILE.json",
-                        help="with --gpu: where the recording goes (default: %(default)s)")
+                        help="with --gpu: the new file for the recording (default: %(default)s)")
     parser.add_argument("pytest", nargs="*", metavar="-- ARGUMENTS", help="passed on to pytest, after --")
 
 

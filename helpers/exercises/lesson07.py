@@ -318,7 +318,7 @@ def _check_streams(answer):
 
         work().clone()  # loads the kernels
         with torch.cuda.stream(side):
-            torch.empty(1000, device="cuda")  # a real GPU may not fetch memory for the side stream during a nap
+            torch.empty(1000, device="cuda")  # a real GPU may wait for a nap to fetch memory, so it does so now
         used.clear()
         _judge_side_busy(answer, work, side, used)
         _judge_current_busy(answer, work, side)
@@ -401,7 +401,7 @@ streams = Exercise(
     reference=copy_beside,
     explanation="The copy enters a queue of its own, so it runs beside the work. wait_stream puts a wait into the current queue: "
                 "the device waits, Python does not. record_stream, which the check does not ask for, is for loops: the copy's "
-                "memory belongs to side, and may not go to the next copy while the current stream still reads it.",
+                "memory belongs to side, and must not go to the next copy while the current stream still reads it.",
     wrong=(Wrong(_no_wait, "did not wait for the copy"), Wrong(_blocking, "Python itself"),
            Wrong(_same_stream, "the copy did not run"), Wrong(_all_aside, "Only the copy belongs")))
 

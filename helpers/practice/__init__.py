@@ -11,8 +11,8 @@
         with practice_gpus(n=2) as machine:
             yield machine
 
-Values are computed for real, by the CPU's kernels: training gives the CPU's numbers to the last bit. Where the machine
-has ``n`` real CUDA GPUs, practice steps aside (``gpus.real`` is True) and nothing is changed.
+Values are computed for real, by the CPU's kernels: training gives the CPU's numbers to the last bit. Where PyTorch
+has ``n`` real CUDA GPUs, and code for them, practice steps aside (``gpus.real`` is True) and nothing is changed.
 
 How it works: a practice tensor is a CPU tensor whose storage carries a label (`machine`). A ``TorchFunctionMode``
 turns ``device=`` into labels and labels into answers (`calls`); a ``TorchDispatchMode`` compares the labels before

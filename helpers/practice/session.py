@@ -25,8 +25,8 @@ class practice_gpus(contextlib.ContextDecorator):
     """``n`` practice GPUs, on for a ``with`` block, a decorated function, or from ``start()`` to ``stop()``.
 
     ``memory`` is the size of each: bytes, or text such as "1 GiB". On an ``asynchronous`` machine calls return before
-    the work is done, as on hardware. Where PyTorch has at least ``n`` real CUDA GPUs nothing is changed, and ``real``
-    is True. Raises TypeError or ValueError for arguments that do not fit.
+    the work is done, as on hardware. Where PyTorch has ``n`` real CUDA GPUs, and code for them, nothing is changed, and
+    ``real`` is True. Raises TypeError or ValueError for arguments that do not fit.
     """
 
     def __init__(self, n=1, memory="1 GiB", asynchronous=False):

@@ -25,7 +25,7 @@ from helpers.training import evaluate
 SEEDS = (0, 1, 2)
 SIDE = "no TF32"  # a step aside, never kept: what convolutions would take without PyTorch's default
 LOSS = 0.005  # a rung whose median accuracy is lower by more is not kept; another order alone has taken 0.004
-PAIRS, WINS = 11, 9  # a kept rung is faster than the best before in 9 of 11 short runs in turn (by chance: 1 in 30)
+PAIRS, WINS = 11, 9  # a kept rung beats the last kept one in at least 9 of 11 short runs in turn (by chance: 1 in 30)
 SLOW = 4  # times slower than the best before: not worth training to the end
 
 
@@ -60,7 +60,7 @@ def rungs(device, batch):
 
 
 def ladder(device, quick):
-    """Rates, peak memory and accuracy, rung by rung. Kept: faster than all before, and about as accurate as the first.
+    """Rates, peak memory, accuracy by rung. Kept: faster than the last kept one, and about as accurate as the first.
 
     Time is that of an epoch over its steps, loader included, without the first epoch; `setup_s` the first step's. Which
     of two loops is faster is decided by short runs in turn, so that a busy moment of the machine does not decide it.

@@ -2,6 +2,7 @@
 import json
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -75,7 +76,7 @@ def provenance(quick):
     load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
     known = versions()
     return {"date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "code": code_version(),
-            "command": shlex.join(["python3", "-m", "helpers", *sys.argv[1:]]),
+            "command": shlex.join(["python3", "-m", "helpers", *(re.sub(r"[^=]*[/\\]", "", a) for a in sys.argv[1:])]),
             **{field: known[field] for field in ("python", "torch", "cuda", "rocm", "cudnn", "nccl")},
             "driver": gather_facts().driver, "system": f"{platform.system()} {platform.machine()}", "cpu": cpu_name(),
             "cores": cpu_cores(), "load_average": load, "quick": bool(quick), "complete": False, "done": []}

@@ -37,6 +37,7 @@ SECTIONS = {  # field: kind; a question mark allows null (not known, not measure
     "all_reduce": {"processes": "above 1", "backend": "text", "bytes": "count", **TIME, "gb_per_s": "above 0"},
     "forward": {"network": "text", "batch": "count", "dtype": "text", **RATE},
     # a step on data that is on the device: forward, loss, backward, Adam
+    # peak_bytes: most at once, above what was there before
     "training": {"network": "text", "batch": "count", "precision": "text", **RATE, "peak_bytes": "count?"},
     # bytes at the peak of a step, forecast and measured; the five parts are the forecast's
     "memory": {"network": "text", "batch": "count", "precision": "text", "optimizer": "text",

@@ -136,7 +136,7 @@ def pretend_gpus(monkeypatch, *capabilities):
 
 
 def test_does_not_step_aside_for_a_gpu_without_code_in_this_build(monkeypatch):
-    pretend_gpus(monkeypatch, (7, 5), (6, 0))  # a T4 and a P100
+    pretend_gpus(monkeypatch, (7, 5), (6, 0), (9, 0))  # a T4, a P100, an H200
     with practice_gpus(1) as machine:
         assert machine.real
     with practice_gpus(2) as machine:

@@ -115,7 +115,7 @@ def test_table_of_a_class(context, chance, tmp_path, seen):
 
 
 def test_recording(context, chance, tmp_path, seen):
-    kills, landed = share(4, 18), 0
+    kills, landed = share(4, 14), 0
     seen("kill: record", count=0)
     seconds = finished(context, "make_recording", tmp_path / "whole.json")
     whole = recordings.load(tmp_path / "whole.json").sections
@@ -223,7 +223,7 @@ def content(root):
 
 
 def test_publish(course, tmp_path, chance, seen):
-    kills, landed = share(1, 10), 0
+    kills, landed = share(1, 8), 0
     seen("kill: publish", count=0)
     old = content(course)
     shutil.copytree(course, tmp_path / "new/course")
@@ -244,7 +244,7 @@ def test_publish(course, tmp_path, chance, seen):
 
 
 def test_execute(course, chance, seen):
-    kills, landed = share(1, 4), 0
+    kills, landed = share(1, 3), 0
     seen("kill: execute", "00", 0)
     path = course / "notebooks/00_start_here.ipynb"
     command, old = Command(course, "execute", "00"), path.read_bytes()
@@ -260,7 +260,7 @@ def test_execute(course, chance, seen):
 
 
 def test_grade(course, tmp_path, chance, seen):
-    kills, landed = share(1, 6), 0
+    kills, landed = share(1, 4), 0
     seen("kill: grade", "00", 0)
     (tmp_path / "class").mkdir()
     for number in range(3):

@@ -340,6 +340,13 @@ def test_execute_removes_widget_state_timings_and_progress_bars(tmp_path):
     assert after.metadata.kernelspec.name == "python3"
 
 
+def test_stored_outputs_lack_what_only_this_machine_says():
+    words = "W1122 torch/utils/cpp_extension.py:183] No CUDA runtime is found, using CUDA_HOME='/usr/local'\n"
+    for text, kept in ((words, None), (words + "a warning\n", "a warning\n"), ("a warning\n", "a warning\n")):
+        output = _notebooks.clean_output(nbformat.v4.new_output("stream", name="stderr", text=text))
+        assert (output and output.text) == kept
+
+
 def test_stored_outputs_keep_alternative_text_and_no_other_metadata():
     output = nbformat.v4.new_output("display_data", {"image/png": "iVBORw0KGgo=", "text/plain": "figure"},
                                     metadata={"image/png": {"alt": "Two lines cross.", "width": 9}, "text/plain": {}})

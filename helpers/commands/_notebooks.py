@@ -66,11 +66,9 @@ def clean(notebook):
 
 
 def clean_output(output):
-    """Return one output without widget view, progress bar and metadata but alternative text; None for nothing left."""
+    """Return an output without widget view, progress bar, noise and metadata but alternative text; None for nothing."""
     if output.output_type == "stream" and output.name == "stderr":
-        if output.text.strip() and not is_progress(output):
-            return output
-        lines = [line for line in re.split(r"[\r\n]+", output.text) if line.strip() and not BAR.search(line)]
+        lines = [line for line in re.split(r"[\r\n]+", output.text) if line.strip() and not NOISE.search(line)]
         output.text = "".join(f"{line}\n" for line in lines)
         return output if lines else None
     if "data" in output:
@@ -80,6 +78,7 @@ def clean_output(output):
 
 
 BAR = re.compile(r"\d+%\|.*\|.*(it/s|s/it|\?|B/s)")
+NOISE = re.compile(BAR.pattern + "|No CUDA runtime is found")  # the author's machine has nvcc and no GPU
 
 
 def is_progress(output):

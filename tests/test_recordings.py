@@ -334,7 +334,7 @@ def climbed(monkeypatch, device, rates, accuracies):
     def run(setup, *_, fresh):
         rate, accuracy = next(runs)
         return {"samples_ms": [setup.batch / rate], "setup_s": 0.1, "accuracy": accuracy,
-                "peak_bytes": None}, lambda: 1 / rate
+                "peak_bytes": None}, lambda: 1e-3 / rate
     monkeypatch.setattr(ladder, "_run", run)
     return list(ladder.ladder(device, True))
 
@@ -345,6 +345,20 @@ def test_a_rung_is_kept_when_it_is_faster_and_as_accurate(hasty, monkeypatch):
     assert [row["batch"] for row in rows] == [32, 64, 32, 32, 32, 32, 32]
     assert [row["precision"] for row in rows] == ["float32"] * 3 + ["bfloat16"] + ["float32"] * 3
     assert rows[4]["accuracy"] is None and rows[4]["accuracies"] == []
+    assert [row["images_per_s"] for row in rows] == pytest.approx([1000, 2000, 3000, 2900, 4000, 5000, 6000], rel=0.01)
+
+
+def test_all_rungs_are_timed_in_turn():
+    order = []
+
+    def part(name, seconds):
+        return lambda: (order.append(name), next(seconds))[1]
+    rows = [{"batch": 10, "accuracy": 0.9, "time_ms": 1}, {"batch": 10, "accuracy": None, "time_ms": 7},
+            {"batch": 20, "accuracy": 0.9, "time_ms": 1}]
+    parts = [part("a", iter([9, 0.1, 0.2, 0.3])), None, part("c", iter([9, 0.5, 0.5, 0.5]))]
+    found = list(ladder._in_turn(rows, parts, 3))
+    assert order == ["a", "c"] * 4  # the first pair warms up
+    assert [row["time_ms"] for row in found] == [2000, 7, 10000] and found[0]["images_per_s"] == 5
 
 
 @pytest.mark.parametrize(("wins", "faster"), [(11, True), (9, True), (8, False), (0, False)])

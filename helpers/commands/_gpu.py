@@ -42,12 +42,9 @@ def run(python, out, pytest_arguments=()):
         print(f"--gpu: {python} lacks {', '.join(lacking)}. What is there may stay as it is; install these beside it: "
               f"{python} -m pip install {' '.join(lacking)}", file=sys.stderr)
         return 1
-    if not os.path.isdir(os.path.dirname(os.path.abspath(out))):
-        print(f"--gpu: --out {out} is in a folder that does not exist", file=sys.stderr)
-        return 2
-    if os.path.exists(out):
-        print(f"--gpu: {out} is there already; --out takes a new name. To go on with it: python3 -m helpers record "
-              f"--out {out}", file=sys.stderr)
+    if os.path.exists(out) or not os.path.isdir(os.path.dirname(os.path.abspath(out))):
+        print(f"--gpu: --out {out} takes a new file in a folder that exists. To go on with a recording: "
+              f"python3 -m helpers record --out {out}", file=sys.stderr)
         return 2
     if not sees_gpu(python):
         print("--gpu: PyTorch sees no GPU here. python3 -m helpers doctor says why.", file=sys.stderr)

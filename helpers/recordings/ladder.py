@@ -26,6 +26,7 @@ SEEDS = (0, 1, 2)
 SIDE = "no TF32"  # a step aside, never kept: what convolutions would take without PyTorch's default
 LOSS = 0.005  # a rung whose median accuracy is lower by more is not kept; another order alone has taken 0.004
 PAIRS, WINS = 11, 9  # a kept rung beats the last kept one in at least 9 of 11 short runs in turn (by chance: 1 in 30)
+ROUNDS = 20  # of all rungs in turn
 SLOW = 4  # times slower than the best before: not worth training to the end
 
 
@@ -62,8 +63,9 @@ def rungs(device, batch):
 def ladder(device, quick):
     """Rates, peak memory, accuracy by rung. Kept: faster than the last kept one, and about as accurate as the first.
 
-    Time is that of an epoch over its steps, loader included, without the first epoch; `setup_s` the first step's. Which
-    of two loops is faster is decided by short runs in turn, so that a busy moment of the machine does not decide it.
+    Which of two loops is faster is decided by short runs in turn, and so are the times of all rungs measured at the end
+    (loader included, over the steps): a busy minute of the machine then slows all of them, and the ratios stay.
+    `setup_s` is the first step's time.
     """
     plans = plan(device, quick)
     data, test = shapes(plans.images, seed=0), DataLoader(TensorDataset(*shapes(plans.test, seed=1)), 500)
@@ -71,7 +73,7 @@ def ladder(device, quick):
     for network, build in networks(device).items():
         if network == "MLP":
             continue  # the loop of lesson 04 trains convolutions
-        best, setup, first, kept_part = 0.0, Setup(), None, None
+        best, setup, first, kept_part, rows, parts = 0.0, Setup(), None, None, [], []
         for rung, (name, change) in enumerate(changes):
             trial = replace(setup, **change)
             slow = SLOW * trial.batch / best if best else math.inf
@@ -84,21 +86,37 @@ def ladder(device, quick):
             accurate = row["accuracy"] is not None and row["accuracy"] >= first - LOSS
             kept = accurate and name != SIDE and (not rung or _faster(part, kept_part))
             precision = str(trial.dtype or torch.float32).removeprefix("torch.")
-            yield {"rung": rung, "name": name, "network": network, "batch": trial.batch, "precision": precision, **row,
-                   "kept": kept}
+            rows.append({"rung": rung, "name": name, "network": network, "batch": trial.batch, "precision": precision,
+                         **row, "kept": kept})
+            parts.append(part)
             if kept:
                 best, setup, kept_part = max(best, trial.batch / row["time_ms"]), trial, part  # images per ms
 
 
-def _row(batch, runs):
-    samples = [ms for run in runs for ms in run["samples_ms"]]
+        yield from _in_turn(rows, parts, 3 if quick else ROUNDS)
+
+
+def _in_turn(rows, parts, rounds):
+    """The rows with the times of their parts, run in turn; one that was too slow to be trained keeps its own."""
+    trained = [place for place, row in enumerate(rows) if row["accuracy"] is not None]
+    seconds = [[parts[place]() for place in trained] for _ in range(rounds + 1)][1:]  # the first round warms up
+    for place, samples in zip(trained, zip(*seconds, strict=True), strict=True):
+        rows[place] |= _times(rows[place]["batch"], [1e3 * rows[place]["batch"] * each for each in samples])
+    return rows
+
+
+def _times(batch, samples):
+    """Fields of a row from milliseconds a step."""
     low, middle, high = (numpy.quantile(samples, q) for q in (0.25, 0.5, 0.75))
+    return {"time_ms": digits(middle), "time_iqr_ms": digits(high - low), "images_per_s": digits(1e3 * batch / middle)}
+
+
+def _row(batch, runs):
     accuracies = [digits(run["accuracy"]) for run in runs if run["accuracy"] is not None]
     peaks = [run["peak_bytes"] for run in runs if run["peak_bytes"] is not None]
     usual = digits(numpy.median(accuracies)) if accuracies else None  # one seed in many hardly learns
-    return {"time_ms": digits(middle), "time_iqr_ms": digits(high - low), "images_per_s": digits(1e3 * batch / middle),
-            "setup_s": digits(runs[0]["setup_s"]), "peak_bytes": max(peaks, default=None), "accuracy": usual,
-            "accuracies": accuracies}
+    return {**_times(batch, [ms for run in runs for ms in run["samples_ms"]]), "setup_s": digits(runs[0]["setup_s"]),
+            "peak_bytes": max(peaks, default=None), "accuracy": usual, "accuracies": accuracies}
 
 
 def _run(setup, build, data, test, device, seed, epochs, slow, fresh=True):

@@ -119,7 +119,7 @@ def test_one_slow_call_does_not_decide_how_many_make_a_sample():
         first = [True]
 
         def work():
-            if first.pop() if first else False:
+            if first and first.pop():
                 time.sleep(0.1)
         return time_ms(work, "cpu", warmup=0, seconds=0.05).calls
     assert max(calls_a_sample() for _ in range(3)) > 10  # three, since other programs disturb, too

@@ -239,8 +239,7 @@ KNOWN = (
         (r"expected scalar type (?!(?:Long|Int) but)\w+ but found \w+", "1.1 to 2.15")),
         "The devices agree, the formats do not: for example a model in FP16 and an input in FP32.",
         "x.to(weight.dtype); or leave the model in FP32 and use torch.autocast.", "04"),
-    Known("mixed_apis", "Two ways to set TF32 were mixed", (
-        (r"mix of the legacy and new APIs", "any"),),
+    Known("mixed_apis", "Two ways to set TF32 were mixed", ((r"mix of the legacy and new APIs", "any"),),
         "fp32_precision was set, and allow_tf32 or get_float32_matmul_precision() was asked afterwards.",
         'Use one of the two in a program: torch.backends.cuda.matmul.fp32_precision = "tf32", or the older calls.',
         "90"),
@@ -252,8 +251,7 @@ KNOWN = (
         (r"Trying to backward through the graph a second time", "any"),),
         "backward() frees its graph. A second call, or a tensor carried over from an earlier step, leads back to it.",
         "Compute the loss anew in each step, and detach() what the next step takes over.", "04"),
-    Known("triton", "torch.compile finds no Triton", (
-        (r"Cannot find a working triton installation", "any"),),
+    Known("triton", "torch.compile finds no Triton", ((r"Cannot find a working triton installation", "any"),),
         "torch.compile writes code for GPUs with Triton, which is not installed or too old.",
         "On Linux install PyTorch again in a fresh environment, which brings it; elsewhere go without torch.compile.",
         "08"),
@@ -273,27 +271,28 @@ KNOWN = (
         (r"environment variable \w+ expected, but not set", "1.1 to 2.15")),
         "A script for DistributedDataParallel was started with python, or init_process_group is missing.",
         "Start it with torchrun, and call torch.distributed.init_process_group() first.", "06"),
-    Known("same_gpu", "Two processes took the same GPU", (
-        (r"Duplicate GPU detected", "any"),),
+    Known("same_gpu", "Two processes took the same GPU", ((r"Duplicate GPU detected", "any"),),
         "Each process starts with cuda:0 as its current device.",
         'torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before anything touches CUDA.', "06"),
     Known("torchvision", "torchvision and torch are not of one build", (
         (r"operator torchvision::\w+ does not exist", "any"),),
         "torchvision came from another index, or for another release of torch.",
         "Install both in one command from one index; never only one of them.", "01"),
-    Known("practice", "Practice GPUs do not imitate this", (
-        (r"practice GPUs do not imitate", "any"),),
+    Known("practice", "Practice GPUs do not imitate this", ((r"practice GPUs do not imitate", "any"),),
         "Practice GPUs refuse what they cannot do as hardware does, rather than answer wrongly.",
         "Run it on a real GPU, for example in Colab, or leave it out.", "02"),
-    Known("not_run", "A cell that makes this name has not run", (
-        (r"name '\w+' is not defined", "any"),),
+    Known("not_run", "A cell that makes this name has not run", ((r"name '\w+' is not defined", "any"),),
         "A kernel knows only what ran since it started; a restart forgets everything. Or the name is misspelled.",
         "Run > Run All Above Selected Cell (Colab: Runtime > Run before), then the cell again.", "00"),
     Known("no_module", "This Python lacks a package", (
-        (r"No module named '(torch|torchvision|numpy|matplotlib|ipywidgets|tqdm|platformdirs|helpers)'(?!; )", "any"),),
+        (r"No module named '(torch|torchvision|numpy|matplotlib|ipywidgets|tqdm|platformdirs|helpers)'", "any"),),
         "The notebook runs in another Python than the one the course was installed into; sys.executable names it.",
         "Colab, Kaggle: run the lesson's first cell. Elsewhere: python3 -m helpers lab (Windows: py -m helpers lab), "
         "or python -m pip install -r requirements.txt, where python is the one that sys.executable names.", "00"),
+    Known("half_import", "An import was broken off", (
+        (r"load module more than once|already has a docstring|single TORCH_LIBRARY can|in dispatch namespace", "any"),),
+        "An interrupt stopped the import of a package half-way, and what was loaded cannot be loaded again.",
+        "Restart the kernel and run the cells again; let the imports end before you interrupt.", "00"),
     Known("old_torch", "This PyTorch is older than the code", (
         (r"module 'torch(\.accelerator)?' has no attribute '(accelerator|\w+memory\w*|empty_cache)'", "any"),),
         "torch.accelerator came with 2.6, its memory functions with 2.9.", "Install PyTorch 2.11 or newer.", "90"),

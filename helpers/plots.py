@@ -76,7 +76,10 @@ def _plain_ticks(axis):
 def number(value, digits=3):
     """`value` with so many significant digits; from a thousand on with commas, without an exponent."""
     rounded = float(f"{value:.{digits}g}")
-    return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:g}"
+    if abs(rounded) < 1000:
+        return f"{rounded:.{digits}g}"
+    text = f"{rounded:,.{max(0, digits - len(str(int(abs(rounded)))))}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _other(i):

@@ -55,8 +55,7 @@ def time_ms(fn, device=None, repeats=5, warmup=3, seconds=0.2, clock="wall"):
         samples.append(sample(calls))
         total += samples[-1]
     samples = tuple(1e3 * passed / calls for passed in samples)
-    low, middle, high = torch.tensor(samples, dtype=torch.float64).quantile(
-        torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)).tolist()
+    low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
     return Timing(middle, high - low, samples, calls, str(device), clock)
 
 

@@ -1,4 +1,6 @@
-"""What all tests share: stored progress of the person who runs them stays untouched."""
+"""What all tests share: stored progress of the person who runs them stays untouched; practice GPUs for a test."""
+
+import contextlib
 
 import pytest
 
@@ -9,3 +11,17 @@ def no_stored_progress(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GPU_COURSE_HOME", str(tmp_path_factory.mktemp("home")))
         yield
+
+
+@pytest.fixture(scope="session")
+def imitated():
+    """Give practice_gpus as a context manager that skips the test where it would step aside for real GPUs."""
+    from helpers.practice import practice_gpus  # PyTorch, only for tests that ask for it
+
+    @contextlib.contextmanager
+    def turned_on(*args, **options):
+        with practice_gpus(*args, **options) as machine:
+            if machine.real:
+                pytest.skip("these GPUs are real")
+            yield machine
+    return turned_on

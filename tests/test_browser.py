@@ -196,15 +196,27 @@ def test_everything_is_reached_and_used_with_the_keyboard_alone(path, page, addr
 
 def use(page, control):
     """Use the control that has the focus; return what is wrong: focus not seen, or no answer in words."""
-    before = page.evaluate(ANSWER)
+    before = settled(page)
     page.keyboard.press(KEYS[control["kind"]])
-    for _ in range(60):
+    for _ in range(100):
         if page.evaluate(ANSWER) != before:
             break
         page.wait_for_timeout(50)
     else:
         return [f"no answer in words: {control['html']}"]
     return [] if control["seen"] else [f"focus not to be seen: {control['html']}"]
+
+
+def settled(page):
+    """Return the answer of the focused control's widget, once those to earlier keys have come: no change in 0.5 s."""
+    found, same = page.evaluate(ANSWER), 0
+    for _ in range(100):
+        page.wait_for_timeout(100)
+        now = page.evaluate(ANSWER)
+        found, same = now, same + 1 if now == found else 0
+        if same == 5:
+            break
+    return found
 
 
 def move_all(page, view):

@@ -254,9 +254,11 @@ def test_gpu_lane_looks_at_the_place_of_its_recording_first(monkeypatch, tmp_pat
     calls.clear()
     (tmp_path / "r.json").touch()
     assert _gpu.run(sys.executable, "r.json") == 2 and not calls
-    assert "--out r.json takes a new file in a folder that exists" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "--out r.json takes a new file in a folder that exists" in told and "record --out r.json" in told
     assert _gpu.run(sys.executable, "nowhere/r.json") == 2 and not calls
-    assert "--out nowhere/r.json takes" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "--out nowhere/r.json takes" in told and "To go on" not in told  # record could not, either
 
 
 def test_gpu_lane_asks_pytorch_in_a_process_of_its_own():

@@ -47,6 +47,12 @@ MESSAGES = [
     ("no_to", "AttributeError: 'list' object has no attribute 'to'"),
     ("not_run", "NameError: name 'model' is not defined. Did you mean: 'module'?"),
     ("no_module", "ModuleNotFoundError: No module named 'helpers'"),
+    ("half_import", "ImportError: cannot load module more than once per process"),
+    ("half_import", "RuntimeError: function '_has_torch_function' already has a docstring"),
+    ("half_import", "RuntimeError: Only a single TORCH_LIBRARY can be used to register the namespace prims; please put "
+                    "all of your definitions in a single TORCH_LIBRARY block."),
+    ("half_import", "KeyError: 'Algorithm already exists in dispatch namespace: mutual_weight. Fix by assigning a "
+                    "unique `name=` in the `@_dispatchable` decorator.'"),
     ("no_kernel", "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch "
                   "installation.\nThe current PyTorch install supports CUDA capabilities sm_50 sm_60 sm_70."),
     ("no_kernel", "torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device"),

@@ -131,3 +131,10 @@ def test_show_gives_the_picture_its_sentence_as_alternative_text(monkeypatch, ca
                                              (1894.2, "1,890"), (24_200_000, "24,200,000")])
 def test_large_numbers_are_written_out(value, text):
     assert plots.number(value) == text
+
+
+@pytest.mark.parametrize(("value", "digits", "text"), [
+    (1234.5, 5, "1,234.5"), (1234.5, 4, "1,234"), (1200.0, 6, "1,200"), (123.4567, 7, "123.4567"),
+    (-2500.25, 6, "-2,500.25")])
+def test_numbers_have_as_many_digits_as_asked(value, digits, text):
+    assert plots.number(value, digits) == text

@@ -43,8 +43,8 @@ def run(python, out, pytest_arguments=()):
               f"{python} -m pip install {' '.join(lacking)}", file=sys.stderr)
         return 1
     if os.path.exists(out) or not os.path.isdir(os.path.dirname(os.path.abspath(out))):
-        print(f"--gpu: --out {out} takes a new file in a folder that exists. To go on with a recording: "
-              f"python3 -m helpers record --out {out}", file=sys.stderr)
+        more = f" To go on with a recording: python3 -m helpers record --out {out}" * os.path.isfile(out)
+        print(f"--gpu: --out {out} takes a new file in a folder that exists.{more}", file=sys.stderr)
         return 2
     if not sees_gpu(python):
         print("--gpu: PyTorch sees no GPU here. python3 -m helpers doctor says why.", file=sys.stderr)

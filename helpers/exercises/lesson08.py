@@ -105,7 +105,7 @@ bounds = Exercise(
            "Both happen at the same time, so the longer one is the bound; its name is the limit."),
     reference=bound,
     explanation="The roofline model: arithmetic and moving overlap perfectly, each at its highest rate. The longer of both times "
-                "is a bound that no program on this machine can beat.",
+                "is a bound, as long as all counted bytes come from memory and none from a cache.",
     wrong=(Wrong(lambda flops, moved, peak, bandwidth: (flops / peak + moved / bandwidth, "compute"), "is the sum of both"),
            Wrong(lambda flops, moved, peak, bandwidth: (min(flops / peak, moved / bandwidth), "memory"), "the shorter"),
            Wrong(lambda flops, moved, peak, bandwidth: (max(peak / flops, bandwidth / moved), "memory"), "divided by"),
@@ -355,7 +355,7 @@ fixed = Exercise(
 QUIZ = (
     Question("08.order", "A loop is too slow. What comes first?",
              ("torch.compile", "A measurement of where the time goes", "A larger batch"),
-             ("Perhaps later: it helps only where arithmetic and launches are the limit.",
+             ("Perhaps later: it helps where memory traffic or the calls of small operations are the limit.",
               "Yes: each change helps against one limit only.", "That may help, or lose accuracy, or overflow a cache."), 1),
     Question("08.batch", "A batch four times larger doubles the images per second. What else changes?",
              ("Nothing", "A pass has a quarter of the steps, so the accuracy after it may fall", "The loss doubles"),

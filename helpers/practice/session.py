@@ -40,12 +40,12 @@ class practice_gpus(contextlib.ContextDecorator):
         self.real, self.machine, self.depth, self.started = False, None, 0, False
 
     def __enter__(self):
-        self.depth += 1
-        if self.depth == 1:
+        if self.depth == 0:
             names = [f"cuda:{index}" for index in range(self.wanted[0])]
             self.real = not active and {*names} <= {*devices.device_names()} and all(map(devices.usable, names))
             if not self.real:
                 self._install()
+        self.depth += 1  # not before: what could not be turned on is off
         return self
 
     def __exit__(self, *exception):

@@ -19,7 +19,7 @@ from helpers.devices import synchronize
 from helpers.memory import tensor_bytes
 from helpers.recordings.loops import Setup, batches, compile_problem, half_format, has_tf32, precisions, training_step
 from helpers.recordings.measure import digits, stopwatch
-from helpers.recordings.networks import allocated_on_cpu, networks
+from helpers.recordings.networks import allocated_on_cpu, networks, take_workspaces
 from helpers.training import evaluate
 
 SEEDS = (0, 1, 2)
@@ -67,6 +67,7 @@ def ladder(device, quick):
     (loader included, over the steps): a busy minute of the machine then slows all of them, and the ratios stay.
     `setup_s` is the first step's time.
     """
+    take_workspaces(device)
     plans = plan(device, quick)
     data, test = shapes(plans.images, seed=0), DataLoader(TensorDataset(*shapes(plans.test, seed=1)), 500)
     changes, seeds = rungs(device, plans.batch), SEEDS[:1] if quick else SEEDS
@@ -91,8 +92,6 @@ def ladder(device, quick):
             parts.append(part)
             if kept:
                 best, setup, kept_part = max(best, trial.batch / row["time_ms"]), trial, part  # images per ms
-
-
         yield from _in_turn(rows, parts, 3 if quick else ROUNDS)
 
 
@@ -124,10 +123,10 @@ def _run(setup, build, data, test, device, seed, epochs, slow, fresh=True):
 
     Above `slow` ms a step it stops, without accuracy. `fresh`: compile without what is compiled already.
     """
-    gc.collect()
-    before = _start_counting(device)
     if setup.compiled:
         torch.compiler.reset()
+    gc.collect()
+    before = _start_counting(device)
     torch.manual_seed(seed)
     with precisions(setup, device):
         model = build().to(device, memory_format=torch.channels_last if setup.channels_last else torch.preserve_format)
@@ -137,8 +136,10 @@ def _run(setup, build, data, test, device, seed, epochs, slow, fresh=True):
         samples = [min(stopwatch(lambda: step(*first), device) for _ in range(3))]
         if trained := samples[0] < slow:
             samples = [_epoch(step, setup, data, device, set_rate, epoch / epochs) for epoch in range(epochs)][1:]
-        peak = _peak(device, before, lambda: step(*first), [*state(), *first])  # the test would add its own
+        peak = _cuda_peak(device, before)  # before the test, which would add its own
         accuracy = evaluate(model, test, device) if trained else None
+        if device.type == "cpu":  # after the test, since it trains one step more
+            peak = _cpu_peak(lambda: step(*first), [*state(), *first])
         return {"samples_ms": samples, "setup_s": setup_s, "accuracy": accuracy, "peak_bytes": peak}, _part(
             step, setup, data, device)
 
@@ -197,12 +198,13 @@ def _start_counting(device):
     return torch.cuda.memory_allocated(device)
 
 
-def _peak(device, before, step, tensors):
-    """Most bytes at once: on CUDA all that the rung took, images too; on a CPU `tensors` and what a step takes."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) - before
-    if device.type != "cpu":
-        return None
+def _cuda_peak(device, before):
+    """Most bytes at once, beyond `before`: all that the rung took, images too. None but on CUDA."""
+    return torch.cuda.max_memory_allocated(device) - before if device.type == "cuda" else None
+
+
+def _cpu_peak(step, tensors):
+    """Most bytes at once: `tensors` and what a step takes."""
     for tensor in tensors:
         tensor.grad = None  # the step makes gradients anew, and its profile then sees them come and go
     return sum(map(tensor_bytes, tensors)) + allocated_on_cpu(step)

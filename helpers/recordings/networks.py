@@ -81,7 +81,7 @@ def training_step(model, x, y, optimizer, precision):
 
 def training(device, quick):
     """Training steps on data that is on the device, by network, precision and batch; on CUDA with their peak."""
-    _take_workspaces(device)
+    take_workspaces(device)
     precisions = {"cpu": ("float32", "bfloat16"), "cuda": ("float32", "bfloat16", "float16")}
     for name, build in networks(device).items():
         for precision in precisions.get(device.type, ("float32",)):
@@ -97,7 +97,7 @@ def training(device, quick):
             yield from growing(batches(device, quick, 4**6), measured, quick)
 
 
-def _take_workspaces(device):
+def take_workspaces(device):
     """Let the libraries of a GPU take the memory that they keep, so that no measurement counts it as a network's."""
     if device.type == "cuda":
         _measured_peak(mlp(), 64, "adam", "float32", device)
@@ -120,7 +120,7 @@ def _peak(device, before):
 
 def memory(device, quick):
     """Peak of a training step, forecast and measured: by the allocator on CUDA, by PyTorch's profiler on a CPU."""
-    _take_workspaces(device)
+    take_workspaces(device)
     for name, build in networks(device).items():
         for batch in (64,) if quick else (32, 128, 512):
             for optimizer, precision in (("adam", "float32"), ("momentum", "bfloat16")):

@@ -1,4 +1,5 @@
 """Measure a machine part by part into one file, which after every part is whole and can be gone on with."""
+import contextlib
 import json
 import os
 import platform
@@ -10,6 +11,7 @@ from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 
+import torch
 from tqdm import tqdm
 
 from helpers import files, recordings
@@ -44,7 +46,9 @@ def record(path, device=None, quick=False, parts=PARTS):
     with tqdm(todo, unit="part", desc=path.name) as bar:
         for name, part in bar:
             bar.set_postfix_str(f"{part} on {name}")
-            rows = [{"device": name, **row} for row in parts[part](pick_device(name), quick)]
+            place = pick_device(name)  # PyTorch asks the current GPU and waits for it unless told otherwise
+            with torch.cuda.device(place) if place.type == "cuda" else contextlib.nullcontext():
+                rows = [{"device": name, **row} for row in parts[part](place, quick)]
             data["sections"].setdefault(part, []).extend(rows)
             done.append(f"{name} {part}")
             write(data, path)

@@ -15,10 +15,8 @@ CUDA0, CUDA1, CPU = torch.device("cuda:0"), torch.device("cuda:1"), torch.device
 
 
 @pytest.fixture(autouse=True)
-def gpus():
-    with practice_gpus(n=2) as machine:
-        if machine.real:
-            pytest.skip("these GPUs are real")
+def gpus(imitated):
+    with imitated(n=2) as machine:
         yield machine
 
 

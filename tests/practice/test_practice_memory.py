@@ -11,10 +11,8 @@ MIB = 1 << 20
 
 
 @pytest.fixture(autouse=True)
-def gpus():
-    with practice_gpus(n=2, memory="64 MiB") as machine:
-        if machine.real:
-            pytest.skip("these GPUs are real")
+def gpus(imitated):
+    with imitated(n=2, memory="64 MiB") as machine:
         yield machine
 
 

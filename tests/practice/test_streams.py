@@ -11,10 +11,8 @@ TENTH = 100_000_000  # cycles, a tenth of a second
 
 
 @pytest.fixture
-def gpus():
-    with practice_gpus(n=2, asynchronous=True) as machine:
-        if machine.real:
-            pytest.skip("these GPUs are real")
+def gpus(imitated):
+    with imitated(n=2, asynchronous=True) as machine:
         yield machine
 
 
@@ -106,7 +104,7 @@ def test_an_error_in_the_queue_comes_out_at_the_next_wait(gpus):
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_training_gives_the_same_numbers(asynchronous):
+def test_training_gives_the_same_numbers(asynchronous, imitated):
     def losses(device):
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).to(device)
@@ -118,18 +116,14 @@ def test_training_gives_the_same_numbers(asynchronous):
             optimizer.step()
             yield loss
     wanted = [loss.item() for loss in losses("cpu")]
-    with practice_gpus(2, asynchronous=asynchronous) as machine:
-        if machine.real:
-            pytest.skip("these GPUs are real")
+    with imitated(2, asynchronous=asynchronous) as machine:
         got = list(losses("cuda"))
         assert machine.synchronizations == 4  # the four parameters, moved by model.to
         assert [loss.item() for loss in got] == wanted and machine.synchronizations == 9
 
 
-def test_events_and_streams_work_when_everything_is_done_at_once():
-    with practice_gpus(2) as machine:
-        if machine.real:
-            pytest.skip("these GPUs are real")
+def test_events_and_streams_work_when_everything_is_done_at_once(imitated):
+    with imitated(2):
         event, side = torch.cuda.Event(), torch.Stream(device="cuda")
         with torch.cuda.stream(side):
             x = torch.ones(2, device="cuda")
@@ -176,9 +170,7 @@ def test_an_event_of_torch_names_its_device_first(arguments):
         assert start.elapsed_time(end) >= 0
 
 
-def test_an_event_of_another_device_is_refused():
-    with practice_gpus(2) as machine:
-        if machine.real:
-            pytest.skip("these GPUs are real")
+def test_an_event_of_another_device_is_refused(imitated):
+    with imitated(2):
         with pytest.raises(NotImplementedError, match="CUDA devices only, not of cpu"):
             torch.Event("cpu")

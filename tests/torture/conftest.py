@@ -50,8 +50,8 @@ def begun():
 def outcome(request, pool, begun, tmp_path_factory):
     """Give a function that returns what the file's function `outcome_of_…` returns for this test.
 
-    It takes the test's parameters and a folder of its own. That of the next test begins meanwhile: a kernel spends much
-    of its time in one thread, so two at once end sooner than one after the other.
+    It takes the test's parameters and a folder of its own. Those of the next tests begin meanwhile: a kernel spends
+    much of its time in one thread, so several at once end sooner than one after the other.
     """
     name = request.node.originalname
     alike = [item for item in request.session.items if getattr(item, "originalname", "") == name]

@@ -21,15 +21,16 @@ from helpers.commands.execute import environment
 
 Failure = namedtuple("Failure", "cell kind text")  # number of the cell, name of the exception, its message
 SECONDS = 240  # for one cell, on a busy machine
-LOST = 20  # seconds after an interrupt until a reply counts as lost
+PATIENCE = 20  # seconds after an interrupt until a reply counts as lost
+LOST = ("DeadKernel", "TimeoutError")  # what a cell that ends the kernel, or never ends, fails with
 
 
 class Kernel:
     """A kernel in the folder of the lessons of the course at `root`, until the block ends.
 
     `prefix` are the words before the kernel's command line, such as ["taskset", "-c", "0"]; `variables` are added to
-    those of the environment (None takes one away); as many kernels as cores run at once, so each has one thread, or
-    their threads would wait for each other. With `sockets` it is reached through files, without a network.
+    those of the environment (None takes one away); several kernels run at once, so each has one thread, or their
+    threads would wait for each other. With `sockets` it is reached through files, without a network.
     `python` is its interpreter.
     """
 
@@ -74,7 +75,7 @@ class Kernel:
         message = self.client.execute(source, allow_stdin=False, stop_on_error=False)  # else the next may be dropped
         start, stopped, probe = time.monotonic(), False, None
         while time.monotonic() - start < SECONDS:
-            if stopped and probe is None and time.monotonic() - start > stop_after + LOST:
+            if stopped and probe is None and time.monotonic() - start > stop_after + PATIENCE:
                 probe = self.client.execute("pass", allow_stdin=False)
             wait = stop_after if stop_after and not stopped else 1
             try:
@@ -101,7 +102,7 @@ class Kernel:
             error, _ = self.run(cell.source)
             if error and "raises-exception" not in _notebooks.tags(cell):
                 found.append(Failure(number, *error))
-                if error[0] in ("DeadKernel", "TimeoutError"):
+                if error[0] in LOST:
                     break
         return found
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from lanes import FULL, LESSONS
-from lesson_runs import Kernel, code, sections
+from lesson_runs import LOST, Failure, Kernel, code, sections
 
 from helpers.commands import _grade_cells
 
@@ -33,13 +33,14 @@ SHORT = ("92",)  # its cells are over before they can be interrupted
 IMPORTS = """
 import matplotlib.pyplot, torch._dynamo, torch.distributed._tools.mem_tracker, torch.profiler, torch.utils.benchmark
 import ipywidgets, unittest.mock, helpers.practice, helpers.widgets, helpers.plots, helpers.launch
+torch.compile(torch.nn.Linear(2, 2), backend="eager")(torch.ones(1, 2))
 """
 
 
 def outcome_of_an_interrupted_cell_runs_again(lesson, folder):
     """Interrupt each cell; return how many were, the failures, and what the kernel said to the set-up.
 
-    Imports are over before: one that is broken off (NumPy's, or sympy's at PyTorch's first optimizer) is not
+    Imports are over before: one that is broken off (NumPy's, sympy's, networkx's at the first torch.compile) is not
     repaired by another one, whoever wrote the cell; only a new kernel helps.
     """
     chance, failures, count = random.Random(lesson), [], 0
@@ -88,6 +89,17 @@ def after_a_restart(cells):
         return kernel.cells(cells)
 
 
+def judged(failures):
+    """Return the first failure, from which others follow, and those that nothing excuses."""
+    return failures[:1] + [failure for failure in failures[1:] if failure.kind in LOST]
+
+
+def test_a_kernel_that_dies_later_is_judged():
+    name, dead = Failure(3, "NameError", "name 'x' is not defined"), Failure(5, "DeadKernel", "gone")
+    assert judged([]) == [] and judged([name, name]) == [name] and judged([name, dead]) == [name, dead]
+    assert lacks_an_earlier_section(name, {"x"}) and not lacks_an_earlier_section(dead, {"x"})
+
+
 @of_lessons(LESSONS if FULL else ["03"])
 def test_after_a_restart_a_section_runs_or_names_what_it_lacks(lesson, seen, pool):
     parts, unclear = sections(lesson), []
@@ -95,9 +107,9 @@ def test_after_a_restart_a_section_runs_or_names_what_it_lacks(lesson, seen, poo
     seen("kernel restarted, then any section after set-up", lesson, len(chosen))
     known = bound_before(lesson)
     outcomes = pool.map(after_a_restart, [parts[0][1] + parts[place][1] for place in chosen])
-    for place, failures in zip(chosen, outcomes, strict=True):  # what comes after the first one follows from it
-        unclear += [(parts[place][0], first) for first in failures[:1] if not lacks_an_earlier_section(
-            first, known[place])]
+    for place, failures in zip(chosen, outcomes, strict=True):
+        unclear += [(parts[place][0], failure) for failure in judged(failures) if not lacks_an_earlier_section(
+            failure, known[place])]
     assert unclear == []
 
 

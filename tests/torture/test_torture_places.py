@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from lanes import FULL, LESSONS
-from lesson_runs import code, copy_of_course, run_lesson
+from lesson_runs import LOST, Failure, code, copy_of_course, run_lesson
 
 from helpers import data
 from helpers.commands import _grade_box, _strict
@@ -151,7 +151,7 @@ def wrong_clock(folder):
     return {"variables": {"PYTHONPATH": str(folder)}}
 
 
-@place("one core", "04", "06", "07")
+@place("one core", "03", "06", "07")
 def one_core(folder):
     return {"prefix": ["taskset", "-c", str(min(os.sched_getaffinity(0)))]}
 
@@ -168,7 +168,7 @@ def odd_variables(value, folder):
     return {"variables": dict.fromkeys(names, value)}
 
 
-for VALUE, NAMED, LESSON in (("", "empty", "05"), ("-1", "-1", "05"), ("99", "99", "04"), ("text", "text", "04")):
+for VALUE, NAMED, LESSON in (("", "empty", "05"), ("-1", "-1", "05"), ("99", "99", "02"), ("text", "text", "03")):
     place(f"variables: {NAMED}", "01", LESSON)(functools.partial(odd_variables, VALUE))
 
 
@@ -209,12 +209,27 @@ def outcome_of_lesson(name, lesson, folder):
 @pytest.mark.parametrize(("name", "lesson"), design(), ids=lambda value: value.replace(" ", "_"))
 def test_lesson(name, lesson, seen, outcome):
     seen(name, lesson)
-    failures, allowed = outcome(), PLACES[name][2]
+    assert unclear(outcome(), PLACES[name][2], code(lesson)[0][0]) == []
+
+
+def unclear(failures, allowed, set_up):
+    """Return the failures that are no clear message and follow from none; all follow from one of cell `set_up`."""
     clear = [bool(allowed and re.search(allowed, f"{failure.kind}: {failure.text}")) for failure in failures]
-    set_up = code(lesson)[0][0]  # where that fails, all else follows
-    follows = [any(clear[:i]) and (failure.kind in FOLLOWS or failures[0].cell == set_up)
+    follows = [any(clear[:i]) and failure.kind not in LOST and (failure.kind in FOLLOWS or failures[0].cell == set_up)
                for i, failure in enumerate(failures)]
-    assert [failure for i, failure in enumerate(failures) if not clear[i] and not follows[i]] == []
+    return [failure for i, failure in enumerate(failures) if not clear[i] and not follows[i]]
+
+
+FULL_DISK, NAME = Failure(2, "OSError", "No space left on device"), Failure(3, "NameError", "name 'x' is not defined")
+DEAD, OTHER = Failure(4, "DeadKernel", "the kernel's process is gone"), Failure(4, "ValueError", "bad")
+
+
+@pytest.mark.parametrize(("failures", "allowed", "set_up", "found"), [
+    ([FULL_DISK, NAME], "No space", 1, []), ([FULL_DISK, NAME], "", 1, [FULL_DISK, NAME]),
+    ([NAME, FULL_DISK], "No space", 1, [NAME]), ([FULL_DISK, OTHER], "No space", 1, [OTHER]),
+    ([FULL_DISK, OTHER], "No space", 2, []), ([FULL_DISK, DEAD], "No space", 2, [DEAD])])
+def test_what_follows_from_a_clear_message_is_told_from_what_is_unclear(failures, allowed, set_up, found):
+    assert unclear(failures, allowed, set_up) == found
 
 
 def test_a_user_without_a_home_folder_is_told_or_goes_on(tmp_path, monkeypatch, seen):

@@ -76,8 +76,8 @@ def _plain_ticks(axis):
 def number(value, digits=3):
     """`value` with so many significant digits; from a thousand on with commas, without an exponent."""
     rounded = float(f"{value:.{digits}g}")
-    if abs(rounded) < 1000:
-        return f"{rounded:.{digits}g}"
+    if not 1000 <= abs(rounded) < float("inf"):
+        return f"{rounded:.{max(digits, 3)}g}"
     text = f"{rounded:,.{max(0, digits - len(str(int(abs(rounded)))))}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 

@@ -77,7 +77,7 @@ def test_a_lesson_alone_brings_its_helpers_and_nothing_else(path, archive, runti
     monkeypatch.delenv("PYTHONPATH", raising=False)
     variables = {**os.environ, "COLAB_RELEASE_TAG": "release-colab", "GPU_COURSE_HOME": str(tmp_path / "home"),
                  "PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_INDEX": "1"}  # 0 turns isolation off: pip reads the word "no"
-    client = NotebookClient(nbformat.from_dict(notebook), timeout=180, kernel_name="colab",
+    client = NotebookClient(nbformat.from_dict(notebook), timeout=600, kernel_name="colab",
                             extra_arguments=["--log-level=ERROR"])
     client.execute(env=variables, cwd=str(tmp_path))
     assert outside(runtime, WHERE, tmp_path) == before

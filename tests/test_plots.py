@@ -134,7 +134,7 @@ def test_large_numbers_are_written_out(value, text):
 
 
 @pytest.mark.parametrize(("value", "digits", "text"), [
-    (1234.5, 5, "1,234.5"), (1234.5, 4, "1,234"), (1200.0, 6, "1,200"), (123.4567, 7, "123.4567"),
-    (-2500.25, 6, "-2,500.25")])
+    (150.0, 2, "150"), (float("inf"), 3, "inf"), (float("nan"), 3, "nan"), (1234.5, 5, "1,234.5"),
+    (1234.5, 4, "1,234"), (1200.0, 6, "1,200"), (123.4567, 7, "123.4567"), (-2500.25, 6, "-2,500.25")])
 def test_numbers_have_as_many_digits_as_asked(value, digits, text):
     assert plots.number(value, digits) == text

@@ -32,7 +32,7 @@ def offline_possible():
     return there and subprocess.run([*OFFLINE, "true"], capture_output=True).returncode == 0
 
 
-def run_strict(path, cell_timeout=120):
+def run_strict(path, cell_timeout=300):
     """Run strict nbval over the notebook at `path` and return its measures.
 
     Keys: "status", "text" (pytest's output), "offline", "seconds", "first_figure" (s from the start of the kernel, None

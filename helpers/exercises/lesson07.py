@@ -343,7 +343,7 @@ def _judge_side_busy(answer, work, side, used):
     if waited:
         raise NotYet("Python itself waited until the side stream was done. Is the copy asked for without blocking, and does "
                      "a stream wait instead of Python?")
-    time.sleep(0.1)  # without a wait in it, the current stream is done by now
+    time.sleep(0.25)  # without a wait in it, the current stream is done by now
     if mark.query() and not napped.query():
         raise NotYet("the current stream went on while the side stream was still busy: it did not wait for the copy, so "
                      "whatever uses the copy next may read it too early.")

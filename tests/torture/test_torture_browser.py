@@ -152,6 +152,7 @@ def test_lab_keeps_to_itself(lab, browser, tmp_path, seen):  # noqa: F811
     assert found and found <= {"127.0.0.1", "::1"}
     requests, context = [], browser.new_context(viewport={"width": 1400, "height": 4000})
     context.on("request", lambda request: requests.append(request.url))
+    context.set_default_timeout(60_000)
     tab = context.new_page()
     tab.on("websocket", lambda opened: requests.append(opened.url))
     tab.goto(f"{base}/lab/tree/notebooks/00_start_here.ipynb?token={token}")

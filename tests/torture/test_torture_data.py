@@ -40,15 +40,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):  # noqa: N802 - the name that http.server wants
         self.server.asked += 1
+        manner = self.server.manner  # as it is when it is asked
         content = self.server.files[self.path.rpartition("/")[2]]
         self.send_response(200)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content[:len(content) // 2])
         self.wfile.flush()
-        if self.server.manner in ("stall", "slow"):
-            time.sleep({"stall": 5, "slow": 0.3}[self.server.manner])
-        if self.server.manner in ("whole", "slow"):
+        if manner in ("stall", "slow"):
+            time.sleep({"stall": 5, "slow": 0.3}[manner])
+        if manner in ("whole", "slow"):
             self.wfile.write(content[len(content) // 2:])
 
     def log_message(self, *_):
@@ -83,7 +84,7 @@ def server(monkeypatch):
 def test_a_download_that_breaks_off_leaves_nothing(server, tmp_path, monkeypatch, name, manner, seen):
     seen(f"download: {manner}", "04")
     set_timeout = socket.setdefaulttimeout
-    monkeypatch.setattr(socket, "setdefaulttimeout", lambda limit: set_timeout(limit and min(limit, 0.5)))
+    monkeypatch.setattr(socket, "setdefaulttimeout", lambda limit: set_timeout(limit and min(limit, 2)))
     server.manner = manner
     with within(60), pytest.raises(OSError, match=f"download: {name} could not be fetched .*check the network"):
         data.load(name, root=tmp_path, download=True)
@@ -120,7 +121,7 @@ def test_processes_that_fetch_at_once_all_get_it(server, tmp_path, name, seen):
 @BOTH
 def test_a_download_killed_in_the_middle_is_begun_again(server, tmp_path, name, seen):
     seen("download: killed", "04")
-    server.manner = "slow"
+    server.manner = "stall"
     context = multiprocessing.get_context("fork")
     reader, writer = context.Pipe(False)
     process = context.Process(target=fetch, args=(name, tmp_path, writer))
@@ -130,6 +131,7 @@ def test_a_download_killed_in_the_middle_is_begun_again(server, tmp_path, name, 
     time.sleep(0.1)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
+    server.manner = "whole"
     with pytest.raises(FileNotFoundError, match="missing or broken"):
         data.load(name, root=tmp_path)
     old = next(tmp_path.iterdir())

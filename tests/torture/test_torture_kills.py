@@ -104,7 +104,7 @@ def test_table_of_a_class(context, chance, tmp_path, seen):
     kills, landed = share(3, 45), 0
     seen("kill: progress --out", count=0)
     path = tmp_path / "class.csv"
-    seconds = finished(context, "write_tables", path)
+    seconds = min(finished(context, "write_tables", path) for _ in range(2))  # the first one may be slow
     for _ in range(kills):
         landed += killed(context, chance, seconds, "write_tables", path)
         rows = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))

@@ -173,8 +173,8 @@ def test_run_all_then_move_every_widget(path, page, address):
     page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")
 
 
-# By mouse all controls of all lessons are moved, and asked whether the keyboard reaches them. By keyboard alone these two
-# in each run, with every kind of control; the other lessons, whose controls are of the same code, when asked for.
+# By mouse all controls of all lessons are moved, and asked whether the keyboard reaches them. By keyboard alone these
+# two in each run, with every kind of control; the other lessons, whose controls are of the same code, when asked for.
 BY_KEYBOARD = [pytest.param(path, id=path.stem, marks=[] if path.name[:2] in ("01", "05") else pytest.mark.skipif(
     "COURSE_SLOW_TESTS" not in os.environ, reason="takes a minute: set COURSE_SLOW_TESTS=1"))
     for path in PATHS if path.name < "90"]

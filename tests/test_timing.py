@@ -28,7 +28,7 @@ def busy(seconds):
 
 
 def median_that_was(work, found):
-    """The median of the samples in `found` by what `work` itself wrote down of its calls, the last of which they are."""
+    """The median of the samples in `found` by what `work` wrote down of its calls, the last of which they are."""
     calls = work.took[-found.calls * len(found.samples_ms):]
     return statistics.median(statistics.mean(calls[at:at + found.calls]) for at in range(0, len(calls), found.calls))
 

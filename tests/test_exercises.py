@@ -115,7 +115,7 @@ SLACK = 3  # a busy machine
 
 
 def test_checks_answer_quickly(timed):
-    """At most 1 s for 95 of 100 answers, right and wrong ones; the slowest one starts processes, which takes seconds."""
+    """At most 1 s for 95 of 100 answers, right and wrong ones; the slowest one starts processes, which takes long."""
     if len({key for key, _ in timed}) < len(EXERCISES):
         pytest.skip("needs the tests above")
     most, slowest = statistics.quantiles(timed.values(), n=20)[-1], max(timed, key=timed.get)

@@ -15,6 +15,7 @@ import browsers
 import pytest
 from axe import findings, in_theme
 from browsers import BROWSER, BROWSERS
+from slow import lessons
 
 from helpers.commands import _notebooks, lab
 from helpers.commands.execute import environment
@@ -175,12 +176,7 @@ def test_run_all_then_move_every_widget(path, page, address):
 
 # By mouse all controls of all lessons are moved, and asked whether the keyboard reaches them. By keyboard alone these
 # two in each run, with every kind of control; the other lessons, whose controls are of the same code, when asked for.
-BY_KEYBOARD = [pytest.param(path, id=path.stem, marks=[] if path.name[:2] in ("01", "05") else pytest.mark.skipif(
-    "COURSE_SLOW_TESTS" not in os.environ, reason="takes a minute: set COURSE_SLOW_TESTS=1"))
-    for path in PATHS if path.name < "90"]
-
-
-@pytest.mark.parametrize("path", BY_KEYBOARD)
+@pytest.mark.parametrize("path", lessons(PATHS[:9], slow=("00", "02", "03", "04", "06", "07", "08")))
 def test_everything_is_reached_and_used_with_the_keyboard_alone(path, page, address):
     open_lesson(page, address, path)
     page.evaluate(RUN_ALL)

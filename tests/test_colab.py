@@ -16,6 +16,7 @@ import zipfile
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from slow import lessons
 
 from helpers.commands import _notebooks, publish
 from helpers.commands._environment import ROOT
@@ -64,12 +65,7 @@ def outside(python, code, folder):
 
 
 # The two longest take what the others take, too: recordings, scripts, training.
-ALONE = [pytest.param(path, id=path.stem, marks=pytest.mark.skipif(
-    path.name[:2] in ("04", "08") and "COURSE_SLOW_TESTS" not in os.environ,
-    reason="takes a minute or two: set COURSE_SLOW_TESTS=1")) for path in PATHS]
-
-
-@pytest.mark.parametrize("path", ALONE)
+@pytest.mark.parametrize("path", lessons(PATHS, slow=("04", "08")))
 def test_a_lesson_alone_brings_its_helpers_and_nothing_else(path, archive, runtime, tmp_path, monkeypatch):
     subprocess.run([runtime, "-m", "pip", "uninstall", "-q", "-y", "gpus-in-pytorch"], check=True, cwd=tmp_path,
                    capture_output=True)

@@ -14,6 +14,7 @@ import time
 import nbformat
 import psutil
 import pytest
+from slow import SLOW
 
 from helpers.commands import _grade_box, _grade_cells, _grade_judge, _notebooks, grade
 from helpers.commands._environment import ROOT
@@ -351,8 +352,7 @@ def class_of(size):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits and fork as on Linux")
-@pytest.mark.parametrize("size", [10, pytest.param(100, marks=pytest.mark.skipif(
-    "COURSE_SLOW_TESTS" not in os.environ, reason="takes minutes: set COURSE_SLOW_TESTS=1"))])
+@pytest.mark.parametrize("size", [10, pytest.param(100, marks=SLOW)])
 def test_a_class(size, tmp_path):
     made = class_of(size)
     for name, (content, _) in made.items():

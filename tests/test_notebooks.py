@@ -5,13 +5,13 @@ Times here only catch a lesson that has become several times too slow; `python3 
 
 import copy
 import functools
-import os
 import re
 import tempfile
 
 import pytest
 import torch
 from nbclient import NotebookClient
+from slow import lessons
 
 from helpers.commands import _notebooks
 from helpers.commands._strict import offline_possible, run_strict
@@ -51,10 +51,8 @@ def test_fits_time_and_memory(path, strict):
     assert result["memory"] is None or result["memory"] <= MEMORY * 2**30
 
 
-@of_each
+@pytest.mark.parametrize("path", lessons(PATHS, slow=("04", "08")))  # the whole torture lane does these two
 def test_each_cell_may_run_twice_in_a_row(path):
-    if path.name[:2] in ("04", "08") and "COURSE_SLOW_TESTS" not in os.environ:
-        pytest.skip("takes two minutes, and the whole torture lane does it: set COURSE_SLOW_TESTS=1")
     notebook = _notebooks.read(path)
     notebook.cells = [twin for cell in notebook.cells for twin in twins(cell)]
     with tempfile.TemporaryDirectory() as home:

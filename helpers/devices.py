@@ -7,7 +7,7 @@ import warnings
 
 import torch
 
-from helpers import architectures, host
+from helpers import gpus, host
 
 KINDS = ("cuda", "mps", "xpu", "cpu")  # best first; AMD GPUs (ROCm builds) are "cuda" too
 
@@ -61,7 +61,7 @@ def usable(name):
     """Whether this build of PyTorch has code for the device called `name`, such as "cuda:0"."""
     if not name.startswith("cuda") or torch.version.hip or not torch.cuda.get_arch_list():
         return True
-    return architectures.has_kernels(tuple(torch.cuda.get_device_capability(name)), torch.cuda.get_arch_list())
+    return gpus.has_kernels(tuple(torch.cuda.get_device_capability(name)), torch.cuda.get_arch_list())
 
 
 def describe(device):
@@ -95,7 +95,7 @@ def _describe_gpu(device):
              "l2_bytes": getattr(seen, "L2_cache_size", None) or None, "bandwidth_bytes_per_s": _bandwidth(seen)}
     if kind == "cuda":
         known["capability"] = f"{seen.major}.{seen.minor}"
-        known["generation"] = architectures.tensor_cores(known["capability"])["generation"]
+        known["generation"] = gpus.tensor_cores(known["capability"])["generation"]
     return known
 
 
@@ -113,16 +113,16 @@ def features(capability_or_device):
 
     Takes a compute capability ("8.6" or (8, 6)) or a device. "generation" names NVIDIA's generation, None for other
     devices. A CPU has no tensor cores; of AMD, Apple and Intel GPUs this table knows nothing. Source: see
-    `helpers.architectures.tensor_cores`.
+    `helpers.gpus.tensor_cores`.
     """
     value = capability_or_device
     if isinstance(value, tuple) or (isinstance(value, str) and value[:1].isdigit()):
-        return architectures.tensor_cores(value)
+        return gpus.tensor_cores(value)
     known = describe(value)
     if known["kind"] == "cuda":
-        return architectures.tensor_cores(known["capability"])
+        return gpus.tensor_cores(known["capability"])
     unknown = False if known["kind"] == "cpu" else None
-    return {"generation": None, **dict.fromkeys(architectures.FORMATS, unknown)}
+    return {"generation": None, **dict.fromkeys(gpus.FORMATS, unknown)}
 
 
 def versions():

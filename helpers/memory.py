@@ -199,7 +199,7 @@ class Timeline:
         self.device = torch.device(device)
         if self.device.type not in ("cuda", "xpu", "mps"):
             raise ValueError(f"device is {str(device)!r}, whose memory PyTorch does not count; it takes a GPU, "
-                             "real or from helpers.practice")
+                             "real or from practice_gpus")
         self.points = []
 
     def mark(self, label):

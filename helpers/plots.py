@@ -201,19 +201,19 @@ def lanes(events, title, xlabel="milliseconds"):
 def recorded(section, x, y, kind=None, **where):
     """Series of recorded machines for `lines`: a dict of label (device and date) to (xs, ys).
 
-    `section`, `x` and `y` name a recording's section and fields (`helpers.recordings`); `where` keeps only rows with
+    `section`, `x` and `y` name a recording's section and fields (`helpers.measurements`); `where` keeps only rows with
     these values; `kind` ("cuda", "cpu") keeps only such devices. Empty where nothing was recorded. A section or field
     that recordings do not have raises ValueError, which lists those they have.
     """
-    from helpers import recordings
-    from helpers.recordings.schema import SECTIONS
+    from helpers import measurements
+    from helpers.measurements.schema import SECTIONS
     if section not in SECTIONS:
         raise ValueError(f"section is {section!r}; it takes one of {list(SECTIONS)}")
     for name in (x, y, *where):
         if name not in SECTIONS[section]:
             raise ValueError(f"field {name!r} is not in section {section!r}, which has {list(SECTIONS[section])}")
     series = {}
-    for recording in recordings.all():
+    for recording in measurements.all():
         for label, rows in recording.by_device(section).items():
             rows = [r for r in rows if all(r.get(k) == v for k, v in where.items())
                     and (kind is None or r.get("device_kind", kind) == kind)]

@@ -10,8 +10,8 @@ import importlib
 import math
 from dataclasses import dataclass
 
-from helpers.exercises import progress
-from helpers.exercises.panel import ROW, STYLE, display_widget, inside_notebook
+from helpers.checks import progress
+from helpers.checks.panel import ROW, STYLE, display_widget, inside_notebook
 from helpers.plots import number, png, show
 
 
@@ -173,7 +173,7 @@ def _to_repeat(present, most=2):
 def _question(key):
     """The question `key` ("02.alone") of its lesson; None where this version of the course does not have it."""
     try:
-        lesson = importlib.import_module(f"helpers.exercises.lesson{key[:2]}")
+        lesson = importlib.import_module(f"exercises.lesson{key[:2]}")
     except ModuleNotFoundError:
         return None
     return next((question for question in getattr(lesson, "QUIZ", ()) if question.key == key), None)

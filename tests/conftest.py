@@ -16,7 +16,7 @@ def no_stored_progress(tmp_path_factory):
 @pytest.fixture(scope="session")
 def imitated():
     """Give practice_gpus as a context manager that skips the test where it would step aside for real GPUs."""
-    from helpers.practice import practice_gpus  # PyTorch, only for tests that ask for it
+    from practice_gpus import practice_gpus  # PyTorch, only for tests that ask for it
 
     @contextlib.contextmanager
     def turned_on(*args, **options):

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from helpers import plots
+from helpers.checks import panel
 from helpers.commands import _notebooks
 from helpers.commands._environment import ROOT
-from helpers.exercises import panel
 
 PATHS = _notebooks.find()
 PAGES = [*PATHS, ROOT / "README.md", *sorted(_notebooks.FOLDER.glob("*.md"))]

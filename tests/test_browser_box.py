@@ -1,7 +1,17 @@
 """Notebook 91 in a browser: a message is pasted into the box, and the answer below it follows."""
 
 import pytest
-from test_browser import OUTPUTS, PATHS, RUN_ALL, address, browser, errors, open_lesson, page, pytestmark  # noqa: F401
+from test_browser import (  # noqa: F401
+    OUTPUTS,
+    PATHS,
+    RUN_ALL,
+    address,
+    browser,
+    errors,
+    open_lesson,
+    page,
+    pytestmark,
+)
 
 CASES = {
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.": "The GPU's memory is full",

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from helpers import cheatsheet, course
-from helpers.practice import practice_gpus
+from practice_gpus import practice_gpus
 
 
 @pytest.fixture(scope="module")

@@ -527,7 +527,7 @@ def test_wheel_holds_scripts_recordings_and_every_module(tmp_path):
     inside = set(zipfile.ZipFile(wheel).namelist())
     wanted = {path.relative_to(ROOT).as_posix() for kind in ("*.py", "*.json")
               for path in (ROOT / "helpers").rglob(kind)}
-    wanted |= {f"helpers/scripts/{path.name}" for path in (ROOT / "notebooks/scripts").glob("*.py")}
+    wanted |= {f"helpers/lesson_scripts/{path.name}" for path in (ROOT / "notebooks/scripts").glob("*.py")}
     assert wanted - inside == set()
 
 

@@ -133,7 +133,7 @@ def test_shapes_refuses_what_does_not_fit(arguments, error, words):
 
 
 def test_practice_gpus_and_gpus_draw_the_same_images():
-    practice_gpus = pytest.importorskip("helpers.practice").practice_gpus
+    practice_gpus = pytest.importorskip("practice_gpus").practice_gpus
     expected, expected_labels = data.shapes(25, seed=3)
     with practice_gpus():
         images, labels = data.shapes(25, seed=3, device="cuda:0")

@@ -1,4 +1,4 @@
-"""helpers.devices, and the plain-Python modules below it: helpers.architectures, helpers.host."""
+"""helpers.devices, and the plain-Python modules below it: helpers.gpus, helpers.host."""
 import os
 import subprocess
 import sys
@@ -7,7 +7,7 @@ import types
 import pytest
 import torch
 
-from helpers import architectures, devices, host
+from helpers import devices, gpus, host
 
 BUILD_13_2 = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
 BUILD_12_6 = ("sm_50", "sm_60", "sm_70", "sm_80", "sm_86", "sm_90")
@@ -168,8 +168,8 @@ def test_features_by_capability(capability):
 
 def test_features_of_the_unknown(machine):
     assert devices.features("4.0")["generation"] is None and devices.features("4.0")["FP16"] is False
-    assert devices.features("99.0") == {"generation": None, **dict.fromkeys(architectures.FORMATS)}
-    assert devices.features("cpu") == {"generation": None, **dict.fromkeys(architectures.FORMATS, False)}
+    assert devices.features("99.0") == {"generation": None, **dict.fromkeys(gpus.FORMATS)}
+    assert devices.features("cpu") == {"generation": None, **dict.fromkeys(gpus.FORMATS, False)}
     machine(cuda=(H200,))
     assert devices.features("cuda")["FP8"] is True and devices.features(torch.device("cuda:0"))["FP4"] is False
     machine(cuda=(H200,), rocm="7.0")
@@ -191,16 +191,16 @@ def test_features_of_nonsense(bad, error):
     ((10, 3), ("sm_100f",), True), ((12, 0), ("compute_90a",), False), ((10, 3), ("compute_100f",), True),
     ((12, 0), ("compute_100f",), False), ((9, 0), (), False), ((9, 0), ("gfx90a",), False)])
 def test_has_kernels(capability, build, runs):
-    assert architectures.has_kernels(capability, build) is runs
+    assert gpus.has_kernels(capability, build) is runs
 
 
 def test_install_command():
-    assert architectures.install_command("Windows", "581.42").endswith("/whl/cu130")
-    assert architectures.install_command("Windows", "560.94").endswith("/whl/cu126")
-    assert architectures.install_command("Linux", "580.95", (6, 1)).endswith("/whl/cu126")
-    assert architectures.install_command("Linux", None, (12, 0)).endswith("/whl/cu130")
-    assert "index-url" not in architectures.install_command("Darwin")
-    assert architectures.driver_needed("13.2") == 580 and architectures.driver_needed(None) is None
+    assert gpus.install_command("Windows", "581.42").endswith("/whl/cu130")
+    assert gpus.install_command("Windows", "560.94").endswith("/whl/cu126")
+    assert gpus.install_command("Linux", "580.95", (6, 1)).endswith("/whl/cu126")
+    assert gpus.install_command("Linux", None, (12, 0)).endswith("/whl/cu130")
+    assert "index-url" not in gpus.install_command("Darwin")
+    assert gpus.driver_needed("13.2") == 580 and gpus.driver_needed(None) is None
 
 
 @pytest.mark.parametrize("cpuinfo, name", [

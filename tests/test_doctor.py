@@ -1,4 +1,4 @@
-"""The doctor: helpers.facts, helpers.probe, helpers.diagnosis, helpers.doctor and its command."""
+"""The doctor: helpers.doctor.facts, helpers.doctor.probe, helpers.doctor.diagnosis, helpers.doctor and its command."""
 import argparse
 import builtins
 import dataclasses
@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from helpers import facts as facts_module
-from helpers import probe
 from helpers.commands import doctor as command
-from helpers.doctor import Device, Facts, Verdict, diagnose, doctor, gather_facts, report
+from helpers.doctor import Device, Facts, Verdict, diagnose, doctor, gather_facts, probe, report
+from helpers.doctor import facts as facts_module
 
 BUILD = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
 NO_DRIVER = "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a driver"

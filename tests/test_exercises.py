@@ -13,12 +13,21 @@ import time
 import pytest
 import torch
 
-import helpers.exercises
+import exercises
+from helpers.checks.core import (
+    CORRECT,
+    ERROR,
+    NOT_ATTEMPTED,
+    NOT_YET,
+    Exercise,
+    NotYet,
+    Wrong,
+    call,
+)
 from helpers.commands._environment import ROOT
-from helpers.exercises.core import CORRECT, ERROR, NOT_ATTEMPTED, NOT_YET, Exercise, NotYet, Wrong, call
 
-MODULES = [importlib.import_module(f"helpers.exercises.{m.name}")
-           for m in pkgutil.iter_modules(helpers.exercises.__path__) if m.name.startswith("lesson")]
+MODULES = [importlib.import_module(f"exercises.{m.name}")
+           for m in pkgutil.iter_modules(exercises.__path__) if m.name.startswith("lesson")]
 EXERCISES = [value for module in MODULES for value in vars(module).values() if isinstance(value, Exercise)]
 KEYS = [exercise.key for exercise in EXERCISES]
 IN_PROCESS = [exercise for exercise in EXERCISES if exercise.key != "06.script"]  # that one starts two processes
@@ -157,7 +166,7 @@ def test_an_exception_in_the_answer_names_the_learners_line():
 
 
 def test_an_endless_loop_is_stopped(monkeypatch):
-    monkeypatch.setattr("helpers.exercises.core.SECONDS", 0.3)
+    monkeypatch.setattr("helpers.checks.core.SECONDS", 0.3)
 
     def answer(x):
         while True:
@@ -186,7 +195,7 @@ ENDLESS = (_swallows_everything, lambda x: time.sleep(60), _waits_forever)
 @pytest.mark.parametrize("answer", ENDLESS, ids=("bare except", "sleep", "lock"))
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="waits end only where signals reach them")
 def test_waits_without_end_are_stopped_too(answer, monkeypatch):
-    monkeypatch.setattr("helpers.exercises.core.SECONDS", 0.2)
+    monkeypatch.setattr("helpers.checks.core.SECONDS", 0.2)
     start = time.perf_counter()
     result = make(lambda a: call(a, 1)).outcome(answer)
     assert result.status == ERROR and "stopped" in result.message
@@ -196,7 +205,7 @@ def test_waits_without_end_are_stopped_too(answer, monkeypatch):
 
 @pytest.mark.parametrize("answer", [_swallows_everything, lambda x: [x := x + 1 for _ in iter(int, 1)]])
 def test_an_endless_loop_is_stopped_in_any_thread(answer, monkeypatch):
-    monkeypatch.setattr("helpers.exercises.core.SECONDS", 0.2)
+    monkeypatch.setattr("helpers.checks.core.SECONDS", 0.2)
     found = []
     thread = threading.Thread(target=lambda: found.append(make(lambda a: call(a, 1)).outcome(answer)))
     thread.start()
@@ -215,7 +224,7 @@ def _import_slowly(x):
 def test_an_import_is_not_broken_off(run, monkeypatch, tmp_path):
     (tmp_path / "slow_to_import.py").write_text("import time\nfor _ in range(6):\n    time.sleep(0.05)\nDONE = True\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("helpers.exercises.core.SECONDS", 0.1)
+    monkeypatch.setattr("helpers.checks.core.SECONDS", 0.1)
     found = []
     run(lambda: found.append(make(lambda a: call(a, 1)).outcome(_import_slowly)))
     assert "stopped" in found[0].message and sys.modules.pop("slow_to_import").DONE
@@ -229,8 +238,8 @@ def thread_of(work):
 
 
 def test_a_call_that_nothing_stops_is_named(monkeypatch, capsys):
-    monkeypatch.setattr("helpers.exercises.core.SECONDS", 0.1)
-    monkeypatch.setattr("helpers.exercises.limit.PATIENCE", 0.1)
+    monkeypatch.setattr("helpers.checks.core.SECONDS", 0.1)
+    monkeypatch.setattr("helpers.checks.limit.PATIENCE", 0.1)
     thread = threading.Thread(target=lambda: make(lambda a: call(a, 1)).outcome(lambda x: time.sleep(3)))
     thread.start()
     thread.join()
@@ -253,7 +262,7 @@ def test_not_a_function_is_said():
 
 
 def test_check_shows_and_remembers(capsys, monkeypatch, tmp_path):
-    from helpers.exercises import progress
+    from helpers.checks import progress
     monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path))
     exercise = make(lambda a: "good" if call(a, 2) == 4 else _square(3))
     exercise.check(lambda x: 5)
@@ -282,7 +291,7 @@ def test_wrong_is_plain_data():
 
 def test_a_program_that_cannot_start_processes_is_told_how(tmp_path):
     program = tmp_path / "program.py"
-    program.write_text("from helpers.exercises import lesson06 as ex\nex.script.check(ex.script.reference)\n")
+    program.write_text("from exercises import lesson06 as ex\nex.script.check(ex.script.reference)\n")
     done = subprocess.run([sys.executable, program], cwd=ROOT, capture_output=True, timeout=120, encoding="utf-8",
                           env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"})
     assert "they did not start" in done.stdout and "__name__ == '__main__'" in done.stdout, done

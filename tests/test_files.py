@@ -8,7 +8,7 @@ import time
 import pytest
 
 from helpers import files
-from helpers.exercises import progress
+from helpers.checks import progress
 
 posix = pytest.mark.skipif(os.name == "nt", reason="needs fork, kill and locks on folders")
 

@@ -16,9 +16,9 @@ import psutil
 import pytest
 from slow import SLOW
 
+from exercises import all_keys
 from helpers.commands import _grade_box, _grade_cells, _grade_judge, _notebooks, grade
 from helpers.commands._environment import ROOT
-from helpers.exercises import all_keys
 
 PRELUDE = """import argparse, math, os, statistics, sys, time
 import torch
@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from torch.utils.data.distributed import DistributedSampler
 """
 LESSONS = {path.name[:2]: path for path in _notebooks.find()}
-TARGET = ROOT / "helpers/exercises/lesson01.py"
+TARGET = ROOT / "exercises/lesson01.py"
 RIGHT, WRONG = "2 * n**3 / (ms / 1000) / 1e12", "1.0"
 
 
@@ -99,11 +99,11 @@ HOSTILE = {
     "forged_line": (lambda: rate("print('correct\\nwell done', flush=True)"), "not yet", "times the right value"),
     "forged_result": (lambda: rate("for fd in range(256):\n    try: os.write(fd, b'correct\\n')\n    except OSError: "
                                    "pass"), "tampered", "something else was written"),
-    "patched_check": (lambda: rate("import helpers.exercises.core as core, helpers.exercises.lesson01 as own\n"
+    "patched_check": (lambda: rate("import helpers.checks.core as core, exercises.lesson01 as own\n"
                                    "core.Exercise.outcome = lambda *_: core.Result('correct', '')\n"
                                    "core.Exercise.outcome.__code__ = (lambda *_: core.Result('correct', '')).__code__\n"
                                    "object.__setattr__(own.rate, 'check_answer', lambda answer: 'well done')\n"
-                                   "sys.modules['helpers.exercises.core'] = own"), "not yet", "times the right value"),
+                                   "sys.modules['helpers.checks.core'] = own"), "not yet", "times the right value"),
     "patched_abs": (lambda: rate("import builtins; builtins.abs = lambda x: 0"), "tampered", "builtins.abs"),
     "patched_modules": (lambda: rate("sys.modules['torch'] = os", RIGHT), "tampered", "torch"),
     "model_answer": (lambda: solved("01", rate="tflops = ex.rate.reference"), "tampered", "own function"),
@@ -127,7 +127,7 @@ def notebook(*sources, **metadata):
 
 
 def code(lesson, *sources):
-    return notebook(f"import torch\nfrom helpers.exercises import lesson{lesson} as ex", *sources)
+    return notebook(f"import torch\nfrom helpers.checks import lesson{lesson} as ex", *sources)
 
 
 SAME = exercises("02")["same"].reference
@@ -137,7 +137,7 @@ READ = {
     "magics": (code("00", "%matplotlib inline\n!echo hello\nx = !ls\ntorch?", "%%bash\nexit 1", "%%time\n" + DOUBLE,
                     "ex.warm_up.check(double)"), 1, ""),
     "renamed": (code("00", DOUBLE, "ex.warm_up.check(double)"), 1, ""),
-    "another_name": (notebook("import helpers.exercises.lesson00 as my", DOUBLE, "my.warm_up.check(answer=double)"),
+    "another_name": (notebook("import exercises.lesson00 as my", DOUBLE, "my.warm_up.check(answer=double)"),
                      1, ""),
     "no_python": (code("00", "def (", DOUBLE, "ex.warm_up.check(double)"), 1, "not Python: cell 2"),
     "brackets": (code("00", "(" * 20000, "-" * 9999 + "1", DOUBLE, "ex.warm_up.check(double)"), 1,
@@ -153,7 +153,7 @@ READ = {
     "no_check": (code("00", DOUBLE), 0, "no call of ex.warm_up.check"),
     "other_lesson": (notebook("print(1)"), "", "no lesson's notebook"),
     "old_format": (b'{"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [{"cells": [{"cell_type": '
-                   b'"code", "language": "python", "outputs": [], "input": "from helpers.exercises import lesson00 as '
+                   b'"code", "language": "python", "outputs": [], "input": "from helpers.checks import lesson00 as '
                    b'ex\\ndef f(x): return 2*x\\nex.warm_up.check(f)"}]}]}', 1, ""),
     "wrong_format": (b'{"nbformat": 99, "nbformat_minor": 0, "metadata": {}, "cells": []}', "", "not a notebook"),
     "no_json": (b"\xff\xfehello", "", "not a notebook"), "empty": (b"", "", "not a notebook"),

@@ -1,10 +1,8 @@
-"""The house keeps its rules: who imports whom, importing does nothing, sizes, and no two lists that disagree."""
+"""The house keeps its rules: who imports whom, importing does nothing, and no two lists that disagree."""
 
 import ast
 import os
 import re
-import statistics
-from pathlib import Path
 
 import pytest
 
@@ -12,19 +10,17 @@ from helpers.commands import _imports
 from helpers.commands._environment import ROOT
 
 HELPERS = ROOT / "helpers"
-MODULES = sorted(path for path in HELPERS.rglob("*.py") if "__pycache__" not in path.parts)
+PACKAGES = ("exercises", "helpers", "practice_gpus")
+MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py") if "__pycache__" not in path.parts)
 # A room may import rooms of lower rank, and of its own rank where that makes no circle. Rooms not named: GROUND.
 GROUND = 1
-RANKS = {"course": 0, "practice": 2, "timing": 3, "memory": 3, "recordings": 3, "data": 3, "training": 3,
-         "plots": 4, "cards": 5, "explain": 5, "widgets": 5, "exercises": 5, "commands": 6}
-CORE = {HELPERS / "exercises" / name for name in ("__init__.py", "core.py", "panel.py", "progress.py")}
-CONTENT = {path for path in MODULES if path.parent.name == "exercises"} - CORE  # tasks, answers right and wrong
-PLAIN = ("devices", "data", "timing", "memory", "plots", "widgets")
+RANKS = {"practice_gpus": 0, "course": 0, "timing": 3, "memory": 3, "measurements": 3, "data": 3, "training": 3,
+         "plots": 4, "troubleshooting": 5, "widgets": 5, "checks": 5, "exercises": 6, "commands": 7}
 
 
 def room(path):
-    """Return the name of the room a file of helpers belongs to."""
-    return path.relative_to(HELPERS).parts[0].removesuffix(".py")
+    """Return the name of the room a file belongs to: a package, or a module or folder of helpers."""
+    return path.relative_to(HELPERS if HELPERS in path.parents else ROOT).parts[0].removesuffix(".py")
 
 
 def imports(path):
@@ -34,15 +30,16 @@ def imports(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            here = ["helpers", *path.relative_to(HELPERS).parts[:-1]]
+            here = list(path.relative_to(ROOT).parts[:-1])
             base = ".".join(here[:len(here) + 1 - node.level]) if node.level else ""
             names |= {".".join(filter(None, [base, node.module, alias.name])) for alias in node.names}
-    return {name for name in names if name.startswith("helpers.")}
+    return {name for name in names if name.split(".")[0] in PACKAGES}
 
 
 def imported_rooms(path):
     """Return the rooms of helpers that a file imports."""
-    return {name.split(".")[1] for name in imports(path)} - {room(path)}
+    parts = [name.split(".") for name in imports(path)]
+    return {part[1] if part[0] == "helpers" else part[0] for part in parts} - {room(path)}
 
 
 def module_graph():
@@ -52,7 +49,7 @@ def module_graph():
             for name, path in files.items()}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(HELPERS)) for path in MODULES])
+@pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(ROOT)) for path in MODULES])
 def test_imports_go_downwards(path):
     if path.name not in ("__init__.py", "__main__.py") or path.parent != HELPERS:
         above = [name for name in imported_rooms(path)
@@ -112,55 +109,6 @@ def test_importing_takes_at_most_150_ms_beyond_torch(imported):
     assert slow == {}
 
 
-def code_lines(paths):
-    """Return the number of lines with code or comment: no blank lines, no docstrings."""
-    total = 0
-    for path in paths:
-        text = path.read_text(encoding="utf-8")
-        notes = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Expr)
-                 and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)]
-        total += sum(bool(line.strip()) for line in text.splitlines())
-        total -= sum(bool(line.strip()) for note in notes
-                     for line in text.splitlines()[note.lineno - 1:note.end_lineno])
-    return total
-
-
-def files(*names):
-    """Return the Python files of rooms by name."""
-    return [path for path in MODULES if room(path) in names]
-
-
-# Practice began with an aim of 900. The 642 situations of tests/practice/fidelity.py, words of errors included, take
-# 1,160; leaving some out would make answers wrong or words strange, which costs learners more. It must not grow.
-# Grading runs strangers' code: its walls, watchers and judge are a program of their own beside the commands.
-GRADING = [path for path in files("commands") if "grade" in path.name]
-COMMANDS = [path for path in files("commands") if path not in GRADING]
-
-
-@pytest.mark.parametrize(("name", "paths", "limit"), [
-    ("plain modules", files(*PLAIN), 1000), ("practice", files("practice"), 1160), ("commands", COMMANDS, 1000),
-    ("grading", GRADING, 600)], ids=lambda value: value if isinstance(value, str) else "")
-def test_rooms_stay_small(name, paths, limit):
-    assert paths and code_lines(paths) <= limit
-
-
-@pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(HELPERS)) for path in MODULES])
-def test_modules_and_functions_stay_small(path):
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= (500 if path in CONTENT else 300)
-    sizes = [node.end_lineno - node.lineno + 1 for node in ast.walk(ast.parse(text))
-             if isinstance(node, ast.FunctionDef)]
-    assert statistics.median(sizes or [0]) <= 15 and max(sizes, default=0) <= 50
-
-
-@pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(HELPERS)) for path in MODULES])
-def test_public_names_have_docstrings(path):
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    named = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    bare = [node.name for node in named if not node.name.startswith("_") and not ast.get_docstring(node)]
-    assert ast.get_docstring(tree) and (bare == [] or path in CONTENT)
-
-
 def names_in(text):
     """Return {package: range} of requirement lines such as 'torch>=2.11'."""
     return dict(re.findall(r"^([a-z][\w-]*)([<>=!~][^\s#]*)", text, flags=re.M))
@@ -176,17 +124,12 @@ def project():
 
 def test_pyproject_lists_every_package():
     on_disk = {".".join(path.parent.relative_to(ROOT).parts) for path in HELPERS.rglob("__init__.py")}
-    assert project()[0] == on_disk | {"helpers.scripts"}
+    assert project()[0] == on_disk | {"helpers.lesson_scripts"}
 
 
 def test_ranges_of_pyproject_and_requirements_agree():
     required = names_in((ROOT / "requirements.txt").read_text(encoding="utf-8"))
     assert {name: required.get(name) for name in project()[1]} == project()[1]
-
-
-def test_every_requirement_says_who_needs_it():
-    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()[1:]
-    assert [line for line in lines if not re.match(r"\S+( \.)?\s+# \S.*", line)] == []
 
 
 def test_commands_in_texts_exist():
@@ -202,8 +145,3 @@ def test_commands_in_texts_exist():
 def test_links_of_the_readme_lead_to_files_that_are_there():
     targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert targets and [target for target in targets if not (ROOT / target).exists()] == []
-
-
-def test_every_workflow_and_helper_file_is_text_with_unix_line_ends():
-    for path in [*MODULES, *Path(ROOT, ".github").rglob("*.yml"), ROOT / ".ci/run"]:
-        assert b"\r\n" not in path.read_bytes(), path

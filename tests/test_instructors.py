@@ -8,9 +8,9 @@ import nbformat
 import pytest
 
 from helpers import course
+from helpers.checks.core import Exercise
 from helpers.commands import _notebooks
 from helpers.commands._environment import ROOT
-from helpers.exercises.core import Exercise
 
 TEXT = (ROOT / "notebooks/INSTRUCTORS.md").read_text(encoding="utf-8")
 
@@ -78,7 +78,7 @@ def test_every_lesson_has_its_minutes():
     table = rows("How long each lesson takes")
     assert [row[0] for row in table] == [each.number for each in course.LESSONS]
     for number, reading, solving, *_ in table:
-        module = vars(importlib.import_module(f"helpers.exercises.lesson{number}")).values()
+        module = vars(importlib.import_module(f"exercises.lesson{number}")).values()
         assert int(solving) == sum(value.minutes for value in module if isinstance(value, Exercise))
         assert int(reading) + int(solving) == pytest.approx(course.lesson(number).minutes, abs=1)
         [path] = _notebooks.find([number])

@@ -225,7 +225,7 @@ def test_forecast_says_when_pytorch_lacks_the_tracker(monkeypatch):
         forecast(mlp(), (100,), 8)
 
 
-def test_errors_of_the_model_pass_through():
+def test_troubleshooting_of_the_model_pass_through():
     with pytest.raises(RuntimeError, match="99"):
         forecast(mlp(), (99,), 8)
 
@@ -247,9 +247,9 @@ def test_timeline_refuses_the_cpu():
 
 
 def practice_gpus(**options):
-    practice = pytest.importorskip("helpers.practice")
+    practice = pytest.importorskip("practice_gpus")
     if not hasattr(practice, "practice_gpus"):
-        pytest.skip("helpers.practice has no practice_gpus yet")
+        pytest.skip("practice_gpus has no practice_gpus yet")
     return practice.practice_gpus(**options)
 
 

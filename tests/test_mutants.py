@@ -6,8 +6,8 @@ import pytest
 from mutants import mutants
 from test_exercises import EXERCISES, KEYS
 
-from helpers.exercises import core
-from helpers.exercises.core import CORRECT
+from helpers.checks import core
+from helpers.checks.core import CORRECT
 
 SECONDS = 1.5  # mutants that never end wait for this
 MOST = {"07.streams": 9}  # checks that take long: this many, evenly chosen

@@ -101,7 +101,7 @@ def test_recorded_draws_what_a_recording_holds(monkeypatch):
                                     {"size": 2, "tflop_per_s": 1.0, "dtype": "float32", "device_kind": "cuda"},
                                     {"size": 2, "tflop_per_s": 9.0, "dtype": "bfloat16", "device_kind": "cuda"}]}
 
-    monkeypatch.setattr("helpers.recordings.all", lambda: [Recording()])
+    monkeypatch.setattr("helpers.measurements.all", lambda: [Recording()])
     assert plots.recorded("matmul", "size", "tflop_per_s", dtype="float32") == {"card, today": ([2, 4], [1.0, 2.0])}
     assert plots.recorded("matmul", "size", "tflop_per_s", kind="cpu") == {}
 

@@ -4,8 +4,9 @@ import random
 
 import pytest
 
+from exercises import all_keys
 from helpers.__main__ import run
-from helpers.exercises import all_keys, codes, progress
+from helpers.checks import codes, progress
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ import tempfile
 import pytest
 from nbclient import NotebookClient
 
+from exercises import all_keys
 from helpers.commands import _notebooks
 from helpers.commands.execute import environment
-from helpers.exercises import all_keys
 
 PATHS = _notebooks.find()
 of_each = pytest.mark.parametrize("path", PATHS, ids=[path.stem for path in PATHS])
@@ -54,7 +54,7 @@ def test_every_solution_is_correct_in_its_lesson(path):
     found = checks(notebook)
     if not found:
         pytest.skip("a lesson without exercises")
-    module = importlib.import_module(f"helpers.exercises.lesson{path.name[:2]}")
+    module = importlib.import_module(f"exercises.lesson{path.name[:2]}")
     for index, name, answer in found:
         cell, first, last = place(notebook, index, answer)
         lines = cell.source.splitlines()

@@ -8,8 +8,8 @@ import nbformat
 import pytest
 
 from helpers import course
+from helpers.checks.core import Exercise
 from helpers.commands import _notebooks, publish
-from helpers.exercises.core import Exercise
 
 PATHS = _notebooks.find()
 LESSONS = [path for path in PATHS if path.name[:2] < "90"]
@@ -70,7 +70,7 @@ def test_says_what_the_learner_does_learns_and_needs(path, load):
 def test_minutes_are_those_of_its_words_code_and_exercises(path, load):
     said = re.search(r"about (\d+) minutes to read and run, and (\d+) for the exercise", prose(load(path)))
     assert said, "What you'll need says: about N minutes to read and run, and M for the exercises"
-    module = vars(importlib.import_module(f"helpers.exercises.lesson{path.name[:2]}")).values()
+    module = vars(importlib.import_module(f"exercises.lesson{path.name[:2]}")).values()
     exercises = sum(value.minutes for value in module if isinstance(value, Exercise))
     reading = _notebooks.reading_minutes(load(path))
     assert int(said[1]) == pytest.approx(reading, rel=0.1, abs=2) and int(said[2]) == exercises

@@ -234,7 +234,7 @@ def test_events_clock_reads_the_devices_own_time(monkeypatch):
     assert found.median_ms == pytest.approx(7.0, rel=1e-6) and found.clock == "events"
 
 
-def test_errors_of_the_function_pass_through():
+def test_troubleshooting_of_the_function_pass_through():
     with pytest.raises(ZeroDivisionError):
         time_ms(lambda: 1 / 0, "cpu")
 

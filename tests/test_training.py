@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from helpers import data, timing, training
 from helpers.commands import _notebooks
-from helpers.practice import practice_gpus
 from helpers.training import SmallCNN, evaluate, send, train_epoch, train_step
+from practice_gpus import practice_gpus
 
 
 class Reads(TorchDispatchMode):

@@ -2,8 +2,8 @@
 import pytest
 
 from helpers import plots, widgets
-from helpers.exercises import progress
-from helpers.exercises.core import Question
+from helpers.checks import progress
+from helpers.checks.core import Question
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +85,7 @@ QUESTION = Question("02.q1", "2 + 2?", ("3", "4"), ("too few", "yes"), 1)
 
 
 def test_quiz_gives_feedback_and_wrong_ones_come_back(monkeypatch):
-    monkeypatch.setattr("helpers.exercises.lesson02.QUIZ", (QUESTION,))
+    monkeypatch.setattr("exercises.lesson02.QUIZ", (QUESTION,))
     row = widgets._question_widget(QUESTION, "1.")
     row.children[1].index = 0
     assert "too few" in row.children[2].value and "Not quite" in row.children[2].value
@@ -98,7 +98,7 @@ def test_quiz_gives_feedback_and_wrong_ones_come_back(monkeypatch):
 
 
 def test_questions_come_back_after_a_code_and_those_that_are_gone_do_not():
-    from helpers.exercises import codes
+    from helpers.checks import codes
 
     progress.restore(codes.encode({"quiz.02.alone": codes.NOT_YET, "quiz.03.stays": codes.NOT_YET}))
     progress.record("quiz.02.gone", right=False)

@@ -105,7 +105,7 @@ def possible(folder):
     def another():
         drop(FIRST_USER)
         os.chdir(ROOT)
-        subprocess.run([sys.executable, "-c", "import helpers.exercises.core"], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run([sys.executable, "-c", "import helpers.checks.core"], check=True, stderr=subprocess.DEVNULL)
 
     return tried(walls), os.geteuid() == 0 and tried(another)
 

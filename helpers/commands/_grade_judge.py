@@ -26,9 +26,9 @@ import os
 import sys
 import types
 
+from helpers.checks import core
 from helpers.commands import _grade_box, _grade_cells
-from helpers.exercises import core
-from helpers.practice import session
+from practice_gpus import session
 
 STOPPED, TAMPERED, AGAIN, DATA = "stopped", "tampered", "again", "data"
 LONGEST = 2000
@@ -38,7 +38,7 @@ WATCHED = """builtins contextlib copy ctypes dis inspect json math random statis
 
 def exercises_of(lesson):
     """Return {name: Exercise} of the lesson with this number, such as "02"."""
-    members = vars(importlib.import_module(f"helpers.exercises.lesson{lesson}"))
+    members = vars(importlib.import_module(f"exercises.lesson{lesson}"))
     return {name: value for name, value in members.items() if isinstance(value, core.Exercise)}
 
 
@@ -63,7 +63,7 @@ def judge(channel, secret, job, key, sources, kept, expression, way):
 def hide():
     """Take this module, the checks and the arguments of this process out of the reach of an import."""
     vars(multiprocessing.current_process()).update(_target=None, _args=())
-    for name in [name for name in sys.modules if name.startswith(("helpers.commands", "helpers.exercises"))]:
+    for name in [name for name in sys.modules if name.startswith(("helpers.commands", "exercises"))]:
         del sys.modules[name]
     for name in ("commands", "exercises"):
         vars(sys.modules["helpers"]).pop(name, None)

@@ -16,8 +16,9 @@ import torch
 import torch._dynamo  # noqa: F401 - practice GPUs need it
 from tqdm import tqdm
 
+from exercises import all_keys
+from helpers.checks import core
 from helpers.commands import _grade_box, _grade_cells, _grade_judge
-from helpers.exercises import all_keys, core
 
 CONTEXT = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
 GRACE, LATE = 6, 30  # seconds beyond an answer's time, and beyond a notebook's

@@ -6,9 +6,9 @@ import subprocess
 import sys
 from collections import Counter
 
-from helpers.diagnosis import diagnose
 from helpers.doctor import report, say
-from helpers.facts import gather_facts
+from helpers.doctor.diagnosis import diagnose
+from helpers.doctor.facts import gather_facts
 from helpers.host import cpu_name, memory_bytes
 
 HELP = "say what this machine can do, and why CUDA is not there; --room for a class"

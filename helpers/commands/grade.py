@@ -11,9 +11,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from exercises import all_keys
 from helpers import files
 from helpers.commands._sheets import harmless
-from helpers.exercises import all_keys
 
 HELP = "grade submitted notebooks: FOLDER --out grades.csv, one line for each notebook"
 OUTCOMES = ("correct", "not yet", "not attempted", "error in your code", "stopped", "tampered")

@@ -13,7 +13,7 @@ from helpers.commands import _environment
 from helpers.commands._environment import ROOT, SetupError
 
 HELP = "for a class: pack lessons and wheels into one folder that installs with no network"
-TOPS = ("helpers", "notebooks", "README.md", "LICENSE", "pyproject.toml")
+TOPS = ("exercises", "helpers", "practice_gpus", "notebooks", "README.md", "LICENSE", "pyproject.toml")
 LEFT = ("__pycache__", ".ipynb_checkpoints", "data", "checkpoints")
 
 

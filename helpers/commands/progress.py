@@ -6,9 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 from helpers import files
+from helpers.checks import codes
 from helpers.commands._sheets import harmless
 from helpers.course import LESSONS
-from helpers.exercises import codes
 
 HELP = "make a table of a class from learners' progress codes"
 

@@ -1,4 +1,4 @@
-"""Measure this machine for the figures of the course; `helpers.recordings` reads the result."""
+"""Measure this machine for the figures of the course; `helpers.measurements` reads the result."""
 import sys
 
 HELP = "measure this machine (GPU and CPU) into a file that the figures can draw"
@@ -13,7 +13,7 @@ def add_arguments(parser):
 
 def run(args):
     """Measure, and say where the result is. Returns 0, 2 when wrongly called, 130 when stopped."""
-    from helpers.recordings.recorder import record
+    from helpers.measurements.recorder import record
     try:
         found = record(args.out, args.device, args.quick)
     except KeyboardInterrupt:

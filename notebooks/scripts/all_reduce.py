@@ -16,7 +16,6 @@ from statistics import quantiles
 
 import torch
 import torch.distributed as dist
-
 from helpers import files
 
 

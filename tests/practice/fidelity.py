@@ -81,7 +81,7 @@ def main() -> None:
     """Print the lines, on the machine's GPUs where there are any, else on two practice GPUs."""
     devices = contextlib.nullcontext()
     if not torch.cuda.is_available():
-        from helpers.practice import practice_gpus
+        from practice_gpus import practice_gpus
 
         devices = practice_gpus(n=2)
     with devices:

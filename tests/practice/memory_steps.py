@@ -121,7 +121,7 @@ def main() -> None:
     """Print the lines, on a GPU where there is one, else on a practice GPU."""
     device = contextlib.nullcontext()
     if not torch.cuda.is_available():
-        from helpers.practice import practice_gpus
+        from practice_gpus import practice_gpus
 
         device = practice_gpus()
     with device:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from helpers.commands._environment import ROOT
-from helpers.practice import patches, practice_gpus, session
+from practice_gpus import patches, practice_gpus, session
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="these GPUs are real")
 PLACES = (torch, torch.cuda, torch._C, torch.Tensor, torch.UntypedStorage, torch.accelerator, torch.cuda.memory,
@@ -176,7 +176,7 @@ def run_alone(program):
 def test_the_first_start_leaves_torch_dynamo_alone_and_dynamo_sees_nothing_of_it():
     program = """if True:
         import sys, torch
-        from helpers.practice import practice_gpus
+        from practice_gpus import practice_gpus
         before = torch.cuda.current_stream, torch.cuda.Stream
         with practice_gpus(2):
             assert "torch._dynamo" not in sys.modules
@@ -192,7 +192,7 @@ def test_the_first_start_leaves_torch_dynamo_alone_and_dynamo_sees_nothing_of_it
 def test_fake_copies_of_practice_tensors_do_not_end_the_process():
     program = """if True:
         import torch
-        from helpers.practice import practice_gpus
+        from practice_gpus import practice_gpus
         from torch._subclasses.fake_tensor import FakeTensorMode
         with practice_gpus():
             x = torch.ones(2, device="cuda", requires_grad=True)
@@ -210,7 +210,7 @@ def test_fake_copies_of_practice_tensors_do_not_end_the_process():
 def test_a_forked_process_is_refused():
     said = run_alone("""if True:
         import os, torch
-        from helpers.practice import practice_gpus
+        from practice_gpus import practice_gpus
         with practice_gpus():
             x = torch.ones(2, device="cuda")
             if os.fork() == 0:

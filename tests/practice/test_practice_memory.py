@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.practice import memory, practice_gpus
+from practice_gpus import memory, practice_gpus
 
 MIB = 1 << 20
 

@@ -9,7 +9,7 @@ from torch.overrides import _pop_mode, _push_mode
 from torch.utils._python_dispatch import _pop_mode as pop_dispatch
 from torch.utils._python_dispatch import _push_mode as push_dispatch
 
-from helpers.practice import practice_gpus
+from practice_gpus import practice_gpus
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="these GPUs are real")
 

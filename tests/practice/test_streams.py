@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 
-from helpers.practice import practice_gpus
+from practice_gpus import practice_gpus
 
 TENTH = 100_000_000  # cycles, a tenth of a second
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from helpers.practice import practice_gpus
+from practice_gpus import practice_gpus
 
 FOLDER = Path(__file__).resolve().parent / "two_gpu_code"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 from test_scripts import train
 
-from helpers import recordings
+from helpers import measurements
+from helpers.checks import codes, progress
 from helpers.commands import progress as table_of_progress
-from helpers.exercises import codes, progress
-from helpers.recordings.recorder import record
+from helpers.measurements.recorder import record
 
 KEYS = codes.ITEMS[:25]
 
@@ -55,7 +55,7 @@ def write_tables(path):
 
 def parts():
     """Return parts of a recording that take 20 ms each and give rows that were really measured."""
-    data = json.loads((recordings.FOLDER / "amd-epyc-2-cores.json").read_text(encoding="utf-8"))
+    data = json.loads((measurements.FOLDER / "amd-epyc-2-cores.json").read_text(encoding="utf-8"))
 
     def part(rows):
         def measured(device, quick):

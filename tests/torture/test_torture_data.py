@@ -19,7 +19,7 @@ from test_data import _cifar_archive, _put_fashion
 from test_scripts import train
 
 from helpers import data
-from helpers.practice import practice_gpus
+from practice_gpus import practice_gpus
 
 datasets = pytest.importorskip("torchvision.datasets", reason="needs torchvision")
 posix = pytest.mark.skipif(os.name == "nt", reason="needs fork and kill")

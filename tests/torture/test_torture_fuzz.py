@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 from lanes import FULL, LESSONS, share, within
 
-from helpers import recordings, widgets
+from exercises import all_keys, lesson02
+from helpers import measurements, widgets
+from helpers.checks import codes, progress
 from helpers.commands import _grade_cells, grade
 from helpers.commands import progress as table_of_progress
 from helpers.commands._environment import ROOT
-from helpers.exercises import all_keys, codes, lesson02, progress
-from helpers.recordings import schema
+from helpers.measurements import schema
 
 hypothesis = pytest.importorskip("hypothesis", reason="needs the package hypothesis")
 st = hypothesis.strategies
@@ -113,7 +114,7 @@ def files_like(whole):
 @functools.cache
 def small_recording():
     """Return a real recording with at most two rows of each section, unfinished, so that it may be gone on with."""
-    data = json.loads((recordings.FOLDER / "amd-epyc-2-cores.json").read_text(encoding="utf-8"))
+    data = json.loads((measurements.FOLDER / "amd-epyc-2-cores.json").read_text(encoding="utf-8"))
     data["sections"] = {name: rows[:2] for name, rows in data["sections"].items()}
     return data
 
@@ -129,7 +130,7 @@ def look_at(recording):
     recording.label.encode()
 
 
-def test_recordings(folder, seen):
+def test_measurements(folder, seen):
     counter, path = Counter(), folder / "fuzzed.json"
     seen("fuzz: recordings", count=INPUTS)
 
@@ -139,7 +140,7 @@ def test_recordings(folder, seen):
         with counter.one():
             path.write_bytes(content)
             try:
-                found = recordings.load(path)
+                found = measurements.load(path)
             except ValueError as error:
                 assert str(error).startswith("fuzzed.json: ") and len(str(error)) < 1000
             else:
@@ -238,7 +239,7 @@ ANSWERS = ["x", "*x", "**x", "lambda: 1", "(yield)", "0x" + "f" * 5000, "1e999",
 LINES = ["{}", "{}", "{}", "import torch", "x = 1", "def f(n):\n    return n", "class A:\n    x: int = 3", "x[0] = 2",
          "%matplotlib inline", "!ls", "x = !ls", "torch?", "x.y = 1", "del x", "globals()['x'] = 1", "from . import y",
          "for i in range(3):\n    x = i", "def g():\n    {}", "lambda: {}", "async def h():\n    await {}",
-         "from os import *", "match x:\n    case 1: {}", "from helpers.exercises import lesson02 as ex"]
+         "from os import *", "match x:\n    case 1: {}", "from exercises import lesson02 as ex"]
 BROKEN = [" " * 30_000 + "(", "\x00", "\ufeffx = 1", "é" * 200 + "(", "=" * 300, "x = " + "[" * 150, "%%bash\nexit 1",
           "x = 0x" + "f" * 5000, "a, " * 9000 + "=!", "x = -" + "-" * 5000 + "1", "'''", "\ud800"]
 

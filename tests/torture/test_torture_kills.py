@@ -19,7 +19,7 @@ import pytest
 import torch
 from lanes import FULL, share
 
-from helpers import recordings
+from helpers import measurements
 from helpers.commands import _notebooks
 from helpers.commands._environment import ROOT
 
@@ -118,17 +118,17 @@ def test_recording(context, chance, tmp_path, seen):
     kills, landed = share(4, 14), 0
     seen("kill: record", count=0)
     seconds = finished(context, "make_recording", tmp_path / "whole.json")
-    whole = recordings.load(tmp_path / "whole.json").sections
+    whole = measurements.load(tmp_path / "whole.json").sections
     path = tmp_path / "killed.json"
     for _ in range(kills):
         landed += killed(context, chance, seconds, "make_recording", path)
-        done = recordings.load(path).provenance["done"] if path.exists() else []
-        if path.exists() and not recordings.load(path).provenance["complete"]:
+        done = measurements.load(path).provenance["done"] if path.exists() else []
+        if path.exists() and not measurements.load(path).provenance["complete"]:
             landed += killed(context, chance, seconds, "make_recording", path)
-            assert recordings.load(path).provenance["done"][:len(done)] == done
-        if not path.exists() or not recordings.load(path).provenance["complete"]:
+            assert measurements.load(path).provenance["done"][:len(done)] == done
+        if not path.exists() or not measurements.load(path).provenance["complete"]:
             finished(context, "make_recording", path)
-        assert recordings.load(path).provenance["complete"] and recordings.load(path).sections == whole
+        assert measurements.load(path).provenance["complete"] and measurements.load(path).sections == whole
         path.unlink()
     seen("kill: record", count=landed)
     assert landed

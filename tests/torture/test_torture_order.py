@@ -33,7 +33,7 @@ SHORT = ("92",)  # its cells are over before they can be interrupted
 IMPORTS = """
 import matplotlib.pyplot, torch._dynamo, torch.distributed._tools.mem_tracker, torch.profiler, torch.utils.benchmark
 import matplotlib.backends.backend_agg, matplotlib.ticker, torch.utils.checkpoint, torch.utils.flop_counter
-import ipywidgets, unittest.mock, helpers.practice, helpers.widgets, helpers.plots, helpers.launch
+import ipywidgets, unittest.mock, practice_gpus, helpers.widgets, helpers.plots, helpers.scripts
 torch.compile(torch.nn.Linear(2, 2), backend="eager")(torch.ones(1, 2))
 """
 

@@ -20,8 +20,8 @@ from lanes import FULL, LESSONS
 from lesson_runs import LOST, Failure, code, copy_of_course, run_lesson
 
 from helpers import data
+from helpers.checks import progress
 from helpers.commands import _grade_box, _strict
-from helpers.exercises import progress
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="made with tools of Linux")
 FOLLOWS = ("NameError", "ImportError", "CalledProcessError")  # of cells that need what a failed one should have made

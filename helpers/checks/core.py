@@ -1,0 +1,209 @@
+"""The core of the exercises: three verbs (`check`, `hint`, `solution`) and four outcomes.
+
+A lesson's module defines `Exercise` objects. Each has a check function that takes the learner's answer and raises
+`NotYet` with what it found; it calls the learner's code only through `call`, so that an exception there is told apart
+from a wrong answer. Checks look at behavior (values, devices, copies, bytes), never at source text.
+"""
+import dis
+import inspect
+import linecache
+import textwrap
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from helpers.checks.limit import TooLong, limit
+
+CORRECT, NOT_YET, NOT_ATTEMPTED, ERROR = "correct", "not yet", "not attempted", "error in your code"
+SECONDS = 10
+
+
+class NotYet(Exception):
+    """The answer is not right yet; the message names what was found and the likely misconception."""
+
+
+class NotAttempted(Exception):
+    """The starter is untouched."""
+
+
+class LearnerError(Exception):
+    """The learner's code raised; `cause` is what it raised."""
+
+    def __init__(self, cause):
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A plausible wrong answer, and words that the message about it contains."""
+
+    answer: object
+    says: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of a check: `status` is one of the four, `message` what was found."""
+
+    status: str
+    message: str
+
+    def __str__(self):
+        return f"{self.status.capitalize()}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise.
+
+    `key` ("02.nested_batch") names it in the progress file and in the lesson (`ex.nested_batch`); `lines` and
+    `minutes` tell the learner what to expect; `difficulty` is 1 to 3. `check_answer(answer)` raises `NotYet`, or
+    returns a sentence of praise that names what was shown. `reference` is the model answer: a function with the name
+    the lesson's starter uses, or a value with `source` as its text. `wrong` holds at least two plausible wrong answers.
+    `seconds` is a time limit for answers that must take long (0: the usual one).
+    """
+
+    key: str
+    title: str
+    minutes: int
+    lines: int
+    difficulty: int
+    check_answer: object
+    hints: tuple
+    reference: object
+    explanation: str
+    wrong: tuple = field(repr=False)
+    source: str = ""
+    seconds: float = 0
+
+    @property
+    def name(self):
+        """The exercise's name in its module, such as "nested_batch"."""
+        return self.key.split(".", 1)[1]
+
+    @property
+    def heading(self):
+        """The two lines that head the exercise in its lesson."""
+        lines, minutes = _count(self.lines, "line"), _count(self.minutes, "minute")
+        return f"### Your turn: {self.title}\n*About {lines}, {minutes}, difficulty {self.difficulty} of 3.*"
+
+    def outcome(self, answer=None):
+        """Check `answer` and return the `Result`; displays nothing, stores nothing."""
+        try:
+            if is_untouched(answer):
+                raise NotAttempted
+            with limit(self.seconds or SECONDS, _in_learners_code):
+                praise = self.check_answer(answer)
+            return Result(CORRECT, praise or "well done.")
+        except NotAttempted:
+            return Result(NOT_ATTEMPTED, f"fill in the cell above, then run it again. Stuck? ex.{self.name}.hint()")
+        except NotYet as found:
+            return Result(NOT_YET, str(found))
+        except LearnerError as error:
+            return Result(ERROR, describe_error(error.cause))
+        except TooLong:
+            return Result(ERROR, f"still running after {self.seconds or SECONDS} seconds, so it was stopped. Does a "
+                                 "loop never end, or does it wait for something that never comes?")
+        except SystemExit as error:
+            return Result(ERROR, f"{describe_error(error)}\n  It ends the program. Return a value instead.")
+
+    def check(self, answer=None):
+        """Check `answer`, show the outcome and keep it in the learner's progress."""
+        from helpers.checks import panel, progress
+        result = self.outcome(answer)
+        if result.status != NOT_ATTEMPTED and progress.load().get(self.key, {}).get("status") != CORRECT:
+            progress.record(self.key, status=result.status)
+        panel.show(self, result)
+
+    def hint(self):
+        """Print the next hint; after the last one, all of them again."""
+        from helpers.checks import progress
+        seen = min(progress.load().get(self.key, {}).get("hints", 0) + 1, len(self.hints))
+        progress.record(self.key, hints=seen)
+        for number, text in enumerate(self.hints[:seen], 1):
+            print(f"Hint {number} of {len(self.hints)}: {text}")
+
+    def solution(self):
+        """Print the model answer and why it works."""
+        print(f"{self.solution_source()}\n\n{textwrap.fill(self.explanation, 100)}")
+
+    def solution_source(self):
+        """The model answer as source text, ready to stand in the lesson's starter cell."""
+        return self.source.strip() or textwrap.dedent(inspect.getsource(self.reference)).strip()
+
+
+@dataclass(frozen=True)
+class Question:
+    """A quiz question: `choices` with the `feedback` each of them gets, and the index of the right one."""
+
+    key: str
+    text: str
+    choices: tuple
+    feedback: tuple
+    right: int
+
+    def __post_init__(self):
+        if len(self.choices) != len(self.feedback) or not 0 <= self.right < len(self.choices):
+            raise ValueError(f"question {self.key!r}: each choice takes one feedback, and right must be an index")
+
+
+def call(function, *args, **kwargs):
+    """Call the learner's `function`; what it raises comes back as `LearnerError`."""
+    if not callable(function):
+        raise NotYet(f"expected a function, got {type(function).__name__}. Pass the name without parentheses.")
+    try:
+        return function(*args, **kwargs)
+    except (NotYet, LearnerError):
+        raise
+    except Exception as cause:
+        raise LearnerError(cause) from cause
+
+
+def as_float(value):
+    """`value` as a float: a number, or what holds exactly one; None for anything else."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return None
+
+
+def is_untouched(answer):
+    """True for None, `...` and a function whose body is only a docstring, `...`, `pass` or `return None`."""
+    if answer is None or answer is ...:
+        return True
+    if isinstance(answer, (tuple, list, dict)) and len(answer):
+        return all(is_untouched(part) for part in (answer.values() if isinstance(answer, dict) else answer))
+    return inspect.isfunction(answer) and _returns_nothing(answer)
+
+
+def _returns_nothing(function):
+    plain = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST", "POP_TOP"}
+    steps = list(dis.get_instructions(function))
+    return {step.opname for step in steps} <= plain and all(
+        step.argval in (None, ...) for step in steps if step.opname in ("LOAD_CONST", "RETURN_CONST"))
+
+
+def describe_error(error):
+    """One line on `error`: its type, its message and the learner's own line where it happened."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_learners(f.filename)]
+    text = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
+    if frames:
+        line = frames[-1].line or linecache.getline(frames[-1].filename, frames[-1].lineno)
+        text += f"\n  in line {frames[-1].lineno} of your cell: {line.strip()}"
+    return text
+
+
+def _is_learners(filename):
+    here = str(Path(__file__).resolve().parent.parent)
+    return not (filename.startswith((here, "<frozen")) or "site-packages" in filename or "/torch/" in filename)
+
+
+def _in_learners_code(frame):
+    while frame and frame.f_code is not call.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
+def _count(number, noun):
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,48 @@
+"""Why is `torch.cuda.is_available()` False? The doctor collects facts, names the cause and gives the one fix.
+
+`gather_facts` (from helpers.doctor.facts) looks at the real machine, also while practice GPUs are on; `diagnose` (from
+helpers.doctor.diagnosis) is a pure function of `Facts`, so any machine can be written down and diagnosed; `doctor` does both
+and prints a report. Lesson 01 uses all three.
+"""
+import sys
+
+from helpers.doctor.diagnosis import Verdict, diagnose, first_line
+from helpers.doctor.facts import Device, Facts, gather_facts
+
+__all__ = ["Device", "Facts", "Verdict", "diagnose", "doctor", "gather_facts", "report", "say"]
+
+
+def report(facts, verdict):
+    """The doctor's report as text: what is here, what was found, why, and the fix."""
+    built = (f"CUDA {facts.cuda_build}" if facts.cuda_build else f"ROCm {facts.rocm_build}" if facts.rocm_build else
+             f"XPU {facts.xpu_build}" if facts.xpu_build else "MPS" if facts.mps_built else "the CPU only")
+    places = [facts.host, "WSL" if facts.wsl else "", "container" if facts.container else ""]
+    lines = [f"Machine   {', '.join(filter(None, [facts.system, *places]))}; Python {facts.python}",
+             f"PyTorch   {facts.torch}, built for {built}" if facts.torch else "PyTorch   does not import",
+             f"Driver    {facts.driver or 'no NVIDIA driver'}; GPUs: {', '.join(facts.gpus) or 'none listed'}"]
+    for each in facts.devices:
+        lines.append(f"{each.device:<9} {each.name}: " + (first_line(each.error) or "computes correctly"))
+    lines += [f"Verdict   {verdict.summary} [{verdict.code}]", f"Why       {verdict.cause}", f"Fix       {verdict.fix}"]
+    return "\n".join(lines + [f"Unknown   {each}" for each in facts.problems])
+
+
+def doctor():
+    """Print a short report on this machine's devices and return the `Verdict`; never raises.
+
+    Runs a small computation on each device and checks its result. It takes a few seconds and looks at the real
+    machine, whether practice GPUs are on or not.
+    """
+    facts = gather_facts()
+    verdict = diagnose(facts)
+    say(report(facts, verdict))
+    return verdict
+
+
+def say(text):
+    """Print `text`, also where the output cannot show arrows (a file on Windows)."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = text.replace("→", "->").encode(encoding, "replace").decode(encoding)
+    print(text)

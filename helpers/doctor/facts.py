@@ -1,0 +1,194 @@
+"""The facts from which the doctor tells why CUDA is there or not. Plain Python, no torch in this process."""
+import glob
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from helpers.doctor import probe
+
+PACKAGES = ("torch", "torchvision", "numpy", "matplotlib", "ipywidgets", "tqdm", "platformdirs")
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device that PyTorch lists: "cuda:0", its name, compute capability (major, minor), memory in bytes.
+
+    `error` is "" when a small computation on it came out right, else what went wrong.
+    """
+
+    device: str
+    name: str | None = None
+    capability: tuple | None = None
+    memory_bytes: int | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known about a machine. The defaults are a Linux PC with a CUDA build of PyTorch and no GPU.
+
+    The machine: `system` (platform.system()), `python`, `host` ("colab", "kaggle", "binder" or ""), `wsl` (Linux
+    inside Windows), `container`. NVIDIA's side: `driver` (version or None), `gpus` (names that nvidia-smi lists),
+    `smi_error` (its complaint), `cards` (how many NVIDIA GPUs sit on the PCI bus; None: no way to look), `visible`
+    (CUDA_VISIBLE_DEVICES; None: not set). PyTorch's side: `torch` (version; None: it does not import, and then
+    `torch_error` says why), `cuda_build`, `rocm_build`, `xpu_build` (version it was built for, or None), `mps_built`,
+    `architectures` (it holds code for), `cuda_available`, `cuda_error` (words of its CUDA start), `devices` (what
+    it can use besides the CPU). Also `packages` ((name, version or None), …) and `problems` (facts that
+    could not be had, and why).
+    """
+
+    system: str = "Linux"
+    python: str = "3.12.0"
+    host: str = ""
+    wsl: bool = False
+    container: bool = False
+    driver: str | None = None
+    gpus: tuple = ()
+    smi_error: str = ""
+    cards: int | None = None
+    visible: str | None = None
+    torch: str | None = "2.13.0"
+    torch_error: str = ""
+    cuda_build: str | None = "13.0"
+    rocm_build: str | None = None
+    xpu_build: str | None = None
+    mps_built: bool = False
+    architectures: tuple = ()
+    cuda_available: bool = False
+    cuda_error: str = ""
+    devices: tuple = ()
+    packages: tuple = ()
+    problems: tuple = ()
+
+
+def gather_facts(timeout=90):
+    """Collect the `Facts` of this machine; takes about as long as `import torch`, at most about `timeout` seconds.
+
+    It looks at the real machine: PyTorch answers in a child process, where practice GPUs do not exist. A source that
+    fails costs its facts, never the rest: what failed and why is in `Facts.problems`.
+    """
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+        raise ValueError(f"timeout is {timeout!r}; it takes seconds above 0")
+    found, problems = {}, []
+    sources = (_ask_system, _ask_container, _ask_driver, _ask_cards, _ask_packages, lambda: _ask_torch(timeout))
+    for source in sources:
+        try:
+            found.update(source())
+        except Exception as error:  # noqa: BLE001 - told in `problems`, which the report prints
+            problems.append(f"{type(error).__name__}: {error}")
+    found.setdefault("torch", None)
+    return Facts(**found, problems=tuple(problems))
+
+
+def visible_entries(visible, count):
+    """The entries of CUDA_VISIBLE_DEVICES=`visible` that count among `count` GPUs (0: unknown), as a list of text.
+
+    Entries from the first that names no GPU on are ignored, and a repeated entry hides all: the section on CUDA
+    environment variables in https://docs.nvidia.com/cuda/cuda-programming-guide/
+    """
+    kept = []
+    for entry in (each.strip() for each in visible.split(",")):
+        number = re.match(r"\+?\d+", entry)
+        if not (entry.startswith(("GPU-", "MIG-")) or (number and (not count or int(number[0]) < count))):
+            break
+        kept.append(entry)
+    return kept if len(kept) == len(set(kept)) else []
+
+
+def _ask_system():
+    env = os.environ
+    # Kaggle's image is made from Colab's and keeps its variable: https://github.com/Kaggle/kagglehub/pull/230
+    host = ("kaggle" if "KAGGLE_KERNEL_RUN_TYPE" in env else "colab" if "COLAB_RELEASE_TAG" in env
+            else "binder" if "BINDER_SERVICE_HOST" in env or "BINDER_LAUNCH_HOST" in env else "")
+    return {"system": platform.system(), "python": platform.python_version(), "host": host,
+            "visible": env.get("CUDA_VISIBLE_DEVICES"), "wsl": "microsoft" in platform.release().lower()}
+
+
+def _ask_container():
+    signs = (Path("/.dockerenv").exists(), Path("/run/.containerenv").exists(), "KUBERNETES_SERVICE_HOST" in os.environ,
+             bool(os.environ.get("container")), "APPTAINER_CONTAINER" in os.environ)
+    return {"container": any(signs)}
+
+
+def _ask_driver():
+    """The driver and its GPUs from nvidia-smi, else the driver's version from the kernel module."""
+    found = {}
+    kernel_module = Path("/proc/driver/nvidia/version")
+    if kernel_module.exists():
+        version = re.search(r"\s(\d{3}\.\d+(\.\d+)?)\s", kernel_module.read_text(errors="replace"))
+        found["driver"] = version[1] if version else "unknown"
+    program = _nvidia_smi()
+    if program is None:
+        return found
+    try:
+        told = _run([program, "--query-gpu=driver_version,name", "--format=csv,noheader"], 20)
+    except subprocess.TimeoutExpired:
+        return {**found, "smi_error": "nvidia-smi did not answer within 20 seconds"}
+    rows = [line.split(", ", 1) for line in told.stdout.splitlines() if re.match(r"\d+\.\d+[\d.]*, ", line)]
+    if not rows:
+        return {**found, "smi_error": (told.stdout + told.stderr).strip()[:500] or f"exit status {told.returncode}"}
+    return {"driver": rows[0][0], "gpus": tuple(name.strip() for _, name in rows)}
+
+
+def _run(command, timeout):
+    """Like subprocess.run, but does not wait for a child that cannot be killed, as one stuck in a driver."""
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             encoding="utf-8", errors="replace")
+    try:
+        output, errors = child.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        raise
+    return subprocess.CompletedProcess(command, child.returncode, output, errors)
+
+
+def _nvidia_smi():
+    windows = os.environ.get("SYSTEMROOT", r"C:\Windows") + r"\System32\nvidia-smi.exe"
+    for program in (shutil.which("nvidia-smi"), windows, "/usr/lib/wsl/lib/nvidia-smi", "/opt/bin/nvidia-smi"):
+        if program and Path(program).exists():
+            return program
+    return None
+
+
+def _ask_cards():
+    """NVIDIA display controllers (vendor 10de, class 03) on the PCI bus; Linux shows it to containers too."""
+    if not glob.glob("/sys/bus/pci/devices/*/vendor") or "microsoft" in platform.release().lower():
+        return {"cards": None}
+    cards = 0
+    for vendor in glob.glob("/sys/bus/pci/devices/*/vendor"):
+        if Path(vendor).read_text().strip() == "0x10de":
+            cards += Path(vendor).with_name("class").read_text().startswith("0x03")
+    return {"cards": cards}
+
+
+def _ask_packages():
+    def version(name):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            return None
+    return {"packages": tuple((name, version(name)) for name in PACKAGES)}
+
+
+def _ask_torch(timeout):
+    """Run probe.py in a child, started as a notebook's kernel is: the current folder comes first for imports."""
+    code = f"import runpy; runpy.run_path({probe.__file__!r}, run_name='__main__')"
+    try:
+        told = _run([sys.executable, "-c", code], timeout)
+    except subprocess.TimeoutExpired:
+        return {"torch": None, "torch_error": f"no answer within {timeout:g} seconds"}
+    lines = [line for line in told.stdout.splitlines() if line.startswith(probe.MARK)]
+    if not lines:
+        end = told.stderr.strip()[-500:]
+        return {"torch": None, "torch_error": f"crashed with exit status {told.returncode}: {end}"}
+    found = json.loads(lines[-1][len(probe.MARK):])
+    devices = tuple(Device(**{**each, "capability": each["capability"] and tuple(each["capability"])})
+                    for each in found.pop("devices", ()))
+    return {"torch": None, **found, "architectures": tuple(found.get("architectures", ())), "devices": devices}

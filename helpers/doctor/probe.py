@@ -1,0 +1,87 @@
+"""Ask PyTorch what it sees and let each device compute; prints the answer as one line of JSON.
+
+The doctor runs this file in a child process, so a PyTorch that hangs, crashes or does not import does no harm, nothing
+starts CUDA in the notebook's own process, and practice GPUs, which live in that process, play no part.
+"""
+import json
+import sys
+import warnings
+
+MARK = "doctor-probe:"
+
+
+def probe():
+    """A dict of the facts of `helpers.doctor.facts.Facts` that need torch; values are plain (text, numbers, lists, None)."""
+    try:
+        import torch
+        version = str(torch.__version__)  # fails when another file of the name torch came first
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it is the finding
+        place = getattr(sys.modules.get("torch"), "__file__", None)
+        return {"torch_error": f"{type(error).__name__}: {error}" + (f" (torch is {place})" if place else "")}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = {"torch": version, "cuda_build": torch.version.cuda, "rocm_build": torch.version.hip,
+                 "xpu_build": getattr(torch.version, "xpu", None), "mps_built": torch.backends.mps.is_built(),
+                 "architectures": torch.cuda.get_arch_list()}
+        found["cuda_error"] = cuda_error(torch, caught)
+        found["devices"] = [look(torch, name) for name in names(torch)]
+    return found
+
+
+def cuda_error(torch, caught):
+    """Why CUDA did not start, in PyTorch's words: the warning of its first call, else the error of its start."""
+    if torch.cuda.is_available() or not (torch.version.cuda or torch.version.hip):
+        return ""
+    told = [str(each.message) for each in caught if "initialization" in str(each.message)]
+    if told:
+        return told[0]
+    try:
+        torch.cuda.init()
+    except Exception as error:  # noqa: BLE001 - its text is the finding
+        return str(error)
+    return ""
+
+
+def names(torch):
+    """The devices that PyTorch says it can use, besides the CPU."""
+    found = []
+    for kind in ("cuda", "mps", "xpu"):
+        module = getattr(torch, kind, None)
+        if module is not None and module.is_available():
+            found += [f"{kind}:{index}" for index in range(module.device_count())]
+    return found
+
+
+def look(torch, name):
+    """Name, capability, memory and the result of a real operation of one device."""
+    seen = {"device": name, "name": None, "capability": None, "memory_bytes": None}
+    try:
+        if name.startswith("mps"):
+            seen.update(name="Apple GPU", memory_bytes=torch.mps.recommended_max_memory())
+        else:
+            known = getattr(torch, name.split(":")[0]).get_device_properties(name)
+            seen.update(name=known.name, memory_bytes=known.total_memory)
+            if name.startswith("cuda") and not torch.version.hip:
+                seen["capability"] = [known.major, known.minor]
+        seen["error"] = compute(torch, name)
+    except Exception as error:  # noqa: BLE001 - its text is the finding
+        seen["error"] = f"{type(error).__name__}: {error}"
+    return seen
+
+
+def compute(torch, name):
+    """Multiply small matrices of whole numbers on the device and compare with exact arithmetic; "" when they agree.
+
+    The matrix product comes from a library (cuBLAS), the addition from PyTorch's own kernels: each can lack code for
+    a GPU. Every number is exact in every format that a device may use inside.
+    """
+    numbers = torch.arange(64 * 64).reshape(64, 64) % 7
+    exact = numbers @ numbers + 1
+    matrix = numbers.to(torch.float32).to(name)
+    result = (matrix @ matrix + 1).cpu()
+    wrong = int((result != exact).sum())
+    return f"wrong result: {wrong} of {exact.numel()} numbers differ" if wrong else ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"\n{MARK}{json.dumps(probe())}\n")

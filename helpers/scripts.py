@@ -1,0 +1,185 @@
+"""Run a script of the course in a child process, alone or as several processes under torchrun.
+
+Lessons launch scripts this way because functions defined in a notebook's cell cannot be started in new processes.
+"""
+import os
+import queue
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_HERE = Path(__file__).resolve().parent
+_CHECKOUT = _HERE.parent / "notebooks" / "scripts"
+_PACKAGED = _HERE / "lesson_scripts"
+_GRACE = 5.0  # seconds that processes get to end by themselves before they are killed
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a script ended: its exit status (0: well) and its output, standard output and errors together."""
+
+    returncode: int
+    text: str
+
+
+def script_path(name):
+    """Where the script `name` ("train.py" or "train") of the course lies: in a checkout or in the installed package.
+
+    A path to a file of your own is returned as it is. FileNotFoundError lists the scripts there are.
+    """
+    if not isinstance(name, (str, os.PathLike)) or not os.fspath(name):
+        raise TypeError(f"name is {name!r}; it takes the name of a script or a path")
+    file = Path(name) if Path(name).suffix else Path(f"{name}.py")
+    folders = (_CHECKOUT, _PACKAGED) if file == Path(file.name) else ()
+    for candidate in [folder / file for folder in folders] + [Path(name)]:
+        if candidate.is_file():
+            return candidate.resolve()
+    there = sorted({path.name for folder in (_CHECKOUT, _PACKAGED) for path in folder.glob("[!_]*.py")})
+    raise FileNotFoundError(f"script is {os.fspath(name)!r}; the course has: {', '.join(there) or 'none'} "
+                            "(or give the path of a file of your own)")
+
+
+def run(script, *args, processes=None, timeout=300, quiet=False):
+    """Run `script` with `args` in a child process with this Python and return `Finished`(returncode, text).
+
+    First prints the equivalent command line, then shows the output as it comes, unless `quiet`. With `processes` (an
+    int, at least 1) torchrun starts that many, each with one thread for its operations (OMP_NUM_THREADS=1). Their lines
+    mix, unless the script calls sys.stdout.reconfigure(line_buffering=True, write_through=False).
+    A script that fails raises nothing: look at `returncode`. Under gloo a process may abort at its very end, after it
+    wrote its results, so judge by the results, not by the return code alone. After `timeout` seconds everything it
+    started is killed and TimeoutError tells the last lines; an interrupt (the stop button, Ctrl+C) kills it too.
+    """
+    if processes is not None and (type(processes) is not int or processes < 1):
+        raise ValueError(f"processes is {processes!r}; it takes None or a whole number of at least 1")
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+        raise ValueError(f"timeout is {timeout!r}; it takes seconds above 0")
+    path, args = script_path(script), [str(arg) for arg in args]
+    print(command_line(path, *args, processes=processes), flush=True)
+    start = [sys.executable]
+    if processes is not None:
+        start += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    child = subprocess.Popen([*start, str(path), *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, encoding="utf-8", errors="replace",
+                             env=_environment(processes), **_own_group())
+    lines = []
+    try:
+        _follow(child, lines, timeout, quiet)
+    except BaseException:
+        _kill(child)
+        raise
+    return Finished(child.returncode, "".join(lines))
+
+
+def command_line(path, *args, processes=None):
+    """The line that one would type in the folder of the notebooks to do the same, for example
+    "$ torchrun --standalone --nproc-per-node=2 scripts/ddp.py --epochs 1"."""
+    path = Path(path)
+    shown = f"scripts/{path.name}" if path.parent == _CHECKOUT else path.as_posix()
+    start = ["python"] if processes is None else ["torchrun", "--standalone", f"--nproc-per-node={processes}"]
+    return "$ " + shlex.join([*start, shown, *map(str, args)])
+
+
+def _environment(processes):
+    env = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8", "MPLBACKEND": "Agg"}
+    if (_HERE.parent / "pyproject.toml").is_file():  # a checkout that may not be installed
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_HERE.parent), os.environ.get("PYTHONPATH")]))
+    if processes is not None:
+        env["OMP_NUM_THREADS"] = "1"
+        if sys.platform == "win32":  # PyTorch's builds for Windows lack libuv: pytorch/pytorch#139990
+            env.setdefault("USE_LIBUV", "0")
+    return env
+
+
+def _own_group():
+    if sys.platform == "win32":
+        return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    return {"start_new_session": True}
+
+
+def _follow(child, lines, timeout, quiet):
+    """Collect (and show) the child's lines until it ends; TimeoutError when it does not end in time."""
+    incoming = queue.Queue()
+    threading.Thread(target=_read, args=(child.stdout, incoming), daemon=True).start()
+    end = time.monotonic() + timeout
+    ended = None  # when the child itself was first seen to have ended; others may still hold its output open
+    while True:
+        try:
+            line = incoming.get(timeout=0.1)
+        except queue.Empty:
+            if child.poll() is not None:
+                ended = ended or time.monotonic()
+                if time.monotonic() - ended > _GRACE:
+                    _kill(child)
+                    return
+        else:
+            if line is None:
+                break
+            lines.append(line)
+            if not quiet:
+                print(line, end="", flush=True)
+        if time.monotonic() > end and child.poll() is None:
+            _too_long(lines, timeout)
+    try:
+        child.wait(max(_GRACE, end - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        _too_long(lines, timeout)
+
+
+def _read(stream, incoming):
+    with stream:
+        for line in stream:
+            incoming.put(line)
+    incoming.put(None)
+
+
+def _too_long(lines, timeout):
+    last = "".join(lines[-5:]).rstrip() or "(no output)"
+    raise TimeoutError(f"the script took longer than timeout={timeout:g} seconds and was stopped; it ended:\n{last}")
+
+
+def _kill(child):
+    """End the child and all that it started: torchrun puts its workers into sessions of their own."""
+    if sys.platform == "win32":
+        subprocess.run(["taskkill", "/T", "/F", "/PID", str(child.pid)], capture_output=True)
+        child.wait()
+        return
+    family = _descendants(child.pid)
+    _signal(os.killpg, child.pid, signal.SIGTERM)
+    end = time.monotonic() + _GRACE
+    while time.monotonic() < end and (child.poll() is None or any(map(_alive, family))):
+        time.sleep(0.05)
+    _signal(os.killpg, child.pid, signal.SIGKILL)
+    for pid in family:
+        _signal(os.kill, pid, signal.SIGKILL)
+    child.wait()
+
+
+def _descendants(pid):
+    listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True).stdout
+    pairs = [tuple(map(int, line.split())) for line in listing.splitlines()]
+    found = [pid]
+    for parent in found:  # grows while it is walked
+        found += [each for each, its_parent in pairs if its_parent == parent]
+    return found[1:]
+
+
+def _signal(send, pid, number):
+    try:
+        send(pid, number)
+    except ProcessLookupError:
+        pass  # it has ended already
+    except PermissionError:
+        pass  # macOS: the group holds only ended processes
+
+
+def _alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,131 @@
+"""What an error message means: paste it, get the cause, the fix and the lesson. The table is in `helpers.troubleshooting.known`."""
+import html
+import re
+import textwrap
+from dataclasses import dataclass
+
+from helpers.checks.panel import display_widget, inside_notebook
+from helpers.course import NOTEBOOKS
+from helpers.troubleshooting.known import KNOWN, Known
+
+EMPTY = "Paste an error message: the last lines of the red text, or all of it."
+UNKNOWN = """This message is not among the {count} errors known here. What helps most of the time:
+1. Read the last line first, then the deepest line of the traceback that is your own code.
+2. Print .device, .dtype and .shape of each tensor in that line.
+3. Run the same step on the CPU: its messages name the line and the number.
+Ask for help with all of this, as text and not as a picture:
+- the whole traceback, and the shortest code that raises it;
+- the report of this command, which names machine, driver and versions: python3 -m helpers doctor
+- what you expected instead. A good place to ask: https://discuss.pytorch.org"""
+LATE = ("\nIt is a CUDA error; most of these come late: set CUDA_LAUNCH_BLOCKING=1 before CUDA starts for the true "
+        "line.")
+
+STYLE = """<style>
+.explained {border-left: 4px solid #00664d; border-collapse: collapse; line-height: 1.5}
+.explained th, .explained td {text-align: left; vertical-align: top; padding: 0 10px}
+.explained th {font-weight: normal; white-space: nowrap; opacity: 0.8}
+.explained .title {font-weight: bold}
+.explained a {text-decoration: underline}
+</style>"""
+
+
+@dataclass(frozen=True)
+class Match:
+    """A `Known` error found in a text: the `words` that told, and the `releases` of PyTorch that use them."""
+
+    known: Known
+    words: str
+    releases: str
+
+
+def find(message):
+    """The known errors in `message` (text, also a whole traceback), as a list of `Match`, the last one raised first."""
+    if not isinstance(message, str):
+        raise TypeError(f"message is {message!r}; it takes the text of an error, for example str(error)")
+    text, places = _plain(message), {}
+    for known in KNOWN:
+        for pattern, releases in known.wordings:
+            for found in re.finditer(pattern, text, flags=re.IGNORECASE):
+                places.setdefault(known.key, (-1, None))
+                if found.end() > places[known.key][0]:
+                    places[known.key] = found.end(), Match(known, found[0], releases)
+    return [match for _, match in sorted(places.values(), key=lambda place: -place[0])]
+
+
+def _plain(text):
+    """`text` with colors of a terminal, frames, typographic quotes and line ends taken out; one blank between words."""
+    text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
+    for fancy, plain in (("\u2018", "'"), ("\u2019", "'"), ("\u201c", '"'), ("\u201d", '"')):
+        text = text.replace(fancy, plain)
+    return re.sub(r"[\s\u2502|]+", " ", text)
+
+
+def explanation(message):
+    """What `message` means, as text: cause, fix and lesson of the error that was raised last; advice where unknown."""
+    return "\n".join(textwrap.fill(text, 110, initial_indent=f"{label:<10}" if label else "",
+                                   subsequent_indent=" " * 10 if label else "   ", break_on_hyphens=False)
+                     for label, text in _parts(message))
+
+
+def _parts(message):
+    """The lines of an explanation as pairs (label, text); a line without a label has ""."""
+    matches = find(message)
+    if not message.strip():
+        return [("", EMPTY)]
+    if not matches:
+        advice = UNKNOWN.format(count=len(KNOWN)) + (LATE if "CUDA error" in message else "")
+        return [("", line) for line in advice.splitlines()]
+    first, *others = matches
+    seen = [] if first.releases == "any" else [("Seen in", f"PyTorch {first.releases}")]
+    return [("", first.known.title), ("Words", first.words[:200]), *seen, ("Cause", first.known.cause),
+            ("Fix", first.known.fix), ("Read on", _reading(first.known)),
+            *(("Also here", other.known.title) for other in others)]
+
+
+def _reading(known):
+    """Number, title and file of the notebook that `known` names."""
+    return next(f"{each.number} {each.title}, {each.file}" for each in NOTEBOOKS if each.number == known.lesson)
+
+
+def explain(message):
+    """Print what an error `message` means: its cause, its fix and the lesson on it.
+
+    Takes the message or a whole traceback, in the words of old and new releases of PyTorch. TypeError if it is no text.
+    """
+    print(explanation(message))
+
+
+def explain_box(message=""):
+    """Show a box into which an error message can be pasted; without widgets, print what `message` means."""
+    if not inside_notebook():
+        explain(message)
+        return
+    display_widget(_box(message), explanation(message))
+
+
+def _box(message):
+    import ipywidgets
+    field = ipywidgets.Textarea(value=message, placeholder=EMPTY, layout={"width": "98%", "height": "8em"},
+                                continuous_update=True)
+    answer = ipywidgets.HTML()
+
+    def update(_=None):
+        answer.value = _as_html(field.value)
+
+    field.observe(update, names="value")
+    update()
+    title = ipywidgets.HTML("<b>Your error message:</b>")
+    return ipywidgets.VBox([title, field, answer])
+
+
+def _as_html(message):
+    """The explanation of `message` as HTML, with a link to the notebook that it names."""
+    rows = "".join(f"<tr><th>{label}</th><td>{_linked(text)}</td></tr>" if label else
+                   f'<tr><td colspan="2"{" class=title" * (len(parts) > 1 and not i)}>{_linked(text)}</td></tr>'
+                   for parts in [_parts(message)] for i, (label, text) in enumerate(parts))
+    return f'{STYLE}<div role="status" aria-live="polite"><table class="explained">{rows}</table></div>'
+
+
+def _linked(text):
+    """`text` safe in HTML, the name of a notebook as a link."""
+    return re.sub(r"(\d\d [^,<]+), (\d\d_\w+\.ipynb)", r'<a href="\2" target="_blank">\1</a>', html.escape(text))

@@ -1,0 +1,182 @@
+"""helpers.scripts: scripts run in child processes, which end when they should."""
+import os
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+from helpers import scripts
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(code, name="own.py"):
+        file = tmp_path / name
+        file.write_text(textwrap.dedent(code))
+        return file
+    return write
+
+
+@pytest.fixture
+def course(tmp_path, monkeypatch):
+    """Two folders as the course has them: a checkout's scripts and those of the installed package."""
+    folders = tmp_path / "notebooks" / "scripts", tmp_path / "helpers" / "scripts"
+    for folder, text in zip(folders, ("checkout", "package"), strict=True):
+        folder.mkdir(parents=True)
+        (folder / "train.py").write_text(f"print('{text}')\n")
+        (folder / "__init__.py").write_text("")
+    (folders[1] / "ddp.py").write_text("print('ddp')\n")
+    monkeypatch.setattr(launch, "_CHECKOUT", folders[0])
+    monkeypatch.setattr(launch, "_PACKAGED", folders[1])
+    return folders
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = f"/proc/{pid}/stat"
+    return not os.path.exists(stat) or open(stat).read().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_output_and_status_come_back(script, capsys):
+    file = script("import sys; print('out', sys.argv[1:]); print('err', file=sys.stderr); sys.exit(3)")
+    done = scripts.run(file, "--name", "a b", 2)
+    assert done.returncode == 3
+    assert sorted(done.text.splitlines()) == ["err", "out ['--name', 'a b', '2']"]
+    shown = capsys.readouterr().out
+    assert shown == f"$ python {file.as_posix()} --name 'a b' 2\n" + done.text
+
+
+def test_quiet_shows_only_the_command(script, capsys):
+    done = scripts.run(script("print('secret')"), quiet=True)
+    assert done.text == "secret\n" and capsys.readouterr().out.count("\n") == 1
+
+
+def test_output_is_shown_as_it_comes(script, monkeypatch):
+    seen = []
+    monkeypatch.setattr("builtins.print", lambda *a, **k: seen.append((a[0], time.monotonic())))
+    scripts.run(script("import time; print('first'); time.sleep(1); print('second')"))
+    times = {text.strip(): at for text, at in seen}
+    assert times["second"] - times["first"] > 0.5
+
+
+def test_odd_bytes_and_a_missing_last_newline(script):
+    done = scripts.run(script(r"import sys; sys.stdout.buffer.write(b'caf\xc3\xa9 \xff end')"), quiet=True)
+    assert done.text == "café \ufffd end"
+
+
+def test_runs_with_this_python_and_finds_helpers(script, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = scripts.run(script("import sys, helpers.course; print(sys.executable)"), quiet=True)
+    assert done.text.strip() == sys.executable and done.returncode == 0
+
+
+def test_timeout_kills_all_that_was_started(script):
+    file = script("""
+        import subprocess, sys, time
+        stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+        own_session = {} if sys.platform == "win32" else {"start_new_session": True}
+        print(subprocess.Popen([sys.executable, "-c", stubborn], **own_session).pid)
+        time.sleep(600)
+        """)
+    launch_grace, scripts._GRACE = scripts._GRACE, 1.0
+    try:
+        with pytest.raises(TimeoutError, match=r"longer than timeout=5 seconds.*\n\d+") as error:
+            scripts.run(file, timeout=5, quiet=True)
+    finally:
+        scripts._GRACE = launch_grace
+    pid, end = int(str(error.value).split()[-1]), time.monotonic() + 10
+    while alive(pid) and time.monotonic() < end:  # it was killed, not waited for
+        time.sleep(0.05)
+    assert not alive(pid)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")
+def test_interrupt_kills_the_script(script):
+    file = script("import os, time; print(os.getpid()); time.sleep(600)")
+    pids = []
+
+    def show(text, **_):
+        if str(text).strip().isdigit():
+            pids.append(int(text))
+            threading.Timer(0.1, lambda: os.kill(os.getpid(), 2)).start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("builtins.print", show)
+        with pytest.raises(KeyboardInterrupt):
+            scripts.run(file, timeout=30)
+    assert pids and not alive(pids[0])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="uses POSIX sessions")
+def test_a_leftover_process_does_not_hold_the_result(script, monkeypatch):
+    monkeypatch.setattr(launch, "_GRACE", 1.0)
+    begun = time.monotonic()
+    done = scripts.run(script("""
+        import subprocess, sys
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        print("done")
+        """), timeout=60, quiet=True)
+    assert done.text == "done\n" and done.returncode == 0 and time.monotonic() - begun < 20
+
+
+def test_torchrun_starts_processes_with_one_thread_each(script, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    file = script("""
+        import os, sys
+        sys.stdout.reconfigure(line_buffering=True, write_through=False)  # torchrun uses -u: lines would mix
+        print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], "threads", os.environ["OMP_NUM_THREADS"])
+        """)
+    done = scripts.run(file, processes=2, timeout=120, quiet=True)
+    assert done.returncode == 0
+    ranks = sorted(line for line in done.text.splitlines() if line.startswith("rank"))
+    assert ranks == ["rank 0 of 2 threads 1", "rank 1 of 2 threads 1"]
+
+
+def test_command_line(course):
+    train = course[0] / "train.py"
+    assert scripts.command_line(train, "--device", "cpu") == "$ python scripts/train.py --device cpu"
+    assert scripts.command_line(train, 3, processes=2) == "$ torchrun --standalone --nproc-per-node=2 scripts/train.py 3"
+    assert scripts.command_line(course[1] / "ddp.py").startswith("$ python /") or sys.platform == "win32"
+
+
+def test_script_path(course, tmp_path):
+    assert scripts.script_path("train.py") == (course[0] / "train.py").resolve()
+    assert scripts.script_path("train") == (course[0] / "train.py").resolve()
+    assert scripts.script_path("ddp.py") == (course[1] / "ddp.py").resolve()  # only in the package
+    own = tmp_path / "mine.py"
+    own.write_text("")
+    assert scripts.script_path(own) == own.resolve() and scripts.script_path(str(own)) == own.resolve()
+
+
+def test_script_of_the_current_folder(course, tmp_path, monkeypatch):
+    (tmp_path / "here.py").write_text("")
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert scripts.script_path("here.py") == (tmp_path / "here.py").resolve()
+    assert scripts.script_path("train.py") == (course[0] / "train.py").resolve()  # the course's own comes first
+
+
+def test_unknown_script_lists_what_there_is(course):
+    with pytest.raises(FileNotFoundError, match=r"'trian.py'; the course has: ddp.py, train.py \(or"):
+        scripts.run("trian.py")
+    with pytest.raises(FileNotFoundError, match="/nowhere/x.py"):
+        scripts.script_path("/nowhere/x.py")
+
+
+@pytest.mark.parametrize("name", [None, 3, "", b""])
+def test_script_of_wrong_type(name):
+    with pytest.raises(TypeError, match="name is"):
+        scripts.script_path(name)
+
+
+@pytest.mark.parametrize("wrong", [{"processes": 0}, {"processes": -1}, {"processes": 2.0}, {"processes": True},
+                                   {"timeout": 0}, {"timeout": -3}, {"timeout": "9"}, {"timeout": None},
+                                   {"timeout": float("nan")}])
+def test_wrong_numbers_start_nothing(course, wrong, capsys):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} is"):
+        scripts.run("train.py", **wrong)
+    assert capsys.readouterr().out == ""

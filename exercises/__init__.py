@@ -7,6 +7,7 @@ def all_keys():
     import pkgutil
 
     from helpers.checks.core import Exercise
+
     found = {}
     for module in pkgutil.iter_modules(__path__):
         if module.name.startswith("lesson"):

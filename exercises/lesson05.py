@@ -1,4 +1,5 @@
 """Exercises and quiz of lesson 05, Manage GPU memory."""
+
 import gc
 import math
 import random
@@ -22,9 +23,16 @@ def counted_bytes(shape, dtype):
 
 
 def _check_count(answer):
-    cases = [((), torch.float32), ((0, 5), torch.float32), ((128,), torch.float32), ((129,), torch.float32),
-             ((7, 11, 13), torch.float64), ((3, random.randint(90, 999)), torch.float16), ((513,), torch.bool),
-             ((random.randint(1, 300), random.randint(1, 300)), torch.int64)]
+    cases = [
+        ((), torch.float32),
+        ((0, 5), torch.float32),
+        ((128,), torch.float32),
+        ((129,), torch.float32),
+        ((7, 11, 13), torch.float64),
+        ((3, random.randint(90, 999)), torch.float16),
+        ((513,), torch.bool),
+        ((random.randint(1, 300), random.randint(1, 300)), torch.int64),
+    ]
     with practice_gpus(1):
         for shape, dtype in cases:
             tensor = None  # the one before must be gone
@@ -33,10 +41,14 @@ def _check_count(answer):
             expected = torch.cuda.memory_allocated() - before
             found = call(answer, shape, dtype)
             if not isinstance(found, Integral) or isinstance(found, bool):
-                raise NotYet(f"counted_bytes({shape}, {dtype}) returned {found!r}; expected a whole number of bytes.")
+                raise NotYet(
+                    f"counted_bytes({shape}, {dtype}) returned {found!r}; expected a whole number of bytes."
+                )
             if found != expected:
-                raise NotYet(f"counted_bytes({shape}, {dtype}) is {found}, and the allocator counted {expected}."
-                             f"{_why_count(found, expected, tensor)}")
+                raise NotYet(
+                    f"counted_bytes({shape}, {dtype}) is {found}, and the allocator counted {expected}."
+                    f"{_why_count(found, expected, tensor)}"
+                )
     return "eight tensors, counted as the allocator counts them."
 
 
@@ -53,7 +65,11 @@ def _why_count(found, expected, tensor):
 
 
 def _one_too_many(shape, dtype):
-    return (math.prod(shape) * torch.empty(0, dtype=dtype).element_size() // 512 + 1) * 512 * (math.prod(shape) > 0)
+    return (
+        (math.prod(shape) * torch.empty(0, dtype=dtype).element_size() // 512 + 1)
+        * 512
+        * (math.prod(shape) > 0)
+    )
 
 
 def _always_four(shape, dtype):
@@ -61,26 +77,54 @@ def _always_four(shape, dtype):
 
 
 count = Exercise(
-    key="05.count", title="count what is taken", minutes=4, lines=3, difficulty=1, check_answer=_check_count, seconds=30,
-    hints=("Bytes of the data first: math.prod(shape) elements, each of element_size() bytes.",
-           "Round up to a multiple of 512: -(-size // 512) * 512."),
+    key="05.count",
+    title="count what is taken",
+    minutes=4,
+    lines=3,
+    difficulty=1,
+    check_answer=_check_count,
+    seconds=30,
+    hints=(
+        "Bytes of the data first: math.prod(shape) elements, each of element_size() bytes.",
+        "Round up to a multiple of 512: -(-size // 512) * 512.",
+    ),
     reference=counted_bytes,
     explanation="The data needs elements times bytes per element; the allocator hands out multiples of 512 bytes, and nothing "
-                "for no data. Dividing the negative number rounds up.",
-    wrong=(Wrong(lambda shape, dtype: math.prod(shape) * torch.empty(0, dtype=dtype).element_size(), "the data's bytes"),
-           Wrong(_one_too_many, "multiple already"), Wrong(_always_four, "one element of this type"),
-           Wrong(lambda shape, dtype: max(512, counted_bytes(shape, dtype)), "takes nothing"),
-           Wrong(lambda shape, dtype: -(-counted_bytes(shape, dtype) // 1024) * 1024, "how large is the smallest"),
-           Wrong(lambda shape, dtype: float(counted_bytes(shape, dtype)), "whole number")))
+    "for no data. Dividing the negative number rounds up.",
+    wrong=(
+        Wrong(
+            lambda shape, dtype: math.prod(shape) * torch.empty(0, dtype=dtype).element_size(),
+            "the data's bytes",
+        ),
+        Wrong(_one_too_many, "multiple already"),
+        Wrong(_always_four, "one element of this type"),
+        Wrong(lambda shape, dtype: max(512, counted_bytes(shape, dtype)), "takes nothing"),
+        Wrong(
+            lambda shape, dtype: -(-counted_bytes(shape, dtype) // 1024) * 1024,
+            "how large is the smallest",
+        ),
+        Wrong(lambda shape, dtype: float(counted_bytes(shape, dtype)), "whole number"),
+    ),
+)
 
 
 # --- what is freed? --------------------------------------------------------------------------------------------------
-FREED = {"del x": True, "torch.cuda.empty_cache()": False, "x = None": True, "y = x.view(-1); del x": False,
-         "y = x + 1; del x": True, "x = x.cpu()": True}
-_WHY_FREED = {"del x": "the only name goes.", "torch.cuda.empty_cache()": "x still refers to its block, so it is not unused.",
-              "x = None": "the name refers to something else now.", "y = x.view(-1); del x": "who else uses that memory?",
-              "y = x + 1; del x": "does y use the memory of x, or its own?",
-              "x = x.cpu()": "does the name still refer to the GPU's tensor?"}
+FREED = {
+    "del x": True,
+    "torch.cuda.empty_cache()": False,
+    "x = None": True,
+    "y = x.view(-1); del x": False,
+    "y = x + 1; del x": True,
+    "x = x.cpu()": True,
+}
+_WHY_FREED = {
+    "del x": "the only name goes.",
+    "torch.cuda.empty_cache()": "x still refers to its block, so it is not unused.",
+    "x = None": "the name refers to something else now.",
+    "y = x.view(-1); del x": "who else uses that memory?",
+    "y = x + 1; del x": "does y use the memory of x, or its own?",
+    "x = x.cpu()": "does the name still refer to the GPU's tensor?",
+}
 
 
 def _measure(line):
@@ -102,21 +146,36 @@ def _check_freed(answer):
         if not isinstance(answer[line], bool):
             raise NotYet(f"{line!r}: {answer[line]!r} is neither True nor False.")
         if answer[line] != _measure(line):
-            raise NotYet(f"{line!r}, just run on a tensor of 4 MiB, does not agree with {answer[line]}: {_WHY_FREED[line]}")
+            raise NotYet(
+                f"{line!r}, just run on a tensor of 4 MiB, does not agree with {answer[line]}: {_WHY_FREED[line]}"
+            )
     return "all six agree with what was measured just now."
 
 
 freed = Exercise(
-    key="05.freed", title="what is freed?", minutes=4, lines=4, difficulty=1, check_answer=_check_freed,
-    hints=("Ask of each line: does anything still refer to the memory of x?",
-           "A view uses the memory of its source; a sum makes a tensor of its own."),
-    reference=FREED, source=f"is_freed = {FREED!r}",
+    key="05.freed",
+    title="what is freed?",
+    minutes=4,
+    lines=4,
+    difficulty=1,
+    check_answer=_check_freed,
+    hints=(
+        "Ask of each line: does anything still refer to the memory of x?",
+        "A view uses the memory of its source; a sum makes a tensor of its own.",
+    ),
+    reference=FREED,
+    source=f"is_freed = {FREED!r}",
     explanation="Memory goes with the last reference. del x, x = None and x = x.cpu() remove it; a view is another reference; "
-                "x + 1 has memory of its own. empty_cache touches only unused memory.",
-    wrong=(Wrong({**FREED, "torch.cuda.empty_cache()": True}, "not unused"),
-           Wrong({**FREED, "y = x.view(-1); del x": True}, "who else"), Wrong({**FREED, "y = x + 1; del x": False}, "or its own"),
-           Wrong({**FREED, "x = x.cpu()": False}, "still refer to the GPU's"), Wrong({"del x": True}, "expected a dict"),
-           Wrong({**FREED, "x = None": ...}, "no answer yet")))
+    "x + 1 has memory of its own. empty_cache touches only unused memory.",
+    wrong=(
+        Wrong({**FREED, "torch.cuda.empty_cache()": True}, "not unused"),
+        Wrong({**FREED, "y = x.view(-1); del x": True}, "who else"),
+        Wrong({**FREED, "y = x + 1; del x": False}, "or its own"),
+        Wrong({**FREED, "x = x.cpu()": False}, "still refer to the GPU's"),
+        Wrong({"del x": True}, "expected a dict"),
+        Wrong({**FREED, "x = None": ...}, "no answer yet"),
+    ),
+)
 
 
 # --- find the leak ---------------------------------------------------------------------------------------------------
@@ -144,7 +203,10 @@ def _check_leak(answer):
     with practice_gpus(1):
         for number in (1, 5):
             model = _Watched().to("cuda")
-            batches = [(torch.randn(64, 16, device="cuda"), torch.randint(4, (64,), device="cuda")) for _ in range(number)]
+            batches = [
+                (torch.randn(64, 16, device="cuda"), torch.randint(4, (64,), device="cuda"))
+                for _ in range(number)
+            ]
             expected = sum(F.cross_entropy(model.layers(x), y).item() for x, y in batches) / number
             gc.collect()
             before = torch.cuda.memory_allocated()
@@ -152,11 +214,15 @@ def _check_leak(answer):
             if not isinstance(found, float):
                 raise NotYet(f"it returned {_described(found)}; expected a Python float.")
             if not abs(found - expected) <= 1e-4:
-                raise NotYet(f"for {number} batches it returned {found:.4f}, expected their mean loss {expected:.4f}.")
+                raise NotYet(
+                    f"for {number} batches it returned {found:.4f}, expected their mean loss {expected:.4f}."
+                )
             grown = max(model.seen[-1] - before, torch.cuda.memory_allocated() - before)
             if grown > 1.75 * MIB:  # the last batch's graph, 1 MiB, may live as long as its name
-                raise NotYet(f"when batch {number} came in, {grown / MIB:.0f} MiB of earlier batches were still held. "
-                             "What does a loss with a graph keep alive?")
+                raise NotYet(
+                    f"when batch {number} came in, {grown / MIB:.0f} MiB of earlier batches were still held. "
+                    "What does a loss with a graph keep alive?"
+                )
     return "the same mean, and nothing of earlier batches held."
 
 
@@ -189,16 +255,28 @@ def _first_leaks(model, batches):
 
 
 leak = Exercise(
-    key="05.leak", title="find the leak", minutes=6, lines=5, difficulty=2, check_answer=_check_leak, seconds=30,
-    hints=("A loss tensor refers to its graph, and the graph to all activations of its batch.",
-           "Keep loss.detach() or loss.item(), or let no graph be made: torch.inference_mode()."),
+    key="05.leak",
+    title="find the leak",
+    minutes=6,
+    lines=5,
+    difficulty=2,
+    check_answer=_check_leak,
+    seconds=30,
+    hints=(
+        "A loss tensor refers to its graph, and the graph to all activations of its batch.",
+        "Keep loss.detach() or loss.item(), or let no graph be made: torch.inference_mode().",
+    ),
     reference=mean_loss,
     explanation="detach() gives the number without its graph, so each batch's activations go before the next batch comes. One "
-                "item() at the end waits for the GPU once.",
-    wrong=(Wrong(_still_leaky, "keep alive"), Wrong(_sum, "expected their mean"),
-           Wrong(lambda m, b: torch.tensor(mean_loss(m, b)), "a Tensor"),
-           Wrong(lambda m, b: (_running_sum(m, b), None)[1], "returned None"),
-           Wrong(_first_leaks, "2 MiB of earlier")))
+    "item() at the end waits for the GPU once.",
+    wrong=(
+        Wrong(_still_leaky, "keep alive"),
+        Wrong(_sum, "expected their mean"),
+        Wrong(lambda m, b: torch.tensor(mean_loss(m, b)), "a Tensor"),
+        Wrong(lambda m, b: (_running_sum(m, b), None)[1], "returned None"),
+        Wrong(_first_leaks, "2 MiB of earlier"),
+    ),
+)
 
 
 # --- the largest batch -----------------------------------------------------------------------------------------------
@@ -215,38 +293,66 @@ def largest_batch(try_batch, limit):
 
 
 def _check_largest(answer):
-    for capacity, limit in ((37, 64), (0, 16), (64, 64), (100, 64), (1, 1), (random.randint(1, 900), 1000)):
+    for capacity, limit in (
+        (37, 64),
+        (0, 16),
+        (64, 64),
+        (100, 64),
+        (1, 1),
+        (random.randint(1, 900), 1000),
+    ):
         tried, handled = [], []
-        found, expected = call(answer, _pretend(capacity, tried, handled), limit), min(capacity, limit)
+        found, expected = (
+            call(answer, _pretend(capacity, tried, handled), limit),
+            min(capacity, limit),
+        )
         case = f"With room for {capacity} and limit {limit}"
         if not isinstance(found, Integral) or isinstance(found, bool):
-            raise NotYet(f"{case}, it returned {found!r}, expected a whole number. Is one returned in every case?")
+            raise NotYet(
+                f"{case}, it returned {found!r}, expected a whole number. Is one returned in every case?"
+            )
         if found != expected:
-            raise NotYet(f"{case}, it returned {found!r}, expected {expected}.{_why_largest(found, expected)}")
+            raise NotYet(
+                f"{case}, it returned {found!r}, expected {expected}.{_why_largest(found, expected)}"
+            )
         if any(not 1 <= batch <= limit for batch in tried):
-            raise NotYet(f"{case}, it tried a batch outside 1 to {limit}: {[b for b in tried if not 1 <= b <= limit][0]}.")
+            raise NotYet(
+                f"{case}, it tried a batch outside 1 to {limit}: {[b for b in tried if not 1 <= b <= limit][0]}."
+            )
         if len(tried) > 2 * math.log2(limit + 1) + 3:
-            raise NotYet(f"{case}, it needed {len(tried)} trials. Halve the range each time instead of stepping.")
+            raise NotYet(
+                f"{case}, it needed {len(tried)} trials. Halve the range each time instead of stepping."
+            )
         if handled:
-            raise NotYet(f"{case}, a batch of {handled[0]} was tried inside an except block. There the error still holds the "
-                         "tensors of the failed trial; what can wait until the block has ended?")
+            raise NotYet(
+                f"{case}, a batch of {handled[0]} was tried inside an except block. There the error still holds the "
+                "tensors of the failed trial; what can wait until the block has ended?"
+            )
     _check_other_errors(answer)
     return "six devices, few trials, and other errors pass through."
 
 
 def _pretend(capacity, tried, handled):
     """A try_batch with room for `capacity`; notes the batches tried, and those tried while an error was handled."""
+
     def try_batch(batch):
         tried.append(batch)
         if isinstance(sys.exc_info()[1], torch.OutOfMemoryError):
             handled.append(batch)
         if batch > capacity:
-            raise torch.OutOfMemoryError(f"CUDA out of memory (pretended by the check, for a batch of {batch}).")
+            raise torch.OutOfMemoryError(
+                f"CUDA out of memory (pretended by the check, for a batch of {batch})."
+            )
+
     return try_batch
 
 
 def _check_other_errors(answer):
-    for error in (ValueError("labels are missing"), RuntimeError("mat1 and mat2 shapes cannot be multiplied")):
+    for error in (
+        ValueError("labels are missing"),
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
+    ):
+
         def broken(batch, error=error):
             raise error
 
@@ -256,8 +362,10 @@ def _check_other_errors(answer):
             if told.cause is error:
                 continue
             found = f"another error, {type(told.cause).__name__}"
-        raise NotYet(f"try_batch raised {type(error).__name__} ({error}), and the answer was {found}. "
-                     "Catch torch.OutOfMemoryError only: another error is a bug, not a full device.")
+        raise NotYet(
+            f"try_batch raised {type(error).__name__} ({error}), and the answer was {found}. "
+            "Catch torch.OutOfMemoryError only: another error is a bug, not a full device."
+        )
 
 
 def _why_largest(found, expected):
@@ -328,16 +436,29 @@ def _never_zero(try_batch, limit):
 
 
 largest = Exercise(
-    key="05.largest", title="find the largest batch", minutes=8, lines=9, difficulty=3, check_answer=_check_largest,
-    hints=("Keep two numbers: the largest batch known to fit (0 at first), the smallest known not to (limit + 1).",
-           "Try the middle; success raises the first number, torch.OutOfMemoryError lowers the second; stop when they touch."),
+    key="05.largest",
+    title="find the largest batch",
+    minutes=8,
+    lines=9,
+    difficulty=3,
+    check_answer=_check_largest,
+    hints=(
+        "Keep two numbers: the largest batch known to fit (0 at first), the smallest known not to (limit + 1).",
+        "Try the middle; success raises the first number, torch.OutOfMemoryError lowers the second; stop when they touch.",
+    ),
     reference=largest_batch,
     explanation="Bisection: the range between fits and too_large halves with each trial, so ten trials serve for 1,000 "
-                "batches. Only OutOfMemoryError is caught, so that bugs stay visible.",
-    wrong=(Wrong(_power_of_two, "also tried and kept"), Wrong(_stepping, "Halve the range"),
-           Wrong(_catches_all, "OutOfMemoryError only"), Wrong(_never_zero, "exactly when even"),
-           Wrong(_catches_runtime_errors, "mat1 and mat2"), Wrong(_inside_except, "inside an except block"),
-           Wrong(lambda try_batch, limit: float(largest_batch(try_batch, limit)), "whole number")))
+    "batches. Only OutOfMemoryError is caught, so that bugs stay visible.",
+    wrong=(
+        Wrong(_power_of_two, "also tried and kept"),
+        Wrong(_stepping, "Halve the range"),
+        Wrong(_catches_all, "OutOfMemoryError only"),
+        Wrong(_never_zero, "exactly when even"),
+        Wrong(_catches_runtime_errors, "mat1 and mat2"),
+        Wrong(_inside_except, "inside an except block"),
+        Wrong(lambda try_batch, limit: float(largest_batch(try_batch, limit)), "whole number"),
+    ),
+)
 
 
 # --- accumulate ------------------------------------------------------------------------------------------------------
@@ -363,39 +484,51 @@ def _check_accumulate(answer):
         case = f"{n} samples in pieces of {size}"
         _judge(model, expected, weights, seen, case)
         if max(most, default=0) > 1:
-            raise NotYet(f"{case}: {max(most)} pieces waited for one backward, so their activations were held together. "
-                         "When could each piece's activations go?")
+            raise NotYet(
+                f"{case}: {max(most)} pieces waited for one backward, so their activations were held together. "
+                "When could each piece's activations go?"
+            )
     return "gradients of the large batch, even and uneven pieces."
 
 
 def _watch(seen, waiting, most):
     """A forward hook that notes the samples it saw, and how many outputs had no backward yet."""
+
     def hook(module, inputs, output):
         seen.append(len(inputs[0]))
         if output.requires_grad:
             waiting.append(len(seen))
             most.append(len(waiting))
             output.register_hook(lambda gradient: waiting.clear())
+
     return hook
 
 
 def _judge(model, expected, weights, seen, case):
     if any(not torch.equal(p, w) for p, w in zip(model.parameters(), weights)):
-        raise NotYet(f"{case}: the weights changed. Only the gradients are wanted; the optimizer steps later.")
+        raise NotYet(
+            f"{case}: the weights changed. Only the gradients are wanted; the optimizer steps later."
+        )
     limit = int(case.rsplit(" ", 1)[1])
     if not seen:
         raise NotYet(f"{case}: the model was never called. Give it each piece of x.")
     if max(seen) > limit:
-        raise NotYet(f"{case}: the model saw {max(seen)} samples at once. Split x and y first; "
-                     "does your way of splitting take the length of a piece, or the number of pieces?")
+        raise NotYet(
+            f"{case}: the model saw {max(seen)} samples at once. Split x and y first; "
+            "does your way of splitting take the length of a piece, or the number of pieces?"
+        )
     if sum(seen) < int(case.split()[0]):
-        raise NotYet(f"{case}: the model saw {sum(seen)} samples in all. What about the last piece?")
+        raise NotYet(
+            f"{case}: the model saw {sum(seen)} samples in all. What about the last piece?"
+        )
     grads = [p.grad for p in model.parameters()]
     if any(g is None for g in grads):
         raise NotYet(f"{case}: a gradient is None. Is backward called for each piece?")
     if not all(torch.allclose(g, e, rtol=1e-7, atol=1e-10) for g, e in zip(grads, expected)):
-        raise NotYet(f"{case}: gradients differ from the large batch's, by a factor of "
-                     f"{(grads[1].norm() / expected[1].norm()).item():.3g} in length.{_why_grads(grads, expected, case)}")
+        raise NotYet(
+            f"{case}: gradients differ from the large batch's, by a factor of "
+            f"{(grads[1].norm() / expected[1].norm()).item():.3g} in length.{_why_grads(grads, expected, case)}"
+        )
 
 
 def _why_grads(grads, expected, case):
@@ -404,8 +537,10 @@ def _why_grads(grads, expected, case):
     n, size = int(case.split()[0]), int(case.rsplit(" ", 1)[1])
     if n % size and n > size:
         return " The pieces are uneven: which share of all samples does each piece have?"
-    return " Each piece's loss is a mean over the piece; what turns it into its part of the whole mean? "\
+    return (
+        " Each piece's loss is a mean over the piece; what turns it into its part of the whole mean? "
         "(And zero_grad inside the loop would throw away the pieces before.)"
+    )
 
 
 def _not_divided(model, x, y, size):
@@ -453,31 +588,79 @@ def _whole(model, x, y, size):
 
 
 accumulation = Exercise(
-    key="05.accumulation", title="accumulate", minutes=8, lines=5, difficulty=2, check_answer=_check_accumulate,
-    hints=("x.split(size) gives the pieces; backward adds to the gradients, so set them to zero once, at the start.",
-           "Weigh each piece's loss by its share of the samples: len(labels) / len(y)."),
+    key="05.accumulation",
+    title="accumulate",
+    minutes=8,
+    lines=5,
+    difficulty=2,
+    check_answer=_check_accumulate,
+    hints=(
+        "x.split(size) gives the pieces; backward adds to the gradients, so set them to zero once, at the start.",
+        "Weigh each piece's loss by its share of the samples: len(labels) / len(y).",
+    ),
     reference=accumulate,
     explanation="The mean over all samples is the sum of the pieces' means, each weighted by its share. backward after each "
-                "piece adds the gradients and frees that piece's activations.",
-    wrong=(Wrong(_not_divided, "part of the whole mean"), Wrong(_equal_weights, "uneven"),
-           Wrong(_no_zero, "earlier step"), Wrong(_whole, "samples at once"),
-           Wrong(_one_backward, "waited for one backward"), Wrong(_drops_last, "What about the last piece"),
-           Wrong(lambda model, x, y, size: model.zero_grad(), "never called"), Wrong(_zero_inside, "zero_grad inside the loop")))
+    "piece adds the gradients and frees that piece's activations.",
+    wrong=(
+        Wrong(_not_divided, "part of the whole mean"),
+        Wrong(_equal_weights, "uneven"),
+        Wrong(_no_zero, "earlier step"),
+        Wrong(_whole, "samples at once"),
+        Wrong(_one_backward, "waited for one backward"),
+        Wrong(_drops_last, "What about the last piece"),
+        Wrong(lambda model, x, y, size: model.zero_grad(), "never called"),
+        Wrong(_zero_inside, "zero_grad inside the loop"),
+    ),
+)
 
 
 QUIZ = (
-    Question("05.cache", "nvidia-smi shows 6 GB for your process, memory_allocated() 2 GB. Why?",
-             ("A leak of 4 GB", "Cached segments and the CUDA context", "nvidia-smi counts other processes"),
-             ("Freed blocks are kept for reuse; that is no leak.", "Yes: reserved memory and the context come on top.",
-              "It lists each process by itself."), 1),
-    Question("05.empty", "When does empty_cache() help?",
-             ("When PyTorch runs out of memory", "When another process needs the GPU's memory", "After every step"),
-             ("PyTorch returns unused segments by itself before it gives up.", "Yes: it returns unused segments to the driver.",
-              "It only makes the next allocations slower."), 1),
-    Question("05.activations", "You double the batch. What doubles?",
-             ("Parameters", "Optimizer state", "Activations"),
-             ("They do not know the batch.", "It belongs to the parameters.", "Yes: each sample brings its own."), 2),
-    Question("05.checkpoint", "What does activation checkpointing cost?",
-             ("Accuracy", "Time: parts of the forward pass run twice", "Disk space"),
-             ("The gradients are the same.", "Yes: memory is traded for time.", "Nothing is written."), 1),
+    Question(
+        "05.cache",
+        "nvidia-smi shows 6 GB for your process, memory_allocated() 2 GB. Why?",
+        (
+            "A leak of 4 GB",
+            "Cached segments and the CUDA context",
+            "nvidia-smi counts other processes",
+        ),
+        (
+            "Freed blocks are kept for reuse; that is no leak.",
+            "Yes: reserved memory and the context come on top.",
+            "It lists each process by itself.",
+        ),
+        1,
+    ),
+    Question(
+        "05.empty",
+        "When does empty_cache() help?",
+        (
+            "When PyTorch runs out of memory",
+            "When another process needs the GPU's memory",
+            "After every step",
+        ),
+        (
+            "PyTorch returns unused segments by itself before it gives up.",
+            "Yes: it returns unused segments to the driver.",
+            "It only makes the next allocations slower.",
+        ),
+        1,
+    ),
+    Question(
+        "05.activations",
+        "You double the batch. What doubles?",
+        ("Parameters", "Optimizer state", "Activations"),
+        (
+            "They do not know the batch.",
+            "It belongs to the parameters.",
+            "Yes: each sample brings its own.",
+        ),
+        2,
+    ),
+    Question(
+        "05.checkpoint",
+        "What does activation checkpointing cost?",
+        ("Accuracy", "Time: parts of the forward pass run twice", "Disk space"),
+        ("The gradients are the same.", "Yes: memory is traded for time.", "Nothing is written."),
+        1,
+    ),
 )

@@ -1,4 +1,5 @@
 """What checks look at while a learner's loop runs: reads from the device, graphs kept alive, modes of the model."""
+
 import copy
 import weakref
 
@@ -15,8 +16,20 @@ GPU = "cuda:0"
 class Waits(TorchFunctionMode):
     """Counts calls that read values of a GPU tensor; copies to the GPU, which may wait as well, do not count."""
 
-    READS = {"item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__", "__array__", "equal",
-             "allclose", "nonzero"}
+    READS = {
+        "item",
+        "tolist",
+        "cpu",
+        "numpy",
+        "__float__",
+        "__int__",
+        "__bool__",
+        "__index__",
+        "__array__",
+        "equal",
+        "allclose",
+        "nonzero",
+    }
     count = 0
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -73,7 +86,9 @@ def batches(*sizes):
 
 def far(a, b, tolerance=1e-4):
     """True where two tensors, on any devices, differ by more than rounding."""
-    return not torch.allclose(a.detach().cpu().float(), b.detach().cpu().float(), rtol=tolerance, atol=tolerance)
+    return not torch.allclose(
+        a.detach().cpu().float(), b.detach().cpu().float(), rtol=tolerance, atol=tolerance
+    )
 
 
 def epoch_by_hand(model, loader, rate):
@@ -96,25 +111,34 @@ def run_loop(answer, sizes, rate=0.1):
     Returns what it returned, its model, a model and losses as they should be, and the reads. NotYet where the model
     was not put back into training mode.
     """
-    model, loader = Watched().to(GPU).eval(), batches(*sizes)  # a test before left it in evaluation mode
+    model, loader = (
+        Watched().to(GPU).eval(),
+        batches(*sizes),
+    )  # a test before left it in evaluation mode
     twin, losses = epoch_by_hand(model, loader, rate)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     with Waits() as waits:
         found = call(answer, model, loader, optimizer, GPU)
     if not model.training_at or not all(model.training_at):
-        raise NotYet("the model came from a test, in evaluation mode, and nothing put it back into training mode.")
+        raise NotYet(
+            "the model came from a test, in evaluation mode, and nothing put it back into training mode."
+        )
     return found, model, twin, losses, waits.count
 
 
 def check_weights(model, twin):
     """NotYet where the weights of `model` are not those of `twin`."""
     if far(model.linear.weight, twin.linear.weight):
-        raise NotYet("after the pass the weights are not those that each batch's own gradients lead to. What is in "
-                     ".grad when backward begins, and when the optimizer takes its step?")
+        raise NotYet(
+            "after the pass the weights are not those that each batch's own gradients lead to. What is in "
+            ".grad when backward begins, and when the optimizer takes its step?"
+        )
 
 
 def check_graphs(model):
     """NotYet where `model` saw graphs of earlier batches alive."""
     most = max(model.alive_at)
     if most > 1:  # the latest loss may still have its name
-        raise NotYet(f"{most} graphs of earlier batches were alive at once. Something that grows still holds them.")
+        raise NotYet(
+            f"{most} graphs of earlier batches were alive at once. Something that grows still holds them."
+        )

@@ -47,7 +47,9 @@ def in_course_environment(arguments):
     if not lacking or os.environ.get("COURSE_HANDED_OVER") or not _environment.stamp():
         return None
     python = str(_environment.python_of(_environment.VENV))
-    return subprocess.call([python, "-m", "helpers", *arguments], env=dict(os.environ, COURSE_HANDED_OVER="1"))
+    return subprocess.call(
+        [python, "-m", "helpers", *arguments], env=dict(os.environ, COURSE_HANDED_OVER="1")
+    )
 
 
 def main(arguments=None):
@@ -74,7 +76,10 @@ def run(name, rest):
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] == "helpers":
             raise
-        print(f"The command {name} needs {error.name!r}, which {sys.executable} lacks.", file=sys.stderr)
+        print(
+            f"The command {name} needs {error.name!r}, which {sys.executable} lacks.",
+            file=sys.stderr,
+        )
         print("Make the course's environment first: python3 -m helpers lab", file=sys.stderr)
         return 1
 

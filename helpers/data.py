@@ -17,16 +17,30 @@ from torch.utils.data import TensorDataset
 
 from helpers import files
 
-CLASSES = ("circle", "ring", "crescent", "square", "frame", "bar", "triangle", "star", "cross", "heart")
+CLASSES = (
+    "circle",
+    "ring",
+    "crescent",
+    "square",
+    "frame",
+    "bar",
+    "triangle",
+    "star",
+    "cross",
+    "heart",
+)
 SIDE = 32  # pixels, both ways
 _CHUNK = 1000  # images drawn at once: their noise is 12 MB
 _ABANDONED = 86400  # seconds after which a half download is what a killed process left behind
 # name → (class of torchvision.datasets, folder it keeps under root, size of the download)
-_SETS = {"fashion-mnist": ("FashionMNIST", "FashionMNIST", "30 MB"),
-         "cifar-10": ("CIFAR10", "cifar-10-batches-py", "170 MB")}
+_SETS = {
+    "fashion-mnist": ("FashionMNIST", "FashionMNIST", "30 MB"),
+    "cifar-10": ("CIFAR10", "cifar-10-batches-py", "170 MB"),
+}
 
 
 # --- Shapes: signed distance to the edge (negative inside) at u, v; lengths in units of the shape's radius
+
 
 def _length(u, v):
     return torch.sqrt(u * u + v * v)
@@ -88,13 +102,14 @@ def shapes(n, seed=0, device="cpu"):
     labels = torch.randperm(n, generator=generator, device="cpu") % len(CLASSES)
     images = torch.empty(n, 3, SIDE, SIDE, device=device)
     for start in range(0, n, _CHUNK):
-        part = labels[start:start + _CHUNK]
-        images[start:start + len(part)] = _draw(part, generator, device)
+        part = labels[start : start + _CHUNK]
+        images[start : start + len(part)] = _draw(part, generator, device)
     return images, labels.to(device)
 
 
 def _draw(labels, generator, device):
     """Images [n, 3, 32, 32] of the shapes that the CPU tensor `labels` [n] asks for."""
+
     def random(*rest):
         return torch.rand(len(labels), *rest, generator=generator, device="cpu").to(device)
 
@@ -120,6 +135,7 @@ def _cover(labels, place, radius, turn):
 
 # --- Data sets by name
 
+
 def load(name, train=True, n=None, root=None, download=False):
     """The data set `name` as a `TensorDataset` of images (float32, 0..1, 32×32) and labels (int64), on the CPU.
 
@@ -132,7 +148,9 @@ def load(name, train=True, n=None, root=None, download=False):
     broken, OSError when they cannot be fetched, ImportError without torchvision.
     """
     if name not in ("shapes", *_SETS):
-        raise ValueError(f"name: takes one of {', '.join(map(repr, ('shapes', *_SETS)))}; got {name!r}")
+        raise ValueError(
+            f"name: takes one of {', '.join(map(repr, ('shapes', *_SETS)))}; got {name!r}"
+        )
     if n is not None:
         _check_whole("n", n, 1)
     if name == "shapes":
@@ -169,10 +187,14 @@ def _open(name, train, root, download):
     make = getattr(torchvision.datasets, kind)
     try:
         return _whole(make, root, train)
-    except Exception as error:  # torchvision's own exceptions differ: RuntimeError, AssertionError, ValueError, …
+    except (
+        Exception
+    ) as error:  # torchvision's own exceptions differ: RuntimeError, AssertionError, ValueError, …
         if not download:
-            raise FileNotFoundError(f"root: {name} is missing or broken in {root} ({_line(error)}); load({name!r}, "
-                                    f"download=True) fetches {size}, or copy the folder {folder} there") from error
+            raise FileNotFoundError(
+                f"root: {name} is missing or broken in {root} ({_line(error)}); load({name!r}, "
+                f"download=True) fetches {size}, or copy the folder {folder} there"
+            ) from error
     _fetch(name, make, folder, root)
     return _whole(make, root, train)
 
@@ -180,13 +202,18 @@ def _open(name, train, root, download):
 def _whole(make, root, train):
     """torchvision's data set from `root`; an exception where its images and labels are not what they should be."""
     source = make(root, train=train)
-    raw = getattr(source, "raw_folder", None)  # Fashion-MNIST has one; torchvision itself checks CIFAR-10
+    raw = getattr(
+        source, "raw_folder", None
+    )  # Fashion-MNIST has one; torchvision itself checks CIFAR-10
     for packed in Path(raw).glob("*.gz") if raw else ():
         told = int.from_bytes(packed.read_bytes()[-8:-4], "little")
         if zlib.crc32(packed.with_suffix("").read_bytes()) != told:
             raise ValueError(f"{packed.stem} has another checksum than {packed.name}")
     labels = torch.as_tensor(source.targets)
-    if len(labels) != len(source.data) or tuple(source.data.shape[1:]) not in ((28, 28), (SIDE, SIDE, 3)):
+    if len(labels) != len(source.data) or tuple(source.data.shape[1:]) not in (
+        (28, 28),
+        (SIDE, SIDE, 3),
+    ):
         raise ValueError(f"{len(labels)} labels and images of shape {tuple(source.data.shape)}")
     if not 0 <= labels.min() <= labels.max() < len(source.classes):
         raise ValueError(f"labels from {labels.min()} to {labels.max()}")
@@ -207,8 +234,10 @@ def _fetch(name, make, folder, root):
             with files.locked(root):
                 _put(Path(temporary), folder, make, root)
     except Exception as error:
-        raise OSError(f"download: {name} could not be fetched into {root} ({_line(error)}); check the network and the "
-                      f"free space, or copy the folder {folder} there from another machine") from error
+        raise OSError(
+            f"download: {name} could not be fetched into {root} ({_line(error)}); check the network and the "
+            f"free space, or copy the folder {folder} there from another machine"
+        ) from error
     finally:
         socket.setdefaulttimeout(before)
 
@@ -230,6 +259,7 @@ def _line(error):
 
 # --- Arguments
 
+
 def _check_whole(name, value, least):
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name}: takes a whole number; got {value!r} ({type(value).__name__})")
@@ -241,7 +271,9 @@ def _check_device(device):
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:
-        raise ValueError(f"device: {device!r} is not usable here; 'cpu' always is ({error})") from error
+        raise ValueError(
+            f"device: {device!r} is not usable here; 'cpu' always is ({error})"
+        ) from error
 
 
 def _check_root(root):
@@ -249,7 +281,9 @@ def _check_root(root):
         try:
             root = Path.home() / ".cache" / "gpus-in-pytorch"
         except RuntimeError as error:
-            raise ValueError("root: this user has no home folder; give root, the path of a folder") from error
+            raise ValueError(
+                "root: this user has no home folder; give root, the path of a folder"
+            ) from error
     if not isinstance(root, (str, os.PathLike)):
         raise TypeError(f"root: takes the path of a folder; got {root!r} ({type(root).__name__})")
     if Path(root).exists() and not Path(root).is_dir():

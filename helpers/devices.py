@@ -2,6 +2,7 @@
 
 The doctor, which says why CUDA is not there, lives in `helpers.doctor`: it must work where torch does not import.
 """
+
 import platform
 import warnings
 
@@ -26,16 +27,20 @@ def pick_device(prefer="auto"):
             if usable(name):
                 return torch.device(name)
             major, minor = torch.cuda.get_device_capability(name)
-            warnings.warn(f"{name} has compute capability {major}.{minor}, for which this build of PyTorch has no "
-                          "code, so it is passed over. `python3 -m helpers doctor` says how to repair that.",
-                          stacklevel=2)
+            warnings.warn(
+                f"{name} has compute capability {major}.{minor}, for which this build of PyTorch has no "
+                "code, so it is passed over. `python3 -m helpers doctor` says how to repair that.",
+                stacklevel=2,
+            )
     return _known("prefer", prefer, here)
 
 
 def _known(argument, device, here):
     """`device`, a name or torch.device, as a torch.device with its index; errors name the `argument`."""
     if not isinstance(device, (str, torch.device)):
-        raise TypeError(f'{argument} is {device!r}; it takes a device name such as "cuda:1" or a torch.device')
+        raise TypeError(
+            f'{argument} is {device!r}; it takes a device name such as "cuda:1" or a torch.device'
+        )
     name = str(device) if ":" in str(device) or str(device) == "cpu" else f"{device}:0"
     name = "cpu" if name == "cpu:0" else name
     if name not in here:
@@ -61,7 +66,9 @@ def usable(name):
     """Whether this build of PyTorch has code for the device called `name`, such as "cuda:0"."""
     if not name.startswith("cuda") or torch.version.hip or not torch.cuda.get_arch_list():
         return True
-    return gpus.has_kernels(tuple(torch.cuda.get_device_capability(name)), torch.cuda.get_arch_list())
+    return gpus.has_kernels(
+        tuple(torch.cuda.get_device_capability(name)), torch.cuda.get_arch_list()
+    )
 
 
 def describe(device):
@@ -73,26 +80,52 @@ def describe(device):
     """
     device = _known("device", device, device_names())
     read = {"cpu": _describe_cpu, "mps": _describe_mps}.get(device.type, _describe_gpu)
-    empty = dict.fromkeys(("name", "kind", "memory_bytes", "multiprocessors", "capability", "l2_bytes",
-                           "bandwidth_bytes_per_s", "generation"))
+    empty = dict.fromkeys(
+        (
+            "name",
+            "kind",
+            "memory_bytes",
+            "multiprocessors",
+            "capability",
+            "l2_bytes",
+            "bandwidth_bytes_per_s",
+            "generation",
+        )
+    )
     return {"device": str(device), **empty, **read(device)}
 
 
 def _describe_cpu(device):
-    return {"name": host.cpu_name(), "kind": "cpu", "memory_bytes": host.memory_bytes(),
-            "multiprocessors": host.cpu_cores(), "capability": torch.backends.cpu.get_cpu_capability()}
+    return {
+        "name": host.cpu_name(),
+        "kind": "cpu",
+        "memory_bytes": host.memory_bytes(),
+        "multiprocessors": host.cpu_cores(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+    }
 
 
 def _describe_mps(device):
-    return {"name": f"{host.cpu_name()} GPU", "kind": "mps", "memory_bytes": torch.mps.recommended_max_memory()}
+    return {
+        "name": f"{host.cpu_name()} GPU",
+        "kind": "mps",
+        "memory_bytes": torch.mps.recommended_max_memory(),
+    }
 
 
 def _describe_gpu(device):
     seen = getattr(torch, device.type).get_device_properties(device)
     kind = "rocm" if device.type == "cuda" and torch.version.hip else device.type
-    known = {"name": seen.name, "kind": kind, "memory_bytes": seen.total_memory,
-             "multiprocessors": getattr(seen, "multi_processor_count", getattr(seen, "max_compute_units", None)),
-             "l2_bytes": getattr(seen, "L2_cache_size", None) or None, "bandwidth_bytes_per_s": _bandwidth(seen)}
+    known = {
+        "name": seen.name,
+        "kind": kind,
+        "memory_bytes": seen.total_memory,
+        "multiprocessors": getattr(
+            seen, "multi_processor_count", getattr(seen, "max_compute_units", None)
+        ),
+        "l2_bytes": getattr(seen, "L2_cache_size", None) or None,
+        "bandwidth_bytes_per_s": _bandwidth(seen),
+    }
     if kind == "cuda":
         known["capability"] = f"{seen.major}.{seen.minor}"
         known["generation"] = gpus.tensor_cores(known["capability"])["generation"]
@@ -134,8 +167,14 @@ def versions():
     nccl = None
     if torch.distributed.is_available() and torch.distributed.is_nccl_available():
         nccl = ".".join(map(str, torch.cuda.nccl.version()))
-    return {"python": platform.python_version(), "torch": str(torch.__version__), "cuda": torch.version.cuda,
-            "rocm": torch.version.hip, "cudnn": None if cudnn is None else _cudnn_text(cudnn), "nccl": nccl}
+    return {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "rocm": torch.version.hip,
+        "cudnn": None if cudnn is None else _cudnn_text(cudnn),
+        "nccl": nccl,
+    }
 
 
 def _cudnn_text(number):

@@ -6,6 +6,7 @@ Rates are dense (without sparsity), in TFLOP/s (10**12 floating-point operations
 bandwidth in GB/s; `None` where the card has no tensor cores for the format. Sources: the `source` page of each card;
 the pages of H100 and H200 give rates with sparsity, which are twice the dense rates used here.
 """
+
 import re
 from dataclasses import dataclass
 
@@ -31,12 +32,31 @@ _SITE = "https://www.nvidia.com/en-us"
 CARDS = (
     Card("T4", 16, 320, 40, (7, 5), 8.1, None, 65, None, None, f"{_SITE}/data-center/tesla-t4/"),
     Card("L4", 24, 300, 58, (8, 9), 30.3, 60, 121, 121, 242.5, f"{_SITE}/data-center/l4/"),
-    Card("RTX 4090", 24, 1008, 128, (8, 9), 82.6, 82.6, 165.2, 165.2, 330.3,
-         f"{_SITE}/geforce/graphics-cards/40-series/rtx-4090/"),
-    Card("A100 40 GB", 40, 1555, 108, (8, 0), 19.5, 156, 312, 312, None, f"{_SITE}/data-center/a100/"),
-    Card("A100 80 GB", 80, 2039, 108, (8, 0), 19.5, 156, 312, 312, None, f"{_SITE}/data-center/a100/"),
-    Card("H100", 80, 3350, 132, (9, 0), 67, 494.5, 989.5, 989.5, 1979, f"{_SITE}/data-center/h100/"),
-    Card("H200", 141, 4800, 132, (9, 0), 67, 494.5, 989.5, 989.5, 1979, f"{_SITE}/data-center/h200/"),
+    Card(
+        "RTX 4090",
+        24,
+        1008,
+        128,
+        (8, 9),
+        82.6,
+        82.6,
+        165.2,
+        165.2,
+        330.3,
+        f"{_SITE}/geforce/graphics-cards/40-series/rtx-4090/",
+    ),
+    Card(
+        "A100 40 GB", 40, 1555, 108, (8, 0), 19.5, 156, 312, 312, None, f"{_SITE}/data-center/a100/"
+    ),
+    Card(
+        "A100 80 GB", 80, 2039, 108, (8, 0), 19.5, 156, 312, 312, None, f"{_SITE}/data-center/a100/"
+    ),
+    Card(
+        "H100", 80, 3350, 132, (9, 0), 67, 494.5, 989.5, 989.5, 1979, f"{_SITE}/data-center/h100/"
+    ),
+    Card(
+        "H200", 141, 4800, 132, (9, 0), 67, 494.5, 989.5, 989.5, 1979, f"{_SITE}/data-center/h200/"
+    ),
 )
 
 
@@ -67,11 +87,19 @@ def parse_capability(value):
     if isinstance(value, str):
         match = re.fullmatch(r"(\d{1,2})\.(\d)", value)
         if not match:
-            raise ValueError(f'capability is {value!r}; it takes a compute capability such as "8.6" or (8, 6)')
+            raise ValueError(
+                f'capability is {value!r}; it takes a compute capability such as "8.6" or (8, 6)'
+            )
         return int(match[1]), int(match[2])
-    if isinstance(value, tuple) and len(value) == 2 and all(type(part) is int and part >= 0 for part in value):
+    if (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and all(type(part) is int and part >= 0 for part in value)
+    ):
         return value
-    raise TypeError(f'capability is {value!r}; it takes a compute capability such as "8.6" or (8, 6)')
+    raise TypeError(
+        f'capability is {value!r}; it takes a compute capability such as "8.6" or (8, 6)'
+    )
 
 
 def tensor_cores(capability):
@@ -87,7 +115,10 @@ def tensor_cores(capability):
     for first, generation, takes in _GENERATIONS:
         if capability >= first:
             name, formats = generation, takes
-    return {"generation": name, **{each: None if formats is None else each in formats for each in FORMATS}}
+    return {
+        "generation": name,
+        **{each: None if formats is None else each in formats for each in FORMATS},
+    }
 
 
 def has_kernels(capability, architectures):

@@ -1,4 +1,5 @@
 """This computer's processor and memory, on Linux, macOS and Windows, with nothing but Python itself."""
+
 import os
 import platform
 import subprocess
@@ -27,7 +28,10 @@ def cpu_cores():
 def memory_bytes():
     """The memory of this computer in bytes, or a container's limit where that is lower; None when unknown."""
     total = _windows_memory() if sys.platform == "win32" else _posix_memory()
-    limits = [_read("/sys/fs/cgroup/memory.max"), _read("/sys/fs/cgroup/memory/memory.limit_in_bytes")]
+    limits = [
+        _read("/sys/fs/cgroup/memory.max"),
+        _read("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+    ]
     known = [int(limit) for limit in limits if limit.strip().isdigit()] + ([total] if total else [])
     return min(known, default=None)
 
@@ -54,7 +58,10 @@ def _linux_name(cpuinfo):
 
 def _windows_name():
     import winreg
-    with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, r"HARDWARE\DESCRIPTION\System\CentralProcessor\0") as key:
+
+    with winreg.OpenKey(
+        winreg.HKEY_LOCAL_MACHINE, r"HARDWARE\DESCRIPTION\System\CentralProcessor\0"
+    ) as key:
         return str(winreg.QueryValueEx(key, "ProcessorNameString")[0])
 
 
@@ -69,8 +76,14 @@ def _windows_memory():
     import ctypes
 
     class Status(ctypes.Structure):  # MEMORYSTATUSEX: two 32-bit numbers, then seven 64-bit ones
-        _fields_ = [("length", ctypes.c_uint32), ("load", ctypes.c_uint32), ("total", ctypes.c_uint64),
-                    ("rest", ctypes.c_uint64 * 6)]
+        _fields_ = [
+            ("length", ctypes.c_uint32),
+            ("load", ctypes.c_uint32),
+            ("total", ctypes.c_uint64),
+            ("rest", ctypes.c_uint64 * 6),
+        ]
 
     status = Status(length=ctypes.sizeof(Status))
-    return status.total if ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status)) else None
+    return (
+        status.total if ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status)) else None
+    )

@@ -1,4 +1,5 @@
 """Sizes in bytes, a forecast of what training needs, a timeline of what a device holds. Lesson 05 teaches all three."""
+
 import copy
 import math
 import re
@@ -8,8 +9,17 @@ from decimal import Decimal
 
 import torch
 
-UNITS = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
-         "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+UNITS = {
+    "b": 1,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+}
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 AUTOCAST = {None: None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -34,7 +44,11 @@ def format_bytes(n):
         raise TypeError(f"n is {n!r}; it takes a number of bytes")
     if not math.isfinite(n):
         raise ValueError(f"n is {n!r}; it takes a finite number of bytes")
-    sign, value, units = "-" if round(n) < 0 else "", abs(round(n)), ["B", "KiB", "MiB", "GiB", "TiB"]
+    sign, value, units = (
+        "-" if round(n) < 0 else "",
+        abs(round(n)),
+        ["B", "KiB", "MiB", "GiB", "TiB"],
+    )
     while len(units) > 1 and _three_digits(value) >= 1024:
         value, units = value / 1024, units[1:]
     return f"{sign}{_three_digits(value):.10g} {units[0]}"
@@ -51,12 +65,16 @@ def parse_bytes(text):
     Parts of a byte are cut off. Raises ValueError for another text or a negative number, TypeError for another type.
     """
     if isinstance(text, bool) or not isinstance(text, (str, int)):
-        raise TypeError(f"text is {text!r}; it takes a text such as '1 GiB' or a whole number of bytes")
+        raise TypeError(
+            f"text is {text!r}; it takes a text such as '1 GiB' or a whole number of bytes"
+        )
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([A-Za-z]*)\s*", str(text), re.ASCII)
     unit = (match[2].lower() or "b") if match else None
     if unit not in UNITS:
-        raise ValueError(f"text is {text!r}; it takes a number of 0 or more and one of B, KiB, MiB, GiB, TiB, "
-                         "KB, MB, GB, TB, such as '1 GiB' or '512MB'")
+        raise ValueError(
+            f"text is {text!r}; it takes a number of 0 or more and one of B, KiB, MiB, GiB, TiB, "
+            "KB, MB, GB, TB, such as '1 GiB' or '512MB'"
+        )
     return int(Decimal(match[1]) * UNITS[unit])
 
 
@@ -67,6 +85,7 @@ class Forecast:
     `gradients` are those that exist at that moment (backward makes them one by one); `optimizer` includes what its step
     needs for a moment; `other` is the batch, buffers and temporary tensors of backward; `held` stays between two steps.
     """
+
     parameters: int
     gradients: int
     optimizer: int
@@ -77,10 +96,16 @@ class Forecast:
 
     def __str__(self):
         parts = ("parameters", "gradients", "optimizer", "activations", "other")
-        return f"{format_bytes(self.peak)} (" + ", ".join(f"{p} {format_bytes(getattr(self, p))}" for p in parts) + ")"
+        return (
+            f"{format_bytes(self.peak)} ("
+            + ", ".join(f"{p} {format_bytes(getattr(self, p))}" for p in parts)
+            + ")"
+        )
 
 
-def forecast(model, input_shape, batch, optimizer="adam", autocast=None, loss=None, input_dtype=torch.float32):
+def forecast(
+    model, input_shape, batch, optimizer="adam", autocast=None, loss=None, input_dtype=torch.float32
+):
     """What a training step of `model` would hold on a GPU, found without one and without the memory.
 
     Runs one step, the optimizer's state in place, on fake tensors: they have shapes and no values
@@ -95,7 +120,11 @@ def forecast(model, input_shape, batch, optimizer="adam", autocast=None, loss=No
     """
     shape = _checked(model, input_shape, batch, optimizer, autocast)
     tracker_class, fake_mode, no_modes = _tools()
-    with torch._C.DisableTorchFunction(), no_modes(), fake_mode():  # practice GPUs and default devices do not matter
+    with (
+        torch._C.DisableTorchFunction(),
+        no_modes(),
+        fake_mode(),
+    ):  # practice GPUs and default devices do not matter
         twin = _fake_copy(model)
         frozen = _park_frozen(twin)
         x = torch.zeros(shape, dtype=input_dtype, device="cpu")
@@ -112,15 +141,26 @@ def _checked(model, input_shape, batch, optimizer, autocast):
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model is a {type(model).__name__}; it takes a torch.nn.Module")
     if not any(p.requires_grad for p in model.parameters()):
-        raise ValueError("model has no parameter that requires a gradient; a training step needs one")
-    for name, value, allowed in (("optimizer", optimizer, OPTIMIZERS), ("autocast", autocast, tuple(AUTOCAST))):
+        raise ValueError(
+            "model has no parameter that requires a gradient; a training step needs one"
+        )
+    for name, value, allowed in (
+        ("optimizer", optimizer, OPTIMIZERS),
+        ("autocast", autocast, tuple(AUTOCAST)),
+    ):
         if value not in allowed:
-            raise ValueError(f"{name} is {value!r}; it takes one of {', '.join(map(repr, allowed))}")
+            raise ValueError(
+                f"{name} is {value!r}; it takes one of {', '.join(map(repr, allowed))}"
+            )
     if isinstance(input_shape, str) or not hasattr(input_shape, "__iter__"):
-        raise TypeError(f"input_shape is {input_shape!r}; it takes the shape of one input, such as (3, 32, 32)")
+        raise TypeError(
+            f"input_shape is {input_shape!r}; it takes the shape of one input, such as (3, 32, 32)"
+        )
     shape = (batch, *input_shape)
     if not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in shape):
-        raise ValueError(f"batch is {batch!r} and input_shape {input_shape!r}; both take whole numbers above 0")
+        raise ValueError(
+            f"batch is {batch!r} and input_shape {input_shape!r}; both take whole numbers above 0"
+        )
     return shape
 
 
@@ -131,16 +171,23 @@ def _tools():
         from torch.distributed._tools.mem_tracker import MemTracker
         from torch.utils._python_dispatch import _disable_current_modes
     except ImportError as error:
-        raise RuntimeError(f"PyTorch {torch.__version__} lacks the memory tracker that forecast needs ({error}); "
-                           "2.11 to 2.15 have it in their builds with torch.distributed") from error
+        raise RuntimeError(
+            f"PyTorch {torch.__version__} lacks the memory tracker that forecast needs ({error}); "
+            "2.11 to 2.15 have it in their builds with torch.distributed"
+        ) from error
     return MemTracker, FakeTensorMode, _disable_current_modes
 
 
 def _fake_copy(model):
     """A copy of `model` whose parameters and buffers are fake tensors on the CPU; takes no memory for them."""
+
     def twin(t):
         return torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device="cpu")
-    memo = {id(p): torch.nn.Parameter(twin(p), requires_grad=p.requires_grad) for p in model.parameters()}
+
+    memo = {
+        id(p): torch.nn.Parameter(twin(p), requires_grad=p.requires_grad)
+        for p in model.parameters()
+    }
     memo.update({id(b): twin(b) for b in model.buffers()})
     return copy.deepcopy(model, memo).train()
 
@@ -158,9 +205,14 @@ def _park_frozen(twin):
 
 def _optimizer(name, parameters):
     """The optimizer after a first step, with its state. `foreach` is the default on a GPU (see torch.optim's page)."""
-    options = {"lr": 0.1, "momentum": 0.9 if name == "momentum" else 0.0} if name in ("sgd", "momentum") else {}
+    options = (
+        {"lr": 0.1, "momentum": 0.9 if name == "momentum" else 0.0}
+        if name in ("sgd", "momentum")
+        else {}
+    )
     optimizer = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}.get(name, torch.optim.SGD)(
-        parameters, foreach=True, **options)
+        parameters, foreach=True, **options
+    )
     for p in parameters:
         p.grad = torch.empty_like(p)
     optimizer.step()
@@ -182,7 +234,11 @@ def _usual_loss(out, y):
 
 def _forecast(tracker, frozen):
     def snapshot(kind):
-        return {getattr(k, "value", k): v for k, v in tracker.get_tracker_snapshot(kind)[torch.device("cpu")].items()}
+        return {
+            getattr(k, "value", k): v
+            for k, v in tracker.get_tracker_snapshot(kind)[torch.device("cpu")].items()
+        }
+
     peak = snapshot("peak")
     main = [peak[name] for name in ("Parameter", "Gradient", "Optstate", "Activation")]
     main[0] += frozen
@@ -195,11 +251,14 @@ class Timeline:
     `with Timeline(device) as timeline: …; timeline.mark("forward")`, then `timeline.points`: tuples (label, allocated
     bytes, reserved bytes), the first "start", the last "end". ValueError for the CPU, which has no such counters.
     """
+
     def __init__(self, device="cuda"):
         self.device = torch.device(device)
         if self.device.type not in ("cuda", "xpu", "mps"):
-            raise ValueError(f"device is {str(device)!r}, whose memory PyTorch does not count; it takes a GPU, "
-                             "real or from practice_gpus")
+            raise ValueError(
+                f"device is {str(device)!r}, whose memory PyTorch does not count; it takes a GPU, "
+                "real or from practice_gpus"
+            )
         self.points = []
 
     def mark(self, label):

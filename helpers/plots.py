@@ -4,6 +4,7 @@ Each function returns a `matplotlib.figure.Figure`; nothing here touches pyplot'
 Palette: Okabe and Ito (https://jfly.uni-koeln.de/color/), with brown and violet in place of their two light colors, so
 that each has a contrast of 3 to 1 or more against white. A marker, a line style or a hatch stands beside each color.
 """
+
 import io
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#604A20", "#7F20DF", "#000000")
@@ -31,6 +32,7 @@ def new_figure(title, xlabel="", ylabel="", size=(6.4, 3.6)):
 def _blank(size):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
@@ -47,9 +49,19 @@ def lines(series, title, xlabel, ylabel, logx=False, logy=False, step=False, mar
     figure, axes = new_figure(title, xlabel, ylabel)
     for i, (label, (xs, ys)) in enumerate(series.items()):
         if len(xs) != len(ys):
-            raise ValueError(f"series[{label!r}] has {len(xs)} xs and {len(ys)} ys; both take the same length")
-        axes.plot(xs, ys, color=COLORS[i % 7], marker=MARKERS[i % 7] if markers else None, linestyle=STYLES[_other(i)],
-                  markersize=5, label=label, drawstyle="steps-post" if step else "default")
+            raise ValueError(
+                f"series[{label!r}] has {len(xs)} xs and {len(ys)} ys; both take the same length"
+            )
+        axes.plot(
+            xs,
+            ys,
+            color=COLORS[i % 7],
+            marker=MARKERS[i % 7] if markers else None,
+            linestyle=STYLES[_other(i)],
+            markersize=5,
+            label=label,
+            drawstyle="steps-post" if step else "default",
+        )
     if logx:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
@@ -64,6 +76,7 @@ def lines(series, title, xlabel, ylabel, logx=False, logy=False, step=False, mar
 def _plain_ticks(axis):
     """Label a logarithmic `axis` with plain numbers, closer together the fewer powers of ten it spans."""
     from matplotlib.ticker import LogLocator, NullLocator
+
     low, high = axis.get_view_interval()
     if low < 1e-4 or high >= 1e6:
         return  # powers of ten are shorter
@@ -97,8 +110,15 @@ def rungs(series, order, title, ylabel):
     for label, (names, _) in series.items():
         if unknown := [name for name in names if name not in places]:
             raise ValueError(f"series[{label!r}] names {unknown[0]!r}; order has {list(order)}")
-    placed = {label: tuple(zip(*sorted((places[name], value) for name, value in zip(names, values, strict=True)),
-                               strict=True)) for label, (names, values) in series.items()}
+    placed = {
+        label: tuple(
+            zip(
+                *sorted((places[name], value) for name, value in zip(names, values, strict=True)),
+                strict=True,
+            )
+        )
+        for label, (names, values) in series.items()
+    }
     values = [value for _, ys in placed.values() for value in ys]
     figure = lines(placed, title, "", ylabel, logy=max(values) > 20 * min(values))
     axes = figure.axes[0]
@@ -110,7 +130,9 @@ def rungs(series, order, title, ylabel):
 
 def bars(values, title, unit, log=False, digits=3):
     """Horizontal bars, one a label: `values` is a dict of label to number, `unit` names what is measured."""
-    return stacked({label: {unit: value} for label, value in values.items()}, title, unit, log, digits)
+    return stacked(
+        {label: {unit: value} for label, value in values.items()}, title, unit, log, digits
+    )
 
 
 def stacked(rows, title, unit, log=False, digits=3):
@@ -123,8 +145,15 @@ def stacked(rows, title, unit, log=False, digits=3):
     left = [0.0] * len(labels)
     for i, part in enumerate(parts):
         sizes = [float(rows[label].get(part, 0)) for label in labels]
-        axes.barh(labels, sizes, left=left, color=COLORS[i % 7], hatch=HATCHES[_other(i)], edgecolor="white",
-                  label=part)
+        axes.barh(
+            labels,
+            sizes,
+            left=left,
+            color=COLORS[i % 7],
+            hatch=HATCHES[_other(i)],
+            edgecolor="white",
+            label=part,
+        )
         left = [a + b for a, b in zip(left, sizes, strict=True)]
     for y, total in enumerate(left):
         axes.annotate(f" {number(total, digits)}", (total, y), va="center", fontsize=9)
@@ -133,22 +162,35 @@ def stacked(rows, title, unit, log=False, digits=3):
         axes.set_xscale("log")
         _plain_ticks(axes.xaxis)
     if len(parts) > 1:
-        figure.legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside lower center",
-                      ncols=min(4, len(parts)))
+        figure.legend(
+            *axes.get_legend_handles_labels(),
+            frameon=False,
+            fontsize=8,
+            loc="outside lower center",
+            ncols=min(4, len(parts)),
+        )
     return figure
 
 
 def pictures(images, titles=None, title="", columns=8):
     """A grid of pictures: `images` is a tensor [n, 3, h, w] or [n, 1, h, w] with values in 0..1, on any device."""
     if images.ndim != 4 or images.shape[1] not in (1, 3):
-        raise ValueError(f"images has shape {tuple(images.shape)}; it takes [n, 3, h, w] or [n, 1, h, w]")
+        raise ValueError(
+            f"images has shape {tuple(images.shape)}; it takes [n, 3, h, w] or [n, 1, h, w]"
+        )
     images = images.detach().float().clamp(0, 1).cpu()
     rows = -(-len(images) // columns)
     figure = _blank((columns * 0.8, rows * (1.0 if titles else 0.8) + 0.35))
     figure.suptitle(title, fontsize=11, wrap=True)
     for i, image in enumerate(images):
         axes = figure.add_subplot(rows, columns, i + 1)
-        axes.imshow(image.permute(1, 2, 0).squeeze(-1).numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        axes.imshow(
+            image.permute(1, 2, 0).squeeze(-1).numpy(),
+            cmap="gray",
+            vmin=0,
+            vmax=1,
+            interpolation="nearest",
+        )
         axes.set_axis_off()
         if titles:
             axes.set_title(titles[i], fontsize=7)
@@ -166,8 +208,15 @@ def matrix(counts, names, title, xlabel="predicted", ylabel="true"):
     for row in range(len(names)):
         for column in range(len(names)):
             value = counts[row, column].item()
-            axes.text(column, row, f"{value:g}", ha="center", va="center", fontsize=7,
-                      color="white" if _luminance(picture.to_rgba(value)) < 0.179 else "black")
+            axes.text(
+                column,
+                row,
+                f"{value:g}",
+                ha="center",
+                va="center",
+                fontsize=7,
+                color="white" if _luminance(picture.to_rgba(value)) < 0.179 else "black",
+            )
     return figure
 
 
@@ -176,7 +225,9 @@ def _luminance(color):
 
     Source: https://www.w3.org/TR/WCAG22/#dfn-relative-luminance
     """
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color[:3])
+    red, green, blue = (
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color[:3]
+    )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -187,14 +238,33 @@ def lanes(events, title, xlabel="milliseconds"):
     figure, axes = new_figure(title, xlabel, size=(6.4, 1.3 + 0.5 * len(names)))
     for lane, label, start, end in events:
         i = labels.index(label)
-        axes.barh(lane, end - start, left=start, height=0.6, color=COLORS[i % 7], hatch=HATCHES[_other(i)],
-                  edgecolor="white")
+        axes.barh(
+            lane,
+            end - start,
+            left=start,
+            height=0.6,
+            color=COLORS[i % 7],
+            hatch=HATCHES[_other(i)],
+            edgecolor="white",
+        )
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     for i, label in enumerate(labels):
-        axes.barh(names[0], 0, color=COLORS[i % 7], hatch=HATCHES[_other(i)], edgecolor="white", label=label)
-    figure.legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside lower center",
-                  ncols=min(4, len(labels)))
+        axes.barh(
+            names[0],
+            0,
+            color=COLORS[i % 7],
+            hatch=HATCHES[_other(i)],
+            edgecolor="white",
+            label=label,
+        )
+    figure.legend(
+        *axes.get_legend_handles_labels(),
+        frameon=False,
+        fontsize=8,
+        loc="outside lower center",
+        ncols=min(4, len(labels)),
+    )
     return figure
 
 
@@ -207,16 +277,23 @@ def recorded(section, x, y, kind=None, **where):
     """
     from helpers import measurements
     from helpers.measurements.schema import SECTIONS
+
     if section not in SECTIONS:
         raise ValueError(f"section is {section!r}; it takes one of {list(SECTIONS)}")
     for name in (x, y, *where):
         if name not in SECTIONS[section]:
-            raise ValueError(f"field {name!r} is not in section {section!r}, which has {list(SECTIONS[section])}")
+            raise ValueError(
+                f"field {name!r} is not in section {section!r}, which has {list(SECTIONS[section])}"
+            )
     series = {}
     for recording in measurements.all():
         for label, rows in recording.by_device(section).items():
-            rows = [r for r in rows if all(r.get(k) == v for k, v in where.items())
-                    and (kind is None or r.get("device_kind", kind) == kind)]
+            rows = [
+                r
+                for r in rows
+                if all(r.get(k) == v for k, v in where.items())
+                and (kind is None or r.get("device_kind", kind) == kind)
+            ]
             if rows:
                 rows.sort(key=lambda row: row[x])
                 series[label] = ([row[x] for row in rows], [row[y] for row in rows])
@@ -227,6 +304,7 @@ def png(figure, dpi=90):
     """The figure as PNG bytes, in 256 colors so that notebooks stay small."""
     import numpy
     from PIL import Image
+
     figure.set_dpi(dpi)
     figure.canvas.draw()
     buffer = io.BytesIO()
@@ -240,11 +318,17 @@ def show(figure, sentence):
     try:
         from IPython import get_ipython
         from IPython.display import display
+
         inside = get_ipython() is not None
     except ImportError:
         inside = False
     if inside:
         import base64
+
         picture = base64.b64encode(png(figure)).decode("ascii")
-        display({"image/png": picture, "text/plain": "figure"}, metadata={"image/png": {"alt": sentence}}, raw=True)
+        display(
+            {"image/png": picture, "text/plain": "figure"},
+            metadata={"image/png": {"alt": sentence}},
+            raw=True,
+        )
     print(sentence)

@@ -2,6 +2,7 @@
 
 Lessons launch scripts this way because functions defined in a notebook's cell cannot be started in new processes.
 """
+
 import os
 import queue
 import shlex
@@ -39,9 +40,13 @@ def script_path(name):
     for candidate in [folder / file for folder in folders] + [Path(name)]:
         if candidate.is_file():
             return candidate.resolve()
-    there = sorted({path.name for folder in (_CHECKOUT, _PACKAGED) for path in folder.glob("[!_]*.py")})
-    raise FileNotFoundError(f"script is {os.fspath(name)!r}; the course has: {', '.join(there) or 'none'} "
-                            "(or give the path of a file of your own)")
+    there = sorted(
+        {path.name for folder in (_CHECKOUT, _PACKAGED) for path in folder.glob("[!_]*.py")}
+    )
+    raise FileNotFoundError(
+        f"script is {os.fspath(name)!r}; the course has: {', '.join(there) or 'none'} "
+        "(or give the path of a file of your own)"
+    )
 
 
 def run(script, *args, processes=None, timeout=300, quiet=False):
@@ -55,7 +60,9 @@ def run(script, *args, processes=None, timeout=300, quiet=False):
     started is killed and TimeoutError tells the last lines; an interrupt (the stop button, Ctrl+C) kills it too.
     """
     if processes is not None and (type(processes) is not int or processes < 1):
-        raise ValueError(f"processes is {processes!r}; it takes None or a whole number of at least 1")
+        raise ValueError(
+            f"processes is {processes!r}; it takes None or a whole number of at least 1"
+        )
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
         raise ValueError(f"timeout is {timeout!r}; it takes seconds above 0")
     path, args = script_path(script), [str(arg) for arg in args]
@@ -63,9 +70,16 @@ def run(script, *args, processes=None, timeout=300, quiet=False):
     start = [sys.executable]
     if processes is not None:
         start += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    child = subprocess.Popen([*start, str(path), *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, encoding="utf-8", errors="replace",
-                             env=_environment(processes), **_own_group())
+    child = subprocess.Popen(
+        [*start, str(path), *args],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        env=_environment(processes),
+        **_own_group(),
+    )
     lines = []
     try:
         _follow(child, lines, timeout, quiet)
@@ -80,17 +94,25 @@ def command_line(path, *args, processes=None):
     "$ torchrun --standalone --nproc-per-node=2 scripts/ddp.py --epochs 1"."""
     path = Path(path)
     shown = f"scripts/{path.name}" if path.parent == _CHECKOUT else path.as_posix()
-    start = ["python"] if processes is None else ["torchrun", "--standalone", f"--nproc-per-node={processes}"]
+    start = (
+        ["python"]
+        if processes is None
+        else ["torchrun", "--standalone", f"--nproc-per-node={processes}"]
+    )
     return "$ " + shlex.join([*start, shown, *map(str, args)])
 
 
 def _environment(processes):
     env = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8", "MPLBACKEND": "Agg"}
     if (_HERE.parent / "pyproject.toml").is_file():  # a checkout that may not be installed
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_HERE.parent), os.environ.get("PYTHONPATH")]))
+        env["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [str(_HERE.parent), os.environ.get("PYTHONPATH")])
+        )
     if processes is not None:
         env["OMP_NUM_THREADS"] = "1"
-        if sys.platform == "win32":  # PyTorch's builds for Windows lack libuv: pytorch/pytorch#139990
+        if (
+            sys.platform == "win32"
+        ):  # PyTorch's builds for Windows lack libuv: pytorch/pytorch#139990
             env.setdefault("USE_LIBUV", "0")
     return env
 
@@ -139,7 +161,9 @@ def _read(stream, incoming):
 
 def _too_long(lines, timeout):
     last = "".join(lines[-5:]).rstrip() or "(no output)"
-    raise TimeoutError(f"the script took longer than timeout={timeout:g} seconds and was stopped; it ended:\n{last}")
+    raise TimeoutError(
+        f"the script took longer than timeout={timeout:g} seconds and was stopped; it ended:\n{last}"
+    )
 
 
 def _kill(child):
@@ -160,7 +184,9 @@ def _kill(child):
 
 
 def _descendants(pid):
-    listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True).stdout
+    listing = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True
+    ).stdout
     pairs = [tuple(map(int, line.split())) for line in listing.splitlines()]
     found = [pid]
     for parent in found:  # grows while it is walked

@@ -1,4 +1,5 @@
 """Honest timing of work that a device may do after the call returned. Lesson 07 builds `time_ms` and says why."""
+
 import logging
 import statistics
 import time
@@ -11,12 +12,15 @@ from helpers.devices import pick_device, synchronize
 
 CLOCKS = ("wall", "events")
 # PyTorch's own Timer, with which lesson 07 compares, warns at its import where a CUDA compiler is without a GPU.
-logging.getLogger("torch.utils.cpp_extension").addFilter(lambda record: "No CUDA runtime" not in record.getMessage())
+logging.getLogger("torch.utils.cpp_extension").addFilter(
+    lambda record: "No CUDA runtime" not in record.getMessage()
+)
 
 
 @dataclass(frozen=True)
 class Timing:
     """Milliseconds a call: median, interquartile range, and the samples, each the mean of `calls` calls in a row."""
+
     median_ms: float
     iqr_ms: float
     samples_ms: tuple
@@ -43,7 +47,9 @@ def time_ms(fn, device=None, repeats=5, warmup=3, seconds=0.2, clock="wall"):
     device = _checked(fn, device, repeats, warmup, seconds, clock)
     for _ in range(warmup):
         fn()
-    sample = timeit.Timer(fn, timer=event_clock(device) if clock == "events" else wall_clock(device)).timeit
+    sample = timeit.Timer(
+        fn, timer=event_clock(device) if clock == "events" else wall_clock(device)
+    ).timeit
     reading = statistics.median(sample(0) for _ in range(5))
     least = min(max(1000 * reading, seconds / 100), seconds / repeats)
     calls, samples = 1, [sample(1), sample(1)]  # two, since one may be disturbed
@@ -67,31 +73,42 @@ def wall_clock(device):
     def read():
         synchronize(device)
         return time.perf_counter()
+
     return read
 
 
 def event_clock(device):
     """A clock in seconds made of CUDA events in the current stream of `device`; it waits for each event."""
+
     def event():
         now = torch.cuda.Event(enable_timing=True)
         now.record(torch.cuda.current_stream(device))
         now.synchronize()
         return now
+
     start = event()
     return lambda: start.elapsed_time(event()) / 1e3
 
 
 def _checked(fn, device, repeats, warmup, seconds, clock):
     if not callable(fn):
-        raise TypeError(f"fn is {fn!r}; it takes a function without arguments, such as lambda: a @ b")
+        raise TypeError(
+            f"fn is {fn!r}; it takes a function without arguments, such as lambda: a @ b"
+        )
     for name, value, least in (("repeats", repeats, 1), ("warmup", warmup, 0)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"{name} is {value!r}; it takes a whole number from {least}")
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < float("inf"):
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, (int, float))
+        or not 0 < seconds < float("inf")
+    ):
         raise ValueError(f"seconds is {seconds!r}; it takes a number above 0")
     device = pick_device("auto" if device is None else str(device))
     if clock not in CLOCKS:
         raise ValueError(f"clock is {clock!r}; it takes one of {', '.join(map(repr, CLOCKS))}")
     if clock == "events" and device.type != "cuda":
-        raise ValueError(f"clock is 'events' and device {str(device)!r}; events need a CUDA device; take clock='wall'")
+        raise ValueError(
+            f"clock is 'events' and device {str(device)!r}; events need a CUDA device; take clock='wall'"
+        )
     return device

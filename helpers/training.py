@@ -89,7 +89,9 @@ def evaluate(model, loader, device):
 def _mean(total, count):
     """Read `total` from its device and divide; this is the one place that waits for the device."""
     if count == 0:
-        raise ValueError("loader: it gave no batch; it needs at least one image (is drop_last set on a small set?)")
+        raise ValueError(
+            "loader: it gave no batch; it needs at least one image (is drop_last set on a small set?)"
+        )
     return total.item() / count
 
 

@@ -3,6 +3,7 @@
 Each is displayed as a widget together with plain text (and a picture) for places that show no widgets, so a lesson
 reads the same on paper. Works with ipywidgets 7.7 and 8. A widget never shows a traceback.
 """
+
 import base64
 import functools
 import html
@@ -22,7 +23,13 @@ class Prediction:
     """
 
     def __init__(self, key, question, choices, unit, span=(1e-3, 1e3)):
-        self.key, self.question, self.choices, self.unit, self.span = key, question, choices, unit, span
+        self.key, self.question, self.choices, self.unit, self.span = (
+            key,
+            question,
+            choices,
+            unit,
+            span,
+        )
         stored = progress.load().get(f"predict.{key}", {}).get("guess")
         fits = stored in choices if choices else isinstance(stored, (int, float)) and stored > 0
         self.guess = stored if fits else None
@@ -46,7 +53,9 @@ class Prediction:
         elif self.choices:
             right = self.guess == actual
             progress.record(f"predict.{self.key}", right=right)
-            print(f"You predicted: {self.guess}. {'That is right.' if right else f'The answer: {actual}.'}")
+            print(
+                f"You predicted: {self.guess}. {'That is right.' if right else f'The answer: {actual}.'}"
+            )
         else:
             self._measure(actual, answer)
 
@@ -54,7 +63,9 @@ class Prediction:
         factor = max(self.guess / actual, actual / self.guess) if actual > 0 else float("inf")
         progress.record(f"predict.{self.key}", factor=factor)
         way = "" if factor < 1.05 else ", too high" if self.guess > actual else ", too low"
-        print(f"You predicted {number(self.guess)} {self.unit}; it was {answer}: a factor of {factor:.2g} apart{way}.")
+        print(
+            f"You predicted {number(self.guess)} {self.unit}; it was {answer}: a factor of {factor:.2g} apart{way}."
+        )
         if actual > 0:
             print(_scale(self.guess, actual, *self.span))
 
@@ -75,7 +86,9 @@ def predict(key, question, choices=None, unit=None, low=1e-3, high=1e3):
     answer of an earlier day is shown and counts.
     """
     if (choices is None) == (unit is None):
-        raise ValueError("predict takes either choices (strings) or unit (for a number), not both and not neither")
+        raise ValueError(
+            "predict takes either choices (strings) or unit (for a number), not both and not neither"
+        )
     if not 0 < low < high:
         raise ValueError(f"low and high are {low!r} and {high!r}; they take 0 < low < high")
     prediction = Prediction(key, question, tuple(choices) if choices else None, unit, (low, high))
@@ -93,14 +106,18 @@ def predict(key, question, choices=None, unit=None, low=1e-3, high=1e3):
 
 def _prediction_widget(prediction):
     import ipywidgets
+
     note = ipywidgets.HTML(_kept(prediction))
     if prediction.choices:
         index = None if prediction.guess is None else prediction.choices.index(prediction.guess)
-        control = ipywidgets.RadioButtons(options=prediction.choices, index=index, layout={"width": "auto"})
+        control = ipywidgets.RadioButtons(
+            options=prediction.choices, index=index, layout={"width": "auto"}
+        )
     else:
         options, index = _options(prediction)
-        control = ipywidgets.SelectionSlider(options=options, index=index, description="your guess",
-                                             layout={"width": "36em"})
+        control = ipywidgets.SelectionSlider(
+            options=options, index=index, description="your guess", layout={"width": "36em"}
+        )
 
     def keep(change):
         if change["new"] == "":
@@ -127,18 +144,26 @@ def _options(prediction):
     values = [low * (high / low) ** (k / steps) for k in range(steps + 1)]
     first = 0
     if prediction.guess is not None:
-        first = 1 + min(range(len(values)), key=lambda k: abs(math.log(values[k] / prediction.guess)))
-    return [("not chosen yet", ""), *((f"{value:.2g} {prediction.unit}", value) for value in values)], first
+        first = 1 + min(
+            range(len(values)), key=lambda k: abs(math.log(values[k] / prediction.guess))
+        )
+    return [
+        ("not chosen yet", ""),
+        *((f"{value:.2g} {prediction.unit}", value) for value in values),
+    ], first
 
 
 def quiz(questions):
     """Show `questions`, with feedback for each answer. A question answered wrongly comes back in later lessons."""
-    text = "\n\n".join(f"{n}. {q.text}\n" + "\n".join(f"  ( ) {choice}" for choice in q.choices)
-                       for n, q in enumerate(questions, 1))
+    text = "\n\n".join(
+        f"{n}. {q.text}\n" + "\n".join(f"  ( ) {choice}" for choice in q.choices)
+        for n, q in enumerate(questions, 1)
+    )
     if not inside_notebook():
         print(text)
         return
     import ipywidgets
+
     rows = [_question_widget(q, f"{n}.") for n, q in enumerate(questions, 1)]
     again = [_question_widget(q, "Once more:") for q in _to_repeat({q.key for q in questions})]
     display_widget(ipywidgets.VBox(again + rows), text)
@@ -146,8 +171,11 @@ def quiz(questions):
 
 def _question_widget(question, number):
     import ipywidgets
+
     title = ipywidgets.HTML(f"{STYLE}<b>{number}</b> {html.escape(question.text)}")
-    control = ipywidgets.RadioButtons(options=question.choices, index=None, layout={"width": "auto"})
+    control = ipywidgets.RadioButtons(
+        options=question.choices, index=None, layout={"width": "auto"}
+    )
     note = ipywidgets.HTML("")
 
     def answer(change):
@@ -164,8 +192,11 @@ def _question_widget(question, number):
 
 def _to_repeat(present, most=2):
     """Up to `most` questions that were answered wrongly and are not among the keys `present`."""
-    wrong = [key.removeprefix("quiz.") for key, entry in progress.load().items()
-             if key.startswith("quiz.") and entry.get("right") is False]
+    wrong = [
+        key.removeprefix("quiz.")
+        for key, entry in progress.load().items()
+        if key.startswith("quiz.") and entry.get("right") is False
+    ]
     found = (_question(key) for key in wrong if key not in present)
     return [question for question in found if question][:most]
 
@@ -212,6 +243,7 @@ def explore(draw, **controls):
     Each keyword is a `slider` or a `choice` and becomes an argument of `draw`. Without widgets the first figure and
     its sentence are shown, so the lesson makes sense untouched.
     """
+
     @functools.lru_cache(maxsize=64)
     def render(*values):
         figure, sentence = draw(**dict(zip(controls, values, strict=True)))
@@ -222,29 +254,43 @@ def explore(draw, **controls):
         show(*draw(**dict(zip(controls, first, strict=True))))
         return
     picture, sentence = render(*first)
-    display_widget(_explorer_widget(render, controls), "explorer", sentence, **{"image/png": picture})
+    display_widget(
+        _explorer_widget(render, controls), "explorer", sentence, **{"image/png": picture}
+    )
     print(f"At the start: {sentence}")
 
 
 def _explorer_widget(render, controls):
     import ipywidgets
+
     place = ipywidgets.HTML()
     parts = []
     for control in controls.values():  # no Dropdown: JupyterLab takes the arrow keys away from it
         kind = ipywidgets.SelectionSlider if control.ordered else ipywidgets.RadioButtons
-        parts.append(kind(options=control.options, index=control.start, description=control.label,
-                          style={"description_width": "11em"}, layout={"width": "36em" if control.ordered else "auto"}))
+        parts.append(
+            kind(
+                options=control.options,
+                index=control.start,
+                description=control.label,
+                style={"description_width": "11em"},
+                layout={"width": "36em" if control.ordered else "auto"},
+            )
+        )
         parts[-1].add_class(ROW)
 
     def update(_=None):
         try:
             picture, sentence = render(*(part.value for part in parts))
         except Exception as error:  # noqa: BLE001 - shown to the learner in place of the picture
-            place.value = f'<p role="status">This setting has no picture: {html.escape(str(error))}</p>'
+            place.value = (
+                f'<p role="status">This setting has no picture: {html.escape(str(error))}</p>'
+            )
             return
         words = html.escape(sentence, quote=True)
-        place.value = (f'{STYLE}<img alt="{words}" src="data:image/png;base64,{picture}" style="max-width:100%">'
-                       f'<p role="status" aria-live="polite">{words}</p>')
+        place.value = (
+            f'{STYLE}<img alt="{words}" src="data:image/png;base64,{picture}" style="max-width:100%">'
+            f'<p role="status" aria-live="polite">{words}</p>'
+        )
 
     for part in parts:
         part.observe(update, names="value")
@@ -255,6 +301,7 @@ def _explorer_widget(render, controls):
 def lesson_map(exercises):
     """Show all lessons with minutes and progress; `exercises` is a dict of lesson number to its exercises' keys."""
     from helpers.course import LESSONS
+
     done = {key for key, entry in progress.load().items() if entry.get("status") == "correct"}
     rows = []
     for lesson in LESSONS:
@@ -262,14 +309,20 @@ def lesson_map(exercises):
         solved = sum(key in done for key in keys)
         left = round(lesson.minutes * (1 - solved / len(keys))) if keys else lesson.minutes
         rows.append((lesson, solved, len(keys), left))
-    text = "\n".join(f"{lesson.number}  {lesson.title:<34} {solved:>2} of {total:>2} exercises, {left:>2} minutes left"
-                     for lesson, solved, total, left in rows)
-    body = "".join(f'<tr><td>{r.number}</td><td style="text-align:left">'
-                   f'<a href="{r.file}">{html.escape(r.title)}</a></td>'
-                   f'<td>{s} of {t}</td><td>{m}</td></tr>' for r, s, t, m in rows)
+    text = "\n".join(
+        f"{lesson.number}  {lesson.title:<34} {solved:>2} of {total:>2} exercises, {left:>2} minutes left"
+        for lesson, solved, total, left in rows
+    )
+    body = "".join(
+        f'<tr><td>{r.number}</td><td style="text-align:left">'
+        f'<a href="{r.file}">{html.escape(r.title)}</a></td>'
+        f"<td>{s} of {t}</td><td>{m}</td></tr>"
+        for r, s, t, m in rows
+    )
     head = "<tr><th>Lesson</th><th>Title</th><th>Exercises solved</th><th>Minutes left</th></tr>"
     if not inside_notebook():
         print(text)
         return
     from IPython.display import display
+
     display({"text/plain": text, "text/html": f"<table>{head}{body}</table>"}, raw=True)

@@ -53,6 +53,7 @@ dies. On an asynchronous machine operators become work for a stream's thread (`l
 | in a nested machine the outer one's tensors are CPU tensors | one machine at a time |
 | a user's own ``TorchFunctionMode`` does not see PyTorch's Python functions | see `patches.overridden` |
 """
+
 from .session import practice_gpus
 
 __all__ = ["practice_gpus"]

@@ -2,6 +2,7 @@
 
 PyTorch's own Python functions run with the mode on (see `patches.overridden`), so only C functions arrive here.
 """
+
 import contextlib
 import functools
 
@@ -25,35 +26,71 @@ class Calls(TorchFunctionMode):
         super().__init__()
         self.machine, self.on, place = machine, False, machine.place
         names, functions = torch._C._VariableFunctions, torch._C._nn
-        made = [*FACTORIES, T.new_tensor, functions.one_hot, functions.unflatten_dense_tensors]  # some of them in C++
-        self.table = dict.fromkeys(made, self.create) | {
-            func: functools.partial(casting.cast, policy, machine) for func, policy in casting.policies().items()} | {
-            T.device.__get__: lambda func, x: place(x) or func(x),
-            T.is_cuda.__get__: lambda func, x: place(x) is not None or func(x),
-            T.is_cpu.__get__: lambda func, x: place(x) is None and func(x),
-            T.is_pinned: lambda func, x, device=None: storage(x).practice is machine.pinned,
-            T.cpu: lambda func, x, **options: self.move(x, CPU, **options),
-            T.type_as: lambda func, x, other: self.to(T.to, x, other),
-            T.get_device: self.get_device, torch.get_device: self.get_device, T.to: self.to, T.cuda: self.cuda,
-            T.numpy: self.numpy, T.tolist: self.tolist, T.type: self.type, T.pin_memory: self.pin_memory,
-            T.copy_: self.copy_, T.__setitem__: self.setitem, T.grad.__set__: self.set_grad,
-            names._pack_padded_sequence: self.pack_padded}
-        self.table |= dict.fromkeys([names.lstm, names.gru, names.rnn_tanh, names.rnn_relu,
-                                     functions.scaled_dot_product_attention], self.fused)
+        made = [
+            *FACTORIES,
+            T.new_tensor,
+            functions.one_hot,
+            functions.unflatten_dense_tensors,
+        ]  # some of them in C++
+        self.table = (
+            dict.fromkeys(made, self.create)
+            | {
+                func: functools.partial(casting.cast, policy, machine)
+                for func, policy in casting.policies().items()
+            }
+            | {
+                T.device.__get__: lambda func, x: place(x) or func(x),
+                T.is_cuda.__get__: lambda func, x: place(x) is not None or func(x),
+                T.is_cpu.__get__: lambda func, x: place(x) is None and func(x),
+                T.is_pinned: lambda func, x, device=None: storage(x).practice is machine.pinned,
+                T.cpu: lambda func, x, **options: self.move(x, CPU, **options),
+                T.type_as: lambda func, x, other: self.to(T.to, x, other),
+                T.get_device: self.get_device,
+                torch.get_device: self.get_device,
+                T.to: self.to,
+                T.cuda: self.cuda,
+                T.numpy: self.numpy,
+                T.tolist: self.tolist,
+                T.type: self.type,
+                T.pin_memory: self.pin_memory,
+                T.copy_: self.copy_,
+                T.__setitem__: self.setitem,
+                T.grad.__set__: self.set_grad,
+                names._pack_padded_sequence: self.pack_padded,
+            }
+        )
+        self.table |= dict.fromkeys(
+            [
+                names.lstm,
+                names.gru,
+                names.rnn_tanh,
+                names.rnn_relu,
+                functions.scaled_dot_product_attention,
+            ],
+            self.fused,
+        )
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         handler = self.table.get(func) if self.on else func
         if handler is None:
-            handler = self.create if "device" in kwargs or kwargs.get("generator") is not None else func
+            handler = (
+                self.create if "device" in kwargs or kwargs.get("generator") is not None else func
+            )
         return func(*args, **kwargs) if handler is func else handler(func, *args, **kwargs)
 
     def around(self, hook):
         """``hook`` with the mode on: PyTorch calls saved-tensor hooks from inside other calls."""
+
         @functools.wraps(hook)
         def inside(*args):
-            with contextlib.nullcontext() if self in _get_current_function_mode_stack() or not self.on else self:
+            with (
+                contextlib.nullcontext()
+                if self in _get_current_function_mode_stack() or not self.on
+                else self
+            ):
                 return hook(*args)
+
         return inside
 
     @contextlib.contextmanager
@@ -70,7 +107,11 @@ class Calls(TorchFunctionMode):
         """A call with ``device=`` or ``generator=``, or of a factory that follows the default device."""
         machine, like = self.machine, args[0] if args and isinstance(args[0], T) else None
         device = default_device(func) if device is None else device
-        goal = machine.device(device) if device is not None else like is not None and machine.place(like) or CPU
+        goal = (
+            machine.device(device)
+            if device is not None
+            else like is not None and machine.place(like) or CPU
+        )
         if goal.type not in ("cpu", "cuda"):
             return func(*args, device=device, **kwargs)
         check(goal, kwargs.get("generator"), pin_memory)
@@ -94,7 +135,11 @@ class Calls(TorchFunctionMode):
         if {device.type, source.type} - {"cpu", "cuda"}:
             return T.to(x, device=device, non_blocking=non_blocking, **options)
         with self.toward(device):
-            y = T.to(x, CPU, **{"dtype": x.dtype} | options | {"copy": True, "non_blocking": non_blocking})
+            y = T.to(
+                x,
+                CPU,
+                **{"dtype": x.dtype} | options | {"copy": True, "non_blocking": non_blocking},
+            )
         if device.type == "cuda":
             self.machine.put(y, device)
         elif non_blocking:
@@ -117,7 +162,11 @@ class Calls(TorchFunctionMode):
         options |= dict(zip(("device", "dtype", "non_blocking", "copy"), rest, strict=False))
         device = options.pop("device", None)
         options = {key: value for key, value in options.items() if value is not None}
-        return func(x, **options) if device is None else self.move(x, self.machine.device(device), **options)
+        return (
+            func(x, **options)
+            if device is None
+            else self.move(x, self.machine.device(device), **options)
+        )
 
     def cuda(self, func, x, device=None, non_blocking=False, **options):
         device = self.machine.device(device)
@@ -127,15 +176,24 @@ class Calls(TorchFunctionMode):
 
     def type(self, func, x, dtype=None, **options):
         if dtype is None:
-            return func(x) if self.machine.place(x) is None else func(x).replace("torch.", "torch.cuda.", 1)
+            return (
+                func(x)
+                if self.machine.place(x) is None
+                else func(x).replace("torch.", "torch.cuda.", 1)
+            )
         if isinstance(dtype, torch.dtype):
             return func(x, dtype, **options)
         name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
-        return self.move(func(x, name.replace("cuda.", "")), self.machine.device(None) if "cuda." in name else CPU)
+        return self.move(
+            func(x, name.replace("cuda.", "")),
+            self.machine.device(None) if "cuda." in name else CPU,
+        )
 
     def pin_memory(self, func, x, device=None):
         if self.machine.place(x) is not None:
-            raise RuntimeError(f"cannot pin '{self.type(T.type, x)}' only dense CPU tensors can be pinned")
+            raise RuntimeError(
+                f"cannot pin '{self.type(T.type, x)}' only dense CPU tensors can be pinned"
+            )
         if storage(x).practice is not self.machine.pinned:
             x = x.clone()
             storage(x).practice = self.machine.pinned
@@ -177,7 +235,10 @@ class Calls(TorchFunctionMode):
 
     def fused(self, func, *args, **kwargs):
         """Attention or a recurrent layer, which compare the devices of their inputs first."""
-        if len({self.machine.place(x) for x in tree_leaves((args, kwargs)) if isinstance(x, T)}) > 1:
+        if (
+            len({self.machine.place(x) for x in tree_leaves((args, kwargs)) if isinstance(x, T)})
+            > 1
+        ):
             asked(self.machine, func, *args, **kwargs)
         return casting.cast("lower", self.machine, func, *args, **kwargs)
 
@@ -193,12 +254,20 @@ def default_device(func):
     """The device that ``torch.set_default_device`` or ``with torch.device(…)`` gives to a factory in this thread."""
     if _device.CURRENT_DEVICE is not None and func in FACTORIES:
         modes = _get_current_function_mode_stack()
-        return next((mode.device for mode in modes if isinstance(mode, _device.DeviceContext)), None)
+        return next(
+            (mode.device for mode in modes if isinstance(mode, _device.DeviceContext)), None
+        )
 
 
 def check(device, generator, pin):
     """Refuse, as PyTorch does, a generator of another device, and pinned memory on a GPU."""
-    if generator is not None and generator.device.type != device.type and generator is not torch.default_generator:
-        raise RuntimeError(f"Expected a '{device.type}' device type for generator but found '{generator.device.type}'")
+    if (
+        generator is not None
+        and generator.device.type != device.type
+        and generator is not torch.default_generator
+    ):
+        raise RuntimeError(
+            f"Expected a '{device.type}' device type for generator but found '{generator.device.type}'"
+        )
     if pin and device.type == "cuda":
         raise RuntimeError("Only dense CPU tensors can be pinned")

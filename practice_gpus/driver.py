@@ -3,6 +3,7 @@
 PyTorch's own Python code keeps running above them (``torch.cuda.device``, ``memory_summary``, ``nn.DataParallel`` …),
 so arguments are checked and texts are worded by PyTorch itself.
 """
+
 import os
 import time
 from types import SimpleNamespace
@@ -30,43 +31,68 @@ def answers(machine):
         return machine.allocators[index]
 
     table = {
-        "_cuda_getDeviceCount": lambda: machine.n, "_cuda_getArchFlags": lambda: "sm_80",
+        "_cuda_getDeviceCount": lambda: machine.n,
+        "_cuda_getArchFlags": lambda: "sm_80",
         "_cuda_getDevice _accelerator_getDeviceIndex": lambda: local.index,
         "_cuda_setDevice _accelerator_setDeviceIndex": machine.select,
         "_cuda_exchangeDevice _cuda_maybeExchangeDevice": exchange,
         "_accelerator_exchangeDevice _accelerator_maybeExchangeDevice": exchange,
         "_cuda_synchronize _accelerator_synchronizeDevice": machine.synchronize,
-        "_cuda_emptyCache _accelerator_emptyCache": lambda: [each.release_cached() for each in machine.allocators],
+        "_cuda_emptyCache _accelerator_emptyCache": lambda: [
+            each.release_cached() for each in machine.allocators
+        ],
         "_cuda_memoryStats _accelerator_getDeviceStats": lambda index: books(index).stats(),
-        "_cuda_resetPeakMemoryStats _accelerator_resetPeakStats": lambda index: books(index).reset(True),
-        "_cuda_resetAccumulatedMemoryStats _accelerator_resetAccumulatedStats": lambda index: books(index).reset(False),
+        "_cuda_resetPeakMemoryStats _accelerator_resetPeakStats": lambda index: books(index).reset(
+            True
+        ),
+        "_cuda_resetAccumulatedMemoryStats _accelerator_resetAccumulatedStats": lambda index: books(
+            index
+        ).reset(False),
         "_cuda_setMemoryFraction": lambda fraction, index: books(index).set_fraction(fraction),
-        "_cuda_getMemoryFraction": lambda index: books(index).fraction, "_cuda_getAllocatorBackend": lambda: "native",
-        "_cuda_canDeviceAccessPeer": lambda one, other: one != other, "_cuda_hasPrimaryContext": lambda index: True,
+        "_cuda_getMemoryFraction": lambda index: books(index).fraction,
+        "_cuda_getAllocatorBackend": lambda: "native",
+        "_cuda_canDeviceAccessPeer": lambda one, other: one != other,
+        "_cuda_hasPrimaryContext": lambda index: True,
         "_cuda_set_sync_debug_mode": lambda mode: setattr(machine, "sync_debug", mode),
-        "_cuda_get_sync_debug_mode": lambda: machine.sync_debug, "_accelerator_isAllocatorInitialized": lambda: True,
-        "_cuda_sleep": lambda cycles: streams.current().put(lambda: time.sleep(cycles / 1e9)) and None,
+        "_cuda_get_sync_debug_mode": lambda: machine.sync_debug,
+        "_accelerator_isAllocatorInitialized": lambda: True,
+        "_cuda_sleep": lambda cycles: (
+            streams.current().put(lambda: time.sleep(cycles / 1e9)) and None
+        ),
         "_accelerator_getAccelerator": lambda: torch.device("cuda"),
         "_accelerator_emptyHostCache _cuda_ipc_collect": lambda: None,
         "_accelerator_getMemoryInfo": lambda index: memory_info(machine, index),
-        "_accelerator_getStream": streams.current, "_accelerator_setStream": streams.select,
+        "_accelerator_getStream": streams.current,
+        "_accelerator_setStream": streams.select,
     }
-    return {name: function for both, function in table.items() for name in both.split()} | collectives(machine)
+    return {
+        name: function for both, function in table.items() for name in both.split()
+    } | collectives(machine)
 
 
 def collectives(machine):
     """The copies between devices beneath ``nn.DataParallel``, made of ordinary copies."""
+
     def on(index):
         return CPU if index == -1 else machine.device(index)
 
     def scatter(tensor, devices, sizes=None, dim=0, streams=None):
-        chunks = tensor.chunk(len(devices), dim) if sizes is None else tensor.split(list(sizes), dim)
-        return tuple(chunk.contiguous().to(on(index)) for chunk, index in zip(chunks, devices, strict=False))
+        chunks = (
+            tensor.chunk(len(devices), dim) if sizes is None else tensor.split(list(sizes), dim)
+        )
+        return tuple(
+            chunk.contiguous().to(on(index)) for chunk, index in zip(chunks, devices, strict=False)
+        )
+
     return {
         "_scatter": scatter,
-        "_gather": lambda tensors, dim, index=None: torch.cat([t.to(on(index)) for t in tensors], dim),
+        "_gather": lambda tensors, dim, index=None: torch.cat(
+            [t.to(on(index)) for t in tensors], dim
+        ),
         "_broadcast": lambda tensor, devices: tuple(tensor.to(on(index)) for index in devices),
-        "_broadcast_coalesced": lambda tensors, devices, size: [[t.to(on(i)) for t in tensors] for i in devices],
+        "_broadcast_coalesced": lambda tensors, devices, size: [
+            [t.to(on(i)) for t in tensors] for i in devices
+        ],
     }
 
 
@@ -80,15 +106,30 @@ def names(machine):
     """Name in ``torch.cuda`` → replacement, where PyTorch's own function would go past those of `answers`."""
     streams, table, parent = machine.streams, answers(machine), os.getpid()
     properties = SimpleNamespace(
-        name=NAME, major=8, minor=0, total_memory=machine.capacity, multi_processor_count=1, warp_size=32,
-        max_threads_per_multi_processor=1024, regs_per_multiprocessor=65536, L2_cache_size=0, gcnArchName=NAME)
+        name=NAME,
+        major=8,
+        minor=0,
+        total_memory=machine.capacity,
+        multi_processor_count=1,
+        warp_size=32,
+        max_threads_per_multi_processor=1024,
+        regs_per_multiprocessor=65536,
+        L2_cache_size=0,
+        gcnArchName=NAME,
+    )
     return {
-        "device_count": lambda: machine.n, "_initialized": True,
-        "_is_in_bad_fork": lambda: os.getpid() != parent, "_get_device_properties": lambda index: properties,
-        "is_current_stream_capturing": lambda: False, "mem_get_info": lambda device=None: memory_info(machine, device),
-        "_exchange_device": table["_cuda_exchangeDevice"], "_maybe_exchange_device": table["_cuda_exchangeDevice"],
+        "device_count": lambda: machine.n,
+        "_initialized": True,
+        "_is_in_bad_fork": lambda: os.getpid() != parent,
+        "_get_device_properties": lambda index: properties,
+        "is_current_stream_capturing": lambda: False,
+        "mem_get_info": lambda device=None: memory_info(machine, device),
+        "_exchange_device": table["_cuda_exchangeDevice"],
+        "_maybe_exchange_device": table["_cuda_exchangeDevice"],
         "default_generators": (torch.default_generator,) * machine.n,
-        "Stream": streams.Stream, "Event": streams.Event, "set_stream": streams.select,
+        "Stream": streams.Stream,
+        "Event": streams.Event,
+        "set_stream": streams.select,
         "current_stream": streams.current,
         "default_stream": lambda device=None: streams.default[machine.device(device).index],
     }

@@ -3,6 +3,7 @@
 It compares the devices of the inputs, labels the outputs, accounts for their memory, and, on an asynchronous machine,
 hands the work to the current stream instead of doing it.
 """
+
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -30,7 +31,9 @@ class Kernels(TorchDispatchMode):
         if not self.on:
             return func(*args, **kwargs or {})
         fact = facts(func)
-        if fact.composite:  # in inference mode PyTorch leaves it to the mode to take such operators apart
+        if (
+            fact.composite
+        ):  # in inference mode PyTorch leaves it to the mode to take such operators apart
             with self:
                 return func.decompose(*args, **kwargs or {})
         with torch._C.DisableTorchFunction():  # in here tensors are what they really are
@@ -41,13 +44,18 @@ class Kernels(TorchDispatchMode):
         inputs = list(tensors((*args, *kwargs.values())))
         placed = [t for t in inputs if storage(t).practice is not machine.floating]
         homes = {machine.place(t) for t in placed}
-        mine, home = homes - {None}, meet(machine, func, args, kwargs) if len(homes) > 1 else next(iter(homes), None)
+        mine, home = (
+            homes - {None},
+            meet(machine, func, args, kwargs) if len(homes) > 1 else next(iter(homes), None),
+        )
         for tensor in inputs if home is not None and len(placed) < len(inputs) else ():
             if tensor.dim() and storage(tensor).practice is machine.floating:
                 machine.put(tensor, home)
         if fact.copies:
             self._count(fact, args, kwargs)
-        elif home is not None and (fact.waits or fact.indexes and any(t.dtype == torch.bool for t in tensors(args[1]))):
+        elif home is not None and (
+            fact.waits or fact.indexes and any(t.dtype == torch.bool for t in tensors(args[1]))
+        ):
             machine.transfers["d2h"] += fact.name == "_local_scalar_dense"
             machine.waits(home)
         if target is not None and (not placed or fact.targeted):
@@ -55,7 +63,13 @@ class Kernels(TorchDispatchMode):
         if home is not None or fact.copies and mine:
             return self._run(func, fact, args, kwargs, home)
         out = func(*args, **kwargs)
-        if not placed and target is None and isinstance(out, T) and out.is_cpu and storage(out).practice is None:
+        if (
+            not placed
+            and target is None
+            and isinstance(out, T)
+            and out.is_cpu
+            and storage(out).practice is None
+        ):
             storage(out).practice = machine.floating
         return out
 
@@ -83,16 +97,28 @@ class Kernels(TorchDispatchMode):
         room = allocator.limit - allocator.now("allocated_bytes")
         if 8 * most_elements(fact, list(tensors(args))) > room:
             need = [t.nbytes for t in tensors(shapes(func, fact, args, kwargs))]
-            for size in need if sum(need) > room else ():  # raises when it comes to the first that does not fit
+            for size in (
+                need if sum(need) > room else ()
+            ):  # raises when it comes to the first that does not fit
                 allocator.release(allocator.malloc(size))
 
     def _count(self, fact, args, kwargs):
         """Count copies between devices, and the wait of the CPU that a blocking one means."""
         machine, target, into = self.machine, self.machine.local.target, fact.name != "_to_copy"
-        pairs = zip(*args[:2], strict=True) if "foreach" in fact.name else [(args[0], args[1] if into else args[0])]
+        pairs = (
+            zip(*args[:2], strict=True)
+            if "foreach" in fact.name
+            else [(args[0], args[1] if into else args[0])]
+        )
         for goal, source in pairs:
             here = machine.place(source)
-            there = machine.place(goal) if into or target is None else target if target.type == "cuda" else None
+            there = (
+                machine.place(goal)
+                if into or target is None
+                else target
+                if target.type == "cuda"
+                else None
+            )
             if here != there:
                 way = "h2d" if here is None else "d2h" if there is None else "d2d"
                 machine.transfers[way] += 1
@@ -107,5 +133,7 @@ def computed(func, args, kwargs):
     except IndexError as error:
         raise dead(error) from error
     except RuntimeError as error:
-        error.args = tuple(str(text).replace("expected m1 and m2", "expected mat1 and mat2") for text in error.args)
+        error.args = tuple(
+            str(text).replace("expected m1 and m2", "expected mat1 and mat2") for text in error.args
+        )
         raise

@@ -1,4 +1,5 @@
 """Asynchronous machines: operators become work for a stream, and their results are filled in later."""
+
 import torch
 from torch.utils._pytree import tree_map_only
 
@@ -16,7 +17,12 @@ def launch(machine, func, fact, args, kwargs, device):
     out = args[fact.written.index(True)] if fact.inplace and fact.mutates else None
     if out is None and not fact.mutates:
         out = shapes(func, fact, args, kwargs)
-    if at_once(machine, fact, args, kwargs, device) or not (places or fact.copies) or out is None and not fact.inplace:
+    if (
+        at_once(machine, fact, args, kwargs, device)
+        or not (places or fact.copies)
+        or out is None
+        and not fact.inplace
+    ):
         stream.drain()
         return False, None
     for other in {machine.streams.current(place) for place in places} - {stream}:
@@ -25,18 +31,26 @@ def launch(machine, func, fact, args, kwargs, device):
     if fact.inplace:
         stream.put(lambda: func(*args, **kwargs))
         return True, out if func._schema.returns else None
-    out = tree_map_only(T, lambda m: torch.empty_strided(m.size(), m.stride(), dtype=m.dtype).zero_(), out)
+    out = tree_map_only(
+        T, lambda m: torch.empty_strided(m.size(), m.stride(), dtype=m.dtype).zero_(), out
+    )
     for tensor in tensors(out) if device is not None else ():
         machine.put(tensor, device, fact.name)
     goals = [t.data for t in tensors(out)]
-    stream.put(lambda: [goal.copy_(result) for goal, result in
-                        zip(goals, tensors(func(*args, **kwargs)), strict=True)])
+    stream.put(
+        lambda: [
+            goal.copy_(result)
+            for goal, result in zip(goals, tensors(func(*args, **kwargs)), strict=True)
+        ]
+    )
     return True, out
 
 
 def at_once(machine, fact, args, kwargs, device):
     """Whether the CPU waits for an operator, or draws random numbers for it, which keep their order."""
-    to_host = fact.name == "copy_" and device is None and storage(args[0]).practice is not machine.pinned
+    to_host = (
+        fact.name == "copy_" and device is None and storage(args[0]).practice is not machine.pinned
+    )
     return fact.copies and blocking(args, kwargs) or to_host or fact.waits or fact.random
 
 

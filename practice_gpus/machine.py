@@ -5,6 +5,7 @@ storage is what lives on a device: views, ``.data``, saved activations and gradi
 PyTorch keeps a storage's Python object, with its attributes, as long as the storage itself. When the storage dies, so
 does its `Place`, and its block goes back to the allocator.
 """
+
 import threading
 import warnings
 from collections import deque
@@ -16,22 +17,27 @@ from .streams import ASYNC, Streams
 
 CPU = torch.device("cpu")
 SYNC = "called a synchronizing CUDA operation"
-ORDINAL = ("CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\nSearch for "
-           "`cudaErrorInvalidDevice' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for "
-           "more information.\n" + ASYNC)
+ORDINAL = (
+    "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\nSearch for "
+    "`cudaErrorInvalidDevice' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for "
+    "more information.\n" + ASYNC
+)
 
 
 def refusal(name, original=None, when=None):
     """A callable that says that practice GPUs do not imitate ``name``; given ``when``, only for such arguments."""
+
     def call(*args, **kwargs):
         if when is None or when(*args, **kwargs):
             raise NotImplementedError(f"practice GPUs do not imitate {name}: it needs a real GPU")
         return original(*args, **kwargs)
+
     return call
 
 
 class Place:
     """The label of one storage: its device, and the block of memory it fills there."""
+
     __slots__ = ("machine", "device", "allocator", "block")
 
     def __init__(self, machine, device, allocator=None, block=None):
@@ -44,6 +50,7 @@ class Place:
 
 class Local(threading.local):
     """What each thread has of its own: the current device and streams, and where its factories put their results."""
+
     index, target = 0, None
 
     def __init__(self):
@@ -70,7 +77,11 @@ class Machine:
 
     def device(self, device):
         """``device`` (a torch.device, text, a number, or None: the current one) with its index. Raises as CUDA does."""
-        device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cuda")
+        device = (
+            torch.device("cuda", device)
+            if isinstance(device, int)
+            else torch.device(device or "cuda")
+        )
         if device.type != "cuda":
             return device
         if torch.cuda._is_in_bad_fork():
@@ -94,7 +105,11 @@ class Machine:
         held = storage(tensor)
         if self.label(held) is None:
             allocator, size = self.allocators[device.index], held.nbytes()
-            block = allocator.malloc(size, self.streams.current(device).stream_id, label) if size else None
+            block = (
+                allocator.malloc(size, self.streams.current(device).stream_id, label)
+                if size
+                else None
+            )
             held.practice = Place(self, device, allocator, block)
 
     def waits(self, where):
@@ -117,4 +132,6 @@ def storage(tensor):
     try:
         return tensor.untyped_storage()
     except NotImplementedError:
-        return (tensor._values() if tensor.layout == torch.sparse_coo else tensor.values()).untyped_storage()
+        return (
+            tensor._values() if tensor.layout == torch.sparse_coo else tensor.values()
+        ).untyped_storage()

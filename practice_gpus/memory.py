@@ -6,6 +6,7 @@ requests are rounded up to 512 bytes; those of at most 1 MiB come from 2 MiB seg
 free block that fits is taken and split; a freed block joins its free neighbors; whole free segments go back to the
 device on ``empty_cache`` and before an allocation fails.
 """
+
 import re
 import threading
 import time
@@ -16,42 +17,71 @@ from operator import attrgetter
 import torch
 
 MIB = 1 << 20
-ROUND, SMALL, SMALL_SEGMENT, LARGE_SEGMENT, OWN_SEGMENT, SEGMENT_ROUND = 512, MIB, 2 * MIB, 20 * MIB, 10 * MIB, 2 * MIB
-BYTES = {"allocation": "allocated_bytes", "segment": "reserved_bytes", "inactive_split": "inactive_split_bytes"}
-KINDS = "current", "peak", "allocated", "freed"  # the numbers of each counter; the last two only grow
+ROUND, SMALL, SMALL_SEGMENT, LARGE_SEGMENT, OWN_SEGMENT, SEGMENT_ROUND = (
+    512,
+    MIB,
+    2 * MIB,
+    20 * MIB,
+    10 * MIB,
+    2 * MIB,
+)
+BYTES = {
+    "allocation": "allocated_bytes",
+    "segment": "reserved_bytes",
+    "inactive_split": "inactive_split_bytes",
+}
+KINDS = (
+    "current",
+    "peak",
+    "allocated",
+    "freed",
+)  # the numbers of each counter; the last two only grow
 ORDER = attrgetter("stream", "size", "address")  # of the free blocks in a pool
 OUT_OF_MEMORY = (
     "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free. {}Including "
     "non-PyTorch memory, this process has {} memory in use. Of the allocated memory {} is allocated by PyTorch, and {} "
     "is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory Management "
-    " (https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)")
+    " (https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
+)
 
 
 def parse_size(size):
     """Bytes of ``size``: an int, or text such as "1 GiB", "512 MiB" or "2 GB". Raises TypeError or ValueError."""
     if isinstance(size, bool) or not isinstance(size, (int, str)):
-        raise TypeError(f"memory={size!r}: give an int (bytes) or text such as '1 GiB', not {type(size).__name__}")
+        raise TypeError(
+            f"memory={size!r}: give an int (bytes) or text such as '1 GiB', not {type(size).__name__}"
+        )
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(I?))?B?\s*", str(size).upper())
     if not match:
-        raise ValueError(f"memory={size!r}: give bytes, or a number with a unit, such as '512 MiB' or '1 GiB'")
+        raise ValueError(
+            f"memory={size!r}: give bytes, or a number with a unit, such as '512 MiB' or '1 GiB'"
+        )
     count = int(float(match[1]) * (1024 if match[3] else 1000) ** " KMGT".index(match[2] or " "))
     if count < SMALL_SEGMENT:
-        raise ValueError(f"memory={size!r} is {count} bytes: a practice GPU needs at least 2 MiB (one small segment)")
+        raise ValueError(
+            f"memory={size!r} is {count} bytes: a practice GPU needs at least 2 MiB (one small segment)"
+        )
     return count
 
 
 def show_size(count):
     """``count`` bytes as PyTorch prints them."""
     power = min(3, max(0, count.bit_length() - 1) // 10)
-    return f"{count / 1024 ** power:.2f} {'KMG'[power - 1]}iB" if power else f"{count} bytes"
+    return f"{count / 1024**power:.2f} {'KMG'[power - 1]}iB" if power else f"{count} bytes"
 
 
 class Block:
     """``size`` bytes at ``address`` of a segment: the list of its blocks, in order, that of ``pool``."""
 
     def __init__(self, pool, stream, size, address, segment):
-        self.pool, self.stream, self.size, self.address, self.segment = pool, stream, size, address, segment
+        self.pool, self.stream, self.size, self.address, self.segment = (
+            pool,
+            stream,
+            size,
+            address,
+            segment,
+        )
         self.requested, self.free = 0, True
 
 
@@ -62,11 +92,23 @@ class Allocator:
     """
 
     def __init__(self, index, capacity, timeline):
-        self.index, self.capacity, self.limit, self.fraction, self.timeline = index, capacity, capacity, 1.0, timeline
-        self.pools, self.dropped, self.lock = {"small_pool": [], "large_pool": []}, deque(), threading.RLock()
+        self.index, self.capacity, self.limit, self.fraction, self.timeline = (
+            index,
+            capacity,
+            capacity,
+            1.0,
+            timeline,
+        )
+        self.pools, self.dropped, self.lock = (
+            {"small_pool": [], "large_pool": []},
+            deque(),
+            threading.RLock(),
+        )
         self.next_address, self.retries, self.ooms = (index + 1) << 40, 0, 0
-        self.counts = {name: {pool: [0, 0, 0, 0] for pool in ("all", *self.pools)}
-                       for name in (*BYTES, *BYTES.values(), "requested_bytes")}  # four numbers, see KINDS
+        self.counts = {
+            name: {pool: [0, 0, 0, 0] for pool in ("all", *self.pools)}
+            for name in (*BYTES, *BYTES.values(), "requested_bytes")
+        }  # four numbers, see KINDS
 
     def now(self, name):
         """Current value of a counter such as "allocated_bytes"."""
@@ -111,11 +153,15 @@ class Allocator:
     def _find(self, pool, stream, size):
         blocks = self.pools[pool]
         at = bisect_left(blocks, (stream, size, 0), key=ORDER)
-        return self._unshelve(blocks[at]) if at < len(blocks) and blocks[at].stream == stream else None
+        return (
+            self._unshelve(blocks[at]) if at < len(blocks) and blocks[at].stream == stream else None
+        )
 
     def _segment(self, pool, stream, size):
         own = -(-size // SEGMENT_ROUND) * SEGMENT_ROUND
-        whole = SMALL_SEGMENT if pool == "small_pool" else LARGE_SEGMENT if size < OWN_SEGMENT else own
+        whole = (
+            SMALL_SEGMENT if pool == "small_pool" else LARGE_SEGMENT if size < OWN_SEGMENT else own
+        )
         if self.now("reserved_bytes") + whole > self.limit:
             self.retries += 1
             self.release_cached()
@@ -151,11 +197,14 @@ class Allocator:
 
     def _merge(self, block):
         at = block.segment.index(block)
-        for other in [*block.segment[max(0, at - 1):at], *block.segment[at + 1:at + 2]]:
+        for other in [*block.segment[max(0, at - 1) : at], *block.segment[at + 1 : at + 2]]:
             if other.free:
                 self._unshelve(other)
                 block.segment.remove(other)
-                block.size, block.address = block.size + other.size, min(block.address, other.address)
+                block.size, block.address = (
+                    block.size + other.size,
+                    min(block.address, other.address),
+                )
         self._shelve(block)
 
     def release_cached(self):
@@ -182,13 +231,23 @@ class Allocator:
     def stats(self):
         """Every counter, laid out as ``torch.cuda.memory_stats_as_nested_dict``."""
         self.settle()
-        table = {name: {pool: dict(zip(KINDS, count, strict=True)) for pool, count in pools.items()}
-                 for name, pools in self.counts.items()}
+        table = {
+            name: {pool: dict(zip(KINDS, count, strict=True)) for pool, count in pools.items()}
+            for name, pools in self.counts.items()
+        }
         none, segments = dict.fromkeys(KINDS, 0), table["segment"]["all"]
         return table | {
-            "active": table["allocation"], "active_bytes": table["allocated_bytes"], "oversize_allocations": none,
-            "oversize_segments": none, "num_ooms": self.ooms, "num_alloc_retries": self.retries, "max_split_size": -1,
-            "num_sync_all_streams": 0, "num_device_alloc": segments["allocated"], "num_device_free": segments["freed"]}
+            "active": table["allocation"],
+            "active_bytes": table["allocated_bytes"],
+            "oversize_allocations": none,
+            "oversize_segments": none,
+            "num_ooms": self.ooms,
+            "num_alloc_retries": self.retries,
+            "max_split_size": -1,
+            "num_sync_all_streams": 0,
+            "num_device_alloc": segments["allocated"],
+            "num_device_free": segments["freed"],
+        }
 
     def _mark(self, label):
         taken = (self.counts[name]["all"][0] for name in ("allocated_bytes", "reserved_bytes"))
@@ -198,5 +257,6 @@ class Allocator:
         used, taken = self.now("reserved_bytes"), self.now("allocated_bytes")
         allowed = f"{show_size(self.limit)} allowed; " if self.fraction < 1 else ""
         want, total, left, used, taken, cached = map(
-            show_size, (want, self.capacity, self.capacity - used, used, taken, used - taken))
+            show_size, (want, self.capacity, self.capacity - used, used, taken, used - taken)
+        )
         return OUT_OF_MEMORY.format(want, self.index, total, left, allowed, used, taken, cached)

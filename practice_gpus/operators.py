@@ -1,4 +1,5 @@
 """What practice GPUs know about PyTorch's operators before they run."""
+
 import functools
 import math
 from types import SimpleNamespace
@@ -8,9 +9,26 @@ from torch.utils._pytree import tree_map_only
 
 T, has_kernel = torch.Tensor, torch._C._dispatch_has_kernel_for_dispatch_key
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
-WAITS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2", "unique_consecutive", "unique_dim",
-         "bincount", "is_nonzero", "repeat_interleave"}
-SMALL = ("backward", "_foreach_", "pool", "norm", "softmax", "loss")  # results no larger than the inputs together
+WAITS = {
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "equal",
+    "_unique2",
+    "unique_consecutive",
+    "unique_dim",
+    "bincount",
+    "is_nonzero",
+    "repeat_interleave",
+}
+SMALL = (
+    "backward",
+    "_foreach_",
+    "pool",
+    "norm",
+    "softmax",
+    "loss",
+)  # results no larger than the inputs together
 GROWS = ("repeat", "pad", "im2col", "upsample")  # results larger than their only input
 
 
@@ -21,19 +39,31 @@ def facts(func):
     written = [a.alias_info is not None and a.alias_info.is_write for a in schema.arguments]
     out = [r.alias_info for r in schema.returns]
     return SimpleNamespace(
-        name=name, written=written, mutates=any(written), inplace=all(a and a.is_write for a in out),
-        composite=func.namespace == "aten" and func._can_decompose() and not has_kernel(func.name(), "CPU"),
+        name=name,
+        written=written,
+        mutates=any(written),
+        inplace=all(a and a.is_write for a in out),
+        composite=func.namespace == "aten"
+        and func._can_decompose()
+        and not has_kernel(func.name(), "CPU"),
         view=name in ("detach", "set_") or bool(out) and all(a and not a.is_write for a in out),
-        copies=name in ("copy_", "_to_copy", "_foreach_copy_"), waits=name in WAITS, indexes=name in INDEXING,
-        random=torch.Tag.nondeterministic_seeded in func.tags, pointwise=torch.Tag.pointwise in func.tags,
+        copies=name in ("copy_", "_to_copy", "_foreach_copy_"),
+        waits=name in WAITS,
+        indexes=name in INDEXING,
+        random=torch.Tag.nondeterministic_seeded in func.tags,
+        pointwise=torch.Tag.pointwise in func.tags,
         targeted=name == "_to_copy" or "new_" in name or "_like" in name,
-        small=any(part in name for part in SMALL), grows=any(part in name for part in GROWS),
-        device=any(a.name == "device" for a in schema.arguments))
+        small=any(part in name for part in SMALL),
+        grows=any(part in name for part in GROWS),
+        device=any(a.name == "device" for a in schema.arguments),
+    )
 
 
 def tensors(values):
     """The tensors among ``values`` (a tensor, or a list of tensors, of lists of tensors and of other things)."""
-    for value in (values,) if isinstance(values, T) else values if type(values) in (list, tuple) else ():
+    for value in (
+        (values,) if isinstance(values, T) else values if type(values) in (list, tuple) else ()
+    ):
         if isinstance(value, T):
             yield value
         elif type(value) in (list, tuple):
@@ -52,8 +82,14 @@ def meta(x):
 
 def shapes(func, fact, args, kwargs):
     """The result of an operator as tensors without data, or None where PyTorch cannot tell it beforehand."""
-    options = {key: value for key, value in kwargs.items() if key not in ("generator", "device", "pin_memory")}
-    args, options = tree_map_only(T, meta, (args, options | ({"device": "meta"} if fact.device else {})))
+    options = {
+        key: value
+        for key, value in kwargs.items()
+        if key not in ("generator", "device", "pin_memory")
+    }
+    args, options = tree_map_only(
+        T, meta, (args, options | ({"device": "meta"} if fact.device else {}))
+    )
     try:
         return func(*args, **options)
     except (NotImplementedError, RuntimeError):

@@ -1,4 +1,5 @@
 """Everything in PyTorch that changes while practice GPUs are on, and what it changes to."""
+
 import sys
 from types import SimpleNamespace
 
@@ -24,12 +25,24 @@ def patches(machine, calls):
     """(module or class, name, replacement) for all that asks the driver, or must not."""
     yield from ((torch._C, name, function) for name, function in driver.answers(machine).items())
     for module in (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.streams):
-        yield from ((module, name, function) for name, function in driver.names(machine).items()
-                    if hasattr(module, name) or module is torch.cuda)
+        yield from (
+            (module, name, function)
+            for name, function in driver.names(machine).items()
+            if hasattr(module, name) or module is torch.cuda
+        )
     yield from refused()
-    gates = {"has_torch_function": overridden, "has_torch_function_unary": lambda x: overridden((x,)),
-             "has_torch_function_variadic": lambda *values: overridden(values)}
-    for module in (torch.overrides, torch.functional, torch.nn.functional, torch._tensor, torch.autograd):
+    gates = {
+        "has_torch_function": overridden,
+        "has_torch_function_unary": lambda x: overridden((x,)),
+        "has_torch_function_variadic": lambda *values: overridden(values),
+    }
+    for module in (
+        torch.overrides,
+        torch.functional,
+        torch.nn.functional,
+        torch._tensor,
+        torch.autograd,
+    ):
         yield from ((module, name, gate) for name, gate in gates.items() if name in vars(module))
     held, parse, clear = torch.UntypedStorage, torch._C._nn._parse_to, torch.clear_autocast_cache
     autograd, push = torch._C._autograd, torch._C._autograd._push_saved_tensors_default_hooks
@@ -37,15 +50,34 @@ def patches(machine, calls):
     yield held, "device", property(lambda self: machine.label(self) or CPU)
     yield held, "is_cuda", property(lambda self: machine.label(self) is not None)
     yield held, "clone", lambda self: contents(self).clone().untyped_storage()
-    yield held, "to", lambda self, device, non_blocking=False: (
-        contents(self).to(device, non_blocking=non_blocking).untyped_storage())
+    yield (
+        held,
+        "to",
+        lambda self, device, non_blocking=False: (
+            contents(self).to(device, non_blocking=non_blocking).untyped_storage()
+        ),
+    )
     yield torch._C, "_group_tensors_by_device_and_dtype", grouped(machine)
-    yield torch._C._nn, "_parse_to", lambda *args, **kwargs: parse(
-        *(machine.device(a) if type(a) is int else a for a in args), **kwargs)
+    yield (
+        torch._C._nn,
+        "_parse_to",
+        lambda *args, **kwargs: parse(
+            *(machine.device(a) if type(a) is int else a for a in args), **kwargs
+        ),
+    )
     yield torch, "Stream", machine.streams.Stream
     yield torch, "Event", machine.streams.DeviceEvent
-    yield torch.nn.parallel._functions, "torch", SimpleNamespace(**vars(torch) | {  # copies need no streams
-        "device": machine.device, "accelerator": SimpleNamespace(is_available=lambda: False)})
+    yield (
+        torch.nn.parallel._functions,
+        "torch",
+        SimpleNamespace(
+            **vars(torch)
+            | {  # copies need no streams
+                "device": machine.device,
+                "accelerator": SimpleNamespace(is_available=lambda: False),
+            }
+        ),
+    )
     yield torch, "Generator", generator_class(machine)
     yield torch, "clear_autocast_cache", lambda: (machine.casts.clear(), clear()) and None
     yield autograd, push.__name__, lambda *hooks: push(*map(calls.around, hooks))
@@ -65,20 +97,42 @@ def refused():
 
     def nccl(*args, **kwargs):
         return any("nccl" in str(value).lower() for value in (*args, kwargs.get("backend")))
+
     for name in ("init_process_group", "new_group") if torch.distributed.is_available() else ():
         original = getattr(torch.distributed, name)
-        yield torch.distributed, name, refusal(f"torch.distributed.{name} with nccl", original, nccl)
+        yield (
+            torch.distributed,
+            name,
+            refusal(f"torch.distributed.{name} with nccl", original, nccl),
+        )
     if not casting.HEADER.exists():
-        yield torch, "set_autocast_enabled", refusal("autocast without PyTorch's headers", torch.set_autocast_enabled,
-                                                     lambda device, on=True: on and device in ("cuda", True))
+        yield (
+            torch,
+            "set_autocast_enabled",
+            refusal(
+                "autocast without PyTorch's headers",
+                torch.set_autocast_enabled,
+                lambda device, on=True: on and device in ("cuda", True),
+            ),
+        )
     fakes = torch._subclasses.FakeTensorMode
-    yield fakes, "from_tensor", refusal(
-        "FakeTensorMode.from_tensor", fakes.from_tensor, lambda mode, x, *args, **kwargs: x.is_cuda)
+    yield (
+        fakes,
+        "from_tensor",
+        refusal(
+            "FakeTensorMode.from_tensor",
+            fakes.from_tensor,
+            lambda mode, x, *args, **kwargs: x.is_cuda,
+        ),
+    )
     share, interface = T.__dlpack__, T.__cuda_array_interface__.__get__
     yield T, "record_stream", record_stream
     yield T, "__dlpack__", refusal("Tensor.__dlpack__", share, lambda x, *args, **kwargs: x.is_cuda)
-    yield T, "__cuda_array_interface__", property(
-        refusal("Tensor.__cuda_array_interface__", interface, lambda x: x.is_cuda))
+    yield (
+        T,
+        "__cuda_array_interface__",
+        property(refusal("Tensor.__cuda_array_interface__", interface, lambda x: x.is_cuda)),
+    )
 
 
 def overridden(values):
@@ -86,13 +140,17 @@ def overridden(values):
     would hand themselves over to any mode, which is then off inside them, but devices must be seen inside, too."""
     plain = torch._C._disabled_torch_function_impl
     return torch._C._is_torch_function_enabled() and any(
-        type(value) is not T and getattr(value, "__torch_function__", plain) is not plain for value in values)
+        type(value) is not T and getattr(value, "__torch_function__", plain) is not plain
+        for value in values
+    )
 
 
 def record_stream(tensor, stream):
     """``Tensor.record_stream``: a practice storage lives as long as work needs it, so there is nothing to record."""
     if not tensor.is_cuda:
-        raise NotImplementedError("Could not run 'aten::record_stream' with arguments from the 'CPU' backend.")
+        raise NotImplementedError(
+            "Could not run 'aten::record_stream' with arguments from the 'CPU' backend."
+        )
 
 
 def contents(held):
@@ -102,49 +160,65 @@ def contents(held):
 
 def printing(machine, original):
     """Printing waits for the numbers; PyTorch turns the dispatch mode off for it."""
+
     def show(tensor, **options):
         device = machine.place(tensor)
         if device is not None:
             machine.waits(device)
         return original(tensor, **options)
+
     return show
 
 
 def checked_grads(original):
     """``backward(gradient)`` wants the gradient where the output is."""
+
     def make(outputs, grads, *rest, **options):
         for index, (out, grad) in enumerate(zip(outputs, grads, strict=False)):
             if isinstance(out, T) and isinstance(grad, T) and out.device != grad.device:
                 raise RuntimeError(
-                    f"invalid gradient at index {index} - expected device {out.device} but got {grad.device}")
+                    f"invalid gradient at index {index} - expected device {out.device} but got {grad.device}"
+                )
         return original(outputs, grads, *rest, **options)
+
     return make
 
 
 def grouped(machine, original=torch._C._group_tensors_by_device_and_dtype):
     """Optimizers group tensors by device before a fused step; labels are grouped here."""
+
     def group(lists, with_indices=False):
         homes, result = [machine.place(t) or t.device for t in lists[0]], {}
         for device in dict.fromkeys(homes):
             rows = [row for row, home in enumerate(homes) if home == device]
             parts = [[each[row] for row in rows if each] for each in lists]
-            if any(t is not None and machine.place(t) not in (device, None) for part in parts for t in part):
-                original([[torch.empty(0)], [torch.empty(0, device="meta")]], False)  # raises, in its own words
+            if any(
+                t is not None and machine.place(t) not in (device, None)
+                for part in parts
+                for t in part
+            ):
+                original(
+                    [[torch.empty(0)], [torch.empty(0, device="meta")]], False
+                )  # raises, in its own words
             for (_, dtype), (found, places) in original(parts, with_indices).items():
                 result[device, dtype] = found, [rows[place] for place in places]
         return result
+
     return group
 
 
 def generator_class(machine, original=torch._C.Generator):
     """``torch.Generator`` that can be made for a practice device; its numbers are the CPU's."""
+
     class Meta(type(original)):
         def __instancecheck__(cls, value):
             return isinstance(value, original)
 
     class Generator(original, metaclass=Meta):
         def __new__(cls, device="cpu"):
-            device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+            device = (
+                torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+            )
             made = original.__new__(cls, "cpu") if device.type == "cuda" else original(device)
             if machine.device(device).type == "cuda":
                 made.practice = device
@@ -154,4 +228,5 @@ def generator_class(machine, original=torch._C.Generator):
             pass
 
         device = property(lambda self: self.practice)
+
     return Generator

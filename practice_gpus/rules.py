@@ -3,6 +3,7 @@
 The dispatcher says which operator runs; PyTorch's own list of operators (``native_functions.yaml``, installed with it)
 says whether its CUDA kernel compares devices itself, and how its wrapper is called. It is read at the first meeting.
 """
+
 import functools
 import importlib.util
 import pathlib
@@ -15,17 +16,31 @@ from .machine import storage
 from .operators import INDEXING, T, meta
 
 TWO = "Expected all tensors to be on the same device, but found at least two devices, {} and {}!"
-GOT = ("Expected all tensors to be on the same device, but got {} is on {}, different from other tensors on {} "
-       "(when checking argument in method wrapper_CUDA_{})")
+GOT = (
+    "Expected all tensors to be on the same device, but got {} is on {}, different from other tensors on {} "
+    "(when checking argument in method wrapper_CUDA_{})"
+)
 INDICES = "indices should be either on cpu or on the same device as the indexed tensor ({})"
 MASK = "expected self and mask to be on the same device, but got mask on {1} and self on {0}"
 TYPES = "Input type ({}) and {} type ({}) should be the same"
 MKLDNN = " or input should be a MKLDNN tensor and weight is a dense tensor"
-FREE = {"copy_", "fill_", "_to_copy", "set_", "_foreach_copy_", "result_type", "_pack_padded_sequence", "_to_cpu"}
+FREE = {
+    "copy_",
+    "fill_",
+    "_to_copy",
+    "set_",
+    "_foreach_copy_",
+    "result_type",
+    "_pack_padded_sequence",
+    "_to_cpu",
+}
 ITERATED = {"allclose", "isclose", "where", "add_"}
 # Operators whose CUDA kernel calls another one, which then refuses: its name, and what it calls the arguments.
-INNER = {"embedding": ("index_select", {"weight": "self", "indices": "index"}), "stack": ("cat", {}),
-         "mv": ("addmv_", {"self": "mat"})}
+INNER = {
+    "embedding": ("index_select", {"weight": "self", "indices": "index"}),
+    "stack": ("cat", {}),
+    "mv": ("addmv_", {"self": "mat"}),
+}
 
 
 @functools.cache
@@ -45,18 +60,24 @@ def entry(name, overload):
     text = operators().get(f"{name}.{overload}" if overload else name, "")
     suffix = "_out" if overload.endswith("out") else ""
     wrapper = f"{name}{suffix}_{overload}" if "structured" in text else f"{overload}_{name}{suffix}"
-    return "device_check: NoCheck" in text, wrapper[:-1] if not overload and "structured" in text else wrapper
+    return "device_check: NoCheck" in text, wrapper[
+        :-1
+    ] if not overload and "structured" in text else wrapper
 
 
 def arguments(machine, func, args, kwargs):
     """[(name of the argument or, if it is written, "out"; tensor; its device)] for the tensors that are somewhere."""
     found = []
-    for argument, value in zip(func._schema.arguments, [*args, *[None] * len(func._schema.arguments)], strict=False):
+    for argument, value in zip(
+        func._schema.arguments, [*args, *[None] * len(func._schema.arguments)], strict=False
+    ):
         value = kwargs.get(argument.name, value)
         written = argument.alias_info is not None and argument.alias_info.is_write
-        found += [("out" if written else argument.name, tensor, machine.place(tensor))
-                  for tensor in (value if isinstance(value, (list, tuple)) else (value,))
-                  if isinstance(tensor, T) and storage(tensor).practice is not machine.floating]
+        found += [
+            ("out" if written else argument.name, tensor, machine.place(tensor))
+            for tensor in (value if isinstance(value, (list, tuple)) else (value,))
+            if isinstance(tensor, T) and storage(tensor).practice is not machine.floating
+        ]
     return found
 
 
@@ -111,14 +132,22 @@ def _index(found, home):
 
 def _convolution(found, home, args):
     """(name, tensors) of the kernel that compares devices. Types come first, unless the CPU's slow kernel would run."""
-    x, weight, kinds = args[0], args[1], [t.type() if p is None else t.type().replace("torch", "torch.cuda")
-                                          for _, t, p in found]
+    x, weight, kinds = (
+        args[0],
+        args[1],
+        [t.type() if p is None else t.type().replace("torch", "torch.cuda") for _, t, p in found],
+    )
     fast = x.dtype == torch.float32 and (
-        args[8] > 1 or min(weight.shape[-2:]) > 3 or x.shape[0] > 1 or x.numel() > 20480)
+        args[8] > 1 or min(weight.shape[-2:]) > 3 or x.shape[0] > 1 or x.numel() > 20480
+    )
     for (label, _, place), kind in zip(found[1:], kinds[1:], strict=True):
         if (place is None) != (home is None) and (home is not None or fast):
-            raise RuntimeError(TYPES.format(kinds[0], label, kind) + (MKLDNN if home is None else ""))
-    name = _convolution_kernel(weight.dim() - 2, max(args[5]) > 1, args[6], 1 < args[8] == x.shape[1], home)
+            raise RuntimeError(
+                TYPES.format(kinds[0], label, kind) + (MKLDNN if home is None else "")
+            )
+    name = _convolution_kernel(
+        weight.dim() - 2, max(args[5]) > 1, args[6], 1 < args[8] == x.shape[1], home
+    )
     if name.startswith("cudnn") and found[0][2] == found[1][2]:
         return "add_", found  # the bias is added afterwards
     return name, found
@@ -139,9 +168,13 @@ def asked(machine, func, *args, **kwargs):
 
     A meta tensor stands for each tensor on one practice GPU, the CPU's for one on another.
     """
-    homes = dict.fromkeys(str(machine.place(x) or "cpu") for x in tree_leaves((args, kwargs)) if isinstance(x, T))
+    homes = dict.fromkeys(
+        str(machine.place(x) or "cpu") for x in tree_leaves((args, kwargs)) if isinstance(x, T)
+    )
     first, second, *_ = *(home for home in homes if home != "cpu"), "cpu"
-    args, kwargs = tree_map_only(T, lambda x: meta(x) if str(machine.place(x)) == first else x, (args, kwargs))
+    args, kwargs = tree_map_only(
+        T, lambda x: meta(x) if str(machine.place(x)) == first else x, (args, kwargs)
+    )
     try:
         with torch._C.DisableTorchFunction():
             func(*args, **kwargs)
@@ -149,4 +182,6 @@ def asked(machine, func, *args, **kwargs):
         pass
     except (RuntimeError, TypeError) as error:
         words = {"'meta'": "'cuda'", "meta": first, "cpu": second}
-        raise type(error)(re.sub("'meta'|meta|cpu(?!\\()", lambda found: words[found[0]], str(error))) from None
+        raise type(error)(
+            re.sub("'meta'|meta|cpu(?!\\()", lambda found: words[found[0]], str(error))
+        ) from None

@@ -1,4 +1,5 @@
 """Turning practice GPUs on and off."""
+
 import contextlib
 import functools
 import sys
@@ -19,14 +20,17 @@ MISSING = object()
 active = []  # the sessions that are on, outermost first; the last one rules
 
 
-def enough_real_gpus(n):
-    """Whether PyTorch has ``n`` CUDA GPUs that can run its code; a card older than the build has no kernels in it."""
-    if torch.cuda.device_count() < n:
-        return False
+def computes(index):
+    """Whether the real GPU ``index`` runs this build's code; a card older than the build has no kernels in it."""
     try:
-        return all(bool((torch.ones(1, device=f"cuda:{index}") == 1).item()) for index in range(n))
+        return bool((torch.ones(1, device=f"cuda:{index}") == 1).item())
     except RuntimeError:
         return False
+
+
+def enough_real_gpus(n):
+    """Whether PyTorch has ``n`` CUDA GPUs that compute."""
+    return torch.cuda.device_count() >= n and all(computes(index) for index in range(n))
 
 
 class practice_gpus(contextlib.ContextDecorator):
@@ -105,7 +109,9 @@ class practice_gpus(contextlib.ContextDecorator):
 
     def _seen(self, name):
         if self.real:
-            raise NotImplementedError(f"{name}: counted on practice GPUs only, and these GPUs are real")
+            raise NotImplementedError(
+                f"{name}: counted on practice GPUs only, and these GPUs are real"
+            )
         if self.machine is None:
             raise RuntimeError(f"{name}: the practice GPUs were not turned on yet")
         return getattr(self.machine, name)
@@ -113,21 +119,38 @@ class practice_gpus(contextlib.ContextDecorator):
     def _install(self):
         machine, self.patched = Machine(*self.wanted), []
         self.calls, self.kernels = Calls(machine), Kernels(machine)
-        modes = [(mode, "on", False) for session in active[-1:] for mode in (session.calls, session.kernels)]
-        modes += [(self.calls, "on", True), (self.kernels, "on", True), (threading.Thread, "start", inherited(self))]
-        if machine.asynchronous:  # its first operator would import it; in a thread no interrupt cuts that
+        modes = [
+            (mode, "on", False)
+            for session in active[-1:]
+            for mode in (session.calls, session.kernels)
+        ]
+        modes += [
+            (self.calls, "on", True),
+            (self.kernels, "on", True),
+            (threading.Thread, "start", inherited(self)),
+        ]
+        if (
+            machine.asynchronous
+        ):  # its first operator would import it; in a thread no interrupt cuts that
             importer = threading.Thread(target=__import__, args=("torch._dynamo",))
             importer.start()
             importer.join()
-        with contextlib.ExitStack() as undo:  # so that a failure, or an interrupt, leaves nothing behind
+        with (
+            contextlib.ExitStack() as undo
+        ):  # so that a failure, or an interrupt, leaves nothing behind
             for owner, name, value in (*modes, *patches(machine, self.calls)):
                 self.patched.append([owner, name, vars(owner).get(name, MISSING)])
                 undo.callback(exchange, self.patched[-1])
                 setattr(owner, name, value)
-            undo.callback(lambda before=_device.CURRENT_DEVICE:
-                          before == _device.CURRENT_DEVICE or torch.set_default_device(before))
-            for mode, stack, length in ((self.calls, overrides, overrides._len_torch_function_stack),
-                                        (self.kernels, _python_dispatch, _python_dispatch._len_torch_dispatch_stack)):
+            undo.callback(
+                lambda before=_device.CURRENT_DEVICE: (
+                    before == _device.CURRENT_DEVICE or torch.set_default_device(before)
+                )
+            )
+            for mode, stack, length in (
+                (self.calls, overrides, overrides._len_torch_function_stack),
+                (self.kernels, _python_dispatch, _python_dispatch._len_torch_dispatch_stack),
+            ):
                 mode.__enter__()
                 undo.callback(_take_out, mode, stack, length)
             undo.callback(sys.meta_path.remove, Importer)
@@ -177,10 +200,13 @@ def _take_out(mode, stack, length):
 
 def inherited(session, original=threading.Thread.start):
     """``Thread.start``: a thread started while practice GPUs are on has them, too."""
+
     def start(thread):
         def inside(run=thread.run):
             with session.calls, session.kernels:
                 run()
+
         thread.run = inside
         original(thread)
+
     return start

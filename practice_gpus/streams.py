@@ -4,15 +4,22 @@ A stream is a queue of work. Usually the work is done by the time a call returns
 an asynchronous machine each stream has a thread that works in order while the caller goes on, with tensors in hand that
 are filled in later. Times are the CPU's own; ``torch.cuda._sleep`` takes one nanosecond a cycle.
 """
+
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-ASYNC = ("CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
-         "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n")
-DEAD = ("CUDA error: device-side assert triggered\n" + ASYNC + "Compile with `TORCH_USE_CUDA_DSA` to enable "
-        "device-side assertions.\n\n(practice GPU: {})")
+ASYNC = (
+    "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
+    "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+)
+DEAD = (
+    "CUDA error: device-side assert triggered\n"
+    + ASYNC
+    + "Compile with `TORCH_USE_CUDA_DSA` to enable "
+    "device-side assertions.\n\n(practice GPU: {})"
+)
 
 
 def dead(error):
@@ -25,8 +32,12 @@ class Streams:
 
     def __init__(self, machine):
         self.machine, self.made = machine, []
-        self.Stream = type("Stream", (Stream,), {"owner": self, "__doc__": "``torch.cuda.Stream``."})
-        self.DeviceEvent = type("Event", (DeviceEvent,), {"owner": self, "__doc__": "``torch.Event``."})
+        self.Stream = type(
+            "Stream", (Stream,), {"owner": self, "__doc__": "``torch.cuda.Stream``."}
+        )
+        self.DeviceEvent = type(
+            "Event", (DeviceEvent,), {"owner": self, "__doc__": "``torch.Event``."}
+        )
         self.Event = type("Event", (Event, self.DeviceEvent), {"__doc__": "``torch.cuda.Event``."})
         self.default = [self.Stream(device) for device in machine.devices]
 
@@ -58,9 +69,15 @@ class Stream:
 
     def __init__(self, device=None, priority=0, **ids):
         self.device, self.priority = self.owner.machine.device(device), max(-1, min(priority, 0))
-        self.device_index, self.device_type, self.stream_id = self.device.index, 1, len(self.owner.made)
+        self.device_index, self.device_type, self.stream_id = (
+            self.device.index,
+            1,
+            len(self.owner.made),
+        )
         self.cuda_stream, self.last, self.error = self.stream_id, None, None
-        self.thread = ThreadPoolExecutor(1, f"practice stream {self.stream_id}")  # started by the first work
+        self.thread = ThreadPoolExecutor(
+            1, f"practice stream {self.stream_id}"
+        )  # started by the first work
         self.owner.made.append(self)
 
     def put(self, work):
@@ -136,7 +153,9 @@ class DeviceEvent:
 
     def __init__(self, device=None, *, enable_timing=False, blocking=False, interprocess=False):
         if torch.device(device or "cuda").type != "cuda":
-            raise NotImplementedError(f"practice GPUs have events of CUDA devices only, not of {device}")
+            raise NotImplementedError(
+                f"practice GPUs have events of CUDA devices only, not of {device}"
+            )
         self.timing, self.mark, self.time, self.device = enable_timing, None, None, None
         self.event_id = self.cuda_event = id(self)
 
@@ -144,8 +163,10 @@ class DeviceEvent:
         """Put the mark behind the work that ``stream`` (default: the current one) has now."""
         stream = stream or self.owner.current()
         if self.device not in (None, stream.device):
-            raise RuntimeError(f"Event device {self.device.index} does not match recording stream's device "
-                               f"{stream.device.index}.")
+            raise RuntimeError(
+                f"Event device {self.device.index} does not match recording stream's device "
+                f"{stream.device.index}."
+            )
         self.device = stream.device
         self.mark = stream.put(lambda: setattr(self, "time", time.perf_counter()))
 
@@ -175,7 +196,9 @@ class DeviceEvent:
         return (end.time - self.time) * 1000
 
     def __repr__(self):
-        return f"<torch.cuda.Event {'uninitialized' if self.device is None else hex(self.event_id)}>"
+        return (
+            f"<torch.cuda.Event {'uninitialized' if self.device is None else hex(self.event_id)}>"
+        )
 
 
 class Event(DeviceEvent):

@@ -4,7 +4,9 @@ import contextlib
 
 import pytest
 
-SCRIPT = pytest.importorskip("axe_playwright_python.base", reason="needs the package axe-playwright-python").AXE_SCRIPT
+SCRIPT = pytest.importorskip(
+    "axe_playwright_python.base", reason="needs the package axe-playwright-python"
+).AXE_SCRIPT
 OURS = [".jp-Notebook .jp-RenderedMarkdown", ".jp-Notebook .jp-OutputArea-output"]
 # Two things are JupyterLab's. It takes no alternative text for a picture (its renderer ignores that in the metadata):
 # there, the printed line that follows the picture stands for it. And it does not underline links: our widgets do that
@@ -44,8 +46,10 @@ def findings(page, rules=None):
     page.evaluate(f"() => {{ if (!window.axe) {{ {SCRIPT} }} }}")
     page.wait_for_function(SETTLED)
     with whole(page):
-        return ["cell {cell}: {rule} ({impact}): {element}: {why}".format_map(found)
-                for found in page.evaluate(FIND, [OURS, rules])]
+        return [
+            "cell {cell}: {rule} ({impact}): {element}: {why}".format_map(found)
+            for found in page.evaluate(FIND, [OURS, rules])
+        ]
 
 
 @contextlib.contextmanager

@@ -24,4 +24,5 @@ def imitated():
             if machine.real:
                 pytest.skip("these GPUs are real")
             yield machine
+
     return turned_on

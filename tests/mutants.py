@@ -6,11 +6,29 @@ import inspect
 import textwrap
 from dataclasses import dataclass
 
-OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Div,
-             ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult, ast.MatMult: ast.Mult, ast.BitOr: ast.BitAnd}
-COMPARISONS = {ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,), ast.Lt: (ast.LtE, ast.Gt), ast.LtE: (ast.Lt, ast.GtE),
-               ast.Gt: (ast.GtE, ast.Lt), ast.GtE: (ast.Gt, ast.LtE), ast.Is: (ast.IsNot,), ast.IsNot: (ast.Is,),
-               ast.In: (ast.NotIn,), ast.NotIn: (ast.In,)}
+OPERATORS = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Div,
+    ast.Mod: ast.FloorDiv,
+    ast.Pow: ast.Mult,
+    ast.MatMult: ast.Mult,
+    ast.BitOr: ast.BitAnd,
+}
+COMPARISONS = {
+    ast.Eq: (ast.NotEq,),
+    ast.NotEq: (ast.Eq,),
+    ast.Lt: (ast.LtE, ast.Gt),
+    ast.LtE: (ast.Lt, ast.GtE),
+    ast.Gt: (ast.GtE, ast.Lt),
+    ast.GtE: (ast.Gt, ast.LtE),
+    ast.Is: (ast.IsNot,),
+    ast.IsNot: (ast.Is,),
+    ast.In: (ast.NotIn,),
+    ast.NotIn: (ast.In,),
+}
 TWINS = {"max": "min", "min": "max", "any": "all", "all": "any"}
 MODULES = {"torch", "nn", "F", "dist", "math", "statistics", "argparse", "os"}
 
@@ -34,7 +52,11 @@ def of_dict(reference):
     """Yield mutants of a dict of answers: each answer flipped or replaced by another one's, or left out."""
     values = list(dict.fromkeys(reference.values()))
     for key, value in reference.items():
-        others = [not value, 1] if isinstance(value, bool) else [other for other in values if other != value] + ["else"]
+        others = (
+            [not value, 1]
+            if isinstance(value, bool)
+            else [other for other in values if other != value] + ["else"]
+        )
         for other in others:
             yield Mutant(f"{key!r}: {value!r} → {other!r}", {**reference, key: other})
         yield Mutant(f"{key!r}: left out", {k: v for k, v in reference.items() if k != key})
@@ -74,9 +96,22 @@ def described(old, new):
 
 def variants(node, tree):
     """Return the nodes that may stand in the place of `node`."""
-    makers = {ast.Constant: constants, ast.BinOp: operators, ast.AugAssign: assignments, ast.Compare: comparisons,
-              ast.BoolOp: words, ast.UnaryOp: signs, ast.If: tests, ast.While: tests, ast.IfExp: tests,
-              ast.Call: calls, ast.Tuple: turned, ast.ExceptHandler: handlers, ast.Slice: slices, ast.Name: names}
+    makers = {
+        ast.Constant: constants,
+        ast.BinOp: operators,
+        ast.AugAssign: assignments,
+        ast.Compare: comparisons,
+        ast.BoolOp: words,
+        ast.UnaryOp: signs,
+        ast.If: tests,
+        ast.While: tests,
+        ast.IfExp: tests,
+        ast.Call: calls,
+        ast.Tuple: turned,
+        ast.ExceptHandler: handlers,
+        ast.Slice: slices,
+        ast.Name: names,
+    }
     made = list(makers.get(type(node), lambda node: ())(node))
     return [new for new in made if allowed(node, new, tree)] + removals(node, tree)
 
@@ -144,7 +179,7 @@ def calls(node):
     if len(node.args) >= 2:
         yield like(node, args=[node.args[1], node.args[0], *node.args[2:]])
     for at in range(len(node.keywords)):
-        yield like(node, keywords=node.keywords[:at] + node.keywords[at + 1:])
+        yield like(node, keywords=node.keywords[:at] + node.keywords[at + 1 :])
     if isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") not in MODULES:
         yield node.func.value
 
@@ -174,4 +209,8 @@ def removals(node, tree):
     """Return [nothing] for a statement that may be left out."""
     kept = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Pass)
     text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    return [ast.Pass()] if isinstance(node, ast.stmt) and not isinstance(node, kept) and not text else []
+    return (
+        [ast.Pass()]
+        if isinstance(node, ast.stmt) and not isinstance(node, kept) and not text
+        else []
+    )

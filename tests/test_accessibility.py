@@ -29,29 +29,43 @@ def of(paths):
 def prose(path):
     """Return the Markdown of a notebook or page, without fenced code."""
     cells = _notebooks.read(path).cells if path.suffix == ".ipynb" else []
-    text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown") or path.read_text("utf-8")
+    text = "\n\n".join(
+        cell.source for cell in cells if cell.cell_type == "markdown"
+    ) or path.read_text("utf-8")
     return re.sub(r"^(```|~~~).*?^\1", "", text, flags=re.M | re.S)
 
 
 def unsaid(outputs):
     """Return the places of the pictures among `outputs` that no printed sentence follows."""
-    told = [output.text.lstrip().partition("\n")[0] if output.output_type == "stream" else "" for output in outputs]
-    return [place for place, output in enumerate(outputs)
-            if any(kind.startswith("image/") for kind in output.get("data", {}))
-            and not any(len(line.split()) >= WORDS for line in told[place + 1:place + 2])]
+    told = [
+        output.text.lstrip().partition("\n")[0] if output.output_type == "stream" else ""
+        for output in outputs
+    ]
+    return [
+        place
+        for place, output in enumerate(outputs)
+        if any(kind.startswith("image/") for kind in output.get("data", {}))
+        and not any(len(line.split()) >= WORDS for line in told[place + 1 : place + 2])
+    ]
 
 
 @of(PATHS)
 def test_a_sentence_follows_every_picture(path):
-    assert {i: places for i, cell in enumerate(_notebooks.read(path).cells)
-            for places in [unsaid(cell.get("outputs", []))] if places} == {}
+    assert {
+        i: places
+        for i, cell in enumerate(_notebooks.read(path).cells)
+        for places in [unsaid(cell.get("outputs", []))]
+        if places
+    } == {}
 
 
 @of(PAGES)
 def test_pictures_and_links_of_the_prose_have_words(path):
     text = prose(path)
     assert re.findall(r"!\[\s*\]\([^)]*\)|(?<!!)\[\s*\]\([^)]*\)", text) == []
-    assert [tag for tag in re.findall(r"<img\b[^>]*>", text) if not re.search(r'alt="[^"]', tag)] == []
+    assert [
+        tag for tag in re.findall(r"<img\b[^>]*>", text) if not re.search(r'alt="[^"]', tag)
+    ] == []
 
 
 @of(PAGES)
@@ -85,7 +99,9 @@ def test_lines_and_bars_stand_out_from_white(color):
     assert contrast(color, "white") >= 3
 
 
-@pytest.mark.parametrize("color", [*panel.COLORS.values(), *re.findall("#[0-9a-f]{6}", panel.STYLE)])
+@pytest.mark.parametrize(
+    "color", [*panel.COLORS.values(), *re.findall("#[0-9a-f]{6}", panel.STYLE)]
+)
 @pytest.mark.parametrize("ground", ["white", "#111111"])
 def test_lines_of_panels_and_of_the_focus_stand_out_in_both_themes(color, ground):
     assert contrast(color, ground) >= 3
@@ -117,7 +133,10 @@ def test_texts_stand_out_from_white(make):
     figure = make()
     figure.canvas.draw()
     shown = texts(figure)
-    assert shown and [text.get_text() for text in shown if contrast(text.get_color(), "white") < 4.5] == []
+    assert (
+        shown
+        and [text.get_text() for text in shown if contrast(text.get_color(), "white") < 4.5] == []
+    )
 
 
 @pytest.mark.parametrize("highest", [1, 7, 1000])
@@ -150,7 +169,9 @@ LAB = """<html lang="en"><title>t</title><body><div class="jp-Notebook">
 <div class="jp-Cell"><div class="jp-RenderedMarkdown"><h1>Fine</h1></div></div>
 <div class="jp-Cell"><div class="jp-OutputArea">{outputs}</div></div></div>
 <img src="{png}"></body></html>"""
-OUTPUT = '<div class="jp-OutputArea-child"><div class="jp-OutputArea-output {kind}">{body}</div></div>'
+OUTPUT = (
+    '<div class="jp-OutputArea-child"><div class="jp-OutputArea-output {kind}">{body}</div></div>'
+)
 PNG = "data:image/gif;base64,R0lGODlhAQABAAAAACw="
 PICTURE = OUTPUT.format(kind="jp-RenderedImage", body=f'<img src="{PNG}">')
 LINE = OUTPUT.format(kind="jp-RenderedText", body="<pre>What it shows.</pre>")
@@ -158,9 +179,18 @@ SLIDER = '<div class="noUi-handle" role="slider" tabindex="0" aria-valuenow="1" 
 CASES = {
     "a picture with a line": (PICTURE + LINE, []),
     "a picture without": (PICTURE, ["image-alt"]),
-    "a picture in a widget": (OUTPUT.format(kind="", body=f'<img src="{PNG}">') + LINE, ["image-alt"]),
-    "pale text": (OUTPUT.format(kind="", body='<b style="color:#bbb">pale</b>'), ["color-contrast"]),
-    "a slider without a name": (OUTPUT.format(kind="", body=SLIDER.format(name="")), ["aria-input-field-name"]),
+    "a picture in a widget": (
+        OUTPUT.format(kind="", body=f'<img src="{PNG}">') + LINE,
+        ["image-alt"],
+    ),
+    "pale text": (
+        OUTPUT.format(kind="", body='<b style="color:#bbb">pale</b>'),
+        ["color-contrast"],
+    ),
+    "a slider without a name": (
+        OUTPUT.format(kind="", body=SLIDER.format(name="")),
+        ["aria-input-field-name"],
+    ),
     "a slider": (OUTPUT.format(kind="", body=SLIDER.format(name='aria-label="size"')), []),
 }
 
@@ -171,7 +201,9 @@ def test_the_rules_see_our_content_and_nothing_else(outputs, rules, page):
 
     page.set_content(LAB.format(outputs=outputs, png=PNG))
     found = findings(page)
-    assert [text.split()[2] for text in found] == rules and all(text.startswith("cell 1: ") for text in found)
+    assert [text.split()[2] for text in found] == rules and all(
+        text.startswith("cell 1: ") for text in found
+    )
 
 
 # What ipywidgets draws, versions 8 and 7: a title, radio buttons, a slider.
@@ -180,8 +212,10 @@ RADIO = """<div class="widget-radio"><label class="widget-label" style="display:
 <div class="widget-radio-box"><label>a<input type="radio"></label></div></div>"""
 ROW = """<div class="jupyter-widgets widget-slider"><label class="widget-label">your guess</label>{handle}
 <div class="widget-readout">3 ms</div></div>"""
-HANDLES = {"8": '<div class="noUi-handle" role="slider" tabindex="0" aria-valuenow="2.0" aria-valuetext="2">x</div>',
-           "7": '<span class="ui-slider-handle" tabindex="0" style="left: 25%;">x</span>'}
+HANDLES = {
+    "8": '<div class="noUi-handle" role="slider" tabindex="0" aria-valuenow="2.0" aria-valuetext="2">x</div>',
+    "7": '<span class="ui-slider-handle" tabindex="0" style="left: 25%;">x</span>',
+}
 SAID = """() => [...document.querySelectorAll('.widget-radio-box, [tabindex]')].map(
     part => [part.role, part.ariaLabel, part.ariaValueText])"""
 
@@ -190,12 +224,17 @@ SAID = """() => [...document.querySelectorAll('.widget-radio-box, [tabindex]')].
 def test_controls_say_the_words_beside_them(handle, page):
     from axe import findings
 
-    boxes = "".join(f'<div class="widget-vbox">{TITLE.format(style=panel.STYLE)}{control}</div>'
-                    for control in (RADIO, ROW.format(handle=handle)))
+    boxes = "".join(
+        f'<div class="widget-vbox">{TITLE.format(style=panel.STYLE)}{control}</div>'
+        for control in (RADIO, ROW.format(handle=handle))
+    )
     page.set_content(LAB.format(outputs=OUTPUT.format(kind="", body=boxes), png=PNG))
     asked = "Predict: how long?"
     page.wait_for_function("() => document.querySelector('[tabindex]').ariaLabel")
-    assert page.evaluate(SAID) == [["radiogroup", asked, None], ["slider", f"{asked} your guess", "3 ms"]]
+    assert page.evaluate(SAID) == [
+        ["radiogroup", asked, None],
+        ["slider", f"{asked} your guess", "3 ms"],
+    ]
     assert findings(page) == []
     page.evaluate("() => {document.querySelector('.widget-readout').textContent = '4 ms'}")
     assert page.evaluate(SAID)[1][2] == "4 ms"

@@ -13,7 +13,9 @@ from helpers.commands._environment import ROOT, WHEELS
 FOLDER = ROOT / "binder"
 BROUGHT = {"jupyterlab", "ipywidgets", "platformdirs"}  # by the image that repo2docker begins with
 LINES = (FOLDER / "requirements.txt").read_text(encoding="utf-8").splitlines()
-NEEDS = {need.name: need.specifier for need in map(Requirement, filter(re.compile("[a-z]").match, LINES))}
+NEEDS = {
+    need.name: need.specifier for need in map(Requirement, filter(re.compile("[a-z]").match, LINES))
+}
 
 
 def ranges():
@@ -51,7 +53,9 @@ def test_pytorch_is_the_cpu_build_from_its_own_index():
 
 
 def test_python_is_one_that_the_course_takes():
-    version = re.fullmatch(r"python-(3\.\d+)\n", (FOLDER / "runtime.txt").read_text(encoding="utf-8"))[1]
+    version = re.fullmatch(
+        r"python-(3\.\d+)\n", (FOLDER / "runtime.txt").read_text(encoding="utf-8")
+    )[1]
     assert SpecifierSet(project('^requires-python = "(.*)"')).contains(version)
 
 
@@ -64,6 +68,10 @@ def test_helpers_are_installed_last_and_bring_nothing():
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no executable bit")
 def test_binder_holds_only_what_is_read_there():
-    assert {path.name for path in FOLDER.iterdir()} == {"requirements.txt", "runtime.txt", "postBuild"}
+    assert {path.name for path in FOLDER.iterdir()} == {
+        "requirements.txt",
+        "runtime.txt",
+        "postBuild",
+    }
     assert os.access(FOLDER / "postBuild", os.X_OK)
     assert subprocess.run(["bash", "-n", "postBuild"], cwd=FOLDER).returncode == 0

@@ -22,10 +22,17 @@ from helpers.commands.execute import environment
 
 PATHS = _notebooks.find()
 browser, page = browsers.browser, browsers.page
-pytestmark = [pytest.mark.skipif(BROWSER is None, reason=f"needs a browser on the PATH: one of {', '.join(BROWSERS)}"),
-              pytest.mark.skipif(os.name == "nt", reason="ends JupyterLab with a signal")]
+pytestmark = [
+    pytest.mark.skipif(
+        BROWSER is None, reason=f"needs a browser on the PATH: one of {', '.join(BROWSERS)}"
+    ),
+    pytest.mark.skipif(os.name == "nt", reason="ends JupyterLab with a signal"),
+]
 
-SETTINGS = {"notebook-extension/tracker": {"windowingMode": "none"}, "docmanager-extension/plugin": {"autosave": False}}
+SETTINGS = {
+    "notebook-extension/tracker": {"windowingMode": "none"},
+    "docmanager-extension/plugin": {"autosave": False},
+}
 RUN_ALL = """async () => {
     const app = window.jupyterapp, panel = app.shell.currentWidget;
     await panel.sessionContext.ready;
@@ -81,7 +88,9 @@ CONTROLS = ".noUi-handle, input[type=radio], input[type=checkbox], button.jupyte
 def address(tmp_path_factory):
     """Start JupyterLab as `python3 -m helpers lab` does, over a copy of the lessons; give (port, token)."""
     root = tmp_path_factory.mktemp("course")
-    shutil.copytree(_notebooks.FOLDER, root / "notebooks", ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+    shutil.copytree(
+        _notebooks.FOLDER, root / "notebooks", ignore=shutil.ignore_patterns(".ipynb_checkpoints")
+    )
     for name, values in SETTINGS.items():
         file = root / "settings/@jupyterlab" / f"{name}.jupyterlab-settings"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -90,12 +99,21 @@ def address(tmp_path_factory):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     line = lab.command(sys.executable, argparse.Namespace(port=port, no_browser=True))
-    variables = environment(root / "home", JUPYTER_CONFIG_PATH=lab.environment()["JUPYTER_CONFIG_PATH"],
-                            JUPYTERLAB_SETTINGS_DIR=str(root / "settings"),
-                            JUPYTERLAB_WORKSPACES_DIR=str(root / "workspaces"))
+    variables = environment(
+        root / "home",
+        JUPYTER_CONFIG_PATH=lab.environment()["JUPYTER_CONFIG_PATH"],
+        JUPYTERLAB_SETTINGS_DIR=str(root / "settings"),
+        JUPYTERLAB_WORKSPACES_DIR=str(root / "workspaces"),
+    )
     with open(root / "log", "w") as log:
-        server = subprocess.Popen([*line, "--LabApp.expose_app_in_browser=True"], cwd=root, env=variables, stdout=log,
-                                  stderr=log, start_new_session=True)
+        server = subprocess.Popen(
+            [*line, "--LabApp.expose_app_in_browser=True"],
+            cwd=root,
+            env=variables,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
     try:
         yield wait_for_address(server, root / "log")
     finally:
@@ -118,14 +136,20 @@ def open_lesson(page, address, path):
     """Open one lesson and wait until its kernel is there."""
     base, token = address
     page.goto(f"{base}/lab/tree/notebooks/{path.name}?token={token}&reset")
-    page.wait_for_function("() => window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel")
+    page.wait_for_function(
+        "() => window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel"
+    )
 
 
 def errors(cells):
     """Return the errors in the outputs of cells that are not meant to raise."""
-    return [f"cell {i}: {output['ename']}: {output['evalue']}" for i, cell in enumerate(cells)
-            if "raises-exception" not in cell["metadata"].get("tags", [])
-            for output in cell.get("outputs", []) if output["output_type"] == "error"]
+    return [
+        f"cell {i}: {output['ename']}: {output['evalue']}"
+        for i, cell in enumerate(cells)
+        if "raises-exception" not in cell["metadata"].get("tags", [])
+        for output in cell.get("outputs", [])
+        if output["output_type"] == "error"
+    ]
 
 
 def move(control):
@@ -133,7 +157,9 @@ def move(control):
     control.scroll_into_view_if_needed()
     kind = control.evaluate("part => part.type || part.className")
     if "noUi-handle" in kind:
-        at_end = control.evaluate("part => +part.getAttribute('aria-valuenow') >= +part.getAttribute('aria-valuemax')")
+        at_end = control.evaluate(
+            "part => +part.getAttribute('aria-valuenow') >= +part.getAttribute('aria-valuemax')"
+        )
         control.press("ArrowLeft" if at_end else "ArrowRight")
     else:
         control.click()
@@ -159,24 +185,39 @@ def test_run_all_then_move_every_widget(path, page, address):
     page.evaluate(RUN_ALL)
     cells = page.evaluate(OUTPUTS)
     assert errors(cells) == []
-    assert all(cell["execution_count"] for cell in cells if cell["cell_type"] == "code" and "".join(cell["source"]))
+    assert all(
+        cell["execution_count"]
+        for cell in cells
+        if cell["cell_type"] == "code" and "".join(cell["source"])
+    )
     page.wait_for_timeout(500)  # the last views are drawn
-    assert page.locator(VIEWS).locator(CONTROLS).evaluate_all(UNSEEN) == [], "the keyboard does not reach or show these"
-    still = [problem for view in page.locator(VIEWS).all() if view.locator(CONTROLS).count()
-             for problem in move_all(page, view)]
+    assert page.locator(VIEWS).locator(CONTROLS).evaluate_all(UNSEEN) == [], (
+        "the keyboard does not reach or show these"
+    )
+    still = [
+        problem
+        for view in page.locator(VIEWS).all()
+        if view.locator(CONTROLS).count()
+        for problem in move_all(page, view)
+    ]
     assert not still, "\n".join(still)
     assert errors(page.evaluate(OUTPUTS)) == []
     assert page.evaluate(UNNAMED) == []
     found = findings(page)
     with in_theme(page, "JupyterLab Dark"):
-        found += [f"dark, {finding}" for finding in findings(page, ["color-contrast", "link-in-text-block"])]
+        found += [
+            f"dark, {finding}"
+            for finding in findings(page, ["color-contrast", "link-in-text-block"])
+        ]
     assert not found, "\n".join(found)
     page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")
 
 
 # By mouse all controls of all lessons are moved, and asked whether the keyboard reaches them. By keyboard alone these
 # two in each run, with every kind of control; the other lessons, whose controls are of the same code, when asked for.
-@pytest.mark.parametrize("path", lessons(PATHS[:9], slow=("00", "02", "03", "04", "06", "07", "08")))
+@pytest.mark.parametrize(
+    "path", lessons(PATHS[:9], slow=("00", "02", "03", "04", "06", "07", "08"))
+)
 def test_everything_is_reached_and_used_with_the_keyboard_alone(path, page, address):
     open_lesson(page, address, path)
     page.evaluate(RUN_ALL)

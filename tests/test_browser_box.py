@@ -15,7 +15,7 @@ from test_browser import (  # noqa: F401
 
 CASES = {
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.": "The GPU's memory is full",
-    "Traceback (most recent call last):\n  File \"a.py\", line 3, in <module>\n    print(x.numpy())\nTypeError: can't "
+    'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n    print(x.numpy())\nTypeError: can\'t '
     "convert cuda:0 device type tensor to numpy. Use Tensor.cpu()": "NumPy cannot read a GPU's memory",
     "ValueError: <b>nothing known</b>": "This message is not among the",
     "": "Paste an error message",
@@ -35,10 +35,17 @@ def test_the_box_answers_what_is_pasted(page, address):  # noqa: F811
     assert "Tensors of two devices" in answer.inner_text()
     for message, beginning in CASES.items():
         field.fill(message)
-        page.wait_for_function("([start]) => [...document.querySelectorAll('.jupyter-widgets [role=status]')]"
-                               ".some(part => part.innerText.startsWith(start))", arg=[beginning])
+        page.wait_for_function(
+            "([start]) => [...document.querySelectorAll('.jupyter-widgets [role=status]')]"
+            ".some(part => part.innerText.startsWith(start))",
+            arg=[beginning],
+        )
     field.fill(next(iter(CASES)))
     page.wait_for_function("() => document.querySelector('.jupyter-widgets [role=status] a')")
     link = page.locator(".jupyter-widgets [role=status] a").first
-    assert link.evaluate("part => part.href").split("?")[0].endswith("/notebooks/05_manage_gpu_memory.ipynb")
+    assert (
+        link.evaluate("part => part.href")
+        .split("?")[0]
+        .endswith("/notebooks/05_manage_gpu_memory.ipynb")
+    )
     page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")

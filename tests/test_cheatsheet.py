@@ -52,8 +52,12 @@ def test_the_calls_for_other_devices_run_where_they_are(path, kind):
 
 def state():
     """Return the settings that calls of the table change, but for those that a GPU has."""
-    return (torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision(),
-            torch.backends.cuda.matmul.fp32_precision, torch.backends.mkldnn.matmul.fp32_precision)
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.get_float32_matmul_precision(),
+        torch.backends.cuda.matmul.fp32_precision,
+        torch.backends.mkldnn.matmul.fp32_precision,
+    )
 
 
 def test_settings_that_calls_change_are_put_back(path):
@@ -62,7 +66,10 @@ def test_settings_that_calls_change_are_put_back(path):
     with practice_gpus(2) as gpus:
         torch.cuda.set_per_process_memory_fraction(0.75)
         cheatsheet.execute("cuda", "cuda", path, () if gpus.real else cheatsheet.NOT_ON_PRACTICE)
-        assert torch.cuda.get_sync_debug_mode() == 0 and torch.cuda.get_per_process_memory_fraction() == 0.75
+        assert (
+            torch.cuda.get_sync_debug_mode() == 0
+            and torch.cuda.get_per_process_memory_fraction() == 0.75
+        )
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert state() == before
 

@@ -28,18 +28,27 @@ from helpers import course
 from helpers.commands import _environment, _gpu, _notebooks, _strict, execute, lab, publish
 from helpers.commands._environment import ROOT, SetupError
 
-PLAIN = [sys.executable, "-S", "-m", "helpers"]  # -S: no installed packages, only the standard library
+PLAIN = [
+    sys.executable,
+    "-S",
+    "-m",
+    "helpers",
+]  # -S: no installed packages, only the standard library
 
 
 def call(*arguments, **options):
     """Run a command line in the course's folder and return the finished process."""
-    return subprocess.run(arguments, text=True, capture_output=True, timeout=120, **{"cwd": ROOT, **options})
+    return subprocess.run(
+        arguments, text=True, capture_output=True, timeout=120, **{"cwd": ROOT, **options}
+    )
 
 
 # the door
 
-@pytest.mark.parametrize("arguments", [["--help"], [], ["lab", "--help"], ["test", "--help"],
-                                       ["pack", "--help"]])
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], [], ["lab", "--help"], ["test", "--help"], ["pack", "--help"]]
+)
 def test_help_needs_only_the_standard_library(arguments):
     done = call(*PLAIN, *arguments)
     assert done.returncode == 0 and "usage: python3 -m helpers" in done.stdout
@@ -57,10 +66,18 @@ def test_unknown_command_lists_those_there_are():
 
 
 def test_a_missing_package_is_named_with_what_to_do(tmp_path):
-    shutil.copytree(ROOT / "helpers", tmp_path / "helpers", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "helpers/commands/broken.py").write_text("import a_package_that_is_not_there\nHELP = 'x'\n")
+    shutil.copytree(
+        ROOT / "helpers", tmp_path / "helpers", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    (tmp_path / "helpers/commands/broken.py").write_text(
+        "import a_package_that_is_not_there\nHELP = 'x'\n"
+    )
     done = call(sys.executable, "-m", "helpers", "broken", cwd=tmp_path)
-    assert done.returncode == 1 and "a_package_that_is_not_there" in done.stderr and "helpers lab" in done.stderr
+    assert (
+        done.returncode == 1
+        and "a_package_that_is_not_there" in done.stderr
+        and "helpers lab" in done.stderr
+    )
 
 
 def test_other_commands_are_handed_to_the_environment(monkeypatch):
@@ -69,10 +86,13 @@ def test_other_commands_are_handed_to_the_environment(monkeypatch):
     monkeypatch.setattr(_environment, "stamp", lambda: {"fingerprint": "x"})
     monkeypatch.setattr(door.subprocess, "call", lambda line, env: seen.append(line) or 7)
     assert door.main(["execute", "01"]) == 7
-    assert seen == [[str(_environment.python_of(_environment.VENV)), "-m", "helpers", "execute", "01"]]
+    assert seen == [
+        [str(_environment.python_of(_environment.VENV)), "-m", "helpers", "execute", "01"]
+    ]
 
 
 # the environment
+
 
 @pytest.fixture
 def house(tmp_path, monkeypatch):
@@ -87,7 +107,9 @@ def house(tmp_path, monkeypatch):
 
 
 def test_environment_is_made_once_repaired_and_brought_up_to_date(house, monkeypatch):
-    broken = _environment.python_of(house / ".venv")  # as after an interruption: half an environment, no stamp
+    broken = _environment.python_of(
+        house / ".venv"
+    )  # as after an interruption: half an environment, no stamp
     broken.parent.mkdir(parents=True)
     broken.write_text("broken")
     assert _environment.stamp() is None
@@ -119,8 +141,11 @@ def test_cpu_takes_torch_and_torchvision_in_one_command_from_one_index(monkeypat
     monkeypatch.setattr(_environment, "pip", lines.append)
     _environment.install("cpu")
     required = (ROOT / "requirements.txt").read_text(encoding="utf-8")
-    assert lines[0] == [*re.findall(r"^torch\S*", required, flags=re.M), "--index-url",
-                        "https://download.pytorch.org/whl/cpu"]
+    assert lines[0] == [
+        *re.findall(r"^torch\S*", required, flags=re.M),
+        "--index-url",
+        "https://download.pytorch.org/whl/cpu",
+    ]
     assert len(lines[0]) == 4 and lines[1] == ["-r", "requirements.txt"]
     lines.clear()
     _environment.install(None)
@@ -128,7 +153,9 @@ def test_cpu_takes_torch_and_torchvision_in_one_command_from_one_index(monkeypat
 
 
 def test_another_build_is_not_mixed_into_an_environment(monkeypatch):
-    monkeypatch.setattr(_environment, "stamp", lambda: {"fingerprint": _environment.fingerprint(), "wheels": None})
+    monkeypatch.setattr(
+        _environment, "stamp", lambda: {"fingerprint": _environment.fingerprint(), "wheels": None}
+    )
     with pytest.raises(SetupError, match="default build.*Delete that folder"):
         _environment.ensure("cpu")
 
@@ -171,6 +198,7 @@ def test_python_inside_the_environment_on_each_system(monkeypatch):
 
 # lab and test
 
+
 def free_port():
     """Return a port that nobody uses now."""
     with socket.socket() as probe:
@@ -195,13 +223,21 @@ def status(address, seconds=20):
 def test_lab_serves_on_localhost_with_a_token():
     port = free_port()
     line = [sys.executable, "-m", "helpers", "lab", "--here", "--no-browser", "--port", str(port)]
-    process = subprocess.Popen(line, cwd=ROOT, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                               start_new_session=True)
+    process = subprocess.Popen(
+        line,
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
     try:
         text = ""
         while "token=" not in text and process.poll() is None:
             text += process.stderr.readline()
-        address = re.search(r"http://localhost:\d+/lab/tree/notebooks/00_start_here.ipynb\?token=\w{20,}", text)
+        address = re.search(
+            r"http://localhost:\d+/lab/tree/notebooks/00_start_here.ipynb\?token=\w{20,}", text
+        )
         assert address, text
         token = address[0].split("token=")[1]
         assert status(f"http://localhost:{port}/api/contents") == 403
@@ -223,7 +259,10 @@ def test_codespaces_prepares_with_this_command_and_opens_the_first_lesson():
     parser = argparse.ArgumentParser()
     lab.add_arguments(parser)
     assert (python, module, name) == ("python3", ["-m", "helpers"], "lab")
-    assert parser.parse_args([build, rest]).wheels == "cpu" and parser.parse_args([build, rest]).prepare
+    assert (
+        parser.parse_args([build, rest]).wheels == "cpu"
+        and parser.parse_args([build, rest]).prepare
+    )
     options = settings["customizations"]
     assert options["codespaces"]["openFiles"] == [lab.START] and (ROOT / lab.START).exists()
     found = options["vscode"]["settings"]["python.defaultInterpreterPath"]
@@ -238,7 +277,10 @@ def test_lab_refuses_a_port_that_is_none():
 
 def test_gpu_lane_names_what_is_missing(monkeypatch, capsys):
     monkeypatch.setattr(_gpu, "NEEDED", ("pytest", "no_such_package"))
-    assert _gpu.run(sys.executable, "r.json") == 1 and "lacks no_such_package" in capsys.readouterr().err
+    assert (
+        _gpu.run(sys.executable, "r.json") == 1
+        and "lacks no_such_package" in capsys.readouterr().err
+    )
     monkeypatch.setattr(_gpu, "NEEDED", ("pytest",))
     monkeypatch.setattr(_gpu, "sees_gpu", lambda python: False)
     assert _gpu.run(sys.executable, "r.json") == 2 and "sees no GPU" in capsys.readouterr().err
@@ -247,7 +289,9 @@ def test_gpu_lane_names_what_is_missing(monkeypatch, capsys):
 def test_gpu_lane_looks_at_the_place_of_its_recording_first(monkeypatch, tmp_path, capsys):
     calls = []
     monkeypatch.setattr(_gpu, "sees_gpu", lambda python: True)
-    monkeypatch.setattr(_gpu.subprocess, "call", lambda line, cwd, env: calls.append((line, cwd)) or 0)
+    monkeypatch.setattr(
+        _gpu.subprocess, "call", lambda line, cwd, env: calls.append((line, cwd)) or 0
+    )
     monkeypatch.chdir(tmp_path)  # commands run in the course's folder; the name is meant from here
     assert _gpu.run(sys.executable, "r.json") == 0
     assert calls[-1][0][-1] == str(tmp_path / "r.json")
@@ -255,10 +299,15 @@ def test_gpu_lane_looks_at_the_place_of_its_recording_first(monkeypatch, tmp_pat
     (tmp_path / "r.json").touch()
     assert _gpu.run(sys.executable, "r.json") == 2 and not calls
     told = capsys.readouterr().err
-    assert "--out r.json takes a new file in a folder that exists" in told and "record --out r.json" in told
+    assert (
+        "--out r.json takes a new file in a folder that exists" in told
+        and "record --out r.json" in told
+    )
     assert _gpu.run(sys.executable, "nowhere/r.json") == 2 and not calls
     told = capsys.readouterr().err
-    assert "--out nowhere/r.json takes" in told and "To go on" not in told  # record could not, either
+    assert (
+        "--out nowhere/r.json takes" in told and "To go on" not in told
+    )  # record could not, either
 
 
 def test_gpu_lane_asks_pytorch_in_a_process_of_its_own():
@@ -285,17 +334,33 @@ def test_gpu_lane_runs_every_step_and_fails_when_one_fails(monkeypatch, capsys, 
 
 
 def test_test_passes_arguments_and_status_on():
-    done = call(sys.executable, "-m", "helpers", "test", "--here", "--", "tests/test_commands.py", "-k", "no_such_test")
+    done = call(
+        sys.executable,
+        "-m",
+        "helpers",
+        "test",
+        "--here",
+        "--",
+        "tests/test_commands.py",
+        "-k",
+        "no_such_test",
+    )
     assert done.returncode == 5 and "deselected" in done.stdout.splitlines()[-1]
 
 
 # execute
 
+
 def notebook(*sources, tags=()):
     """Return a new notebook with a title and code cells; `tags` go to the last one."""
     result = nbformat.v4.new_notebook()
-    result.cells = [nbformat.v4.new_markdown_cell("# Try it"), *map(nbformat.v4.new_code_cell, sources)]
-    result.cells[-1].metadata.update({"tags": list(tags), "reason": "differs from run to run"} if tags else {})
+    result.cells = [
+        nbformat.v4.new_markdown_cell("# Try it"),
+        *map(nbformat.v4.new_code_cell, sources),
+    ]
+    result.cells[-1].metadata.update(
+        {"tags": list(tags), "reason": "differs from run to run"} if tags else {}
+    )
     return result
 
 
@@ -307,10 +372,15 @@ def saved(folder, *sources, **options):
 
 
 def test_execute_stores_the_same_twice_and_passes_strict_nbval(tmp_path):
-    path = saved(tmp_path, "import os, sys\nprint('a', flush=True)\nprint('b')", "os.environ['X'] = 'x'",
-                 "import ipywidgets\nipywidgets.VBox([ipywidgets.IntSlider()])",
-                 "import matplotlib.pyplot as plt\n_ = plt.plot([1, 2])", "import time\ntime.time()",
-                 tags=["nbval-ignore-output"])
+    path = saved(
+        tmp_path,
+        "import os, sys\nprint('a', flush=True)\nprint('b')",
+        "os.environ['X'] = 'x'",
+        "import ipywidgets\nipywidgets.VBox([ipywidgets.IntSlider()])",
+        "import matplotlib.pyplot as plt\n_ = plt.plot([1, 2])",
+        "import time\ntime.time()",
+        tags=["nbval-ignore-output"],
+    )
     assert execute.one(path) == []
     first = _notebooks.read(path)
     assert execute.one(path) == [] and execute.one(path, check=True) == []
@@ -327,14 +397,19 @@ def test_execute_stores_the_same_twice_and_passes_strict_nbval(tmp_path):
 
 
 def test_execute_removes_widget_state_timings_and_progress_bars(tmp_path):
-    path = saved(tmp_path, "from tqdm.auto import tqdm\nfor _ in tqdm(range(3)): pass",
-                 "import sys\nfrom tqdm import tqdm as plain\nfor _ in plain(range(3)): pass\nprint('done')",
-                 tags=["nbval-ignore-output"])
+    path = saved(
+        tmp_path,
+        "from tqdm.auto import tqdm\nfor _ in tqdm(range(3)): pass",
+        "import sys\nfrom tqdm import tqdm as plain\nfor _ in plain(range(3)): pass\nprint('done')",
+        tags=["nbval-ignore-output"],
+    )
     draft = _notebooks.read(path)
     draft.metadata["widgets"] = {"application/vnd.jupyter.widget-state+json": {}}
     draft.cells[1].metadata["execution"] = {"iopub.execute_input": "2026-01-01"}
     nbformat.write(draft, path)
-    assert execute.one(path) == ["cell 1: progress bar; tag the cell nbval-ignore-output, with a reason"]
+    assert execute.one(path) == [
+        "cell 1: progress bar; tag the cell nbval-ignore-output, with a reason"
+    ]
     after = _notebooks.read(path)
     assert after.cells[1].outputs == [] and after.cells[1].metadata == {}
     assert [output.text for output in after.cells[2].outputs] == ["done\n"]
@@ -344,14 +419,21 @@ def test_execute_removes_widget_state_timings_and_progress_bars(tmp_path):
 
 def test_stored_outputs_lack_what_only_this_machine_says():
     words = "W1122 torch/utils/cpp_extension.py:183] No CUDA runtime is found, using CUDA_HOME='/usr/local'\n"
-    for text, kept in ((words, None), (words + "a warning\n", "a warning\n"), ("a warning\n", "a warning\n")):
+    for text, kept in (
+        (words, None),
+        (words + "a warning\n", "a warning\n"),
+        ("a warning\n", "a warning\n"),
+    ):
         output = _notebooks.clean_output(nbformat.v4.new_output("stream", name="stderr", text=text))
         assert (output and output.text) == kept
 
 
 def test_stored_outputs_keep_alternative_text_and_no_other_metadata():
-    output = nbformat.v4.new_output("display_data", {"image/png": "iVBORw0KGgo=", "text/plain": "figure"},
-                                    metadata={"image/png": {"alt": "Two lines cross.", "width": 9}, "text/plain": {}})
+    output = nbformat.v4.new_output(
+        "display_data",
+        {"image/png": "iVBORw0KGgo=", "text/plain": "figure"},
+        metadata={"image/png": {"alt": "Two lines cross.", "width": 9}, "text/plain": {}},
+    )
     assert _notebooks.clean_output(output).metadata == {"image/png": {"alt": "Two lines cross."}}
 
 
@@ -373,9 +455,12 @@ def test_a_failing_notebook_stays_as_it_was(tmp_path, capsys):
 
 
 def test_kernels_see_no_gpu_no_stored_progress_and_their_own_folder(tmp_path):
-    path = saved(tmp_path, "import os\n"
-                           "print([os.environ['CUDA_VISIBLE_DEVICES'], os.listdir(os.environ['GPU_COURSE_HOME'])])\n"
-                           f"print(os.path.samefile(os.getcwd(), {str(tmp_path)!r}))")
+    path = saved(
+        tmp_path,
+        "import os\n"
+        "print([os.environ['CUDA_VISIBLE_DEVICES'], os.listdir(os.environ['GPU_COURSE_HOME'])])\n"
+        f"print(os.path.samefile(os.getcwd(), {str(tmp_path)!r}))",
+    )
     assert execute.one(path) == []
     assert _notebooks.read(path).cells[1].outputs[0].text == "['', []]\nTrue\n"
 
@@ -401,17 +486,26 @@ def test_unknown_lessons_are_named():
 
 # rhythm
 
+
 def test_rhythm_counts_what_a_reader_meets():
     text = "Five words stand right here. ![a picture](x.png) `code` <b>bold</b>\n```\nnot counted\n```\n$x + y$"
     assert _notebooks.word_count(text) == 7
     draft = notebook("a = 1", "b = 2\n\nc = 3", "d = 4")
     draft.cells.insert(2, nbformat.v4.new_markdown_cell("one two three"))
     measures = _notebooks.rhythm(draft)
-    assert (measures["prose %"], measures["lines"], measures["lines max"], measures["code run"]) == (40, 1, 2, 2)
-    assert measures["words"] == 2.5 and "words is 2.5, band 20 to 70" in _notebooks.outside_bands(measures)
+    assert (
+        measures["prose %"],
+        measures["lines"],
+        measures["lines max"],
+        measures["code run"],
+    ) == (40, 1, 2, 2)
+    assert measures["words"] == 2.5 and "words is 2.5, band 20 to 70" in _notebooks.outside_bands(
+        measures
+    )
 
 
 # publish
+
 
 def stamped(repository="OWNER_NAME/gpus-in-pytorch"):
     """Return a stamped notebook of lesson 01."""
@@ -423,9 +517,11 @@ def test_publish_stamps_badges_links_and_setup_line():
     first, setup = stamped("someone/their-copy").cells
     assert first.source.startswith("# Try it\n\n<!-- nav -->\n[![Open in Colab](")
     tag, file = publish.release(), "notebooks/01_check_for_cuda.ipynb"
-    for address in (f"colab.research.google.com/github/someone/their-copy/blob/{tag}/{file})",
-                    f"welcome?src=https://raw.githubusercontent.com/someone/their-copy/{tag}/{file})",
-                    f"mybinder.org/v2/gh/someone/their-copy/{tag}?urlpath=lab%2Ftree%2Fnotebooks%2F01_check"):
+    for address in (
+        f"colab.research.google.com/github/someone/their-copy/blob/{tag}/{file})",
+        f"welcome?src=https://raw.githubusercontent.com/someone/their-copy/{tag}/{file})",
+        f"mybinder.org/v2/gh/someone/their-copy/{tag}?urlpath=lab%2Ftree%2Fnotebooks%2F01_check",
+    ):
         assert address in first.source
     assert "**01 Check for CUDA**" in first.source and "](00_start_here.ipynb)" in first.source
     assert setup.source.splitlines()[1:] == ["from helpers.devices import pick_device"]
@@ -433,9 +529,18 @@ def test_publish_stamps_badges_links_and_setup_line():
 
 def test_publish_again_changes_nothing_and_a_new_address_only_the_address():
     once = stamped()
-    assert publish.stamp_notebook(copy.deepcopy(once), "OWNER_NAME/gpus-in-pytorch", course.LESSONS[1].file) == once
-    moved = publish.stamp_notebook(copy.deepcopy(once), "someone/their-copy", course.LESSONS[1].file)
-    assert [cell.source for cell in moved.cells] == [cell.source for cell in stamped("someone/their-copy").cells]
+    assert (
+        publish.stamp_notebook(
+            copy.deepcopy(once), "OWNER_NAME/gpus-in-pytorch", course.LESSONS[1].file
+        )
+        == once
+    )
+    moved = publish.stamp_notebook(
+        copy.deepcopy(once), "someone/their-copy", course.LESSONS[1].file
+    )
+    assert [cell.source for cell in moved.cells] == [
+        cell.source for cell in stamped("someone/their-copy").cells
+    ]
 
 
 def test_publish_keeps_outputs_and_text():
@@ -443,13 +548,18 @@ def test_publish_keeps_outputs_and_text():
     draft.cells[0].source = "# Try it\n\nSome text."
     draft.cells[1].outputs = [nbformat.v4.new_output("stream", name="stdout", text="1\n")]
     after = publish.stamp_notebook(draft, "a/b", course.LESSONS[1].file)
-    assert after.cells[0].source.endswith("<!-- /nav -->\n\nSome text.") and after.cells[1].outputs[0].text == "1\n"
+    assert (
+        after.cells[0].source.endswith("<!-- /nav -->\n\nSome text.")
+        and after.cells[1].outputs[0].text == "1\n"
+    )
 
 
 def test_publish_refuses_a_notebook_without_title():
     draft = notebook("1")
     with pytest.raises(ValueError, match="begin with '# '"):
-        publish.stamp_notebook(nbformat.v4.new_notebook(cells=draft.cells[1:]), "a/b", "01_check_for_cuda.ipynb")
+        publish.stamp_notebook(
+            nbformat.v4.new_notebook(cells=draft.cells[1:]), "a/b", "01_check_for_cuda.ipynb"
+        )
 
 
 @pytest.mark.parametrize("name", ["someone", "some one/x", "someone/x/y", "-a/b", "a_b/c"])
@@ -469,7 +579,9 @@ def test_a_lesson_and_its_helpers_are_of_one_version(tmp_path, monkeypatch):
 def test_metadata_ask_colab_and_kaggle_for_gpus_and_are_kept():
     metadata = _notebooks.clean(stamped()).metadata
     assert metadata.accelerator == "GPU" and metadata.colab.gpuType == "T4"
-    assert metadata.kaggle.accelerator == "nvidiaTeslaT4" and metadata.kaggle.isInternetEnabled is True
+    assert (
+        metadata.kaggle.accelerator == "nvidiaTeslaT4" and metadata.kaggle.isInternetEnabled is True
+    )
 
 
 def run_setup(repository, monkeypatch, **variables):
@@ -492,7 +604,9 @@ def test_setup_line_does_nothing_elsewhere(monkeypatch):
 def test_setup_line_installs_helpers_where_it_has_to_and_nothing_else(host, monkeypatch):
     [(magic, line)] = run_setup("a/b", monkeypatch, **{host: "some value"})
     assert magic == "pip" and "--no-deps" in line
-    assert re.findall(r"\S+$", line) == [f"https://github.com/a/b/archive/refs/tags/{publish.release()}.zip"]
+    assert re.findall(r"\S+$", line) == [
+        f"https://github.com/a/b/archive/refs/tags/{publish.release()}.zip"
+    ]
     with pytest.raises(AssertionError, match="helpers publish"):
         run_setup("OWNER_NAME/x", monkeypatch, **{host: "some value"})
 
@@ -505,13 +619,22 @@ def test_publish_changes_a_copy_of_the_course_everywhere(tmp_path):
     (tmp_path / "notebooks").mkdir()
     nbformat.write(notebook("1"), tmp_path / "notebooks" / course.LESSONS[1].file)
     assert call(sys.executable, "-m", "helpers", "publish", "--check", cwd=tmp_path).returncode == 1
-    assert call(sys.executable, "-m", "helpers", "publish", "someone/their-copy", cwd=tmp_path).returncode == 0
+    assert (
+        call(
+            sys.executable, "-m", "helpers", "publish", "someone/their-copy", cwd=tmp_path
+        ).returncode
+        == 0
+    )
     assert call(sys.executable, "-m", "helpers", "publish", "--check", cwd=tmp_path).returncode == 0
-    texts = [path.read_text(encoding="utf-8") for path in [tmp_path / "README.md", tmp_path / "helpers/course.py"]]
+    texts = [
+        path.read_text(encoding="utf-8")
+        for path in [tmp_path / "README.md", tmp_path / "helpers/course.py"]
+    ]
     assert all("OWNER_NAME/gpus" not in text and "someone/their-copy" in text for text in texts)
 
 
 # what is installed
+
 
 def test_wheel_holds_scripts_recordings_and_every_module(tmp_path):
     if find_spec("setuptools") is None or int(version("setuptools").split(".")[0]) < 77:
@@ -525,9 +648,14 @@ def test_wheel_holds_scripts_recordings_and_every_module(tmp_path):
     assert done.returncode == 0, done.stderr
     [wheel] = (tmp_path / "out").glob("*.whl")
     inside = set(zipfile.ZipFile(wheel).namelist())
-    wanted = {path.relative_to(ROOT).as_posix() for kind in ("*.py", "*.json")
-              for path in (ROOT / "helpers").rglob(kind)}
-    wanted |= {f"helpers/lesson_scripts/{path.name}" for path in (ROOT / "notebooks/scripts").glob("*.py")}
+    wanted = {
+        path.relative_to(ROOT).as_posix()
+        for kind in ("*.py", "*.json")
+        for path in (ROOT / "helpers").rglob(kind)
+    }
+    wanted |= {
+        f"helpers/lesson_scripts/{path.name}" for path in (ROOT / "notebooks/scripts").glob("*.py")
+    }
     assert wanted - inside == set()
 
 

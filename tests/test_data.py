@@ -65,9 +65,15 @@ def _lens(r, s, d):
 
 
 AREAS = {  # in units of the squared radius, by school geometry
-    "circle": math.pi * 0.9**2, "ring": math.pi * (0.95**2 - 0.55**2), "square": 1.6**2, "frame": 1.72**2 - 1.0**2,
-    "crescent": math.pi - _lens(1, 0.8, 0.5), "bar": 2.2 * 0.66, "triangle": 3 * math.sqrt(3) * 0.55**2,
-    "star": 10 * 0.5 * 1.1 * 0.5 * math.sin(math.pi / 5), "cross": 2 * 2 * 0.56 - 0.56**2,
+    "circle": math.pi * 0.9**2,
+    "ring": math.pi * (0.95**2 - 0.55**2),
+    "square": 1.6**2,
+    "frame": 1.72**2 - 1.0**2,
+    "crescent": math.pi - _lens(1, 0.8, 0.5),
+    "bar": 2.2 * 0.66,
+    "triangle": 3 * math.sqrt(3) * 0.55**2,
+    "star": 10 * 0.5 * 1.1 * 0.5 * math.sin(math.pi / 5),
+    "cross": 2 * 2 * 0.56 - 0.56**2,
 }
 
 
@@ -75,13 +81,19 @@ AREAS = {  # in units of the squared radius, by school geometry
 def test_a_shape_covers_the_area_that_geometry_says(name):
     turns, radius = torch.arange(16.0), 12.0
     labels = torch.full((16,), data.CLASSES.index(name))
-    cover = data._cover(labels, torch.zeros(16, 2, 1, 1), torch.full((16, 1, 1), radius), turns.view(-1, 1, 1))
-    torch.testing.assert_close(cover.sum((1, 2)).mean() / radius**2, torch.tensor(AREAS[name]), rtol=0.03, atol=0)
+    cover = data._cover(
+        labels, torch.zeros(16, 2, 1, 1), torch.full((16, 1, 1), radius), turns.view(-1, 1, 1)
+    )
+    torch.testing.assert_close(
+        cover.sum((1, 2)).mean() / radius**2, torch.tensor(AREAS[name]), rtol=0.03, atol=0
+    )
 
 
 def test_a_heart_is_the_same_left_and_right_but_not_up_and_down():
     heart = torch.tensor([data.CLASSES.index("heart")])
-    cover = data._cover(heart, torch.zeros(1, 2, 1, 1), torch.full((1, 1, 1), 10.0), torch.zeros(1, 1, 1))[0]
+    cover = data._cover(
+        heart, torch.zeros(1, 2, 1, 1), torch.full((1, 1, 1), 10.0), torch.zeros(1, 1, 1)
+    )[0]
     torch.testing.assert_close(cover, cover.flip(1))
     assert (cover - cover.flip(0)).abs().max() > 0.9
 
@@ -115,18 +127,21 @@ def test_a_linear_model_stays_under_60_percent():
     assert 0.1 < accuracy < 0.6
 
 
-@pytest.mark.parametrize(("arguments", "error", "words"), [
-    ({"n": 0}, ValueError, "n: .*at least 1; got 0"),
-    ({"n": -3}, ValueError, "n: .*got -3"),
-    ({"n": 2.5}, TypeError, "n: .*whole number; got 2.5"),
-    ({"n": True}, TypeError, "n: "),
-    ({"n": "10"}, TypeError, "n: .*'10'"),
-    ({"n": 5, "seed": -1}, ValueError, "seed: .*at least 0; got -1"),
-    ({"n": 5, "seed": None}, TypeError, "seed: "),
-    ({"n": 5, "device": "gpu"}, ValueError, "device: 'gpu'"),
-    ({"n": 5, "device": "cuda:99"}, ValueError, "device: 'cuda:99'"),
-    ({"n": 5, "device": 3.5}, ValueError, "device: 3.5"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"n": 0}, ValueError, "n: .*at least 1; got 0"),
+        ({"n": -3}, ValueError, "n: .*got -3"),
+        ({"n": 2.5}, TypeError, "n: .*whole number; got 2.5"),
+        ({"n": True}, TypeError, "n: "),
+        ({"n": "10"}, TypeError, "n: .*'10'"),
+        ({"n": 5, "seed": -1}, ValueError, "seed: .*at least 0; got -1"),
+        ({"n": 5, "seed": None}, TypeError, "seed: "),
+        ({"n": 5, "device": "gpu"}, ValueError, "device: 'gpu'"),
+        ({"n": 5, "device": "cuda:99"}, ValueError, "device: 'cuda:99'"),
+        ({"n": 5, "device": 3.5}, ValueError, "device: 3.5"),
+    ],
+)
 def test_shapes_refuses_what_does_not_fit(arguments, error, words):
     with pytest.raises(error, match=words):
         data.shapes(**arguments)
@@ -156,15 +171,22 @@ def test_load_gives_shapes_for_training_and_others_for_testing():
     assert torch.equal(train.tensors[0], data.shapes(100, seed=0)[0])
 
 
-@pytest.mark.parametrize(("arguments", "error", "words"), [
-    ({"name": "mnist"}, ValueError, "name: .*'shapes', 'fashion-mnist', 'cifar-10'; got 'mnist'"),
-    ({"name": None}, ValueError, "name: "),
-    ({"name": ["shapes"]}, ValueError, "name: "),
-    ({"name": "shapes", "n": 0}, ValueError, "n: .*at least 1"),
-    ({"name": "cifar-10", "n": -1}, ValueError, "n: "),
-    ({"name": "cifar-10", "root": 7}, TypeError, "root: .*folder; got 7"),
-    ({"name": "cifar-10", "root": __file__}, ValueError, "root: .*is a file"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        (
+            {"name": "mnist"},
+            ValueError,
+            "name: .*'shapes', 'fashion-mnist', 'cifar-10'; got 'mnist'",
+        ),
+        ({"name": None}, ValueError, "name: "),
+        ({"name": ["shapes"]}, ValueError, "name: "),
+        ({"name": "shapes", "n": 0}, ValueError, "n: .*at least 1"),
+        ({"name": "cifar-10", "n": -1}, ValueError, "n: "),
+        ({"name": "cifar-10", "root": 7}, TypeError, "root: .*folder; got 7"),
+        ({"name": "cifar-10", "root": __file__}, ValueError, "root: .*is a file"),
+    ],
+)
 def test_load_refuses_what_does_not_fit(arguments, error, words):
     with pytest.raises(error, match=words):
         data.load(**arguments)
@@ -260,11 +282,15 @@ def test_cifar_10_is_fetched_and_read(host, tmp_path):
     train = data.load("cifar-10", root=str(tmp_path), n=2, download=True)
     images, labels = train.tensors
     assert images.shape == (2, 3, 32, 32) and labels.tolist() == [0, 1]
-    flat = torch.arange(2 * 3072).reshape(2, 3, 32, 32) % 251  # channel, row, column, as the format says
+    flat = (
+        torch.arange(2 * 3072).reshape(2, 3, 32, 32) % 251
+    )  # channel, row, column, as the format says
     torch.testing.assert_close(images, flat / 255)
     assert train.classes[3] == "class 3"
     assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-batches-py"]
-    (tmp_path / "cifar-10-python.tar.gz").write_bytes(b"left by torchvision")  # no part of the data set
+    (tmp_path / "cifar-10-python.tar.gz").write_bytes(
+        b"left by torchvision"
+    )  # no part of the data set
     with pytest.raises(ValueError, match="n: cifar-10 has 3 images in this part; got 4"):
         data.load("cifar-10", train=False, n=4, root=tmp_path)
 
@@ -292,14 +318,21 @@ def damage(files, how):
 @pytest.mark.parametrize("name", ["fashion-mnist", "cifar-10"])
 def test_a_failed_download_leaves_nothing_and_says_what_to_do(host, tmp_path, name, how):
     damage(host.files, how)
-    with pytest.raises(OSError, match=rf"download: {name} could not be fetched .*check the network"):
+    with pytest.raises(
+        OSError, match=rf"download: {name} could not be fetched .*check the network"
+    ):
         data.load(name, root=tmp_path, download=True)
     assert host.asked
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("name", "file"), [("fashion-mnist", "FashionMNIST/raw/train-images-idx3-ubyte"),
-                                            ("cifar-10", "cifar-10-batches-py/data_batch_1")])
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("fashion-mnist", "FashionMNIST/raw/train-images-idx3-ubyte"),
+        ("cifar-10", "cifar-10-batches-py/data_batch_1"),
+    ],
+)
 def test_a_broken_file_is_noticed_and_a_download_repairs_it(host, tmp_path, name, file):
     whole = data.load(name, root=tmp_path, download=True).tensors[0]
     content = (tmp_path / file).read_bytes()
@@ -317,6 +350,7 @@ def test_a_broken_file_is_noticed_and_a_download_repairs_it(host, tmp_path, name
 def test_an_interrupted_download_leaves_nothing(host, tmp_path, monkeypatch):
     def interrupt(request):
         raise KeyboardInterrupt
+
     monkeypatch.setattr("urllib.request.urlopen", interrupt)
     with pytest.raises(KeyboardInterrupt):
         data.load("cifar-10", root=tmp_path, download=True)

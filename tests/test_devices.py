@@ -1,4 +1,5 @@
 """helpers.devices, and the plain-Python modules below it: helpers.gpus, helpers.host."""
+
 import os
 import subprocess
 import sys
@@ -17,41 +18,74 @@ def properties(**known):
     return types.SimpleNamespace(**known)
 
 
-H200 = properties(name="NVIDIA H200", major=9, minor=0, total_memory=150_000_000_000, multi_processor_count=132,
-                  L2_cache_size=62_914_560, memory_clock_rate=3_201_000, memory_bus_width=6144)
-T4 = properties(name="Tesla T4", major=7, minor=5, total_memory=15_800_000_000, multi_processor_count=40,
-                L2_cache_size=4_194_304, memory_clock_rate=5_001_000, memory_bus_width=256)
-P100 = properties(name="Tesla P100-PCIE-16GB", major=6, minor=0, total_memory=17_000_000_000,
-                  multi_processor_count=56, memory_clock_rate=0, memory_bus_width=4096)
+H200 = properties(
+    name="NVIDIA H200",
+    major=9,
+    minor=0,
+    total_memory=150_000_000_000,
+    multi_processor_count=132,
+    L2_cache_size=62_914_560,
+    memory_clock_rate=3_201_000,
+    memory_bus_width=6144,
+)
+T4 = properties(
+    name="Tesla T4",
+    major=7,
+    minor=5,
+    total_memory=15_800_000_000,
+    multi_processor_count=40,
+    L2_cache_size=4_194_304,
+    memory_clock_rate=5_001_000,
+    memory_bus_width=256,
+)
+P100 = properties(
+    name="Tesla P100-PCIE-16GB",
+    major=6,
+    minor=0,
+    total_memory=17_000_000_000,
+    multi_processor_count=56,
+    memory_clock_rate=0,
+    memory_bus_width=4096,
+)
 
 
 @pytest.fixture
 def machine(monkeypatch):
     """Gives a function that makes torch report some CUDA devices, MPS or XPU."""
+
     def pretend(cuda=(), mps=False, xpu=0, architectures=BUILD_13_2, rocm=None):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(cuda))
         monkeypatch.setattr(torch.cuda, "device_count", lambda: len(cuda))
         monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: list(architectures))
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda d: cuda[torch.device(d).index])
-        monkeypatch.setattr(torch.cuda, "get_device_capability",
-                            lambda d: (cuda[torch.device(d).index].major, cuda[torch.device(d).index].minor))
+        monkeypatch.setattr(
+            torch.cuda, "get_device_properties", lambda d: cuda[torch.device(d).index]
+        )
+        monkeypatch.setattr(
+            torch.cuda,
+            "get_device_capability",
+            lambda d: (cuda[torch.device(d).index].major, cuda[torch.device(d).index].minor),
+        )
         monkeypatch.setattr(torch.version, "hip", rocm)
         monkeypatch.setattr(torch.mps, "is_available", lambda: mps, raising=False)
         monkeypatch.setattr(torch.mps, "device_count", lambda: int(mps))
         monkeypatch.setattr(torch.xpu, "is_available", lambda: bool(xpu))
         monkeypatch.setattr(torch.xpu, "device_count", lambda: xpu)
+
     return pretend
 
 
-@pytest.mark.parametrize("here, expected", [
-    ({}, "cpu"),
-    ({"cuda": (H200,)}, "cuda:0"),
-    ({"cuda": (T4, H200), "mps": True, "xpu": 1}, "cuda:0"),
-    ({"mps": True, "xpu": 1}, "mps:0"),
-    ({"xpu": 2}, "xpu:0"),
-    ({"cuda": (P100,), "rocm": "7.0", "architectures": ("gfx90a",)}, "cuda:0"),
-    ({"cuda": (P100,), "architectures": ()}, "cuda:0"),
-])
+@pytest.mark.parametrize(
+    "here, expected",
+    [
+        ({}, "cpu"),
+        ({"cuda": (H200,)}, "cuda:0"),
+        ({"cuda": (T4, H200), "mps": True, "xpu": 1}, "cuda:0"),
+        ({"mps": True, "xpu": 1}, "mps:0"),
+        ({"xpu": 2}, "xpu:0"),
+        ({"cuda": (P100,), "rocm": "7.0", "architectures": ("gfx90a",)}, "cuda:0"),
+        ({"cuda": (P100,), "architectures": ()}, "cuda:0"),
+    ],
+)
 def test_auto_takes_the_best(machine, here, expected):
     machine(**here)
     assert devices.pick_device() == torch.device(expected)
@@ -64,15 +98,25 @@ def test_auto_passes_over_a_gpu_without_code(machine):
     assert devices.pick_device("cuda:0") == torch.device("cuda:0")  # asked for by name: given
 
 
-@pytest.mark.parametrize("prefer, expected", [
-    ("cpu", "cpu"), ("cpu:0", "cpu"), ("cuda", "cuda:0"), ("cuda:1", "cuda:1"), (torch.device("cuda", 1), "cuda:1"),
-    (torch.device("cpu"), "cpu")])
+@pytest.mark.parametrize(
+    "prefer, expected",
+    [
+        ("cpu", "cpu"),
+        ("cpu:0", "cpu"),
+        ("cuda", "cuda:0"),
+        ("cuda:1", "cuda:1"),
+        (torch.device("cuda", 1), "cuda:1"),
+        (torch.device("cpu"), "cpu"),
+    ],
+)
 def test_preferred_device(machine, prefer, expected):
     machine(cuda=(T4, T4))
     assert devices.pick_device(prefer) == torch.device(expected)
 
 
-@pytest.mark.parametrize("prefer", ["cuda:2", "gpu", "mps", "cuda:-1", "cuda:x", "", ":", "cpu:1", "CPU", "auto:0"])
+@pytest.mark.parametrize(
+    "prefer", ["cuda:2", "gpu", "mps", "cuda:-1", "cuda:x", "", ":", "cpu:1", "CPU", "auto:0"]
+)
 def test_unknown_device_lists_what_is_there(machine, prefer):
     machine(cuda=(T4, T4))
     with pytest.raises(ValueError, match="prefer is .*this machine has: cuda:0, cuda:1, cpu"):
@@ -93,8 +137,14 @@ def test_picked_device_equals_the_device_of_its_tensors():
 def test_describe_gpu(machine):
     machine(cuda=(T4, H200))
     known = devices.describe("cuda:1")
-    assert known["name"] == "NVIDIA H200" and known["kind"] == "cuda" and known["device"] == "cuda:1"
-    assert known["capability"] == "9.0" and known["generation"] == "Hopper" and known["multiprocessors"] == 132
+    assert (
+        known["name"] == "NVIDIA H200" and known["kind"] == "cuda" and known["device"] == "cuda:1"
+    )
+    assert (
+        known["capability"] == "9.0"
+        and known["generation"] == "Hopper"
+        and known["multiprocessors"] == 132
+    )
     assert known["memory_bytes"] == 150_000_000_000 and known["l2_bytes"] == 62_914_560
     # NVIDIA's data sheets: H200 4.8 TB/s, T4 320 GB/s
     assert known["bandwidth_bytes_per_s"] == pytest.approx(4.8e12, rel=0.03)
@@ -151,10 +201,16 @@ def test_cudnn_version_text(number, text):
 
 
 TENSOR_CORES = {  # NVIDIA's tables of compute capabilities and whitepapers, read off by hand
-    "6.1": ("Pascal", ""), "7.0": ("Volta", "FP16"), "7.5": ("Turing", "FP16"), "8.0": ("Ampere", "FP16 BF16 TF32"),
-    "8.6": ("Ampere", "FP16 BF16 TF32"), "8.9": ("Ada Lovelace", "FP16 BF16 TF32 FP8"),
-    "9.0": ("Hopper", "FP16 BF16 TF32 FP8"), "10.0": ("Blackwell", "FP16 BF16 TF32 FP8 FP4"),
-    "12.0": ("Blackwell", "FP16 BF16 TF32 FP8 FP4")}
+    "6.1": ("Pascal", ""),
+    "7.0": ("Volta", "FP16"),
+    "7.5": ("Turing", "FP16"),
+    "8.0": ("Ampere", "FP16 BF16 TF32"),
+    "8.6": ("Ampere", "FP16 BF16 TF32"),
+    "8.9": ("Ada Lovelace", "FP16 BF16 TF32 FP8"),
+    "9.0": ("Hopper", "FP16 BF16 TF32 FP8"),
+    "10.0": ("Blackwell", "FP16 BF16 TF32 FP8 FP4"),
+    "12.0": ("Blackwell", "FP16 BF16 TF32 FP8 FP4"),
+}
 
 
 @pytest.mark.parametrize("capability", TENSOR_CORES)
@@ -163,33 +219,67 @@ def test_features_by_capability(capability):
     found = devices.features(capability)
     assert found.pop("generation") == generation
     assert [name for name, has in found.items() if has] == formats.split()
-    assert devices.features(tuple(map(int, capability.split(".")))) == {"generation": generation, **found}
+    assert devices.features(tuple(map(int, capability.split(".")))) == {
+        "generation": generation,
+        **found,
+    }
 
 
 def test_features_of_the_unknown(machine):
-    assert devices.features("4.0")["generation"] is None and devices.features("4.0")["FP16"] is False
+    assert (
+        devices.features("4.0")["generation"] is None and devices.features("4.0")["FP16"] is False
+    )
     assert devices.features("99.0") == {"generation": None, **dict.fromkeys(gpus.FORMATS)}
     assert devices.features("cpu") == {"generation": None, **dict.fromkeys(gpus.FORMATS, False)}
     machine(cuda=(H200,))
-    assert devices.features("cuda")["FP8"] is True and devices.features(torch.device("cuda:0"))["FP4"] is False
+    assert (
+        devices.features("cuda")["FP8"] is True
+        and devices.features(torch.device("cuda:0"))["FP4"] is False
+    )
     machine(cuda=(H200,), rocm="7.0")
     assert devices.features("cuda")["FP8"] is None
 
 
-@pytest.mark.parametrize("bad, error", [("9", ValueError), ("9.0.1", ValueError), ((9,), TypeError),
-                                        ((9, "0"), TypeError), ((-1, 0), TypeError), (9.0, TypeError)])
+@pytest.mark.parametrize(
+    "bad, error",
+    [
+        ("9", ValueError),
+        ("9.0.1", ValueError),
+        ((9,), TypeError),
+        ((9, "0"), TypeError),
+        ((-1, 0), TypeError),
+        (9.0, TypeError),
+    ],
+)
 def test_features_of_nonsense(bad, error):
     with pytest.raises(error, match="is "):
         devices.features(bad)
 
 
-@pytest.mark.parametrize("capability, build, runs", [
-    ((7, 5), BUILD_13_2, True), ((6, 0), BUILD_13_2, False), ((7, 0), BUILD_13_2, False), ((8, 9), BUILD_13_2, True),
-    ((8, 7), ("sm_89",), False), ((9, 0), ("sm_80", "sm_86"), False), ((12, 1), BUILD_13_2, True),
-    ((6, 1), BUILD_12_6, True), ((12, 0), BUILD_12_6, False), ((12, 0), (*BUILD_12_6, "compute_90"), True),
-    ((8, 6), ("compute_90",), False), ((9, 0), ("sm_90a",), True), ((10, 3), ("sm_100a",), False),
-    ((10, 3), ("sm_100f",), True), ((12, 0), ("compute_90a",), False), ((10, 3), ("compute_100f",), True),
-    ((12, 0), ("compute_100f",), False), ((9, 0), (), False), ((9, 0), ("gfx90a",), False)])
+@pytest.mark.parametrize(
+    "capability, build, runs",
+    [
+        ((7, 5), BUILD_13_2, True),
+        ((6, 0), BUILD_13_2, False),
+        ((7, 0), BUILD_13_2, False),
+        ((8, 9), BUILD_13_2, True),
+        ((8, 7), ("sm_89",), False),
+        ((9, 0), ("sm_80", "sm_86"), False),
+        ((12, 1), BUILD_13_2, True),
+        ((6, 1), BUILD_12_6, True),
+        ((12, 0), BUILD_12_6, False),
+        ((12, 0), (*BUILD_12_6, "compute_90"), True),
+        ((8, 6), ("compute_90",), False),
+        ((9, 0), ("sm_90a",), True),
+        ((10, 3), ("sm_100a",), False),
+        ((10, 3), ("sm_100f",), True),
+        ((12, 0), ("compute_90a",), False),
+        ((10, 3), ("compute_100f",), True),
+        ((12, 0), ("compute_100f",), False),
+        ((9, 0), (), False),
+        ((9, 0), ("gfx90a",), False),
+    ],
+)
 def test_has_kernels(capability, build, runs):
     assert gpus.has_kernels(capability, build) is runs
 
@@ -203,16 +293,27 @@ def test_install_command():
     assert gpus.driver_needed("13.2") == 580 and gpus.driver_needed(None) is None
 
 
-@pytest.mark.parametrize("cpuinfo, name", [
-    ("processor\t: 0\nmodel name\t: AMD EPYC 7B12\n", "AMD EPYC 7B12"),
-    ("processor\t: 0\nBogoMIPS: 50\n\nModel\t\t: Raspberry Pi 5\n", "Raspberry Pi 5"), ("", ""), ("no colon\n", "")])
+@pytest.mark.parametrize(
+    "cpuinfo, name",
+    [
+        ("processor\t: 0\nmodel name\t: AMD EPYC 7B12\n", "AMD EPYC 7B12"),
+        ("processor\t: 0\nBogoMIPS: 50\n\nModel\t\t: Raspberry Pi 5\n", "Raspberry Pi 5"),
+        ("", ""),
+        ("no colon\n", ""),
+    ],
+)
 def test_cpu_name_from_cpuinfo(cpuinfo, name):
     assert host._linux_name(cpuinfo) == name
 
 
 def test_memory_minds_the_limit_of_a_container(monkeypatch):
     monkeypatch.setattr(host, "_posix_memory", lambda: 16_000)
-    for limit, expected in (("2000\n", 2000), ("max\n", 16_000), ("", 16_000), ("9223372036854771712\n", 16_000)):
+    for limit, expected in (
+        ("2000\n", 2000),
+        ("max\n", 16_000),
+        ("", 16_000),
+        ("9223372036854771712\n", 16_000),
+    ):
         monkeypatch.setattr(host, "_read", lambda path, limit=limit: limit)
         assert host.memory_bytes() == expected
     monkeypatch.setattr(host, "_posix_memory", lambda: None)
@@ -224,7 +325,9 @@ def test_cpu_has_a_name_even_when_every_source_fails(monkeypatch):
     for platform in ("linux", "darwin"):
         monkeypatch.setattr(sys, "platform", platform)
         monkeypatch.setattr(host, "_read", lambda path: "")
-        monkeypatch.setattr(subprocess, "run", lambda *a, **k: (_ for _ in ()).throw(OSError("no sysctl")))
+        monkeypatch.setattr(
+            subprocess, "run", lambda *a, **k: (_ for _ in ()).throw(OSError("no sysctl"))
+        )
         assert host.cpu_name()
     assert host.cpu_cores() >= 1
 

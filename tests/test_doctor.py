@@ -1,4 +1,5 @@
 """The doctor: helpers.doctor.facts, helpers.doctor.probe, helpers.doctor.diagnosis, helpers.doctor and its command."""
+
 import argparse
 import builtins
 import dataclasses
@@ -19,10 +20,14 @@ from helpers.doctor import facts as facts_module
 
 BUILD = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
 NO_DRIVER = "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a driver"
-TOO_OLD = ("CUDA initialization: The NVIDIA driver on your system is too old (found version 12080). Please update your "
-           "GPU driver by downloading and installing a new version")
-UNEXPECTED = ("CUDA initialization: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before "
-              "calling NumCudaDevices() that might have already set an error? Error ")
+TOO_OLD = (
+    "CUDA initialization: The NVIDIA driver on your system is too old (found version 12080). Please update your "
+    "GPU driver by downloading and installing a new version"
+)
+UNEXPECTED = (
+    "CUDA initialization: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before "
+    "calling NumCudaDevices() that might have already set an error? Error "
+)
 NO_KERNEL = "AcceleratorError: CUDA error: no kernel image is available for execution on the device\nCUDA kernel errors"
 T4 = Device("cuda:0", "Tesla T4", (7, 5), 15_800_000_000)
 P100 = Device("cuda:0", "Tesla P100-PCIE-16GB", (6, 0), 17_000_000_000, NO_KERNEL)
@@ -35,94 +40,298 @@ def nvidia(*names, driver="580.95.05", **more):
 
 MACHINES = [  # facts, code, what the fix must say
     # --- works
-    (Facts(**nvidia(), architectures=BUILD, cuda_available=True, devices=(T4,)), "all_well", "Nothing to fix"),
-    (Facts(rocm_build="7.0", cuda_build=None, cuda_available=True, architectures=("gfx942",),
-           devices=(Device("cuda:0", "AMD Instinct MI300X"),)), "rocm", "Nothing to fix"),
-    (Facts(system="Darwin", cuda_build=None, mps_built=True, devices=(Device("mps:0", "Apple GPU"),)), "mps",
-     "Nothing to fix"),
-    (Facts(cuda_build=None, xpu_build="20250302", devices=(Device("xpu:0", "Intel Arc A770"),)), "xpu",
-     "Nothing to fix"),
-    (Facts(**nvidia("Tesla T4", "Tesla T4"), visible="1", cuda_available=True, devices=(T4,)), "all_well", "Nothing"),
+    (
+        Facts(**nvidia(), architectures=BUILD, cuda_available=True, devices=(T4,)),
+        "all_well",
+        "Nothing to fix",
+    ),
+    (
+        Facts(
+            rocm_build="7.0",
+            cuda_build=None,
+            cuda_available=True,
+            architectures=("gfx942",),
+            devices=(Device("cuda:0", "AMD Instinct MI300X"),),
+        ),
+        "rocm",
+        "Nothing to fix",
+    ),
+    (
+        Facts(
+            system="Darwin",
+            cuda_build=None,
+            mps_built=True,
+            devices=(Device("mps:0", "Apple GPU"),),
+        ),
+        "mps",
+        "Nothing to fix",
+    ),
+    (
+        Facts(cuda_build=None, xpu_build="20250302", devices=(Device("xpu:0", "Intel Arc A770"),)),
+        "xpu",
+        "Nothing to fix",
+    ),
+    (
+        Facts(**nvidia("Tesla T4", "Tesla T4"), visible="1", cuda_available=True, devices=(T4,)),
+        "all_well",
+        "Nothing",
+    ),
     # --- a GPU that is listed but fails
-    (Facts(**nvidia("Tesla P100-PCIE-16GB"), architectures=BUILD, devices=(P100,)), "architecture", "/whl/cu126"),
-    (Facts(**nvidia("Tesla P100-PCIE-16GB"), architectures=BUILD, devices=(P100,), host="kaggle"), "architecture",
-     "Settings → Accelerator → GPU T4 x2"),
-    (Facts(**nvidia("NVIDIA GeForce RTX 5090"), architectures=("sm_80", "sm_90"),
-           devices=(Device("cuda:0", "NVIDIA GeForce RTX 5090", (12, 0), 32_000_000_000, "some CUDA error"),)),
-     "architecture", "/whl/cu130"),
-    (Facts(**nvidia("Tesla K80"), architectures=BUILD, devices=(Device("cuda:0", "Tesla K80", (3, 7), 0, NO_KERNEL),)),
-     "architecture", "too old for PyTorch"),
-    (Facts(**nvidia(), architectures=BUILD, devices=(dataclasses.replace(T4, error="CUDA error: unspecified"),)),
-     "gpu_fails", "Restart the computer"),
-    (Facts(**nvidia(), devices=(dataclasses.replace(T4, error="wrong result: 3 of 4096 numbers differ"),)),
-     "gpu_fails", "Restart"),
-    (Facts(**nvidia(), devices=(dataclasses.replace(T4, error="OutOfMemoryError: CUDA out of memory."),)), "gpu_busy",
-     "Shut down other notebooks"),
-    (Facts(**nvidia(), devices=(dataclasses.replace(T4, error="all CUDA-capable devices are busy or unavailable"),)),
-     "gpu_busy", "Shut down"),
-    (Facts(**nvidia("P100", "Tesla T4"), architectures=BUILD, devices=(P100, ALSO_T4)), "some_gpus_fail",
-     "CUDA_VISIBLE_DEVICES=1."),
-    (Facts(**nvidia("a", "b", "P100", "T4"), visible="2,3", architectures=BUILD, devices=(P100, ALSO_T4)),
-     "some_gpus_fail", "CUDA_VISIBLE_DEVICES=3."),
-    (Facts(system="Darwin", cuda_build=None, mps_built=True, devices=(Device("mps:0", "Apple GPU", error="crash"),)),
-     "gpu_fails", "macOS"),
+    (
+        Facts(**nvidia("Tesla P100-PCIE-16GB"), architectures=BUILD, devices=(P100,)),
+        "architecture",
+        "/whl/cu126",
+    ),
+    (
+        Facts(
+            **nvidia("Tesla P100-PCIE-16GB"), architectures=BUILD, devices=(P100,), host="kaggle"
+        ),
+        "architecture",
+        "Settings → Accelerator → GPU T4 x2",
+    ),
+    (
+        Facts(
+            **nvidia("NVIDIA GeForce RTX 5090"),
+            architectures=("sm_80", "sm_90"),
+            devices=(
+                Device(
+                    "cuda:0", "NVIDIA GeForce RTX 5090", (12, 0), 32_000_000_000, "some CUDA error"
+                ),
+            ),
+        ),
+        "architecture",
+        "/whl/cu130",
+    ),
+    (
+        Facts(
+            **nvidia("Tesla K80"),
+            architectures=BUILD,
+            devices=(Device("cuda:0", "Tesla K80", (3, 7), 0, NO_KERNEL),),
+        ),
+        "architecture",
+        "too old for PyTorch",
+    ),
+    (
+        Facts(
+            **nvidia(),
+            architectures=BUILD,
+            devices=(dataclasses.replace(T4, error="CUDA error: unspecified"),),
+        ),
+        "gpu_fails",
+        "Restart the computer",
+    ),
+    (
+        Facts(
+            **nvidia(),
+            devices=(dataclasses.replace(T4, error="wrong result: 3 of 4096 numbers differ"),),
+        ),
+        "gpu_fails",
+        "Restart",
+    ),
+    (
+        Facts(
+            **nvidia(),
+            devices=(dataclasses.replace(T4, error="OutOfMemoryError: CUDA out of memory."),),
+        ),
+        "gpu_busy",
+        "Shut down other notebooks",
+    ),
+    (
+        Facts(
+            **nvidia(),
+            devices=(
+                dataclasses.replace(T4, error="all CUDA-capable devices are busy or unavailable"),
+            ),
+        ),
+        "gpu_busy",
+        "Shut down",
+    ),
+    (
+        Facts(**nvidia("P100", "Tesla T4"), architectures=BUILD, devices=(P100, ALSO_T4)),
+        "some_gpus_fail",
+        "CUDA_VISIBLE_DEVICES=1.",
+    ),
+    (
+        Facts(
+            **nvidia("a", "b", "P100", "T4"),
+            visible="2,3",
+            architectures=BUILD,
+            devices=(P100, ALSO_T4),
+        ),
+        "some_gpus_fail",
+        "CUDA_VISIBLE_DEVICES=3.",
+    ),
+    (
+        Facts(
+            system="Darwin",
+            cuda_build=None,
+            mps_built=True,
+            devices=(Device("mps:0", "Apple GPU", error="crash"),),
+        ),
+        "gpu_fails",
+        "macOS",
+    ),
     # --- PyTorch itself
-    (Facts(torch=None, torch_error="ModuleNotFoundError: No module named 'torch'"), "torch_missing",
-     "requirements.txt"),
-    (Facts(torch=None, torch_error="ImportError: libcudart.so.13: cannot open shared object file"), "torch_broken",
-     "--force-reinstall torch"),
-    (Facts(torch=None, torch_error="AttributeError: module 'torch' has no attribute '__version__' (torch is ./t.py)"),
-     "torch_broken", "Rename"),
-    (Facts(system="Windows", torch=None, torch_error='OSError: [WinError 126] Error loading "C:\\torch\\c10.dll"'),
-     "torch_broken", "Visual C++"),
+    (
+        Facts(torch=None, torch_error="ModuleNotFoundError: No module named 'torch'"),
+        "torch_missing",
+        "requirements.txt",
+    ),
+    (
+        Facts(
+            torch=None, torch_error="ImportError: libcudart.so.13: cannot open shared object file"
+        ),
+        "torch_broken",
+        "--force-reinstall torch",
+    ),
+    (
+        Facts(
+            torch=None,
+            torch_error="AttributeError: module 'torch' has no attribute '__version__' (torch is ./t.py)",
+        ),
+        "torch_broken",
+        "Rename",
+    ),
+    (
+        Facts(
+            system="Windows",
+            torch=None,
+            torch_error='OSError: [WinError 126] Error loading "C:\\torch\\c10.dll"',
+        ),
+        "torch_broken",
+        "Visual C++",
+    ),
     (Facts(torch=None, torch_error="no answer within 60 seconds"), "no_answer", "Restart"),
-    (Facts(system="Windows", torch="2.13.0+cpu", cuda_build=None, **nvidia("NVIDIA GeForce RTX 4060", driver="581.42")),
-     "cpu_build", "python -m pip install --force-reinstall torch torchvision --index-url "
-     "https://download.pytorch.org/whl/cu130"),
-    (Facts(system="Windows", torch="2.13.0+cpu", cuda_build=None, **nvidia("GTX 1060", driver="560.94")), "cpu_build",
-     "https://download.pytorch.org/whl/cu126"),
+    (
+        Facts(
+            system="Windows",
+            torch="2.13.0+cpu",
+            cuda_build=None,
+            **nvidia("NVIDIA GeForce RTX 4060", driver="581.42"),
+        ),
+        "cpu_build",
+        "python -m pip install --force-reinstall torch torchvision --index-url "
+        "https://download.pytorch.org/whl/cu130",
+    ),
+    (
+        Facts(
+            system="Windows",
+            torch="2.13.0+cpu",
+            cuda_build=None,
+            **nvidia("GTX 1060", driver="560.94"),
+        ),
+        "cpu_build",
+        "https://download.pytorch.org/whl/cu126",
+    ),
     (Facts(torch="2.13.0+cpu", cuda_build=None, cards=2), "cpu_build", "/whl/cu130"),
-    (Facts(system="Windows", torch="2.13.0+cpu", cuda_build=None), "cpu_build_no_gpu", "Nothing to repair"),
-    (Facts(torch="2.13.0+cpu", cuda_build=None, cards=8, container=True), "cpu_build_no_gpu", "Nothing to repair"),
+    (
+        Facts(system="Windows", torch="2.13.0+cpu", cuda_build=None),
+        "cpu_build_no_gpu",
+        "Nothing to repair",
+    ),
+    (
+        Facts(torch="2.13.0+cpu", cuda_build=None, cards=8, container=True),
+        "cpu_build_no_gpu",
+        "Nothing to repair",
+    ),
     (Facts(system="Darwin", cuda_build=None, mps_built=True), "no_gpu", "Nothing to repair"),
     (Facts(system="Darwin", cuda_build=None), "no_gpu", "Nothing to repair"),
     # --- the driver
     (Facts(cards=1, cuda_error=NO_DRIVER), "no_driver", "Install the NVIDIA driver"),
-    (Facts(system="Windows", cuda_error=NO_DRIVER), "no_driver", "If this machine has an NVIDIA GPU"),
+    (
+        Facts(system="Windows", cuda_error=NO_DRIVER),
+        "no_driver",
+        "If this machine has an NVIDIA GPU",
+    ),
     (Facts(wsl=True, cuda_error=NO_DRIVER), "no_driver", "in Windows (not inside WSL)"),
-    (Facts(cards=1, smi_error="NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."),
-     "no_driver", "Install the NVIDIA driver"),
+    (
+        Facts(
+            cards=1,
+            smi_error="NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
+        ),
+        "no_driver",
+        "Install the NVIDIA driver",
+    ),
     (Facts(**nvidia(driver="570.133.20"), cuda_error=TOO_OLD), "driver_too_old", "580 or later"),
     (Facts(**nvidia(driver="470.256.02"), cuda_build="12.8"), "driver_too_old", "525 or later"),
     (Facts(cards=1, cuda_error=TOO_OLD), "driver_too_old", "580 or later"),
-    (Facts(**nvidia(), cuda_error=UNEXPECTED + "804: forward compatibility was attempted on non supported HW"),
-     "driver_too_old", "Update"),
+    (
+        Facts(
+            **nvidia(),
+            cuda_error=UNEXPECTED + "804: forward compatibility was attempted on non supported HW",
+        ),
+        "driver_too_old",
+        "Update",
+    ),
     (Facts(**nvidia(driver="570.1", wsl=True), cuda_error=TOO_OLD), "driver_too_old", "in Windows"),
-    (Facts(**nvidia(), cuda_error=UNEXPECTED + "803: system has unsupported display driver / cuda driver combination"),
-     "driver_mismatch", "Restart"),
-    (Facts(driver="580.95.05", cards=1, smi_error="Failed to initialize NVML: Driver/library version mismatch"),
-     "driver_mismatch", "Restart"),
-    (Facts(**nvidia(), cuda_error="CUDA initialization: CUDA unknown error - this may be due to an incorrectly set up"),
-     "initialization_failed", "Restart"),
+    (
+        Facts(
+            **nvidia(),
+            cuda_error=UNEXPECTED
+            + "803: system has unsupported display driver / cuda driver combination",
+        ),
+        "driver_mismatch",
+        "Restart",
+    ),
+    (
+        Facts(
+            driver="580.95.05",
+            cards=1,
+            smi_error="Failed to initialize NVML: Driver/library version mismatch",
+        ),
+        "driver_mismatch",
+        "Restart",
+    ),
+    (
+        Facts(
+            **nvidia(),
+            cuda_error="CUDA initialization: CUDA unknown error - this may be due to an incorrectly set up",
+        ),
+        "initialization_failed",
+        "Restart",
+    ),
     (Facts(**nvidia()), "initialization_failed", "Restart"),
     # --- out of sight
-    (Facts(**nvidia(), visible="", cuda_error="No CUDA GPUs are available"), "hidden", "Unset CUDA_VISIBLE_DEVICES"),
+    (
+        Facts(**nvidia(), visible="", cuda_error="No CUDA GPUs are available"),
+        "hidden",
+        "Unset CUDA_VISIBLE_DEVICES",
+    ),
     (Facts(**nvidia(), visible="-1"), "hidden", "Unset"),
     (Facts(**nvidia("T4", "T4"), visible="2"), "hidden", "Unset"),
     (Facts(**nvidia("T4", "T4"), visible="0,0"), "hidden", "Unset"),
     (Facts(**nvidia("T4", "T4"), visible="-1,0"), "hidden", "Unset"),
     (Facts(**nvidia(), visible="gpu"), "hidden", "Unset"),
-    (Facts(**nvidia(), visible="0", cuda_error=UNEXPECTED + "999"), "initialization_failed", "Restart"),
+    (
+        Facts(**nvidia(), visible="0", cuda_error=UNEXPECTED + "999"),
+        "initialization_failed",
+        "Restart",
+    ),
     (Facts(visible="-1", cards=1, cuda_error=NO_DRIVER), "no_driver", "Install"),
-    (Facts(host="colab", container=True, cuda_error=NO_DRIVER), "colab_without_gpu",
-     "Runtime → Change runtime type → T4 GPU"),
+    (
+        Facts(host="colab", container=True, cuda_error=NO_DRIVER),
+        "colab_without_gpu",
+        "Runtime → Change runtime type → T4 GPU",
+    ),
     (Facts(host="colab", torch="2.11.0+cpu", cuda_build=None), "colab_without_gpu", "T4 GPU"),
     (Facts(host="kaggle", cuda_error=NO_DRIVER), "kaggle_without_gpu", "Accelerator → GPU T4 x2"),
-    (Facts(host="binder", torch="2.13.0+cpu", cuda_build=None, container=True), "binder_without_gpu", "Colab"),
+    (
+        Facts(host="binder", torch="2.13.0+cpu", cuda_build=None, container=True),
+        "binder_without_gpu",
+        "Colab",
+    ),
     (Facts(host="colab", **nvidia(), visible="-1"), "hidden", "Unset"),
     (Facts(container=True, cards=4, cuda_error=NO_DRIVER), "container_without_gpu", "--gpus all"),
-    (Facts(container=True, cards=None, cuda_error=NO_DRIVER), "container_without_gpu", "--gpus all"),
-    (Facts(container=True, cards=4, driver="580.95.05", cuda_error=NO_DRIVER), "container_without_gpu", "--gpus all"),
+    (
+        Facts(container=True, cards=None, cuda_error=NO_DRIVER),
+        "container_without_gpu",
+        "--gpus all",
+    ),
+    (
+        Facts(container=True, cards=4, driver="580.95.05", cuda_error=NO_DRIVER),
+        "container_without_gpu",
+        "--gpus all",
+    ),
     # --- nothing there
     (Facts(cards=0, cuda_error=NO_DRIVER), "no_gpu", "Nothing to repair"),
     (Facts(cards=0, container=True, cuda_error=NO_DRIVER), "no_gpu", "Nothing to repair"),
@@ -132,7 +341,9 @@ MACHINES = [  # facts, code, what the fix must say
 ]
 
 
-@pytest.mark.parametrize("facts, code, fix", MACHINES, ids=[f"{i}-{m[1]}" for i, m in enumerate(MACHINES)])
+@pytest.mark.parametrize(
+    "facts, code, fix", MACHINES, ids=[f"{i}-{m[1]}" for i, m in enumerate(MACHINES)]
+)
 def test_diagnose(facts, code, fix):
     verdict = diagnose(facts)
     assert verdict.code == code and fix in verdict.fix, verdict
@@ -143,13 +354,18 @@ def test_diagnose(facts, code, fix):
 
 def test_every_code_of_the_docstring_is_tested_and_no_other():
     lists = re.findall(r":([a-z_,\s]+)\.", diagnose.__doc__.partition("Codes.")[2])
-    assert {code.strip() for each in lists for code in each.split(",")} == {code for _, code, _ in MACHINES}
+    assert {code.strip() for each in lists for code in each.split(",")} == {
+        code for _, code, _ in MACHINES
+    }
 
 
 def test_the_cause_names_what_was_found():
     two = Facts(**nvidia("Tesla T4", "Tesla T4"), visible="1", devices=(T4,))
     assert "1 of 2 GPUs are visible" in diagnose(two).cause
-    assert "CUDA up to 12.8" in diagnose(Facts(**nvidia(driver="570.133.20"), cuda_error=TOO_OLD)).cause
+    assert (
+        "CUDA up to 12.8"
+        in diagnose(Facts(**nvidia(driver="570.133.20"), cuda_error=TOO_OLD)).cause
+    )
     assert "compute capability 6.0" in diagnose(Facts(architectures=BUILD, devices=(P100,))).cause
     assert "'2'" in diagnose(Facts(**nvidia("T4", "T4"), visible="2")).cause
     assert "No numbers" not in diagnose(Facts(cuda_available=True)).cause
@@ -159,8 +375,15 @@ def test_the_cause_names_what_was_found():
 def test_diagnose_is_pure(monkeypatch):
     def forbidden(*args, **kwargs):
         raise AssertionError("diagnose looked at the machine")
+
     expected = [diagnose(facts) for facts, _, _ in MACHINES]
-    for name in ("subprocess.Popen", "os.path.exists", "builtins.open", "platform.system", "os.getenv"):
+    for name in (
+        "subprocess.Popen",
+        "os.path.exists",
+        "builtins.open",
+        "platform.system",
+        "os.getenv",
+    ):
         monkeypatch.setattr(name, forbidden)
     assert [diagnose(facts) for facts, _, _ in MACHINES] == expected
 
@@ -171,9 +394,22 @@ def test_diagnose_takes_facts(wrong):
         diagnose(wrong)
 
 
-@pytest.mark.parametrize("visible, count, entries", [
-    ("0,2", 4, ["0", "2"]), ("0,2,-1,1", 4, ["0", "2"]), ("", 4, []), ("-1", 4, []), ("99", 4, []), ("99", 0, ["99"]),
-    ("text", 4, []), ("1,1", 4, []), (" 1 , 0", 2, ["1", "0"]), ("GPU-8f2a", 1, ["GPU-8f2a"]), ("3", 4, ["3"])])
+@pytest.mark.parametrize(
+    "visible, count, entries",
+    [
+        ("0,2", 4, ["0", "2"]),
+        ("0,2,-1,1", 4, ["0", "2"]),
+        ("", 4, []),
+        ("-1", 4, []),
+        ("99", 4, []),
+        ("99", 0, ["99"]),
+        ("text", 4, []),
+        ("1,1", 4, []),
+        (" 1 , 0", 2, ["1", "0"]),
+        ("GPU-8f2a", 1, ["GPU-8f2a"]),
+        ("3", 4, ["3"]),
+    ],
+)
 def test_visible_entries(visible, count, entries):
     assert facts_module.visible_entries(visible, count) == entries
 
@@ -186,7 +422,12 @@ def here():
 
 def test_facts_agree_with_this_process(here):
     import torch
-    assert here.torch == torch.__version__ and here.cuda_build == torch.version.cuda and here.problems == ()
+
+    assert (
+        here.torch == torch.__version__
+        and here.cuda_build == torch.version.cuda
+        and here.problems == ()
+    )
     assert here.cuda_available == torch.cuda.is_available()
     assert list(here.architectures) == torch.cuda.get_arch_list()
     assert sum(each.device.startswith("cuda") for each in here.devices) == torch.cuda.device_count()
@@ -196,19 +437,30 @@ def test_facts_agree_with_this_process(here):
 
 def test_doctor_with_odd_cuda_visible_devices_and_a_console_without_arrows():
     code = "from helpers.doctor import doctor; doctor()"
-    children = {visible: subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        cwd=Path(__file__).parents[1], env={**os.environ, "CUDA_VISIBLE_DEVICES": visible, "PYTHONIOENCODING": "ascii"})
-        for visible in ("", "-1", "99", "text")}
+    children = {
+        visible: subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[1],
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": visible, "PYTHONIOENCODING": "ascii"},
+        )
+        for visible in ("", "-1", "99", "text")
+    }
     for child in children.values():
         out, errors = child.communicate(timeout=120)
         assert child.returncode == 0 and errors == ""
-        assert re.search(r"^Verdict   .+ \[(hidden|no_\w+|cpu_build\w*|mps|container_without_gpu)\]$", out, re.M)
+        assert re.search(
+            r"^Verdict   .+ \[(hidden|no_\w+|cpu_build\w*|mps|container_without_gpu)\]$", out, re.M
+        )
 
 
 def torch_says(**answers):
     """A stand-in for the child that runs the probe: answers without starting it."""
-    return lambda command, timeout: subprocess.CompletedProcess(command, 0, f"{probe.MARK}{json.dumps(answers)}\n", "")
+    return lambda command, timeout: subprocess.CompletedProcess(
+        command, 0, f"{probe.MARK}{json.dumps(answers)}\n", ""
+    )
 
 
 SMI = "580.95.05, Tesla T4\n580.95.05, NVIDIA L4, 24 GB\n"
@@ -218,42 +470,75 @@ def test_facts_from_nvidia_smi(monkeypatch):
     monkeypatch.setattr(facts_module, "_nvidia_smi", lambda: "nvidia-smi")
     both = ("Tesla T4", "NVIDIA L4, 24 GB")
     for stdout, status, driver, gpus, error in (
-            (SMI, 0, "580.95.05", both, ""),
-            ("Unable to determine the device handle for GPU2\n" + SMI, 0, "580.95.05", both, ""),
-            ("No devices were found\n", 6, None, (), "No devices were found"),
-            ("NVIDIA-SMI has failed because it couldn't communicate\n", 9, None, (), "NVIDIA-SMI has failed because it "
-             "couldn't communicate"), ("", 127, None, (), "exit status 127")):
-        monkeypatch.setattr(facts_module, "_run", lambda command, timeout, out=stdout, code=status:
-                            subprocess.CompletedProcess(command, code, out, ""))
+        (SMI, 0, "580.95.05", both, ""),
+        ("Unable to determine the device handle for GPU2\n" + SMI, 0, "580.95.05", both, ""),
+        ("No devices were found\n", 6, None, (), "No devices were found"),
+        (
+            "NVIDIA-SMI has failed because it couldn't communicate\n",
+            9,
+            None,
+            (),
+            "NVIDIA-SMI has failed because it couldn't communicate",
+        ),
+        ("", 127, None, (), "exit status 127"),
+    ):
+        monkeypatch.setattr(
+            facts_module,
+            "_run",
+            lambda command, timeout, out=stdout, code=status: subprocess.CompletedProcess(
+                command, code, out, ""
+            ),
+        )
         found = Facts(**facts_module._ask_driver())
         assert (found.gpus, found.smi_error) == (gpus, error)
         assert found.driver == driver or driver is None
 
 
 def test_host_and_settings(monkeypatch):
-    for variable in ("COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE", "BINDER_SERVICE_HOST", "BINDER_LAUNCH_HOST"):
+    for variable in (
+        "COLAB_RELEASE_TAG",
+        "KAGGLE_KERNEL_RUN_TYPE",
+        "BINDER_SERVICE_HOST",
+        "BINDER_LAUNCH_HOST",
+    ):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert facts_module._ask_system()["host"] == "" and facts_module._ask_system()["visible"] == ""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert facts_module._ask_system()["visible"] is None
-    for variable, host in (("BINDER_LAUNCH_HOST", "binder"), ("COLAB_RELEASE_TAG", "colab"),
-                           ("KAGGLE_KERNEL_RUN_TYPE", "kaggle")):  # beside Colab's, as on Kaggle
+    for variable, host in (
+        ("BINDER_LAUNCH_HOST", "binder"),
+        ("COLAB_RELEASE_TAG", "colab"),
+        ("KAGGLE_KERNEL_RUN_TYPE", "kaggle"),
+    ):  # beside Colab's, as on Kaggle
         monkeypatch.setenv(variable, "x")
         assert facts_module._ask_system()["host"] == host
 
 
 def test_facts_from_the_child(monkeypatch):
-    device = {"device": "cuda:0", "name": "T4", "capability": [7, 5], "memory_bytes": 1, "error": ""}
-    monkeypatch.setattr(facts_module, "_run", torch_says(torch="2.13.0", architectures=["sm_75"], devices=[device]))
+    device = {
+        "device": "cuda:0",
+        "name": "T4",
+        "capability": [7, 5],
+        "memory_bytes": 1,
+        "error": "",
+    }
+    monkeypatch.setattr(
+        facts_module, "_run", torch_says(torch="2.13.0", architectures=["sm_75"], devices=[device])
+    )
     found = Facts(**facts_module._ask_torch(5))
-    assert found.devices == (Device("cuda:0", "T4", (7, 5), 1),) and found.architectures == ("sm_75",)
+    assert found.devices == (Device("cuda:0", "T4", (7, 5), 1),) and found.architectures == (
+        "sm_75",
+    )
     monkeypatch.setattr(facts_module, "_run", torch_says(torch_error="ImportError: broken"))
     assert Facts(**facts_module._ask_torch(5)).torch is None
     crash = subprocess.CompletedProcess([], -11, "some output\n", "Segmentation fault")
     monkeypatch.setattr(facts_module, "_run", lambda command, timeout: crash)
     found = Facts(**facts_module._ask_torch(5))
-    assert "exit status -11: Segmentation fault" in found.torch_error and diagnose(found).code == "torch_broken"
+    assert (
+        "exit status -11: Segmentation fault" in found.torch_error
+        and diagnose(found).code == "torch_broken"
+    )
 
 
 def test_a_pytorch_that_hangs_is_left_behind(monkeypatch):
@@ -261,58 +546,98 @@ def test_a_pytorch_that_hangs_is_left_behind(monkeypatch):
     monkeypatch.setattr(facts_module.sys, "executable", sys.executable)
     monkeypatch.setattr(facts_module.probe, "__file__", str(Path(__file__).parent / "nowhere.py"))
     assert "crashed" in facts_module._ask_torch(20)["torch_error"]
-    monkeypatch.setattr(facts_module, "_run", lambda command, timeout, real=facts_module._run:
-                        real([sys.executable, "-c", "import time; time.sleep(60)"], timeout))
+    monkeypatch.setattr(
+        facts_module,
+        "_run",
+        lambda command, timeout, real=facts_module._run: real(
+            [sys.executable, "-c", "import time; time.sleep(60)"], timeout
+        ),
+    )
     found = Facts(**facts_module._ask_torch(0.5))
-    assert found.torch_error == "no answer within 0.5 seconds" and diagnose(found).code == "no_answer"
+    assert (
+        found.torch_error == "no answer within 0.5 seconds" and diagnose(found).code == "no_answer"
+    )
 
 
-@pytest.mark.parametrize("content, code", [("", "torch_broken"), ("raise ImportError('libx.so')", "torch_broken"),
-                                           ("raise SystemExit(1)", "torch_broken")])
+@pytest.mark.parametrize(
+    "content, code",
+    [
+        ("", "torch_broken"),
+        ("raise ImportError('libx.so')", "torch_broken"),
+        ("raise SystemExit(1)", "torch_broken"),
+    ],
+)
 def test_a_file_called_torch(tmp_path, monkeypatch, content, code):
     (tmp_path / "torch.py").write_text(content)
     monkeypatch.chdir(tmp_path)
     found = gather_facts()
     verdict = diagnose(found)
     assert found.torch is None and verdict.code == code
-    assert "Rename" in verdict.fix if not content else "libx.so" in verdict.cause or "SystemExit" in verdict.cause
+    assert (
+        "Rename" in verdict.fix
+        if not content
+        else "libx.so" in verdict.cause or "SystemExit" in verdict.cause
+    )
 
 
 def test_without_torch(monkeypatch):
-    monkeypatch.setattr(facts_module, "_run", lambda command, timeout, real=facts_module._run:
-                        real([sys.executable, "-S", *command[1:]], timeout))
+    monkeypatch.setattr(
+        facts_module,
+        "_run",
+        lambda command, timeout, real=facts_module._run: real(
+            [sys.executable, "-S", *command[1:]], timeout
+        ),
+    )
     assert diagnose(gather_facts()).code == "torch_missing"
 
 
-BREAKABLE = ("subprocess.Popen", "shutil.which", "platform.system", "platform.release", "pathlib.Path.exists",
-             "glob.glob", "pathlib.Path.read_text", "importlib.metadata.version", "json.loads", "re.match",
-             "os.environ.get")
+BREAKABLE = (
+    "subprocess.Popen",
+    "shutil.which",
+    "platform.system",
+    "platform.release",
+    "pathlib.Path.exists",
+    "glob.glob",
+    "pathlib.Path.read_text",
+    "importlib.metadata.version",
+    "json.loads",
+    "re.match",
+    "os.environ.get",
+)
 
 
 @pytest.mark.parametrize("source", BREAKABLE)
-@pytest.mark.parametrize("error", [OSError("broken"), ValueError("odd"), PermissionError("not yours")])
+@pytest.mark.parametrize(
+    "error", [OSError("broken"), ValueError("odd"), PermissionError("not yours")]
+)
 def test_doctor_never_raises(monkeypatch, capsys, source, error):
     def fail(*args, **kwargs):
         raise error
+
     with monkeypatch.context() as patch:
         patch.setattr(facts_module, "_run", torch_says(torch="2.13.0", cuda_build="13.0"))
         if source == "subprocess.Popen":
             patch.setattr(facts_module, "_run", fail)
         elif source == "os.environ.get":
-            patch.setattr(facts_module, "os", types.SimpleNamespace(environ=types.SimpleNamespace(get=fail)))
+            patch.setattr(
+                facts_module, "os", types.SimpleNamespace(environ=types.SimpleNamespace(get=fail))
+            )
         else:
             patch.setattr(source, fail)
         verdict = doctor()
     assert isinstance(verdict, Verdict) and "Verdict   " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("source", ["_ask_system", "_ask_container", "_ask_driver", "_ask_cards", "_ask_packages",
-                                    "_ask_torch"])
+@pytest.mark.parametrize(
+    "source",
+    ["_ask_system", "_ask_container", "_ask_driver", "_ask_cards", "_ask_packages", "_ask_torch"],
+)
 def test_a_failing_source_is_told_and_costs_only_its_facts(monkeypatch, capsys, source):
     monkeypatch.setattr(facts_module, "_run", torch_says(torch="2.13.0", cuda_build="13.0"))
 
     def fail(*args):
         raise RuntimeError(f"{source} is broken")
+
     monkeypatch.setattr(facts_module, source, fail)
     assert isinstance(doctor(), Verdict)
     assert f"Unknown   RuntimeError: {source} is broken" in capsys.readouterr().out
@@ -327,27 +652,40 @@ def test_gather_facts_timeout(timeout):
 # --- the probe, on a torch that is made up ----------------------------------------------------------------------------
 def test_probe_on_the_cpu_computes_exactly():
     import torch
+
     assert probe.compute(torch, "cpu") == ""
 
 
 def test_probe_sees_a_wrong_result(monkeypatch):
     import torch
+
     honest = torch.Tensor.__matmul__
-    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: honest(a, b) + a.is_floating_point() * torch.eye(64))
+    monkeypatch.setattr(
+        torch.Tensor,
+        "__matmul__",
+        lambda a, b: honest(a, b) + a.is_floating_point() * torch.eye(64),
+    )
     assert probe.compute(torch, "cpu").startswith("wrong result: 64 of 4096")
 
 
 def test_probe_keeps_the_error_of_a_device():
     import torch
+
     if not torch.cuda.is_available():
         seen = probe.look(torch, "cuda:0")
-        assert seen["device"] == "cuda:0" and re.match(r"(RuntimeError|AssertionError): ", seen["error"])
+        assert seen["device"] == "cuda:0" and re.match(
+            r"(RuntimeError|AssertionError): ", seen["error"]
+        )
 
 
 def test_doctor_needs_no_torch_in_its_process():
-    code = ("import sys, helpers.doctor, helpers.commands.doctor; "
-            "print([m for m in ('torch', 'numpy', 'matplotlib') if m in sys.modules])")
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    code = (
+        "import sys, helpers.doctor, helpers.commands.doctor; "
+        "print([m for m in ('torch', 'numpy', 'matplotlib') if m in sys.modules])"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[1]
+    )
     assert told.stdout == "[]\n", told.stderr
 
 
@@ -368,23 +706,35 @@ def code_of(facts, problems=()):
 def test_command_reports(monkeypatch, capsys):
     monkeypatch.setattr(command, "gather_facts", lambda: Facts(cards=0))
     assert call() == 0 and "[no_gpu]" in capsys.readouterr().out
-    monkeypatch.setattr(command, "gather_facts", lambda: Facts(torch=None, torch_error="ImportError: x"))
+    monkeypatch.setattr(
+        command, "gather_facts", lambda: Facts(torch=None, torch_error="ImportError: x")
+    )
     assert call() == 1 and "[torch_broken]" in capsys.readouterr().out
 
 
 def test_room_code_travels(monkeypatch, capsys):
-    monkeypatch.setattr(command, "gather_facts", lambda: Facts(packages=FULL, architectures=BUILD, devices=(T4,)))
+    monkeypatch.setattr(
+        command, "gather_facts", lambda: Facts(packages=FULL, architectures=BUILD, devices=(T4,))
+    )
     assert call("--room") == 0
     summary, code_line = capsys.readouterr().out.splitlines()
     code = code_line.removeprefix("Send this code: ")
     assert " " not in code and len(code) < 100 and "Tesla T4" in summary
     told = command.decode(code)
-    assert told["verdict"] == "all_well" and told["device"] == "Tesla_T4" and told["memory GB"] == "16"
+    assert (
+        told["verdict"] == "all_well" and told["device"] == "Tesla_T4" and told["memory GB"] == "16"
+    )
     assert told["packages"] == "ok" and int(told["free disk GB"]) >= 0 and told["torch"] == "2.13.0"
 
 
-@pytest.mark.parametrize("name, encoded", [("NVIDIA GeForce RTX 4060 Laptop GPU", "NVIDIA_GeForce_RTX_4060_Laptop_GPU"),
-                                           ("Intel(R) Xeon(R) / 2.5GHz", "Intel_R_Xeon_R_2.5GHz"), ("é", "?")])
+@pytest.mark.parametrize(
+    "name, encoded",
+    [
+        ("NVIDIA GeForce RTX 4060 Laptop GPU", "NVIDIA_GeForce_RTX_4060_Laptop_GPU"),
+        ("Intel(R) Xeon(R) / 2.5GHz", "Intel_R_Xeon_R_2.5GHz"),
+        ("é", "?"),
+    ],
+)
 def test_odd_names_fit_into_a_code(name, encoded):
     code = code_of(Facts(devices=(Device("cuda:0", name),)))
     assert command.decode(code)["device"] == encoded and command.decode(code)["memory GB"] == "?"
@@ -394,7 +744,7 @@ def test_every_wrong_character_is_noticed():
     code = code_of(Facts(devices=(T4,)))
     for place, character in enumerate(code):
         with pytest.raises(ValueError):
-            command.decode(code[:place] + ("x" if character != "x" else "y") + code[place + 1:])
+            command.decode(code[:place] + ("x" if character != "x" else "y") + code[place + 1 :])
     for broken in ("", "G1", code[:-1], code[3:], code.lower(), code + "/" + code, "hello"):
         with pytest.raises(ValueError, match="damaged|not a code"):
             command.decode(broken)
@@ -423,17 +773,28 @@ def test_collect_names_bad_codes(capsys, monkeypatch):
 def test_package_problems(monkeypatch):
     monkeypatch.setattr(command, "_imports", lambda name: False)
     assert command.package_problems(Facts(packages=FULL)) == []
-    old = {**dict(FULL), "torch": "2.10.1+cpu", "ipywidgets": None, "matplotlib": "3.10.0", "torchvision": "0.28.0"}
+    old = {
+        **dict(FULL),
+        "torch": "2.10.1+cpu",
+        "ipywidgets": None,
+        "matplotlib": "3.10.0",
+        "torchvision": "0.28.0",
+    }
     assert command.package_problems(Facts(packages=tuple(old.items()))) == [
-        "torch-2.10.1+cpu", "ipywidgets-missing", "torchvision-broken"]
+        "torch-2.10.1+cpu",
+        "ipywidgets-missing",
+        "torchvision-broken",
+    ]
 
 
 def test_needed_versions_are_those_of_the_requirements():
     lines = (Path(__file__).parents[1] / "requirements.txt").read_text().splitlines()
-    wanted = dict(re.match(r"(\w+)>=([\d.]+)", line).groups() for line in lines if re.match(r"\w+>=", line))
+    wanted = dict(
+        re.match(r"(\w+)>=([\d.]+)", line).groups() for line in lines if re.match(r"\w+>=", line)
+    )
     for name, oldest in command.NEEDED.items():
         version = tuple(map(int, wanted[name].split(".")))
-        assert oldest[:len(version)] == version and name in facts_module.PACKAGES
+        assert oldest[: len(version)] == version and name in facts_module.PACKAGES
 
 
 def test_print_is_all_that_doctor_does_to_the_outside(monkeypatch, here, capsys):

@@ -58,7 +58,11 @@ def test_the_rights_are_those_of_any_new_file(tmp_path):
 
 
 def test_what_a_killed_process_left_is_removed_later(tmp_path):
-    for name, age in ((".a.0123.part", 2 * files.ABANDONED), (".a.4567.part", 0), (".b.89.part", 2 * files.ABANDONED)):
+    for name, age in (
+        (".a.0123.part", 2 * files.ABANDONED),
+        (".a.4567.part", 0),
+        (".b.89.part", 2 * files.ABANDONED),
+    ):
         (tmp_path / name).write_text("half")
         os.utime(tmp_path / name, (time.time() - age,) * 2)
     files.write(tmp_path / "a", "")

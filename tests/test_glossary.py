@@ -12,10 +12,42 @@ from helpers import course
 from helpers.commands import _notebooks
 
 EMPHASIS = {
-    "after", "allocated", "allowed", "and", "ask", "break it", "cannot tell", "does", "faster", "fits", "holds",
-    "images per second", "in practice", "index", "making", "missing", "not", "now", "of that shape", "other", "private",
-    "reading", "reserved but unallocated", "returns", "rung", "stays", "support", "that", "the whole ladder", "to",
-    "tried to allocate", "unexpected", "visible", "wait", "who"}
+    "after",
+    "allocated",
+    "allowed",
+    "and",
+    "ask",
+    "break it",
+    "cannot tell",
+    "does",
+    "faster",
+    "fits",
+    "holds",
+    "images per second",
+    "in practice",
+    "index",
+    "making",
+    "missing",
+    "not",
+    "now",
+    "of that shape",
+    "other",
+    "private",
+    "reading",
+    "reserved but unallocated",
+    "returns",
+    "rung",
+    "stays",
+    "support",
+    "that",
+    "the whole ladder",
+    "to",
+    "tried to allocate",
+    "unexpected",
+    "visible",
+    "wait",
+    "who",
+}
 NUMBERS = [each.number for each in course.LESSONS]
 
 
@@ -24,13 +56,17 @@ def prose(number):
     paths = list(_notebooks.FOLDER.glob(f"{number}_*.ipynb"))
     if not paths:
         pytest.skip(f"no notebook {number}")
-    return "\n\n".join(cell.source for cell in _notebooks.read(paths[0]).cells if cell.cell_type == "markdown")
+    return "\n\n".join(
+        cell.source for cell in _notebooks.read(paths[0]).cells if cell.cell_type == "markdown"
+    )
 
 
 def everything(number):
     """All text of a notebook, code too, in lower case and with blanks for hyphens and underscores."""
     path = next(_notebooks.FOLDER.glob(f"{number}_*.ipynb"))
-    return re.sub(r"[-_]", " ", " ".join(cell.source for cell in _notebooks.read(path).cells)).lower()
+    return re.sub(
+        r"[-_]", " ", " ".join(cell.source for cell in _notebooks.read(path).cells)
+    ).lower()
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +84,9 @@ def test_terms_are_in_alphabetical_order_and_come_once(entries):
 
 def test_terms_stand_under_their_letter():
     for part in re.split(r"^## (?=\w\n)", prose("92"), flags=re.M)[1:]:
-        assert {term[0].upper() for term in re.findall(r"^### (.+)$", part, flags=re.M)} == {part[0]}
+        assert {term[0].upper() for term in re.findall(r"^### (.+)$", part, flags=re.M)} == {
+            part[0]
+        }
 
 
 def test_each_term_has_one_sentence(entries):
@@ -62,7 +100,11 @@ def test_each_term_names_a_lesson_in_which_it_is_found(entries):
     texts = {number: everything(number) for number in {number for _, _, number, _ in entries}}
     for term, _, number, file in entries:
         assert files[number] == file, term
-        missing = [word for word in re.split(r"[ -]", term.lower()) if word.rstrip("es") not in texts[number]]
+        missing = [
+            word
+            for word in re.split(r"[ -]", term.lower())
+            if word.rstrip("es") not in texts[number]
+        ]
         assert missing == [], f"{term!r} in lesson {number}"
 
 
@@ -76,13 +118,18 @@ def italics(text):
     """The phrases in italics that could be terms: up to three words, no menu, no line about an exercise."""
     text = re.sub(r"`[^`\n]*`", "x", text)
     phrases = re.findall(r"(?<![*\w])\*(?![*\s])([^*\n]{2,60}?)\*(?![*\w])", text)
-    return {phrase.lower().strip("[]") for phrase in phrases
-            if len(phrase.split()) <= 3 and not re.search(r"[→…,:0-9]", phrase)}
+    return {
+        phrase.lower().strip("[]")
+        for phrase in phrases
+        if len(phrase.split()) <= 3 and not re.search(r"[→…,:0-9]", phrase)
+    }
 
 
 def is_term(phrase, terms):
     """Whether the glossary has the phrase, in some form of the word."""
-    return any(term in phrase or phrase.rstrip("es") in term or phrase[:8] == term[:8] for term in terms)
+    return any(
+        term in phrase or phrase.rstrip("es") in term or phrase[:8] == term[:8] for term in terms
+    )
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -95,5 +142,9 @@ def test_terms_that_lessons_explain_are_in_the_glossary(number, entries):
 def test_phrases_and_terms_are_matched_by_the_word_not_by_chance():
     assert is_term("batches", {"batch"}) and is_term("pinned", {"pinned memory"})
     assert is_term("fragmented", {"fragmentation"})
-    assert not is_term("warp", {"warm up", "workspace"}) and not is_term("occupancy", {"out of memory"})
-    assert italics("*About 5 lines*, *a term*, `x *not* y`, **bold**, *Kernel → Restart*") == {"a term"}
+    assert not is_term("warp", {"warm up", "workspace"}) and not is_term(
+        "occupancy", {"out of memory"}
+    )
+    assert italics("*About 5 lines*, *a term*, `x *not* y`, **bold**, *Kernel → Restart*") == {
+        "a term"
+    }

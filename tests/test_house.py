@@ -11,16 +11,36 @@ from helpers.commands._environment import ROOT
 
 HELPERS = ROOT / "helpers"
 PACKAGES = ("exercises", "helpers", "practice_gpus")
-MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py") if "__pycache__" not in path.parts)
+MODULES = sorted(
+    path
+    for package in PACKAGES
+    for path in (ROOT / package).rglob("*.py")
+    if "__pycache__" not in path.parts
+)
 # A room may import rooms of lower rank, and of its own rank where that makes no circle. Rooms not named: GROUND.
 GROUND = 1
-RANKS = {"practice_gpus": 0, "course": 0, "timing": 3, "memory": 3, "measurements": 3, "data": 3, "training": 3,
-         "plots": 4, "troubleshooting": 5, "widgets": 5, "checks": 5, "exercises": 6, "commands": 7}
+RANKS = {
+    "practice_gpus": 0,
+    "course": 0,
+    "timing": 3,
+    "memory": 3,
+    "measurements": 3,
+    "data": 3,
+    "training": 3,
+    "plots": 4,
+    "troubleshooting": 5,
+    "widgets": 5,
+    "checks": 5,
+    "exercises": 6,
+    "commands": 7,
+}
 
 
 def room(path):
     """Return the name of the room a file belongs to: a package, or a module or folder of helpers."""
-    return path.relative_to(HELPERS if HELPERS in path.parents else ROOT).parts[0].removesuffix(".py")
+    return (
+        path.relative_to(HELPERS if HELPERS in path.parents else ROOT).parts[0].removesuffix(".py")
+    )
 
 
 def imports(path):
@@ -31,8 +51,10 @@ def imports(path):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             here = list(path.relative_to(ROOT).parts[:-1])
-            base = ".".join(here[:len(here) + 1 - node.level]) if node.level else ""
-            names |= {".".join(filter(None, [base, node.module, alias.name])) for alias in node.names}
+            base = ".".join(here[: len(here) + 1 - node.level]) if node.level else ""
+            names |= {
+                ".".join(filter(None, [base, node.module, alias.name])) for alias in node.names
+            }
     return {name for name in names if name.split(".")[0] in PACKAGES}
 
 
@@ -44,16 +66,25 @@ def imported_rooms(path):
 
 def module_graph():
     """Return {module: modules of helpers that it imports}."""
-    files = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in MODULES}
-    return {name: {wanted if wanted in files else wanted.rpartition(".")[0] for wanted in imports(path)} - {name}
-            for name, path in files.items()}
+    files = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in MODULES
+    }
+    return {
+        name: {wanted if wanted in files else wanted.rpartition(".")[0] for wanted in imports(path)}
+        - {name}
+        for name, path in files.items()
+    }
 
 
 @pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(ROOT)) for path in MODULES])
 def test_imports_go_downwards(path):
     if path.name not in ("__init__.py", "__main__.py") or path.parent != HELPERS:
-        above = [name for name in imported_rooms(path)
-                 if RANKS.get(name, GROUND) > RANKS.get(room(path), GROUND)]
+        above = [
+            name
+            for name in imported_rooms(path)
+            if RANKS.get(name, GROUND) > RANKS.get(room(path), GROUND)
+        ]
         assert above == []
 
 
@@ -73,7 +104,11 @@ def test_no_module_imports_itself_around_a_circle():
 
 
 def test_only_commands_read_notebooks():
-    readers = [path for path in MODULES if re.search(r"import (nbformat|nbclient)", path.read_text(encoding="utf-8"))]
+    readers = [
+        path
+        for path in MODULES
+        if re.search(r"import (nbformat|nbclient)", path.read_text(encoding="utf-8"))
+    ]
     assert {room(path) for path in readers} <= {"commands"}
 
 
@@ -84,8 +119,11 @@ def test_helpers_itself_is_only_a_docstring():
 
 def test_torchvision_is_imported_only_where_it_is_used():
     for path in MODULES:
-        tops = [node for node in ast.parse(path.read_text(encoding="utf-8")).body
-                if isinstance(node, ast.Import | ast.ImportFrom)]
+        tops = [
+            node
+            for node in ast.parse(path.read_text(encoding="utf-8")).body
+            if isinstance(node, ast.Import | ast.ImportFrom)
+        ]
         assert "torchvision" not in ast.unparse(tops), path
 
 
@@ -95,12 +133,16 @@ def imported():
     return _imports.import_costs()
 
 
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="measured by forking, which this system does not do")
+needs_fork = pytest.mark.skipif(
+    not hasattr(os, "fork"), reason="measured by forking, which this system does not do"
+)
 
 
 @needs_fork
 def test_importing_is_silent_and_starts_nothing(imported):
-    assert [row for row in imported if row["shown"] or row["seed"] or row["cuda"] or row["files"]] == []
+    assert [
+        row for row in imported if row["shown"] or row["seed"] or row["cuda"] or row["files"]
+    ] == []
 
 
 @needs_fork
@@ -119,11 +161,13 @@ def project():
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     packages = re.search(r"^packages = \[(.*?)\]", text, flags=re.M | re.S)[1]
     depends = re.search(r"^dependencies = \[(.*?)\]", text, flags=re.M | re.S)[1]
-    return set(re.findall(r'"([\w.]+)"', packages)), names_in("\n".join(re.findall(r'"([^"]+)"', depends)))
+    return set(re.findall(r'"([\w.]+)"', packages)), names_in(
+        "\n".join(re.findall(r'"([^"]+)"', depends))
+    )
 
 
 def test_pyproject_lists_every_package():
-    on_disk = {".".join(path.parent.relative_to(ROOT).parts) for path in HELPERS.rglob("__init__.py")}
+    on_disk = {".".join(path.parent.relative_to(ROOT).parts) for path in MODULES}
     assert project()[0] == on_disk | {"helpers.lesson_scripts"}
 
 
@@ -135,13 +179,23 @@ def test_ranges_of_pyproject_and_requirements_agree():
 def test_commands_in_texts_exist():
     from helpers.__main__ import commands
 
-    places = [ROOT / "README.md", *ROOT.glob("notebooks/*"), *ROOT.glob(".github/workflows/*"), *MODULES]
+    places = [
+        ROOT / "README.md",
+        *ROOT.glob("notebooks/*"),
+        *ROOT.glob(".github/workflows/*"),
+        *MODULES,
+    ]
     texts = [path for path in places if path.is_file()]
-    named = {word for path in texts
-             for word in re.findall(r"-m helpers ([a-z]+)", path.read_text(encoding="utf-8"))}
+    named = {
+        word
+        for path in texts
+        for word in re.findall(r"-m helpers ([a-z]+)", path.read_text(encoding="utf-8"))
+    }
     assert named - set(commands()) == set()
 
 
 def test_links_of_the_readme_lead_to_files_that_are_there():
-    targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    targets = re.findall(
+        r"\]\((?!https?:|#)([^)#\s]+)", (ROOT / "README.md").read_text(encoding="utf-8")
+    )
     assert targets and [target for target in targets if not (ROOT / target).exists()] == []

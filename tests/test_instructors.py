@@ -18,7 +18,11 @@ TEXT = (ROOT / "notebooks/INSTRUCTORS.md").read_text(encoding="utf-8")
 def rows(heading):
     """Return the cells of the first table below a heading, without its head."""
     lines = TEXT.split(f"## {heading}\n")[1].split("\n## ")[0].splitlines()
-    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    table = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in lines
+        if line.startswith("|")
+    ]
     return table[2:]
 
 
@@ -27,7 +31,11 @@ def sections(number):
     [path] = _notebooks.find([number])
     cells, minutes, heading = _notebooks.read(path).cells, {}, ""
     for cell in cells:
-        for part in re.split(r"^(?=## )", cell.source, flags=re.M) if cell.cell_type == "markdown" else [cell.source]:
+        for part in (
+            re.split(r"^(?=## )", cell.source, flags=re.M)
+            if cell.cell_type == "markdown"
+            else [cell.source]
+        ):
             heading = part.splitlines()[0][3:] if part.startswith("## ") else heading
             single = nbformat.v4.new_notebook(cells=[nbformat.from_dict({**cell, "source": part})])
             minutes[heading] = minutes.get(heading, 0) + _notebooks.reading_minutes(single)
@@ -38,7 +46,10 @@ def exercises(number):
     """Return the minutes of a lesson's exercises, in the order of the lesson."""
     [path] = _notebooks.find([number])
     text = "\n".join(cell.source for cell in _notebooks.read(path).cells)
-    return [int(minutes) for minutes in re.findall(r"^\*About .*?(\d+) minutes, difficulty", text, flags=re.M)]
+    return [
+        int(minutes)
+        for minutes in re.findall(r"^\*About .*?(\d+) minutes, difficulty", text, flags=re.M)
+    ]
 
 
 def planned(number, plan):
@@ -48,7 +59,7 @@ def planned(number, plan):
     assert set(named) <= set(known), f"lesson {number} has no section {named}"
     names = list(known)
     if what.startswith("to "):
-        names = names[:names.index(named[0]) + 1]
+        names = names[: names.index(named[0]) + 1]
     elif what.startswith("all but "):
         names = [name for name in names if name not in named]
     else:
@@ -87,7 +98,9 @@ def test_every_lesson_has_its_minutes():
 
 
 def test_check_points_name_every_lesson():
-    assert [row[0] for row in rows("Check-points")] == [each.number for each in course.LESSONS if each.number != "00"]
+    assert [row[0] for row in rows("Check-points")] == [
+        each.number for each in course.LESSONS if each.number != "00"
+    ]
 
 
 def test_settings_of_the_hub_are_python_and_yaml():

@@ -13,12 +13,33 @@ from helpers.commands._environment import ROOT
 
 TEXTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("notebooks/*.md"))]
 PATHS = [*TEXTS, *_notebooks.find()]
-CODE = sorted(path for folder in ("helpers", "notebooks/scripts") for path in (ROOT / folder).rglob("*.py"))
+CODE = sorted(
+    path for folder in ("helpers", "notebooks/scripts") for path in (ROOT / folder).rglob("*.py")
+)
 HOSTS = {  # every place outside that the course sends its readers to
-    "aka.ms", "arxiv.org", "codespaces.new", "colab.research.google.com", "developer.apple.com", "developer.nvidia.com",
-    "discuss.pytorch.org", "docs.nvidia.com", "docs.pytorch.org", "download.pytorch.org", "en.wikipedia.org",
-    "github.com", "jfly.uni-koeln.de", "jupyterlab.readthedocs.io", "kaggle.com", "mybinder.org", "pytorch.org",
-    "rocm.docs.amd.com", "tljh.jupyter.org", "tqdm.github.io", "www.nvidia.com", "www.w3.org", "z2jh.jupyter.org",
+    "aka.ms",
+    "arxiv.org",
+    "codespaces.new",
+    "colab.research.google.com",
+    "developer.apple.com",
+    "developer.nvidia.com",
+    "discuss.pytorch.org",
+    "docs.nvidia.com",
+    "docs.pytorch.org",
+    "download.pytorch.org",
+    "en.wikipedia.org",
+    "github.com",
+    "jfly.uni-koeln.de",
+    "jupyterlab.readthedocs.io",
+    "kaggle.com",
+    "mybinder.org",
+    "pytorch.org",
+    "rocm.docs.amd.com",
+    "tljh.jupyter.org",
+    "tqdm.github.io",
+    "www.nvidia.com",
+    "www.w3.org",
+    "z2jh.jupyter.org",
 }
 VAGUE = {"here", "link", "this", "this link", "click here", "page", "see"}
 parse = mistune.create_markdown(renderer=None, plugins=["table", "strikethrough"])
@@ -41,18 +62,32 @@ def read(path):
     if path.suffix == ".md":
         return path.read_text(encoding="utf-8"), ""
     cells = _notebooks.read(path).cells
-    shown = [output.data["text/html"] for cell in cells for output in cell.get("outputs", ())
-             if "text/html" in output.get("data", {})]
-    return "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown"), "\n".join(shown)
+    shown = [
+        output.data["text/html"]
+        for cell in cells
+        for output in cell.get("outputs", ())
+        if "text/html" in output.get("data", {})
+    ]
+    return "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown"), "\n".join(
+        shown
+    )
 
 
 def links(markdown, shown=""):
     """Return [(words, address)] of every link in Markdown, in HTML inside it and in stored HTML outputs."""
     tokens = list(walk(parse(markdown)))
-    found = [(words(token), token["attrs"]["url"]) for token in tokens if token["type"] in ("link", "image")]
-    raw = "\n".join(token["raw"] for token in tokens if token["type"] in ("inline_html", "block_html"))
+    found = [
+        (words(token), token["attrs"]["url"])
+        for token in tokens
+        if token["type"] in ("link", "image")
+    ]
+    raw = "\n".join(
+        token["raw"] for token in tokens if token["type"] in ("inline_html", "block_html")
+    )
     tags = re.findall(r'<a [^>]*?href="([^"]*)"[^>]*>(.*?)</a>', raw + shown, flags=re.S)
-    return found + [(re.sub("<[^>]+>", "", text) or "?", html.unescape(address)) for address, text in tags]
+    return found + [
+        (re.sub("<[^>]+>", "", text) or "?", html.unescape(address)) for address, text in tags
+    ]
 
 
 def anchors(markdown, suffix):
@@ -70,7 +105,11 @@ def inside(address, path):
     if ROOT not in target.parents or not target.exists():
         return f"no such file: {address}"
     known = anchors(read(target)[0], target.suffix) if anchor else [anchor]
-    return None if known.count(anchor) == 1 else f"{known.count(anchor)} headings for the anchor: {address}"
+    return (
+        None
+        if known.count(anchor) == 1
+        else f"{known.count(anchor)} headings for the anchor: {address}"
+    )
 
 
 def outside(address):
@@ -85,13 +124,20 @@ def outside(address):
 
 def problems(markdown, shown, path):
     """Return a text for everything that is wrong with the links of one file."""
-    wrong = [inside(address, path) if not urlsplit(address).scheme else outside(address)
-             for _, address in links(markdown, shown)]
-    wrong += [f"says nothing about its target: {text!r} to {address}" for text, address in links(markdown, shown)
-              if text.strip().lower() in VAGUE | {""}]
+    wrong = [
+        inside(address, path) if not urlsplit(address).scheme else outside(address)
+        for _, address in links(markdown, shown)
+    ]
+    wrong += [
+        f"says nothing about its target: {text!r} to {address}"
+        for text, address in links(markdown, shown)
+        if text.strip().lower() in VAGUE | {""}
+    ]
     plain = [token["raw"] for token in walk(parse(markdown)) if token["type"] == "text"]
     wrong += [f"bare address: {text}" for text in plain if re.search(r"https?:/|www\.", text)]
-    wrong += [f"not closed: {text}" for text in plain if re.search(r"\]\(|\]\[|\]\s+\(https?:", text)]
+    wrong += [
+        f"not closed: {text}" for text in plain if re.search(r"\]\(|\]\[|\]\s+\(https?:", text)
+    ]
     return list(filter(None, wrong))
 
 
@@ -103,24 +149,37 @@ def test_every_link_leads_somewhere(path):
 
 
 def test_addresses_in_code_are_https_and_of_listed_hosts():
-    found = {address.rstrip(".,:") for path in CODE
-             for address in re.findall(r"https?://[^\s\"'<>)`]+", path.read_text(encoding="utf-8"))}
-    assert found and [wrong for address in found if (wrong := outside(re.sub(r"\{.*", "", address)))] == []
+    found = {
+        address.rstrip(".,:")
+        for path in CODE
+        for address in re.findall(r"https?://[^\s\"'<>)`]+", path.read_text(encoding="utf-8"))
+    }
+    assert (
+        found
+        and [wrong for address in found if (wrong := outside(re.sub(r"\{.*", "", address)))] == []
+    )
 
 
 def test_notebooks_named_in_code_are_there():
-    named = {name for path in CODE for name in re.findall(r"\b\d\d_\w+\.ipynb", path.read_text(encoding="utf-8"))}
+    named = {
+        name
+        for path in CODE
+        for name in re.findall(r"\b\d\d_\w+\.ipynb", path.read_text(encoding="utf-8"))
+    }
     assert named and named - {path.name for path in PATHS} == set()
 
 
 def test_every_listed_host_is_linked():
-    texts = [sum(([address for _, address in links(*read(path))] for path in PATHS), []),
-             [path.read_text(encoding="utf-8") for path in CODE]]
+    texts = [
+        sum(([address for _, address in links(*read(path))] for path in PATHS), []),
+        [path.read_text(encoding="utf-8") for path in CODE],
+    ]
     everything = "\n".join(sum(texts, []))
     assert [host for host in HOSTS if f"https://{host}" not in everything] == []
 
 
 # badges
+
 
 def badges(markdown):
     """Return [(name, picture, target)] of the launch badges in Markdown."""
@@ -129,23 +188,35 @@ def badges(markdown):
 
 def launched(target):
     """Return (repository, tag, file) that a badge's target opens, read from the address alone."""
-    return re.search(r"([\w-]+/[\w.-]+)(?:/blob)?/([^/?]+)(?:\?urlpath=lab/tree)?/(notebooks/[^/]+)$",
-                     unquote(target)).groups()
+    return re.search(
+        r"([\w-]+/[\w.-]+)(?:/blob)?/([^/?]+)(?:\?urlpath=lab/tree)?/(notebooks/[^/]+)$",
+        unquote(target),
+    ).groups()
 
 
 @pytest.mark.parametrize("file", [each.file for each in course.NOTEBOOKS])
 def test_badges_open_their_own_notebook_and_agree_with_the_readme(file):
     own = badges(_notebooks.read(_notebooks.FOLDER / file).cells[0].source)
     assert own == badges(publish.badges(course.REPOSITORY, file))
-    assert {launched(target) for _, _, target in own} == {(course.REPOSITORY, publish.release(), f"notebooks/{file}")}
-    [row] = [line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if f"/{file})" in line]
+    assert {launched(target) for _, _, target in own} == {
+        (course.REPOSITORY, publish.release(), f"notebooks/{file}")
+    }
+    [row] = [
+        line
+        for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+        if f"/{file})" in line
+    ]
     assert badges(row) == own
 
 
 def test_one_address_everywhere():
     owner, name = course.REPOSITORY.split("/")
-    texts = "\n".join([*(read(path)[0] for path in PATHS), *(path.read_text(encoding="utf-8") for path in CODE)])
-    assert set(re.findall(rf"(?:github(?:\.com)?|gh)/([\w.-]+)/{re.escape(name)}\b", texts)) == {owner}
+    texts = "\n".join(
+        [*(read(path)[0] for path in PATHS), *(path.read_text(encoding="utf-8") for path in CODE)]
+    )
+    assert set(re.findall(rf"(?:github(?:\.com)?|gh)/([\w.-]+)/{re.escape(name)}\b", texts)) == {
+        owner
+    }
 
 
 # the check itself can fail
@@ -156,7 +227,7 @@ WRONG = {
     "[terms](92_glossary.ipynb#a)": "0 headings for the anchor",
     "[below](#Nowhere)": "0 headings for the anchor",
     "[grading](INSTRUCTORS.md#Grade)": "0 headings for the anchor",
-    "<a href=\"77_nothing.ipynb\">lesson</a>": "no such file",
+    '<a href="77_nothing.ipynb">lesson</a>': "no such file",
     "[CUDA](http://docs.pytorch.org/docs/stable/cuda.html)": "not https",
     "[notes](https://example.org/)": "HOSTS",
     "[CUDA](https://docs.pytorch.org/docs/stable/cuda.html.)": "malformed",
@@ -175,15 +246,26 @@ def test_a_wrong_link_is_told(markdown):
     assert any(WRONG[markdown] in problem for problem in found), found
 
 
-@pytest.mark.parametrize("markdown", [
-    "[terms](92_glossary.ipynb#A)", "[below](#A)", "[grading](INSTRUCTORS.md#grade)", "[start](../README.md#start)",
-    "`https://example.org` and `[a](b)`", "[CUDA](https://docs.pytorch.org/docs/stable/cuda.html#a)", "a[0] (zero)"])
+@pytest.mark.parametrize(
+    "markdown",
+    [
+        "[terms](92_glossary.ipynb#A)",
+        "[below](#A)",
+        "[grading](INSTRUCTORS.md#grade)",
+        "[start](../README.md#start)",
+        "`https://example.org` and `[a](b)`",
+        "[CUDA](https://docs.pytorch.org/docs/stable/cuda.html#a)",
+        "a[0] (zero)",
+    ],
+)
 def test_a_right_link_is_left_alone(markdown):
     assert problems(markdown, "", _notebooks.FOLDER / "92_glossary.ipynb") == []
 
 
 def test_a_wrong_link_in_an_output_is_told():
-    assert problems("", '<td><a href="77_nothing.ipynb">A lesson</a></td>', _notebooks.FOLDER / "x.ipynb")
+    assert problems(
+        "", '<td><a href="77_nothing.ipynb">A lesson</a></td>', _notebooks.FOLDER / "x.ipynb"
+    )
 
 
 def test_two_headings_of_one_name_cannot_be_linked(tmp_path, monkeypatch):

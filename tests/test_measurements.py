@@ -1,4 +1,5 @@
 """helpers.measurements: the check of files, the reader, and the command that writes them."""
+
 import copy
 import json
 import math
@@ -17,36 +18,108 @@ CPU = torch.device("cpu")
 
 def example():
     """A recording with one row or two a section, worked out by hand; of no real device."""
-    cpu = {"name": "Made-up CPU", "kind": "cpu", "memory_bytes": 2**33, "multiprocessors": 4, "capability": None,
-           "l2_bytes": None, "bandwidth_bytes_per_s": None, "generation": None}
-    gpu = {**cpu, "name": "Made-up GPU", "kind": "cuda", "capability": "9.9", "bandwidth_bytes_per_s": 1e12}
-    provenance = {"date": "2026-01-02T03:04:05Z", "code": "abc1234", "command": "helpers record --out x.json",
-                  "python": "3.12.0", "torch": "2.13.0", "cuda": None, "rocm": None, "cudnn": None, "nccl": None,
-                  "driver": None, "system": "Linux x86_64", "cpu": "Made-up CPU", "cores": 4, "load_average": 0.1,
-                  "quick": False, "complete": True, "done": []}
+    cpu = {
+        "name": "Made-up CPU",
+        "kind": "cpu",
+        "memory_bytes": 2**33,
+        "multiprocessors": 4,
+        "capability": None,
+        "l2_bytes": None,
+        "bandwidth_bytes_per_s": None,
+        "generation": None,
+    }
+    gpu = {
+        **cpu,
+        "name": "Made-up GPU",
+        "kind": "cuda",
+        "capability": "9.9",
+        "bandwidth_bytes_per_s": 1e12,
+    }
+    provenance = {
+        "date": "2026-01-02T03:04:05Z",
+        "code": "abc1234",
+        "command": "helpers record --out x.json",
+        "python": "3.12.0",
+        "torch": "2.13.0",
+        "cuda": None,
+        "rocm": None,
+        "cudnn": None,
+        "nccl": None,
+        "driver": None,
+        "system": "Linux x86_64",
+        "cpu": "Made-up CPU",
+        "cores": 4,
+        "load_average": 0.1,
+        "quick": False,
+        "complete": True,
+        "done": [],
+    }
     time = {"time_ms": 2.0, "time_iqr_ms": 0.1}
     images = {"network": "SmallCNN", "batch": 64, **time, "images_per_s": 32000.0}
     sections = {
-        "matmul": [{"size": 1000, "dtype": "float32", **time, "tflop_per_s": 1.0},
-                   {"device": "cpu", "size": 100, "dtype": "float32", **time, "tflop_per_s": 0.001}],
+        "matmul": [
+            {"size": 1000, "dtype": "float32", **time, "tflop_per_s": 1.0},
+            {"device": "cpu", "size": 100, "dtype": "float32", **time, "tflop_per_s": 0.001},
+        ],
         "copies": [{"bytes": 10**6, "direction": "h2d", "pinned": True, **time, "gb_per_s": 0.5}],
         "bandwidth": [{"operation": "add", "bytes": 3 * 10**6, **time, "gb_per_s": 1.5}],
-        "all_reduce": [{"processes": 4, "backend": "nccl", "bytes": 4 * 10**6, **time, "gb_per_s": 3.0}],
+        "all_reduce": [
+            {"processes": 4, "backend": "nccl", "bytes": 4 * 10**6, **time, "gb_per_s": 3.0}
+        ],
         "launch": [{"operation": "add", "way": "queued", "time_us": 5.0, "time_iqr_us": 0.0}],
         "forward": [{**images, "dtype": "float32"}],
         "training": [{**images, "precision": "float32", "peak_bytes": None}],
-        "memory": [{"network": "MLP", "batch": 64, "precision": "float32", "optimizer": "adam", "parameters_bytes": 10,
-                    "gradients_bytes": 10, "optimizer_bytes": 20, "activations_bytes": 50, "other_bytes": 10,
-                    "forecast_bytes": 100, "measured_bytes": 104}],
+        "memory": [
+            {
+                "network": "MLP",
+                "batch": 64,
+                "precision": "float32",
+                "optimizer": "adam",
+                "parameters_bytes": 10,
+                "gradients_bytes": 10,
+                "optimizer_bytes": 20,
+                "activations_bytes": 50,
+                "other_bytes": 10,
+                "forecast_bytes": 100,
+                "measured_bytes": 104,
+            }
+        ],
         "timing_ways": [{"operation": "product", "way": "naive", **time}],
         "timeline": [{"lane": "GPU", "name": "gemm", "start_us": 0.0, "duration_us": 10.0}],
-        "evaluation": [{"network": "SmallCNN", "way": "once", "batch": 64, "batches": 2, **time,
-                        "images_per_s": 64000}],
-        "ladder": [{"rung": 0, "name": "naive", **images, "precision": "float32", "peak_bytes": None, "setup_s": 0.1,
-                    "accuracy": 0.93, "accuracies": [0.92, 0.94], "kept": True}],
+        "evaluation": [
+            {
+                "network": "SmallCNN",
+                "way": "once",
+                "batch": 64,
+                "batches": 2,
+                **time,
+                "images_per_s": 64000,
+            }
+        ],
+        "ladder": [
+            {
+                "rung": 0,
+                "name": "naive",
+                **images,
+                "precision": "float32",
+                "peak_bytes": None,
+                "setup_s": 0.1,
+                "accuracy": 0.93,
+                "accuracies": [0.92, 0.94],
+                "kept": True,
+            }
+        ],
     }
-    rows = {section: [{"device": "cuda:0", **row} for row in given] for section, given in sections.items()}
-    return {"schema": 1, "provenance": provenance, "devices": {"cuda:0": gpu, "cpu": cpu}, "sections": rows}
+    rows = {
+        section: [{"device": "cuda:0", **row} for row in given]
+        for section, given in sections.items()
+    }
+    return {
+        "schema": 1,
+        "provenance": provenance,
+        "devices": {"cuda:0": gpu, "cpu": cpu},
+        "sections": rows,
+    }
 
 
 def saved(data, folder, name="made_up.json"):
@@ -57,10 +130,15 @@ def saved(data, folder, name="made_up.json"):
 def test_example_covers_every_section_and_loads(tmp_path):
     assert set(example()["sections"]) == set(schema.SECTIONS)
     found = measurements.load(saved(example(), tmp_path))
-    assert found.label == "Made-up GPU, 2026-01-02" and found.label_of("cpu") == "Made-up CPU, 4 cores, 2026-01-02"
+    assert (
+        found.label == "Made-up GPU, 2026-01-02"
+        and found.label_of("cpu") == "Made-up CPU, 4 cores, 2026-01-02"
+    )
     assert [row["device_kind"] for row in found.rows("matmul")] == ["cuda", "cpu"]
     assert [row["size"] for row in found.rows("matmul", device="cpu")] == [100]
-    sizes = {label: [row["size"] for row in rows] for label, rows in found.by_device("matmul").items()}
+    sizes = {
+        label: [row["size"] for row in rows] for label, rows in found.by_device("matmul").items()
+    }
     assert sizes == {found.label: [1000], found.label_of("cpu"): [100]}
     assert list(found.by_device("copies")) == [found.label]
 
@@ -70,7 +148,11 @@ def test_a_cpu_measured_while_others_used_it_says_so(load, busy, tmp_path):
     data = example()
     data["provenance"]["load_average"] = load
     found = measurements.load(saved(data, tmp_path))
-    assert found.busy is busy and ("(busy)" in found.label_of("cpu")) is busy and "busy" not in found.label
+    assert (
+        found.busy is busy
+        and ("(busy)" in found.label_of("cpu")) is busy
+        and "busy" not in found.label
+    )
 
 
 def test_a_section_that_was_not_measured_is_empty_and_an_unknown_one_an_error(tmp_path):
@@ -86,43 +168,84 @@ def test_a_section_that_was_not_measured_is_empty_and_an_unknown_one_an_error(tm
 
 DELETE = object()
 BROKEN = [  # where, new value, words of the error
-    (["schema"], 2, r"schema is 2; this copy reads 1"), (["schema"], "1", "schema is '1'"),
+    (["schema"], 2, r"schema is 2; this copy reads 1"),
+    (["schema"], "1", "schema is '1'"),
     (["schema"], DELETE, "schema is None"),
-    (["notes"], "x", "notes is no field"), (["provenance"], DELETE, "provenance is missing"),
+    (["notes"], "x", "notes is no field"),
+    (["provenance"], DELETE, "provenance is missing"),
     (["devices"], {}, "devices is empty"),
-    (["sections"], [], r"sections is \[\]"), (["sections", "matmul"], {}, r"sections\.matmul is {}"),
+    (["sections"], [], r"sections is \[\]"),
+    (["sections", "matmul"], {}, r"sections\.matmul is {}"),
     (["sections", "matmull"], [], r"sections\.matmull is no section"),
     (["provenance", "torch"], None, r"provenance\.torch is None; it takes a text"),
     (["provenance", "complete"], 1, r"provenance\.complete is 1; it takes true or false"),
     (["provenance", "cores"], -4, r"provenance\.cores is -4"),
     (["devices", "cpu", "name"], "", r"devices\.cpu\.name is ''"),
     (["devices", "cpu", "memory_bytes"], 1.5, r"devices\.cpu\.memory_bytes is 1\.5; .* or null"),
-    (["sections", "matmul", 1, "time_ms"], -2.0, r"sections\.matmul\[1\]\.time_ms is -2\.0; it takes a number above 0"),
+    (
+        ["sections", "matmul", 1, "time_ms"],
+        -2.0,
+        r"sections\.matmul\[1\]\.time_ms is -2\.0; it takes a number above 0",
+    ),
     (["sections", "matmul", 1, "time_ms"], "2.0", r"sections\.matmul\[1\]\.time_ms is '2\.0'"),
     (["sections", "matmul", 0, "time_ms"], math.nan, r"matmul\[0\]\.time_ms is nan"),
     (["sections", "matmul", 0, "time_ms"], math.inf, r"matmul\[0\]\.time_ms is inf"),
     (["sections", "matmul", 0, "time_ms"], True, r"matmul\[0\]\.time_ms is True"),
     (["sections", "matmul", 0, "time_iqr_ms"], -0.1, r"matmul\[0\]\.time_iqr_ms is -0\.1"),
     (["sections", "matmul", 0, "size"], DELETE, r"matmul\[0\]\.size is missing"),
-    (["sections", "matmul", 0, "size"], 1000.0, r"matmul\[0\]\.size is 1000\.0; it takes a whole number"),
-    (["sections", "matmul", 0, "device"], "cuda:1", r"matmul\[0\]\.device is 'cuda:1'; devices has cuda:0, cpu"),
-    (["sections", "matmul", 0, "tflop_per_s"], 1000.0, r"tflop_per_s is 1000\.0; .* it is 1: .* another unit"),
+    (
+        ["sections", "matmul", 0, "size"],
+        1000.0,
+        r"matmul\[0\]\.size is 1000\.0; it takes a whole number",
+    ),
+    (
+        ["sections", "matmul", 0, "device"],
+        "cuda:1",
+        r"matmul\[0\]\.device is 'cuda:1'; devices has cuda:0, cpu",
+    ),
+    (
+        ["sections", "matmul", 0, "tflop_per_s"],
+        1000.0,
+        r"tflop_per_s is 1000\.0; .* it is 1: .* another unit",
+    ),
     (["sections", "copies", 0, "bytes"], 10**3, r"copies\[0\]\.gb_per_s is 0\.5; .*another unit"),
-    (["sections", "copies", 0, "pinned"], "yes", r"copies\[0\]\.pinned is 'yes'; it takes true or false"),
+    (
+        ["sections", "copies", 0, "pinned"],
+        "yes",
+        r"copies\[0\]\.pinned is 'yes'; it takes true or false",
+    ),
     (["sections", "bandwidth", 0, "gb_per_s"], 1500.0, r"bandwidth\[0\]\.gb_per_s"),
-    (["sections", "all_reduce", 0, "processes"], 0, r"all_reduce\[0\]\.processes is 0; it takes a whole number of 2"),
+    (
+        ["sections", "all_reduce", 0, "processes"],
+        0,
+        r"all_reduce\[0\]\.processes is 0; it takes a whole number of 2",
+    ),
     (["sections", "all_reduce", 0, "processes"], 2, r"all_reduce\[0\]\.gb_per_s is 3\.0"),
     (["sections", "forward", 0, "time_ms"], 0.002, r"forward\[0\]\.images_per_s is 32000\.0"),
     (["sections", "training", 0, "peak_bytes"], -1, r"training\[0\]\.peak_bytes is -1"),
     (["sections", "evaluation", 0, "batches"], 1, r"evaluation\[0\]\.images_per_s"),
-    (["sections", "memory", 0, "activations_bytes"], 60, r"memory\[0\]\.forecast_bytes is 100; .* it is 110"),
-    (["sections", "ladder", 0, "accuracy"], 93, r"ladder\[0\]\.accuracy is 93; it takes a number from 0 to 1"),
-    (["sections", "ladder", 0, "accuracies"], [0.9, 93], r"accuracies is \[0.9, 93\]; it takes a list of"),
+    (
+        ["sections", "memory", 0, "activations_bytes"],
+        60,
+        r"memory\[0\]\.forecast_bytes is 100; .* it is 110",
+    ),
+    (
+        ["sections", "ladder", 0, "accuracy"],
+        93,
+        r"ladder\[0\]\.accuracy is 93; it takes a number from 0 to 1",
+    ),
+    (
+        ["sections", "ladder", 0, "accuracies"],
+        [0.9, 93],
+        r"accuracies is \[0.9, 93\]; it takes a list of",
+    ),
     (["sections", "timeline", 0], [1, 2], r"timeline\[0\] is \[1, 2\]; it takes an object"),
 ]
 
 
-@pytest.mark.parametrize("where, value, words", BROKEN, ids=[".".join(map(str, broken[0])) for broken in BROKEN])
+@pytest.mark.parametrize(
+    "where, value, words", BROKEN, ids=[".".join(map(str, broken[0])) for broken in BROKEN]
+)
 def test_a_broken_field_is_refused_by_name(where, value, words, tmp_path):
     data = copy.deepcopy(example())
     *path, last = where
@@ -137,15 +260,22 @@ def test_a_broken_field_is_refused_by_name(where, value, words, tmp_path):
         measurements.load(saved(data, tmp_path))
 
 
-@pytest.mark.parametrize("old, new, hint", [
-    ("time_ms", "time_s", "did you mean time_ms"), ("time_ms", "time_us", "did you mean time_ms"),
-    ("tflop_per_s", "gflop_per_s", "did you mean tflop_per_s"), ("time_ms", "duration", "there are .*time_ms"),
-])
+@pytest.mark.parametrize(
+    "old, new, hint",
+    [
+        ("time_ms", "time_s", "did you mean time_ms"),
+        ("time_ms", "time_us", "did you mean time_ms"),
+        ("tflop_per_s", "gflop_per_s", "did you mean tflop_per_s"),
+        ("time_ms", "duration", "there are .*time_ms"),
+    ],
+)
 def test_a_field_in_another_unit_is_refused(old, new, hint, tmp_path):
     data = example()
     row = data["sections"]["matmul"][0]
     row[new] = row.pop(old)
-    with pytest.raises(ValueError, match=rf"sections\.matmul\[0\]\.{new} is no field of the schema; .*{hint}"):
+    with pytest.raises(
+        ValueError, match=rf"sections\.matmul\[0\]\.{new} is no field of the schema; .*{hint}"
+    ):
         measurements.load(saved(data, tmp_path))
 
 
@@ -173,11 +303,16 @@ def test_all_and_gpus_read_the_folder_gpus_first(tmp_path, monkeypatch):
     assert [found.path.name for found in measurements.gpus()] == ["z.json"]
 
 
-@pytest.mark.parametrize("path", sorted(measurements.FOLDER.glob("*.json")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted(measurements.FOLDER.glob("*.json")), ids=lambda path: path.name
+)
 def test_committed_recordings_are_whole_unedited_and_small(path):
     found = measurements.load(path)
     assert found.provenance["complete"] and not found.provenance["quick"]
-    assert not found.provenance["code"].endswith("-dirty") and "helpers record" in found.provenance["command"]
+    assert (
+        not found.provenance["code"].endswith("-dirty")
+        and "helpers record" in found.provenance["command"]
+    )
     text = path.read_text(encoding="utf-8")
     assert len(text) < 300_000
     assert recorder._text(json.loads(text)) == text, "only the record command writes recordings"
@@ -186,7 +321,9 @@ def test_committed_recordings_are_whole_unedited_and_small(path):
 
 
 def ways(n):
-    return [{"operation": "x", "way": f"way {i}", "time_ms": 1.0, "time_iqr_ms": 0.0} for i in range(n)]
+    return [
+        {"operation": "x", "way": f"way {i}", "time_ms": 1.0, "time_iqr_ms": 0.0} for i in range(n)
+    ]
 
 
 class Parts(dict):
@@ -204,6 +341,7 @@ class Parts(dict):
             yield {"operation": "x", "way": "queued", "time_us": 1.0, "time_iqr_us": 0.0}
             if interrupt and self.calls.count("launch") == 1:
                 raise KeyboardInterrupt
+
         super().__init__(timing_ways=first, launch=second)
 
 
@@ -218,7 +356,11 @@ def test_an_interrupted_recording_keeps_finished_parts_and_goes_on(tmp_path, qui
     with pytest.raises(KeyboardInterrupt):
         recorder.record(path, "cpu", parts=parts)
     kept = measurements.load(path)
-    assert len(kept.rows("timing_ways")) == 2 and not kept.rows("launch") and not kept.provenance["complete"]
+    assert (
+        len(kept.rows("timing_ways")) == 2
+        and not kept.rows("launch")
+        and not kept.provenance["complete"]
+    )
     found = recorder.record(path, "cpu", parts=parts)
     assert parts.calls == ["timing_ways", "launch", "launch"] and found.provenance["complete"]
     assert len(found.rows("timing_ways")) == 2 and len(found.rows("launch")) == 1
@@ -254,6 +396,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 
     def full(*_):
         raise OSError("no space left")
+
     monkeypatch.setattr(recorder.os, "replace", full)
     with pytest.raises(OSError, match="no space left"):
         recorder.write(example(), path)
@@ -264,11 +407,21 @@ def test_written_text_is_the_same_data_with_a_row_a_line():
     data = example()
     data["sections"]["copies"] = []
     text = recorder._text(data)
-    assert json.loads(text) == data and sum('"time_iqr_ms"' in line for line in text.splitlines()) == 9
+    assert (
+        json.loads(text) == data and sum('"time_iqr_ms"' in line for line in text.splitlines()) == 9
+    )
 
 
-@pytest.mark.parametrize("path", [("schema",), ("devices", "x" * 5000), ("sections", "x" * 5000),
-                                  ("sections", "matmul", 0, "x" * 5000), ("sections", "matmul", 0, "device")])
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("schema",),
+        ("devices", "x" * 5000),
+        ("sections", "x" * 5000),
+        ("sections", "matmul", 0, "x" * 5000),
+        ("sections", "matmul", 0, "device"),
+    ],
+)
 def test_troubleshooting_stay_short(path):
     data = example()
     *parents, last = path
@@ -284,7 +437,10 @@ def test_troubleshooting_stay_short(path):
 def test_provenance_keeps_the_command_without_folders(quiet, monkeypatch):
     words = ["x", "record", "--out=/home/me/a.json", "/home/me/b.json", "C:\\me\\c.json", "--quick"]
     monkeypatch.setattr(recorder.sys, "argv", words)
-    assert recorder.provenance(True)["command"] == "python3 -m helpers record --out=a.json b.json c.json --quick"
+    assert (
+        recorder.provenance(True)["command"]
+        == "python3 -m helpers record --out=a.json b.json c.json --quick"
+    )
 
 
 def test_a_gpu_is_the_current_one_while_it_is_measured(tmp_path, quiet, imitated):
@@ -293,6 +449,7 @@ def test_a_gpu_is_the_current_one_while_it_is_measured(tmp_path, quiet, imitated
     def part(device, quick):
         seen.append((str(device), torch.cuda.current_device() if device.type == "cuda" else None))
         return ()
+
     with imitated(n=2):
         recorder.record(tmp_path / "a.json", "cuda:1", quick=True, parts={"launch": part})
         assert torch.cuda.current_device() == 0
@@ -301,7 +458,11 @@ def test_a_gpu_is_the_current_one_while_it_is_measured(tmp_path, quiet, imitated
 
 def test_provenance_names_what_measured(quiet):
     found = recorder.provenance(quick=True)
-    assert found["torch"] == torch.__version__ and found["quick"] is True and found["date"].endswith("Z")
+    assert (
+        found["torch"] == torch.__version__
+        and found["quick"] is True
+        and found["date"].endswith("Z")
+    )
     schema._row(found, schema.PROVENANCE, "here", "provenance")
 
 
@@ -309,37 +470,59 @@ def test_provenance_names_what_measured(quiet):
 def hasty(monkeypatch):
     """One sample a measurement and one size a series."""
     from helpers.timing import Timing
+
     monkeypatch.setattr(measure, "limit_ms", lambda quick: 0)
-    monkeypatch.setattr(measure, "time_ms", lambda fn, *_, **__: (fn(), Timing(2.0, 0.0, (2.0,), 1, "cpu", "wall"))[1])
+    monkeypatch.setattr(
+        measure,
+        "time_ms",
+        lambda fn, *_, **__: (fn(), Timing(2.0, 0.0, (2.0,), 1, "cpu", "wall"))[1],
+    )
     monkeypatch.setattr(ladder, "plan", lambda device, quick: ladder.Plan(128, 50, 2, 64))
     monkeypatch.setattr(torch, "compile", lambda function: function)
 
 
-@pytest.mark.parametrize("part", [part for part in recorder.PARTS if part not in ("memory", "all_reduce")])
+@pytest.mark.parametrize(
+    "part", [part for part in recorder.PARTS if part not in ("memory", "all_reduce")]
+)
 def test_every_part_gives_rows_that_fit_the_schema(part, hasty):
     rows = [{"device": "cpu", **row} for row in recorder.PARTS[part](CPU, True)]
     assert rows or part == "copies"
     schema.check({**example(), "sections": {part: rows}}, "here")
 
 
-@pytest.mark.parametrize("part", ["matmul", "copies", "bandwidth", "launch", "timing_ways", "training",
-                                  "ladder"])
+@pytest.mark.parametrize(
+    "part", ["matmul", "copies", "bandwidth", "launch", "timing_ways", "training", "ladder"]
+)
 def test_parts_run_through_their_cuda_branches_on_practice_gpus(part, hasty, monkeypatch):
     """What such a device gives is no measurement; that the rows fit and name both directions and formats is tested."""
     from practice_gpus import practice_gpus
+
     tiny = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 10))
     for module in (networks, ladder):
-        monkeypatch.setattr(module, "networks", lambda device: {"tiny": lambda: copy.deepcopy(tiny)})
+        monkeypatch.setattr(
+            module, "networks", lambda device: {"tiny": lambda: copy.deepcopy(tiny)}
+        )
     all_rungs = ladder.rungs  # practice GPUs refuse to record graphs
-    monkeypatch.setattr(ladder, "rungs", lambda *args: [r for r in all_rungs(*args) if r[0] != "CUDA graph"])
+    monkeypatch.setattr(
+        ladder, "rungs", lambda *args: [r for r in all_rungs(*args) if r[0] != "CUDA graph"]
+    )
     with practice_gpus(n=1, memory="2 GiB"):
-        rows = [{"device": "cuda:0", **row} for row in recorder.PARTS[part](torch.device("cuda:0"), True)]
+        rows = [
+            {"device": "cuda:0", **row}
+            for row in recorder.PARTS[part](torch.device("cuda:0"), True)
+        ]
     schema.check({**example(), "sections": {part: rows}}, "here")
-    seen = {key: {row.get(key) for row in rows} for key in ("direction", "pinned", "dtype", "way", "precision")}
-    wanted = {"copies": {"direction": {"h2d", "d2h"}, "pinned": {True, False}},
-              "matmul": {"dtype": set(measure.PRECISIONS)},
-              "launch": {"way": {"queued", "waited"}}, "training": {"precision": {"float32", "bfloat16", "float16"}},
-              "timing_ways": {"way": {"first", "naive", "synchronized", "events", "benchmark"}}}
+    seen = {
+        key: {row.get(key) for row in rows}
+        for key in ("direction", "pinned", "dtype", "way", "precision")
+    }
+    wanted = {
+        "copies": {"direction": {"h2d", "d2h"}, "pinned": {True, False}},
+        "matmul": {"dtype": set(measure.PRECISIONS)},
+        "launch": {"way": {"queued", "waited"}},
+        "training": {"precision": {"float32", "bfloat16", "float16"}},
+        "timing_ways": {"way": {"first", "naive", "synchronized", "events", "benchmark"}},
+    }
     assert rows and all(seen[key] == values for key, values in wanted.get(part, {}).items())
     if part in ("training", "ladder"):
         assert all(row["peak_bytes"] > 0 for row in rows)
@@ -351,19 +534,28 @@ def climbed(monkeypatch, device, rates, accuracies):
 
     def run(setup, *_, fresh):
         rate, accuracy = next(runs)
-        return {"samples_ms": [2 * setup.batch / rate], "setup_s": 0.1, "accuracy": accuracy,
-                "peak_bytes": None}, lambda: 1e-3 / rate
+        return {
+            "samples_ms": [2 * setup.batch / rate],
+            "setup_s": 0.1,
+            "accuracy": accuracy,
+            "peak_bytes": None,
+        }, lambda: 1e-3 / rate
+
     monkeypatch.setattr(ladder, "_run", run)
     return list(ladder.ladder(device, True))
 
 
 def test_a_rung_is_kept_when_it_is_faster_and_as_accurate(hasty, monkeypatch):
-    rows = climbed(monkeypatch, CPU, [1, 2, 3, 2.9, 4, 5, 6], [0.9, 0.894, 0.92, 0.92, None, 0.896, 0.9])
+    rows = climbed(
+        monkeypatch, CPU, [1, 2, 3, 2.9, 4, 5, 6], [0.9, 0.894, 0.92, 0.92, None, 0.896, 0.9]
+    )
     assert [row["kept"] for row in rows] == [True, False, True, False, False, True, True]
     assert [row["batch"] for row in rows] == [32, 64, 32, 32, 32, 32, 32]
     assert [row["precision"] for row in rows] == ["float32"] * 3 + ["bfloat16"] + ["float32"] * 3
     assert rows[4]["accuracy"] is None and rows[4]["accuracies"] == []
-    assert [row["images_per_s"] for row in rows] == pytest.approx([1000, 2000, 3000, 2900, 2000, 5000, 6000], rel=0.01)
+    assert [row["images_per_s"] for row in rows] == pytest.approx(
+        [1000, 2000, 3000, 2900, 2000, 5000, 6000], rel=0.01
+    )
 
 
 def test_all_rungs_are_timed_in_turn():
@@ -371,8 +563,12 @@ def test_all_rungs_are_timed_in_turn():
 
     def part(name, seconds):
         return lambda: (order.append(name), next(seconds))[1]
-    rows = [{"batch": 10, "accuracy": 0.9, "time_ms": 1}, {"batch": 10, "accuracy": None, "time_ms": 7},
-            {"batch": 20, "accuracy": 0.9, "time_ms": 1}]
+
+    rows = [
+        {"batch": 10, "accuracy": 0.9, "time_ms": 1},
+        {"batch": 10, "accuracy": None, "time_ms": 7},
+        {"batch": 20, "accuracy": 0.9, "time_ms": 1},
+    ]
     parts = [part("a", iter([9, 0.1, 0.2, 0.3])), None, part("c", iter([9, 0.5, 0.5, 0.5]))]
     found = list(ladder._in_turn(rows, parts, 3))
     assert order == ["a", "c"] * 4  # the first pair warms up
@@ -385,7 +581,10 @@ def test_runs_in_turn_decide_which_loop_is_faster(wins, faster):
 
     def loop(name, seconds):
         return lambda: (order.append(name), next(seconds))[1]
-    mine = iter([9.0, *[1.0] * wins, *[3.0] * (11 - wins)])  # the pair that warms up counts for nothing
+
+    mine = iter(
+        [9.0, *[1.0] * wins, *[3.0] * (11 - wins)]
+    )  # the pair that warms up counts for nothing
     assert ladder._faster(loop("mine", mine), loop("its", iter([2.0] * 12))) is faster
     assert order == ["mine", "its"] * 12
 
@@ -397,6 +596,7 @@ def test_a_part_of_an_epoch_says_the_seconds_an_image_takes():
         seen.append(len(y))
         time.sleep(0.01)
         return torch.zeros(())
+
     seconds = ladder._part(step, loops.Setup(resident=True), data, CPU)()
     assert seen == [32] * 4 and 0.04 / 128 < seconds < 2 / 128
 
@@ -406,6 +606,7 @@ def test_the_first_step_takes_nothing_that_was_compiled_before(monkeypatch):
 
     def step(*_):
         seen.append(config.force_disable_caches)
+
     monkeypatch.setattr(ladder, "training_step", lambda *_: (step, None, None))
     before = config.force_disable_caches
     for fresh in (True, False):
@@ -418,12 +619,19 @@ def test_work_that_is_far_too_slow_is_not_trained_to_the_end(hasty, monkeypatch)
     monkeypatch.setattr(ladder, "training_step", lambda *_: step)
     data = torch.rand(64, 3, 32, 32), torch.zeros(64, dtype=torch.int64)
     for slow, trained in ((0.0, False), (math.inf, True)):
-        found, _ = ladder._run(loops.Setup(), networks.networks(CPU)["SmallCNN"], data, [data], CPU, 0, 3, slow)
-        assert (found["accuracy"] is not None) is trained and len(found["samples_ms"]) == (2 if trained else 1)
+        found, _ = ladder._run(
+            loops.Setup(), networks.networks(CPU)["SmallCNN"], data, [data], CPU, 0, 3, slow
+        )
+        assert (found["accuracy"] is not None) is trained and len(found["samples_ms"]) == (
+            2 if trained else 1
+        )
 
 
-@pytest.mark.parametrize("change", [{}, {"resident": True}, {"channels_last": True}, {"fused": True},
-                                    {"dtype": torch.bfloat16}], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"resident": True}, {"channels_last": True}, {"fused": True}, {"dtype": torch.bfloat16}],
+    ids=str,
+)
 def test_every_variant_computes_the_loss_of_the_plain_step(change):
     data = torch.rand(32, 3, 32, 32), torch.arange(32) % 10
     losses = []
@@ -439,12 +647,19 @@ def test_every_variant_computes_the_loss_of_the_plain_step(change):
 
 def test_batches_hold_every_image_once_in_the_wanted_layout():
     data = torch.arange(64.0).repeat_interleave(12).reshape(64, 3, 2, 2), torch.arange(64)
-    for setup in (loops.Setup(), loops.Setup(resident=True), loops.Setup(batch=16, resident=True, channels_last=True)):
+    for setup in (
+        loops.Setup(),
+        loops.Setup(resident=True),
+        loops.Setup(batch=16, resident=True, channels_last=True),
+    ):
         found = list(loops.batches(setup, data, CPU))
         assert {len(y) for _, y in found} == {setup.batch}
         assert all(torch.equal(x[:, 0, 0, 0].long(), y) for x, y in found)
         assert sorted(torch.cat([y for _, y in found]).tolist()) == list(range(64))
-        assert all(x.is_contiguous(memory_format=torch.channels_last) for x, _ in found) or not setup.channels_last
+        assert (
+            all(x.is_contiguous(memory_format=torch.channels_last) for x, _ in found)
+            or not setup.channels_last
+        )
 
 
 def test_batches_travel_as_in_lesson_04(monkeypatch):
@@ -453,12 +668,16 @@ def test_batches_travel_as_in_lesson_04(monkeypatch):
     data = torch.rand(64, 3, 2, 2), torch.arange(64)
     for resident, copies in ((False, 4), (True, 0)):
         sent.clear()
-        assert len(list(loops.batches(loops.Setup(resident=resident), data, CPU))) == 2 and len(sent) == copies
+        assert (
+            len(list(loops.batches(loops.Setup(resident=resident), data, CPU))) == 2
+            and len(sent) == copies
+        )
 
 
 def test_what_keeps_compile_from_running_is_said_in_a_line(monkeypatch):
     def broken(function):
         raise RuntimeError("no compiler\nand a long story")
+
     monkeypatch.setattr(torch, "compile", broken)
     assert loops.compile_problem(CPU) == "RuntimeError: no compiler"
 
@@ -466,9 +685,13 @@ def test_what_keeps_compile_from_running_is_said_in_a_line(monkeypatch):
         def compiled(x):
             x.register_hook(lambda grad: 1 / 0)
             return function(x)
+
         return compiled
+
     monkeypatch.setattr(torch, "compile", no_backward)
-    assert loops.compile_problem(CPU).startswith("ZeroDivisionError")  # the backward is tried as well
+    assert loops.compile_problem(CPU).startswith(
+        "ZeroDivisionError"
+    )  # the backward is tried as well
     monkeypatch.setattr(ladder, "compile_problem", lambda device: "no compiler")
     with pytest.warns(UserWarning, match="lacks it: no compiler"):
         assert "torch.compile" not in dict(ladder.rungs(CPU, 64))
@@ -479,23 +702,37 @@ def test_series_stop_at_the_limit_and_at_the_end_of_memory():
         if size > 16:
             raise torch.OutOfMemoryError("full")
         return {"time_ms": float(size)}
+
     assert [row["time_ms"] for row in measure.growing([4, 8, 32, 64], measured, True)] == [4, 8]
-    assert [row["time_ms"] for row in measure.growing([4, 64, 128], lambda n: {"time_ms": n}, True)] == [4, 64]
+    assert [
+        row["time_ms"] for row in measure.growing([4, 64, 128], lambda n: {"time_ms": n}, True)
+    ] == [4, 64]
 
 
 def test_measured_memory_is_near_the_forecast():
     rows = list(networks.memory(CPU, True))
-    errors = [abs(row["forecast_bytes"] / row["measured_bytes"] - 1) for row in rows if row["precision"] == "float32"]
+    errors = [
+        abs(row["forecast_bytes"] / row["measured_bytes"] - 1)
+        for row in rows
+        if row["precision"] == "float32"
+    ]
     assert errors and max(errors) < 0.05
-    schema.check({**example(), "sections": {"memory": [{"device": "cpu", **row} for row in rows]}}, "here")
+    schema.check(
+        {**example(), "sections": {"memory": [{"device": "cpu", **row} for row in rows]}}, "here"
+    )
 
 
 def test_matmul_rows_are_of_products_of_that_size(hasty, monkeypatch):
     shapes = []
-    monkeypatch.setattr(measure, "timed", lambda fn, *_: (shapes.append(tuple(fn().shape)),
-                                                          {"time_ms": 1.0, "time_iqr_ms": 0.0})[1])
+    monkeypatch.setattr(
+        measure,
+        "timed",
+        lambda fn, *_: (shapes.append(tuple(fn().shape)), {"time_ms": 1.0, "time_iqr_ms": 0.0})[1],
+    )
     rows = list(measure.matmul(CPU, True))
-    assert [(row["size"],) * 2 for row in rows] == shapes and {row["dtype"] for row in rows} >= {"float32"}
+    assert [(row["size"],) * 2 for row in rows] == shapes and {row["dtype"] for row in rows} >= {
+        "float32"
+    }
 
 
 def test_tf32_is_put_back():
@@ -508,9 +745,14 @@ def test_tf32_is_put_back():
 
 def test_all_reduce_of_two_processes_gives_rows_with_the_traffic_of_a_ring():
     rows = list(links.all_reduce(CPU, quick=True))
-    schema.check({**example(), "sections": {"all_reduce": [{"device": "cpu", **row} for row in rows]}}, "here")
+    schema.check(
+        {**example(), "sections": {"all_reduce": [{"device": "cpu", **row} for row in rows]}},
+        "here",
+    )
     assert [row["bytes"] for row in rows] == [2**n for n in range(12, 21, 2)]
-    assert {row["backend"] for row in rows} == {"gloo"} and {row["processes"] for row in rows} == {2}
+    assert {row["backend"] for row in rows} == {"gloo"} and {row["processes"] for row in rows} == {
+        2
+    }
     for row in rows:  # two processes: each sends half of the bytes twice
         assert row["gb_per_s"] == pytest.approx(row["bytes"] / row["time_ms"] / 1e6, rel=1e-3)
 
@@ -519,11 +761,16 @@ def test_all_reduce_takes_as_many_gpus_as_there_are(monkeypatch):
     asked = []
     monkeypatch.setattr(links, "_gpus", lambda: 5)
     monkeypatch.setattr(links, "measured", lambda n, on_cpu, quick: asked.append((n, on_cpu)) or [])
-    assert list(links.all_reduce(torch.device("cuda", 0), quick=True)) == [] and asked == [(2, False), (4, False)]
+    assert list(links.all_reduce(torch.device("cuda", 0), quick=True)) == [] and asked == [
+        (2, False),
+        (4, False),
+    ]
 
 
 def test_all_reduce_repeats_what_the_processes_said_when_they_failed(monkeypatch):
-    monkeypatch.setattr(links.scripts, "run", lambda *_, **__: links.scripts.Finished(1, "no such address"))
+    monkeypatch.setattr(
+        links.scripts, "run", lambda *_, **__: links.scripts.Finished(1, "no such address")
+    )
     with pytest.raises(RuntimeError, match=r"wrote no rows \(exit status 1\):\nno such address"):
         links.measured(2, True, True)
 
@@ -532,23 +779,57 @@ def test_trips_add_both_copies_of_a_matrix_to_its_product(tmp_path):
     data, same = example(), {"device": "cuda:0", "time_iqr_ms": 0.0}
     data["sections"]["matmul"] = [
         {**same, "size": n, "dtype": dtype, "time_ms": ms, "tflop_per_s": 2 * n**3 / ms / 1e9}
-        for n, dtype, ms in ((16, "float32", 0.01), (1024, "float32", 0.2), (2048, "float32", 1.0),
-                             (1024, "bfloat16", 0.05))]
+        for n, dtype, ms in (
+            (16, "float32", 0.01),
+            (1024, "float32", 0.2),
+            (2048, "float32", 1.0),
+            (1024, "bfloat16", 0.05),
+        )
+    ]
     data["sections"]["copies"] = [
-        {**same, "bytes": size, "direction": way, "pinned": pinned, "time_ms": ms, "gb_per_s": size / ms / 1e6}
-        for size, way, pinned, ms in ((1024, "h2d", False, 0.02), (1024, "d2h", False, 0.03), (1024, "h2d", True, 9.0),
-                                      (2**22, "h2d", False, 1.0), (2**22, "d2h", False, 2.0))]
-    (label, prices, times), = trips(measurements.load(saved(data, tmp_path)))
-    assert label == "Made-up GPU, 2026-01-02" and times == pytest.approx({16: 0.06, 1024: 3.2})  # 2048: not copied
-    assert prices == pytest.approx({"price_ms": 0.005, "copies_ms": 0.05, "tflop_per_s": 2 * 2048**3 / 1e9,
-                                    "gb_per_s": 1.5, "link_gb_per_s": 2**23 / 3.0 / 1e6})
+        {
+            **same,
+            "bytes": size,
+            "direction": way,
+            "pinned": pinned,
+            "time_ms": ms,
+            "gb_per_s": size / ms / 1e6,
+        }
+        for size, way, pinned, ms in (
+            (1024, "h2d", False, 0.02),
+            (1024, "d2h", False, 0.03),
+            (1024, "h2d", True, 9.0),
+            (2**22, "h2d", False, 1.0),
+            (2**22, "d2h", False, 2.0),
+        )
+    ]
+    ((label, prices, times),) = trips(measurements.load(saved(data, tmp_path)))
+    assert label == "Made-up GPU, 2026-01-02" and times == pytest.approx(
+        {16: 0.06, 1024: 3.2}
+    )  # 2048: not copied
+    assert prices == pytest.approx(
+        {
+            "price_ms": 0.005,
+            "copies_ms": 0.05,
+            "tflop_per_s": 2 * 2048**3 / 1e9,
+            "gb_per_s": 1.5,
+            "link_gb_per_s": 2**23 / 3.0 / 1e6,
+        }
+    )
 
 
 @pytest.mark.parametrize("left", [[], [{"direction": "h2d"}]], ids=["no copies", "one way"])
 def test_a_gpu_without_copies_both_ways_has_no_trips(left, tmp_path):
     data = example()
     data["sections"]["matmul"] = data["sections"]["matmul"][:1]
-    row = {"device": "cuda:0", "bytes": 4 * 10**6, "pinned": False, "time_ms": 1.0, "time_iqr_ms": 0.0, "gb_per_s": 4.0}
+    row = {
+        "device": "cuda:0",
+        "bytes": 4 * 10**6,
+        "pinned": False,
+        "time_ms": 1.0,
+        "time_iqr_ms": 0.0,
+        "gb_per_s": 4.0,
+    }
     data["sections"]["copies"] = [{**row, **way} for way in left]
     assert list(trips(measurements.load(saved(data, tmp_path)))) == []
 
@@ -558,24 +839,33 @@ def test_trips_on_a_cpu_copy_nothing(tmp_path):
     for section in ("launch", "bandwidth"):
         data["sections"][section] = [{**data["sections"][section][0], "device": "cpu"}]
     data["sections"]["matmul"] = data["sections"]["matmul"][1:]
-    (label, prices, times), = trips(measurements.load(saved(data, tmp_path)))
+    ((label, prices, times),) = trips(measurements.load(saved(data, tmp_path)))
     assert times == {100: 2.0} and prices["copies_ms"] == 0 and prices["link_gb_per_s"] is None
 
 
-@pytest.mark.parametrize("arguments, words", [
-    (["--out", "missing_folder/x.json"], "missing_folder"), (["--out", "."], "takes a file"),
-    (["--out", "x.json", "--device", "cuda:99"], "cuda:99"),
-])
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--out", "missing_folder/x.json"], "missing_folder"),
+        (["--out", "."], "takes a file"),
+        (["--out", "x.json", "--device", "cuda:99"], "cuda:99"),
+    ],
+)
 def test_the_command_names_what_is_wrong(arguments, words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["record", *arguments]) == 2
     assert words in capsys.readouterr().err and list(tmp_path.iterdir()) == []
 
 
-def test_the_command_measures_says_where_and_survives_being_stopped(tmp_path, quiet, monkeypatch, capsys):
+def test_the_command_measures_says_where_and_survives_being_stopped(
+    tmp_path, quiet, monkeypatch, capsys
+):
     monkeypatch.setattr(recorder.record, "__defaults__", (None, False, Parts()))
     arguments = ["record", "--out", str(tmp_path / "x.json"), "--device", "cpu", "--quick"]
     assert main(arguments) == 130
     assert "goes on from there" in capsys.readouterr().err
     assert main(arguments) == 0
-    assert "3 rows" in capsys.readouterr().out and measurements.load(tmp_path / "x.json").provenance["quick"]
+    assert (
+        "3 rows" in capsys.readouterr().out
+        and measurements.load(tmp_path / "x.json").provenance["quick"]
+    )

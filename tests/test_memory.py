@@ -1,4 +1,5 @@
 """helpers.memory against NumPy, sums worked out by hand, and what PyTorch's profiler sees the CPU allocate."""
+
 import functools
 import json
 import warnings
@@ -23,7 +24,10 @@ def mlp(width=200):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool", "complex64"])
 @pytest.mark.parametrize("shape", [(), (0, 3), (5, 7), (2, 3, 4)])
 def test_tensor_bytes_are_numpys(dtype, shape):
-    assert tensor_bytes(torch.zeros(shape, dtype=getattr(torch, dtype))) == np.zeros(shape, dtype).nbytes
+    assert (
+        tensor_bytes(torch.zeros(shape, dtype=getattr(torch, dtype)))
+        == np.zeros(shape, dtype).nbytes
+    )
 
 
 def test_tensor_bytes_of_a_view_of_bfloat16_and_of_meta():
@@ -33,39 +37,90 @@ def test_tensor_bytes_of_a_view_of_bfloat16_and_of_meta():
         tensor_bytes([1.0])
 
 
-@pytest.mark.parametrize("n, text", [
-    (0, "0 B"), (1, "1 B"), (1000, "1000 B"), (1023, "1023 B"), (1024, "1 KiB"), (1536, "1.5 KiB"), (10**6, "977 KiB"),
-    (2**20 - 1, "1 MiB"), (2**20, "1 MiB"), (2**30 * 5 + 2**30 // 2, "5.5 GiB"), (141 * 2**30, "141 GiB"),
-    (5 * 2**40, "5 TiB"), (5000 * 2**40, "5000 TiB"), (-1536, "-1.5 KiB"), (37.5 * 2**20, "37.5 MiB"),
-    (1234567, "1.18 MiB"), (12345678, "11.8 MiB"), (-0.2, "0 B"),
-])
+@pytest.mark.parametrize(
+    "n, text",
+    [
+        (0, "0 B"),
+        (1, "1 B"),
+        (1000, "1000 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (10**6, "977 KiB"),
+        (2**20 - 1, "1 MiB"),
+        (2**20, "1 MiB"),
+        (2**30 * 5 + 2**30 // 2, "5.5 GiB"),
+        (141 * 2**30, "141 GiB"),
+        (5 * 2**40, "5 TiB"),
+        (5000 * 2**40, "5000 TiB"),
+        (-1536, "-1.5 KiB"),
+        (37.5 * 2**20, "37.5 MiB"),
+        (1234567, "1.18 MiB"),
+        (12345678, "11.8 MiB"),
+        (-0.2, "0 B"),
+    ],
+)
 def test_format_bytes(n, text):
     assert format_bytes(n) == text
 
 
-@pytest.mark.parametrize("n, error", [
-    ("5", TypeError), (True, TypeError), (None, TypeError), (float("nan"), ValueError), (float("inf"), ValueError),
-])
+@pytest.mark.parametrize(
+    "n, error",
+    [
+        ("5", TypeError),
+        (True, TypeError),
+        (None, TypeError),
+        (float("nan"), ValueError),
+        (float("inf"), ValueError),
+    ],
+)
 def test_format_bytes_refuses(n, error):
     with pytest.raises(error, match="n is"):
         format_bytes(n)
 
 
-@pytest.mark.parametrize("text, n", [
-    ("1 GiB", 2**30), ("512MB", 512 * 10**6), ("0.5 kib", 512), ("1.5GiB", 3 * 2**29), (77, 77), ("77", 77), ("7 B", 7),
-    (" 3.5 gb ", 35 * 10**8), ("2 TiB", 2**41), (".5 KiB", 512), ("0.3 KiB", 307), ("0", 0), (0, 0),
-])
+@pytest.mark.parametrize(
+    "text, n",
+    [
+        ("1 GiB", 2**30),
+        ("512MB", 512 * 10**6),
+        ("0.5 kib", 512),
+        ("1.5GiB", 3 * 2**29),
+        (77, 77),
+        ("77", 77),
+        ("7 B", 7),
+        (" 3.5 gb ", 35 * 10**8),
+        ("2 TiB", 2**41),
+        (".5 KiB", 512),
+        ("0.3 KiB", 307),
+        ("0", 0),
+        (0, 0),
+    ],
+)
 def test_parse_bytes(text, n):
     found = parse_bytes(text)
     assert found == n and type(found) is int
 
 
-@pytest.mark.parametrize("text, error", [
-    ("", ValueError), ("GiB", ValueError), ("-1 GiB", ValueError), (-1, ValueError), ("1 G", ValueError),
-    ("1e3", ValueError), ("1 GiB 2", ValueError), ("nan", ValueError), ("1,5 GiB", ValueError),
-    ("１ GiB", ValueError), (1.5, TypeError),
-    (None, TypeError), (True, TypeError), (b"1 GiB", TypeError),
-])
+@pytest.mark.parametrize(
+    "text, error",
+    [
+        ("", ValueError),
+        ("GiB", ValueError),
+        ("-1 GiB", ValueError),
+        (-1, ValueError),
+        ("1 G", ValueError),
+        ("1e3", ValueError),
+        ("1 GiB 2", ValueError),
+        ("nan", ValueError),
+        ("1,5 GiB", ValueError),
+        ("１ GiB", ValueError),
+        (1.5, TypeError),
+        (None, TypeError),
+        (True, TypeError),
+        (b"1 GiB", TypeError),
+    ],
+)
 def test_parse_bytes_refuses(text, error):
     with pytest.raises(error, match="text is"):
         parse_bytes(text)
@@ -88,20 +143,31 @@ def test_forecast_of_an_mlp_worked_out_by_hand():
     assert found.activations + found.other == pytest.approx(3 * hidden + batch, abs=64)
 
 
-@pytest.mark.parametrize("optimizer, copies", [("sgd", 0), ("momentum", 1), ("adam", 2), ("adamw", 2)])
+@pytest.mark.parametrize(
+    "optimizer, copies", [("sgd", 0), ("momentum", 1), ("adam", 2), ("adamw", 2)]
+)
 def test_forecast_counts_the_optimizers_copies(optimizer, copies):
     found = forecast(mlp(), (100,), 4096, optimizer=optimizer)
-    assert found.optimizer == pytest.approx(copies * PARAMETERS, abs=4 * 4)  # and one counter a parameter
+    assert found.optimizer == pytest.approx(
+        copies * PARAMETERS, abs=4 * 4
+    )  # and one counter a parameter
 
 
 def test_parts_add_up_to_the_peak():
     found = forecast(SmallCNN(), (3, 32, 32), 64)
-    assert sum((found.parameters, found.gradients, found.optimizer, found.activations, found.other)) == found.peak
+    assert (
+        sum((found.parameters, found.gradients, found.optimizer, found.activations, found.other))
+        == found.peak
+    )
     assert str(found).startswith(format_bytes(found.peak))
 
 
-OPTIMIZERS = {"sgd": torch.optim.SGD, "momentum": functools.partial(torch.optim.SGD, momentum=0.9),
-              "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+OPTIMIZERS = {
+    "sgd": torch.optim.SGD,
+    "momentum": functools.partial(torch.optim.SGD, momentum=0.9),
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+}
 
 
 def allocated_peak(model, shape, batch, name, dtype, folder):
@@ -111,11 +177,18 @@ def allocated_peak(model, shape, batch, name, dtype, folder):
     nn.functional.cross_entropy(model(x), y).backward()
     optimizer.step()
     optimizer.zero_grad()
-    state = [value for values in optimizer.state.values() for value in values.values() if torch.is_tensor(value)]
+    state = [
+        value
+        for values in optimizer.state.values()
+        for value in values.values()
+        if torch.is_tensor(value)
+    ]
     held = sum(map(tensor_bytes, [*model.parameters(), *model.buffers(), *state, x, y]))
     with warnings.catch_warnings(), torch.backends.mkldnn.flags(enabled=False):
         warnings.simplefilter("ignore")
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        with torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+        ) as profile:
             with torch.autocast("cpu", dtype=dtype) if dtype else nullcontext():
                 loss = nn.functional.cross_entropy(model(x), y)
             loss.backward()
@@ -127,13 +200,32 @@ def allocated_peak(model, shape, batch, name, dtype, folder):
     return held + max(np.cumsum([size for _, size in steps]))
 
 
-@pytest.mark.parametrize("build, shape, batch, optimizer, autocast", [
-    (mlp, (100,), 32, "sgd", None), (mlp, (100,), 256, "adam", None), (mlp, (100,), 256, "adamw", "bfloat16"),
-    (lambda: mlp(1000), (100,), 4, "adam", None), (lambda: mlp(1000), (100,), 4, "momentum", "float16"),
-    (SmallCNN, (3, 32, 32), 32, "sgd", None), (lambda: SmallCNN(width=16), (3, 32, 32), 48, "adam", None),
-    (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-                           nn.Linear(8 * 15 * 15, 10)), (3, 32, 32), 32, "adamw", None),
-])
+@pytest.mark.parametrize(
+    "build, shape, batch, optimizer, autocast",
+    [
+        (mlp, (100,), 32, "sgd", None),
+        (mlp, (100,), 256, "adam", None),
+        (mlp, (100,), 256, "adamw", "bfloat16"),
+        (lambda: mlp(1000), (100,), 4, "adam", None),
+        (lambda: mlp(1000), (100,), 4, "momentum", "float16"),
+        (SmallCNN, (3, 32, 32), 32, "sgd", None),
+        (lambda: SmallCNN(width=16), (3, 32, 32), 48, "adam", None),
+        (
+            lambda: nn.Sequential(
+                nn.Conv2d(3, 8, 3),
+                nn.BatchNorm2d(8),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Flatten(),
+                nn.Linear(8 * 15 * 15, 10),
+            ),
+            (3, 32, 32),
+            32,
+            "adamw",
+            None,
+        ),
+    ],
+)
 def test_forecast_is_what_a_real_step_allocates(build, shape, batch, optimizer, autocast, tmp_path):
     model = build()
     seen = allocated_peak(model, shape, batch, optimizer, memory.AUTOCAST[autocast], tmp_path)
@@ -158,20 +250,31 @@ class Checkpointed(nn.Module):
 
 
 def test_forecast_sees_checkpointing_inside_the_model():
-    blocks = nn.Sequential(*[nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(4)])
-                             for _ in range(4)])
-    assert forecast(Checkpointed(blocks), (64,), 4096).peak < 0.6 * forecast(blocks, (64,), 4096).peak
+    blocks = nn.Sequential(
+        *[
+            nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(4)])
+            for _ in range(4)
+        ]
+    )
+    assert (
+        forecast(Checkpointed(blocks), (64,), 4096).peak < 0.6 * forecast(blocks, (64,), 4096).peak
+    )
 
 
 def test_forecast_needs_no_memory_and_leaves_the_model_alone():
     with torch.device("meta"):
-        huge = nn.Sequential(nn.Linear(200_000, 200_000), nn.Linear(200_000, 10))  # 149 GiB of parameters
+        huge = nn.Sequential(
+            nn.Linear(200_000, 200_000), nn.Linear(200_000, 10)
+        )  # 149 GiB of parameters
     assert forecast(huge, (200_000,), 8, "sgd").parameters > 149 * 2**30
     model = mlp().eval()
     before = [p.clone() for p in model.parameters()]
     forecast(model, (100,), 8)
     assert not model.training and all(p.grad is None for p in model.parameters())
-    assert all(torch.equal(a, b) and type(b) is nn.Parameter for a, b in zip(before, model.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) and type(b) is nn.Parameter
+        for a, b in zip(before, model.parameters(), strict=True)
+    )
 
 
 def test_forecast_takes_frozen_parameters_other_losses_and_index_inputs():
@@ -204,16 +307,19 @@ def test_forecast_goes_past_other_modes_and_the_default_device():
         assert forecast(model, (100,), 8) == outside
 
 
-@pytest.mark.parametrize("arguments, error, words", [
-    ({"model": "resnet"}, TypeError, "model is a str"),
-    ({"model": nn.ReLU()}, ValueError, "model has no parameter"),
-    ({"optimizer": "lion"}, ValueError, "optimizer is 'lion'"),
-    ({"autocast": "float64"}, ValueError, "autocast is 'float64'"),
-    ({"batch": 0}, ValueError, "batch is 0"),
-    ({"batch": 2.5}, ValueError, "batch is 2.5"),
-    ({"input_shape": 100}, TypeError, "input_shape is 100"),
-    ({"input_shape": (3, -1)}, ValueError, r"input_shape \(3, -1\)"),
-])
+@pytest.mark.parametrize(
+    "arguments, error, words",
+    [
+        ({"model": "resnet"}, TypeError, "model is a str"),
+        ({"model": nn.ReLU()}, ValueError, "model has no parameter"),
+        ({"optimizer": "lion"}, ValueError, "optimizer is 'lion'"),
+        ({"autocast": "float64"}, ValueError, "autocast is 'float64'"),
+        ({"batch": 0}, ValueError, "batch is 0"),
+        ({"batch": 2.5}, ValueError, "batch is 2.5"),
+        ({"input_shape": 100}, TypeError, "input_shape is 100"),
+        ({"input_shape": (3, -1)}, ValueError, r"input_shape \(3, -1\)"),
+    ],
+)
 def test_forecast_names_wrong_arguments(arguments, error, words):
     with pytest.raises(error, match=words):
         forecast(**{"model": mlp(), "input_shape": (100,), "batch": 8, **arguments})
@@ -233,12 +339,19 @@ def test_troubleshooting_of_the_model_pass_through():
 def test_timeline_notes_the_counters(monkeypatch):
     counters = iter([(0, 0), (512, 2**21), (1024, 2**21), (0, 2**21)])
     now = []
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: now.append(next(counters)) or now[-1][0])
+    monkeypatch.setattr(
+        torch.cuda, "memory_allocated", lambda device: now.append(next(counters)) or now[-1][0]
+    )
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: now[-1][1])
     with Timeline("cuda:0") as timeline:
         assert timeline.mark("model") == ("model", 512, 2**21)
         timeline.mark("batch")
-    assert timeline.points == [("start", 0, 0), ("model", 512, 2**21), ("batch", 1024, 2**21), ("end", 0, 2**21)]
+    assert timeline.points == [
+        ("start", 0, 0),
+        ("model", 512, 2**21),
+        ("batch", 1024, 2**21),
+        ("end", 0, 2**21),
+    ]
 
 
 def test_timeline_refuses_the_cpu():

@@ -17,19 +17,34 @@ TIMED = {"08.speedup"}  # a busy machine may refuse an answer that is right, nev
 # Mutants that are right answers too: exercise, change (line of the answer: before → after), reason.
 RIGHT_TOO = (
     ("02.batch", "8: (list, tuple) → (tuple, list)", "isinstance asks for any of them"),
-    ("02.packed", "4: zip(parts, tensors, strict=True) → zip(parts, tensors)", "both have the same length"),
+    (
+        "02.packed",
+        "4: zip(parts, tensors, strict=True) → zip(parts, tensors)",
+        "both have the same length",
+    ),
     ("02.packed", "4: True → False", "both have the same length"),
-    ("04.checkpoint", "2: torch.load(path, map_location='cpu', weights_only=True) → "
-     "torch.load(path, map_location='cpu')", "weights_only=True is the default since PyTorch 2.6"),
+    (
+        "04.checkpoint",
+        "2: torch.load(path, map_location='cpu', weights_only=True) → "
+        "torch.load(path, map_location='cpu')",
+        "weights_only=True is the default since PyTorch 2.6",
+    ),
     ("05.count", "2: 0 → 1", "the size of one element does not depend on how many there are"),
     ("06.weigh", "2: zip(means, sizes) → zip(sizes, means)", "a product has no order"),
-    ("06.deal", "5: min(n, each * world - len(indices)) → min(each * world - len(indices), n)", "min has no order"),
+    (
+        "06.deal",
+        "5: min(n, each * world - len(indices)) → min(each * world - len(indices), n)",
+        "min has no order",
+    ),
     ("06.choose", "3: n > 1 → n >= 1", "the factor n - 1 is 0 for one GPU"),
     ("06.choose", "3: 1 → 0", "the factor n - 1 is 0 for one GPU"),
     ("08.bounds", "3: max(compute, memory) → max(memory, compute)", "max has no order"),
     ("08.bounds", "3: compute > memory → compute >= memory", "of two equal times either limits"),
-    ("08.accuracy", "6: shift + 2 * error < -tolerance → shift + 2 * error <= -tolerance",
-     "differs only where the limit is met exactly, to the last bit"),
+    (
+        "08.accuracy",
+        "6: shift + 2 * error < -tolerance → shift + 2 * error <= -tolerance",
+        "differs only where the limit is met exactly, to the last bit",
+    ),
     ("08.speedup", "4: 64 → 65", "another size of batch does as well"),
     ("08.speedup", "4: 64 → 63", "another size of batch does as well"),
     ("07.stopwatch", "2: 3 → 4", "more calls that do not count are fine"),
@@ -52,7 +67,9 @@ def survivors(exercise):
     """Return (number of mutants, changes of those that the check calls correct)."""
     quick = dataclasses.replace(exercise, seconds=20 if exercise.key == "06.script" else 0)
     found = chosen(quick)
-    return len(found), [mutant.change for mutant in found if quick.outcome(mutant.answer).status == CORRECT]
+    return len(found), [
+        mutant.change for mutant in found if quick.outcome(mutant.answer).status == CORRECT
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +86,9 @@ def test_changed_answers_are_noticed(exercise, monkeypatch, figures):
     missed = [change for change in alive if change not in right]
     assert len(missed) <= (1 - SHARE) * max(1, total - len(right)) + 1, missed
     if exercise.key not in {*MOST, *TIMED}:
-        assert [change for change in right if change not in alive] == [], "in the table, and yet noticed or not made"
+        assert [change for change in right if change not in alive] == [], (
+            "in the table, and yet noticed or not made"
+        )
 
 
 def test_nearly_all_are_noticed(figures):
@@ -80,7 +99,9 @@ def test_nearly_all_are_noticed(figures):
     alive = [(key, change) for key, (_, changes) in figures.items() for change in changes]
     missed = [pair for pair in alive if pair not in listed]
     wrong = total - (len(alive) - len(missed))
-    told = (f"{total} mutants, {total - wrong} right too, {wrong - len(missed)} of {wrong} noticed "
-            f"({100 * (1 - len(missed) / wrong):.1f} %); missed: {missed}")
+    told = (
+        f"{total} mutants, {total - wrong} right too, {wrong - len(missed)} of {wrong} noticed "
+        f"({100 * (1 - len(missed) / wrong):.1f} %); missed: {missed}"
+    )
     print(told)
     assert len(missed) <= (1 - SHARE) * wrong, told

@@ -25,9 +25,13 @@ judge>=1             # authors: compare
 def wheel(folder, name, version, *needs):
     """Write an installable wheel of one module into `folder`."""
     info = f"{name}-{version}.dist-info"
-    texts = {f"{name}.py": f"version = {version!r}\n", f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: here\n"
-             "Root-Is-Purelib: true\nTag: py3-none-any\n", f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\n"
-             f"Version: {version}\n" + "".join(f"Requires-Dist: {need}\n" for need in needs)}
+    texts = {
+        f"{name}.py": f"version = {version!r}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: here\n"
+        "Root-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\n"
+        f"Version: {version}\n" + "".join(f"Requires-Dist: {need}\n" for need in needs),
+    }
     texts[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in [*texts, f"{info}/RECORD"])
     with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as file:
         for path, text in texts.items():
@@ -38,17 +42,44 @@ def wheel(folder, name, version, *needs):
 def course(tmp_path, monkeypatch):
     """Return a small course folder, with an index of wheels beside it as the only one that pip may ask."""
     house, index = tmp_path / "course", tmp_path / "index"
-    for folder in (house / "helpers/__pycache__", house / "notebooks/scripts", house / "tests", index):
+    for folder in (
+        house / "exercises",
+        house / "helpers/__pycache__",
+        house / "practice_gpus",
+        house / "notebooks/scripts",
+        house / "tests",
+        index,
+    ):
         folder.mkdir(parents=True)
-    for name, text in {"requirements.txt": REQUIREMENTS, "pyproject.toml": '[build-system]\nrequires = ["tool>=3"]\n',
-                       "README.md": "", "LICENSE": "", "helpers/__init__.py": "", "helpers/__pycache__/x.pyc": "",
-                       "notebooks/00.ipynb": "{}", "notebooks/scripts/train.py": "", "tests/test_x.py": ""}.items():
+    for name, text in {
+        "requirements.txt": REQUIREMENTS,
+        "pyproject.toml": '[build-system]\nrequires = ["tool>=3"]\n',
+        "README.md": "",
+        "LICENSE": "",
+        "exercises/__init__.py": "",
+        "practice_gpus/__init__.py": "",
+        "helpers/__init__.py": "",
+        "helpers/__pycache__/x.pyc": "",
+        "notebooks/00.ipynb": "{}",
+        "notebooks/scripts/train.py": "",
+        "tests/test_x.py": "",
+    }.items():
         (house / name).write_text(text)
-    for name, version, *needs in (("torch", "1.0", "tool"), ("torchvision", "1.0", "torch"), ("pictures", "2.1"),
-                                  ("pictures", "1.0"), ("tool", "3.0"), ("judge", "1.0")):
+    for name, version, *needs in (
+        ("torch", "1.0", "tool"),
+        ("torchvision", "1.0", "torch"),
+        ("pictures", "2.1"),
+        ("pictures", "1.0"),
+        ("tool", "3.0"),
+        ("judge", "1.0"),
+    ):
         wheel(index, name, version, *needs)
     settle(monkeypatch, house)
-    for name, value in {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index), "PIP_CONFIG_FILE": os.devnull}.items():
+    for name, value in {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(index),
+        "PIP_CONFIG_FILE": os.devnull,
+    }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=9e9))
     return house
@@ -71,10 +102,22 @@ def test_a_packed_folder_installs_from_its_own_wheels_alone(course, tmp_path, mo
     assert "is ready" in capfd.readouterr().out and not (tmp_path / "new" / "out.half").exists()
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert {name for name in files if name.startswith("wheels/")} == {
-        f"wheels/{name}-py3-none-any.whl" for name in ("torch-1.0", "torchvision-1.0", "pictures-2.1", "tool-3.0")}
+        f"wheels/{name}-py3-none-any.whl"
+        for name in ("torch-1.0", "torchvision-1.0", "pictures-2.1", "tool-3.0")
+    }
     assert {name for name in files if not name.startswith("wheels/")} == {
-        "START_HERE.txt", "pack.json", "requirements.txt", "pyproject.toml", "README.md", "LICENSE",
-        "helpers/__init__.py", "notebooks/00.ipynb", "notebooks/scripts/train.py"}
+        "START_HERE.txt",
+        "pack.json",
+        "requirements.txt",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "exercises/__init__.py",
+        "helpers/__init__.py",
+        "practice_gpus/__init__.py",
+        "notebooks/00.ipynb",
+        "notebooks/scripts/train.py",
+    }
     start = (folder / "START_HERE.txt").read_text()
     assert f"is for {_environment.machine()}.\n" in start and "{" not in start
     assert f"{_environment.gigabytes(None):.0f} GB free" in start
@@ -86,8 +129,11 @@ def test_a_packed_folder_installs_from_its_own_wheels_alone(course, tmp_path, mo
         monkeypatch.delenv(name)
     shutil.rmtree(tmp_path / "index")
     python = _environment.ensure()
-    done = subprocess.run([python, "-c", "import torch, torchvision, pictures; print(pictures.version)"],
-                          text=True, capture_output=True)
+    done = subprocess.run(
+        [python, "-c", "import torch, torchvision, pictures; print(pictures.version)"],
+        text=True,
+        capture_output=True,
+    )
     assert done.stdout == "2.1\n", done.stderr
     assert "with no network" in capfd.readouterr().out
     assert json.loads((folder / ".venv/course-stamp.json").read_text())["wheels"] is None
@@ -117,7 +163,9 @@ def test_what_is_in_the_way_is_named_and_stays(course, tmp_path, monkeypatch, ca
     (tmp_path / "other.half").mkdir()
     assert run(tmp_path / "out") == 1 and "out is there already" in capfd.readouterr().err
     assert run(tmp_path / "other") == 1 and "other.half is there already" in capfd.readouterr().err
-    (tmp_path / "other.half" / _environment.PACK).write_text(json.dumps({"for": "Python 3.4 on a toaster"}))
+    (tmp_path / "other.half" / _environment.PACK).write_text(
+        json.dumps({"for": "Python 3.4 on a toaster"})
+    )
     assert run(tmp_path / "other") == 1 and "other.half is there already" in capfd.readouterr().err
     (tmp_path / "file").write_text("")
     assert run(tmp_path / "file" / "out") == 1 and "file" in capfd.readouterr().err
@@ -126,36 +174,52 @@ def test_what_is_in_the_way_is_named_and_stays(course, tmp_path, monkeypatch, ca
 def test_what_is_missing_is_named(course, tmp_path, monkeypatch, capfd):
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=1e9))
-        assert run(tmp_path / "out", "cpu") == 1 and "about 1.5 GB, and 1.0 GB are free" in capfd.readouterr().err
+        assert (
+            run(tmp_path / "out", "cpu") == 1
+            and "about 1.5 GB, and 1.0 GB are free" in capfd.readouterr().err
+        )
     with monkeypatch.context() as patch:
         patch.setattr(pack.importlib.util, "find_spec", lambda name: None)
-        assert run(tmp_path / "out") == 1 and "no pip. Type: python3 -m ensurepip" in capfd.readouterr().err
+        assert (
+            run(tmp_path / "out") == 1
+            and "no pip. Type: python3 -m ensurepip" in capfd.readouterr().err
+        )
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     assert run(tmp_path / "out") == 1 and "HTTPS_PROXY" in capfd.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("wheels", ["cpu", "default"])
-def test_pytorch_comes_from_one_index_and_the_rest_from_the_usual_one(wheels, course, tmp_path, monkeypatch):
+def test_pytorch_comes_from_one_index_and_the_rest_from_the_usual_one(
+    wheels, course, tmp_path, monkeypatch
+):
     lines = []
-    monkeypatch.setattr(_environment, "pip", lambda line, action, python, place: lines.append((action, line)))
+    monkeypatch.setattr(
+        _environment, "pip", lambda line, action, python, place: lines.append((action, line))
+    )
     assert not run(tmp_path / "out", wheels)
     (first, torch), (second, others), (third, trial) = lines
     assert [first, second, third] == ["download", "download", "install"]
     assert torch[4:6] == ["torch>=1", "torchvision>=1"]
-    assert torch[6:] == (["--index-url", "https://download.pytorch.org/whl/cpu"] if wheels == "cpu" else [])
+    assert torch[6:] == (
+        ["--index-url", "https://download.pytorch.org/whl/cpu"] if wheels == "cpu" else []
+    )
     assert others[4:] == ["pictures>=2", "tool>=3"] and {"--no-index", "--dry-run"} <= set(trial)
 
 
 def test_a_folder_for_another_machine_says_which(course, monkeypatch):
     manifest = {"for": "Python 3.4 on Linux x86_64", "wheels": "cpu"}
     (course / _environment.PACK).write_text(json.dumps(manifest))
-    with pytest.raises(SetupError, match=rf"packed for Python 3\.4 on Linux.*this is {_environment.machine()}"):
+    with pytest.raises(
+        SetupError, match=rf"packed for Python 3\.4 on Linux.*this is {_environment.machine()}"
+    ):
         _environment.ensure()
 
 
 def test_a_damaged_wheel_is_told_from_a_missing_network(course, monkeypatch, capfd):
-    (course / _environment.PACK).write_text(json.dumps({"for": _environment.machine(), "wheels": "cpu"}))
+    (course / _environment.PACK).write_text(
+        json.dumps({"for": _environment.machine(), "wheels": "cpu"})
+    )
     (course / "wheels").mkdir()
     monkeypatch.setattr(_environment, "make_venv", lambda: None)
     monkeypatch.setattr(_environment, "python_of", lambda venv: sys.executable)
@@ -165,7 +229,9 @@ def test_a_damaged_wheel_is_told_from_a_missing_network(course, monkeypatch, cap
 
 
 def test_another_build_is_still_asked_of_the_network(course, monkeypatch):
-    (course / _environment.PACK).write_text(json.dumps({"for": _environment.machine(), "wheels": "cpu"}))
+    (course / _environment.PACK).write_text(
+        json.dumps({"for": _environment.machine(), "wheels": "cpu"})
+    )
     lines = []
     monkeypatch.setattr(_environment, "pip", lines.append)
     _environment.install("cu130")
@@ -176,6 +242,8 @@ def test_the_course_packs_all_that_learners_need():
     packed = pack.others()
     required = (ROOT / "requirements.txt").read_text(encoding="utf-8")
     assert {re.match(r"[\w-]+", line)[0] for line in packed} == {
-        name for name, who in re.findall(r"^([a-z][\w-]*)\S*\s+# (\w+)", required, flags=re.M)
-        if who != "authors" and not name.startswith("torch")} | {"setuptools"}
+        name
+        for name, who in re.findall(r"^([a-z][\w-]*)\S*\s+# (\w+)", required, flags=re.M)
+        if who != "authors" and not name.startswith("torch")
+    } | {"setuptools"}
     assert "-e ." in pack.requirements() and all((ROOT / top).exists() for top in pack.TOPS)

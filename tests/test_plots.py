@@ -1,4 +1,5 @@
 """Figures say what they show, in more than color, and stay small."""
+
 import pytest
 import torch
 
@@ -6,12 +7,21 @@ from helpers import plots
 
 
 def test_lines_use_marker_and_style_beside_color():
-    figure = plots.lines({"a": ([1, 2], [3, 4]), "b": ([1, 2], [5, 6])}, "Finding", "size", "ms", logx=True, logy=True)
+    figure = plots.lines(
+        {"a": ([1, 2], [3, 4]), "b": ([1, 2], [5, 6])},
+        "Finding",
+        "size",
+        "ms",
+        logx=True,
+        logy=True,
+    )
     drawn = figure.axes[0].get_lines()
     assert [list(line.get_ydata()) for line in drawn] == [[3, 4], [5, 6]]
     assert len({(line.get_marker(), line.get_linestyle(), line.get_color()) for line in drawn}) == 2
     assert drawn[0].get_marker() != drawn[1].get_marker()
-    assert figure.axes[0].get_title(loc="left") == "Finding" and figure.axes[0].get_yscale() == "log"
+    assert (
+        figure.axes[0].get_title(loc="left") == "Finding" and figure.axes[0].get_yscale() == "log"
+    )
 
 
 def test_stacked_parts_add_up():
@@ -21,11 +31,18 @@ def test_stacked_parts_add_up():
     assert {t.get_text().strip() for t in figure.axes[0].texts} == {"3", "5"}
 
 
-@pytest.mark.parametrize("draw", [
-    lambda title: plots.bars({"a label that takes much of the room": 1.0}, title, "GB/s"),
-    lambda title: plots.pictures(torch.rand(2, 3, 4, 4), title=title)], ids=["bars", "pictures"])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda title: plots.bars({"a label that takes much of the room": 1.0}, title, "GB/s"),
+        lambda title: plots.pictures(torch.rand(2, 3, 4, 4), title=title),
+    ],
+    ids=["bars", "pictures"],
+)
 def test_a_long_title_takes_another_line_and_is_not_cut(draw):
-    figure = draw("a finding that needs far more words than one line of the figure has room for, " * 2)
+    figure = draw(
+        "a finding that needs far more words than one line of the figure has room for, " * 2
+    )
     plots.png(figure)
     texts = [figure._suptitle] if figure._suptitle else [axes._left_title for axes in figure.axes]
     for text in texts:
@@ -34,11 +51,16 @@ def test_a_long_title_takes_another_line_and_is_not_cut(draw):
         assert box.height > 2 * text.get_fontsize()
 
 
-@pytest.mark.parametrize(("values", "written", "ticks"), [
-    ({"a": 48.7, "b": 4800}, ["48.7", "4,800"], ["50", "1,000", "5,000"]),
-    ({"a": 1.66, "b": 17}, ["1.66", "17"], ["2", "5", "10"]),
-    ({"a": 999.7, "b": 1555}, ["1,000", "1,560"], ["1,000"]),
-    ({"a": 0.004, "b": 0.2}, ["0.004", "0.2"], ["0.005", "0.1"])], ids=str)
+@pytest.mark.parametrize(
+    ("values", "written", "ticks"),
+    [
+        ({"a": 48.7, "b": 4800}, ["48.7", "4,800"], ["50", "1,000", "5,000"]),
+        ({"a": 1.66, "b": 17}, ["1.66", "17"], ["2", "5", "10"]),
+        ({"a": 999.7, "b": 1555}, ["1,000", "1,560"], ["1,000"]),
+        ({"a": 0.004, "b": 0.2}, ["0.004", "0.2"], ["0.005", "0.1"]),
+    ],
+    ids=str,
+)
 def test_numbers_on_logarithmic_axes_are_plain(values, written, ticks):
     figure = plots.bars(values, "t", "GB/s", log=True)
     plots.png(figure)
@@ -46,7 +68,9 @@ def test_numbers_on_logarithmic_axes_are_plain(values, written, ticks):
     low, high = axes.get_xlim()
     labels = [t.get_text() for t in axes.get_xticklabels() if low <= t.get_position()[0] <= high]
     assert [t.get_text().strip() for t in axes.texts][::-1] == written
-    assert set(ticks) <= set(labels) and not any("$" in label for label in labels) and len(labels) < 9
+    assert (
+        set(ticks) <= set(labels) and not any("$" in label for label in labels) and len(labels) < 9
+    )
 
 
 def test_very_wide_axes_keep_powers_of_ten():
@@ -73,8 +97,14 @@ def test_pictures_are_small_files():
         plots.pictures(images[0])
 
 
-@pytest.mark.parametrize("make", [lambda: plots.lines({}, "t", "x", "y"), lambda: plots.stacked({}, "t", "u"),
-                                  lambda: plots.lines({"a": ([1], [1, 2])}, "t", "x", "y")])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: plots.lines({}, "t", "x", "y"),
+        lambda: plots.stacked({}, "t", "u"),
+        lambda: plots.lines({"a": ([1], [1, 2])}, "t", "x", "y"),
+    ],
+)
 def test_empty_or_ragged_series_are_refused(make):
     with pytest.raises(ValueError, match="series|rows"):
         make()
@@ -82,6 +112,7 @@ def test_empty_or_ragged_series_are_refused(make):
 
 def test_pyplot_state_is_left_alone():
     import matplotlib
+
     before = dict(matplotlib.rcParams)
     plots.png(plots.bars({"a": 1.0}, "t", "s"))
     assert dict(matplotlib.rcParams) == before
@@ -97,12 +128,18 @@ def test_recorded_refuses_fields_that_recordings_lack():
 def test_recorded_draws_what_a_recording_holds(monkeypatch):
     class Recording:
         def by_device(self, section):
-            return {"card, today": [{"size": 4, "tflop_per_s": 2.0, "dtype": "float32", "device_kind": "cuda"},
-                                    {"size": 2, "tflop_per_s": 1.0, "dtype": "float32", "device_kind": "cuda"},
-                                    {"size": 2, "tflop_per_s": 9.0, "dtype": "bfloat16", "device_kind": "cuda"}]}
+            return {
+                "card, today": [
+                    {"size": 4, "tflop_per_s": 2.0, "dtype": "float32", "device_kind": "cuda"},
+                    {"size": 2, "tflop_per_s": 1.0, "dtype": "float32", "device_kind": "cuda"},
+                    {"size": 2, "tflop_per_s": 9.0, "dtype": "bfloat16", "device_kind": "cuda"},
+                ]
+            }
 
     monkeypatch.setattr("helpers.measurements.all", lambda: [Recording()])
-    assert plots.recorded("matmul", "size", "tflop_per_s", dtype="float32") == {"card, today": ([2, 4], [1.0, 2.0])}
+    assert plots.recorded("matmul", "size", "tflop_per_s", dtype="float32") == {
+        "card, today": ([2, 4], [1.0, 2.0])
+    }
     assert plots.recorded("matmul", "size", "tflop_per_s", kind="cpu") == {}
 
 
@@ -111,7 +148,9 @@ def test_rungs_stand_in_the_order_asked_for():
     figure = plots.rungs({"a": (["no loader", "naive"], [30, 10])}, order, "t", "rate")
     line, axes = figure.axes[0].lines[0], figure.axes[0]
     assert list(line.get_xdata()) == [0, 2] and list(line.get_ydata()) == [10, 30]
-    assert [label.get_text() for label in axes.get_xticklabels()] == order and axes.get_yscale() == "linear"
+    assert [
+        label.get_text() for label in axes.get_xticklabels()
+    ] == order and axes.get_yscale() == "linear"
     far = plots.rungs({"a": (["naive", "no loader"], [1, 1000])}, order, "t", "rate")
     assert far.axes[0].get_yscale() == "log"
     with pytest.raises(ValueError, match="names 'x'; order has"):
@@ -121,20 +160,41 @@ def test_rungs_stand_in_the_order_asked_for():
 def test_show_gives_the_picture_its_sentence_as_alternative_text(monkeypatch, capsys):
     shown = []
     monkeypatch.setattr("IPython.get_ipython", lambda: object())
-    monkeypatch.setattr("IPython.display.display", lambda data, **more: shown.append((set(data), more["metadata"])))
+    monkeypatch.setattr(
+        "IPython.display.display", lambda data, **more: shown.append((set(data), more["metadata"]))
+    )
     plots.show(plots.bars({"a": 1.0}, "t", "s"), "One bar, 1 s.")
     assert shown == [({"image/png", "text/plain"}, {"image/png": {"alt": "One bar, 1 s."}})]
     assert capsys.readouterr().out == "One bar, 1 s.\n"
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.01234, "0.0123"), (7, "7"), (999.6, "1,000"), (1000, "1,000"),
-                                             (1894.2, "1,890"), (24_200_000, "24,200,000")])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.01234, "0.0123"),
+        (7, "7"),
+        (999.6, "1,000"),
+        (1000, "1,000"),
+        (1894.2, "1,890"),
+        (24_200_000, "24,200,000"),
+    ],
+)
 def test_large_numbers_are_written_out(value, text):
     assert plots.number(value) == text
 
 
-@pytest.mark.parametrize(("value", "digits", "text"), [
-    (150.0, 2, "150"), (float("inf"), 3, "inf"), (float("nan"), 3, "nan"), (1234.5, 5, "1,234.5"),
-    (1234.5, 4, "1,234"), (1200.0, 6, "1,200"), (123.4567, 7, "123.4567"), (-2500.25, 6, "-2,500.25")])
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (150.0, 2, "150"),
+        (float("inf"), 3, "inf"),
+        (float("nan"), 3, "nan"),
+        (1234.5, 5, "1,234.5"),
+        (1234.5, 4, "1,234"),
+        (1200.0, 6, "1,200"),
+        (123.4567, 7, "123.4567"),
+        (-2500.25, 6, "-2,500.25"),
+    ],
+)
 def test_numbers_have_as_many_digits_as_asked(value, digits, text):
     assert plots.number(value, digits) == text

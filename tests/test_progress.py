@@ -1,4 +1,5 @@
 """Progress survives restarts and damage, and needs no writable disk."""
+
 import csv
 import random
 
@@ -24,7 +25,9 @@ def test_entries_are_merged_and_read_back(home):
     assert [f.name for f in home.iterdir()] == ["progress.json"]
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[1]", b'{"a": 1}', b"\xff\xfe\x00", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b"[1]", b'{"a": 1}', b"\xff\xfe\x00", b"[" * 100_000]
+)
 def test_a_damaged_file_costs_only_itself(home, damage):
     progress.record("a", n=1)
     (home / "progress.json").write_bytes(damage)
@@ -55,7 +58,11 @@ def test_forget():
 def random_states(chance):
     """Return random results of a learner, from few to all."""
     share = chance.random()
-    return {item: chance.choice([codes.NOT_YET, codes.DONE]) for item in codes.ITEMS if chance.random() < share}
+    return {
+        item: chance.choice([codes.NOT_YET, codes.DONE])
+        for item in codes.ITEMS
+        if chance.random() < share
+    }
 
 
 FIRST = "P1-ACMZTGMZTGMZTGMZTGMZTGMZTGMRSY36"  # all 67 items of the first codes, solved and not solved in turn
@@ -77,9 +84,15 @@ def test_every_wrong_character_is_noticed_and_nearly_every_other_slip():
     for seed in range(20):
         chance = random.Random(seed)
         code = codes.encode(random_states(chance), chance.choice(NAMES))
-        typos = {code[:i] + letter + code[i + 1:] for i in range(len(code)) for letter in letters} - {code}
-        neighbors = {code[:i] + code[i + 1] + code[i] + code[i + 2:] for i in range(len(code) - 1)} - {code}
-        lost = {code[:i] + code[i + 1:] for i in range(len(code))} | {code[:n] for n in range(len(code))}
+        typos = {
+            code[:i] + letter + code[i + 1 :] for i in range(len(code)) for letter in letters
+        } - {code}
+        neighbors = {
+            code[:i] + code[i + 1] + code[i] + code[i + 2 :] for i in range(len(code) - 1)
+        } - {code}
+        lost = {code[:i] + code[i + 1 :] for i in range(len(code))} | {
+            code[:n] for n in range(len(code))
+        }
         for damaged in typos | neighbors | lost:
             with pytest.raises(ValueError, match="progress code|damaged"):
                 codes.decode(damaged)
@@ -110,9 +123,13 @@ def test_every_exercise_and_question_has_a_place_that_stays():
     from test_exercises import MODULES
 
     present = {key for keys in all_keys().values() for key in keys}
-    present |= {f"quiz.{question.key}" for module in MODULES for question in getattr(module, "QUIZ", ())}
+    present |= {
+        f"quiz.{question.key}" for module in MODULES for question in getattr(module, "QUIZ", ())
+    }
     assert present - set(codes.ITEMS) == set() and len(set(codes.ITEMS)) == len(codes.ITEMS)
-    assert codes.encode({item: 1 + place % 2 for place, item in enumerate(codes.ITEMS[:67])}) == FIRST
+    assert (
+        codes.encode({item: 1 + place % 2 for place, item in enumerate(codes.ITEMS[:67])}) == FIRST
+    )
 
 
 def test_names_that_no_code_can_hold_are_refused():
@@ -129,8 +146,11 @@ def test_progress_goes_from_one_machine_to_another(monkeypatch, tmp_path):
     code = progress.code("Ann")
     monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path / "other"))
     assert progress.restore(code) == 3
-    assert progress.load() == {"02.batch": {"status": "correct"}, "02.same": {"status": "not yet"},
-                               "quiz.02.alone": {"right": False}}
+    assert progress.load() == {
+        "02.batch": {"status": "correct"},
+        "02.same": {"status": "not yet"},
+        "quiz.02.alone": {"right": False},
+    }
     assert progress.code("Ann") == code and progress.restore(code) == 0
 
 
@@ -152,14 +172,23 @@ def test_restoring_never_loses_what_is_there():
 def learners():
     """Return the codes of a class of three; the third has no name."""
     ann = {"00.warm_up": 2, "02.batch": 1, "02.same": 2, "quiz.02.alone": 1, "quiz.02.result": 2}
-    return [codes.encode(ann, "Ann"), codes.encode({"02.batch": 1, "quiz.02.alone": 1}, "=Bob"), codes.encode({})]
+    return [
+        codes.encode(ann, "Ann"),
+        codes.encode({"02.batch": 1, "quiz.02.alone": 1}, "=Bob"),
+        codes.encode({}),
+    ]
 
 
 def test_a_class_becomes_a_table(learners, capsys):
     assert run("progress", learners) == 0
     out = capsys.readouterr().out
     ann, bob, third = out.splitlines()[1:4]
-    assert ann.split("  ")[0] == "Ann" and "1 of 1" in ann and "1 of 2" in ann and ann.endswith("02.batch")
+    assert (
+        ann.split("  ")[0] == "Ann"
+        and "1 of 1" in ann
+        and "1 of 2" in ann
+        and ann.endswith("02.batch")
+    )
     assert bob.startswith("=Bob") and third.startswith("learner 3")
     assert "not solved yet: 02.batch (2 of 2)" in out and "wrong: 02.alone (2 of 2)" in out
 
@@ -191,10 +220,14 @@ def test_the_csv_is_safe_in_a_spreadsheet_and_written_whole(learners, tmp_path, 
     file = tmp_path / "class.csv"
     assert run("progress", [*learners, "--out", str(file)]) == 0
     head, ann, bob, third = csv.reader(file.read_text(encoding="utf-8-sig").splitlines())
-    assert head[:2] == ["learner", "00"] and ann[:2] == ["Ann", "1 of 1"] and len(third) == len(head)
+    assert (
+        head[:2] == ["learner", "00"] and ann[:2] == ["Ann", "1 of 1"] and len(third) == len(head)
+    )
     assert bob[0] == "'=Bob"
     before = file.read_bytes()
     assert run("progress", ["P1-AAAA", "--out", str(file)]) == 1
-    assert file.read_bytes() == before and [path.name for path in tmp_path.iterdir() if path.is_file()] == ["class.csv"]
+    assert file.read_bytes() == before and [
+        path.name for path in tmp_path.iterdir() if path.is_file()
+    ] == ["class.csv"]
     assert run("progress", [*learners, "--out", str(tmp_path / "none" / "class.csv")]) == 2
     assert "class.csv" in capsys.readouterr().err

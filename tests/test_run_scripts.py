@@ -1,4 +1,5 @@
 """helpers.scripts: scripts run in child processes, which end when they should."""
+
 import os
 import sys
 import textwrap
@@ -16,20 +17,21 @@ def script(tmp_path):
         file = tmp_path / name
         file.write_text(textwrap.dedent(code))
         return file
+
     return write
 
 
 @pytest.fixture
 def course(tmp_path, monkeypatch):
     """Two folders as the course has them: a checkout's scripts and those of the installed package."""
-    folders = tmp_path / "notebooks" / "scripts", tmp_path / "helpers" / "scripts"
+    folders = tmp_path / "notebooks" / "scripts", tmp_path / "helpers" / "lesson_scripts"
     for folder, text in zip(folders, ("checkout", "package"), strict=True):
         folder.mkdir(parents=True)
         (folder / "train.py").write_text(f"print('{text}')\n")
         (folder / "__init__.py").write_text("")
     (folders[1] / "ddp.py").write_text("print('ddp')\n")
-    monkeypatch.setattr(launch, "_CHECKOUT", folders[0])
-    monkeypatch.setattr(launch, "_PACKAGED", folders[1])
+    monkeypatch.setattr(scripts, "_CHECKOUT", folders[0])
+    monkeypatch.setattr(scripts, "_PACKAGED", folders[1])
     return folders
 
 
@@ -43,7 +45,9 @@ def alive(pid):
 
 
 def test_output_and_status_come_back(script, capsys):
-    file = script("import sys; print('out', sys.argv[1:]); print('err', file=sys.stderr); sys.exit(3)")
+    file = script(
+        "import sys; print('out', sys.argv[1:]); print('err', file=sys.stderr); sys.exit(3)"
+    )
     done = scripts.run(file, "--name", "a b", 2)
     assert done.returncode == 3
     assert sorted(done.text.splitlines()) == ["err", "out ['--name', 'a b', '2']"]
@@ -65,7 +69,9 @@ def test_output_is_shown_as_it_comes(script, monkeypatch):
 
 
 def test_odd_bytes_and_a_missing_last_newline(script):
-    done = scripts.run(script(r"import sys; sys.stdout.buffer.write(b'caf\xc3\xa9 \xff end')"), quiet=True)
+    done = scripts.run(
+        script(r"import sys; sys.stdout.buffer.write(b'caf\xc3\xa9 \xff end')"), quiet=True
+    )
     assert done.text == "café \ufffd end"
 
 
@@ -104,6 +110,7 @@ def test_interrupt_kills_the_script(script):
         if str(text).strip().isdigit():
             pids.append(int(text))
             threading.Timer(0.1, lambda: os.kill(os.getpid(), 2)).start()
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("builtins.print", show)
         with pytest.raises(KeyboardInterrupt):
@@ -113,13 +120,17 @@ def test_interrupt_kills_the_script(script):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="uses POSIX sessions")
 def test_a_leftover_process_does_not_hold_the_result(script, monkeypatch):
-    monkeypatch.setattr(launch, "_GRACE", 1.0)
+    monkeypatch.setattr(scripts, "_GRACE", 1.0)
     begun = time.monotonic()
-    done = scripts.run(script("""
+    done = scripts.run(
+        script("""
         import subprocess, sys
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         print("done")
-        """), timeout=60, quiet=True)
+        """),
+        timeout=60,
+        quiet=True,
+    )
     assert done.text == "done\n" and done.returncode == 0 and time.monotonic() - begun < 20
 
 
@@ -138,9 +149,17 @@ def test_torchrun_starts_processes_with_one_thread_each(script, monkeypatch):
 
 def test_command_line(course):
     train = course[0] / "train.py"
-    assert scripts.command_line(train, "--device", "cpu") == "$ python scripts/train.py --device cpu"
-    assert scripts.command_line(train, 3, processes=2) == "$ torchrun --standalone --nproc-per-node=2 scripts/train.py 3"
-    assert scripts.command_line(course[1] / "ddp.py").startswith("$ python /") or sys.platform == "win32"
+    assert (
+        scripts.command_line(train, "--device", "cpu") == "$ python scripts/train.py --device cpu"
+    )
+    assert (
+        scripts.command_line(train, 3, processes=2)
+        == "$ torchrun --standalone --nproc-per-node=2 scripts/train.py 3"
+    )
+    assert (
+        scripts.command_line(course[1] / "ddp.py").startswith("$ python /")
+        or sys.platform == "win32"
+    )
 
 
 def test_script_path(course, tmp_path):
@@ -149,7 +168,9 @@ def test_script_path(course, tmp_path):
     assert scripts.script_path("ddp.py") == (course[1] / "ddp.py").resolve()  # only in the package
     own = tmp_path / "mine.py"
     own.write_text("")
-    assert scripts.script_path(own) == own.resolve() and scripts.script_path(str(own)) == own.resolve()
+    assert (
+        scripts.script_path(own) == own.resolve() and scripts.script_path(str(own)) == own.resolve()
+    )
 
 
 def test_script_of_the_current_folder(course, tmp_path, monkeypatch):
@@ -157,11 +178,15 @@ def test_script_of_the_current_folder(course, tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text("")
     monkeypatch.chdir(tmp_path)
     assert scripts.script_path("here.py") == (tmp_path / "here.py").resolve()
-    assert scripts.script_path("train.py") == (course[0] / "train.py").resolve()  # the course's own comes first
+    assert (
+        scripts.script_path("train.py") == (course[0] / "train.py").resolve()
+    )  # the course's own comes first
 
 
 def test_unknown_script_lists_what_there_is(course):
-    with pytest.raises(FileNotFoundError, match=r"'trian.py'; the course has: ddp.py, train.py \(or"):
+    with pytest.raises(
+        FileNotFoundError, match=r"'trian.py'; the course has: ddp.py, train.py \(or"
+    ):
         scripts.run("trian.py")
     with pytest.raises(FileNotFoundError, match="/nowhere/x.py"):
         scripts.script_path("/nowhere/x.py")
@@ -173,9 +198,20 @@ def test_script_of_wrong_type(name):
         scripts.script_path(name)
 
 
-@pytest.mark.parametrize("wrong", [{"processes": 0}, {"processes": -1}, {"processes": 2.0}, {"processes": True},
-                                   {"timeout": 0}, {"timeout": -3}, {"timeout": "9"}, {"timeout": None},
-                                   {"timeout": float("nan")}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"processes": 0},
+        {"processes": -1},
+        {"processes": 2.0},
+        {"processes": True},
+        {"timeout": 0},
+        {"timeout": -3},
+        {"timeout": "9"},
+        {"timeout": None},
+        {"timeout": float("nan")},
+    ],
+)
 def test_wrong_numbers_start_nothing(course, wrong, capsys):
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} is"):
         scripts.run("train.py", **wrong)

@@ -39,18 +39,32 @@ def one_thread():
 def run(capsys, monkeypatch):
     """Run train.py in this process, on the CPU, with 100 images and 50 to test; returns the lines that it printed."""
     load = train.data.load
-    monkeypatch.setattr(train.data, "load", lambda name, train=True, n=None, **more: load(
-        name, train=train, n=n if train else 50, **more))
+    monkeypatch.setattr(
+        train.data,
+        "load",
+        lambda name, train=True, n=None, **more: load(
+            name, train=train, n=n if train else 50, **more
+        ),
+    )
 
     def run(*args):
-        train.main(train.arguments().parse_args(["--device", "cpu", "--images", "100", *map(str, args)]))
+        train.main(
+            train.arguments().parse_args(["--device", "cpu", "--images", "100", *map(str, args)])
+        )
         return capsys.readouterr().out.splitlines()
+
     return run
 
 
 def in_child(*command, **more):
-    return subprocess.run([sys.executable, *map(str, command)], env=ENVIRONMENT, capture_output=True, text=True,
-                          timeout=300, **more)
+    return subprocess.run(
+        [sys.executable, *map(str, command)],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        **more,
+    )
 
 
 def weights(path):
@@ -92,7 +106,9 @@ def test_a_resumed_run_ends_bit_for_bit_like_one_without_a_stop(run, tmp_path):
     assert lines[1::2] == without_stop[3::2]
     assert same(weights(whole), weights(parts))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["parts.pt", "whole.pt"]
-    assert run("--epochs", 3, "--checkpoint", parts, "--resume") == [lines[0].replace("1 of", "3 of")]
+    assert run("--epochs", 3, "--checkpoint", parts, "--resume") == [
+        lines[0].replace("1 of", "3 of")
+    ]
 
 
 def test_mixed_precision_trains_other_but_similar_weights(run, tmp_path):
@@ -113,6 +129,7 @@ def test_a_checkpoint_is_written_whole_or_not_at_all(run, tmp_path, monkeypatch)
     def torn(state, file):
         Path(file).write_bytes(b"half")
         raise OSError("No space left on device")
+
     monkeypatch.setattr(torch, "save", torn)
     with pytest.raises(OSError, match="No space"):
         run("--epochs", 2, "--checkpoint", path, "--resume")
@@ -127,14 +144,20 @@ def unreadable(folder):
     torch.save({"weight": torch.zeros(3)}, folder / "foreign.pt")
     torch.save([1, 2], folder / "list.pt")
     torch.save({"model": train.SmallCNN}, folder / "code.pt")
-    words = {"foreign.pt": "not a checkpoint of this script", "list.pt": "not a checkpoint of this script",
-             "code.pt": "Weights only load failed", "none.pt": "No such file"}
+    words = {
+        "foreign.pt": "not a checkpoint of this script",
+        "list.pt": "not a checkpoint of this script",
+        "code.pt": "Weights only load failed",
+        "none.pt": "No such file",
+    }
     return {"text.pt": "no whole checkpoint", "empty.pt": "EOFError", **words}
 
 
 def test_a_file_that_is_no_checkpoint_is_refused(run, tmp_path):
     for name, words in unreadable(tmp_path).items():
-        with pytest.raises(ValueError, match=rf"--resume: cannot go on from .*{re.escape(name)}.*{words}"):
+        with pytest.raises(
+            ValueError, match=rf"--resume: cannot go on from .*{re.escape(name)}.*{words}"
+        ):
             run("--checkpoint", tmp_path / name, "--resume")
 
 
@@ -150,7 +173,9 @@ def test_a_cut_checkpoint_and_one_of_another_network_are_refused(run, tmp_path):
         run("--checkpoint", path, "--resume")
 
 
-@pytest.mark.parametrize("other", [("--lr", "0.1"), ("--batch-size", "7"), ("--seed", "5"), ("--amp",)])
+@pytest.mark.parametrize(
+    "other", [("--lr", "0.1"), ("--batch-size", "7"), ("--seed", "5"), ("--amp",)]
+)
 def test_a_resumed_run_must_be_the_same_run(run, tmp_path, other):
     run("--epochs", 1, "--checkpoint", tmp_path / "run.pt")
     name = other[0].strip("-").replace("-", "_")
@@ -158,18 +183,21 @@ def test_a_resumed_run_must_be_the_same_run(run, tmp_path, other):
         run("--epochs", 2, "--checkpoint", tmp_path / "run.pt", "--resume", *other)
 
 
-@pytest.mark.parametrize(("args", "words"), [
-    (["--epochs", "0"], "--epochs takes a number above 0; got 0"),
-    (["--batch-size", "-4"], "--batch-size takes"),
-    (["--lr", "nan"], "--lr takes"),
-    (["--images", "-1"], "n: .*got -1"),
-    (["--data", "mnist"], "name: .*got 'mnist'"),
-    (["--device", "gpu"], "gpu"),
-    (["--device", "cuda", "--disable-cuda"], "--disable-cuda"),
-    (["--resume"], "--resume needs --checkpoint"),
-    (["--checkpoint", "no/such/folder/run.pt"], "--checkpoint takes .*no/such/folder"),
-    (["--checkpoint", "."], "--checkpoint takes"),
-])
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--epochs", "0"], "--epochs takes a number above 0; got 0"),
+        (["--batch-size", "-4"], "--batch-size takes"),
+        (["--lr", "nan"], "--lr takes"),
+        (["--images", "-1"], "n: .*got -1"),
+        (["--data", "mnist"], "name: .*got 'mnist'"),
+        (["--device", "gpu"], "gpu"),
+        (["--device", "cuda", "--disable-cuda"], "--disable-cuda"),
+        (["--resume"], "--resume needs --checkpoint"),
+        (["--checkpoint", "no/such/folder/run.pt"], "--checkpoint takes .*no/such/folder"),
+        (["--checkpoint", "."], "--checkpoint takes"),
+    ],
+)
 def test_arguments_that_do_not_fit_are_refused(run, args, words):
     with pytest.raises(ValueError, match=words.replace("/", r"[/\\]")):
         run(*args)
@@ -183,7 +211,9 @@ def test_disable_cuda_means_the_cpu(monkeypatch):
 
 def test_an_error_ends_the_script_with_status_2_and_no_traceback(tmp_path):
     (tmp_path / "text.pt").write_text("hello")
-    done = in_child(SCRIPTS / "train.py", "--images", "10", "--checkpoint", tmp_path / "text.pt", "--resume")
+    done = in_child(
+        SCRIPTS / "train.py", "--images", "10", "--checkpoint", tmp_path / "text.pt", "--resume"
+    )
     assert done.returncode == 2
     assert "cannot go on from" in done.stderr and "Traceback" not in done.stderr
 
@@ -195,9 +225,23 @@ def test_an_error_ends_the_script_with_status_2_and_no_traceback(tmp_path):
 def ddp(tmp_path_factory):
     """One run of ddp.py with two processes on the CPU: (finished process, its results, the folder of its files)."""
     folder = tmp_path_factory.mktemp("ddp")
-    done = in_child("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", SCRIPTS / "ddp.py",
-                    "--disable-cuda", "--check-gradients", "--images", "301", "--epochs", "2",
-                    "--out", folder / "results.json", "--checkpoint", folder / "weights.pt")
+    done = in_child(
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        SCRIPTS / "ddp.py",
+        "--disable-cuda",
+        "--check-gradients",
+        "--images",
+        "301",
+        "--epochs",
+        "2",
+        "--out",
+        folder / "results.json",
+        "--checkpoint",
+        folder / "weights.pt",
+    )
     # gloo may abort at the very end, after everything is written: judge by the results
     assert (folder / "results.json").exists(), done.stderr
     return done, json.loads((folder / "results.json").read_text()), folder
@@ -214,7 +258,9 @@ def test_two_processes_have_the_gradients_of_one(ddp):
 def test_each_rank_gets_its_own_images_and_another_order_each_epoch(ddp):
     shards = [rank["shards"] for rank in ddp[1]["ranks"]]
     for epoch in range(2):
-        g = torch.Generator().manual_seed(epoch)  # DistributedSampler: seed + epoch, then every second image
+        g = torch.Generator().manual_seed(
+            epoch
+        )  # DistributedSampler: seed + epoch, then every second image
         order = torch.randperm(301, generator=g).tolist()
         assert shards[0][epoch] == order[0:16:2] and shards[1][epoch] == order[1:16:2]
     assert not set(shards[0][0]) & set(shards[1][0])
@@ -226,7 +272,9 @@ def test_rank_0_writes_weights_that_fit_the_plain_network(ddp):
     model = train.SmallCNN()
     model.load_state_dict(torch.load(folder / "weights.pt", weights_only=True))
     loader = torch.utils.data.DataLoader(train.data.load("shapes", train=False, n=1000), 500)
-    assert train.evaluate(model, loader, "cpu") == pytest.approx(results["epochs"][-1]["accuracy"], abs=1e-6)
+    assert train.evaluate(model, loader, "cpu") == pytest.approx(
+        results["epochs"][-1]["accuracy"], abs=1e-6
+    )
     assert sorted(path.name for path in folder.iterdir()) == ["results.json", "weights.pt"]
 
 
@@ -264,11 +312,16 @@ def test_ddp_started_without_torchrun_says_how(monkeypatch):
         module.check(module.arguments().parse_args([]))
 
 
-@pytest.mark.parametrize(("args", "words"), [
-    (["--epochs", "0"], "--epochs takes"), (["--images", "-5"], "--images takes"),
-    (["--images", "1"], "--images takes at least one for each process; got 1"),
-    (["--out", "no/such/folder/r.json"], "--out takes"), (["--checkpoint", "."], "--checkpoint takes"),
-])
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--epochs", "0"], "--epochs takes"),
+        (["--images", "-5"], "--images takes"),
+        (["--images", "1"], "--images takes at least one for each process; got 1"),
+        (["--out", "no/such/folder/r.json"], "--out takes"),
+        (["--checkpoint", "."], "--checkpoint takes"),
+    ],
+)
 def test_ddp_refuses_what_does_not_fit_before_processes_wait(monkeypatch, args, words):
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -277,11 +330,18 @@ def test_ddp_refuses_what_does_not_fit_before_processes_wait(monkeypatch, args, 
         module.check(module.arguments().parse_args(args))
 
 
-@pytest.mark.parametrize(("world", "args", "words"), [
-    ("1", [], "two processes or more"), ("2", ["--most", "8"], "--most takes 4096"),
-    ("2", ["--samples", "1"], "--samples takes 2"), ("2", ["--out", "no/such/folder/r.json"], "--out takes"),
-])
-def test_all_reduce_refuses_what_does_not_fit_before_processes_wait(monkeypatch, tmp_path, world, args, words):
+@pytest.mark.parametrize(
+    ("world", "args", "words"),
+    [
+        ("1", [], "two processes or more"),
+        ("2", ["--most", "8"], "--most takes 4096"),
+        ("2", ["--samples", "1"], "--samples takes 2"),
+        ("2", ["--out", "no/such/folder/r.json"], "--out takes"),
+    ],
+)
+def test_all_reduce_refuses_what_does_not_fit_before_processes_wait(
+    monkeypatch, tmp_path, world, args, words
+):
     monkeypatch.setenv("WORLD_SIZE", world)
     module = script("all_reduce")
     with pytest.raises(ValueError, match=words):

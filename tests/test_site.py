@@ -30,13 +30,18 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def site(folder):
     """Return {file without its ending: its parsed text}."""
-    return {path.stem: BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser") for path in folder.iterdir()}
+    return {
+        path.stem: BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+        for path in folder.iterdir()
+    }
 
 
 def lost(site, name):
     """Return the links of one page that lead to no page of the site, or to no heading of it or to several."""
     wrong = []
-    for address in [link["href"] for link in site[name].select("a[href]") if not urlsplit(link["href"]).scheme]:
+    for address in [
+        link["href"] for link in site[name].select("a[href]") if not urlsplit(link["href"]).scheme
+    ]:
         file, _, anchor = unquote(address).partition("#")
         target = site.get(file.removesuffix(".html") if file else name)
         if target is None or (anchor and len(target.find_all(id=anchor)) != 1):
@@ -55,14 +60,23 @@ def test_links_lead_to_pages_and_headings(site, name):
 
 
 def test_figures_say_what_they_show(site):
-    texts = [image["alt"] for text in site.values() for image in text.select(".jp-RenderedImage img")]
-    own = [words for words in texts if not words.startswith("Figure; a line below")]  # that one: an explorer's start
+    texts = [
+        image["alt"] for text in site.values() for image in text.select(".jp-RenderedImage img")
+    ]
+    own = [
+        words for words in texts if not words.startswith("Figure; a line below")
+    ]  # that one: an explorer's start
     assert len(own) > 25 and len(set(own)) == len(own) and min(map(len, own)) > 10
-    assert len(texts) - len(own) <= sum(text.get_text().count("At the start:") for text in site.values())
+    assert len(texts) - len(own) <= sum(
+        text.get_text().count("At the start:") for text in site.values()
+    )
 
 
 def test_a_lost_link_is_told():
-    texts = {"a": '<a href="b.html#x">1</a><a href="b.html#y">2</a><a href="c.html">3</a>', "b": '<h2 id="x">x</h2>'}
+    texts = {
+        "a": '<a href="b.html#x">1</a><a href="b.html#y">2</a><a href="c.html">3</a>',
+        "b": '<h2 id="x">x</h2>',
+    }
     pages = {name: BeautifulSoup(text, "html.parser") for name, text in texts.items()}
     assert lost(pages, "a") == ["b.html#y", "c.html"]
 
@@ -70,14 +84,22 @@ def test_a_lost_link_is_told():
 @each_page
 def test_nothing_from_elsewhere_is_needed(folder, site, name):
     assert site[name].select("script, link, iframe, object, embed") == []
-    sources = [picture["src"] for picture in site[name].select("[src]") if not picture["src"].startswith("data:")]
+    sources = [
+        picture["src"]
+        for picture in site[name].select("[src]")
+        if not picture["src"].startswith("data:")
+    ]
     assert {urlsplit(source).netloc for source in sources} <= BADGES
-    assert not re.search(r"@import|url\(['\"]?(?!data:|#)\w+:", (folder / f"{name}.html").read_text(encoding="utf-8"))
+    assert not re.search(
+        r"@import|url\(['\"]?(?!data:|#)\w+:", (folder / f"{name}.html").read_text(encoding="utf-8")
+    )
 
 
 @each_page
 def test_title_and_pictures_have_words(site, name):
-    assert site[name].title.text == site[name].h1.find(string=True) and site[name].html["lang"] == "en"
+    assert (
+        site[name].title.text == site[name].h1.find(string=True) and site[name].html["lang"] == "en"
+    )
     assert all(picture.get("alt", "").strip() for picture in site[name].select("img"))
     assert "No description" not in str(site[name])
 
@@ -90,13 +112,21 @@ def test_a_page_shows_every_cell_figure_and_printed_line(site, path):
     figures = [output for output in outputs if "image/png" in output.get("data", {})]
     assert len(shown.select(".jp-RenderedImage img[src^='data:image/png;base64,']")) == len(figures)
     text = shown.get_text()
-    assert [output.text for output in outputs if "text" in output and output.text.strip() not in text] == []
+    assert [
+        output.text for output in outputs if "text" in output and output.text.strip() not in text
+    ] == []
 
 
 @each_page
 def test_no_object_of_python_stands_for_a_widget(site, name):
     shown = "\n".join(part.get_text() for part in site[name].select(".jp-OutputArea-output"))
-    assert re.findall(r"interactive\(|[VH]Box\(|Output\(\)|widget-view|<\w+(?:\.\w+)+ (?:object )?at 0x", shown) == []
+    assert (
+        re.findall(
+            r"interactive\(|[VH]Box\(|Output\(\)|widget-view|<\w+(?:\.\w+)+ (?:object )?at 0x",
+            shown,
+        )
+        == []
+    )
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs a browser on the PATH")
@@ -109,7 +139,9 @@ def test_a_phone_without_network_shows_the_page_in_its_width(folder, name, page)
     page.goto((folder / f"{name}.html").as_uri())
     assert page.evaluate("document.documentElement.scrollWidth") <= 360 and faults == []
     assert page.evaluate(HIDDEN) == []
-    assert page.evaluate("[...document.images].every(each => each.naturalWidth || !each.src.startsWith('data:'))")
+    assert page.evaluate(
+        "[...document.images].every(each => each.naturalWidth || !each.src.startsWith('data:'))"
+    )
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path, capsys):

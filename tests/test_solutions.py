@@ -19,15 +19,22 @@ CHECK = re.compile(r"^ex\.(\w+)\.check\((\w+)\)$", flags=re.M)
 
 def checks(notebook):
     """Return [(index of the cell, name of the exercise, name of the answer)] of a lesson."""
-    return [(i, *found.groups()) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"
-            for found in CHECK.finditer(cell.source)]
+    return [
+        (i, *found.groups())
+        for i, cell in enumerate(notebook.cells)
+        if cell.cell_type == "code"
+        for found in CHECK.finditer(cell.source)
+    ]
 
 
 def place(notebook, before, answer):
     """Return (cell, first line, last line) of the starter that defines `answer`, at or before a cell."""
-    for cell in reversed(notebook.cells[:before + 1]):
+    for cell in reversed(notebook.cells[: before + 1]):
         for node in ast.parse(cell.source).body if cell.cell_type == "code" else ():
-            names = [getattr(node, "name", None), *(getattr(part, "id", None) for part in getattr(node, "targets", ()))]
+            names = [
+                getattr(node, "name", None),
+                *(getattr(part, "id", None) for part in getattr(node, "targets", ())),
+            ]
             if answer in names:
                 return cell, node.lineno - 1, node.end_lineno
     raise LookupError(f"no starter defines {answer}")
@@ -35,14 +42,19 @@ def place(notebook, before, answer):
 
 def shown(cell):
     """Return what a cell shows, as text."""
-    return "\n".join(output.get("text", "") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)
+    return "\n".join(
+        output.get("text", "") or output.get("data", {}).get("text/plain", "")
+        for output in cell.outputs
+    )
 
 
 @of_each
 def test_every_exercise_has_its_check_and_says_not_attempted(path):
     notebook = _notebooks.read(path)
     found = checks(notebook)
-    assert {f"{path.name[:2]}.{name}" for _, name, _ in found} == set(all_keys().get(path.name[:2], ()))
+    assert {f"{path.name[:2]}.{name}" for _, name, _ in found} == set(
+        all_keys().get(path.name[:2], ())
+    )
     for index, name, _ in found:
         assert "Not attempted" in shown(notebook.cells[index]), name
         assert not _notebooks.tags(notebook.cells[index]), "the strict run compares it"
@@ -58,10 +70,14 @@ def test_every_solution_is_correct_in_its_lesson(path):
     for index, name, answer in found:
         cell, first, last = place(notebook, index, answer)
         lines = cell.source.splitlines()
-        cell.source = "\n".join([*lines[:first], getattr(module, name).solution_source(), *lines[last:]])
-    del notebook.cells[found[-1][0] + 1:]
+        cell.source = "\n".join(
+            [*lines[:first], getattr(module, name).solution_source(), *lines[last:]]
+        )
+    del notebook.cells[found[-1][0] + 1 :]
     with tempfile.TemporaryDirectory() as home:
-        client = NotebookClient(notebook, timeout=240, kernel_name="python3", extra_arguments=["--log-level=ERROR"])
+        client = NotebookClient(
+            notebook, timeout=240, kernel_name="python3", extra_arguments=["--log-level=ERROR"]
+        )
         client.execute(env=environment(home, CUDA_VISIBLE_DEVICES=""), cwd=str(path.parent))
     told = {name: shown(notebook.cells[index]) for index, name, _ in found}
     assert {name: text for name, text in told.items() if "Correct: " not in text} == {}

@@ -68,13 +68,17 @@ def test_says_what_the_learner_does_learns_and_needs(path, load):
 
 @of(LESSONS)
 def test_minutes_are_those_of_its_words_code_and_exercises(path, load):
-    said = re.search(r"about (\d+) minutes to read and run, and (\d+) for the exercise", prose(load(path)))
+    said = re.search(
+        r"about (\d+) minutes to read and run, and (\d+) for the exercise", prose(load(path))
+    )
     assert said, "What you'll need says: about N minutes to read and run, and M for the exercises"
     module = vars(importlib.import_module(f"exercises.lesson{path.name[:2]}")).values()
     exercises = sum(value.minutes for value in module if isinstance(value, Exercise))
     reading = _notebooks.reading_minutes(load(path))
     assert int(said[1]) == pytest.approx(reading, rel=0.1, abs=2) and int(said[2]) == exercises
-    assert course.lesson(path.name[:2]).minutes == pytest.approx(reading + exercises, rel=0.05, abs=2)
+    assert course.lesson(path.name[:2]).minutes == pytest.approx(
+        reading + exercises, rel=0.05, abs=2
+    )
 
 
 @of(TAUGHT)
@@ -86,7 +90,12 @@ def test_has_the_closing_sections(path, load):
 
 @of(TAUGHT)
 def test_lists_three_to_five_things_to_learn(path, load):
-    text = prose(load(path)).replace("’", "'").split("What you'll learn")[1].split("What you'll need")[0]
+    text = (
+        prose(load(path))
+        .replace("’", "'")
+        .split("What you'll learn")[1]
+        .split("What you'll need")[0]
+    )
     assert 3 <= len(re.findall(r"^\s*[-*] ", text, flags=re.M)) <= 5
 
 
@@ -113,7 +122,9 @@ def test_last_cell_is_prose(path, load):
 @of(PATHS)
 def test_stored_as_executed_from_top_to_bottom(path, load):
     counts = [cell.execution_count for cell in code(load(path))]
-    assert counts == list(range(1, len(counts) + 1)), "run: python3 -m helpers execute " + path.name[:2]
+    assert counts == list(range(1, len(counts) + 1)), (
+        "run: python3 -m helpers execute " + path.name[:2]
+    )
 
 
 @of(PATHS)
@@ -137,26 +148,42 @@ def test_tags_are_known_and_have_a_reason(path, load):
     for index, cell in enumerate(load(path).cells):
         tags = _notebooks.tags(cell)
         assert tags <= TAGS, f"cell {index}: {tags - TAGS}"
-        assert not tags or len(cell.metadata.get("reason", "").split()) >= 3, f"cell {index} needs a reason"
+        assert not tags or len(cell.metadata.get("reason", "").split()) >= 3, (
+            f"cell {index} needs a reason"
+        )
 
 
 @of(PATHS)
 def test_no_comment_switches_the_comparison(path, load):
-    assert not re.search(r"#\s*(NBVAL_|PYTEST_VALIDATE)", "\n".join(cell.source for cell in code(load(path))))
+    assert not re.search(
+        r"#\s*(NBVAL_|PYTEST_VALIDATE)", "\n".join(cell.source for cell in code(load(path)))
+    )
 
 
 @of(PATHS)
 def test_code_lines_fit(path, load):
     setup = publish.setup_line(course.REPOSITORY)
-    long = [line for cell in code(load(path)) for line in cell.source.splitlines() if len(line) > 120 and line != setup]
+    long = [
+        line
+        for cell in code(load(path))
+        for line in cell.source.splitlines()
+        if len(line) > 120 and line != setup
+    ]
     assert long == []
 
 
 @of(PATHS)
 def test_stored_outputs_name_no_machine_of_an_author(path, load):
-    shown = "\n".join(str(value) for cell in code(load(path)) for output in cell.outputs
-                      for value in [output.get("text", ""), output.get("data", {}).get("text/plain", ""),
-                                    *output.get("traceback", [])])
+    shown = "\n".join(
+        str(value)
+        for cell in code(load(path))
+        for output in cell.outputs
+        for value in [
+            output.get("text", ""),
+            output.get("data", {}).get("text/plain", ""),
+            *output.get("traceback", []),
+        ]
+    )
     assert re.findall(r"(?:/home/\w+|/Users/\w+|/work/\w+|site-packages/\S+)", shown) == []
 
 
@@ -167,7 +194,9 @@ def test_links_lead_to_files_that_are_there(path, load):
 
 
 def test_derived_parts_are_fresh():
-    assert [path.name for path in publish.stale(course.REPOSITORY)] == [], "run: python3 -m helpers publish"
+    assert [path.name for path in publish.stale(course.REPOSITORY)] == [], (
+        "run: python3 -m helpers publish"
+    )
 
 
 def test_every_lesson_has_its_notebook():

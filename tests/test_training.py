@@ -79,7 +79,9 @@ def test_the_network_is_these_formulas():
     hidden = (x - 0.5) * 4
     for layer in (model.conv1, model.conv2, model.conv3):
         hidden = F.conv2d(hidden, layer.weight, layer.bias, padding=1).clamp(min=0)
-        hidden = hidden.unfold(2, 2, 2).unfold(3, 2, 2).amax((-1, -2))  # the largest of each 2×2 pixels
+        hidden = (
+            hidden.unfold(2, 2, 2).unfold(3, 2, 2).amax((-1, -2))
+        )  # the largest of each 2×2 pixels
     expected = hidden.reshape(2, -1) @ model.classify.weight.T + model.classify.bias
     torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
 
@@ -91,7 +93,9 @@ def test_another_picture_size_is_refused():
 
 def test_a_step_follows_the_gradient_worked_out_by_hand(linear):
     x, y = torch.randn(6, 4), torch.tensor([0, 1, 2, 2, 1, 0])
-    linear.weight.grad = torch.full((3, 4), 100.0)  # left over from before: a step must not add to it
+    linear.weight.grad = torch.full(
+        (3, 4), 100.0
+    )  # left over from before: a step must not add to it
     error = F.softmax(linear(x), 1).detach() - F.one_hot(y, 3)
     expected = linear.weight.detach() - 0.1 * error.T @ x / 6
     logits = linear(x).detach()
@@ -121,6 +125,7 @@ def test_evaluate_counts_what_is_right(batches):
     class Says(nn.Module):
         def forward(self, x):
             return F.one_hot(torch.tensor([1] * len(x)), 3).float()
+
     ones = (batches.dataset.tensors[1] == 1).sum().item()
     assert 0 < ones < 10
     assert evaluate(Says(), batches, "cpu") == ones / 10
@@ -177,6 +182,7 @@ def test_a_copy_is_queued_towards_cuda_only(device):
     class Noting:
         def to(self, device, non_blocking):
             return non_blocking
+
     assert send(Noting(), device) == ("cuda" in str(device))
 
 
@@ -185,8 +191,13 @@ def test_a_tensor_on_the_cpu_is_sent_to_the_cpu_without_a_copy():
     assert send(x, "cpu") is x
 
 
-@pytest.mark.parametrize("loop", [lambda m: evaluate(m, [], "cpu"),
-                                  lambda m: train_epoch(m, [], torch.optim.SGD(m.parameters(), lr=0.1), "cpu")])
+@pytest.mark.parametrize(
+    "loop",
+    [
+        lambda m: evaluate(m, [], "cpu"),
+        lambda m: train_epoch(m, [], torch.optim.SGD(m.parameters(), lr=0.1), "cpu"),
+    ],
+)
 def test_an_empty_loader_is_refused(loop, linear):
     with pytest.raises(ValueError, match="loader"):
         loop(linear)
@@ -202,12 +213,15 @@ def test_the_network_learns_a_few_shapes_by_heart():
 
 
 def test_the_overhead_is_a_ratio():
-    assert 0.2 < training.loop_overhead(repeats=3, batches=1) < 5  # the bar of 1.02 is for a quiet machine
+    assert (
+        0.2 < training.loop_overhead(repeats=3, batches=1) < 5
+    )  # the bar of 1.02 is for a quiet machine
 
 
 @pytest.fixture
 def gray_images(monkeypatch):
     """In place of any data set: 320 images to learn from and 100 to test with, of one channel and ten classes."""
+
     def load(name, train=True, n=None, root=None):
         if root:
             raise FileNotFoundError(root)
@@ -227,7 +241,9 @@ def gray_images(monkeypatch):
 def test_lesson_04_runs_on_another_data_set_as_it_says(gray_images):
     lesson = _notebooks.read(next(path for path in _notebooks.find() if path.name.startswith("04")))
     headings = [i for i, cell in enumerate(lesson.cells) if cell.source.startswith("## ")]
-    end = next(i for i in headings if "As a script" in lesson.cells[i].source)  # the script loads its own images
+    end = next(
+        i for i in headings if "As a script" in lesson.cells[i].source
+    )  # the script loads its own images
     names = {"__name__": "lesson"}
     for cell in lesson.cells[:end]:
         if cell.cell_type == "code":

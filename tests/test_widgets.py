@@ -1,4 +1,5 @@
 """Predictions, quizzes and explorers, driven without a browser."""
+
 import pytest
 
 from helpers import plots, widgets
@@ -30,7 +31,9 @@ def test_a_numeric_prediction_says_how_far_off(capsys):
     _, told, scale = capsys.readouterr().out.splitlines()
     assert "a factor of 10 apart, too low" in told
     assert scale.startswith("0.001 ") and " 1,000 " in scale
-    assert 6 <= scale.index("!") - scale.index("?") <= 7, "a factor of 10 is a sixth of the scale's 40 steps"
+    assert 6 <= scale.index("!") - scale.index("?") <= 7, (
+        "a factor of 10 is a sixth of the scale's 40 steps"
+    )
 
 
 @pytest.mark.parametrize(("guess", "actual"), [(1e-6, 5.0), (5.0, 1e6), (2.0, 2.0), (3.0, 0.0)])
@@ -47,7 +50,9 @@ def test_an_answer_of_an_earlier_day_counts():
     again = widgets.predict("t", "Heads?", ["yes", "no"])
     assert again.guess == "no" and widgets._prediction_widget(again).children[1].value == "no"
     number = widgets.predict("n", "How long?", unit="ms")
-    assert number.guess == 20.0 and widgets._prediction_widget(number).children[1].value == pytest.approx(20, rel=0.12)
+    assert number.guess == 20.0 and widgets._prediction_widget(number).children[
+        1
+    ].value == pytest.approx(20, rel=0.12)
     assert widgets.predict("t", "Heads?", ["a", "b"]).guess is None, "the choices have changed"
 
 
@@ -76,7 +81,9 @@ def test_the_number_slider_starts_without_a_guess_and_keeps_what_is_chosen():
     slider = widgets._prediction_widget(guess).children[1]
     assert slider.value == "" and guess.guess is None and progress.load() == {}
     slider.index = len(slider.options) - 1
-    assert guess.guess == pytest.approx(100) and progress.load()["predict.s"]["guess"] == pytest.approx(100)
+    assert guess.guess == pytest.approx(100) and progress.load()["predict.s"][
+        "guess"
+    ] == pytest.approx(100)
     slider.index = 0
     assert guess.guess == pytest.approx(100), "going back to the start is no guess"
 
@@ -93,7 +100,10 @@ def test_quiz_gives_feedback_and_wrong_ones_come_back(monkeypatch):
     assert widgets._to_repeat(set()) == [QUESTION]
     assert widgets._to_repeat({"02.q1"}) == []
     row.children[1].index = 1
-    assert "Right" in row.children[2].value and progress.load()["quiz.02.q1"] == {"right": True, "answer": "4"}
+    assert "Right" in row.children[2].value and progress.load()["quiz.02.q1"] == {
+        "right": True,
+        "answer": "4",
+    }
     assert widgets._to_repeat(set()) == []
 
 
@@ -128,7 +138,10 @@ def _draw(size, color):
     return figure, f"size {size} in {color}"
 
 
-CONTROLS = {"size": widgets.slider("size", (1, 2, 3), 2), "color": widgets.choice("color", ("red", "blue"), "red")}
+CONTROLS = {
+    "size": widgets.slider("size", (1, 2, 3), 2),
+    "color": widgets.choice("color", ("red", "blue"), "red"),
+}
 
 
 def test_an_explorer_follows_its_controls_and_never_shows_a_traceback():
@@ -151,10 +164,12 @@ def test_an_explorer_follows_its_controls_and_never_shows_a_traceback():
 
 def test_the_stored_picture_of_an_explorer_says_what_it_shows(monkeypatch):
     shown = []
-    monkeypatch.setattr("IPython.display.display", lambda bundle, **more: shown.append((bundle, more)))
+    monkeypatch.setattr(
+        "IPython.display.display", lambda bundle, **more: shown.append((bundle, more))
+    )
     monkeypatch.setattr(widgets, "inside_notebook", lambda: True)
     widgets.explore(_draw, **CONTROLS)
-    (bundle, more), = shown
+    ((bundle, more),) = shown
     assert "image/png" in bundle and more["metadata"] == {"image/png": {"alt": "size 2 in red"}}
 
 

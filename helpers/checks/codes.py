@@ -4,15 +4,21 @@ The code is "P1-" and base32 text (letters and the digits 2 to 7, so that nothin
 length of the name, the name in UTF-8, the results four to a byte in the order of `ITEMS` (zeros at the end left out),
 and a CRC of 16 bits, which notices every change of one character and of two neighbors.
 """
+
 import base64
 import binascii
 
 MARK = "P1-"
-NOTHING, NOT_YET, DONE = 0, 1, 2  # an exercise untried, tried or solved; a question unanswered, answered wrong or right
+NOTHING, NOT_YET, DONE = (
+    0,
+    1,
+    2,
+)  # an exercise untried, tried or solved; a question unanswered, answered wrong or right
 MOST_BYTES = 40  # of a name
 
 # Codes name items by their place in this list: add new ones at the end, and leave old ones where they are.
-ITEMS = tuple("""
+ITEMS = tuple(
+    """
 00.warm_up 01.pick 01.flags 01.machines 01.rate 02.same 02.hidden 02.batch 02.packed 02.repair 03.flat 03.buffer
 03.where 03.rows 03.messages 04.step 04.testing 04.counting 04.amp 04.checkpoint 04.curve 04.bugs 05.count 05.freed
 05.leak 05.largest 05.accumulation 06.weigh 06.strip 06.deal 06.script 06.choose 07.waits 07.events 07.stopwatch
@@ -22,7 +28,8 @@ quiz.04.order quiz.04.labels quiz.04.eval quiz.04.map quiz.04.scaler quiz.05.cac
 quiz.05.checkpoint quiz.06.module quiz.06.rank quiz.06.epoch quiz.06.scaling quiz.07.naive quiz.07.median
 quiz.07.early quiz.07.nonzero 08.profiles 08.bounds 08.accuracy 08.speedup 08.fixed quiz.08.order
 quiz.08.batch quiz.08.roof quiz.08.first
-""".split())
+""".split()
+)
 
 
 def encode(states, name=""):
@@ -50,9 +57,9 @@ def decode(code):
     body = _read(text)
     if body is None:
         raise ValueError(f"damaged or incomplete (copy it again, whole): {_short(text)}")
-    name, packed = body[1:1 + body[0]].decode("utf-8"), body[1 + body[0]:]
+    name, packed = body[1 : 1 + body[0]].decode("utf-8"), body[1 + body[0] :]
     found = [byte >> shift & 3 for byte in packed for shift in (0, 2, 4, 6)]
-    if any(found[len(ITEMS):]) or max(found, default=0) > DONE:
+    if any(found[len(ITEMS) :]) or max(found, default=0) > DONE:
         raise ValueError(f"made by a newer version of the course; update this one: {_short(text)}")
     return {item: state for item, state in zip(ITEMS, found) if state}, name  # noqa: B905 - an older code is shorter
 
@@ -64,11 +71,11 @@ def _written(body):
 
 def _read(text):
     """The bytes of a code without its checksum; None where it is not exactly what `_written` wrote."""
-    letters = text[len(MARK):]
+    letters = text[len(MARK) :]
     try:
         body = base64.b32decode(letters + "=" * (-len(letters) % 8))[:-2]
         whole = text == _written(body) and body[0] < len(body)
-        return body if whole and body[1:1 + body[0]].decode("utf-8").isprintable() else None
+        return body if whole and body[1 : 1 + body[0]].decode("utf-8").isprintable() else None
     except (ValueError, IndexError):
         return None
 

@@ -4,6 +4,7 @@ A lesson's module defines `Exercise` objects. Each has a check function that tak
 `NotYet` with what it found; it calls the learner's code only through `call`, so that an exception there is told apart
 from a wrong answer. Checks look at behavior (values, devices, copies, bytes), never at source text.
 """
+
 import dis
 import inspect
 import linecache
@@ -60,7 +61,7 @@ class Exercise:
     `key` ("02.nested_batch") names it in the progress file and in the lesson (`ex.nested_batch`); `lines` and
     `minutes` tell the learner what to expect; `difficulty` is 1 to 3. `check_answer(answer)` raises `NotYet`, or
     returns a sentence of praise that names what was shown. `reference` is the model answer: a function with the name
-    the lesson's starter uses, or a value with `source` as its text. `wrong` holds at least two plausible wrong answers.
+    the lesson's starter uses, or a value with `source` as its text.
     `seconds` is a time limit for answers that must take long (0: the usual one).
     """
 
@@ -73,7 +74,7 @@ class Exercise:
     hints: tuple
     reference: object
     explanation: str
-    wrong: tuple = field(repr=False)
+    wrong: tuple = field(default=(), repr=False)
     source: str = ""
     seconds: float = 0
 
@@ -97,28 +98,41 @@ class Exercise:
                 praise = self.check_answer(answer)
             return Result(CORRECT, praise or "well done.")
         except NotAttempted:
-            return Result(NOT_ATTEMPTED, f"fill in the cell above, then run it again. Stuck? ex.{self.name}.hint()")
+            return Result(
+                NOT_ATTEMPTED,
+                f"fill in the cell above, then run it again. Stuck? ex.{self.name}.hint()",
+            )
         except NotYet as found:
             return Result(NOT_YET, str(found))
         except LearnerError as error:
             return Result(ERROR, describe_error(error.cause))
         except TooLong:
-            return Result(ERROR, f"still running after {self.seconds or SECONDS} seconds, so it was stopped. Does a "
-                                 "loop never end, or does it wait for something that never comes?")
+            return Result(
+                ERROR,
+                f"still running after {self.seconds or SECONDS} seconds, so it was stopped. Does a "
+                "loop never end, or does it wait for something that never comes?",
+            )
         except SystemExit as error:
-            return Result(ERROR, f"{describe_error(error)}\n  It ends the program. Return a value instead.")
+            return Result(
+                ERROR, f"{describe_error(error)}\n  It ends the program. Return a value instead."
+            )
 
     def check(self, answer=None):
         """Check `answer`, show the outcome and keep it in the learner's progress."""
         from helpers.checks import panel, progress
+
         result = self.outcome(answer)
-        if result.status != NOT_ATTEMPTED and progress.load().get(self.key, {}).get("status") != CORRECT:
+        if (
+            result.status != NOT_ATTEMPTED
+            and progress.load().get(self.key, {}).get("status") != CORRECT
+        ):
             progress.record(self.key, status=result.status)
         panel.show(self, result)
 
     def hint(self):
         """Print the next hint; after the last one, all of them again."""
         from helpers.checks import progress
+
         seen = min(progress.load().get(self.key, {}).get("hints", 0) + 1, len(self.hints))
         progress.record(self.key, hints=seen)
         for number, text in enumerate(self.hints[:seen], 1):
@@ -145,13 +159,17 @@ class Question:
 
     def __post_init__(self):
         if len(self.choices) != len(self.feedback) or not 0 <= self.right < len(self.choices):
-            raise ValueError(f"question {self.key!r}: each choice takes one feedback, and right must be an index")
+            raise ValueError(
+                f"question {self.key!r}: each choice takes one feedback, and right must be an index"
+            )
 
 
 def call(function, *args, **kwargs):
     """Call the learner's `function`; what it raises comes back as `LearnerError`."""
     if not callable(function):
-        raise NotYet(f"expected a function, got {type(function).__name__}. Pass the name without parentheses.")
+        raise NotYet(
+            f"expected a function, got {type(function).__name__}. Pass the name without parentheses."
+        )
     try:
         return function(*args, **kwargs)
     except (NotYet, LearnerError):
@@ -173,7 +191,9 @@ def is_untouched(answer):
     if answer is None or answer is ...:
         return True
     if isinstance(answer, (tuple, list, dict)) and len(answer):
-        return all(is_untouched(part) for part in (answer.values() if isinstance(answer, dict) else answer))
+        return all(
+            is_untouched(part) for part in (answer.values() if isinstance(answer, dict) else answer)
+        )
     return inspect.isfunction(answer) and _returns_nothing(answer)
 
 
@@ -181,7 +201,10 @@ def _returns_nothing(function):
     plain = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST", "POP_TOP"}
     steps = list(dis.get_instructions(function))
     return {step.opname for step in steps} <= plain and all(
-        step.argval in (None, ...) for step in steps if step.opname in ("LOAD_CONST", "RETURN_CONST"))
+        step.argval in (None, ...)
+        for step in steps
+        if step.opname in ("LOAD_CONST", "RETURN_CONST")
+    )
 
 
 def describe_error(error):
@@ -196,7 +219,11 @@ def describe_error(error):
 
 def _is_learners(filename):
     here = str(Path(__file__).resolve().parent.parent)
-    return not (filename.startswith((here, "<frozen")) or "site-packages" in filename or "/torch/" in filename)
+    return not (
+        filename.startswith((here, "<frozen"))
+        or "site-packages" in filename
+        or "/torch/" in filename
+    )
 
 
 def _in_learners_code(frame):

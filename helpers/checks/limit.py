@@ -1,4 +1,5 @@
 """A time limit for the learner's code: loops that never end are stopped, and so are waits that never end."""
+
 import ctypes
 import signal
 import sys
@@ -7,8 +8,10 @@ from contextlib import contextmanager
 
 AGAIN = 0.05  # seconds between further tries, where a bare `except:` caught the first
 PATIENCE = 5  # seconds after which a call that nothing stops is named
-STUCK = ("This check is inside one long call that Python cannot stop from here. "
-         "Choose Kernel › Interrupt Kernel, or restart the kernel.")
+STUCK = (
+    "This check is inside one long call that Python cannot stop from here. "
+    "Choose Kernel › Interrupt Kernel, or restart the kernel."
+)
 
 
 class TooLong(BaseException):
@@ -80,7 +83,9 @@ def _by_thread(seconds, inside):
                 if _importing(frame):
                     pause = seconds
                 elif not ended.is_set() and (not raised or inside(frame)):
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(TooLong))
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                        ctypes.c_ulong(thread), ctypes.py_object(TooLong)
+                    )
                     pause, raised = AGAIN, True
                 del frame
 

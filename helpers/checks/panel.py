@@ -1,9 +1,15 @@
 """How a check's outcome looks: a small panel with buttons in JupyterLab, plain text everywhere else."""
+
 import html
 
 SIGNS = {"correct": "✓", "not yet": "✗", "not attempted": "○", "error in your code": "!"}
 # Of the line beside a message: a contrast of 3 to 1 against white and against the dark of JupyterLab's dark theme.
-COLORS = {"correct": "#009e73", "not yet": "#d55e00", "not attempted": "#808080", "error in your code": "#d55e00"}
+COLORS = {
+    "correct": "#009e73",
+    "not yet": "#d55e00",
+    "not attempted": "#808080",
+    "error in your code": "#d55e00",
+}
 
 ROW = "course-row"  # the class of radio buttons that stand side by side
 # ipywidgets gives sliders and groups of radio buttons no name that a screen reader could say, and a slider the number
@@ -28,11 +34,13 @@ if (box && !box.named) {
 """
 # Where the keyboard is can be seen, since ipywidgets hides it on sliders; links can be told without color, in the whole
 # notebook, since JupyterLab does not underline them.
-STYLE = (f'<style onload="{html.escape(NAMES)}">'
-         ".jupyter-widgets :is(.noUi-handle,.ui-slider-handle,input,button):focus{outline:3px solid #0072b2!important;"
-         f"outline-offset:2px}}.{ROW} .widget-radio-box{{display:flex;flex-flow:row wrap;column-gap:1.5em;"
-         "padding-left:5px}.jp-Notebook :is(.jp-RenderedHTMLCommon,.jp-RenderedText) a[href]{"
-         "text-decoration:underline!important}</style>")
+STYLE = (
+    f'<style onload="{html.escape(NAMES)}">'
+    ".jupyter-widgets :is(.noUi-handle,.ui-slider-handle,input,button):focus{outline:3px solid #0072b2!important;"
+    f"outline-offset:2px}}.{ROW} .widget-radio-box{{display:flex;flex-flow:row wrap;column-gap:1.5em;"
+    "padding-left:5px}.jp-Notebook :is(.jp-RenderedHTMLCommon,.jp-RenderedText) a[href]{"
+    "text-decoration:underline!important}</style>"
+)
 
 
 def show(exercise, result):
@@ -59,13 +67,18 @@ def display_widget(widget, text, alt="", **bundle):
     `bundle` adds MIME types such as "image/png"; `alt` says in words what that picture shows.
     """
     from IPython.display import display
+
     view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
-    display({"text/plain": text, **bundle, "application/vnd.jupyter.widget-view+json": view}, raw=True,
-            metadata={kind: {"alt": alt} for kind in bundle if alt})
+    display(
+        {"text/plain": text, **bundle, "application/vnd.jupyter.widget-view+json": view},
+        raw=True,
+        metadata={kind: {"alt": alt} for kind in bundle if alt},
+    )
 
 
 def _panel(exercise, result):
     import ipywidgets
+
     head = ipywidgets.HTML(STYLE + _message(result))
     more = ipywidgets.HTML("")
     hint = ipywidgets.Button(description="Hint", icon="question-circle")
@@ -78,14 +91,17 @@ def _panel(exercise, result):
 
 def _message(result):
     color = COLORS[result.status]
-    return (f'<div role="status" style="border-left:4px solid {color};padding:2px 10px;line-height:1.4">'
-            f'<b>{SIGNS[result.status]} {result.status.capitalize()}</b>'
-            f'<div style="white-space:pre-wrap">{html.escape(result.message)}</div></div>')
+    return (
+        f'<div role="status" style="border-left:4px solid {color};padding:2px 10px;line-height:1.4">'
+        f"<b>{SIGNS[result.status]} {result.status.capitalize()}</b>"
+        f'<div style="white-space:pre-wrap">{html.escape(result.message)}</div></div>'
+    )
 
 
 def _fill(place, print_it):
     from contextlib import redirect_stdout
     from io import StringIO
+
     text = StringIO()
     with redirect_stdout(text):
         print_it()

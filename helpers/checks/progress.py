@@ -5,6 +5,7 @@ user's data folder. It is written whole or not at all, by one kernel at a time. 
 `progress.damaged.json` and costs nothing but itself; where the folder cannot be written, progress lasts as long as the
 kernel.
 """
+
 import json
 import math
 import os
@@ -15,9 +16,12 @@ from helpers.checks import codes
 
 _memory = {}
 # What a field holds; a value of another kind is left out when the file is read
-_FITS = {"status": lambda v: isinstance(v, str), "hints": lambda v: type(v) is int and v >= 0,
-         "guess": lambda v: isinstance(v, str) or type(v) in (int, float) and 1e-300 < v < 1e300,
-         "factor": lambda v: type(v) in (int, float) and not math.isnan(v)}
+_FITS = {
+    "status": lambda v: isinstance(v, str),
+    "hints": lambda v: type(v) is int and v >= 0,
+    "guess": lambda v: isinstance(v, str) or type(v) in (int, float) and 1e-300 < v < 1e300,
+    "factor": lambda v: type(v) in (int, float) and not math.isnan(v),
+}
 
 
 def folder():
@@ -26,9 +30,12 @@ def folder():
     if named:
         return Path(named)
     from platformdirs import user_data_path
+
     try:
         path = user_data_path("gpus-in-pytorch", appauthor=False)
-    except RuntimeError:  # a user without a home folder; older releases give a path that begins with "~"
+    except (
+        RuntimeError
+    ):  # a user without a home folder; older releases give a path that begins with "~"
         path = Path("~")
     return path if path.is_absolute() else Path(os.devnull, path)  # nothing can be kept there
 
@@ -47,8 +54,14 @@ def load():
     except (ValueError, RecursionError):
         _set_aside(file)
         stored = {}
-    fitting = {key: {field: value for field, value in entry.items() if _FITS.get(field, lambda v: True)(value)}
-               for key, entry in stored.items()}
+    fitting = {
+        key: {
+            field: value
+            for field, value in entry.items()
+            if _FITS.get(field, lambda v: True)(value)
+        }
+        for key, entry in stored.items()
+    }
     return {**fitting, **_memory}
 
 
@@ -97,10 +110,19 @@ def restore(code):
     What is solved here stays solved. Raises ValueError where the code is damaged; then nothing changes.
     """
     before, told = states(), codes.decode(code)[0]
-    better = {item: state for item, state in told.items() if state > before.get(item, codes.NOTHING)}
+    better = {
+        item: state for item, state in told.items() if state > before.get(item, codes.NOTHING)
+    }
     for item, state in better.items():
         done = state == codes.DONE
-        record(item, **({"right": done} if item.startswith("quiz.") else {"status": "correct" if done else "not yet"}))
+        record(
+            item,
+            **(
+                {"right": done}
+                if item.startswith("quiz.")
+                else {"status": "correct" if done else "not yet"}
+            ),
+        )
     return len(better)
 
 

@@ -46,7 +46,9 @@ def stamp():
 
 def machine():
     """Return what wheels are made for, in words: the version of Python, the system and its processor."""
-    return "Python {}.{} on {} {}".format(*sys.version_info[:2], platform.system(), platform.machine())
+    return "Python {}.{} on {} {}".format(
+        *sys.version_info[:2], platform.system(), platform.machine()
+    )
 
 
 def manifest():
@@ -58,10 +60,19 @@ def manifest():
 def add_arguments(parser):
     """Add the options that `lab` and `test` share."""
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--cpu", dest="wheels", action="store_const", const="cpu",
-                       help="take PyTorch's CPU wheels (0.2 GB instead of about 5 on Linux)")
-    which.add_argument("--wheels", metavar="NAME", help="another folder of PyTorch's index, for example cu130")
-    which.add_argument("--here", action="store_true", help="use the Python that runs this command; install nothing")
+    which.add_argument(
+        "--cpu",
+        dest="wheels",
+        action="store_const",
+        const="cpu",
+        help="take PyTorch's CPU wheels (0.2 GB instead of about 5 on Linux)",
+    )
+    which.add_argument(
+        "--wheels", metavar="NAME", help="another folder of PyTorch's index, for example cu130"
+    )
+    which.add_argument(
+        "--here", action="store_true", help="use the Python that runs this command; install nothing"
+    )
 
 
 def chosen(args):
@@ -78,8 +89,11 @@ def ensure(wheels=None):
     """
     found = stamp()
     if found and wheels not in (None, found.get("wheels")):
-        raise SetupError("{} holds the {} build of PyTorch. Delete that folder to change it. {}".format(
-            VENV, found.get("wheels") or "default", AGAIN))
+        raise SetupError(
+            "{} holds the {} build of PyTorch. Delete that folder to change it. {}".format(
+                VENV, found.get("wheels") or "default", AGAIN
+            )
+        )
     if found and found.get("fingerprint") == fingerprint():
         return python_of(VENV)
     wheels = wheels or (found or manifest()).get("wheels")
@@ -99,17 +113,25 @@ def say(step, text):
 def check_machine(wheels, fresh, place=None):
     """Raise SetupError when Python, its venv module or the disk of `place` (default: this folder) will not do."""
     if sys.version_info < OLDEST:
-        raise SetupError("Python {}.{} is too old: the course needs {}.{} or later. Install one from python.org and "
-                         "call it by name: python3.12 -m helpers lab".format(*sys.version_info[:2], *OLDEST))
+        raise SetupError(
+            "Python {}.{} is too old: the course needs {}.{} or later. Install one from python.org and "
+            "call it by name: python3.12 -m helpers lab".format(*sys.version_info[:2], *OLDEST)
+        )
     if not (ROOT / "requirements.txt").exists():
-        raise SetupError(f"{ROOT} has no requirements.txt. Run this command in a clone of the course.")
+        raise SetupError(
+            f"{ROOT} has no requirements.txt. Run this command in a clone of the course."
+        )
     if manifest().get("for", machine()) != machine():
-        raise SetupError(f"This folder was packed for {manifest()['for']}, and this is {machine()}. Start the command "
-                         "with that Python, or pack a folder on a machine like this one.")
+        raise SetupError(
+            f"This folder was packed for {manifest()['for']}, and this is {machine()}. Start the command "
+            "with that Python, or pack a folder on a machine like this one."
+        )
     missing = [name for name in ("venv", "ensurepip") if importlib.util.find_spec(name) is None]
     if missing:
-        raise SetupError("This Python lacks its module {}. On Debian and Ubuntu: sudo apt install python3-venv. With "
-                         "conda: create an environment and use --here. {}".format(" and ".join(missing), AGAIN))
+        raise SetupError(
+            "This Python lacks its module {}. On Debian and Ubuntu: sudo apt install python3-venv. With "
+            "conda: create an environment and use --here. {}".format(" and ".join(missing), AGAIN)
+        )
     check_disk(wheels, fresh, place or ROOT)
 
 
@@ -124,7 +146,9 @@ def check_disk(wheels, fresh, place):
     say(1, "Python {}.{}, {:.0f} GB free".format(*sys.version_info[:2], free))
     if fresh and free < need:
         hint = "" if need < 8 else " Or add --wheels cpu: PyTorch's CPU build fits into 1.5 GB."
-        raise SetupError(f"This needs about {need} GB, and {free:.1f} GB are free at {place}. Make room. {AGAIN}{hint}")
+        raise SetupError(
+            f"This needs about {need} GB, and {free:.1f} GB are free at {place}. Make room. {AGAIN}{hint}"
+        )
 
 
 def make_venv():
@@ -132,8 +156,10 @@ def make_venv():
     works = python_of(VENV).exists() and quiet(["-m", "pip", "--version"]) == 0
     say(2, "environment {}{}".format(VENV, " (kept)" if works else ""))
     if not works and subprocess.call([sys.executable, "-m", "venv", "--clear", str(VENV)]) != 0:
-        raise SetupError("python -m venv failed; its message stands above. On Debian and Ubuntu: sudo apt install "
-                         f"python3-venv. Is a program using {VENV}? Close it. {AGAIN}")
+        raise SetupError(
+            "python -m venv failed; its message stands above. On Debian and Ubuntu: sudo apt install "
+            f"python3-venv. Is a program using {VENV}? Close it. {AGAIN}"
+        )
 
 
 def quiet(arguments, python=None):
@@ -168,7 +194,14 @@ def install(wheels):
 
 def pip(arguments, action="install", python=None, place=None):
     """Run pip in the environment, or that of `python`, its progress shown; raise SetupError with the likely cause."""
-    command = [str(python or python_of(VENV)), "-m", "pip", action, "--disable-pip-version-check", *arguments]
+    command = [
+        str(python or python_of(VENV)),
+        "-m",
+        "pip",
+        action,
+        "--disable-pip-version-check",
+        *arguments,
+    ]
     if subprocess.call(command, cwd=str(ROOT)) != 0:
         packed = "A file in wheels/ is missing or damaged: copy the folder again, or pack it again."
         why = packed if "--no-index" in arguments else why_pip_failed(python, place)
@@ -181,11 +214,15 @@ def why_pip_failed(python=None, place=None):
         return "The disk is full: make room, or add --wheels cpu."
     probe = "-m pip install -q --dry-run --ignore-installed --no-deps --retries 0 --timeout 10 pip"
     if quiet(probe.split(), python) != 0:
-        return ("The package index does not answer: check the network; behind a proxy set HTTPS_PROXY; without any "
-                "network, use a folder made by python3 -m helpers pack on a machine that has one.")
-    return ("The index answers, so one package is the cause: PyTorch may have no wheel yet for Python {}.{} on this "
-            "system (see https://pytorch.org/get-started/locally), or its own index, which --cpu and --wheels name, is "
-            "blocked here.".format(*sys.version_info[:2]))
+        return (
+            "The package index does not answer: check the network; behind a proxy set HTTPS_PROXY; without any "
+            "network, use a folder made by python3 -m helpers pack on a machine that has one."
+        )
+    return (
+        "The index answers, so one package is the cause: PyTorch may have no wheel yet for Python {}.{} on this "
+        "system (see https://pytorch.org/get-started/locally), or its own index, which --cpu and --wheels name, is "
+        "blocked here.".format(*sys.version_info[:2])
+    )
 
 
 def verify():
@@ -193,7 +230,9 @@ def verify():
     say(4, "first import of PyTorch")
     code = "import torch, torchvision, jupyterlab, ipywidgets, matplotlib, helpers; print('torch', torch.__version__)"
     if subprocess.call([str(python_of(VENV)), "-c", code], cwd=str(ROOT)) != 0:
-        raise SetupError(f"Everything is installed, yet an import fails; see above. Delete {VENV}. {AGAIN}")
+        raise SetupError(
+            f"Everything is installed, yet an import fails; see above. Delete {VENV}. {AGAIN}"
+        )
 
 
 def write_stamp(wheels):

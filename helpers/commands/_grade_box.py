@@ -25,7 +25,11 @@ from helpers.commands._environment import ROOT
 PROCESSES, FILE_MB, FOLDER = 64, 64, b"size=256m,mode=1777"
 FIRST_USER = 1_900_000_000  # user ids from here on belong to nobody
 INHERITED = {"PATH", "LANG", "LD_LIBRARY_PATH", "SYSTEMROOT"}
-NEW_FOLDERS, NEW_USER, NEW_REST = 0x20000, 0x10000000, 0x8000000 | 0x20000000 | 0x40000000  # IPC, PID, NET
+NEW_FOLDERS, NEW_USER, NEW_REST = (
+    0x20000,
+    0x10000000,
+    0x8000000 | 0x20000000 | 0x40000000,
+)  # IPC, PID, NET
 PRIVATE, PLAIN = 0x4000 | 0x40000, 2 | 4  # MS_REC | MS_PRIVATE; MS_NOSUID | MS_NODEV
 READ_ANY = 1 << 2  # CAP_DAC_READ_SEARCH: Python itself may lie in a folder that only root may open
 
@@ -46,7 +50,11 @@ def leave():
     user, group = os.geteuid(), os.getegid()
     system("unshare", NEW_FOLDERS | NEW_REST | (NEW_USER if user else 0))
     if user:
-        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        for name, text in (
+            ("setgroups", "deny"),
+            ("uid_map", f"{user} {user} 1"),
+            ("gid_map", f"{group} {group} 1"),
+        ):
             Path("/proc/self", name).write_text(text)
 
 
@@ -58,11 +66,24 @@ def seal(folder, hidden=None):
         fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", 1))  # SIOCSIFFLAGS, IFF_UP
     mount(None, "/", PRIVATE)
     mount(b"proc", "/proc")
-    system("syscall", *map(ctypes.c_long, (442, -100)), b"/", ctypes.c_long(0x8000),  # mount_setattr, AT_RECURSIVE
-           struct.pack("4Q", 1, 0, 0, 0), ctypes.c_long(32))  # MOUNT_ATTR_RDONLY
+    system(
+        "syscall",
+        *map(ctypes.c_long, (442, -100)),
+        b"/",
+        ctypes.c_long(0x8000),  # mount_setattr, AT_RECURSIVE
+        struct.pack("4Q", 1, 0, 0, 0),
+        ctypes.c_long(32),
+    )  # MOUNT_ATTR_RDONLY
     for place in (folder, "/dev/shm"):
         mount(b"tmpfs", place, options=FOLDER)
-    kept = (ROOT, Path(folder), Path(sys.prefix), Path(sys.base_prefix), Path("/proc"), Path("/dev/shm"))
+    kept = (
+        ROOT,
+        Path(folder),
+        Path(sys.prefix),
+        Path(sys.base_prefix),
+        Path("/proc"),
+        Path("/dev/shm"),
+    )
     if hidden and not any(path.resolve().is_relative_to(hidden) for path in kept):
         mount(b"tmpfs", hidden, PLAIN | 1)
 
@@ -75,9 +96,15 @@ def drop(user):
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
-    system("capset", struct.pack("Ii", 0x20080522, 0), struct.pack("6I", rights, rights, rights, 0, 0, 0))
+    system(
+        "capset",
+        struct.pack("Ii", 0x20080522, 0),
+        struct.pack("6I", rights, rights, rights, 0, 0, 0),
+    )
     if user:
-        system("prctl", 47, 2, 2, 0, 0)  # PR_CAP_AMBIENT_RAISE: children that are other programs read, too
+        system(
+            "prctl", 47, 2, 2, 0, 0
+        )  # PR_CAP_AMBIENT_RAISE: children that are other programs read, too
     system("prctl", 38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
 
 
@@ -105,7 +132,11 @@ def possible(folder):
     def another():
         drop(FIRST_USER)
         os.chdir(ROOT)
-        subprocess.run([sys.executable, "-c", "import helpers.checks.core"], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, "-c", "import helpers.checks.core"],
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
 
     return tried(walls), os.geteuid() == 0 and tried(another)
 
@@ -135,15 +166,31 @@ def confine(job, kept):
     home = tempfile.mkdtemp(dir=job["work"])
     inherited = {name: os.environ[name] for name in INHERITED & os.environ.keys()}
     os.environ.clear()
-    os.environ.update(inherited, HOME=home, TMPDIR=home, GPU_COURSE_HOME=home, USER="learner", MPLBACKEND="Agg",
-                      CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1", PYTHONPATH=str(ROOT), PYTHONDONTWRITEBYTECODE="1")
+    os.environ.update(
+        inherited,
+        HOME=home,
+        TMPDIR=home,
+        GPU_COURSE_HOME=home,
+        USER="learner",
+        MPLBACKEND="Agg",
+        CUDA_VISIBLE_DEVICES="",
+        OMP_NUM_THREADS="1",
+        PYTHONPATH=str(ROOT),
+        PYTHONDONTWRITEBYTECODE="1",
+    )
     tempfile.tempdir = None
     os.chdir(home)
     with suppress(ImportError):  # on Windows
         import resource
 
-        sizes = {"AS": psutil.Process().memory_info().vms + job["memory"], "CPU": int(job["seconds"]) + 2,
-                 "FSIZE": FILE_MB * 2**20, "CORE": 0, "NOFILE": 512, **({"NPROC": 4 * PROCESSES} if job["few"] else {})}
+        sizes = {
+            "AS": psutil.Process().memory_info().vms + job["memory"],
+            "CPU": int(job["seconds"]) + 2,
+            "FSIZE": FILE_MB * 2**20,
+            "CORE": 0,
+            "NOFILE": 512,
+            **({"NPROC": 4 * PROCESSES} if job["few"] else {}),
+        }
         for name, size in sizes.items():
             with suppress(ValueError):  # where the limit is lower already
                 resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (size, size))

@@ -10,9 +10,11 @@ from collections import namedtuple
 from pathlib import Path
 
 MEGABYTES = 20
-DOUBTFUL = frozenset("""_getframe _current_frames currentframe f_back f_locals tb_frame gi_frame gc ctypes settrace
+DOUBTFUL = frozenset(
+    """_getframe _current_frames currentframe f_back f_locals tb_frame gi_frame gc ctypes settrace
     setprofile reference wrong check_answer solution_source __subclasses__ __globals__ __code__ _exit fork system Popen
-    exec __import__ importlib""".split())
+    exec __import__ importlib""".split()
+)
 
 Statement = namedtuple("Statement", "cell node code stores loads direct sets")
 
@@ -28,9 +30,13 @@ def read(path):
     if Path(path).is_symlink():
         raise Unreadable("a symbolic link; links are not followed")
     try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        handle = os.open(
+            path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        )
         with open(handle, "rb") as file:
-            text = file.read(MEGABYTES * 10**6 + 1) if stat.S_ISREG(os.fstat(handle).st_mode) else None
+            text = (
+                file.read(MEGABYTES * 10**6 + 1) if stat.S_ISREG(os.fstat(handle).st_mode) else None
+            )
     except OSError as error:
         raise Unreadable(f"cannot be opened: {error.strerror}") from None
     if text is None:
@@ -88,7 +94,9 @@ def names_in(code, words="LOAD_.*(NAME|GLOBAL)", inner=True):
 
 def all_names(code):
     """Return every name in `code` and inside it: variables, attributes, modules."""
-    return set(code.co_names).union(*(all_names(part) for part in code.co_consts if isinstance(part, types.CodeType)))
+    return set(code.co_names).union(
+        *(all_names(part) for part in code.co_consts if isinstance(part, types.CodeType))
+    )
 
 
 def lesson_of(path, found, known):
@@ -101,7 +109,9 @@ def lesson_of(path, found, known):
                 return match[1], {"ex", alias.asname or alias.name}
     named = Path(path).name[:2] if Path(path).name[2:3] == "_" else ""
     if named not in known:
-        raise Unreadable("no lesson's notebook: it imports no exercises, and its name does not begin with a lesson's")
+        raise Unreadable(
+            "no lesson's notebook: it imports no exercises, and its name does not begin with a lesson's"
+        )
     return named, {"ex"}
 
 
@@ -110,10 +120,18 @@ def checks(found, aliases):
     calls = {}
     for index, each in enumerate(found):
         for node in ast.walk(each.node):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "check":
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr == "check"
+            ):
                 owner = node.func.value
                 if isinstance(owner, ast.Attribute) and getattr(owner.value, "id", None) in aliases:
-                    answer = [*node.args, *(word.value for word in node.keywords), ast.Constant(None)][0]
+                    answer = [
+                        *node.args,
+                        *(word.value for word in node.keywords),
+                        ast.Constant(None),
+                    ][0]
                     expression = text_of(answer)
                     calls.update({owner.attr: (index, expression)} if expression else {})
     return calls
@@ -137,10 +155,16 @@ def needed(found, expression):
     """
     made = [each for each in found if not isinstance(each.node, ast.Import | ast.ImportFrom)]
     own = set().union(*(each.stores for each in made))
-    data = set().union(*(each.stores for each in made if not isinstance(each.node, ast.FunctionDef | ast.ClassDef)))
+    data = set().union(
+        *(each.stores for each in made if not isinstance(each.node, ast.FunctionDef | ast.ClassDef))
+    )
     names, kept = names_in(compile(expression, "<answer>", "eval")), set()
     while True:
-        new = {index for index, each in enumerate(found) if index not in kept and touches(each, names, own, data)}
+        new = {
+            index
+            for index, each in enumerate(found)
+            if index not in kept and touches(each, names, own, data)
+        }
         if not new:
             return sorted(kept)
         kept |= new
@@ -149,7 +173,11 @@ def needed(found, expression):
 
 def touches(each, names, own, data):
     """Tell whether a Statement binds one of `names`, or may change one: `own` are not imported, `data` no functions."""
-    if each.stores & names or isinstance(each.node, ast.ImportFrom) and each.node.names[0].name == "*":
+    if (
+        each.stores & names
+        or isinstance(each.node, ast.ImportFrom)
+        and each.node.names[0].name == "*"
+    ):
         return True
     if isinstance(each.node, ast.Expr):
         called = getattr(getattr(each.node.value, "func", None), "attr", "")

@@ -52,8 +52,11 @@ def judge(channel, secret, job, key, sources, kept, expression, way):
     hide()
     before, outcome = fingerprint(), core.Exercise.outcome
     try:
-        status, text = (on_data(exercise, expression) if way == "data" else
-                        on_code(exercise, before, outcome, sources, kept, expression, way == "everything"))
+        status, text = (
+            on_data(exercise, expression)
+            if way == "data"
+            else on_code(exercise, before, outcome, sources, kept, expression, way == "everything")
+        )
     except BaseException as error:
         status, text = STOPPED, f"{type(error).__name__} ended it"
     send(secret + f"{status}\n{text[:LONGEST]}".encode("utf-8", "replace") + secret)
@@ -63,7 +66,9 @@ def judge(channel, secret, job, key, sources, kept, expression, way):
 def hide():
     """Take this module, the checks and the arguments of this process out of the reach of an import."""
     vars(multiprocessing.current_process()).update(_target=None, _args=())
-    for name in [name for name in sys.modules if name.startswith(("helpers.commands", "exercises"))]:
+    for name in [
+        name for name in sys.modules if name.startswith(("helpers.commands", "exercises"))
+    ]:
         del sys.modules[name]
     for name in ("commands", "exercises"):
         vars(sys.modules["helpers"]).pop(name, None)
@@ -100,7 +105,10 @@ def on_code(exercise, before, outcome, sources, kept, expression, everything):
     changed = [name for name, value in before.items() if after.get(name) != value]
     if changed:
         return TAMPERED, f"changed while it was graded: {', '.join(changed[:5])}"
-    if result.status == core.CORRECT and outcome(exercise, exercise.wrong[0].answer).status == core.CORRECT:
+    if (
+        result.status == core.CORRECT
+        and outcome(exercise, exercise.wrong[0].answer).status == core.CORRECT
+    ):
         return TAMPERED, "afterwards the check passed a wrong answer"
     return result.status, result.message
 
@@ -123,7 +131,9 @@ def run(sources, kept, names, everything):
 def fingerprint():
     """Return {name: identity} of what the checks rely on: functions and their code, classes, constants."""
     found = {}
-    for module in [name for name in sys.modules if name in WATCHED or name.split(".")[0] == "helpers"]:
+    for module in [
+        name for name in sys.modules if name in WATCHED or name.split(".")[0] == "helpers"
+    ]:
         found[module] = id(sys.modules[module])
         own = module.startswith("helpers")
         for name, value in list(getattr(sys.modules[module], "__dict__", {}).items()):
@@ -137,7 +147,12 @@ def identity(value):
     if isinstance(value, types.FunctionType):
         return id(value), id(value.__code__), id(value.__defaults__), id(value.__kwdefaults__)
     if isinstance(value, type):
-        parts = {name: part for base in reversed(value.__mro__) for name, part in vars(base).items()}
-        return id(value), {name: (id(part), id(getattr(part, "__code__", None))) for name, part in parts.items()
-                           if callable(part) or isinstance(part, property)}
+        parts = {
+            name: part for base in reversed(value.__mro__) for name, part in vars(base).items()
+        }
+        return id(value), {
+            name: (id(part), id(getattr(part, "__code__", None)))
+            for name, part in parts.items()
+            if callable(part) or isinstance(part, property)
+        }
     return id(value) if callable(value) else repr(value)

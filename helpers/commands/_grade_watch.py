@@ -31,13 +31,26 @@ def grade_all(paths, args):
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
         os.chmod(work, 0o711)
         sealed, other = _grade_box.possible(work)
-        fixed = {"sealed": sealed, "few": other or sealed and os.geteuid() != 0, "lesson": args.lesson, "work": work,
-                 "known": list(all_keys()), "seconds": args.seconds, "memory": int(args.memory * 1e9),
-                 "hidden": os.path.realpath(args.folder)}
+        fixed = {
+            "sealed": sealed,
+            "few": other or sealed and os.geteuid() != 0,
+            "lesson": args.lesson,
+            "work": work,
+            "known": list(all_keys()),
+            "seconds": args.seconds,
+            "memory": int(args.memory * 1e9),
+            "hidden": os.path.realpath(args.folder),
+        }
         for number in fixed["known"]:
             _grade_judge.exercises_of(number)
-        jobs = [dict(fixed, path=str(path.absolute()), user=_grade_box.FIRST_USER + index if other else None)
-                for index, path in enumerate(paths)]
+        jobs = [
+            dict(
+                fixed,
+                path=str(path.absolute()),
+                user=_grade_box.FIRST_USER + index if other else None,
+            )
+            for index, path in enumerate(paths)
+        ]
         with tqdm(total=len(jobs), unit="notebook") as bar:
             return dict(zip(paths, in_parallel(jobs, args.jobs, bar), strict=True)), sealed
 
@@ -54,7 +67,9 @@ def in_parallel(jobs, count, bar):
                 process.start()
                 writer.close()
                 running[reader] = index, process, time.monotonic() + job["seconds"] + LATE
-            for reader in wait(list(running), 0.2) or [r for r in running if time.monotonic() > running[r][2]]:
+            for reader in wait(list(running), 0.2) or [
+                r for r in running if time.monotonic() > running[r][2]
+            ]:
                 index, process, _ = running.pop(reader)
                 end(process)
                 answers[index] = received(reader)
@@ -76,7 +91,12 @@ def received(reader):
     """Return the answer that came through the pipe, or one that says why there is none."""
     with reader, suppress(EOFError, OSError, ValueError):
         return json.loads(reader.recv_bytes())
-    return {"lesson": "", "note": "stopped: it could not be read in time, or at all", "review": "", "outcomes": {}}
+    return {
+        "lesson": "",
+        "note": "stopped: it could not be read in time, or at all",
+        "review": "",
+        "outcomes": {},
+    }
 
 
 def enter(job, pipe):
@@ -118,13 +138,18 @@ def grade(job, answer):
         outcome = core.NOT_ATTEMPTED, f"no call of ex.{name}.check in the notebook"
         if name in calls:
             index, expression = calls[name]
-            kept = _grade_cells.needed(found[:index + 1], expression)
+            kept = _grade_cells.needed(found[: index + 1], expression)
             outcome = outcome_of(job, deadline, exercise, sources, kept, index, expression)
-            names = set().union(*(_grade_cells.all_names(found[index].code) for index in kept)) & _grade_cells.DOUBTFUL
+            names = (
+                set().union(*(_grade_cells.all_names(found[index].code) for index in kept))
+                & _grade_cells.DOUBTFUL
+            )
             doubts += [f"{name}: {', '.join(sorted(names))}"] if names else []
         answer["outcomes"][exercise.key] = outcome
     answer.update(lesson=number, review="; ".join(doubts)[:1000])
-    answer["note"] = f"left out, not Python: cell {', '.join(map(str, broken[:20]))}" if broken else ""
+    answer["note"] = (
+        f"left out, not Python: cell {', '.join(map(str, broken[:20]))}" if broken else ""
+    )
 
 
 def outcome_of(job, deadline, exercise, sources, kept, index, expression):
@@ -132,10 +157,14 @@ def outcome_of(job, deadline, exercise, sources, kept, index, expression):
     status, text = in_child(job, deadline, exercise, sources, kept, expression, "needed")
     if status == _grade_judge.AGAIN:
         missing = text
-        status, text = in_child(job, deadline, exercise, sources, list(range(index)), expression, "everything")
+        status, text = in_child(
+            job, deadline, exercise, sources, list(range(index)), expression, "everything"
+        )
         text = missing if status == core.ERROR else text
     if status == _grade_judge.DATA:
-        status, text = in_child(job, deadline, exercise, (), (), text.replace("Ellipsis", "..."), "data")
+        status, text = in_child(
+            job, deadline, exercise, (), (), text.replace("Ellipsis", "..."), "data"
+        )
     return status, text
 
 
@@ -143,7 +172,9 @@ def in_child(job, deadline, exercise, *task):
     """Run `_grade_judge.judge` with `task` in a process of its own; return what it says, or why it says nothing."""
     ours, theirs = socket.socketpair()
     secret = secrets.token_bytes(16)
-    child = CONTEXT.Process(target=_grade_judge.judge, args=(theirs, secret, job, exercise.key, *task))
+    child = CONTEXT.Process(
+        target=_grade_judge.judge, args=(theirs, secret, job, exercise.key, *task)
+    )
     child.start()
     theirs.close()
     seconds = (deadline - time.monotonic()) / 2
@@ -164,11 +195,14 @@ def heard(channel, secret, child, memory, until):
     while len(data) <= 32 or not data.endswith(secret):
         excess = "out of time" if time.monotonic() > until else _grade_box.excess(memory)
         if excess or not running:
-            return _grade_judge.STOPPED, excess or "its process ended without a result (exit, crash, out of memory)"
+            return (
+                _grade_judge.STOPPED,
+                excess or "its process ended without a result (exit, crash, out of memory)",
+            )
         running = child.is_alive()
         with suppress(TimeoutError):
             data += channel.recv(65536)
-        if data[:16] != secret[:len(data)] or len(data) > 8 * _grade_judge.LONGEST:
+        if data[:16] != secret[: len(data)] or len(data) > 8 * _grade_judge.LONGEST:
             return _grade_judge.TAMPERED, "something else was written where the result belongs"
     status, _, text = data[16:-16].decode("utf-8", "replace").partition("\n")
     return status, text

@@ -41,7 +41,9 @@ def rooms():
     """Return the dotted names that lessons import from: every module and package directly in helpers, bar commands."""
     folder = ROOT / "helpers"
     files = [path for path in folder.glob("*.py") if not path.name.startswith("_")]
-    folders = [path.parent for path in folder.glob("*/__init__.py") if path.parent.name != "commands"]
+    folders = [
+        path.parent for path in folder.glob("*/__init__.py") if path.parent.name != "commands"
+    ]
     return ["helpers", *sorted(f"helpers.{path.stem}" for path in files + folders)]
 
 
@@ -50,7 +52,9 @@ def import_costs():
 
     Needs os.fork, which Windows lacks.
     """
-    done = subprocess.run([sys.executable, "-c", PROBE, json.dumps(rooms())], cwd=ROOT, text=True, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, json.dumps(rooms())], cwd=ROOT, text=True, capture_output=True
+    )
     if done.returncode != 0:
         raise RuntimeError(f"importing helpers failed:\n{done.stderr}")
     return [json.loads(line) for line in done.stdout.splitlines()]

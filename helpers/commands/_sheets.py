@@ -3,4 +3,8 @@
 
 def harmless(text):
     """Return `text` as a cell that no spreadsheet takes for a formula."""
-    return "'" + text if text.startswith(("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")) else text
+    return (
+        "'" + text
+        if text.startswith(("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠"))
+        else text
+    )

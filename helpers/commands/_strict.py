@@ -38,15 +38,36 @@ def run_strict(path, cell_timeout=300):
     Keys: "status", "text" (pytest's output), "offline", "seconds", "first_figure" (s from the start of the kernel, None
     without a figure), "memory" (peak bytes of the kernel, None where unknown), "cells" (seconds of each).
     """
-    line = [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", str(Path(path).parent), "-q",
-            "-p", "no:cacheprovider", "-p", "helpers.commands._strict",
-            "--nbval", f"--nbval-cell-timeout={cell_timeout}", str(path)]
+    line = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        str(Path(path).parent),
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "helpers.commands._strict",
+        "--nbval",
+        f"--nbval-cell-timeout={cell_timeout}",
+        str(path),
+    ]
     if offline_possible():
         line = [*OFFLINE, sys.executable, "-c", LOOPBACK, *line]
     with tempfile.TemporaryDirectory() as home:
         record = Path(home) / "measures.json"
-        done = subprocess.run(line, cwd=ROOT, env=environment(home, COURSE_MEASURES=str(record)), text=True,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = subprocess.run(
+            line,
+            cwd=ROOT,
+            env=environment(home, COURSE_MEASURES=str(record)),
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         measures = json.loads(record.read_text()) if record.exists() else EMPTY
     return dict(measures, status=done.returncode, text=done.stdout, offline=offline_possible())
 
@@ -71,7 +92,9 @@ def pytest_runtest_logreport(report):
 def pytest_runtest_teardown(item, nextitem):
     """Note the time of the first picture and the kernel's peak memory, while the kernel is still there."""
     elapsed = time.perf_counter() - _start[0]
-    if _measures["first_figure"] is None and any("image/png" in out.get("data", {}) for out in item.test_outputs or []):
+    if _measures["first_figure"] is None and any(
+        "image/png" in out.get("data", {}) for out in item.test_outputs or []
+    ):
         _measures["first_figure"] = elapsed
     _measures["seconds"] = elapsed
     _measures["memory"] = peak_memory(item.parent.kernel) or _measures["memory"]

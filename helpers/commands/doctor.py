@@ -1,4 +1,5 @@
 """python3 -m helpers doctor: what this machine can do, why CUDA is not there, and a room's machines at a glance."""
+
 import binascii
 import re
 import shutil
@@ -12,8 +13,14 @@ from helpers.doctor.facts import gather_facts
 from helpers.host import cpu_name, memory_bytes
 
 HELP = "say what this machine can do, and why CUDA is not there; --room for a class"
-NEEDED = {"torch": (2, 11), "numpy": (1, 26), "matplotlib": (3, 8), "ipywidgets": (7, 7), "tqdm": (4, 66),
-          "platformdirs": (4, 0)}  # the oldest that serve, as in requirements.txt
+NEEDED = {
+    "torch": (2, 11),
+    "numpy": (1, 26),
+    "matplotlib": (3, 8),
+    "ipywidgets": (7, 7),
+    "tqdm": (4, 66),
+    "platformdirs": (4, 0),
+}  # the oldest that serve, as in requirements.txt
 FIELDS = ("verdict", "torch", "device", "memory GB", "free disk GB", "packages")
 MARK = "G1"
 DISK_GB = 1  # less free disk than this is a problem: data sets and checkpoints
@@ -22,9 +29,15 @@ DISK_GB = 1  # less free disk than this is a problem: data sets and checkpoints
 def add_arguments(parser):
     """Add --room and --collect to `parser`."""
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--room", action="store_true", help="print one line with a code to send to the instructor")
-    which.add_argument("--collect", nargs="*", metavar="CODE",
-                       help="make a table of learners' codes (from the arguments, or lines on the standard input)")
+    which.add_argument(
+        "--room", action="store_true", help="print one line with a code to send to the instructor"
+    )
+    which.add_argument(
+        "--collect",
+        nargs="*",
+        metavar="CODE",
+        help="make a table of learners' codes (from the arguments, or lines on the standard input)",
+    )
 
 
 def run(args):
@@ -60,7 +73,12 @@ def package_problems(facts):
 
 def _imports(name):
     try:
-        return subprocess.run([sys.executable, "-c", f"import {name}"], capture_output=True, timeout=60).returncode == 0
+        return (
+            subprocess.run(
+                [sys.executable, "-c", f"import {name}"], capture_output=True, timeout=60
+            ).returncode
+            == 0
+        )
     except subprocess.TimeoutExpired:
         return False
 
@@ -70,13 +88,27 @@ def room_fields(facts, verdict, problems):
     best = facts.devices[0] if facts.devices else None
     memory = best.memory_bytes if best else memory_bytes()
     free = shutil.disk_usage(".").free
-    return (verdict.code, facts.torch or "none", best.name if best else cpu_name(),
-            "?" if memory is None else str(round(memory / 1e9)), str(round(free / 1e9)), ",".join(problems) or "ok")
+    return (
+        verdict.code,
+        facts.torch or "none",
+        best.name if best else cpu_name(),
+        "?" if memory is None else str(round(memory / 1e9)),
+        str(round(free / 1e9)),
+        ",".join(problems) or "ok",
+    )
 
 
 def encode(fields):
     """`fields` as one readable word, "G1/all_well/2.13.0/Tesla_T4/16/52/ok/1a2b"; its last part is a checksum."""
-    body = "/".join([MARK, *(re.sub(r"[^A-Za-z0-9.,_+?-]+", "_", field).strip("_")[:40] or "?" for field in fields)])
+    body = "/".join(
+        [
+            MARK,
+            *(
+                re.sub(r"[^A-Za-z0-9.,_+?-]+", "_", field).strip("_")[:40] or "?"
+                for field in fields
+            ),
+        ]
+    )
     return f"{body}/{_checksum(body)}"
 
 
@@ -85,7 +117,9 @@ def decode(code):
     body, _, checksum = code.rpartition("/")
     parts = body.split("/")
     if parts[0] != MARK or len(parts) != len(FIELDS) + 1:
-        raise ValueError(f"not a code of `python3 -m helpers doctor --room`, or a part of one: {code!r}")
+        raise ValueError(
+            f"not a code of `python3 -m helpers doctor --room`, or a part of one: {code!r}"
+        )
     if checksum != _checksum(body):
         raise ValueError(f"damaged (copy it again, whole): {code!r}")
     return dict(zip(FIELDS, parts[1:], strict=True))
@@ -105,7 +139,12 @@ def collect(codes):
             bad.append(f"code {number}: {error}")
     if rows:
         print(_table([("", *FIELDS), *rows]))
-        say("\n" + ", ".join(f"{count} × {name}" for name, count in Counter(row[1] for row in rows).most_common()))
+        say(
+            "\n"
+            + ", ".join(
+                f"{count} × {name}" for name, count in Counter(row[1] for row in rows).most_common()
+            )
+        )
     for row in rows:
         if row[6] != "ok" or (row[5].isdigit() and int(row[5]) < DISK_GB):
             print(f"attend to {row[0]}: packages {row[6]}, {row[5]} GB of disk free")

@@ -12,8 +12,14 @@ HELP = "for authors: execute notebooks on the CPU and store their cleaned output
 def add_arguments(parser):
     """Add the options of `execute`."""
     parser.add_argument("lessons", nargs="*", help="numbers (01), file names or paths; none: all")
-    parser.add_argument("--check", action="store_true", help="execute and compare with what is stored; write nothing")
-    parser.add_argument("--timeout", type=int, default=120, help="seconds for one cell (default 120)")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="execute and compare with what is stored; write nothing",
+    )
+    parser.add_argument(
+        "--timeout", type=int, default=120, help="seconds for one cell (default 120)"
+    )
 
 
 def environment(home, **more):
@@ -28,22 +34,35 @@ def execute(notebook, folder, timeout=120):
     from nbclient import NotebookClient
 
     with tempfile.TemporaryDirectory() as home:
-        client = NotebookClient(notebook, timeout=timeout, kernel_name="python3", record_timing=False,
-                                extra_arguments=["--log-level=ERROR"], resources={"metadata": {"path": str(folder)}})
+        client = NotebookClient(
+            notebook,
+            timeout=timeout,
+            kernel_name="python3",
+            record_timing=False,
+            extra_arguments=["--log-level=ERROR"],
+            resources={"metadata": {"path": str(folder)}},
+        )
         return client.execute(env=environment(home, CUDA_VISIBLE_DEVICES=""), cwd=str(folder))
 
 
 def untagged_bars(notebook):
     """Return a text for each progress bar in a cell whose output is compared: it cannot be stored."""
-    return [f"cell {i}: progress bar; tag the cell nbval-ignore-output, with a reason"
-            for i, cell in enumerate(notebook.cells) if "nbval-ignore-output" not in _notebooks.tags(cell)
-            and any(map(_notebooks.is_progress, cell.get("outputs", [])))]
+    return [
+        f"cell {i}: progress bar; tag the cell nbval-ignore-output, with a reason"
+        for i, cell in enumerate(notebook.cells)
+        if "nbval-ignore-output" not in _notebooks.tags(cell)
+        and any(map(_notebooks.is_progress, cell.get("outputs", [])))
+    ]
 
 
 def differences(old, new):
     """Return a text for each untagged code cell whose output in `new` is not that of `old`."""
     before, after = _notebooks.compared(old), _notebooks.compared(new)
-    return [f"cell {i}: stored {before.get(i)} and now {after[i]}" for i in after if before.get(i) != after[i]]
+    return [
+        f"cell {i}: stored {before.get(i)} and now {after[i]}"
+        for i in after
+        if before.get(i) != after[i]
+    ]
 
 
 def one(path, check=False, timeout=120):
@@ -75,5 +94,12 @@ def run(args):
         print(f"{path.name} …", flush=True)
         notes = one(path, args.check, args.timeout)
         wrong += len(notes)
-        print("\n".join([*(f"  {note}" for note in notes), f"  {'fine' if not notes else 'look at the above'}"]))
+        print(
+            "\n".join(
+                [
+                    *(f"  {note}" for note in notes),
+                    f"  {'fine' if not notes else 'look at the above'}",
+                ]
+            )
+        )
     return int(wrong > 0)

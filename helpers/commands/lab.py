@@ -14,16 +14,26 @@ START = "notebooks/00_start_here.ipynb"
 def add_arguments(parser):
     """Add the options of `lab`."""
     _environment.add_arguments(parser)
-    parser.add_argument("--no-browser", action="store_true", help="print the address instead of opening a browser")
+    parser.add_argument(
+        "--no-browser", action="store_true", help="print the address instead of opening a browser"
+    )
     parser.add_argument("--prepare", action="store_true", help="make the environment and stop")
     parser.add_argument("--port", type=int, default=8888, help="first port to try (default 8888)")
 
 
 def command(python, args):
     """Return the command line of JupyterLab: localhost only, token on, no news, no look for updates."""
-    line = [str(python), "-m", "jupyterlab", "--ServerApp.root_dir=.", f"--LabApp.default_url=/lab/tree/{START}",
-            "--ServerApp.ip=localhost", f"--ServerApp.port={args.port}", "--LabApp.news_url=None",
-            "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    line = [
+        str(python),
+        "-m",
+        "jupyterlab",
+        "--ServerApp.root_dir=.",
+        f"--LabApp.default_url=/lab/tree/{START}",
+        "--ServerApp.ip=localhost",
+        f"--ServerApp.port={args.port}",
+        "--LabApp.news_url=None",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    ]
     line += ["--no-browser"] if args.no_browser else []
     return line + (["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else [])
 
@@ -41,7 +51,9 @@ def run(args):
     if args.prepare:
         return 0
     print("Starting JupyterLab. Stop it with Ctrl-C here.", flush=True)
-    return wait(subprocess.Popen(command(python, args), cwd=str(_environment.ROOT), env=environment()))
+    return wait(
+        subprocess.Popen(command(python, args), cwd=str(_environment.ROOT), env=environment())
+    )
 
 
 def environment():

@@ -1,4 +1,5 @@
 """python3 -m helpers progress: what a class has solved, from the codes that the learners send."""
+
 import csv
 import io
 import sys
@@ -15,8 +16,12 @@ HELP = "make a table of a class from learners' progress codes"
 
 def add_arguments(parser):
     """Add the codes, --file and --out to `parser`."""
-    parser.add_argument("codes", nargs="*", metavar="CODE", help="what progress.code() prints; none: from --file")
-    parser.add_argument("--file", metavar="FILE", default="-", help="a text file of codes (default: standard input)")
+    parser.add_argument(
+        "codes", nargs="*", metavar="CODE", help="what progress.code() prints; none: from --file"
+    )
+    parser.add_argument(
+        "--file", metavar="FILE", default="-", help="a text file of codes (default: standard input)"
+    )
     parser.add_argument("--out", metavar="FILE.csv", help="write the table for a spreadsheet, too")
 
 
@@ -32,13 +37,21 @@ def run(args):
         return 2
     if rows:
         print("\n".join([aligned(table(rows)), "", *most_often_wrong(rows)]))
-    for line in bad if words else ["no codes: give them as arguments, in --file FILE or on the standard input"]:
+    for line in (
+        bad
+        if words
+        else ["no codes: give them as arguments, in --file FILE or on the standard input"]
+    ):
         print(line, file=sys.stderr)
     return 1 if bad or not words else 0
 
 
 def _read(name):
-    return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig", errors="replace")
+    return (
+        sys.stdin.read()
+        if name == "-"
+        else Path(name).read_text(encoding="utf-8-sig", errors="replace")
+    )
 
 
 def collect(words):
@@ -56,12 +69,21 @@ def collect(words):
 def table(rows):
     """The table as rows of texts, head first: exercises solved by lesson, quiz answers, exercises not solved yet."""
     exercises = [item for item in codes.ITEMS if not item.startswith("quiz.")]
-    lessons = {lesson.number: [i for i in exercises if i.startswith(lesson.number)] for lesson in LESSONS}
+    lessons = {
+        lesson.number: [i for i in exercises if i.startswith(lesson.number)] for lesson in LESSONS
+    }
     found = [["learner", *lessons, "all", "quiz", "tried, not solved"]]
     for name, states in rows:
         quiz = {item: state for item, state in states.items() if item.startswith("quiz.")}
-        found.append([name, *(_share(states, items) for items in lessons.values()), _share(states, exercises),
-                      _share(quiz, quiz), " ".join(i for i in exercises if states.get(i) == codes.NOT_YET)])
+        found.append(
+            [
+                name,
+                *(_share(states, items) for items in lessons.values()),
+                _share(states, exercises),
+                _share(quiz, quiz),
+                " ".join(i for i in exercises if states.get(i) == codes.NOT_YET),
+            ]
+        )
     return found
 
 
@@ -71,12 +93,19 @@ def _share(states, items):
 
 def most_often_wrong(rows, most=5):
     """Lines on the exercises and questions that the most learners tried and have not right, at most `most` of each."""
-    wrong = Counter(item for _, states in rows for item, state in states.items() if state == codes.NOT_YET)
+    wrong = Counter(
+        item for _, states in rows for item, state in states.items() if state == codes.NOT_YET
+    )
     tried = Counter(item for _, states in rows for item in states)
     lines = []
-    for title, quiz in (("exercises most often not solved yet", False), ("questions most often wrong", True)):
+    for title, quiz in (
+        ("exercises most often not solved yet", False),
+        ("questions most often wrong", True),
+    ):
         items = [item for item, _ in wrong.most_common() if item.startswith("quiz.") == quiz][:most]
-        told = ", ".join(f"{item.removeprefix('quiz.')} ({wrong[item]} of {tried[item]})" for item in items)
+        told = ", ".join(
+            f"{item.removeprefix('quiz.')} ({wrong[item]} of {tried[item]})" for item in items
+        )
         lines.append(f"{title}: {told or 'none'}")
     return lines
 

@@ -12,22 +12,42 @@ from helpers.commands._environment import ROOT
 HELP = "for authors: stamp address, badges, links and README's table; --check says what is stale"
 OPEN, CLOSE = "<!-- nav -->", "<!-- /nav -->"
 HOSTS = '{"COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"} & {*os.environ}'  # Colab, Kaggle
-METADATA = {"accelerator": "GPU", "colab": {"gpuType": "T4", "provenance": []},
-            "kaggle": {"accelerator": "nvidiaTeslaT4", "dataSources": [], "isGpuEnabled": True,
-                       "isInternetEnabled": True, "language": "python", "sourceType": "notebook"}}
+METADATA = {
+    "accelerator": "GPU",
+    "colab": {"gpuType": "T4", "provenance": []},
+    "kaggle": {
+        "accelerator": "nvidiaTeslaT4",
+        "dataSources": [],
+        "isGpuEnabled": True,
+        "isInternetEnabled": True,
+        "language": "python",
+        "sourceType": "notebook",
+    },
+}
 
 
 def add_arguments(parser):
     """Add the options of `publish`."""
-    parser.description = HELP + (". Badges and set-up lines lead to the tag v<version>, with the version of "
-                                 "pyproject.toml. A release: raise it, publish, commit, then tag and push both.")
-    parser.add_argument("repository", nargs="?", help="OWNER/NAME of the public copy on GitHub; none: keep the address")
+    parser.description = HELP + (
+        ". Badges and set-up lines lead to the tag v<version>, with the version of "
+        "pyproject.toml. A release: raise it, publish, commit, then tag and push both."
+    )
+    parser.add_argument(
+        "repository",
+        nargs="?",
+        help="OWNER/NAME of the public copy on GitHub; none: keep the address",
+    )
     parser.add_argument("--check", action="store_true", help="write nothing; say what is stale")
 
 
 def release():
     """Return the tag that notebooks are opened at and bring helpers of: a lesson and its helpers are of one version."""
-    return "v" + re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), flags=re.M)[1]
+    return (
+        "v"
+        + re.search(
+            r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), flags=re.M
+        )[1]
+    )
 
 
 def setup_line(repository):
@@ -44,15 +64,19 @@ def badges(repository, file):
     colab = f"https://colab.research.google.com/github/{repository}/blob/{tag}/{path}"
     kaggle = f"https://kaggle.com/kernels/welcome?src=https://raw.githubusercontent.com/{repository}/{tag}/{path}"
     binder = f"https://mybinder.org/v2/gh/{repository}/{tag}?urlpath={quote('lab/tree/' + path, safe='')}"
-    return (f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab}) "
-            f"[![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)]({kaggle}) "
-            f"[![Open in Binder](https://mybinder.org/badge_logo.svg)]({binder})")
+    return (
+        f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab}) "
+        f"[![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)]({kaggle}) "
+        f"[![Open in Binder](https://mybinder.org/badge_logo.svg)]({binder})"
+    )
 
 
 def links(file):
     """Return the line of links to all lessons, the one in `file` in bold."""
     names = [(each, f"{each.number} {each.title}") for each in course.NOTEBOOKS]
-    return " · ".join(f"**{name}**" if each.file == file else f"[{name}]({each.file})" for each, name in names)
+    return " · ".join(
+        f"**{name}**" if each.file == file else f"[{name}]({each.file})" for each, name in names
+    )
 
 
 def stamp_first_cell(text, repository, file):
@@ -75,7 +99,9 @@ def stamp_notebook(notebook, repository, file):
     """Return the notebook with its derived parts fresh; outputs and everything else stay."""
     first = notebook.cells[0]
     if first.cell_type != "markdown" or not first.source.startswith("# "):
-        raise ValueError(f"{file}: the first cell has to be Markdown and to begin with '# ' and the title")
+        raise ValueError(
+            f"{file}: the first cell has to be Markdown and to begin with '# ' and the title"
+        )
     first.source = stamp_first_cell(first.source, repository, file)
     code = next((cell for cell in notebook.cells if cell.cell_type == "code"), None)
     if code is not None:
@@ -86,28 +112,43 @@ def stamp_notebook(notebook, repository, file):
 
 def table(repository):
     """Return README's table of lessons."""
-    rows = [f"| {each.number} | [{each.title}](notebooks/{each.file}) | {each.summary}"
-            f"{' · *practice GPUs*' * each.practice} | {each.minutes or '–'} | {badges(repository, each.file)} |"
-            for each in course.NOTEBOOKS]
-    return "\n".join(["| | lesson | what it is about | minutes | open |", "|---|---|---|---|---|", *rows])
+    rows = [
+        f"| {each.number} | [{each.title}](notebooks/{each.file}) | {each.summary}"
+        f"{' · *practice GPUs*' * each.practice} | {each.minutes or '–'} | {badges(repository, each.file)} |"
+        for each in course.NOTEBOOKS
+    ]
+    return "\n".join(
+        ["| | lesson | what it is about | minutes | open |", "|---|---|---|---|---|", *rows]
+    )
 
 
 def stamp_readme(text, old, new):
     """Return README with the address `new` for `old` and a fresh table of lessons."""
     text = text.replace(old, new)
-    return re.sub("<!-- lessons -->.*<!-- /lessons -->",
-                  lambda _: f"<!-- lessons -->\n{table(new)}\n<!-- /lessons -->", text, flags=re.S)
+    return re.sub(
+        "<!-- lessons -->.*<!-- /lessons -->",
+        lambda _: f"<!-- lessons -->\n{table(new)}\n<!-- /lessons -->",
+        text,
+        flags=re.S,
+    )
 
 
 def stale(repository, root=ROOT):
     """Return {path: function that makes it fresh} for every file whose derived parts are not fresh."""
     found = {}
     for path in sorted((root / "notebooks").glob("*.ipynb")):
-        before, after = _notebooks.read(path), stamp_notebook(_notebooks.read(path), repository, path.name)
+        before, after = (
+            _notebooks.read(path),
+            stamp_notebook(_notebooks.read(path), repository, path.name),
+        )
         if before != after:
             found[path] = functools.partial(_notebooks.write, after, path)
-    texts = {root / "README.md": lambda text: stamp_readme(text, course.REPOSITORY, repository),
-             root / "helpers/course.py": lambda text: text.replace(f'"{course.REPOSITORY}"', f'"{repository}"')}
+    texts = {
+        root / "README.md": lambda text: stamp_readme(text, course.REPOSITORY, repository),
+        root / "helpers/course.py": lambda text: text.replace(
+            f'"{course.REPOSITORY}"', f'"{repository}"'
+        ),
+    }
     for path, change in texts.items():
         before = path.read_text(encoding="utf-8")
         if change(before) != before:
@@ -119,7 +160,10 @@ def run(args):
     """Stamp everything, or with --check list what is stale and return 1."""
     repository = args.repository or course.REPOSITORY
     if not re.fullmatch(r"(OWNER_NAME|[A-Za-z0-9][A-Za-z0-9-]{0,38})/[A-Za-z0-9._-]+", repository):
-        print(f"repository is {repository!r}; it takes OWNER/NAME as in the address on GitHub", file=sys.stderr)
+        print(
+            f"repository is {repository!r}; it takes OWNER/NAME as in the address on GitHub",
+            file=sys.stderr,
+        )
         return 2
     found = stale(repository)
     for path, freshen in found.items():

@@ -12,12 +12,24 @@ HELP = "run every test: units, notebooks compared strictly, style, browser"
 def add_arguments(parser):
     """Add the options of `test`."""
     _environment.add_arguments(parser)
-    parser.add_argument("--gpu", action="store_true", help="everything on this machine's GPU, strictly against what "
-                        "was stored without one, then a recording; installs nothing")
-    parser.add_argument("--torture", action="store_true", help="only what tries to break the course, all of it")
-    parser.add_argument("--out", default="gpu-recording.json", metavar="FILE.json",
-                        help="with --gpu: the new file for the recording (default: %(default)s)")
-    parser.add_argument("pytest", nargs="*", metavar="-- ARGUMENTS", help="passed on to pytest, after --")
+    parser.add_argument(
+        "--gpu",
+        action="store_true",
+        help="everything on this machine's GPU, strictly against what "
+        "was stored without one, then a recording; installs nothing",
+    )
+    parser.add_argument(
+        "--torture", action="store_true", help="only what tries to break the course, all of it"
+    )
+    parser.add_argument(
+        "--out",
+        default="gpu-recording.json",
+        metavar="FILE.json",
+        help="with --gpu: the new file for the recording (default: %(default)s)",
+    )
+    parser.add_argument(
+        "pytest", nargs="*", metavar="-- ARGUMENTS", help="passed on to pytest, after --"
+    )
 
 
 def run(args):
@@ -31,6 +43,14 @@ def run(args):
     except _environment.SetupError as error:
         print(error, file=sys.stderr)
         return 1
-    line = [str(python), "-m", "pytest", *["--torture", "tests/torture"] * args.torture, *args.pytest]
+    line = [
+        str(python),
+        "-m",
+        "pytest",
+        *["--torture", "tests/torture"] * args.torture,
+        *args.pytest,
+    ]
     print("$ " + " ".join(line), flush=True)
-    return subprocess.call(line, cwd=str(_environment.ROOT), env=dict(os.environ, JUPYTER_PREFER_ENV_PATH="1"))
+    return subprocess.call(
+        line, cwd=str(_environment.ROOT), env=dict(os.environ, JUPYTER_PREFER_ENV_PATH="1")
+    )

@@ -4,6 +4,7 @@
 helpers.doctor.diagnosis) is a pure function of `Facts`, so any machine can be written down and diagnosed; `doctor` does both
 and prints a report. Lesson 01 uses all three.
 """
+
 import sys
 
 from helpers.doctor.diagnosis import Verdict, diagnose, first_line
@@ -14,15 +15,34 @@ __all__ = ["Device", "Facts", "Verdict", "diagnose", "doctor", "gather_facts", "
 
 def report(facts, verdict):
     """The doctor's report as text: what is here, what was found, why, and the fix."""
-    built = (f"CUDA {facts.cuda_build}" if facts.cuda_build else f"ROCm {facts.rocm_build}" if facts.rocm_build else
-             f"XPU {facts.xpu_build}" if facts.xpu_build else "MPS" if facts.mps_built else "the CPU only")
+    built = (
+        f"CUDA {facts.cuda_build}"
+        if facts.cuda_build
+        else f"ROCm {facts.rocm_build}"
+        if facts.rocm_build
+        else f"XPU {facts.xpu_build}"
+        if facts.xpu_build
+        else "MPS"
+        if facts.mps_built
+        else "the CPU only"
+    )
     places = [facts.host, "WSL" if facts.wsl else "", "container" if facts.container else ""]
-    lines = [f"Machine   {', '.join(filter(None, [facts.system, *places]))}; Python {facts.python}",
-             f"PyTorch   {facts.torch}, built for {built}" if facts.torch else "PyTorch   does not import",
-             f"Driver    {facts.driver or 'no NVIDIA driver'}; GPUs: {', '.join(facts.gpus) or 'none listed'}"]
+    lines = [
+        f"Machine   {', '.join(filter(None, [facts.system, *places]))}; Python {facts.python}",
+        f"PyTorch   {facts.torch}, built for {built}"
+        if facts.torch
+        else "PyTorch   does not import",
+        f"Driver    {facts.driver or 'no NVIDIA driver'}; GPUs: {', '.join(facts.gpus) or 'none listed'}",
+    ]
     for each in facts.devices:
-        lines.append(f"{each.device:<9} {each.name}: " + (first_line(each.error) or "computes correctly"))
-    lines += [f"Verdict   {verdict.summary} [{verdict.code}]", f"Why       {verdict.cause}", f"Fix       {verdict.fix}"]
+        lines.append(
+            f"{each.device:<9} {each.name}: " + (first_line(each.error) or "computes correctly")
+        )
+    lines += [
+        f"Verdict   {verdict.summary} [{verdict.code}]",
+        f"Why       {verdict.cause}",
+        f"Fix       {verdict.fix}",
+    ]
     return "\n".join(lines + [f"Unknown   {each}" for each in facts.problems])
 
 

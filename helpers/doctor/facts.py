@@ -1,4 +1,5 @@
 """The facts from which the doctor tells why CUDA is there or not. Plain Python, no torch in this process."""
+
 import glob
 import json
 import os
@@ -77,7 +78,14 @@ def gather_facts(timeout=90):
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
         raise ValueError(f"timeout is {timeout!r}; it takes seconds above 0")
     found, problems = {}, []
-    sources = (_ask_system, _ask_container, _ask_driver, _ask_cards, _ask_packages, lambda: _ask_torch(timeout))
+    sources = (
+        _ask_system,
+        _ask_container,
+        _ask_driver,
+        _ask_cards,
+        _ask_packages,
+        lambda: _ask_torch(timeout),
+    )
     for source in sources:
         try:
             found.update(source())
@@ -96,7 +104,9 @@ def visible_entries(visible, count):
     kept = []
     for entry in (each.strip() for each in visible.split(",")):
         number = re.match(r"\+?\d+", entry)
-        if not (entry.startswith(("GPU-", "MIG-")) or (number and (not count or int(number[0]) < count))):
+        if not (
+            entry.startswith(("GPU-", "MIG-")) or (number and (not count or int(number[0]) < count))
+        ):
             break
         kept.append(entry)
     return kept if len(kept) == len(set(kept)) else []
@@ -105,15 +115,32 @@ def visible_entries(visible, count):
 def _ask_system():
     env = os.environ
     # Kaggle's image is made from Colab's and keeps its variable: https://github.com/Kaggle/kagglehub/pull/230
-    host = ("kaggle" if "KAGGLE_KERNEL_RUN_TYPE" in env else "colab" if "COLAB_RELEASE_TAG" in env
-            else "binder" if "BINDER_SERVICE_HOST" in env or "BINDER_LAUNCH_HOST" in env else "")
-    return {"system": platform.system(), "python": platform.python_version(), "host": host,
-            "visible": env.get("CUDA_VISIBLE_DEVICES"), "wsl": "microsoft" in platform.release().lower()}
+    host = (
+        "kaggle"
+        if "KAGGLE_KERNEL_RUN_TYPE" in env
+        else "colab"
+        if "COLAB_RELEASE_TAG" in env
+        else "binder"
+        if "BINDER_SERVICE_HOST" in env or "BINDER_LAUNCH_HOST" in env
+        else ""
+    )
+    return {
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "host": host,
+        "visible": env.get("CUDA_VISIBLE_DEVICES"),
+        "wsl": "microsoft" in platform.release().lower(),
+    }
 
 
 def _ask_container():
-    signs = (Path("/.dockerenv").exists(), Path("/run/.containerenv").exists(), "KUBERNETES_SERVICE_HOST" in os.environ,
-             bool(os.environ.get("container")), "APPTAINER_CONTAINER" in os.environ)
+    signs = (
+        Path("/.dockerenv").exists(),
+        Path("/run/.containerenv").exists(),
+        "KUBERNETES_SERVICE_HOST" in os.environ,
+        bool(os.environ.get("container")),
+        "APPTAINER_CONTAINER" in os.environ,
+    )
     return {"container": any(signs)}
 
 
@@ -131,16 +158,30 @@ def _ask_driver():
         told = _run([program, "--query-gpu=driver_version,name", "--format=csv,noheader"], 20)
     except subprocess.TimeoutExpired:
         return {**found, "smi_error": "nvidia-smi did not answer within 20 seconds"}
-    rows = [line.split(", ", 1) for line in told.stdout.splitlines() if re.match(r"\d+\.\d+[\d.]*, ", line)]
+    rows = [
+        line.split(", ", 1)
+        for line in told.stdout.splitlines()
+        if re.match(r"\d+\.\d+[\d.]*, ", line)
+    ]
     if not rows:
-        return {**found, "smi_error": (told.stdout + told.stderr).strip()[:500] or f"exit status {told.returncode}"}
+        return {
+            **found,
+            "smi_error": (told.stdout + told.stderr).strip()[:500]
+            or f"exit status {told.returncode}",
+        }
     return {"driver": rows[0][0], "gpus": tuple(name.strip() for _, name in rows)}
 
 
 def _run(command, timeout):
     """Like subprocess.run, but does not wait for a child that cannot be killed, as one stuck in a driver."""
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                             encoding="utf-8", errors="replace")
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+    )
     try:
         output, errors = child.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -151,7 +192,12 @@ def _run(command, timeout):
 
 def _nvidia_smi():
     windows = os.environ.get("SYSTEMROOT", r"C:\Windows") + r"\System32\nvidia-smi.exe"
-    for program in (shutil.which("nvidia-smi"), windows, "/usr/lib/wsl/lib/nvidia-smi", "/opt/bin/nvidia-smi"):
+    for program in (
+        shutil.which("nvidia-smi"),
+        windows,
+        "/usr/lib/wsl/lib/nvidia-smi",
+        "/opt/bin/nvidia-smi",
+    ):
         if program and Path(program).exists():
             return program
     return None
@@ -174,6 +220,7 @@ def _ask_packages():
             return metadata.version(name)
         except metadata.PackageNotFoundError:
             return None
+
     return {"packages": tuple((name, version(name)) for name in PACKAGES)}
 
 
@@ -188,7 +235,14 @@ def _ask_torch(timeout):
     if not lines:
         end = told.stderr.strip()[-500:]
         return {"torch": None, "torch_error": f"crashed with exit status {told.returncode}: {end}"}
-    found = json.loads(lines[-1][len(probe.MARK):])
-    devices = tuple(Device(**{**each, "capability": each["capability"] and tuple(each["capability"])})
-                    for each in found.pop("devices", ()))
-    return {"torch": None, **found, "architectures": tuple(found.get("architectures", ())), "devices": devices}
+    found = json.loads(lines[-1][len(probe.MARK) :])
+    devices = tuple(
+        Device(**{**each, "capability": each["capability"] and tuple(each["capability"])})
+        for each in found.pop("devices", ())
+    )
+    return {
+        "torch": None,
+        **found,
+        "architectures": tuple(found.get("architectures", ())),
+        "devices": devices,
+    }

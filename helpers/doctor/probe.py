@@ -3,6 +3,7 @@
 The doctor runs this file in a child process, so a PyTorch that hangs, crashes or does not import does no harm, nothing
 starts CUDA in the notebook's own process, and practice GPUs, which live in that process, play no part.
 """
+
 import json
 import sys
 import warnings
@@ -14,15 +15,24 @@ def probe():
     """A dict of the facts of `helpers.doctor.facts.Facts` that need torch; values are plain (text, numbers, lists, None)."""
     try:
         import torch
+
         version = str(torch.__version__)  # fails when another file of the name torch came first
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is the finding
         place = getattr(sys.modules.get("torch"), "__file__", None)
-        return {"torch_error": f"{type(error).__name__}: {error}" + (f" (torch is {place})" if place else "")}
+        return {
+            "torch_error": f"{type(error).__name__}: {error}"
+            + (f" (torch is {place})" if place else "")
+        }
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = {"torch": version, "cuda_build": torch.version.cuda, "rocm_build": torch.version.hip,
-                 "xpu_build": getattr(torch.version, "xpu", None), "mps_built": torch.backends.mps.is_built(),
-                 "architectures": torch.cuda.get_arch_list()}
+        found = {
+            "torch": version,
+            "cuda_build": torch.version.cuda,
+            "rocm_build": torch.version.hip,
+            "xpu_build": getattr(torch.version, "xpu", None),
+            "mps_built": torch.backends.mps.is_built(),
+            "architectures": torch.cuda.get_arch_list(),
+        }
         found["cuda_error"] = cuda_error(torch, caught)
         found["devices"] = [look(torch, name) for name in names(torch)]
     return found

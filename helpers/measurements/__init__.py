@@ -3,6 +3,7 @@
 `python3 -m helpers record --out FILE.json` writes such a file; nobody edits one. `schema.SECTIONS` says what each
 section holds. A file that does not fit is refused with its name and the field's.
 """
+
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ FOLDER = Path(__file__).parent / "recordings"
 @dataclass(frozen=True)
 class Recording:
     """One run of the record command. `provenance`, and `devices` (best first) by name, are dicts of plain values."""
+
     path: Path
     provenance: dict
     devices: dict
@@ -33,7 +35,11 @@ class Recording:
     def label_of(self, device):
         """Name and date of one of the `devices`; a CPU says how many cores it had, and whether it was busy."""
         known = self.devices[device]
-        more = f", {self.provenance['cores']} cores{' (busy)' if self.busy else ''}" if known["kind"] == "cpu" else ""
+        more = (
+            f", {self.provenance['cores']} cores{' (busy)' if self.busy else ''}"
+            if known["kind"] == "cpu"
+            else ""
+        )
         return f"{known['name']}{more}, {self.provenance['date'][:10]}"
 
     def rows(self, section, device=None):
@@ -41,11 +47,17 @@ class Recording:
 
         A section that was not measured has no rows. ValueError for an unknown section or device.
         """
-        for name, value, known in (("section", section, schema.SECTIONS), ("device", device, self.devices)):
+        for name, value, known in (
+            ("section", section, schema.SECTIONS),
+            ("device", device, self.devices),
+        ):
             if value not in known and (name, value) != ("device", None):
                 raise ValueError(f"{name} is {value!r}; there are {', '.join(known)}")
-        return [{**row, "device_kind": self.devices[row["device"]]["kind"]}
-                for row in self.sections.get(section, []) if device in (None, row["device"])]
+        return [
+            {**row, "device_kind": self.devices[row["device"]]["kind"]}
+            for row in self.sections.get(section, [])
+            if device in (None, row["device"])
+        ]
 
     def by_device(self, section):
         """Rows of `section` by the label of their device, best device first; devices without rows are left out."""

@@ -2,6 +2,7 @@
 
 `Setup` says what a loop does; `batches` feeds it, `training_step` makes its step. Lesson 08 explains each change.
 """
+
 import math
 import warnings
 from contextlib import ExitStack, contextmanager
@@ -21,6 +22,7 @@ RATE = 3e-3  # Adam's learning rate for batches of 32, that of lesson 04
 @dataclass(frozen=True)
 class Setup:
     """How a loop trains; the defaults are those of lesson 04. `dtype`: of autocast, None for float32."""
+
     batch: int = 32
     resident: bool = False  # the images lie on the device
     convolutions_tf32: bool = True  # PyTorch's default
@@ -82,7 +84,9 @@ def batches(setup, data, device):
         order = torch.randperm(len(images), device=device).split(setup.batch)
         found = ((images[part], labels[part]) for part in order)
     else:
-        loader = DataLoader(TensorDataset(*data), setup.batch, shuffle=True, pin_memory=device.type == "cuda")
+        loader = DataLoader(
+            TensorDataset(*data), setup.batch, shuffle=True, pin_memory=device.type == "cuda"
+        )
         found = ((send(x, device), send(y, device)) for x, y in loader)
     for x, y in found:
         yield x.contiguous(memory_format=torch.channels_last) if setup.channels_last else x, y
@@ -91,8 +95,12 @@ def batches(setup, data, device):
 def training_step(setup, model, device):
     """Functions step(x, y) → loss on the device, set_rate(rate), state() → the tensors that stay between two steps."""
     forward = torch.compile(model) if setup.compiled else model
-    rate = torch.tensor(setup.rate, device=device) if setup.graphed else setup.rate  # a graph keeps numbers as they are
-    adam = torch.optim.Adam(model.parameters(), rate, fused=setup.fused or None, capturable=setup.graphed)
+    rate = (
+        torch.tensor(setup.rate, device=device) if setup.graphed else setup.rate
+    )  # a graph keeps numbers as they are
+    adam = torch.optim.Adam(
+        model.parameters(), rate, fused=setup.fused or None, capturable=setup.graphed
+    )
     scaler = torch.amp.GradScaler(device.type, enabled=setup.dtype == torch.float16)
 
     def gradients(x, y):
@@ -113,7 +121,12 @@ def training_step(setup, model, device):
     def state():
         kept = [v for values in adam.state.values() for v in values.values() if torch.is_tensor(v)]
         return [*model.parameters(), *kept]
-    step = _Graph(gradients, finish, adam, scaler.is_enabled()) if setup.graphed else _chain(gradients, finish)
+
+    step = (
+        _Graph(gradients, finish, adam, scaler.is_enabled())
+        if setup.graphed
+        else _chain(gradients, finish)
+    )
     return step, set_rate, state
 
 
@@ -122,6 +135,7 @@ def _chain(gradients, finish):
         loss = gradients(x, y)
         finish()
         return loss
+
     return step
 
 
@@ -152,7 +166,9 @@ class _Graph:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*capturable=True")  # the steps before the capture are meant to run so
+            warnings.filterwarnings(
+                "ignore", ".*capturable=True"
+            )  # the steps before the capture are meant to run so
             for _ in range(3):
                 self.whole(self.x, self.y)
         torch.cuda.current_stream().wait_stream(side)

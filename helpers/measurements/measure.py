@@ -3,6 +3,7 @@
 Each part is a generator of rows for its section of the schema: `part(device, quick)`, with a torch.device and whether a
 short run is wanted. Sizes grow until one measurement takes too long or the memory is full.
 """
+
 import time
 from contextlib import contextmanager
 
@@ -12,8 +13,13 @@ import torch
 from helpers.devices import describe, synchronize
 from helpers.timing import time_ms
 
-PRECISIONS = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16,
-              "tf32": torch.float32}
+PRECISIONS = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "tf32": torch.float32,
+}
 
 
 def digits(value):
@@ -25,7 +31,9 @@ def timed(fn, device, quick, clock="wall"):
     """Fields time_ms and time_iqr_ms of `fn()`; slow work gets three samples."""
     stopwatch(fn, device)
     slow = quick or stopwatch(fn, device) > limit_ms(quick)
-    found = time_ms(fn, device, repeats=3 if slow else 7, warmup=1, seconds=0.02 if slow else 0.2, clock=clock)
+    found = time_ms(
+        fn, device, repeats=3 if slow else 7, warmup=1, seconds=0.02 if slow else 0.2, clock=clock
+    )
     return {"time_ms": digits(found.median_ms), "time_iqr_ms": digits(found.iqr_ms)}
 
 
@@ -65,15 +73,19 @@ def tf32(on):
 
 def matmul(device, quick):
     """Products of two square matrices by size and number format; "tf32" on CUDA only."""
-    names = {"cuda": PRECISIONS, "cpu": ("float32", "float64", "bfloat16")}.get(device.type, ("float32", "float16"))
+    names = {"cuda": PRECISIONS, "cpu": ("float32", "float64", "bfloat16")}.get(
+        device.type, ("float32", "float16")
+    )
     sizes = [2**n for n in range(4, 15)] if not quick else [2**n for n in range(5, 13, 2)]
     for name in names:
+
         def measured(size, name=name):
             a, b = (torch.randn(size, size, device=device).to(PRECISIONS[name]) for _ in range(2))
             with tf32(name == "tf32"):
                 times = timed(lambda: a @ b, device, quick)
             rate = digits(2 * size**3 / times["time_ms"] / 1e9)
             return {"size": size, "dtype": name, **times, "tflop_per_s": rate}
+
         yield from growing([s for s in sizes if 24 * s * s <= room(device, quick)], measured, quick)
 
 
@@ -84,25 +96,39 @@ def copies(device, quick):
     sizes = [2**n for n in range(10, 31, 4 if quick else 2) if 2**n <= room(device, quick)]
     for direction in ("h2d", "d2h"):
         for pinned in (False, True) if device.type == "cuda" else (False,):
+
             def measured(size, direction=direction, pinned=pinned):
                 host = torch.ones(size, dtype=torch.uint8, pin_memory=pinned)
                 there = torch.ones(size, dtype=torch.uint8, device=device)
                 to, source = (there, host) if direction == "h2d" else (host, there)
                 times = timed(lambda: to.copy_(source, non_blocking=pinned), device, quick)
-                return {"bytes": size, "direction": direction, "pinned": pinned, **times,
-                        "gb_per_s": digits(size / times["time_ms"] / 1e6)}
+                return {
+                    "bytes": size,
+                    "direction": direction,
+                    "pinned": pinned,
+                    **times,
+                    "gb_per_s": digits(size / times["time_ms"] / 1e6),
+                }
+
             yield from growing(sizes, measured, quick)
 
 
 def bandwidth(device, quick):
     """Bytes read and written in the device's own memory by a copy and by an addition of float32 tensors."""
     for operation, tensors in (("copy", 2), ("add", 3)):
+
         def measured(n, operation=operation, tensors=tensors):
             a, b, c = (torch.ones(n, device=device) for _ in range(3))
             fn = (lambda: a.copy_(b)) if operation == "copy" else (lambda: torch.add(a, b, out=c))
             times = timed(fn, device, quick)
             moved = 4 * n * tensors
-            return {"operation": operation, "bytes": moved, **times, "gb_per_s": digits(moved / times["time_ms"] / 1e6)}
+            return {
+                "operation": operation,
+                "bytes": moved,
+                **times,
+                "gb_per_s": digits(moved / times["time_ms"] / 1e6),
+            }
+
         sizes = [2**n for n in range(10, 29, 4 if quick else 2) if 12 * 2**n <= room(device, quick)]
         yield from growing(sizes, measured, quick)
 
@@ -114,27 +140,47 @@ def launch(device, quick):
     def waited():
         x.add_(1)
         synchronize(device)
+
     for way, fn in (("queued", lambda: x.add_(1)), ("waited", waited)):
         if way == "queued" or device.type != "cpu":
             times = timed(fn, device, quick)
-            yield {"operation": "add_ to 1 element", "way": way, "time_us": digits(1e3 * times["time_ms"]),
-                   "time_iqr_us": digits(1e3 * times["time_iqr_ms"])}
+            yield {
+                "operation": "add_ to 1 element",
+                "way": way,
+                "time_us": digits(1e3 * times["time_ms"]),
+                "time_iqr_us": digits(1e3 * times["time_iqr_ms"]),
+            }
 
 
 def timing_ways(device, quick):
     """The same product of matrices timed in five ways; "first" is the first of its size in this process."""
-    size = (512 if quick else 1024 if device.type == "cpu" else 4096) + 8  # a size that no other part has used
+    size = (
+        512 if quick else 1024 if device.type == "cpu" else 4096
+    ) + 8  # a size that no other part has used
     a, b = (torch.randn(size, size, device=device) for _ in range(2))
     synchronize(device)
     work = {"operation": f"product of {size} × {size}, float32"}
     yield {**work, "way": "first", **_spread([stopwatch(lambda: a @ b, device)])}
-    yield {**work, "way": "naive", **_spread([stopwatch(lambda: a @ b, device, wait=False) for _ in range(9)])}
-    yield {**work, "way": "synchronized", **_spread([stopwatch(lambda: a @ b, device) for _ in range(9)])}
+    yield {
+        **work,
+        "way": "naive",
+        **_spread([stopwatch(lambda: a @ b, device, wait=False) for _ in range(9)]),
+    }
+    yield {
+        **work,
+        "way": "synchronized",
+        **_spread([stopwatch(lambda: a @ b, device) for _ in range(9)]),
+    }
     if device.type == "cuda":
         yield {**work, "way": "events", **timed(lambda: a @ b, device, quick, clock="events")}
     from torch.utils.benchmark import Timer
+
     timer = Timer("a @ b", globals={"a": a, "b": b}, num_threads=torch.get_num_threads())
-    yield {**work, "way": "benchmark", **_spread([1e3 * t for t in timer.blocked_autorange(min_run_time=0.2).times])}
+    yield {
+        **work,
+        "way": "benchmark",
+        **_spread([1e3 * t for t in timer.blocked_autorange(min_run_time=0.2).times]),
+    }
 
 
 def _spread(samples):

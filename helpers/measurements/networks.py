@@ -2,6 +2,7 @@
 
 Each part is a generator of rows for its section of the schema, as in `helpers.measurements.measure`.
 """
+
 import gc
 import json
 import os
@@ -23,8 +24,14 @@ SHAPE = (3, 32, 32)
 
 def mlp():
     """A network of matrix products only: 3072, 512, 512, 10."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(3072, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(),
-                         nn.Linear(512, 10))
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(3072, 512),
+        nn.ReLU(),
+        nn.Linear(512, 512),
+        nn.ReLU(),
+        nn.Linear(512, 10),
+    )
 
 
 def networks(device):
@@ -56,7 +63,14 @@ def forward(device, quick):
                 x = batch_of(batch, device)[0].to(PRECISIONS[dtype])
                 with torch.inference_mode():
                     times = timed(lambda: model(x), device, quick)
-                return {"network": name, "batch": batch, "dtype": dtype, **times, **_rate(batch, times)}
+                return {
+                    "network": name,
+                    "batch": batch,
+                    "dtype": dtype,
+                    **times,
+                    **_rate(batch, times),
+                }
+
             yield from growing(batches(device, quick, 4**7), measured, quick)
 
 
@@ -76,6 +90,7 @@ def training_step(model, x, y, optimizer, precision):
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
+
     return step
 
 
@@ -85,15 +100,25 @@ def training(device, quick):
     precisions = {"cpu": ("float32", "bfloat16"), "cuda": ("float32", "bfloat16", "float16")}
     for name, build in networks(device).items():
         for precision in precisions.get(device.type, ("float32",)):
+
             def measured(batch, name=name, build=build, precision=precision):
                 before = _held(device)
                 model = build().to(device)
-                step = training_step(model, *batch_of(batch, device), torch.optim.Adam(model.parameters()), precision)
+                step = training_step(
+                    model, *batch_of(batch, device), torch.optim.Adam(model.parameters()), precision
+                )
                 step()
                 _forget_peak(device)
                 times = timed(step, device, quick)
-                return {"network": name, "batch": batch, "precision": precision, **times, **_rate(batch, times),
-                        "peak_bytes": _peak(device, before)}
+                return {
+                    "network": name,
+                    "batch": batch,
+                    "precision": precision,
+                    **times,
+                    **_rate(batch, times),
+                    "peak_bytes": _peak(device, before),
+                }
+
             yield from growing(batches(device, quick, 4**6), measured, quick)
 
 
@@ -124,12 +149,22 @@ def memory(device, quick):
     for name, build in networks(device).items():
         for batch in (64,) if quick else (32, 128, 512):
             for optimizer, precision in (("adam", "float32"), ("momentum", "bfloat16")):
-                found = forecast(build(), SHAPE, batch, optimizer, None if precision == "float32" else precision)
-                parts = {f"{part}_bytes": getattr(found, part)
-                         for part in ("parameters", "gradients", "optimizer", "activations", "other")}
-                yield {"network": name, "batch": batch, "precision": precision, "optimizer": optimizer, **parts,
-                       "forecast_bytes": found.peak,
-                       "measured_bytes": _measured_peak(build(), batch, optimizer, precision, device)}
+                found = forecast(
+                    build(), SHAPE, batch, optimizer, None if precision == "float32" else precision
+                )
+                parts = {
+                    f"{part}_bytes": getattr(found, part)
+                    for part in ("parameters", "gradients", "optimizer", "activations", "other")
+                }
+                yield {
+                    "network": name,
+                    "batch": batch,
+                    "precision": precision,
+                    "optimizer": optimizer,
+                    **parts,
+                    "forecast_bytes": found.peak,
+                    "measured_bytes": _measured_peak(build(), batch, optimizer, precision, device),
+                }
 
 
 def _measured_peak(model, batch, optimizer, precision, device):
@@ -137,8 +172,11 @@ def _measured_peak(model, batch, optimizer, precision, device):
         return None
     before = _held(device)
     (x, y), model = batch_of(batch, device), model.to(device)
-    opt = torch.optim.Adam(model.parameters(), foreach=True) if optimizer == "adam" else torch.optim.SGD(
-        model.parameters(), lr=0.01, momentum=0.9, foreach=True)
+    opt = (
+        torch.optim.Adam(model.parameters(), foreach=True)
+        if optimizer == "adam"
+        else torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, foreach=True)
+    )
     step = training_step(model, x, y, opt, precision)
     step()
     opt.zero_grad()
@@ -147,7 +185,9 @@ def _measured_peak(model, batch, optimizer, precision, device):
         step()
         return _peak(device, before)
     state = [v for values in opt.state.values() for v in values.values() if torch.is_tensor(v)]
-    return sum(map(tensor_bytes, [*model.parameters(), *model.buffers(), *state, x, y])) + allocated_on_cpu(step)
+    return sum(
+        map(tensor_bytes, [*model.parameters(), *model.buffers(), *state, x, y])
+    ) + allocated_on_cpu(step)
 
 
 def allocated_on_cpu(step):
@@ -162,7 +202,9 @@ def allocated_on_cpu(step):
 
 def _trace(step, **options):
     """Events of the profiler's Chrome trace of one `step`: https://docs.pytorch.org/docs/stable/profiler.html."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else its library writes about its own start and end
+    os.environ.setdefault(
+        "KINETO_LOG_LEVEL", "99"
+    )  # else its library writes about its own start and end
     with torch.profiler.profile(acc_events=True, **options) as profile:
         step()
     return _events(profile)
@@ -180,8 +222,10 @@ def _warm_trace(step, device):
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     events = []
     with torch.profiler.profile(
-            acc_events=True, schedule=torch.profiler.schedule(wait=0, warmup=2, active=1, repeat=1),
-            on_trace_ready=lambda profile: events.extend(_events(profile))) as profile:
+        acc_events=True,
+        schedule=torch.profiler.schedule(wait=0, warmup=2, active=1, repeat=1),
+        on_trace_ready=lambda profile: events.extend(_events(profile)),
+    ) as profile:
         for _ in range(3):
             step()
             synchronize(device)
@@ -195,15 +239,21 @@ LANES = {"kernel": "GPU", "gpu_memcpy": "GPU", "gpu_memset": "GPU", "cpu_op": "C
 def timeline(device, quick, most=200):
     """One training step of SmallCNN as the profiler saw it: the longest `most` events, in order of their start."""
     model = SmallCNN().to(device)
-    step = training_step(model, *batch_of(64, device), torch.optim.Adam(model.parameters()), "float32")
+    step = training_step(
+        model, *batch_of(64, device), torch.optim.Adam(model.parameters()), "float32"
+    )
     for _ in range(5):
         step()
     events = [e for e in _warm_trace(step, device) if e.get("cat") in LANES and e.get("ph") == "X"]
     longest = sorted(_outermost(events), key=lambda e: -e["dur"])[:most]
     start = min((e["ts"] for e in longest), default=0)
     for e in sorted(longest, key=lambda e: e["ts"]):
-        yield {"lane": LANES[e["cat"]], "name": e["name"][:60], "start_us": round(e["ts"] - start, 1),
-               "duration_us": round(e["dur"], 1)}
+        yield {
+            "lane": LANES[e["cat"]],
+            "name": e["name"][:60],
+            "start_us": round(e["ts"] - start, 1),
+            "duration_us": round(e["dur"], 1),
+        }
 
 
 def _outermost(events):
@@ -227,7 +277,17 @@ def evaluation(device, quick):
         for x, y in [batch] * count:
             correct += (model(x).argmax(1) == y).sum().item()
         return correct
-    for way, fn in (("each batch", each_batch), ("once", lambda: evaluate(model, [batch] * count, device))):
+
+    for way, fn in (
+        ("each batch", each_batch),
+        ("once", lambda: evaluate(model, [batch] * count, device)),
+    ):
         times = timed(fn, device, quick)
-        yield {"network": "SmallCNN", "way": way, "batch": size, "batches": count, **times,
-               **_rate(size * count, times)}
+        yield {
+            "network": "SmallCNN",
+            "way": way,
+            "batch": size,
+            "batches": count,
+            **times,
+            **_rate(size * count, times),
+        }

@@ -1,4 +1,5 @@
 """Measure a machine part by part into one file, which after every part is whole and can be gone on with."""
+
 import contextlib
 import json
 import os
@@ -20,12 +21,32 @@ from helpers.doctor.facts import gather_facts
 from helpers.host import cpu_cores, cpu_name
 from helpers.measurements import ladder, links, measure, networks, schema
 
-PARTS = {"launch": measure.launch, "timing_ways": measure.timing_ways, "matmul": measure.matmul,
-         "bandwidth": measure.bandwidth, "copies": measure.copies, "forward": networks.forward,
-         "training": networks.training, "evaluation": networks.evaluation, "memory": networks.memory,
-         "timeline": networks.timeline, "ladder": ladder.ladder,
-         "all_reduce": links.all_reduce}  # last: where processes do not find each other, all else is there
-SAME = ("quick", "code", "torch", "cuda", "rocm", "cudnn", "driver", "cpu", "cores", "system")  # to go on with a file
+PARTS = {
+    "launch": measure.launch,
+    "timing_ways": measure.timing_ways,
+    "matmul": measure.matmul,
+    "bandwidth": measure.bandwidth,
+    "copies": measure.copies,
+    "forward": networks.forward,
+    "training": networks.training,
+    "evaluation": networks.evaluation,
+    "memory": networks.memory,
+    "timeline": networks.timeline,
+    "ladder": ladder.ladder,
+    "all_reduce": links.all_reduce,
+}  # last: where processes do not find each other, all else is there
+SAME = (
+    "quick",
+    "code",
+    "torch",
+    "cuda",
+    "rocm",
+    "cudnn",
+    "driver",
+    "cpu",
+    "cores",
+    "system",
+)  # to go on with a file
 
 
 def record(path, device=None, quick=False, parts=PARTS):
@@ -46,7 +67,9 @@ def record(path, device=None, quick=False, parts=PARTS):
     with tqdm(todo, unit="part", desc=path.name) as bar:
         for name, part in bar:
             bar.set_postfix_str(f"{part} on {name}")
-            place = pick_device(name)  # PyTorch asks the current GPU and waits for it unless told otherwise
+            place = pick_device(
+                name
+            )  # PyTorch asks the current GPU and waits for it unless told otherwise
             with torch.cuda.device(place) if place.type == "cuda" else contextlib.nullcontext():
                 rows = [{"device": name, **row} for row in parts[part](place, quick)]
             data["sections"].setdefault(part, []).extend(rows)
@@ -67,11 +90,15 @@ def _start(path, names, quick):
         return new
     old = measurements.load(path)
     if old.provenance["complete"]:
-        raise ValueError(f"out is {str(path)!r}, a finished recording; it takes the name of a new file")
+        raise ValueError(
+            f"out is {str(path)!r}, a finished recording; it takes the name of a new file"
+        )
     other = [field for field in SAME if old.provenance[field] != new["provenance"][field]]
     other += ["devices"] if old.devices != new["devices"] else []
     if other:
-        raise ValueError(f"out is {str(path)!r}, begun with another {', '.join(other)}; it takes the name of a new one")
+        raise ValueError(
+            f"out is {str(path)!r}, begun with another {', '.join(other)}; it takes the name of a new one"
+        )
     return {**new, "provenance": old.provenance, "sections": old.sections}
 
 
@@ -79,18 +106,34 @@ def provenance(quick):
     """Where and how a recording is made, as the schema wants it."""
     load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
     known = versions()
-    return {"date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "code": code_version(),
-            "command": shlex.join(["python3", "-m", "helpers", *(re.sub(r"[^=]*[/\\]", "", a) for a in sys.argv[1:])]),
-            **{field: known[field] for field in ("python", "torch", "cuda", "rocm", "cudnn", "nccl")},
-            "driver": gather_facts().driver, "system": f"{platform.system()} {platform.machine()}", "cpu": cpu_name(),
-            "cores": cpu_cores(), "load_average": load, "quick": bool(quick), "complete": False, "done": []}
+    return {
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "code": code_version(),
+        "command": shlex.join(
+            ["python3", "-m", "helpers", *(re.sub(r"[^=]*[/\\]", "", a) for a in sys.argv[1:])]
+        ),
+        **{field: known[field] for field in ("python", "torch", "cuda", "rocm", "cudnn", "nccl")},
+        "driver": gather_facts().driver,
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": cpu_name(),
+        "cores": cpu_cores(),
+        "load_average": load,
+        "quick": bool(quick),
+        "complete": False,
+        "done": [],
+    }
 
 
 def code_version():
     """What git calls this copy of the course, with "-dirty" after a change; else the installed version or "unknown"."""
     try:
-        done = subprocess.run(["git", "describe", "--always", "--dirty", "--tags"], cwd=measurements.FOLDER, text=True,
-                              capture_output=True, timeout=20)
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--tags"],
+            cwd=measurements.FOLDER,
+            text=True,
+            capture_output=True,
+            timeout=20,
+        )
         if done.returncode == 0 and done.stdout.strip():
             return done.stdout.strip()
     except (OSError, subprocess.SubprocessError):
@@ -111,7 +154,15 @@ def _text(data):
     """JSON with one row a line: small, and readable in a comparison of versions."""
     sections = []
     for name, rows in data["sections"].items():
-        lines = ",\n".join("  " + json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
-        sections.append(f" {json.dumps(name)}: [\n{lines}\n ]" if rows else f" {json.dumps(name)}: []")
-    head = json.dumps({key: data[key] for key in ("schema", "provenance", "devices")}, indent=1, ensure_ascii=False)
+        lines = ",\n".join(
+            "  " + json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows
+        )
+        sections.append(
+            f" {json.dumps(name)}: [\n{lines}\n ]" if rows else f" {json.dumps(name)}: []"
+        )
+    head = json.dumps(
+        {key: data[key] for key in ("schema", "provenance", "devices")},
+        indent=1,
+        ensure_ascii=False,
+    )
     return head[:-2] + ',\n "sections": {\n' + ",\n".join(sections) + "\n }\n}\n"

@@ -1,4 +1,5 @@
 """What an error message means: paste it, get the cause, the fix and the lesson. The table is in `helpers.troubleshooting.known`."""
+
 import html
 import re
 import textwrap
@@ -17,8 +18,10 @@ Ask for help with all of this, as text and not as a picture:
 - the whole traceback, and the shortest code that raises it;
 - the report of this command, which names machine, driver and versions: python3 -m helpers doctor
 - what you expected instead. A good place to ask: https://discuss.pytorch.org"""
-LATE = ("\nIt is a CUDA error; most of these come late: set CUDA_LAUNCH_BLOCKING=1 before CUDA starts for the true "
-        "line.")
+LATE = (
+    "\nIt is a CUDA error; most of these come late: set CUDA_LAUNCH_BLOCKING=1 before CUDA starts for the true "
+    "line."
+)
 
 STYLE = """<style>
 .explained {border-left: 4px solid #00664d; border-collapse: collapse; line-height: 1.5}
@@ -41,7 +44,9 @@ class Match:
 def find(message):
     """The known errors in `message` (text, also a whole traceback), as a list of `Match`, the last one raised first."""
     if not isinstance(message, str):
-        raise TypeError(f"message is {message!r}; it takes the text of an error, for example str(error)")
+        raise TypeError(
+            f"message is {message!r}; it takes the text of an error, for example str(error)"
+        )
     text, places = _plain(message), {}
     for known in KNOWN:
         for pattern, releases in known.wordings:
@@ -62,9 +67,16 @@ def _plain(text):
 
 def explanation(message):
     """What `message` means, as text: cause, fix and lesson of the error that was raised last; advice where unknown."""
-    return "\n".join(textwrap.fill(text, 110, initial_indent=f"{label:<10}" if label else "",
-                                   subsequent_indent=" " * 10 if label else "   ", break_on_hyphens=False)
-                     for label, text in _parts(message))
+    return "\n".join(
+        textwrap.fill(
+            text,
+            110,
+            initial_indent=f"{label:<10}" if label else "",
+            subsequent_indent=" " * 10 if label else "   ",
+            break_on_hyphens=False,
+        )
+        for label, text in _parts(message)
+    )
 
 
 def _parts(message):
@@ -77,14 +89,24 @@ def _parts(message):
         return [("", line) for line in advice.splitlines()]
     first, *others = matches
     seen = [] if first.releases == "any" else [("Seen in", f"PyTorch {first.releases}")]
-    return [("", first.known.title), ("Words", first.words[:200]), *seen, ("Cause", first.known.cause),
-            ("Fix", first.known.fix), ("Read on", _reading(first.known)),
-            *(("Also here", other.known.title) for other in others)]
+    return [
+        ("", first.known.title),
+        ("Words", first.words[:200]),
+        *seen,
+        ("Cause", first.known.cause),
+        ("Fix", first.known.fix),
+        ("Read on", _reading(first.known)),
+        *(("Also here", other.known.title) for other in others),
+    ]
 
 
 def _reading(known):
     """Number, title and file of the notebook that `known` names."""
-    return next(f"{each.number} {each.title}, {each.file}" for each in NOTEBOOKS if each.number == known.lesson)
+    return next(
+        f"{each.number} {each.title}, {each.file}"
+        for each in NOTEBOOKS
+        if each.number == known.lesson
+    )
 
 
 def explain(message):
@@ -105,8 +127,13 @@ def explain_box(message=""):
 
 def _box(message):
     import ipywidgets
-    field = ipywidgets.Textarea(value=message, placeholder=EMPTY, layout={"width": "98%", "height": "8em"},
-                                continuous_update=True)
+
+    field = ipywidgets.Textarea(
+        value=message,
+        placeholder=EMPTY,
+        layout={"width": "98%", "height": "8em"},
+        continuous_update=True,
+    )
     answer = ipywidgets.HTML()
 
     def update(_=None):
@@ -120,12 +147,20 @@ def _box(message):
 
 def _as_html(message):
     """The explanation of `message` as HTML, with a link to the notebook that it names."""
-    rows = "".join(f"<tr><th>{label}</th><td>{_linked(text)}</td></tr>" if label else
-                   f'<tr><td colspan="2"{" class=title" * (len(parts) > 1 and not i)}>{_linked(text)}</td></tr>'
-                   for parts in [_parts(message)] for i, (label, text) in enumerate(parts))
+    rows = "".join(
+        f"<tr><th>{label}</th><td>{_linked(text)}</td></tr>"
+        if label
+        else f'<tr><td colspan="2"{" class=title" * (len(parts) > 1 and not i)}>{_linked(text)}</td></tr>'
+        for parts in [_parts(message)]
+        for i, (label, text) in enumerate(parts)
+    )
     return f'{STYLE}<div role="status" aria-live="polite"><table class="explained">{rows}</table></div>'
 
 
 def _linked(text):
     """`text` safe in HTML, the name of a notebook as a link."""
-    return re.sub(r"(\d\d [^,<]+), (\d\d_\w+\.ipynb)", r'<a href="\2" target="_blank">\1</a>', html.escape(text))
+    return re.sub(
+        r"(\d\d [^,<]+), (\d\d_\w+\.ipynb)",
+        r'<a href="\2" target="_blank">\1</a>',
+        html.escape(text),
+    )

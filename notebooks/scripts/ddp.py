@@ -31,22 +31,49 @@ from torch.utils.data.distributed import DistributedSampler
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description="Train the small CNN with one process for each device.")
+    parser = argparse.ArgumentParser(
+        description="Train the small CNN with one process for each device."
+    )
     parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--batch-size", type=int, default=32, help="images a step for each process")
-    parser.add_argument("--images", type=int, metavar="N", default=2000, help="images to learn from, all in all")
+    parser.add_argument(
+        "--batch-size", type=int, default=32, help="images a step for each process"
+    )
+    parser.add_argument(
+        "--images",
+        type=int,
+        metavar="N",
+        default=2000,
+        help="images to learn from, all in all",
+    )
     parser.add_argument("--lr", type=float, default=3e-3, help="learning rate of Adam")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--disable-cuda", action="store_true", help="stay on the CPU")
-    parser.add_argument("--check-gradients", action="store_true", help="compare with one process and one large batch")
-    parser.add_argument("--checkpoint", type=Path, metavar="PATH", help="file for the weights, written by rank 0")
-    parser.add_argument("--out", type=Path, metavar="PATH", help="file for the results as JSON, written by rank 0")
+    parser.add_argument(
+        "--check-gradients",
+        action="store_true",
+        help="compare with one process and one large batch",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="PATH",
+        help="file for the weights, written by rank 0",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="PATH",
+        help="file for the results as JSON, written by rank 0",
+    )
     return parser
 
 
 def start(disable_cuda):
     """Join the group of processes; returns this process's device. torchrun has set the environment variables."""
-    local_rank, here = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    local_rank, here = (
+        int(os.environ["LOCAL_RANK"]),
+        int(os.environ["LOCAL_WORLD_SIZE"]),
+    )
     if disable_cuda or torch.cuda.device_count() < here:
         dist.init_process_group("gloo")
         return torch.device("cpu")
@@ -69,11 +96,15 @@ def gradients_equal(model, dataset, batch_size, device):
     In float64: the rounding of float32, or of TF32 on recent GPUs, would need a tolerance that hides small mistakes.
     """
     rank, world = dist.get_rank(), dist.get_world_size()
-    share = min(batch_size, len(dataset) // world)  # as many images for every rank, so the mean of means is the mean
+    share = min(
+        batch_size, len(dataset) // world
+    )  # as many images for every rank, so the mean of means is the mean
     x, y = (tensor.to(device) for tensor in dataset[: world * share])
     x, single = x.double(), copy.deepcopy(model.module).double()
     shared = DistributedDataParallel(copy.deepcopy(single))
-    F.cross_entropy(shared(x[rank::world]), y[rank::world]).backward()  # DDP averages the gradients of all ranks here
+    F.cross_entropy(
+        shared(x[rank::world]), y[rank::world]
+    ).backward()  # DDP averages the gradients of all ranks here
     F.cross_entropy(single(x), y).backward()
     pairs = zip(shared.module.parameters(), single.parameters(), strict=True)
     equal = all(torch.allclose(a.grad, b.grad, rtol=1e-9, atol=1e-12) for a, b in pairs)
@@ -95,9 +126,15 @@ def train(model, dataset, args, device):
         sampler.set_epoch(epoch)  # another order in each epoch, the same on all ranks
         shards.append(list(sampler)[:8])
         begin = time.perf_counter()
-        loss = mean_over_ranks(train_epoch(model, loader, optimizer, device), len(sampler), device)
+        loss = mean_over_ranks(
+            train_epoch(model, loader, optimizer, device), len(sampler), device
+        )
         seconds = time.perf_counter() - begin
-        accuracy = mean_over_ranks(evaluate(model.module, test_loader, device), len(test_loader.dataset), device)
+        accuracy = mean_over_ranks(
+            evaluate(model.module, test_loader, device),
+            len(test_loader.dataset),
+            device,
+        )
         epochs.append({"loss": loss, "accuracy": accuracy, "seconds": seconds})
     return epochs, shards
 
@@ -105,14 +142,20 @@ def train(model, dataset, args, device):
 def report(results, model, args):
     """Rank 0 alone prints and writes; were every rank to write, they would destroy each other's file."""
     for rank in results["ranks"]:
-        print(f"rank {rank['rank']} of {results['world_size']} on {rank['device']}, "
-              f"first images of epoch 1: {rank['shards'][0][:4]}")
+        print(
+            f"rank {rank['rank']} of {results['world_size']} on {rank['device']}, "
+            f"first images of epoch 1: {rank['shards'][0][:4]}"
+        )
     if args.check_gradients:
         print(f"gradients equal: {results['gradients_equal']}")
     for number, epoch in enumerate(results["epochs"], 1):
-        print(f"epoch {number}: loss {epoch['loss']:.3f}, test accuracy {epoch['accuracy']:.1%}")
+        print(
+            f"epoch {number}: loss {epoch['loss']:.3f}, test accuracy {epoch['accuracy']:.1%}"
+        )
         print(f"  {epoch['seconds']:.1f} s")
-    if args.checkpoint:  # of the module inside, so that names do not start with "module."
+    if (
+        args.checkpoint
+    ):  # of the module inside, so that names do not start with "module."
         with files.whole(args.checkpoint) as part:
             torch.save(model.module.state_dict(), part)
     if args.out:
@@ -120,18 +163,37 @@ def report(results, model, args):
 
 
 def main(args):
-    sys.stdout.reconfigure(line_buffering=True, write_through=False)  # whole lines, though several processes print
+    sys.stdout.reconfigure(
+        line_buffering=True, write_through=False
+    )  # whole lines, though several processes print
     dataset = data.load("shapes", n=args.images)  # the same images in every process
     device = start(args.disable_cuda)
     torch.manual_seed(args.seed)
-    model = DistributedDataParallel(SmallCNN().to(device))  # copies the weights of rank 0 to all
-    equal = gradients_equal(model, dataset, args.batch_size, device) if args.check_gradients else None
+    model = DistributedDataParallel(
+        SmallCNN().to(device)
+    )  # copies the weights of rank 0 to all
+    equal = (
+        gradients_equal(model, dataset, args.batch_size, device)
+        if args.check_gradients
+        else None
+    )
     epochs, shards = train(model, dataset, args, device)
     ranks = [None] * dist.get_world_size()
-    dist.all_gather_object(ranks, {"rank": dist.get_rank(), "device": str(device), "shards": shards})
+    dist.all_gather_object(
+        ranks, {"rank": dist.get_rank(), "device": str(device), "shards": shards}
+    )
     if dist.get_rank() == 0:
-        report({"world_size": len(ranks), "backend": dist.get_backend(), "gradients_equal": equal,
-                "epochs": epochs, "ranks": ranks}, model, args)
+        report(
+            {
+                "world_size": len(ranks),
+                "backend": dist.get_backend(),
+                "gradients_equal": equal,
+                "epochs": epochs,
+                "ranks": ranks,
+            },
+            model,
+            args,
+        )
     del model  # an orderly end: let go of DDP, wait for all ranks, then close the group
     dist.barrier()
     dist.destroy_process_group()
@@ -140,16 +202,24 @@ def main(args):
 def check(args):
     """Raises ValueError where arguments do not fit, before any process waits for another."""
     if "LOCAL_RANK" not in os.environ:
-        raise ValueError("start this script with torchrun: torchrun --standalone --nproc-per-node=2 ddp.py")
+        raise ValueError(
+            "start this script with torchrun: torchrun --standalone --nproc-per-node=2 ddp.py"
+        )
     for name in ("epochs", "batch_size", "images", "lr"):
         if not 0 < getattr(args, name) < float("inf"):
-            raise ValueError(f"--{name.replace('_', '-')} takes a number above 0; got {getattr(args, name)}")
+            raise ValueError(
+                f"--{name.replace('_', '-')} takes a number above 0; got {getattr(args, name)}"
+            )
     if args.images < int(os.environ["WORLD_SIZE"]):
-        raise ValueError(f"--images takes at least one for each process; got {args.images}")
+        raise ValueError(
+            f"--images takes at least one for each process; got {args.images}"
+        )
     for name in ("checkpoint", "out"):
         path = getattr(args, name)
         if path and (path.is_dir() or not path.parent.is_dir()):
-            raise ValueError(f"--{name} takes the path of a file in a folder that exists; got {path}")
+            raise ValueError(
+                f"--{name} takes the path of a file in a folder that exists; got {path}"
+            )
 
 
 if __name__ == "__main__":

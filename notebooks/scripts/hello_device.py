@@ -1,10 +1,13 @@
 """Add some numbers on the device the user chose. Lesson 01 reads and runs this file."""
+
 import argparse
 
 import torch
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--device", default="auto", help="such as cpu or cuda:0; default: the best")
+parser.add_argument(
+    "--device", default="auto", help="such as cpu or cuda:0; default: the best"
+)
 parser.add_argument("--disable-cuda", action="store_true", help="ignore any NVIDIA GPU")
 options = parser.parse_args()
 

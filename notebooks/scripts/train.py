@@ -18,23 +18,50 @@ from helpers.training import SmallCNN, evaluate, send
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
-SAME_RUN = ("data", "images", "batch_size", "lr", "amp", "seed")  # a resumed run must have these from its checkpoint
+SAME_RUN = (
+    "data",
+    "images",
+    "batch_size",
+    "lr",
+    "amp",
+    "seed",
+)  # a resumed run must have these from its checkpoint
 
 
 def arguments():
     parser = argparse.ArgumentParser(description="Train the small CNN on any device.")
-    parser.add_argument("--device", default="auto", help="auto (the best one here), cpu, cuda, cuda:1, mps, xpu")
-    parser.add_argument("--disable-cuda", action="store_true", help="stay on the CPU where auto would choose CUDA")
-    parser.add_argument("--epochs", type=int, default=4, help="passes over the images, all in all")
+    parser.add_argument(
+        "--device",
+        default="auto",
+        help="auto (the best one here), cpu, cuda, cuda:1, mps, xpu",
+    )
+    parser.add_argument(
+        "--disable-cuda",
+        action="store_true",
+        help="stay on the CPU where auto would choose CUDA",
+    )
+    parser.add_argument(
+        "--epochs", type=int, default=4, help="passes over the images, all in all"
+    )
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--lr", type=float, default=3e-3, help="learning rate of Adam")
-    parser.add_argument("--data", default="shapes", help="shapes, fashion-mnist, cifar-10")
-    parser.add_argument("--images", type=int, metavar="N", help="learn from the first N images")
-    parser.add_argument("--download", action="store_true", help="fetch the data set where it is missing")
+    parser.add_argument(
+        "--data", default="shapes", help="shapes, fashion-mnist, cifar-10"
+    )
+    parser.add_argument(
+        "--images", type=int, metavar="N", help="learn from the first N images"
+    )
+    parser.add_argument(
+        "--download", action="store_true", help="fetch the data set where it is missing"
+    )
     parser.add_argument("--amp", action="store_true", help="mixed precision")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--checkpoint", type=Path, metavar="PATH", help="file to write after each epoch")
-    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
+    parser.add_argument(
+        "--checkpoint", type=Path, metavar="PATH", help="file to write after each epoch"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="go on from the checkpoint"
+    )
     return parser
 
 
@@ -42,15 +69,23 @@ def check(args):
     """The device to use; raises ValueError where arguments do not fit, before any work is done."""
     for name in ("epochs", "batch_size", "lr"):
         if not 0 < getattr(args, name) < float("inf"):
-            raise ValueError(f"--{name.replace('_', '-')} takes a number above 0; got {getattr(args, name)}")
+            raise ValueError(
+                f"--{name.replace('_', '-')} takes a number above 0; got {getattr(args, name)}"
+            )
     if args.resume and args.checkpoint is None:
         raise ValueError("--resume needs --checkpoint PATH, the file to go on from")
-    if args.checkpoint and (args.checkpoint.is_dir() or not args.checkpoint.parent.is_dir()):
-        raise ValueError(f"--checkpoint takes the path of a file in a folder that exists; got {args.checkpoint}")
+    if args.checkpoint and (
+        args.checkpoint.is_dir() or not args.checkpoint.parent.is_dir()
+    ):
+        raise ValueError(
+            f"--checkpoint takes the path of a file in a folder that exists; got {args.checkpoint}"
+        )
     if not args.disable_cuda:
         return pick_device(args.device)
     if args.device.startswith("cuda"):
-        raise ValueError(f"--disable-cuda and --device {args.device} exclude each other")
+        raise ValueError(
+            f"--disable-cuda and --device {args.device} exclude each other"
+        )
     return torch.device("cpu") if args.device == "auto" else pick_device(args.device)
 
 
@@ -80,52 +115,92 @@ def load(path, args, parts):
     """Put the checkpoint at `path` into `parts` (name → object with load_state_dict); returns its epoch."""
     try:  # tensors come to the CPU, wherever they were saved; load_state_dict copies them to the model's device
         state = torch.load(path, map_location="cpu", weights_only=True)
-        if not isinstance(state, dict) or not {"epoch", "rng", "args", *parts} <= state.keys():
+        if (
+            not isinstance(state, dict)
+            or not {"epoch", "rng", "args", *parts} <= state.keys()
+        ):
             raise ValueError("it is not a checkpoint of this script")
-        if zipfile.ZipFile(path).testzip():  # torch.save stores checksums, torch.load does not look at them
+        if zipfile.ZipFile(
+            path
+        ).testzip():  # torch.save stores checksums, torch.load does not look at them
             raise ValueError("its bytes are damaged")
         if any(str(name).startswith("module.") for name in state["model"]):
-            raise ValueError("it is of a wrapped model: save model.module.state_dict(), whose names lack 'module.'")
+            raise ValueError(
+                "it is of a wrapped model: save model.module.state_dict(), whose names lack 'module.'"
+            )
         for name in SAME_RUN:
             if state["args"].get(name) != getattr(args, name):
-                raise ValueError(f"its {name} is {state['args'].get(name)}, this run's is {getattr(args, name)}")
+                raise ValueError(
+                    f"its {name} is {state['args'].get(name)}, this run's is {getattr(args, name)}"
+                )
         for name, part in parts.items():
             part.load_state_dict(state[name])
         torch.set_rng_state(state["rng"])
     except Exception as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        raise ValueError(f"--resume: cannot go on from {path}, no whole checkpoint of this run ({reason})") from error
+        raise ValueError(
+            f"--resume: cannot go on from {path}, no whole checkpoint of this run ({reason})"
+        ) from error
     return state["epoch"]
 
 
 def main(args):
     device = check(args)
-    old_gpu = device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False)
+    old_gpu = device.type == "cuda" and not torch.cuda.is_bf16_supported(
+        including_emulation=False
+    )
     half = torch.float16 if old_gpu else torch.bfloat16
     torch.manual_seed(args.seed)
     train_data = data.load(args.data, n=args.images, download=args.download)
-    train_loader = DataLoader(train_data, args.batch_size, shuffle=True, pin_memory=device.type == "cuda")
+    train_loader = DataLoader(
+        train_data, args.batch_size, shuffle=True, pin_memory=device.type == "cuda"
+    )
     test_loader = DataLoader(data.load(args.data, train=False), 500)
-    model = SmallCNN(len(train_data.classes), in_channels=train_data.tensors[0].shape[1]).to(device)
+    model = SmallCNN(
+        len(train_data.classes), in_channels=train_data.tensors[0].shape[1]
+    ).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
-    scaler = torch.amp.GradScaler(device.type, enabled=args.amp and half == torch.float16)
+    scaler = torch.amp.GradScaler(
+        device.type, enabled=args.amp and half == torch.float16
+    )
     parts = {"model": model, "optimizer": optimizer, "scaler": scaler}
     first = load(args.checkpoint, args, parts) if args.resume else 0
-    print(f"device {device}: {len(train_data)} images of {args.data}, {first} of {args.epochs} epochs done", flush=True)
+    print(
+        f"device {device}: {len(train_data)} images of {args.data}, {first} of {args.epochs} epochs done",
+        flush=True,
+    )
     for epoch in range(first + 1, args.epochs + 1):
         start = time.perf_counter()
-        loss = train_epoch(model, train_loader, optimizer, scaler, device, half if args.amp else None)
+        loss = train_epoch(
+            model, train_loader, optimizer, scaler, device, half if args.amp else None
+        )
         seconds = time.perf_counter() - start
-        print(f"epoch {epoch}: loss {loss:.3f}, test accuracy {evaluate(model, test_loader, device):.1%}")
-        print(f"  {seconds:.1f} s, {len(train_data) / seconds:.0f} images a second", flush=True)
+        print(
+            f"epoch {epoch}: loss {loss:.3f}, test accuracy {evaluate(model, test_loader, device):.1%}"
+        )
+        print(
+            f"  {seconds:.1f} s, {len(train_data) / seconds:.0f} images a second",
+            flush=True,
+        )
         if args.checkpoint:
             state = {name: part.state_dict() for name, part in parts.items()}
-            save(args.checkpoint, state | {"epoch": epoch, "rng": torch.get_rng_state(), "args": settings(args)})
+            save(
+                args.checkpoint,
+                state
+                | {
+                    "epoch": epoch,
+                    "rng": torch.get_rng_state(),
+                    "args": settings(args),
+                },
+            )
 
 
 def settings(args):
     """The arguments as plain values, which weights_only=True accepts."""
-    return {name: str(value) if isinstance(value, Path) else value for name, value in vars(args).items()}
+    return {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in vars(args).items()
+    }
 
 
 if __name__ == "__main__":
@@ -133,4 +208,6 @@ if __name__ == "__main__":
     try:
         main(parser.parse_args())
     except (ValueError, TypeError, OSError, ImportError) as error:
-        parser.error(str(error))  # prints how to use the script, then the message; exit status 2
+        parser.error(
+            str(error)
+        )  # prints how to use the script, then the message; exit status 2

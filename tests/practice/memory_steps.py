@@ -111,8 +111,14 @@ def lines():
     start = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
     torch.cuda.reset_peak_memory_stats()
     for name in steps():
-        counters = torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), torch.cuda.max_memory_allocated()
-        allocated, reserved, peak = (n - s for n, s in zip(counters, (*start, start[0]), strict=True))
+        counters = (
+            torch.cuda.memory_allocated(),
+            torch.cuda.memory_reserved(),
+            torch.cuda.max_memory_allocated(),
+        )
+        allocated, reserved, peak = (
+            n - s for n, s in zip(counters, (*start, start[0]), strict=True)
+        )
         yield f"{name}: {allocated}, {reserved}, {peak}"
         torch.cuda.reset_peak_memory_stats()
 

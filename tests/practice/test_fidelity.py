@@ -18,14 +18,19 @@ from situations import SITUATIONS, mismatch  # noqa: E402
 # A difference that heals must leave this list, or the test fails.
 KNOWN_DIFFERENCES: dict[str, tuple[str, str]] = {
     "device numbers leave the CPU alone": (
-        "False", "practice devices draw from the CPU's stream of numbers, so that training gives the CPU's losses"),
+        "False",
+        "practice devices draw from the CPU's stream of numbers, so that training gives the CPU's losses",
+    ),
     "cuda.manual_seed leaves the other GPU": (
-        "True", "all practice devices and the CPU share one stream of numbers, so every seed is everyone's seed"),
+        "True",
+        "all practice devices and the CPU share one stream of numbers, so every seed is everyone's seed",
+    ),
 }
 if not torch.version.cuda:
     KNOWN_DIFFERENCES["device from an integer"] = (
         "RuntimeError: Cannot access accelerator device when none is available.",
-        "torch.device is a type written in C, which a CPU build asks before anything in Python could answer for it")
+        "torch.device is a type written in C, which a CPU build asks before anything in Python could answer for it",
+    )
 
 
 def expected() -> list[str]:
@@ -38,8 +43,12 @@ def compare(wanted: list[str], got: list[str]) -> dict[str, tuple[str, str]]:
     """Return what differs: the number and name of each line, with the result wanted and the result got."""
     assert len(wanted) == len(got)
     pairs = [(w.partition(": "), g.partition(": ")) for w, g in zip(wanted, got, strict=True)]
-    assert [w[0] for w, _ in pairs] == [g[0] for _, g in pairs], "the same situations in the same order"
-    return {w[0][4:]: (w[2], g[2]) for w, g in pairs if w != g and not g[2].startswith("needs 2 GPUs")}
+    assert [w[0] for w, _ in pairs] == [g[0] for _, g in pairs], (
+        "the same situations in the same order"
+    )
+    return {
+        w[0][4:]: (w[2], g[2]) for w, g in pairs if w != g and not g[2].startswith("needs 2 GPUs")
+    }
 
 
 @pytest.fixture(scope="module")
@@ -47,17 +56,28 @@ def run():
     """Run the script once, as a learner or a machine with GPUs would, and return its lines and its seconds."""
     start = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, str(HERE / "fidelity.py")], capture_output=True, text=True, encoding="utf-8", timeout=120)
+        [sys.executable, str(HERE / "fidelity.py")],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines(), time.perf_counter() - start
 
 
 def test_practice_gpus_print_what_cuda_devices_print(run):
     differences = compare(expected(), run[0])
-    known = {} if torch.cuda.is_available() else {name: result for name, (result, _) in KNOWN_DIFFERENCES.items()}
+    known = (
+        {}
+        if torch.cuda.is_available()
+        else {name: result for name, (result, _) in KNOWN_DIFFERENCES.items()}
+    )
     new = {name: pair for name, pair in differences.items() if known.get(name) != pair[1]}
     healed = set(known) - set(differences)
-    assert not new, "\n".join(f"{name}\n  wanted {wanted}\n  got    {got}" for name, (wanted, got) in new.items())
+    assert not new, "\n".join(
+        f"{name}\n  wanted {wanted}\n  got    {got}" for name, (wanted, got) in new.items()
+    )
     assert not healed, f"take these out of KNOWN_DIFFERENCES: {healed}"
 
 
@@ -69,13 +89,17 @@ def test_at_least_98_percent_are_equal():
 def test_situations_are_many_named_once_and_have_sources():
     names = [one.name for one in SITUATIONS]
     assert len(names) >= 170 and len(set(names)) == len(names)
-    assert [line.partition(": ")[0] for line in expected()] == [f"{n:03} {name}" for n, name in enumerate(names, 1)]
+    assert [line.partition(": ")[0] for line in expected()] == [
+        f"{n:03} {name}" for n, name in enumerate(names, 1)
+    ]
     assert all(one.source.startswith("https://") for one in SITUATIONS)
 
 
 def test_expectations_say_where_they_come_from():
     head = (HERE / "fidelity_expected.txt").read_text(encoding="utf-8").splitlines()[:8]
-    assert any("Provenance" in line for line in head) and any("Not yet seen on a GPU" in line for line in head)
+    assert any("Provenance" in line for line in head) and any(
+        "Not yet seen on a GPU" in line for line in head
+    )
 
 
 def test_a_changed_line_is_noticed():
@@ -99,15 +123,23 @@ def hollow(shape: tuple, dtype: torch.dtype, device: str) -> torch.Tensor:
     return torch.Tensor._make_wrapper_subclass(Hollow, shape, dtype=dtype, device=place)
 
 
-@pytest.mark.skipif(not torch.version.cuda or torch.cuda.is_available(),
-                    reason="needs PyTorch's CUDA build without a GPU, which would compute with what is hollow")
+@pytest.mark.skipif(
+    not torch.version.cuda or torch.cuda.is_available(),
+    reason="needs PyTorch's CUDA build without a GPU, which would compute with what is hollow",
+)
 def test_words_of_errors_are_those_of_this_build(monkeypatch):
     """CUDA operators check devices before they need a driver, so their words can be read without one."""
     real = {"square": mismatch.square, "picks": mismatch.picks, "images": mismatch.images}
-    shapes = {"square": ((2, 2), torch.float32), "picks": ((2,), torch.int64), "images": ((4, 1, 5, 5), torch.float32)}
+    shapes = {
+        "square": ((2, 2), torch.float32),
+        "picks": ((2,), torch.int64),
+        "images": ((4, 1, 5, 5), torch.float32),
+    }
 
     def maker(name):
-        return lambda device="cpu": real[name]() if device == "cpu" else hollow(*shapes[name], device)
+        return lambda device="cpu": (
+            real[name]() if device == "cpu" else hollow(*shapes[name], device)
+        )
 
     for name in real:
         monkeypatch.setattr(mismatch, name, maker(name))

@@ -19,7 +19,9 @@ def parsed(lines) -> dict[str, list[int]]:
 def counters():
     """Return wanted and got counters of all steps, from one run in a process that holds nothing else."""
     wanted = parsed((HERE / "memory_steps_expected.txt").read_text(encoding="utf-8").splitlines())
-    got = subprocess.run([sys.executable, str(HERE / "memory_steps.py")], text=True, capture_output=True, check=True)
+    got = subprocess.run(
+        [sys.executable, str(HERE / "memory_steps.py")], text=True, capture_output=True, check=True
+    )
     return wanted, parsed(got.stdout.splitlines())
 
 
@@ -31,7 +33,9 @@ def test_thirty_steps(counters):
 @pytest.mark.parametrize("column, what", [(0, "allocated"), (1, "reserved")])
 def test_counters_are_equal_after_each_step(counters, column, what):
     wanted, got = counters
-    assert {name: row[column] for name, row in got.items()} == {name: row[column] for name, row in wanted.items()}, what
+    assert {name: row[column] for name, row in got.items()} == {
+        name: row[column] for name, row in wanted.items()
+    }, what
 
 
 def test_peaks_are_within_five_percent(counters):

@@ -1,4 +1,5 @@
 """Practice GPUs leave PyTorch as they found it."""
+
 import gc
 import os
 import subprocess
@@ -12,23 +13,52 @@ from helpers.commands._environment import ROOT
 from practice_gpus import patches, practice_gpus, session
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="these GPUs are real")
-PLACES = (torch, torch.cuda, torch._C, torch.Tensor, torch.UntypedStorage, torch.accelerator, torch.cuda.memory,
-          torch.autograd, torch.nn.functional, torch._tensor, torch.functional, torch.overrides, threading.Thread,
-          torch.serialization, torch._C._nn, torch._C._autograd, torch.nn.parallel._functions, torch.cuda.random,
-          torch.backends.cuda, torch.backends.cudnn, torch.cuda.nccl, torch.cuda.streams, torch.distributed)
+PLACES = (
+    torch,
+    torch.cuda,
+    torch._C,
+    torch.Tensor,
+    torch.UntypedStorage,
+    torch.accelerator,
+    torch.cuda.memory,
+    torch.autograd,
+    torch.nn.functional,
+    torch._tensor,
+    torch.functional,
+    torch.overrides,
+    threading.Thread,
+    torch.serialization,
+    torch._C._nn,
+    torch._C._autograd,
+    torch.nn.parallel._functions,
+    torch.cuda.random,
+    torch.backends.cuda,
+    torch.backends.cudnn,
+    torch.cuda.nccl,
+    torch.cuda.streams,
+    torch.distributed,
+)
 
 
 def state():
     """Everything that practice GPUs might change, and how PyTorch behaves."""
     names = {(str(place), name): value for place in PLACES for name, value in vars(place).items()}
-    return names, (torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack(),
-                   torch.get_default_device(), torch.cuda.is_available(),
-                   torch.ones(2).device, threading.active_count())
+    return names, (
+        torch._C._len_torch_function_stack(),
+        torch._C._len_torch_dispatch_stack(),
+        torch.get_default_device(),
+        torch.cuda.is_available(),
+        torch.ones(2).device,
+        threading.active_count(),
+    )
 
 
 def same(first, second):
-    return first[1] == second[1] and first[0].keys() == second[0].keys() and all(
-        second[0][key] is value for key, value in first[0].items())
+    return (
+        first[1] == second[1]
+        and first[0].keys() == second[0].keys()
+        and all(second[0][key] is value for key, value in first[0].items())
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +78,7 @@ def test_a_thousand_times_without_a_leak():
                     torch.ones(2, device="cuda").sum().item()
         gc.collect()
         return len(gc.get_objects())
+
     first = cycle(50)
     assert cycle(950) - first < 100
 
@@ -91,7 +122,10 @@ def test_decorator_counts_anew_each_time():
     @practice_gpus(n=3)
     def count():
         """Docstring."""
-        return torch.cuda.device_count(), torch.ones(1, device="cuda") is not None and torch.cuda.memory_allocated()
+        return torch.cuda.device_count(), torch.ones(
+            1, device="cuda"
+        ) is not None and torch.cuda.memory_allocated()
+
     assert count() == count() == (3, 0) and count.__doc__ == "Docstring."
 
 
@@ -99,7 +133,11 @@ def test_tensors_from_inside_are_ordinary_afterwards():
     with practice_gpus():
         model = torch.nn.Linear(2, 2).cuda()
         y = model(torch.ones(1, 2, device="cuda"))
-    assert y.device.type == "cpu" and model(torch.ones(1, 2)).sum().item() == y.sum().item() and "cuda" not in repr(y)
+    assert (
+        y.device.type == "cpu"
+        and model(torch.ones(1, 2)).sum().item() == y.sum().item()
+        and "cuda" not in repr(y)
+    )
     y.sum().backward()
     assert y.detach().numpy().shape == (1, 2)
 
@@ -115,7 +153,10 @@ def test_threads_started_inside_have_them_and_others_have_not():
 
     def look():
         go.wait()
-        seen.append(torch.ones(2, device="cuda").device.type if torch.cuda.is_available() else "none")
+        seen.append(
+            torch.ones(2, device="cuda").device.type if torch.cuda.is_available() else "none"
+        )
+
     with practice_gpus():
         inside = threading.Thread(target=look)
         inside.start()
@@ -127,16 +168,15 @@ def test_threads_started_inside_have_them_and_others_have_not():
     assert seen == ["cuda", "none"]
 
 
-def pretend_gpus(monkeypatch, *capabilities):
-    """Let PyTorch report real GPUs with these compute capabilities, and code for 7.5 and 9.0 in its build."""
+def pretend_gpus(monkeypatch, *computing):
+    """Let PyTorch report real GPUs; each of them computes with this build, or does not."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(capabilities))
-    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_75", "sm_90"])
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda name: capabilities[torch.device(name).index])
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(computing))
+    monkeypatch.setattr(session, "computes", lambda index: computing[index])
 
 
 def test_does_not_step_aside_for_a_gpu_without_code_in_this_build(monkeypatch):
-    pretend_gpus(monkeypatch, (7, 5), (6, 0), (9, 0))  # a T4, a P100, an H200
+    pretend_gpus(monkeypatch, True, False, True)  # a T4, a P100, an H200
     with practice_gpus(1) as machine:
         assert machine.real
     with practice_gpus(2) as machine:
@@ -144,7 +184,7 @@ def test_does_not_step_aside_for_a_gpu_without_code_in_this_build(monkeypatch):
 
 
 def test_steps_aside_for_real_gpus(monkeypatch):
-    pretend_gpus(monkeypatch, (9, 0), (9, 0))
+    pretend_gpus(monkeypatch, True, True)
     before = state()
     with practice_gpus(2) as machine:
         assert machine.real and same(before, state())
@@ -154,8 +194,16 @@ def test_steps_aside_for_real_gpus(monkeypatch):
         assert not machine.real and torch.cuda.device_count() == 3
 
 
-@pytest.mark.parametrize("bad, error", [(dict(n=0), ValueError), (dict(n="2"), TypeError), (dict(n=True), TypeError),
-                                        (dict(memory=None), TypeError), (dict(asynchronous=1), TypeError)])
+@pytest.mark.parametrize(
+    "bad, error",
+    [
+        (dict(n=0), ValueError),
+        (dict(n="2"), TypeError),
+        (dict(n=True), TypeError),
+        (dict(memory=None), TypeError),
+        (dict(asynchronous=1), TypeError),
+    ],
+)
 def test_bad_arguments(bad, error):
     with pytest.raises(error, match=next(iter(bad))):
         practice_gpus(**bad)
@@ -240,6 +288,7 @@ def test_what_could_not_be_turned_on_is_off(monkeypatch):
 
 class Apple(torch.Tensor):
     """A tensor that says it is on an Apple GPU."""
+
     device = property(lambda self: torch.device("mps"))
 
 

@@ -1,4 +1,5 @@
 """The memory of practice GPUs: PyTorch's rules for blocks, real lifetimes, and what happens when it is full."""
+
 import gc
 
 import pytest
@@ -24,8 +25,10 @@ def now():
     return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
 
 
-@pytest.mark.parametrize("size, wanted", [
-    (123, 123), ("2 MiB", 2 * MIB), ("1.5GiB", 3 << 29), ("1 gib", 1 << 30), ("2 GB", 2 * 10**9)])
+@pytest.mark.parametrize(
+    "size, wanted",
+    [(123, 123), ("2 MiB", 2 * MIB), ("1.5GiB", 3 << 29), ("1 gib", 1 << 30), ("2 GB", 2 * 10**9)],
+)
 def test_sizes_are_read(size, wanted):
     if size == 123:
         with pytest.raises(ValueError, match="at least 2 MiB"):
@@ -40,9 +43,18 @@ def test_unreadable_size_is_refused(bad):
         practice_gpus(memory=bad)
 
 
-@pytest.mark.parametrize("bytes_, allocated, reserved", [
-    (1, 512, 2 * MIB), (512, 512, 2 * MIB), (513, 1024, 2 * MIB), (MIB, MIB, 2 * MIB),
-    (MIB + 1, MIB + 512, 20 * MIB), (10 * MIB, 10 * MIB, 10 * MIB), (11 * MIB + 1, 12 * MIB, 12 * MIB)])
+@pytest.mark.parametrize(
+    "bytes_, allocated, reserved",
+    [
+        (1, 512, 2 * MIB),
+        (512, 512, 2 * MIB),
+        (513, 1024, 2 * MIB),
+        (MIB, MIB, 2 * MIB),
+        (MIB + 1, MIB + 512, 20 * MIB),
+        (10 * MIB, 10 * MIB, 10 * MIB),
+        (11 * MIB + 1, 12 * MIB, 12 * MIB),
+    ],
+)
 def test_rounding_and_segments(bytes_, allocated, reserved):
     x = torch.empty(bytes_, dtype=torch.uint8, device="cuda")
     assert now() == (allocated, reserved)
@@ -103,7 +115,10 @@ def test_peak_and_reset():
 def test_each_device_has_its_own_books():
     x = take(4, "cuda:1")
     assert torch.cuda.memory_allocated(0) == 0 and torch.cuda.memory_allocated(1) == 4 * MIB
-    assert torch.cuda.mem_get_info(1) == (44 * MIB, 64 * MIB) and torch.accelerator.memory_reserved(1) == 20 * MIB
+    assert (
+        torch.cuda.mem_get_info(1) == (44 * MIB, 64 * MIB)
+        and torch.accelerator.memory_reserved(1) == 20 * MIB
+    )
     assert "20480 KiB" in torch.cuda.memory_summary(1).replace("   ", " ") or len(x) == 4 * MIB
 
 
@@ -112,15 +127,22 @@ def test_out_of_memory_comes_before_the_work_and_passes():
     with pytest.raises(torch.OutOfMemoryError) as error:
         take(30)
     words = str(error.value)
-    assert words.startswith("CUDA out of memory. Tried to allocate 30.00 MiB. GPU 0 has a total capacity of 64.00 MiB "
-                            "of which 24.00 MiB is free.")
-    assert "Of the allocated memory 40.00 MiB is allocated by PyTorch, and 0 bytes is reserved" in words
+    assert words.startswith(
+        "CUDA out of memory. Tried to allocate 30.00 MiB. GPU 0 has a total capacity of 64.00 MiB "
+        "of which 24.00 MiB is free."
+    )
+    assert (
+        "Of the allocated memory 40.00 MiB is allocated by PyTorch, and 0 bytes is reserved"
+        in words
+    )
     assert torch.cuda.memory_stats()["num_ooms"] == 1
     del held, error
     gc.collect()
     assert take(60).numel() == 60 * MIB  # the cached 40 MiB segment went back to the device
     with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 372.53 GiB"):
-        torch.ones(100_000, 1, device="cuda", dtype=torch.int32) * torch.ones(1, 1_000_000, device="cuda")
+        torch.ones(100_000, 1, device="cuda", dtype=torch.int32) * torch.ones(
+            1, 1_000_000, device="cuda"
+        )
 
 
 def test_fraction_limits_what_is_reserved():
@@ -133,7 +155,10 @@ def test_fraction_limits_what_is_reserved():
 def test_timeline_tells_the_story(gpus):
     x = take(4)
     del x
-    story = [(device, allocated // MIB, reserved // MIB) for _, device, allocated, reserved, _ in gpus.timeline]
+    story = [
+        (device, allocated // MIB, reserved // MIB)
+        for _, device, allocated, reserved, _ in gpus.timeline
+    ]
     assert story == [(0, 4, 20), (0, 0, 20)] and gpus.timeline[0][4] == "empty"
 
 

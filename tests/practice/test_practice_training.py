@@ -1,4 +1,5 @@
 """Training on a practice GPU gives the CPU's numbers, at nearly the CPU's pace."""
+
 import statistics
 import time
 
@@ -16,8 +17,15 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="these GPUs ar
 
 def cnn(width):
     torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1), nn.ReLU(),
-                         nn.MaxPool2d(2), nn.Flatten(), nn.Linear(width * 256, 10))
+    return nn.Sequential(
+        nn.Conv2d(3, width, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(width, width, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(width * 256, 10),
+    )
 
 
 def steps(model, optimizer, device, count, batch):
@@ -39,9 +47,15 @@ def run(device, make_optimizer, count=50):
     return steps(model, make_optimizer(model.parameters()), device, count, batch=8)
 
 
-@pytest.mark.parametrize("make_optimizer, count", [
-    (torch.optim.Adam, 50), (lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9), 5),
-    (lambda p: torch.optim.AdamW(p, fused=True), 5), (lambda p: torch.optim.Adam(p, foreach=False), 5)])
+@pytest.mark.parametrize(
+    "make_optimizer, count",
+    [
+        (torch.optim.Adam, 50),
+        (lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9), 5),
+        (lambda p: torch.optim.AdamW(p, fused=True), 5),
+        (lambda p: torch.optim.Adam(p, foreach=False), 5),
+    ],
+)
 def test_the_same_numbers_to_the_last_bit(make_optimizer, count):
     losses, weights = run("cpu", make_optimizer, count)
     with practice_gpus():
@@ -59,18 +73,27 @@ def test_a_step_costs_little_more_than_the_cpus():
         for device in ("cuda", "cpu") * 9:
             calls, kernels = (None, None) if device == "cuda" else (_pop_mode(), pop_dispatch())
             start = time.perf_counter()
-            steps(practice if device == "cuda" else plain, optimizers[device == "cuda"], device, 1, batch=64)
+            steps(
+                practice if device == "cuda" else plain,
+                optimizers[device == "cuda"],
+                device,
+                1,
+                batch=64,
+            )
             times[device].append(time.perf_counter() - start)
             if calls is not None:
                 _push_mode(calls)
                 push_dispatch(kernels)
     ratio = statistics.median(times["cuda"]) / statistics.median(times["cpu"])
     print(f"a training step on a practice GPU takes {ratio:.2f} of the CPU's time")
-    assert ratio < 2  # the bar is 1.3 on a quiet machine; a test must not fail because others are busy
+    assert (
+        ratio < 2
+    )  # the bar is 1.3 on a quiet machine; a test must not fail because others are busy
 
 
 def test_checkpointing_and_scaler():
     from torch.utils.checkpoint import checkpoint
+
     with practice_gpus() as machine:
         model, scaler = cnn(4).cuda(), torch.amp.GradScaler("cuda")
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -82,4 +105,9 @@ def test_checkpointing_and_scaler():
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         scaler.step(optimizer)
         scaler.update()
-        assert norm.is_cuda and norm.item() > 0 and scaler.get_scale() > 0 and machine.synchronizations > 0
+        assert (
+            norm.is_cuda
+            and norm.item() > 0
+            and scaler.get_scale() > 0
+            and machine.synchronizations > 0
+        )

@@ -1,4 +1,5 @@
 """Streams, events and work behind the caller's back."""
+
 import time
 import warnings
 
@@ -29,9 +30,17 @@ def test_calls_return_before_the_work_is_done(gpus):
     assert early.sum() == 300 and torch.cuda.current_stream().query()
 
 
-@pytest.mark.parametrize("read", [
-    lambda y: y.sum().item(), lambda y: float(y.cpu().sum()), lambda y: sum(y.tolist()), lambda y: len(y.nonzero()) * 3,
-    lambda y: float(str(y[0]).split('(')[1][:2]) * 100, lambda y: 300 if (y == 3).all() else 0])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda y: y.sum().item(),
+        lambda y: float(y.cpu().sum()),
+        lambda y: sum(y.tolist()),
+        lambda y: len(y.nonzero()) * 3,
+        lambda y: float(str(y[0]).split("(")[1][:2]) * 100,
+        lambda y: 300 if (y == 3).all() else 0,
+    ],
+)
 def test_reading_a_value_waits_for_it(gpus, read):
     x, before = torch.ones(100, device="cuda"), gpus.synchronizations
     torch.cuda._sleep(TENTH // 2)
@@ -107,7 +116,9 @@ def test_an_error_in_the_queue_comes_out_at_the_next_wait(gpus):
 def test_training_gives_the_same_numbers(asynchronous, imitated):
     def losses(device):
         torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).to(device)
+        model = torch.nn.Sequential(
+            torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)
+        ).to(device)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         for _ in range(5):
             optimizer.zero_grad()
@@ -115,6 +126,7 @@ def test_training_gives_the_same_numbers(asynchronous, imitated):
             loss.backward()
             optimizer.step()
             yield loss
+
     wanted = [loss.item() for loss in losses("cpu")]
     with imitated(2, asynchronous=asynchronous) as machine:
         got = list(losses("cuda"))
@@ -155,6 +167,7 @@ def test_random_numbers_come_in_the_order_of_the_calls(gpus):
         torch.manual_seed(0)
         x = torch.ones(1000, device=device)
         return [torch.nn.functional.dropout(x) if i % 2 else torch.rand(1000) for i in range(8)]
+
     wanted = draw("cpu")
     assert all(torch.equal(a, b.cpu()) for a, b in zip(wanted, draw("cuda"), strict=True))
 

@@ -19,16 +19,25 @@ WORKERS = min(4, os.cpu_count() or 1)  # kernels at once
 
 def pytest_addoption(parser):
     """Add --torture, which asks for the whole lane (see lanes.FULL)."""
-    parser.addoption("--torture", action="store_true", help="the whole torture lane, not only its fast part")
-    parser.addoption("--python", action="append", metavar="PATH", help="with --torture: an interpreter that has all "
-                     "that a lesson needs, to run every lesson in; may be given several times")
+    parser.addoption(
+        "--torture", action="store_true", help="the whole torture lane, not only its fast part"
+    )
+    parser.addoption(
+        "--python",
+        action="append",
+        metavar="PATH",
+        help="with --torture: an interpreter that has all "
+        "that a lesson needs, to run every lesson in; may be given several times",
+    )
 
 
 @pytest.fixture
 def seen(record_property):
     """Return a function that notes what the test shows: a scenario, the lesson it was shown on, and how often."""
+
     def note(scenario, lesson="", count=1):
         record_property("seen", [scenario, lesson, count])
+
     return note
 
 
@@ -55,17 +64,25 @@ def outcome(request, pool, begun, tmp_path_factory):
     """
     name = request.node.originalname
     alike = [item for item in request.session.items if getattr(item, "originalname", "") == name]
-    for item in alike[alike.index(request.node):][:WORKERS]:
+    for item in alike[alike.index(request.node) :][:WORKERS]:
         if item.nodeid not in begun:
             function = getattr(item.module, name.replace("test_", "outcome_of_", 1))
-            begun[item.nodeid] = pool.submit(function, **item.callspec.params, folder=tmp_path_factory.mktemp("run"))
+            begun[item.nodeid] = pool.submit(
+                function, **item.callspec.params, folder=tmp_path_factory.mktemp("run")
+            )
     return begun[request.node.nodeid].result
 
 
 def pytest_terminal_summary(terminalreporter, config):
     """Print the table of scenarios and lessons and keep it for the next `report`."""
-    rows = [(*value, report.outcome) for outcome in ("passed", "failed") for report in terminalreporter.stats.get(
-        outcome, ()) if report.when == "call" for name, value in report.user_properties if name == "seen"]
+    rows = [
+        (*value, report.outcome)
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.stats.get(outcome, ())
+        if report.when == "call"
+        for name, value in report.user_properties
+        if name == "seen"
+    ]
     if rows:
         text = lanes.table(rows)
         terminalreporter.section("torture")

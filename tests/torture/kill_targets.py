@@ -19,10 +19,16 @@ KEYS = codes.ITEMS[:25]
 
 def quietly(function):
     """Return `function` with its output thrown away and one thread, as a process of its own runs it."""
+
     def run(*args):
         torch.set_num_threads(1)
-        with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
+        with (
+            open(os.devnull, "w") as nothing,
+            contextlib.redirect_stdout(nothing),
+            contextlib.redirect_stderr(nothing),
+        ):
             function(*args)
+
     return run
 
 
@@ -62,6 +68,7 @@ def parts():
             for row in rows:
                 time.sleep(0.01)
                 yield {key: value for key, value in row.items() if key != "device"}
+
         return measured
 
     return {name: part(rows[:2]) for name, rows in data["sections"].items() if rows}
@@ -75,9 +82,13 @@ def make_recording(path):
 def train_on(path, epochs):
     """Train with a checkpoint after each epoch; go on where there is one."""
     load = train.data.load
-    train.data.load = lambda name, train=True, n=None, **more: load(name, train=train, n=n if train else 10, **more)
+    train.data.load = lambda name, train=True, n=None, **more: load(
+        name, train=train, n=n if train else 10, **more
+    )
     line = ["--device", "cpu", "--images", "32", "--epochs", str(epochs), "--checkpoint", str(path)]
-    train.main(train.arguments().parse_args([*line, *(["--resume"] if Path(path).exists() else [])]))
+    train.main(
+        train.arguments().parse_args([*line, *(["--resume"] if Path(path).exists() else [])])
+    )
 
 
 keep_progress, write_tables = quietly(keep_progress), quietly(write_tables)

@@ -20,12 +20,17 @@ def share(fast, full):
 def table(rows):
     """Return the table of (scenario, lesson, count, outcome): passed of all for each lesson, then the sums."""
     scenarios = list(dict.fromkeys(row[0] for row in rows))
-    lines = [[scenario, *(counted(rows, scenario, lesson) for lesson in (*LESSONS, ""))] for scenario in scenarios]
+    lines = [
+        [scenario, *(counted(rows, scenario, lesson) for lesson in (*LESSONS, ""))]
+        for scenario in scenarios
+    ]
     pairs = {row[:2] for row in rows if row[1]}
     failed = {row[:2] for row in rows if row[1] and row[3] == "failed"}
     last = f"{'Whole' if FULL else 'Fast'} lane: {len(pairs) - len(failed)} of {len(pairs)} scenarios × lessons pass"
-    others = [f"{sum(row[2] for row in rows if row[0].startswith(word)):,} {what}"
-              for word, what in (("fuzz", "fuzzed inputs"), ("kill", "kills"))]
+    others = [
+        f"{sum(row[2] for row in rows if row[0].startswith(word)):,} {what}"
+        for word, what in (("fuzz", "fuzzed inputs"), ("kill", "kills"))
+    ]
     return markdown(["scenario", *LESSONS, "count"], lines) + "\n\n" + ", ".join([last, *others])
 
 
@@ -39,10 +44,14 @@ def counted(rows, scenario, lesson):
 @contextlib.contextmanager
 def within(seconds):
     """End what hangs: AssertionError when the block takes longer, where the system has such a clock."""
+
     def late(*_):
         raise AssertionError(f"still running after {seconds} s")
 
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+    if (
+        not hasattr(signal, "setitimer")
+        or threading.current_thread() is not threading.main_thread()
+    ):
         yield
         return
     before = signal.signal(signal.SIGALRM, late)

@@ -19,7 +19,9 @@ from helpers.commands import _notebooks
 from helpers.commands._environment import ROOT
 from helpers.commands.execute import environment
 
-Failure = namedtuple("Failure", "cell kind text")  # number of the cell, name of the exception, its message
+Failure = namedtuple(
+    "Failure", "cell kind text"
+)  # number of the cell, name of the exception, its message
 SECONDS = 240  # for one cell, on a busy machine
 PATIENCE = 20  # seconds after an interrupt until a reply counts as lost
 LOST = ("DeadKernel", "TimeoutError")  # what a cell that ends the kernel, or never ends, fails with
@@ -35,7 +37,12 @@ class Kernel:
     """
 
     def __init__(self, root=ROOT, prefix=(), variables=(), sockets=False, python=sys.executable):
-        self.root, self.prefix, self.variables, self.sockets = root, prefix, dict(variables), sockets
+        self.root, self.prefix, self.variables, self.sockets = (
+            root,
+            prefix,
+            dict(variables),
+            sockets,
+        )
         self.python = str(python)
 
     def __enter__(self):
@@ -45,17 +52,26 @@ class Kernel:
         line = [*self.prefix, self.python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         spec.write_text(json.dumps({"argv": line, "display_name": "torture", "language": "python"}))
         folders = KernelSpecManager(kernel_dirs=[str(spec.parents[1])], ensure_native_kernel=False)
-        self.manager = KernelManager(kernel_name="torture", kernel_spec_manager=folders,
-                                     transport="ipc" if self.sockets else "tcp",
-                                     connection_file=str(Path(jupyter_runtime_dir(), f"{uuid.uuid4()}.json")))
+        self.manager = KernelManager(
+            kernel_name="torture",
+            kernel_spec_manager=folders,
+            transport="ipc" if self.sockets else "tcp",
+            connection_file=str(Path(jupyter_runtime_dir(), f"{uuid.uuid4()}.json")),
+        )
         Path(jupyter_runtime_dir()).mkdir(parents=True, exist_ok=True)
         if self.sockets:
             self.manager.ip = str(Path(self.home, "socket"))
-        variables = environment(Path(self.home, "kept"), CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1", **(
-            {} if self.root == ROOT else {"PYTHONPATH": str(self.root)}))
+        variables = environment(
+            Path(self.home, "kept"),
+            CUDA_VISIBLE_DEVICES="",
+            OMP_NUM_THREADS="1",
+            **({} if self.root == ROOT else {"PYTHONPATH": str(self.root)}),
+        )
         variables |= self.variables
-        self.manager.start_kernel(cwd=str(self.root / "notebooks"),
-                                  env={name: value for name, value in variables.items() if value is not None})
+        self.manager.start_kernel(
+            cwd=str(self.root / "notebooks"),
+            env={name: value for name, value in variables.items() if value is not None},
+        )
         self.client = self.manager.client()
         self.client.start_channels()
         try:
@@ -72,7 +88,9 @@ class Kernel:
 
     def run(self, source, stop_after=None):
         """Run `source`; interrupt it after `stop_after` seconds. Return (None or (kind, text), was interrupted)."""
-        message = self.client.execute(source, allow_stdin=False, stop_on_error=False)  # else the next may be dropped
+        message = self.client.execute(
+            source, allow_stdin=False, stop_on_error=False
+        )  # else the next may be dropped
         start, stopped, probe = time.monotonic(), False, None
         while time.monotonic() - start < SECONDS:
             if stopped and probe is None and time.monotonic() - start > stop_after + PATIENCE:
@@ -87,11 +105,19 @@ class Kernel:
                 if not self.manager.is_alive():
                     return ("DeadKernel", "the kernel's process is gone"), stopped
                 continue
-            if reply["parent_header"].get("msg_id") == probe:  # answered after the cell, so the kernel is free again
-                return ("KeyboardInterrupt", "the interrupt came as the cell was over, and took its reply"), stopped
+            if (
+                reply["parent_header"].get("msg_id") == probe
+            ):  # answered after the cell, so the kernel is free again
+                return (
+                    "KeyboardInterrupt",
+                    "the interrupt came as the cell was over, and took its reply",
+                ), stopped
             if reply["parent_header"].get("msg_id") == message:
                 told = reply["content"]
-                return None if told["status"] == "ok" else (told.get("ename"), told.get("evalue", "")), stopped
+                return None if told["status"] == "ok" else (
+                    told.get("ename"),
+                    told.get("evalue", ""),
+                ), stopped
         self.manager.interrupt_kernel()
         return ("TimeoutError", f"still running after {SECONDS} s"), stopped
 
@@ -110,14 +136,20 @@ class Kernel:
 def code(lesson, root=ROOT):
     """Return the lesson's code cells as (number, cell)."""
     notebook = _notebooks.read(root / "notebooks" / LESSONS[lesson].name)
-    return [(number, cell) for number, cell in enumerate(notebook.cells) if cell.cell_type == "code" and cell.source]
+    return [
+        (number, cell)
+        for number, cell in enumerate(notebook.cells)
+        if cell.cell_type == "code" and cell.source
+    ]
 
 
 def sections(lesson):
     """Return [(heading, code cells)]; the first holds what stands before any heading, the set-up."""
     found = [("", [])]
     for number, cell in enumerate(_notebooks.read(LESSONS[lesson]).cells):
-        heading = next((line[3:] for line in cell.source.splitlines() if line.startswith("## ")), None)
+        heading = next(
+            (line[3:] for line in cell.source.splitlines() if line.startswith("## ")), None
+        )
         if cell.cell_type == "markdown" and heading:
             found.append((heading, []))
         elif cell.cell_type == "code" and cell.source:
@@ -128,7 +160,11 @@ def sections(lesson):
 def copy_of_course(place, change=None):
     """Copy what lessons need to the folder `place`, each text file changed by `change`; return it."""
     for name in ("helpers", "notebooks"):
-        shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
+        shutil.copytree(
+            ROOT / name,
+            place / name,
+            ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"),
+        )
     for path in place.rglob("*") if change else ():
         if path.suffix in (".py", ".json", ".md", ".ipynb", ".txt"):
             path.write_bytes(change(path.read_bytes()))

@@ -58,7 +58,9 @@ assert START != RUN_ALL
 IDLE = """() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'"""
 
 
-@pytest.mark.parametrize("lesson", [lesson for lesson in LESSONS if lesson < "90"] if FULL else ["02"])
+@pytest.mark.parametrize(
+    "lesson", [lesson for lesson in LESSONS if lesson < "90"] if FULL else ["02"]
+)
 def test_widgets_moved_at_random_while_cells_run(lesson, page, address, seen):  # noqa: F811
     open_lesson(page, address, LESSONS[lesson])
     page.evaluate(RUN_ALL)
@@ -69,11 +71,15 @@ def test_widgets_moved_at_random_while_cells_run(lesson, page, address, seen):  
     assert moved == MOVES and during >= MOVES // 10
     page.wait_for_function(IDLE, timeout=600_000)
     page.wait_for_timeout(1000)
-    assert page.evaluate("async () => { await window.jupyterapp.shell.currentWidget.sessionContext.session.kernel"
-                         ".requestKernelInfo(); return true; }")
+    assert page.evaluate(
+        "async () => { await window.jupyterapp.shell.currentWidget.sessionContext.session.kernel"
+        ".requestKernelInfo(); return true; }"
+    )
     assert errors(page.evaluate(OUTPUTS)) == []
     widgets = [view.inner_text() for view in page.locator(VIEWS).all()]
-    assert widgets and not [text for text in widgets if "Traceback" in text or "Error displaying widget" in text]
+    assert widgets and not [
+        text for text in widgets if "Traceback" in text or "Error displaying widget" in text
+    ]
     page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")
 
 
@@ -102,14 +108,22 @@ def lab(tmp_path):
         line = ["unshare", "-m", "sh", "-ec", SEALED.format(tmp_path), "sh", *line]
     hidden = ("JUPYTER", "XDG", "IPYTHON")
     variables = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
-    variables |= {"HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": str(root)}
+    variables |= {
+        "HOME": str(tmp_path / "home"),
+        "TMPDIR": str(tmp_path / "tmp"),
+        "PYTHONPATH": str(root),
+    }
     variables.pop("GPU_COURSE_HOME", None)
     with open(tmp_path / "log", "w") as log:
-        server = subprocess.Popen(line, cwd=root, env=variables, stdout=log, stderr=log, start_new_session=True)
+        server = subprocess.Popen(
+            line, cwd=root, env=variables, stdout=log, stderr=log, start_new_session=True
+        )
     try:
         end, found = time.monotonic() + 90, None
         while not found and time.monotonic() < end and server.poll() is None:
-            found = re.search(r"(http://localhost:\d+)/lab/tree/\S+\?token=(\w+)", (tmp_path / "log").read_text())
+            found = re.search(
+                r"(http://localhost:\d+)/lab/tree/\S+\?token=(\w+)", (tmp_path / "log").read_text()
+            )
             time.sleep(0.2)
         assert found, (tmp_path / "log").read_text()
         yield found.groups()
@@ -121,7 +135,9 @@ def lab(tmp_path):
 
 def asked(address, token=""):  # noqa: F811
     """Return the status of JupyterLab's answer on an address."""
-    request = urllib.request.Request(address, headers={"Authorization": f"token {token}"} if token else {})
+    request = urllib.request.Request(
+        address, headers={"Authorization": f"token {token}"} if token else {}
+    )
     try:
         return urllib.request.urlopen(request, timeout=20).status
     except urllib.error.HTTPError as error:
@@ -132,10 +148,16 @@ def answering(port):
     """Return those of this machine's addresses at which somebody answers at `port`."""
     import psutil
 
-    own = {each.address for card in psutil.net_if_addrs().values() for each in card
-           if each.family in (socket.AF_INET, socket.AF_INET6)}
+    own = {
+        each.address
+        for card in psutil.net_if_addrs().values()
+        for each in card
+        if each.family in (socket.AF_INET, socket.AF_INET6)
+    }
     if sys.platform == "linux":
-        own.add("127.0.0.2")  # Linux has all of 127.0.0.0/8; only who listens everywhere answers there
+        own.add(
+            "127.0.0.2"
+        )  # Linux has all of 127.0.0.0/8; only who listens everywhere answers there
     found = set()
     for name in own:
         with contextlib.suppress(OSError), socket.create_connection((name, port), timeout=2):
@@ -157,7 +179,9 @@ def test_lab_keeps_to_itself(lab, browser, tmp_path, seen):  # noqa: F811
     tab.on("websocket", lambda opened: requests.append(opened.url))
     tab.goto(f"{base}/lab/tree/notebooks/00_start_here.ipynb?token={token}")
     tab.locator(".jp-Notebook .jp-CodeCell").first.wait_for(timeout=60_000)
-    tab.add_locator_handler(tab.get_by_role("button", name="Select", exact=True), lambda found: found.click())
+    tab.add_locator_handler(
+        tab.get_by_role("button", name="Select", exact=True), lambda found: found.click()
+    )
     tab.get_by_text("Python 3 (ipykernel) | Idle").first.wait_for(timeout=90_000)
     tab.get_by_role("menuitem", name="Run", exact=True).click()
     tab.get_by_text("Run All Cells", exact=True).first.click()
@@ -165,9 +189,22 @@ def test_lab_keeps_to_itself(lab, browser, tmp_path, seen):  # noqa: F811
     tab.wait_for_timeout(5000)
     context.close()
     host = base.removeprefix("http://")
-    outside = [url for url in requests if not url.startswith((base, f"ws://{host}", "data:", "blob:"))]
-    pictures = set(re.findall(r"!\[[^]]*\]\((https:[^)]+)\)", _notebooks.read(LESSONS["00"]).cells[0].source))
-    assert len(requests) > 20 and set(outside) <= pictures, "only the launch badges may be drawn by their makers' sites"
+    outside = [
+        url for url in requests if not url.startswith((base, f"ws://{host}", "data:", "blob:"))
+    ]
+    pictures = set(
+        re.findall(r"!\[[^]]*\]\((https:[^)]+)\)", _notebooks.read(LESSONS["00"]).cells[0].source)
+    )
+    assert len(requests) > 20 and set(outside) <= pictures, (
+        "only the launch badges may be drawn by their makers' sites"
+    )
     assert "Read-only file system" not in (tmp_path / "log").read_text()
-    own = {".local", ".jupyter", ".ipython", ".cache", ".config", ".npm"}  # Jupyter's (which asks npm), IPython's, …
+    own = {
+        ".local",
+        ".jupyter",
+        ".ipython",
+        ".cache",
+        ".config",
+        ".npm",
+    }  # Jupyter's (which asks npm), IPython's, …
     assert {path.name for path in (tmp_path / "home").iterdir()} <= own

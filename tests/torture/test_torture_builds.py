@@ -20,12 +20,17 @@ from lesson_runs import run_lesson
 from helpers.commands._environment import ROOT, WHEELS, python_of, torch_lines
 
 COLAB = ["ipywidgets==7.7.1", "ipython==7.34.0"]  # what Colab has
-LESSONS = {"oldest PyTorch": "02 03 05 06 08", "ipywidgets 7.7, IPython 7.34": "00 02 04 90",
-           "CPU build": "01 03 04 07"}
+LESSONS = {
+    "oldest PyTorch": "02 03 05 06 08",
+    "ipywidgets 7.7, IPython 7.34": "00 02 04 90",
+    "CPU build": "01 03 04 07",
+}
 PIP = ["-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-cache-dir"]
 INSTALLED = "from importlib.metadata import version as v; print('torch', v('torch'), 'torchvision', v('torchvision'))"
 UNREACHABLE = "onnection|timed out|name resolution|No space left"
-pytestmark = pytest.mark.skipif(not FULL, reason="in the whole lane: python3 -m helpers test --torture")
+pytestmark = pytest.mark.skipif(
+    not FULL, reason="in the whole lane: python3 -m helpers test --torture"
+)
 
 
 def wanted(name):
@@ -33,7 +38,14 @@ def wanted(name):
     if name.startswith("ipywidgets"):
         return COLAB
     if name == "CPU build":
-        return ["torch", "torchvision", "--force-reinstall", "--no-deps", "--index-url", WHEELS + "cpu"]
+        return [
+            "torch",
+            "torchvision",
+            "--force-reinstall",
+            "--no-deps",
+            "--index-url",
+            WHEELS + "cpu",
+        ]
     return [line.replace(">=", "==") + ".*" for line in torch_lines()]
 
 
@@ -47,9 +59,13 @@ def build(request):
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         python = python_of(folder)
         packages = told(python, "import sysconfig; print(sysconfig.get_path('purelib'))")
-        Path(packages, "lent.pth").write_text(f"{sysconfig.get_path('purelib')}\n{ROOT}\n", encoding="utf-8")
+        Path(packages, "lent.pth").write_text(
+            f"{sysconfig.get_path('purelib')}\n{ROOT}\n", encoding="utf-8"
+        )
         try:
-            done = subprocess.run([python, *PIP, *wanted(request.param)], text=True, capture_output=True, timeout=900)
+            done = subprocess.run(
+                [python, *PIP, *wanted(request.param)], text=True, capture_output=True, timeout=900
+            )
         except subprocess.TimeoutExpired:
             pytest.skip(f"{request.param}: pip took more than 900 s")
         if done.returncode and re.search(UNREACHABLE, done.stderr):
@@ -64,14 +80,18 @@ def build(request):
 
 def versions(python):
     """Return what the interpreter `python` has, in words."""
-    code = "import sys, torch, ipywidgets, IPython; print('Python', sys.version.split()[0], 'torch', " \
-           "torch.__version__, 'ipywidgets', ipywidgets.__version__, 'IPython', IPython.__version__)"
+    code = (
+        "import sys, torch, ipywidgets, IPython; print('Python', sys.version.split()[0], 'torch', "
+        "torch.__version__, 'ipywidgets', ipywidgets.__version__, 'IPython', IPython.__version__)"
+    )
     return told(python, code)
 
 
 def told(python, code):
     """Return what the program `code` prints in the interpreter `python`."""
-    return subprocess.run([python, "-c", code], text=True, check=True, capture_output=True).stdout.strip()
+    return subprocess.run(
+        [python, "-c", code], text=True, check=True, capture_output=True
+    ).stdout.strip()
 
 
 def check(lessons, python, scenario, seen, pool):

@@ -29,6 +29,7 @@ BOTH = pytest.mark.parametrize("name", SIZES)
 
 # A server of the real formats, which breaks off when it is told to
 
+
 class Server(http.server.ThreadingHTTPServer):
     """Serves `files` by the end of the address; `manner` is "whole", "cut", "stall" or "slow"."""
 
@@ -45,12 +46,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content[:len(content) // 2])
+        self.wfile.write(content[: len(content) // 2])
         self.wfile.flush()
         if manner in ("stall", "slow"):
             time.sleep({"stall": 5, "slow": 0.3}[manner])
         if manner in ("whole", "slow"):
-            self.wfile.write(content[len(content) // 2:])
+            self.wfile.write(content[len(content) // 2 :])
 
     def log_message(self, *_):
         """Say nothing."""
@@ -68,8 +69,13 @@ def server(monkeypatch):
     address = f"http://127.0.0.1:{served.server_address[1]}/"
     import hashlib
 
-    for name, value in {"tgz_md5": hashlib.md5(archive).hexdigest(), "train_list": lists[:1], "test_list": lists[1:],
-                        "meta": meta, "url": address + "cifar-10-python.tar.gz"}.items():
+    for name, value in {
+        "tgz_md5": hashlib.md5(archive).hexdigest(),
+        "train_list": lists[:1],
+        "test_list": lists[1:],
+        "meta": meta,
+        "url": address + "cifar-10-python.tar.gz",
+    }.items():
         monkeypatch.setattr(datasets.CIFAR10, name, value)
     monkeypatch.setattr(datasets.FashionMNIST, "mirrors", [address])
     thread = threading.Thread(target=served.serve_forever, args=(0.05,), daemon=True)
@@ -81,12 +87,19 @@ def server(monkeypatch):
 
 @BOTH
 @pytest.mark.parametrize("manner", ["cut", "stall"])
-def test_a_download_that_breaks_off_leaves_nothing(server, tmp_path, monkeypatch, name, manner, seen):
+def test_a_download_that_breaks_off_leaves_nothing(
+    server, tmp_path, monkeypatch, name, manner, seen
+):
     seen(f"download: {manner}", "04")
     set_timeout = socket.setdefaulttimeout
-    monkeypatch.setattr(socket, "setdefaulttimeout", lambda limit: set_timeout(limit and min(limit, 2)))
+    monkeypatch.setattr(
+        socket, "setdefaulttimeout", lambda limit: set_timeout(limit and min(limit, 2))
+    )
     server.manner = manner
-    with within(60), pytest.raises(OSError, match=f"download: {name} could not be fetched .*check the network"):
+    with (
+        within(60),
+        pytest.raises(OSError, match=f"download: {name} could not be fetched .*check the network"),
+    ):
         data.load(name, root=tmp_path, download=True)
     assert list(tmp_path.iterdir()) == [] and server.asked
     server.manner = "whole"
@@ -111,7 +124,9 @@ def test_processes_that_fetch_at_once_all_get_it(server, tmp_path, name, seen):
         reader, writer = context.Pipe(False)
         runs.append((context.Process(target=fetch, args=(name, tmp_path, writer)), reader))
         runs[-1][0].start()
-    assert [reader.recv() if reader.poll(60) else "hangs" for _, reader in runs] == [SIZES[name]] * 4
+    assert [reader.recv() if reader.poll(60) else "hangs" for _, reader in runs] == [
+        SIZES[name]
+    ] * 4
     for process, _ in runs:
         process.join()
     assert len(list(tmp_path.iterdir())) == 1
@@ -142,26 +157,38 @@ def test_a_download_killed_in_the_middle_is_begun_again(server, tmp_path, name, 
 
 # Files on the disk
 
+
 def header(first, *sizes):
     """Return the beginning of a file of Fashion-MNIST's format."""
     return struct.pack(f">{1 + len(sizes)}i", first, *sizes)
 
 
-IMAGES, LABELS = "FashionMNIST/raw/train-images-idx3-ubyte", "FashionMNIST/raw/train-labels-idx1-ubyte"
+IMAGES, LABELS = (
+    "FashionMNIST/raw/train-images-idx3-ubyte",
+    "FashionMNIST/raw/train-labels-idx1-ubyte",
+)
 BATCH, META = "cifar-10-batches-py/data_batch_1", "cifar-10-batches-py/batches.meta"
 DAMAGE = {  # name: (data set, file, what the file becomes)
-    "truncated images": ("fashion-mnist", IMAGES, lambda b: b[:len(b) // 2]),
+    "truncated images": ("fashion-mnist", IMAGES, lambda b: b[: len(b) // 2]),
     "empty images": ("fashion-mnist", IMAGES, lambda b: b""),
     "longer images": ("fashion-mnist", IMAGES, lambda b: b + b"?"),
-    "one bit of the images": ("fashion-mnist", IMAGES, lambda b: b[:200] + bytes([b[200] ^ 1]) + b[201:]),
-    "images of another size": ("fashion-mnist", IMAGES, lambda b: header(0x803, 6, 14, 56) + b[16:]),
+    "one bit of the images": (
+        "fashion-mnist",
+        IMAGES,
+        lambda b: b[:200] + bytes([b[200] ^ 1]) + b[201:],
+    ),
+    "images of another size": (
+        "fashion-mnist",
+        IMAGES,
+        lambda b: header(0x803, 6, 14, 56) + b[16:],
+    ),
     "fewer images": ("fashion-mnist", IMAGES, lambda b: header(0x803, 5, 28, 28) + b[16:-784]),
     "labels for images": ("fashion-mnist", IMAGES, lambda b: header(0x801, 6) + b"\0" * 6),
     "a size below zero": ("fashion-mnist", IMAGES, lambda b: header(0x803, -6, 28, 28) + b[16:]),
     "truncated labels": ("fashion-mnist", LABELS, lambda b: b[:-1]),
     "fewer labels": ("fashion-mnist", LABELS, lambda b: header(0x801, 5) + b[8:-1]),
     "a label above nine": ("fashion-mnist", LABELS, lambda b: b[:-1] + b"\x0a"),
-    "truncated batch": ("cifar-10", BATCH, lambda b: b[:len(b) // 2]),
+    "truncated batch": ("cifar-10", BATCH, lambda b: b[: len(b) // 2]),
     "empty batch": ("cifar-10", BATCH, lambda b: b""),
     "one bit of the batch": ("cifar-10", BATCH, lambda b: b[:900] + bytes([b[900] ^ 1]) + b[901:]),
     "empty names": ("cifar-10", META, lambda b: b""),
@@ -185,10 +212,14 @@ def test_a_damaged_data_set_is_noticed_and_repaired(server, tmp_path, how, packe
     path.unlink()
     if change:
         path.write_bytes(change(content))
-    with pytest.raises(FileNotFoundError, match=f"root: {name} is missing or broken in .*download=True"):
+    with pytest.raises(
+        FileNotFoundError, match=f"root: {name} is missing or broken in .*download=True"
+    ):
         data.load(name, root=tmp_path)
     again = data.load(name, root=tmp_path, download=True)
-    assert torch.equal(again.tensors[0], whole.tensors[0]) and torch.equal(again.tensors[1], whole.tensors[1])
+    assert torch.equal(again.tensors[0], whole.tensors[0]) and torch.equal(
+        again.tensors[1], whole.tensors[1]
+    )
 
 
 class Hostile:
@@ -220,8 +251,13 @@ SMALL = ["--device", "cpu", "--images", "32", "--epochs"]
 def run(monkeypatch):
     """Return a function that runs train.py in this process, tested on 10 images."""
     load = train.data.load
-    monkeypatch.setattr(train.data, "load", lambda name, train=True, n=None, **more: load(
-        name, train=train, n=n if train else 10, **more))
+    monkeypatch.setattr(
+        train.data,
+        "load",
+        lambda name, train=True, n=None, **more: load(
+            name, train=train, n=n if train else 10, **more
+        ),
+    )
     return lambda *args: train.main(train.arguments().parse_args([*map(str, args)]))
 
 
@@ -235,14 +271,23 @@ def checkpoint(run, tmp_path):
 def refused(run, path, words=""):
     """Assert that the script refuses to go on from `path` with a message that holds `words`, and leaves the file."""
     before = path.read_bytes()
-    with within(60), pytest.raises(ValueError, match=rf"--resume: cannot go on from .*run\.pt, .*{words}"):
+    with (
+        within(60),
+        pytest.raises(ValueError, match=rf"--resume: cannot go on from .*run\.pt, .*{words}"),
+    ):
         run(*SMALL, 2, "--checkpoint", path, "--resume")
     assert path.read_bytes() == before
 
 
 def test_checkpoints_cut_anywhere_are_refused(run, checkpoint, seen):
     content, chance = checkpoint.read_bytes(), random.Random(0)
-    places = [0, 1, 4, len(content) - 1, *(chance.randrange(len(content)) for _ in range(share(40, 300)))]
+    places = [
+        0,
+        1,
+        4,
+        len(content) - 1,
+        *(chance.randrange(len(content)) for _ in range(share(40, 300))),
+    ]
     seen("checkpoint: truncated", "04", len(places))
     for place in places:
         checkpoint.write_bytes(content[:place])
@@ -258,7 +303,7 @@ def test_checkpoints_with_altered_bytes_are_refused_or_right(run, checkpoint, se
     for _ in range(count):
         place = chance.randrange(len(content))
         altered = bytes([content[place] ^ chance.randrange(1, 256)])
-        checkpoint.write_bytes(content[:place] + altered + content[place + 1:])
+        checkpoint.write_bytes(content[:place] + altered + content[place + 1 :])
         try:
             run(*SMALL, 2, "--checkpoint", checkpoint, "--resume")
         except ValueError as error:
@@ -271,7 +316,10 @@ def test_checkpoints_with_altered_bytes_are_refused_or_right(run, checkpoint, se
 def test_checkpoints_of_other_networks_are_refused(run, checkpoint, seen):
     seen("checkpoint: another network", "04")
     state = torch.load(checkpoint, weights_only=True)
-    others = {"size mismatch": train.SmallCNN(width=4).state_dict(), "Missing key": torch.nn.Linear(2, 2).state_dict()}
+    others = {
+        "size mismatch": train.SmallCNN(width=4).state_dict(),
+        "Missing key": torch.nn.Linear(2, 2).state_dict(),
+    }
     for words, other in others.items():
         torch.save(state | {"model": other}, checkpoint)
         refused(run, checkpoint, words)
@@ -280,7 +328,10 @@ def test_checkpoints_of_other_networks_are_refused(run, checkpoint, seen):
 def test_checkpoints_of_wrapped_networks_are_refused_by_their_prefix(run, checkpoint, seen):
     seen("checkpoint: module. prefix", "06")
     state = torch.load(checkpoint, weights_only=True)
-    torch.save(state | {"model": {f"module.{name}": value for name, value in state["model"].items()}}, checkpoint)
+    torch.save(
+        state | {"model": {f"module.{name}": value for name, value in state["model"].items()}},
+        checkpoint,
+    )
     refused(run, checkpoint, "of a wrapped model: save model.module.state_dict")
 
 
@@ -289,7 +340,11 @@ def test_checkpoints_of_wrapped_networks_are_refused_by_their_prefix(run, checkp
 def test_hostile_checkpoints_are_not_executed(run, checkpoint, tmp_path, form, place, seen):
     seen("hostile pickle", "04")
     hostile = Hostile(tmp_path / "mark")
-    state = hostile if place == "whole" else torch.load(checkpoint, weights_only=True) | {"model": hostile}
+    state = (
+        hostile
+        if place == "whole"
+        else torch.load(checkpoint, weights_only=True) | {"model": hostile}
+    )
     if form == "bare":
         checkpoint.write_bytes(pickle.dumps(state))
     else:

@@ -28,15 +28,48 @@ st = hypothesis.strategies
 INPUTS = share(500, 10_000)
 SECONDS = 20  # what takes longer hangs; a busy machine takes a fraction of it
 fuzzed = hypothesis.settings(
-    max_examples=INPUTS, deadline=None, database=None, derandomize=not FULL,
-    suppress_health_check=list(hypothesis.HealthCheck))
+    max_examples=INPUTS,
+    deadline=None,
+    database=None,
+    derandomize=not FULL,
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
 
 SCALARS = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8),
-    st.sampled_from([0, -1, 10**400, 1e308, 5e-324, float("nan"), float("inf"), "", "\ud800", "\x00", "=1+1", "cpu",
-                     "NaN", "9" * 5000, [], {}, "x" * 5000]))
-JSON = st.recursive(SCALARS, lambda part: st.lists(part, max_size=3) | st.dictionaries(
-    st.text(max_size=5), part, max_size=3), max_leaves=6)
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=8),
+    st.sampled_from(
+        [
+            0,
+            -1,
+            10**400,
+            1e308,
+            5e-324,
+            float("nan"),
+            float("inf"),
+            "",
+            "\ud800",
+            "\x00",
+            "=1+1",
+            "cpu",
+            "NaN",
+            "9" * 5000,
+            [],
+            {},
+            "x" * 5000,
+        ]
+    ),
+)
+JSON = st.recursive(
+    SCALARS,
+    lambda part: (
+        st.lists(part, max_size=3) | st.dictionaries(st.text(max_size=5), part, max_size=3)
+    ),
+    max_leaves=6,
+)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +99,13 @@ def places(value):
     found, todo = [(None, None)], [value]
     while todo:
         part = todo.pop()
-        keys = part.keys() if isinstance(part, dict) else range(len(part)) if isinstance(part, list) else ()
+        keys = (
+            part.keys()
+            if isinstance(part, dict)
+            else range(len(part))
+            if isinstance(part, list)
+            else ()
+        )
         found += [(part, key) for key in keys]
         todo += [part[key] for key in keys]
     return found
@@ -87,7 +126,9 @@ def changed(draw, whole):
             part[draw(st.text(max_size=8))] = draw(JSON)
         else:
             other, name = draw(st.sampled_from(places(value)))
-            part[key] = draw(JSON) if how == "replace" or other is None else copy.deepcopy(other[name])
+            part[key] = (
+                draw(JSON) if how == "replace" or other is None else copy.deepcopy(other[name])
+            )
     return value
 
 
@@ -96,20 +137,33 @@ def cut(draw, text):
     """The bytes `text` cut short, with a piece overwritten, or doubled."""
     start, length = draw(st.integers(0, len(text))), draw(st.integers(0, 40))
     how = draw(st.sampled_from(["cut", "overwrite", "double"]))
-    middle = {"cut": b"", "double": text[start:start + length] * 2, "overwrite": draw(st.binary(max_size=length))}[how]
-    return text[:start] + middle + (b"" if how == "cut" else text[start + length:])
+    middle = {
+        "cut": b"",
+        "double": text[start : start + length] * 2,
+        "overwrite": draw(st.binary(max_size=length)),
+    }[how]
+    return text[:start] + middle + (b"" if how == "cut" else text[start + length :])
 
 
 def files_like(whole):
     """Return a strategy for contents of a file that holds the JSON `whole`: changed, damaged, or anything at all."""
     text = json.dumps(whole, indent=1).encode()
     dumped = changed(whole).map(lambda value: json.dumps(value).encode())
-    nested = st.sampled_from([b"[" * 100_000, b'{"a":' * 50_000, b"\xef\xbb\xbf" + text, text.decode().encode("utf-16"),
-                              b"9" * 100_000, b""])
+    nested = st.sampled_from(
+        [
+            b"[" * 100_000,
+            b'{"a":' * 50_000,
+            b"\xef\xbb\xbf" + text,
+            text.decode().encode("utf-16"),
+            b"9" * 100_000,
+            b"",
+        ]
+    )
     return st.one_of(dumped, dumped, dumped, cut(text), st.binary(max_size=60), nested)
 
 
 # Recordings
+
 
 @functools.cache
 def small_recording():
@@ -152,9 +206,14 @@ def test_measurements(folder, seen):
 
 # Progress
 
-STORED = {"02.same": {"status": "not yet", "hints": 1}, "02.batch": {"status": "correct"},
-          "quiz.02.alone": {"right": False, "answer": "x"}, "quiz.01.false": {"right": True, "answer": "y"},
-          "predict.02.default": {"guess": "on the CPU", "right": True}, "predict.02.ms": {"guess": 2.5, "factor": 2.0}}
+STORED = {
+    "02.same": {"status": "not yet", "hints": 1},
+    "02.batch": {"status": "correct"},
+    "quiz.02.alone": {"right": False, "answer": "x"},
+    "quiz.01.false": {"right": True, "answer": "y"},
+    "predict.02.default": {"guess": "on the CPU", "right": True},
+    "predict.02.ms": {"guess": 2.5, "factor": 2.0},
+}
 
 
 @pytest.fixture
@@ -171,7 +230,10 @@ def use_progress():
     assert codes.decode(progress.code())[0] == progress.states()
     with contextlib.redirect_stdout(io.StringIO()):
         lesson02.same.hint()
-        for key, choices, unit in (("02.default", ("on the CPU", "on a GPU"), None), ("02.ms", None, "ms")):
+        for key, choices, unit in (
+            ("02.default", ("on the CPU", "on a GPU"), None),
+            ("02.ms", None, "ms"),
+        ):
             prediction = widgets.predict(key, "which?", choices, unit)
             widgets._prediction_widget(prediction)
             prediction.reveal(choices[0] if choices else 3.0)
@@ -191,7 +253,10 @@ def test_progress_files(home, seen):
             use_progress()
             assert progress.record("02.batch", status="correct")
             assert json.loads(home.read_bytes())["02.batch"]["status"] == "correct"
-            assert {path.name for path in home.parent.iterdir()} <= {"progress.json", "progress.damaged.json"}
+            assert {path.name for path in home.parent.iterdir()} <= {
+                "progress.json",
+                "progress.damaged.json",
+            }
 
     use()
     assert counter.count >= INPUTS
@@ -200,15 +265,23 @@ def test_progress_files(home, seen):
 @st.composite
 def code_like(draw):
     """A true code and the same with a few characters changed, or any text."""
-    states = draw(st.dictionaries(st.sampled_from(codes.ITEMS), st.sampled_from([codes.NOT_YET, codes.DONE])))
+    states = draw(
+        st.dictionaries(st.sampled_from(codes.ITEMS), st.sampled_from([codes.NOT_YET, codes.DONE]))
+    )
     name = draw(st.text(max_size=10).filter(str.isprintable))
     code = codes.encode(states, name)
     letters = list(code)
     for _ in range(draw(st.integers(0, 3))):
-        letters[draw(st.integers(0, len(letters) - 1))] = draw(st.one_of(st.characters(), st.sampled_from("A7 \n-")))
-    text = "".join(letters)[:draw(st.sampled_from([None, None, 5, 12]))]
-    return draw(st.one_of(st.just((states, name.strip(), code, text)),
-                          st.tuples(st.none(), st.none(), st.none(), st.text(max_size=40))))
+        letters[draw(st.integers(0, len(letters) - 1))] = draw(
+            st.one_of(st.characters(), st.sampled_from("A7 \n-"))
+        )
+    text = "".join(letters)[: draw(st.sampled_from([None, None, 5, 12]))]
+    return draw(
+        st.one_of(
+            st.just((states, name.strip(), code, text)),
+            st.tuples(st.none(), st.none(), st.none(), st.text(max_size=40)),
+        )
+    )
 
 
 def test_progress_codes(seen):
@@ -223,10 +296,15 @@ def test_progress_codes(seen):
             if "".join(text.split()).upper() == code:
                 assert codes.decode(text) == (states, name)
             rows, bad = table_of_progress.collect([text])
-            assert len(rows) + len(bad) == 1 and all(line.startswith("code 1: ") and len(line) < 250 for line in bad)
+            assert len(rows) + len(bad) == 1 and all(
+                line.startswith("code 1: ") and len(line) < 250 for line in bad
+            )
             if rows:
                 table = table_of_progress.table(rows)
-                assert len({*map(len, table)}) == 1 and table_of_progress.aligned(table).count("\n") == 1
+                assert (
+                    len({*map(len, table)}) == 1
+                    and table_of_progress.aligned(table).count("\n") == 1
+                )
 
     decode()
     assert counter.count >= INPUTS
@@ -234,14 +312,65 @@ def test_progress_codes(seen):
 
 # Submissions
 
-ANSWERS = ["x", "*x", "**x", "lambda: 1", "(yield)", "0x" + "f" * 5000, "1e999", "f'{x!r}'", "...", "[*x]", "x := 1",
-           "ex.same.reference", "(" * 300 + ")" * 300, "-" * 3000 + "1", "'\\ud800'", "x for x in y", "answer=x", ""]
-LINES = ["{}", "{}", "{}", "import torch", "x = 1", "def f(n):\n    return n", "class A:\n    x: int = 3", "x[0] = 2",
-         "%matplotlib inline", "!ls", "x = !ls", "torch?", "x.y = 1", "del x", "globals()['x'] = 1", "from . import y",
-         "for i in range(3):\n    x = i", "def g():\n    {}", "lambda: {}", "async def h():\n    await {}",
-         "from os import *", "match x:\n    case 1: {}", "from exercises import lesson02 as ex"]
-BROKEN = [" " * 30_000 + "(", "\x00", "\ufeffx = 1", "é" * 200 + "(", "=" * 300, "x = " + "[" * 150, "%%bash\nexit 1",
-          "x = 0x" + "f" * 5000, "a, " * 9000 + "=!", "x = -" + "-" * 5000 + "1", "'''", "\ud800"]
+ANSWERS = [
+    "x",
+    "*x",
+    "**x",
+    "lambda: 1",
+    "(yield)",
+    "0x" + "f" * 5000,
+    "1e999",
+    "f'{x!r}'",
+    "...",
+    "[*x]",
+    "x := 1",
+    "ex.same.reference",
+    "(" * 300 + ")" * 300,
+    "-" * 3000 + "1",
+    "'\\ud800'",
+    "x for x in y",
+    "answer=x",
+    "",
+]
+LINES = [
+    "{}",
+    "{}",
+    "{}",
+    "import torch",
+    "x = 1",
+    "def f(n):\n    return n",
+    "class A:\n    x: int = 3",
+    "x[0] = 2",
+    "%matplotlib inline",
+    "!ls",
+    "x = !ls",
+    "torch?",
+    "x.y = 1",
+    "del x",
+    "globals()['x'] = 1",
+    "from . import y",
+    "for i in range(3):\n    x = i",
+    "def g():\n    {}",
+    "lambda: {}",
+    "async def h():\n    await {}",
+    "from os import *",
+    "match x:\n    case 1: {}",
+    "from exercises import lesson02 as ex",
+]
+BROKEN = [
+    " " * 30_000 + "(",
+    "\x00",
+    "\ufeffx = 1",
+    "é" * 200 + "(",
+    "=" * 300,
+    "x = " + "[" * 150,
+    "%%bash\nexit 1",
+    "x = 0x" + "f" * 5000,
+    "a, " * 9000 + "=!",
+    "x = -" + "-" * 5000 + "1",
+    "'''",
+    "\ud800",
+]
 
 
 @st.composite
@@ -265,8 +394,10 @@ def small_lesson():
 @st.composite
 def notebooks(draw):
     """The bytes of a notebook whose cells are `sources`."""
-    cells = [dict(small_lesson()["cells"][0], id=f"c{i}", source=each)
-             for i, each in enumerate(draw(st.lists(sources(), min_size=1, max_size=4)))]
+    cells = [
+        dict(small_lesson()["cells"][0], id=f"c{i}", source=each)
+        for i, each in enumerate(draw(st.lists(sources(), min_size=1, max_size=4)))
+    ]
     return json.dumps(dict(small_lesson(), cells=cells)).encode()
 
 
@@ -277,7 +408,7 @@ def understood(path):
     number, aliases = _grade_cells.lesson_of(path, found, list(all_keys()))
     calls = _grade_cells.checks(found, aliases)
     for index, expression in calls.values():
-        kept = _grade_cells.needed(found[:index + 1], expression)
+        kept = _grade_cells.needed(found[: index + 1], expression)
         assert kept == sorted(set(kept)) and all(0 <= each <= index for each in kept)
     return {"lesson": number, "note": str(broken), "review": "", "outcomes": {}}
 
@@ -303,10 +434,14 @@ def test_submissions_are_read(folder, seen):
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=range(len(ANSWERS)))
-@pytest.mark.parametrize("line", ["ex.same.check({})", "def g():\n    ex.same.check({})"], ids=["top", "inside"])
+@pytest.mark.parametrize(
+    "line", ["ex.same.check({})", "def g():\n    ex.same.check({})"], ids=["top", "inside"]
+)
 def test_an_odd_answer_costs_nothing_but_itself(tmp_path, answer, line):
     texts = (line.format(answer), "ex.batch.check(x)")
-    cells = [dict(small_lesson()["cells"][0], id=f"c{i}", source=text) for i, text in enumerate(texts)]
+    cells = [
+        dict(small_lesson()["cells"][0], id=f"c{i}", source=text) for i, text in enumerate(texts)
+    ]
     path = tmp_path / "02_odd.ipynb"
     path.write_text(json.dumps(dict(small_lesson(), cells=cells)))
     assert understood(path)["lesson"] == "02"
@@ -314,7 +449,9 @@ def test_an_odd_answer_costs_nothing_but_itself(tmp_path, answer, line):
     assert calls["batch"][1] == "x"
 
 
-@pytest.mark.parametrize("text", [" " * 200_000 + "(", "a, " * 60_000 + "=!", "\t" * 100_000 + "?("])
+@pytest.mark.parametrize(
+    "text", [" " * 200_000 + "(", "a, " * 60_000 + "=!", "\t" * 100_000 + "?("]
+)
 def test_a_long_line_is_read_in_no_time(text):
     with within(SECONDS):
         _grade_cells.statements([text])
@@ -332,12 +469,26 @@ def test_a_folder_of_submissions_is_graded(tmp_path, seen):
 
     collect()
     seen("fuzz: submissions graded", count=len(made))
-    (tmp_path / "class").mkdir()  # not in /dev/shm, which is another one for each notebook that runs
+    (
+        tmp_path / "class"
+    ).mkdir()  # not in /dev/shm, which is another one for each notebook that runs
     for number, content in enumerate(made):
         (tmp_path / "class" / f"02_{number}.ipynb").write_bytes(content)
-    line = [sys.executable, "-m", "helpers", "grade", tmp_path / "class", "--out", out, "--seconds", "60"]
+    line = [
+        sys.executable,
+        "-m",
+        "helpers",
+        "grade",
+        tmp_path / "class",
+        "--out",
+        out,
+        "--seconds",
+        "60",
+    ]
     done = subprocess.run(line, cwd=ROOT, text=True, capture_output=True, timeout=600)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
     with open(out, encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == len(made) and not [row for row in rows if "could not be read in time" in row["note"]]
+    assert len(rows) == len(made) and not [
+        row for row in rows if "could not be read in time" in row["note"]
+    ]

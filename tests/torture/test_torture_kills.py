@@ -92,8 +92,13 @@ def test_progress(context, chance, tmp_path, seen):
         landed += killed(context, chance, seconds, "keep_progress", home, told)
         kept = told.read_text().splitlines() if told.exists() else []
         there = json.loads((home / "progress.json").read_text()) if kept else {}
-        assert len(there) in (len(kept), len(kept) + 1)  # each one that was said to be kept, and the one in work
-        assert [there[key]["hints"] for key in kill_targets.KEYS[:len(kept)]] == list(range(1, len(kept) + 1))
+        assert len(there) in (
+            len(kept),
+            len(kept) + 1,
+        )  # each one that was said to be kept, and the one in work
+        assert [there[key]["hints"] for key in kill_targets.KEYS[: len(kept)]] == list(
+            range(1, len(kept) + 1)
+        )
         finished(context, "keep_progress", home, told)
         assert len(json.loads((home / "progress.json").read_text())) == len(kill_targets.KEYS)
     seen("kill: progress", count=landed)
@@ -104,11 +109,15 @@ def test_table_of_a_class(context, chance, tmp_path, seen):
     kills, landed = share(3, 45), 0
     seen("kill: progress --out", count=0)
     path = tmp_path / "class.csv"
-    seconds = min(finished(context, "write_tables", path) for _ in range(2))  # the first one may be slow
+    seconds = min(
+        finished(context, "write_tables", path) for _ in range(2)
+    )  # the first one may be slow
     for _ in range(kills):
         landed += killed(context, chance, seconds, "write_tables", path)
         rows = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
-        assert rows[-1][0] == f"learner {len(rows) - 2}" and {len(row) for row in rows} == {len(rows[0])}
+        assert rows[-1][0] == f"learner {len(rows) - 2}" and {len(row) for row in rows} == {
+            len(rows[0])
+        }
         halves(tmp_path)
     seen("kill: progress --out", count=landed)
     assert landed and os.listdir(tmp_path) == ["class.csv"]
@@ -125,10 +134,13 @@ def test_recording(context, chance, tmp_path, seen):
         done = measurements.load(path).provenance["done"] if path.exists() else []
         if path.exists() and not measurements.load(path).provenance["complete"]:
             landed += killed(context, chance, seconds, "make_recording", path)
-            assert measurements.load(path).provenance["done"][:len(done)] == done
+            assert measurements.load(path).provenance["done"][: len(done)] == done
         if not path.exists() or not measurements.load(path).provenance["complete"]:
             finished(context, "make_recording", path)
-        assert measurements.load(path).provenance["complete"] and measurements.load(path).sections == whole
+        assert (
+            measurements.load(path).provenance["complete"]
+            and measurements.load(path).sections == whole
+        )
         path.unlink()
     seen("kill: record", count=landed)
     assert landed
@@ -157,12 +169,16 @@ def test_training_with_resume(context, chance, tmp_path, seen):
 
 # Commands in programs of their own, over a copy of the course
 
+
 @pytest.fixture
 def course(tmp_path):
     """Give a copy of the course."""
     for name in ("helpers", "notebooks"):
-        shutil.copytree(ROOT / name, tmp_path / "course" / name, ignore=shutil.ignore_patterns(
-            "__pycache__", ".ipynb_checkpoints"))
+        shutil.copytree(
+            ROOT / name,
+            tmp_path / "course" / name,
+            ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"),
+        )
     for name in ("README.md", "requirements.txt", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path / "course" / name)
     return tmp_path / "course"
@@ -178,10 +194,22 @@ class Command:
 
     def start(self):
         """Start it."""
-        environment = dict(os.environ, PYTHONPATH=str(self.root), TMPDIR=str(self.root.parent / "tmp"),
-                           TORTURE=self.mark, COURSE_HANDED_OVER="1")
-        return subprocess.Popen(self.line, cwd=self.root, env=environment, text=True, stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        environment = dict(
+            os.environ,
+            PYTHONPATH=str(self.root),
+            TMPDIR=str(self.root.parent / "tmp"),
+            TORTURE=self.mark,
+            COURSE_HANDED_OVER="1",
+        )
+        return subprocess.Popen(
+            self.line,
+            cwd=self.root,
+            env=environment,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
 
     def whole(self):
         """Run it to its end; return its seconds."""
@@ -209,7 +237,10 @@ class Command:
         found = []
         for process in psutil.process_iter():
             try:
-                if process.environ().get("TORTURE") == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+                if (
+                    process.environ().get("TORTURE") == self.mark
+                    and process.status() != psutil.STATUS_ZOMBIE
+                ):
                     found.append(process.cmdline())
             except psutil.Error:
                 continue
@@ -219,7 +250,11 @@ class Command:
 def content(root):
     """Return {path: checksum} of all files that commands of authors write."""
     files = [*(root / "notebooks").glob("*"), root / "README.md", root / "helpers/course.py"]
-    return {path.relative_to(root): hashlib.md5(path.read_bytes()).hexdigest() for path in files if path.is_file()}
+    return {
+        path.relative_to(root): hashlib.md5(path.read_bytes()).hexdigest()
+        for path in files
+        if path.is_file()
+    }
 
 
 def test_publish(course, tmp_path, chance, seen):
@@ -264,7 +299,9 @@ def test_grade(course, tmp_path, chance, seen):
     seen("kill: grade", "00", 0)
     (tmp_path / "class").mkdir()
     for number in range(3):
-        shutil.copy(course / "notebooks/00_start_here.ipynb", tmp_path / "class" / f"00_{number}.ipynb")
+        shutil.copy(
+            course / "notebooks/00_start_here.ipynb", tmp_path / "class" / f"00_{number}.ipynb"
+        )
     out = tmp_path / "out/grades.csv"
     out.parent.mkdir()
     command = Command(course, "grade", tmp_path / "class", "--out", out)

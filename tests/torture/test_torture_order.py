@@ -18,8 +18,11 @@ def outcome_of_each_cell_twice_and_each_section_again(lesson, folder):
     """Return the failures of cells run twice in a row, then of the sections again, the last one first."""
     with Kernel() as kernel:
         twice = kernel.cells([cell for cell in code(lesson) for _ in range(2)])
-        return twice, [(heading, failure) for heading, cells in reversed(sections(lesson))
-                       for failure in kernel.cells(cells)]
+        return twice, [
+            (heading, failure)
+            for heading, cells in reversed(sections(lesson))
+            for failure in kernel.cells(cells)
+        ]
 
 
 @of_lessons(LESSONS if FULL else ["02"])
@@ -96,8 +99,13 @@ def judged(failures):
 
 
 def test_a_kernel_that_dies_later_is_judged():
-    name, dead = Failure(3, "NameError", "name 'x' is not defined"), Failure(5, "DeadKernel", "gone")
-    assert judged([]) == [] and judged([name, name]) == [name] and judged([name, dead]) == [name, dead]
+    name, dead = (
+        Failure(3, "NameError", "name 'x' is not defined"),
+        Failure(5, "DeadKernel", "gone"),
+    )
+    assert (
+        judged([]) == [] and judged([name, name]) == [name] and judged([name, dead]) == [name, dead]
+    )
     assert lacks_an_earlier_section(name, {"x"}) and not lacks_an_earlier_section(dead, {"x"})
 
 
@@ -109,8 +117,11 @@ def test_after_a_restart_a_section_runs_or_names_what_it_lacks(lesson, seen, poo
     known = bound_before(lesson)
     outcomes = pool.map(after_a_restart, [parts[0][1] + parts[place][1] for place in chosen])
     for place, failures in zip(chosen, outcomes, strict=True):
-        unclear += [(parts[place][0], failure) for failure in judged(failures) if not lacks_an_earlier_section(
-            failure, known[place])]
+        unclear += [
+            (parts[place][0], failure)
+            for failure in judged(failures)
+            if not lacks_an_earlier_section(failure, known[place])
+        ]
     assert unclear == []
 
 

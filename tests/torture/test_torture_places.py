@@ -24,23 +24,34 @@ from helpers.checks import progress
 from helpers.commands import _grade_box, _strict
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="made with tools of Linux")
-FOLLOWS = ("NameError", "ImportError", "CalledProcessError")  # of cells that need what a failed one should have made
+FOLLOWS = (
+    "NameError",
+    "ImportError",
+    "CalledProcessError",
+)  # of cells that need what a failed one should have made
 PLACES = {}  # name: (function that gives options for the kernel, lessons that use what is missing, allowed failures)
 
 
 def place(name, *lessons, allowed=""):
     """Note a scenario: `lessons` use what it takes away; failures whose text matches `allowed` are clear messages."""
+
     def note(function):
         PLACES[name] = function, lessons, allowed
         return function
+
     return note
 
 
 @functools.cache
 def mounts():
     """Tell whether this user may have mounts of its own."""
-    return shutil.which("unshare") is not None and subprocess.run(
-        ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True).returncode == 0
+    return (
+        shutil.which("unshare") is not None
+        and subprocess.run(
+            ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True
+        ).returncode
+        == 0
+    )
 
 
 def shell(text):
@@ -59,20 +70,45 @@ def odd_folder(folder):
 @place("checkout: read-only", "00", "04", "06")
 def read_only(folder):
     root = copy_of_course(folder / "course")
-    return {"root": root, "prefix": shell(f"mount --bind '{root}' '{root}'\nmount -o remount,bind,ro '{root}'\n"
-                                          f"cd '{root}/notebooks'")}
+    return {
+        "root": root,
+        "prefix": shell(
+            f"mount --bind '{root}' '{root}'\nmount -o remount,bind,ro '{root}'\n"
+            f"cd '{root}/notebooks'"
+        ),
+    }
 
 
 @place("home: not writable", "00", "02", "90")
 def no_home(folder):
-    return {"variables": {"HOME": "/proc/home", "GPU_COURSE_HOME": None, "XDG_DATA_HOME": None, "MPLCONFIGDIR": None,
-                          "IPYTHONDIR": None, "JUPYTER_DATA_DIR": None}}
+    return {
+        "variables": {
+            "HOME": "/proc/home",
+            "GPU_COURSE_HOME": None,
+            "XDG_DATA_HOME": None,
+            "MPLCONFIGDIR": None,
+            "IPYTHONDIR": None,
+            "JUPYTER_DATA_DIR": None,
+        }
+    }
 
 
-@place("disk: full", "00", "04", "06", allowed="No space left|PytorchStreamWriter|unexpected pos|No usable temporary")
+@place(
+    "disk: full",
+    "00",
+    "04",
+    "06",
+    allowed="No space left|PytorchStreamWriter|unexpected pos|No usable temporary",
+)
 def full_disk(folder):
-    return {"root": copy_of_course(folder / "course"), "variables": {
-        "HOME": "/mnt/home", "GPU_COURSE_HOME": "/mnt/home/kept", "TMPDIR": "/mnt/tmp", "PYTHONPATH": "/mnt/course"},
+    return {
+        "root": copy_of_course(folder / "course"),
+        "variables": {
+            "HOME": "/mnt/home",
+            "GPU_COURSE_HOME": "/mnt/home/kept",
+            "TMPDIR": "/mnt/tmp",
+            "PYTHONPATH": "/mnt/course",
+        },
         "prefix": shell(f"""
             mount -t tmpfs -o size=32m none /mnt
             cp -r '{folder}/course' /mnt/course
@@ -81,7 +117,8 @@ def full_disk(folder):
             dd if=/dev/zero of=/mnt/fill bs=4k 2>/dev/null || true
             mount --bind /mnt/tmp /var/tmp
             mount --bind /mnt/tmp /tmp
-            cd /mnt/course/notebooks""")}
+            cd /mnt/course/notebooks"""),
+    }
 
 
 @place("user: not root", "00", "04", "05")
@@ -92,8 +129,10 @@ def other_user(folder):
     os.chown(folder / "home", _grade_box.FIRST_USER, -1)
     become = f"from helpers.commands import _grade_box; _grade_box.drop({_grade_box.FIRST_USER})"
     code = f"import os, sys; {become}; os.execv(sys.argv[1], sys.argv[1:])"
-    return {"prefix": [sys.executable, "-c", code], "variables": {
-        "HOME": str(folder / "home"), "GPU_COURSE_HOME": str(folder / "home/kept")}}
+    return {
+        "prefix": [sys.executable, "-c", code],
+        "variables": {"HOME": str(folder / "home"), "GPU_COURSE_HOME": str(folder / "home/kept")},
+    }
 
 
 def with_windows_line_ends(text):
@@ -108,10 +147,17 @@ def windows_line_ends(folder):
 
 @place("64 open files beside the kernel's own", "04", "06")
 def few_files(folder):
-    return {"prefix": ["prlimit", "--nofile=128:128"]}  # the kernel alone, before any lesson, opens about 60
+    return {
+        "prefix": ["prlimit", "--nofile=128:128"]
+    }  # the kernel alone, before any lesson, opens about 60
 
 
-@place("no /dev/shm", "04", "06", allowed="shared memory|/dev/shm|Function not implemented|SemLock|Read-only file")
+@place(
+    "no /dev/shm",
+    "04",
+    "06",
+    allowed="shared memory|/dev/shm|Function not implemented|SemLock|Read-only file",
+)
 def no_shared_memory(folder):
     return {"prefix": shell("mount -t tmpfs -o ro,size=4k none /dev/shm")}
 
@@ -125,7 +171,9 @@ def no_compiler(folder):
             (tools / name).symlink_to(shutil.which(name))
     (tools / "python").symlink_to(sys.executable)
     cache = str(folder / "cache")
-    return {"variables": {"PATH": str(tools), "CC": None, "CXX": None, "TORCHINDUCTOR_CACHE_DIR": cache}}
+    return {
+        "variables": {"PATH": str(tools), "CC": None, "CXX": None, "TORCHINDUCTOR_CACHE_DIR": cache}
+    }
 
 
 @place("no network", "01", "04", "06")
@@ -163,30 +211,61 @@ def little_memory(folder):
 
 def odd_variables(value, folder):
     """Return options with every variable that PyTorch looks at set to `value`."""
-    names = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "TORCH_HOME", "TORCH_SHOW_CPP_STACKTRACES",
-             "TORCH_CPP_LOG_LEVEL", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCH_COMPILE_DEBUG_DIR")
+    names = (
+        "CUDA_VISIBLE_DEVICES",
+        "OMP_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "TORCH_HOME",
+        "TORCH_SHOW_CPP_STACKTRACES",
+        "TORCH_CPP_LOG_LEVEL",
+        "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+        "TORCH_COMPILE_DEBUG_DIR",
+    )
     return {"variables": dict.fromkeys(names, value)}
 
 
-for VALUE, NAMED, LESSON in (("", "empty", "05"), ("-1", "-1", "05"), ("99", "99", "02"), ("text", "text", "03")):
+for VALUE, NAMED, LESSON in (
+    ("", "empty", "05"),
+    ("-1", "-1", "05"),
+    ("99", "99", "02"),
+    ("text", "text", "03"),
+):
     place(f"variables: {NAMED}", "01", LESSON)(functools.partial(odd_variables, VALUE))
 
 
-@place("variables: TORCH_LOGS=text", "00", "02", allowed="Invalid log settings|unrecognized|TORCH_LOGS")
+@place(
+    "variables: TORCH_LOGS=text", "00", "02", allowed="Invalid log settings|unrecognized|TORCH_LOGS"
+)
 def odd_logs(folder):
     return {"variables": {"TORCH_LOGS": "text"}}
 
 
 @place("variables: TORCH_SHOW_CPP_STACKTRACES=1", "02", "91")
 def with_stack_traces(folder):
-    return {"variables": {"TORCH_SHOW_CPP_STACKTRACES": "1", "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
-                          "TORCH_LOGS": "+dynamo"}}
+    return {
+        "variables": {
+            "TORCH_SHOW_CPP_STACKTRACES": "1",
+            "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
+            "TORCH_LOGS": "+dynamo",
+        }
+    }
 
 
-FAST = {"folder: spaces and letters": ["01"], "checkout: read-only": ["00"], "home: not writable": ["00"],
-        "disk: full": ["00"], "user: not root": ["00"], "scripts: Windows line ends": ["01"],
-        "64 open files beside the kernel's own": ["06"], "no /dev/shm": ["00"], "no compiler": ["90"],
-        "no network": ["01"], "clock: wrong, runs back": ["00"], "2 GB of memory": ["05"], "variables: text": ["00"]}
+FAST = {
+    "folder: spaces and letters": ["01"],
+    "checkout: read-only": ["00"],
+    "home: not writable": ["00"],
+    "disk: full": ["00"],
+    "user: not root": ["00"],
+    "scripts: Windows line ends": ["01"],
+    "64 open files beside the kernel's own": ["06"],
+    "no /dev/shm": ["00"],
+    "no compiler": ["90"],
+    "no network": ["01"],
+    "clock: wrong, runs back": ["00"],
+    "2 GB of memory": ["05"],
+    "variables: text": ["00"],
+}
 
 
 def design(full=FULL):
@@ -197,7 +276,9 @@ def design(full=FULL):
     for name, (_, lessons, _) in PLACES.items():
         if len(lessons) < 3:
             count = Counter(lesson for _, lesson in found)
-            found.append((name, min(sorted(set(LESSONS) - {*lessons}), key=lambda lesson: count[lesson])))
+            found.append(
+                (name, min(sorted(set(LESSONS) - {*lessons}), key=lambda lesson: count[lesson]))
+            )
     return sorted(found, key=lambda row: list(PLACES).index(row[0]))
 
 
@@ -214,21 +295,43 @@ def test_lesson(name, lesson, seen, outcome):
 
 def unclear(failures, allowed, set_up):
     """Return the failures that are no clear message and follow from none; all follow from one of cell `set_up`."""
-    clear = [bool(allowed and re.search(allowed, f"{failure.kind}: {failure.text}")) for failure in failures]
-    follows = [any(clear[:i]) and failure.kind not in LOST and (failure.kind in FOLLOWS or failures[0].cell == set_up)
-               for i, failure in enumerate(failures)]
+    clear = [
+        bool(allowed and re.search(allowed, f"{failure.kind}: {failure.text}"))
+        for failure in failures
+    ]
+    follows = [
+        any(clear[:i])
+        and failure.kind not in LOST
+        and (failure.kind in FOLLOWS or failures[0].cell == set_up)
+        for i, failure in enumerate(failures)
+    ]
     return [failure for i, failure in enumerate(failures) if not clear[i] and not follows[i]]
 
 
-FULL_DISK, NAME = Failure(2, "OSError", "No space left on device"), Failure(3, "NameError", "name 'x' is not defined")
-DEAD, OTHER = Failure(4, "DeadKernel", "the kernel's process is gone"), Failure(4, "ValueError", "bad")
+FULL_DISK, NAME = (
+    Failure(2, "OSError", "No space left on device"),
+    Failure(3, "NameError", "name 'x' is not defined"),
+)
+DEAD, OTHER = (
+    Failure(4, "DeadKernel", "the kernel's process is gone"),
+    Failure(4, "ValueError", "bad"),
+)
 
 
-@pytest.mark.parametrize(("failures", "allowed", "set_up", "found"), [
-    ([FULL_DISK, NAME], "No space", 1, []), ([FULL_DISK, NAME], "", 1, [FULL_DISK, NAME]),
-    ([NAME, FULL_DISK], "No space", 1, [NAME]), ([FULL_DISK, OTHER], "No space", 1, [OTHER]),
-    ([FULL_DISK, OTHER], "No space", 2, []), ([FULL_DISK, DEAD], "No space", 2, [DEAD])])
-def test_what_follows_from_a_clear_message_is_told_from_what_is_unclear(failures, allowed, set_up, found):
+@pytest.mark.parametrize(
+    ("failures", "allowed", "set_up", "found"),
+    [
+        ([FULL_DISK, NAME], "No space", 1, []),
+        ([FULL_DISK, NAME], "", 1, [FULL_DISK, NAME]),
+        ([NAME, FULL_DISK], "No space", 1, [NAME]),
+        ([FULL_DISK, OTHER], "No space", 1, [OTHER]),
+        ([FULL_DISK, OTHER], "No space", 2, []),
+        ([FULL_DISK, DEAD], "No space", 2, [DEAD]),
+    ],
+)
+def test_what_follows_from_a_clear_message_is_told_from_what_is_unclear(
+    failures, allowed, set_up, found
+):
     assert unclear(failures, allowed, set_up) == found
 
 
@@ -252,12 +355,20 @@ def test_the_scripts_start_with_windows_line_ends(tmp_path, seen):
     seen("scripts: Windows line ends", "06")
     root = copy_of_course(tmp_path / "course", with_windows_line_ends)
     for name in sorted(path.name for path in (root / "notebooks/scripts").glob("*.py")):
-        done = subprocess.run([sys.executable, Path("notebooks/scripts", name), "--help"], cwd=root, text=True,
-                              capture_output=True, env=dict(os.environ, PYTHONPATH=str(root)), timeout=120)
+        done = subprocess.run(
+            [sys.executable, Path("notebooks/scripts", name), "--help"],
+            cwd=root,
+            text=True,
+            capture_output=True,
+            env=dict(os.environ, PYTHONPATH=str(root)),
+            timeout=120,
+        )
         assert done.returncode == 0 and "usage" in done.stdout, done.stderr
 
 
 def test_every_lesson_and_scenario_is_covered():
     rows = design(full=True)
     assert all(sum(row[0] == name for row in rows) >= 3 for name in PLACES)
-    assert {lesson for _, lesson in rows} == set(LESSONS)  # with the three of test_torture_order.py, four
+    assert {lesson for _, lesson in rows} == set(
+        LESSONS
+    )  # with the three of test_torture_order.py, four

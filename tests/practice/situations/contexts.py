@@ -19,39 +19,84 @@ def within(context, action):
         return action()
 
 
-table(SEMANTICS, {
-    "current device at the start": lambda: torch.cuda.current_device(),
-    "set_device past the last": lambda: torch.cuda.set_device(99),
-    "set_device with a negative index changes nothing": lambda: (
-        torch.cuda.set_device(-1), torch.cuda.current_device()),
-    "set_device with the CPU": lambda: torch.cuda.set_device("cpu"),
-    "device context past the last": lambda: within(torch.cuda.device(99), torch.cuda.current_device),
-    "device context with the CPU": lambda: within(torch.cuda.device("cpu"), torch.cuda.current_device),
-    "device context of a CPU tensor": lambda: within(torch.cuda.device_of(torch.ones(1)), torch.cuda.current_device),
-    "torch.device as context": lambda: within(torch.device("cuda"), lambda: torch.ones(1).device),
-    "torch.device as context and explicit device": lambda: within(
-        torch.device("cuda"), lambda: torch.ones(1, device="cpu").device),
-    "torch.device cpu inside torch.device cuda": lambda: within(
-        torch.device("cuda"), lambda: within(torch.device("cpu"), lambda: torch.ones(1).device)),
-    "module made under torch.device": lambda: within(torch.device("cuda"), lambda: nn.Linear(2, 2).weight.device),
-})
-table(CURRENT, {
-    "current device in a context": lambda: within(torch.cuda.device(1), torch.cuda.current_device),
-    "context from a string": lambda: within(torch.cuda.device("cuda:1"), torch.cuda.current_device),
-    "context of a tensor": lambda: within(torch.cuda.device_of(on("cuda:1")), torch.cuda.current_device),
-    "factory in a context": lambda: within(torch.cuda.device(1), lambda: torch.ones(1, device="cuda").device),
-    "cuda in a context": lambda: within(torch.cuda.device(1), lambda: torch.ones(1).cuda().device),
-    "tensor on cuda:0 to cuda in a context": lambda: within(
-        torch.cuda.device(1), lambda: on("cuda:0").to("cuda").device),
-    "tensor on cuda:0 cuda in a context": lambda: within(torch.cuda.device(1), lambda: on("cuda:0").cuda().device),
-    "results ignore the context": lambda: within(torch.cuda.device(1), lambda: (on("cuda:0") + 1).device),
-    "explicit index beats the context": lambda: within(torch.cuda.device(1), lambda: on("cuda:0").device),
-    "plain factory in a context": lambda: within(torch.cuda.device(1), lambda: torch.ones(1).device),
-    "module to cuda in a context": lambda: within(
-        torch.cuda.device(1), lambda: nn.Linear(1, 1).to("cuda").weight.device),
-    "torch.device cuda:1 as context": lambda: within(torch.device("cuda:1"), lambda: torch.zeros(1).device),
-    "accelerator context": lambda: within(torch.accelerator.device_index(1), torch.cuda.current_device),
-}, gpus=2)
+table(
+    SEMANTICS,
+    {
+        "current device at the start": lambda: torch.cuda.current_device(),
+        "set_device past the last": lambda: torch.cuda.set_device(99),
+        "set_device with a negative index changes nothing": lambda: (
+            torch.cuda.set_device(-1),
+            torch.cuda.current_device(),
+        ),
+        "set_device with the CPU": lambda: torch.cuda.set_device("cpu"),
+        "device context past the last": lambda: within(
+            torch.cuda.device(99), torch.cuda.current_device
+        ),
+        "device context with the CPU": lambda: within(
+            torch.cuda.device("cpu"), torch.cuda.current_device
+        ),
+        "device context of a CPU tensor": lambda: within(
+            torch.cuda.device_of(torch.ones(1)), torch.cuda.current_device
+        ),
+        "torch.device as context": lambda: within(
+            torch.device("cuda"), lambda: torch.ones(1).device
+        ),
+        "torch.device as context and explicit device": lambda: within(
+            torch.device("cuda"), lambda: torch.ones(1, device="cpu").device
+        ),
+        "torch.device cpu inside torch.device cuda": lambda: within(
+            torch.device("cuda"), lambda: within(torch.device("cpu"), lambda: torch.ones(1).device)
+        ),
+        "module made under torch.device": lambda: within(
+            torch.device("cuda"), lambda: nn.Linear(2, 2).weight.device
+        ),
+    },
+)
+table(
+    CURRENT,
+    {
+        "current device in a context": lambda: within(
+            torch.cuda.device(1), torch.cuda.current_device
+        ),
+        "context from a string": lambda: within(
+            torch.cuda.device("cuda:1"), torch.cuda.current_device
+        ),
+        "context of a tensor": lambda: within(
+            torch.cuda.device_of(on("cuda:1")), torch.cuda.current_device
+        ),
+        "factory in a context": lambda: within(
+            torch.cuda.device(1), lambda: torch.ones(1, device="cuda").device
+        ),
+        "cuda in a context": lambda: within(
+            torch.cuda.device(1), lambda: torch.ones(1).cuda().device
+        ),
+        "tensor on cuda:0 to cuda in a context": lambda: within(
+            torch.cuda.device(1), lambda: on("cuda:0").to("cuda").device
+        ),
+        "tensor on cuda:0 cuda in a context": lambda: within(
+            torch.cuda.device(1), lambda: on("cuda:0").cuda().device
+        ),
+        "results ignore the context": lambda: within(
+            torch.cuda.device(1), lambda: (on("cuda:0") + 1).device
+        ),
+        "explicit index beats the context": lambda: within(
+            torch.cuda.device(1), lambda: on("cuda:0").device
+        ),
+        "plain factory in a context": lambda: within(
+            torch.cuda.device(1), lambda: torch.ones(1).device
+        ),
+        "module to cuda in a context": lambda: within(
+            torch.cuda.device(1), lambda: nn.Linear(1, 1).to("cuda").weight.device
+        ),
+        "torch.device cuda:1 as context": lambda: within(
+            torch.device("cuda:1"), lambda: torch.zeros(1).device
+        ),
+        "accelerator context": lambda: within(
+            torch.accelerator.device_index(1), torch.cuda.current_device
+        ),
+    },
+    gpus=2,
+)
 
 
 @situation(CURRENT, gpus=2)
@@ -76,7 +121,11 @@ def an_exception_restores_the_device():
 @situation(DOCS + "generated/torch.cuda.set_device.html", gpus=2)
 def set_device_is_where_cuda_points():
     torch.cuda.set_device(1)
-    return torch.ones(1, device="cuda").device, torch.cuda.current_device(), torch.accelerator.current_device_index()
+    return (
+        torch.ones(1, device="cuda").device,
+        torch.cuda.current_device(),
+        torch.accelerator.current_device_index(),
+    )
 
 
 @situation(DOCS + "generated/torch.accelerator.set_device_index.html", gpus=2)

@@ -22,15 +22,24 @@ def difference(names, action) -> list[int]:
 
 @situation(STATS)
 def stats_of_one_float():
-    names = ["allocation.all.current", "segment.all.current", "allocated_bytes.all.current",
-             "reserved_bytes.all.current", "requested_bytes.all.current", "inactive_split_bytes.all.current"]
+    names = [
+        "allocation.all.current",
+        "segment.all.current",
+        "allocated_bytes.all.current",
+        "reserved_bytes.all.current",
+        "requested_bytes.all.current",
+        "inactive_split_bytes.all.current",
+    ]
     return difference(names, lambda: torch.empty(1, device="cuda"))
 
 
 @situation(STATS)
 def stats_of_small_and_large_pool():
-    names = [f"{what}.{pool}.current" for what in ("allocated_bytes", "reserved_bytes")
-             for pool in ("small_pool", "large_pool")]
+    names = [
+        f"{what}.{pool}.current"
+        for what in ("allocated_bytes", "reserved_bytes")
+        for pool in ("small_pool", "large_pool")
+    ]
     return difference(names, lambda: (buffer(1000), buffer(3 * MIB)))
 
 
@@ -43,7 +52,13 @@ def stats_count_allocations_and_frees():
 @situation(STATS)
 def stats_names():
     stats = torch.cuda.memory_stats()
-    wanted = ["active_bytes.all.peak", "num_alloc_retries", "num_ooms", "oversize_segments.peak", "max_split_size"]
+    wanted = [
+        "active_bytes.all.peak",
+        "num_alloc_retries",
+        "num_ooms",
+        "oversize_segments.peak",
+        "max_split_size",
+    ]
     return [name in stats for name in wanted]
 
 
@@ -86,7 +101,9 @@ def counters_follow_the_current_device():
 def accelerator_twins_agree():
     x = buffer(4 * MIB)
     names = "memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"
-    return [getattr(torch.accelerator, name)() == getattr(torch.cuda, name)() for name in names], x.numel()
+    return [
+        getattr(torch.accelerator, name)() == getattr(torch.cuda, name)() for name in names
+    ], x.numel()
 
 
 @situation(DOCS + "accelerator.html")

@@ -24,42 +24,73 @@ def dtype(action, **options) -> torch.dtype:
 
 
 G = "cuda"
-table(AMP, {
-    "autocast matmul": lambda: dtype(lambda: square(G) @ square(G)),
-    "autocast matmul in bfloat16": lambda: dtype(lambda: square(G) @ square(G), dtype=torch.bfloat16),
-    "autocast linear": lambda: dtype(lambda: nn.Linear(2, 2).to(G)(square(G))),
-    "autocast conv2d": lambda: dtype(lambda: nn.Conv2d(1, 2, 3).to(G)(images(G))),
-    "autocast bmm": lambda: dtype(lambda: torch.bmm(square(G)[None], square(G)[None])),
-    "autocast einsum": lambda: dtype(lambda: torch.einsum("ij,jk->ik", square(G), square(G))),
-    "autocast relu after linear": lambda: dtype(lambda: torch.relu(nn.Linear(2, 2).to(G)(square(G)))),
-    "autocast softmax of halves": lambda: dtype(lambda: square(G).half().softmax(1)),
-    "autocast exp of halves": lambda: dtype(lambda: square(G).half().exp()),
-    "autocast sum of halves": lambda: dtype(lambda: square(G).half().sum()),
-    "autocast pow of halves": lambda: dtype(lambda: square(G).half() ** 2),
-    "autocast layer_norm of halves": lambda: dtype(lambda: F.layer_norm(square(G).half(), (2,))),
-    "autocast add of float and half": lambda: dtype(lambda: square(G) + square(G).half()),
-    "autocast mul of halves": lambda: dtype(lambda: square(G).half() * square(G).half()),
-    "autocast cat of float and half": lambda: dtype(lambda: torch.cat([square(G), square(G).half()])),
-    "autocast mse_loss of halves": lambda: dtype(lambda: F.mse_loss(square(G).half(), square(G).half())),
-    "autocast cross_entropy of halves": lambda: dtype(
-        lambda: F.cross_entropy(square(G).half(), torch.tensor([0, 1], device=G))),
-    "autocast matmul of doubles": lambda: dtype(lambda: square(G).double() @ square(G).double()),
-    "autocast matmul on the CPU": lambda: dtype(lambda: square() @ square()),
-    "autocast turned off": lambda: dtype(lambda: square(G) @ square(G), enabled=False),
-    "autocast turned off inside": lambda: cast(lambda: dtype(lambda: square(G) @ square(G), enabled=False)),
-    "autocast binary_cross_entropy": lambda: cast(lambda: F.binary_cross_entropy(square(G), square(G))),
-    "autocast mm with out": lambda: cast(lambda: torch.mm(square(G), square(G), out=square(G))).dtype,
-    "autocast for the CPU leaves the device": lambda: cpu_cast(lambda: (square(G) @ square(G)).dtype),
-    "autocast dropout of halves": lambda: dtype(lambda: F.dropout(square(G).half())),
-    "autocast as decorator": lambda: torch.autocast("cuda")(lambda: (square(G) @ square(G)).dtype)(),
-    "is_autocast_enabled": lambda: (torch.is_autocast_enabled("cuda"), cast(lambda: torch.is_autocast_enabled("cuda")),
-                                    cast(lambda: torch.is_autocast_enabled("cpu"))),
-    "get_autocast_dtype": lambda: (torch.get_autocast_dtype("cuda"),
-                                   cast(lambda: torch.get_autocast_dtype("cuda"), dtype=torch.bfloat16)),
-    "autocast to float32": lambda: dtype(lambda: square(G) @ square(G), dtype=torch.float32),
-    "halves without autocast": lambda: (square(G).half() @ square(G).half()).dtype,
-    "half and float without autocast": lambda: square(G).half() @ square(G),
-})
+table(
+    AMP,
+    {
+        "autocast matmul": lambda: dtype(lambda: square(G) @ square(G)),
+        "autocast matmul in bfloat16": lambda: dtype(
+            lambda: square(G) @ square(G), dtype=torch.bfloat16
+        ),
+        "autocast linear": lambda: dtype(lambda: nn.Linear(2, 2).to(G)(square(G))),
+        "autocast conv2d": lambda: dtype(lambda: nn.Conv2d(1, 2, 3).to(G)(images(G))),
+        "autocast bmm": lambda: dtype(lambda: torch.bmm(square(G)[None], square(G)[None])),
+        "autocast einsum": lambda: dtype(lambda: torch.einsum("ij,jk->ik", square(G), square(G))),
+        "autocast relu after linear": lambda: dtype(
+            lambda: torch.relu(nn.Linear(2, 2).to(G)(square(G)))
+        ),
+        "autocast softmax of halves": lambda: dtype(lambda: square(G).half().softmax(1)),
+        "autocast exp of halves": lambda: dtype(lambda: square(G).half().exp()),
+        "autocast sum of halves": lambda: dtype(lambda: square(G).half().sum()),
+        "autocast pow of halves": lambda: dtype(lambda: square(G).half() ** 2),
+        "autocast layer_norm of halves": lambda: dtype(
+            lambda: F.layer_norm(square(G).half(), (2,))
+        ),
+        "autocast add of float and half": lambda: dtype(lambda: square(G) + square(G).half()),
+        "autocast mul of halves": lambda: dtype(lambda: square(G).half() * square(G).half()),
+        "autocast cat of float and half": lambda: dtype(
+            lambda: torch.cat([square(G), square(G).half()])
+        ),
+        "autocast mse_loss of halves": lambda: dtype(
+            lambda: F.mse_loss(square(G).half(), square(G).half())
+        ),
+        "autocast cross_entropy of halves": lambda: dtype(
+            lambda: F.cross_entropy(square(G).half(), torch.tensor([0, 1], device=G))
+        ),
+        "autocast matmul of doubles": lambda: dtype(
+            lambda: square(G).double() @ square(G).double()
+        ),
+        "autocast matmul on the CPU": lambda: dtype(lambda: square() @ square()),
+        "autocast turned off": lambda: dtype(lambda: square(G) @ square(G), enabled=False),
+        "autocast turned off inside": lambda: cast(
+            lambda: dtype(lambda: square(G) @ square(G), enabled=False)
+        ),
+        "autocast binary_cross_entropy": lambda: cast(
+            lambda: F.binary_cross_entropy(square(G), square(G))
+        ),
+        "autocast mm with out": lambda: (
+            cast(lambda: torch.mm(square(G), square(G), out=square(G))).dtype
+        ),
+        "autocast for the CPU leaves the device": lambda: cpu_cast(
+            lambda: (square(G) @ square(G)).dtype
+        ),
+        "autocast dropout of halves": lambda: dtype(lambda: F.dropout(square(G).half())),
+        "autocast as decorator": lambda: torch.autocast("cuda")(
+            lambda: (square(G) @ square(G)).dtype
+        )(),
+        "is_autocast_enabled": lambda: (
+            torch.is_autocast_enabled("cuda"),
+            cast(lambda: torch.is_autocast_enabled("cuda")),
+            cast(lambda: torch.is_autocast_enabled("cpu")),
+        ),
+        "get_autocast_dtype": lambda: (
+            torch.get_autocast_dtype("cuda"),
+            cast(lambda: torch.get_autocast_dtype("cuda"), dtype=torch.bfloat16),
+        ),
+        "autocast to float32": lambda: dtype(lambda: square(G) @ square(G), dtype=torch.float32),
+        "halves without autocast": lambda: (square(G).half() @ square(G).half()).dtype,
+        "half and float without autocast": lambda: square(G).half() @ square(G),
+    },
+)
 
 
 def cpu_cast(action):
@@ -88,19 +119,25 @@ def scaled_step(gradient: list, **options) -> tuple:
     return x.detach().tolist(), scaler.get_scale()
 
 
-table(DOCS + "amp.html#gradient-scaling and " + SCALER, {
-    "scale at the start": lambda: torch.amp.GradScaler("cuda").get_scale(),
-    "scaled loss": lambda: (lambda y: (y.item(), y.device))(
-        torch.amp.GradScaler("cuda", init_scale=8.0).scale(on()[1])),
-    "scale a list": lambda: [y.item() for y in torch.amp.GradScaler("cuda", init_scale=2.0).scale([on()[0], on()[1]])],
-    "scaled step": lambda: scaled_step([1.0, 2.0]),
-    "scaled step with inf": lambda: scaled_step([float("inf"), 1.0]),
-    "scaled step with nan": lambda: scaled_step([1.0, float("nan")]),
-    "scale grows": lambda: scaled_step([1.0, 1.0], growth_interval=1),
-    "scaler turned off": lambda: scaled_step([1.0, 2.0], enabled=False),
-    "state_dict of a scaler": lambda: torch.amp.GradScaler("cuda").state_dict(),
-    "scaler of torch.cuda.amp": lambda: torch.cuda.amp.GradScaler().is_enabled(),
-})
+table(
+    DOCS + "amp.html#gradient-scaling and " + SCALER,
+    {
+        "scale at the start": lambda: torch.amp.GradScaler("cuda").get_scale(),
+        "scaled loss": lambda: (lambda y: (y.item(), y.device))(
+            torch.amp.GradScaler("cuda", init_scale=8.0).scale(on()[1])
+        ),
+        "scale a list": lambda: [
+            y.item() for y in torch.amp.GradScaler("cuda", init_scale=2.0).scale([on()[0], on()[1]])
+        ],
+        "scaled step": lambda: scaled_step([1.0, 2.0]),
+        "scaled step with inf": lambda: scaled_step([float("inf"), 1.0]),
+        "scaled step with nan": lambda: scaled_step([1.0, float("nan")]),
+        "scale grows": lambda: scaled_step([1.0, 1.0], growth_interval=1),
+        "scaler turned off": lambda: scaled_step([1.0, 2.0], enabled=False),
+        "state_dict of a scaler": lambda: torch.amp.GradScaler("cuda").state_dict(),
+        "scaler of torch.cuda.amp": lambda: torch.cuda.amp.GradScaler().is_enabled(),
+    },
+)
 
 
 def prepared():

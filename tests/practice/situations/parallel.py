@@ -28,7 +28,14 @@ class Spy(nn.Module):
     def forward(self, x, factor=1):
         """Return the sum of each row, times `factor`."""
         self.calls += 1
-        Spy.seen.append((str(x.device), str(self.linear.weight.device), tuple(x.shape), torch.cuda.current_device()))
+        Spy.seen.append(
+            (
+                str(x.device),
+                str(self.linear.weight.device),
+                tuple(x.shape),
+                torch.cuda.current_device(),
+            )
+        )
         return self.linear(x) * factor
 
 
@@ -39,40 +46,63 @@ def spied(batch: int, **options) -> tuple:
     return *sorted(Spy.seen), out.device, out.shape
 
 
-table(PARALLEL, {
-    "prefix of the state_dict": lambda: list(nn.DataParallel(Spy().to("cuda")).state_dict()),
-    "wrapped module": lambda: (lambda m: nn.DataParallel(m).module is m)(net().to("cuda")),
-    "one device id": lambda: spied(3, device_ids=[0]),
-    "one device id moves the module": lambda: devices(nn.DataParallel(net(), device_ids=[0]).parameters()),
-    "device ids are all": lambda: (
-        nn.DataParallel(net().to("cuda")).device_ids == list(range(torch.cuda.device_count()))),
-})
-table(PARALLEL, {
-    "device ids of two": lambda: nn.DataParallel(net().to("cuda")).device_ids,
-    "even batch": lambda: spied(4),
-    "odd batch": lambda: spied(3),
-    "batch of one": lambda: spied(1),
-    "output device": lambda: spied(2, output_device=1)[-2:],
-    "device ids in another order": lambda: nn.DataParallel(Spy().to("cuda:1"), device_ids=[1, 0])(
-        torch.ones(2, 2)).device,
-    "module on the CPU": lambda: nn.DataParallel(net())(torch.ones(4, 2)),
-    "module on cuda:1": lambda: nn.DataParallel(net().to("cuda:1"))(torch.ones(4, 2)),
-    "input on cuda:0": lambda: nn.DataParallel(Spy().to("cuda:0"))(torch.ones(4, 2, device="cuda:0")).tolist(),
-    "input on cuda:1": lambda: nn.DataParallel(Spy().to("cuda:0"))(torch.ones(4, 2, device="cuda:1")).device,
-    "keyword tensor is split": lambda: nn.DataParallel(Spy().to("cuda:0"))(
-        torch.ones(2, 2), factor=torch.tensor([[1.0], [2.0]])).tolist(),
-    "keyword number is shared": lambda: nn.DataParallel(Spy().to("cuda:0"))(torch.ones(2, 2), factor=3).tolist(),
-    "parameters stay on the first": lambda: devices(used().parameters()),
-    "gradients are on the first": lambda: {str(p.grad.device) for p in used().parameters()},
-    "gradients are summed": lambda: used().module.linear.weight.grad.tolist(),
-    "buffers change on the first only": lambda: used().module.calls.item(),
-    "no_grad": lambda: torch.no_grad()(
-        lambda: nn.DataParallel(net().to("cuda").eval())(torch.ones(4, 2)).requires_grad)(),
-    "scalars become a vector": lambda: nn.DataParallel(Mean().to("cuda"))(torch.ones(4, 2)).shape,
-    "dictionary output": lambda: {
-        name: (str(x.device), len(x)) for name, x in nn.DataParallel(Named())(torch.ones(4, 2)).items()},
-    "error in a replica": lambda: nn.DataParallel(net().to("cuda:0"))(torch.ones(4, 3)),
-}, gpus=2)
+table(
+    PARALLEL,
+    {
+        "prefix of the state_dict": lambda: list(nn.DataParallel(Spy().to("cuda")).state_dict()),
+        "wrapped module": lambda: (lambda m: nn.DataParallel(m).module is m)(net().to("cuda")),
+        "one device id": lambda: spied(3, device_ids=[0]),
+        "one device id moves the module": lambda: devices(
+            nn.DataParallel(net(), device_ids=[0]).parameters()
+        ),
+        "device ids are all": lambda: (
+            nn.DataParallel(net().to("cuda")).device_ids == list(range(torch.cuda.device_count()))
+        ),
+    },
+)
+table(
+    PARALLEL,
+    {
+        "device ids of two": lambda: nn.DataParallel(net().to("cuda")).device_ids,
+        "even batch": lambda: spied(4),
+        "odd batch": lambda: spied(3),
+        "batch of one": lambda: spied(1),
+        "output device": lambda: spied(2, output_device=1)[-2:],
+        "device ids in another order": lambda: (
+            nn.DataParallel(Spy().to("cuda:1"), device_ids=[1, 0])(torch.ones(2, 2)).device
+        ),
+        "module on the CPU": lambda: nn.DataParallel(net())(torch.ones(4, 2)),
+        "module on cuda:1": lambda: nn.DataParallel(net().to("cuda:1"))(torch.ones(4, 2)),
+        "input on cuda:0": lambda: nn.DataParallel(Spy().to("cuda:0"))(
+            torch.ones(4, 2, device="cuda:0")
+        ).tolist(),
+        "input on cuda:1": lambda: (
+            nn.DataParallel(Spy().to("cuda:0"))(torch.ones(4, 2, device="cuda:1")).device
+        ),
+        "keyword tensor is split": lambda: nn.DataParallel(Spy().to("cuda:0"))(
+            torch.ones(2, 2), factor=torch.tensor([[1.0], [2.0]])
+        ).tolist(),
+        "keyword number is shared": lambda: nn.DataParallel(Spy().to("cuda:0"))(
+            torch.ones(2, 2), factor=3
+        ).tolist(),
+        "parameters stay on the first": lambda: devices(used().parameters()),
+        "gradients are on the first": lambda: {str(p.grad.device) for p in used().parameters()},
+        "gradients are summed": lambda: used().module.linear.weight.grad.tolist(),
+        "buffers change on the first only": lambda: used().module.calls.item(),
+        "no_grad": lambda: torch.no_grad()(
+            lambda: nn.DataParallel(net().to("cuda").eval())(torch.ones(4, 2)).requires_grad
+        )(),
+        "scalars become a vector": lambda: (
+            nn.DataParallel(Mean().to("cuda"))(torch.ones(4, 2)).shape
+        ),
+        "dictionary output": lambda: {
+            name: (str(x.device), len(x))
+            for name, x in nn.DataParallel(Named())(torch.ones(4, 2)).items()
+        },
+        "error in a replica": lambda: nn.DataParallel(net().to("cuda:0"))(torch.ones(4, 3)),
+    },
+    gpus=2,
+)
 
 
 def used() -> nn.DataParallel:
@@ -98,31 +128,54 @@ class Named(nn.Module):
         return {"same": x, "double": x * 2}
 
 
-table(SPLIT, {
-    "scatter": lambda: [(str(x.device), x.tolist()) for x in scatter(torch.arange(5), [0, 1])],
-    "scatter along dimension 1": lambda: [tuple(x.shape) for x in scatter(torch.ones(2, 4), [0, 1], dim=1)],
-    "scatter a list": lambda: [
-        [str(x.device) for x in part] for part in scatter([torch.ones(2), torch.ones(2)], [0, 1])],
-    "scatter a dictionary": lambda: [list(part) for part in scatter({"x": torch.ones(2), "n": 1}, [0, 1])],
-    "scatter a number": lambda: scatter(7, [0, 1]),
-    "scatter_kwargs": lambda: [len(part) for part in scatter_kwargs((torch.ones(2),), {"n": 1}, [0, 1])],
-    "gather": lambda: placed(gather([on("cuda:0"), on("cuda:1", 3, 4)], 0)),
-    "gather on the second": lambda: gather([on("cuda:0"), on("cuda:1")], 1).device,
-    "gather on the CPU": lambda: gather([on("cuda:0"), on("cuda:1")], "cpu").device,
-    "gather CPU tensors": lambda: gather([torch.ones(1), torch.ones(1)], 0),
-    "gradient through scatter and gather": lambda: round_trip(),
-    "replicate": lambda: [devices(m.state_dict().values()) for m in replicate(net().to("cuda:0"), [0, 1])],
-    "replicas of parameters": lambda: [
-        (type(m.weight).__name__, m.weight.is_leaf) for m in replicate(nn.Linear(1, 1).to("cuda:0"), [0, 1])],
-    "parallel_apply": lambda: [x.device for x in parallel_apply(
-        [nn.ReLU(), nn.ReLU()], [on("cuda:0"), on("cuda:1")])],
-    "comm.broadcast": lambda: [(str(x.device), x.tolist()) for x in comm.broadcast(on("cuda:0"), [0, 1])],
-    "comm.scatter": lambda: [x.tolist() for x in comm.scatter(on("cuda:0", 1, 2, 3), [0, 1], [1, 2])],
-    "comm.gather": lambda: placed(comm.gather([on("cuda:0"), on("cuda:1", 3)], destination=1)),
-    "comm.reduce_add": lambda: placed(comm.reduce_add([on("cuda:0"), on("cuda:1")], 1)),
-    "comm.reduce_add of CPU tensors": lambda: comm.reduce_add([torch.ones(1), torch.ones(1)]),
-    "data_parallel": lambda: placed(nn.parallel.data_parallel(Spy().to("cuda:0"), torch.ones(2, 2), [0, 1]).detach()),
-}, gpus=2)
+table(
+    SPLIT,
+    {
+        "scatter": lambda: [(str(x.device), x.tolist()) for x in scatter(torch.arange(5), [0, 1])],
+        "scatter along dimension 1": lambda: [
+            tuple(x.shape) for x in scatter(torch.ones(2, 4), [0, 1], dim=1)
+        ],
+        "scatter a list": lambda: [
+            [str(x.device) for x in part]
+            for part in scatter([torch.ones(2), torch.ones(2)], [0, 1])
+        ],
+        "scatter a dictionary": lambda: [
+            list(part) for part in scatter({"x": torch.ones(2), "n": 1}, [0, 1])
+        ],
+        "scatter a number": lambda: scatter(7, [0, 1]),
+        "scatter_kwargs": lambda: [
+            len(part) for part in scatter_kwargs((torch.ones(2),), {"n": 1}, [0, 1])
+        ],
+        "gather": lambda: placed(gather([on("cuda:0"), on("cuda:1", 3, 4)], 0)),
+        "gather on the second": lambda: gather([on("cuda:0"), on("cuda:1")], 1).device,
+        "gather on the CPU": lambda: gather([on("cuda:0"), on("cuda:1")], "cpu").device,
+        "gather CPU tensors": lambda: gather([torch.ones(1), torch.ones(1)], 0),
+        "gradient through scatter and gather": lambda: round_trip(),
+        "replicate": lambda: [
+            devices(m.state_dict().values()) for m in replicate(net().to("cuda:0"), [0, 1])
+        ],
+        "replicas of parameters": lambda: [
+            (type(m.weight).__name__, m.weight.is_leaf)
+            for m in replicate(nn.Linear(1, 1).to("cuda:0"), [0, 1])
+        ],
+        "parallel_apply": lambda: [
+            x.device for x in parallel_apply([nn.ReLU(), nn.ReLU()], [on("cuda:0"), on("cuda:1")])
+        ],
+        "comm.broadcast": lambda: [
+            (str(x.device), x.tolist()) for x in comm.broadcast(on("cuda:0"), [0, 1])
+        ],
+        "comm.scatter": lambda: [
+            x.tolist() for x in comm.scatter(on("cuda:0", 1, 2, 3), [0, 1], [1, 2])
+        ],
+        "comm.gather": lambda: placed(comm.gather([on("cuda:0"), on("cuda:1", 3)], destination=1)),
+        "comm.reduce_add": lambda: placed(comm.reduce_add([on("cuda:0"), on("cuda:1")], 1)),
+        "comm.reduce_add of CPU tensors": lambda: comm.reduce_add([torch.ones(1), torch.ones(1)]),
+        "data_parallel": lambda: placed(
+            nn.parallel.data_parallel(Spy().to("cuda:0"), torch.ones(2, 2), [0, 1]).detach()
+        ),
+    },
+    gpus=2,
+)
 
 
 def round_trip() -> tuple:
@@ -145,4 +198,6 @@ def state_dict_goes_back_to_the_plain_module():
 def same_output_as_the_plain_module():
     m = net().to("cuda:0").eval()
     x = torch.randn(5, 2)
-    return torch.allclose(nn.DataParallel(m)(x), m(x.to("cuda:0")), atol=1e-6), square("cuda:0").device
+    return torch.allclose(nn.DataParallel(m)(x), m(x.to("cuda:0")), atol=1e-6), square(
+        "cuda:0"
+    ).device

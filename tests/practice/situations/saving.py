@@ -40,36 +40,64 @@ def elsewhere(device: str) -> io.BytesIO:
         torch.serialization.location_tag = name
 
 
-table(LOAD, {
-    "load gives the device back": lambda: placed(through(on())),
-    "load to the CPU": lambda: placed(through(on(), map_location="cpu")),
-    "load with a torch.device": lambda: through(on(), map_location=torch.device("cpu")).device,
-    "load from the CPU to the device": lambda: through(torch.ones(2), map_location="cuda").device,
-    "load with a dictionary": lambda: through(on(), map_location={"cuda:0": "cpu"}).device,
-    "load with a function": lambda: through(on(), map_location=lambda storage, place: storage).device,
-    "function is told the place": lambda: told(on()),
-    "load a state_dict": lambda: devices(through(net().to("cuda").state_dict()).values()),
-    "load a state_dict to the CPU": lambda: devices(
-        through(net().to("cuda").state_dict(), map_location="cpu").values()),
-    "load keeps views together": lambda: (lambda a, b: (a.data_ptr() == b.data_ptr(), b.device))(
-        *through((lambda x: [x, x[:1]])(on()))),
-    "load a parameter": lambda: (lambda p: (type(p), p.device, p.requires_grad))(through(nn.Parameter(on()))),
-    "load a whole module": lambda: devices(
-        torch.load(stored(net().to("cuda")), weights_only=False).state_dict().values()),
-})
-table(SERIALIZATION, {
-    "load from a device that is not there": lambda: torch.load(elsewhere("cuda:99"), weights_only=True),
-    "load to a device that is not there": lambda: through(on(), map_location="cuda:99"),
-    "load from a device that is not there to the CPU": lambda: placed(
-        torch.load(elsewhere("cuda:99"), weights_only=True, map_location="cpu")),
-})
-table(LOAD, {
-    "load gives cuda:1 back": lambda: placed(through(on("cuda:1"))),
-    "load to cuda:1": lambda: through(on("cuda:0"), map_location="cuda:1").device,
-    "load with a dictionary to cuda:1": lambda: through(on("cuda:0"), map_location={"cuda:0": "cuda:1"}).device,
-    "dictionary without the place": lambda: through(on("cuda:1"), map_location={"cuda:0": "cpu"}).device,
-    "load to cuda in a context": lambda: in_context(lambda: through(torch.ones(1), map_location="cuda").device),
-}, gpus=2)
+table(
+    LOAD,
+    {
+        "load gives the device back": lambda: placed(through(on())),
+        "load to the CPU": lambda: placed(through(on(), map_location="cpu")),
+        "load with a torch.device": lambda: through(on(), map_location=torch.device("cpu")).device,
+        "load from the CPU to the device": lambda: (
+            through(torch.ones(2), map_location="cuda").device
+        ),
+        "load with a dictionary": lambda: through(on(), map_location={"cuda:0": "cpu"}).device,
+        "load with a function": lambda: (
+            through(on(), map_location=lambda storage, place: storage).device
+        ),
+        "function is told the place": lambda: told(on()),
+        "load a state_dict": lambda: devices(through(net().to("cuda").state_dict()).values()),
+        "load a state_dict to the CPU": lambda: devices(
+            through(net().to("cuda").state_dict(), map_location="cpu").values()
+        ),
+        "load keeps views together": lambda: (
+            lambda a, b: (a.data_ptr() == b.data_ptr(), b.device)
+        )(*through((lambda x: [x, x[:1]])(on()))),
+        "load a parameter": lambda: (lambda p: (type(p), p.device, p.requires_grad))(
+            through(nn.Parameter(on()))
+        ),
+        "load a whole module": lambda: devices(
+            torch.load(stored(net().to("cuda")), weights_only=False).state_dict().values()
+        ),
+    },
+)
+table(
+    SERIALIZATION,
+    {
+        "load from a device that is not there": lambda: torch.load(
+            elsewhere("cuda:99"), weights_only=True
+        ),
+        "load to a device that is not there": lambda: through(on(), map_location="cuda:99"),
+        "load from a device that is not there to the CPU": lambda: placed(
+            torch.load(elsewhere("cuda:99"), weights_only=True, map_location="cpu")
+        ),
+    },
+)
+table(
+    LOAD,
+    {
+        "load gives cuda:1 back": lambda: placed(through(on("cuda:1"))),
+        "load to cuda:1": lambda: through(on("cuda:0"), map_location="cuda:1").device,
+        "load with a dictionary to cuda:1": lambda: (
+            through(on("cuda:0"), map_location={"cuda:0": "cuda:1"}).device
+        ),
+        "dictionary without the place": lambda: (
+            through(on("cuda:1"), map_location={"cuda:0": "cpu"}).device
+        ),
+        "load to cuda in a context": lambda: in_context(
+            lambda: through(torch.ones(1), map_location="cuda").device
+        ),
+    },
+    gpus=2,
+)
 
 
 def told(x: torch.Tensor) -> list:
@@ -85,15 +113,24 @@ def in_context(action):
         return action()
 
 
-table(CODE + "torch/_tensor.py", {
-    "deepcopy": lambda: (lambda x: (*placed(copy.deepcopy(x)), copy.deepcopy(x) is x))(on()),
-    "deepcopy of a leaf": lambda: (lambda x: (x.device, x.requires_grad, x.is_leaf))(copy.deepcopy(leaf())),
-    "deepcopy of a result": lambda: copy.deepcopy(leaf() * 2),
-    "copy": lambda: (lambda x: (copy.copy(x).device, copy.copy(x).data_ptr() == x.data_ptr()))(on()),
-    "pickle": lambda: placed(pickle.loads(pickle.dumps(on()))),
-    "pickle of a device": lambda: pickle.loads(pickle.dumps(torch.device("cuda:1"))),
-    "clone": lambda: (lambda x: (*placed(x.clone()), x.clone().data_ptr() == x.data_ptr()))(on()),
-})
+table(
+    CODE + "torch/_tensor.py",
+    {
+        "deepcopy": lambda: (lambda x: (*placed(copy.deepcopy(x)), copy.deepcopy(x) is x))(on()),
+        "deepcopy of a leaf": lambda: (lambda x: (x.device, x.requires_grad, x.is_leaf))(
+            copy.deepcopy(leaf())
+        ),
+        "deepcopy of a result": lambda: copy.deepcopy(leaf() * 2),
+        "copy": lambda: (lambda x: (copy.copy(x).device, copy.copy(x).data_ptr() == x.data_ptr()))(
+            on()
+        ),
+        "pickle": lambda: placed(pickle.loads(pickle.dumps(on()))),
+        "pickle of a device": lambda: pickle.loads(pickle.dumps(torch.device("cuda:1"))),
+        "clone": lambda: (lambda x: (*placed(x.clone()), x.clone().data_ptr() == x.data_ptr()))(
+            on()
+        ),
+    },
+)
 
 
 @situation(DOCS + "notes/serialization.html")
@@ -102,7 +139,9 @@ def optimizer_and_model_through_a_file():
     optimizer = torch.optim.Adam(m.parameters())
     m(torch.ones(4, 2, device="cuda")).sum().backward()
     optimizer.step()
-    saved = through({"model": m.state_dict(), "optimizer": optimizer.state_dict()}, map_location="cpu")
+    saved = through(
+        {"model": m.state_dict(), "optimizer": optimizer.state_dict()}, map_location="cpu"
+    )
     state = saved["optimizer"]["state"][0]
     return devices(saved["model"].values()), state["exp_avg"].device
 

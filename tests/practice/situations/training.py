@@ -32,17 +32,32 @@ def state_after_a_step(make) -> dict:
     optimizer = make([x])
     x.sum().backward()
     optimizer.step()
-    return {name: str(value.device) for name, value in optimizer.state[x].items() if torch.is_tensor(value)}
+    return {
+        name: str(value.device)
+        for name, value in optimizer.state[x].items()
+        if torch.is_tensor(value)
+    }
 
 
-table(OPTIM + " and " + CODE + "torch/optim/adam.py", {
-    "state of Adam": lambda: state_after_a_step(lambda p: torch.optim.Adam(p)),
-    "state of AdamW with amsgrad": lambda: state_after_a_step(lambda p: torch.optim.AdamW(p, amsgrad=True)),
-    "state of fused Adam": lambda: state_after_a_step(lambda p: torch.optim.Adam(p, fused=True)),
-    "state of capturable Adam": lambda: state_after_a_step(lambda p: torch.optim.Adam(p, capturable=True)),
-    "state of SGD with momentum": lambda: state_after_a_step(lambda p: torch.optim.SGD(p, lr=1, momentum=0.9)),
-    "state of Adagrad": lambda: state_after_a_step(lambda p: torch.optim.Adagrad(p)),
-})
+table(
+    OPTIM + " and " + CODE + "torch/optim/adam.py",
+    {
+        "state of Adam": lambda: state_after_a_step(lambda p: torch.optim.Adam(p)),
+        "state of AdamW with amsgrad": lambda: state_after_a_step(
+            lambda p: torch.optim.AdamW(p, amsgrad=True)
+        ),
+        "state of fused Adam": lambda: state_after_a_step(
+            lambda p: torch.optim.Adam(p, fused=True)
+        ),
+        "state of capturable Adam": lambda: state_after_a_step(
+            lambda p: torch.optim.Adam(p, capturable=True)
+        ),
+        "state of SGD with momentum": lambda: state_after_a_step(
+            lambda p: torch.optim.SGD(p, lr=1, momentum=0.9)
+        ),
+        "state of Adagrad": lambda: state_after_a_step(lambda p: torch.optim.Adagrad(p)),
+    },
+)
 
 
 @situation(OPTIM)
@@ -98,33 +113,59 @@ def clip_grad_norm_over_two_gpus():
     return placed(nn.utils.clip_grad_norm_([x, y], 10.0)), y.grad.device
 
 
-table(DOCS + "nn.html#utilities", {
-    "parameters_to_vector": lambda: nn.utils.parameters_to_vector(net().to("cuda").parameters()).device,
-    "parameters_to_vector of two devices": lambda: nn.utils.parameters_to_vector([on(), torch.ones(1)]),
-    "weight_norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)).to("cuda")(square("cuda")).device,
-    "pad_sequence": lambda: rnn.pad_sequence([on(), on()[:1]]).device,
-    "pack_padded_sequence": lambda: rnn.pack_padded_sequence(torch.ones(3, 2, 1, device="cuda"), [3, 1]).data.device,
-    "batch sizes of a packed sequence": lambda: rnn.pack_padded_sequence(
-        torch.ones(3, 2, 1, device="cuda"), [3, 1]).batch_sizes.device,
-    "packed sequence to the device": lambda: (lambda p: (p.data.device, p.is_cuda))(
-        rnn.pack_padded_sequence(torch.ones(3, 2, 1), [3, 1]).to("cuda")),
-    "pack_padded_sequence with lengths on the device": lambda: rnn.pack_padded_sequence(
-        torch.ones(3, 2, 1, device="cuda"), torch.tensor([3, 1], device="cuda")),
-})
-table(RNN, {
-    "outputs of an LSTM": lambda: (lambda out, state: devices([out, *state]))(
-        *nn.LSTM(2, 3).to("cuda")(torch.ones(4, 1, 2, device="cuda"))),
-    "GRU with its own start": lambda: nn.GRU(2, 3).to("cuda")(
-        torch.ones(4, 1, 2, device="cuda"), torch.zeros(1, 1, 3, device="cuda"))[0].device,
-    "LSTM on GPU, input on CPU": lambda: nn.LSTM(2, 3).to("cuda")(torch.ones(4, 1, 2)),
-    "RNN on GPU, start on CPU": lambda: nn.RNN(2, 3).to("cuda")(
-        torch.ones(4, 1, 2, device="cuda"), torch.zeros(1, 1, 3)),
-    "LSTM on CPU, input on GPU": lambda: nn.LSTM(2, 3)(torch.ones(4, 1, 2, device="cuda")),
-    "attention layer": lambda: devices(
-        nn.MultiheadAttention(4, 2).to("cuda")(*[torch.ones(2, 1, 4, device="cuda")] * 3)),
-    "transformer layer": lambda: nn.TransformerEncoderLayer(4, 2, 8).to("cuda")(
-        torch.ones(2, 1, 4, device="cuda")).device,
-})
+table(
+    DOCS + "nn.html#utilities",
+    {
+        "parameters_to_vector": lambda: (
+            nn.utils.parameters_to_vector(net().to("cuda").parameters()).device
+        ),
+        "parameters_to_vector of two devices": lambda: nn.utils.parameters_to_vector(
+            [on(), torch.ones(1)]
+        ),
+        "weight_norm": lambda: (
+            nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)).to("cuda")(square("cuda")).device
+        ),
+        "pad_sequence": lambda: rnn.pad_sequence([on(), on()[:1]]).device,
+        "pack_padded_sequence": lambda: (
+            rnn.pack_padded_sequence(torch.ones(3, 2, 1, device="cuda"), [3, 1]).data.device
+        ),
+        "batch sizes of a packed sequence": lambda: (
+            rnn.pack_padded_sequence(torch.ones(3, 2, 1, device="cuda"), [3, 1]).batch_sizes.device
+        ),
+        "packed sequence to the device": lambda: (lambda p: (p.data.device, p.is_cuda))(
+            rnn.pack_padded_sequence(torch.ones(3, 2, 1), [3, 1]).to("cuda")
+        ),
+        "pack_padded_sequence with lengths on the device": lambda: rnn.pack_padded_sequence(
+            torch.ones(3, 2, 1, device="cuda"), torch.tensor([3, 1], device="cuda")
+        ),
+    },
+)
+table(
+    RNN,
+    {
+        "outputs of an LSTM": lambda: (lambda out, state: devices([out, *state]))(
+            *nn.LSTM(2, 3).to("cuda")(torch.ones(4, 1, 2, device="cuda"))
+        ),
+        "GRU with its own start": lambda: (
+            nn.GRU(2, 3)
+            .to("cuda")(torch.ones(4, 1, 2, device="cuda"), torch.zeros(1, 1, 3, device="cuda"))[0]
+            .device
+        ),
+        "LSTM on GPU, input on CPU": lambda: nn.LSTM(2, 3).to("cuda")(torch.ones(4, 1, 2)),
+        "RNN on GPU, start on CPU": lambda: nn.RNN(2, 3).to("cuda")(
+            torch.ones(4, 1, 2, device="cuda"), torch.zeros(1, 1, 3)
+        ),
+        "LSTM on CPU, input on GPU": lambda: nn.LSTM(2, 3)(torch.ones(4, 1, 2, device="cuda")),
+        "attention layer": lambda: devices(
+            nn.MultiheadAttention(4, 2).to("cuda")(*[torch.ones(2, 1, 4, device="cuda")] * 3)
+        ),
+        "transformer layer": lambda: (
+            nn.TransformerEncoderLayer(4, 2, 8)
+            .to("cuda")(torch.ones(2, 1, 4, device="cuda"))
+            .device
+        ),
+    },
+)
 
 
 @situation(DOCS + "checkpoint.html")

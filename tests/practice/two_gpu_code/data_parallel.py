@@ -27,7 +27,9 @@ class Net(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Linear(16, 2))
+        self.layers = nn.Sequential(
+            nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Linear(16, 2)
+        )
 
     def forward(self, x):
         """Return logits of shape [n, 2]."""
@@ -71,6 +73,10 @@ path = os.path.join(tempfile.mkdtemp(), "net.pt")
 torch.save(model.module.state_dict(), path)
 plain = Net()
 plain.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-print("loaded on", next(plain.parameters()).device, "same weights:",
-      torch.equal(plain.layers[0].weight, model.module.layers[0].weight.cpu()))
+print(
+    "loaded on",
+    next(plain.parameters()).device,
+    "same weights:",
+    torch.equal(plain.layers[0].weight, model.module.layers[0].weight.cpu()),
+)
 os.remove(path)

@@ -19,7 +19,12 @@ with torch.cuda.device_of(e):
     print("device of e:", torch.cuda.current_device())
 
 torch.cuda.set_device(1)
-print("new tensors:", torch.zeros(1, device="cuda").device, "explicit:", torch.zeros(1, device="cuda:0").device)
+print(
+    "new tensors:",
+    torch.zeros(1, device="cuda").device,
+    "explicit:",
+    torch.zeros(1, device="cuda:0").device,
+)
 torch.cuda.set_device("cuda:0")
 
 with torch.device("cuda:1"):
@@ -47,5 +52,11 @@ print("total:", total.item(), "after:", torch.cuda.current_device())
 
 generator = torch.Generator(device="cuda:1").manual_seed(3)
 drawn = torch.randint(10, (4,), generator=generator, device="cuda:1")
-print("drawn on:", drawn.device, "repeatable:", torch.equal(
-    drawn, torch.randint(10, (4,), generator=generator.manual_seed(3), device="cuda:1")))
+print(
+    "drawn on:",
+    drawn.device,
+    "repeatable:",
+    torch.equal(
+        drawn, torch.randint(10, (4,), generator=generator.manual_seed(3), device="cuda:1")
+    ),
+)

@@ -10,7 +10,10 @@ MIB = 2**20
 
 def report(label):
     """Print allocated and reserved MiB of both devices."""
-    held = [(torch.cuda.memory_allocated(i) / MIB, torch.cuda.memory_reserved(i) / MIB) for i in range(2)]
+    held = [
+        (torch.cuda.memory_allocated(i) / MIB, torch.cuda.memory_reserved(i) / MIB)
+        for i in range(2)
+    ]
     print(f"{label:24}" + " | ".join(f"{used:7.2f} / {reserved:6.2f}" for used, reserved in held))
 
 
@@ -46,8 +49,10 @@ del y, loss, x
 report("batch deleted")
 torch.cuda.empty_cache()
 report("cache emptied")
-print(f"peak on cuda:1 above {torch.cuda.max_memory_allocated('cuda:1') // MIB // 8 * 8} MiB, on cuda:0 "
-      f"{torch.cuda.max_memory_allocated(0)}")
+print(
+    f"peak on cuda:1 above {torch.cuda.max_memory_allocated('cuda:1') // MIB // 8 * 8} MiB, on cuda:0 "
+    f"{torch.cuda.max_memory_allocated(0)}"
+)
 free, total = torch.cuda.mem_get_info(1)
 print("free is less than total:", free < total)
 stats = torch.cuda.memory_stats(1)

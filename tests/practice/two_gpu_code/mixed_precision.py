@@ -40,9 +40,20 @@ with torch.autocast("cuda", dtype=torch.bfloat16):
     product = x @ x
     with torch.autocast("cuda", enabled=False):
         exact = x @ x
-    print("product", product.dtype, "inside disabled", exact.dtype, "softmax", product.softmax(0).dtype)
+    print(
+        "product",
+        product.dtype,
+        "inside disabled",
+        exact.dtype,
+        "softmax",
+        product.softmax(0).dtype,
+    )
 
-checkpoint = {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}
+checkpoint = {
+    "net": net.state_dict(),
+    "optimizer": optimizer.state_dict(),
+    "scaler": scaler.state_dict(),
+}
 print("saved scale:", checkpoint["scaler"]["scale"])
 
 scaler.scale(net(data[0]).sum() * float("inf")).backward()

@@ -11,8 +11,11 @@ class Stages(nn.Module):
         super().__init__()
         self.pieces = pieces
         self.stage0 = nn.Sequential(
-            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2)).cuda(0)
-        self.stage1 = nn.Sequential(nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1)).cuda(1)
+            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2)
+        ).cuda(0)
+        self.stage1 = nn.Sequential(
+            nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1)
+        ).cuda(1)
         self.head = nn.Linear(16, 10).cuda(1)
 
     def finish(self, hidden):

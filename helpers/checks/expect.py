@@ -1,0 +1,53 @@
+"""Expectations that checks share: each raises `NotYet` with what was found and what is expected.
+
+`what` names the thing in the message: "row_sums(x)", "it", "the second batch".
+"""
+
+import torch
+
+from helpers.checks.core import NotYet
+
+
+def tensor(value, shape=None, dtype=None, device=None, what="it"):
+    """Return `value`, a tensor of `shape` (a tuple), `dtype` and `device` ("cuda:0"); None does not look."""
+    if not isinstance(value, torch.Tensor):
+        raise NotYet(f"{what} is of type {type(value).__name__}, expected a tensor.")
+    if shape is not None and tuple(value.shape) != tuple(shape):
+        raise NotYet(f"{what} has the shape {tuple(value.shape)}, expected {tuple(shape)}.")
+    if dtype is not None and value.dtype != dtype:
+        raise NotYet(f"{what} is of {value.dtype}, expected {dtype}.")
+    if device is not None and value.device != torch.device(device):
+        raise NotYet(f"{what} is on {value.device}, expected {device}.")
+    return value
+
+
+def number(value, what="it"):
+    """Return `value` as a float; it is a number of Python or NumPy, not a bool and not a tensor."""
+    if isinstance(value, torch.Tensor):
+        raise NotYet(f"{what} is a tensor, expected a number: .item() reads it.")
+    if isinstance(value, bool):
+        raise NotYet(f"{what} is {value}, expected a number.")
+    try:
+        return float(value.item() if hasattr(value, "item") else value + 0)
+    except (TypeError, ValueError, OverflowError):
+        raise NotYet(f"{what} is of type {type(value).__name__}, expected a number.") from None
+
+
+def choices(answer, right, why):
+    """Return `answer`, a dict with the keys of `right` and its values; `why` maps a key to the reason it gets.
+
+    The message names the first wrong key and its reason, never the right value.
+    """
+    if not isinstance(answer, dict):
+        raise NotYet(f"expected a dict, got {type(answer).__name__}.")
+    missing = [key for key in right if key not in answer]
+    if missing:
+        raise NotYet(f"no answer for {missing[0]!r}.")
+    kinds = {type(value) for value in right.values()}
+    for key, value in right.items():
+        found = answer[key]
+        if not isinstance(found, tuple(kinds)):
+            raise NotYet(f"{key!r}: {found!r} is none of the answers there are.")
+        if found != value:
+            raise NotYet(f"{key!r}: {why[key]}")
+    return answer

@@ -5,7 +5,7 @@ import re
 import textwrap
 from dataclasses import dataclass
 
-from helpers.checks.panel import display_widget, inside_notebook
+from helpers import show
 from helpers.course import NOTEBOOKS
 from helpers.troubleshooting.known import KNOWN, Known
 
@@ -119,13 +119,23 @@ def explain(message):
 
 def explain_box(message=""):
     """Show a box into which an error message can be pasted; without widgets, print what `message` means."""
-    if not inside_notebook():
+    if not show.inside_notebook():
         explain(message)
         return
-    display_widget(_box(message), explanation(message))
+
+    def changed(message):
+        still.update(*_still(message))
+
+    still = show.widget(_box(message, changed), *_still(message))
 
 
-def _box(message):
+def _still(message):
+    """(HTML, text) of a box that nothing can be pasted into."""
+    note = "Run the notebook up to here to paste another message."
+    return f"{_as_html(message)}<p><i>{note}</i></p>", f"{explanation(message)}\n{note}"
+
+
+def _box(message, changed=lambda message: None):
     import ipywidgets
 
     field = ipywidgets.Textarea(
@@ -134,13 +144,13 @@ def _box(message):
         layout={"width": "98%", "height": "8em"},
         continuous_update=True,
     )
-    answer = ipywidgets.HTML()
+    answer = ipywidgets.HTML(show.STYLE + _as_html(message))
 
-    def update(_=None):
-        answer.value = _as_html(field.value)
+    def update(_):
+        answer.value = show.STYLE + _as_html(field.value)
+        changed(field.value)
 
     field.observe(update, names="value")
-    update()
     title = ipywidgets.HTML("<b>Your error message:</b>")
     return ipywidgets.VBox([title, field, answer])
 

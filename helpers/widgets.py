@@ -49,9 +49,8 @@ class Prediction:
         progress.record(f"predict.{self.key}", guess=guess)
         if self._waiting:
             output, actual = self._waiting
-            verdict = self._verdict(actual)
-            page = f"<pre>{html.escape(verdict)}</pre>"
-            output.update({"text/html": page, "text/plain": verdict}, raw=True)
+            page, text = _verdict_page(self._verdict(actual))
+            output.update({"text/html": page, "text/plain": text}, raw=True)
 
     def reveal(self, actual):
         """Show how the prediction compares with `actual`: a choice, or a number in the prediction's unit.
@@ -59,7 +58,7 @@ class Prediction:
         Without a guess it asks for one, with the answer folded below; the guess, once made, opens it.
         """
         if self.guess is not None:
-            print(self._verdict(actual))
+            show.page(*_verdict_page(self._verdict(actual)))
             return
         answer = f"Answer: {self._say(actual)}."
         ask = "Make your guess above first: it takes a second, and you'll remember more."
@@ -95,6 +94,15 @@ class Prediction:
         return f"{told}: a factor of {factor:.2g} apart, {way}.\n{scale}"
 
 
+def _verdict_page(text):
+    """(HTML, text) of a verdict: its sentence, and the scale below it where there is one."""
+    sentence, _, scale = text.partition("\n")
+    page = f"<p>{html.escape(sentence)}</p>"
+    if scale:
+        page += f"<pre>{html.escape(scale)}</pre>"
+    return page, text
+
+
 def _scale(guess, actual, low, high, width=41):
     """A line of text from `low` to `high` on a log scale: "?" where the guess lies, "!" where the answer does."""
     low = min(low, guess, actual)
@@ -102,7 +110,7 @@ def _scale(guess, actual, low, high, width=41):
     line = ["·"] * width
     for sign, value in (("?", guess), ("!", actual)):
         line[round((width - 1) * math.log(value / low) / math.log(high / low))] = sign
-    return f"{number(low)} {''.join(line)} {number(high)}   (? your guess, ! the answer)"
+    return f"{number(low)} {''.join(line)} {number(high)}  ? guess, ! answer"
 
 
 def predict(key, question, choices=None, unit=None, low=1e-3, high=1e3):

@@ -23,14 +23,6 @@ LATE = (
     "line."
 )
 
-STYLE = """<style>
-.explained {border-left: 4px solid #00664d; border-collapse: collapse; line-height: 1.5}
-.explained th, .explained td {text-align: left; vertical-align: top; padding: 0 10px}
-.explained th {font-weight: normal; white-space: nowrap; opacity: 0.8}
-.explained .title {font-weight: bold}
-.explained a {text-decoration: underline}
-</style>"""
-
 
 @dataclass(frozen=True)
 class Match:
@@ -157,14 +149,16 @@ def _box(message, changed=lambda message: None):
 
 def _as_html(message):
     """The explanation of `message` as HTML, with a link to the notebook that it names."""
-    rows = "".join(
-        f"<tr><th>{label}</th><td>{_linked(text)}</td></tr>"
-        if label
-        else f'<tr><td colspan="2"{" class=title" * (len(parts) > 1 and not i)}>{_linked(text)}</td></tr>'
-        for parts in [_parts(message)]
-        for i, (label, text) in enumerate(parts)
-    )
-    return f'{STYLE}<div role="status" aria-live="polite"><table class="explained">{rows}</table></div>'
+    lines = []
+    for place, (label, text) in enumerate(_parts(message)):
+        words = _linked(text)
+        if label:
+            words = f"<b>{label}:</b> {words}"
+        elif place == 0:
+            words = f"<b>{words}</b>"
+        lines.append(f'<p style="margin:0 0 2px">{words}</p>')
+    style = "border-left:4px solid #00664d;padding:2px 10px;line-height:1.5"
+    return f'<div role="status" aria-live="polite" style="{style}">{"".join(lines)}</div>'
 
 
 def _linked(text):

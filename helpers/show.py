@@ -13,8 +13,8 @@ LIVE = "course-live"  # the class of a widget of the course: where it is drawn, 
 PICTURED = "course-pictured"  # and with this class the picture before the words, too
 STILL = "course-still"  # the class of the words; after a picture they have another
 
-# JupyterLab, VS Code and the classic notebook call the place of one output by different names.
-PLACES = ".jp-OutputArea-child", ".output_container", ".output_area"
+# JupyterLab, VS Code, the classic notebook and Colab call the place of one output by different names.
+PLACES = ".jp-OutputArea-child", ".output_container", ".output_area", ".output_subarea"
 
 # What JupyterLab says in place of a widget whose kernel is gone: hidden, since the words are there.
 _GONE = f".jp-OutputArea-child:has(>.jp-OutputArea-output.jupyter-widgets):not(:has(.{LIVE}))"

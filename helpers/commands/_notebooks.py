@@ -71,7 +71,7 @@ def clean(notebook):
     for index, cell in enumerate(notebook.cells):
         cell.setdefault("id", f"cell-{index:02d}")
         cell.metadata = {
-            key: value for key, value in cell.metadata.items() if key in ("tags", "reason")
+            key: value for key, value in cell.metadata.items() if key in ("tags", "reason", "jupyter")
         }
         if cell.cell_type == "code":
             cell.outputs = [output for output in map(clean_output, merged(cell.outputs)) if output]

@@ -100,7 +100,7 @@ def _check_share(answer):
             raise NotYet(
                 f"{right} of 40 are right and you return {found:g}, the share that is wrong."
             )
-        if abs(found - right / 40) > 1e-6:
+        if not abs(found - right / 40) <= 1e-6:
             raise NotYet(
                 f"{right} of 40 guesses are right, a share of {right / 40:g}; you return {found:g}."
             )

@@ -436,6 +436,16 @@ def test_facts_agree_with_this_process(here):
     assert dict(here.packages)["torch"].split("+")[0] == torch.__version__.split("+")[0]
 
 
+def test_a_gpu_that_is_available_and_not_listed_is_told(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(facts_module, "_run", torch_says(**probe.probe()))
+    facts = Facts(**facts_module._ask_torch(9))
+    assert facts.cuda_available is True and diagnose(facts).code == "gpu_fails"
+
+
 def test_doctor_with_odd_cuda_visible_devices_and_a_console_without_arrows():
     code = "from helpers.doctor import doctor; doctor()"
     children = {

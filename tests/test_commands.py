@@ -119,14 +119,34 @@ def test_environment_is_made_once_repaired_and_brought_up_to_date(house, monkeyp
     assert _environment.ensure() == python and time.perf_counter() - start < 1
 
     installs = []
-    monkeypatch.setattr(_environment, "install", installs.append)
+    monkeypatch.setattr(_environment, "install", lambda *what: installs.append(what))
     (house / "requirements.txt").write_text("# something new\n")
     _environment.ensure()
-    assert installs == [None] and _environment.stamp()["fingerprint"] == _environment.fingerprint()
+    assert installs == [(None, [])]
+    assert _environment.stamp()["fingerprint"] == _environment.fingerprint()
+
+
+def test_what_tests_need_comes_on_top_once_and_stays(house, monkeypatch):
+    installs = []
+    monkeypatch.setattr(_environment, "install", lambda *what: installs.append(what))
+    _environment.ensure()
+    _environment.ensure(extras=["test"])
+    _environment.ensure(extras=["test"])
+    _environment.ensure()
+    _environment.ensure(extras=["browser"])
+    assert installs == [(None, []), (None, ["test"]), (None, ["browser", "test"])]
+
+
+def test_the_project_lists_what_learners_and_tests_need():
+    names = [re.match(r"[\w-]+", need)[0] for need in _environment.needs()]
+    assert names[:2] == ["torch", "torchvision"] and "jupyterlab" in names
+    assert not {"pytest", "nbval", "playwright"} & set(names)
+    assert {"pytest>=8", "nbval>=0.11"} <= set(_environment.needs("test"))
+    assert _environment.needs("no such list") == []
 
 
 def test_an_interrupted_installation_leaves_no_stamp(house, monkeypatch):
-    def interrupted(wheels):
+    def interrupted(*what):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(_environment, "make_venv", lambda: None)
@@ -140,16 +160,16 @@ def test_cpu_takes_torch_and_torchvision_in_one_command_from_one_index(monkeypat
     lines = []
     monkeypatch.setattr(_environment, "pip", lines.append)
     _environment.install("cpu")
-    required = (ROOT / "requirements.txt").read_text(encoding="utf-8")
     assert lines[0] == [
-        *re.findall(r"^torch\S*", required, flags=re.M),
+        *_environment.needs()[:2],
         "--index-url",
         "https://download.pytorch.org/whl/cpu",
     ]
     assert len(lines[0]) == 4 and lines[1] == ["-r", "requirements.txt"]
     lines.clear()
     _environment.install(None)
-    assert lines == [["-r", "requirements.txt"]]
+    _environment.install(None, ["grade", "test"])
+    assert lines == [["-r", "requirements.txt"], ["-e", ".[grade,test]"]]
 
 
 def test_another_build_is_not_mixed_into_an_environment(monkeypatch):
@@ -248,7 +268,7 @@ def test_lab_serves_on_localhost_with_a_token():
 
 
 def test_lab_prepares_and_stops(monkeypatch):
-    monkeypatch.setattr(_environment, "ensure", lambda wheels: wheels)
+    monkeypatch.setattr(_environment, "ensure", lambda wheels, extras: wheels)
     monkeypatch.setattr(lab.subprocess, "Popen", None)
     assert door.run("lab", ["--cpu", "--prepare"]) == 0
 

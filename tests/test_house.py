@@ -151,29 +151,11 @@ def test_importing_takes_at_most_150_ms_beyond_torch(imported):
     assert slow == {}
 
 
-def names_in(text):
-    """Return {package: range} of requirement lines such as 'torch>=2.11'."""
-    return dict(re.findall(r"^([a-z][\w-]*)([<>=!~][^\s#]*)", text, flags=re.M))
-
-
-def project():
-    """Return (packages, dependencies) as pyproject.toml lists them."""
+def test_pyproject_lists_every_package():
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     packages = re.search(r"^packages = \[(.*?)\]", text, flags=re.M | re.S)[1]
-    depends = re.search(r"^dependencies = \[(.*?)\]", text, flags=re.M | re.S)[1]
-    return set(re.findall(r'"([\w.]+)"', packages)), names_in(
-        "\n".join(re.findall(r'"([^"]+)"', depends))
-    )
-
-
-def test_pyproject_lists_every_package():
     on_disk = {".".join(path.parent.relative_to(ROOT).parts) for path in MODULES}
-    assert project()[0] == on_disk | {"helpers.lesson_scripts"}
-
-
-def test_ranges_of_pyproject_and_requirements_agree():
-    required = names_in((ROOT / "requirements.txt").read_text(encoding="utf-8"))
-    assert {name: required.get(name) for name in project()[1]} == project()[1]
+    assert set(re.findall(r'"([\w.]+)"', packages)) == on_disk | {"helpers.lesson_scripts"}
 
 
 def test_commands_in_texts_exist():

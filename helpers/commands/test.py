@@ -39,7 +39,7 @@ def run(args):
         python = _environment.python_of(_environment.VENV) if ready else sys.executable
         return _gpu.run(str(python), args.out, args.pytest)
     try:
-        python = _environment.chosen(args)
+        python = _environment.chosen(args, extras=["test"])
     except _environment.SetupError as error:
         print(error, file=sys.stderr)
         return 1

@@ -11,6 +11,7 @@ IGNORED = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
 
 def copy_of_course(place, folders=(*PACKAGES, "notebooks"), change=None):
     """Copy folders and top files of the course to `place`, each text file changed by `change`; return `place`."""
+    place.mkdir(parents=True, exist_ok=True)
     for name in folders:
         shutil.copytree(ROOT / name, place / name, ignore=IGNORED)
     for name in FILES:

@@ -138,9 +138,7 @@ def stale(repository, root=ROOT):
     found = {}
     for path in sorted((root / "notebooks").glob("*.ipynb")):
         before = _notebooks.read(path)
-        after = _notebooks.clean(
-            stamp_notebook(_notebooks.read(path), repository, path.name)
-        )
+        after = _notebooks.clean(stamp_notebook(_notebooks.read(path), repository, path.name))
         if before != after:
             found[path] = functools.partial(_notebooks.write, after, path)
     texts = {

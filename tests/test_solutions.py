@@ -48,6 +48,13 @@ def shown(cell):
     )
 
 
+@of_each
+def test_every_exercise_is_checked_in_its_lesson(path):
+    names = {name for _, name, _ in checks(_notebooks.read(path))}
+    number = path.name[:2]
+    assert {f"{number}.{name}" for name in names} == set(all_keys().get(number, ()))
+
+
 @pytest.mark.slow
 @of_each
 def test_every_solution_is_correct_in_its_lesson(path):

@@ -43,7 +43,7 @@ def pytest_line(args, python):
     lanes = [name for name in LANES if getattr(args, name)]
     line = [str(python), "-m", "pytest", *(f"--{name}" for name in lanes)]
     if not set(lanes) & set(ONE_AT_A_TIME):
-        workers = threads.choose(threads.cores(), threads.quota()).threads
+        workers = threads.choose(threads.cpu_cores(), threads.quota()).threads
         line += ["--numprocesses", str(workers), "--dist", "worksteal"]
     return [*line, *args.pytest]
 

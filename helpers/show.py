@@ -138,6 +138,17 @@ def markdown(words, text):
     _display("text/markdown", words, text)
 
 
+def listed(label, question, choices, note):
+    """(HTML, text) of a question with its choices and a note."""
+    lines = [f"{label} {question}", *(f"  - {choice}" for choice in choices), note]
+    items = "".join(f"<li>{html.escape(choice)}</li>" for choice in choices)
+    page = (
+        f"<p><b>{html.escape(label)}</b> {html.escape(question)}</p><ul>{items}</ul>"
+        f"<p><i>{html.escape(note)}</i></p>"
+    )
+    return page, "\n".join(lines)
+
+
 def _display(kind, words, text):
     if not inside_notebook():
         print(text)

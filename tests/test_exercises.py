@@ -15,6 +15,7 @@ import torch
 from answers import wrong_answers
 
 import exercises
+from helpers.checks import codes
 from helpers.checks.core import (
     CORRECT,
     ERROR,
@@ -171,6 +172,14 @@ def test_an_exception_in_the_answer_names_the_learners_line():
     result = make(lambda a: call(a, 1)).outcome(answer)
     assert result.status == ERROR
     assert "AttributeError" in result.message and "no_such_attribute" in result.message
+
+
+def test_an_error_inside_the_course_names_the_line_that_led_there():
+    def answer(x):
+        return codes.decode("nonsense")
+
+    result = make(lambda a: call(a, 1)).outcome(answer)
+    assert 'codes.decode("nonsense")' in result.message
 
 
 NEEDS_SIGNALS = pytest.mark.skipif(

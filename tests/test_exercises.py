@@ -15,7 +15,6 @@ import torch
 from answers import wrong_answers
 
 import exercises
-from helpers.checks import codes
 from helpers.checks.core import (
     CORRECT,
     ERROR,
@@ -26,6 +25,7 @@ from helpers.checks.core import (
     call,
 )
 from helpers.commands._environment import ROOT
+from practice_gpus import practice_gpus
 
 MODULES = [
     importlib.import_module(f"exercises.{m.name}")
@@ -176,10 +176,10 @@ def test_an_exception_in_the_answer_names_the_learners_line():
 
 def test_an_error_inside_the_course_names_the_line_that_led_there():
     def answer(x):
-        return codes.decode("nonsense")
+        return practice_gpus(memory="much")
 
     result = make(lambda a: call(a, 1)).outcome(answer)
-    assert 'codes.decode("nonsense")' in result.message
+    assert 'practice_gpus(memory="much")' in result.message
 
 
 NEEDS_SIGNALS = pytest.mark.skipif(

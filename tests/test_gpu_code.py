@@ -20,9 +20,7 @@ T4 = gpu_code.Measured(
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path))
-    from helpers.checks import progress
-
-    monkeypatch.setattr(progress, "_memory", {})
+    monkeypatch.setattr(gpu_code, "_memory", {})
     return tmp_path
 
 
@@ -111,15 +109,22 @@ def test_a_kept_code_joins_figures_as_your_gpu(home):
 
 
 def test_a_bad_code_leaves_the_kept_one_alone_and_an_unreadable_one_costs_no_figure(home):
-    from helpers.checks import progress
-
     gpu_code.keep(gpu_code.encode(T4))
     with pytest.raises(ValueError, match="damaged"):
         gpu_code.keep("G1-AAAA")
+    gpu_code._memory.clear()  # another kernel, another day
     assert gpu_code.yours().device == "Tesla T4"
-    progress.record("gpu", code="G9-FROM-LATER")
+    (home / "gpu-code.txt").write_text("G9-FROM-LATER", encoding="utf-8")
+    gpu_code._memory.clear()
     assert gpu_code.yours() is None
     assert plots.yours("training", "images_per_s") == {}
+
+
+def test_a_folder_that_cannot_be_written_keeps_the_code_for_this_kernel(home, monkeypatch):
+    (home / "file").touch()
+    monkeypatch.setenv("GPU_COURSE_HOME", str(home / "file" / "below"))
+    gpu_code.keep(gpu_code.encode(T4))
+    assert gpu_code.yours().device == "Tesla T4"
 
 
 def test_this_machine_makes_a_code(monkeypatch):

@@ -13,6 +13,8 @@ import zlib
 from dataclasses import dataclass
 from datetime import date, timedelta
 
+from helpers import files
+
 FORMATS = ("float32", "tf32", "float16", "bfloat16")
 SIZES = (512, 2048, 8192)
 COPIED = 2**26  # bytes of one copy
@@ -209,23 +211,29 @@ def _training(device, network, batch, precision):
     return 1e3 * batch, step
 
 
-def keep(code):
-    """Store `code` with the learner's progress, and return what it says. Raises as `decode`; then nothing changes."""
-    from helpers.checks import progress
+_memory = {}  # where the folder cannot be written, a code lasts as long as the kernel
 
+
+def keep(code):
+    """Store `code` beside the learner's progress, and return what it says. Raises as `decode`; then nothing changes."""
     measured = decode(code)
-    progress.record("gpu", code="".join(code.split()).upper())
+    _memory["code"] = "".join(code.split()).upper()
+    try:
+        files.user_folder().mkdir(parents=True, exist_ok=True)
+        files.write(_file(), _memory["code"])
+    except OSError:
+        pass  # it is kept in memory
     return measured
+
+
+def _file():
+    return files.user_folder() / "gpu-code.txt"
 
 
 def yours():
     """What the code that was kept says, a `Measured`, or None where there is none (or one that this course can't read)."""
-    from helpers.checks import progress
-
-    code = progress.load().get("gpu", {}).get("code")
-    if not code:
-        return None
     try:
+        code = _memory.get("code") or _file().read_text(encoding="utf-8")
         return decode(code)
-    except (TypeError, ValueError):
-        return None  # of another version: a figure does without it
+    except (OSError, ValueError):
+        return None  # none, or of another version: a figure does without it

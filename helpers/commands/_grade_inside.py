@@ -81,9 +81,9 @@ def main():
     job = json.load(sys.stdin)
     confine(job)
     run_notebook(job)
-    exercises = importlib.import_module(f"exercises.lesson{job['lesson']}")
     for event in events(EVENTS):
         if event.get("plain") and event["status"] == core.CORRECT:
+            exercises = importlib.import_module(f"exercises.lesson{event['key'][:2]}")
             exercise = getattr(exercises, event["key"][3:])
             status = exercise.outcome(ast.literal_eval(event["plain"])).status
             note(differs=exercise.name if status != core.CORRECT else "")

@@ -341,13 +341,17 @@ def test_progress_of_pip_in_words(tmp_path, monkeypatch):
     part.write_bytes(bytes(30_000_000))
     text = "Obtaining file:///course\n"
     for more, words in (
-        ("", "looking around"),
+        ("", "asking the index"),
         ("Collecting torch>=2.11 (from course)\n", "looking for torch"),
-        ("  Downloading https://x/torch-2.15.0%2Bcpu-cp311.whl (191.8 MB)\n", "torch 30 of 192 MB"),
-        ("Installing collected packages: a, b, c\n", "unpacking 3 packages"),
+        (
+            "  Downloading https://x/torch-2.15.0%2Bcpu-cp311.whl (191.8 MB)\n",
+            "torch 30.0 of 191.8 MB",
+        ),
+        ("Processing /wheels/numpy-2.4.6-cp311.whl (from x)\n", "looking for numpy"),
+        ("Installing collected packages: a, b, c\n", "unpacked 2 of 3"),
     ):
         text += more
-        assert _pip.progress(text) == words
+        assert _pip.progress(text, unpacked=2) == words
 
 
 def test_pip_ends_with_the_command(tmp_path):

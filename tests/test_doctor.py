@@ -176,7 +176,7 @@ MACHINES = [  # facts, code, what the fix must say
     (
         Facts(torch=None, torch_error="ModuleNotFoundError: No module named 'torch'"),
         "torch_missing",
-        "requirements.txt",
+        "python3 -m helpers lab",
     ),
     (
         Facts(
@@ -759,6 +759,15 @@ def test_every_wrong_character_is_noticed():
     for broken in ("", "G1", code[:-1], code[3:], code.lower(), code + "/" + code, "hello"):
         with pytest.raises(ValueError, match="damaged|not a code"):
             command.decode(broken)
+
+
+def test_a_forged_code_gives_the_terminal_no_orders(capsys):
+    parts = code_of(Facts(devices=(T4,))).split("/")[:-1]
+    body = "/".join([*parts[:3], "\x1b[2J\x1b]0;owned\x07", *parts[4:]])
+    forged = f"{body}/{command._checksum(body)}"
+    assert call("--collect", forged) == 1
+    told = capsys.readouterr()
+    assert "\x1b" not in told.out + told.err and "\x07" not in told.out + told.err
 
 
 def test_collect(capsys):

@@ -442,7 +442,7 @@ def test_doctor_with_odd_cuda_visible_devices_and_a_console_without_arrows():
             cwd=Path(__file__).parents[1],
             env={**os.environ, "CUDA_VISIBLE_DEVICES": visible, "PYTHONIOENCODING": "ascii"},
         )
-        for visible in ("", "-1", "99", "text")
+        for visible in ("", "text")
     }
     for child in children.values():
         out, errors = child.communicate(timeout=120)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
-from helpers import data, training
+from helpers import data
 from helpers.training import SmallCNN, evaluate, send, train_epoch, train_step
 from practice_gpus import practice_gpus
 
@@ -209,9 +209,3 @@ def test_the_network_learns_a_few_shapes_by_heart():
     loader = [(x, y)] * 60
     train_epoch(model, loader, torch.optim.Adam(model.parameters(), lr=3e-3), "cpu")
     assert evaluate(model, [(x, y)], "cpu") > 0.9
-
-
-def test_the_overhead_is_a_ratio():
-    assert (
-        0.2 < training.loop_overhead(repeats=3, batches=1) < 5
-    )  # the bar of 1.02 is for a quiet machine

@@ -1,5 +1,7 @@
 """The network and the loops that lessons 03 and 04 write out in full; later lessons and the scripts import them."""
 
+from contextlib import nullcontext
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -38,15 +40,22 @@ def send(tensor, device):
     return tensor.to(device, non_blocking=torch.device(device).type == "cuda")
 
 
-def train_step(model, x, y, optimizer):
+def train_step(model, x, y, optimizer, dtype=None, scaler=None):
     """One step of training on one batch that is on the model's device (lesson 04); returns the loss, not synchronized.
 
-    `x` float [N, C, H, W], `y` int64 [N]; the loss is a tensor without a graph, on the same device.
+    `x` float [N, C, H, W], `y` int64 [N]; the loss is a tensor without a graph, on the same device. `dtype`: of
+    autocast, None for none; `scaler`: a GradScaler, which float16 needs.
     """
     optimizer.zero_grad()
-    loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    optimizer.step()
+    with torch.autocast(x.device.type, dtype) if dtype else nullcontext():
+        loss = F.cross_entropy(model(x), y)
+    if scaler is None:
+        loss.backward()
+        optimizer.step()
+    else:
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
     return loss.detach()
 
 

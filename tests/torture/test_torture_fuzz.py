@@ -207,8 +207,9 @@ def test_measurements(folder):
 
 # Progress
 
+EXERCISE = next(value for value in vars(lesson02).values() if isinstance(value, Exercise))
 STORED = {
-    "02.same": {"status": "not yet", "hints": 1},
+    EXERCISE.key: {"status": "not yet", "hints": 1},
     "02.batch": {"status": "correct"},
     "quiz.02.alone": {"right": False, "answer": "x"},
     "quiz.01.false": {"right": True, "answer": "y"},
@@ -230,7 +231,7 @@ def use_progress():
     """Do with stored progress what lessons do: hints, predictions, quizzes, codes."""
     assert codes.decode(progress.code())[0] == progress.states()
     with contextlib.redirect_stdout(io.StringIO()):
-        lesson02.same.hint()
+        EXERCISE.hint()
         for key, choices, unit in (
             ("02.default", ("on the CPU", "on a GPU"), None),
             ("02.ms", None, "ms"),
@@ -418,6 +419,7 @@ def test_submissions_are_read(folder):
     def read(content):
         with counter.one():
             path.write_bytes(content)
+            answer = {"lesson": "", "note": "", "review": "", "outcomes": {}}
             try:
                 answer = understood(path)
             except ValueError as error:
@@ -432,7 +434,9 @@ def test_submissions_are_read(folder):
 @pytest.mark.parametrize(
     "text", [" " * 200_000 + "(", "a, " * 60_000 + "=!", "\t" * 100_000 + "?("]
 )
-def test_a_long_line_is_read_in_no_time(text):
+def test_a_long_line_is_read_in_no_time(text, tmp_path, monkeypatch):
+    (tmp_path / "events").touch()
+    monkeypatch.setattr(_grade_inside, "EVENTS", tmp_path / "events")
     with within(SECONDS):
         grade.review_of([text], "02", seen=[], claimed=set())
 

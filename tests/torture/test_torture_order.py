@@ -1,7 +1,6 @@
 """Lessons out of order: sections again after the end, cells interrupted and run again, kernels restarted half-way."""
 
 import ast
-import contextlib
 import functools
 import random
 import re
@@ -77,9 +76,22 @@ def bound_before(lesson):
     for _, cells in sections(lesson):
         found.append(set(known))
         for _, cell in cells:
-            with contextlib.suppress(SyntaxError):  # magics
-                known |= names_bound(ast.parse(cell.source))
+            known |= bound(cell.source)
     return found
+
+
+def bound(source):
+    """Return the names that the source of a cell binds, magics left out."""
+    plain = "\n".join(line for line in source.splitlines() if not line.startswith(("%", "!")))
+    names = set()
+    for node in ast.walk(ast.parse(plain)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.alias):
+            names.add(node.asname or node.name.split(".")[0])
+    return names
 
 
 def lacks_an_earlier_section(failure, known):

@@ -34,19 +34,7 @@ def patches(machine, calls):
             if hasattr(module, name) or module is torch.cuda
         )
     yield from refused()
-    gates = {
-        "has_torch_function": overridden,
-        "has_torch_function_unary": lambda x: overridden((x,)),
-        "has_torch_function_variadic": lambda *values: overridden(values),
-    }
-    for module in (
-        torch.overrides,
-        torch.functional,
-        torch.nn.functional,
-        torch._tensor,
-        torch.autograd,
-    ):
-        yield from ((module, name, gate) for name, gate in gates.items() if name in vars(module))
+    yield from casting.gates()
     held, parse, clear = torch.UntypedStorage, torch._C._nn._parse_to, torch.clear_autocast_cache
     autograd, push = torch._C._autograd, torch._C._autograd._push_saved_tensors_default_hooks
     yield held, "practice", None
@@ -135,16 +123,6 @@ def refused():
         T,
         "__cuda_array_interface__",
         property(refusal("Tensor.__cuda_array_interface__", interface, lambda x: x.is_cuda)),
-    )
-
-
-def overridden(values):
-    """Whether a value brings its own ``__torch_function__``. PyTorch's Python functions ask this at their start; they
-    would hand themselves over to any mode, which is then off inside them, but devices must be seen inside, too."""
-    plain = torch._C._disabled_torch_function_impl
-    return torch._C._is_torch_function_enabled() and any(
-        type(value) is not T and getattr(value, "__torch_function__", plain) is not plain
-        for value in values
     )
 
 

@@ -2,10 +2,13 @@
 
 import copy
 import math
-from contextlib import nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch import overrides
+
+from practice_gpus import casting
 
 UNITS = {
     "b": 1,
@@ -100,7 +103,7 @@ def forecast(
     shape = _checked(model, input_shape, batch, optimizer, autocast)
     tracker_class, fake_mode, no_modes = _tools()
     with (
-        torch._C.DisableTorchFunction(),
+        without_function_modes(),
         no_modes(),
         fake_mode(),
     ):  # practice GPUs and default devices do not matter
@@ -157,6 +160,17 @@ def _tools():
     return MemTracker, FakeTensorMode, _disable_current_modes
 
 
+@contextmanager
+def without_function_modes():
+    """Take PyTorch's function modes away, such as those of practice GPUs or of a default device, and put them back."""
+    modes = [overrides._pop_mode() for _ in range(overrides._len_torch_function_stack())]
+    try:
+        yield
+    finally:
+        for mode in reversed(modes):
+            overrides._push_mode(mode)
+
+
 def _fake_copy(model):
     """A copy of `model` whose parameters and buffers are fake tensors on the CPU; takes no memory for them."""
 
@@ -200,7 +214,7 @@ def _optimizer(name, parameters):
 
 
 def _step(model, x, y, optimizer, dtype, loss):
-    with torch.autocast("cpu", dtype=dtype) if dtype else nullcontext():
+    with casting.Autocast(dtype):  # the lists of CUDA operators, whatever this machine has
         value = loss(model(x)) if loss else _usual_loss(model(x), y)
     value.backward()
     optimizer.step()

@@ -331,3 +331,40 @@ def test_timeline_on_a_gpu():
         del kept
     (_, start, _), (_, made, reserved), (_, end, _) = timeline.points
     assert made - start == 4096 and reserved >= made and end == start
+
+
+class Attention(nn.Module):
+    """Layers whose types differ between the CPU's autocast and CUDA's, and a dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(64)
+        self.keys = nn.Linear(64, 64)
+        self.out = nn.Linear(64, 10)
+
+    def forward(self, x):
+        x = self.norm(x)
+        keys = self.keys(x)
+        weights = torch.softmax(keys @ keys.transpose(1, 2), -1)
+        return self.out(nn.functional.dropout(weights @ keys, 0.1).mean(1))
+
+
+@pytest.mark.parametrize("autocast", [None, "bfloat16", "float16"])
+def test_forecast_is_what_a_gpu_takes_under_autocast(autocast):
+    """A learner who plans with the forecast runs out of memory on a GPU if it counts with the CPU's lists."""
+    wanted = forecast(Attention(), (64, 64), 32, "sgd", autocast).peak
+    dtype = memory.AUTOCAST[autocast]
+    with practice_gpus():
+        model = Attention().cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            x = torch.zeros(32, 64, 64, device="cuda")
+            y = torch.zeros(32, dtype=torch.int64, device="cuda")
+            torch.cuda.reset_peak_memory_stats()
+            with torch.autocast("cuda", dtype=dtype, enabled=dtype is not None):
+                loss = nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            del x, y, loss
+        assert wanted == pytest.approx(torch.cuda.max_memory_allocated(), rel=0.03)

@@ -9,12 +9,19 @@ from unittest import mock
 import torch
 
 from exercises import queue07
-from exercises.queue07 import count_waits, nap, queue, waits_and_result
+from exercises.queue07 import (
+    count_waits,
+    draw_call,
+    nap,
+    queue,
+    training_step,
+    waits_and_result,
+)
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, Question, call
 from practice_gpus import practice_gpus
 
-__all__ = ["count_waits", "nap", "queue"]  # the lesson calls them too
+__all__ = ["count_waits", "draw_call", "nap", "queue", "training_step"]  # the lesson calls them too
 
 
 # --- an honest stopwatch ------------------------------------------------------------------------
@@ -120,7 +127,7 @@ def _why_stopwatch(found, truth):
 stopwatch = Exercise(
     key="07.stopwatch",
     title="an honest stopwatch",
-    minutes=6,
+    minutes=5,
     lines=9,
     difficulty=2,
     check_answer=_check_stopwatch,
@@ -170,7 +177,7 @@ def _check_flowing(answer):
 sums = Exercise(
     key="07.sums",
     title="three hidden waits",
-    minutes=4,
+    minutes=3,
     lines=2,
     difficulty=2,
     check_answer=_check_flowing,
@@ -311,7 +318,7 @@ def _judge_current_busy(answer, work, side):
 streams = Exercise(
     key="07.streams",
     title="a copy beside the work",
-    minutes=6,
+    minutes=5,
     lines=6,
     difficulty=3,
     check_answer=_check_streams,

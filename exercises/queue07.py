@@ -1,6 +1,7 @@
 """What lesson 07 draws and counts: naps of known length, hidden waits, and who worked when."""
 
 import functools
+import os
 import warnings
 
 import torch
@@ -8,6 +9,7 @@ from torch.overrides import TorchFunctionMode
 
 from helpers import plots
 from helpers.checks.core import is_untouched
+from helpers.training import SmallCNN, train_step
 
 SLEEP = 1_000_000  # cycles a millisecond, where the device's clock runs at 1 GHz
 
@@ -50,6 +52,27 @@ def waits_and_result(function, *args):
         finally:
             torch.cuda.set_sync_debug_mode(before)
     return sum("called a synchronizing" in str(w.message) for w in caught), result
+
+
+def draw_call(returned, finished):
+    """Draw a call that came back after `returned` ms and was done after `finished` ms; (Figure, sentence)."""
+    lanes = [
+        ("Python", "asks", 0, returned),
+        ("Python", "waits", returned, finished),
+        ("GPU", "works", returned, finished),
+    ]
+    title = f"Asking takes {returned:.2g} ms, the work {finished - returned:.0f} ms"
+    return plots.lanes(lanes, title), f"{title}."
+
+
+def training_step(device):
+    """Return a function without arguments that trains the network of lesson 04 on 64 pictures once."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # keeps the profiler's log out of the page
+    model = SmallCNN().to(device)
+    images = torch.rand(64, 3, 32, 32, device=device)
+    labels = torch.randint(10, (64,), device=device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    return lambda: train_step(model, images, labels, optimizer)
 
 
 def queue(python, device, wait):
@@ -99,26 +122,38 @@ def draw_stopwatch(my_time_ms, reference):
 
 
 def draw_overlap(copy_and_work, reference=None):
-    """Draw when a copy of 64 MiB ran, and 100 ms of work beside it or in turn; (Figure, sentence)."""
+    """Draw when a copy of 32 MiB ran, and somewhat longer work beside it or in turn; (Figure, sentence)."""
     answer = reference if is_untouched(copy_and_work) else copy_and_work
-    spans = overlap_spans(answer)
+    host = torch.rand(8 * 2**20).pin_memory()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        alone = copy_ms(host)  # the memory that it gives back is there for the next copy
+    spans = overlap_spans(answer, host, side, max(20, 1.5 * alone))
     total = max(end for *_, end in spans)
-    title = f"The copy and 100 ms of work took {total:.0f} ms together"
+    title = f"Copy and work took {total:.0f} ms together"
     return plots.lanes(spans, title), f"{title}."
 
 
-def overlap_spans(copy_and_work):
-    """Return the lanes of `copy_and_work(host, work, side)`, in ms from its start, timed by events in the streams."""
-    first, side = torch.cuda.current_stream(), torch.cuda.Stream()
-    host = torch.rand(16 * 2**20).pin_memory()
-    with torch.cuda.stream(side):
-        torch.empty_like(host, device="cuda")  # a GPU that fetches memory may wait for its work
+def copy_ms(host):
+    """Return the milliseconds of a copy of `host` to the GPU, the second of two."""
+    for _ in range(2):
+        begin, end = event(), event()
+        begin.record()
+        host.to("cuda", non_blocking=True)
+        end.record()
+        end.synchronize()
+    return begin.elapsed_time(end)
+
+
+def overlap_spans(copy_and_work, host, side, ms):
+    """Return the lanes of `copy_and_work(host, work, side)`, timed by events; its work takes `ms` milliseconds."""
+    first = torch.cuda.current_stream()
     nap(50)  # so that the queues fill before either begins
     side.wait_stream(first)
     zero = event()
     zero.record()
     with Marking(host) as marking:
-        copy_and_work(host, lambda: marking.run("work", nap, 100), side)
+        copy_and_work(host, lambda: marking.run("work", nap, ms), side)
     torch.cuda.synchronize()
     names = {first: "first queue", side: "second queue"}
     spans = [

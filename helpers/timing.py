@@ -114,7 +114,7 @@ def _checked(fn, device, repeats, warmup, seconds, clock):
     return device
 
 
-def profile_lanes(profile, longest=5):
+def profile_lanes(profile, longest=4):
     """Return (lanes for `plots.lanes`, names) of a torch.profiler profile: the outermost calls and the GPU's kernels.
 
     Times are milliseconds from the first call; names other than the `longest` become "other". Lesson 07 draws one.
@@ -147,6 +147,6 @@ def _on_gpu(event):
 
 def _profile_span(event):
     """Return (lane, name, start, end) of a profile's event, in microseconds."""
-    name = event.name.split("<")[0].split(":")[-1].strip()[:30]
+    name = event.name.split("<")[0].split(":")[-1].strip().replace("Backward0", " backward")[:22]
     lane = "GPU" if _on_gpu(event) else "CPU"
     return lane, name, event.time_range.start, event.time_range.end

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from helpers import threads
+
 # Several tests run at once, so each of them, and each kernel it starts, computes in one thread. A person's choice wins.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault(threads.THREADS, "1")
+os.environ.update(threads.variables())
 
 TESTS = Path(__file__).resolve().parent
 LANES = {

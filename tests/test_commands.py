@@ -358,38 +358,19 @@ def test_gpu_lane_runs_every_step_and_fails_when_one_fails(monkeypatch, capsys, 
     assert ("FAILED" in capsys.readouterr().out) is bool(failing)
 
 
-def test_test_passes_arguments_and_status_on():
-    words = ["--here", "--", "tests/test_files.py", "-k", "no_such_test"]
-    done = call(sys.executable, "-m", "helpers", "test", *words)
-    assert done.returncode == 5 and "no tests ran" in done.stdout
-
-
-@pytest.mark.parametrize("lane", ["all", "browser", "torture"])
-def test_each_lane_has_one_flag_here_and_in_pytest(lane):
-    parser = argparse.ArgumentParser()
-    test_command.add_arguments(parser)
-    line = test_command.pytest_line(parser.parse_args([f"--{lane}", "--", "-x"]), "python")
-    assert line[:4] == ["python", "-m", "pytest", f"--{lane}"] and line[-1] == "-x"
-    assert ("--numprocesses" in line) is (lane == "all")
-
-
-def chosen(*words):
-    """Return the names of the files whose tests pytest would run in a lane."""
-    line = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider"]
-    done = call(*line, *words, "tests/test_notebooks.py", "tests/torture/test_torture_kills.py")
-    return {row.split("::")[1].split("[")[0] for row in done.stdout.splitlines() if "::" in row}
-
-
-def test_a_lane_holds_its_tests_and_no_others():
-    notebook, twice = (
-        "test_runs_offline_with_the_outputs_that_are_stored_and_little_memory",
-        ("test_each_cell_may_run_twice_in_a_row"),
+@pytest.mark.parametrize("lane", ["", "all", "browser", "torture"])
+def test_test_starts_pytest_with_lane_and_arguments_and_returns_its_status(lane, monkeypatch):
+    lines = []
+    monkeypatch.setattr(
+        test_command.subprocess, "call", lambda line, cwd, env: lines.append((line, env)) or 5
     )
-    kill = "test_training_with_resume"
-    assert {notebook} <= chosen() and not {twice, kill} & chosen()
-    assert {notebook, twice, kill} <= chosen("--all")
-    assert kill in chosen("--torture") and notebook not in chosen("--torture")
-    assert chosen("--gpu") == {notebook} and chosen("--browser") == set()
+    flag = [f"--{lane}"] if lane else []
+    assert door.run("test", ["--here", *flag, "--", "-x"]) == 5
+    [(line, variables)] = lines
+    assert line[:3] == [sys.executable, "-m", "pytest"] and line[-1] == "-x"
+    assert line[3:-1][: len(flag)] == flag
+    assert ("--numprocesses" in line) is (lane in ("", "all"))
+    assert int(variables["OMP_NUM_THREADS"]) >= 1
 
 
 # execute
@@ -444,7 +425,7 @@ def test_strict_nbval_notices_another_output_and_a_look_at_the_network(tmp_path)
     )
     stored = _notebooks.read(path)
     stored.cells[1].outputs = [nbformat.v4.new_output("stream", name="stdout", text="then\n")]
-    nbformat.write(stored, path)
+    nbformat.write(_notebooks.clean(stored), path)
     status, text, _ = run_strict(path)
     assert status == 1 and "then" in text
     assert not offline_possible() or "unreachable" in text
@@ -482,15 +463,16 @@ def test_stored_outputs_lack_what_only_this_machine_says():
         assert (output and output.text) == kept
 
 
-def test_stored_cells_keep_folded_outputs_and_lose_counters():
-    draft = notebook("1 + 1")
+def test_stored_cells_keep_folded_outputs_and_count_as_run_all_does():
+    draft = notebook("1 + 1", "", "2")
     draft.cells[1].metadata = {"jupyter": {"outputs_hidden": True, "source_hidden": True}, "x": 1}
     draft.cells[1].execution_count = 7
     draft.cells[1].outputs = [nbformat.v4.new_output("execute_result", {"text/plain": "2"})]
     draft.cells[1].outputs[0].execution_count = 7
     cell = _notebooks.clean(draft).cells[1]
     assert cell.metadata == {"jupyter": {"outputs_hidden": True}}
-    assert cell.execution_count is None and cell.outputs[0].execution_count is None
+    assert cell.execution_count == cell.outputs[0].execution_count == 1
+    assert [each.execution_count for each in draft.cells[2:]] == [None, 2]
     nbformat.validate(draft)
 
 

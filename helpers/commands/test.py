@@ -44,7 +44,7 @@ def pytest_line(args, python):
     line = [str(python), "-m", "pytest", *(f"--{name}" for name in lanes)]
     if not set(lanes) & set(ONE_AT_A_TIME):
         workers = threads.choose(threads.cpu_cores(), threads.quota()).threads
-        line += ["--numprocesses", str(workers), "--dist", "worksteal"]
+        line += ["--numprocesses", str(workers), "--dist", "loadfile"]
     return [*line, *args.pytest]
 
 

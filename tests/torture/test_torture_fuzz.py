@@ -19,6 +19,7 @@ from lanes import LESSONS, share, within
 from exercises import all_keys, lesson02
 from helpers import measurements, predictions, widgets
 from helpers.checks import codes, progress
+from helpers.checks.core import Exercise
 from helpers.commands import grade
 from helpers.commands import progress as table_of_progress
 from helpers.commands._environment import ROOT

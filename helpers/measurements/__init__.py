@@ -1,7 +1,8 @@
-"""Measured results of real devices, read from the JSON files beside this module.
+"""Measured results of real devices: recordings of this course, and what others published.
 
-`python3 -m helpers record --out FILE.json` writes such a file; nobody edits one. `schema.SECTIONS` says what each
-section holds. A file that does not fit is refused with its name and the field's.
+`all()` reads `recordings/`, which `python3 -m helpers record --out FILE.json` writes and nobody edits. `published(name)`
+reads one source of `published/`: `published("sort_v100").rows(synchronized=True)`; `published_names()` lists them. A
+file that does not fit is refused with its name and the field's.
 """
 
 import json
@@ -9,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.measurements import schema
+from helpers.measurements.sources import published, published_names
 
+__all__ = ["Recording", "all", "gpus", "load", "published", "published_names"]
 FOLDER = Path(__file__).parent / "recordings"
 
 

@@ -123,19 +123,31 @@ def _accuracies(loop, train_loader, test_loader, epochs):
     return percent
 
 
-def epochs(data, seconds):
-    """Show `seconds` (a dict of device to the time of an epoch), slowest first; `data` is their published source."""
-    ordered = dict(sorted(seconds.items(), key=lambda item: -item[1]))
-    slowest, fastest = list(ordered)[0], list(ordered)[-1]
-    title = f"{slowest}: {ordered[slowest]:,.0f} s. {fastest}: {ordered[fastest]:.0f} s."
-    figure = plots.bars(ordered, title, "seconds an epoch, DCGAN on MNIST (log scale)", log=True)
+def epochs(data):
+    """Show the seconds of an epoch on each device of a published source, slowest first."""
+    rows = sorted(data.rows(), key=lambda row: -row["epoch_s"])
+    kinds = {"cpu": "CPU", "cuda": "GPU"}
+    bars = {row["device"]: {kinds[row["device_kind"]]: row["epoch_s"]} for row in rows}
+    title = (
+        f"{rows[0]['device']}: {rows[0]['epoch_s']:,.0f} s, {rows[-1]['device']}: "
+        f"{rows[-1]['epoch_s']:.0f} s"
+    )
+    figure = plots.stacked(bars, title, f"seconds an epoch ({rows[0]['network']})")
     plots.show(figure, f"{title}\nPublished: {data.source}, {data.url}")
 
 
 def records(data):
     """Show how many seconds each published recipe takes to learn CIFAR-10 on one A100."""
     rows = data.rows("records")
-    seconds = {f"{row['recipe']} ({row['accuracy']:.0%} right)": row["time_s"] for row in rows}
-    title = f"CIFAR-10 on one A100: from {rows[0]['time_s']} to {rows[-1]['time_s']} seconds"
-    figure = plots.bars(seconds, title, "seconds of training (log scale)", log=True)
+    names = [f"{row['recipe']}, {row['accuracy']:.0%}" for row in rows]
+    seconds = [row["time_s"] for row in rows]
+    title = f"CIFAR-10 on one A100: {seconds[0]} seconds down to {seconds[-1]}"
+    figure, axes = plots.new_figure(title, "seconds of training (log scale)", size=(6.4, 3.4))
+    axes.plot(seconds, names, color=plots.COLORS[1], marker="D", linestyle=":")
+    for name, value in zip(names, seconds, strict=True):
+        axes.annotate(f"{value:g} s", (value, name), (9, -3), textcoords="offset points")
+    axes.set_xscale("log")
+    axes.set_xlim(1, 1500)
+    axes.xaxis.set_major_formatter("{x:,g}")
+    axes.invert_yaxis()
     plots.show(figure, f"{title}.\nPublished: {data.source}, {data.url}")

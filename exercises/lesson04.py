@@ -78,7 +78,7 @@ step = Exercise(
     difficulty=1,
     check_answer=_check_step,
     hints=(
-        "The loop in “Twelve lines that learn” has every line you need, in the right order.",
+        "The loop in “Ten lines that learn” has every line you need, in the right order.",
         "You need the outputs twice, for the loss and for the count: give model(x) a name. "
         "detach() is for the loss; a count has no graph.",
         "The count is (logits.argmax(1) == y).sum(). Return loss.detach() and the count.",
@@ -165,7 +165,7 @@ def _check_refuses_code(answer, path, saved):
 checkpoint = Exercise(
     key="04.checkpoint",
     title="go on from a checkpoint, anywhere",
-    minutes=4,
+    minutes=3,
     lines=4,
     difficulty=2,
     check_answer=_check_checkpoint,
@@ -225,12 +225,12 @@ def _check_bugs(answer):
 bugs = Exercise(
     key="04.bugs",
     title="find four bugs",
-    minutes=6,
+    minutes=5,
     lines=11,
     difficulty=3,
     check_answer=_check_bugs,
     hints=(
-        "Compare it line by line with the loop in “Twelve lines that learn” and with `accuracy`.",
+        "Compare it line by line with the loop in “Ten lines that learn” and with `accuracy`.",
         "One bug is about the model's mode, one about a device, one about old gradients, one "
         "about what `total` holds on to.",
         "Missing are model.train(), y.to(device), optimizer.zero_grad() and loss.detach().",

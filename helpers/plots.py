@@ -193,7 +193,7 @@ def pictures(images, titles=None, title="", columns=8):
         )
         axes.set_axis_off()
         if titles:
-            axes.set_title(titles[i], fontsize=7)
+            axes.set_title(titles[i], fontsize=8)
     return figure
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import copy
-import functools
 import json
 import os
 import re
@@ -22,10 +21,13 @@ from importlib.util import find_spec
 import nbformat
 import pytest
 import torch
+from copies import copy_of_course
+from strict import offline_possible, run_strict
 
 from helpers import __main__ as door
 from helpers import course
-from helpers.commands import _environment, _gpu, _notebooks, _strict, execute, lab, publish
+from helpers.commands import _environment, _gpu, _notebooks, execute, lab, publish
+from helpers.commands import test as test_command
 from helpers.commands._environment import ROOT, SetupError
 
 PLAIN = [
@@ -115,18 +117,39 @@ def test_environment_is_made_once_repaired_and_brought_up_to_date(house, monkeyp
     assert _environment.stamp() is None
     python = _environment.ensure()
     assert call(str(python), "-c", "print(6 * 7)").stdout == "42\n"
-    start = time.perf_counter()
-    assert _environment.ensure() == python and time.perf_counter() - start < 1
+    with monkeypatch.context() as patch:
+        patch.setattr(_environment, "make_venv", None)  # not called again
+        assert _environment.ensure() == python
 
     installs = []
-    monkeypatch.setattr(_environment, "install", installs.append)
+    monkeypatch.setattr(_environment, "install", lambda *what: installs.append(what))
     (house / "requirements.txt").write_text("# something new\n")
     _environment.ensure()
-    assert installs == [None] and _environment.stamp()["fingerprint"] == _environment.fingerprint()
+    assert installs == [(None, [])]
+    assert _environment.stamp()["fingerprint"] == _environment.fingerprint()
+
+
+def test_what_tests_need_comes_on_top_once_and_stays(house, monkeypatch):
+    installs = []
+    monkeypatch.setattr(_environment, "install", lambda *what: installs.append(what))
+    _environment.ensure()
+    _environment.ensure(extras=["test"])
+    _environment.ensure(extras=["test"])
+    _environment.ensure()
+    _environment.ensure(extras=["browser"])
+    assert installs == [(None, []), (None, ["test"]), (None, ["browser", "test"])]
+
+
+def test_the_project_lists_what_learners_and_tests_need():
+    names = [re.match(r"[\w-]+", need)[0] for need in _environment.needs()]
+    assert names[:2] == ["torch", "torchvision"] and "jupyterlab" in names
+    assert not {"pytest", "nbval", "playwright"} & set(names)
+    assert {"pytest>=8", "nbval>=0.11"} <= set(_environment.needs("test"))
+    assert _environment.needs("no such list") == []
 
 
 def test_an_interrupted_installation_leaves_no_stamp(house, monkeypatch):
-    def interrupted(wheels):
+    def interrupted(*what):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(_environment, "make_venv", lambda: None)
@@ -140,16 +163,16 @@ def test_cpu_takes_torch_and_torchvision_in_one_command_from_one_index(monkeypat
     lines = []
     monkeypatch.setattr(_environment, "pip", lines.append)
     _environment.install("cpu")
-    required = (ROOT / "requirements.txt").read_text(encoding="utf-8")
     assert lines[0] == [
-        *re.findall(r"^torch\S*", required, flags=re.M),
+        *_environment.needs()[:2],
         "--index-url",
         "https://download.pytorch.org/whl/cpu",
     ]
     assert len(lines[0]) == 4 and lines[1] == ["-r", "requirements.txt"]
     lines.clear()
     _environment.install(None)
-    assert lines == [["-r", "requirements.txt"]]
+    _environment.install(None, ["grade", "test"])
+    assert lines == [["-r", "requirements.txt"], ["-e", ".[grade,test]"]]
 
 
 def test_another_build_is_not_mixed_into_an_environment(monkeypatch):
@@ -248,7 +271,7 @@ def test_lab_serves_on_localhost_with_a_token():
 
 
 def test_lab_prepares_and_stops(monkeypatch):
-    monkeypatch.setattr(_environment, "ensure", lambda wheels: wheels)
+    monkeypatch.setattr(_environment, "ensure", lambda wheels, extras: wheels)
     monkeypatch.setattr(lab.subprocess, "Popen", None)
     assert door.run("lab", ["--cpu", "--prepare"]) == 0
 
@@ -328,24 +351,45 @@ def test_gpu_lane_runs_every_step_and_fails_when_one_fails(monkeypatch, capsys, 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert _gpu.run(sys.executable, "r.json", ["-k", "some"]) == status
     assert [line[1] for line, _ in calls] == ["pytest", "pytest", "helpers"]
-    assert calls[0] == (["-m", "pytest", "--color=yes", "-k", "some"], None), "the GPU is seen"
+    assert calls[0] == (["-m", "pytest", "--color=yes", "--gpu", "-k", "some"], None), (
+        "the GPU is seen"
+    )
     assert calls[1][1] == "" and calls[2][0][-2:] == ["--out", str(ROOT / "r.json")]
     assert ("FAILED" in capsys.readouterr().out) is bool(failing)
 
 
 def test_test_passes_arguments_and_status_on():
-    done = call(
-        sys.executable,
-        "-m",
-        "helpers",
-        "test",
-        "--here",
-        "--",
-        "tests/test_commands.py",
-        "-k",
-        "no_such_test",
+    words = ["--here", "--", "tests/test_files.py", "-k", "no_such_test"]
+    done = call(sys.executable, "-m", "helpers", "test", *words)
+    assert done.returncode == 5 and "no tests ran" in done.stdout
+
+
+@pytest.mark.parametrize("lane", ["all", "browser", "torture"])
+def test_each_lane_has_one_flag_here_and_in_pytest(lane):
+    parser = argparse.ArgumentParser()
+    test_command.add_arguments(parser)
+    line = test_command.pytest_line(parser.parse_args([f"--{lane}", "--", "-x"]), "python")
+    assert line[:4] == ["python", "-m", "pytest", f"--{lane}"] and line[-1] == "-x"
+    assert ("--numprocesses" in line) is (lane == "all")
+
+
+def chosen(*words):
+    """Return the names of the files whose tests pytest would run in a lane."""
+    line = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider"]
+    done = call(*line, *words, "tests/test_notebooks.py", "tests/torture/test_torture_kills.py")
+    return {row.split("::")[1].split("[")[0] for row in done.stdout.splitlines() if "::" in row}
+
+
+def test_a_lane_holds_its_tests_and_no_others():
+    notebook, twice = (
+        "test_runs_offline_with_the_outputs_that_are_stored_and_little_memory",
+        ("test_each_cell_may_run_twice_in_a_row"),
     )
-    assert done.returncode == 5 and "deselected" in done.stdout.splitlines()[-1]
+    kill = "test_training_with_resume"
+    assert {notebook} <= chosen() and not {twice, kill} & chosen()
+    assert {notebook, twice, kill} <= chosen("--all")
+    assert kill in chosen("--torture") and notebook not in chosen("--torture")
+    assert chosen("--gpu") == {notebook} and chosen("--browser") == set()
 
 
 # execute
@@ -389,11 +433,21 @@ def test_execute_stores_the_same_twice_and_passes_strict_nbval(tmp_path):
     assert first.cells[3].outputs[0].data == {"text/plain": "VBox(children=(IntSlider(value=0),))"}
     assert set(first.cells[4].outputs[0].data) == {"image/png", "text/plain"}
 
-    result = _strict.run_strict(path)
-    assert result["status"] == 0, result["text"]
-    assert len(result["cells"]) == 5 and 0 < result["first_figure"] <= result["seconds"]
-    assert result["memory"] is None or result["memory"] > 2**25
-    assert result["offline"] == _strict.offline_possible()
+    status, text, memory = run_strict(path)
+    assert status == 0, text
+    assert "5 passed" in text and (memory is None or memory > 2**25)
+
+
+def test_strict_nbval_notices_another_output_and_a_look_at_the_network(tmp_path):
+    path = saved(
+        tmp_path, "print('now')", "import socket; socket.create_connection(('1.1.1.1', 80))"
+    )
+    stored = _notebooks.read(path)
+    stored.cells[1].outputs = [nbformat.v4.new_output("stream", name="stdout", text="then\n")]
+    nbformat.write(stored, path)
+    status, text, _ = run_strict(path)
+    assert status == 1 and "then" in text
+    assert not offline_possible() or "unreachable" in text
 
 
 def test_execute_removes_widget_state_timings_and_progress_bars(tmp_path):
@@ -426,6 +480,18 @@ def test_stored_outputs_lack_what_only_this_machine_says():
     ):
         output = _notebooks.clean_output(nbformat.v4.new_output("stream", name="stderr", text=text))
         assert (output and output.text) == kept
+
+
+def test_stored_cells_keep_folded_outputs_and_lose_counters():
+    draft = notebook("1 + 1")
+    draft.cells[1].metadata = {"jupyter": {"outputs_hidden": True, "source_hidden": True}, "x": 1}
+    draft.cells[1].execution_count = 7
+    draft.cells[1].outputs = [nbformat.v4.new_output("execute_result", {"text/plain": "2"})]
+    draft.cells[1].outputs[0].execution_count = 7
+    cell = _notebooks.clean(draft).cells[1]
+    assert cell.metadata == {"jupyter": {"outputs_hidden": True}}
+    assert cell.execution_count is None and cell.outputs[0].execution_count is None
+    nbformat.validate(draft)
 
 
 def test_stored_outputs_keep_alternative_text_and_no_other_metadata():
@@ -482,26 +548,6 @@ def test_large_pictures_are_named():
 def test_unknown_lessons_are_named():
     done = call(sys.executable, "-m", "helpers", "execute", "77")
     assert done.returncode == 2 and "'77'" in done.stderr
-
-
-# rhythm
-
-
-def test_rhythm_counts_what_a_reader_meets():
-    text = "Five words stand right here. ![a picture](x.png) `code` <b>bold</b>\n```\nnot counted\n```\n$x + y$"
-    assert _notebooks.word_count(text) == 7
-    draft = notebook("a = 1", "b = 2\n\nc = 3", "d = 4")
-    draft.cells.insert(2, nbformat.v4.new_markdown_cell("one two three"))
-    measures = _notebooks.rhythm(draft)
-    assert (
-        measures["prose %"],
-        measures["lines"],
-        measures["lines max"],
-        measures["code run"],
-    ) == (40, 1, 2, 2)
-    assert measures["words"] == 2.5 and "words is 2.5, band 20 to 70" in _notebooks.outside_bands(
-        measures
-    )
 
 
 # publish
@@ -612,10 +658,7 @@ def test_setup_line_installs_helpers_where_it_has_to_and_nothing_else(host, monk
 
 
 def test_publish_changes_a_copy_of_the_course_everywhere(tmp_path):
-    for name in ("helpers", "README.md", "requirements.txt", "pyproject.toml"):
-        source = ROOT / name
-        copier = functools.partial(shutil.copytree, ignore=shutil.ignore_patterns("__pycache__"))
-        (copier if source.is_dir() else shutil.copy)(source, tmp_path / name)
+    copy_of_course(tmp_path, folders=("exercises", "helpers", "practice_gpus"))
     (tmp_path / "notebooks").mkdir()
     nbformat.write(notebook("1"), tmp_path / "notebooks" / course.LESSONS[1].file)
     assert call(sys.executable, "-m", "helpers", "publish", "--check", cwd=tmp_path).returncode == 1
@@ -639,10 +682,7 @@ def test_publish_changes_a_copy_of_the_course_everywhere(tmp_path):
 def test_wheel_holds_scripts_recordings_and_every_module(tmp_path):
     if find_spec("setuptools") is None or int(version("setuptools").split(".")[0]) < 77:
         pytest.skip("builds without a network: setuptools 77 or later has to be here")
-    for name in ("helpers", "notebooks/scripts"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("README.md", "LICENSE", "pyproject.toml"):
-        shutil.copy(ROOT / name, tmp_path)
+    copy_of_course(tmp_path, folders=("exercises", "helpers", "practice_gpus", "notebooks"))
     line = "-m pip wheel -q --no-deps --no-build-isolation -w out ."
     done = call(sys.executable, *line.split(), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -650,8 +690,9 @@ def test_wheel_holds_scripts_recordings_and_every_module(tmp_path):
     inside = set(zipfile.ZipFile(wheel).namelist())
     wanted = {
         path.relative_to(ROOT).as_posix()
+        for folder in ("exercises", "helpers", "practice_gpus")
         for kind in ("*.py", "*.json")
-        for path in (ROOT / "helpers").rglob(kind)
+        for path in (ROOT / folder).rglob(kind)
     }
     wanted |= {
         f"helpers/lesson_scripts/{path.name}" for path in (ROOT / "notebooks/scripts").glob("*.py")

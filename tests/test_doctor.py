@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.commands import _environment
 from helpers.commands import doctor as command
 from helpers.doctor import Device, Facts, Verdict, diagnose, doctor, gather_facts, probe, report
 from helpers.doctor import facts as facts_module
@@ -435,6 +436,16 @@ def test_facts_agree_with_this_process(here):
     assert dict(here.packages)["torch"].split("+")[0] == torch.__version__.split("+")[0]
 
 
+def test_a_gpu_that_is_available_and_not_listed_is_told(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(facts_module, "_run", torch_says(**probe.probe()))
+    facts = Facts(**facts_module._ask_torch(9))
+    assert facts.cuda_available is True and diagnose(facts).code == "gpu_fails"
+
+
 def test_doctor_with_odd_cuda_visible_devices_and_a_console_without_arrows():
     code = "from helpers.doctor import doctor; doctor()"
     children = {
@@ -787,11 +798,8 @@ def test_package_problems(monkeypatch):
     ]
 
 
-def test_needed_versions_are_those_of_the_requirements():
-    lines = (Path(__file__).parents[1] / "requirements.txt").read_text().splitlines()
-    wanted = dict(
-        re.match(r"(\w+)>=([\d.]+)", line).groups() for line in lines if re.match(r"\w+>=", line)
-    )
+def test_needed_versions_are_those_of_the_project():
+    wanted = dict(re.match(r"(\w+)>=([\d.]+)", need).groups() for need in _environment.needs())
     for name, oldest in command.NEEDED.items():
         version = tuple(map(int, wanted[name].split(".")))
         assert oldest[: len(version)] == version and name in facts_module.PACKAGES

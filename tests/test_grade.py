@@ -14,7 +14,6 @@ import time
 import nbformat
 import psutil
 import pytest
-from slow import SLOW
 
 from exercises import all_keys
 from helpers.commands import _grade_box, _grade_cells, _grade_judge, _notebooks, grade
@@ -547,7 +546,7 @@ def class_of(size):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits and fork as on Linux")
-@pytest.mark.parametrize("size", [10, pytest.param(100, marks=SLOW)])
+@pytest.mark.parametrize("size", [10, pytest.param(100, marks=pytest.mark.slow)])
 def test_a_class(size, tmp_path):
     made = class_of(size)
     for name, (content, _) in made.items():

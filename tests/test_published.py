@@ -48,7 +48,12 @@ def test_a_rate_above_the_data_sheet_comes_with_an_explanation(name):
         card = sheets.get(found.devices[row["device"]]["card"])
         if card is None or row.get("note") or row.get("gpus", 1) > 1:
             continue
-        best = {"float32": card.fp32, "tf32": card.tf32, "float16": card.fp16, "bfloat16": card.bf16}
+        best = {
+            "float32": card.fp32,
+            "tf32": card.tf32,
+            "float16": card.fp16,
+            "bfloat16": card.bf16,
+        }
         most = best.get(row.get("dtype"))
         if "tflop_per_s" in row and most is not None:
             assert row["tflop_per_s"] <= most, row

@@ -44,6 +44,14 @@ def alive(pid):
     return not os.path.exists(stat) or open(stat).read().rpartition(")")[2].split()[0] != "Z"
 
 
+def gone(pid):
+    """True as soon as the process has ended; False after ten seconds."""
+    end = time.monotonic() + 10
+    while alive(pid) and time.monotonic() < end:  # it was killed, not waited for
+        time.sleep(0.05)
+    return not alive(pid)
+
+
 def test_output_and_status_come_back(script, capsys):
     file = script(
         "import sys; print('out', sys.argv[1:]); print('err', file=sys.stderr); sys.exit(3)"
@@ -95,10 +103,22 @@ def test_timeout_kills_all_that_was_started(script):
             scripts.run(file, timeout=5, quiet=True)
     finally:
         scripts._GRACE = launch_grace
-    pid, end = int(str(error.value).split()[-1]), time.monotonic() + 10
-    while alive(pid) and time.monotonic() < end:  # it was killed, not waited for
-        time.sleep(0.05)
-    assert not alive(pid)
+    assert gone(int(str(error.value).split()[-1]))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="uses POSIX sessions")
+def test_a_slim_container_without_ps_ends_a_script_and_its_processes(script, monkeypatch):
+    monkeypatch.setattr(scripts, "_GRACE", 1.0)
+    monkeypatch.setenv("PATH", "")
+    file = script("""
+        import subprocess, sys, time
+        line = [sys.executable, "-c", "import time; time.sleep(600)"]
+        print(subprocess.Popen(line, start_new_session=True).pid)
+        time.sleep(600)
+        """)
+    with pytest.raises(TimeoutError, match=r"longer than timeout=3 seconds") as error:
+        scripts.run(file, timeout=3, quiet=True)
+    assert gone(int(str(error.value).split()[-1]))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")

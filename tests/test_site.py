@@ -5,17 +5,12 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from bs4 import BeautifulSoup
-from test_browser import BROWSER, browser, page  # noqa: F401
 
 from helpers import __main__ as door
 from helpers.commands import _notebooks
 
 PAGES = ["index", "INSTRUCTORS", *(path.stem for path in _notebooks.find())]
 BADGES = {"colab.research.google.com", "mybinder.org", "kaggle.com", "www.kaggle.com"}
-# What is wider than its box and can neither be seen nor scrolled to.
-HIDDEN = """() => [...document.querySelectorAll('main *')].filter(
-    part => part.clientWidth > 0 && part.scrollWidth > part.clientWidth + 1
-            && getComputedStyle(part).overflowX === 'hidden').map(part => part.className)"""
 each_page = pytest.mark.parametrize("name", PAGES)
 
 
@@ -126,21 +121,6 @@ def test_no_object_of_python_stands_for_a_widget(site, name):
             shown,
         )
         == []
-    )
-
-
-@pytest.mark.skipif(BROWSER is None, reason="needs a browser on the PATH")
-@pytest.mark.parametrize("name", ["index", "INSTRUCTORS", "02_move_tensors", "90_cheat_sheet"])
-def test_a_phone_without_network_shows_the_page_in_its_width(folder, name, page):  # noqa: F811
-    page.set_viewport_size({"width": 360, "height": 740})
-    page.route(re.compile("^https?:"), lambda route: route.abort())
-    faults = []
-    page.on("pageerror", lambda error: faults.append(error))
-    page.goto((folder / f"{name}.html").as_uri())
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360 and faults == []
-    assert page.evaluate(HIDDEN) == []
-    assert page.evaluate(
-        "[...document.images].every(each => each.naturalWidth || !each.src.startsWith('data:'))"
     )
 
 

@@ -36,7 +36,7 @@ def fingerprint():
 
 
 def stamp():
-    """Return what the last complete installation wrote ({"fingerprint", "wheels"}), or None."""
+    """Return what the last complete installation wrote ({"fingerprint", "wheels", "extras"}), or None."""
     path = VENV / "course-stamp.json"
     try:
         return json.loads(path.read_text(encoding="utf-8")) if python_of(VENV).exists() else None
@@ -75,15 +75,16 @@ def add_arguments(parser):
     )
 
 
-def chosen(args):
-    """Return the Python that `args` ask for, ready to use."""
-    return Path(sys.executable) if args.here else ensure(args.wheels)
+def chosen(args, extras=()):
+    """Return the Python that `args` ask for, ready to use, with the `extras` of pyproject.toml."""
+    return Path(sys.executable) if args.here else ensure(args.wheels, extras)
 
 
-def ensure(wheels=None):
+def ensure(wheels=None, extras=()):
     """Return the Python of a complete environment, making or repairing it first.
 
     `wheels` names a folder of PyTorch's wheel index ("cpu", "cu130"); None takes what is there, or the default build.
+    `extras` names lists of pyproject.toml, such as "test"; they are installed on top, once.
     In a folder made by `pack` its own wheels are installed, with no network.
     Raises SetupError with what to do. The stamp is written last, so an interrupted run is repeated, not trusted.
     """
@@ -94,14 +95,16 @@ def ensure(wheels=None):
                 VENV, found.get("wheels") or "default", AGAIN
             )
         )
-    if found and found.get("fingerprint") == fingerprint():
+    there = set(found.get("extras", ())) if found else set()
+    if found and found.get("fingerprint") == fingerprint() and there.issuperset(extras):
         return python_of(VENV)
+    extras = sorted(there.union(extras))
     wheels = wheels or (found or manifest()).get("wheels")
     check_machine(wheels, fresh=not found)
     make_venv()
-    install(wheels)
+    install(wheels, extras)
     verify()
-    write_stamp(wheels)
+    write_stamp(wheels, extras)
     return python_of(VENV)
 
 
@@ -171,25 +174,36 @@ def quiet(arguments, python=None):
         return 1
 
 
+def needs(table="dependencies"):
+    """Return the list called `table` in pyproject.toml, such as ["torch>=2.11", …]; [] where there is none."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    lists = re.search(rf"^{table} = \[(.*?)\]", text, flags=re.M | re.S)
+    return re.findall(r'"([^"]+)"', lists[1]) if lists else []
+
+
 def torch_lines():
-    """Return the lines of requirements.txt for torch and torchvision, without their comments."""
-    text = (ROOT / "requirements.txt").read_text(encoding="utf-8")
-    return re.findall(r"^(?:torch|torchvision)\b[^#\s]*", text, flags=re.M)
+    """Return what is needed of torch and torchvision."""
+    return [need for need in needs() if need.startswith("torch")]
 
 
-def install(wheels):
-    """Install requirements.txt with pip, torch and torchvision first and together when `wheels` names an index.
+def install(wheels, extras=()):
+    """Install the course with pip, torch and torchvision first and together when `wheels` names an index.
 
     A folder made by `pack` holds its wheels: those alone are used, unless another build of PyTorch was asked for.
     """
     if manifest() and manifest()["wheels"] == wheels:
         say(3, "packages from wheels/, with no network")
-        return pip(["--no-index", "--find-links", "wheels", "-r", "requirements.txt"])
+        return pip(["--no-index", "--find-links", "wheels", *course(extras)])
     size = "about 0.2 GB" if wheels == "cpu" else "up to 5 GB on Linux; a while on a slow line"
     say(3, f"packages ({size})")
     if wheels:
         pip([*torch_lines(), "--index-url", WHEELS + wheels])
-    pip(["-r", "requirements.txt"])
+    pip(course(extras))
+
+
+def course(extras):
+    """Return pip's arguments for the course, and what it needs, with `extras`."""
+    return ["-e", f".[{','.join(extras)}]"] if extras else ["-r", "requirements.txt"]
 
 
 def pip(arguments, action="install", python=None, place=None):
@@ -235,8 +249,9 @@ def verify():
         )
 
 
-def write_stamp(wheels):
+def write_stamp(wheels, extras):
     """Write the mark of a complete installation, whole or not at all."""
     half = VENV / "course-stamp.half"
-    half.write_text(json.dumps({"fingerprint": fingerprint(), "wheels": wheels}), encoding="utf-8")
+    stamped = {"fingerprint": fingerprint(), "wheels": wheels, "extras": extras}
+    half.write_text(json.dumps(stamped), encoding="utf-8")
     os.replace(str(half), str(VENV / "course-stamp.json"))

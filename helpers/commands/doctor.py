@@ -20,7 +20,7 @@ NEEDED = {
     "ipywidgets": (7, 7),
     "tqdm": (4, 66),
     "platformdirs": (4, 0),
-}  # the oldest that serve, as in requirements.txt
+}  # the oldest that serve, as in pyproject.toml
 FIELDS = ("verdict", "torch", "device", "memory GB", "free disk GB", "packages")
 MARK = "G1"
 DISK_GB = 1  # less free disk than this is a problem: data sets and checkpoints

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -21,6 +20,7 @@ TOPS = (
     "README.md",
     "LICENSE",
     "pyproject.toml",
+    "requirements.txt",
 )
 LEFT = ("__pycache__", ".ipynb_checkpoints", "data", "checkpoints")
 
@@ -120,7 +120,7 @@ def begin(half, manifest):
 
 
 def copy(half):
-    """Copy the course, without its tests and without the packages that only authors need."""
+    """Copy the course, without its tests."""
     for top in TOPS:
         if (ROOT / top).is_dir():
             shutil.copytree(
@@ -128,20 +128,12 @@ def copy(half):
             )
         else:
             shutil.copy(ROOT / top, half)
-    (half / "requirements.txt").write_text(requirements(), encoding="utf-8")
-
-
-def requirements():
-    """Return the text of requirements.txt without the lines that only authors need."""
-    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines(keepends=True)
-    return "".join(line for line in lines if "# authors" not in line)
 
 
 def others():
     """Return what the course needs beside PyTorch, and what pip builds helpers with."""
-    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    building = re.findall(r'^requires = \["([^"]+)"\]', project, flags=re.M)
-    return re.findall(r"^(?!torch)[a-z][^#\s]*", requirements(), flags=re.M) + building
+    needed = _environment.needs() + _environment.needs("requires")
+    return [need for need in needed if not need.startswith("torch")]
 
 
 def pip(half, action, *arguments):

@@ -137,10 +137,8 @@ def stale(repository, root=ROOT):
     """Return {path: function that makes it fresh} for every file whose derived parts are not fresh."""
     found = {}
     for path in sorted((root / "notebooks").glob("*.ipynb")):
-        before, after = (
-            _notebooks.read(path),
-            stamp_notebook(_notebooks.read(path), repository, path.name),
-        )
+        before = _notebooks.read(path)
+        after = _notebooks.clean(stamp_notebook(_notebooks.read(path), repository, path.name))
         if before != after:
             found[path] = functools.partial(_notebooks.write, after, path)
     texts = {

@@ -33,6 +33,7 @@ def probe():
             "mps_built": torch.backends.mps.is_built(),
             "architectures": torch.cuda.get_arch_list(),
         }
+        found["cuda_available"] = torch.cuda.is_available()
         found["cuda_error"] = cuda_error(torch, caught)
         found["devices"] = [look(torch, name) for name in names(torch)]
     return found

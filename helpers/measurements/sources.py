@@ -50,7 +50,7 @@ UNITS = {  # ending of a field's name: the most that a value may be
     "share": 1,
 }
 NUMBERS = (  # fields without a unit
-    "batch size bytes elements epoch epochs gpus issue layers parameters pixels planets speedup tasks tokens width"
+    "batch size bytes elements epoch epochs gpus issue layers parameters pixels planets rung speedup tasks tokens width"
 ).split()
 
 
@@ -161,8 +161,15 @@ def _check_row(row, devices, where):
                 raise ValueError(f"{where}.{field} is null without a note that says why")
             continue
         most = _most(field, where)
-        if type(value) not in (int, float) or not 0 < value <= most:
-            raise ValueError(f"{where}.{field} is {value!r}; it takes a number above 0, to {most:g}")
+        if (
+            type(value) not in (int, float)
+            or not 0 <= value <= most
+            or value == 0
+            and field not in NUMBERS
+        ):
+            raise ValueError(
+                f"{where}.{field} is {value!r}; it takes a number above 0, to {most:g}"
+            )
 
 
 def _most(field, where):

@@ -12,8 +12,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+import lanes
 import pytest
-from lanes import FULL, LESSONS, share, within
+from lanes import LESSONS, share, within
 
 from exercises import all_keys, lesson02
 from helpers import measurements, widgets
@@ -23,15 +24,16 @@ from helpers.commands import progress as table_of_progress
 from helpers.commands._environment import ROOT
 from helpers.measurements import schema
 
+pytestmark = pytest.mark.slow
 hypothesis = pytest.importorskip("hypothesis", reason="needs the package hypothesis")
 st = hypothesis.strategies
-INPUTS = share(500, 10_000)
+INPUTS = share(300, 10_000)
 SECONDS = 20  # what takes longer hangs; a busy machine takes a fraction of it
 fuzzed = hypothesis.settings(
     max_examples=INPUTS,
     deadline=None,
     database=None,
-    derandomize=not FULL,
+    derandomize=not lanes.full,
     suppress_health_check=list(hypothesis.HealthCheck),
 )
 
@@ -184,9 +186,8 @@ def look_at(recording):
     recording.label.encode()
 
 
-def test_measurements(folder, seen):
+def test_measurements(folder):
     counter, path = Counter(), folder / "fuzzed.json"
-    seen("fuzz: recordings", count=INPUTS)
 
     @fuzzed
     @hypothesis.given(files_like(small_recording()))
@@ -240,9 +241,8 @@ def use_progress():
     widgets._to_repeat(set())
 
 
-def test_progress_files(home, seen):
+def test_progress_files(home):
     counter = Counter()
-    seen("fuzz: progress files", count=INPUTS)
 
     @fuzzed
     @hypothesis.given(files_like(STORED))
@@ -284,9 +284,8 @@ def code_like(draw):
     )
 
 
-def test_progress_codes(seen):
+def test_progress_codes():
     counter = Counter()
-    seen("fuzz: progress codes", count=INPUTS)
 
     @fuzzed
     @hypothesis.given(code_like())
@@ -413,9 +412,8 @@ def understood(path):
     return {"lesson": number, "note": str(broken), "review": "", "outcomes": {}}
 
 
-def test_submissions_are_read(folder, seen):
+def test_submissions_are_read(folder):
     counter, path = Counter(), folder / "02_fuzzed.ipynb"
-    seen("fuzz: submissions", count=INPUTS)
 
     @fuzzed
     @hypothesis.given(st.one_of(notebooks(), notebooks(), files_like(small_lesson())))
@@ -457,8 +455,8 @@ def test_a_long_line_is_read_in_no_time(text):
         _grade_cells.statements([text])
 
 
-@pytest.mark.skipif(not FULL, reason="in the whole lane: python3 -m helpers test --torture")
-def test_a_folder_of_submissions_is_graded(tmp_path, seen):
+@pytest.mark.skipif(not lanes.full, reason="in the whole lane: python3 -m helpers test --torture")
+def test_a_folder_of_submissions_is_graded(tmp_path):
     made, out = [], tmp_path / "grades.csv"
     many = hypothesis.settings(fuzzed, max_examples=40, phases=[hypothesis.Phase.generate])
 
@@ -468,7 +466,6 @@ def test_a_folder_of_submissions_is_graded(tmp_path, seen):
         made.append(content)
 
     collect()
-    seen("fuzz: submissions graded", count=len(made))
     (
         tmp_path / "class"
     ).mkdir()  # not in /dev/shm, which is another one for each notebook that runs

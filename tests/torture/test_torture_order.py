@@ -5,13 +5,12 @@ import random
 import re
 
 import pytest
-from lanes import FULL, LESSONS
-from lesson_runs import LOST, Failure, Kernel, code, sections
+from lanes import LESSONS
+from lesson_runs import LOST, Kernel, code, sections
 
 from helpers.commands import _grade_cells
 
 of_lessons = functools.partial(pytest.mark.parametrize, "lesson")
-GENERAL = "Restart Kernel and Run All Cells"  # what lesson 00 tells those whose notebook looks odd
 
 
 def outcome_of_each_cell_twice_and_each_section_again(lesson, folder):
@@ -25,10 +24,8 @@ def outcome_of_each_cell_twice_and_each_section_again(lesson, folder):
         ]
 
 
-@of_lessons(LESSONS if FULL else ["02"])
-def test_each_cell_twice_and_each_section_again(lesson, seen, outcome):
-    seen("each cell twice", lesson)
-    seen("each section again after the end", lesson)
+@of_lessons(LESSONS)
+def test_each_cell_twice_and_each_section_again(lesson, outcome):
     assert outcome() == ([], [])
 
 
@@ -61,12 +58,9 @@ def outcome_of_an_interrupted_cell_runs_again(lesson, folder):
     return count, failures, ready
 
 
-@of_lessons(LESSONS if FULL else ["05"])
-def test_an_interrupted_cell_runs_again(lesson, seen, outcome):
-    scenario = "interrupted in the middle of a cell, then the cell again"
-    seen(scenario, lesson, 0)
+@of_lessons(LESSONS)
+def test_an_interrupted_cell_runs_again(lesson, outcome):
     count, failures, ready = outcome()
-    seen(scenario, lesson, count)
     assert failures == [] and ready is None
     assert count or lesson in SHORT
 
@@ -98,22 +92,10 @@ def judged(failures):
     return failures[:1] + [failure for failure in failures[1:] if failure.kind in LOST]
 
 
-def test_a_kernel_that_dies_later_is_judged():
-    name, dead = (
-        Failure(3, "NameError", "name 'x' is not defined"),
-        Failure(5, "DeadKernel", "gone"),
-    )
-    assert (
-        judged([]) == [] and judged([name, name]) == [name] and judged([name, dead]) == [name, dead]
-    )
-    assert lacks_an_earlier_section(name, {"x"}) and not lacks_an_earlier_section(dead, {"x"})
-
-
-@of_lessons(LESSONS if FULL else ["03"])
-def test_after_a_restart_a_section_runs_or_names_what_it_lacks(lesson, seen, pool):
+@of_lessons(LESSONS)
+def test_after_a_restart_a_section_runs_or_names_what_it_lacks(lesson, pool):
     parts, unclear = sections(lesson), []
-    chosen = range(1, len(parts)) if FULL else [1, len(parts) // 2]
-    seen("kernel restarted, then any section after set-up", lesson, len(chosen))
+    chosen = range(1, len(parts))
     known = bound_before(lesson)
     outcomes = pool.map(after_a_restart, [parts[0][1] + parts[place][1] for place in chosen])
     for place, failures in zip(chosen, outcomes, strict=True):
@@ -123,7 +105,3 @@ def test_after_a_restart_a_section_runs_or_names_what_it_lacks(lesson, seen, poo
             if not lacks_an_earlier_section(failure, known[place])
         ]
     assert unclear == []
-
-
-def test_lesson_00_says_what_to_do_after_a_restart():
-    assert GENERAL in LESSONS["00"].read_text(encoding="utf-8")

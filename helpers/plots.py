@@ -1,16 +1,30 @@
 """Figures for the lessons: one style, readable without color, and a printed sentence that says what each one shows.
 
-Each function returns a `matplotlib.figure.Figure`; nothing here touches pyplot's state or rcParams.
+Each function returns a `matplotlib.figure.Figure`; nothing here touches pyplot's state or rcParams. A lesson draws
+numbers of one kind as a dict, and numbers of several kinds as a list of groups, each with its own look, and with the
+sources in the last line of the figure:
+
+    times = [plots.here({"this CPU": seconds}), plots.published("gan_epoch_colab", "epoch_s")]
+    figure = plots.bars(times, "A T4 needs 34 s for what Colab's CPU needs 24 minutes for", "seconds")
+    plots.show(figure, "…")
+
 Palette: Okabe and Ito (https://jfly.uni-koeln.de/color/), with brown and violet in place of their two light colors, so
 that each has a contrast of 3 to 1 or more against white. A marker, a line style or a hatch stands beside each color.
 """
 
 import io
+import textwrap
 
+from helpers.measurements.groups import KINDS, Group, here, published, recorded
+
+__all__ = ["KINDS", "Group", "here", "published", "recorded"]
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#604A20", "#7F20DF", "#000000")
 MARKERS = "osD^vPX"
 STYLES = ("-", "--", "-.", ":", (0, (8, 2)), (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo")
+LINES = {"here": "-", "yours": "-.", "recorded": "--", "published": ":"}  # a kind's style
+WIDTHS = {"here": 2.4, "yours": 2.4, "recorded": 1.6, "published": 1.6}
+SMALL = 8  # points, the smallest text
 
 
 def new_figure(title, xlabel="", ylabel="", size=(6.4, 3.6)):
@@ -39,37 +53,89 @@ def _blank(size):
 
 
 def lines(series, title, xlabel, ylabel, logx=False, logy=False, step=False, markers=True):
-    """Lines of `series`: a dict of label to (xs, ys), two sequences of equal length.
+    """Lines of `series`: a dict of label to (xs, ys), two sequences of equal length, or a list of groups of such.
 
     `step=True` draws values that hold until the next point, such as bytes allocated. Raises ValueError where the
-    lengths differ or `series` is empty.
+    lengths differ, a label comes twice, or `series` is empty.
     """
-    if not series:
-        raise ValueError("series is empty; it takes a dict of label to (xs, ys)")
-    figure, axes = new_figure(title, xlabel, ylabel)
-    for i, (label, (xs, ys)) in enumerate(series.items()):
+    labelled, sources_of = _labelled(series, "series", "(xs, ys)")
+    size = (6.4, 3.6) if len(labelled) <= 5 else (6.4, 3.6 + 0.1 * len(labelled))
+    figure, axes = new_figure(title, xlabel, ylabel, size)
+    kinds = {kind for _, kind, _ in labelled}
+    for i, (label, kind, (xs, ys)) in enumerate(labelled):
         if len(xs) != len(ys):
             raise ValueError(
                 f"series[{label!r}] has {len(xs)} xs and {len(ys)} ys; both take the same length"
             )
-        axes.plot(
-            xs,
-            ys,
-            color=COLORS[i % 7],
-            marker=MARKERS[i % 7] if markers else None,
-            linestyle=STYLES[_other(i)],
-            markersize=5,
-            label=label,
-            drawstyle="steps-post" if step else "default",
-        )
+        look = _line_look(i, kind)
+        look["marker"] = look["marker"] if markers else None
+        drawstyle = "steps-post" if step else "default"
+        words = _with_kind(label, kind, kinds)
+        axes.plot(xs, ys, label=words, drawstyle=drawstyle, **look)
     if logx:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
     if logy:
         axes.set_yscale("log")
         _plain_ticks(axes.yaxis)
-    if len(series) > 1:
-        axes.legend(frameon=False, fontsize=8)
+    if len(labelled) > 5:
+        _outside_legend(figure, axes, 2)
+    elif len(labelled) > 1:
+        axes.legend(frameon=False, fontsize=SMALL)
+    return sources(figure, *sources_of)
+
+
+def _labelled(values, name, takes):
+    """(label, kind, value) of a dict (kind None) or of groups, and the lines that name their sources."""
+    groups = [values] if isinstance(values, dict) else list(values)
+    labelled = []
+    for group in groups:
+        kind = getattr(group, "kind", None)
+        for label, value in group.items():
+            if (label, kind) in [(other, its) for other, its, _ in labelled]:
+                raise ValueError(f"{name} has {label!r} twice; give one another name")
+            labelled.append((label, kind, value))
+    if not labelled:
+        raise ValueError(f"{name} is empty; it takes a dict of label to {takes}, or groups of such")
+    found = [line for group in groups for line in getattr(group, "sources", ())]
+    return labelled, list(dict.fromkeys(found))
+
+
+def _line_look(i, kind):
+    """Colour and marker of series `i`; style, width and filling of its kind."""
+    look = {"color": COLORS[i % 7], "marker": MARKERS[i % 7], "markersize": 5}
+    if kind is None:
+        return {**look, "linestyle": STYLES[_other(i)]}
+    look |= {"linestyle": LINES[kind], "linewidth": WIDTHS[kind]}
+    if kind in ("recorded", "published"):
+        look["markerfacecolor"] = "white"
+    return look
+
+
+def _with_kind(label, kind, kinds):
+    """The label, with its kind in words where the figure has several."""
+    return f"{label} ({KINDS[kind]})" if kind and len(kinds) > 1 else label
+
+
+def _outside_legend(figure, axes, columns):
+    """A legend above the axes."""
+    figure.legend(
+        *axes.get_legend_handles_labels(),
+        frameon=False,
+        fontsize=SMALL,
+        loc="outside upper left",
+        ncols=columns,
+    )
+
+
+def sources(figure, *lines_of):
+    """Write `lines_of` text, one or more sources, as the last lines of `figure`; returns the figure.
+
+    A figure of groups has them already; a figure that you draw yourself takes `measurements.published(name).source`.
+    """
+    if lines_of:
+        text = textwrap.fill(" · ".join(lines_of), int(15.5 * figure.get_figwidth()))
+        figure.supxlabel(text, fontsize=SMALL, x=0.01, ha="left", color="#404040")
     return figure
 
 
@@ -101,38 +167,91 @@ def _other(i):
 
 
 def rungs(series, order, title, ylabel):
-    """Lines over named steps, such as the rungs of a ladder: `series` is a dict of label to (names, values).
+    """Lines over named steps, such as the rungs of a ladder: `series` is a dict of label to (names, values), or groups.
 
     `order` lists the names from left to right. Values that differ by a factor of 20 or more stand on a logarithmic
     axis. Raises ValueError for a name that is not in `order`.
     """
     places = {name: place for place, name in enumerate(order)}
-    for label, (names, _) in series.items():
-        if unknown := [name for name in names if name not in places]:
-            raise ValueError(f"series[{label!r}] names {unknown[0]!r}; order has {list(order)}")
-    placed = {
-        label: tuple(
-            zip(
-                *sorted((places[name], value) for name, value in zip(names, values, strict=True)),
-                strict=True,
-            )
-        )
-        for label, (names, values) in series.items()
-    }
-    values = [value for _, ys in placed.values() for value in ys]
+    groups = [series] if isinstance(series, dict) else list(series)
+    placed = [_placed(group, places) for group in groups]
+    values = [value for group in placed for _, ys in group.values() for value in ys]
     figure = lines(placed, title, "", ylabel, logy=max(values) > 20 * min(values))
     axes = figure.axes[0]
     if axes.get_yscale() == "linear":
         axes.set_ylim(bottom=0)
-    axes.set_xticks(range(len(order)), order, rotation=30, ha="right", fontsize=8)
+        axes.yaxis.set_major_formatter("{x:,g}")
+    axes.set_xticks(range(len(order)), order, rotation=30, ha="right", fontsize=SMALL)
     return figure
 
 
+def _placed(group, places):
+    """The group with the places of its names, from left to right, in their stead."""
+    placed = {}
+    for label, (names, values) in group.items():
+        unknown = [name for name in names if name not in places]
+        if unknown:
+            raise ValueError(f"series[{label!r}] names {unknown[0]!r}; order has {list(places)}")
+        points = sorted((places[n], value) for n, value in zip(names, values, strict=True))
+        placed[label] = ([place for place, _ in points], [value for _, value in points])
+    return Group(group.kind, placed, group.sources) if isinstance(group, Group) else placed
+
+
 def bars(values, title, unit, log=False, digits=3):
-    """Horizontal bars, one a label: `values` is a dict of label to number, `unit` names what is measured."""
-    return stacked(
-        {label: {unit: value} for label, value in values.items()}, title, unit, log, digits
-    )
+    """Horizontal bars, one a label: `values` is a dict of label to number, or a list of groups of such.
+
+    `unit` names what is measured. Groups stand in their order, each kind with its own colour and hatch.
+    """
+    labelled, sources_of = _labelled(values, "values", "number")
+    figure, axes = new_figure(title, unit, size=(6.4, 1.3 + 0.36 * len(labelled)))
+    kinds = list(dict.fromkeys(kind for _, kind, _ in labelled))
+    for y, (_, kind, value) in enumerate(labelled):
+        look = {"color": COLORS[kinds.index(kind)], "hatch": HATCHES[kinds.index(kind)]}
+        axes.barh(-y, value, edgecolor="white", **look)
+        axes.annotate(f" {number(value, digits)}", (value, -y), va="center", fontsize=9)
+    axes.set_yticks([-y for y in range(len(labelled))], [label for label, _, _ in labelled])
+    axes.margins(x=0.12)
+    if log:
+        axes.set_xscale("log")
+        _plain_ticks(axes.xaxis)
+    if len(kinds) > 1:
+        _legend_of_kinds(figure, axes, kinds)
+    return sources(figure, *sources_of)
+
+
+def _legend_of_kinds(figure, axes, kinds):
+    for i, kind in enumerate(kinds):
+        words = KINDS.get(kind, "here")
+        axes.barh(0, 0, color=COLORS[i], hatch=HATCHES[i], edgecolor="white", label=words)
+    _outside_legend(figure, axes, 4)
+
+
+def dots(series, title, unit, log=False):
+    """Points for things without an order: `series` is a dict of label to {thing: number}, or groups of (things, numbers).
+
+    One row a thing, with a point for each label. Raises ValueError where `series` is empty or a label comes twice.
+    """
+    labelled, sources_of = _labelled(series, "series", "{thing: number}")
+    pairs = [
+        value if isinstance(value, dict) else dict(zip(*value, strict=True))
+        for _, _, value in labelled
+    ]
+    things = list(dict.fromkeys(thing for pair in pairs for thing in pair))
+    figure, axes = new_figure(title, unit, size=(6.4, 1.5 + 0.3 * len(things)))
+    for y, thing in enumerate(things):
+        there = [pair[thing] for pair in pairs if thing in pair]
+        axes.plot([min(there), max(there)], [-y, -y], color="#b0b0b0", linewidth=1, zorder=1)
+    kinds = {kind for _, kind, _ in labelled}
+    for i, ((label, kind, _), pair) in enumerate(zip(labelled, pairs, strict=True)):
+        look = _line_look(i, kind) | {"linestyle": "none", "markersize": 7}
+        ys = [-things.index(thing) for thing in pair]
+        axes.plot(list(pair.values()), ys, label=_with_kind(label, kind, kinds), **look)
+    axes.set_yticks([-y for y in range(len(things))], things)
+    if log:
+        axes.set_xscale("log")
+        _plain_ticks(axes.xaxis)
+    _outside_legend(figure, axes, 2)
+    return sources(figure, *sources_of)
 
 
 def stacked(rows, title, unit, log=False, digits=3):
@@ -162,13 +281,7 @@ def stacked(rows, title, unit, log=False, digits=3):
         axes.set_xscale("log")
         _plain_ticks(axes.xaxis)
     if len(parts) > 1:
-        figure.legend(
-            *axes.get_legend_handles_labels(),
-            frameon=False,
-            fontsize=8,
-            loc="outside lower center",
-            ncols=min(4, len(parts)),
-        )
+        _outside_legend(figure, axes, min(4, len(parts)))
     return figure
 
 
@@ -193,7 +306,7 @@ def pictures(images, titles=None, title="", columns=8):
         )
         axes.set_axis_off()
         if titles:
-            axes.set_title(titles[i], fontsize=8)
+            axes.set_title(titles[i], fontsize=SMALL)
     return figure
 
 
@@ -203,8 +316,8 @@ def matrix(counts, names, title, xlabel="predicted", ylabel="true"):
     figure, axes = new_figure(title, xlabel, ylabel, size=(5.6, 4.6))
     axes.grid(False)
     picture = axes.imshow(counts.numpy(), cmap="Blues")
-    axes.set_xticks(range(len(names)), names, rotation=45, ha="right", fontsize=8)
-    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.set_xticks(range(len(names)), names, rotation=45, ha="right", fontsize=SMALL)
+    axes.set_yticks(range(len(names)), names, fontsize=SMALL)
     for row in range(len(names)):
         for column in range(len(names)):
             value = counts[row, column].item()
@@ -214,7 +327,7 @@ def matrix(counts, names, title, xlabel="predicted", ylabel="true"):
                 f"{value:g}",
                 ha="center",
                 va="center",
-                fontsize=7,
+                fontsize=SMALL,
                 color="white" if _luminance(picture.to_rgba(value)) < 0.179 else "black",
             )
     return figure
@@ -258,46 +371,8 @@ def lanes(events, title, xlabel="milliseconds"):
             edgecolor="white",
             label=label,
         )
-    figure.legend(
-        *axes.get_legend_handles_labels(),
-        frameon=False,
-        fontsize=8,
-        loc="outside lower center",
-        ncols=min(4, len(labels)),
-    )
+    _outside_legend(figure, axes, min(4, len(labels)))
     return figure
-
-
-def recorded(section, x, y, kind=None, **where):
-    """Series of recorded machines for `lines`: a dict of label (device and date) to (xs, ys).
-
-    `section`, `x` and `y` name a recording's section and fields (`helpers.measurements`); `where` keeps only rows with
-    these values; `kind` ("cuda", "cpu") keeps only such devices. Empty where nothing was recorded. A section or field
-    that recordings do not have raises ValueError, which lists those they have.
-    """
-    from helpers import measurements
-    from helpers.measurements.schema import SECTIONS
-
-    if section not in SECTIONS:
-        raise ValueError(f"section is {section!r}; it takes one of {list(SECTIONS)}")
-    for name in (x, y, *where):
-        if name not in SECTIONS[section]:
-            raise ValueError(
-                f"field {name!r} is not in section {section!r}, which has {list(SECTIONS[section])}"
-            )
-    series = {}
-    for recording in measurements.all():
-        for label, rows in recording.by_device(section).items():
-            rows = [
-                r
-                for r in rows
-                if all(r.get(k) == v for k, v in where.items())
-                and (kind is None or r.get("device_kind", kind) == kind)
-            ]
-            if rows:
-                rows.sort(key=lambda row: row[x])
-                series[label] = ([row[x] for row in rows], [row[y] for row in rows])
-    return series
 
 
 def png(figure, dpi=90):
@@ -325,10 +400,12 @@ def show(figure, sentence):
     if inside:
         import base64
 
+        below = figure._supxlabel
+        alternative = f"{sentence} ({below.get_text()})" if below else sentence
         picture = base64.b64encode(png(figure)).decode("ascii")
         display(
             {"image/png": picture, "text/plain": "figure"},
-            metadata={"image/png": {"alt": sentence}},
+            metadata={"image/png": {"alt": alternative}},
             raw=True,
         )
     print(sentence)

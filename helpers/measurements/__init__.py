@@ -45,6 +45,16 @@ class Recording:
         )
         return f"{known['name']}{more}, {self.provenance['date'][:10]}"
 
+    def is_here(self, device):
+        """Whether `device` of this recording is one of the machine that runs: the same name, and a CPU's cores."""
+        from helpers import devices, host
+
+        known = self.devices[device]
+        if known["kind"] == "cpu":
+            return known["name"] == host.cpu_name() and self.provenance["cores"] == host.cpu_cores()
+        names = [devices.describe(each)["name"] for each in devices.device_names()]
+        return known["name"] in names
+
     def rows(self, section, device=None):
         """Rows of `section` as dicts, "device_kind" beside "device"; only those of `device` (such as "cpu") if given.
 

@@ -121,33 +121,3 @@ def _accuracies(loop, train_loader, test_loader, epochs):
         loop(model, train_loader, optimizer, "cpu")
         percent.append(100 * evaluate(model, test_loader, "cpu"))
     return percent
-
-
-def epochs(data):
-    """Show the seconds of an epoch on each device of a published source, slowest first."""
-    rows = sorted(data.rows(), key=lambda row: -row["epoch_s"])
-    kinds = {"cpu": "CPU", "cuda": "GPU"}
-    bars = {row["device"]: {kinds[row["device_kind"]]: row["epoch_s"]} for row in rows}
-    title = (
-        f"{rows[0]['device']}: {rows[0]['epoch_s']:,.0f} s, {rows[-1]['device']}: "
-        f"{rows[-1]['epoch_s']:.0f} s"
-    )
-    figure = plots.stacked(bars, title, f"seconds an epoch ({rows[0]['network']})")
-    plots.show(figure, f"{title}\nPublished: {data.source}, {data.url}")
-
-
-def records(data):
-    """Show how many seconds each published recipe takes to learn CIFAR-10 on one A100."""
-    rows = data.rows("records")
-    names = [f"{row['recipe']}, {row['accuracy']:.0%}" for row in rows]
-    seconds = [row["time_s"] for row in rows]
-    title = f"CIFAR-10 on one A100: {seconds[0]} seconds down to {seconds[-1]}"
-    figure, axes = plots.new_figure(title, "seconds of training (log scale)", size=(6.4, 3.4))
-    axes.plot(seconds, names, color=plots.COLORS[1], marker="D", linestyle=":")
-    for name, value in zip(names, seconds, strict=True):
-        axes.annotate(f"{value:g} s", (value, name), (9, -3), textcoords="offset points")
-    axes.set_xscale("log")
-    axes.set_xlim(1, 1500)
-    axes.xaxis.set_major_formatter("{x:,g}")
-    axes.invert_yaxis()
-    plots.show(figure, f"{title}.\nPublished: {data.source}, {data.url}")

@@ -7,12 +7,14 @@ from pathlib import Path
 from unittest import mock
 
 import torch
-from torch.nn import functional as F
+from torch import nn
 
 from exercises.watch import GPU, RATE, Watched, batches, far, train_by_hand
 from helpers.checks import expect
 from helpers.checks.core import Exercise, LearnerError, NotYet, Question, call
 from practice_gpus import practice_gpus
+
+loss_function = nn.CrossEntropyLoss()
 
 
 # --- write the step -----------------------------------------------------------------------------
@@ -20,7 +22,7 @@ def counting_step(model, x, y, optimizer, device):
     x, y = x.to(device), y.to(device)
     optimizer.zero_grad()
     logits = model(x)
-    loss = F.cross_entropy(logits, y)
+    loss = loss_function(logits, y)
     loss.backward()
     optimizer.step()
     return loss.detach(), (logits.argmax(1) == y).sum()
@@ -98,7 +100,7 @@ def resume(path, model, optimizer):
 
 
 def _new_run(device):
-    model = torch.nn.Linear(3, 2).to(device)
+    model = nn.Linear(3, 2).to(device)
     return model, torch.optim.Adam(model.parameters())
 
 
@@ -190,7 +192,7 @@ def fixed_epoch(model, loader, optimizer, device):
     for x, y in loader:
         x, y = x.to(device), y.to(device)
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), y)
+        loss = loss_function(model(x), y)
         loss.backward()
         optimizer.step()
         total += loss.detach() * len(y)

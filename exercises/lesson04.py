@@ -3,6 +3,7 @@
 import copy
 import os
 import tempfile
+import warnings
 from pathlib import Path
 from unittest import mock
 
@@ -15,6 +16,21 @@ from helpers.checks.core import Exercise, LearnerError, NotYet, Question, call
 from practice_gpus import practice_gpus
 
 loss_function = nn.CrossEntropyLoss()
+
+
+def count_waits(function, *args):
+    """Return how often `function(*args)` made the program wait for a GPU, by PyTorch's own warnings (lesson 07).
+
+    Source: https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            function(*args)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return sum("called a synchronizing" in str(warning.message) for warning in caught)
 
 
 # --- write the step -----------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """What checks of lesson 04 look through: a classifier that notes its mode, small batches, a step written by hand."""
 
 import copy
-import warnings
 
 import torch
 from torch import nn
@@ -54,18 +53,3 @@ def train_by_hand(model, loader):
         losses.append(loss.item())
         right.append((logits.argmax(1) == y).sum().item())
     return twin, losses, right
-
-
-def count_waits(function, *args):
-    """Return how often `function(*args)` made the program wait for a GPU, by PyTorch's own warnings (lesson 07).
-
-    Source: https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html
-    """
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        torch.cuda.set_sync_debug_mode("warn")
-        try:
-            function(*args)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-    return sum("called a synchronizing" in str(warning.message) for warning in caught)

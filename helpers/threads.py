@@ -7,6 +7,8 @@ No torch until `calm` is called.
 """
 
 import os
+import statistics
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,3 +108,39 @@ def calm():
     choice = choose(cpu_cores(), quota(), idle_cores())
     torch.set_num_threads(choice.threads)
     return choice
+
+
+def complaint():
+    """What is wrong with this process's threads, cause and fix in a sentence; "" where nothing is. Half a second."""
+    import torch
+
+    threads, limit = torch.get_num_threads(), quota()
+    if limit is not None and threads > max(1, limit):
+        fits = choose(cpu_cores(), limit).threads
+        return (
+            f"PyTorch computes with {threads} threads where this container may use {limit:g} cores: "
+            f"set {THREADS}={fits} before Python starts."
+        )
+    together, alone = _step_ms(threads), _step_ms(1)
+    if threads > 1 and together > 4 * alone:
+        return (
+            f"{threads} threads take {together / alone:.0f} times as long as one, since other programs use the cores: "
+            "set GOMP_SPINCOUNT=1000 before Python starts, or call torch.set_num_threads(1)."
+        )
+    return ""
+
+
+def _step_ms(threads, repeats=15):
+    """Median milliseconds of a small convolution with so many threads."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    images, filters = torch.rand(32, 16, 32, 32), torch.rand(16, 16, 3, 3)
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        torch.conv2d(images, filters)
+        times.append(1000 * (time.perf_counter() - start))
+    torch.set_num_threads(before)
+    return statistics.median(times)

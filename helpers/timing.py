@@ -1,6 +1,5 @@
 """Honest timing of work that a device may do after the call returned. Lesson 07 builds `time_ms` and says why."""
 
-import logging
 import statistics
 import time
 import timeit
@@ -11,10 +10,6 @@ import torch
 from helpers.devices import pick_device, synchronize
 
 CLOCKS = ("wall", "events")
-# PyTorch's own Timer, with which lesson 07 compares, warns at its import where a CUDA compiler is without a GPU.
-logging.getLogger("torch.utils.cpp_extension").addFilter(
-    lambda record: "No CUDA runtime" not in record.getMessage()
-)
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,15 @@ import functools
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils import _device
-from torch.utils._pytree import tree_leaves
 
 from . import casting
 from .machine import CPU, storage
 from .operators import meta, tensors
 from .rules import asked
 
-T, FACTORIES = torch.Tensor, _device._device_constructors()
+T = torch.Tensor
+FACTORIES = _device._device_constructors()
+FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray, T.new_tensor)
 
 
 class Calls(TorchFunctionMode):
@@ -24,71 +25,64 @@ class Calls(TorchFunctionMode):
 
     def __init__(self, machine):
         super().__init__()
-        self.machine, self.on, place = machine, False, machine.place
-        names, functions = torch._C._VariableFunctions, torch._C._nn
-        made = [
-            *FACTORIES,
-            T.new_tensor,
-            functions.one_hot,
-            functions.unflatten_dense_tensors,
-        ]  # some of them in C++
-        self.table = (
-            dict.fromkeys(made, self.create)
-            | {
-                func: functools.partial(casting.cast, policy, machine)
-                for func, policy in casting.policies().items()
-            }
-            | {
-                T.device.__get__: lambda func, x: place(x) or func(x),
-                T.is_cuda.__get__: lambda func, x: place(x) is not None or func(x),
-                T.is_cpu.__get__: lambda func, x: place(x) is None and func(x),
-                T.is_pinned: lambda func, x, device=None: storage(x).practice is machine.pinned,
-                T.cpu: lambda func, x, **options: self.move(x, CPU, **options),
-                T.type_as: lambda func, x, other: self.to(T.to, x, other),
-                T.get_device: self.get_device,
-                torch.get_device: self.get_device,
-                T.to: self.to,
-                T.cuda: self.cuda,
-                T.numpy: self.numpy,
-                T.tolist: self.tolist,
-                T.type: self.type,
-                T.pin_memory: self.pin_memory,
-                T.copy_: self.copy_,
-                T.__setitem__: self.setitem,
-                T.grad.__set__: self.set_grad,
-                names._pack_padded_sequence: self.pack_padded,
-            }
-        )
-        self.table |= dict.fromkeys(
-            [
-                names.lstm,
-                names.gru,
-                names.rnn_tanh,
-                names.rnn_relu,
-                functions.scaled_dot_product_attention,
-            ],
-            self.fused,
-        )
+        self.machine = machine
+        self.on = False
+        self.table = self.handlers()
+
+    def handlers(self):
+        """Function → what is called instead."""
+        names = torch._C._VariableFunctions
+        functions = torch._C._nn
+        table = dict.fromkeys(FACTORIES, self.create)
+        table |= dict.fromkeys((T.new_tensor, functions.unflatten_dense_tensors), self.create)
+        for func, policy in casting.policies().items():
+            table[func] = functools.partial(casting.cast, policy, self.machine)
+        layers = (names.lstm, names.gru, names.rnn_tanh, names.rnn_relu)
+        table |= dict.fromkeys((*layers, functions.scaled_dot_product_attention), self.fused)
+        quantiles = (torch.quantile, T.quantile, torch.nanquantile, T.nanquantile)
+        table |= dict.fromkeys(quantiles, self.unchecked)
+        table |= {
+            T.device.__get__: self.device,
+            T.is_cuda.__get__: self.is_cuda,
+            T.is_cpu.__get__: self.is_cpu,
+            T.is_pinned: self.is_pinned,
+            T.cpu: self.cpu,
+            T.type_as: self.type_as,
+            T.get_device: self.get_device,
+            torch.get_device: self.get_device,
+            T.to: self.to,
+            T.cuda: self.cuda,
+            T.numpy: self.numpy,
+            T.tolist: self.tolist,
+            T.type: self.type,
+            T.pin_memory: self.pin_memory,
+            T.copy_: self.copy_,
+            T.__setitem__: self.setitem,
+            T.grad.__set__: self.set_grad,
+            names._pack_padded_sequence: self.pack_padded,
+            functions.one_hot: self.one_hot,
+        }
+        return table
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        handler = self.table.get(func) if self.on else func
+        if not self.on:
+            return func(*args, **kwargs)
+        handler = self.table.get(func)
         if handler is None:
-            handler = (
-                self.create if "device" in kwargs or kwargs.get("generator") is not None else func
-            )
-        return func(*args, **kwargs) if handler is func else handler(func, *args, **kwargs)
+            if "device" in kwargs or kwargs.get("generator") is not None:
+                return self.create(func, *args, **kwargs)
+            return func(*args, **kwargs)
+        return handler(func, *args, **kwargs)
 
     def around(self, hook):
         """``hook`` with the mode on: PyTorch calls saved-tensor hooks from inside other calls."""
 
         @functools.wraps(hook)
         def inside(*args):
-            with (
-                contextlib.nullcontext()
-                if self in _get_current_function_mode_stack() or not self.on
-                else self
-            ):
+            if not self.on or self in _get_current_function_mode_stack():
+                return hook(*args)
+            with self:
                 return hook(*args)
 
         return inside
@@ -97,7 +91,8 @@ class Calls(TorchFunctionMode):
     def toward(self, device):
         """Factories put their results on ``device``."""
         local = self.machine.local
-        before, local.target = local.target, device
+        before = local.target
+        local.target = device
         try:
             yield
         finally:
@@ -105,25 +100,40 @@ class Calls(TorchFunctionMode):
 
     def create(self, func, *args, device=None, pin_memory=False, **kwargs):
         """A call with ``device=`` or ``generator=``, or of a factory that follows the default device."""
-        machine, like = self.machine, args[0] if args and isinstance(args[0], T) else None
-        device = default_device(func) if device is None else device
-        goal = (
-            machine.device(device)
-            if device is not None
-            else like is not None and machine.place(like) or CPU
-        )
+        machine = self.machine
+        like = args[0] if args and isinstance(args[0], T) else None
+        if device is None:
+            device = default_device(func)
+        goal = CPU
+        if device is not None:
+            goal = machine.device(device)
+        elif like is not None:
+            goal = machine.place(like) or CPU
         if goal.type not in ("cpu", "cuda"):
             return func(*args, device=device, **kwargs)
         check(goal, kwargs.get("generator"), pin_memory)
         if like is not None and func in (torch.as_tensor, torch.asarray):
             return self.move(func(*args, **kwargs), goal)
+        if device is not None:
+            kwargs["device"] = CPU
         with self.toward(goal):
-            out = func(*args, **kwargs if device is None else kwargs | {"device": CPU})
-        for tensor in tensors(out) if goal.type == "cuda" else ():
-            machine.put(tensor, goal)
+            out = func(*args, **kwargs)
+        if goal.type == "cuda":
+            for tensor in tensors(out):
+                machine.put(tensor, goal)
+            if func in FROM_DATA and out.numel() > 0:
+                self.copied(goal, *args, **kwargs)
         if pin_memory:
             storage(out).practice = machine.pinned
         return out
+
+    def copied(self, goal, *args, data=None, **options):
+        """Numbers of Python are put together on the CPU and copied, and the CPU waits for that (pytorch#120996)."""
+        source = data if data is not None else args[-1]
+        there = isinstance(source, T) and self.machine.place(source) == goal
+        if not there:
+            self.machine.transfers["h2d"] += 1
+            self.machine.waits(goal)
 
     def move(self, x, device, non_blocking=False, **options):
         """``x`` on ``device``: itself if it is there, else a copy through which gradients flow back to its device."""
@@ -134,12 +144,9 @@ class Calls(TorchFunctionMode):
             x, source = T.to(x, CPU), CPU
         if {device.type, source.type} - {"cpu", "cuda"}:
             return T.to(x, device=device, non_blocking=non_blocking, **options)
+        options = {"dtype": x.dtype} | options | {"copy": True, "non_blocking": non_blocking}
         with self.toward(device):
-            y = T.to(
-                x,
-                CPU,
-                **{"dtype": x.dtype} | options | {"copy": True, "non_blocking": non_blocking},
-            )
+            y = T.to(x, CPU, **options)
         if device.type == "cuda":
             self.machine.put(y, device)
         elif non_blocking:
@@ -162,11 +169,9 @@ class Calls(TorchFunctionMode):
         options |= dict(zip(("device", "dtype", "non_blocking", "copy"), rest, strict=False))
         device = options.pop("device", None)
         options = {key: value for key, value in options.items() if value is not None}
-        return (
-            func(x, **options)
-            if device is None
-            else self.move(x, self.machine.device(device), **options)
-        )
+        if device is None:
+            return func(x, **options)
+        return self.move(x, self.machine.device(device), **options)
 
     def cuda(self, func, x, device=None, non_blocking=False, **options):
         device = self.machine.device(device)
@@ -175,19 +180,15 @@ class Calls(TorchFunctionMode):
         return self.move(x, device, non_blocking, **options)
 
     def type(self, func, x, dtype=None, **options):
+        if dtype is None and self.machine.place(x) is None:
+            return func(x)
         if dtype is None:
-            return (
-                func(x)
-                if self.machine.place(x) is None
-                else func(x).replace("torch.", "torch.cuda.", 1)
-            )
+            return func(x).replace("torch.", "torch.cuda.", 1)
         if isinstance(dtype, torch.dtype):
             return func(x, dtype, **options)
         name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
-        return self.move(
-            func(x, name.replace("cuda.", "")),
-            self.machine.device(None) if "cuda." in name else CPU,
-        )
+        goal = self.machine.device(None) if "cuda." in name else CPU
+        return self.move(func(x, name.replace("cuda.", "")), goal)
 
     def pin_memory(self, func, x, device=None):
         if self.machine.place(x) is not None:
@@ -206,11 +207,50 @@ class Calls(TorchFunctionMode):
 
     def setitem(self, func, target, index, value):
         place = self.machine.place(target)
-        if isinstance(value, T) and (value.requires_grad or not value.dim()):
-            value = self.move(value, place or CPU)
+        if isinstance(value, T):
+            if value.requires_grad or place is None and not value.dim():
+                value = self.move(value, place or CPU)
         elif place is not None and isinstance(value, (int, float, complex)):
-            value = target.new_full((), value)
+            with self.toward(CPU):  # as PyTorch has it: a number starts on the CPU
+                value = torch.scalar_tensor(value, dtype=target.dtype)
         return func(target, index, value)
+
+    def one_hot(self, func, x, num_classes=-1):
+        """As PyTorch does on a GPU: without a check of the values, and with a wait only to find their largest."""
+        place = self.machine.place(x)
+        if place is None or x.numel() == 0 or x.dtype != torch.int64:
+            return self.create(func, x, num_classes)
+        if num_classes == -1:
+            num_classes = int(x.max()) + 1
+        if num_classes < 1:
+            raise RuntimeError("num_classes should be positive")
+        out = x.new_zeros((*x.shape, num_classes))
+        return out.scatter_(-1, x.unsqueeze(-1), 1)
+
+    def unchecked(self, func, x, *args, **kwargs):
+        """The CPU's kernel looks whether its arguments make sense; a GPU's does not wait for that."""
+        if self.machine.place(x) is None:
+            return func(x, *args, **kwargs)
+        with self.machine.quietly():
+            return func(x, *args, **kwargs)
+
+    def device(self, func, x):
+        return self.machine.place(x) or func(x)
+
+    def is_cuda(self, func, x):
+        return self.machine.place(x) is not None or func(x)
+
+    def is_cpu(self, func, x):
+        return self.machine.place(x) is None and func(x)
+
+    def is_pinned(self, func, x, device=None):
+        return storage(x).practice is self.machine.pinned
+
+    def cpu(self, func, x, **options):
+        return self.move(x, CPU, **options)
+
+    def type_as(self, func, x, other):
+        return self.to(T.to, x, other)
 
     def get_device(self, func, x):
         device = self.machine.place(x)
@@ -226,7 +266,9 @@ class Calls(TorchFunctionMode):
     def numpy(self, func, x, *, force=False):
         if self.machine.place(x) is not None and not force:
             asked(self.machine, func, x)
-        return func(x if self.machine.place(x) is None else self.move(x.detach(), CPU), force=force)
+        if self.machine.place(x) is not None:
+            x = self.move(x.detach(), CPU)
+        return func(x, force=force)
 
     def set_grad(self, func, x, grad):
         if isinstance(grad, T) and self.machine.place(grad) != self.machine.place(x):
@@ -235,10 +277,8 @@ class Calls(TorchFunctionMode):
 
     def fused(self, func, *args, **kwargs):
         """Attention or a recurrent layer, which compare the devices of their inputs first."""
-        if (
-            len({self.machine.place(x) for x in tree_leaves((args, kwargs)) if isinstance(x, T)})
-            > 1
-        ):
+        inputs = tensors((*args, *kwargs.values()))
+        if len({self.machine.place(x) for x in inputs}) > 1:
             asked(self.machine, func, *args, **kwargs)
         return casting.cast("lower", self.machine, func, *args, **kwargs)
 
@@ -261,11 +301,7 @@ def default_device(func):
 
 def check(device, generator, pin):
     """Refuse, as PyTorch does, a generator of another device, and pinned memory on a GPU."""
-    if (
-        generator is not None
-        and generator.device.type != device.type
-        and generator is not torch.default_generator
-    ):
+    if generator is not None and generator.device.type != device.type:
         raise RuntimeError(
             f"Expected a '{device.type}' device type for generator but found '{generator.device.type}'"
         )

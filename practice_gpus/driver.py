@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import torch
 
+from . import snapshot
 from .machine import CPU
 
 NAME = "Practice GPU (simulated on the CPU)"
@@ -64,6 +65,8 @@ def answers(machine):
         "_accelerator_getMemoryInfo": lambda index: memory_info(machine, index),
         "_accelerator_getStream": streams.current,
         "_accelerator_setStream": streams.select,
+        "_cuda_record_memory_history": snapshot.recorder(machine),
+        "_cuda_memorySnapshot": lambda pool=None: snapshot.snapshot(machine, pool),
     }
     return {
         name: function for both, function in table.items() for name in both.split()
@@ -126,7 +129,7 @@ def names(machine):
         "mem_get_info": lambda device=None: memory_info(machine, device),
         "_exchange_device": table["_cuda_exchangeDevice"],
         "_maybe_exchange_device": table["_cuda_exchangeDevice"],
-        "default_generators": (torch.default_generator,) * machine.n,
+        "default_generators": tuple(machine.generators),
         "Stream": streams.Stream,
         "Event": streams.Event,
         "set_stream": streams.select,

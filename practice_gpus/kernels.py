@@ -4,16 +4,25 @@ It compares the devices of the inputs, labels the outputs, accounts for their me
 hands the work to the current stream instead of doing it.
 """
 
+import re
+
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .launch import launch
 from .machine import refusal, storage
-from .operators import T, blocking, facts, most_elements, shapes, tensors
+from .operators import Call, T, blocking, facts, most_elements, shapes, tensors
 from .rules import meet
 from .streams import dead
 
-fake, FAKE = torch._C._get_dispatch_mode, torch._C._TorchDispatchModeKey.FAKE
+fake = torch._C._get_dispatch_mode
+FAKE = torch._C._TorchDispatchModeKey.FAKE
+NoFunctions = torch._C.DisableTorchFunction
+PLAIN = (T, torch.nn.Parameter, torch._subclasses.FakeTensor)
+# What the CPU's kernels say of an index out of range, where a GPU fails an assertion.
+OUTSIDE = re.compile(
+    r"(index|Target) -?\d+ is out of bounds|index out of range|out of bounds for dim"
+)
 
 
 class Kernels(TorchDispatchMode):
@@ -21,7 +30,8 @@ class Kernels(TorchDispatchMode):
 
     def __init__(self, machine):
         super().__init__()
-        self.machine, self.on = machine, False
+        self.machine = machine
+        self.on = False
 
     @classmethod
     def _should_skip_dynamo(cls):
@@ -30,110 +40,154 @@ class Kernels(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if not self.on:
             return func(*args, **kwargs or {})
+        if types and any(kind not in PLAIN for kind in types):
+            return NotImplemented  # a type of its own, such as a nested tensor: its own code comes first
         fact = facts(func)
         if (
             fact.composite
         ):  # in inference mode PyTorch leaves it to the mode to take such operators apart
             with self:
                 return func.decompose(*args, **kwargs or {})
-        with torch._C.DisableTorchFunction():  # in here tensors are what they really are
-            return self._see(func, fact, args, kwargs or {})
+        with NoFunctions():  # in here tensors are what they really are
+            return self._see(Call(self.machine, func, fact, args, kwargs or {}))
 
-    def _see(self, func, fact, args, kwargs):
-        machine, target = self.machine, self.machine.local.target
-        inputs = list(tensors((*args, *kwargs.values())))
-        placed = [t for t in inputs if storage(t).practice is not machine.floating]
-        homes = {machine.place(t) for t in placed}
-        mine, home = (
-            homes - {None},
-            meet(machine, func, args, kwargs) if len(homes) > 1 else next(iter(homes), None),
-        )
-        for tensor in inputs if home is not None and len(placed) < len(inputs) else ():
-            if tensor.dim() and storage(tensor).practice is machine.floating:
-                machine.put(tensor, home)
+    def _see(self, call):
+        machine = self.machine
+        fact = call.fact
+        homes = call.homes
+        if len(homes) > 1:
+            call.home = meet(machine, call)
+        elif homes:
+            (call.home,) = homes
+        if call.loose and call.home is not None:
+            self._settle(call)
         if fact.copies:
-            self._count(fact, args, kwargs)
-        elif home is not None and (
-            fact.waits or fact.indexes and any(t.dtype == torch.bool for t in tensors(args[1]))
-        ):
-            machine.transfers["d2h"] += fact.name == "_local_scalar_dense"
-            machine.waits(home)
-        if target is not None and (not placed or fact.targeted):
-            home = target if target.type == "cuda" else None
-        if home is not None or fact.copies and mine:
-            return self._run(func, fact, args, kwargs, home)
-        out = func(*args, **kwargs)
-        if (
-            not placed
-            and target is None
-            and isinstance(out, T)
-            and out.is_cpu
-            and storage(out).practice is None
-        ):
-            storage(out).practice = machine.floating
+            self._count_copies(call)
+        elif call.home is not None and (fact.waits or fact.waits_if or fact.indexes):
+            self._count_waits(call)
+        target = machine.local.target
+        if target is not None and (not homes or fact.targeted):
+            call.home = target if target.type == "cuda" else None
+        if call.home is not None or fact.copies and homes - {None}:
+            return self._run(call)
+        out = call.func(*call.args, **call.kwargs)
+        if not homes and target is None and isinstance(out, T) and out.is_cpu:
+            held = storage(out)
+            if held.practice is None:
+                held.practice = machine.floating
         return out
 
-    def _run(self, func, fact, args, kwargs, device):
-        """Run an operator whose result lives on ``device`` (None: the CPU, copied from a practice GPU)."""
+    def _settle(self, call):
+        """Tensors that PyTorch made on the way live where the others are."""
+        for tensor in call.loose:
+            held = storage(tensor)
+            if tensor.dim() and held.practice is self.machine.floating:
+                self.machine.put(tensor, call.home)
+
+    def _run(self, call):
+        """Run an operator whose result lives on a practice GPU, or on the CPU, copied from one."""
+        machine = self.machine
+        fact = call.fact
+        home = call.home
         if fake(FAKE) is not None:
             refusal("devices under FakeTensorMode")()
-        if device is not None and not (fact.mutates or fact.view):
-            self._fit(func, fact, args, kwargs, device)
-        if self.machine.asynchronous and not fact.view:
-            queued, out = launch(self.machine, func, fact, args, kwargs, device)
+        if fact.same_storage and not machine.asynchronous and not fact.copies:
+            return call.func(*call.args, **call.kwargs)
+        if home is not None and not (fact.mutates or fact.view):
+            self._fit(call)
+        if machine.asynchronous and not fact.view:
+            queued, out = launch(machine, call)
             if queued:
                 return out
-        out = computed(func, args, kwargs)
+        out = computed(machine, call)
         if fact.name.startswith("resize"):
             storage(out).practice = None  # its bytes are counted anew
-        for tensor in tensors(out) if device is not None else ():
-            if tensor.is_cpu:
-                self.machine.put(tensor, device, fact.name)
+        if home is not None and out is not None:
+            for tensor in tensors(out):
+                if tensor.is_cpu:
+                    machine.put(tensor, home, fact.name)
         return out
 
-    def _fit(self, func, fact, args, kwargs, device):
+    def _fit(self, call):
         """Raise ``torch.OutOfMemoryError`` for a result that cannot fit, before anything is computed."""
-        allocator = self.machine.allocators[device.index]
+        allocator = self.machine.allocators[call.home.index]
         room = allocator.limit - allocator.now("allocated_bytes")
-        if 8 * most_elements(fact, list(tensors(args))) > room:
-            need = [t.nbytes for t in tensors(shapes(func, fact, args, kwargs))]
-            for size in (
-                need if sum(need) > room else ()
-            ):  # raises when it comes to the first that does not fit
+        if 8 * most_elements(call) <= room:
+            return
+        sizes = [t.nbytes for t in tensors(shapes(call))]
+        if sum(sizes) > room:
+            for size in sizes:  # raises when it comes to the first that does not fit
                 allocator.release(allocator.malloc(size))
 
-    def _count(self, fact, args, kwargs):
+    def _count_waits(self, call):
+        """Count how often the CPU waits in an operator for its values."""
+        machine = self.machine
+        fact = call.fact
+        if fact.name == "_local_scalar_dense":
+            machine.transfers["d2h"] += 1
+        count = fact.waits
+        if fact.waits_if is not None:
+            count = fact.waits_if(*call.args, **call.kwargs)
+        elif fact.indexes:
+            count = self._index_waits(call)
+        for _ in range(count):
+            machine.waits(call.home)
+
+    def _index_waits(self, call):
+        """A mask on the GPU waits for the number of its ones; an index or a number on the CPU is copied first.
+
+        The rules of ``expandTensors`` in IndexingUtils.h and of ``_index_put_impl_`` in TensorAdvancedIndexing.cpp.
+        """
+        machine = self.machine
+        home = call.home
+        indices = [index for index in call.args[1] if index is not None]
+        masks = [index for index in indices if index.dtype in (torch.bool, torch.uint8)]
+        here = [index for index in indices if machine.place(index) == home]
+        value = call.args[2] if len(call.args) > 2 else None
+        number = value is not None and value.dim() == 0 and machine.on_cpu(value)
+        accumulate = len(call.args) > 3 and call.args[3]
+        if number and not accumulate and len(masks) == len(indices) == len(here) == 1:
+            return 0  # a masked fill
+        on_cpu = [index for index in indices if machine.on_cpu(index)]
+        machine.transfers["h2d"] += len(on_cpu) + number
+        waiting_masks = sum(any(mask is index for index in here) for mask in masks)
+        waiting_copies = sum(all(mask is not index for mask in masks) for index in on_cpu)
+        return waiting_masks + waiting_copies + number
+
+    def _count_copies(self, call):
         """Count copies between devices, and the wait of the CPU that a blocking one means."""
-        machine, target, into = self.machine, self.machine.local.target, fact.name != "_to_copy"
-        pairs = (
-            zip(*args[:2], strict=True)
-            if "foreach" in fact.name
-            else [(args[0], args[1] if into else args[0])]
-        )
+        machine = self.machine
+        target = machine.local.target
+        into = call.fact.name != "_to_copy"
+        pairs = [(call.args[0], call.args[1] if into else call.args[0])]
+        if "foreach" in call.fact.name:
+            pairs = zip(*call.args[:2], strict=True)
         for goal, source in pairs:
             here = machine.place(source)
-            there = (
-                machine.place(goal)
-                if into or target is None
-                else target
-                if target.type == "cuda"
-                else None
-            )
-            if here != there:
-                way = "h2d" if here is None else "d2h" if there is None else "d2d"
-                machine.transfers[way] += 1
-                if way != "d2d" and blocking(args, kwargs):
-                    machine.waits(here or there)
+            there = here
+            if into:
+                there = machine.place(goal)
+            elif target is not None:
+                there = target if target.type == "cuda" else None
+            if here == there or source.numel() == 0:
+                continue
+            if here is not None and there is not None:
+                machine.transfers["d2d"] += 1
+                continue
+            machine.transfers["h2d" if here is None else "d2h"] += 1
+            if blocking(call):
+                machine.waits(here or there)
 
 
-def computed(func, args, kwargs):
+def computed(machine, call):
     """The result of the CPU's kernel; its errors in the words of CUDA's where they differ."""
     try:
-        return func(*args, **kwargs)
-    except IndexError as error:
-        raise dead(error) from error
-    except RuntimeError as error:
-        error.args = tuple(
-            str(text).replace("expected m1 and m2", "expected mat1 and mat2") for text in error.args
-        )
+        if call.fact.random and call.home is not None and call.kwargs.get("generator") is None:
+            return machine.draw(call)
+        return call.func(*call.args, **call.kwargs)
+    except (IndexError, RuntimeError) as error:
+        text = str(error)
+        if OUTSIDE.search(text) and call.home is not None:
+            raise dead(error) from error
+        error.args = (text.replace("expected m1 and m2", "expected mat1 and mat2"),)
         raise

@@ -7,55 +7,64 @@ from .machine import storage
 from .operators import T, blocking, shapes, tensors
 
 
-def launch(machine, func, fact, args, kwargs, device):
+def launch(machine, call):
     """Queue an operator. Returns (True, its result, to be filled in), or (False, None) if it must run at once."""
-    inputs = list(tensors((*args, *kwargs.values())))
-    if not inputs:  # new memory: nothing to wait for
+    fact = call.fact
+    device = call.home
+    if not call.inputs:  # new memory: nothing to wait for
         return False, None
-    places = {machine.place(t) for t in inputs} - {None}
+    places = {machine.place(t) for t in call.inputs} - {None}
     stream = machine.streams.current(device or next(iter(places), None))
-    out = args[fact.written.index(True)] if fact.inplace and fact.mutates else None
-    if out is None and not fact.mutates:
-        out = shapes(func, fact, args, kwargs)
-    if (
-        at_once(machine, fact, args, kwargs, device)
-        or not (places or fact.copies)
-        or out is None
-        and not fact.inplace
-    ):
+    out = None
+    if fact.inplace and fact.mutates:
+        out = call.args[fact.written.index(True)]
+    elif not fact.mutates:
+        out = shapes(call)
+    nothing_to_queue = not (places or fact.copies) or out is None and not fact.inplace
+    if nothing_to_queue or at_once(machine, call):
         stream.drain()
         return False, None
     for other in {machine.streams.current(place) for place in places} - {stream}:
         stream.wait_stream(other)
-    args, kwargs = tree_map_only(T, lambda t: kept(machine, t, fact, args), (args, kwargs))
+    args, kwargs = tree_map_only(T, lambda t: kept(machine, t, call), (call.args, call.kwargs))
     if fact.inplace:
-        stream.put(lambda: func(*args, **kwargs))
-        return True, out if func._schema.returns else None
-    out = tree_map_only(
-        T, lambda m: torch.empty_strided(m.size(), m.stride(), dtype=m.dtype).zero_(), out
-    )
-    for tensor in tensors(out) if device is not None else ():
-        machine.put(tensor, device, fact.name)
+        stream.put(lambda: call.func(*args, **kwargs))
+        return True, out if call.func._schema.returns else None
+    out = tree_map_only(T, blank, out)
+    if device is not None:
+        for tensor in tensors(out):
+            machine.put(tensor, device, fact.name)
     goals = [t.data for t in tensors(out)]
-    stream.put(
-        lambda: [
+
+    def fill():
+        for goal, result in zip(goals, tensors(call.func(*args, **kwargs)), strict=True):
             goal.copy_(result)
-            for goal, result in zip(goals, tensors(func(*args, **kwargs)), strict=True)
-        ]
-    )
+
+    stream.put(fill)
     return True, out
 
 
-def at_once(machine, fact, args, kwargs, device):
+def blank(shape):
+    """Zeros of a shape (a tensor without data), until the result is there."""
+    return torch.empty_strided(shape.size(), shape.stride(), dtype=shape.dtype).zero_()
+
+
+def at_once(machine, call):
     """Whether the CPU waits for an operator, or draws random numbers for it, which keep their order."""
-    to_host = (
-        fact.name == "copy_" and device is None and storage(args[0]).practice is not machine.pinned
-    )
-    return fact.copies and blocking(args, kwargs) or to_host or fact.waits or fact.random
+    fact = call.fact
+    if fact.waits or fact.waits_if or fact.random:
+        return True
+    if fact.copies and blocking(call):
+        return True
+    to_host = fact.name == "copy_" and call.home is None
+    return to_host and storage(call.args[0]).practice is not machine.pinned
 
 
-def kept(machine, tensor, fact, args):
+def kept(machine, tensor, call):
     """The bytes of a tensor as they will be, where the CPU must not change them until then; else as they are."""
+    fact = call.fact
     pinned = fact.copies and storage(tensor).practice is machine.pinned
-    late = pinned or machine.place(tensor) is not None or fact.inplace and tensor is args[0]
-    return tensor.data if late else tensor.detach().clone()
+    written = fact.inplace and tensor is call.args[0]
+    if pinned or written or machine.place(tensor) is not None:
+        return tensor.data
+    return tensor.detach().clone()

@@ -6,6 +6,7 @@ PyTorch keeps a storage's Python object, with its attributes, as long as the sto
 does its `Place`, and its block goes back to the allocator.
 """
 
+import contextlib
 import threading
 import warnings
 from collections import deque
@@ -41,7 +42,10 @@ class Place:
     __slots__ = ("machine", "device", "allocator", "block")
 
     def __init__(self, machine, device, allocator=None, block=None):
-        self.machine, self.device, self.allocator, self.block = machine, device, allocator, block
+        self.machine = machine
+        self.device = device
+        self.allocator = allocator
+        self.block = block
 
     def __del__(self):
         if self.block is not None:
@@ -51,7 +55,9 @@ class Place:
 class Local(threading.local):
     """What each thread has of its own: the current device and streams, and where its factories put their results."""
 
-    index, target = 0, None
+    index = 0
+    target = None
+    quiet = False
 
     def __init__(self):
         self.streams = {}
@@ -61,15 +67,21 @@ class Machine:
     """``n`` practice GPUs of ``capacity`` bytes each, with their allocators, streams and counters."""
 
     def __init__(self, n, capacity, asynchronous):
-        self.n, self.capacity, self.asynchronous = n, capacity, asynchronous
-        self.timeline, self.local, self.sync_debug = deque(maxlen=100_000), Local(), 0
+        self.n = n
+        self.capacity = capacity
+        self.asynchronous = asynchronous
+        self.timeline = deque(maxlen=100_000)
+        self.local = Local()
+        self.sync_debug = 0
         self.devices = [torch.device("cuda", index) for index in range(n)]
         self.allocators = [Allocator(index, capacity, self.timeline) for index in range(n)]
-        self.synchronizations, self.transfers = 0, {"h2d": 0, "d2h": 0, "d2d": 0}
-        self.floating = Place(self, None)  # made inside PyTorch, not yet on any device
+        self.synchronizations = 0
+        self.transfers = {"h2d": 0, "d2h": 0, "d2d": 0}
+        self.floating = Place(None, None)  # made inside PyTorch, not yet on any device
         self.pinned = Place(None, None)  # on the CPU, page-locked
         self.casts = {}  # autocast: id of a float32 weight → (the weight, its cast copy), until the region ends
         self.streams = Streams(self)
+        self.generators = []  # of random numbers, one a device: see `randomness`
 
     def select(self, index):
         """``torch.cuda.set_device``."""
@@ -91,35 +103,61 @@ class Machine:
             raise torch.AcceleratorError(ORDINAL)
         return self.devices[index]
 
+    def place(self, tensor):
+        """The practice device that a tensor is on, or None (the CPU, or a real device)."""
+        return self.label(storage(tensor))
+
     def label(self, held):
-        """The practice device that a storage is on, or None (the CPU, or a real device)."""
+        """The practice device that a storage is on, or None."""
         place = held.practice
         return place.device if place is not None and place.machine is self else None
 
-    def place(self, tensor):
-        """The practice device that a tensor is on, or None."""
-        return self.label(storage(tensor))
+    def on_cpu(self, tensor):
+        """Whether a tensor is on the CPU, and not one that PyTorch made on the way to a GPU."""
+        place = storage(tensor).practice
+        return place is not self.floating and (place is None or place.machine is not self)
 
     def put(self, tensor, device, label=""):
         """Label the storage of ``tensor``, if it has none yet, and take memory for it."""
         held = storage(tensor)
-        if self.label(held) is None:
-            allocator, size = self.allocators[device.index], held.nbytes()
-            block = (
-                allocator.malloc(size, self.streams.current(device).stream_id, label)
-                if size
-                else None
-            )
-            held.practice = Place(self, device, allocator, block)
+        place = held.practice
+        if place is not None and place.machine is self:
+            return
+        size = held.nbytes()
+        block = None
+        allocator = self.allocators[device.index]
+        if size:
+            stream = self.local.streams.get(device.index) or self.streams.default[device.index]
+            block = allocator.malloc(size, stream.stream_id, label)
+        held.practice = Place(self, device, allocator, block)
+
+    def draw(self, call):
+        """The result of an operator that draws random numbers: those of its device's generator."""
+        generator = self.generators[call.home.index]
+        if call.fact.generator:
+            return call.func(*call.args, **call.kwargs | {"generator": generator})
+        with lent(generator):
+            return call.func(*call.args, **call.kwargs)
 
     def waits(self, where):
         """The CPU waits for a stream, or the current one of a device: count it, and warn or refuse as asked."""
-        if self.sync_debug == 2:
-            raise RuntimeError(SYNC)
-        if self.sync_debug == 1:
-            warnings.warn(SYNC, stacklevel=4)
-        self.synchronizations += 1
-        (self.streams.current(where) if isinstance(where, torch.device) else where).drain()
+        stream = self.streams.current(where) if isinstance(where, torch.device) else where
+        if not self.local.quiet:
+            if self.sync_debug == 2:
+                raise RuntimeError(SYNC)
+            if self.sync_debug == 1:
+                warnings.warn(SYNC, stacklevel=4)
+            self.synchronizations += 1
+        stream.drain()
+
+    @contextlib.contextmanager
+    def quietly(self):
+        """Waits in here are of the CPU's kernels alone; a GPU's have none."""
+        self.local.quiet = True
+        try:
+            yield
+        finally:
+            self.local.quiet = False
 
     def synchronize(self, index=None):
         """``torch.cuda.synchronize``: the CPU waits for all streams of a device."""
@@ -127,11 +165,35 @@ class Machine:
         self.streams.drain(self.device(index))
 
 
+@contextlib.contextmanager
+def lent(generator):
+    """Have operators that take no generator draw from ``generator``: its state takes the place of the CPU's."""
+    common = torch.default_generator
+    before = common.get_state()
+    common.set_state(generator.get_state())
+    try:
+        yield
+    finally:
+        generator.set_state(common.get_state())
+        common.set_state(before)
+
+
 def storage(tensor):
-    """The storage that carries the label of ``tensor`` (of its values, for a sparse one)."""
+    """The storage that carries the label of ``tensor`` (of its values, for a sparse, nested or wrapped one)."""
     try:
         return tensor.untyped_storage()
-    except NotImplementedError:
-        return (
-            tensor._values() if tensor.layout == torch.sparse_coo else tensor.values()
-        ).untyped_storage()
+    except (NotImplementedError, RuntimeError, ValueError):
+        with torch._C.DisableTorchFunction():
+            return inner(tensor).untyped_storage()
+
+
+def inner(tensor):
+    """The tensor within a tensor that has no storage of its own."""
+    wrapped = torch._C._functorch
+    while wrapped.is_functorch_wrapped_tensor(tensor):
+        tensor = wrapped.get_unwrapped(tensor)
+    if tensor.layout == torch.sparse_coo:
+        return tensor._values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc):
+        return tensor.values()
+    return tensor

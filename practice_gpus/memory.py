@@ -17,25 +17,19 @@ from operator import attrgetter
 import torch
 
 MIB = 1 << 20
-ROUND, SMALL, SMALL_SEGMENT, LARGE_SEGMENT, OWN_SEGMENT, SEGMENT_ROUND = (
-    512,
-    MIB,
-    2 * MIB,
-    20 * MIB,
-    10 * MIB,
-    2 * MIB,
-)
+ROUND = 512
+SMALL = MIB
+SMALL_SEGMENT = 2 * MIB
+LARGE_SEGMENT = 20 * MIB
+OWN_SEGMENT = 10 * MIB
+SEGMENT_ROUND = 2 * MIB
 BYTES = {
     "allocation": "allocated_bytes",
     "segment": "reserved_bytes",
     "inactive_split": "inactive_split_bytes",
 }
-KINDS = (
-    "current",
-    "peak",
-    "allocated",
-    "freed",
-)  # the numbers of each counter; the last two only grow
+POOLS = ("small_pool", "large_pool")
+NOTHING = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
 ORDER = attrgetter("stream", "size", "address")  # of the free blocks in a pool
 OUT_OF_MEMORY = (
     "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free. {}Including "
@@ -71,18 +65,32 @@ def show_size(count):
     return f"{count / 1024**power:.2f} {'KMG'[power - 1]}iB" if power else f"{count} bytes"
 
 
+class Counter:
+    """One line of ``memory_stats``: how much is in use now, at most, and was ever taken since ``start`` was."""
+
+    __slots__ = ("now", "peak", "taken", "start")
+
+    def __init__(self):
+        self.now = self.peak = self.taken = self.start = 0
+
+    def kinds(self):
+        """The four numbers under PyTorch's names."""
+        freed = self.start + self.taken - self.now
+        return {"current": self.now, "peak": self.peak, "allocated": self.taken, "freed": freed}
+
+
 class Block:
     """``size`` bytes at ``address`` of a segment: the list of its blocks, in order, that of ``pool``."""
 
     def __init__(self, pool, stream, size, address, segment):
-        self.pool, self.stream, self.size, self.address, self.segment = (
-            pool,
-            stream,
-            size,
-            address,
-            segment,
-        )
-        self.requested, self.free = 0, True
+        self.pool = pool
+        self.stream = stream
+        self.size = size
+        self.address = address
+        self.segment = segment
+        self.requested = 0
+        self.free = True
+        self.frames = []  # where it was taken, if that is recorded
 
 
 class Allocator:
@@ -92,49 +100,65 @@ class Allocator:
     """
 
     def __init__(self, index, capacity, timeline):
-        self.index, self.capacity, self.limit, self.fraction, self.timeline = (
-            index,
-            capacity,
-            capacity,
-            1.0,
-            timeline,
-        )
-        self.pools, self.dropped, self.lock = (
-            {"small_pool": [], "large_pool": []},
-            deque(),
-            threading.RLock(),
-        )
-        self.next_address, self.retries, self.ooms = (index + 1) << 40, 0, 0
-        self.counts = {
-            name: {pool: [0, 0, 0, 0] for pool in ("all", *self.pools)}
-            for name in (*BYTES, *BYTES.values(), "requested_bytes")
-        }  # four numbers, see KINDS
+        self.index = index
+        self.capacity = capacity
+        self.limit = capacity
+        self.fraction = 1.0
+        self.timeline = timeline
+        self.pools = {pool: [] for pool in POOLS}
+        self.segments = {}  # by address: a list of blocks
+        self.dropped = deque()
+        self.lock = threading.RLock()
+        self.history = None  # a `snapshot.History` that notes what happens, while one is asked for
+        self.recorded = None  # the latest of them
+        self.next_address = (index + 1) << 40
+        self.retries = 0
+        self.ooms = 0
+        names = (*BYTES, *BYTES.values(), "requested_bytes")
+        self.counts = {name: {pool: Counter() for pool in ("all", *POOLS)} for name in names}
+        self.used = self.counts["allocated_bytes"]["all"]
+        self.reserved = self.counts["reserved_bytes"]["all"]
+        self.ledgers = {(what, pool): self._ledger(what, pool) for what in BYTES for pool in POOLS}
+
+    def _ledger(self, what, pool):
+        """The counters that change with a block: of blocks, of bytes, and of bytes that were asked for."""
+        names = [what, BYTES[what]]
+        if what == "allocation":
+            names.append("requested_bytes")
+        return [(self.counts[name]["all"], self.counts[name][pool]) for name in names]
 
     def now(self, name):
         """Current value of a counter such as "allocated_bytes"."""
-        self.settle()
-        return self.counts[name]["all"][0]
+        if self.dropped:
+            self.settle()
+        return self.counts[name]["all"].now
 
-    def _count(self, what, block, sign):
-        amounts = {what: sign, BYTES[what]: sign * block.size}
-        if what == "allocation":
-            amounts["requested_bytes"] = sign * block.requested
-        for name, amount in amounts.items():
-            for count in (self.counts[name]["all"], self.counts[name][block.pool]):
-                count[:2] = count[0] + amount, max(count[1], count[0] + amount)
-                count[2 if sign > 0 else 3] += abs(amount)
+    def _add(self, what, block):
+        amounts = (1, block.size, block.requested)
+        for counters, amount in zip(self.ledgers[what, block.pool], amounts):  # noqa: B905
+            for counter in counters:
+                counter.now += amount
+                counter.taken += amount
+                if counter.now > counter.peak:
+                    counter.peak = counter.now
+
+    def _subtract(self, what, block):
+        amounts = (1, block.size, block.requested)
+        for (both, one), amount in zip(self.ledgers[what, block.pool], amounts):  # noqa: B905
+            both.now -= amount
+            one.now -= amount
 
     def _shelve(self, block):
         """Put a free block into its pool."""
         block.free = True
         if len(block.segment) > 1:
-            self._count("inactive_split", block, 1)
+            self._add("inactive_split", block)
         insort(self.pools[block.pool], block, key=ORDER)
 
     def _unshelve(self, block):
         self.pools[block.pool].remove(block)
         if len(block.segment) > 1:
-            self._count("inactive_split", block, -1)
+            self._subtract("inactive_split", block)
         return block
 
     def malloc(self, request, stream=0, label=""):
@@ -145,9 +169,12 @@ class Allocator:
             pool = "small_pool" if size <= SMALL else "large_pool"
             block = self._find(pool, stream, size) or self._segment(pool, stream, size)
             self._split(block, size)
-            block.free, block.requested = False, request
-            self._count("allocation", block, 1)
+            block.free = False
+            block.requested = request
+            self._add("allocation", block)
             self._mark(label)
+            if self.history is not None:
+                self.history.note("alloc", block)
             return block
 
     def _find(self, pool, stream, size):
@@ -167,11 +194,18 @@ class Allocator:
             self.release_cached()
         if self.now("reserved_bytes") + whole > self.limit:
             self.ooms += 1
+            if self.history is not None:
+                self.history.note(
+                    "oom", Block(pool, stream, whole, self.capacity - self.reserved.now, [])
+                )
             raise torch.OutOfMemoryError(self._message(whole))
         block = Block(pool, stream, whole, self.next_address, [])
         block.segment.append(block)
         self.next_address += whole
-        self._count("segment", block, 1)
+        self.segments[block.address] = block.segment
+        self._add("segment", block)
+        if self.history is not None:
+            self.history.note("segment_alloc", block)
         return block
 
     def _split(self, block, size):
@@ -188,10 +222,13 @@ class Allocator:
 
     def settle(self):
         """Bring the books up to date with the storages that have died."""
-        while self.dropped:
-            with self.lock:
+        with self.lock:
+            while self.dropped:
                 block = self.dropped.popleft()
-                self._count("allocation", block, -1)
+                self._subtract("allocation", block)
+                if self.history is not None:
+                    self.history.note("free_requested", block)
+                    self.history.note("free_completed", block)
                 self._merge(block)
                 self._mark("free")
 
@@ -201,10 +238,8 @@ class Allocator:
             if other.free:
                 self._unshelve(other)
                 block.segment.remove(other)
-                block.size, block.address = (
-                    block.size + other.size,
-                    min(block.address, other.address),
-                )
+                block.size += other.size
+                block.address = min(block.address, other.address)
         self._shelve(block)
 
     def release_cached(self):
@@ -214,7 +249,10 @@ class Allocator:
             for blocks in self.pools.values():
                 for block in [b for b in blocks if len(b.segment) == 1]:
                     blocks.remove(block)
-                    self._count("segment", block, -1)
+                    self._subtract("segment", block)
+                    del self.segments[block.address]
+                    if self.history is not None:
+                        self.history.note("segment_free", block)
             self._mark("empty_cache")
 
     def set_fraction(self, fraction):
@@ -224,23 +262,30 @@ class Allocator:
     def reset(self, peak):
         """``reset_peak_memory_stats`` (``peak`` True) or ``reset_accumulated_memory_stats``."""
         self.settle()
-        for count in (count for pools in self.counts.values() for count in pools.values()):
-            count[1:] = [count[0], *count[2:]] if peak else [count[1], 0, 0]
-        self.retries, self.ooms = (self.retries, self.ooms) if peak else (0, 0)
+        for pools in self.counts.values():
+            for count in pools.values():
+                if peak:
+                    count.peak = count.now
+                else:
+                    count.taken = 0
+                    count.start = count.now
+        if not peak:
+            self.retries = 0
+            self.ooms = 0
 
     def stats(self):
         """Every counter, laid out as ``torch.cuda.memory_stats_as_nested_dict``."""
         self.settle()
         table = {
-            name: {pool: dict(zip(KINDS, count, strict=True)) for pool, count in pools.items()}
+            name: {pool: count.kinds() for pool, count in pools.items()}
             for name, pools in self.counts.items()
         }
-        none, segments = dict.fromkeys(KINDS, 0), table["segment"]["all"]
+        segments = table["segment"]["all"]
         return table | {
             "active": table["allocation"],
             "active_bytes": table["allocated_bytes"],
-            "oversize_allocations": none,
-            "oversize_segments": none,
+            "oversize_allocations": NOTHING,
+            "oversize_segments": NOTHING,
             "num_ooms": self.ooms,
             "num_alloc_retries": self.retries,
             "max_split_size": -1,
@@ -250,13 +295,13 @@ class Allocator:
         }
 
     def _mark(self, label):
-        taken = (self.counts[name]["all"][0] for name in ("allocated_bytes", "reserved_bytes"))
-        self.timeline.append((time.perf_counter(), self.index, *taken, label))
+        now = time.perf_counter()
+        self.timeline.append((now, self.index, self.used.now, self.reserved.now, label))
 
     def _message(self, want):
-        used, taken = self.now("reserved_bytes"), self.now("allocated_bytes")
+        used = self.now("reserved_bytes")
+        taken = self.now("allocated_bytes")
         allowed = f"{show_size(self.limit)} allowed; " if self.fraction < 1 else ""
-        want, total, left, used, taken, cached = map(
-            show_size, (want, self.capacity, self.capacity - used, used, taken, used - taken)
-        )
+        sizes = (want, self.capacity, self.capacity - used, used, taken, used - taken)
+        want, total, left, used, taken, cached = map(show_size, sizes)
         return OUT_OF_MEMORY.format(want, self.index, total, left, allowed, used, taken, cached)

@@ -1,4 +1,4 @@
-"""What practice GPUs know about PyTorch's operators before they run."""
+"""What practice GPUs know about PyTorch's operators before they run, and one call of an operator."""
 
 import functools
 import math
@@ -7,72 +7,123 @@ from types import SimpleNamespace
 import torch
 from torch.utils._pytree import tree_map_only
 
-T, has_kernel = torch.Tensor, torch._C._dispatch_has_kernel_for_dispatch_key
-INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
+from .machine import storage
+
+T = torch.Tensor
+has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
+# How often the CPU waits in an operator on a real GPU; tests/practice/waits.csv names the source of each number.
 WAITS = {
-    "_local_scalar_dense",
-    "nonzero",
-    "masked_select",
-    "equal",
-    "_unique2",
-    "unique_consecutive",
-    "unique_dim",
-    "bincount",
-    "is_nonzero",
-    "repeat_interleave",
+    "_local_scalar_dense": 1,
+    "_unique2": 1,
+    "_linalg_check_errors": 1,
+    "_linalg_eigh": 1,
+    "_linalg_svd": 1,
+    "allclose": 1,
+    "equal": 1,
+    "is_nonzero": 1,
+    "linalg_eig": 1,
+    "linalg_lstsq": 1,
+    "masked_select": 1,
+    "nonzero": 1,
+    "unique_consecutive": 1,
+    "unique_dim": 1,
+    "unique_dim_consecutive": 1,
 }
-SMALL = (
-    "backward",
-    "_foreach_",
-    "pool",
-    "norm",
-    "softmax",
-    "loss",
-)  # results no larger than the inputs together
-GROWS = ("repeat", "pad", "im2col", "upsample")  # results larger than their only input
+# The same, where the arguments decide.
+WAITS_IF = {
+    "bincount": lambda x, *rest, **options: 2 * (x.numel() > 0) - (x.dtype == torch.uint8),
+    "histc": lambda x, bins=100, min=0, max=0: 2 * (min == max),
+    "multinomial": lambda x, count, replacement=False, **options: (
+        0 if replacement and count > 1 else 2
+    ),
+    "normal": lambda mean, std=1.0, *rest, **options: int(isinstance(std, T)),
+    "repeat_interleave": lambda repeats, output_size=None: 2 * (output_size is None),
+}
+PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
+# Operators whose results are no larger than their inputs together.
+SMALL = ("backward", "_foreach_", "pool", "norm", "softmax", "loss", "attention", "cat", "stack")
+GROWS = ("repeat", "pad", "im2col", "upsample", "new_")  # results larger than their only input
 
 
 @functools.cache
 def facts(func):
     """What `Kernels` needs to know about an operator, read once from its schema."""
-    schema, name = func._schema, func._schema.name.removeprefix("aten::")
+    schema = func._schema
+    name = schema.name.removeprefix("aten::")
     written = [a.alias_info is not None and a.alias_info.is_write for a in schema.arguments]
     out = [r.alias_info for r in schema.returns]
+    names = [a.name for a in schema.arguments]
+    decomposes = func.namespace == "aten" and func._can_decompose()
+    view = name == "detach" or bool(out) and all(a and not a.is_write for a in out)
     return SimpleNamespace(
         name=name,
         written=written,
         mutates=any(written),
         inplace=all(a and a.is_write for a in out),
-        composite=func.namespace == "aten"
-        and func._can_decompose()
-        and not has_kernel(func.name(), "CPU"),
-        view=name in ("detach", "set_") or bool(out) and all(a and not a.is_write for a in out),
+        composite=decomposes and not has_kernel(func.name(), "CPU"),
+        view=view or name == "set_",
+        same_storage=view,
         copies=name in ("copy_", "_to_copy", "_foreach_copy_"),
-        waits=name in WAITS,
+        waits=WAITS.get(name, 0),
+        waits_if=WAITS_IF.get(name),
         indexes=name in INDEXING,
         random=torch.Tag.nondeterministic_seeded in func.tags,
+        generator="generator" in names,
         pointwise=torch.Tag.pointwise in func.tags,
         targeted=name == "_to_copy" or "new_" in name or "_like" in name,
+        product=name in PRODUCTS,
         small=any(part in name for part in SMALL),
         grows=any(part in name for part in GROWS),
-        device=any(a.name == "device" for a in schema.arguments),
+        device="device" in names,
     )
+
+
+class Call:
+    """One call of an operator: what it is, its arguments, the tensors among them, and where these are."""
+
+    __slots__ = ("func", "fact", "args", "kwargs", "inputs", "loose", "homes", "home")
+
+    def __init__(self, machine, func, fact, args, kwargs):
+        self.func = func
+        self.fact = fact
+        self.args = args
+        self.kwargs = kwargs
+        self.inputs = list(tensors(args))
+        if kwargs:
+            self.inputs += tensors(tuple(kwargs.values()))
+        self.loose = []  # made inside PyTorch, not yet on any device
+        self.homes = set()  # practice devices, and None for the CPU
+        self.home = None
+        for tensor in self.inputs:
+            place = storage(tensor).practice
+            if place is None or place.machine is not machine:
+                if place is machine.floating:
+                    self.loose.append(tensor)
+                else:
+                    self.homes.add(None)
+            else:
+                self.homes.add(place.device)
 
 
 def tensors(values):
     """The tensors among ``values`` (a tensor, or a list of tensors, of lists of tensors and of other things)."""
-    for value in (
-        (values,) if isinstance(values, T) else values if type(values) in (list, tuple) else ()
-    ):
-        if isinstance(value, T):
-            yield value
-        elif type(value) in (list, tuple):
-            yield from (item for item in value if isinstance(item, T))
+    if isinstance(values, T):
+        return [values]
+    found = []
+    if type(values) in (list, tuple):
+        for value in values:
+            if isinstance(value, T):
+                found.append(value)
+            elif type(value) in (list, tuple):
+                found += [item for item in value if isinstance(item, T)]
+    return found
 
 
-def blocking(args, kwargs):
+def blocking(call):
     """Whether the CPU waits for a copy with these arguments."""
-    return not (kwargs.get("non_blocking") or len(args) > 2 and args[2])
+    args = call.args
+    return not (call.kwargs.get("non_blocking") or len(args) > 2 and args[2])
 
 
 def meta(x):
@@ -80,26 +131,45 @@ def meta(x):
     return torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device="meta")
 
 
-def shapes(func, fact, args, kwargs):
-    """The result of an operator as tensors without data, or None where PyTorch cannot tell it beforehand."""
+def shapes(call):
+    """The result of a call as tensors without data, or None where PyTorch cannot tell it beforehand."""
     options = {
         key: value
-        for key, value in kwargs.items()
+        for key, value in call.kwargs.items()
         if key not in ("generator", "device", "pin_memory")
     }
-    args, options = tree_map_only(
-        T, meta, (args, options | ({"device": "meta"} if fact.device else {}))
-    )
+    if call.fact.device:
+        options["device"] = "meta"
+    args, options = tree_map_only(T, meta, (call.args, options))
     try:
-        return func(*args, **options)
+        return call.func(*args, **options)
     except (NotImplementedError, RuntimeError):
         return None
 
 
-def most_elements(fact, inputs):
-    """How many elements the result of an operator has at most, as its inputs tell; infinity where they do not."""
+def most_elements(call):
+    """How many elements the result of a call has at most, as its inputs tell; infinity where they do not."""
+    fact = call.fact
+    inputs = call.inputs
+    if not inputs:
+        return math.inf
+    if fact.small:
+        return sum(t.numel() for t in inputs)
+    if len(inputs) == 1:
+        return math.inf if fact.grows else inputs[0].numel()
+    if fact.pointwise:
+        return broadcast([t.shape for t in inputs])
+    if fact.product:
+        first, second = inputs[-2:]
+        return first.numel() // max(first.shape[-1], 1) * second.shape[-1]
     sizes = sorted(t.numel() for t in inputs)
-    alike = len({t.shape for t in inputs} if fact.pointwise else inputs) == 1
-    if inputs and (fact.small or alike and not fact.grows):
-        return sum(sizes)
-    return sizes[-1] * sizes[-2] if len(sizes) > 1 else math.inf
+    return sizes[-1] * sizes[-2]
+
+
+def broadcast(sizes):
+    """The number of elements when shapes are broadcast."""
+    if all(size == sizes[0] for size in sizes):
+        return math.prod(sizes[0])
+    longest = max(map(len, sizes))
+    padded = [(1,) * (longest - len(size)) + tuple(size) for size in sizes]
+    return math.prod(map(max, zip(*padded, strict=True)))

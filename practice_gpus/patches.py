@@ -11,7 +11,7 @@ from .machine import CPU, refusal
 T = torch.Tensor
 REFUSED = {
     "torch.cuda": """CUDAGraph graph make_graphed_callables graph_pool_handle cudart caching_allocator_alloc
-        caching_allocator_delete change_current_allocator CUDAPluggableAllocator MemPool use_mem_pool memory_snapshot
+        caching_allocator_delete change_current_allocator CUDAPluggableAllocator MemPool use_mem_pool
         current_blas_handle utilization temperature power_draw clock_rate memory_usage device_memory_used ExternalStream
         get_stream_from_external list_gpu_processes _compile_kernel""",
     "torch.cuda.jiterator": "_create_jit_fn _create_multi_output_jit_fn",
@@ -23,6 +23,9 @@ REFUSED = {
 
 def patches(machine, calls):
     """(module or class, name, replacement) for all that asks the driver, or must not."""
+    generators = generator_class(machine)
+    for device in machine.devices:
+        machine.generators.append(generators(device).manual_seed(torch.initial_seed()))
     yield from ((torch._C, name, function) for name, function in driver.answers(machine).items())
     for module in (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.streams):
         yield from (
@@ -78,7 +81,7 @@ def patches(machine, calls):
             }
         ),
     )
-    yield torch, "Generator", generator_class(machine)
+    yield torch, "Generator", generators
     yield torch, "clear_autocast_cache", lambda: (machine.casts.clear(), clear()) and None
     yield autograd, push.__name__, lambda *hooks: push(*map(calls.around, hooks))
     yield torch.cuda.nccl, "is_available", lambda tensors: False
@@ -208,7 +211,7 @@ def grouped(machine, original=torch._C._group_tensors_by_device_and_dtype):
 
 
 def generator_class(machine, original=torch._C.Generator):
-    """``torch.Generator`` that can be made for a practice device; its numbers are the CPU's."""
+    """``torch.Generator`` that can be made for a practice device; its numbers are made as the CPU's are."""
 
     class Meta(type(original)):
         def __instancecheck__(cls, value):

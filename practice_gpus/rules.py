@@ -13,7 +13,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .machine import storage
-from .operators import INDEXING, T, meta
+from .operators import INDEXING, T, meta, tensors
 
 TWO = "Expected all tensors to be on the same device, but found at least two devices, {} and {}!"
 GOT = (
@@ -65,26 +65,27 @@ def entry(name, overload):
     ] if not overload and "structured" in text else wrapper
 
 
-def arguments(machine, func, args, kwargs):
+def arguments(machine, call):
     """[(name of the argument or, if it is written, "out"; tensor; its device)] for the tensors that are somewhere."""
+    schema = call.func._schema.arguments
+    values = (
+        dict(zip([argument.name for argument in schema], call.args, strict=False)) | call.kwargs
+    )
     found = []
-    for argument, value in zip(
-        func._schema.arguments, [*args, *[None] * len(func._schema.arguments)], strict=False
-    ):
-        value = kwargs.get(argument.name, value)
+    for argument in schema:
         written = argument.alias_info is not None and argument.alias_info.is_write
-        found += [
-            ("out" if written else argument.name, tensor, machine.place(tensor))
-            for tensor in (value if isinstance(value, (list, tuple)) else (value,))
-            if isinstance(tensor, T) and storage(tensor).practice is not machine.floating
-        ]
+        name = "out" if written else argument.name
+        for tensor in tensors(values.get(argument.name)):
+            if storage(tensor).practice is not machine.floating:
+                found.append((name, tensor, machine.place(tensor)))
     return found
 
 
-def meet(machine, func, args, kwargs):
+def meet(machine, call):
     """The device on which a call with tensors of several devices runs; raises as CUDA does where it must not."""
-    name, overload = func._schema.name.removeprefix("aten::"), func._schema.overload_name
-    found = arguments(machine, func, args, kwargs)
+    name = call.fact.name
+    overload = call.func._schema.overload_name
+    found = arguments(machine, call)
     first = found[0][2]
     if name in FREE:
         return first
@@ -93,11 +94,12 @@ def meet(machine, func, args, kwargs):
     if name == "masked_fill_" and first != found[1][2]:
         raise RuntimeError(MASK.format(*(place or "cpu" for _, _, place in found)))
     if name == "convolution":
-        name, found = _convolution(found, first, args)
+        name, found = _convolution(found, first, call.args)
     if name in INNER:
         name, names = INNER[name]
         found = [(names.get(label, label), tensor, place) for label, tensor, place in found]
-        found = [("self", *found[1][1:]), *found] if name == "addmv_" else found
+        if name == "addmv_":
+            found = [("self", *found[1][1:]), *found]
     free, wrapper = entry(name, overload)
     return _iterator(found) if free or name in ITERATED else _same(found, wrapper)
 
@@ -132,11 +134,11 @@ def _index(found, home):
 
 def _convolution(found, home, args):
     """(name, tensors) of the kernel that compares devices. Types come first, unless the CPU's slow kernel would run."""
-    x, weight, kinds = (
-        args[0],
-        args[1],
-        [t.type() if p is None else t.type().replace("torch", "torch.cuda") for _, t, p in found],
-    )
+    x = args[0]
+    weight = args[1]
+    kinds = [
+        t.type() if p is None else t.type().replace("torch", "torch.cuda") for _, t, p in found
+    ]
     fast = x.dtype == torch.float32 and (
         args[8] > 1 or min(weight.shape[-2:]) > 3 or x.shape[0] > 1 or x.numel() > 20480
     )

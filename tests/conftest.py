@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from helpers import threads
+
 # Several tests run at once, so each of them, and each kernel it starts, computes in one thread. A person's choice wins.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault(threads.THREADS, "1")
+os.environ.update(threads.variables())
 
 TESTS = Path(__file__).resolve().parent
 LANES = {
@@ -17,6 +20,22 @@ LANES = {
     "gpu": "only the tests to which a GPU makes a difference",
 }
 FOLDERS = {"browser": {"browser"}, "torture": {"torture", "all"}}  # folder: flags that need it
+
+# Folders and files whose tests do something else where there is a GPU.
+GPU = {
+    "practice",
+    "test_cheatsheet.py",
+    "test_data.py",
+    "test_devices.py",
+    "test_doctor.py",
+    "test_exercises.py",
+    "test_measurements.py",
+    "test_memory.py",
+    "test_scripts.py",
+    "test_timing.py",
+    "test_training.py",
+    "test_troubleshooting.py",
+}
 
 
 def pytest_addoption(parser):
@@ -62,9 +81,11 @@ def lanes_of(item):
 def pytest_collection_modifyitems(config, items):
     """Keep the tests of the lanes asked for."""
     for item in items:
-        for folder in FOLDERS:
-            if TESTS / folder in item.path.parents:
-                item.add_marker(folder)
+        places = set(item.path.relative_to(TESTS).parts)
+        for name in places & set(FOLDERS):
+            item.add_marker(name)
+        if places & GPU:
+            item.add_marker("gpu")
     asked = flags(config) or {"default"}
     if "all" in asked:
         asked |= {"default", "slow"}

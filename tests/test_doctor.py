@@ -500,7 +500,7 @@ def test_facts_from_nvidia_smi(monkeypatch):
                 command, code, out, ""
             ),
         )
-        found = Facts(**facts_module._ask_driver())
+        found = Facts(**facts_module.find_driver())
         assert (found.gpus, found.smi_error) == (gpus, error)
         assert found.driver == driver or driver is None
 
@@ -641,7 +641,7 @@ def test_doctor_never_raises(monkeypatch, capsys, source, error):
 
 @pytest.mark.parametrize(
     "source",
-    ["_ask_system", "_ask_container", "_ask_driver", "_ask_cards", "_ask_packages", "_ask_torch"],
+    ["_ask_system", "_ask_container", "find_driver", "_ask_cards", "_ask_packages", "_ask_torch"],
 )
 def test_a_failing_source_is_told_and_costs_only_its_facts(monkeypatch, capsys, source):
     monkeypatch.setattr(facts_module, "_run", torch_says(torch="2.13.0", cuda_build="13.0"))

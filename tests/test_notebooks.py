@@ -3,19 +3,15 @@
 Nothing here knows a certain lesson, and no time decides.
 """
 
-import copy
 import re
-import tempfile
 
 import nbformat
 import pytest
 import torch
-from nbclient import NotebookClient
 from strict import run_strict
 
 from helpers import course
 from helpers.commands import _notebooks, publish
-from helpers.commands.execute import environment
 
 PATHS = _notebooks.find()
 MAX_LINE = 88
@@ -30,19 +26,6 @@ def test_runs_offline_with_the_outputs_that_are_stored_and_little_memory(path):
     status, text, memory = run_strict(path)
     assert status == 0, text
     assert memory is None or memory <= MEMORY_GIB * 2**30
-
-
-@pytest.mark.slow
-@of_each
-def test_each_cell_may_run_twice_in_a_row(path):
-    notebook = _notebooks.read(path)
-    cells = [[cell, copy.deepcopy(cell)] for cell in notebook.cells if cell.cell_type == "code"]
-    notebook.cells = [cell for twins in cells for cell in twins]
-    with tempfile.TemporaryDirectory() as home:
-        client = NotebookClient(
-            notebook, timeout=600, kernel_name="python3", extra_arguments=["--log-level=ERROR"]
-        )
-        client.execute(env=environment(home), cwd=str(path.parent))
 
 
 def code(path):

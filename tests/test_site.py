@@ -54,28 +54,6 @@ def test_links_lead_to_pages_and_headings(site, name):
     assert {"index.html"} <= {link["href"] for link in site[name].select("a[href]")}
 
 
-def test_figures_say_what_they_show(site):
-    texts = [
-        image["alt"] for text in site.values() for image in text.select(".jp-RenderedImage img")
-    ]
-    own = [
-        words for words in texts if not words.startswith("Figure; a line below")
-    ]  # that one: an explorer's start
-    assert len(own) > 25 and len(set(own)) == len(own) and min(map(len, own)) > 10
-    assert len(texts) - len(own) <= sum(
-        text.get_text().count("At the start:") for text in site.values()
-    )
-
-
-def test_a_lost_link_is_told():
-    texts = {
-        "a": '<a href="b.html#x">1</a><a href="b.html#y">2</a><a href="c.html">3</a>',
-        "b": '<h2 id="x">x</h2>',
-    }
-    pages = {name: BeautifulSoup(text, "html.parser") for name, text in texts.items()}
-    assert lost(pages, "a") == ["b.html#y", "c.html"]
-
-
 @each_page
 def test_nothing_from_elsewhere_is_needed(folder, site, name):
     assert site[name].select("script, link, iframe, object, embed") == []

@@ -113,3 +113,24 @@ def test_calm_leaves_the_number_of_threads_to_who_set_it(value):
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True
     )
     assert done.stdout.strip() == "OMP_NUM_THREADS is set. True", done.stderr
+
+
+def test_the_doctor_hears_of_threads_that_fight(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(threads, "quota", lambda: None)
+    monkeypatch.setattr(threads, "_step_ms", lambda count: 30.0 if count == 2 else 2.0)
+    assert "15 times as long" in threads.complaint() and "GOMP_SPINCOUNT" in threads.complaint()
+    monkeypatch.setattr(threads, "_step_ms", lambda count: 1.1 if count == 2 else 2.0)
+    assert threads.complaint() == ""
+
+
+def test_the_doctor_hears_of_more_threads_than_the_container_may_use(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    monkeypatch.setattr(threads, "quota", lambda: 1.5)
+    assert "may use 1.5 cores: set OMP_NUM_THREADS=1" in threads.complaint()
+
+
+def test_one_thread_never_fights_with_itself(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(threads, "quota", lambda: 0.5)
+    assert threads.complaint() == ""

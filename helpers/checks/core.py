@@ -13,6 +13,7 @@ import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from helpers import show
 from helpers.checks.limit import TooLong, limit
 
 CORRECT, NOT_YET, NOT_ATTEMPTED, ERROR = "correct", "not yet", "not attempted", "error in your code"
@@ -122,25 +123,39 @@ class Exercise:
         from helpers.checks import panel, progress
 
         result = self.outcome(answer)
-        if (
-            result.status != NOT_ATTEMPTED
-            and progress.load().get(self.key, {}).get("status") != CORRECT
-        ):
+        solved = progress.load().get(self.key, {}).get("status") == CORRECT
+        if result.status != NOT_ATTEMPTED and not solved:
             progress.record(self.key, status=result.status)
-        panel.show(self, result)
+        panel.show_result(self, result)
 
     def hint(self):
-        """Print the next hint; after the last one, all of them again."""
+        """Show the next hint with those before it; after the last one, all of them again."""
+        show.markdown(*self.next_hint())
+
+    def next_hint(self):
+        """The hints up to the next one, as (Markdown, plain text)."""
         from helpers.checks import progress
 
         seen = min(progress.load().get(self.key, {}).get("hints", 0) + 1, len(self.hints))
         progress.record(self.key, hints=seen)
-        for number, text in enumerate(self.hints[:seen], 1):
-            print(f"Hint {number} of {len(self.hints)}: {text}")
+        names = [f"Hint {number} of {len(self.hints)}" for number in range(1, seen + 1)]
+        hints = list(zip(names, self.hints, strict=False))
+        return (
+            "\n\n".join(f"**{name}:** {text}" for name, text in hints),
+            "\n".join(f"{name}: {text}" for name, text in hints),
+        )
 
     def solution(self):
-        """Print the model answer and why it works."""
-        print(f"{self.solution_source()}\n\n{textwrap.fill(self.explanation, 100)}")
+        """Show the model answer and why it works."""
+        show.markdown(*self.model_answer())
+
+    def model_answer(self):
+        """The model answer and why it works, as (Markdown, plain text)."""
+        source = self.solution_source()
+        return (
+            f"```python\n{source}\n```\n\n{self.explanation}",
+            f"{source}\n\n{textwrap.fill(self.explanation, 100)}",
+        )
 
     def solution_source(self):
         """The model answer as source text, ready to stand in the lesson's starter cell."""

@@ -63,7 +63,10 @@ def tags(cell):
 
 
 def clean(notebook):
-    """Remove what differs from run to run: counters, timings, widget state and views, progress bars."""
+    """Remove what differs from run to run: timings, widget state and views, progress bars, pieces of streams.
+
+    Counters become those of Run All in a new kernel; nbval takes an output without one for an error.
+    """
     notebook.metadata = {key: notebook.metadata[key] for key in KEPT if key in notebook.metadata}
     notebook.metadata.update(kernelspec=dict(KERNEL), language_info=dict(LANGUAGE))
     notebook.nbformat, notebook.nbformat_minor = 4, 5
@@ -71,9 +74,21 @@ def clean(notebook):
         cell.setdefault("id", f"cell-{index:02d}")
         cell.metadata = clean_metadata(cell.metadata)
         if cell.cell_type == "code":
-            cell.execution_count = None
             cell.outputs = [output for output in map(clean_output, merged(cell.outputs)) if output]
+    number_cells(notebook)
     return notebook
+
+
+def number_cells(notebook):
+    """Count the code cells that run, from 1; their results carry the same number."""
+    count = 0
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            count += bool(cell.source.strip())
+            cell.execution_count = count if cell.source.strip() else None
+            for output in cell.outputs:
+                if output.output_type == "execute_result":
+                    output.execution_count = count
 
 
 def clean_metadata(metadata):
@@ -96,8 +111,6 @@ def clean_output(output):
         ]
         output.text = "".join(f"{line}\n" for line in lines)
         return output if lines else None
-    if "execution_count" in output:
-        output.execution_count = None
     if "data" in output:
         output.data.pop(VIEW, None)
         output.metadata = {

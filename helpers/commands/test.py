@@ -44,7 +44,7 @@ def pytest_line(args, python):
     line = [str(python), "-m", "pytest", *(f"--{name}" for name in lanes)]
     if not set(lanes) & set(ONE_AT_A_TIME):
         workers = threads.choose(threads.cpu_cores(), threads.quota()).threads
-        line += ["--numprocesses", str(workers), "--dist", "worksteal"]
+        line += ["--numprocesses", str(workers), "--dist", "loadfile"]
     return [*line, *args.pytest]
 
 
@@ -55,11 +55,12 @@ def run(args):
         python = _environment.python_of(_environment.VENV) if ready else sys.executable
         return _gpu.run(str(python), args.out, args.pytest)
     try:
-        python = _environment.chosen(args, extras=["test"])
+        python = _environment.chosen(args, extras=["test", *["browser"] * args.browser])
     except _environment.SetupError as error:
         print(error, file=sys.stderr)
         return 1
     line = pytest_line(args, python)
     print("$ " + " ".join(line), flush=True)
-    variables = {"JUPYTER_PREFER_ENV_PATH": "1", **threads.variables(), **os.environ}
+    given = {"JUPYTER_PREFER_ENV_PATH": "1", threads.THREADS: "1", **os.environ}
+    variables = {**given, **threads.variables(given)}
     return subprocess.call(line, cwd=str(_environment.ROOT), env=variables)

@@ -81,7 +81,7 @@ def gather_facts(timeout=90):
     sources = (
         _ask_system,
         _ask_container,
-        _ask_driver,
+        find_driver,
         _ask_cards,
         _ask_packages,
         lambda: _ask_torch(timeout),
@@ -144,8 +144,11 @@ def _ask_container():
     return {"container": any(signs)}
 
 
-def _ask_driver():
-    """The driver and its GPUs from nvidia-smi, else the driver's version from the kernel module."""
+def find_driver():
+    """NVIDIA's "driver", "gpus" and "smi_error" as in `Facts`, as a dict, {} where there is no trace of a driver.
+
+    From nvidia-smi, else from the kernel module.
+    """
     found = {}
     kernel_module = Path("/proc/driver/nvidia/version")
     if kernel_module.exists():

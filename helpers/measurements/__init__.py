@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.measurements import schema
+from helpers.measurements.rows import SECTIONS
 from helpers.measurements.sources import published, published_names
 
 __all__ = ["Recording", "all", "gpus", "load", "published", "published_names"]
@@ -61,7 +62,7 @@ class Recording:
         A section that was not measured has no rows. ValueError for an unknown section or device.
         """
         for name, value, known in (
-            ("section", section, schema.SECTIONS),
+            ("section", section, SECTIONS),
             ("device", device, self.devices),
         ):
             if value not in known and (name, value) != ("device", None):
@@ -71,6 +72,12 @@ class Recording:
             for row in self.sections.get(section, [])
             if device in (None, row["device"])
         ]
+
+    def memory_gb_per_s(self, device):
+        """GB/s of a device's memory: of the largest copy, since a cache serves the smaller ones; None if unmeasured."""
+        rows = [row for row in self.rows("bandwidth", device) if row["operation"] == "copy"]
+        largest = max(rows, key=lambda row: row["bytes"], default=None)
+        return largest and largest["gb_per_s"]
 
     def by_device(self, section):
         """Rows of `section` by the label of their device, best device first; devices without rows are left out."""

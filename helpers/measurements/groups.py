@@ -5,6 +5,7 @@ A `Group` is a dict of label to value, or to (xs, ys), that knows its kind and i
 """
 
 from helpers import measurements
+from helpers.measurements.rows import SECTIONS, names
 
 KINDS = {  # as the legend says it
     "here": "measured here",
@@ -24,12 +25,12 @@ class Group(dict):
         self.kind = kind
         self.sources = tuple(sources)
 
-    def renamed(self, names):
-        """The group with other labels: `names` is a dict of old to new; the others stay."""
-        unknown = [name for name in names if name not in self]
+    def renamed(self, labels):
+        """The group with other labels: `labels` is a dict of old to new; the others stay."""
+        unknown = [label for label in labels if label not in self]
         if unknown:
-            raise ValueError(f"names has {unknown[0]!r}; the group has {list(self)}")
-        renamed = {names.get(label, label): value for label, value in self.items()}
+            raise ValueError(f"labels has {unknown[0]!r}; the group has {list(self)}")
+        renamed = {labels.get(label, label): value for label, value in self.items()}
         return Group(self.kind, renamed, self.sources)
 
 
@@ -95,13 +96,11 @@ def recorded(section, x, y, kind=None, **where):
     `where` keeps rows with these values, `kind` ("cuda", "cpu") such devices. A machine that equals this one, by name
     and cores, is left out: it would be drawn twice. An unknown section or field raises ValueError.
     """
-    from helpers.measurements.schema import SECTIONS
-
     if section not in SECTIONS:
         raise ValueError(f"section is {section!r}; it takes one of {list(SECTIONS)}")
+    has = names(section)
     for name in (x, y, *where):
-        if name not in SECTIONS[section]:
-            has = list(SECTIONS[section])
+        if name not in has:
             raise ValueError(f"field {name!r} is not in section {section!r}, which has {has}")
     series = {}
     sources = []

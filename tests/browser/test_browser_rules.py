@@ -3,7 +3,7 @@
 import pytest
 from axe import findings
 
-from helpers.checks import panel
+from helpers import show
 
 # What a page of JupyterLab looks like to the rules; the last part is the frame around the lesson.
 LAB = """<html lang="en"><title>t</title><body><div class="jp-Notebook">
@@ -62,7 +62,7 @@ SAID = """() => [...document.querySelectorAll('.widget-radio-box, [tabindex]')].
 @pytest.mark.parametrize("handle", HANDLES.values(), ids=HANDLES)
 def test_controls_say_the_words_beside_them(handle, page):
     boxes = "".join(
-        f'<div class="widget-vbox">{TITLE.format(style=panel.STYLE)}{control}</div>'
+        f'<div class="widget-vbox">{TITLE.format(style=show.STYLE)}{control}</div>'
         for control in (RADIO, ROW.format(handle=handle))
     )
     page.set_content(LAB.format(outputs=OUTPUT.format(kind="", body=boxes), png=PNG))

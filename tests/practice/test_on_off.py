@@ -63,7 +63,7 @@ def same(first, second):
 
 @pytest.fixture(autouse=True)
 def nothing_left():
-    with practice_gpus():
+    with practice_gpus(asynchronous=True):
         pass  # PyTorch imports some of its modules late
     before = state()
     yield

@@ -151,7 +151,6 @@ def test_numpy_needs_the_cpu():
         (lambda: torch.distributed.init_process_group("nccl"), "nccl"),
         (lambda: at().__dlpack__(), "__dlpack__"),
         (lambda: at().__cuda_array_interface__, "__cuda_array_interface__"),
-        (lambda: torch.cuda.memory_snapshot(), "snapshot"),
     ],
 )
 def test_what_cannot_be_imitated_is_refused_by_name(call, name):

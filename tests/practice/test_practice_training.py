@@ -1,14 +1,11 @@
-"""Training on a practice GPU gives the CPU's numbers, at nearly the CPU's pace."""
+"""Training on a practice GPU gives the CPU's numbers, with little work around each operator."""
 
-import statistics
-import time
+import sys
+from collections import Counter
 
 import pytest
 import torch
 from torch import nn
-from torch.overrides import _pop_mode, _push_mode
-from torch.utils._python_dispatch import _pop_mode as pop_dispatch
-from torch.utils._python_dispatch import _push_mode as push_dispatch
 
 from practice_gpus import practice_gpus
 
@@ -64,31 +61,24 @@ def test_the_same_numbers_to_the_last_bit(make_optimizer, count):
     assert all(torch.equal(a, b) for a, b in zip(weights, moved, strict=True))
 
 
-def test_a_step_costs_little_more_than_the_cpus():
-    plain, practice = cnn(16), cnn(16)
+def test_an_operator_costs_few_calls_of_python():
+    """Else training on a practice GPU becomes so slow that nobody waits for it."""
+    counts = Counter()
+
+    def see(frame, event, argument):
+        if event == "call" and frame.f_globals.get("__name__", "").startswith("practice_gpus."):
+            counts[frame.f_code.co_name] += 1
+
     with practice_gpus():
-        practice.cuda()
-        optimizers = [torch.optim.Adam(model.parameters()) for model in (plain, practice)]
-        times = {"cpu": [], "cuda": []}
-        for device in ("cuda", "cpu") * 9:
-            calls, kernels = (None, None) if device == "cuda" else (_pop_mode(), pop_dispatch())
-            start = time.perf_counter()
-            steps(
-                practice if device == "cuda" else plain,
-                optimizers[device == "cuda"],
-                device,
-                1,
-                batch=64,
-            )
-            times[device].append(time.perf_counter() - start)
-            if calls is not None:
-                _push_mode(calls)
-                push_dispatch(kernels)
-    ratio = statistics.median(times["cuda"]) / statistics.median(times["cpu"])
-    print(f"a training step on a practice GPU takes {ratio:.2f} of the CPU's time")
-    assert (
-        ratio < 2
-    )  # the bar is 1.3 on a quiet machine; a test must not fail because others are busy
+        model = cnn(4).cuda()
+        optimizer = torch.optim.Adam(model.parameters())
+        steps(model, optimizer, "cuda", 2, batch=4)
+        sys.setprofile(see)
+        try:
+            steps(model, optimizer, "cuda", 2, batch=4)
+        finally:
+            sys.setprofile(None)
+    assert counts.total() <= 40 * counts["__torch_dispatch__"]
 
 
 def test_checkpointing_and_scaler():

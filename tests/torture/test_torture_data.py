@@ -168,22 +168,9 @@ DAMAGE = {  # name: (data set, file, what the file becomes)
     "truncated images": ("fashion-mnist", IMAGES, lambda b: b[: len(b) // 2]),
     "empty images": ("fashion-mnist", IMAGES, lambda b: b""),
     "longer images": ("fashion-mnist", IMAGES, lambda b: b + b"?"),
-    "one bit of the images": (
-        "fashion-mnist",
-        IMAGES,
-        lambda b: b[:200] + bytes([b[200] ^ 1]) + b[201:],
-    ),
-    "images of another size": (
-        "fashion-mnist",
-        IMAGES,
-        lambda b: header(0x803, 6, 14, 56) + b[16:],
-    ),
-    "fewer images": ("fashion-mnist", IMAGES, lambda b: header(0x803, 5, 28, 28) + b[16:-784]),
     "labels for images": ("fashion-mnist", IMAGES, lambda b: header(0x801, 6) + b"\0" * 6),
     "a size below zero": ("fashion-mnist", IMAGES, lambda b: header(0x803, -6, 28, 28) + b[16:]),
     "truncated labels": ("fashion-mnist", LABELS, lambda b: b[:-1]),
-    "fewer labels": ("fashion-mnist", LABELS, lambda b: header(0x801, 5) + b[8:-1]),
-    "a label above nine": ("fashion-mnist", LABELS, lambda b: b[:-1] + b"\x0a"),
     "truncated batch": ("cifar-10", BATCH, lambda b: b[: len(b) // 2]),
     "empty batch": ("cifar-10", BATCH, lambda b: b""),
     "one bit of the batch": ("cifar-10", BATCH, lambda b: b[:900] + bytes([b[900] ^ 1]) + b[901:]),
@@ -196,8 +183,6 @@ DAMAGE = {  # name: (data set, file, what the file becomes)
 @pytest.mark.parametrize("packed", [True, False], ids=["packed files there", "packed files gone"])
 def test_a_damaged_data_set_is_noticed_and_repaired(server, tmp_path, how, packed):
     name, file, change = DAMAGE[how]
-    if how == "one bit of the images" and not packed:
-        pytest.skip("nothing is left to compare with")
     whole = data.load(name, root=tmp_path, download=True)
     if not packed:
         for each in tmp_path.rglob("*.gz"):

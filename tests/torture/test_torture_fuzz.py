@@ -238,7 +238,7 @@ def use_progress():
             prediction = widgets.predict(key, "which?", choices, unit)
             widgets._prediction_widget(prediction)
             prediction.reveal(choices[0] if choices else 3.0)
-    widgets._to_repeat(set())
+    widgets._to_repeat([])
 
 
 def test_progress_files(home):

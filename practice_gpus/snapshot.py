@@ -1,0 +1,135 @@
+"""What ``torch.cuda.memory._record_memory_history`` and ``_snapshot`` give, in the format of PyTorch's viewer.
+
+The format: https://docs.pytorch.org/docs/stable/torch_cuda_memory.html, and the docstring of ``_snapshot``.
+"""
+
+import sys
+import time
+from collections import deque
+
+HERE = __name__.rpartition(".")[0]
+
+
+class History:
+    """What happens to the memory of one device from now on, and from where it was asked for."""
+
+    def __init__(self, context, entries, skip):
+        self.context = context
+        self.events = deque(maxlen=min(entries, 10_000_000))
+        self.skip = skip or ()
+
+    def note(self, action, block):
+        """Add an event: "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "oom"."""
+        frames = []
+        if self.context == "all" or self.context == "alloc" and action == "alloc":
+            frames = stack()
+        if action == "alloc":
+            block.frames = frames
+        if action in self.skip:
+            return
+        event = {
+            "action": action,
+            "size": block.requested if "segment" not in action and action != "oom" else block.size,
+            "stream": block.stream,
+            "time_us": time.time_ns() // 1000,
+            "compile_context": "N/A",
+            "user_metadata": "",
+            "frames": frames,
+        }
+        event["device_free" if action == "oom" else "addr"] = block.address
+        self.events.append(event)
+
+
+def stack():
+    """The Python frames of the caller, innermost first, without those of practice GPUs."""
+    frames = []
+    frame = sys._getframe(1)
+    while frame is not None:
+        if not frame.f_globals.get("__name__", "").startswith(HERE):
+            code = frame.f_code
+            place = {
+                "filename": code.co_filename,
+                "line": frame.f_lineno or 0,
+                "name": code.co_name,
+            }
+            frames.append(place)
+        frame = frame.f_back
+    return frames
+
+
+def recorder(machine):
+    """What stands in for ``torch._C._cuda_record_memory_history``."""
+
+    def record(enabled, context="all", stacks="all", entries=sys.maxsize, clear=False, *rest):
+        if enabled not in (None, "state", "all"):
+            raise RuntimeError("expected state to be 'state', 'all', or None")
+        if context not in (None, "state", "alloc", "all"):
+            raise RuntimeError("expected context to be 'state', 'alloc', 'all', or None")
+        skip = next((option for option in rest if isinstance(option, (list, tuple))), None)
+        for allocator in machine.allocators:
+            allocator.settle()
+            if enabled is None:
+                allocator.history = None
+            elif allocator.history is None or clear:
+                kept = entries if enabled == "all" else 0
+                allocator.history = History(context, kept, skip)
+                allocator.recorded = allocator.history
+
+    return record
+
+
+def snapshot(machine, pool=None):
+    """What stands in for ``torch._C._cuda_memorySnapshot``: segments, blocks and events of all devices."""
+    segments = []
+    traces = []
+    for allocator in machine.allocators:
+        with allocator.lock:
+            allocator.settle()
+            segments += [segment(allocator, blocks) for blocks in allocator.segments.values()]
+            traces.append(list(allocator.recorded.events) if allocator.recorded else [])
+    settings = {
+        "PYTORCH_CUDA_ALLOC_CONF": "",
+        "max_split_size": -1,
+        "garbage_collection_threshold": 0.0,
+        "expandable_segments": False,
+        "pinned_num_register_threads": 1,
+        "release_lock_on_cudamalloc": False,
+        "pinned_use_cuda_host_register": False,
+        "roundup_power2_divisions": {},
+    }
+    return {
+        "segments": segments,
+        "device_traces": traces,
+        "allocator_settings": settings,
+        "external_annotations": [],
+    }
+
+
+def segment(allocator, blocks):
+    """One segment of a device with its blocks, in order of their addresses."""
+    used = [block for block in blocks if not block.free]
+    taken = sum(block.size for block in used)
+    first = blocks[0]
+    return {
+        "device": allocator.index,
+        "address": first.address,
+        "total_size": sum(block.size for block in blocks),
+        "allocated_size": taken,
+        "active_size": taken,
+        "requested_size": sum(block.requested for block in used),
+        "stream": first.stream,
+        "segment_type": first.pool.removesuffix("_pool"),
+        "segment_pool_id": (0, 0),
+        "is_expandable": False,
+        "frames": [],
+        "blocks": [
+            {
+                "address": block.address,
+                "size": block.size,
+                "requested_size": 0 if block.free else block.requested,
+                "state": "inactive" if block.free else "active_allocated",
+                "frames": [] if block.free else block.frames,
+            }
+            for block in blocks
+        ],
+    }

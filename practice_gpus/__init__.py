@@ -42,7 +42,7 @@ dies. On an asynchronous machine operators become work for a stream's thread (`l
 | on an asynchronous machine operators that draw random numbers (dropout) wait for the queue | their order stays |
 | numbers equal the CPU's, not a GPU's, to the last bit | the CPU computes them |
 | memory of libraries (cuBLAS and cuDNN workspaces, the CUDA context) is not counted | it depends on the GPU |
-| some operators keep other tensors for the backward pass (dropout: a float mask) | the CPU's kernels run |
+| some operators keep other tensors for the backward pass | the CPU's kernels run |
 | ``data_ptr()`` is the CPU's; a reused block may have another address | memory is the CPU's |
 | after a device-side assert the device goes on working | so that a notebook survives it |
 | on an asynchronous machine memory is given back only after the queued work that reads it | the CPU needs it |
@@ -51,7 +51,7 @@ dies. On an asynchronous machine operators become work for a stream's thread (`l
 | ``torch.version.cuda`` and ``torch.backends.cudnn.version()`` tell the build | they are facts |
 | threads that ran before practice was turned on do not see it | PyTorch's modes belong to one thread |
 | in a nested machine the outer one's tensors are CPU tensors | one machine at a time |
-| a user's own ``TorchFunctionMode`` does not see PyTorch's Python functions | see `patches.overridden` |
+| a user's own ``TorchFunctionMode`` does not see PyTorch's Python functions | see `casting.overridden` |
 """
 
 from .session import practice_gpus

@@ -180,15 +180,20 @@ def lent(generator):
 
 def storage(tensor):
     """The storage that carries the label of ``tensor`` (of its values, for a sparse, nested or wrapped one)."""
-    try:
-        return tensor.untyped_storage()
-    except (NotImplementedError, RuntimeError, ValueError):
-        with torch._C.DisableTorchFunction():
-            return inner(tensor).untyped_storage()
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter):
+        try:
+            return tensor.untyped_storage()
+        except (NotImplementedError, RuntimeError):
+            pass  # it has none of its own
+    with torch._C.DisableTorchFunction():
+        return inner(tensor).untyped_storage()
 
 
 def inner(tensor):
     """The tensor within a tensor that has no storage of its own."""
+    while hasattr(tensor, "__tensor_flatten__"):
+        names, _ = tensor.__tensor_flatten__()
+        tensor = getattr(tensor, names[0])
     wrapped = torch._C._functorch
     while wrapped.is_functorch_wrapped_tensor(tensor):
         tensor = wrapped.get_unwrapped(tensor)

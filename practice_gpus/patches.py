@@ -1,11 +1,13 @@
 """Everything in PyTorch that changes while practice GPUs are on, and what it changes to."""
 
+import functools
 import sys
+import warnings
 from types import SimpleNamespace
 
 import torch
 
-from . import casting, driver
+from . import casting, driver, processes, typed
 from .machine import CPU, refusal
 
 T = torch.Tensor
@@ -17,7 +19,6 @@ REFUSED = {
     "torch.cuda.jiterator": "_create_jit_fn _create_multi_output_jit_fn",
     "torch.utils.cpp_extension": "load load_inline CUDAExtension",
     "torch._C": "_scatter_out _gather_out _broadcast_out",
-    "torch": "compile",
 }
 
 
@@ -34,19 +35,7 @@ def patches(machine, calls):
             if hasattr(module, name) or module is torch.cuda
         )
     yield from refused()
-    gates = {
-        "has_torch_function": overridden,
-        "has_torch_function_unary": lambda x: overridden((x,)),
-        "has_torch_function_variadic": lambda *values: overridden(values),
-    }
-    for module in (
-        torch.overrides,
-        torch.functional,
-        torch.nn.functional,
-        torch._tensor,
-        torch.autograd,
-    ):
-        yield from ((module, name, gate) for name, gate in gates.items() if name in vars(module))
+    yield from casting.gates()
     held, parse, clear = torch.UntypedStorage, torch._C._nn._parse_to, torch.clear_autocast_cache
     autograd, push = torch._C._autograd, torch._C._autograd._push_saved_tensors_default_hooks
     yield held, "practice", None
@@ -85,8 +74,15 @@ def patches(machine, calls):
     yield torch, "clear_autocast_cache", lambda: (machine.casts.clear(), clear()) and None
     yield autograd, push.__name__, lambda *hooks: push(*map(calls.around, hooks))
     yield torch.cuda.nccl, "is_available", lambda tensors: False
+    yield held, "is_shared", lambda self, own=held.is_shared: bool(machine.label(self)) or own(self)
+    if torch.distributed.is_available():
+        yield torch.distributed, "is_nccl_available", lambda: False
     yield torch.backends.cuda, "is_built", lambda: True
     yield torch.backends.cudnn, "is_acceptable", lambda tensor: False
+    yield torch.autograd.profiler.profile, "__init__", without_cuda
+    yield torch, "compile", uncompiled()
+    yield from typed.patches(machine)
+    yield from processes.patches(machine)
     yield torch.autograd, "_make_grads", checked_grads(torch.autograd._make_grads)
     yield torch._tensor_str, "_str", printing(machine, torch._tensor_str._str)
 
@@ -128,6 +124,15 @@ def refused():
             lambda mode, x, *args, **kwargs: x.is_cuda,
         ),
     )
+    yield (
+        torch._C._nested,
+        "nested_tensor",
+        refusal(
+            "nested tensors without layout=torch.jagged",
+            torch._C._nested.nested_tensor,
+            lambda *args, device=None, **kwargs: "cuda" in str(device),
+        ),
+    )
     share, interface = T.__dlpack__, T.__cuda_array_interface__.__get__
     yield T, "record_stream", record_stream
     yield T, "__dlpack__", refusal("Tensor.__dlpack__", share, lambda x, *args, **kwargs: x.is_cuda)
@@ -138,22 +143,37 @@ def refused():
     )
 
 
-def overridden(values):
-    """Whether a value brings its own ``__torch_function__``. PyTorch's Python functions ask this at their start; they
-    would hand themselves over to any mode, which is then off inside them, but devices must be seen inside, too."""
-    plain = torch._C._disabled_torch_function_impl
-    return torch._C._is_torch_function_enabled() and any(
-        type(value) is not T and getattr(value, "__torch_function__", plain) is not plain
-        for value in values
-    )
-
-
 def record_stream(tensor, stream):
     """``Tensor.record_stream``: a practice storage lives as long as work needs it, so there is nothing to record."""
     if not tensor.is_cuda:
         raise NotImplementedError(
             "Could not run 'aten::record_stream' with arguments from the 'CPU' backend."
         )
+
+
+def without_cuda(self, *args, original=torch.autograd.profiler.profile.__init__, **options):
+    """The profiler without CUDA activities: practice GPUs compute on the CPU, and the rest asks the driver."""
+    if options.get("use_device") == "cuda":
+        options["use_device"] = None
+    original(self, *args, **options)
+
+
+def uncompiled():
+    """``torch.compile`` that gives back what it got, and says so once: the values are the same, the speed is not."""
+
+    def compile(model=None, **options):
+        warn_once()
+        return model if model is not None else lambda function: function
+
+    @functools.cache
+    def warn_once():
+        warnings.warn(
+            "torch.compile: practice GPUs run the function as it is, with the same values; only a real GPU shows "
+            "whether compiling makes it faster",
+            stacklevel=4,
+        )
+
+    return compile
 
 
 def contents(held):

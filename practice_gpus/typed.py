@@ -1,0 +1,56 @@
+"""``torch.cuda.FloatTensor`` and its like: types of old, which name a device and a dtype at once."""
+
+import torch
+
+DTYPES = {
+    "Float": torch.float32,
+    "Double": torch.float64,
+    "Half": torch.float16,
+    "BFloat16": torch.bfloat16,
+    "Byte": torch.uint8,
+    "Char": torch.int8,
+    "Short": torch.int16,
+    "Int": torch.int32,
+    "Long": torch.int64,
+    "Bool": torch.bool,
+}
+
+
+def patches(machine):
+    """(``torch.cuda``, name, type) for every dtype, and the types of the CPU, which a practice tensor is not."""
+    for name, dtype in DTYPES.items():
+        plain = getattr(torch, f"{name}Tensor")
+        cuda = typed(machine, f"{name}Tensor", dtype, plain)
+        yield torch.cuda, f"{name}Tensor", cuda
+    set_default = torch._C._set_default_tensor_type
+
+    def set_type(kind):
+        if isinstance(kind, Typed):
+            torch.set_default_device("cuda")
+            kind = kind.plain
+        elif torch.get_default_device().type == "cuda":
+            torch.set_default_device(None)
+        set_default(kind)
+
+    yield torch._C, "_set_default_tensor_type", set_type
+
+
+class Typed(type):
+    """The type of ``torch.cuda.FloatTensor`` and its like."""
+
+    def __instancecheck__(cls, value):
+        return isinstance(value, torch.Tensor) and value.is_cuda and value.dtype == cls.dtype
+
+
+def typed(machine, name, dtype, plain):
+    """One of these types: called with sizes or with numbers, it makes a tensor on the current device."""
+
+    def make(cls, *args, device=None):
+        out = plain(*args)
+        goal = machine.device(device)
+        if args and not isinstance(args[0], (int, torch.Size)):
+            return out.to(goal)  # numbers are copied, and the CPU waits for that
+        return torch.empty_like(out, device=goal)
+
+    attributes = {"__new__": make, "__module__": "torch.cuda", "dtype": dtype, "plain": plain}
+    return Typed(name, (), attributes)

@@ -79,7 +79,7 @@ class AllReduce:
     gb_per_s: float
 
     def follows(self):
-        carried = 2 * (self.processes - 1) / self.processes * self.bytes
+        carried = 2 * (self.processes - 1) / max(1, self.processes) * self.bytes
         return "gb_per_s", carried / self.time_ms / 1e6
 
 

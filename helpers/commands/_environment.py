@@ -325,7 +325,7 @@ def why_pip_failed(python, place):
         )
     return (
         "The index answers, so one package is the cause: PyTorch may have no wheel yet for Python {}.{} on this "
-        "system (see https://pytorch.org/get-started/locally; another Python does: python3.12 -m helpers lab), or "
+        "system (see https://pytorch.org/get-started/locally ; another Python does: python3.12 -m helpers lab), or "
         "its own index, which --cpu and --wheels name, is blocked here.".format(
             *sys.version_info[:2]
         )

@@ -154,7 +154,7 @@ def draw_fit(width, batch, pixels, optimizer, precision):
 def mean_loss(model, batches):
     losses = []
     for images, labels in batches:
-        losses.append(F.cross_entropy(model(images), labels).detach())
+        losses.append(nn.functional.cross_entropy(model(images), labels).detach())
     return torch.stack(losses).mean().item()
 
 
@@ -338,7 +338,7 @@ largest = Exercise(
 def accumulate(model, x, y, size):
     model.zero_grad()
     for images, labels in zip(x.split(size), y.split(size)):
-        loss = F.cross_entropy(model(images), labels) * len(labels) / len(y)
+        loss = nn.functional.cross_entropy(model(images), labels) * len(labels) / len(y)
         loss.backward()
 
 
@@ -426,7 +426,7 @@ accumulation = Exercise(
     hints=(
         "Fit more did this with four equal pieces, each loss divided by 4.",
         "x.split(size) gives the pieces. backward adds to the gradients, so set them to zero once, at the start.",
-        "Weigh each piece's loss by its share: F.cross_entropy(...) * len(labels) / len(y), then backward at once.",
+        "Weigh each piece's loss by its share: nn.functional.cross_entropy(...) * len(labels) / len(y), then backward at once.",
     ),
     reference=accumulate,
     explanation="The mean over all samples is the sum of the pieces' means, each weighted by its share. backward after each "

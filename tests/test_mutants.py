@@ -18,24 +18,12 @@ SHARE = 0.95
 RIGHT_TOO = (
     ("02.batch", "8: (list, tuple) → (tuple, list)", "isinstance asks for any of them"),
     (
-        "02.packed",
-        "4: zip(parts, tensors, strict=True) → zip(parts, tensors)",
-        "both have the same length",
-    ),
-    ("02.packed", "4: True → False", "both have the same length"),
-    (
         "04.checkpoint",
         "2: torch.load(path, map_location='cpu', weights_only=True) → "
         "torch.load(path, map_location='cpu')",
         "weights_only=True is the default since PyTorch 2.6",
     ),
-    ("05.count", "2: 0 → 1", "the size of one element does not depend on how many there are"),
     ("06.weigh", "2: zip(means, sizes) → zip(sizes, means)", "a product has no order"),
-    (
-        "06.deal",
-        "5: min(n, each * world - len(indices)) → min(each * world - len(indices), n)",
-        "min has no order",
-    ),
     ("06.choose", "3: n > 1 → n >= 1", "the factor n - 1 is 0 for one GPU"),
     ("06.choose", "3: 1 → 0", "the factor n - 1 is 0 for one GPU"),
     ("08.bounds", "3: max(compute, memory) → max(memory, compute)", "max has no order"),

@@ -69,8 +69,8 @@ def pytest_ignore_collect(collection_path, config):
     for folder, needed_by in FOLDERS.items():
         if inside(folder, collection_path) and not needed_by & asked:
             return True
-    if asked and asked <= set(FOLDERS) and collection_path.suffix == ".py":
-        return not any(inside(folder, collection_path) for folder in asked) or None
+    if asked == {"browser"} and collection_path.suffix == ".py":
+        return not inside("browser", collection_path) or None
     return None
 
 

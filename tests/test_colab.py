@@ -20,8 +20,19 @@ from nbclient import NotebookClient
 from helpers.commands import _notebooks, publish
 from helpers.commands._environment import ROOT
 
-PATHS = _notebooks.find()
-pytestmark = pytest.mark.slow
+SLOW = (
+    "01",
+    "04",
+    "06",
+)  # without a GPU, with a data set, with processes; the others in the torture lane
+LESSONS = [
+    pytest.param(
+        path,
+        id=path.stem,
+        marks=pytest.mark.slow if path.name[:2] in SLOW else pytest.mark.torture,
+    )
+    for path in _notebooks.find()
+]
 NAMES = ("torch", "numpy", "ipywidgets")
 WHERE = (
     f"import {', '.join(NAMES)}; print([(m.__version__, m.__file__) for m in ({', '.join(NAMES)})])"
@@ -78,7 +89,7 @@ def outside(python, code, folder):
     return done.stdout if done.returncode == 0 else None
 
 
-@pytest.mark.parametrize("path", PATHS, ids=[path.stem for path in PATHS])
+@pytest.mark.parametrize("path", LESSONS)
 def test_a_lesson_alone_brings_its_helpers_and_nothing_else(
     path, archive, runtime, tmp_path, monkeypatch
 ):
@@ -116,5 +127,6 @@ def test_a_lesson_alone_brings_its_helpers_and_nothing_else(
     assert "runtime" in outside(runtime, "import helpers; print(helpers.__file__)", tmp_path)
 
 
+@pytest.mark.slow
 def test_the_runtime_is_the_one_that_runs(runtime, tmp_path):
     assert sys.prefix not in outside(runtime, "import sys; print(sys.prefix)", tmp_path)

@@ -318,7 +318,7 @@ def test_a_hostile_notebook_costs_only_itself(tmp_path):
 
 
 @needs_sandbox
-@pytest.mark.slow
+@pytest.mark.torture
 def test_forty_hostile_notebooks(tmp_path):
     assert_costs_only_itself(graded_hostile(list(HOSTILE), tmp_path))
 

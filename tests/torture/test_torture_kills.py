@@ -24,10 +24,7 @@ from lanes import share
 from helpers import measurements
 from helpers.commands import _notebooks
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(os.name == "nt", reason="needs kill -9"),
-]
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs kill -9")
 EPOCHS = 12
 
 
@@ -85,6 +82,7 @@ def halves(folder):
     return len(found)
 
 
+@pytest.mark.slow
 def test_progress(context, chance, tmp_path):
     kills, landed = share(4, 55), 0
     home, told = tmp_path / "home", tmp_path / "told"
@@ -107,6 +105,7 @@ def test_progress(context, chance, tmp_path):
     assert landed or not lanes.full
 
 
+@pytest.mark.slow
 def test_table_of_a_class(context, chance, tmp_path):
     kills, landed = share(3, 45), 0
     path = tmp_path / "class.csv"
@@ -124,6 +123,7 @@ def test_table_of_a_class(context, chance, tmp_path):
     assert landed or not lanes.full
 
 
+@pytest.mark.slow
 def test_recording(context, chance, tmp_path):
     kills, landed = share(4, 14), 0
     seconds = finished(context, "make_recording", tmp_path / "whole.json")
@@ -145,6 +145,7 @@ def test_recording(context, chance, tmp_path):
     assert landed or not lanes.full
 
 
+@pytest.mark.slow
 def test_training_with_resume(context, chance, tmp_path):
     kills, landed = share(4, 25), 0
     seconds = finished(context, "train_on", tmp_path / "whole.pt", EPOCHS)
@@ -247,6 +248,7 @@ def content(root):
     }
 
 
+@pytest.mark.slow
 def test_publish(course, tmp_path, chance):
     kills, landed = share(1, 8), 0
     old = content(course)

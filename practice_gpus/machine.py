@@ -7,6 +7,7 @@ does its `Place`, and its block goes back to the allocator.
 """
 
 import contextlib
+import os
 import threading
 import warnings
 from collections import deque
@@ -71,7 +72,8 @@ class Machine:
     def __init__(self, n, capacity, asynchronous):
         self.n = n
         self.capacity = capacity
-        self.asynchronous = asynchronous
+        blocking = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"  # each call waits, as on hardware
+        self.asynchronous = asynchronous and not blocking
         self.timeline = deque(maxlen=100_000)
         self.local = Local()
         self.sync_debug = 0

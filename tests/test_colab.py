@@ -20,7 +20,7 @@ from nbclient import NotebookClient
 from helpers.commands import _notebooks, publish
 from helpers.commands._environment import ROOT
 
-PATHS = _notebooks.find()
+PATHS = [path for path in _notebooks.find() if not path.name.startswith("92")]  # it has no code
 pytestmark = pytest.mark.slow
 NAMES = ("torch", "numpy", "ipywidgets")
 WHERE = (

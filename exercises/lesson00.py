@@ -1,101 +1,125 @@
-"""The warm-up exercise of lesson 00, Start here, and the figure of its explorer."""
+"""Lesson 00, Start here: its warm-up exercise, and the figures of its twenty pictures."""
 
 import torch
 
-from helpers.checks.core import Exercise, NotYet, Wrong, call
+from helpers.checks import expect
+from helpers.checks.core import Exercise, NotYet, call
+from helpers.data import CLASSES, shapes
+
+ANSWERS = ("about 2, as now", "about half", "nearly all")
 
 
-def matrix_work(n):
-    """The numbers and the operations of a product of two n×n matrices: a figure, and a sentence that says the same."""
+def twenty():
+    """Twenty pictures that the network is never trained on, [20, 3, 32, 32], and their labels [20]."""
+    return shapes(20, seed=7)
+
+
+def guesses_of(model):
+    """The network's guess for each of the twenty pictures, as labels [20]."""
+    model.eval()
+    with torch.inference_mode():
+        guesses = model(twenty()[0]).argmax(1)
+    model.train()
+    return guesses
+
+
+def how_many(model):
+    """How many of the twenty guesses are right, in the words of the prediction: one of `ANSWERS`."""
+    right = (guesses_of(model) == twenty()[1]).sum().item()
+    if right <= 5:
+        return ANSWERS[0]
+    return ANSWERS[1] if right <= 15 else ANSWERS[2]
+
+
+def show_guesses(model):
+    """Show the twenty pictures, each under the network's guess: a check mark, or what it really is."""
     from helpers import plots
 
-    counts = {"numbers to move": 3 * n**2, "operations": 2 * n**3}
-    title = f"{n}×{n}: {2 * n / 3:,.1f} operations for each number moved"
-    return plots.bars(counts, title, "count", digits=15), f"{title}."
+    pictures, labels = twenty()
+    guesses = guesses_of(model)
+    right = guesses == labels
+    titles = []
+    for guess, label in zip(guesses, labels, strict=True):
+        mark = "✓" if guess == label else f"\nno, {CLASSES[label]}"
+        titles.append(f"{CLASSES[guess]} {mark}")
+    count = f"{right.sum().item()} of 20 guesses are right"
+    figure = plots.pictures(pictures, titles, count, columns=5)
+    plots.show(figure, f"{count}.")
 
 
-def double(x):
-    return 2 * x
+DEVICES = ("Intel CPU (not named)", "Apple M1 Pro, CPU", "RTX 2080 Ti", "RTX 3090")
 
 
-def _check_double(answer):
-    for x in (
-        torch.randn(3, 2),
-        torch.randn(2, 3).t(),
-        torch.randn(1),
-        torch.randn(()),
-        torch.zeros(0),
-        torch.randn(4).half(),
-        torch.randint(3, 99, (2, 5)),
-    ):
-        before, found = x.clone(), call(answer, x)
-        case = f"for x of shape {tuple(x.shape)}"
-        if not isinstance(found, torch.Tensor):
+def show_elsewhere():
+    """Show published minutes of one pass of training: a large network and a small one, on CPUs and on GPUs."""
+    from helpers import measurements, plots
+
+    data = measurements.published("vgg_and_lenet")
+    sentence = (
+        "VGG-16: laptop 110 minutes, RTX 3090 3.36. LeNet: laptop 0.08 minutes, RTX 3090 0.18."
+    )
+    figure = plots._blank((7.2, 2.7))
+    figure.suptitle("The large network needs a GPU, the small one doesn't", fontsize=11)
+    places = figure.subplots(1, 2)
+    for axes, network in zip(places, ("VGG-16, CIFAR-10", "LeNet, MNIST"), strict=True):
+        rows = {row["device"]: row["epoch_minutes"] for row in data.rows(network=network)}
+        minutes = [rows[device] for device in DEVICES]
+        colors = ["#b35806" if "CPU" in device else "#00664d" for device in DEVICES]
+        hatches = ["//" if "CPU" in device else "" for device in DEVICES]
+        bars = axes.barh(DEVICES, minutes, color=colors, hatch=hatches, edgecolor="white")
+        axes.bar_label(bars, [f"{value:.3g}" for value in minutes], padding=3, fontsize=9)
+        axes.set_title(network, fontsize=10)
+        axes.set_xlabel("minutes for one pass")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.margins(x=0.2)
+        axes.invert_yaxis()
+    places[1].set_yticklabels([])
+    figure.supxlabel(f"Published: {data.source}", fontsize=8)
+    plots.show(figure, sentence)
+
+
+# --- warm up: the share that is right -------------------------------------------------------------
+
+
+def share_right(guesses, labels):
+    return (guesses == labels).float().mean().item()
+
+
+def _check_share(answer):
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(10, (40,), generator=generator)
+    for right in (40, 30, 7, 0):
+        guesses = labels.clone()
+        guesses[right:] = (labels[right:] + 3) % 10
+        found = expect.number(call(answer, guesses, labels), "your result")
+        if found == right and right > 1:
             raise NotYet(
-                f"{case}, double(x) returned {_name(found)}; expected a tensor. Is there a return?"
+                f"{right} of 40 are right and you return {found:g}: that's how many. Which share is it?"
             )
-        if not torch.equal(x, before):
+        if abs(found - (40 - right) / 40) < 1e-6 and right != 20:
             raise NotYet(
-                f"{case}, x itself changed. An operation with = or an underscore, such as *= or mul_, writes into x."
+                f"{right} of 40 are right and you return {found:g}, the share that is wrong."
             )
-        if found.shape != x.shape:
+        if not abs(found - right / 40) <= 1e-6:
             raise NotYet(
-                f"{case}, the result has shape {tuple(found.shape)}. Work on every element, not on the sum or a part."
+                f"{right} of 40 guesses are right, a share of {right / 40:g}; you return {found:g}."
             )
-        if found.dtype != x.dtype:
-            raise NotYet(
-                f"{case} and dtype {x.dtype}, the result has dtype {found.dtype}; keep the type of x."
-            )
-        if not torch.equal(found, before + before):
-            raise NotYet(
-                f"{case}, some elements are not twice those of x. Squares equal doubles only for 0 and 2."
-            )
-    return "seven tensors doubled, none of them changed."
-
-
-def _name(value):
-    return "None" if value is None else type(value).__name__
-
-
-def _in_place(x):
-    x *= 2
-    return x
-
-
-def _no_return(x):
-    2 * x
-
-
-def _square(x):
-    return x**2
-
-
-def _summed(x):
-    return 2 * x.sum()
-
-
-def _always_float32(x):
-    return 2 * x.float()
+    return "you can score any network in this course."
 
 
 warm_up = Exercise(
     key="00.warm_up",
-    title="warm up",
+    title="score the network",
     minutes=2,
     lines=1,
     difficulty=1,
-    check_answer=_check_double,
+    check_answer=_check_share,
     hints=(
-        "Arithmetic on a tensor works element by element.",
-        "Replace the three dots by `return` and a product.",
+        "`guesses == labels` compares the two tensors number by number. What does it give?",
+        "True counts as 1 and False as 0, once they are numbers: .float() makes them so. The mean is the share.",
+        "return (guesses == labels).float().mean() and then .item(), which turns a tensor into a number.",
     ),
-    reference=double,
-    explanation="2 * x makes a new tensor, so x stays as it was; shape and type follow x.",
-    wrong=(
-        Wrong(_in_place, "x itself changed"),
-        Wrong(_no_return, "Is there a return"),
-        Wrong(_square, "not twice"),
-        Wrong(_summed, "has shape"),
-        Wrong(_always_float32, "keep the type"),
-    ),
+    reference=share_right,
+    explanation="The comparison gives a tensor of True and False. As floats they are 1 and 0, so their mean is the "
+    "share that is right, and item() takes the number out of the tensor.",
 )

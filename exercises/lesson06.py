@@ -1,4 +1,4 @@
-"""Exercises and quiz of lesson 06, Use several GPUs."""
+"""Exercises, quiz and figures of lesson 06, Use several GPUs."""
 
 import multiprocessing
 import os
@@ -13,9 +13,133 @@ from numbers import Integral
 from pathlib import Path
 
 import torch
-from torch.utils.data.distributed import DistributedSampler
 
-from helpers.checks.core import Exercise, NotYet, Question, Wrong, call
+from helpers.checks.core import Exercise, NotYet, Question, call
+
+# --- figures --------------------------------------------------------------------------------------
+
+
+def draw_gradients(shards, mean, whole):
+    """A figure and a sentence: one gradient of each shard (1-D tensors), their mean, and that of one device."""
+    from helpers import plots
+
+    title = "The shards disagree; their mean is the gradient of one device"
+    figure, axes = plots.new_figure(title, "number of the bias", "gradient")
+    places = range(len(whole))
+    for shard, marker, color in zip(shards, "^v", plots.COLORS, strict=False):
+        label = f"shard on {shard.device}"
+        axes.plot(places, shard.cpu(), marker, color=color, markersize=5, label=label)
+    axes.plot(places, mean.cpu(), "x", color=plots.COLORS[2], markersize=8, label="their mean")
+    axes.plot(
+        places, whole.cpu(), "o", color="black", markersize=12, fillstyle="none", label="one device"
+    )
+    axes.legend(frameon=False, fontsize=8, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.18))
+    apart = max((one.cpu() - whole.cpu()).abs().max() for one in shards)
+    return (
+        figure,
+        f"A shard is off by up to {apart:.3f}; the mean lies on the gradient of one device.",
+    )
+
+
+def draw_all_reduce(before, after):
+    """A figure and a sentence: the numbers of each rank (lists of equal length) before and after an all-reduce."""
+    from helpers import plots
+
+    title = "All-reduce: everybody sends, and everybody ends with the mean"
+    figure = plots._blank((7.2, 1.9))
+    figure.suptitle(title, fontsize=11)
+    largest = max(abs(value) for row in before for value in row)
+    for axes, rows, name in zip(
+        figure.subplots(1, 2), (before, after), ("before", "after"), strict=True
+    ):
+        axes.imshow(rows, cmap="PuOr", vmin=-largest, vmax=largest, aspect="auto")
+        for rank, row in enumerate(rows):
+            for place, value in enumerate(row):
+                dark = abs(value) > 0.6 * largest
+                color = "white" if dark else "black"
+                axes.text(
+                    place, rank, f"{value:g}", ha="center", va="center", fontsize=9, color=color
+                )
+        axes.set_title(name, fontsize=10)
+        axes.set_xticks([])
+        axes.set_yticks(range(len(rows)), [f"rank {rank}" for rank in range(len(rows))])
+    return figure, f"{title}: {after[0]}."
+
+
+def draw_data_parallel():
+    """A figure and a sentence: published images per second of DataParallel on 1 to 4 GPUs, beside the ideal."""
+    from helpers import plots
+
+    rates = plots.published(
+        "dataparallel_2080ti",
+        "images_per_s",
+        x="gpus",
+        network="ResNet-18",
+        precision="float32",
+    )
+    numbers, found = next(iter(rates.values()))
+    title = f"DataParallel: {found[0]:g} images per second with one GPU, {found[1]:g} with two"
+    ideal = {"ideal": (numbers, [found[0] * n for n in numbers])}
+    figure = plots.lines([rates, ideal], title, "GPUs", "images per second")
+    figure.axes[0].set_xticks(numbers, numbers)
+    figure.axes[0].set_ylim(bottom=0)
+    return figure, f"{title}, {found[3]:g} with four."
+
+
+def draw_ddp():
+    """A figure and a sentence: published speed-ups of ResNet-50 with DDP, beside the ideal."""
+    from helpers import measurements, plots
+
+    v100 = measurements.published("ddp_v100")
+    a100 = measurements.published("resnet50_lambda")
+    [alone] = v100.rows(network="ResNet-50", mode="no DDP")
+    speedups = {"V100, batch 32 each": {1: 1.0}, "A100 SXM4, mixed precision": {}}
+    for row in v100.rows(network="ResNet-50", mode="DDP"):
+        if row["gpus"] > 1:
+            together = row["gpus"] * row["images_per_s"]
+            speedups["V100, batch 32 each"][row["gpus"]] = together / alone["images_per_s"]
+    rows = a100.rows("training", device="A100 80GB SXM4", precision="AMP")
+    first = min(rows, key=lambda row: row["gpus"])
+    for row in rows:
+        speedup = row["images_per_s"] / first["images_per_s"]
+        speedups["A100 SXM4, mixed precision"][row["gpus"]] = speedup
+    lines = {name: ([*found], [*found.values()]) for name, found in speedups.items()}
+    sixteen = speedups["V100, batch 32 each"][16]
+    title = f"DDP: sixteen V100s are {sixteen:.1f} times as fast as one"
+    lines["ideal"] = ([1, 16], [1, 16])
+    figure = plots.lines(lines, title, "GPUs", "times as fast as one", logx=True, logy=True)
+    figure.axes[0].set_xticks([1, 2, 4, 8, 16], [1, 2, 4, 8, 16])
+    plots.sources(figure, f"published: {v100.source}", f"published: {a100.source}")
+    eight = speedups["A100 SXM4, mixed precision"][8]
+    return figure, f"{title}; eight A100s are {eight:.1f} times as fast."
+
+
+def links():
+    """Measured rates of an all-reduce by what connects the devices, GB/s: {name: rate}; all published or recorded."""
+    from helpers import measurements
+
+    published = measurements.published("all_reduce_nodes")
+    found = {}
+    for device in ("8 × A100", "8 × H200", "32 × B200, four machines"):
+        [row] = published.rows(device=device, bytes=1_073_741_824)
+        found[device] = row["gb_per_s"]
+    [bus] = measurements.published("copies_a100").rows("copies", bytes=100_000_000, direction="h2d")
+    return {"PCIe 4 (a copy to an A100)": bus["gb_per_s"], **found}
+
+
+def draw_scaling(step_ms, megabytes, link, compute):
+    """A figure and a sentence: the lesson's `step_ms(n, compute, megabytes, rate)` from 1 to 64 GPUs over one of `links`."""
+    from helpers import plots
+
+    rate = links()[link]
+    numbers = [1, 2, 4, 8, 16, 32, 64]
+    times = [step_ms(n, compute, megabytes, rate) for n in numbers]
+    speed = [times[0] / time for time in times]
+    title = f"8 GPUs: {speed[3]:.2g} times as fast, so {speed[3] / 8:.0%} of each is used"
+    both = {"the formula": (numbers, speed), "ideal": (numbers, numbers)}
+    figure = plots.lines(both, title, "GPUs", "times as fast as one", logx=True, logy=True)
+    figure.axes[0].set_ylim(0.5, 70)
+    return figure, f"{link}, {rate:g} GB/s: {title}."
 
 
 # --- weigh uneven shards ---------------------------------------------------------------------------------------------
@@ -71,191 +195,21 @@ def _compare_means(found, expected, sizes, kind):
         )
 
 
-def _writes(means, sizes):
-    for mean, size in zip(means, sizes):
-        if torch.is_tensor(mean):
-            mean *= size
-    return sum(means) / sum(sizes)
-
-
 weigh = Exercise(
     key="06.weigh",
     title="weigh uneven shards",
-    minutes=5,
+    minutes=4,
     lines=2,
     difficulty=2,
     check_answer=_check_weigh,
     hints=(
-        "A mean times its size is a sum. Sums of shards may be added.",
-        "Add mean * size over the shards, then divide by the sum of the sizes.",
+        "Ten samples in shards of 3, 3, 3 and 1: whose mean should count more?",
+        "Turn each mean back into a sum, add the sums, and divide by the number of all samples.",
+        "sum(mean * size for mean, size in zip(means, sizes)) / sum(sizes)",
     ),
     reference=mean_of_shards,
     explanation="Each mean times its size gives back the shard's sum; the sums add up to the sum over all samples, which the "
     "total number of samples turns into the mean.",
-    wrong=(
-        Wrong(lambda means, sizes: sum(means) / len(means), "counts three times"),
-        Wrong(
-            lambda means, sizes: sum(m * s for m, s in zip(means, sizes)), "Divide by the number"
-        ),
-        Wrong(
-            lambda means, sizes: torch.stack([torch.as_tensor(m).mean() for m in means]).mean(),
-            "not the elements within",
-        ),
-        Wrong(_writes, "came in changed"),
-        Wrong(lambda means, sizes: [m * s for m, s in zip(means, sizes)], "it returned list"),
-    ),
-)
-
-
-# --- strip the prefix ------------------------------------------------------------------------------------------------
-def strip_prefix(state):
-    return {name.removeprefix("module."): tensor for name, tensor in state.items()}
-
-
-def _check_strip(answer):
-    tensor, layer = torch.randn(2), f"layer{random.randint(1, 99)}"
-    cases = (
-        {"module.fc.weight": tensor, "module.fc.bias": tensor[:1]},
-        {f"{layer}.weight": tensor},
-        {},
-        {"module.block.module.weight": tensor},
-        {"submodule.weight": tensor},
-        {"module.module.weight": tensor},
-    )
-    for state in cases:
-        before, found = dict(state), call(answer, state)
-        if not isinstance(found, dict):
-            raise NotYet(
-                f"for keys {list(state)} it returned {type(found).__name__}; expected a dict. Is there a return?"
-            )
-        if list(state) != list(before):
-            raise NotYet(
-                f"the dict that came in changed: {list(before)} became {list(state)}. Build a new one."
-            )
-        wanted = [key[len("module.") :] if key.startswith("module.") else key for key in before]
-        if list(found) != wanted:
-            raise NotYet(
-                f"keys {list(before)} became {list(found)}, expected {wanted}.{_why_strip(before)}"
-            )
-        if any(found[new] is not before[old] for new, old in zip(wanted, before)):
-            raise NotYet(
-                "the tensors are copies, or sit under other names. Keep each tensor as it is."
-            )
-    return "six state dicts, new keys, the same tensors."
-
-
-def _why_strip(state):
-    if "submodule.weight" in state:
-        return " The name only contains the word; does it start with it?"
-    if any(key.count("module.") > 1 for key in state):
-        return " Only the first one is the wrapper's."
-    return ""
-
-
-def _in_place(state):
-    for name in list(state):
-        state[name.removeprefix("module.")] = state.pop(name)
-    return state
-
-
-strip = Exercise(
-    key="06.strip",
-    title="strip the prefix",
-    minutes=4,
-    lines=1,
-    difficulty=1,
-    check_answer=_check_strip,
-    hints=(
-        "A dict comprehension over state.items() builds the new dict.",
-        'Strings have removeprefix("module.").',
-    ),
-    reference=strip_prefix,
-    explanation="removeprefix takes away one leading module. and leaves every other name alone; replace would also hit names "
-    "inside. The values are passed on, so no tensor is copied.",
-    wrong=(
-        Wrong(
-            lambda state: {k.replace("module.", ""): v for k, v in state.items()},
-            "Only the first one",
-        ),
-        Wrong(lambda state: {k[7:]: v for k, v in state.items()}, ".weight'] became ["),
-        Wrong(_in_place, "dict that came in changed"),
-        Wrong(
-            lambda state: {k.removeprefix("module."): v.clone() for k, v in state.items()},
-            "are copies",
-        ),
-    ),
-)
-
-
-# --- deal out the images ---------------------------------------------------------------------------------------------
-def shard(n, world, rank):
-    each = -(-n // world)
-    indices = list(range(n))
-    while len(indices) < each * world:
-        indices += range(min(n, each * world - len(indices)))
-    return indices[rank::world]
-
-
-def _check_deal(answer):
-    sizes = [
-        (10, 2),
-        (7, 2),
-        (1, 4),
-        (12, 5),
-        (3, 3),
-        (random.randint(20, 40), random.randint(2, 6)),
-    ]
-    for n, world in sizes:
-        for rank in range(world):
-            found = call(answer, n, world, rank)
-            expected = list(
-                DistributedSampler(range(n), num_replicas=world, rank=rank, shuffle=False)
-            )
-            if not isinstance(found, (list, tuple, range)):
-                raise NotYet(
-                    f"shard({n}, {world}, {rank}) returned {type(found).__name__}; expected a list of indices."
-                )
-            if list(found) != expected:
-                raise NotYet(
-                    f"shard({n}, {world}, {rank}) is {list(found)[:8]}, expected {expected[:8]}."
-                    f"{_why_deal(list(found), expected, n, world, rank)}"
-                )
-    return "the same indices as DistributedSampler, for even and uneven sizes."
-
-
-def _why_deal(found, expected, n, world, rank):
-    if found == list(range(rank, n, world)):
-        return " Each rank takes the same number of steps: begin again from 0 where images are missing."
-    if found == list(range(n))[rank * (n // world) : (rank + 1) * (n // world)]:
-        return " Deal like cards, not in blocks."
-    return " How many indices does each rank get, and where do they start?"
-
-
-deal = Exercise(
-    key="06.deal",
-    title="deal out the images",
-    minutes=6,
-    lines=4,
-    difficulty=2,
-    check_answer=_check_deal,
-    hints=(
-        "First make the list long enough: its length must be a multiple of world.",
-        "Repeat the indices from 0 until the length fits, then take every world-th one, from rank: indices[rank::world].",
-    ),
-    reference=shard,
-    explanation="Padding comes first, so that all ranks take the same number of steps; one image for four ranks is repeated "
-    "three times. The slice with a step deals like cards.",
-    wrong=(
-        Wrong(lambda n, world, rank: list(range(rank, n, world)), "same number of steps"),
-        Wrong(
-            lambda n, world, rank: list(range(n))[rank * (n // world) : (rank + 1) * (n // world)],
-            "not in blocks",
-        ),
-        Wrong(
-            lambda n, world, rank: list(range(rank, n - n % world, world)), "where do they start"
-        ),
-        Wrong(lambda n, world, rank: n // world, "expected a list"),
-    ),
 )
 
 
@@ -306,13 +260,6 @@ def finished_script():
     return text.replace(
         "# TODO 3: give each process its own samples", "sampler = DistributedSampler(dataset)"
     )
-
-
-def _with(*numbers):
-    text = DDP_SCRIPT
-    for number, (todo, line) in enumerate(_ANSWERS.items(), 1):
-        text = text.replace(todo, line if number in numbers else "")
-    return text
 
 
 def _check_script(answer):
@@ -449,32 +396,22 @@ def _text(path):
     return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
-def _only_first_joins():
-    return _with(1, 2, 3).replace(_JOIN, f"if rank == 0: {_JOIN}")
-
-
 script = Exercise(
     key="06.script",
     title="finish a DDP script",
-    minutes=10,
+    minutes=8,
     lines=3,
     difficulty=3,
     check_answer=_check_script,
     seconds=210,
     hints=(
+        "The section One process for each GPU names the three things, in this order.",
         "One line each: dist.init_process_group, DistributedDataParallel, DistributedSampler.",
-        'init_process_group takes the name "gloo"; the wrapper takes the model and replaces it; the sampler takes the dataset.',
+        'dist.init_process_group("gloo"); model = DistributedDataParallel(model); sampler = DistributedSampler(dataset).',
     ),
     reference=finished_script,
     explanation="The group lets the processes talk; DDP copies the weights of rank 0 at the start and averages gradients during "
     "backward, so the weights stay equal; the sampler gives each rank other samples.",
-    wrong=(
-        Wrong(lambda: _with(1, 3), "the weights differ"),
-        Wrong(lambda: _with(1, 2), "both processes learned"),
-        Wrong(lambda: _with(2, 3), "did not reach the end"),
-        Wrong(_only_first_joins, "rank 1: "),
-        Wrong(lambda: DDP_SCRIPT, "is still there"),
-    ),
 )
 
 
@@ -540,61 +477,25 @@ def _why_choose(found, expected, near, efficiency):
     return "more GPUs would still reach it. Does the search go up to limit, limit included, and is exactly that efficiency enough?"
 
 
-def _by_time(compute_ms, megabytes, gb_per_s, efficiency, limit):
-    def step(n):
-        return compute_ms / n + 2 * (n - 1) / n * megabytes / gb_per_s
-
-    return max(n for n in range(1, limit + 1) if step(1) / step(n) >= efficiency)
-
-
-def _short_of_limit(*args):
-    return most_gpus(*args[:4], max(1, args[4] - 1))
-
-
-def _strictly_more(compute_ms, megabytes, gb_per_s, efficiency, limit):
-    passing = [
-        n
-        for n in range(1, limit + 1)
-        if _efficiency(n, compute_ms, megabytes, gb_per_s) > efficiency
-    ]
-    return max(passing, default=1)
-
-
 choose = Exercise(
     key="06.choose",
     title="choose the number of GPUs",
-    minutes=6,
+    minutes=4,
     lines=3,
     difficulty=2,
     check_answer=_check_choose,
     hints=(
-        "Compute the efficiency for every n from 1 to limit.",
-        "max(n for n in range(1, limit + 1) if … >= efficiency)",
+        "step_ms, in Does it pay?, gives the time on n GPUs.",
+        "n GPUs for step_ms(n) cost n * step_ms(n). The efficiency is the cost on one GPU divided by that.",
+        "max(n for n in range(1, limit + 1) if step_ms(1, …) / (n * step_ms(n, …)) >= efficiency)",
     ),
     reference=most_gpus,
     explanation="With n GPUs the work costs n times the time of a step in GPU-milliseconds; the efficiency is the cost on one "
     "GPU divided by that. It falls with n, so the largest n that passes is the answer.",
-    wrong=(
-        Wrong(_by_time, "multiplied by n"),
-        Wrong(_short_of_limit, "limit included"),
-        Wrong(lambda *args: 0.5, "no number of GPUs"),
-        Wrong(_strictly_more, "exactly that efficiency"),
-    ),
 )
 
 
 QUIZ = (
-    Question(
-        "06.module",
-        "A state dict has keys like module.conv1.weight. What made it?",
-        ("A model on a GPU", "A wrapper: DataParallel or DDP", "torch.compile"),
-        (
-            "A device leaves no trace in the names.",
-            "Yes: save model.module.state_dict() and the prefix never appears.",
-            "That adds _orig_mod. instead.",
-        ),
-        1,
-    ),
     Question(
         "06.rank",
         "Why may rank 0 alone save the model under DDP?",

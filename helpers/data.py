@@ -9,7 +9,6 @@ import shutil
 import socket
 import tempfile
 import time
-import zlib
 from pathlib import Path
 
 import torch
@@ -186,58 +185,36 @@ def _open(name, train, root, download):
     kind, folder, size = _SETS[name]
     make = getattr(torchvision.datasets, kind)
     try:
-        return _whole(make, root, train)
-    except (
-        Exception
-    ) as error:  # torchvision's own exceptions differ: RuntimeError, AssertionError, ValueError, …
+        return make(root, train=train)
+    except Exception as error:  # torchvision's own differ: RuntimeError, AssertionError, …
         if not download:
             raise FileNotFoundError(
                 f"root: {name} is missing or broken in {root} ({_line(error)}); load({name!r}, "
                 f"download=True) fetches {size}, or copy the folder {folder} there"
             ) from error
-    _fetch(name, make, folder, root)
-    return _whole(make, root, train)
-
-
-def _whole(make, root, train):
-    """torchvision's data set from `root`; an exception where its images and labels are not what they should be."""
-    source = make(root, train=train)
-    raw = getattr(
-        source, "raw_folder", None
-    )  # Fashion-MNIST has one; torchvision itself checks CIFAR-10
-    for packed in Path(raw).glob("*.gz") if raw else ():
-        told = int.from_bytes(packed.read_bytes()[-8:-4], "little")
-        if zlib.crc32(packed.with_suffix("").read_bytes()) != told:
-            raise ValueError(f"{packed.stem} has another checksum than {packed.name}")
-    labels = torch.as_tensor(source.targets)
-    if len(labels) != len(source.data) or tuple(source.data.shape[1:]) not in (
-        (28, 28),
-        (SIDE, SIDE, 3),
-    ):
-        raise ValueError(f"{len(labels)} labels and images of shape {tuple(source.data.shape)}")
-    if not 0 <= labels.min() <= labels.max() < len(source.classes):
-        raise ValueError(f"labels from {labels.min()} to {labels.max()}")
-    return source
-
-
-def _fetch(name, make, folder, root):
-    """Download into a folder beside, and move it into place when torchvision has checked it."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(30)  # seconds without an answer; torchvision sets none
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        for old in root.glob(f".{name}-*"):
-            if time.time() - old.stat().st_mtime > _ABANDONED:
-                shutil.rmtree(old, ignore_errors=True)
-        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=root) as temporary:
-            make(temporary, download=True)
-            with files.locked(root):
-                _put(Path(temporary), folder, make, root)
+        _fetch(name, make, folder, root)
     except Exception as error:
         raise OSError(
             f"download: {name} could not be fetched into {root} ({_line(error)}); check the network and the "
             f"free space, or copy the folder {folder} there from another machine"
         ) from error
+    return make(root, train=train)
+
+
+def _fetch(name, make, folder, root):
+    """Download into a folder beside, where torchvision tests its checksums, and move it into place."""
+    root.mkdir(parents=True, exist_ok=True)
+    for old in root.glob(f".{name}-*"):
+        if time.time() - old.stat().st_mtime > _ABANDONED:
+            shutil.rmtree(old, ignore_errors=True)
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(30)  # seconds without an answer; torchvision sets none
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=root) as temporary:
+            make(temporary, download=True)
+            with files.locked(root):
+                _put(Path(temporary), folder, make, root)
     finally:
         socket.setdefaulttimeout(before)
 
@@ -246,8 +223,8 @@ def _put(temporary, folder, make, root):
     """Move the fetched `folder` into place, unless another process has put a whole one there meanwhile."""
     try:
         for train in (True, False):
-            _whole(make, root, train)
-    except Exception:
+            make(root, train=train)
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, a whole one replaces it
         if (root / folder).exists():
             os.replace(root / folder, temporary / "broken")
         os.replace(temporary / folder, root / folder)

@@ -185,8 +185,18 @@ def _cudnn_text(number):
 
 def synchronize(device):
     """Wait until all work queued on `device` (a name or torch.device) is done; a CPU has nothing to wait for."""
-    device = _known("device", device, device_names())
+    try:
+        _wait(torch.device(device) if isinstance(device, str) else device)
+    except Exception:
+        _known("device", device, device_names())  # says what is wrong with the argument
+        raise
+
+
+def _wait(device):
+    """Wait for a torch.device without asking first whether it is there, which would cost microseconds."""
     if device.type == "mps":
         torch.mps.synchronize()
     elif device.type != "cpu":
-        getattr(torch, device.type).synchronize(device)
+        getattr(torch, device.type).synchronize(torch.device(device.type, device.index or 0))
+    elif device.index:
+        raise ValueError("a second CPU")

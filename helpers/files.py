@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 
 ABANDONED = 3600  # seconds after which a half file is what a killed process left behind
-PATIENCE = 5  # seconds to wait for another writer
+PATIENCE = 5  # seconds
 
 
 @contextlib.contextmanager
@@ -43,10 +43,11 @@ def write(path, content):
 
 
 @contextlib.contextmanager
-def locked(folder):
+def locked(folder, patience=PATIENCE):
     """Let one process at a time into the block, by a lock on `folder` that ends with the process.
 
-    Goes on without a lock where the system has none for folders (Windows), or after waiting 5 s for another process.
+    Gives False when another process still holds the lock after `patience` seconds, and goes on. Gives True without a
+    lock where the system has none for folders (Windows).
     """
     try:
         import fcntl
@@ -55,13 +56,15 @@ def locked(folder):
     except (ImportError, OSError):
         handle = None
     if handle is None:
-        yield
+        yield True
         return
     try:
-        end = time.monotonic() + PATIENCE
-        while not _taken(fcntl, handle) and time.monotonic() < end:
+        end = time.monotonic() + patience
+        taken = _taken(fcntl, handle)
+        while not taken and time.monotonic() < end:
             time.sleep(0.01)
-        yield
+            taken = _taken(fcntl, handle)
+        yield taken
     finally:
         os.close(handle)
 
@@ -93,3 +96,19 @@ def _remove(path, older=0):
     with contextlib.suppress(OSError):
         if not older or time.time() - path.stat().st_mtime > older:
             path.unlink()
+
+
+def user_folder():
+    """The folder of what the course keeps for a learner (progress, a GPU code), as a Path; it need not exist yet."""
+    named = os.environ.get("GPU_COURSE_HOME")
+    if named:
+        return Path(named)
+    from platformdirs import user_data_path
+
+    try:
+        path = user_data_path("gpus-in-pytorch", appauthor=False)
+    except (
+        RuntimeError
+    ):  # a user without a home folder; older releases give a path that begins with "~"
+        path = Path("~")
+    return path if path.is_absolute() else Path(os.devnull, path)  # nothing can be kept there

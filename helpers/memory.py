@@ -2,10 +2,8 @@
 
 import copy
 import math
-import re
 from contextlib import contextmanager
 from dataclasses import dataclass
-from decimal import Decimal
 
 import torch
 from torch import overrides
@@ -60,25 +58,6 @@ def format_bytes(n):
 def _three_digits(value):
     """`value` rounded to three significant digits, and to whole numbers from 100 on."""
     return round(value, 2 if value < 10 else 1 if value < 100 else 0)
-
-
-def parse_bytes(text):
-    """Bytes of a text such as "1 GiB" (1024³), "512MB" (1000²) or "0.5 kib"; a whole number passes through.
-
-    Parts of a byte are cut off. Raises ValueError for another text or a negative number, TypeError for another type.
-    """
-    if isinstance(text, bool) or not isinstance(text, (str, int)):
-        raise TypeError(
-            f"text is {text!r}; it takes a text such as '1 GiB' or a whole number of bytes"
-        )
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([A-Za-z]*)\s*", str(text), re.ASCII)
-    unit = (match[2].lower() or "b") if match else None
-    if unit not in UNITS:
-        raise ValueError(
-            f"text is {text!r}; it takes a number of 0 or more and one of B, KiB, MiB, GiB, TiB, "
-            "KB, MB, GB, TB, such as '1 GiB' or '512MB'"
-        )
-    return int(Decimal(match[1]) * UNITS[unit])
 
 
 @dataclass(frozen=True)

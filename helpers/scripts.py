@@ -3,19 +3,21 @@
 Lessons launch scripts this way because functions defined in a notebook's cell cannot be started in new processes.
 """
 
+import contextlib
 import os
-import queue
 import shlex
 import signal
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from helpers import threads
+
 _HERE = Path(__file__).resolve().parent
 _CHECKOUT = _HERE.parent / "notebooks" / "scripts"
+_OWN = _HERE.parent / "my_notebooks" / "scripts"  # a learner's copies, for notebooks beside them
 _PACKAGED = _HERE / "lesson_scripts"
 _GRACE = 5.0  # seconds that processes get to end by themselves before they are killed
 
@@ -37,6 +39,8 @@ def script_path(name):
         raise TypeError(f"name is {name!r}; it takes the name of a script or a path")
     file = Path(name) if Path(name).suffix else Path(f"{name}.py")
     folders = (_CHECKOUT, _PACKAGED) if file == Path(file.name) else ()
+    if folders and Path.cwd() == _OWN.parent:
+        folders = (_OWN, *folders)
     for candidate in [folder / file for folder in folders] + [Path(name)]:
         if candidate.is_file():
             return candidate.resolve()
@@ -65,35 +69,47 @@ def run(script, *args, processes=None, timeout=300, quiet=False):
         )
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
         raise ValueError(f"timeout is {timeout!r}; it takes seconds above 0")
-    path, args = script_path(script), [str(arg) for arg in args]
+    path = script_path(script)
     print(command_line(path, *args, processes=processes), flush=True)
-    start = [sys.executable]
-    if processes is not None:
-        start += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     child = subprocess.Popen(
-        [*start, str(path), *args],
+        [sys.executable, *_torchrun(processes), str(path), *map(str, args)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         encoding="utf-8",
         errors="replace",
         env=_environment(processes),
-        **_own_group(),
+        start_new_session=sys.platform != "win32",
     )
     lines = []
+    reader = threading.Thread(target=_read, args=(child.stdout, lines, quiet), daemon=True)
+    reader.start()
     try:
-        _follow(child, lines, timeout, quiet)
-    except BaseException:
-        _kill(child)
-        raise
+        child.wait(timeout)
+        reader.join(_GRACE)  # a process left behind may hold the output open
+    except subprocess.TimeoutExpired:
+        last = "".join(lines[-5:]).rstrip() or "(no output)"
+        raise TimeoutError(
+            f"the script took longer than timeout={timeout:g} seconds and was stopped; it ended:\n{last}"
+        ) from None
+    finally:
+        if reader.is_alive():
+            _end(child)
+            reader.join(_GRACE)
     return Finished(child.returncode, "".join(lines))
+
+
+def _torchrun(processes):
+    if processes is None:
+        return []
+    return ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
 
 
 def command_line(path, *args, processes=None):
     """The line that one would type in the folder of the notebooks to do the same, for example
     "$ torchrun --standalone --nproc-per-node=2 scripts/ddp.py --epochs 1"."""
     path = Path(path)
-    shown = f"scripts/{path.name}" if path.parent == _CHECKOUT else path.as_posix()
+    shown = f"scripts/{path.name}" if path.parent in (_CHECKOUT, _OWN) else path.as_posix()
     start = (
         ["python"]
         if processes is None
@@ -103,11 +119,11 @@ def command_line(path, *args, processes=None):
 
 
 def _environment(processes):
-    env = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8", "MPLBACKEND": "Agg"}
+    env = {**os.environ, **threads.variables()}
+    env.update(PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8", MPLBACKEND="Agg")
     if (_HERE.parent / "pyproject.toml").is_file():  # a checkout that may not be installed
-        env["PYTHONPATH"] = os.pathsep.join(
-            filter(None, [str(_HERE.parent), os.environ.get("PYTHONPATH")])
-        )
+        paths = [str(_HERE.parent), env.get("PYTHONPATH", "")]
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if processes is not None:
         env["OMP_NUM_THREADS"] = "1"
         if (
@@ -117,95 +133,30 @@ def _environment(processes):
     return env
 
 
-def _own_group():
-    if sys.platform == "win32":
-        return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-    return {"start_new_session": True}
-
-
-def _follow(child, lines, timeout, quiet):
-    """Collect (and show) the child's lines until it ends; TimeoutError when it does not end in time."""
-    incoming = queue.Queue()
-    threading.Thread(target=_read, args=(child.stdout, incoming), daemon=True).start()
-    end = time.monotonic() + timeout
-    ended = None  # when the child itself was first seen to have ended; others may still hold its output open
-    while True:
-        try:
-            line = incoming.get(timeout=0.1)
-        except queue.Empty:
-            if child.poll() is not None:
-                ended = ended or time.monotonic()
-                if time.monotonic() - ended > _GRACE:
-                    _kill(child)
-                    return
-        else:
-            if line is None:
-                break
+def _read(stream, lines, quiet):
+    with stream:
+        for line in stream:
             lines.append(line)
             if not quiet:
                 print(line, end="", flush=True)
-        if time.monotonic() > end and child.poll() is None:
-            _too_long(lines, timeout)
-    try:
-        child.wait(max(_GRACE, end - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        _too_long(lines, timeout)
 
 
-def _read(stream, incoming):
-    with stream:
-        for line in stream:
-            incoming.put(line)
-    incoming.put(None)
+def _end(child):
+    """End the child and all that it started; torchrun puts its workers into sessions of their own."""
+    import psutil
 
-
-def _too_long(lines, timeout):
-    last = "".join(lines[-5:]).rstrip() or "(no output)"
-    raise TimeoutError(
-        f"the script took longer than timeout={timeout:g} seconds and was stopped; it ended:\n{last}"
-    )
-
-
-def _kill(child):
-    """End the child and all that it started: torchrun puts its workers into sessions of their own."""
-    if sys.platform == "win32":
-        subprocess.run(["taskkill", "/T", "/F", "/PID", str(child.pid)], capture_output=True)
-        child.wait()
-        return
-    family = _descendants(child.pid)
-    _signal(os.killpg, child.pid, signal.SIGTERM)
-    end = time.monotonic() + _GRACE
-    while time.monotonic() < end and (child.poll() is None or any(map(_alive, family))):
-        time.sleep(0.05)
-    _signal(os.killpg, child.pid, signal.SIGKILL)
-    for pid in family:
-        _signal(os.kill, pid, signal.SIGKILL)
+    family = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        family = psutil.Process(child.pid).children(recursive=True)
+    child.terminate()  # torchrun ends its workers itself, when asked
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(_GRACE)
+    _, stubborn = psutil.wait_procs(family, timeout=_GRACE)
+    for process in stubborn:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    if sys.platform != "win32":
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+    child.kill()
     child.wait()
-
-
-def _descendants(pid):
-    listing = subprocess.run(
-        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True
-    ).stdout
-    pairs = [tuple(map(int, line.split())) for line in listing.splitlines()]
-    found = [pid]
-    for parent in found:  # grows while it is walked
-        found += [each for each, its_parent in pairs if its_parent == parent]
-    return found[1:]
-
-
-def _signal(send, pid, number):
-    try:
-        send(pid, number)
-    except ProcessLookupError:
-        pass  # it has ended already
-    except PermissionError:
-        pass  # macOS: the group holds only ended processes
-
-
-def _alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

@@ -11,10 +11,6 @@ import torch
 from helpers.devices import pick_device, synchronize
 
 CLOCKS = ("wall", "events")
-# PyTorch's own Timer, with which lesson 07 compares, warns at its import where a CUDA compiler is without a GPU.
-logging.getLogger("torch.utils.cpp_extension").addFilter(
-    lambda record: "No CUDA runtime" not in record.getMessage()
-)
 
 
 @dataclass(frozen=True)
@@ -45,6 +41,7 @@ def time_ms(fn, device=None, repeats=5, warmup=3, seconds=0.2, clock="wall"):
     Errors of `fn` pass through. Raises TypeError or ValueError for arguments that do not fit.
     """
     device = _checked(fn, device, repeats, warmup, seconds, clock)
+    _silence_missing_runtime()
     for _ in range(warmup):
         fn()
     sample = timeit.Timer(
@@ -63,6 +60,17 @@ def time_ms(fn, device=None, repeats=5, warmup=3, seconds=0.2, clock="wall"):
     samples = tuple(1e3 * passed / calls for passed in samples)
     low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
     return Timing(middle, high - low, samples, calls, str(device), clock)
+
+
+def _silence_missing_runtime():
+    """Drop one log line: PyTorch's own Timer warns at its import where a CUDA compiler is without a GPU."""
+    log = logging.getLogger("torch.utils.cpp_extension")
+    if _worth_reading not in log.filters:
+        log.addFilter(_worth_reading)
+
+
+def _worth_reading(record):
+    return "No CUDA runtime" not in record.getMessage()
 
 
 def wall_clock(device):
@@ -112,3 +120,41 @@ def _checked(fn, device, repeats, warmup, seconds, clock):
             f"clock is 'events' and device {str(device)!r}; events need a CUDA device; take clock='wall'"
         )
     return device
+
+
+def profile_lanes(profile, longest=4):
+    """Return (lanes for `plots.lanes`, names) of a torch.profiler profile: the outermost calls and the GPU's kernels.
+
+    Times are milliseconds from the first call; names other than the `longest` become "other". Lesson 07 draws one.
+    """
+    spans = [_profile_span(event) for event in profile.events() if _is_drawn(event)]
+    total = {}
+    for _, name, start, end in spans:
+        total[name] = total.get(name, 0) + end - start
+    names = sorted(total, key=total.get, reverse=True)[:longest]
+    zero = min(start for _, _, start, _ in spans)
+    lanes = [
+        (lane, name if name in names else "other", (start - zero) / 1e3, (end - zero) / 1e3)
+        for lane, name, start, end in spans
+    ]
+    return lanes, names
+
+
+def _is_drawn(event):
+    """Return whether a profile's event is a kernel of a GPU or an outermost call on the CPU."""
+    optimizer = event.name.startswith("Optimizer.")  # a note around all that the optimizer does
+    if _on_gpu(event):
+        return not optimizer
+    call = optimizer or event.name.startswith(("aten::", "autograd::"))
+    return call and event.cpu_parent is None
+
+
+def _on_gpu(event):
+    return "CUDA" in str(event.device_type)
+
+
+def _profile_span(event):
+    """Return (lane, name, start, end) of a profile's event, in microseconds."""
+    name = event.name.split("<")[0].split(":")[-1].strip().replace("Backward0", " backward")[:22]
+    lane = "GPU" if _on_gpu(event) else "CPU"
+    return lane, name, event.time_range.start, event.time_range.end

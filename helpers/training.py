@@ -1,7 +1,6 @@
 """The network and the loops that lessons 03 and 04 write out in full; later lessons and the scripts import them."""
 
-import statistics
-import time
+from contextlib import nullcontext
 
 import torch
 from torch import nn
@@ -41,15 +40,22 @@ def send(tensor, device):
     return tensor.to(device, non_blocking=torch.device(device).type == "cuda")
 
 
-def train_step(model, x, y, optimizer):
+def train_step(model, x, y, optimizer, dtype=None, scaler=None):
     """One step of training on one batch that is on the model's device (lesson 04); returns the loss, not synchronized.
 
-    `x` float [N, C, H, W], `y` int64 [N]; the loss is a tensor without a graph, on the same device.
+    `x` float [N, C, H, W], `y` int64 [N]; the loss is a tensor without a graph, on the same device. `dtype`: of
+    autocast, None for none; `scaler`: a GradScaler, which float16 needs.
     """
     optimizer.zero_grad()
-    loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    optimizer.step()
+    with torch.autocast(x.device.type, dtype) if dtype else nullcontext():
+        loss = F.cross_entropy(model(x), y)
+    if scaler is None:
+        loss.backward()
+        optimizer.step()
+    else:
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
     return loss.detach()
 
 
@@ -93,34 +99,3 @@ def _mean(total, count):
             "loader: it gave no batch; it needs at least one image (is drop_last set on a small set?)"
         )
     return total.item() / count
-
-
-def loop_overhead(repeats=7, batches=20, device="cpu"):
-    """Time of `train_epoch` over the time of a bare loop with the same work: the median of `repeats` alternating pairs.
-
-    1.0 means that the function costs nothing. Each run takes `batches` batches of 64 random images on `device`.
-    """
-    loader = [(torch.rand(64, 3, 32, 32), torch.randint(10, (64,))) for _ in range(batches)]
-    model = SmallCNN().to(device)
-    optimizer = torch.optim.Adam(model.parameters())
-    seconds = {train_epoch: [], _bare_loop: []}
-    for _ in range(repeats + 1):  # the first pair warms up
-        for loop, times in seconds.items():
-            start = time.perf_counter()
-            loop(model, loader, optimizer, device)
-            times.append(time.perf_counter() - start)
-    pairs = zip(seconds[train_epoch][1:], seconds[_bare_loop][1:], strict=True)
-    return statistics.median(ours / bare for ours, bare in pairs)
-
-
-def _bare_loop(model, loader, optimizer, device):
-    """What `train_epoch` does, without its functions, sum and checks; the read at the end waits for the device."""
-    model.train()
-    later = torch.device(device).type == "cuda"
-    for x, y in loader:
-        x, y = x.to(device, non_blocking=later), y.to(device, non_blocking=later)
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-    return loss.item()

@@ -1,8 +1,104 @@
-"""What all tests share: stored progress of the person who runs them stays untouched; practice GPUs for a test."""
+"""What all tests share: lanes, one thread each, stored progress left alone, practice GPUs for a test."""
 
 import contextlib
+import os
+from pathlib import Path
 
 import pytest
+
+from helpers import threads
+
+# Several tests run at once, so each of them, and each kernel it starts, computes in one thread. A person's choice wins.
+os.environ.setdefault(threads.THREADS, "1")
+os.environ.update(threads.variables())
+
+TESTS = Path(__file__).resolve().parent
+LANES = {
+    "all": "the default lane and the tests marked slow",
+    "browser": "only the tests that drive JupyterLab in a browser",
+    "torture": "only what tries to break the course, all of it",
+    "gpu": "only the tests to which a GPU makes a difference",
+}
+FOLDERS = {"browser": {"browser"}, "torture": {"torture", "all"}}  # folder: flags that need it
+
+# Folders and files whose tests do something else where there is a GPU.
+GPU = {
+    "practice",
+    "test_cheatsheet.py",
+    "test_data.py",
+    "test_devices.py",
+    "test_doctor.py",
+    "test_exercises.py",
+    "test_measurements.py",
+    "test_memory.py",
+    "test_scripts.py",
+    "test_timing.py",
+    "test_training.py",
+    "test_troubleshooting.py",
+}
+
+
+def pytest_addoption(parser):
+    """Add one flag for each lane."""
+    group = parser.getgroup("lanes of the course")
+    for name, text in LANES.items():
+        group.addoption(f"--{name}", action="store_true", help=text)
+    group.addoption(
+        "--python",
+        action="append",
+        metavar="PATH",
+        help="with --torture: an interpreter that has all that a lesson needs, "
+        "to run every lesson in; may be given several times",
+    )
+
+
+def flags(config):
+    """Return the names of the lanes that this run asks for; none means the default lane."""
+    return {name for name in LANES if config.getoption(name)}
+
+
+def pytest_report_header(config):
+    """Say which lane runs and how to ask for the others."""
+    others = " ".join(f"--{name}" for name in LANES)
+    return f"lane: {', '.join(flags(config)) or 'default'} (others: {others})"
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leave a lane's folder alone until it is asked for, since it imports more; and all others where it is alone."""
+    asked = flags(config)
+    for folder, needed_by in FOLDERS.items():
+        if inside(folder, collection_path) and not needed_by & asked:
+            return True
+    if asked and asked <= set(FOLDERS) and collection_path.suffix == ".py":
+        return not any(inside(folder, collection_path) for folder in asked) or None
+    return None
+
+
+def inside(folder, path):
+    """Tell whether `path` is a folder of tests, or lies in it."""
+    return (TESTS / folder) in (path, *path.parents)
+
+
+def lanes_of(item):
+    """Return the lanes that a test belongs to."""
+    marks = {mark.name for mark in item.iter_markers()} & {"slow", "browser", "torture", "gpu"}
+    return marks if marks - {"gpu"} else {*marks, "default"}
+
+
+def pytest_collection_modifyitems(config, items):
+    """Keep the tests of the lanes asked for."""
+    for item in items:
+        places = set(item.path.relative_to(TESTS).parts)
+        for name in places & set(FOLDERS):
+            item.add_marker(name)
+        if places & GPU:
+            item.add_marker("gpu")
+    asked = flags(config) or {"default"}
+    if "all" in asked:
+        asked |= {"default", "slow"}
+    chosen = [item for item in items if lanes_of(item) & asked]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -8,10 +8,16 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from helpers.commands import _environment
 from helpers.commands._environment import ROOT, WHEELS
 
 FOLDER = ROOT / "binder"
-BROUGHT = {"jupyterlab", "ipywidgets", "platformdirs"}  # by the image that repo2docker begins with
+BROUGHT = {
+    "jupyterlab",
+    "ipywidgets",
+    "platformdirs",
+    "psutil",
+}  # by the image that repo2docker begins with
 LINES = (FOLDER / "requirements.txt").read_text(encoding="utf-8").splitlines()
 NEEDS = {
     need.name: need.specifier for need in map(Requirement, filter(re.compile("[a-z]").match, LINES))
@@ -19,10 +25,8 @@ NEEDS = {
 
 
 def ranges():
-    """Return {package: its range} of requirements.txt."""
-    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    needs = [Requirement(line.partition("#")[0]) for line in lines if re.match("[a-z]", line)]
-    return {need.name: need.specifier for need in needs}
+    """Return {package: its range} of what a learner needs."""
+    return {need.name: need.specifier for need in map(Requirement, _environment.needs())}
 
 
 def project(pattern):
@@ -30,9 +34,8 @@ def project(pattern):
     return re.search(pattern, (ROOT / "pyproject.toml").read_text(encoding="utf-8"), flags=re.M)[1]
 
 
-def test_binder_installs_what_helpers_need_and_jupyterlab():
-    needed = re.findall(r'"([a-z]\w*)', project(r"^dependencies = \[(.*)\]"))
-    assert set(NEEDS) == {*needed, "jupyterlab"}
+def test_binder_installs_what_a_learner_needs():
+    assert set(NEEDS) == set(ranges())
 
 
 @pytest.mark.parametrize("name", sorted(set(NEEDS) - BROUGHT))
@@ -68,10 +71,8 @@ def test_helpers_are_installed_last_and_bring_nothing():
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no executable bit")
 def test_binder_holds_only_what_is_read_there():
-    assert {path.name for path in FOLDER.iterdir()} == {
-        "requirements.txt",
-        "runtime.txt",
-        "postBuild",
-    }
-    assert os.access(FOLDER / "postBuild", os.X_OK)
-    assert subprocess.run(["bash", "-n", "postBuild"], cwd=FOLDER).returncode == 0
+    scripts = {"postBuild", "start"}
+    assert {path.name for path in FOLDER.iterdir()} == {"requirements.txt", "runtime.txt", *scripts}
+    for name in scripts:
+        assert os.access(FOLDER / name, os.X_OK)
+        assert subprocess.run(["bash", "-n", name], cwd=FOLDER).returncode == 0

@@ -9,19 +9,19 @@ import os
 import re
 import subprocess
 import sys
-import sysconfig
 import venv
 import zipfile
 
 import nbformat
 import pytest
+from copies import FILES, PACKAGES
 from nbclient import NotebookClient
-from slow import lessons
 
 from helpers.commands import _notebooks, publish
 from helpers.commands._environment import ROOT
 
 PATHS = _notebooks.find()
+pytestmark = pytest.mark.slow
 NAMES = ("torch", "numpy", "ipywidgets")
 WHERE = (
     f"import {', '.join(NAMES)}; print([(m.__version__, m.__file__) for m in ({', '.join(NAMES)})])"
@@ -32,7 +32,7 @@ WHERE = (
 def archive(tmp_path_factory):
     """Return a zip of the files that GitHub's archive of the repository would hold."""
     path = tmp_path_factory.mktemp("archive") / "course.zip"
-    tops = ["helpers", "notebooks", "README.md", "LICENSE", "requirements.txt", "pyproject.toml"]
+    tops = [*PACKAGES, "notebooks", *FILES]
     with zipfile.ZipFile(path, "w") as file:
         for top in (ROOT / name for name in tops):
             for each in [top] if top.is_file() else sorted(top.rglob("*")):
@@ -59,7 +59,7 @@ def runtime(tmp_path_factory):
         [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True
     )
     with open(os.path.join(site.strip(), "packages.pth"), "w") as file:
-        file.write(sysconfig.get_path("purelib"))
+        file.write("\n".join(path for path in sys.path if "site-packages" in path))
     kernel = folder / "share" / "jupyter" / "kernels" / "colab"
     kernel.mkdir(parents=True)
     line = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
@@ -78,8 +78,7 @@ def outside(python, code, folder):
     return done.stdout if done.returncode == 0 else None
 
 
-# The two longest take what the others take, too: recordings, scripts, training.
-@pytest.mark.parametrize("path", lessons(PATHS, slow=("04", "08")))
+@pytest.mark.parametrize("path", PATHS, ids=[path.stem for path in PATHS])
 def test_a_lesson_alone_brings_its_helpers_and_nothing_else(
     path, archive, runtime, tmp_path, monkeypatch
 ):

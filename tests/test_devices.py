@@ -179,6 +179,42 @@ def test_synchronize():
         devices.synchronize("gpu")
 
 
+@pytest.mark.parametrize("device", ["gpu", "cuda:9", "cpu:1", "mps:3", "meta", ""])
+def test_synchronize_names_a_device_that_is_not_here(machine, monkeypatch, device):
+    def fails(device=None):
+        raise RuntimeError("no such device")
+
+    machine(cuda=(T4,))
+    monkeypatch.setattr(torch.cuda, "synchronize", fails)
+    monkeypatch.setattr(torch.mps, "synchronize", fails)
+    with pytest.raises(ValueError, match=f"device is '{device}'; this machine has: cuda:0, cpu"):
+        devices.synchronize(device)
+
+
+@pytest.mark.parametrize("device", [None, 0, ["cuda"]])
+def test_synchronize_takes_names_and_devices(device):
+    with pytest.raises(TypeError, match="device is .*it takes"):
+        devices.synchronize(device)
+
+
+def test_an_error_of_work_on_a_device_comes_through(machine, monkeypatch):
+    def fails(device):
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    machine(cuda=(T4,))
+    monkeypatch.setattr(torch.cuda, "synchronize", fails)
+    with pytest.raises(RuntimeError, match="device-side assert"):
+        devices.synchronize("cuda")
+
+
+def test_synchronize_does_not_list_the_devices(machine, monkeypatch):
+    machine(cuda=(T4, T4))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(devices, "device_names", None)  # inside measurements, each call counts
+    for device in ("cuda:1", torch.device("cuda:0"), "cpu", torch.device("cpu")):
+        devices.synchronize(device)
+
+
 @pytest.mark.parametrize("kind", ["cuda", "xpu"])
 def test_synchronize_asks_that_device(machine, monkeypatch, kind):
     machine(cuda=(T4, T4), xpu=2)

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from helpers import memory
-from helpers.memory import Timeline, forecast, format_bytes, parse_bytes, tensor_bytes
+from helpers.memory import Timeline, forecast, format_bytes, tensor_bytes
 from helpers.training import SmallCNN
 
 
@@ -77,58 +77,6 @@ def test_format_bytes(n, text):
 def test_format_bytes_refuses(n, error):
     with pytest.raises(error, match="n is"):
         format_bytes(n)
-
-
-@pytest.mark.parametrize(
-    "text, n",
-    [
-        ("1 GiB", 2**30),
-        ("512MB", 512 * 10**6),
-        ("0.5 kib", 512),
-        ("1.5GiB", 3 * 2**29),
-        (77, 77),
-        ("77", 77),
-        ("7 B", 7),
-        (" 3.5 gb ", 35 * 10**8),
-        ("2 TiB", 2**41),
-        (".5 KiB", 512),
-        ("0.3 KiB", 307),
-        ("0", 0),
-        (0, 0),
-    ],
-)
-def test_parse_bytes(text, n):
-    found = parse_bytes(text)
-    assert found == n and type(found) is int
-
-
-@pytest.mark.parametrize(
-    "text, error",
-    [
-        ("", ValueError),
-        ("GiB", ValueError),
-        ("-1 GiB", ValueError),
-        (-1, ValueError),
-        ("1 G", ValueError),
-        ("1e3", ValueError),
-        ("1 GiB 2", ValueError),
-        ("nan", ValueError),
-        ("1,5 GiB", ValueError),
-        ("１ GiB", ValueError),
-        (1.5, TypeError),
-        (None, TypeError),
-        (True, TypeError),
-        (b"1 GiB", TypeError),
-    ],
-)
-def test_parse_bytes_refuses(text, error):
-    with pytest.raises(error, match="text is"):
-        parse_bytes(text)
-
-
-@pytest.mark.parametrize("n", [0, 3, 1024, 700 * 2**20, 2**30, 80 * 2**30])
-def test_format_and_parse_agree(n):
-    assert parse_bytes(format_bytes(n)) == n
 
 
 PARAMETERS = 4 * (100 * 200 + 200 + 200 * 10 + 10)

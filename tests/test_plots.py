@@ -67,7 +67,7 @@ def test_numbers_on_logarithmic_axes_are_plain(values, written, ticks):
     axes = figure.axes[0]
     low, high = axes.get_xlim()
     labels = [t.get_text() for t in axes.get_xticklabels() if low <= t.get_position()[0] <= high]
-    assert [t.get_text().strip() for t in axes.texts][::-1] == written
+    assert [t.get_text().strip() for t in axes.texts] == written
     assert (
         set(ticks) <= set(labels) and not any("$" in label for label in labels) and len(labels) < 9
     )
@@ -126,13 +126,18 @@ def test_recorded_refuses_fields_that_recordings_lack():
 
 
 def test_recorded_draws_what_a_recording_holds(monkeypatch):
+    gpu = {"device": "cuda:0", "device_kind": "cuda"}
+
     class Recording:
+        def is_here(self, device):
+            return False
+
         def by_device(self, section):
             return {
                 "card, today": [
-                    {"size": 4, "tflop_per_s": 2.0, "dtype": "float32", "device_kind": "cuda"},
-                    {"size": 2, "tflop_per_s": 1.0, "dtype": "float32", "device_kind": "cuda"},
-                    {"size": 2, "tflop_per_s": 9.0, "dtype": "bfloat16", "device_kind": "cuda"},
+                    {"size": 4, "tflop_per_s": 2.0, "dtype": "float32", **gpu},
+                    {"size": 2, "tflop_per_s": 1.0, "dtype": "float32", **gpu},
+                    {"size": 2, "tflop_per_s": 9.0, "dtype": "bfloat16", **gpu},
                 ]
             }
 
@@ -198,3 +203,102 @@ def test_large_numbers_are_written_out(value, text):
 )
 def test_numbers_have_as_many_digits_as_asked(value, digits, text):
     assert plots.number(value, digits) == text
+
+
+def test_each_kind_of_number_has_words_and_a_line_of_its_own():
+    """A learner must see at a glance what this machine did and what others say."""
+    groups = [
+        plots.Group(kind, {"a card": ([1, 2], [3, 4])}, [f"source of {kind}"])
+        for kind in plots.KINDS
+    ]
+    figure = plots.lines(groups, "t", "x", "y")
+    drawn = figure.axes[0].get_lines()
+    labels = [line.get_label() for line in drawn]
+    assert labels == [f"a card ({words})" for words in plots.KINDS.values()]
+    assert len({str(line._dash_pattern) for line in drawn}) == len(plots.KINDS)
+    below = figure._supxlabel.get_text()
+    assert all(f"source of {kind}" in below for kind in plots.KINDS)
+
+
+def test_a_figure_of_published_numbers_names_its_source_in_picture_and_alternative_text(
+    monkeypatch,
+):
+    shown = []
+    monkeypatch.setattr("IPython.get_ipython", lambda: object())
+    monkeypatch.setattr("IPython.display.display", lambda data, **more: shown.append(more))
+    group = plots.published("gan_epoch_colab", "epoch_s", device=["Tesla T4", "Colab's CPU"])
+    assert group == {"Tesla T4": 33.796, "Colab's CPU": 1436.215}
+    figure = plots.bars([plots.here({"this CPU": 900}), group], "t", "seconds")
+    words = "published: pchaberski/GPU_tests, 2020-03-17 to 2020-04-03"
+    assert figure._supxlabel.get_text() == words
+    plots.show(figure, "Three bars.")
+    assert shown[0]["metadata"]["image/png"]["alt"] == f"Three bars. ({words})"
+
+
+def test_bars_and_dots_show_every_value_of_every_group():
+    pair = plots.published("sort_v100", "time_ms", x="operation", by="synchronized")
+    figure = plots.dots(pair.renamed({"True": "waited", "False": "not"}), "t", "ms", log=True)
+    axes = figure.axes[0]
+    points = {line.get_label(): line for line in axes.get_lines() if line.get_marker() != "None"}
+    assert list(points["waited"].get_xdata())[:2] == [2.48, 2.68]
+    assert [label.get_text() for label in axes.get_yticklabels()][0] == "Sort"
+    bars = plots.bars([plots.here({"a": 1}), plots.Group("published", {"a": 2})], "t", "s")
+    assert [t.get_text().strip() for t in bars.axes[0].texts] == ["1", "2"]
+    assert len({bar.get_hatch() for bar in bars.axes[0].patches}) == 2
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda: plots.published("gan_epoch_colab", "seconds"), "no rows with 'seconds'"),
+        (
+            lambda: plots.published("gan_epoch_colab", "epoch_s", device="T5"),
+            "device is 'T5'; gan_",
+        ),
+        (
+            lambda: plots.published("matmul_sizes", "tflop_per_s"),
+            "several 'tflop_per_s' for device",
+        ),
+        (lambda: plots.Group("elsewhere", {}), "kind is 'elsewhere'"),
+        (lambda: plots.here({"a": 1}).renamed({"b": "c"}), "labels has 'b'"),
+        (lambda: plots.bars([plots.here({"a": 1}), plots.here({"a": 2})], "t", "s"), "'a' twice"),
+        (lambda: plots.bars([plots.here({})], "t", "s"), "values is empty"),
+    ],
+)
+def test_numbers_that_do_not_fit_a_figure_are_named(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_a_recording_of_this_machine_is_not_drawn_beside_it(monkeypatch):
+    from helpers import host, measurements
+
+    known = measurements.all()[0]
+    label = known.label_of("cpu")
+    where = {"dtype": "float32", "kind": "cpu"}
+    monkeypatch.setattr(host, "cpu_name", lambda: "another CPU")
+    assert label in plots.recorded("matmul", "size", "tflop_per_s", **where)
+    monkeypatch.setattr(host, "cpu_name", lambda: known.devices["cpu"]["name"])
+    monkeypatch.setattr(host, "cpu_cores", lambda: known.provenance["cores"])
+    assert label not in plots.recorded("matmul", "size", "tflop_per_s", **where)
+    monkeypatch.setattr(host, "cpu_cores", lambda: 64)
+    assert label in plots.recorded("matmul", "size", "tflop_per_s", **where)
+
+
+@pytest.mark.parametrize("draw", ["lines", "bars", "dots", "rungs", "pictures", "matrix"])
+def test_no_text_is_too_small_for_a_projector(draw):
+    from matplotlib.text import Text
+
+    figure = {
+        "lines": lambda: plots.lines(
+            [plots.here({"a": ([1], [1]), "b": ([1], [2])})], "t", "x", "y"
+        ),
+        "bars": lambda: plots.bars([plots.published("gan_epoch_colab", "epoch_s")], "t", "s"),
+        "dots": lambda: plots.dots({"a": {"x": 1}}, "t", "ms"),
+        "rungs": lambda: plots.rungs({"a": (["x", "y"], [1, 2])}, ["x", "y"], "t", "rate"),
+        "pictures": lambda: plots.pictures(torch.zeros(2, 3, 4, 4), ["a", "b"], "t"),
+        "matrix": lambda: plots.matrix(torch.tensor([[5, 0], [2, 7]]), ["a", "b"], "t"),
+    }[draw]()
+    plots.png(figure)
+    sizes = [text.get_fontsize() for text in figure.findobj(Text) if text.get_text().strip()]
+    assert min(sizes) >= 8

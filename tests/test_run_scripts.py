@@ -44,6 +44,14 @@ def alive(pid):
     return not os.path.exists(stat) or open(stat).read().rpartition(")")[2].split()[0] != "Z"
 
 
+def gone(pid):
+    """True as soon as the process has ended; False after ten seconds."""
+    end = time.monotonic() + 10
+    while alive(pid) and time.monotonic() < end:  # it was killed, not waited for
+        time.sleep(0.05)
+    return not alive(pid)
+
+
 def test_output_and_status_come_back(script, capsys):
     file = script(
         "import sys; print('out', sys.argv[1:]); print('err', file=sys.stderr); sys.exit(3)"
@@ -60,12 +68,17 @@ def test_quiet_shows_only_the_command(script, capsys):
     assert done.text == "secret\n" and capsys.readouterr().out.count("\n") == 1
 
 
-def test_output_is_shown_as_it_comes(script, monkeypatch):
-    seen = []
-    monkeypatch.setattr("builtins.print", lambda *a, **k: seen.append((a[0], time.monotonic())))
-    scripts.run(script("import time; print('first'); time.sleep(1); print('second')"))
-    times = {text.strip(): at for text, at in seen}
-    assert times["second"] - times["first"] > 0.5
+def test_output_is_shown_as_it_comes(script, monkeypatch, tmp_path):
+    """The script goes on only when its first line has been shown."""
+    seen = tmp_path / "seen"
+    file = script(f"""
+        import pathlib, time
+        print("first")
+        while not pathlib.Path({str(seen)!r}).exists(): time.sleep(0.01)
+        print("second")
+        """)
+    monkeypatch.setattr("builtins.print", lambda *a, **k: "first" in a[0] and seen.touch())
+    assert scripts.run(file, timeout=120).text == "first\nsecond\n"
 
 
 def test_odd_bytes_and_a_missing_last_newline(script):
@@ -95,10 +108,22 @@ def test_timeout_kills_all_that_was_started(script):
             scripts.run(file, timeout=5, quiet=True)
     finally:
         scripts._GRACE = launch_grace
-    pid, end = int(str(error.value).split()[-1]), time.monotonic() + 10
-    while alive(pid) and time.monotonic() < end:  # it was killed, not waited for
-        time.sleep(0.05)
-    assert not alive(pid)
+    assert gone(int(str(error.value).split()[-1]))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="uses POSIX sessions")
+def test_a_slim_container_without_ps_ends_a_script_and_its_processes(script, monkeypatch):
+    monkeypatch.setattr(scripts, "_GRACE", 1.0)
+    monkeypatch.setenv("PATH", "")
+    file = script("""
+        import subprocess, sys, time
+        line = [sys.executable, "-c", "import time; time.sleep(600)"]
+        print(subprocess.Popen(line, start_new_session=True).pid)
+        time.sleep(600)
+        """)
+    with pytest.raises(TimeoutError, match=r"longer than timeout=3 seconds") as error:
+        scripts.run(file, timeout=3, quiet=True)
+    assert gone(int(str(error.value).split()[-1]))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")
@@ -121,7 +146,6 @@ def test_interrupt_kills_the_script(script):
 @pytest.mark.skipif(sys.platform == "win32", reason="uses POSIX sessions")
 def test_a_leftover_process_does_not_hold_the_result(script, monkeypatch):
     monkeypatch.setattr(scripts, "_GRACE", 1.0)
-    begun = time.monotonic()
     done = scripts.run(
         script("""
         import subprocess, sys
@@ -131,7 +155,7 @@ def test_a_leftover_process_does_not_hold_the_result(script, monkeypatch):
         timeout=60,
         quiet=True,
     )
-    assert done.text == "done\n" and done.returncode == 0 and time.monotonic() - begun < 20
+    assert done.text == "done\n" and done.returncode == 0
 
 
 def test_torchrun_starts_processes_with_one_thread_each(script, monkeypatch):
@@ -171,6 +195,18 @@ def test_script_path(course, tmp_path):
     assert (
         scripts.script_path(own) == own.resolve() and scripts.script_path(str(own)) == own.resolve()
     )
+
+
+def test_a_notebook_of_the_learners_runs_the_script_beside_it(course, tmp_path, monkeypatch):
+    own = tmp_path / "my_notebooks" / "scripts"
+    own.mkdir(parents=True)
+    (own / "train.py").write_text("print('mine')")
+    monkeypatch.setattr(scripts, "_OWN", own)
+    assert scripts.script_path("train.py").parent == course[0]
+    monkeypatch.chdir(own.parent)
+    assert scripts.script_path("train.py") == (own / "train.py").resolve()
+    assert scripts.script_path("ddp.py").parent == course[1]
+    assert scripts.command_line(own / "train.py") == "$ python scripts/train.py"
 
 
 def test_script_of_the_current_folder(course, tmp_path, monkeypatch):

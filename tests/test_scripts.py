@@ -78,6 +78,7 @@ def same(a, b):
 # --- train.py
 
 
+@pytest.mark.slow
 def test_the_network_passes_93_percent_as_a_script_run_from_another_folder(tmp_path):
     done = in_child(SCRIPTS / "train.py", "--device", "cpu", "--epochs", "3", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

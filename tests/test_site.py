@@ -5,17 +5,13 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from bs4 import BeautifulSoup
-from test_browser import BROWSER, browser, page  # noqa: F401
 
 from helpers import __main__ as door
 from helpers.commands import _notebooks
+from helpers.commands import site as site_command
 
 PAGES = ["index", "INSTRUCTORS", *(path.stem for path in _notebooks.find())]
 BADGES = {"colab.research.google.com", "mybinder.org", "kaggle.com", "www.kaggle.com"}
-# What is wider than its box and can neither be seen nor scrolled to.
-HIDDEN = """() => [...document.querySelectorAll('main *')].filter(
-    part => part.clientWidth > 0 && part.scrollWidth > part.clientWidth + 1
-            && getComputedStyle(part).overflowX === 'hidden').map(part => part.className)"""
 each_page = pytest.mark.parametrize("name", PAGES)
 
 
@@ -57,28 +53,6 @@ def test_there_is_a_page_for_each_text(site):
 def test_links_lead_to_pages_and_headings(site, name):
     assert lost(site, name) == []
     assert {"index.html"} <= {link["href"] for link in site[name].select("a[href]")}
-
-
-def test_figures_say_what_they_show(site):
-    texts = [
-        image["alt"] for text in site.values() for image in text.select(".jp-RenderedImage img")
-    ]
-    own = [
-        words for words in texts if not words.startswith("Figure; a line below")
-    ]  # that one: an explorer's start
-    assert len(own) > 25 and len(set(own)) == len(own) and min(map(len, own)) > 10
-    assert len(texts) - len(own) <= sum(
-        text.get_text().count("At the start:") for text in site.values()
-    )
-
-
-def test_a_lost_link_is_told():
-    texts = {
-        "a": '<a href="b.html#x">1</a><a href="b.html#y">2</a><a href="c.html">3</a>',
-        "b": '<h2 id="x">x</h2>',
-    }
-    pages = {name: BeautifulSoup(text, "html.parser") for name, text in texts.items()}
-    assert lost(pages, "a") == ["b.html#y", "c.html"]
 
 
 @each_page
@@ -129,18 +103,30 @@ def test_no_object_of_python_stands_for_a_widget(site, name):
     )
 
 
-@pytest.mark.skipif(BROWSER is None, reason="needs a browser on the PATH")
-@pytest.mark.parametrize("name", ["index", "INSTRUCTORS", "02_move_tensors", "90_cheat_sheet"])
-def test_a_phone_without_network_shows_the_page_in_its_width(folder, name, page):  # noqa: F811
-    page.set_viewport_size({"width": 360, "height": 740})
-    page.route(re.compile("^https?:"), lambda route: route.abort())
-    faults = []
-    page.on("pageerror", lambda error: faults.append(error))
-    page.goto((folder / f"{name}.html").as_uri())
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360 and faults == []
-    assert page.evaluate(HIDDEN) == []
-    assert page.evaluate(
-        "[...document.images].every(each => each.naturalWidth || !each.src.startsWith('data:'))"
+def test_pages_of_others_stay_and_its_own_are_written_again(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(_notebooks, "find", lambda: [])
+    assert door.main(["site", str(tmp_path)]) == 0
+    assert door.main(["site", str(tmp_path)]) == 0
+    (tmp_path / "INSTRUCTORS.html").write_text("<h1>Mine</h1>")
+    (tmp_path / "LICENSE").write_text("my license")
+    (tmp_path / "index.html").unlink()
+    assert door.main(["site", str(tmp_path)]) == 2
+    told = capsys.readouterr().err
+    assert "LICENSE, INSTRUCTORS.html" in told and "Name another folder" in told
+    assert not (tmp_path / "index.html").exists(), (
+        "nothing is written where something is in the way"
+    )
+    assert (tmp_path / "INSTRUCTORS.html").read_text() == "<h1>Mine</h1>"
+
+
+def test_what_runs_or_loads_is_taken_out_of_a_page():
+    text = (
+        "<h1 onclick='x()'>A &lt;b&gt;</h1><script>x()</script><iframe src='x'></iframe>"
+        "<a href=' JavaScript:x()'>go</a><a href='https://pytorch.org'>on</a><img src='data:image/png;base64,A'>"
+    )
+    assert site_command.without_scripts(text) == (
+        "<h1>A &lt;b&gt;</h1><a>go</a>"
+        '<a href="https://pytorch.org">on</a><img src="data:image/png;base64,A"/>'
     )
 
 

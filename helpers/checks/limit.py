@@ -1,8 +1,6 @@
 """A time limit for the learner's code: loops that never end are stopped, and so are waits that never end."""
 
-import ctypes
 import signal
-import sys
 import threading
 from contextlib import contextmanager
 
@@ -20,23 +18,30 @@ class TooLong(BaseException):
 
 @contextmanager
 def limit(seconds, inside=lambda frame: True):
-    """Raise `TooLong` in this thread when the block runs longer than `seconds`.
+    """Raise `TooLong` when the block runs longer than `seconds`, in the main thread of Linux and macOS.
 
-    An import that is under way is never broken off, since half a module would stay behind: it gets as long again.
-    Where a bare `except:` catches the first one, others follow, as long as `inside(frame)` is true of the frame that
-    runs. In the main thread of Linux and macOS waits end, too: `time.sleep`, `join`, a lock. Elsewhere, and in one
-    long call of a compiled function, the exception comes when that call returns; until then a line says what to do
+    An import that is under way is never broken off, since half a module would stay behind: it gets as long again, and
+    an interrupt waits for its end (a second interrupt does not). Where a bare `except:` catches the first exception,
+    others follow, as long as `inside(frame)` is true of the frame that runs. In one long call of a compiled function
+    the exception comes when that call returns. Until then, and in other threads and systems, a line says what to do
     (unless the call keeps Python from running at all, as `sum(iter(int, 1))` does).
     """
-    main = threading.current_thread() is threading.main_thread()
     note = threading.Timer(seconds + PATIENCE, print, [STUCK])
     note.daemon = True
     note.start()
     try:
-        with (_by_signal if main and hasattr(signal, "setitimer") else _by_thread)(seconds, inside):
+        if _signals_reach():
+            with _alarm(seconds, inside):
+                yield
+        else:
             yield
     finally:
         note.cancel()
+
+
+def _signals_reach():
+    main = threading.current_thread() is threading.main_thread()
+    return main and hasattr(signal, "setitimer")
 
 
 def _importing(frame):
@@ -45,23 +50,45 @@ def _importing(frame):
     return frame is not None
 
 
-@contextmanager
-def _by_signal(seconds, inside):
-    raised = []
+class _Stops:
+    """The handlers of the alarm and of the interrupt."""
 
-    def stop(_, frame):
+    def __init__(self, seconds, inside):
+        self.seconds = seconds
+        self.inside = inside
+        self.raised = False
+        self.interrupted = False
+
+    def alarm(self, _, frame):
         if _importing(frame):
-            signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
-        elif not raised or inside(frame):
-            raised.append(True)
+            signal.setitimer(signal.ITIMER_REAL, AGAIN if self.interrupted else self.seconds, AGAIN)
+        elif self.interrupted:
+            self.interrupted = False
+            raise KeyboardInterrupt
+        elif not self.raised or self.inside(frame):
+            self.raised = True
             raise TooLong
+
+    def interrupt(self, _, frame):
+        if self.interrupted or not _importing(frame):
+            raise KeyboardInterrupt
+        self.interrupted = True
+        signal.setitimer(signal.ITIMER_REAL, AGAIN, AGAIN)
+
+
+@contextmanager
+def _alarm(seconds, inside):
+    stops = _Stops(seconds, inside)
+    before = {signal.SIGALRM: signal.signal(signal.SIGALRM, stops.alarm)}
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, stops.interrupt)
+    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
 
     def end():
         signal.setitimer(signal.ITIMER_REAL, left)
-        signal.signal(signal.SIGALRM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
-    before = signal.signal(signal.SIGALRM, stop)
-    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
     try:
         try:
             yield
@@ -69,32 +96,3 @@ def _by_signal(seconds, inside):
             end()
     finally:
         end()  # again, since the exception may have come in the middle of the first
-
-
-@contextmanager
-def _by_thread(seconds, inside):
-    thread, ended, door = threading.get_ident(), threading.Event(), threading.Lock()
-
-    def watch():
-        pause, raised = seconds, False
-        while not ended.wait(pause):
-            with door:
-                frame = sys._current_frames()[thread]
-                if _importing(frame):
-                    pause = seconds
-                elif not ended.is_set() and (not raised or inside(frame)):
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                        ctypes.c_ulong(thread), ctypes.py_object(TooLong)
-                    )
-                    pause, raised = AGAIN, True
-                del frame
-
-    threading.Thread(target=watch, daemon=True).start()
-    try:
-        yield
-    finally:
-        try:
-            with door:  # what was raised before arrives here at the latest
-                ended.set()
-        finally:
-            ended.set()

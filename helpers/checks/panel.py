@@ -2,6 +2,8 @@
 
 import html
 
+from helpers import show
+
 SIGNS = {"correct": "✓", "not yet": "✗", "not attempted": "○", "error in your code": "!"}
 # Of the line beside a message: a contrast of 3 to 1 against white and against the dark of JupyterLab's dark theme.
 COLORS = {
@@ -11,82 +13,27 @@ COLORS = {
     "error in your code": "#d55e00",
 }
 
-ROW = "course-row"  # the class of radio buttons that stand side by side
-# ipywidgets gives sliders and groups of radio buttons no name that a screen reader could say, and a slider the number
-# of its option for a value. This takes the words beside them, now and whenever something in their box changes. To
-# version 7 a slider (.ui-slider-handle) is no slider at all: there, the place of the handle is its value, 0 to 100.
-NAMES = """
-const box = this.closest('.widget-vbox'), words = part => part ? part.innerText.trim() : '';
-const name = () => box.querySelectorAll('.widget-radio-box, .noUi-handle, .ui-slider-handle').forEach(part => {
-    const row = part.closest('.widget-radio, .widget-slider'), title = row.previousElementSibling;
-    const above = title && title.classList.contains('widget-html') ? words(title) : '';
-    part.setAttribute('aria-label', `${above} ${words(row.querySelector('.widget-label'))}`.trim());
-    const readout = row.querySelector('.widget-readout');
-    part.setAttribute('role', readout ? 'slider' : 'radiogroup');
-    if (readout) part.setAttribute('aria-valuetext', words(readout));
-    if (part.matches('.ui-slider-handle')) part.setAttribute('aria-valuenow', parseFloat(part.style.left) || 0);
-});
-if (box && !box.named) {
-    box.named = new MutationObserver(name);
-    box.named.observe(box, {childList: true, subtree: true});
-    name();
-}
-"""
-# Where the keyboard is can be seen, since ipywidgets hides it on sliders; links can be told without color, in the whole
-# notebook, since JupyterLab does not underline them.
-STYLE = (
-    f'<style onload="{html.escape(NAMES)}">'
-    ".jupyter-widgets :is(.noUi-handle,.ui-slider-handle,input,button):focus{outline:3px solid #0072b2!important;"
-    f"outline-offset:2px}}.{ROW} .widget-radio-box{{display:flex;flex-flow:row wrap;column-gap:1.5em;"
-    "padding-left:5px}.jp-Notebook :is(.jp-RenderedHTMLCommon,.jp-RenderedText) a[href]{"
-    "text-decoration:underline!important}</style>"
-)
 
-
-def show(exercise, result):
+def show_result(exercise, result):
     """Show `result` of `exercise`: as text and, where widgets run, as a panel with the buttons Hint and Solution."""
     text = f"{SIGNS[result.status]} {result}"
-    if not inside_notebook():
+    if show.inside_notebook():
+        show.widget(_panel(exercise, result), _message(result), text)
+    else:
         print(text)
-        return
-    display_widget(_panel(exercise, result), text)
-
-
-def inside_notebook():
-    """True in a Jupyter kernel."""
-    try:
-        from IPython import get_ipython
-    except ImportError:
-        return False
-    return getattr(get_ipython(), "kernel", None) is not None
-
-
-def display_widget(widget, text, alt="", **bundle):
-    """Display `widget` with `text` for places that show no widgets.
-
-    `bundle` adds MIME types such as "image/png"; `alt` says in words what that picture shows.
-    """
-    from IPython.display import display
-
-    view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
-    display(
-        {"text/plain": text, **bundle, "application/vnd.jupyter.widget-view+json": view},
-        raw=True,
-        metadata={kind: {"alt": alt} for kind in bundle if alt},
-    )
 
 
 def _panel(exercise, result):
     import ipywidgets
 
-    head = ipywidgets.HTML(STYLE + _message(result))
-    more = ipywidgets.HTML("")
+    head = ipywidgets.HTML(show.STYLE + _message(result))
+    more = ipywidgets.Output()
     hint = ipywidgets.Button(description="Hint", icon="question-circle")
     solution = ipywidgets.Button(description="Solution", icon="eye")
-    hint.on_click(lambda _: _fill(more, exercise.hint))
-    solution.on_click(lambda _: _fill(more, exercise.solution))
-    buttons = [] if result.status == "correct" else [hint]
-    return ipywidgets.VBox([head, ipywidgets.HBox([*buttons, solution]), more])
+    hint.on_click(lambda _: _fill(more, *exercise.next_hint()))
+    solution.on_click(lambda _: _fill(more, *exercise.model_answer()))
+    buttons = [solution] if result.status == "correct" else [hint, solution]
+    return ipywidgets.VBox([head, ipywidgets.HBox(buttons), more])
 
 
 def _message(result):
@@ -98,12 +45,7 @@ def _message(result):
     )
 
 
-def _fill(place, print_it):
-    from contextlib import redirect_stdout
-    from io import StringIO
-
-    text = StringIO()
-    with redirect_stdout(text):
-        print_it()
-    style = "white-space:pre-wrap;line-height:1.4"
-    place.value = f'<pre role="status" style="{style}">{html.escape(text.getvalue())}</pre>'
+def _fill(place, words, text):
+    """Show Markdown `words` in `place`, an Output widget, as JupyterLab renders it: with code in color."""
+    data = {"text/markdown": words, "text/plain": text}
+    place.outputs = ({"output_type": "display_data", "data": data, "metadata": {}},)

@@ -11,8 +11,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from helpers import files
+from helpers.commands import _pip
+
 ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv"
+STAMP = "course-stamp.json"  # in every environment that the course made; says what is complete
 OLDEST = (3, 10)
 WHEELS = "https://download.pytorch.org/whl/"
 PACK = "pack.json"  # what `pack` writes about its folder, beside wheels/
@@ -31,30 +35,45 @@ def python_of(venv):
 def fingerprint():
     """Return a short text that changes when the environment has to be installed again."""
     parts = [(ROOT / name).read_bytes() for name in ("requirements.txt", "pyproject.toml")]
-    parts += [str(ROOT).encode(), "{}.{}".format(*sys.version_info).encode()]
+    parts += [str(ROOT).encode(), str(python_of(VENV).resolve()).encode()]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
 def stamp():
-    """Return what the last complete installation wrote ({"fingerprint", "wheels"}), or None."""
-    path = VENV / "course-stamp.json"
+    """Return what the last complete installation wrote ({"fingerprint", "wheels", "extras"}), or None."""
     try:
-        return json.loads(path.read_text(encoding="utf-8")) if python_of(VENV).exists() else None
+        found = json.loads((VENV / STAMP).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+    complete = isinstance(found, dict) and "fingerprint" in found and python_of(VENV).exists()
+    return found if complete else None
 
 
 def machine():
     """Return what wheels are made for, in words: the version of Python, the system and its processor."""
-    return "Python {}.{} on {} {}".format(
-        *sys.version_info[:2], platform.system(), platform.machine()
-    )
+    version = "{}.{}".format(*sys.version_info[:2])
+    return f"Python {version} on {platform.system()} {platform.machine()}"
 
 
 def manifest():
     """Return what `pack` wrote about this folder ({"for": machine(), "wheels": build}); in a clone an empty dict."""
     path = ROOT / PACK
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    try:
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except ValueError:
+        raise SetupError(f"{path} is damaged: copy the folder again, or pack it again.") from None
+
+
+def needs(table="dependencies"):
+    """Return the list called `table` in pyproject.toml, such as ["torch>=2.11", …]; [] where there is none."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    lists = re.search(rf"^{table} = \[(.*?)\]", text, flags=re.M | re.S)
+    return re.findall(r'"([^"]+)"', lists[1]) if lists else []
+
+
+def torch_lines():
+    """Return what is needed of torch and torchvision."""
+    return [need for need in needs() if need.startswith("torch")]
 
 
 def add_arguments(parser):
@@ -65,53 +84,86 @@ def add_arguments(parser):
         dest="wheels",
         action="store_const",
         const="cpu",
-        help="take PyTorch's CPU wheels (0.2 GB instead of about 5 on Linux)",
+        help="take PyTorch's CPU build; without an NVIDIA driver that is what you get anyway",
     )
     which.add_argument(
-        "--wheels", metavar="NAME", help="another folder of PyTorch's index, for example cu130"
+        "--wheels",
+        metavar="NAME",
+        help="another folder of PyTorch's index, for example cu130; default: the build that pip takes",
     )
     which.add_argument(
         "--here", action="store_true", help="use the Python that runs this command; install nothing"
     )
 
 
-def chosen(args):
-    """Return the Python that `args` ask for, ready to use."""
-    return Path(sys.executable) if args.here else ensure(args.wheels)
+def chosen(args, extras=()):
+    """Return the Python that `args` ask for, ready to use, with the `extras` of pyproject.toml."""
+    return Path(sys.executable) if args.here else ensure(args.wheels, extras)
 
 
-def ensure(wheels=None):
+def ensure(wheels=None, extras=()):
     """Return the Python of a complete environment, making or repairing it first.
 
-    `wheels` names a folder of PyTorch's wheel index ("cpu", "cu130"); None takes what is there, or the default build.
-    In a folder made by `pack` its own wheels are installed, with no network.
-    Raises SetupError with what to do. The stamp is written last, so an interrupted run is repeated, not trusted.
+    `wheels` names a folder of PyTorch's wheel index ("cpu", "cu130"), or "default" for what pip takes; None keeps what
+    is there, or looks for an NVIDIA driver and chooses. `extras` names lists of pyproject.toml, such as "test"; they are
+    installed on top, once. In a folder made by `pack` its own wheels are installed, with no network.
+    Raises SetupError with what to do. What is complete is written last, so an interrupted run is repeated, not trusted.
     """
-    found = stamp()
-    if found and wheels not in (None, found.get("wheels")):
+    found = stamp() or {}
+    if found and wheels not in (None, found["wheels"] or "default"):
         raise SetupError(
-            "{} holds the {} build of PyTorch. Delete that folder to change it. {}".format(
-                VENV, found.get("wheels") or "default", AGAIN
-            )
+            f"{VENV} holds the {found['wheels'] or 'default'} build of PyTorch. Delete that folder to change "
+            f"it. {AGAIN}"
         )
-    if found and found.get("fingerprint") == fingerprint():
+    extras = sorted({*extras, *found.get("extras", ())})
+    if found.get("fingerprint") == fingerprint() and found.get("extras", []) == extras:
         return python_of(VENV)
-    wheels = wheels or (found or manifest()).get("wheels")
-    check_machine(wheels, fresh=not found)
-    make_venv()
-    install(wheels)
-    verify()
-    write_stamp(wheels)
+    with files.locked(ROOT, patience=0) as alone:
+        if not alone:
+            raise SetupError(f"Another installation is at work in {ROOT}: wait until it is done.")
+        make(wheels, extras, found)
     return python_of(VENV)
 
 
-def say(step, text):
-    """Print one numbered step of the installation at once."""
-    print(f"[{step}/4] {text}", flush=True)
+def make(wheels, extras, found):
+    """Make or repair the environment in four steps; `found` is its stamp, {} where it is not complete."""
+    known = {**manifest(), **found}
+    why = ""
+    if wheels is None and "wheels" in known:
+        wheels = known["wheels"]
+    elif wheels is None:
+        wheels, why = suitable()
+    elif wheels == "default":
+        wheels = None
+    check_machine()
+    say_machine(ROOT, why)
+    check_disk(wheels, ROOT, already=size(VENV))
+    make_venv()
+    wheels = install(wheels, extras, asked=not why)
+    verify()
+    complete = {"fingerprint": fingerprint(), "wheels": wheels, "extras": extras}
+    files.write(VENV / STAMP, json.dumps(complete))
 
 
-def check_machine(wheels, fresh, place=None):
-    """Raise SetupError when Python, its venv module or the disk of `place` (default: this folder) will not do."""
+def suitable():
+    """Return the build of PyTorch for this machine (a folder of its index; None: what pip takes) and why, in words."""
+    from helpers.doctor.facts import find_driver
+    from helpers.gpus import install_command
+
+    driver = find_driver().get("driver")
+    if driver and sys.platform == "win32":
+        wheels = install_command("Windows", driver).rpartition("/")[2]
+        return (
+            wheels,
+            f"; NVIDIA driver {driver}: PyTorch for CUDA ({wheels}; another: --wheels NAME)",
+        )
+    if sys.platform in ("darwin", "win32") or find_driver():
+        return None, ""
+    return "cpu", "; no NVIDIA driver: PyTorch's CPU build (the other: --wheels default)"
+
+
+def check_machine():
+    """Raise SetupError when this folder, Python or its venv module will not do."""
     if sys.version_info < OLDEST:
         raise SetupError(
             "Python {}.{} is too old: the course needs {}.{} or later. Install one from python.org and "
@@ -120,6 +172,11 @@ def check_machine(wheels, fresh, place=None):
     if not (ROOT / "requirements.txt").exists():
         raise SetupError(
             f"{ROOT} has no requirements.txt. Run this command in a clone of the course."
+        )
+    if not os.access(ROOT, os.W_OK):
+        raise SetupError(
+            f"{ROOT} cannot be written, so no environment can be made in it. Copy the course into a folder "
+            "of yours, or use an environment of your own with --here."
         )
     if manifest().get("for", machine()) != machine():
         raise SetupError(
@@ -132,7 +189,6 @@ def check_machine(wheels, fresh, place=None):
             "This Python lacks its module {}. On Debian and Ubuntu: sudo apt install python3-venv. With "
             "conda: create an environment and use --here. {}".format(" and ".join(missing), AGAIN)
         )
-    check_disk(wheels, fresh, place or ROOT)
 
 
 def gigabytes(wheels):
@@ -140,26 +196,62 @@ def gigabytes(wheels):
     return 1.5 if wheels == "cpu" or sys.platform in ("darwin", "win32") else 8
 
 
-def check_disk(wheels, fresh, place):
-    """Raise SetupError when the disk of `place` has too little room for a fresh start."""
+def size(folder):
+    """Return the bytes that the files in `folder` take; 0 where there is none."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def check_disk(wheels, place, already=0):
+    """Raise SetupError when the disk of `place` has too little room; the bytes `already` there count."""
     need, free = gigabytes(wheels), shutil.disk_usage(place).free / 1e9
-    say(1, "Python {}.{}, {:.0f} GB free".format(*sys.version_info[:2], free))
-    if fresh and free < need:
+    if free + already / 1e9 < need:
         hint = "" if need < 8 else " Or add --wheels cpu: PyTorch's CPU build fits into 1.5 GB."
         raise SetupError(
             f"This needs about {need} GB, and {free:.1f} GB are free at {place}. Make room. {AGAIN}{hint}"
         )
 
 
+def say_machine(place, more=""):
+    """Print the first step: Python, the free disk at `place`, and `more`."""
+    free = shutil.disk_usage(place).free / 1e9
+    version = "{}.{}".format(*sys.version_info[:2])
+    print(f"[1/4] Python {version}, {free:.0f} GB free{more}", flush=True)
+
+
+def foreign():
+    """Tell whether something stands in the environment's place that the course did not make, or that is a link."""
+    if VENV.is_symlink():
+        return True
+    if not VENV.exists() or (VENV / STAMP).is_file():
+        return False
+    return not VENV.is_dir() or any(VENV.iterdir())
+
+
 def make_venv():
-    """Make the environment, or make it anew when its Python or pip does not start."""
-    works = python_of(VENV).exists() and quiet(["-m", "pip", "--version"]) == 0
-    say(2, "environment {}{}".format(VENV, " (kept)" if works else ""))
-    if not works and subprocess.call([sys.executable, "-m", "venv", "--clear", str(VENV)]) != 0:
+    """Make the environment, or make it anew when its Python or pip does not start; nothing else is ever cleared."""
+    if foreign():
         raise SetupError(
-            "python -m venv failed; its message stands above. On Debian and Ubuntu: sudo apt install "
-            f"python3-venv. Is a program using {VENV}? Close it. {AGAIN}"
+            f"{VENV} is there, and the course did not make it, so it stays as it is. Rename or delete it, and "
+            "run the same command again. Or use an environment of your own: in it, pip install -r "
+            "requirements.txt (with uv: uv pip install -r requirements.txt), then python -m helpers lab --here."
         )
+    same = "{}.{}".format(*sys.version_info[:2])
+    code = f"import pip, sys; sys.exit('{{}}.{{}}'.format(*sys.version_info) != {same!r})"
+    works = quiet(["-c", "import pip" if stamp() else code]) == 0
+    line = _pip.Line(2, f"environment {VENV}")
+    if works:
+        return line.done("kept")
+    if VENV.exists():
+        shutil.rmtree(VENV)
+    VENV.mkdir()
+    files.write(VENV / STAMP, "{}")  # the course's mark, from the first moment on
+    made = subprocess.run([sys.executable, "-m", "venv", str(VENV)], capture_output=True, text=True)
+    if made.returncode != 0:
+        raise SetupError(
+            f"python -m venv failed: {_pip.last_error(made.stdout + made.stderr)}. On Debian and Ubuntu: sudo apt "
+            f"install python3-venv. Is a program using {VENV}? Close it. {AGAIN}"
+        )
+    line.done("made")
 
 
 def quiet(arguments, python=None):
@@ -171,72 +263,83 @@ def quiet(arguments, python=None):
         return 1
 
 
-def torch_lines():
-    """Return the lines of requirements.txt for torch and torchvision, without their comments."""
-    text = (ROOT / "requirements.txt").read_text(encoding="utf-8")
-    return re.findall(r"^(?:torch|torchvision)\b[^#\s]*", text, flags=re.M)
-
-
-def install(wheels):
-    """Install requirements.txt with pip, torch and torchvision first and together when `wheels` names an index.
+def install(wheels, extras=(), asked=True):
+    """Install the course with pip, torch and torchvision first and together when `wheels` names an index.
 
     A folder made by `pack` holds its wheels: those alone are used, unless another build of PyTorch was asked for.
+    Where nobody `asked` for that index and it does not answer, pip's default build is taken. Returns the build taken.
     """
+    course = ["-e", f".[{','.join(extras)}]"] if extras else ["-r", "requirements.txt"]
     if manifest() and manifest()["wheels"] == wheels:
-        say(3, "packages from wheels/, with no network")
-        return pip(["--no-index", "--find-links", "wheels", "-r", "requirements.txt"])
-    size = "about 0.2 GB" if wheels == "cpu" else "up to 5 GB on Linux; a while on a slow line"
-    say(3, f"packages ({size})")
+        pip(["--no-index", "--find-links", "wheels", *course], "packages from wheels/, no network")
+        return wheels
+    if wheels and not asked and not answers(wheels):
+        print(f"      {WHEELS}{wheels} does not answer: pip's default build of PyTorch instead")
+        wheels = None
+        check_disk(wheels, ROOT, already=size(VENV))
     if wheels:
-        pip([*torch_lines(), "--index-url", WHEELS + wheels])
-    pip(["-r", "requirements.txt"])
+        pip([*torch_lines(), "--index-url", WHEELS + wheels], f"PyTorch ({wheels})")
+    pip(course, "packages")
+    return wheels
 
 
-def pip(arguments, action="install", python=None, place=None):
-    """Run pip in the environment, or that of `python`, its progress shown; raise SetupError with the likely cause."""
-    command = [
-        str(python or python_of(VENV)),
-        "-m",
-        "pip",
-        action,
-        "--disable-pip-version-check",
-        *arguments,
-    ]
-    if subprocess.call(command, cwd=str(ROOT)) != 0:
+def answers(wheels):
+    """Tell whether the folder `wheels` of PyTorch's index answers with builds of that name, such as 2.15.0+cpu."""
+    look = "-m pip index versions torch --retries 0 --timeout 10 --index-url"
+    command = [str(python_of(VENV)), *look.split(), WHEELS + wheels]
+    return f"+{wheels}" in subprocess.run(command, capture_output=True, text=True).stdout
+
+
+def pip(arguments, text, step=3, action="install", python=None, place=None):
+    """Run pip in the environment, or that of `python`, one line on the screen; its words go to pip.log at `place`.
+
+    Raises SetupError with the likely cause.
+    """
+    place = place or VENV
+    line = _pip.Line(step, text)
+    command = [str(python or python_of(VENV)), "-m", "pip", action, *arguments]
+    command += (
+        [] if python else ["--no-compile"]
+    )  # a fifth of the disk and of the time; Python compiles what it uses
+    status, words = _pip.run(command, ROOT, place / "pip.log", line, None if python else VENV)
+    installed = re.findall(r"^Successfully \w+ (.+)", words, flags=re.M)
+    line.done(
+        "stopped" if status else f"{len(installed[-1].split())} ready" if installed else "ready"
+    )
+    if status != 0:
         packed = "A file in wheels/ is missing or damaged: copy the folder again, or pack it again."
         why = packed if "--no-index" in arguments else why_pip_failed(python, place)
-        raise SetupError(f"pip stopped; its message stands above. {why} {AGAIN}")
+        raise SetupError(
+            f"pip stopped: {_pip.last_error(words)}\n{why} All that pip said stands in {place / 'pip.log'}. {AGAIN}"
+        )
 
 
-def why_pip_failed(python=None, place=None):
+def why_pip_failed(python, place):
     """Say the likely cause after pip of `python` failed, from the room at `place` and one small request."""
-    if shutil.disk_usage(place or ROOT).free < 5e8:
+    if shutil.disk_usage(place).free < 5e8:
         return "The disk is full: make room, or add --wheels cpu."
-    probe = "-m pip install -q --dry-run --ignore-installed --no-deps --retries 0 --timeout 10 pip"
-    if quiet(probe.split(), python) != 0:
+    if quiet("-m pip index versions pip --retries 0 --timeout 10".split(), python) != 0:
         return (
             "The package index does not answer: check the network; behind a proxy set HTTPS_PROXY; without any "
             "network, use a folder made by python3 -m helpers pack on a machine that has one."
         )
     return (
         "The index answers, so one package is the cause: PyTorch may have no wheel yet for Python {}.{} on this "
-        "system (see https://pytorch.org/get-started/locally), or its own index, which --cpu and --wheels name, is "
-        "blocked here.".format(*sys.version_info[:2])
+        "system (see https://pytorch.org/get-started/locally ; another Python does: python3.12 -m helpers lab), or "
+        "its own index, which --cpu and --wheels name, is blocked here.".format(
+            *sys.version_info[:2]
+        )
     )
 
 
 def verify():
     """Raise SetupError unless the environment imports what the course needs; print PyTorch's version."""
-    say(4, "first import of PyTorch")
-    code = "import torch, torchvision, jupyterlab, ipywidgets, matplotlib, helpers; print('torch', torch.__version__)"
-    if subprocess.call([str(python_of(VENV)), "-c", code], cwd=str(ROOT)) != 0:
+    line = _pip.Line(4, "first import of PyTorch")
+    code = "import torch, torchvision, jupyterlab, ipywidgets, matplotlib, helpers; print(torch.__version__)"
+    command = [str(python_of(VENV)), "-c", code]
+    done = subprocess.run(command, cwd=str(ROOT), capture_output=True, text=True)
+    line.done(done.stdout.strip() or "failed")
+    if done.returncode != 0:
         raise SetupError(
-            f"Everything is installed, yet an import fails; see above. Delete {VENV}. {AGAIN}"
+            f"Everything is installed, yet an import fails: {_pip.last_error(done.stderr)}. Delete {VENV}. {AGAIN}"
         )
-
-
-def write_stamp(wheels):
-    """Write the mark of a complete installation, whole or not at all."""
-    half = VENV / "course-stamp.half"
-    half.write_text(json.dumps({"fingerprint": fingerprint(), "wheels": wheels}), encoding="utf-8")
-    os.replace(str(half), str(VENV / "course-stamp.json"))

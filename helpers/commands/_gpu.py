@@ -41,10 +41,10 @@ def steps(out, pytest_arguments=()):
     exercise's answers and each notebook on the GPU, against the lines and outputs stored without one. With the GPUs
     hidden, the second step runs the same scripts on practice GPUs, beside the same PyTorch.
     """
-    test = ["-m", "pytest", "--color=yes"]
+    test = ["-m", "pytest", "--color=yes", "--gpu"]
     hidden = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
     return [
-        ("every test and notebook on the GPU", [*test, *pytest_arguments], {}),
+        ("what a GPU changes, on the GPU", [*test, *pytest_arguments], {}),
         ("practice GPUs beside it", [*test, "tests/practice"], hidden),
         ("recording", ["-m", "helpers", "record", "--out", out], {}),
     ]

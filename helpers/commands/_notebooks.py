@@ -1,7 +1,6 @@
-"""Notebook files: which there are, how they are cleaned and written, and the measures of their rhythm."""
+"""Notebook files: which there are, how they are cleaned and written, and what is compared."""
 
 import re
-import statistics
 from pathlib import Path
 
 from helpers import files
@@ -64,18 +63,42 @@ def tags(cell):
 
 
 def clean(notebook):
-    """Remove what differs from run to run: timings, widget state and views, progress bars, pieces of streams."""
+    """Remove what differs from run to run: timings, widget state and views, progress bars, pieces of streams.
+
+    Counters become those of Run All in a new kernel; nbval takes an output without one for an error.
+    """
     notebook.metadata = {key: notebook.metadata[key] for key in KEPT if key in notebook.metadata}
     notebook.metadata.update(kernelspec=dict(KERNEL), language_info=dict(LANGUAGE))
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     for index, cell in enumerate(notebook.cells):
         cell.setdefault("id", f"cell-{index:02d}")
-        cell.metadata = {
-            key: value for key, value in cell.metadata.items() if key in ("tags", "reason")
-        }
+        cell.metadata = clean_metadata(cell.metadata)
         if cell.cell_type == "code":
             cell.outputs = [output for output in map(clean_output, merged(cell.outputs)) if output]
+    number_cells(notebook)
     return notebook
+
+
+def number_cells(notebook):
+    """Count the code cells that run, from 1; their results carry the same number."""
+    count = 0
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            count += bool(cell.source.strip())
+            cell.execution_count = count if cell.source.strip() else None
+            for output in cell.outputs:
+                if output.output_type == "execute_result":
+                    output.execution_count = count
+
+
+def clean_metadata(metadata):
+    """Return a cell's tags, their reason, and whether its outputs are folded away until a click."""
+    from nbformat import NotebookNode
+
+    kept = NotebookNode({key: metadata[key] for key in ("tags", "reason") if key in metadata})
+    if metadata.get("jupyter", {}).get("outputs_hidden"):
+        kept.jupyter = NotebookNode(outputs_hidden=True)
+    return kept
 
 
 def clean_output(output):
@@ -149,84 +172,6 @@ def plain(output):
             if not kind.startswith("image/")
         )
     )
-
-
-def word_count(markdown):
-    """Return the number of words a reader reads: no fenced code, pictures, HTML tags or formulas."""
-    for pattern in (
-        r"```.*?```",
-        r"!\[.*?\]\(.*?\)",
-        r"<!-- nav -->.*?<!-- /nav -->",
-        r"<[^>]+>",
-        r"\$.*?\$",
-    ):
-        markdown = re.sub(pattern, " ", markdown, flags=re.S)
-    return len(re.findall(r"[A-Za-z][\w'-]*", markdown))
-
-
-def reading_minutes(notebook):
-    """Return the minutes to read and run a notebook: 200 words of prose or 15 lines of code a minute."""
-    words, lines = words_and_lines(notebook)
-    return sum(words) / 200 + sum(lines) / 15
-
-
-def words_and_lines(notebook):
-    """Return the words of each Markdown cell and the lines, not counting blank ones, of each code cell."""
-    words = [word_count(cell.source) for cell in notebook.cells if cell.cell_type == "markdown"]
-    lines = [
-        sum(bool(line.strip()) for line in cell.source.splitlines())
-        for cell in notebook.cells
-        if cell.cell_type == "code"
-    ]
-    return words or [0], lines or [0]
-
-
-def longest_code_run(notebook):
-    """Return the largest number of code cells in a row."""
-    kinds = "".join("c" if cell.cell_type == "code" else " " for cell in notebook.cells)
-    return max(map(len, kinds.split()), default=0)
-
-
-def rhythm(notebook):
-    """Return the measures of a notebook's rhythm: shares in percent, words, lines and the longest run of code cells."""
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    prose, lines = words_and_lines(notebook)
-    shown = [cell for cell in code if cell.outputs]
-    return {
-        "cells": len(notebook.cells),
-        "prose %": round(100 * (len(notebook.cells) - len(code)) / max(1, len(notebook.cells))),
-        "words": statistics.median(prose),
-        "lines": statistics.median(lines),
-        "lines max": max(lines),
-        "short %": round(100 * sum(count <= 10 for count in lines) / len(lines)),
-        "code run": longest_code_run(notebook),
-        "compared": sum("nbval-ignore-output" not in tags(cell) for cell in shown),
-        "with output": len(shown),
-    }
-
-
-BANDS = {
-    "prose %": (45, 65),
-    "words": (20, 70),
-    "lines": (0, 4),
-    "lines max": (0, 20),
-    "short %": (90, 100),
-    "code run": (0, 2),
-}
-
-
-WITHOUT_BAND = {
-    "92": {"words"}
-}  # a glossary is looked up, not read: a cell holds all terms of one letter
-
-
-def outside_bands(measures, number=""):
-    """Return a text for each measure that leaves its band; the notebook's `number` tells which bands are not for it."""
-    return [
-        f"{name} is {measures[name]:g}, band {low} to {high}"
-        for name, (low, high) in BANDS.items()
-        if name not in WITHOUT_BAND.get(number, ()) and not low <= measures[name] <= high
-    ]
 
 
 def heavy(notebook):

@@ -1,14 +1,16 @@
 """Make the environment if need be and open JupyterLab at the first notebook. Only standard library."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from helpers.commands import _environment
+from helpers import threads
+from helpers.commands import _copies, _environment
 
 HELP = "make the environment (first time) and open the course in JupyterLab"
-START = "notebooks/00_start_here.ipynb"
+START = "00_start_here.ipynb"
 
 
 def add_arguments(parser):
@@ -18,24 +20,12 @@ def add_arguments(parser):
         "--no-browser", action="store_true", help="print the address instead of opening a browser"
     )
     parser.add_argument("--prepare", action="store_true", help="make the environment and stop")
+    parser.add_argument(
+        "--fresh",
+        metavar="LESSON",
+        help="first bring a new copy of a lesson (03) into my_notebooks; yours stays beside it",
+    )
     parser.add_argument("--port", type=int, default=8888, help="first port to try (default 8888)")
-
-
-def command(python, args):
-    """Return the command line of JupyterLab: localhost only, token on, no news, no look for updates."""
-    line = [
-        str(python),
-        "-m",
-        "jupyterlab",
-        "--ServerApp.root_dir=.",
-        f"--LabApp.default_url=/lab/tree/{START}",
-        "--ServerApp.ip=localhost",
-        f"--ServerApp.port={args.port}",
-        "--LabApp.news_url=None",
-        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-    ]
-    line += ["--no-browser"] if args.no_browser else []
-    return line + (["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else [])
 
 
 def run(args):
@@ -43,29 +33,77 @@ def run(args):
     if not 1 <= args.port <= 65535:
         print(f"--port takes a number from 1 to 65535, got {args.port}", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends pip, too
     try:
         python = _environment.chosen(args)
-    except _environment.SetupError as error:
+        folder = copies(args.fresh)
+    except (_environment.SetupError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
     if args.prepare:
         return 0
     print("Starting JupyterLab. Stop it with Ctrl-C here.", flush=True)
-    return wait(
-        subprocess.Popen(command(python, args), cwd=str(_environment.ROOT), env=environment())
-    )
+    return become(command(python, args, folder), environment())
+
+
+def copies(name=None):
+    """Make the learner's copies, with a fresh one of lesson `name`; return the folder to open, the originals' at worst."""
+    try:
+        lines = _copies.prepare()
+        lines += [_copies.fresh(name)] if name else []
+    except OSError as error:
+        print(f"No copies of your own: {error}. The lessons open as they are.")
+        return _copies.ORIGINALS
+    for line in lines:
+        print(line, flush=True)
+    return _copies.FOLDER
+
+
+def command(python, args, folder):
+    """Return the command line of JupyterLab: localhost only, token on, no news, no look for updates, few words."""
+    line = [
+        str(python),
+        "-m",
+        "jupyterlab",
+        "--ServerApp.root_dir=.",
+        f"--LabApp.default_url=/lab/tree/{folder.name}/{START}",
+        "--ServerApp.ip=localhost",
+        f"--ServerApp.port={args.port}",
+        "--LabApp.news_url=None",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+        "--Application.log_level=ERROR",
+    ]
+    line += ["--no-browser"] if args.no_browser else []
+    return line + (["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else [])
 
 
 def environment():
-    """Return the variables for JupyterLab: kernels from its own environment, no question about news (labconfig/)."""
-    paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])]
-    return dict(os.environ, JUPYTER_PREFER_ENV_PATH="1", JUPYTER_CONFIG_PATH=os.pathsep.join(paths))
+    """Return the variables for JupyterLab and its kernels: their own environment, this course, threads that leave room.
+
+    labconfig/ keeps JupyterLab from asking about news.
+    """
+    config = [str(Path(__file__).parent), os.environ.get("JUPYTER_CONFIG_PATH")]
+    modules = [str(_environment.ROOT), os.environ.get("PYTHONPATH")]
+    return {
+        **os.environ,
+        **threads.variables(),
+        "JUPYTER_PREFER_ENV_PATH": "1",
+        "JUPYTER_CONFIG_PATH": os.pathsep.join(filter(None, config)),
+        "PYTHONPATH": os.pathsep.join(filter(None, modules)),
+    }
 
 
-def wait(process):
-    """Wait for `process`, leaving Ctrl-C to it, and return its exit status."""
+def become(line, variables):
+    """Run `line` in the course's folder in the place of this process, so that what ends this one ends it."""
+    os.chdir(_environment.ROOT)
+    if os.name != "nt":
+        os.execve(line[0], line, variables)
+    process = subprocess.Popen(line, env=variables)
     while True:
         try:
             return process.wait()
         except KeyboardInterrupt:
-            continue
+            continue  # Ctrl-C is JupyterLab's

@@ -3,14 +3,15 @@
 import importlib.util
 import json
 import os
-import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 from helpers import files
-from helpers.commands import _environment
+from helpers.commands import _environment, _pip
 from helpers.commands._environment import ROOT, SetupError
+from helpers.course import NOTEBOOKS
 
 HELP = "for a class: pack lessons and wheels into one folder that installs with no network"
 TOPS = (
@@ -21,8 +22,10 @@ TOPS = (
     "README.md",
     "LICENSE",
     "pyproject.toml",
+    "requirements.txt",
 )
-LEFT = ("__pycache__", ".ipynb_checkpoints", "data", "checkpoints")
+KINDS = (".py", ".json", ".toml", ".md", ".txt", ".j2", ".cfg")  # and the lessons, by name
+LEFT = {"data", "checkpoints", ".ipynb_checkpoints"}
 
 
 def add_arguments(parser):
@@ -58,10 +61,12 @@ def pack(folder, wheels):
     half = folder.with_name(folder.name + ".half")
     check(folder, wheels)
     begin(half, {"for": _environment.machine(), "wheels": wheels})
-    _environment.say(2, f"lessons and helpers, into {half}")
+    line = _pip.Line(2, f"lessons and helpers, into {half}")
     copy(half)
+    line.done("copied")
     fetch(half, wheels)
-    size = sum(path.stat().st_size for path in half.rglob("*")) / 1e9
+    (half / "pip.log").unlink(missing_ok=True)
+    size = _environment.size(half) / 1e9
     text = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
     text = text.format(machine=_environment.machine(), room=size + _environment.gigabytes(wheels))
     (half / "START_HERE.txt").write_text(text, encoding="utf-8")
@@ -74,23 +79,14 @@ def pack(folder, wheels):
 
 def fetch(half, wheels):
     """Download the wheels into `half`, all but what is there, and let pip find everything in them alone."""
-    _environment.say(3, "wheels, PyTorch's first")
+    store = str(half / "wheels")
+    download = ["--only-binary", ":all:", "--dest", store]
     index = ["--index-url", _environment.WHEELS + wheels] if wheels else []
-    for needed in ([*_environment.torch_lines(), *index], others()):
-        pip(half, "download", "--only-binary", ":all:", "--dest", str(half / "wheels"), *needed)
-    _environment.say(4, "trying the wheels without the network")
-    pip(
-        half,
-        "install",
-        "-q",
-        "--dry-run",
-        "--ignore-installed",
-        "--no-index",
-        "--find-links",
-        str(half / "wheels"),
-        *_environment.torch_lines(),
-        *others(),
-    )
+    torch, rest = _environment.torch_lines(), others()
+    pip(half, "download", [*download, *torch, *index], "PyTorch's wheels")
+    pip(half, "download", [*download, *rest], "the other wheels")
+    alone = ["--dry-run", "--ignore-installed", "--no-index", "--find-links", store]
+    pip(half, "install", [*alone, *torch, *rest], "trying the wheels without the network", step=4)
 
 
 def check(folder, wheels):
@@ -105,7 +101,9 @@ def check(folder, wheels):
             "sudo apt install python3-pip"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _environment.check_machine(wheels, True, folder.parent)
+    _environment.check_machine()
+    _environment.say_machine(folder.parent)
+    _environment.check_disk(wheels, folder.parent)
 
 
 def begin(half, manifest):
@@ -120,30 +118,43 @@ def begin(half, manifest):
 
 
 def copy(half):
-    """Copy the course, without its tests and without the packages that only authors need."""
-    for top in TOPS:
-        if (ROOT / top).is_dir():
-            shutil.copytree(
-                ROOT / top, half / top, ignore=shutil.ignore_patterns(*LEFT), dirs_exist_ok=True
-            )
-        else:
-            shutil.copy(ROOT / top, half)
-    (half / "requirements.txt").write_text(requirements(), encoding="utf-8")
+    """Copy the course, without its tests and without anything that is not the course's."""
+    for name in course_files():
+        (half / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, half / name)
 
 
-def requirements():
-    """Return the text of requirements.txt without the lines that only authors need."""
-    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines(keepends=True)
-    return "".join(line for line in lines if "# authors" not in line)
+def course_files():
+    """Return the names of the files to pack: what git tracks; without git, what is of the course's kinds."""
+    line = ["git", "-C", str(ROOT), "ls-files", "-z", "--", *TOPS]
+    try:
+        tracked = subprocess.run(line, capture_output=True, text=True).stdout.split("\0")
+    except OSError:
+        tracked = []
+    if "pyproject.toml" in tracked:
+        return [name for name in tracked if name and (ROOT / name).is_file()]
+    return [name for top in TOPS for name in of_the_course(top)]
+
+
+def of_the_course(top):
+    """Return the names of the files of the course at or below `top`, by their names' kinds."""
+    if (ROOT / top).is_file():
+        return [top]
+    names = {lesson.file for lesson in NOTEBOOKS}
+    paths = [path.relative_to(ROOT) for path in sorted((ROOT / top).rglob("*")) if path.is_file()]
+    return [
+        path.as_posix()
+        for path in paths
+        if (path.name in names or path.suffix in KINDS) and not LEFT & set(path.parts)
+    ]
 
 
 def others():
     """Return what the course needs beside PyTorch, and what pip builds helpers with."""
-    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    building = re.findall(r'^requires = \["([^"]+)"\]', project, flags=re.M)
-    return re.findall(r"^(?!torch)[a-z][^#\s]*", requirements(), flags=re.M) + building
+    needed = _environment.needs() + _environment.needs("requires")
+    return [need for need in needed if not need.startswith("torch")]
 
 
-def pip(half, action, *arguments):
+def pip(half, action, arguments, text, step=3):
     """Run the pip of this Python; raise SetupError with the likely cause."""
-    _environment.pip(list(arguments), action, sys.executable, half)
+    _environment.pip(arguments, text, step, action, sys.executable, half)

@@ -41,7 +41,7 @@ class Facts:
     (CUDA_VISIBLE_DEVICES; None: not set). PyTorch's side: `torch` (version; None: it does not import, and then
     `torch_error` says why), `cuda_build`, `rocm_build`, `xpu_build` (version it was built for, or None), `mps_built`,
     `architectures` (it holds code for), `cuda_available`, `cuda_error` (words of its CUDA start), `devices` (what
-    it can use besides the CPU). Also `packages` ((name, version or None), …) and `problems` (facts that
+    it can use besides the CPU), `threads` (what is wrong with them, a sentence). Also `packages` ((name, version or None), …) and `problems` (facts that
     could not be had, and why).
     """
 
@@ -65,6 +65,7 @@ class Facts:
     cuda_available: bool = False
     cuda_error: str = ""
     devices: tuple = ()
+    threads: str = ""
     packages: tuple = ()
     problems: tuple = ()
 
@@ -81,7 +82,7 @@ def gather_facts(timeout=90):
     sources = (
         _ask_system,
         _ask_container,
-        _ask_driver,
+        find_driver,
         _ask_cards,
         _ask_packages,
         lambda: _ask_torch(timeout),
@@ -144,8 +145,11 @@ def _ask_container():
     return {"container": any(signs)}
 
 
-def _ask_driver():
-    """The driver and its GPUs from nvidia-smi, else the driver's version from the kernel module."""
+def find_driver():
+    """NVIDIA's "driver", "gpus" and "smi_error" as in `Facts`, as a dict, {} where there is no trace of a driver.
+
+    From nvidia-smi, else from the kernel module.
+    """
     found = {}
     kernel_module = Path("/proc/driver/nvidia/version")
     if kernel_module.exists():

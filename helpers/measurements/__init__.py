@@ -1,7 +1,8 @@
-"""Measured results of real devices, read from the JSON files beside this module.
+"""Measured results of real devices: recordings of this course, and what others published.
 
-`python3 -m helpers record --out FILE.json` writes such a file; nobody edits one. `schema.SECTIONS` says what each
-section holds. A file that does not fit is refused with its name and the field's.
+`all()` reads `recordings/`, which `python3 -m helpers record --out FILE.json` writes and nobody edits. `published(name)`
+reads one source of `published/`: `published("sort_v100").rows(synchronized=True)`; `published_names()` lists them. A
+file that does not fit is refused with its name and the field's.
 """
 
 import json
@@ -9,7 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.measurements import schema
+from helpers.measurements.rows import SECTIONS
+from helpers.measurements.sources import published, published_names
 
+__all__ = ["Recording", "all", "gpus", "load", "published", "published_names"]
 FOLDER = Path(__file__).parent / "recordings"
 
 
@@ -42,13 +46,23 @@ class Recording:
         )
         return f"{known['name']}{more}, {self.provenance['date'][:10]}"
 
+    def is_here(self, device):
+        """Whether `device` of this recording is one of the machine that runs: the same name, and a CPU's cores."""
+        from helpers import devices, host
+
+        known = self.devices[device]
+        if known["kind"] == "cpu":
+            return known["name"] == host.cpu_name() and self.provenance["cores"] == host.cpu_cores()
+        names = [devices.describe(each)["name"] for each in devices.device_names()]
+        return known["name"] in names
+
     def rows(self, section, device=None):
         """Rows of `section` as dicts, "device_kind" beside "device"; only those of `device` (such as "cpu") if given.
 
         A section that was not measured has no rows. ValueError for an unknown section or device.
         """
         for name, value, known in (
-            ("section", section, schema.SECTIONS),
+            ("section", section, SECTIONS),
             ("device", device, self.devices),
         ):
             if value not in known and (name, value) != ("device", None):
@@ -58,6 +72,12 @@ class Recording:
             for row in self.sections.get(section, [])
             if device in (None, row["device"])
         ]
+
+    def memory_gb_per_s(self, device):
+        """GB/s of a device's memory: of the largest copy, since a cache serves the smaller ones; None if unmeasured."""
+        rows = [row for row in self.rows("bandwidth", device) if row["operation"] == "copy"]
+        largest = max(rows, key=lambda row: row["bytes"], default=None)
+        return largest and largest["gb_per_s"]
 
     def by_device(self, section):
         """Rows of `section` by the label of their device, best device first; devices without rows are left out."""

@@ -1,16 +1,15 @@
-"""What a device can do: matrix products, copies, bandwidth, launches, and one piece of work timed in several ways.
+"""What a device can do: matrix products, copies, bandwidth, launches.
 
-Each part is a generator of rows for its section of the schema: `part(device, quick)`, with a torch.device and whether a
-short run is wanted. Sizes grow until one measurement takes too long or the memory is full.
+Each part is a generator of rows (dicts, without the device) for its section: `part(device, quick)`, with a torch.device
+and whether a short run is wanted. Sizes grow until one measurement takes too long or the memory is full.
 """
 
 import time
 from contextlib import contextmanager
 
-import numpy
 import torch
 
-from helpers.devices import describe, synchronize
+from helpers.devices import describe, features, synchronize
 from helpers.timing import time_ms
 
 PRECISIONS = {
@@ -27,14 +26,22 @@ def digits(value):
     return float(f"{value:.5g}")
 
 
-def timed(fn, device, quick, clock="wall"):
+def timed(fn, device, quick):
     """Fields time_ms and time_iqr_ms of `fn()`; slow work gets three samples."""
     stopwatch(fn, device)
-    slow = quick or stopwatch(fn, device) > limit_ms(quick)
-    found = time_ms(
-        fn, device, repeats=3 if slow else 7, warmup=1, seconds=0.02 if slow else 0.2, clock=clock
-    )
-    return {"time_ms": digits(found.median_ms), "time_iqr_ms": digits(found.iqr_ms)}
+    slow = quick or stopwatch(fn, device) > limit_ms(quick) / 2
+    seconds = 0.02 if slow else 0.1
+    timing = time_ms(fn, device, repeats=3 if slow else 7, warmup=1, seconds=seconds)
+    return {"time_ms": digits(timing.median_ms), "time_iqr_ms": digits(timing.iqr_ms)}
+
+
+def stopwatch(fn, device):
+    """Milliseconds of one call, by the computer's clock, until the device is done."""
+    synchronize(device)
+    start = time.perf_counter()
+    fn()
+    synchronize(device)
+    return 1e3 * (time.perf_counter() - start)
 
 
 def limit_ms(quick):
@@ -60,11 +67,27 @@ def room(device, quick):
     return min(most, (describe(device)["memory_bytes"] or 2**32) // 5)
 
 
+def has_tf32(device):
+    """Whether `device` is an NVIDIA GPU whose tensor cores take TF32."""
+    return describe(device)["kind"] == "cuda" and features(device)["TF32"] is not False
+
+
+def formats(device):
+    """The number formats in which products are measured: "tf32" only where tensor cores take it."""
+    if device.type == "cpu":
+        return ("float32", "float64", "bfloat16")
+    if device.type != "cuda":
+        return ("float32", "float16")
+    without = ("float32", "float64", "bfloat16", "float16")
+    return (*without, "tf32") if has_tf32(device) else without
+
+
 @contextmanager
 def tf32(on):
     """Allow tensor cores to round float32 products to TF32, or not, for a while."""
     settings = torch.backends.cuda.matmul
-    before, settings.fp32_precision = settings.fp32_precision, "tf32" if on else "ieee"
+    before = settings.fp32_precision
+    settings.fp32_precision = "tf32" if on else "ieee"
     try:
         yield
     finally:
@@ -72,15 +95,13 @@ def tf32(on):
 
 
 def matmul(device, quick):
-    """Products of two square matrices by size and number format; "tf32" on CUDA only."""
-    names = {"cuda": PRECISIONS, "cpu": ("float32", "float64", "bfloat16")}.get(
-        device.type, ("float32", "float16")
-    )
-    sizes = [2**n for n in range(4, 15)] if not quick else [2**n for n in range(5, 13, 2)]
-    for name in names:
+    """Products of two square matrices by size and number format."""
+    sizes = [2**n for n in range(5, 13, 2)] if quick else [2**n for n in range(4, 15)]
+    for name in formats(device):
 
         def measured(size, name=name):
-            a, b = (torch.randn(size, size, device=device).to(PRECISIONS[name]) for _ in range(2))
+            a = torch.randn(size, size, device=device).to(PRECISIONS[name])
+            b = torch.randn(size, size, device=device).to(PRECISIONS[name])
             with tf32(name == "tf32"):
                 times = timed(lambda: a @ b, device, quick)
             rate = digits(2 * size**3 / times["time_ms"] / 1e9)
@@ -98,23 +119,25 @@ def copies(device, quick):
         for pinned in (False, True) if device.type == "cuda" else (False,):
 
             def measured(size, direction=direction, pinned=pinned):
-                host = torch.ones(size, dtype=torch.uint8, pin_memory=pinned)
-                there = torch.ones(size, dtype=torch.uint8, device=device)
-                to, source = (there, host) if direction == "h2d" else (host, there)
-                times = timed(lambda: to.copy_(source, non_blocking=pinned), device, quick)
-                return {
-                    "bytes": size,
-                    "direction": direction,
-                    "pinned": pinned,
-                    **times,
-                    "gb_per_s": digits(size / times["time_ms"] / 1e6),
-                }
+                return copy(device, size, direction, pinned, quick)
 
             yield from growing(sizes, measured, quick)
 
 
+def copy(device, size, direction, pinned, quick):
+    """The row of one copy of `size` bytes."""
+    host = torch.ones(size, dtype=torch.uint8, pin_memory=pinned)
+    there = torch.ones(size, dtype=torch.uint8, device=device)
+    to, source = (there, host) if direction == "h2d" else (host, there)
+    times = timed(lambda: to.copy_(source, non_blocking=pinned), device, quick)
+    rate = digits(size / times["time_ms"] / 1e6)
+    return {"bytes": size, "direction": direction, "pinned": pinned, **times, "gb_per_s": rate}
+
+
 def bandwidth(device, quick):
     """Bytes read and written in the device's own memory by a copy and by an addition of float32 tensors."""
+    powers = range(10, 29, 4) if quick else range(11, 30, 2)  # 2**25 floats are 128 MiB
+    sizes = [2**n for n in powers if 12 * 2**n <= room(device, quick)]
     for operation, tensors in (("copy", 2), ("add", 3)):
 
         def measured(n, operation=operation, tensors=tensors):
@@ -122,14 +145,9 @@ def bandwidth(device, quick):
             fn = (lambda: a.copy_(b)) if operation == "copy" else (lambda: torch.add(a, b, out=c))
             times = timed(fn, device, quick)
             moved = 4 * n * tensors
-            return {
-                "operation": operation,
-                "bytes": moved,
-                **times,
-                "gb_per_s": digits(moved / times["time_ms"] / 1e6),
-            }
+            rate = digits(moved / times["time_ms"] / 1e6)
+            return {"operation": operation, "bytes": moved, **times, "gb_per_s": rate}
 
-        sizes = [2**n for n in range(10, 29, 4 if quick else 2) if 12 * 2**n <= room(device, quick)]
         yield from growing(sizes, measured, quick)
 
 
@@ -141,60 +159,14 @@ def launch(device, quick):
         x.add_(1)
         synchronize(device)
 
-    for way, fn in (("queued", lambda: x.add_(1)), ("waited", waited)):
-        if way == "queued" or device.type != "cpu":
-            times = timed(fn, device, quick)
-            yield {
-                "operation": "add_ to 1 element",
-                "way": way,
-                "time_us": digits(1e3 * times["time_ms"]),
-                "time_iqr_us": digits(1e3 * times["time_iqr_ms"]),
-            }
-
-
-def timing_ways(device, quick):
-    """The same product of matrices timed in five ways; "first" is the first of its size in this process."""
-    size = (
-        512 if quick else 1024 if device.type == "cpu" else 4096
-    ) + 8  # a size that no other part has used
-    a, b = (torch.randn(size, size, device=device) for _ in range(2))
-    synchronize(device)
-    work = {"operation": f"product of {size} × {size}, float32"}
-    yield {**work, "way": "first", **_spread([stopwatch(lambda: a @ b, device)])}
-    yield {
-        **work,
-        "way": "naive",
-        **_spread([stopwatch(lambda: a @ b, device, wait=False) for _ in range(9)]),
-    }
-    yield {
-        **work,
-        "way": "synchronized",
-        **_spread([stopwatch(lambda: a @ b, device) for _ in range(9)]),
-    }
-    if device.type == "cuda":
-        yield {**work, "way": "events", **timed(lambda: a @ b, device, quick, clock="events")}
-    from torch.utils.benchmark import Timer
-
-    timer = Timer("a @ b", globals={"a": a, "b": b}, num_threads=torch.get_num_threads())
-    yield {
-        **work,
-        "way": "benchmark",
-        **_spread([1e3 * t for t in timer.blocked_autorange(min_run_time=0.2).times]),
-    }
-
-
-def _spread(samples):
-    """Median and interquartile range, as the field names of a row."""
-    low, middle, high = (numpy.quantile(samples, q) for q in (0.25, 0.5, 0.75))
-    return {"time_ms": digits(middle), "time_iqr_ms": digits(high - low)}
-
-
-def stopwatch(fn, device, wait=True):
-    """Milliseconds of one call by the computer's clock; without `wait` that is the time of the call alone."""
-    start = time.perf_counter()
-    fn()
-    if wait:
-        synchronize(device)
-    passed = 1e3 * (time.perf_counter() - start)
-    synchronize(device)
-    return passed
+    ways = {"queued": lambda: x.add_(1)}
+    if device.type != "cpu":
+        ways["waited"] = waited
+    for way, fn in ways.items():
+        times = timed(fn, device, quick)
+        yield {
+            "operation": "add_ to 1 element",
+            "way": way,
+            "time_us": digits(1e3 * times["time_ms"]),
+            "time_iqr_us": digits(1e3 * times["time_iqr_ms"]),
+        }

@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import fields
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -20,18 +21,17 @@ from helpers.devices import describe, pick_device, versions
 from helpers.doctor.facts import gather_facts
 from helpers.host import cpu_cores, cpu_name
 from helpers.measurements import ladder, links, measure, networks, schema
+from helpers.measurements.peaks import blas_workspace_bytes
+from helpers.measurements.rows import VERSION, Device
 
 PARTS = {
     "launch": measure.launch,
-    "timing_ways": measure.timing_ways,
     "matmul": measure.matmul,
     "bandwidth": measure.bandwidth,
     "copies": measure.copies,
     "forward": networks.forward,
     "training": networks.training,
-    "evaluation": networks.evaluation,
     "memory": networks.memory,
-    "timeline": networks.timeline,
     "ladder": ladder.ladder,
     "all_reduce": links.all_reduce,
 }  # last: where processes do not find each other, all else is there
@@ -67,9 +67,8 @@ def record(path, device=None, quick=False, parts=PARTS):
     with tqdm(todo, unit="part", desc=path.name) as bar:
         for name, part in bar:
             bar.set_postfix_str(f"{part} on {name}")
-            place = pick_device(
-                name
-            )  # PyTorch asks the current GPU and waits for it unless told otherwise
+            place = pick_device(name)
+            # PyTorch asks the current GPU and waits for it unless told otherwise
             with torch.cuda.device(place) if place.type == "cuda" else contextlib.nullcontext():
                 rows = [{"device": name, **row} for row in parts[part](place, quick)]
             data["sections"].setdefault(part, []).extend(rows)
@@ -82,10 +81,10 @@ def record(path, device=None, quick=False, parts=PARTS):
 
 def _start(path, names, quick):
     """The data to add to: that of an unfinished file, or new."""
-    new = {"schema": schema.VERSION, "provenance": provenance(quick), "devices": {}, "sections": {}}
+    new = {"schema": VERSION, "provenance": provenance(quick), "devices": {}, "sections": {}}
     for name in names:
-        known = describe(name)
-        new["devices"][name] = {field: known.get(field) for field in schema.DEVICE}
+        known = describe(name) | {"blas_workspace_bytes": blas_workspace_bytes(pick_device(name))}
+        new["devices"][name] = {field.name: known.get(field.name) for field in fields(Device)}
     if not path.exists():
         return new
     old = measurements.load(path)
@@ -103,7 +102,7 @@ def _start(path, names, quick):
 
 
 def provenance(quick):
-    """Where and how a recording is made, as the schema wants it."""
+    """Where and how a recording is made, as `rows.Provenance` wants it."""
     load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
     known = versions()
     return {

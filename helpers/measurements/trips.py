@@ -5,8 +5,8 @@ def trips(recording):
     """Yield (label, ingredients, times) for each device of `recording` whose products (float32) and copies are known.
 
     ingredients: keyword arguments for a model, from the same recording: price_ms of starting an operation, copies_ms of
-    the smallest copy there and back (0 on a CPU, which copies nothing), tflop_per_s and gb_per_s, the best rates of a
-    product and of the device's memory, link_gb_per_s, the best rate of a copy (the harmonic mean of both ways; None on
+    the smallest copy there and back (0 on a CPU, which copies nothing), tflop_per_s and gb_per_s, the best rate of a
+    product and that of the device's memory, link_gb_per_s, the best rate of a copy (the harmonic mean of both ways; None on
     a CPU). times: {n: milliseconds} that an n × n product took, and the copies of one such matrix both ways.
     """
     for device in recording.devices:
@@ -20,7 +20,7 @@ def trips(recording):
             for row in recording.rows("launch", device)
             if row["way"] == "queued"
         ]
-        moved = [row["gb_per_s"] for row in recording.rows("bandwidth", device)]
+        gb_per_s = recording.memory_gb_per_s(device)
         ways = _copies(recording, device)
         complete = recording.devices[device]["kind"] == "cpu" or len(ways) == 2
         times = {
@@ -28,7 +28,7 @@ def trips(recording):
             for n, row in products.items()
             if all(4 * n * n in way for way in ways)
         }
-        if times and complete and started and moved:
+        if times and complete and started and gb_per_s:
             rates = [max(row["gb_per_s"] for row in way.values()) for way in ways]
             yield (
                 recording.label_of(device),
@@ -36,7 +36,7 @@ def trips(recording):
                     "price_ms": started[0],
                     "copies_ms": sum(way[min(way)]["time_ms"] for way in ways),
                     "tflop_per_s": max(row["tflop_per_s"] for row in products.values()),
-                    "gb_per_s": max(moved),
+                    "gb_per_s": gb_per_s,
                     "link_gb_per_s": len(rates) / sum(1 / rate for rate in rates)
                     if rates
                     else None,

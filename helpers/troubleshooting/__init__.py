@@ -5,7 +5,7 @@ import re
 import textwrap
 from dataclasses import dataclass
 
-from helpers.checks.panel import display_widget, inside_notebook
+from helpers import show
 from helpers.course import NOTEBOOKS
 from helpers.troubleshooting.known import KNOWN, Known
 
@@ -22,14 +22,6 @@ LATE = (
     "\nIt is a CUDA error; most of these come late: set CUDA_LAUNCH_BLOCKING=1 before CUDA starts for the true "
     "line."
 )
-
-STYLE = """<style>
-.explained {border-left: 4px solid #00664d; border-collapse: collapse; line-height: 1.5}
-.explained th, .explained td {text-align: left; vertical-align: top; padding: 0 10px}
-.explained th {font-weight: normal; white-space: nowrap; opacity: 0.8}
-.explained .title {font-weight: bold}
-.explained a {text-decoration: underline}
-</style>"""
 
 
 @dataclass(frozen=True)
@@ -119,13 +111,23 @@ def explain(message):
 
 def explain_box(message=""):
     """Show a box into which an error message can be pasted; without widgets, print what `message` means."""
-    if not inside_notebook():
+    if not show.inside_notebook():
         explain(message)
         return
-    display_widget(_box(message), explanation(message))
+
+    def changed(message):
+        still.update(*_still(message))
+
+    still = show.widget(_box(message, changed), *_still(message))
 
 
-def _box(message):
+def _still(message):
+    """(HTML, text) of a box that nothing can be pasted into."""
+    note = "Run the notebook up to here to paste another message."
+    return f"{_as_html(message)}<p><i>{note}</i></p>", f"{explanation(message)}\n{note}"
+
+
+def _box(message, changed=lambda message: None):
     import ipywidgets
 
     field = ipywidgets.Textarea(
@@ -134,27 +136,29 @@ def _box(message):
         layout={"width": "98%", "height": "8em"},
         continuous_update=True,
     )
-    answer = ipywidgets.HTML()
+    answer = ipywidgets.HTML(show.STYLE + _as_html(message))
 
-    def update(_=None):
-        answer.value = _as_html(field.value)
+    def update(_):
+        answer.value = show.STYLE + _as_html(field.value)
+        changed(field.value)
 
     field.observe(update, names="value")
-    update()
     title = ipywidgets.HTML("<b>Your error message:</b>")
     return ipywidgets.VBox([title, field, answer])
 
 
 def _as_html(message):
     """The explanation of `message` as HTML, with a link to the notebook that it names."""
-    rows = "".join(
-        f"<tr><th>{label}</th><td>{_linked(text)}</td></tr>"
-        if label
-        else f'<tr><td colspan="2"{" class=title" * (len(parts) > 1 and not i)}>{_linked(text)}</td></tr>'
-        for parts in [_parts(message)]
-        for i, (label, text) in enumerate(parts)
-    )
-    return f'{STYLE}<div role="status" aria-live="polite"><table class="explained">{rows}</table></div>'
+    lines = []
+    for place, (label, text) in enumerate(_parts(message)):
+        words = _linked(text)
+        if label:
+            words = f"<b>{label}:</b> {words}"
+        elif place == 0:
+            words = f"<b>{words}</b>"
+        lines.append(f'<p style="margin:0 0 2px">{words}</p>')
+    style = "border-left:4px solid #00664d;padding:2px 10px;line-height:1.5"
+    return f'<div role="status" aria-live="polite" style="{style}">{"".join(lines)}</div>'
 
 
 def _linked(text):

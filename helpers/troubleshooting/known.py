@@ -215,7 +215,7 @@ KNOWN = (
         "out_of_memory",
         "The GPU's memory is full",
         (
-            (r"(CUDA|HIP|XPU) out of memory\. Tried to allocate", "1.1 to 2.15"),
+            (r"(CUDA|HIP|XPU) out of memory", "1.1 to 2.15"),
             (r"MPS backend out of memory", "2.11"),
             (r"cuda runtime error \(2\) : out of memory", "1.1 to 1.7"),
             (r"CUDA error: out of memory", "any"),

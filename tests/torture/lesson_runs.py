@@ -157,20 +157,6 @@ def sections(lesson):
     return [section for section in found if section[1]]
 
 
-def copy_of_course(place, change=None):
-    """Copy what lessons need to the folder `place`, each text file changed by `change`; return it."""
-    for name in ("helpers", "notebooks"):
-        shutil.copytree(
-            ROOT / name,
-            place / name,
-            ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"),
-        )
-    for path in place.rglob("*") if change else ():
-        if path.suffix in (".py", ".json", ".md", ".ipynb", ".txt"):
-            path.write_bytes(change(path.read_bytes()))
-    return place
-
-
 def run_lesson(lesson, **options):
     """Run a whole lesson in a new kernel (see `Kernel`); return its failures."""
     with Kernel(**options) as kernel:

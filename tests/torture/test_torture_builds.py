@@ -14,7 +14,6 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from lanes import FULL
 from lesson_runs import run_lesson
 
 from helpers.commands._environment import ROOT, WHEELS, python_of, torch_lines
@@ -28,9 +27,6 @@ LESSONS = {
 PIP = ["-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-cache-dir"]
 INSTALLED = "from importlib.metadata import version as v; print('torch', v('torch'), 'torchvision', v('torchvision'))"
 UNREACHABLE = "onnection|timed out|name resolution|No space left"
-pytestmark = pytest.mark.skipif(
-    not FULL, reason="in the whole lane: python3 -m helpers test --torture"
-)
 
 
 def wanted(name):
@@ -94,21 +90,18 @@ def told(python, code):
     ).stdout.strip()
 
 
-def check(lessons, python, scenario, seen, pool):
+def check(lessons, python, pool):
     """Assert that all `lessons` pass in kernels of `python`."""
     here = {"PYTHONPATH": str(ROOT)}  # these helpers, whatever else is installed
     outcomes = list(pool.map(lambda each: run_lesson(each, python=python, variables=here), lessons))
-    for lesson in lessons:
-        seen(scenario, lesson)
     assert {lesson: found for lesson, found in zip(lessons, outcomes, strict=True) if found} == {}
 
 
-def test_lessons_under_another_build(build, seen, pool):
+def test_lessons_under_another_build(build, pool):
     name, python = build
-    found = versions(python)
-    if found == versions(sys.executable):
+    if versions(python) == versions(sys.executable):
         pytest.skip("this environment is that build")
-    check(LESSONS[name].split(), python, f"{name} ({found})", seen, pool)
+    check(LESSONS[name].split(), python, pool)
 
 
 def pytest_generate_tests(metafunc):
@@ -117,7 +110,7 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("python", metafunc.config.getoption("python", None) or [])
 
 
-def test_lessons_under_a_given_python(python, seen, pool):
+def test_lessons_under_a_given_python(python, pool):
     from lanes import LESSONS as every
 
-    check(list(every), python, versions(python), seen, pool)
+    check(list(every), python, pool)

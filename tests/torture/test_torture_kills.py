@@ -13,17 +13,21 @@ import sys
 import time
 
 import kill_targets
+import lanes
 import nbformat
 import psutil
 import pytest
 import torch
-from lanes import FULL, share
+from copies import copy_of_course
+from lanes import share
 
 from helpers import measurements
 from helpers.commands import _notebooks
-from helpers.commands._environment import ROOT
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs kill -9")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.name == "nt", reason="needs kill -9"),
+]
 EPOCHS = 12
 
 
@@ -42,7 +46,7 @@ def context():
 @pytest.fixture
 def chance(request):
     """Give random numbers that are others for each test and, in the whole lane, for each run."""
-    seed = time.time_ns() if FULL else request.node.name
+    seed = time.time_ns() if lanes.full else request.node.name
     print("seed", seed)
     return random.Random(seed)
 
@@ -81,9 +85,8 @@ def halves(folder):
     return len(found)
 
 
-def test_progress(context, chance, tmp_path, seen):
+def test_progress(context, chance, tmp_path):
     kills, landed = share(4, 55), 0
-    seen("kill: progress", count=0)
     home, told = tmp_path / "home", tmp_path / "told"
     seconds = finished(context, "keep_progress", home, told)
     for _ in range(kills):
@@ -101,13 +104,11 @@ def test_progress(context, chance, tmp_path, seen):
         )
         finished(context, "keep_progress", home, told)
         assert len(json.loads((home / "progress.json").read_text())) == len(kill_targets.KEYS)
-    seen("kill: progress", count=landed)
-    assert landed
+    assert landed or not lanes.full
 
 
-def test_table_of_a_class(context, chance, tmp_path, seen):
+def test_table_of_a_class(context, chance, tmp_path):
     kills, landed = share(3, 45), 0
-    seen("kill: progress --out", count=0)
     path = tmp_path / "class.csv"
     seconds = min(
         finished(context, "write_tables", path) for _ in range(2)
@@ -119,13 +120,12 @@ def test_table_of_a_class(context, chance, tmp_path, seen):
             len(rows[0])
         }
         halves(tmp_path)
-    seen("kill: progress --out", count=landed)
-    assert landed and os.listdir(tmp_path) == ["class.csv"]
+    assert os.listdir(tmp_path) == ["class.csv"]
+    assert landed or not lanes.full
 
 
-def test_recording(context, chance, tmp_path, seen):
+def test_recording(context, chance, tmp_path):
     kills, landed = share(4, 14), 0
-    seen("kill: record", count=0)
     seconds = finished(context, "make_recording", tmp_path / "whole.json")
     whole = measurements.load(tmp_path / "whole.json").sections
     path = tmp_path / "killed.json"
@@ -142,13 +142,11 @@ def test_recording(context, chance, tmp_path, seen):
             and measurements.load(path).sections == whole
         )
         path.unlink()
-    seen("kill: record", count=landed)
-    assert landed
+    assert landed or not lanes.full
 
 
-def test_training_with_resume(context, chance, tmp_path, seen):
+def test_training_with_resume(context, chance, tmp_path):
     kills, landed = share(4, 25), 0
-    seen("kill: train with resume", "04", 0)
     seconds = finished(context, "train_on", tmp_path / "whole.pt", EPOCHS)
     whole = torch.load(tmp_path / "whole.pt", weights_only=True)["model"]
     path, done = tmp_path / "killed.pt", 0
@@ -163,8 +161,8 @@ def test_training_with_resume(context, chance, tmp_path, seen):
             path.unlink()
             done = 0
     halves(tmp_path)
-    seen("kill: train with resume", "04", landed)
-    assert landed and os.listdir(tmp_path) == ["whole.pt"]
+    assert os.listdir(tmp_path) == ["whole.pt"]
+    assert landed or not lanes.full
 
 
 # Commands in programs of their own, over a copy of the course
@@ -173,15 +171,7 @@ def test_training_with_resume(context, chance, tmp_path, seen):
 @pytest.fixture
 def course(tmp_path):
     """Give a copy of the course."""
-    for name in ("helpers", "notebooks"):
-        shutil.copytree(
-            ROOT / name,
-            tmp_path / "course" / name,
-            ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"),
-        )
-    for name in ("README.md", "requirements.txt", "pyproject.toml"):
-        shutil.copy(ROOT / name, tmp_path / "course" / name)
-    return tmp_path / "course"
+    return copy_of_course(tmp_path / "course")
 
 
 class Command:
@@ -257,9 +247,8 @@ def content(root):
     }
 
 
-def test_publish(course, tmp_path, chance, seen):
+def test_publish(course, tmp_path, chance):
     kills, landed = share(1, 8), 0
-    seen("kill: publish", count=0)
     old = content(course)
     shutil.copytree(course, tmp_path / "new/course")
     seconds = Command(tmp_path / "new/course", "publish", "someone/course").whole()
@@ -274,13 +263,11 @@ def test_publish(course, tmp_path, chance, seen):
         command.whole()
         halves(tmp_path / "new/course/notebooks")
         assert content(tmp_path / "new/course") == new
-    seen("kill: publish", count=landed)
-    assert landed or not FULL
+    assert landed or not lanes.full
 
 
-def test_execute(course, chance, seen):
+def test_execute(course, chance):
     kills, landed = share(1, 3), 0
-    seen("kill: execute", "00", 0)
     path = course / "notebooks/00_start_here.ipynb"
     command, old = Command(course, "execute", "00"), path.read_bytes()
     seconds = command.whole()
@@ -290,13 +277,11 @@ def test_execute(course, chance, seen):
         nbformat.validate(_notebooks.read(path))
         assert path.read_bytes() == old or len(_notebooks.compared(_notebooks.read(path))) > 3
         command.whole()
-    seen("kill: execute", "00", landed)
-    assert landed or not FULL
+    assert landed or not lanes.full
 
 
-def test_grade(course, tmp_path, chance, seen):
+def test_grade(course, tmp_path, chance):
     kills, landed = share(1, 4), 0
-    seen("kill: grade", "00", 0)
     (tmp_path / "class").mkdir()
     for number in range(3):
         shutil.copy(
@@ -304,7 +289,7 @@ def test_grade(course, tmp_path, chance, seen):
         )
     out = tmp_path / "out/grades.csv"
     out.parent.mkdir()
-    command = Command(course, "grade", tmp_path / "class", "--out", out)
+    command = Command(course, "grade", tmp_path / "class", "--out", out, "--force")
     seconds, new = command.whole(), out.read_bytes()
     for _ in range(kills):
         out.write_bytes(b"old")
@@ -314,5 +299,4 @@ def test_grade(course, tmp_path, chance, seen):
         assert os.listdir(out.parent) == ["grades.csv"]
         command.whole()
         assert out.read_bytes() == new
-    seen("kill: grade", "00", landed)
-    assert landed or not FULL
+    assert landed or not lanes.full

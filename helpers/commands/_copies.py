@@ -1,0 +1,121 @@
+"""The learner's own copies of the lessons in my_notebooks/: made once, never overwritten. Only standard library."""
+
+import hashlib
+import json
+import os
+
+from helpers import files
+from helpers.commands._environment import ROOT
+
+ORIGINALS = ROOT / "notebooks"
+FOLDER = ROOT / "my_notebooks"
+RECORD = ".copied.json"  # {file: fingerprint of the original that was copied}
+
+
+def prepare():
+    """Give every lesson and script a copy, and copies that nobody changed the newest text; return lines to print.
+
+    A copy that was changed stays; where its original is newer, a line says so. Raises OSError where the folder cannot
+    be written or is a link, which the course does not follow.
+    """
+    if FOLDER.is_symlink():
+        raise OSError(f"{FOLDER} is a link, which the course does not follow")
+    FOLDER.mkdir(exist_ok=True)
+    record = read_record()
+    notes = {"new": [], "followed": [], "newer": [], "kept": []}
+    for original in originals():
+        name = original.relative_to(ORIGINALS).as_posix()
+        notes[bring(original, name, record)].append(name)
+    files.write(FOLDER / RECORD, json.dumps(record, indent=1))
+    return said(notes)
+
+
+def originals():
+    """Return the files that learners change: the notebooks and the scripts that they launch."""
+    return sorted([*ORIGINALS.glob("[0-9]*.ipynb"), *ORIGINALS.glob("scripts/[!_]*.py")])
+
+
+def read_record():
+    """Return what was copied; {} where the record is not there or damaged."""
+    try:
+        found = json.loads((FOLDER / RECORD).read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def digest(path):
+    """Return a fingerprint of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def bring(original, name, record):
+    """Copy `original` to the file `name` where that loses nothing; return what was done: a key of the notes."""
+    copy, newest = FOLDER / name, digest(original)
+    before = record.setdefault(name, newest)
+    there = os.path.lexists(copy)
+    if there and before == newest:
+        return "kept"
+    if there and (not copy.is_file() or copy.is_symlink() or digest(copy) != before):
+        return "newer"
+    copy.parent.mkdir(exist_ok=True)
+    files.write(copy, original.read_bytes())
+    record[name] = newest
+    return "followed" if there else "new"
+
+
+def said(notes):
+    """Return lines that say what was done and what is offered."""
+    lines = []
+    if notes["new"]:
+        lines.append(f"Your copies of the lessons are in {FOLDER.name}/ ({len(notes['new'])} new).")
+    if notes["followed"]:
+        lines.append(
+            f"Brought up to date, since you had not changed them: {short(notes['followed'])}"
+        )
+    if notes["newer"]:
+        number = short(notes["newer"]).split(",")[0]
+        lines.append(
+            f"Newer than your copies: {short(notes['newer'])}. Yours stay; to have a new one beside it: "
+            f"python3 -m helpers lab --fresh {number}"
+        )
+    return lines
+
+
+def short(names):
+    """Return the names of files as one would call them: "03, 07, train.py"."""
+    return ", ".join(
+        name[:2] if name.endswith(".ipynb") else name.rpartition("/")[2] for name in names
+    )
+
+
+def fresh(name):
+    """Put a new copy of the lesson `name` ("03", a file's name) in the place of the learner's, which gets another name.
+
+    Returns a line that says so. Raises ValueError where there is no such lesson.
+    """
+    known = {path.relative_to(ORIGINALS).as_posix(): path for path in originals()}
+    found = [each for each in known if each.startswith(f"{name}_") or name in (each, short([each]))]
+    if len(found) != 1:
+        raise ValueError(f"--fresh is {name!r}; it takes one of {short(known)}")
+    [file] = found
+    copy, aside = FOLDER / file, None
+    if os.path.lexists(copy):
+        aside = free_name(copy)
+        copy.rename(aside)
+    record = read_record()
+    record.pop(file, None)
+    bring(known[file], file, record)
+    files.write(FOLDER / RECORD, json.dumps(record, indent=1))
+    yours = f" Your own is now {aside.name}." if aside else ""
+    return f"{copy.relative_to(ROOT).as_posix()} is new.{yours}"
+
+
+def free_name(path):
+    """Return a path beside `path` that nothing has: its name with _mine, _mine2, …"""
+    number = 1
+    while True:
+        other = path.with_name(f"{path.stem}_mine{number if number > 1 else ''}{path.suffix}")
+        if not os.path.lexists(other):
+            return other
+        number += 1

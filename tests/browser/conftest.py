@@ -1,0 +1,81 @@
+"""The browser lane: one browser and one JupyterLab for all its tests; skipped where there is no browser."""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+
+import labpage
+import pytest
+
+from helpers.commands import _notebooks, lab
+from helpers.commands.execute import environment
+
+BROWSERS = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+    "msedge",
+)
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+SETTINGS = {
+    "notebook-extension/tracker": {"windowingMode": "none"},
+    "docmanager-extension/plugin": {"autosave": False},
+}
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Start the browser once."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip(f"needs a browser on the PATH: one of {', '.join(BROWSERS)}")
+    with sync_api.sync_playwright() as play:
+        started = play.chromium.launch(executable_path=path, args=FLAGS)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def page(browser):
+    """Give a fresh page, large enough that nothing is hidden."""
+    context = browser.new_context(viewport={"width": 1400, "height": 1000})
+    context.set_default_timeout(60_000)
+    yield context.new_page()
+    context.close()
+
+
+@pytest.fixture(scope="session")
+def address(browser, tmp_path_factory):
+    """Start JupyterLab as `python3 -m helpers lab` does, over a copy of the lessons; give (base, token)."""
+    if os.name == "nt":
+        pytest.skip("ends JupyterLab with a signal")
+    root = tmp_path_factory.mktemp("course")
+    ignored = shutil.ignore_patterns(".ipynb_checkpoints")
+    shutil.copytree(_notebooks.FOLDER, root / "notebooks", ignore=ignored)
+    for name, values in SETTINGS.items():
+        file = root / "settings/@jupyterlab" / f"{name}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values))
+    options = argparse.Namespace(port=labpage.free_port(), no_browser=True)
+    line = [*lab.command(sys.executable, options), "--LabApp.expose_app_in_browser=True"]
+    variables = environment(
+        root / "home",
+        JUPYTER_CONFIG_PATH=lab.environment()["JUPYTER_CONFIG_PATH"],
+        JUPYTERLAB_SETTINGS_DIR=str(root / "settings"),
+        JUPYTERLAB_WORKSPACES_DIR=str(root / "workspaces"),
+    )
+    with labpage.serving(line, root, variables, root / "log") as found:
+        yield found

@@ -1,0 +1,78 @@
+"""JupyterLab for tests: started over a copy of the lessons, and what is asked of a page that shows one."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+RUN_ALL = """async () => {
+    const app = window.jupyterapp, panel = app.shell.currentWidget;
+    await panel.sessionContext.ready;
+    await app.commands.execute('notebook:run-all-cells');
+}"""
+CELLS = "() => window.jupyterapp.shell.currentWidget.content.model.sharedModel.toJSON().cells"
+KERNEL = "() => window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel"
+END = "() => window.jupyterapp.serviceManager.sessions.shutdownAll()"
+VIEWS = ".jp-OutputArea-output > .jupyter-widgets"
+
+
+def free_port():
+    """Return a port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextlib.contextmanager
+def serving(line, folder, variables, log):
+    """Run a command that starts JupyterLab in `folder`; give (base address, token) as its log names them."""
+    with open(log, "w") as file:
+        server = subprocess.Popen(
+            line, cwd=folder, env=variables, stdout=file, stderr=file, start_new_session=True
+        )
+    try:
+        yield wait_for_address(server, log)
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # it has ended; the log says why
+            os.killpg(server.pid, signal.SIGTERM)
+        server.wait(timeout=60)
+
+
+def wait_for_address(server, log, seconds=180):
+    """Return (base address, token) as soon as JupyterLab has written them to its log."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and server.poll() is None:
+        found = re.search(r"(http://localhost:\d+)/lab/tree/\S+\?token=(\w+)", log.read_text())
+        if found:
+            return found.groups()
+        time.sleep(0.2)
+    pytest.fail(f"JupyterLab did not start:\n{log.read_text()}")
+
+
+def open_lesson(page, address, path):
+    """Open one lesson and wait until its kernel is there."""
+    base, token = address
+    page.goto(f"{base}/lab/tree/notebooks/{path.name}?token={token}&reset")
+    page.wait_for_function(KERNEL)
+
+
+def run_all(page):
+    """Run every cell of the open lesson; an error that is not meant fails the test."""
+    page.evaluate(RUN_ALL)
+    assert errors(page.evaluate(CELLS)) == []
+
+
+def errors(cells):
+    """Return the errors in the outputs of cells that are not meant to raise."""
+    return [
+        f"cell {i}: {output['ename']}: {output['evalue']}"
+        for i, cell in enumerate(cells)
+        if "raises-exception" not in cell["metadata"].get("tags", [])
+        for output in cell.get("outputs", [])
+        if output["output_type"] == "error"
+    ]

@@ -25,12 +25,14 @@ ORDINAL = (
 )
 
 
-def refusal(name, original=None, when=None):
+def refusal(name, original=None, when=None, instead="leave it out here, or borrow one"):
     """A callable that says that practice GPUs do not imitate ``name``; given ``when``, only for such arguments."""
 
     def call(*args, **kwargs):
         if when is None or when(*args, **kwargs):
-            raise NotImplementedError(f"practice GPUs do not imitate {name}: it needs a real GPU")
+            raise NotImplementedError(
+                f"practice GPUs do not imitate {name}: it needs a real GPU; {instead}"
+            )
         return original(*args, **kwargs)
 
     return call

@@ -94,53 +94,51 @@ def refused():
             if hasattr(sys.modules.get(path), name):
                 yield sys.modules[path], name, refusal(f"{path}.{name}")
 
-    def nccl(*args, **kwargs):
-        return any("nccl" in str(value).lower() for value in (*args, kwargs.get("backend")))
+    def some(owner, name, label, when, instead):
+        return owner, name, refusal(label, getattr(owner, name), when, instead)
 
-    for name in ("init_process_group", "new_group") if torch.distributed.is_available() else ():
-        original = getattr(torch.distributed, name)
-        yield (
-            torch.distributed,
-            name,
-            refusal(f"torch.distributed.{name} with nccl", original, nccl),
-        )
+    if torch.distributed.is_available():
+        for name in ("init_process_group", "new_group"):
+            label = f"torch.distributed.{name} with nccl"
+            yield some(torch.distributed, name, label, nccl, "use the backend gloo")
     if not casting.HEADER.exists():
-        yield (
-            torch,
-            "set_autocast_enabled",
-            refusal(
-                "autocast without PyTorch's headers",
-                torch.set_autocast_enabled,
-                lambda device, on=True: on and device in ("cuda", True),
-            ),
-        )
-    fakes = torch._subclasses.FakeTensorMode
-    yield (
-        fakes,
-        "from_tensor",
-        refusal(
-            "FakeTensorMode.from_tensor",
-            fakes.from_tensor,
-            lambda mode, x, *args, **kwargs: x.is_cuda,
-        ),
-    )
-    yield (
-        torch._C._nested,
-        "nested_tensor",
-        refusal(
-            "nested tensors without layout=torch.jagged",
-            torch._C._nested.nested_tensor,
-            lambda *args, device=None, **kwargs: "cuda" in str(device),
-        ),
-    )
-    share, interface = T.__dlpack__, T.__cuda_array_interface__.__get__
+        label = "autocast without PyTorch's headers"
+        yield some(torch, "set_autocast_enabled", label, cuda, "install PyTorch's wheel whole")
+    share = "share a copy on the CPU, x.cpu()"
     yield T, "record_stream", record_stream
-    yield T, "__dlpack__", refusal("Tensor.__dlpack__", share, lambda x, *args, **kwargs: x.is_cuda)
-    yield (
-        T,
-        "__cuda_array_interface__",
-        property(refusal("Tensor.__cuda_array_interface__", interface, lambda x: x.is_cuda)),
-    )
+    yield some(T, "__dlpack__", "Tensor.__dlpack__", of_gpu, share)
+    read = refusal("__cuda_array_interface__", T.__cuda_array_interface__.__get__, of_gpu, share)
+    yield T, "__cuda_array_interface__", property(read)
+    fakes = torch._subclasses.FakeTensorMode
+    label = "FakeTensorMode.from_tensor"
+    yield some(fakes, "from_tensor", label, copied, "trace or export the module on the CPU")
+    label = "strided nested tensors"
+    yield some(torch._C._nested, "nested_tensor", label, strided, "give layout=torch.jagged")
+
+
+def nccl(*args, **kwargs):
+    """Whether a process group is to talk through NCCL."""
+    return any("nccl" in str(value).lower() for value in (*args, kwargs.get("backend")))
+
+
+def cuda(device, on=True):
+    """Whether autocast is turned on for CUDA."""
+    return on and device in ("cuda", True)
+
+
+def of_gpu(x, *args, **kwargs):
+    """Whether a tensor is on a GPU."""
+    return x.is_cuda
+
+
+def copied(mode, x, *args, **kwargs):
+    """Whether a fake copy of a tensor on a GPU is to be made."""
+    return x.is_cuda
+
+
+def strided(*args, device=None, **kwargs):
+    """Whether a nested tensor without a jagged layout is to be made on a GPU."""
+    return "cuda" in str(device)
 
 
 def record_stream(tensor, stream):

@@ -15,6 +15,8 @@ import torch
 
 from .machine import storage
 
+receivers = []  # the machines that are on, the innermost last
+START = BaseProcess.start
 VARIABLE = "PRACTICE_GPUS"
 FOLDER = str(Path(__file__).parent / "children")
 
@@ -42,10 +44,8 @@ def handed_on(wanted):
                 os.environ[name] = value
 
 
-def resume():
-    """Turn on what the environment asks for. Raises ValueError where it cannot be read."""
-    from .session import practice_gpus
-
+def asked():
+    """(n, bytes, asynchronous) of the machine that the environment asks for. Raises ValueError if it is not readable."""
     text = os.environ.get(VARIABLE, "")
     try:
         n, memory, asynchronous = map(int, text.split())
@@ -53,17 +53,16 @@ def resume():
         raise ValueError(
             f"{VARIABLE}={text!r}: it takes three numbers: GPUs, bytes of each, 1 if asynchronous"
         ) from None
-    return practice_gpus(n, memory, bool(asynchronous)).start()
+    return n, memory, bool(asynchronous)
 
 
 def patches(machine):
     """(class, name, replacement) for what starts a process."""
-    start = BaseProcess.start
     wanted = machine.n, machine.capacity, machine.asynchronous
 
     def handing_on(process):
         with handed_on(wanted):
-            start(process)
+            START(process)
 
     yield BaseProcess, "start", handing_on
 
@@ -79,9 +78,11 @@ def sent(machine):
         return
     for kind, reduce in before.items():
         ForkingPickler.register(kind, sender(machine, reduce))
+    receivers.append(machine)
     try:
         yield
     finally:
+        receivers.remove(machine)
         reducers.update(before)
 
 
@@ -108,10 +109,8 @@ def sender(machine, reduce):
 
 def received(index, rebuild, arguments):
     """A tensor from another process, on the device of the same number here."""
-    from .session import active
-
     tensor = rebuild(*arguments)
-    if active:
-        machine = active[-1].machine
+    if receivers:
+        machine = receivers[-1]
         machine.put(tensor, machine.device(index))
     return tensor

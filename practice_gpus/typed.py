@@ -2,26 +2,14 @@
 
 import torch
 
-DTYPES = {
-    "Float": torch.float32,
-    "Double": torch.float64,
-    "Half": torch.float16,
-    "BFloat16": torch.bfloat16,
-    "Byte": torch.uint8,
-    "Char": torch.int8,
-    "Short": torch.int16,
-    "Int": torch.int32,
-    "Long": torch.int64,
-    "Bool": torch.bool,
-}
+NAMES = "Float Double Half BFloat16 Byte Char Short Int Long Bool"
 
 
 def patches(machine):
     """(``torch.cuda``, name, type) for every dtype, and the types of the CPU, which a practice tensor is not."""
-    for name, dtype in DTYPES.items():
+    for name in NAMES.split():
         plain = getattr(torch, f"{name}Tensor")
-        cuda = typed(machine, f"{name}Tensor", dtype, plain)
-        yield torch.cuda, f"{name}Tensor", cuda
+        yield torch.cuda, plain.__name__, typed(machine, plain)
     set_default = torch._C._set_default_tensor_type
 
     def set_type(kind):
@@ -42,7 +30,7 @@ class Typed(type):
         return isinstance(value, torch.Tensor) and value.is_cuda and value.dtype == cls.dtype
 
 
-def typed(machine, name, dtype, plain):
+def typed(machine, plain):
     """One of these types: called with sizes or with numbers, it makes a tensor on the current device."""
 
     def make(cls, *args, device=None):
@@ -52,5 +40,5 @@ def typed(machine, name, dtype, plain):
             return out.to(goal)  # numbers are copied, and the CPU waits for that
         return torch.empty_like(out, device=goal)
 
-    attributes = {"__new__": make, "__module__": "torch.cuda", "dtype": dtype, "plain": plain}
-    return Typed(name, (), attributes)
+    attributes = {"__new__": make, "__module__": "torch.cuda", "dtype": plain.dtype, "plain": plain}
+    return Typed(plain.__name__, (), attributes)

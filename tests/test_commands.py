@@ -317,7 +317,16 @@ def test_the_build_of_pytorch_follows_the_driver(monkeypatch, system, driver, bu
 def test_an_index_that_does_not_answer_is_said_and_the_default_taken(house, monkeypatch, capsys):
     lines = []
     monkeypatch.setattr(_environment, "pip", lambda line, text: lines.append(line))
-    monkeypatch.setattr(_environment, "quiet", lambda line: 1)
+    said = {
+        "cpu": "torch (2.15.0)",
+        "cu130": "torch (2.15.0+cu130)",
+    }  # another index has torch, too
+    monkeypatch.setattr(
+        _environment.subprocess,
+        "run",
+        lambda line, **more: types.SimpleNamespace(stdout=said[line[-1].rpartition("/")[2]]),
+    )
+    assert _environment.answers("cu130")
     assert _environment.install("cpu", asked=False) is None
     assert lines == [["-r", "requirements.txt"]]
     assert "whl/cpu does not answer: pip's default build" in capsys.readouterr().out

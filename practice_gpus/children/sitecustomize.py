@@ -37,7 +37,7 @@ def start_after(load, module):
         )
         sys.modules["practice_gpus"] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules["practice_gpus"])
-    from practice_gpus.processes import resume
+    from practice_gpus.session import resume
 
     resume()
 

@@ -215,7 +215,7 @@ def test_a_script_runs_on_practice_gpus_and_so_does_what_it_starts(tmp_path):
 
 
 def test_what_the_environment_asks_for_in_vain(monkeypatch):
-    from practice_gpus.processes import resume
+    from practice_gpus.session import resume
 
     monkeypatch.setenv("PRACTICE_GPUS", "two")
     with pytest.raises(ValueError, match="PRACTICE_GPUS='two': it takes three numbers"):

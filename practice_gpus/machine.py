@@ -18,6 +18,7 @@ from .memory import Allocator
 from .streams import ASYNC, Streams
 
 CPU = torch.device("cpu")
+PLAIN = {torch.Tensor, torch.nn.Parameter}
 SYNC = "called a synchronizing CUDA operation"
 ORDINAL = (
     "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\nSearch for "
@@ -184,7 +185,7 @@ def lent(generator):
 
 def storage(tensor):
     """The storage that carries the label of ``tensor`` (of its values, for a sparse, nested or wrapped one)."""
-    if type(tensor) in (torch.Tensor, torch.nn.Parameter):
+    if type(tensor) in PLAIN:
         try:
             return tensor.untyped_storage()
         except (NotImplementedError, RuntimeError):

@@ -804,3 +804,9 @@ def test_print_is_all_that_doctor_does_to_the_outside(monkeypatch, here, capsys)
     monkeypatch.setattr("helpers.doctor.gather_facts", lambda: here)
     assert doctor() == diagnose(here) and dict(os.environ) == before and builtins.print is print
     assert capsys.readouterr().err == ""
+
+
+def test_threads_that_fight_are_told():
+    told = report(Facts(threads="2 threads take 15 times as long as one."), diagnose(Facts()))
+    assert told.endswith("Threads   2 threads take 15 times as long as one.")
+    assert "Threads" not in report(Facts(), diagnose(Facts()))

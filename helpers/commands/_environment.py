@@ -284,8 +284,16 @@ def install(wheels, extras=(), asked=True):
 
 
 def answers(wheels):
-    """Tell whether the folder `wheels` of PyTorch's index answers with builds of that name, such as 2.15.0+cpu."""
-    look = "-m pip index versions torch --retries 0 --timeout 10 --index-url"
+    """Tell whether the folder `wheels` of PyTorch's index answers with torch and torchvision of that name.
+
+    Both, since pip also looks where its own settings say: a lone torch from there does not fit another's torchvision.
+    """
+    return all(offers(package, wheels) for package in ("torch", "torchvision"))
+
+
+def offers(package, wheels):
+    """Tell whether pip, asking that index, sees builds of `package` such as 2.15.0+cpu."""
+    look = f"-m pip index versions {package} --retries 0 --timeout 10 --index-url"
     command = [str(python_of(VENV)), *look.split(), WHEELS + wheels]
     return f"+{wheels}" in subprocess.run(command, capture_output=True, text=True).stdout
 
@@ -325,7 +333,7 @@ def why_pip_failed(python, place):
         )
     return (
         "The index answers, so one package is the cause: PyTorch may have no wheel yet for Python {}.{} on this "
-        "system (see https://pytorch.org/get-started/locally; another Python does: python3.12 -m helpers lab), or "
+        "system (see https://pytorch.org/get-started/locally ; another Python does: python3.12 -m helpers lab), or "
         "its own index, which --cpu and --wheels name, is blocked here.".format(
             *sys.version_info[:2]
         )

@@ -12,16 +12,24 @@ from helpers.commands._environment import ROOT
 
 HELP = "for authors: stamp address, badges, links and README's table; --check says what is stale"
 OPEN, CLOSE = "<!-- nav -->", "<!-- /nav -->"
-ALONE = "import helpers  # not there? In the course's folder: python3 -m helpers lab\n"
+CALM = "calm()  # leaves busy cores to their programs\n\n"
+ALONE = f"""\
+from helpers.threads import calm  # not there? In the course's folder: python3 -m helpers lab
+
+{CALM}"""
 BRING = """\
 try:
     import helpers
 except ImportError:  # on Colab and Kaggle, or alone; all of it: https://github.com/{repository}
     %pip install -q --no-deps {address}
+from helpers.threads import calm
+
 """
 # What a set-up cell may begin with: one of these two, or the line of earlier versions
 SETUP = re.compile(
-    r"import helpers  # not there\?.*\n?"
+    r"from helpers\.threads import calm  # not there\?.*\n+calm\(\)  # .*\n*"
+    r"|try:\n    import helpers\nexcept ImportError:.*\n    %pip .*\nfrom helpers\.threads import calm\n+calm\(\)  # .*\n*"
+    r"|import helpers  # not there\?.*\n?"
     r"|try:\n    import helpers\nexcept ImportError:.*\n    %pip .*\n?"
     r"|import os; .*COLAB_RELEASE_TAG.*\n?"
     r"|import os\n\nassert not \{.COLAB_RELEASE_TAG[^)]*\)?[^)]*\)\n?"
@@ -69,7 +77,7 @@ def setup_lines(repository):
     if repository.startswith("OWNER_NAME/"):
         return ALONE
     address = f"https://github.com/{repository}/archive/refs/tags/{release()}.zip"
-    return BRING.format(repository=repository, address=address)
+    return BRING.format(repository=repository, address=address) + CALM
 
 
 def badges(repository, file):
@@ -95,7 +103,8 @@ def links(file):
 
 def stamp_first_cell(text, repository, file):
     """Return a lesson's first cell with a fresh block of badges and links after its title."""
-    block = "\n".join([OPEN, badges(repository, file), "", links(file), CLOSE])
+    folded = f"<details><summary>All lessons</summary>\n\n{links(file)}\n\n</details>"
+    block = "\n".join([OPEN, badges(repository, file), "", folded, CLOSE])
     if OPEN in text and CLOSE in text:
         return re.sub(f"{OPEN}.*?{CLOSE}", lambda _: block, text, flags=re.S)
     title, _, rest = text.partition("\n")

@@ -58,6 +58,15 @@ def test_reading_a_value_waits_for_it(gpus, read):
     assert read(x * 3) == 300 and gpus.synchronizations > before
 
 
+def test_with_cuda_launch_blocking_an_error_comes_at_its_own_line(imitated, monkeypatch):
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    with imitated(asynchronous=True):
+        scores = torch.zeros(2, 3, device="cuda")
+        labels = torch.tensor([0, 5], device="cuda")
+        with pytest.raises(RuntimeError, match="device-side assert"):
+            torch.nn.functional.cross_entropy(scores, labels)
+
+
 def test_pinned_memory_is_read_later_and_other_memory_at_once(gpus):
     for pinned, wanted in ((True, 0), (False, 10)):
         x = torch.ones(10).pin_memory() if pinned else torch.ones(10)

@@ -60,6 +60,7 @@ def draw_cpus_and_gpus():
 CARDS = {
     "P100": "P100-PCIE-16GB",
     "V100": "V100-SXM2-16GB",
+    "T4": "T4, Colab",
     "A100": "A100-PCIE-40GB",
     "L4": "L4",
     "H100": "H100 80GB HBM3",
@@ -70,9 +71,10 @@ def draw_formats(card):
     """A figure and a sentence: the best published rates of one of `CARDS` by number format."""
     from helpers import measurements, plots
 
-    data = measurements.published("matmul_sizes")
+    name, section = ("matmul_best", "best") if card == "T4" else ("matmul_sizes", "matmul")
+    data = measurements.published(name)
     rates = {}
-    for row in data.rows("matmul", device=CARDS[card]):
+    for row in data.rows(section, device=CARDS[card]):
         rates[row["dtype"]] = max(rates.get(row["dtype"], 0), row["tflop_per_s"])
     gain = rates["float16"] / rates["float32"]
     title = f"{card}: float16 is {gain:.2g} times as fast as float32"

@@ -26,7 +26,7 @@ LESSONS = (
         "00_start_here.ipynb",
         "Start here",
         8,
-        "How a lesson works, what this machine has, and a map of all lessons",
+        "Watch a network learn in seconds, see when a GPU pays, and find out what your machine has",
         False,
     ),
     Lesson(
@@ -34,7 +34,7 @@ LESSONS = (
         "01_check_for_cuda.ipynb",
         "Check for CUDA",
         40,
-        "What a GPU is, whether PyTorch can use yours, why not, and how to fix it",
+        "See what a GPU is good at, whether PyTorch can use yours, why not, and how to fix it",
         False,
     ),
     Lesson(
@@ -42,7 +42,7 @@ LESSONS = (
         "02_move_tensors.ipynb",
         "Move tensors",
         60,
-        "Put tensors on a device, move them, and know what a move costs",
+        "Put tensors on a GPU, read the first error, and know what a move costs",
         True,
     ),
     Lesson(
@@ -50,7 +50,7 @@ LESSONS = (
         "03_put_a_cnn_on_the_gpu.ipynb",
         "Put a CNN on the GPU",
         52,
-        "Build a convolutional network that runs on every device, and see what moves with it",
+        "Write a network that runs on every device, look at what it sees, and move it",
         True,
     ),
     Lesson(
@@ -58,7 +58,7 @@ LESSONS = (
         "04_train_and_test.ipynb",
         "Train and test",
         78,
-        "Train a network on images, test it without needless waits, save it and load it anywhere",
+        "Train a network on pictures, test it, save it, and go on with it anywhere",
         True,
     ),
     Lesson(
@@ -66,7 +66,7 @@ LESSONS = (
         "05_manage_gpu_memory.ipynb",
         "Manage GPU memory",
         60,
-        "Measure, forecast and shrink what training keeps in memory, and recover when it runs out",
+        "See what fills the memory, forecast it, make training fit, and recover when it doesn't",
         True,
     ),
     Lesson(
@@ -74,7 +74,7 @@ LESSONS = (
         "06_use_several_gpus.ipynb",
         "Use several GPUs",
         53,
-        "Split batches over GPUs by hand, with DataParallel and with DistributedDataParallel",
+        "Split a batch by hand, launch one process for each GPU, and tell when it pays",
         True,
     ),
     Lesson(
@@ -82,7 +82,7 @@ LESSONS = (
         "07_time_async_work.ipynb",
         "Time asynchronous work",
         64,
-        "Time work that runs later than its call, and find the hidden waits",
+        "Catch a clock lying, build an honest one, and find the hidden waits",
         True,
     ),
     Lesson(
@@ -90,7 +90,7 @@ LESSONS = (
         "08_make_it_fast.ipynb",
         "Make it fast",
         79,
-        "Speed up a training loop one measured change at a time, and compare it with the machine's limits",
+        "Make a training loop faster, one measured change at a time",
         False,
     ),
 )
@@ -101,7 +101,7 @@ REFERENCES = (  # to look things up in: no minutes, no exercises
         "90_cheat_sheet.ipynb",
         "Cheat sheet",
         0,
-        "The same task on CUDA, `torch.accelerator`, MPS, XPU and the CPU, call by call",
+        "Ten lines that train on any device; the same task on CUDA, `torch.accelerator`, MPS, XPU and the CPU",
         True,
     ),
     Lesson(
@@ -109,7 +109,7 @@ REFERENCES = (  # to look things up in: no minutes, no exercises
         "91_troubleshooting.ipynb",
         "Troubleshooting",
         0,
-        "Paste an error message, get cause and fix; every common error raised, read and repaired",
+        "Paste an error message, get cause and fix; every common error raised, read and fixed",
         True,
     ),
     Lesson(
@@ -117,7 +117,7 @@ REFERENCES = (  # to look things up in: no minutes, no exercises
         "92_glossary.ipynb",
         "Glossary",
         0,
-        "Each term in a sentence, with the lesson that explains it",
+        "Each term in a sentence, with the place where you see it at work",
         False,
     ),
 )

@@ -102,8 +102,8 @@ class Kernels(TorchDispatchMode):
         out = computed(machine, call)
         if fact.name.startswith("resize"):
             storage(out).practice = None  # its bytes are counted anew
-        if home is not None and out is not None:
-            for tensor in tensors(out):
+        if home is not None:
+            for tensor in (out,) if isinstance(out, T) else tensors(out):
                 if tensor.is_cpu:
                     machine.put(tensor, home, fact.name)
         return out

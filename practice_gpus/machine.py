@@ -7,6 +7,7 @@ does its `Place`, and its block goes back to the allocator.
 """
 
 import contextlib
+import os
 import threading
 import warnings
 from collections import deque
@@ -17,6 +18,7 @@ from .memory import Allocator
 from .streams import ASYNC, Streams
 
 CPU = torch.device("cpu")
+PLAIN = {torch.Tensor, torch.nn.Parameter}
 SYNC = "called a synchronizing CUDA operation"
 ORDINAL = (
     "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\nSearch for "
@@ -71,7 +73,8 @@ class Machine:
     def __init__(self, n, capacity, asynchronous):
         self.n = n
         self.capacity = capacity
-        self.asynchronous = asynchronous
+        blocking = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"  # each call waits, as on hardware
+        self.asynchronous = asynchronous and not blocking
         self.timeline = deque(maxlen=100_000)
         self.local = Local()
         self.sync_debug = 0
@@ -182,7 +185,7 @@ def lent(generator):
 
 def storage(tensor):
     """The storage that carries the label of ``tensor`` (of its values, for a sparse, nested or wrapped one)."""
-    if type(tensor) in (torch.Tensor, torch.nn.Parameter):
+    if type(tensor) in PLAIN:
         try:
             return tensor.untyped_storage()
         except (NotImplementedError, RuntimeError):

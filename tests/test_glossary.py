@@ -23,8 +23,8 @@ def test_a_term_is_found_by_its_letter_and_comes_once(text):
     assert all(letter == term[0].upper() for letter, term in found)
 
 
-def test_each_term_leads_to_its_lesson(text):
+def test_each_term_is_a_sentence_that_leads_to_its_lesson(text):
     files = {each.number: each.file for each in course.NOTEBOOKS}
-    entries = re.findall(r"^### .+\n.+ \(\[(\d\d)\]\((\w+\.ipynb)\)\)$", text, flags=re.M)
+    entries = re.findall(r"^### .+\n.+ \(\[(\d\d)\]\((\w+\.ipynb)(?:#\S+)?\)\)$", text, flags=re.M)
     assert len(entries) == len(re.findall(r"^### ", text, flags=re.M))
     assert [pair for pair in entries if files.get(pair[0]) != pair[1]] == []

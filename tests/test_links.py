@@ -127,7 +127,7 @@ def test_every_link_leads_somewhere(path):
 
 def test_addresses_in_code_are_https():
     found = {
-        address.rstrip(".,:")
+        address.rstrip(".,:;")
         for path in CODE
         for address in re.findall(r"https?://[^\s\"'<>)`]+", path.read_text(encoding="utf-8"))
     }

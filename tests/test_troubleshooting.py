@@ -577,3 +577,12 @@ def test_the_box_follows_what_is_pasted():
     assert "<script>" not in answer.value and "helpers doctor" in answer.value
     field.value = ""
     assert troubleshooting.EMPTY in answer.value
+
+
+def test_the_line_that_a_childs_traceback_blames_is_found():
+    told = troubleshooting.in_child(
+        "import os\nprint(os.environ['X'])\nraise ValueError('no')\n", X="y"
+    )
+    assert told.startswith("y\n") and told.rstrip().endswith("ValueError: no")
+    assert troubleshooting.blamed_line(told) == "raise ValueError('no')"
+    assert troubleshooting.blamed_line("all is well") == ""

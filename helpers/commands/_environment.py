@@ -284,8 +284,16 @@ def install(wheels, extras=(), asked=True):
 
 
 def answers(wheels):
-    """Tell whether the folder `wheels` of PyTorch's index answers with builds of that name, such as 2.15.0+cpu."""
-    look = "-m pip index versions torch --retries 0 --timeout 10 --index-url"
+    """Tell whether the folder `wheels` of PyTorch's index answers with torch and torchvision of that name.
+
+    Both, since pip also looks where its own settings say: a lone torch from there does not fit another's torchvision.
+    """
+    return all(offers(package, wheels) for package in ("torch", "torchvision"))
+
+
+def offers(package, wheels):
+    """Tell whether pip, asking that index, sees builds of `package` such as 2.15.0+cpu."""
+    look = f"-m pip index versions {package} --retries 0 --timeout 10 --index-url"
     command = [str(python_of(VENV)), *look.split(), WHEELS + wheels]
     return f"+{wheels}" in subprocess.run(command, capture_output=True, text=True).stdout
 

@@ -14,7 +14,7 @@ HELP = "for authors: stamp address, badges, links and README's table; --check sa
 OPEN, CLOSE = "<!-- nav -->", "<!-- /nav -->"
 CALM = "calm()  # leaves busy cores to their programs\n\n"
 ALONE = f"""\
-from helpers.threads import calm  # not there? In the course's folder: python3 -m helpers lab
+from helpers.threads import calm  # missing? In the course: python3 -m helpers lab
 
 {CALM}"""
 BRING = """\
@@ -27,7 +27,7 @@ from helpers.threads import calm
 """
 # What a set-up cell may begin with: one of these two, or the line of earlier versions
 SETUP = re.compile(
-    r"from helpers\.threads import calm  # not there\?.*\n+calm\(\)  # .*\n*"
+    r"from helpers\.threads import calm  # (?:not there|missing)\?.*\n+calm\(\)  # .*\n*"
     r"|try:\n    import helpers\nexcept ImportError:.*\n    %pip .*\nfrom helpers\.threads import calm\n+calm\(\)  # .*\n*"
     r"|import helpers  # not there\?.*\n?"
     r"|try:\n    import helpers\nexcept ImportError:.*\n    %pip .*\n?"

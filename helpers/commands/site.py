@@ -1,5 +1,6 @@
 """Write the lessons as web pages, from their stored outputs: nothing is executed or fetched, no script is needed."""
 
+import base64
 import os
 import re
 import sys
@@ -35,9 +36,19 @@ def page(path, exporter):
     html = re.sub(
         r'(<a [^>]*href=")(?:\.\./|notebooks/)?([\w-]+)\.(?:ipynb|md)(?=["#])', r"\1\2.html", html
     )
-    html = without_scripts(html)
+    html = with_pictures(without_scripts(html), path.parent)
     html = re.sub(r'(<h\d id="|href="[^":]*#)([^"]+)', lambda part: part[1] + part[2].lower(), html)
     return html.replace('"README.html', '"index.html')
+
+
+def with_pictures(html, folder):
+    """Return a page that holds its own PNG pictures, which lie in `folder`."""
+
+    def embedded(match):
+        content = base64.b64encode((folder / match[1]).read_bytes()).decode("ascii")
+        return f'src="data:image/png;base64,{content}"'
+
+    return re.sub(r'src="([\w./-]+\.png)"', embedded, html)
 
 
 def without_scripts(html):

@@ -1,14 +1,20 @@
 """What an error message means: paste it, get the cause, the fix and the lesson. The table is in `helpers.troubleshooting.known`."""
 
 import html
+import os
 import re
+import subprocess
+import sys
+import tempfile
 import textwrap
 from dataclasses import dataclass
+from pathlib import Path
 
 from helpers import show
 from helpers.course import NOTEBOOKS
 from helpers.troubleshooting.known import KNOWN, Known
 
+PROGRAM = "program.py"
 EMPTY = "Paste an error message: the last lines of the red text, or all of it."
 UNKNOWN = """This message is not among the {count} errors known here. What helps most of the time:
 1. Read the last line first, then the deepest line of the traceback that is your own code.
@@ -107,6 +113,29 @@ def explain(message):
     Takes the message or a whole traceback, in the words of old and new releases of PyTorch. TypeError if it is no text.
     """
     print(explanation(message))
+
+
+def in_child(code, **variables):
+    """What `code` prints as a program of its own, its errors included; `variables` join its environment."""
+    paths = os.pathsep.join(filter(None, sys.path))
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / PROGRAM
+        program.write_text(code, encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, str(program)],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            env={**os.environ, "PYTHONPATH": paths, "PYTHONIOENCODING": "utf-8", **variables},
+            check=False,
+        )
+    return done.stdout + done.stderr
+
+
+def blamed_line(told):
+    """The line of a program's code that the traceback in `told`, from `in_child`, names; "" where it names none."""
+    lines = re.findall(rf'File ".*{PROGRAM}", line \d+, in .*\n +(.*)', told)
+    return lines[-1] if lines else ""
 
 
 def explain_box(message=""):

@@ -28,7 +28,6 @@ def test_each_cell_twice_and_each_section_again(lesson, outcome):
     assert outcome() == ([], [])
 
 
-SHORT = ("92",)  # its cells are over before they can be interrupted
 IMPORTS = """
 import matplotlib.pyplot, torch._dynamo, torch.distributed._tools.mem_tracker, torch.profiler, torch.utils.benchmark
 import matplotlib.backends.backend_agg, matplotlib.ticker, torch.utils.checkpoint, torch.utils.flop_counter
@@ -61,7 +60,7 @@ def outcome_of_an_interrupted_cell_runs_again(lesson, folder):
 def test_an_interrupted_cell_runs_again(lesson, outcome):
     count, failures, ready = outcome()
     assert failures == [] and ready is None
-    assert count or lesson in SHORT
+    assert count
 
 
 def names_bound(tree):

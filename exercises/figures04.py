@@ -1,0 +1,123 @@
+"""The figures of lesson 04: samples, a training curve, mistakes, and a broken loop beside its fix."""
+
+import torch
+
+from exercises.lesson04 import bugs
+from helpers import plots
+from helpers.checks.core import CORRECT
+from helpers.training import SmallCNN, evaluate
+
+
+def samples(data):
+    """Show two pictures of each class of `data` under the names of the classes."""
+    pictures, labels = data.tensors
+    places = [(labels == label).nonzero().flatten()[:2] for label in range(len(data.classes))]
+    order = torch.cat(places)
+    names = [data.classes[label] for label in labels[order]]
+    title = f"{len(data.classes)} classes, two pictures of each"
+    figure = plots.pictures(pictures[order], names, title, columns=10)
+    plots.show(figure, f"{title}: color, place, size and angle differ, the outline tells.")
+
+
+def training(losses, accuracies):
+    """Show the loss of each step, thin, with its trend, bold, above the test accuracy after each epoch.
+
+    `losses` is a list of tensors, one a step; `accuracies` a list of floats, 0 to 1, one an epoch.
+    """
+    values = torch.stack(losses).tolist()
+    trend = _mean_of_last(values, 20)
+    title = f"Loss down to {trend[-1]:.2f}, accuracy up to {accuracies[-1]:.0%}"
+    figure, axes = plots.new_figure(title, "", "loss (cross-entropy)", size=(6.4, 4.6))
+    below = figure.add_gridspec(2, 1).subplots(sharex=True)
+    axes.remove()
+    _draw_loss(below[0], values, trend)
+    _draw_accuracy(below[1], accuracies, len(values))
+    figure.suptitle(title, x=0.02, ha="left", fontsize=11)
+    plots.show(figure, f"{title}, in {len(values)} steps.")
+
+
+def _mean_of_last(values, count):
+    """Return the mean of each value and up to `count` - 1 before it."""
+    means = []
+    for end in range(1, len(values) + 1):
+        window = values[max(0, end - count) : end]
+        means.append(sum(window) / len(window))
+    return means
+
+
+def _draw_loss(axes, values, trend):
+    axes.plot(values, color=plots.COLORS[0], alpha=0.35, linewidth=0.8, label="each step")
+    axes.plot(trend, color=plots.COLORS[0], linewidth=2.5, label="mean of 20 steps")
+    axes.set_ylabel("loss")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, fontsize=9)
+    _tidy(axes)
+
+
+def _draw_accuracy(axes, accuracies, steps):
+    epochs = range(1, len(accuracies) + 1)
+    ends = [steps * epoch / len(accuracies) for epoch in epochs]
+    percent = [100 * accuracy for accuracy in accuracies]
+    axes.plot(ends, percent, color=plots.COLORS[1], marker="s", linewidth=2)
+    for end, value in zip(ends, percent, strict=True):
+        axes.annotate(
+            f"{value:.0f} %", (end, value), (-6, 0), textcoords="offset points", ha="right"
+        )
+    axes.axhline(10, color=plots.COLORS[6], linestyle=":", linewidth=1.2)
+    axes.annotate("guessing", (0, 10), (0, 4), textcoords="offset points", fontsize=9)
+    axes.set_ylim(0, 105)
+    axes.set_ylabel("test pictures\nnamed right (%)")
+    axes.set_xlabel("step")
+    _tidy(axes)
+
+
+def _tidy(axes):
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+
+
+def mistakes(data, logits, most=12):
+    """Show the pictures of `data` that were named wrong with the most confidence.
+
+    `logits` is a tensor [N, classes] on the CPU, in the order of `data`.
+    """
+    pictures, labels = data.tensors
+    confidence, answers = logits.softmax(1).max(1)
+    wrong = answers != labels
+    count = int(wrong.sum())
+    order = (confidence * wrong).topk(min(most, count)).indices
+    names = [f"{data.classes[labels[i]]}:\n“{data.classes[answers[i]]}”" for i in order]
+    title = f"{count} of {len(labels):,} named wrong; here are the surest mistakes"
+    figure = plots.pictures(pictures[order], names, title, columns=6)
+    plots.show(figure, f"{title}. Above each: what it is, and what the network said.")
+
+
+def race(broken, fixed, train_loader, test_loader, epochs=3):
+    """Train the same network with the loop `broken`, and with `fixed` once its check passes; show both accuracies."""
+    loops = {"with four bugs": broken}
+    if bugs.outcome(fixed).status == CORRECT:
+        loops["fixed"] = fixed
+    series = {}
+    for name, loop in loops.items():
+        percent = _accuracies(loop, train_loader, test_loader, epochs)
+        series[name] = (range(epochs + 1), percent)
+    title = ", ".join(f"{name}: {ys[-1]:.0f} %" for name, (_, ys) in series.items())
+    title = title[0].upper() + title[1:]
+    figure = plots.lines(series, title, "epoch", "test pictures named right (%)")
+    axes = figure.axes[0]
+    axes.set_ylim(0, 105)
+    axes.set_xticks(range(epochs + 1))
+    plots.show(figure, f"After {epochs} epochs. {title}.")
+
+
+def _accuracies(loop, train_loader, test_loader, epochs):
+    """Return the test accuracy in percent before training and after each epoch of `loop`, on the CPU."""
+    torch.manual_seed(0)
+    model = SmallCNN(in_channels=train_loader.dataset.tensors[0].shape[1])
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
+    percent = [100 * evaluate(model, test_loader, "cpu")]
+    for _ in range(epochs):
+        model.eval()  # as the test left it
+        loop(model, train_loader, optimizer, "cpu")
+        percent.append(100 * evaluate(model, test_loader, "cpu"))
+    return percent

@@ -26,7 +26,7 @@ STILL_STYLE = (
 # ipywidgets gives sliders and groups of radio buttons no name that a screen reader could say, and a slider the number
 # of its option for a value. This takes the words beside them, now and whenever something in their box changes. To
 # version 7 a slider (.ui-slider-handle) is no slider at all: there, the place of the handle is its value, 0 to 100.
-# A choice made with the mouse then makes the next cell the active one, so that Shift+Enter goes on.
+# What buttons show is said, too. A choice made with the mouse then makes the next cell the active one, so that Shift+Enter goes on.
 _SCRIPT = """
 const box = this.closest('.course-live') || this.closest('.widget-vbox');
 const words = part => part ? part.innerText.trim() : '';
@@ -39,6 +39,7 @@ const name = () => box.querySelectorAll('.widget-radio-box, .noUi-handle, .ui-sl
     if (readout) part.setAttribute('aria-valuetext', words(readout));
     if (part.matches('.ui-slider-handle')) part.setAttribute('aria-valuenow', parseFloat(part.style.left) || 0);
 });
+box && box.querySelectorAll('.widget-output, .jp-OutputArea').forEach(part => part.setAttribute('role', 'status'));
 const goOn = event => {
     const cell = box.closest('.jp-Cell'), next = cell && cell.nextElementSibling;
     const place = next && next.querySelector('.jp-InputPrompt, .jp-Cell-inputWrapper');
@@ -135,6 +136,17 @@ def page(words, text):
 def markdown(words, text):
     """Show Markdown `words` in a notebook and `text` elsewhere."""
     _display("text/markdown", words, text)
+
+
+def listed(label, question, choices, note):
+    """(HTML, text) of a question with its choices and a note."""
+    lines = [f"{label} {question}", *(f"  - {choice}" for choice in choices), note]
+    items = "".join(f"<li>{html.escape(choice)}</li>" for choice in choices)
+    page = (
+        f"<p><b>{html.escape(label)}</b> {html.escape(question)}</p><ul>{items}</ul>"
+        f"<p><i>{html.escape(note)}</i></p>"
+    )
+    return page, "\n".join(lines)
 
 
 def _display(kind, words, text):

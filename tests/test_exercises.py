@@ -25,6 +25,7 @@ from helpers.checks.core import (
     call,
 )
 from helpers.commands._environment import ROOT
+from practice_gpus import practice_gpus
 
 MODULES = [
     importlib.import_module(f"exercises.{m.name}")
@@ -169,6 +170,14 @@ def test_an_exception_in_the_answer_names_the_learners_line():
     result = make(lambda a: call(a, 1)).outcome(answer)
     assert result.status == ERROR
     assert "AttributeError" in result.message and "no_such_attribute" in result.message
+
+
+def test_an_error_inside_the_course_names_the_line_that_led_there():
+    def answer(x):
+        return practice_gpus(memory="much")
+
+    result = make(lambda a: call(a, 1)).outcome(answer)
+    assert 'practice_gpus(memory="much")' in result.message
 
 
 NEEDS_SIGNALS = pytest.mark.skipif(

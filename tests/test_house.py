@@ -31,6 +31,7 @@ RANKS = {
     "training": 3,
     "plots": 4,
     "troubleshooting": 5,
+    "predictions": 5,
     "widgets": 5,
     "checks": 5,
     "exercises": 6,

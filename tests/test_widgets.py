@@ -2,7 +2,7 @@
 
 import pytest
 
-from helpers import plots, show, widgets
+from helpers import plots, predictions, show, widgets
 from helpers.checks import progress
 from helpers.checks.core import Question
 
@@ -48,9 +48,9 @@ def test_an_answer_of_an_earlier_day_counts():
     widgets.predict("t", "Heads?", ["yes", "no"]).choose("no")
     widgets.predict("n", "How long?", unit="ms").choose(20.0)
     again = widgets.predict("t", "Heads?", ["yes", "no"])
-    assert again.guess == "no" and widgets._prediction_widget(again).children[1].value == "no"
+    assert again.guess == "no" and predictions._prediction_widget(again).children[1].value == "no"
     number = widgets.predict("n", "How long?", unit="ms")
-    assert number.guess == 20.0 and widgets._prediction_widget(number).children[
+    assert number.guess == 20.0 and predictions._prediction_widget(number).children[
         1
     ].value == pytest.approx(20, rel=0.12)
     assert widgets.predict("t", "Heads?", ["a", "b"]).guess is None, "the choices have changed"
@@ -113,8 +113,10 @@ def test_without_a_guess_the_answer_stays_folded_until_there_is_one(displayed):
 
 def test_a_prediction_leaves_words_that_follow_what_is_chosen(displayed, monkeypatch):
     boxes = []
-    make = widgets._prediction_widget
-    monkeypatch.setattr(widgets, "_prediction_widget", lambda p: boxes.append(make(p)) or boxes[-1])
+    make = predictions._prediction_widget
+    monkeypatch.setattr(
+        predictions, "_prediction_widget", lambda p: boxes.append(make(p)) or boxes[-1]
+    )
     widgets.predict("t", "Heads?", ["yes", "no"])
     view, words = displayed
     assert list(view[0]) == [show.VIEW], "it shows nothing where there are no widgets"
@@ -124,8 +126,8 @@ def test_a_prediction_leaves_words_that_follow_what_is_chosen(displayed, monkeyp
 
 
 def test_a_number_is_said_as_it_was_chosen():
-    guess = widgets.Prediction("s", "?", None, "ms", (1, 1000))
-    box = widgets._prediction_widget(guess)
+    guess = predictions.Prediction("s", "?", None, "ms", (1, 1000))
+    box = predictions._prediction_widget(guess)
     for index in range(1, len(box.children[1].options)):
         box.children[1].index = index
         label, value = box.children[1].options[index]
@@ -133,15 +135,15 @@ def test_a_number_is_said_as_it_was_chosen():
 
 
 def test_the_prediction_widget_stores_what_is_clicked():
-    guess = widgets.Prediction("w", "?", ("a", "b"), None)
-    box = widgets._prediction_widget(guess)
+    guess = predictions.Prediction("w", "?", ("a", "b"), None)
+    box = predictions._prediction_widget(guess)
     box.children[1].value = "b"
     assert guess.guess == "b" and progress.load()["predict.w"]["guess"] == "b"
 
 
 def test_the_number_slider_starts_without_a_guess_and_keeps_what_is_chosen():
-    guess = widgets.Prediction("s", "?", None, "ms", (1, 100))
-    slider = widgets._prediction_widget(guess).children[1]
+    guess = predictions.Prediction("s", "?", None, "ms", (1, 100))
+    slider = predictions._prediction_widget(guess).children[1]
     assert slider.value == "" and guess.guess is None and progress.load() == {}
     slider.index = len(slider.options) - 1
     assert guess.guess == pytest.approx(100) and progress.load()["predict.s"][

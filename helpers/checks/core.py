@@ -8,6 +8,7 @@ from a wrong answer. Checks look at behavior (values, devices, copies, bytes), n
 import dis
 import inspect
 import linecache
+import os
 import textwrap
 import traceback
 from dataclasses import dataclass, field
@@ -18,6 +19,11 @@ from helpers.checks.limit import TooLong, limit
 
 CORRECT, NOT_YET, NOT_ATTEMPTED, ERROR = "correct", "not yet", "not attempted", "error in your code"
 SECONDS = 10
+COURSE = Path(__file__).resolve().parents[2]
+STOPPED = (
+    "still running after {seconds} seconds, so it was stopped. Does a loop never end, or does it wait "
+    "for something that never comes?"
+)
 
 
 class NotYet(Exception):
@@ -92,31 +98,28 @@ class Exercise:
 
     def outcome(self, answer=None):
         """Check `answer` and return the `Result`; displays nothing, stores nothing."""
+        if is_untouched(answer):
+            return self._not_attempted()
+        seconds = self.seconds or SECONDS
         try:
-            if is_untouched(answer):
-                raise NotAttempted
-            with limit(self.seconds or SECONDS, _in_learners_code):
+            with limit(seconds, _in_learners_code):
                 praise = self.check_answer(answer)
             return Result(CORRECT, praise or "well done.")
         except NotAttempted:
-            return Result(
-                NOT_ATTEMPTED,
-                f"fill in the cell above, then run it again. Stuck? ex.{self.name}.hint()",
-            )
-        except NotYet as found:
-            return Result(NOT_YET, str(found))
+            return self._not_attempted()
+        except NotYet as reason:
+            return Result(NOT_YET, str(reason))
         except LearnerError as error:
             return Result(ERROR, describe_error(error.cause))
         except TooLong:
-            return Result(
-                ERROR,
-                f"still running after {self.seconds or SECONDS} seconds, so it was stopped. Does a "
-                "loop never end, or does it wait for something that never comes?",
-            )
+            return Result(ERROR, STOPPED.format(seconds=seconds))
         except SystemExit as error:
-            return Result(
-                ERROR, f"{describe_error(error)}\n  It ends the program. Return a value instead."
-            )
+            end = "It ends the program. Return a value instead."
+            return Result(ERROR, f"{describe_error(error)}\n  {end}")
+
+    def _not_attempted(self):
+        advice = "fill in the cell above, then run it again. Stuck?"
+        return Result(NOT_ATTEMPTED, f"{advice} ex.{self.name}.hint()")
 
     def check(self, answer=None):
         """Check `answer`, show the outcome and keep it in the learner's progress."""
@@ -205,21 +208,21 @@ def is_untouched(answer):
     """True for None, `...` and a function whose body is only a docstring, `...`, `pass` or `return None`."""
     if answer is None or answer is ...:
         return True
-    if isinstance(answer, (tuple, list, dict)) and len(answer):
-        return all(
-            is_untouched(part) for part in (answer.values() if isinstance(answer, dict) else answer)
-        )
+    if isinstance(answer, dict):
+        answer = list(answer.values())
+    if isinstance(answer, (tuple, list)):
+        return len(answer) > 0 and all(is_untouched(part) for part in answer)
     return inspect.isfunction(answer) and _returns_nothing(answer)
 
 
 def _returns_nothing(function):
     plain = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST", "POP_TOP"}
-    steps = list(dis.get_instructions(function))
-    return {step.opname for step in steps} <= plain and all(
-        step.argval in (None, ...)
-        for step in steps
-        if step.opname in ("LOAD_CONST", "RETURN_CONST")
-    )
+    for step in dis.get_instructions(function):
+        if step.opname not in plain:
+            return False
+        if step.opname in ("LOAD_CONST", "RETURN_CONST") and step.argval not in (None, ...):
+            return False
+    return True
 
 
 def describe_error(error):
@@ -233,12 +236,10 @@ def describe_error(error):
 
 
 def _is_learners(filename):
-    here = str(Path(__file__).resolve().parent.parent)
-    return not (
-        filename.startswith((here, "<frozen"))
-        or "site-packages" in filename
-        or "/torch/" in filename
-    )
+    if filename.startswith("<frozen") or "site-packages" in filename or "/torch/" in filename:
+        return False
+    rooms = [str(COURSE / room) + os.sep for room in ("helpers", "exercises", "practice_gpus")]
+    return not filename.startswith(tuple(rooms))
 
 
 def _in_learners_code(frame):

@@ -17,7 +17,7 @@ import pytest
 from lanes import LESSONS, share, within
 
 from exercises import all_keys, lesson02
-from helpers import measurements, widgets
+from helpers import measurements, predictions, widgets
 from helpers.checks import codes, progress
 from helpers.commands import _grade_cells, grade
 from helpers.commands import progress as table_of_progress
@@ -236,7 +236,7 @@ def use_progress():
             ("02.ms", None, "ms"),
         ):
             prediction = widgets.predict(key, "which?", choices, unit)
-            widgets._prediction_widget(prediction)
+            predictions._prediction_widget(prediction)
             prediction.reveal(choices[0] if choices else 3.0)
     widgets._to_repeat([])
 

@@ -96,3 +96,19 @@ def _remove(path, older=0):
     with contextlib.suppress(OSError):
         if not older or time.time() - path.stat().st_mtime > older:
             path.unlink()
+
+
+def user_folder():
+    """The folder of what the course keeps for a learner (progress, a GPU code), as a Path; it need not exist yet."""
+    named = os.environ.get("GPU_COURSE_HOME")
+    if named:
+        return Path(named)
+    from platformdirs import user_data_path
+
+    try:
+        path = user_data_path("gpus-in-pytorch", appauthor=False)
+    except (
+        RuntimeError
+    ):  # a user without a home folder; older releases give a path that begins with "~"
+        path = Path("~")
+    return path if path.is_absolute() else Path(os.devnull, path)  # nothing can be kept there

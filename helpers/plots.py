@@ -12,44 +12,40 @@ Palette: Okabe and Ito (https://jfly.uni-koeln.de/color/), with brown and violet
 that each has a contrast of 3 to 1 or more against white. A marker, a line style or a hatch stands beside each color.
 """
 
-import io
-import textwrap
+from helpers.figures import (
+    SMALL,
+    blank_figure,
+    matrix,
+    new_figure,
+    number,
+    pictures,
+    plain_ticks,
+    png,
+    show,
+    sources,
+)
+from helpers.measurements.groups import KINDS, Group, here, published, recorded, yours
 
-from helpers.measurements.groups import KINDS, Group, here, published, recorded
-
-__all__ = ["KINDS", "Group", "here", "published", "recorded"]
+__all__ = [
+    "KINDS",
+    "Group",
+    "blank_figure",
+    "here",
+    "matrix",
+    "pictures",
+    "png",
+    "published",
+    "recorded",
+    "show",
+    "yours",
+]
+_blank = blank_figure  # its old name, which lessons still use
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#604A20", "#7F20DF", "#000000")
 MARKERS = "osD^vPX"
 STYLES = ("-", "--", "-.", ":", (0, (8, 2)), (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo")
 LINES = {"here": "-", "yours": "-.", "recorded": "--", "published": ":"}  # a kind's style
 WIDTHS = {"here": 2.4, "yours": 2.4, "recorded": 1.6, "published": 1.6}
-SMALL = 8  # points, the smallest text
-
-
-def new_figure(title, xlabel="", ylabel="", size=(6.4, 3.6)):
-    """A figure with one pair of axes, in the style of the lessons.
-
-    `title` states the finding; `xlabel` and `ylabel` name quantity and unit; `size` in inches. Returns (Figure, Axes).
-    """
-    figure = _blank(size)
-    axes = figure.add_subplot()
-    axes.set_title(title, fontsize=11, loc="left", wrap=True)
-    axes.set_xlabel(xlabel)
-    axes.set_ylabel(ylabel)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
-    axes.set_axisbelow(True)
-    return figure, axes
-
-
-def _blank(size):
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
 
 
 def lines(series, title, xlabel, ylabel, logx=False, logy=False, step=False, markers=True):
@@ -77,7 +73,7 @@ def lines(series, title, xlabel, ylabel, logx=False, logy=False, step=False, mar
         axes.xaxis.set_major_formatter("{x:g}")
     if logy:
         axes.set_yscale("log")
-        _plain_ticks(axes.yaxis)
+        plain_ticks(axes.yaxis)
     if len(labelled) > 5:
         _outside_legend(figure, axes, 2)
     elif len(labelled) > 1:
@@ -126,39 +122,6 @@ def _outside_legend(figure, axes, columns):
         loc="outside upper left",
         ncols=columns,
     )
-
-
-def sources(figure, *lines_of):
-    """Write `lines_of` text, one or more sources, as the last lines of `figure`; returns the figure.
-
-    A figure of groups has them already; a figure that you draw yourself takes `measurements.published(name).source`.
-    """
-    if lines_of:
-        text = textwrap.fill(" · ".join(lines_of), int(15.5 * figure.get_figwidth()))
-        figure.supxlabel(text, fontsize=SMALL, x=0.01, ha="left", color="#404040")
-    return figure
-
-
-def _plain_ticks(axis):
-    """Label a logarithmic `axis` with plain numbers, closer together the fewer powers of ten it spans."""
-    from matplotlib.ticker import LogLocator, NullLocator
-
-    low, high = axis.get_view_interval()
-    if low < 1e-4 or high >= 1e6:
-        return  # powers of ten are shorter
-    parts = range(1, 10) if high < 8 * low else (1, 2, 5) if high < 500 * low else (1,)
-    axis.set_major_locator(LogLocator(subs=parts))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter("{x:,g}")
-
-
-def number(value, digits=3):
-    """`value` with so many significant digits; from a thousand on with commas, without an exponent."""
-    rounded = float(f"{value:.{digits}g}")
-    if not 1000 <= abs(rounded) < float("inf"):
-        return f"{rounded:.{max(digits, 3)}g}"
-    text = f"{rounded:,.{max(0, digits - len(str(int(abs(rounded)))))}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _other(i):
@@ -213,7 +176,7 @@ def bars(values, title, unit, log=False, digits=3):
     axes.margins(x=0.12)
     if log:
         axes.set_xscale("log")
-        _plain_ticks(axes.xaxis)
+        plain_ticks(axes.xaxis)
     if len(kinds) > 1:
         _legend_of_kinds(figure, axes, kinds)
     return sources(figure, *sources_of)
@@ -249,7 +212,7 @@ def dots(series, title, unit, log=False):
     axes.set_yticks([-y for y in range(len(things))], things)
     if log:
         axes.set_xscale("log")
-        _plain_ticks(axes.xaxis)
+        plain_ticks(axes.xaxis)
     _outside_legend(figure, axes, 2)
     return sources(figure, *sources_of)
 
@@ -279,133 +242,26 @@ def stacked(rows, title, unit, log=False, digits=3):
     axes.margins(x=0.12)
     if log:
         axes.set_xscale("log")
-        _plain_ticks(axes.xaxis)
+        plain_ticks(axes.xaxis)
     if len(parts) > 1:
         _outside_legend(figure, axes, min(4, len(parts)))
     return figure
-
-
-def pictures(images, titles=None, title="", columns=8):
-    """A grid of pictures: `images` is a tensor [n, 3, h, w] or [n, 1, h, w] with values in 0..1, on any device."""
-    if images.ndim != 4 or images.shape[1] not in (1, 3):
-        raise ValueError(
-            f"images has shape {tuple(images.shape)}; it takes [n, 3, h, w] or [n, 1, h, w]"
-        )
-    images = images.detach().float().clamp(0, 1).cpu()
-    rows = -(-len(images) // columns)
-    figure = _blank((columns * 0.8, rows * (1.0 if titles else 0.8) + 0.35))
-    figure.suptitle(title, fontsize=11, wrap=True)
-    for i, image in enumerate(images):
-        axes = figure.add_subplot(rows, columns, i + 1)
-        axes.imshow(
-            image.permute(1, 2, 0).squeeze(-1).numpy(),
-            cmap="gray",
-            vmin=0,
-            vmax=1,
-            interpolation="nearest",
-        )
-        axes.set_axis_off()
-        if titles:
-            axes.set_title(titles[i], fontsize=SMALL)
-    return figure
-
-
-def matrix(counts, names, title, xlabel="predicted", ylabel="true"):
-    """A table of counts as a picture with its numbers: `counts` is a tensor [n, n], `names` its n labels."""
-    counts = counts.cpu()
-    figure, axes = new_figure(title, xlabel, ylabel, size=(5.6, 4.6))
-    axes.grid(False)
-    picture = axes.imshow(counts.numpy(), cmap="Blues")
-    axes.set_xticks(range(len(names)), names, rotation=45, ha="right", fontsize=SMALL)
-    axes.set_yticks(range(len(names)), names, fontsize=SMALL)
-    for row in range(len(names)):
-        for column in range(len(names)):
-            value = counts[row, column].item()
-            axes.text(
-                column,
-                row,
-                f"{value:g}",
-                ha="center",
-                va="center",
-                fontsize=SMALL,
-                color="white" if _luminance(picture.to_rgba(value)) < 0.179 else "black",
-            )
-    return figure
-
-
-def _luminance(color):
-    """Relative luminance, 0 to 1, of (red, green, blue, ...) in 0..1; below 0.179 white text is the clearer one.
-
-    Source: https://www.w3.org/TR/WCAG22/#dfn-relative-luminance
-    """
-    red, green, blue = (
-        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color[:3]
-    )
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def lanes(events, title, xlabel="milliseconds"):
     """Who works when: `events` is a list of (lane, label, start, end); the first lane is at the top."""
     names = list(dict.fromkeys(lane for lane, *_ in events))
     labels = list(dict.fromkeys(label for _, label, *_ in events))
+    looks = {
+        label: {"color": COLORS[i % 7], "hatch": HATCHES[_other(i)], "edgecolor": "white"}
+        for i, label in enumerate(labels)
+    }
     figure, axes = new_figure(title, xlabel, size=(6.4, 1.3 + 0.5 * len(names)))
     for lane, label, start, end in events:
-        i = labels.index(label)
-        axes.barh(
-            lane,
-            end - start,
-            left=start,
-            height=0.6,
-            color=COLORS[i % 7],
-            hatch=HATCHES[_other(i)],
-            edgecolor="white",
-        )
+        axes.barh(lane, end - start, left=start, height=0.6, **looks[label])
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    for i, label in enumerate(labels):
-        axes.barh(
-            names[0],
-            0,
-            color=COLORS[i % 7],
-            hatch=HATCHES[_other(i)],
-            edgecolor="white",
-            label=label,
-        )
+    for label, look in looks.items():
+        axes.barh(names[0], 0, label=label, **look)
     _outside_legend(figure, axes, min(4, len(labels)))
     return figure
-
-
-def png(figure, dpi=90):
-    """The figure as PNG bytes, in 256 colors so that notebooks stay small."""
-    import numpy
-    from PIL import Image
-
-    figure.set_dpi(dpi)
-    figure.canvas.draw()
-    buffer = io.BytesIO()
-    picture = Image.fromarray(numpy.asarray(figure.canvas.buffer_rgba())).convert("RGB")
-    picture.quantize(256, dither=Image.Dither.NONE).save(buffer, format="png", optimize=True)
-    return buffer.getvalue()
-
-
-def show(figure, sentence):
-    """Display `figure` and print `sentence`, which says in words what the figure shows and is its alternative text."""
-    try:
-        from IPython import get_ipython
-        from IPython.display import display
-
-        inside = get_ipython() is not None
-    except ImportError:
-        inside = False
-    if inside:
-        import base64
-
-        below = figure._supxlabel
-        alternative = f"{sentence} ({below.get_text()})" if below else sentence
-        picture = base64.b64encode(png(figure)).decode("ascii")
-        display(
-            {"image/png": picture, "text/plain": "figure"},
-            metadata={"image/png": {"alt": alternative}},
-            raw=True,
-        )
-    print(sentence)

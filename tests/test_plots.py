@@ -260,7 +260,7 @@ def test_bars_and_dots_show_every_value_of_every_group():
             "several 'tflop_per_s' for device",
         ),
         (lambda: plots.Group("elsewhere", {}), "kind is 'elsewhere'"),
-        (lambda: plots.here({"a": 1}).renamed({"b": "c"}), "names has 'b'"),
+        (lambda: plots.here({"a": 1}).renamed({"b": "c"}), "labels has 'b'"),
         (lambda: plots.bars([plots.here({"a": 1}), plots.here({"a": 2})], "t", "s"), "'a' twice"),
         (lambda: plots.bars([plots.here({})], "t", "s"), "values is empty"),
     ],

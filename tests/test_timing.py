@@ -210,3 +210,10 @@ def test_import_and_first_use_print_nothing():
     line = [sys.executable, "-c", f"{code}; import torch.utils.benchmark"]
     done = subprocess.run(line, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_importing_adds_no_filter():
+    """A program that logs for itself must find its loggers as they were."""
+    code = "import logging, helpers.timing; print(logging.getLogger('torch.utils.cpp_extension').filters)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "[]\n"

@@ -9,10 +9,10 @@ kernel.
 import json
 import math
 import os
-from pathlib import Path
 
 from helpers import files
 from helpers.checks import codes
+from helpers.files import user_folder as folder
 
 _memory = {}
 # What a field holds; a value of another kind is left out when the file is read
@@ -22,22 +22,6 @@ _FITS = {
     "guess": lambda v: isinstance(v, str) or type(v) in (int, float) and 1e-300 < v < 1e300,
     "factor": lambda v: type(v) in (int, float) and not math.isnan(v),
 }
-
-
-def folder():
-    """The folder of the progress file, as a `pathlib.Path`; it need not exist yet."""
-    named = os.environ.get("GPU_COURSE_HOME")
-    if named:
-        return Path(named)
-    from platformdirs import user_data_path
-
-    try:
-        path = user_data_path("gpus-in-pytorch", appauthor=False)
-    except (
-        RuntimeError
-    ):  # a user without a home folder; older releases give a path that begins with "~"
-        path = Path("~")
-    return path if path.is_absolute() else Path(os.devnull, path)  # nothing can be kept there
 
 
 def load():

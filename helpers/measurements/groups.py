@@ -90,6 +90,23 @@ def _series(rows, x, y, by):
     return series
 
 
+def yours(section, y, x=None, **where):
+    """The group of the GPU whose code was kept: its name to `y`, or to (xs, ys); empty where there is none.
+
+    `section` ("matmul", "copies", "bandwidth", "training") and `where` choose its rows, see `gpu_code.SLOTS`.
+    """
+    from helpers.measurements import gpu_code
+
+    measured = gpu_code.yours()
+    rows = measured.rows(section, **where) if measured else []
+    if not rows:
+        return Group("yours", {})
+    values = [row[y] for row in rows]
+    value = values[0] if x is None else ([row[x] for row in rows], values)
+    source = f"your GPU: {measured.device}, {measured.date}, PyTorch {measured.torch}"
+    return Group("yours", {measured.device: value}, [source])
+
+
 def recorded(section, x, y, kind=None, **where):
     """The group of recorded machines: label (device and date) to (xs, ys) of fields `x` and `y` of `section`.
 

@@ -1,0 +1,139 @@
+"""A GPU code carries what a borrowed GPU measured to the learner's own notebook; a damaged one says so."""
+
+import random
+from datetime import date
+
+import pytest
+
+from helpers import plots
+from helpers.measurements import gpu_code
+
+T4 = gpu_code.Measured(
+    "Tesla T4",
+    date(2026, 11, 22),
+    "2.11",
+    15,
+    tuple(10.0 ** (i % 7 - 3) * 1.234 for i in range(len(gpu_code.SLOTS) - 1)) + (None,),
+)
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path))
+    monkeypatch.setattr(gpu_code, "_memory", {})
+    return tmp_path
+
+
+def test_a_code_brings_back_what_was_measured():
+    code = gpu_code.encode(T4)
+    assert len(code) < 200
+    found = gpu_code.decode(f"  {code[:50]}\n{code[50:].lower()} ")  # as a mail may break it
+    assert (found.device, found.date, found.torch, found.memory_gib) == (
+        "Tesla T4",
+        date(2026, 11, 22),
+        "2.11",
+        15,
+    )
+    assert found.numbers[-1] is None
+    assert found.numbers[:-1] == pytest.approx(T4.numbers[:-1], rel=1e-3)
+
+
+def test_the_longest_name_still_fits():
+    name = "NVIDIA GeForce RTX 4090 D 48 GB of memory é" * 2
+    code = gpu_code.encode(gpu_code.Measured(name, T4.date, "2.15", 10**6, T4.numbers))
+    assert len(code) < 200
+    assert name.startswith(gpu_code.decode(code).device)
+
+
+def damaged(code, chance):
+    """The code with one thing wrong: a letter changed, lost, doubled, two swapped, or an end cut off."""
+    place = chance.randrange(3, len(code))
+    way = chance.choice(["change", "lose", "double", "swap", "cut", "insert"])
+    if way == "change":
+        other = chance.choice([c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567" if c != code[place]])
+        return code[:place] + other + code[place + 1 :]
+    if way == "lose":
+        return code[:place] + code[place + 1 :]
+    if way == "double":
+        return code[:place] + code[place] + code[place:]
+    if way == "swap":
+        other = chance.randrange(3, len(code))
+        letters = list(code)
+        letters[place], letters[other] = letters[other], letters[place]
+        return "".join(letters)
+    if way == "cut":
+        return code[:place]
+    return code[:place] + chance.choice("!?é0189=") + code[place:]
+
+
+def test_a_thousand_damaged_codes_are_refused_in_a_sentence():
+    chance = random.Random(0)
+    code = gpu_code.encode(T4)
+    tried = 0
+    while tried < 1000:
+        wrong = damaged(code, chance)
+        if wrong == code:
+            continue  # two equal letters swapped
+        tried += 1
+        with pytest.raises(ValueError, match="the GPU code is damaged: copy the whole line again"):
+            gpu_code.decode(wrong)
+
+
+@pytest.mark.parametrize(
+    "code, error, words",
+    [
+        ("", ValueError, "code is ''; a GPU code begins with G1-"),
+        ("P1-ABCD", ValueError, "begins with G1-"),
+        ("G2-ABCD", ValueError, "version G2, this course reads G1"),
+        (None, TypeError, "code is None; it takes the text"),
+        (42, TypeError, "code is 42"),
+    ],
+)
+def test_something_else_than_a_code_is_named(code, error, words):
+    with pytest.raises(error, match=words):
+        gpu_code.decode(code)
+
+
+def test_a_kept_code_joins_figures_as_your_gpu(home):
+    assert plots.yours("matmul", "tflop_per_s", x="size", dtype="float32") == {}
+    gpu_code.keep(gpu_code.encode(T4))
+    group = plots.yours("matmul", "tflop_per_s", x="size", dtype="float32")
+    assert group["Tesla T4"][0] == [512, 2048, 8192]
+    cpu = plots.here({"this CPU": ([512, 2048], [0.1, 0.2])})
+    figure = plots.lines([cpu, group], "t", "size", "TFLOP/s")
+    labels = [line.get_label() for line in figure.axes[0].get_lines()]
+    assert labels == ["this CPU (measured here)", "Tesla T4 (your GPU)"]
+    assert "your GPU: Tesla T4, 2026-11-22, PyTorch 2.11" in figure._supxlabel.get_text()
+    copies = plots.yours("copies", "gb_per_s", direction="h2d", pinned=True)
+    assert list(copies) == ["Tesla T4"]
+
+
+def test_a_bad_code_leaves_the_kept_one_alone_and_an_unreadable_one_costs_no_figure(home):
+    gpu_code.keep(gpu_code.encode(T4))
+    with pytest.raises(ValueError, match="damaged"):
+        gpu_code.keep("G1-AAAA")
+    gpu_code._memory.clear()  # another kernel, another day
+    assert gpu_code.yours().device == "Tesla T4"
+    (home / "gpu-code.txt").write_text("G9-FROM-LATER", encoding="utf-8")
+    gpu_code._memory.clear()
+    assert gpu_code.yours() is None
+    assert plots.yours("training", "images_per_s") == {}
+
+
+def test_a_folder_that_cannot_be_written_keeps_the_code_for_this_kernel(home, monkeypatch):
+    (home / "file").touch()
+    monkeypatch.setenv("GPU_COURSE_HOME", str(home / "file" / "below"))
+    gpu_code.keep(gpu_code.encode(T4))
+    assert gpu_code.yours().device == "Tesla T4"
+
+
+def test_this_machine_makes_a_code(monkeypatch):
+    from helpers.measurements import measure
+
+    times = {"time_ms": 2.0, "time_iqr_ms": 0.0}
+    monkeypatch.setattr(measure, "timed", lambda fn, device, quick: (fn(), times)[1])
+    found = gpu_code.decode(gpu_code.measure("cpu"))
+    (row,) = found.rows("matmul", size=512, dtype="float32")
+    assert row["tflop_per_s"] == pytest.approx(2 * 512**3 / 2.0 / 1e9, rel=1e-3)
+    assert found.rows("copies") == []
+    assert found.rows("training", precision="float32")[0]["images_per_s"] == pytest.approx(128_000)

@@ -25,7 +25,7 @@ def draw_published(name, field, unit, title, memory=None, accuracy=None, **where
     rungs, best = [], None
     for row in data.rows("ladder", **where):
         gain = 1.0 if best is None else row[field] / best
-        words = [number(row[field])]
+        words = [number(row[field], 6 if row[field] > 1000 else 3)]
         if best is not None:
             words.append(f"× {gain:.2f}")
         if memory:
@@ -54,7 +54,11 @@ def draw_climb(rows):
     factor = best["images_per_s"] / rows[0]["images_per_s"]
     title = f"{factor:.1f} times the baseline, with {best['name']} on top"
     figure = _ladder(rungs, title, "images a second")
-    return figure, f"{title}. {'; '.join(f'{name}: {words}' for name, _, _, words in rungs)}."
+    said = [f"{name}: {words}" for name, _, _, words in rungs]
+    for precision in ("float32", "float16"):
+        yours = plots.yours("training", "images_per_s", precision=precision)
+        said += [f"your GPU, {precision}: {number(rate)}" for rate in yours.values()]
+    return figure, f"{title}. {'; '.join(said)}."
 
 
 def _ladder(rungs, title, unit):
@@ -66,7 +70,9 @@ def _ladder(rungs, title, unit):
         axes.barh(-y, value, color=color, hatch=hatch, edgecolor="white")
         axes.annotate(f" {words}", (value, -y), va="center", fontsize=9)
     axes.set_yticks([-y for y in range(len(rungs))], [name for name, *_ in rungs])
-    axes.set_xlim(0, 1.45 * max(value for _, value, *_ in rungs))
+    axes.set_xlim(0, 1.6 * max(value for _, value, *_ in rungs))
+    axes.grid(False)
+    axes.locator_params(axis="x", nbins=5)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     return figure
 
@@ -189,8 +195,10 @@ def _draw_lanes(axes, spans):
         "launch": {"color": plots.COLORS[0], "hatch": ""},
         "kernel": {"color": plots.COLORS[2], "hatch": ".."},
     }
+    longest = max(end for *_, end in spans)
     for lane, label, start, end in spans:
-        look = {"edgecolor": "white", "linewidth": 0.5, **looks[label]}
+        edge = 0.5 if end - start > longest / 100 else 0  # an edge would cover short spans
+        look = {"edgecolor": "white", "linewidth": edge, **looks[label]}
         axes.barh(lane, end - start, left=start, height=0.7, **look)
     for label, look in looks.items():
         axes.barh(names[0], 0, label=label, **look)
@@ -242,7 +250,7 @@ def draw_roofline(flops, moved, rate, device):
     intensity = flops / moved
     xs = [2**n for n in range(-2, 9)]
     title, here = _judge(intensity, rate * flops, peak, bandwidth)
-    roofs = [plots.here({f"this {_kind(device)}": (xs, _roof(xs, peak, bandwidth))})]
+    roofs = [plots.here({f"this {_kind(device)}, float32": (xs, _roof(xs, peak, bandwidth))})]
     roofs += _published_roofs(xs)
     figure = plots.lines(
         roofs, title, "operations a byte", "billion operations a second", logx=True, logy=True
@@ -271,9 +279,8 @@ def _judge(intensity, reached, peak, bandwidth):
     """A title, and a sentence on what limits."""
     least = min(peak, bandwidth * intensity)
     side = "memory" if bandwidth * intensity < peak else "arithmetic"
-    title = (
-        f"{intensity:.1f} operations a byte: we reach {reached / peak:.0%} of this machine's peak"
-    )
+    share = f"{reached / peak:.0%}"
+    title = f"{intensity:.0f} operations a byte, {share} of this machine's float32 peak"
     said = (
         f"At most {least / 1e9:,.0f} billion operations a second, limited by {side}; "
         f"reached {reached / 1e9:,.0f}. A product of matrices reaches {peak / 1e9:,.0f}, "
@@ -291,6 +298,6 @@ def _published_roofs(xs):
         [best] = products.rows("best", device=name, dtype="float32")
         [triad] = memory.rows("bandwidth", device=its, where="memory", operation="triad")
         peak, bandwidth = 1e12 * best["tflop_per_s"], 1e9 * triad["gb_per_s"]
-        lines[its] = (xs, _roof(xs, peak, bandwidth))
+        lines[f"{its}, float32"] = (xs, _roof(xs, peak, bandwidth))
     sources = [f"published: {products.source}", f"published: {memory.source}"]
     return [plots.Group("published", lines, sources)]

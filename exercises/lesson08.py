@@ -30,7 +30,24 @@ __all__ = [  # the lesson calls them
     "draw_published",
     "draw_roofline",
     "fight",
+    "graphed",
 ]
+
+
+def graphed(rows, half, device):
+    """make_step for `Climb`: a step as a CUDA graph, with the changes that `rows` kept; `half`: the 16-bit format."""
+    from helpers.measurements.ladder import Setup, maker
+
+    best = [row for row in rows if row["kept"]]
+    kept = [row["name"] for row in best]
+    setup = Setup(
+        batch=best[-1]["batch"],
+        dtype=half if "mixed precision" in kept else None,
+        channels_last="channels_last" in kept,
+        compiled="torch.compile" in kept,
+        graphed=True,
+    )
+    return maker(setup, device)
 
 
 # --- clip under mixed precision -------------------------------------------------------------------

@@ -39,6 +39,29 @@ def draw_published(name, field, unit, title, memory=None, accuracy=None, **where
     return figure, f"{title}. {'; '.join(f'{name}: {words}' for name, _, _, words in rungs)}."
 
 
+def draw_gpt():
+    """Ten changes to the training of a network of GPT-2's size, as (figure, sentence)."""
+    title = "Ten changes on one A100: 12,525 to 142,156 tokens a second"
+    return draw_published("ladder_gpt_a100", "tokens_per_s", "tokens a second", title)
+
+
+def draw_cutter():
+    """Seven changes to Segment Anything, with memory and accuracy, as (figure, sentence)."""
+    title = "Seven changes, and the last two don't pay"
+    fields = {"memory": "memory_mib", "accuracy": "accuracy"}
+    name = "ladder_sam_a100"
+    return draw_published(name, "images_per_s", "images a second", title, **fields, network="vit_b")
+
+
+def draw_compile():
+    """A step of two language models with and without torch.compile, as (figure, sentence)."""
+    where = {"section": "steps", "part": "step with AdamW"}
+    steps = plots.published("compile_b200", "time_ms", x="mode", by="model", **where)
+    title = "torch.compile on a B200: three times as fast, or no gain"
+    figure = plots.dots(steps, title, "milliseconds a step", log=True)
+    return figure, "Llama 1B: 58.8 ms eager, 18.7 compiled. Llama 8B: 637 and 674 ms."
+
+
 def draw_climb(rows):
     """Your ladder as (figure, sentence): `rows` of `Climb`; a change that was not kept is grey."""
     rungs = []

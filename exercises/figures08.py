@@ -252,42 +252,49 @@ def bytes_moved(work):
     return traffic.moved
 
 
-def limits(device):
-    """What this machine reaches: FLOP/s of a large float32 product, bytes/s of a large copy."""
-    small = device.type == "cpu"
-    n = 1024 if small else 8192
-    a = torch.randn(n, n, device=device)
-    product = time_ms(lambda: a @ a, device, repeats=5, seconds=0.3).median_ms
-    b = torch.ones(2**25 if small else 2**28, device=device)
-    target = torch.empty_like(b)
-    copied = time_ms(lambda: target.copy_(b), device, repeats=5, seconds=0.3).median_ms
-    return 2 * n**3 / product * 1000, 2 * b.nbytes / copied * 1000
+def product_rate(device, dtype):
+    """Operations a second of a large matrix product."""
+    n = 1024 if device.type == "cpu" else 8192
+    a = torch.randn(n, n, device=device).to(dtype)
+    return 2 * n**3 / time_ms(lambda: a @ a, device, seconds=0.3).median_ms * 1000
 
 
-def draw_roofline(flops, moved, rate, device):
+def copy_rate(device):
+    """Bytes a second that a large copy reads and writes."""
+    source = torch.ones(2**25 if device.type == "cpu" else 2**28, device=device)
+    target = torch.empty_like(source)
+    copied = time_ms(lambda: target.copy_(source), device, seconds=0.3).median_ms
+    return 2 * source.nbytes / copied * 1000
+
+
+def draw_roofline(flops, moved, rate, device, dtype=torch.float32):
     """The roofs of this machine and of published GPUs, and where this network stands, as (figure, sentence).
 
-    `flops` and `moved`: operations and bytes an image; `rate`: images a second.
+    `flops` and `moved`: operations and bytes an image; `rate`: images a second; `dtype`: of the products in that loop.
     """
-    peak, bandwidth = limits(device)
-    intensity = flops / moved
+    intensity, reached, bandwidth = flops / moved, rate * flops, copy_rate(device)
+    peaks = {each: product_rate(device, each) for each in dict.fromkeys((torch.float32, dtype))}
     xs = [2**n for n in range(-2, 9)]
-    title, here = _judge(intensity, rate * flops, peak, bandwidth)
-    roofs = [plots.here({f"this {_kind(device)}, float32": (xs, _roof(xs, peak, bandwidth))})]
-    roofs += _published_roofs(xs)
-    figure = plots.lines(
-        roofs, title, "operations a byte", "billion operations a second", logx=True, logy=True
-    )
-    axes = figure.axes[0]
-    axes.plot(intensity, rate * flops / 1e9, "X", color="black", markersize=11, zorder=5)
-    axes.annotate(
-        "our step",
-        (intensity, rate * flops / 1e9),
-        textcoords="offset points",
-        xytext=(10, -10),
-        fontsize=9,
-    )
-    return figure, f"{title}. {here}"
+    own = {_label(device, each): (xs, _roof(xs, peak, bandwidth)) for each, peak in peaks.items()}
+    share = reached / max(peaks.values())
+    title = f"{intensity:.0f} operations a byte, and {share:.0%} of what the best product reaches"
+    groups = [plots.here(own), _published_roofs(xs)]
+    unit = "billion operations a second"
+    figure = plots.lines(groups, title, "operations a byte", unit, logx=True, logy=True)
+    _mark(figure.axes[0], intensity, reached / 1e9)
+    roofs = ", ".join(f"{_label(device, each)} {peak / 1e9:,.0f}" for each, peak in peaks.items())
+    said = f"Billion operations a second: our step {reached / 1e9:,.0f}, a product on {roofs}"
+    return figure, f"{said}. A copy moves {bandwidth / 1e9:,.0f} GB/s."
+
+
+def _mark(axes, x, y):
+    axes.plot(x, y, "X", color="black", markersize=11, zorder=5)
+    place = {"textcoords": "offset points", "xytext": (8, -14), "fontsize": 9}
+    axes.annotate("our step", (x, y), **place)
+
+
+def _label(device, dtype):
+    return f"this {_kind(device)}, {str(dtype).removeprefix('torch.')}"
 
 
 def _kind(device):
@@ -298,22 +305,8 @@ def _roof(xs, peak, bandwidth):
     return [min(peak, bandwidth * x) / 1e9 for x in xs]
 
 
-def _judge(intensity, reached, peak, bandwidth):
-    """A title, and a sentence on what limits."""
-    least = min(peak, bandwidth * intensity)
-    side = "memory" if bandwidth * intensity < peak else "arithmetic"
-    share = f"{reached / peak:.0%}"
-    title = f"{intensity:.0f} operations a byte, {share} of this machine's float32 peak"
-    said = (
-        f"At most {least / 1e9:,.0f} billion operations a second, limited by {side}; "
-        f"reached {reached / 1e9:,.0f}. A product of matrices reaches {peak / 1e9:,.0f}, "
-        f"a copy moves {bandwidth / 1e9:,.0f} GB/s."
-    )
-    return title, said
-
-
 def _published_roofs(xs):
-    """Groups with the float32 roofs of GPUs whose product and memory others measured."""
+    """The group of the float32 roofs of GPUs whose product and memory others measured."""
     products = measurements.published("matmul_best")
     memory = measurements.published("bandwidth_cards")
     lines = {}
@@ -323,4 +316,4 @@ def _published_roofs(xs):
         peak, bandwidth = 1e12 * best["tflop_per_s"], 1e9 * triad["gb_per_s"]
         lines[f"{its}, float32"] = (xs, _roof(xs, peak, bandwidth))
     sources = [f"published: {products.source}", f"published: {memory.source}"]
-    return [plots.Group("published", lines, sources)]
+    return plots.Group("published", lines, sources)

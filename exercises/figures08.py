@@ -36,12 +36,13 @@ def draw_published(name, field, unit, title, memory=None, accuracy=None, **where
         best = max(best or 0, row[field])
     figure = _ladder(rungs, title, unit)
     plots.sources(figure, f"published: {data.source}")
-    return figure, f"{title}. {'; '.join(f'{name}: {words}' for name, _, _, words in rungs)}."
+    lost = [name for name, _, gained, _ in rungs if not gained]
+    return figure, f"{title}. No gain from: {', '.join(lost)}."
 
 
 def draw_gpt():
     """Ten changes to the training of a network of GPT-2's size, as (figure, sentence)."""
-    title = "Ten changes on one A100: 12,525 to 142,156 tokens a second"
+    title = "One A100: from 12,525 to 142,156 tokens a second"
     return draw_published("ladder_gpt_a100", "tokens_per_s", "tokens a second", title)
 
 
@@ -59,6 +60,7 @@ def draw_compile():
     steps = plots.published("compile_b200", "time_ms", x="mode", by="model", **where)
     title = "torch.compile on a B200: three times as fast, or no gain"
     figure = plots.dots(steps, title, "milliseconds a step", log=True)
+    figure.axes[0].margins(y=0.15)
     return figure, "Llama 1B: 58.8 ms eager, 18.7 compiled. Llama 8B: 637 and 674 ms."
 
 
@@ -77,7 +79,8 @@ def draw_climb(rows):
     factor = best["images_per_s"] / rows[0]["images_per_s"]
     title = f"{factor:.1f} times the baseline, with {best['name']} on top"
     figure = _ladder(rungs, title, "images a second")
-    said = [f"{name}: {words}" for name, _, _, words in rungs]
+    lost = [row["name"] for row in rows if not row["kept"]]
+    said = [f"Not kept: {', '.join(lost) or 'none'}"]
     for precision in ("float32", "float16"):
         yours = plots.yours("training", "images_per_s", precision=precision)
         said += [f"your GPU, {precision}: {number(rate)}" for rate in yours.values()]
@@ -146,6 +149,9 @@ def _parts(step, x, y, steps=3):
     return {**parts, "other": max(0.0, total - sum(parts.values()))}
 
 
+CHANGES = ("data on the device", "CUDA graph", "mixed precision")
+
+
 # --- three loops ----------------------------------------------------------------------------------
 def timeline(loader, launch, kernel, count, steps=2):
     """Spans (lane, label, start, end) in ms of a loop that is computed, not measured.
@@ -170,7 +176,7 @@ def timeline(loader, launch, kernel, count, steps=2):
 
 
 def changed(loop, change):
-    """The loop, a dict of `timeline`'s arguments, after a change: a name of lesson08.STEPS."""
+    """The loop, a dict of `timeline`'s arguments, after a change: one of `CHANGES`."""
     if change == "data on the device":
         return {**loop, "loader": 0}
     if change == "CUDA graph":
@@ -193,7 +199,7 @@ def draw_loops(loops, choices=None):
         title = f"{name}: {before:.1f} ms"
         lanes = _place(timeline(**loop), "")
         change = choices.get(name) if isinstance(choices, dict) else None
-        if isinstance(change, str):
+        if change in CHANGES:
             after = changed(loop, change)
             title += f", {length(after):.1f} ms with {change}"
             lanes += _place(timeline(**after), " then")
@@ -281,7 +287,11 @@ def draw_roofline(flops, moved, rate, device, dtype=torch.float32):
     groups = [plots.here(own), _published_roofs(xs)]
     unit = "billion operations a second"
     figure = plots.lines(groups, title, "operations a byte", unit, logx=True, logy=True)
-    _mark(figure.axes[0], intensity, reached / 1e9)
+    axes = figure.axes[0]
+    axes.get_legend().remove()
+    handles = axes.get_legend_handles_labels()
+    figure.legend(*handles, loc="outside upper left", ncols=2, frameon=False, fontsize=8)
+    _mark(axes, intensity, reached / 1e9)
     roofs = ", ".join(f"{_label(device, each)} {peak / 1e9:,.0f}" for each, peak in peaks.items())
     said = f"Billion operations a second: our step {reached / 1e9:,.0f}, a product on {roofs}"
     return figure, f"{said}. A copy moves {bandwidth / 1e9:,.0f} GB/s."

@@ -21,6 +21,7 @@ from exercises.figures08 import (
 )
 from exercises.threads08 import draw as draw_fight
 from exercises.threads08 import fight
+from helpers import plots
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, Question, call
 
@@ -141,7 +142,7 @@ clip = Exercise(
 
 
 # --- read three profiles --------------------------------------------------------------------------
-STEPS = ("data on the device", "CUDA graph", "mixed precision")
+STEPS = figures08.CHANGES
 LOOPS = {  # milliseconds: see figures08.timeline
     "A": {"loader": 8, "launch": 0.01, "kernel": 0.25, "count": 12},
     "B": {"loader": 0, "launch": 0.10, "kernel": 0.03, "count": 20},
@@ -158,9 +159,17 @@ _SHOWS = {
 }
 
 
-def draw_loops(choices=None):
-    """The three loops as timelines, (figure, sentence); with `choices`, also after the change chosen for each."""
-    return figures08.draw_loops(LOOPS, choices)
+def draw_loops():
+    """The three loops as timelines, (figure, sentence)."""
+    return figures08.draw_loops(LOOPS)
+
+
+def compare_loops(choices):
+    """Show each loop before and after the change chosen for it; a line where nothing is chosen yet."""
+    if isinstance(choices, dict) and any(choice in STEPS for choice in choices.values()):
+        plots.show(*figures08.draw_loops(LOOPS, choices))
+    else:
+        print("Nothing chosen yet. Fill in the cell above, then run this one again.")
 
 
 def _check_profiles(answer):

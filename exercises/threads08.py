@@ -89,10 +89,14 @@ def _rate(step, threads):
 def draw(rates):
     """The rates of `fight` as (figure, sentence)."""
     from helpers import plots
+    from helpers.figures import number
 
     alone, beside = rates["alone"], rates["beside a busy program"]
     many, one = beside[STEPS[0]], beside[STEPS[1]]
-    title = f"Beside a busy program: {many:.0f} steps a second with all threads, {one:.0f} with one"
+    title = f"Beside a busy program: {number(many, 2)} steps a second with all threads, {number(one, 2)} with one"
     figure = plots.dots(rates, title, "steps a second", log=True)
-    said = "; ".join(f"{name}: {alone[name]:.0f} and {beside[name]:.0f}" for name in STEPS)
+    figure.axes[0].margins(y=0.2)
+    said = "; ".join(
+        f"{name}: {number(alone[name], 2)} and {number(beside[name], 2)}" for name in STEPS
+    )
     return figure, f"{said} steps a second, alone and beside it."

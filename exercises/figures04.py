@@ -25,7 +25,7 @@ def training(losses, accuracies):
     `losses` is a list of tensors, one a step; `accuracies` a list of floats, 0 to 1, one an epoch.
     """
     values = torch.stack(losses).tolist()
-    trend = _mean_of_last(values, 20)
+    trend = _moving_mean(values, 10)
     title = f"Loss down to {trend[-1]:.2f}, accuracy up to {accuracies[-1]:.0%}"
     figure, axes = plots.new_figure(title, "", "loss (cross-entropy)", size=(6.4, 4.6))
     below = figure.add_gridspec(2, 1).subplots(sharex=True)
@@ -36,18 +36,18 @@ def training(losses, accuracies):
     plots.show(figure, f"{title}, in {len(values)} steps.")
 
 
-def _mean_of_last(values, count):
-    """Return the mean of each value and up to `count` - 1 before it."""
+def _moving_mean(values, reach):
+    """Return the mean of each value with up to `reach` neighbors on either side."""
     means = []
-    for end in range(1, len(values) + 1):
-        window = values[max(0, end - count) : end]
+    for place in range(len(values)):
+        window = values[max(0, place - reach) : place + reach + 1]
         means.append(sum(window) / len(window))
     return means
 
 
 def _draw_loss(axes, values, trend):
     axes.plot(values, color=plots.COLORS[0], alpha=0.35, linewidth=0.8, label="each step")
-    axes.plot(trend, color=plots.COLORS[0], linewidth=2.5, label="mean of 20 steps")
+    axes.plot(trend, color=plots.COLORS[0], linewidth=2.5, label="mean of 20 steps around it")
     axes.set_ylabel("loss")
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, fontsize=9)

@@ -1,15 +1,130 @@
-"""Exercises and quiz of lesson 01, Check for CUDA."""
+"""Exercises, quiz and figures of lesson 01, Check for CUDA."""
 
-import argparse
-import io
-import random
-from contextlib import ExitStack, redirect_stderr
+from contextlib import ExitStack
 from unittest import mock
 
 import torch
 
-from helpers.checks.core import Exercise, NotYet, Question, Wrong, as_float, call
+from helpers.checks import expect
+from helpers.checks.core import Exercise, NotYet, Question, call
 from helpers.doctor import Device, Facts
+
+# --- figures --------------------------------------------------------------------------------------
+
+
+def draw_race(rates):
+    """A figure and a sentence: TFLOP/s of products by size, `rates` ({label: (sizes, TFLOP/s)}) here and published ones."""
+    from helpers import plots
+
+    cards = ["V100-SXM2-16GB", "A100-PCIE-40GB", "H100 80GB HBM3"]
+    published = plots.published(
+        "matmul_sizes", "tflop_per_s", x="size", dtype="float32", device=cards
+    )
+    here = plots.here(rates)
+    name, (_, found) = next(iter(rates.items()))
+    h100 = max(published["H100 80GB HBM3"][1])
+    title = f"An H100 multiplies {h100 / max(found):,.0f} times as fast as this CPU"
+    figure = plots.lines(
+        [here, published], title, "matrix size n", "TFLOP/s (float32)", logx=True, logy=True
+    )
+    return figure, f"{name}: {max(found):.3g} TFLOP/s at best. H100: {h100:.3g}."
+
+
+def draw_cpus_and_gpus():
+    """A figure and a sentence: the best published rate of a float32 product on nine CPUs and nine GPUs."""
+    from helpers import measurements, plots
+
+    data = measurements.published("cpus_and_gpus")
+    kinds = {"cpu": {}, "cuda": {}}
+    for row in data.rows("best", dtype="float32"):
+        if row["device_kind"] in kinds:
+            kinds[row["device_kind"]][row["device"]] = row["tflop_per_s"]
+    figure = plots._blank((7.2, 3.4))
+    figure.suptitle(
+        "Best rate of a matrix product: CPUs on the left, GPUs on the right", fontsize=11
+    )
+    for axes, (kind, rates) in zip(figure.subplots(1, 2), kinds.items(), strict=True):
+        rates = dict(sorted(rates.items(), key=lambda pair: pair[1]))
+        color, hatch = (plots.COLORS[1], "//") if kind == "cpu" else (plots.COLORS[2], "")
+        bars = axes.barh([*rates], [*rates.values()], color=color, hatch=hatch, edgecolor="white")
+        axes.bar_label(bars, [f"{rate:g}" for rate in rates.values()], padding=3, fontsize=8)
+        axes.set_xlim(0, 70)
+        axes.set_xlabel("TFLOP/s (float32)")
+        axes.tick_params(labelsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+    plots.sources(figure, f"published: {data.source}")
+    most = {kind: max(rates.values()) for kind, rates in kinds.items()}
+    return figure, f"The best CPU reaches {most['cpu']:g} TFLOP/s, the best GPU {most['cuda']:g}."
+
+
+CARDS = {
+    "P100": "P100-PCIE-16GB",
+    "V100": "V100-SXM2-16GB",
+    "T4": "T4, Colab",
+    "A100": "A100-PCIE-40GB",
+    "L4": "L4",
+    "H100": "H100 80GB HBM3",
+}
+
+
+def draw_formats(card):
+    """A figure and a sentence: the best published rates of one of `CARDS` by number format."""
+    from helpers import measurements, plots
+
+    name, section = ("matmul_best", "best") if card == "T4" else ("matmul_sizes", "matmul")
+    data = measurements.published(name)
+    rates = {}
+    for row in data.rows(section, device=CARDS[card]):
+        rates[row["dtype"]] = max(rates.get(row["dtype"], 0), row["tflop_per_s"])
+    gain = rates["float16"] / rates["float32"]
+    title = f"{card}: float16 is {gain:.2g} times as fast as float32"
+    figure = plots.bars(rates, title, "TFLOP/s at best", digits=3)
+    plots.sources(figure, f"published: {data.source}")
+    figure.axes[0].set_xlim(0, max(rates.values()) * 1.15)
+    loses = rates["bfloat16"] < rates["float32"]
+    return figure, title + (", and bfloat16 loses against both." if loses else ".")
+
+
+def draw_call():
+    """A figure and a sentence: what a call passes through on its way to the GPU."""
+    from helpers import plots
+
+    figure = plots._blank((7.2, 1.5))
+    axes = figure.add_subplot()
+    axes.set_axis_off()
+    stations = ("a @ b", "PyTorch", "cuBLAS", "driver", "GPU")
+    notes = ("your line", "checks, chooses", "holds the kernels", "puts it in a queue", "runs it")
+    for i, (station, note) in enumerate(zip(stations, notes, strict=True)):
+        axes.text(
+            i,
+            0.6,
+            station,
+            ha="center",
+            va="center",
+            fontsize=12,
+            bbox={"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": plots.COLORS[0]},
+        )
+        axes.text(i, 0.05, note, ha="center", va="center", fontsize=9)
+        if i:
+            arrow = {"arrowstyle": "->", "shrinkA": 34, "shrinkB": 34}
+            axes.annotate("", (i, 0.6), (i - 1, 0.6), arrowprops=arrow)
+    axes.set_xlim(-0.5, 4.5)
+    axes.set_ylim(-0.2, 1)
+    return figure, "a @ b passes through PyTorch, cuBLAS and the driver before the GPU runs it."
+
+
+def draw_job(hours, memory):
+    """A figure and a sentence: a job of so many hours on a T4 at its best (float16), needing `memory` GB, on other cards."""
+    from helpers import plots
+    from helpers.measurements import atlas
+
+    rate = atlas.best("T4", "float16 products").value
+    tflop = rate * 3600 * hours
+    times = atlas.minutes(tflop, tflop / 100, memory, dtype="float16")
+    label, least = min(times.items(), key=lambda pair: pair[1])
+    title = f"{len(times)} measured cards have {memory} GB; the fastest: {label}"
+    figure = plots.bars([times], title, "minutes at best", log=True)
+    return figure, f"{title}, {least:.3g} minutes."
 
 
 # --- choose the best device ------------------------------------------------------------------------------------------
@@ -73,33 +188,6 @@ def _why_pick(found, expected):
     return " Which question do you ask first?"
 
 
-def _string():
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _no_mps():
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def _no_else():
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-
-
-def _mps_first():
-    if torch.backends.mps.is_available():
-        return torch.device("mps")
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def _unchecked():
-    return torch.accelerator.current_accelerator() or torch.device("cpu")
-
-
-def _second():
-    return torch.device("cuda:1") if torch.cuda.is_available() else pick_device()
-
-
 pick = Exercise(
     key="01.pick",
     title="choose the best device",
@@ -108,151 +196,13 @@ pick = Exercise(
     difficulty=1,
     check_answer=_check_pick,
     hints=(
-        "Three questions in order: CUDA? MPS? Otherwise the CPU. Each answer is a return.",
+        "Name the device once, above, asks one question. You need two of that kind.",
+        "Three answers in order: CUDA? MPS? Otherwise the CPU. Each is a return.",
         'The questions are torch.cuda.is_available() and torch.backends.mps.is_available(); return torch.device("…").',
     ),
     reference=pick_device,
     explanation="The questions run from the fastest device to the one that is always there, and every path returns a "
     "torch.device, so the callers never need to ask again.",
-    wrong=(
-        Wrong(_unchecked, "the name alone does not tell"),
-        Wrong(_string, "returned the string"),
-        Wrong(_no_mps, "MPS is there"),
-        Wrong(_no_else, "Does every path return"),
-        Wrong(_mps_first, "ask first"),
-        Wrong(_second, "Which index exists"),
-    ),
-)
-
-
-# --- a flag for a script ---------------------------------------------------------------------------------------------
-def parse_device(arguments):
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--disable-cuda", action="store_true")
-    options = parser.parse_args(arguments)
-    if options.device != "auto":
-        return torch.device(options.device)
-    usable = torch.cuda.is_available() and not options.disable_cuda
-    return torch.device("cuda" if usable else "cpu")
-
-
-def _check_flags(answer):
-    named = f"cuda:{random.randint(1, 7)}"
-    rows = (
-        ([], True, "cuda"),
-        ([], False, "cpu"),
-        (["--disable-cuda"], True, "cpu"),
-        (["--device", "cpu"], True, "cpu"),
-        (["--device", named], True, named),
-        (["--device", named], False, named),
-        (["--disable-cuda"], False, "cpu"),
-        (["--device", named, "--disable-cuda"], True, named),
-        (["--disable-cuda", "--device", named], True, named),
-    )
-    for arguments, cuda, expected in rows:
-        with mock.patch("torch.cuda.is_available", lambda cuda=cuda: cuda):
-            found = _parse(answer, arguments)
-        if str(found) not in (expected, f"{expected}:0"):
-            where = (
-                f"{arguments or 'no arguments'} on a machine {'with' if cuda else 'without'} CUDA"
-            )
-            raise NotYet(
-                f"{where}: got {found!r}, expected {expected}.{_why_flags(arguments, found)}"
-            )
-        if not isinstance(found, torch.device):
-            raise NotYet(f"got the {type(found).__name__} {found!r}; return a torch.device.")
-    return "nine command lines gave the right device, with CUDA and without."
-
-
-def _parse(answer, arguments):
-    complaint = io.StringIO()
-    try:
-        with redirect_stderr(complaint):
-            return call(answer, list(arguments))
-    except SystemExit:
-        if not arguments:
-            raise NotYet(
-                "argparse stopped although the list was empty. Did you pass it on: parse_args(arguments)?"
-            ) from None
-        said = complaint.getvalue().strip().splitlines()[-1:]
-        raise NotYet(
-            f"argparse refused {arguments}, saying {said}. Is each option declared with two dashes, and is "
-            'the switch a switch (action="store_true")?'
-        ) from None
-
-
-def _why_flags(arguments, found):
-    if "--device" in arguments:
-        return " A device named by the user wins, whatever else is said or there."
-    if "--disable-cuda" in arguments:
-        return " The switch was given, and nothing asks for it."
-    return " Without arguments, ask torch.cuda.is_available()."
-
-
-def _ignores_flag(arguments):
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--device")
-    parser.add_argument("--disable-cuda", action="store_true")
-    options = parser.parse_args(arguments)
-    return torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-
-
-def _ignores_device(arguments):
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--device")
-    parser.add_argument("--disable-cuda", action="store_true")
-    options = parser.parse_args(arguments)
-    return torch.device("cuda" if torch.cuda.is_available() and not options.disable_cuda else "cpu")
-
-
-def _needs_cuda(arguments):
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--disable-cuda", action="store_true")
-    options = parser.parse_args(arguments)
-    return torch.device("cpu" if options.disable_cuda else options.device)
-
-
-def _switch_wins(arguments):
-    return torch.device("cpu") if "--disable-cuda" in arguments else parse_device(arguments)
-
-
-def _reads_the_command_line(arguments):
-    with mock.patch("sys.argv", ["kernel", "-f", "kernel.json"]):
-        return parse_device(None)
-
-
-def _misspelled(arguments):
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--no-cuda", action="store_true")
-    options = parser.parse_args(arguments)
-    return parse_device(["--disable-cuda"] if options.no_cuda else [])
-
-
-flags = Exercise(
-    key="01.flags",
-    title="give a script its flags",
-    minutes=6,
-    lines=7,
-    difficulty=2,
-    check_answer=_check_flags,
-    hints=(
-        'add_argument("--device", default="auto") takes a value; action="store_true" makes a flag without one.',
-        "First: did the user name a device? Then that one. Otherwise CUDA, when it is available and not disabled.",
-    ),
-    reference=parse_device,
-    explanation="The user's word comes first, then the flag, then what the machine has. The dash in --disable-cuda becomes "
-    "an underscore: options.disable_cuda.",
-    wrong=(
-        Wrong(_ignores_flag, "nothing asks for it"),
-        Wrong(_ignores_device, "['--device', 'cpu'] on a machine with CUDA"),
-        Wrong(_switch_wins, "'--disable-cuda'] on a machine"),
-        Wrong(_needs_cuda, "Without arguments, ask"),
-        Wrong(_reads_the_command_line, "Did you pass it on"),
-        Wrong(_misspelled, "argparse refused"),
-    ),
 )
 
 
@@ -330,17 +280,7 @@ def _plain(value):
 
 
 def _check_machines(answer):
-    if not isinstance(answer, dict) or set(answer) != set(CAUSES):
-        raise NotYet(f"expected a dict with the machines {', '.join(CAUSES)}, got {answer!r}.")
-    words = {cause.lower() for cause in CAUSES.values()}
-    for name, cause in CAUSES.items():
-        said = str(answer[name]).strip().lower()
-        if said not in words:
-            raise NotYet(
-                f"machine {name}: {answer[name]!r} is not one of the five causes: {', '.join(CAUSES.values())}."
-            )
-        if said != cause.lower():
-            raise NotYet(f"machine {name} is not {answer[name]!r}. Look at {_LOOK[name]}")
+    expect.choices(answer, CAUSES, {name: f"no. Look at {look}" for name, look in _LOOK.items()})
     return "five machines, five causes; the doctor agrees."
 
 
@@ -352,7 +292,8 @@ machines = Exercise(
     difficulty=2,
     check_answer=_check_machines,
     hints=(
-        "Each machine has one fact that the others lack. Find it before you read the rest.",
+        "The doctor's five cases, above, each lack one thing. So do these.",
+        "Each machine has one fact that gives it away. Find it before you read the rest.",
         "No CUDA version in the build, no driver, an old driver, a variable that hides, a card the build has no code for.",
     ),
     reference=CAUSES,
@@ -360,72 +301,60 @@ machines = Exercise(
     explanation="A is a CPU-only build beside a healthy driver. B has a card that no driver speaks to. On C the driver is "
     "older than the CUDA version of the build. On D the variable is -1. E sees its card, yet 6.0 is not among the "
     "architectures of the build, so every operation fails.",
-    wrong=(
-        Wrong({**CAUSES, "A": "no driver"}, "cuda_build"),
-        Wrong({**CAUSES, "B": "CPU-only build"}, "driver, beside cards"),
-        Wrong({**CAUSES, "C": "no driver"}, "cuda_error"),
-        Wrong({**CAUSES, "E": "hidden"}, "capability, beside"),
-        Wrong({"A": "no driver"}, "expected a dict"),
-        Wrong({**CAUSES, "D": "broken"}, "not one of the five"),
-    ),
 )
 
 
-# --- rate of a product -----------------------------------------------------------------------------------------------
-def tflops(n, milliseconds):
-    return 2 * n**3 / (milliseconds / 1000) / 1e12
+# --- which number is impossible? ------------------------------------------------------------------
+CLAIMS = {
+    "A": "An A100 multiplies bfloat16 matrices at 234 TFLOP/s.",
+    "B": "An Arc B580 multiplies matrices at 11,920 TFLOP/s.",
+    "C": "An RTX 4090 reads 3,868 GB a second from its memory.",
+    "D": "A V100 is slower in bfloat16 than in float32.",
+    "E": "A Core i9 with 24 cores multiplies matrices at 1.2 TFLOP/s.",
+}
+POSSIBLE = {
+    "A": "possible",
+    "B": "impossible",
+    "C": "impossible",
+    "D": "possible",
+    "E": "possible",
+}
+_WHY_POSSIBLE = {
+    "A": "the data sheet says 312, so 234 is 75 % of it: what a good product reaches.",
+    "B": "that's fifteen times the best H100 in your figures. Its clock didn't wait (lesson 07).",
+    "C": "the data sheet says 1,008. The numbers were few enough to lie in the chip's cache.",
+    "D": "the explorer shows it: tensor cores for bfloat16 came only with the A100's generation.",
+    "E": "look at the figure with CPUs and GPUs.",
+}
 
 
-def _check_tflops(answer):
-    for n, ms in (
-        (700, 1.0),
-        (1, 1.0),
-        (random.randint(2, 5000), random.uniform(0.5, 90)),
-        (512, 0.004),
-    ):
-        told, expected = call(answer, n, ms), 2 * n**3 / ms / 1e9
-        found = as_float(told)
-        if found is None:
-            raise NotYet(f"tflops({n}, {ms}) returned {told!r}; expected a number.")
-        if not abs(found - expected) <= 1e-5 * expected:  # float32 passes, NaN does not
-            raise NotYet(
-                f"tflops({n}, {ms}) is {found:.4g}, which is {found / expected:.3g} times the right value."
-                f"{_why_tflops(found / expected)}"
-            )
-    return "operations over seconds, in units of 10**12."
+def show_claims():
+    """Print the five claims."""
+    for letter, claim in CLAIMS.items():
+        print(f"{letter}  {claim}")
 
 
-def _why_tflops(ratio):
-    if abs(ratio - 0.5) < 1e-3:
-        return " Each of the n**3 products is also added."
-    if abs(ratio - 5e-4) < 1e-6:
-        return " Each product is also added, and are the milliseconds seconds?"
-    if abs(ratio - 1e-3) < 1e-6 or abs(ratio - 1e3) < 1:
-        return " Are the milliseconds turned into seconds?"
-    return " Count the operations of one element of the result first; how many elements are there?"
+def _check_impossible(answer):
+    expect.choices(answer, POSSIBLE, _WHY_POSSIBLE)
+    return "all five were published. B and C measured something else than they say."
 
 
-rate = Exercise(
-    key="01.rate",
-    title="turn a time into a rate",
+impossible = Exercise(
+    key="01.impossible",
+    title="which of these numbers is impossible?",
     minutes=4,
-    lines=1,
-    difficulty=1,
-    check_answer=_check_tflops,
+    lines=5,
+    difficulty=2,
+    check_answer=_check_impossible,
     hints=(
-        "Each of the n*n results needs n multiplications and n additions.",
-        "Rate = operations / seconds; 1 ms is 1e-3 s; one TFLOP/s is 1e12 operations per second.",
+        "Your figures hold the best rates of many cards. Compare.",
+        "Nothing is faster than its data sheet: an A100 is built for 312 TFLOP/s in bfloat16, an RTX 4090 for 1,008 GB/s.",
+        "Two of the five cannot be.",
     ),
-    reference=tflops,
-    explanation="The result has n*n elements, each a sum of n products: 2 * n**3 operations. Divide by the seconds, and "
-    "by 1e12 for the unit.",
-    wrong=(
-        Wrong(lambda n, ms: n**3 / ms / 1e9, "also added"),
-        Wrong(lambda n, ms: 2 * n**3 / ms / 1e12, "into seconds"),
-        Wrong(lambda n, ms: 2 * n**2 / ms / 1e9, "how many elements"),
-        Wrong(lambda n, ms: f"{n} TFLOP/s", "expected a number"),
-        Wrong(lambda n, ms: float("nan"), "is nan"),
-    ),
+    reference=POSSIBLE,
+    source=f"verdicts = {POSSIBLE!r}",
+    explanation="B was the time of a call, not of the work: it grew by eight whenever n doubled. C was a vector of 16 MB, "
+    "which lies in the chip's cache of 72 MB, so the memory was never asked.",
 )
 
 
@@ -442,21 +371,6 @@ QUIZ = (
             "torch.version.cuda would be None then.",
             "Yes: the driver may be absent or too old, or no GPU visible. The doctor tells which.",
             "It may be absent, hidden, or without a driver; nothing says broken.",
-        ),
-        1,
-    ),
-    Question(
-        "01.index",
-        "With CUDA_VISIBLE_DEVICES=2,3 set before Python starts, which card is cuda:0?",
-        (
-            "The first card of the machine",
-            "The third card of the machine (number 2)",
-            "None: cuda:2 is the first",
-        ),
-        (
-            "Card 0 is hidden.",
-            "Yes: the visible ones are numbered from 0 again.",
-            "Visible cards are renumbered from 0.",
         ),
         1,
     ),

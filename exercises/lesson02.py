@@ -30,13 +30,13 @@ def show_roads():
     [bus] = a100.rows("copies", bytes=1_000_000_000, direction="h2d")
     [inside] = a100.rows("bandwidth", bytes=1_000_000_000)
     rates = {
-        "to an RTX 6000, PCIe 3": pageable["gb_per_s"],
+        "to a Quadro RTX 6000, PCIe 3": pageable["gb_per_s"],
         "the same, pinned": pinned["gb_per_s"],
         "to an A100, PCIe 4, pinned": bus["gb_per_s"],
         "inside the A100": inside["gb_per_s"],
     }
     times = round(rates["inside the A100"] / rates["to an A100, PCIe 4, pinned"])
-    title = f"The A100's own memory is {times} times as fast as the road to it"
+    title = f"An A100's own memory: {times} times the road's rate"
     figure = plots.bars(rates, title, "GB/s", digits=3)
     plots.sources(figure, "published: " + rtx.source, a100.source)
     plots.show(figure, f"{title}.")
@@ -73,7 +73,7 @@ def show_crossing():
     from helpers import plots
 
     times = plots.published("crossover_4090", "time_ms", x="batch", section="batch")
-    title = "With one row the CPU wins, with 2,048 the GPU: 13 times"
+    title = "Even with a few rows; with 2,048 the GPU is 13 times as fast"
     figure = plots.lines([times], title, "rows at once", "ms", logx=True, logy=True)
     plots.show(figure, f"{title}.")
 
@@ -282,14 +282,14 @@ repair = Exercise(
 # --- when does it pay? ----------------------------------------------------------------------------
 JOBS = {
     "A": "convolve an image of 2,048 × 2,048 and bring it back: Colab's CPU, or its T4 with both copies",
-    "B": "one row through 128 small layers, already on the device: Ryzen 9 7950X3D, or RTX 4090",
-    "C": "2,048 rows at once through the same 128 layers: Ryzen 9 7950X3D, or RTX 4090",
+    "B": "one row through 128 layers of 64 units, already on the device: Ryzen 9 7950X3D, or RTX 4090",
+    "C": "2,048 rows at once through 128 layers of 128 units: Ryzen 9 7950X3D, or RTX 4090",
     "D": "look up 10 rows of a table, already on the device: Xeon Gold 6254, or A100",
 }
 _WHY_PAYS = {
-    "A": "225 multiplications for each of 4 million pixels: the copies carry far less than that.",
+    "A": "2,400 ms of arithmetic on the CPU, and both copies together take 15.",
     "B": "128 layers are 128 calls, and each call has hardly anything to do.",
-    "C": "the same 128 calls, and now each one has 2,048 rows to do.",
+    "C": "as many calls, and now each one has 2,048 rows to do.",
     "D": "ten rows are done before a GPU has started.",
 }
 
@@ -304,14 +304,14 @@ def published_times():
     table = measurements.published("operations_cpu_gpu").rows(operation="gather 10 indices")
     gather = {row["device"]: row["time_ms"] for row in table}
 
-    def rows(batch):
-        found = {row["device_kind"]: row["time_ms"] for row in layers.rows("batch", batch=batch)}
+    def of(rows):
+        found = {row["device_kind"]: row["time_ms"] for row in rows}
         return {"CPU": found["cpu"], "GPU": found["cuda"]}
 
     return {
         "A": {"CPU": ways["CPU"], "GPU": ways["GPU, synchronized, with both copies"]},
-        "B": rows(1),
-        "C": rows(2048),
+        "B": of(layers.rows("width", width=64)),
+        "C": of(layers.rows("batch", batch=2048)),
         "D": {"CPU": gather["Xeon Gold 6254"], "GPU": gather["A100 80 GB PCIe"]},
     }
 
@@ -342,7 +342,7 @@ pays = Exercise(
     difficulty=1,
     check_answer=_check_pays,
     hints=(
-        "The figure under When does the CPU win? has B and C in it.",
+        "The figure under When does the CPU win? has C in it. B is smaller still than its first point.",
         "Ask of each job: how much arithmetic is there for each call, and for each byte that travels?",
         "Two of the four belong on the CPU: those that hardly compute.",
     ),

@@ -98,7 +98,7 @@ def draw_ways():
     data = measurements.published("bert_memory_v100")
     rows = [row for row in data.rows("ways") if "8-bit" not in row["way"]]
     [floor] = data.rows("floor", way="one tiny tensor")
-    title = "Every way to save memory has its price, or none"
+    title = "BERT-large: from 14.6 to 4.7 GiB in the same time"
     figure, axes = plots.new_figure(title, "GiB in use", "seconds", size=(7.2, 3.8))
     for i, row in enumerate(rows):
         color = plots.COLORS[i % len(plots.COLORS)]

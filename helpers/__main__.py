@@ -5,6 +5,7 @@ Needs nothing but Python itself until a command that needs more is chosen.
 
 import argparse
 import ast
+import difflib
 import importlib
 import importlib.util
 import os
@@ -60,7 +61,9 @@ def main(arguments=None):
         return 0
     name, rest = arguments[0], arguments[1:]
     if name not in commands():
-        print(f"There is no command {name!r}.\n\n{overview()}", file=sys.stderr)
+        close = difflib.get_close_matches(name.lower(), commands(), n=1, cutoff=0.5)
+        meant = f" Did you mean: python3 -m helpers {close[0]}?" if close else ""
+        print(f"There is no command {name!r}.{meant}\n\n{overview()}", file=sys.stderr)
         return 2
     status = None if name in ("lab", "test") else in_course_environment(arguments)
     return run(name, rest) if status is None else status

@@ -2,12 +2,13 @@
 
 import copy
 import math
-import re
-from contextlib import nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
-from decimal import Decimal
 
 import torch
+from torch import overrides
+
+from practice_gpus import casting
 
 UNITS = {
     "b": 1,
@@ -59,25 +60,6 @@ def _three_digits(value):
     return round(value, 2 if value < 10 else 1 if value < 100 else 0)
 
 
-def parse_bytes(text):
-    """Bytes of a text such as "1 GiB" (1024³), "512MB" (1000²) or "0.5 kib"; a whole number passes through.
-
-    Parts of a byte are cut off. Raises ValueError for another text or a negative number, TypeError for another type.
-    """
-    if isinstance(text, bool) or not isinstance(text, (str, int)):
-        raise TypeError(
-            f"text is {text!r}; it takes a text such as '1 GiB' or a whole number of bytes"
-        )
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([A-Za-z]*)\s*", str(text), re.ASCII)
-    unit = (match[2].lower() or "b") if match else None
-    if unit not in UNITS:
-        raise ValueError(
-            f"text is {text!r}; it takes a number of 0 or more and one of B, KiB, MiB, GiB, TiB, "
-            "KB, MB, GB, TB, such as '1 GiB' or '512MB'"
-        )
-    return int(Decimal(match[1]) * UNITS[unit])
-
-
 @dataclass(frozen=True)
 class Forecast:
     """Bytes at the moment of the highest use in a training step. The five parts add up to `peak`.
@@ -121,7 +103,7 @@ def forecast(
     shape = _checked(model, input_shape, batch, optimizer, autocast)
     tracker_class, fake_mode, no_modes = _tools()
     with (
-        torch._C.DisableTorchFunction(),
+        without_function_modes(),
         no_modes(),
         fake_mode(),
     ):  # practice GPUs and default devices do not matter
@@ -178,6 +160,17 @@ def _tools():
     return MemTracker, FakeTensorMode, _disable_current_modes
 
 
+@contextmanager
+def without_function_modes():
+    """Take PyTorch's function modes away, such as those of practice GPUs or of a default device, and put them back."""
+    modes = [overrides._pop_mode() for _ in range(overrides._len_torch_function_stack())]
+    try:
+        yield
+    finally:
+        for mode in reversed(modes):
+            overrides._push_mode(mode)
+
+
 def _fake_copy(model):
     """A copy of `model` whose parameters and buffers are fake tensors on the CPU; takes no memory for them."""
 
@@ -221,7 +214,7 @@ def _optimizer(name, parameters):
 
 
 def _step(model, x, y, optimizer, dtype, loss):
-    with torch.autocast("cpu", dtype=dtype) if dtype else nullcontext():
+    with casting.Autocast(dtype):  # the lists of CUDA operators, whatever this machine has
         value = loss(model(x)) if loss else _usual_loss(model(x), y)
     value.backward()
     optimizer.step()

@@ -17,6 +17,7 @@ from helpers import threads
 
 _HERE = Path(__file__).resolve().parent
 _CHECKOUT = _HERE.parent / "notebooks" / "scripts"
+_OWN = _HERE.parent / "my_notebooks" / "scripts"  # a learner's copies, for notebooks beside them
 _PACKAGED = _HERE / "lesson_scripts"
 _GRACE = 5.0  # seconds that processes get to end by themselves before they are killed
 
@@ -38,6 +39,8 @@ def script_path(name):
         raise TypeError(f"name is {name!r}; it takes the name of a script or a path")
     file = Path(name) if Path(name).suffix else Path(f"{name}.py")
     folders = (_CHECKOUT, _PACKAGED) if file == Path(file.name) else ()
+    if folders and Path.cwd() == _OWN.parent:
+        folders = (_OWN, *folders)
     for candidate in [folder / file for folder in folders] + [Path(name)]:
         if candidate.is_file():
             return candidate.resolve()
@@ -106,7 +109,7 @@ def command_line(path, *args, processes=None):
     """The line that one would type in the folder of the notebooks to do the same, for example
     "$ torchrun --standalone --nproc-per-node=2 scripts/ddp.py --epochs 1"."""
     path = Path(path)
-    shown = f"scripts/{path.name}" if path.parent == _CHECKOUT else path.as_posix()
+    shown = f"scripts/{path.name}" if path.parent in (_CHECKOUT, _OWN) else path.as_posix()
     start = (
         ["python"]
         if processes is None

@@ -32,26 +32,41 @@ dies. On an asynchronous machine operators become work for a stream's thread (`l
 | errors | types and words of PyTorch's CUDA build: mixed or missing devices, ``numpy()``, full memory, generators |
 | memory | rounding, pools, segments, splitting, counters of ``torch.cuda`` and ``torch.accelerator``, out of memory |
 | streams, events | in order, on threads if ``asynchronous``; ``set_sync_debug_mode``; counters of waits, transfers |
-| refused by name | ``torch.compile``, CUDA graphs, NCCL, CUDA extensions, DLPack, memory pools and snapshots, NVML, |
+| memory snapshots | ``_record_memory_history``, ``memory_snapshot``, ``_dump_snapshot``, for PyTorch's viewer |
+| others' code | ``torch.func``, lazy modules, jagged and typed tensors, spawned processes, the profiler |
+| runs as it is | ``torch.compile``: the values are the same; it says so once |
+| refused by name | CUDA graphs, NCCL, CUDA extensions, DLPack, memory pools, NVML, strided nested tensors, |
 | | devices under ``FakeTensorMode``, ``out=`` of ``torch.cuda.comm`` |
+
+``python -m practice_gpus -n 2 script.py …`` runs a program on practice GPUs, and what it starts, too.
+
+Counts of waits follow PyTorch's source (tests/practice/waits.csv names the place for each of 127 calls); they and
+races between streams must be confirmed on hardware.
 
 | differs from hardware | why |
 |---|---|
-| one stream of random numbers for the CPU and all GPUs; ``torch.cuda.manual_seed`` seeds it, and | |
-| ``torch.cuda.default_generators`` are the CPU's | same numbers as the CPU |
+| numbers equal the CPU's, not a GPU's, to the last bit; random ones are drawn as the CPU draws, though each | |
+| device has a generator of its own (whose state has 5,056 bytes, not 16) | the CPU computes them |
 | on an asynchronous machine operators that draw random numbers (dropout) wait for the queue | their order stays |
-| numbers equal the CPU's, not a GPU's, to the last bit | the CPU computes them |
-| memory of libraries (cuBLAS and cuDNN workspaces, the CUDA context) is not counted | it depends on the GPU |
-| some operators keep other tensors for the backward pass (dropout: a float mask) | the CPU's kernels run |
+| deterministic mode asks what it asks of the CPU's kernels | the CPU's kernels run |
+| workspaces of cuBLAS and cuDNN (temporary since 2.15) and the CUDA context are not counted, so that | |
+| ``mem_get_info`` says that nearly all is free | they depend on the GPU |
+| some operators keep other tensors for the backward pass | the CPU's kernels run |
 | ``data_ptr()`` is the CPU's; a reused block may have another address | memory is the CPU's |
 | after a device-side assert the device goes on working | so that a notebook survives it |
-| on an asynchronous machine memory is given back only after the queued work that reads it | the CPU needs it |
-| pinned memory is only marked; peer access and priorities have no effect | there is no bus |
+| memory is given back only after the queued work that reads it, so a missing ``record_stream`` goes unpunished | |
+| unless asynchronous, ``query()`` is True at once, also after ``non_blocking=True`` | all work is done by then |
+| a stream takes any amount of work; a GPU's queue is full after about a thousand kernels | it is a list |
+| the backward pass runs on the stream that is current where it is called, not on each operator's | one engine |
+| pinned memory is only marked; peer access is always there, priorities have no effect | there is no bus |
+| the compute capability is 8.0, whatever cards you know | one had to be chosen |
+| a machine with one real GPU that asks for two practice GPUs has its ``cuda:0`` replaced | both must be alike |
 | ``torch.device(1)`` fails on a build without CUDA; write ``torch.device("cuda", 1)`` | a C type cannot be replaced |
+| a practice tensor is an instance of ``torch.FloatTensor``, and of ``torch.cuda.FloatTensor``, too | the same |
 | ``torch.version.cuda`` and ``torch.backends.cudnn.version()`` tell the build | they are facts |
 | threads that ran before practice was turned on do not see it | PyTorch's modes belong to one thread |
 | in a nested machine the outer one's tensors are CPU tensors | one machine at a time |
-| a user's own ``TorchFunctionMode`` does not see PyTorch's Python functions | see `patches.overridden` |
+| a user's own ``TorchFunctionMode`` does not see PyTorch's Python functions | see `casting.overridden` |
 """
 
 from .session import practice_gpus

@@ -1,6 +1,6 @@
 """`Calls` sees every call from Python: it turns ``device=`` arguments into labels, and labels into answers.
 
-PyTorch's own Python functions run with the mode on (see `patches.overridden`), so only C functions arrive here.
+PyTorch's own Python functions run with the mode on (see `casting.gates`), so only C functions arrive here.
 """
 
 import contextlib
@@ -61,6 +61,7 @@ class Calls(TorchFunctionMode):
             T.grad.__set__: self.set_grad,
             names._pack_padded_sequence: self.pack_padded,
             functions.one_hot: self.one_hot,
+            torch.dropout: self.dropout,
         }
         return table
 
@@ -226,6 +227,11 @@ class Calls(TorchFunctionMode):
             raise RuntimeError("num_classes should be positive")
         out = x.new_zeros((*x.shape, num_classes))
         return out.scatter_(-1, x.unsqueeze(-1), 1)
+
+    def dropout(self, func, x, *args, **kwargs):
+        if self.machine.place(x) is None:
+            return func(x, *args, **kwargs)
+        return casting.dropout(func, x, *args, **kwargs)
 
     def unchecked(self, func, x, *args, **kwargs):
         """The CPU's kernel looks whether its arguments make sense; a GPU's does not wait for that."""

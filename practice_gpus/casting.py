@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 HEADER = Path(torch.__file__).parent / "include/ATen/autocast_mode.h"
@@ -46,47 +47,113 @@ def cast(policy, machine, func, *args, **kwargs):
     """Call ``func`` with its floating-point inputs on practice GPUs cast as ``policy`` says."""
     if not torch.is_autocast_enabled("cuda") and not torch.is_autocast_enabled("cpu"):
         return func(*args, **kwargs)
-    mine = {
-        id(x): x.dtype
-        for x in tree_leaves((args, kwargs))
-        if isinstance(x, torch.Tensor)
-        and x.dtype.is_floating_point
-        and machine.place(x) is not None
-    }
-    with torch.autocast(
-        "cpu", enabled=not mine and torch.is_autocast_enabled("cpu")
-    ):  # for tensors of the CPU
+    mine = {}
+    for x in tree_leaves((args, kwargs)):
+        if isinstance(x, torch.Tensor) and x.is_floating_point() and machine.place(x) is not None:
+            mine[id(x)] = x.dtype
+    on_cpu = not mine and torch.is_autocast_enabled("cpu")
+    with torch.autocast("cpu", enabled=on_cpu):  # for tensors of the CPU
         if not torch.is_autocast_enabled("cuda") or not mine or kwargs.get("out") is not None:
             return func(*args, **kwargs)
         if policy == "banned":
             with torch._C._IncludeDispatchKeyGuard(torch._C.DispatchKey.AutocastCUDA):
                 return func(*args, **kwargs)  # where PyTorch's own autocast refuses it
-        widest = max(mine.values(), key=lambda dtype: dtype.itemsize)
-        dtype = {
+        dtypes = {
             "lower": torch.get_autocast_dtype("cuda"),
             "float": torch.float32,
-            "widest": widest,
-        }[policy]
-        args, kwargs = tree_map(
-            lambda x: (
-                converted(machine, x, dtype)
-                if mine.get(id(x)) not in (None, dtype, torch.float64)
-                else x
-            ),
-            (args, kwargs),
-        )
+            "widest": max(mine.values(), key=lambda dtype: dtype.itemsize),
+        }
+        goal = dtypes[policy]
+
+        def change(x):
+            stays = mine.get(id(x)) in (None, goal, torch.float64)
+            return x if stays else converted(machine, x, goal)
+
+        args, kwargs = tree_map(change, (args, kwargs))
         return func(*args, **kwargs)
 
 
 def converted(machine, x, dtype):
     """``x`` in ``dtype``; a weight is cast once in a region, as PyTorch's weight cache does."""
-    if not (
-        x.is_leaf
-        and x.requires_grad
-        and x.dtype == torch.float32
-        and torch.is_autocast_cache_enabled()
-    ):
+    weight = x.is_leaf and x.requires_grad and x.dtype == torch.float32
+    if not weight or not torch.is_autocast_cache_enabled():
         return x.to(dtype)
     if id(x) not in machine.casts:
         machine.casts[id(x)] = (x, x.to(dtype))
     return machine.casts[id(x)][1]
+
+
+def dropout(func, x, p=0.5, train=True):
+    """A GPU's dropout keeps a mask of bytes for the backward pass, where the CPU's keeps one of floats."""
+    if not train or not 0 < p < 1 or x.numel() == 0:
+        return func(x, p, train)
+    return torch.native_dropout(x, p, True)[0]
+
+
+def overridden(values):
+    """Whether a value brings its own ``__torch_function__``. PyTorch's Python functions ask this at their start; they
+    would hand themselves over to any mode, which is then off inside them, but devices must be seen inside, too."""
+    plain = torch._C._disabled_torch_function_impl
+    return torch._C._is_torch_function_enabled() and any(
+        type(value) is not torch.Tensor and getattr(value, "__torch_function__", plain) is not plain
+        for value in values
+    )
+
+
+def gates():
+    """(module, name, replacement) for what PyTorch's Python functions ask at their start."""
+    asking = {
+        "has_torch_function": overridden,
+        "has_torch_function_unary": lambda x: overridden((x,)),
+        "has_torch_function_variadic": lambda *values: overridden(values),
+    }
+    functional = (torch.functional, torch.nn.functional)
+    for module in (torch.overrides, *functional, torch._tensor, torch.autograd):
+        for name, gate in asking.items():
+            if name in vars(module):
+                yield module, name, gate
+
+
+class Autocast(TorchFunctionMode):
+    """Tensors of any device are treated as ``torch.autocast("cuda", dtype)`` and a GPU's dropout treat theirs.
+
+    For forecasts: fake tensors on the CPU then have the types that they would have on a GPU. ``dtype`` None: no casts.
+    """
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype = dtype
+        self.casts = {}
+        self.table = dict.fromkeys((torch.dropout, torch._VF.dropout), dropout)
+        if dtype is not None:
+            for func, policy in policies().items():
+                self.table[func] = functools.partial(cast, policy, self)
+
+    def place(self, tensor):
+        """As a machine has it: every tensor is on the GPU."""
+        return tensor.device
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        handler = self.table.get(func)
+        if handler is None:
+            return func(*args, **kwargs or {})
+        return handler(func, *args, **kwargs or {})
+
+    def __enter__(self):
+        self.before = [(module, name, vars(module)[name]) for module, name, _ in gates()]
+        self.state = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+        for module, name, gate in gates():
+            setattr(module, name, gate)
+        torch.set_autocast_enabled("cuda", self.dtype is not None)
+        if self.dtype is not None:
+            torch.set_autocast_dtype("cuda", self.dtype)
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        self.casts.clear()
+        for module, name, gate in self.before:
+            setattr(module, name, gate)
+        enabled, dtype = self.state
+        torch.set_autocast_enabled("cuda", enabled)
+        torch.set_autocast_dtype("cuda", dtype)

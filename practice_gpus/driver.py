@@ -122,6 +122,8 @@ def names(machine):
     )
     return {
         "device_count": lambda: machine.n,
+        "_device_count_nvml": lambda: machine.n,
+        "_cached_device_count": machine.n,
         "_initialized": True,
         "_is_in_bad_fork": lambda: os.getpid() != parent,
         "_get_device_properties": lambda index: properties,

@@ -4,6 +4,7 @@ It compares the devices of the inputs, labels the outputs, accounts for their me
 hands the work to the current stream instead of doing it.
 """
 
+import functools
 import re
 
 import torch
@@ -18,7 +19,6 @@ from .streams import dead
 fake = torch._C._get_dispatch_mode
 FAKE = torch._C._TorchDispatchModeKey.FAKE
 NoFunctions = torch._C.DisableTorchFunction
-PLAIN = (T, torch.nn.Parameter, torch._subclasses.FakeTensor)
 # What the CPU's kernels say of an index out of range, where a GPU fails an assertion.
 OUTSIDE = re.compile(
     r"(index|Target) -?\d+ is out of bounds|index out of range|out of bounds for dim"
@@ -40,7 +40,7 @@ class Kernels(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if not self.on:
             return func(*args, **kwargs or {})
-        if types and any(kind not in PLAIN for kind in types):
+        if types and any(has_own_code(kind) for kind in types):
             return NotImplemented  # a type of its own, such as a nested tensor: its own code comes first
         fact = facts(func)
         if (
@@ -102,8 +102,8 @@ class Kernels(TorchDispatchMode):
         out = computed(machine, call)
         if fact.name.startswith("resize"):
             storage(out).practice = None  # its bytes are counted anew
-        if home is not None and out is not None:
-            for tensor in tensors(out):
+        if home is not None:
+            for tensor in (out,) if isinstance(out, T) else tensors(out):
                 if tensor.is_cpu:
                     machine.put(tensor, home, fact.name)
         return out
@@ -177,6 +177,13 @@ class Kernels(TorchDispatchMode):
             machine.transfers["h2d" if here is None else "d2h"] += 1
             if blocking(call):
                 machine.waits(here or there)
+
+
+@functools.cache
+def has_own_code(kind):
+    """Whether a type of tensors says itself what operators do with it."""
+    own = kind.__torch_dispatch__ is not T.__torch_dispatch__
+    return own and not issubclass(kind, torch._subclasses.FakeTensor)
 
 
 def computed(machine, call):

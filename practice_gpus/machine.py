@@ -17,6 +17,7 @@ from .memory import Allocator
 from .streams import ASYNC, Streams
 
 CPU = torch.device("cpu")
+PLAIN = {torch.Tensor, torch.nn.Parameter}
 SYNC = "called a synchronizing CUDA operation"
 ORDINAL = (
     "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\nSearch for "
@@ -25,12 +26,14 @@ ORDINAL = (
 )
 
 
-def refusal(name, original=None, when=None):
+def refusal(name, original=None, when=None, instead="leave it out here, or borrow one"):
     """A callable that says that practice GPUs do not imitate ``name``; given ``when``, only for such arguments."""
 
     def call(*args, **kwargs):
         if when is None or when(*args, **kwargs):
-            raise NotImplementedError(f"practice GPUs do not imitate {name}: it needs a real GPU")
+            raise NotImplementedError(
+                f"practice GPUs do not imitate {name}: it needs a real GPU; {instead}"
+            )
         return original(*args, **kwargs)
 
     return call
@@ -180,15 +183,20 @@ def lent(generator):
 
 def storage(tensor):
     """The storage that carries the label of ``tensor`` (of its values, for a sparse, nested or wrapped one)."""
-    try:
-        return tensor.untyped_storage()
-    except (NotImplementedError, RuntimeError, ValueError):
-        with torch._C.DisableTorchFunction():
-            return inner(tensor).untyped_storage()
+    if type(tensor) in PLAIN:
+        try:
+            return tensor.untyped_storage()
+        except (NotImplementedError, RuntimeError):
+            pass  # it has none of its own
+    with torch._C.DisableTorchFunction():
+        return inner(tensor).untyped_storage()
 
 
 def inner(tensor):
     """The tensor within a tensor that has no storage of its own."""
+    while hasattr(tensor, "__tensor_flatten__"):
+        names, _ = tensor.__tensor_flatten__()
+        tensor = getattr(tensor, names[0])
     wrapped = torch._C._functorch
     while wrapped.is_functorch_wrapped_tensor(tensor):
         tensor = wrapped.get_unwrapped(tensor)

@@ -164,7 +164,8 @@ class Allocator:
     def malloc(self, request, stream=0, label=""):
         """Take a block for ``request`` bytes; raises ``torch.OutOfMemoryError`` when the device is full."""
         with self.lock:
-            self.settle()
+            if self.dropped:
+                self.settle()
             size = max(ROUND, -(-request // ROUND) * ROUND)
             pool = "small_pool" if size <= SMALL else "large_pool"
             block = self._find(pool, stream, size) or self._segment(pool, stream, size)

@@ -1,11 +1,13 @@
 """Everything in PyTorch that changes while practice GPUs are on, and what it changes to."""
 
+import functools
 import sys
+import warnings
 from types import SimpleNamespace
 
 import torch
 
-from . import casting, driver
+from . import casting, driver, processes, typed
 from .machine import CPU, refusal
 
 T = torch.Tensor
@@ -17,7 +19,6 @@ REFUSED = {
     "torch.cuda.jiterator": "_create_jit_fn _create_multi_output_jit_fn",
     "torch.utils.cpp_extension": "load load_inline CUDAExtension",
     "torch._C": "_scatter_out _gather_out _broadcast_out",
-    "torch": "compile",
 }
 
 
@@ -34,19 +35,7 @@ def patches(machine, calls):
             if hasattr(module, name) or module is torch.cuda
         )
     yield from refused()
-    gates = {
-        "has_torch_function": overridden,
-        "has_torch_function_unary": lambda x: overridden((x,)),
-        "has_torch_function_variadic": lambda *values: overridden(values),
-    }
-    for module in (
-        torch.overrides,
-        torch.functional,
-        torch.nn.functional,
-        torch._tensor,
-        torch.autograd,
-    ):
-        yield from ((module, name, gate) for name, gate in gates.items() if name in vars(module))
+    yield from casting.gates()
     held, parse, clear = torch.UntypedStorage, torch._C._nn._parse_to, torch.clear_autocast_cache
     autograd, push = torch._C._autograd, torch._C._autograd._push_saved_tensors_default_hooks
     yield held, "practice", None
@@ -85,8 +74,15 @@ def patches(machine, calls):
     yield torch, "clear_autocast_cache", lambda: (machine.casts.clear(), clear()) and None
     yield autograd, push.__name__, lambda *hooks: push(*map(calls.around, hooks))
     yield torch.cuda.nccl, "is_available", lambda tensors: False
+    yield held, "is_shared", lambda self, own=held.is_shared: bool(machine.label(self)) or own(self)
+    if torch.distributed.is_available():
+        yield torch.distributed, "is_nccl_available", lambda: False
     yield torch.backends.cuda, "is_built", lambda: True
     yield torch.backends.cudnn, "is_acceptable", lambda tensor: False
+    yield torch.autograd.profiler.profile, "__init__", without_cuda
+    yield torch, "compile", uncompiled()
+    yield from typed.patches(machine)
+    yield from processes.patches(machine)
     yield torch.autograd, "_make_grads", checked_grads(torch.autograd._make_grads)
     yield torch._tensor_str, "_str", printing(machine, torch._tensor_str._str)
 
@@ -98,54 +94,51 @@ def refused():
             if hasattr(sys.modules.get(path), name):
                 yield sys.modules[path], name, refusal(f"{path}.{name}")
 
-    def nccl(*args, **kwargs):
-        return any("nccl" in str(value).lower() for value in (*args, kwargs.get("backend")))
+    def some(owner, name, label, when, instead):
+        return owner, name, refusal(label, getattr(owner, name), when, instead)
 
-    for name in ("init_process_group", "new_group") if torch.distributed.is_available() else ():
-        original = getattr(torch.distributed, name)
-        yield (
-            torch.distributed,
-            name,
-            refusal(f"torch.distributed.{name} with nccl", original, nccl),
-        )
+    if torch.distributed.is_available():
+        for name in ("init_process_group", "new_group"):
+            label = f"torch.distributed.{name} with nccl"
+            yield some(torch.distributed, name, label, nccl, "use the backend gloo")
     if not casting.HEADER.exists():
-        yield (
-            torch,
-            "set_autocast_enabled",
-            refusal(
-                "autocast without PyTorch's headers",
-                torch.set_autocast_enabled,
-                lambda device, on=True: on and device in ("cuda", True),
-            ),
-        )
-    fakes = torch._subclasses.FakeTensorMode
-    yield (
-        fakes,
-        "from_tensor",
-        refusal(
-            "FakeTensorMode.from_tensor",
-            fakes.from_tensor,
-            lambda mode, x, *args, **kwargs: x.is_cuda,
-        ),
-    )
-    share, interface = T.__dlpack__, T.__cuda_array_interface__.__get__
+        label = "autocast without PyTorch's headers"
+        yield some(torch, "set_autocast_enabled", label, cuda, "install PyTorch's wheel whole")
+    share = "share a copy on the CPU, x.cpu()"
     yield T, "record_stream", record_stream
-    yield T, "__dlpack__", refusal("Tensor.__dlpack__", share, lambda x, *args, **kwargs: x.is_cuda)
-    yield (
-        T,
-        "__cuda_array_interface__",
-        property(refusal("Tensor.__cuda_array_interface__", interface, lambda x: x.is_cuda)),
-    )
+    yield some(T, "__dlpack__", "Tensor.__dlpack__", of_gpu, share)
+    read = refusal("__cuda_array_interface__", T.__cuda_array_interface__.__get__, of_gpu, share)
+    yield T, "__cuda_array_interface__", property(read)
+    fakes = torch._subclasses.FakeTensorMode
+    label = "FakeTensorMode.from_tensor"
+    yield some(fakes, "from_tensor", label, copied, "trace or export the module on the CPU")
+    label = "strided nested tensors"
+    yield some(torch._C._nested, "nested_tensor", label, strided, "give layout=torch.jagged")
 
 
-def overridden(values):
-    """Whether a value brings its own ``__torch_function__``. PyTorch's Python functions ask this at their start; they
-    would hand themselves over to any mode, which is then off inside them, but devices must be seen inside, too."""
-    plain = torch._C._disabled_torch_function_impl
-    return torch._C._is_torch_function_enabled() and any(
-        type(value) is not T and getattr(value, "__torch_function__", plain) is not plain
-        for value in values
-    )
+def nccl(*args, **kwargs):
+    """Whether a process group is to talk through NCCL."""
+    return any("nccl" in str(value).lower() for value in (*args, kwargs.get("backend")))
+
+
+def cuda(device, on=True):
+    """Whether autocast is turned on for CUDA."""
+    return on and device in ("cuda", True)
+
+
+def of_gpu(x, *args, **kwargs):
+    """Whether a tensor is on a GPU."""
+    return x.is_cuda
+
+
+def copied(mode, x, *args, **kwargs):
+    """Whether a fake copy of a tensor on a GPU is to be made."""
+    return x.is_cuda
+
+
+def strided(*args, device=None, **kwargs):
+    """Whether a nested tensor without a jagged layout is to be made on a GPU."""
+    return "cuda" in str(device)
 
 
 def record_stream(tensor, stream):
@@ -154,6 +147,31 @@ def record_stream(tensor, stream):
         raise NotImplementedError(
             "Could not run 'aten::record_stream' with arguments from the 'CPU' backend."
         )
+
+
+def without_cuda(self, *args, original=torch.autograd.profiler.profile.__init__, **options):
+    """The profiler without CUDA activities: practice GPUs compute on the CPU, and the rest asks the driver."""
+    if options.get("use_device") == "cuda":
+        options["use_device"] = None
+    original(self, *args, **options)
+
+
+def uncompiled():
+    """``torch.compile`` that gives back what it got, and says so once: the values are the same, the speed is not."""
+
+    def compile(model=None, **options):
+        warn_once()
+        return model if model is not None else lambda function: function
+
+    @functools.cache
+    def warn_once():
+        warnings.warn(
+            "torch.compile: practice GPUs run the function as it is, with the same values; only a real GPU shows "
+            "whether compiling makes it faster",
+            stacklevel=4,
+        )
+
+    return compile
 
 
 def contents(held):

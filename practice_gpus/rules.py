@@ -24,16 +24,8 @@ INDICES = "indices should be either on cpu or on the same device as the indexed 
 MASK = "expected self and mask to be on the same device, but got mask on {1} and self on {0}"
 TYPES = "Input type ({}) and {} type ({}) should be the same"
 MKLDNN = " or input should be a MKLDNN tensor and weight is a dense tensor"
-FREE = {
-    "copy_",
-    "fill_",
-    "_to_copy",
-    "set_",
-    "_foreach_copy_",
-    "result_type",
-    "_pack_padded_sequence",
-    "_to_cpu",
-}
+FREE = {"copy_", "fill_", "_to_copy", "set_", "_foreach_copy_", "_to_cpu", "result_type"}
+FREE |= {"_pack_padded_sequence"}
 ITERATED = {"allclose", "isclose", "where", "add_"}
 # Operators whose CUDA kernel calls another one, which then refuses: its name, and what it calls the arguments.
 INNER = {

@@ -10,6 +10,7 @@ import torch
 from torch import overrides
 from torch.utils import _device, _python_dispatch
 
+from . import processes
 from .calls import Calls
 from .kernels import Kernels
 from .machine import Machine
@@ -153,11 +154,17 @@ class practice_gpus(contextlib.ContextDecorator):
             ):
                 mode.__enter__()
                 undo.callback(_take_out, mode, stack, length)
+            undo.enter_context(processes.sent(machine))
             undo.callback(sys.meta_path.remove, Importer)
             sys.meta_path.insert(0, Importer)
             undo.callback(machine.streams.close)
             self.machine, self.undo = machine, undo.pop_all()
             active.append(self)
+
+
+def resume():
+    """Turn on what the environment of a child process asks for."""
+    return practice_gpus(*processes.asked()).start()
 
 
 def exchange(patch):

@@ -87,20 +87,10 @@ def snapshot(machine, pool=None):
             allocator.settle()
             segments += [segment(allocator, blocks) for blocks in allocator.segments.values()]
             traces.append(list(allocator.recorded.events) if allocator.recorded else [])
-    settings = {
-        "PYTORCH_CUDA_ALLOC_CONF": "",
-        "max_split_size": -1,
-        "garbage_collection_threshold": 0.0,
-        "expandable_segments": False,
-        "pinned_num_register_threads": 1,
-        "release_lock_on_cudamalloc": False,
-        "pinned_use_cuda_host_register": False,
-        "roundup_power2_divisions": {},
-    }
     return {
         "segments": segments,
         "device_traces": traces,
-        "allocator_settings": settings,
+        "allocator_settings": {"max_split_size": -1, "expandable_segments": False},
         "external_annotations": [],
     }
 

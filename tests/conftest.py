@@ -64,12 +64,19 @@ def pytest_report_header(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Leave a lane's folder alone until it is asked for: it imports packages that others do not need."""
+    """Leave a lane's folder alone until it is asked for, since it imports more; and all others where it is alone."""
+    asked = flags(config)
     for folder, needed_by in FOLDERS.items():
-        inside = (TESTS / folder) in (collection_path, *collection_path.parents)
-        if inside and not needed_by & flags(config):
+        if inside(folder, collection_path) and not needed_by & asked:
             return True
+    if asked and asked <= set(FOLDERS) and collection_path.suffix == ".py":
+        return not any(inside(folder, collection_path) for folder in asked) or None
     return None
+
+
+def inside(folder, path):
+    """Tell whether `path` is a folder of tests, or lies in it."""
+    return (TESTS / folder) in (path, *path.parents)
 
 
 def lanes_of(item):

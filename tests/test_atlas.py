@@ -2,6 +2,7 @@
 
 import pytest
 
+from helpers import measurements
 from helpers.measurements import atlas
 
 
@@ -62,3 +63,27 @@ def test_the_explorer_draws_cards_where_the_job_fits():
     assert not any(label.startswith("T4") for label in group)
     assert list(group.values()) == sorted(group.values())
     assert "te42kyfo/gpu-benches" in group.sources[0]
+
+
+RESNET50 = 4.09 * 2 / 1000  # 10¹² operations of a forward pass: torchvision's page says 4.09 GMACs
+
+
+@pytest.mark.parametrize(
+    "section, device, precision, dtype, card, passes",
+    [
+        ("training", "V100 16GB, DGX-1", "FP32", "float32", "V100", 3),
+        ("training", "V100 16GB, DGX-1", "AMP", "float16", "V100", 3),
+        ("training", "A100 80GB, DGX", "AMP", "float16", "A100 80 GB", 3),
+        ("inference", "T4", "FP32", "float32", "T4", 1),
+        ("inference", "T4", "AMP", "float16", "T4", 1),
+    ],
+)
+def test_the_least_time_is_a_bound_that_measured_trainings_stay_near(
+    section, device, precision, dtype, card, passes
+):
+    """A forecast below a tenth of what people measure would send a learner to the wrong card."""
+    source = measurements.published("resnet50_nvidia")
+    rows = source.rows(section, device=device, precision=precision)
+    measured = max(row["images_per_s"] for row in rows if row.get("gpus", 1) == 1)
+    answer = {each.card: each for each in atlas.job(passes * RESNET50, 1e-9, 1, dtype)}[card]
+    assert 1 <= 1 / answer.seconds / measured <= 5

@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import sysconfig
 import venv
 import zipfile
 
@@ -60,7 +59,7 @@ def runtime(tmp_path_factory):
         [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True
     )
     with open(os.path.join(site.strip(), "packages.pth"), "w") as file:
-        file.write(sysconfig.get_path("purelib"))
+        file.write("\n".join(path for path in sys.path if "site-packages" in path))
     kernel = folder / "share" / "jupyter" / "kernels" / "colab"
     kernel.mkdir(parents=True)
     line = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]

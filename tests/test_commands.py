@@ -70,9 +70,12 @@ def test_help_names_each_command_with_one_line():
         assert any(re.match(rf"  {path.stem} +\S+ \S+", line) for line in lines), path.stem
 
 
-def test_unknown_command_lists_those_there_are():
-    done = call(*PLAIN, "labb")
-    assert done.returncode == 2 and "'labb'" in done.stderr and "execute" in done.stderr
+@pytest.mark.parametrize("name", ["lob", "labb", "LAB", "doctr"])
+def test_an_unknown_command_is_guessed_and_those_there_are_listed(name):
+    meant = "doctor" if name == "doctr" else "lab"
+    done = call(*PLAIN, name)
+    assert done.returncode == 2 and f"{name!r}" in done.stderr and "execute" in done.stderr
+    assert f"Did you mean: python3 -m helpers {meant}?" in done.stderr
 
 
 def test_a_missing_package_is_named_with_what_to_do(tmp_path):
@@ -314,7 +317,16 @@ def test_the_build_of_pytorch_follows_the_driver(monkeypatch, system, driver, bu
 def test_an_index_that_does_not_answer_is_said_and_the_default_taken(house, monkeypatch, capsys):
     lines = []
     monkeypatch.setattr(_environment, "pip", lambda line, text: lines.append(line))
-    monkeypatch.setattr(_environment, "quiet", lambda line: 1)
+    said = {
+        "cpu": "torch (2.15.0)",
+        "cu130": "torch (2.15.0+cu130)",
+    }  # another index has torch, too
+    monkeypatch.setattr(
+        _environment.subprocess,
+        "run",
+        lambda line, **more: types.SimpleNamespace(stdout=said[line[-1].rpartition("/")[2]]),
+    )
+    assert _environment.answers("cu130")
     assert _environment.install("cpu", asked=False) is None
     assert lines == [["-r", "requirements.txt"]]
     assert "whl/cpu does not answer: pip's default build" in capsys.readouterr().out
@@ -339,13 +351,17 @@ def test_progress_of_pip_in_words(tmp_path, monkeypatch):
     part.write_bytes(bytes(30_000_000))
     text = "Obtaining file:///course\n"
     for more, words in (
-        ("", "looking around"),
+        ("", "asking the index"),
         ("Collecting torch>=2.11 (from course)\n", "looking for torch"),
-        ("  Downloading https://x/torch-2.15.0%2Bcpu-cp311.whl (191.8 MB)\n", "torch 30 of 192 MB"),
-        ("Installing collected packages: a, b, c\n", "unpacking 3 packages"),
+        (
+            "  Downloading https://x/torch-2.15.0%2Bcpu-cp311.whl (191.8 MB)\n",
+            "torch 30.0 of 191.8 MB",
+        ),
+        ("Processing /wheels/numpy-2.4.6-cp311.whl (from x)\n", "looking for numpy"),
+        ("Installing collected packages: a, b, c\n", "unpacked 2 of 3"),
     ):
         text += more
-        assert _pip.progress(text) == words
+        assert _pip.progress(text, unpacked=2) == words
 
 
 def test_pip_ends_with_the_command(tmp_path):
@@ -765,11 +781,11 @@ def test_execute_keeps_ids_tags_and_reasons(tmp_path):
     assert after.cells[1].metadata == before.cells[1].metadata
 
 
-def test_a_failing_notebook_stays_as_it_was(tmp_path, capsys):
+def test_a_failing_notebook_stays_as_it_was(tmp_path):
     path = saved(tmp_path, "print('fine')", "1 / 0")
     before = path.read_bytes()
-    done = call(sys.executable, "-m", "helpers", "execute", str(path))
-    assert done.returncode == 1 and "ZeroDivisionError" in done.stdout
+    [note] = execute.one(path)
+    assert "ZeroDivisionError" in note
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
@@ -798,6 +814,28 @@ def test_large_pictures_are_named():
     assert _notebooks.heavy(heavy) == ["cell 1: picture of 66 KB, at most 60"]
 
 
+def test_execute_leaves_notebooks_that_are_not_the_courses(tmp_path):
+    path = saved(tmp_path, "print('mine')")
+    before = path.read_bytes()
+    done = call(sys.executable, "-m", "helpers", "execute", str(path))
+    assert done.returncode == 2 and str(path) in done.stderr and "--check" in done.stderr
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "no notebook", '{"cells": 3}'])
+def test_execute_names_a_file_that_is_no_notebook(tmp_path, text):
+    path = tmp_path / "x.ipynb"
+    path.write_text(text)
+    [note] = execute.one(path)
+    assert "not a notebook" in note and path.read_text() == text
+
+
+@pytest.mark.parametrize("seconds", ["-5", "0", "soon"])
+def test_execute_takes_seconds_above_zero(seconds):
+    done = call(sys.executable, "-m", "helpers", "execute", "--timeout", seconds, "00")
+    assert done.returncode == 2 and "--timeout" in done.stderr and seconds in done.stderr
+
+
 def test_unknown_lessons_are_named():
     done = call(sys.executable, "-m", "helpers", "execute", "77")
     assert done.returncode == 2 and "'77'" in done.stderr
@@ -823,7 +861,33 @@ def test_publish_stamps_badges_links_and_setup_line():
     ):
         assert address in first.source
     assert "**01 Check for CUDA**" in first.source and "](00_start_here.ipynb)" in first.source
-    assert setup.source.splitlines()[1:] == ["from helpers.devices import pick_device"]
+    lines = setup.source.splitlines()
+    assert lines[:2] == ["try:", "    import helpers"] and len(lines) <= 9
+    assert lines[4:] == ["from helpers.devices import pick_device"]
+
+
+OLDER = """import os
+
+assert not {"COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"} & {*os.environ}, (
+    "First: python3 -m helpers publish OWNER/NAME"
+)
+import torch"""
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "import torch",
+        OLDER,
+        'import os; {"COLAB_RELEASE_TAG"} & {*os.environ} and get_ipython()\nimport torch',
+        publish.setup_lines("OWNER_NAME/x") + "import torch",
+        publish.setup_lines("another/copy") + "import torch",
+    ],
+)
+@pytest.mark.parametrize("repository", ["OWNER_NAME/x", "a/b"])
+def test_set_up_of_any_version_becomes_the_present_one(cell, repository):
+    expected = publish.setup_lines(repository) + "import torch"
+    assert publish.stamp_setup(cell, repository) == expected
 
 
 def test_publish_again_changes_nothing_and_a_new_address_only_the_address():
@@ -883,31 +947,37 @@ def test_metadata_ask_colab_and_kaggle_for_gpus_and_are_kept():
     )
 
 
-def run_setup(repository, monkeypatch, **variables):
-    """Run the set-up line as a kernel would and return the magics that it asked for."""
-    asked = []
-    shell = types.SimpleNamespace(run_line_magic=lambda *words: asked.append(words))
-    for name in ("COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    exec(publish.setup_line(repository), {"get_ipython": lambda: shell})
-    return asked
+def test_set_up_brings_helpers_where_they_are_missing_and_never_torch(monkeypatch):
+    lines = publish.setup_lines("a/b").replace("%pip", "pip = ").replace("-q --no-deps ", "")
+    address = f"https://github.com/a/b/archive/refs/tags/{publish.release()}.zip"
+    magic = f"    %pip install -q --no-deps {address}"
+    assert publish.setup_lines("a/b").splitlines()[3] == magic
+    code = lines.replace(f"install {address}", "'asked for'")
+    known = {}
+    exec(code, known)
+    assert "pip" not in known, "helpers are here: nothing is fetched"
+    monkeypatch.setitem(sys.modules, "helpers", None)
+    exec(code, known)
+    assert known["pip"] == "asked for"
 
 
-def test_setup_line_does_nothing_elsewhere(monkeypatch):
-    assert run_setup("a/b", monkeypatch) == [] == run_setup("OWNER_NAME/x", monkeypatch)
+def test_a_copy_without_an_address_says_where_helpers_are(monkeypatch):
+    monkeypatch.setitem(sys.modules, "helpers.threads", None)
+    lines = publish.setup_lines("OWNER_NAME/x")
+    assert "python3 -m helpers lab" in lines.splitlines()[0]
+    with pytest.raises(ImportError):
+        exec(lines, {})
 
 
-@pytest.mark.parametrize("host", ["COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"])
-def test_setup_line_installs_helpers_where_it_has_to_and_nothing_else(host, monkeypatch):
-    [(magic, line)] = run_setup("a/b", monkeypatch, **{host: "some value"})
-    assert magic == "pip" and "--no-deps" in line
-    assert re.findall(r"\S+$", line) == [
-        f"https://github.com/a/b/archive/refs/tags/{publish.release()}.zip"
-    ]
-    with pytest.raises(AssertionError, match="helpers publish"):
-        run_setup("OWNER_NAME/x", monkeypatch, **{host: "some value"})
+def test_publish_names_a_notebook_that_is_none_and_writes_nothing(tmp_path, capsys, monkeypatch):
+    (tmp_path / "notebooks").mkdir()
+    for name, text in (("00_start_here.ipynb", "{"), ("01_check_for_cuda.ipynb", "[]")):
+        (tmp_path / "notebooks" / name).write_text(text)
+        with pytest.raises(ValueError, match=f"{name}: not a notebook"):
+            publish.stale("a/b", tmp_path)
+        (tmp_path / "notebooks" / name).unlink()
+    monkeypatch.setattr(publish, "stale", lambda repository: (_ for _ in ()).throw(ValueError("x")))
+    assert door.main(["publish", "a/b"]) == 1 and "nothing written: x" in capsys.readouterr().err
 
 
 def test_publish_changes_a_copy_of_the_course_everywhere(tmp_path):
@@ -954,7 +1024,7 @@ def test_wheel_holds_scripts_recordings_and_every_module(tmp_path):
 
 
 def test_kernels_of_commands_do_not_take_this_machine_for_colab_or_kaggle(monkeypatch, tmp_path):
-    hosts = re.findall(r'"(\w+)"', publish.HOSTS)
+    hosts = {"COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"}
     for name in hosts:
         monkeypatch.setenv(name, "yes")
-    assert len(hosts) == 2 and not set(hosts) & set(execute.environment(tmp_path))
+    assert not hosts & set(execute.environment(tmp_path))

@@ -39,306 +39,291 @@ def nvidia(*names, driver="580.95.05", **more):
     return {"driver": driver, "gpus": names or ("Tesla T4",), "cards": 1, **more}
 
 
-MACHINES = [  # facts, code, what the fix must say
+def case(code, fix, **facts):
+    """Return the facts of a machine, the code of its verdict, and what the fix must say."""
+    return Facts(**facts), code, fix
+
+
+def failing(error):
+    """Return a T4 that is listed and fails."""
+    return dataclasses.replace(T4, error=error)
+
+
+MACHINES = [
     # --- works
-    (
-        Facts(**nvidia(), architectures=BUILD, cuda_available=True, devices=(T4,)),
+    case(
         "all_well",
         "Nothing to fix",
+        **nvidia(),
+        architectures=BUILD,
+        cuda_available=True,
+        devices=(T4,),
     ),
-    (
-        Facts(
-            rocm_build="7.0",
-            cuda_build=None,
-            cuda_available=True,
-            architectures=("gfx942",),
-            devices=(Device("cuda:0", "AMD Instinct MI300X"),),
-        ),
+    case(
         "rocm",
         "Nothing to fix",
+        rocm_build="7.0",
+        cuda_build=None,
+        cuda_available=True,
+        architectures=("gfx942",),
+        devices=(Device("cuda:0", "AMD Instinct MI300X"),),
     ),
-    (
-        Facts(
-            system="Darwin",
-            cuda_build=None,
-            mps_built=True,
-            devices=(Device("mps:0", "Apple GPU"),),
-        ),
+    case(
         "mps",
         "Nothing to fix",
+        system="Darwin",
+        cuda_build=None,
+        mps_built=True,
+        devices=(Device("mps:0", "Apple GPU"),),
     ),
-    (
-        Facts(cuda_build=None, xpu_build="20250302", devices=(Device("xpu:0", "Intel Arc A770"),)),
+    case(
         "xpu",
         "Nothing to fix",
+        cuda_build=None,
+        xpu_build="20250302",
+        devices=(Device("xpu:0", "Intel Arc A770"),),
     ),
-    (
-        Facts(**nvidia("Tesla T4", "Tesla T4"), visible="1", cuda_available=True, devices=(T4,)),
+    case(
         "all_well",
         "Nothing",
+        **nvidia("Tesla T4", "Tesla T4"),
+        visible="1",
+        cuda_available=True,
+        devices=(T4,),
     ),
     # --- a GPU that is listed but fails
-    (
-        Facts(**nvidia("Tesla P100-PCIE-16GB"), architectures=BUILD, devices=(P100,)),
+    case(
         "architecture",
         "/whl/cu126",
+        **nvidia("Tesla P100-PCIE-16GB"),
+        architectures=BUILD,
+        devices=(P100,),
     ),
-    (
-        Facts(
-            **nvidia("Tesla P100-PCIE-16GB"), architectures=BUILD, devices=(P100,), host="kaggle"
-        ),
+    case(
         "architecture",
         "Settings → Accelerator → GPU T4 x2",
+        **nvidia("Tesla P100-PCIE-16GB"),
+        architectures=BUILD,
+        devices=(P100,),
+        host="kaggle",
     ),
-    (
-        Facts(
-            **nvidia("NVIDIA GeForce RTX 5090"),
-            architectures=("sm_80", "sm_90"),
-            devices=(
-                Device(
-                    "cuda:0", "NVIDIA GeForce RTX 5090", (12, 0), 32_000_000_000, "some CUDA error"
-                ),
-            ),
-        ),
+    case(
         "architecture",
         "/whl/cu130",
-    ),
-    (
-        Facts(
-            **nvidia("Tesla K80"),
-            architectures=BUILD,
-            devices=(Device("cuda:0", "Tesla K80", (3, 7), 0, NO_KERNEL),),
+        **nvidia("NVIDIA GeForce RTX 5090"),
+        architectures=("sm_80", "sm_90"),
+        devices=(
+            Device("cuda:0", "NVIDIA GeForce RTX 5090", (12, 0), 32000000000, "some CUDA error"),
         ),
+    ),
+    case(
         "architecture",
         "too old for PyTorch",
+        **nvidia("Tesla K80"),
+        architectures=BUILD,
+        devices=(Device("cuda:0", "Tesla K80", (3, 7), 0, NO_KERNEL),),
     ),
-    (
-        Facts(
-            **nvidia(),
-            architectures=BUILD,
-            devices=(dataclasses.replace(T4, error="CUDA error: unspecified"),),
-        ),
+    case(
         "gpu_fails",
         "Restart the computer",
+        **nvidia(),
+        architectures=BUILD,
+        devices=(failing("CUDA error: unspecified"),),
     ),
-    (
-        Facts(
-            **nvidia(),
-            devices=(dataclasses.replace(T4, error="wrong result: 3 of 4096 numbers differ"),),
-        ),
+    case(
         "gpu_fails",
         "Restart",
+        **nvidia(),
+        devices=(failing("wrong result: 3 of 4096 numbers differ"),),
     ),
-    (
-        Facts(
-            **nvidia(),
-            devices=(dataclasses.replace(T4, error="OutOfMemoryError: CUDA out of memory."),),
-        ),
+    case(
         "gpu_busy",
         "Shut down other notebooks",
+        **nvidia(),
+        devices=(failing("OutOfMemoryError: CUDA out of memory."),),
     ),
-    (
-        Facts(
-            **nvidia(),
-            devices=(
-                dataclasses.replace(T4, error="all CUDA-capable devices are busy or unavailable"),
-            ),
-        ),
+    case(
         "gpu_busy",
         "Shut down",
+        **nvidia(),
+        devices=(failing("all CUDA-capable devices are busy or unavailable"),),
     ),
-    (
-        Facts(**nvidia("P100", "Tesla T4"), architectures=BUILD, devices=(P100, ALSO_T4)),
+    case(
         "some_gpus_fail",
         "CUDA_VISIBLE_DEVICES=1.",
+        **nvidia("P100", "Tesla T4"),
+        architectures=BUILD,
+        devices=(P100, ALSO_T4),
     ),
-    (
-        Facts(
-            **nvidia("a", "b", "P100", "T4"),
-            visible="2,3",
-            architectures=BUILD,
-            devices=(P100, ALSO_T4),
-        ),
+    case(
         "some_gpus_fail",
         "CUDA_VISIBLE_DEVICES=3.",
+        **nvidia("a", "b", "P100", "T4"),
+        visible="2,3",
+        architectures=BUILD,
+        devices=(P100, ALSO_T4),
     ),
-    (
-        Facts(
-            system="Darwin",
-            cuda_build=None,
-            mps_built=True,
-            devices=(Device("mps:0", "Apple GPU", error="crash"),),
-        ),
+    case(
         "gpu_fails",
         "macOS",
+        system="Darwin",
+        cuda_build=None,
+        mps_built=True,
+        devices=(Device("mps:0", "Apple GPU", error="crash"),),
     ),
     # --- PyTorch itself
-    (
-        Facts(torch=None, torch_error="ModuleNotFoundError: No module named 'torch'"),
+    case(
         "torch_missing",
-        "requirements.txt",
+        "python3 -m helpers lab",
+        torch=None,
+        torch_error="ModuleNotFoundError: No module named 'torch'",
     ),
-    (
-        Facts(
-            torch=None, torch_error="ImportError: libcudart.so.13: cannot open shared object file"
-        ),
+    case(
         "torch_broken",
         "--force-reinstall torch",
+        torch=None,
+        torch_error="ImportError: libcudart.so.13: cannot open shared object file",
     ),
-    (
-        Facts(
-            torch=None,
-            torch_error="AttributeError: module 'torch' has no attribute '__version__' (torch is ./t.py)",
-        ),
+    case(
         "torch_broken",
         "Rename",
+        torch=None,
+        torch_error="AttributeError: module 'torch' has no attribute '__version__' (torch is ./t.py)",
     ),
-    (
-        Facts(
-            system="Windows",
-            torch=None,
-            torch_error='OSError: [WinError 126] Error loading "C:\\torch\\c10.dll"',
-        ),
+    case(
         "torch_broken",
         "Visual C++",
+        system="Windows",
+        torch=None,
+        torch_error='OSError: [WinError 126] Error loading "C:\\torch\\c10.dll"',
     ),
-    (Facts(torch=None, torch_error="no answer within 60 seconds"), "no_answer", "Restart"),
-    (
-        Facts(
-            system="Windows",
-            torch="2.13.0+cpu",
-            cuda_build=None,
-            **nvidia("NVIDIA GeForce RTX 4060", driver="581.42"),
-        ),
+    case("no_answer", "Restart", torch=None, torch_error="no answer within 60 seconds"),
+    case(
         "cpu_build",
-        "python -m pip install --force-reinstall torch torchvision --index-url "
-        "https://download.pytorch.org/whl/cu130",
+        "python -m pip install --force-reinstall torch torchvision --index-url https://download.pytorch.org/whl/cu130",
+        system="Windows",
+        torch="2.13.0+cpu",
+        cuda_build=None,
+        **nvidia("NVIDIA GeForce RTX 4060", driver="581.42"),
     ),
-    (
-        Facts(
-            system="Windows",
-            torch="2.13.0+cpu",
-            cuda_build=None,
-            **nvidia("GTX 1060", driver="560.94"),
-        ),
+    case(
         "cpu_build",
         "https://download.pytorch.org/whl/cu126",
+        system="Windows",
+        torch="2.13.0+cpu",
+        cuda_build=None,
+        **nvidia("GTX 1060", driver="560.94"),
     ),
-    (Facts(torch="2.13.0+cpu", cuda_build=None, cards=2), "cpu_build", "/whl/cu130"),
-    (
-        Facts(system="Windows", torch="2.13.0+cpu", cuda_build=None),
+    case("cpu_build", "/whl/cu130", torch="2.13.0+cpu", cuda_build=None, cards=2),
+    case(
         "cpu_build_no_gpu",
         "Nothing to repair",
+        system="Windows",
+        torch="2.13.0+cpu",
+        cuda_build=None,
     ),
-    (
-        Facts(torch="2.13.0+cpu", cuda_build=None, cards=8, container=True),
+    case(
         "cpu_build_no_gpu",
         "Nothing to repair",
+        torch="2.13.0+cpu",
+        cuda_build=None,
+        cards=8,
+        container=True,
     ),
-    (Facts(system="Darwin", cuda_build=None, mps_built=True), "no_gpu", "Nothing to repair"),
-    (Facts(system="Darwin", cuda_build=None), "no_gpu", "Nothing to repair"),
+    case("no_gpu", "Nothing to repair", system="Darwin", cuda_build=None, mps_built=True),
+    case("no_gpu", "Nothing to repair", system="Darwin", cuda_build=None),
     # --- the driver
-    (Facts(cards=1, cuda_error=NO_DRIVER), "no_driver", "Install the NVIDIA driver"),
-    (
-        Facts(system="Windows", cuda_error=NO_DRIVER),
-        "no_driver",
-        "If this machine has an NVIDIA GPU",
-    ),
-    (Facts(wsl=True, cuda_error=NO_DRIVER), "no_driver", "in Windows (not inside WSL)"),
-    (
-        Facts(
-            cards=1,
-            smi_error="NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
-        ),
+    case("no_driver", "Install the NVIDIA driver", cards=1, cuda_error=NO_DRIVER),
+    case("no_driver", "If this machine has an NVIDIA GPU", system="Windows", cuda_error=NO_DRIVER),
+    case("no_driver", "in Windows (not inside WSL)", wsl=True, cuda_error=NO_DRIVER),
+    case(
         "no_driver",
         "Install the NVIDIA driver",
+        cards=1,
+        smi_error="NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
     ),
-    (Facts(**nvidia(driver="570.133.20"), cuda_error=TOO_OLD), "driver_too_old", "580 or later"),
-    (Facts(**nvidia(driver="470.256.02"), cuda_build="12.8"), "driver_too_old", "525 or later"),
-    (Facts(cards=1, cuda_error=TOO_OLD), "driver_too_old", "580 or later"),
-    (
-        Facts(
-            **nvidia(),
-            cuda_error=UNEXPECTED + "804: forward compatibility was attempted on non supported HW",
-        ),
+    case("driver_too_old", "580 or later", **nvidia(driver="570.133.20"), cuda_error=TOO_OLD),
+    case("driver_too_old", "525 or later", **nvidia(driver="470.256.02"), cuda_build="12.8"),
+    case("driver_too_old", "580 or later", cards=1, cuda_error=TOO_OLD),
+    case(
         "driver_too_old",
         "Update",
+        **nvidia(),
+        cuda_error=UNEXPECTED + "804: forward compatibility was attempted on non supported HW",
     ),
-    (Facts(**nvidia(driver="570.1", wsl=True), cuda_error=TOO_OLD), "driver_too_old", "in Windows"),
-    (
-        Facts(
-            **nvidia(),
-            cuda_error=UNEXPECTED
-            + "803: system has unsupported display driver / cuda driver combination",
-        ),
+    case("driver_too_old", "in Windows", **nvidia(driver="570.1", wsl=True), cuda_error=TOO_OLD),
+    case(
         "driver_mismatch",
         "Restart",
+        **nvidia(),
+        cuda_error=UNEXPECTED
+        + "803: system has unsupported display driver / cuda driver combination",
     ),
-    (
-        Facts(
-            driver="580.95.05",
-            cards=1,
-            smi_error="Failed to initialize NVML: Driver/library version mismatch",
-        ),
+    case(
         "driver_mismatch",
         "Restart",
+        driver="580.95.05",
+        cards=1,
+        smi_error="Failed to initialize NVML: Driver/library version mismatch",
     ),
-    (
-        Facts(
-            **nvidia(),
-            cuda_error="CUDA initialization: CUDA unknown error - this may be due to an incorrectly set up",
-        ),
+    case(
         "initialization_failed",
         "Restart",
+        **nvidia(),
+        cuda_error="CUDA initialization: CUDA unknown error - this may be due to an incorrectly set up",
     ),
-    (Facts(**nvidia()), "initialization_failed", "Restart"),
+    case("initialization_failed", "Restart", **nvidia()),
     # --- out of sight
-    (
-        Facts(**nvidia(), visible="", cuda_error="No CUDA GPUs are available"),
+    case(
         "hidden",
         "Unset CUDA_VISIBLE_DEVICES",
+        **nvidia(),
+        visible="",
+        cuda_error="No CUDA GPUs are available",
     ),
-    (Facts(**nvidia(), visible="-1"), "hidden", "Unset"),
-    (Facts(**nvidia("T4", "T4"), visible="2"), "hidden", "Unset"),
-    (Facts(**nvidia("T4", "T4"), visible="0,0"), "hidden", "Unset"),
-    (Facts(**nvidia("T4", "T4"), visible="-1,0"), "hidden", "Unset"),
-    (Facts(**nvidia(), visible="gpu"), "hidden", "Unset"),
-    (
-        Facts(**nvidia(), visible="0", cuda_error=UNEXPECTED + "999"),
-        "initialization_failed",
-        "Restart",
+    case("hidden", "Unset", **nvidia(), visible="-1"),
+    case("hidden", "Unset", **nvidia("T4", "T4"), visible="2"),
+    case("hidden", "Unset", **nvidia("T4", "T4"), visible="0,0"),
+    case("hidden", "Unset", **nvidia("T4", "T4"), visible="-1,0"),
+    case("hidden", "Unset", **nvidia(), visible="gpu"),
+    case(
+        "initialization_failed", "Restart", **nvidia(), visible="0", cuda_error=UNEXPECTED + "999"
     ),
-    (Facts(visible="-1", cards=1, cuda_error=NO_DRIVER), "no_driver", "Install"),
-    (
-        Facts(host="colab", container=True, cuda_error=NO_DRIVER),
+    case("no_driver", "Install", visible="-1", cards=1, cuda_error=NO_DRIVER),
+    case(
         "colab_without_gpu",
         "Runtime → Change runtime type → T4 GPU",
+        host="colab",
+        container=True,
+        cuda_error=NO_DRIVER,
     ),
-    (Facts(host="colab", torch="2.11.0+cpu", cuda_build=None), "colab_without_gpu", "T4 GPU"),
-    (Facts(host="kaggle", cuda_error=NO_DRIVER), "kaggle_without_gpu", "Accelerator → GPU T4 x2"),
-    (
-        Facts(host="binder", torch="2.13.0+cpu", cuda_build=None, container=True),
+    case("colab_without_gpu", "T4 GPU", host="colab", torch="2.11.0+cpu", cuda_build=None),
+    case("kaggle_without_gpu", "Accelerator → GPU T4 x2", host="kaggle", cuda_error=NO_DRIVER),
+    case(
         "binder_without_gpu",
         "Colab",
+        host="binder",
+        torch="2.13.0+cpu",
+        cuda_build=None,
+        container=True,
     ),
-    (Facts(host="colab", **nvidia(), visible="-1"), "hidden", "Unset"),
-    (Facts(container=True, cards=4, cuda_error=NO_DRIVER), "container_without_gpu", "--gpus all"),
-    (
-        Facts(container=True, cards=None, cuda_error=NO_DRIVER),
+    case("hidden", "Unset", host="colab", **nvidia(), visible="-1"),
+    case("container_without_gpu", "--gpus all", container=True, cards=4, cuda_error=NO_DRIVER),
+    case("container_without_gpu", "--gpus all", container=True, cards=None, cuda_error=NO_DRIVER),
+    case(
         "container_without_gpu",
         "--gpus all",
-    ),
-    (
-        Facts(container=True, cards=4, driver="580.95.05", cuda_error=NO_DRIVER),
-        "container_without_gpu",
-        "--gpus all",
+        container=True,
+        cards=4,
+        driver="580.95.05",
+        cuda_error=NO_DRIVER,
     ),
     # --- nothing there
-    (Facts(cards=0, cuda_error=NO_DRIVER), "no_gpu", "Nothing to repair"),
-    (Facts(cards=0, container=True, cuda_error=NO_DRIVER), "no_gpu", "Nothing to repair"),
-    (Facts(driver="580.95.05", cards=0), "no_gpu", "plugged in"),
-    (Facts(smi_error="No devices were found"), "no_gpu", "plugged in"),
-    (Facts(rocm_build="7.0", cuda_build=None), "no_gpu", "rocm.docs.amd.com"),
+    case("no_gpu", "Nothing to repair", cards=0, cuda_error=NO_DRIVER),
+    case("no_gpu", "Nothing to repair", cards=0, container=True, cuda_error=NO_DRIVER),
+    case("no_gpu", "plugged in", driver="580.95.05", cards=0),
+    case("no_gpu", "plugged in", smi_error="No devices were found"),
+    case("no_gpu", "rocm.docs.amd.com", rocm_build="7.0", cuda_build=None),
 ]
 
 
@@ -457,7 +442,7 @@ def test_doctor_with_odd_cuda_visible_devices_and_a_console_without_arrows():
             cwd=Path(__file__).parents[1],
             env={**os.environ, "CUDA_VISIBLE_DEVICES": visible, "PYTHONIOENCODING": "ascii"},
         )
-        for visible in ("", "-1", "99", "text")
+        for visible in ("", "text")
     }
     for child in children.values():
         out, errors = child.communicate(timeout=120)
@@ -761,6 +746,15 @@ def test_every_wrong_character_is_noticed():
             command.decode(broken)
 
 
+def test_a_forged_code_gives_the_terminal_no_orders(capsys):
+    parts = code_of(Facts(devices=(T4,))).split("/")[:-1]
+    body = "/".join([*parts[:3], "\x1b[2J\x1b]0;owned\x07", *parts[4:]])
+    forged = f"{body}/{command._checksum(body)}"
+    assert call("--collect", forged) == 1
+    told = capsys.readouterr()
+    assert "\x1b" not in told.out + told.err and "\x07" not in told.out + told.err
+
+
 def test_collect(capsys):
     good = [code_of(Facts(devices=(T4,)))] * 2 + [code_of(Facts(cards=0), ["ipywidgets-missing"])]
     assert call("--collect", *good) == 0
@@ -810,3 +804,9 @@ def test_print_is_all_that_doctor_does_to_the_outside(monkeypatch, here, capsys)
     monkeypatch.setattr("helpers.doctor.gather_facts", lambda: here)
     assert doctor() == diagnose(here) and dict(os.environ) == before and builtins.print is print
     assert capsys.readouterr().err == ""
+
+
+def test_threads_that_fight_are_told():
+    told = report(Facts(threads="2 threads take 15 times as long as one."), diagnose(Facts()))
+    assert told.endswith("Threads   2 threads take 15 times as long as one.")
+    assert "Threads" not in report(Facts(), diagnose(Facts()))

@@ -93,12 +93,11 @@ def test_notebooks_that_run_at_once_lose_no_progress(tmp_path, monkeypatch):
 
 
 @posix
-def test_another_writer_is_waited_for_but_not_forever(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "PATIENCE", 0.2)
-    with files.locked(tmp_path):
-        start = time.monotonic()
-        with files.locked(tmp_path):
-            assert time.monotonic() - start >= 0.2
+def test_another_writer_is_waited_for_but_not_forever(tmp_path):
+    with files.locked(tmp_path) as alone, files.locked(tmp_path, patience=0.1) as too:
+        assert alone and not too
+    with files.locked(tmp_path, patience=600) as alone, files.locked(tmp_path / "none") as nowhere:
+        assert alone and nowhere
 
 
 def test_without_locks_it_goes_on(tmp_path, monkeypatch):

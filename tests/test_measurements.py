@@ -9,9 +9,8 @@ import torch
 
 from helpers import measurements
 from helpers.__main__ import main
-from helpers.measurements import ladder, links, measure, networks, recorder, rows, schema
+from helpers.measurements import ladder, links, measure, networks, peaks, recorder, rows, schema
 from helpers.measurements.climb import Climb
-from helpers.measurements.trips import trips
 
 CPU = torch.device("cpu")
 
@@ -68,23 +67,7 @@ def example():
             {"processes": 4, "backend": "nccl", "bytes": 4 * 10**6, **time, "gb_per_s": 3.0}
         ],
         "launch": [{"operation": "add", "way": "queued", "time_us": 5.0, "time_iqr_us": 0.0}],
-        "forward": [{**images, "dtype": "float32"}],
         "training": [{**images, "precision": "float32", "peak_bytes": None}],
-        "memory": [
-            {
-                "network": "MLP",
-                "batch": 64,
-                "precision": "float32",
-                "optimizer": "adam",
-                "parameters_bytes": 10,
-                "gradients_bytes": 10,
-                "optimizer_bytes": 20,
-                "activations_bytes": 50,
-                "other_bytes": 10,
-                "forecast_bytes": 100,
-                "measured_bytes": 104,
-            }
-        ],
         "ladder": [
             {
                 "rung": 0,
@@ -206,13 +189,8 @@ BROKEN = [  # where, new value, words of the error
     ),
     (["sections", "bandwidth", 0, "gb_per_s"], 1500.0, r"bandwidth\[0\]\.gb_per_s"),
     (["sections", "all_reduce", 0, "processes"], 2, r"all_reduce\[0\]\.gb_per_s is 3\.0"),
-    (["sections", "forward", 0, "time_ms"], 0.002, r"forward\[0\]\.images_per_s is 32000\.0"),
+    (["sections", "training", 0, "time_ms"], 0.002, r"training\[0\]\.images_per_s is 32000\.0"),
     (["sections", "training", 0, "peak_bytes"], -1, r"training\[0\]\.peak_bytes is -1"),
-    (
-        ["sections", "memory", 0, "activations_bytes"],
-        60,
-        r"memory\[0\]\.forecast_bytes is 100; .* it is 110",
-    ),
     (
         ["sections", "ladder", 0, "accuracy"],
         93,
@@ -286,7 +264,7 @@ def test_committed_recordings_are_whole_unedited_and_small(path):
     text = path.read_text(encoding="utf-8")
     assert len(text) < 300_000
     assert recorder._text(json.loads(text)) == text, "only the record command writes recordings"
-    assert {"matmul", "training", "memory"} <= {
+    assert {"matmul", "training", "bandwidth"} <= {
         name for name, each in found.sections.items() if each
     }
 
@@ -379,7 +357,7 @@ def test_written_text_is_the_same_data_with_a_row_a_line():
     data["sections"]["copies"] = []
     text = recorder._text(data)
     assert (
-        json.loads(text) == data and sum('"time_iqr_ms"' in line for line in text.splitlines()) == 6
+        json.loads(text) == data and sum('"time_iqr_ms"' in line for line in text.splitlines()) == 5
     )
 
 
@@ -457,8 +435,8 @@ def fits(section, measured, device="cpu"):
     return data["sections"][section]
 
 
-@pytest.mark.parametrize("part", [p for p in recorder.PARTS if p not in ("memory", "all_reduce")])
-def test_every_part_gives_measuredthat_fit(part, hasty):
+@pytest.mark.parametrize("part", [p for p in recorder.PARTS if p != "all_reduce"])
+def test_every_part_gives_rows_that_fit(part, hasty):
     assert fits(part, recorder.PARTS[part](CPU, True)) or part == "copies"
 
 
@@ -490,7 +468,7 @@ def test_parts_run_through_their_cuda_branches_on_practice_gpus(part, hasty, mon
 
 
 @pytest.mark.parametrize("capability, there", [((7, 0), False), ((7, 5), False), ((8, 0), True)])
-def test_only_cards_that_have_tf32_get_measuredof_it(capability, there, monkeypatch):
+def test_only_cards_that_have_tf32_get_rows_of_it(capability, there, monkeypatch):
     """A V100 would show its float32 rate twice, once under a wrong name."""
     from helpers import gpus
 
@@ -655,17 +633,22 @@ def test_series_stop_at_the_limit_and_at_the_end_of_memory():
 
 
 def test_measured_memory_is_near_the_forecast():
-    measured = list(networks.memory(CPU, True))
-    errors = [
-        abs(row["forecast_bytes"] / row["measured_bytes"] - 1)
-        for row in measured
-        if row["precision"] == "float32"
-    ]
-    assert errors and max(errors) < 0.05
-    fits("memory", measured)
+    """Lesson 05 forecasts what a step takes; a learner plans by it."""
+    from helpers.memory import forecast, tensor_bytes
+
+    model = networks.mlp()
+    adam = torch.optim.Adam(model.parameters(), foreach=True)
+    x, y = networks.batch_of(64, CPU)
+    step = networks.step_of(model, x, y, adam, "float32")
+    step()
+    adam.zero_grad()
+    state = [v for values in adam.state.values() for v in values.values() if torch.is_tensor(v)]
+    held = sum(map(tensor_bytes, [*model.parameters(), *state, x, y]))
+    expected = forecast(networks.mlp(), (3, 32, 32), 64, "adam").peak
+    assert held + peaks.peak_bytes(step, CPU) == pytest.approx(expected, rel=0.05)
 
 
-def test_matmul_measuredare_of_products_of_that_size(hasty, monkeypatch):
+def test_matmul_rows_are_of_products_of_that_size(hasty, monkeypatch):
     shapes = []
     monkeypatch.setattr(
         measure,
@@ -685,7 +668,7 @@ def test_tf32_is_put_back():
     assert torch.backends.cuda.matmul.fp32_precision == before
 
 
-def test_all_reduce_of_two_processes_gives_measuredwith_the_traffic_of_a_ring():
+def test_all_reduce_of_two_processes_gives_rows_with_the_traffic_of_a_ring():
     found = fits("all_reduce", links.all_reduce(CPU, quick=True))
     assert [row["bytes"] for row in found] == [2**n for n in range(12, 21, 2)]
     assert {(row["backend"], row["processes"]) for row in found} == {("gloo", 2)}
@@ -709,74 +692,6 @@ def test_all_reduce_repeats_what_the_processes_said_when_they_failed(monkeypatch
     )
     with pytest.raises(RuntimeError, match=r"wrote no rows \(exit status 1\):\nno such address"):
         links.measured(2, True, True)
-
-
-def test_trips_add_both_copies_of_a_matrix_to_its_product(tmp_path):
-    data, same = example(), {"device": "cuda:0", "time_iqr_ms": 0.0}
-    data["sections"]["matmul"] = [
-        {**same, "size": n, "dtype": dtype, "time_ms": ms, "tflop_per_s": 2 * n**3 / ms / 1e9}
-        for n, dtype, ms in (
-            (16, "float32", 0.01),
-            (1024, "float32", 0.2),
-            (2048, "float32", 1.0),
-            (1024, "bfloat16", 0.05),
-        )
-    ]
-    data["sections"]["copies"] = [
-        {
-            **same,
-            "bytes": size,
-            "direction": way,
-            "pinned": pinned,
-            "time_ms": ms,
-            "gb_per_s": size / ms / 1e6,
-        }
-        for size, way, pinned, ms in (
-            (1024, "h2d", False, 0.02),
-            (1024, "d2h", False, 0.03),
-            (1024, "h2d", True, 9.0),
-            (2**22, "h2d", False, 1.0),
-            (2**22, "d2h", False, 2.0),
-        )
-    ]
-    ((label, prices, times),) = trips(measurements.load(saved(data, tmp_path)))
-    assert label == "Made-up GPU, 2026-01-02" and times == pytest.approx(
-        {16: 0.06, 1024: 3.2}
-    )  # 2048: not copied
-    assert prices == pytest.approx(
-        {
-            "price_ms": 0.005,
-            "copies_ms": 0.05,
-            "tflop_per_s": 2 * 2048**3 / 1e9,
-            "gb_per_s": 1.5,
-            "link_gb_per_s": 2**23 / 3.0 / 1e6,
-        }
-    )
-
-
-@pytest.mark.parametrize("left", [[], [{"direction": "h2d"}]], ids=["no copies", "one way"])
-def test_a_gpu_without_copies_both_ways_has_no_trips(left, tmp_path):
-    data = example()
-    data["sections"]["matmul"] = data["sections"]["matmul"][:1]
-    row = {
-        "device": "cuda:0",
-        "bytes": 4 * 10**6,
-        "pinned": False,
-        "time_ms": 1.0,
-        "time_iqr_ms": 0.0,
-        "gb_per_s": 4.0,
-    }
-    data["sections"]["copies"] = [{**row, **way} for way in left]
-    assert list(trips(measurements.load(saved(data, tmp_path)))) == []
-
-
-def test_trips_on_a_cpu_copy_nothing(tmp_path):
-    data = example()
-    for section in ("launch", "bandwidth"):
-        data["sections"][section] = [{**data["sections"][section][0], "device": "cpu"}]
-    data["sections"]["matmul"] = data["sections"]["matmul"][1:]
-    ((label, prices, times),) = trips(measurements.load(saved(data, tmp_path)))
-    assert times == {100: 2.0} and prices["copies_ms"] == 0 and prices["link_gb_per_s"] is None
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from exercises import all_keys
 from helpers.__main__ import run
 from helpers.checks import codes, progress
+from helpers.commands import progress as command
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +66,7 @@ def random_states(chance):
     }
 
 
-FIRST = "P1-ACMZTGMZTGMZTGMZTGMZTGMZTGMRSY36"  # all 67 items of the first codes, solved and not solved in turn
+FIRST = "P1-AAIZTGMZTGMZTGMZTGMZTGMZTGMZSGIHOSZDI"  # all 67 items of the first codes, solved and not solved in turn
 NAMES = ("", "Ann", "Łukasz Ö.", "李小龍", "=1+1", "x" * 40)
 
 
@@ -76,7 +77,7 @@ def test_a_code_gives_back_what_went_in():
         code = codes.encode(states, name)
         assert codes.decode(code) == (states, name)
         assert codes.decode(f" {code[:7].lower()}\n{code[7:]} ") == (states, name)
-    assert len(codes.encode(dict.fromkeys(codes.ITEMS, codes.DONE), "Ann")) <= 45
+    assert len(codes.encode(dict.fromkeys(codes.ITEMS, codes.DONE), "Ann")) <= 55
 
 
 def test_every_wrong_character_is_noticed_and_nearly_every_other_slip():
@@ -96,6 +97,22 @@ def test_every_wrong_character_is_noticed_and_nearly_every_other_slip():
         for damaged in typos | neighbors | lost:
             with pytest.raises(ValueError, match="progress code|damaged"):
                 codes.decode(damaged)
+
+
+def test_letters_appended_to_a_code_are_noticed():
+    chance = random.Random(0)
+    codes_made = [codes.encode(random_states(chance), name) for name in NAMES] + [codes.encode({})]
+    for _ in range(2000):
+        code = chance.choice(codes_made)
+        more = "".join(chance.choices("AB7", k=chance.randint(1, 12)))
+        with pytest.raises(ValueError, match="damaged"):
+            codes.decode(code + more)
+
+
+def test_two_learners_of_one_name_keep_a_row_each():
+    ann = codes.encode({"02.same": codes.DONE}, "Ann")
+    rows, bad = command.collect([ann, ann, codes.encode({}), ann])
+    assert [name for name, _ in rows] == ["Ann", "Ann (2)", "learner 3", "Ann (3)"] and not bad
 
 
 NONSENSE = ("", "P1-", "P1-AAAA", "G1/x/y", "P2-AAAA", "P1-=====", "P1-" + "7" * 4000, 5, None)

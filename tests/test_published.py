@@ -96,7 +96,7 @@ DELETE = object()
         (["provenance", "trust"], "high", "it takes A, B or C"),
         (["provenance", "notes"], "x", "provenance.notes is no field"),
         (["devices", "T4"], {"kind": "gpu", "card": None}, "devices.T4 is"),
-        (["schema"], 2, "schema is 2; this copy of the course reads 1"),
+        (["schema"], 2, "schema is 2; this course reads 1"),
         (["sections"], DELETE, "it takes schema, provenance, devices and sections"),
         (["sections", "sort", 0, "device"], "T5", r"sort\[0\].device is 'T5'"),
         (["sections", "sort", 0, "time_ms"], -1.0, r"sort\[0\].time_ms is -1.0"),
@@ -108,7 +108,7 @@ DELETE = object()
 )
 def test_a_published_file_that_does_not_fit_is_refused_by_name(place, value, words, tmp_path):
     provenance = dict.fromkeys(sources.PROVENANCE, "x")
-    provenance |= {"url": "https://example.org", "trust": "A"}
+    provenance |= {"url": "https://example.org", "trust": "A", "paths": ["x"]}
     data = {
         "schema": 1,
         "provenance": provenance,

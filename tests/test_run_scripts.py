@@ -197,6 +197,18 @@ def test_script_path(course, tmp_path):
     )
 
 
+def test_a_notebook_of_the_learners_runs_the_script_beside_it(course, tmp_path, monkeypatch):
+    own = tmp_path / "my_notebooks" / "scripts"
+    own.mkdir(parents=True)
+    (own / "train.py").write_text("print('mine')")
+    monkeypatch.setattr(scripts, "_OWN", own)
+    assert scripts.script_path("train.py").parent == course[0]
+    monkeypatch.chdir(own.parent)
+    assert scripts.script_path("train.py") == (own / "train.py").resolve()
+    assert scripts.script_path("ddp.py").parent == course[1]
+    assert scripts.command_line(own / "train.py") == "$ python scripts/train.py"
+
+
 def test_script_of_the_current_folder(course, tmp_path, monkeypatch):
     (tmp_path / "here.py").write_text("")
     (tmp_path / "train.py").write_text("")

@@ -122,6 +122,19 @@ def test_mixed_precision_trains_other_but_similar_weights(run, tmp_path):
         torch.testing.assert_close(mixed[name], full[name], rtol=0, atol=0.03)
 
 
+def test_a_bfloat16_run_goes_on_where_only_float16_is_fast(run, tmp_path):
+    """Begun on an H100, resumed on a T4: the first run's scaler is off and saves nothing."""
+    path = tmp_path / "run.pt"
+    run("--epochs", 1, "--amp", "--checkpoint", path)
+    words = ["--device", "cpu", "--images", "100", "--amp", "--checkpoint", path, "--resume"]
+    args = train.arguments().parse_args(list(map(str, words)))
+    model = train.SmallCNN(10)
+    scaler = torch.amp.GradScaler("cpu", enabled=True)
+    parts = {"model": model, "optimizer": torch.optim.Adam(model.parameters()), "scaler": scaler}
+    assert train.load(path, args, parts) == 1
+    assert scaler.get_scale() == 65536
+
+
 def test_a_checkpoint_is_written_whole_or_not_at_all(run, tmp_path, monkeypatch):
     path = tmp_path / "run.pt"
     run("--epochs", 1, "--checkpoint", path)
@@ -347,3 +360,16 @@ def test_all_reduce_refuses_what_does_not_fit_before_processes_wait(
     module = script("all_reduce")
     with pytest.raises(ValueError, match=words):
         module.check(module.arguments().parse_args(["--out", str(tmp_path / "rows.json"), *args]))
+
+
+@pytest.mark.parametrize("name", ["ddp", "all_reduce"])
+def test_where_nccl_is_missing_two_gpus_stay_idle_and_the_script_runs(monkeypatch, name):
+    """PyTorch for Windows has no NCCL, however many GPUs there are."""
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    module = script(name)
+    backends = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(module.dist, "is_nccl_available", lambda: False)
+    monkeypatch.setattr(module.dist, "init_process_group", backends.append)
+    assert module.start(disable_cuda=False) == torch.device("cpu") and backends == ["gloo"]

@@ -8,6 +8,7 @@ from bs4 import BeautifulSoup
 
 from helpers import __main__ as door
 from helpers.commands import _notebooks
+from helpers.commands import site as site_command
 
 PAGES = ["index", "INSTRUCTORS", *(path.stem for path in _notebooks.find())]
 BADGES = {"colab.research.google.com", "mybinder.org", "kaggle.com", "www.kaggle.com"}
@@ -99,6 +100,33 @@ def test_no_object_of_python_stands_for_a_widget(site, name):
             shown,
         )
         == []
+    )
+
+
+def test_pages_of_others_stay_and_its_own_are_written_again(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(_notebooks, "find", lambda: [])
+    assert door.main(["site", str(tmp_path)]) == 0
+    assert door.main(["site", str(tmp_path)]) == 0
+    (tmp_path / "INSTRUCTORS.html").write_text("<h1>Mine</h1>")
+    (tmp_path / "LICENSE").write_text("my license")
+    (tmp_path / "index.html").unlink()
+    assert door.main(["site", str(tmp_path)]) == 2
+    told = capsys.readouterr().err
+    assert "LICENSE, INSTRUCTORS.html" in told and "Name another folder" in told
+    assert not (tmp_path / "index.html").exists(), (
+        "nothing is written where something is in the way"
+    )
+    assert (tmp_path / "INSTRUCTORS.html").read_text() == "<h1>Mine</h1>"
+
+
+def test_what_runs_or_loads_is_taken_out_of_a_page():
+    text = (
+        "<h1 onclick='x()'>A &lt;b&gt;</h1><script>x()</script><iframe src='x'></iframe>"
+        "<a href=' JavaScript:x()'>go</a><a href='https://pytorch.org'>on</a><img src='data:image/png;base64,A'>"
+    )
+    assert site_command.without_scripts(text) == (
+        "<h1>A &lt;b&gt;</h1><a>go</a>"
+        '<a href="https://pytorch.org">on</a><img src="data:image/png;base64,A"/>'
     )
 
 

@@ -1,12 +1,12 @@
 """A learner's results as a short code: two bits for each exercise and quiz question, an optional name, a checksum.
 
 The code is "P1-" and base32 text (letters and the digits 2 to 7, so that nothing looks like anything else). Its bytes:
-length of the name, the name in UTF-8, the results four to a byte in the order of `ITEMS` (zeros at the end left out),
-and a CRC of 16 bits, which notices every change of one character and of two neighbors.
+length of the name, length of the results, the name in UTF-8, the results four to a byte in the order of `ITEMS` (zeros at
+the end left out), and four bytes of SHA-256. These notice slips, not intent: a code is a learner's own report.
 """
 
 import base64
-import binascii
+import hashlib
 
 MARK = "P1-"
 NOTHING, NOT_YET, DONE = (
@@ -15,6 +15,7 @@ NOTHING, NOT_YET, DONE = (
     2,
 )  # an exercise untried, tried or solved; a question unanswered, answered wrong or right
 MOST_BYTES = 40  # of a name
+CHECKSUM = 4  # bytes
 
 # Codes name items by their place in this list: add new ones at the end, and leave old ones where they are.
 ITEMS = tuple(
@@ -27,7 +28,7 @@ quiz.02.result quiz.02.pieces quiz.02.shape quiz.03.inplace quiz.03.stays quiz.0
 quiz.04.order quiz.04.labels quiz.04.eval quiz.04.map quiz.04.scaler quiz.05.cache quiz.05.empty quiz.05.activations
 quiz.05.checkpoint quiz.06.module quiz.06.rank quiz.06.epoch quiz.06.scaling quiz.07.naive quiz.07.median
 quiz.07.early quiz.07.nonzero 08.profiles 08.bounds 08.accuracy 08.speedup 08.fixed quiz.08.order
-quiz.08.batch quiz.08.roof quiz.08.first 02.pays
+quiz.08.batch quiz.08.roof quiz.08.first 02.pays 01.impossible
 """.split()
 )
 
@@ -43,7 +44,8 @@ def encode(states, name=""):
     packed = bytearray(-(-len(ITEMS) // 4))
     for place, item in enumerate(ITEMS):
         packed[place // 4] |= states.get(item, NOTHING) << 2 * (place % 4)
-    return _written(bytes([len(who)]) + who + bytes(packed).rstrip(b"\0"))
+    results = bytes(packed).rstrip(b"\0")
+    return _written(bytes([len(who), len(results)]) + who + results)
 
 
 def decode(code):
@@ -57,7 +59,7 @@ def decode(code):
     body = _read(text)
     if body is None:
         raise ValueError(f"damaged or incomplete (copy it again, whole): {_short(text)}")
-    name, packed = body[1 : 1 + body[0]].decode("utf-8"), body[1 + body[0] :]
+    name, packed = body[2 : 2 + body[0]].decode("utf-8"), body[2 + body[0] :]
     found = [byte >> shift & 3 for byte in packed for shift in (0, 2, 4, 6)]
     if any(found[len(ITEMS) :]) or max(found, default=0) > DONE:
         raise ValueError(f"made by a newer version of the course; update this one: {_short(text)}")
@@ -65,7 +67,7 @@ def decode(code):
 
 
 def _written(body):
-    checksum = binascii.crc_hqx(MARK.encode() + body, 0).to_bytes(2, "big")
+    checksum = hashlib.sha256(MARK.encode() + body).digest()[:CHECKSUM]
     return MARK + base64.b32encode(body + checksum).decode("ascii").rstrip("=")
 
 
@@ -73,9 +75,9 @@ def _read(text):
     """The bytes of a code without its checksum; None where it is not exactly what `_written` wrote."""
     letters = text[len(MARK) :]
     try:
-        body = base64.b32decode(letters + "=" * (-len(letters) % 8))[:-2]
-        whole = text == _written(body) and body[0] < len(body)
-        return body if whole and body[1 : 1 + body[0]].decode("utf-8").isprintable() else None
+        body = base64.b32decode(letters + "=" * (-len(letters) % 8))[:-CHECKSUM]
+        exact = text == _written(body) and len(body) == 2 + body[0] + body[1]
+        return body if exact and body[2 : 2 + body[0]].decode("utf-8").isprintable() else None
     except (ValueError, IndexError):
         return None
 

@@ -112,7 +112,7 @@ def fresh(name):
 
 
 def free_name(path):
-    """Return a path beside `path` that nothing has: 03_x_mine.ipynb, 03_x_mine2.ipynb, …"""
+    """Return a path beside `path` that nothing has: its name with _mine, _mine2, …"""
     number = 1
     while True:
         other = path.with_name(f"{path.stem}_mine{number if number > 1 else ''}{path.suffix}")

@@ -136,7 +136,8 @@ def make(wheels, extras, found):
     elif wheels == "default":
         wheels = None
     check_machine()
-    check_disk(wheels, ROOT, already=size(VENV), more=why)
+    say_machine(ROOT, why)
+    check_disk(wheels, ROOT, already=size(VENV))
     make_venv()
     wheels = install(wheels, extras, asked=not why)
     verify()
@@ -200,17 +201,21 @@ def size(folder):
     return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def check_disk(wheels, place, already=0, more=""):
-    """Raise SetupError when the disk of `place` has too little room, `already` there bytes counted; print step 1."""
+def check_disk(wheels, place, already=0):
+    """Raise SetupError when the disk of `place` has too little room; the bytes `already` there count."""
     need, free = gigabytes(wheels), shutil.disk_usage(place).free / 1e9
-    print(
-        "[1/4] Python {}.{}, {:.0f} GB free{}".format(*sys.version_info[:2], free, more), flush=True
-    )
     if free + already / 1e9 < need:
         hint = "" if need < 8 else " Or add --wheels cpu: PyTorch's CPU build fits into 1.5 GB."
         raise SetupError(
             f"This needs about {need} GB, and {free:.1f} GB are free at {place}. Make room. {AGAIN}{hint}"
         )
+
+
+def say_machine(place, more=""):
+    """Print the first step: Python, the free disk at `place`, and `more`."""
+    free = shutil.disk_usage(place).free / 1e9
+    version = "{}.{}".format(*sys.version_info[:2])
+    print(f"[1/4] Python {version}, {free:.0f} GB free{more}", flush=True)
 
 
 def foreign():
@@ -279,9 +284,18 @@ def install(wheels, extras=(), asked=True):
 
 
 def answers(wheels):
-    """Tell whether the folder `wheels` of PyTorch's index answers and holds torch."""
-    look = "-m pip index versions torch --retries 0 --timeout 10 --index-url"
-    return quiet([*look.split(), WHEELS + wheels]) == 0
+    """Tell whether the folder `wheels` of PyTorch's index answers with torch and torchvision of that name.
+
+    Both, since pip also looks where its own settings say: a lone torch from there does not fit another's torchvision.
+    """
+    return all(offers(package, wheels) for package in ("torch", "torchvision"))
+
+
+def offers(package, wheels):
+    """Tell whether pip, asking that index, sees builds of `package` such as 2.15.0+cpu."""
+    look = f"-m pip index versions {package} --retries 0 --timeout 10 --index-url"
+    command = [str(python_of(VENV)), *look.split(), WHEELS + wheels]
+    return f"+{wheels}" in subprocess.run(command, capture_output=True, text=True).stdout
 
 
 def pip(arguments, text, step=3, action="install", python=None, place=None):
@@ -292,7 +306,10 @@ def pip(arguments, text, step=3, action="install", python=None, place=None):
     place = place or VENV
     line = _pip.Line(step, text)
     command = [str(python or python_of(VENV)), "-m", "pip", action, *arguments]
-    status, words = _pip.run(command, ROOT, place / "pip.log", line)
+    command += (
+        [] if python else ["--no-compile"]
+    )  # a fifth of the disk and of the time; Python compiles what it uses
+    status, words = _pip.run(command, ROOT, place / "pip.log", line, None if python else VENV)
     installed = re.findall(r"^Successfully \w+ (.+)", words, flags=re.M)
     line.done(
         "stopped" if status else f"{len(installed[-1].split())} ready" if installed else "ready"
@@ -316,7 +333,7 @@ def why_pip_failed(python, place):
         )
     return (
         "The index answers, so one package is the cause: PyTorch may have no wheel yet for Python {}.{} on this "
-        "system (see https://pytorch.org/get-started/locally; another Python does: python3.12 -m helpers lab), or "
+        "system (see https://pytorch.org/get-started/locally ; another Python does: python3.12 -m helpers lab), or "
         "its own index, which --cpu and --wheels name, is blocked here.".format(
             *sys.version_info[:2]
         )

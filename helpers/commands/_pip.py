@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 WORDS = re.compile(
     r"^(?:Collecting (?P<looking>[\w.-]+)"
+    r"|\s*Processing \S*?(?P<local>[\w.]+)-[^/\s]*\.whl"
     r"|\s*Downloading (?P<file>\S+) \((?P<size>[\d.]+) (?P<unit>[kMG]?B)\)"
     r"|Installing collected packages: (?P<unpacking>.+))",
     flags=re.M,
@@ -51,11 +52,13 @@ class Line:
         print(text, end=end, flush=True)
 
 
-def run(command, folder, log, line):
+def run(command, folder, log, line, venv=None):
     """Run a `command` of pip in `folder` and show on `line` how far it is; return (exit status, its words).
 
-    Its words are added to the file `log`. The command ends with this program.
+    Its words are added to the file `log`. The command ends with this program. Where it installs into `venv`, the
+    packages there are counted.
     """
+    before = packages(venv)
     begin = log.stat().st_size if log.exists() else 0
     settings = dict(os.environ, PIP_PROGRESS_BAR="off", PIP_DISABLE_PIP_VERSION_CHECK="1")
     with open(log, "ab") as words:
@@ -70,7 +73,7 @@ def run(command, folder, log, line):
         try:
             while child.poll() is None:
                 time.sleep(0.2)
-                line.show(progress(_since(log, begin)))
+                line.show(progress(_since(log, begin), packages(venv) - before))
         finally:
             child.terminate()
             child.wait()
@@ -81,19 +84,25 @@ def _since(log, begin):
     return log.read_bytes()[begin:].decode("utf-8", errors="replace")
 
 
-def progress(text):
-    """Return what pip is doing, in a few words, from what it has written so far."""
+def packages(venv):
+    """Return how many packages the environment `venv` holds; 0 for None."""
+    places = ("lib/python*/site-packages", "Lib/site-packages") if venv else ()
+    return sum(len(list(venv.glob(f"{place}/*.dist-info"))) for place in places)
+
+
+def progress(text, unpacked=0):
+    """Return what pip is doing, in a few words, from what it has written and how many packages it has unpacked."""
     lines = list(WORDS.finditer(text))
     if not lines:
-        return "looking around"
+        return "asking the index"
     last = lines[-1]
     if last["unpacking"]:
-        return f"unpacking {last['unpacking'].count(',') + 1} packages"
-    if last["looking"]:
-        return f"looking for {last['looking']}"
+        return f"unpacked {unpacked} of {last['unpacking'].count(',') + 1}"
+    if last["looking"] or last["local"]:
+        return f"looking for {last['looking'] or last['local']}"
     file = unquote(last["file"].rpartition("/")[2])
     size = float(last["size"]) * BYTES[last["unit"]]
-    return f"{file.split('-')[0]} {fetched(file) / 1e6:.0f} of {size / 1e6:.0f} MB"
+    return f"{file.split('-')[0]} {fetched(file) / 1e6:.1f} of {size / 1e6:.1f} MB"
 
 
 def fetched(file):

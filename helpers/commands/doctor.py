@@ -22,7 +22,7 @@ NEEDED = {
     "platformdirs": (4, 0),
 }  # the oldest that serve, as in pyproject.toml
 FIELDS = ("verdict", "torch", "device", "memory GB", "free disk GB", "packages")
-MARK = "G1"
+MARK = "R1"  # a room's code; a GPU's begins with G1
 DISK_GB = 1  # less free disk than this is a problem: data sets and checkpoints
 
 
@@ -99,7 +99,7 @@ def room_fields(facts, verdict, problems):
 
 
 def encode(fields):
-    """`fields` as one readable word, "G1/all_well/2.13.0/Tesla_T4/16/52/ok/1a2b"; its last part is a checksum."""
+    """`fields` as one readable word, "R1/all_well/2.13.0/Tesla_T4/16/52/ok/1a2b"; its last part is a checksum."""
     body = "/".join(
         [
             MARK,
@@ -116,7 +116,10 @@ def decode(code):
     """The fields of a `code` as a dict by `FIELDS`; ValueError says what is wrong with it."""
     body, _, checksum = code.rpartition("/")
     parts = body.split("/")
-    if parts[0] != MARK or len(parts) != len(FIELDS) + 1:
+    plain = re.fullmatch(
+        r"[A-Za-z0-9.,_+?/-]+", body
+    )  # a forged code may hold a terminal's commands
+    if parts[0] != MARK or len(parts) != len(FIELDS) + 1 or not plain:
         raise ValueError(
             f"not a code of `python3 -m helpers doctor --room`, or a part of one: {code!r}"
         )

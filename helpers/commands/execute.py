@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 
+from helpers import threads
 from helpers.commands import _notebooks
 
 HELP = "for authors: execute notebooks on the CPU and store their cleaned outputs"
@@ -18,15 +19,23 @@ def add_arguments(parser):
         help="execute and compare with what is stored; write nothing",
     )
     parser.add_argument(
-        "--timeout", type=int, default=120, help="seconds for one cell (default 120)"
+        "--timeout", type=seconds, default=120, help="seconds for one cell (default 120)"
     )
+
+
+def seconds(text):
+    """Return the number of seconds that `text` means; ValueError where it is not above 0."""
+    if not int(text) > 0:
+        raise ValueError
+    return int(text)
 
 
 def environment(home, **more):
     """Return the variables for kernels: fresh stored progress in `home`, nothing of the caller's plotting, `more`."""
     hidden = ("MPLBACKEND", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
     kept = {key: value for key, value in os.environ.items() if key not in hidden}
-    return dict(kept, GPU_COURSE_HOME=str(home), JUPYTER_PREFER_ENV_PATH="1", **more)
+    own = {"GPU_COURSE_HOME": str(home), "JUPYTER_PREFER_ENV_PATH": "1"}
+    return {**kept, **threads.variables(kept), **own, **more}
 
 
 def execute(notebook, folder, timeout=120):
@@ -69,7 +78,10 @@ def one(path, check=False, timeout=120):
     """Execute one notebook file; return a list of what is wrong with it. A failing notebook stays as it was."""
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-    stored = _notebooks.read(path)
+    try:
+        stored = _notebooks.read(path)
+    except Exception as error:  # noqa: BLE001 - nbformat raises many kinds
+        return [f"not a notebook, left as it was: {error}"]
     try:
         new = execute(_notebooks.read(path), path.parent, timeout)
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
@@ -89,17 +101,18 @@ def run(args):
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
+    foreign = [str(path) for path in paths if path.parent != _notebooks.FOLDER]
+    if foreign and not args.check:
+        print(
+            f"not one of the course's notebooks, so it stays as it is: {', '.join(foreign)}; --check only compares",
+            file=sys.stderr,
+        )
+        return 2
     wrong = 0
     for path in paths:
         print(f"{path.name} …", flush=True)
         notes = one(path, args.check, args.timeout)
         wrong += len(notes)
-        print(
-            "\n".join(
-                [
-                    *(f"  {note}" for note in notes),
-                    f"  {'fine' if not notes else 'look at the above'}",
-                ]
-            )
-        )
+        for note in notes or ["fine"]:
+            print(f"  {note}")
     return int(wrong > 0)

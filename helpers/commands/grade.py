@@ -1,6 +1,7 @@
 """Grade a class: run every notebook of a folder whole in a sandbox, note what each check says, write one table."""
 
 import csv
+import functools
 import io
 import math
 import os
@@ -37,10 +38,6 @@ Install bubblewrap (on Linux: apt install bubblewrap), grade in a container (INS
 UNSEALED = "Not sealed: these notebooks can read, change and send whatever you can."
 
 
-class Unreadable(ValueError):
-    """The file cannot be graded; the text says why."""
-
-
 def add_arguments(parser):
     """Add the options of `grade`."""
     add = parser.add_argument
@@ -49,7 +46,7 @@ def add_arguments(parser):
     add("--force", action="store_true", help="replace the table that is there")
     add("--lesson", metavar="NN", help="grade notebooks of this lesson only (default: any)")
     add("--jobs", type=int, default=os.cpu_count() or 1, help="notebooks at once (one a core)")
-    add("--seconds", type=float, default=300, help="time for one notebook (default 300)")
+    add("--seconds", type=float, default=600, help="time for one notebook (default 600)")
     add("--memory", type=float, default=3, help="GB for one notebook (default 3)")
     add("--unsealed", action="store_true", help="run without a sandbox, with limits only")
 
@@ -128,11 +125,11 @@ def grade_one(path, args, stopping):
         cells, claimed = read(path)
         lesson = lesson_of(path, cells)
         if args.lesson not in (None, lesson):
-            raise Unreadable(f"a notebook of lesson {lesson}")
-    except Unreadable as error:
+            raise ValueError(f"a notebook of lesson {lesson}")
+    except ValueError as error:
         return {"lesson": args.lesson or "", "note": str(error), "review": "", "outcomes": {}}
     job = {"cells": cells, "lesson": lesson, "scripts": str(ROOT / "notebooks/scripts")}
-    job |= {"cell_seconds": 0.4 * args.seconds, "memory": args.memory}
+    job |= {"cell_seconds": args.seconds / 4, "memory": args.memory}
     seen, stopped, note = run_cells(job, args, stopping)
     outcomes = {key: outcome(key, cells, seen, stopped) for key in all_keys()[lesson]}
     solved = {key[3:] for key, (status, _) in outcomes.items() if status == CORRECT}
@@ -141,23 +138,23 @@ def grade_one(path, args, stopping):
 
 
 def read(path):
-    """Return the code cells, and the names of exercises that the stored outputs call correct; or Unreadable."""
+    """Return the code cells, and the names of exercises that the stored outputs call correct; or ValueError."""
     if path.suffix.lower() != ".ipynb":
-        raise Unreadable("its name does not end in .ipynb: unpack or rename it")
+        raise ValueError("its name does not end in .ipynb: unpack or rename it")
     if path.is_symlink() or not path.is_file():
-        raise Unreadable("not a regular file; links are not followed")
+        raise ValueError("not a regular file; links are not followed")
+    if path.stat().st_size > MEGABYTES * 10**6:
+        raise ValueError(f"larger than {MEGABYTES} MB; clear its outputs")
     try:
-        if path.stat().st_size > MEGABYTES * 10**6:
-            raise ValueError(f"larger than {MEGABYTES} MB; clear its outputs")
         cells = [cell for cell in _notebooks.read(path).cells if cell.cell_type == "code"]
         claims = [cell.source for cell in cells if "✓ Correct" in str(cell.outputs)]
         return [str(cell.source) for cell in cells], set(CHECK.findall("\n".join(claims)))
     except Exception as error:
-        raise Unreadable(f"not a notebook ({type(error).__name__}: {str(error)[:80]})") from None
+        raise ValueError(f"not a notebook ({type(error).__name__}: {str(error)[:80]})") from None
 
 
 def lesson_of(path, cells):
-    """Return the number of the lesson whose exercises the notebook checks; Unreadable where it checks none."""
+    """Return the number of the lesson whose exercises the notebook checks; ValueError where it checks none."""
     checks = set(CHECK.findall("\n".join(cells)))
     imports = re.findall(r"\blesson(\d\d)\b", "\n".join(cells))
     fits = {
@@ -170,7 +167,7 @@ def lesson_of(path, cells):
     }
     best = max(fits, key=fits.get)
     if not any(fits[best]):
-        raise Unreadable("no lesson's notebook: it checks no exercise of the course")
+        raise ValueError("no lesson's notebook: it checks no exercise of the course")
     return best
 
 
@@ -189,8 +186,7 @@ def run_cells(job, args, stopping):
         begun = [event["begin"] for event in found if "begin" in event]
         if any("end" in event for event in found) or begun[-1:] in ([], [None]):
             break
-        late = any("late" in event for event in found)
-        stopped[begun[-1]] = why or ("it takes too long" if late else "it ended the kernel")
+        stopped[begun[-1]] = why or "it ended the kernel, or took too long"
         if time.monotonic() > until:
             break
     notes = [f"cell {number + 1} stopped: {reason}" for number, reason in stopped.items()]
@@ -211,21 +207,21 @@ def outcome(key, cells, seen, stopped):
     return STOPPED, stopped.get(places[-1], "its check did not run")
 
 
+@functools.cache
+def usual(lesson):
+    """Return how often the lesson itself uses each doubtful word."""
+    [path] = _notebooks.find([lesson])
+    return Counter(DOUBTFUL.findall("\n".join(read(path)[0])))
+
+
 def review_of(cells, lesson, seen, claimed):
-    """Return what a person should look at, as one text."""
-    taught = [
-        cell.source
-        for path in _notebooks.FOLDER.glob(f"{lesson}_*.ipynb")
-        for cell in _notebooks.read(path).cells
-    ]
-    more = Counter(DOUBTFUL.findall("\n".join(cells))) - Counter(
-        DOUBTFUL.findall("\n".join(taught))
-    )
+    """Return what a person should look at, as one text; what the lesson itself uses does not count."""
+    counts = Counter(DOUBTFUL.findall("\n".join(cells))) - usual(lesson)
     reasons = {
-        "uses": more,
+        "uses": counts,
         "the course's own answer": {str(each.get("key"))[3:] for each in seen if each.get("own")},
         "replaced": {str(each["replaced"]) for each in seen if "replaced" in each},
-        "differs when checked again": {str(e["differs"]) for e in seen if e.get("differs")},
+        "differs when checked again": {str(each["differs"]) for each in seen if "differs" in each},
         "correct in its stored outputs only": claimed,
     }
     return "; ".join(f"{what}: {', '.join(sorted(why))}" for what, why in reasons.items() if why)
@@ -254,11 +250,9 @@ def line(text):
 
 def summary(rows):
     """Return how often each exercise had each outcome, then the files that could not be graded, as text."""
-    pairs = [pair for row in rows.values() for pair in row["outcomes"].items()]
-    counts = Counter((key, status) for key, (status, _) in pairs)
-    lines = [f"{'exercise':16}  " + "  ".join(OUTCOMES)]
-    for key in sorted({key for key, _ in counts}):
-        numbers = [f"{counts[key, status]:>{len(status)}}" for status in OUTCOMES]
-        lines.append(f"{key:16}  " + "  ".join(numbers))
+    pairs = [(key, pair[0]) for row in rows.values() for key, pair in row["outcomes"].items()]
+    lines = []
+    for (key, status), count in sorted(Counter(pairs).items()):
+        lines.append(f"{key:16} {status:20} {count:4}")
     ungraded = [f"not graded: {line(n)}: {r['note']}" for n, r in rows.items() if not r["outcomes"]]
     return "\n".join([*lines, *ungraded])

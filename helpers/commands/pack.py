@@ -102,6 +102,7 @@ def check(folder, wheels):
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
     _environment.check_machine()
+    _environment.say_machine(folder.parent)
     _environment.check_disk(wheels, folder.parent)
 
 

@@ -55,12 +55,18 @@ def _read(name):
 
 
 def collect(words):
-    """([(learner, states)], [what is wrong with a code]) from codes; a learner without a name gets a number."""
-    rows, bad = [], []
+    """([(learner, states)], [what is wrong with a code]) from codes.
+
+    A learner without a name gets a number, and so does the second of one name.
+    """
+    rows, bad, names = [], [], []
     for number, word in enumerate(words, 1):
         try:
             states, name = codes.decode(word)
-            rows.append((name or f"learner {number}", states))
+            namesakes = names.count(name)
+            names.append(name)
+            shown = f"{name} ({namesakes + 1})" if namesakes else name
+            rows.append((shown if name else f"learner {number}", states))
         except ValueError as error:
             bad.append(f"code {number}: {error}")
     return rows, bad

@@ -1,5 +1,6 @@
-"""Stamp what follows from helpers/course.py: badges, links, the set-up line, README's table."""
+"""Stamp what follows from helpers/course.py: badges, links, the set-up cell, README's table."""
 
+import copy
 import functools
 import re
 import sys
@@ -11,7 +12,28 @@ from helpers.commands._environment import ROOT
 
 HELP = "for authors: stamp address, badges, links and README's table; --check says what is stale"
 OPEN, CLOSE = "<!-- nav -->", "<!-- /nav -->"
-HOSTS = '{"COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"} & {*os.environ}'  # Colab, Kaggle
+CALM = "calm()  # leaves busy cores to their programs\n\n"
+ALONE = f"""\
+from helpers.threads import calm  # not there? In the course's folder: python3 -m helpers lab
+
+{CALM}"""
+BRING = """\
+try:
+    import helpers
+except ImportError:  # on Colab and Kaggle, or alone; all of it: https://github.com/{repository}
+    %pip install -q --no-deps {address}
+from helpers.threads import calm
+
+"""
+# What a set-up cell may begin with: one of these two, or the line of earlier versions
+SETUP = re.compile(
+    r"from helpers\.threads import calm  # not there\?.*\n+calm\(\)  # .*\n*"
+    r"|try:\n    import helpers\nexcept ImportError:.*\n    %pip .*\nfrom helpers\.threads import calm\n+calm\(\)  # .*\n*"
+    r"|import helpers  # not there\?.*\n?"
+    r"|try:\n    import helpers\nexcept ImportError:.*\n    %pip .*\n?"
+    r"|import os; .*COLAB_RELEASE_TAG.*\n?"
+    r"|import os\n\nassert not \{.COLAB_RELEASE_TAG[^)]*\)?[^)]*\)\n?"
+)
 METADATA = {
     "accelerator": "GPU",
     "colab": {"gpuType": "T4", "provenance": []},
@@ -50,12 +72,12 @@ def release():
     )
 
 
-def setup_line(repository):
-    """Return the first line of every lesson's first code cell: brings helpers on Colab and Kaggle, never torch."""
+def setup_lines(repository):
+    """Return the first lines of every lesson's first code cell: they bring helpers where they are missing, never torch."""
     if repository.startswith("OWNER_NAME/"):
-        return f'import os; assert not {HOSTS}, "First: python3 -m helpers publish OWNER/NAME"'
+        return ALONE
     address = f"https://github.com/{repository}/archive/refs/tags/{release()}.zip"
-    return f'import os; {HOSTS} and get_ipython().run_line_magic("pip", "install -q --no-deps {address}")'
+    return BRING.format(repository=repository, address=address) + CALM
 
 
 def badges(repository, file):
@@ -81,7 +103,8 @@ def links(file):
 
 def stamp_first_cell(text, repository, file):
     """Return a lesson's first cell with a fresh block of badges and links after its title."""
-    block = "\n".join([OPEN, badges(repository, file), "", links(file), CLOSE])
+    folded = f"<details><summary>All lessons</summary>\n\n{links(file)}\n\n</details>"
+    block = "\n".join([OPEN, badges(repository, file), "", folded, CLOSE])
     if OPEN in text and CLOSE in text:
         return re.sub(f"{OPEN}.*?{CLOSE}", lambda _: block, text, flags=re.S)
     title, _, rest = text.partition("\n")
@@ -89,10 +112,10 @@ def stamp_first_cell(text, repository, file):
 
 
 def stamp_setup(code, repository):
-    """Return the first code cell with a fresh set-up line as its first line."""
-    first, _, rest = code.partition("\n")
-    rest = rest if first.startswith("import os; ") and "COLAB_RELEASE_TAG" in first else code
-    return "\n".join([setup_line(repository), *([rest] if rest.strip() else [])])
+    """Return the first code cell with fresh set-up lines at its top; the lesson's own imports stay."""
+    before = SETUP.match(code)
+    own = code[before.end() :] if before else code
+    return (setup_lines(repository) + own).rstrip("\n")
 
 
 def stamp_notebook(notebook, repository, file):
@@ -137,8 +160,11 @@ def stale(repository, root=ROOT):
     """Return {path: function that makes it fresh} for every file whose derived parts are not fresh."""
     found = {}
     for path in sorted((root / "notebooks").glob("*.ipynb")):
-        before = _notebooks.read(path)
-        after = _notebooks.clean(stamp_notebook(_notebooks.read(path), repository, path.name))
+        try:
+            before = _notebooks.read(path)
+        except Exception as error:  # nbformat raises many kinds
+            raise ValueError(f"{path.name}: not a notebook ({error})") from None
+        after = _notebooks.clean(stamp_notebook(copy.deepcopy(before), repository, path.name))
         if before != after:
             found[path] = functools.partial(_notebooks.write, after, path)
     texts = {
@@ -163,7 +189,11 @@ def run(args):
             file=sys.stderr,
         )
         return 2
-    found = stale(repository)
+    try:
+        found = stale(repository)
+    except ValueError as error:
+        print(f"nothing written: {error}", file=sys.stderr)
+        return 1
     for path, freshen in found.items():
         print(f"{'stale' if args.check else 'stamped'}: {path.relative_to(ROOT)}")
         if not args.check:

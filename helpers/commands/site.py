@@ -1,13 +1,16 @@
 """Write the lessons as web pages, from their stored outputs: nothing is executed or fetched, no script is needed."""
 
+import os
 import re
 import sys
+from html import escape
 from pathlib import Path
 
 from helpers import files
 from helpers.commands import _notebooks
 from helpers.commands._environment import ROOT
 
+MARK = b'content="gpus-in-pytorch"'  # on every page, by the template
 HELP = "write the lessons as web pages, to read without running them"
 
 
@@ -27,29 +30,65 @@ def page(path, exporter):
         if path.suffix == ".ipynb"
         else v4.new_notebook(cells=[v4.new_markdown_cell(path.read_text(encoding="utf-8"))])
     )
-    title = notebook.cells[0].source.partition("\n")[0].removeprefix("# ")
+    title = escape(notebook.cells[0].source.partition("\n")[0].removeprefix("# "))
     html, _ = exporter.from_notebook_node(notebook, {"metadata": {"name": title}})
     html = re.sub(
         r'(<a [^>]*href=")(?:\.\./|notebooks/)?([\w-]+)\.(?:ipynb|md)(?=["#])', r"\1\2.html", html
     )
+    html = without_scripts(html)
     html = re.sub(r'(<h\d id="|href="[^":]*#)([^"]+)', lambda part: part[1] + part[2].lower(), html)
     return html.replace('"README.html', '"index.html')
 
 
+def without_scripts(html):
+    """Return a page without anything that runs or loads: scripts, frames, handlers of events, links to scripts."""
+    from bs4 import BeautifulSoup  # comes with nbconvert
+
+    page = BeautifulSoup(html, "html.parser")
+    for part in page.find_all(["script", "iframe", "object", "embed", "form", "base", "link"]):
+        part.decompose()
+    for part in page.find_all(True):
+        for name, value in list(part.attrs.items()):
+            runs = re.match(r"\s*(javascript|vbscript|data:text)", str(value), flags=re.I)
+            if name.lower().startswith("on") or runs:
+                del part[name]
+    return str(page)
+
+
+def in_the_way(folder, names):
+    """Return those of `names` in `folder` that this command did not write."""
+    there = [folder / name for name in names if os.path.lexists(folder / name)]
+    return [path.name for path in there if path.is_symlink() or not ours(path)]
+
+
+def ours(path):
+    """Tell whether a file is one that this command wrote."""
+    if not path.is_file():
+        return False
+    text = path.read_bytes()
+    return MARK in text or text == (ROOT / "LICENSE").read_bytes()
+
+
 def run(args):
-    """Write the pages; return 2 when the folder cannot be written."""
+    """Write the pages; return 2 when the folder cannot be written or holds other files of these names."""
     from nbconvert import HTMLExporter
 
     exporter = HTMLExporter(
         raw_template=Path(__file__).with_suffix(".html.j2").read_text(encoding="utf-8")
     )
     pages = {path.stem: path for path in [*(ROOT / "notebooks").glob("*.md"), *_notebooks.find()]}
+    pages = {"index": ROOT / "README.md", **pages}
     try:
         args.folder.mkdir(parents=True, exist_ok=True)
-        (args.folder / "LICENSE").write_bytes((ROOT / "LICENSE").read_bytes())
-        for name, path in {"index": ROOT / "README.md", **pages}.items():
+        foreign = in_the_way(args.folder, ["LICENSE", *(f"{name}.html" for name in pages)])
+        if foreign:
+            raise FileExistsError(
+                f"{args.folder} holds files that this command did not write: {', '.join(foreign)}. Name another folder."
+            )
+        files.write(args.folder / "LICENSE", (ROOT / "LICENSE").read_bytes())
+        for name, path in pages.items():
             files.write(args.folder / f"{name}.html", page(path, exporter))
     except OSError as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"{len(pages) + 1} pages, first {args.folder / 'index.html'}")
+    print(f"{len(pages)} pages, first {args.folder / 'index.html'}")

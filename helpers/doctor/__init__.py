@@ -43,6 +43,8 @@ def report(facts, verdict):
         f"Why       {verdict.cause}",
         f"Fix       {verdict.fix}",
     ]
+    if facts.threads:
+        lines.append(f"Threads   {facts.threads}")
     return "\n".join(lines + [f"Unknown   {each}" for each in facts.problems])
 
 

@@ -48,7 +48,7 @@ def _torch_itself(facts):
             "torch_missing",
             "PyTorch is not installed for this Python.",
             error or "torch was not found.",
-            "In the folder of the course, run: python -m pip install -r requirements.txt",
+            f"In the folder of the course, run: {'py' if facts.system == 'Windows' else 'python3'} -m helpers lab",
         )
     if "no answer within" in error:
         return Verdict(

@@ -41,7 +41,7 @@ class Facts:
     (CUDA_VISIBLE_DEVICES; None: not set). PyTorch's side: `torch` (version; None: it does not import, and then
     `torch_error` says why), `cuda_build`, `rocm_build`, `xpu_build` (version it was built for, or None), `mps_built`,
     `architectures` (it holds code for), `cuda_available`, `cuda_error` (words of its CUDA start), `devices` (what
-    it can use besides the CPU). Also `packages` ((name, version or None), …) and `problems` (facts that
+    it can use besides the CPU), `threads` (what is wrong with them, a sentence). Also `packages` ((name, version or None), …) and `problems` (facts that
     could not be had, and why).
     """
 
@@ -65,6 +65,7 @@ class Facts:
     cuda_available: bool = False
     cuda_error: str = ""
     devices: tuple = ()
+    threads: str = ""
     packages: tuple = ()
     problems: tuple = ()
 

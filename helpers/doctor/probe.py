@@ -36,7 +36,17 @@ def probe():
         found["cuda_available"] = torch.cuda.is_available()
         found["cuda_error"] = cuda_error(torch, caught)
         found["devices"] = [look(torch, name) for name in names(torch)]
+    found["threads"] = threads()
     return found
+
+
+def threads():
+    """What is wrong with this machine's threads, a sentence or ""; helpers is on the path, or nothing is said."""
+    try:
+        from helpers.threads import complaint
+    except ImportError:
+        return ""
+    return complaint()
 
 
 def cuda_error(torch, caught):

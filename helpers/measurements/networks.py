@@ -1,7 +1,4 @@
-"""What a device does with the networks of the lessons: forward, training, memory.
-
-Each part is a generator of rows for its section, as in `helpers.measurements.measure`.
-"""
+"""Training steps of the lessons' networks; a generator of rows, as in `helpers.measurements.measure`."""
 
 import torch
 from torch import nn
@@ -9,11 +6,7 @@ from torch import nn
 from helpers.data import shapes
 from helpers.measurements.measure import PRECISIONS, digits, growing, timed
 from helpers.measurements.peaks import peak_bytes
-from helpers.memory import forecast, tensor_bytes
 from helpers.training import SmallCNN, train_step
-
-SHAPE = (3, 32, 32)
-PARTS = ("parameters", "gradients", "optimizer", "activations", "other")
 
 
 def mlp():
@@ -45,22 +38,6 @@ def _rate(images, times):
     return {"images_per_s": digits(1e3 * images / times["time_ms"])}
 
 
-def forward(device, quick):
-    """Forward passes without gradients, by network, batch and number format."""
-    for name, build in networks(device).items():
-        for dtype in ("float32",) if device.type == "cpu" else ("float32", "float16"):
-            model = build().to(device, PRECISIONS[dtype]).eval()
-
-            def measured(batch, name=name, model=model, dtype=dtype):
-                x = batch_of(batch, device)[0].to(PRECISIONS[dtype])
-                with torch.inference_mode():
-                    times = timed(lambda: model(x), device, quick)
-                what = {"network": name, "batch": batch, "dtype": dtype}
-                return {**what, **times, **_rate(batch, times)}
-
-            yield from growing(batches(device, quick, 4**7), measured, quick)
-
-
 def step_of(model, x, y, optimizer, precision):
     """A function that trains `model` one step on (x, y): autocast below float32, a scaler under float16."""
     dtype = None if precision == "float32" else PRECISIONS[precision]
@@ -86,34 +63,3 @@ def training(device, quick):
                 return {**what, **times, **_rate(batch, times), "peak_bytes": peak}
 
             yield from growing(batches(device, quick, 4**6), measured, quick)
-
-
-def memory(device, quick):
-    """Peak of a training step, forecast and measured, with the bytes that stay between two steps."""
-    for name, build in networks(device).items():
-        for batch in (64,) if quick else (32, 128, 512):
-            for optimizer, precision in (("adam", "float32"), ("momentum", "bfloat16")):
-                dtype = None if precision == "float32" else precision
-                expected = forecast(build(), SHAPE, batch, optimizer, dtype)
-                parts = {f"{part}_bytes": getattr(expected, part) for part in PARTS}
-                measured = _measured_peak(build(), batch, optimizer, precision, device)
-                what = {"network": name, "batch": batch, "precision": precision}
-                totals = {"forecast_bytes": expected.peak, "measured_bytes": measured}
-                yield {**what, "optimizer": optimizer, **parts, **totals}
-
-
-def _measured_peak(model, batch, optimizer, precision, device):
-    """Bytes of the model, its optimizer's state and the batch, and what a step takes beyond; None if nobody counts."""
-    x, y = batch_of(batch, device)
-    model = model.to(device)
-    if optimizer == "adam":
-        made = torch.optim.Adam(model.parameters(), foreach=True)
-    else:
-        made = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, foreach=True)
-    step = step_of(model, x, y, made, precision)
-    step()
-    made.zero_grad()
-    state = [v for values in made.state.values() for v in values.values() if torch.is_tensor(v)]
-    held = sum(map(tensor_bytes, [*model.parameters(), *model.buffers(), *state, x, y]))
-    beyond = peak_bytes(step, device)
-    return None if beyond is None else held + beyond

@@ -29,9 +29,7 @@ PARTS = {
     "matmul": measure.matmul,
     "bandwidth": measure.bandwidth,
     "copies": measure.copies,
-    "forward": networks.forward,
     "training": networks.training,
-    "memory": networks.memory,
     "ladder": ladder.ladder,
     "all_reduce": links.all_reduce,
 }  # last: where processes do not find each other, all else is there

@@ -79,24 +79,8 @@ class AllReduce:
     gb_per_s: float
 
     def follows(self):
-        carried = 2 * (self.processes - 1) / self.processes * self.bytes
+        carried = 2 * (self.processes - 1) / max(1, self.processes) * self.bytes
         return "gb_per_s", carried / self.time_ms / 1e6
-
-
-@dataclass(frozen=True)
-class Forward:
-    """A forward pass without gradients."""
-
-    device: str
-    network: str
-    batch: int
-    dtype: str
-    time_ms: float
-    time_iqr_ms: float
-    images_per_s: float
-
-    def follows(self):
-        return "images_per_s", 1e3 * self.batch / self.time_ms
 
 
 @dataclass(frozen=True)
@@ -114,28 +98,6 @@ class Training:
 
     def follows(self):
         return "images_per_s", 1e3 * self.batch / self.time_ms
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes at the peak of a step, forecast and measured; the five parts are the forecast's."""
-
-    device: str
-    network: str
-    batch: int
-    precision: str
-    optimizer: str
-    parameters_bytes: int
-    gradients_bytes: int
-    optimizer_bytes: int
-    activations_bytes: int
-    other_bytes: int
-    forecast_bytes: int
-    measured_bytes: int | None
-
-    def follows(self):
-        parts = self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
-        return "forecast_bytes", parts + self.activations_bytes + self.other_bytes
 
 
 @dataclass(frozen=True)
@@ -161,9 +123,7 @@ SECTIONS = {
     "bandwidth": Bandwidth,
     "launch": Launch,
     "all_reduce": AllReduce,
-    "forward": Forward,
     "training": Training,
-    "memory": Memory,
     "ladder": Rung,
 }
 

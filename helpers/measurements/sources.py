@@ -125,51 +125,70 @@ def check(data, file):
     if not isinstance(data, dict) or set(data) != {"schema", "provenance", "devices", "sections"}:
         raise ValueError(f"{file}: it takes schema, provenance, devices and sections")
     if data["schema"] != 1:
-        raise ValueError(f"{file}: schema is {data['schema']!r}; this copy of the course reads 1")
+        raise ValueError(f"{file}: schema is {_short(data['schema'])}; this course reads 1")
+    for part in ("provenance", "devices", "sections"):
+        _check_kind(data[part], dict, f"{file}: {part}")
     _check_provenance(data["provenance"], file)
     for name, device in data["devices"].items():
+        where = f"{file}: devices.{name[:60]}"
+        _check_kind(device, dict, where)
         if set(device) != {"kind", "card"} or device["kind"] not in KINDS:
-            raise ValueError(f"{file}: devices.{name} is {device}; it takes a kind and a card")
+            raise ValueError(f"{where} is {_short(device)}; it takes a kind and a card")
     for section, rows in data["sections"].items():
+        _check_kind(rows, list, f"{file}: {section[:60]}")
         for i, row in enumerate(rows):
-            _check_row(row, data["devices"], f"{file}: {section}[{i}]")
+            _check_kind(row, dict, f"{file}: {section[:60]}[{i}]")
+            _check_row(row, data["devices"], f"{file}: {section[:60]}[{i}]")
+
+
+def _check_kind(value, kind, where):
+    if not isinstance(value, kind) or not value:
+        raise ValueError(f"{where} is {_short(value)}; it takes a {kind.__name__} with something")
+
+
+def _short(value, most=60):
+    text = repr(value)
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def _check_provenance(provenance, file):
     for field in PROVENANCE:
+        where = f"{file}: provenance.{field}"
         if field not in provenance:
-            raise ValueError(f"{file}: provenance.{field} is missing")
-        if not provenance[field] and field != "caveat":
-            raise ValueError(f"{file}: provenance.{field} is empty")
+            raise ValueError(f"{where} is missing")
+        value = provenance[field]
+        if not isinstance(value, list if field == "paths" else str):
+            raise ValueError(f"{where} is {_short(value)}; it takes a text (paths: a list)")
+        if not value and field != "caveat":
+            raise ValueError(f"{where} is empty")
     for field in provenance:
         if field not in PROVENANCE:
-            raise ValueError(f"{file}: provenance.{field} is no field; it takes {PROVENANCE}")
+            there = ", ".join(PROVENANCE)
+            raise ValueError(f"{file}: provenance.{field[:60]} is no field; there are {there}")
     if provenance["trust"] not in ("A", "B", "C"):
-        raise ValueError(f"{file}: provenance.trust is {provenance['trust']!r}; it takes A, B or C")
+        trust = _short(provenance["trust"])
+        raise ValueError(f"{file}: provenance.trust is {trust}; it takes A, B or C")
     if not provenance["url"].startswith("https://"):
-        raise ValueError(f"{file}: provenance.url is {provenance['url']!r}; it takes https://…")
+        url = _short(provenance["url"])
+        raise ValueError(f"{file}: provenance.url is {url}; it takes https://…")
 
 
 def _check_row(row, devices, where):
-    if row.get("device") not in devices:
-        raise ValueError(f"{where}.device is {row.get('device')!r}; devices has {list(devices)}")
+    if not isinstance(row.get("device"), str) or row["device"] not in devices:
+        here = _short(list(devices), 200)
+        raise ValueError(f"{where}.device is {_short(row.get('device'))}; devices has {here}")
     for field, value in row.items():
         if isinstance(value, (str, bool)):
             continue
         if value is None:
             if not row.get("note"):
-                raise ValueError(f"{where}.{field} is null without a note that says why")
+                raise ValueError(f"{where}.{field[:60]} is null without a note that says why")
             continue
         most = _most(field, where)
-        if (
-            type(value) not in (int, float)
-            or not 0 <= value <= most
-            or value == 0
-            and field not in NUMBERS
-        ):
-            raise ValueError(
-                f"{where}.{field} is {value!r}; it takes a number above 0, to {most:g}"
-            )
+        fits = type(value) in (int, float) and 0 <= value <= most
+        if not fits or (value == 0 and field not in NUMBERS):
+            shown = _short(value)
+            raise ValueError(f"{where}.{field} is {shown}; it takes a number above 0, to {most:g}")
 
 
 def _most(field, where):
@@ -178,5 +197,5 @@ def _most(field, where):
         return math.inf
     units = [unit for unit in UNITS if field.endswith(unit)]
     if not units:
-        raise ValueError(f"{where}.{field} has no unit in its name; it takes one of {list(UNITS)}")
+        raise ValueError(f"{where}.{field[:60]} has no unit in its name: {', '.join(UNITS)}")
     return UNITS[max(units, key=len)]

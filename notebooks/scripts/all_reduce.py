@@ -46,10 +46,8 @@ def arguments():
 
 def start(disable_cuda):
     """Join the group of processes; returns this process's device. torchrun has set the environment variables."""
-    local_rank, here = (
-        int(os.environ["LOCAL_RANK"]),
-        int(os.environ["LOCAL_WORLD_SIZE"]),
-    )
+    local_rank = int(os.environ["LOCAL_RANK"])
+    here = int(os.environ["LOCAL_WORLD_SIZE"])
     if disable_cuda or torch.cuda.device_count() < here or not dist.is_nccl_available():
         dist.init_process_group("gloo")
         return torch.device("cpu")

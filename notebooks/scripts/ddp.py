@@ -70,11 +70,10 @@ def arguments():
 
 def start(disable_cuda):
     """Join the group of processes; returns this process's device. torchrun has set the environment variables."""
-    local_rank, here = (
-        int(os.environ["LOCAL_RANK"]),
-        int(os.environ["LOCAL_WORLD_SIZE"]),
-    )
-    if disable_cuda or torch.cuda.device_count() < here:
+    local_rank = int(os.environ["LOCAL_RANK"])
+    here = int(os.environ["LOCAL_WORLD_SIZE"])
+    few = torch.cuda.device_count() < here
+    if disable_cuda or few or not dist.is_nccl_available():  # Windows has no NCCL
         dist.init_process_group("gloo")
         return torch.device("cpu")
     device = torch.device("cuda", local_rank)

@@ -134,6 +134,8 @@ def load(path, args, parts):
                     f"its {name} is {state['args'].get(name)}, this run's is {getattr(args, name)}"
                 )
         for name, part in parts.items():
+            if name == "scaler" and not state[name]:
+                continue  # saved by a bfloat16 run, which scales nothing
             part.load_state_dict(state[name])
         torch.set_rng_state(state["rng"])
     except Exception as error:

@@ -78,7 +78,7 @@ WRONG = {
     ),
     "pays": (
         Wrong({"A": "GPU", "B": "GPU", "C": "GPU", "D": "GPU"}, "128 layers are 128 calls"),
-        Wrong({"A": "CPU", "B": "CPU", "C": "GPU", "D": "CPU"}, "for each of 4 million pixels"),
+        Wrong({"A": "CPU", "B": "CPU", "C": "GPU", "D": "CPU"}, "both copies together"),
         Wrong({"A": "GPU", "B": "CPU", "C": "CPU", "D": "CPU"}, "2,048 rows to do"),
         Wrong({"A": "GPU", "B": "CPU", "C": "GPU", "D": "GPU"}, "before a GPU has started"),
         Wrong({"A": "GPU"}, "no answer for"),

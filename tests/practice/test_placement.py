@@ -146,7 +146,6 @@ def test_numpy_needs_the_cpu():
 @pytest.mark.parametrize(
     "call, name",
     [
-        (lambda: torch.compile(nn.Linear(1, 1)), "torch.compile"),
         (lambda: torch.cuda.CUDAGraph(), "CUDAGraph"),
         (lambda: torch.distributed.init_process_group("nccl"), "nccl"),
         (lambda: at().__dlpack__(), "__dlpack__"),

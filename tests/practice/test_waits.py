@@ -8,6 +8,7 @@ confirmed on a GPU.
 
 import csv
 import threading
+import warnings
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,23 @@ def test_printing_waits(imitated):
     with imitated() as machine:
         str(torch.ones(2, device="cuda"))
         assert machine.synchronizations >= 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="asks a real GPU")
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["call"])
+def test_a_real_gpu_waits_where_the_table_says_so(row):
+    """PyTorch warns of each wait, but for `synchronize`; how often is shown, and may differ by release."""
+    if "synchronize()" in row["call"] or "cuda:1" in row["call"]:
+        pytest.skip("nothing to see on one GPU")
+    values = names()
+    torch.cuda.synchronize()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            exec(row["call"], values)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    waits = sum("called a synchronizing" in str(one.message) for one in seen)
+    print(f"{row['call']}: {waits}, the table says {row['waits']}")
+    assert (waits > 0) == (row["waits"] != "0")

@@ -289,7 +289,7 @@ def test_grade(course, tmp_path, chance):
         )
     out = tmp_path / "out/grades.csv"
     out.parent.mkdir()
-    command = Command(course, "grade", tmp_path / "class", "--out", out)
+    command = Command(course, "grade", tmp_path / "class", "--out", out, "--force")
     seconds, new = command.whole(), out.read_bytes()
     for _ in range(kills):
         out.write_bytes(b"old")

@@ -1,5 +1,6 @@
 """Lessons out of order: sections again after the end, cells interrupted and run again, kernels restarted half-way."""
 
+import ast
 import functools
 import random
 import re
@@ -7,8 +8,6 @@ import re
 import pytest
 from lanes import LESSONS
 from lesson_runs import LOST, Kernel, code, sections
-
-from helpers.commands import _grade_cells
 
 of_lessons = functools.partial(pytest.mark.parametrize, "lesson")
 
@@ -65,14 +64,34 @@ def test_an_interrupted_cell_runs_again(lesson, outcome):
     assert count or lesson in SHORT
 
 
+def names_bound(tree):
+    """Return the names that Python code binds."""
+    words = {"name", "asname", "id"}
+    return {getattr(node, word, None) for node in ast.walk(tree) for word in words} - {None}
+
+
 def bound_before(lesson):
     """Return, for each section, the names that earlier cells of the lesson bind."""
     known, found = set(), []
     for _, cells in sections(lesson):
         found.append(set(known))
-        for statement in _grade_cells.statements([cell.source for _, cell in cells])[0]:
-            known |= statement.stores
+        for _, cell in cells:
+            known |= bound(cell.source)
     return found
+
+
+def bound(source):
+    """Return the names that the source of a cell binds, magics left out."""
+    plain = "\n".join(line for line in source.splitlines() if not line.startswith(("%", "!")))
+    names = set()
+    for node in ast.walk(ast.parse(plain)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.alias):
+            names.add(node.asname or node.name.split(".")[0])
+    return names
 
 
 def lacks_an_earlier_section(failure, known):

@@ -12,4 +12,5 @@ from . import (
     gradients,
 )  # noqa: F401
 from . import modules, training, saving, randomness, parallel, streams, mixed_precision, queries  # noqa: F401
+from . import others  # noqa: F401
 from .registry import SITUATIONS  # noqa: F401

@@ -1,0 +1,89 @@
+"""Situations from code of others: hidden waits, torch.func, lazy and typed tensors, jagged tensors, snapshots."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from .registry import CODE, DOCS, situation, table
+
+WAITS = CODE + "test/test_torch.py"
+FUNC = DOCS + "func.html"
+
+
+def hidden(action):
+    """Return what the debug mode says of an action on a GPU tensor, an index and a mask on the GPU."""
+
+    def look():
+        x = torch.rand(4, device="cuda")
+        index = torch.arange(3, device="cuda")
+        mask = x > 0.5
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            action(x, index, mask)
+        except RuntimeError:
+            return "waits"
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        return "goes on"
+
+    return look
+
+
+table(
+    WAITS,
+    {
+        "numbers of Python made into a tensor": hidden(lambda x, i, m: x.new_tensor([1.0])),
+        "an index from a list": hidden(lambda x, i, m: x[[0, 1]]),
+        "an index on the CPU": hidden(lambda x, i, m: x[torch.arange(3)]),
+        "an index on the GPU": hidden(lambda x, i, m: x[i]),
+        "reading through a mask": hidden(lambda x, i, m: x[m]),
+        "a number written through a mask": hidden(lambda x, i, m: x.__setitem__(m, 0.0)),
+        "a GPU value written through a mask": hidden(lambda x, i, m: x.__setitem__(m, x[0])),
+        "a number written into a slice": hidden(lambda x, i, m: x.__setitem__(slice(2), 1.0)),
+        "one hot with classes": hidden(lambda x, i, m: F.one_hot(i, 4)),
+        "one hot without classes": hidden(lambda x, i, m: F.one_hot(i)),
+        "allclose": hidden(lambda x, i, m: torch.allclose(x, x)),
+        "an inverse": hidden(lambda x, i, m: torch.linalg.inv(torch.eye(3, device="cuda"))),
+        "an inverse without a check": hidden(
+            lambda x, i, m: torch.linalg.inv_ex(torch.eye(3, device="cuda"))
+        ),
+    },
+)
+
+
+@situation(FUNC)
+def gradients_of_torch_func():
+    x = torch.ones(2, device="cuda")
+    gradient = torch.func.grad(lambda v: (v**2).sum())(x)
+    return gradient.device, torch.func.vmap(torch.sum)(torch.ones(3, 2, device="cuda")).device
+
+
+@situation(DOCS + "generated/torch.nn.LazyLinear.html")
+def lazy_linear_on_the_gpu():
+    layer = nn.LazyLinear(2).to("cuda")
+    layer(torch.ones(1, 3, device="cuda"))
+    return layer.weight.shape, layer.weight.device
+
+
+@situation(DOCS + "tensors.html")
+def typed_tensors():
+    x = torch.cuda.FloatTensor(2)
+    return x.device, isinstance(x, torch.cuda.FloatTensor), isinstance(x, torch.cuda.LongTensor)
+
+
+@situation(DOCS + "nested.html")
+def jagged_tensor():
+    rows = [torch.ones(2, 3), torch.ones(1, 3)]
+    x = torch.nested.nested_tensor(rows, layout=torch.jagged, device="cuda")
+    return x.device, (x * 2).device, x.is_cuda
+
+
+@situation(DOCS + "torch_cuda_memory.html")
+def memory_snapshot_of_a_tensor():
+    torch.cuda.memory._record_memory_history(clear_history=True)
+    x = torch.ones(1000, device="cuda")
+    del x
+    events = torch.cuda.memory._snapshot()["device_traces"][0]
+    torch.cuda.memory._record_memory_history(enabled=None)
+    ours = [event for event in events if not event["action"].startswith("segment")]
+    return [event["action"] for event in ours], ours[0]["size"]

@@ -1,0 +1,222 @@
+"""What programs of others use beyond the course: each of these ended them wrongly before."""
+
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from helpers.commands._environment import ROOT
+from practice_gpus import practice_gpus
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="these GPUs are real")
+
+
+@pytest.fixture
+def gpus():
+    with practice_gpus(2) as machine:
+        yield machine
+
+
+def run(folder, text, *command):
+    """Write a program, run it in a process of its own, and return what it prints."""
+    path = folder / "program.py"
+    path.write_text(textwrap.dedent(text), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, *command, str(path)],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_lazy_modules_learn_their_sizes_on_the_gpu(gpus):
+    model = nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(2))
+    model.cuda()
+    model(torch.ones(2, 3, 8, 8, device="cuda")).sum().backward()
+    assert {str(p.device) for p in model.parameters()} == {"cuda:0"}
+    assert model[3].weight.shape == (2, 144) and model[3].weight.grad.is_cuda
+
+
+def test_gradients_of_each_sample_through_torch_func(gpus):
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)).cuda()
+    weights = {name: p.detach() for name, p in model.named_parameters()}
+    x = torch.rand(6, 1, 8, 8, device="cuda")
+    y = torch.zeros(6, dtype=torch.int64, device="cuda")
+
+    def loss(weights, x, y):
+        out = torch.func.functional_call(model, weights, (x.unsqueeze(0),))
+        return F.cross_entropy(out, y.unsqueeze(0))
+
+    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(weights, x, y)
+    F.cross_entropy(model(x), y).backward()
+    for name, p in model.named_parameters():
+        assert each[name].is_cuda
+        torch.testing.assert_close(each[name].mean(0), p.grad)
+
+
+def test_torch_func_refuses_two_devices(gpus):
+    with pytest.raises(RuntimeError, match="found at least two devices, cuda:0 and cpu"):
+        torch.func.vmap(lambda row: row + torch.ones(4))(torch.ones(3, 4, device="cuda"))
+
+
+def test_jagged_tensors_live_on_the_gpu_and_strided_ones_are_refused(gpus):
+    rows = [torch.ones(2, 4), torch.ones(3, 4)]
+    nested = torch.nested.nested_tensor(rows, layout=torch.jagged, device="cuda:1")
+    out = nn.Linear(4, 2, device="cuda:1")(nested * 2)
+    assert nested.device == out.device == torch.device("cuda:1") and out.unbind()[0].is_cuda
+    with pytest.raises(NotImplementedError, match="layout=torch.jagged"):
+        torch.nested.nested_tensor(rows, device="cuda")
+
+
+def test_types_that_name_device_and_dtype(gpus):
+    x = torch.cuda.LongTensor([1, 2])
+    assert x.tolist() == [1, 2] and x.device == torch.device("cuda:0")
+    assert torch.cuda.FloatTensor(2, 3).shape == (2, 3)
+    assert isinstance(x, torch.cuda.LongTensor) and not isinstance(x, torch.cuda.FloatTensor)
+    assert not isinstance(torch.ones(2), torch.cuda.FloatTensor)
+    assert torch.ones(2).type(torch.cuda.DoubleTensor).type() == "torch.cuda.DoubleTensor"
+
+
+def test_compiled_functions_run_as_they_are_and_say_so_once(gpus):
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        model = torch.compile(nn.Linear(2, 2).cuda())
+        double = torch.compile(mode="max-autotune")(lambda x: x * 2)
+        assert double(model(torch.ones(1, 2, device="cuda"))).is_cuda
+    assert sum("run the function as it is" in str(one.message) for one in seen) == 1
+
+
+@pytest.mark.parametrize("options", [{"foreach": True}, {"fused": True}])
+@pytest.mark.parametrize("kind", [torch.optim.Adagrad, torch.optim.Adam, torch.optim.SGD])
+def test_optimizers_with_a_scaler(gpus, kind, options):
+    layer = nn.Linear(4, 2).cuda()
+    before = layer.weight.detach().clone()
+    scaler = torch.amp.GradScaler("cuda")
+    optimizer = kind(layer.parameters(), lr=0.1, **options)
+    scaler.scale(layer(torch.ones(1, 4, device="cuda")).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert not torch.equal(layer.weight, before)
+
+
+def test_the_profiler_shows_the_cpus_work_without_errors_of_the_driver(gpus, capfd):
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        torch.ones(8, 8, device="cuda") @ torch.ones(8, 8, device="cuda")
+    assert "aten::mm" in profile.key_averages().table(sort_by="cuda_time_total")
+    assert "Failed to record CUDA event" not in capfd.readouterr().err
+
+
+def test_a_memory_snapshot_for_pytorchs_viewer(gpus, tmp_path):
+    torch.cuda.memory._record_memory_history(max_entries=1000)
+    first = torch.ones(1000, device="cuda")
+    second = torch.ones(1 << 20, device="cuda:1")
+    del first
+    torch.cuda.memory._dump_snapshot(str(tmp_path / "snapshot.pickle"))
+    torch.cuda.memory._record_memory_history(enabled=None)
+    torch.ones(10, device="cuda")  # not recorded any more
+    snapshot = pickle.loads((tmp_path / "snapshot.pickle").read_bytes())
+    actions = [[event["action"] for event in trace] for trace in snapshot["device_traces"]]
+    freed = ["free_requested", "free_completed"]
+    assert actions == [["segment_alloc", "alloc", *freed], ["segment_alloc", "alloc"]]
+    event = snapshot["device_traces"][0][1]
+    assert (
+        event["size"] == 4000
+        and event["frames"][0]["name"] == "test_a_memory_snapshot_for_pytorchs_viewer"
+    )
+    sizes = [
+        (one["device"], one["total_size"], one["allocated_size"]) for one in snapshot["segments"]
+    ]
+    assert sizes == [(0, 2 << 20, 0), (1, 20 << 20, second.nbytes)]
+    assert [one["total_size"] for one in torch.cuda.memory_snapshot()] == [2 << 20, 20 << 20]
+    for draw in (torch.cuda._memory_viz.trace_plot, torch.cuda._memory_viz.segment_plot):
+        assert "<html>" in draw(snapshot) or "viewer" in draw(snapshot)
+    assert "segments: 2" in torch.cuda._memory_viz.segsum(snapshot)
+
+
+def test_seeds_of_a_gpu_leave_the_cpu_alone(gpus):
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    torch.cuda.manual_seed(5)
+    drawn = [
+        torch.rand(3, device="cuda"),
+        F.dropout(torch.ones(9, device="cuda")),
+        torch.randperm(9, device="cuda"),
+    ]
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.cuda.manual_seed(5)
+    again = [
+        torch.rand(3, device="cuda"),
+        F.dropout(torch.ones(9, device="cuda")),
+        torch.randperm(9, device="cuda"),
+    ]
+    assert all(torch.equal(a, b) for a, b in zip(drawn, again, strict=True))
+    with pytest.raises(RuntimeError, match="Expected a 'cuda' device type for generator"):
+        torch.rand(2, device="cuda", generator=torch.default_generator)
+
+
+def test_an_axis_that_is_not_there_is_no_device_side_assert(gpus):
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        torch.ones(2, device="cuda").sum(3)
+
+
+def test_spawned_processes_have_the_gpus_from_their_first_line_on(tmp_path):
+    said = run(
+        tmp_path,
+        """
+        import torch
+        import torch.multiprocessing as mp
+
+        HERE = torch.cuda.is_available()
+
+        def work(queue, x):
+            queue.put((HERE, str(x.device), x.sum().item(), torch.cuda.device_count()))
+            x += 1
+
+        if __name__ == "__main__":
+            from practice_gpus import practice_gpus
+
+            with practice_gpus(2):
+                context = mp.get_context("spawn")
+                queue, x = context.Queue(), torch.ones(3, device="cuda:1")
+                process = context.Process(target=work, args=(queue, x))
+                process.start()
+                print(queue.get())
+                process.join()
+                print(x.tolist(), process.exitcode)
+        """,
+    )
+    assert said.splitlines() == ["(True, 'cuda:1', 3.0, 2)", "[2.0, 2.0, 2.0] 0"]
+
+
+def test_a_script_runs_on_practice_gpus_and_so_does_what_it_starts(tmp_path):
+    said = run(
+        tmp_path,
+        """
+        import subprocess, sys, torch
+        print(torch.ones(2, device="cuda:1").device, flush=True)
+        if len(sys.argv) < 2:
+            subprocess.run([sys.executable, __file__, "child"], check=True)
+        """,
+        *("-m", "practice_gpus", "-n", "2"),
+    )
+    assert said.split() == ["cuda:1", "cuda:1"]
+
+
+def test_what_the_environment_asks_for_in_vain(monkeypatch):
+    from practice_gpus.session import resume
+
+    monkeypatch.setenv("PRACTICE_GPUS", "two")
+    with pytest.raises(ValueError, match="PRACTICE_GPUS='two': it takes three numbers"):
+        resume()

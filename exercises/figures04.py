@@ -16,7 +16,7 @@ def samples(data):
     names = [data.classes[label] for label in labels[order]]
     title = f"{len(data.classes)} classes, two pictures of each"
     figure = plots.pictures(pictures[order], names, title, columns=10)
-    plots.show(figure, f"{title}: color, place, size and angle differ, the outline tells.")
+    plots.show(figure, f"{title}: color, place, size and angle differ, the shape tells.")
 
 
 def training(losses, accuracies):
@@ -92,8 +92,11 @@ def mistakes(data, logits, most=12):
     plots.show(figure, f"{title}. Above each: what it is, and what the network said.")
 
 
-def race(broken, fixed, train_loader, test_loader, epochs=3):
-    """Train the same network with the loop `broken`, and with `fixed` once its check passes; show both accuracies."""
+def race(broken, fixed, train_loader, test_loader, reached, epochs=3):
+    """Train the same network with the loop `broken`, and with `fixed` once its check passes; show both accuracies.
+
+    `reached`, 0 to 1, is the accuracy after the lesson's own run, drawn as a line to compare with.
+    """
     loops = {"with four bugs": broken}
     if bugs.outcome(fixed).status == CORRECT:
         loops["fixed"] = fixed
@@ -107,6 +110,15 @@ def race(broken, fixed, train_loader, test_loader, epochs=3):
     axes = figure.axes[0]
     axes.set_ylim(0, 105)
     axes.set_xticks(range(epochs + 1))
+    axes.axhline(100 * reached, color=plots.COLORS[6], linestyle=":", linewidth=1.2)
+    axes.annotate(
+        "this lesson's loop",
+        (0, 100 * reached),
+        (0, -4),
+        textcoords="offset points",
+        va="top",
+        fontsize=9,
+    )
     plots.show(figure, f"After {epochs} epochs. {title}.")
 
 

@@ -10,7 +10,7 @@ from unittest import mock
 import torch
 from torch import nn
 
-from exercises.watch import GPU, RATE, Watched, batches, far, train_by_hand
+from exercises.watch import GPU, RATE, GraphWatched, Watched, batches, far, train_by_hand
 from helpers.checks import expect
 from helpers.checks.core import Exercise, LearnerError, NotYet, Question, call
 from practice_gpus import practice_gpus
@@ -56,6 +56,7 @@ def _check_step(answer):
             result = call(answer, model, x, y, optimizer, GPU)
             _check_step_result(result, loss, right)
             _check_step_weights(model, before, twin)
+        _check_step_waits(answer, model, optimizer)
     return "three batches, the right weights after each, and nothing fetched from the GPU."
 
 
@@ -88,6 +89,16 @@ def _check_step_weights(model, before, twin):
         )
 
 
+def _check_step_waits(answer, model, optimizer):
+    [(x, y)] = batches(4)
+    waits = count_waits(call, answer, model, x.to(GPU), y.to(GPU), optimizer, GPU)
+    if waits:
+        often = "once" if waits == 1 else f"{waits} times"
+        raise NotYet(
+            f"the step made the program wait for the GPU {often}. Which of its lines asks for a value?"
+        )
+
+
 step = Exercise(
     key="04.step",
     title="write the step",
@@ -96,7 +107,7 @@ step = Exercise(
     difficulty=1,
     check_answer=_check_step,
     hints=(
-        "The loop in “Ten lines that learn” has every line you need, in the right order.",
+        "The loop in “Ten lines that learn” has every line but the count, in the right order.",
         "You need the outputs twice, for the loss and for the count: give model(x) a name. "
         "detach() is for the loss; a count has no graph.",
         "The count is (logits.argmax(1) == y).sum(). Return loss.detach() and the count.",
@@ -219,7 +230,7 @@ def fixed_epoch(model, loader, optimizer, device):
 def _check_bugs(answer):
     sizes = (4, 4, 4, 2)
     with practice_gpus(1):
-        model = Watched().to(GPU).eval()  # as a test leaves it
+        model = GraphWatched().to(GPU).eval()  # as a test leaves it
         loader = batches(*sizes)
         twin, losses, _ = train_by_hand(model, loader)
         optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
@@ -233,6 +244,11 @@ def _check_bugs(answer):
             )
         if getattr(result, "requires_grad", False):
             raise NotYet("the result carries the graphs of all batches: its requires_grad is True.")
+        if max(model.alive) > 1:  # that of the batch before may be, by the name `loss`
+            raise NotYet(
+                "while the loop ran, the graphs of all earlier batches were still alive. "
+                "What does `total` hold on to?"
+            )
         mean = sum(loss * n for loss, n in zip(losses, sizes, strict=True)) / sum(sizes)
         found = expect.number(result.item() if isinstance(result, torch.Tensor) else result)
         if not abs(found - mean) <= 1e-3:

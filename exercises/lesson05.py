@@ -319,7 +319,7 @@ def _why_largest(found, expected):
 largest = Exercise(
     key="05.largest",
     title="find the largest batch",
-    minutes=7,
+    minutes=6,
     lines=9,
     difficulty=3,
     check_answer=_check_largest,

@@ -18,7 +18,7 @@ from exercises.queue07 import (
     waits_and_result,
 )
 from helpers.checks import expect
-from helpers.checks.core import Exercise, NotYet, Question, call
+from helpers.checks.core import CORRECT, Exercise, NotYet, Question, call
 from practice_gpus import practice_gpus
 
 __all__ = ["count_waits", "draw_call", "nap", "queue", "training_step"]  # the lesson calls them too
@@ -90,9 +90,13 @@ def _check_stopwatch(answer):
 
 def _judge_readings(lab):
     readings = lab.log.count("clock")
+    if readings == 0:
+        raise NotYet(
+            "your function never called clock(). Read the time with the clock that it was given."
+        )
     if readings < 10:
         raise NotYet(
-            f"the clock was read {readings} times; five samples need a reading before and after each."
+            f"the clock was read {readings} times; seven samples need a reading before and after each."
         )
     if any(lab.unfinished[1::2]):
         raise NotYet("a sample's second reading of the clock came before the work was done.")
@@ -102,7 +106,8 @@ def _judge_readings(lab):
         )
     if "fn" not in lab.log[: lab.log.index("clock")]:
         raise NotYet(
-            "the slow first call is among the samples: call fn() before the clock is first read."
+            "the clock was read before any call of fn(): make the three calls that don't count first, "
+            "and don't time them."
         )
     for part in lab.between():
         if part.count("synchronize") != 1 or "fn" not in part:
@@ -145,8 +150,9 @@ stopwatch = Exercise(
 
 
 def draw_stopwatch(my_time_ms):
-    """Draw growing products by the learner's stopwatch (the model answer's, if untouched); (Figure, sentence)."""
-    return queue07.draw_stopwatch(my_time_ms, stopwatch.reference)
+    """Draw growing products by the learner's stopwatch (until it passes, the model answer's); (Figure, sentence)."""
+    solved = stopwatch.outcome(my_time_ms).status == CORRECT
+    return queue07.draw_stopwatch(my_time_ms if solved else stopwatch.reference)
 
 
 # --- three hidden waits -------------------------------------------------------------------------
@@ -159,12 +165,17 @@ def _check_flowing(answer):
         for shape in ((20, 50), (1, 7), (33, 3), (0, 4)):
             host = torch.randint(-4, 9, shape[::-1]).t() / 8.0  # negative numbers, and 0.5 itself
             expected = host[host > 0.5].sum().item()
-            waited, found = waits_and_result(call, answer, host.to("cuda"))
+            rows = host.to("cuda")
+            waited, found = waits_and_result(call, answer, rows)
             found = expect.number(found)
             if not abs(found - expected) <= 1e-4 * max(1.0, expected):
                 raise NotYet(
                     f"for shape {shape} it returned {found:.4f}, expected {expected:.4f}: the sum of the "
                     "elements above 0.5."
+                )
+            if not torch.equal(rows.cpu(), host):
+                raise NotYet(
+                    "the sum is right, but `rows` came back changed. Whoever called flowing may still need it."
                 )
             if waited > 1:
                 raise NotYet(
@@ -211,22 +222,26 @@ def _check_streams(answer):
         side = torch.cuda.Stream()
         zeros = torch.zeros(4, device="cuda")
         used = []
+        ended = []
 
         def work():
             used.append(torch.cuda.current_stream())
-            return zeros + 7
+            result = zeros + 7
+            ended.append(torch.cuda.current_stream().record_event())
+            return result
 
         nap(1)
         work().clone()  # loads the kernels
         with torch.cuda.stream(side):
             torch.empty(1000, device="cuda")  # a GPU that fetches memory may wait for a nap
         used.clear()
-        _judge_side_busy(answer, work, side, used)
+        ended.clear()
+        _judge_side_busy(answer, work, side, used, ended)
         _judge_current_busy(answer, work, side)
     return "the copy ran beside the work, the GPU waited for it, and Python didn't."
 
 
-def _judge_side_busy(answer, work, side, used):
+def _judge_side_busy(answer, work, side, used, ended):
     """Before the copy the side stream naps: Python must not wait for it, the current stream must."""
     host = torch.rand(1000).pin_memory()
     main = torch.cuda.current_stream()
@@ -249,6 +264,11 @@ def _judge_side_busy(answer, work, side, used):
         raise NotYet(
             "Python itself waited until the side stream was done. Is the copy asked for without blocking, "
             "and does a stream wait instead of Python?"
+        )
+    if not _is_first(ended[-1], napped):
+        raise NotYet(
+            "the work waited for the copy, so the two took turns. When does the current stream have to wait: "
+            "before work(), or after it?"
         )
     if _is_first(reached, napped):
         raise NotYet(

@@ -1,6 +1,7 @@
-"""What checks of lesson 04 look through: a classifier that notes its mode, small batches, a step written by hand."""
+"""What checks of lesson 04 look through: classifiers that notice things, small batches, a step written by hand."""
 
 import copy
+import weakref
 
 import torch
 from torch import nn
@@ -25,6 +26,34 @@ class Watched(nn.Module):
     def forward(self, x):
         self.modes.append(self.training)
         return self.linear(self.norm(x.flatten(1)))
+
+
+class Mark(torch.autograd.Function):
+    """Gives its input back; its node in the graph is a Python object, so that one can see how long it lives."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+class GraphWatched(Watched):
+    """A Watched that also notes in `alive`, at each call, how many graphs of its earlier calls still exist."""
+
+    def __init__(self):
+        super().__init__()
+        self.graphs = []
+        self.alive = []
+
+    def forward(self, x):
+        self.alive.append(sum(graph() is not None for graph in self.graphs))
+        logits = Mark.apply(super().forward(x))
+        if logits.grad_fn is not None:
+            self.graphs.append(weakref.ref(logits.grad_fn))
+        return logits
 
 
 def batches(*sizes):

@@ -34,6 +34,17 @@ def read_values(*args):
     return loss.item(), right.item()
 
 
+def print_loss(*args):
+    loss, right = counting_step(*args)
+    print(f"{loss.item():.3f}", end=" ")
+    return loss, right
+
+
+def wrap_values(model, x, y, optimizer, device):
+    loss, right = counting_step(model, x, y, optimizer, device)
+    return torch.tensor(loss.item(), device=device), torch.tensor(right.item(), device=device)
+
+
 def share(model, x, y, optimizer, device):
     loss, right = counting_step(model, x, y, optimizer, device)
     return loss, right / 1000
@@ -94,6 +105,10 @@ def epoch(train=True, labels=True, zero=True, detach=True):
     return answer
 
 
+def detached_late(model, loader, optimizer, device):
+    return epoch(detach=False)(model, loader, optimizer, device).detach()
+
+
 def mean_of_batches(model, loader, optimizer, device):
     means = [fixed_epoch(model, [batch], optimizer, device) for batch in loader]
     return sum(means) / len(means)
@@ -106,6 +121,8 @@ WRONG = {
         Wrong(step(labels=False), "same device"),
         Wrong(step(detach=False), "carries its graph"),
         Wrong(read_values, "the loss is of type float"),
+        Wrong(print_loss, "wait for the GPU once"),
+        Wrong(wrap_values, "wait for the GPU 4 times"),
         Wrong(share, "add up"),
         Wrong(summed_loss, "the loss is"),
         Wrong(lambda *a: counting_step(*a)[0], "expected two things"),
@@ -124,6 +141,7 @@ WRONG = {
         Wrong(epoch(labels=False), "same device"),
         Wrong(epoch(zero=False), "What is in .grad"),
         Wrong(epoch(detach=False), "graphs of all batches"),
+        Wrong(detached_late, "What does `total` hold on to"),
         Wrong(mean_of_batches, "over all pictures"),
     ),
 }

@@ -30,6 +30,10 @@ def _stopwatch(
     return my_time_ms
 
 
+def _own_clock(fn, clock=time.perf_counter, synchronize=torch.cuda.synchronize):
+    return _stopwatch()(fn, time.perf_counter, synchronize)
+
+
 def _halting(rows):
     total = 0.0
     for row in rows:
@@ -44,6 +48,11 @@ def _masked(rows):
 
 def _unread(rows):
     return (rows * (rows > 0.5)).sum()
+
+
+def _overwritten(rows):
+    rows[rows <= 0.5] = 0
+    return rows.sum().item()
 
 
 def _all_of_them(rows):
@@ -64,6 +73,15 @@ def _blocking(host, work, side):
     torch.cuda.current_stream().wait_stream(side)
     copy.record_stream(torch.cuda.current_stream())
     return copy, result
+
+
+def _wait_first(host, work, side):
+    main = torch.cuda.current_stream()
+    with torch.cuda.stream(side):
+        copy = host.to("cuda", non_blocking=True)
+    main.wait_stream(side)
+    copy.record_stream(main)
+    return copy, work()
 
 
 def _same_stream(host, work, side):
@@ -104,7 +122,8 @@ WRONG = {
         Wrong(_stopwatch(summary=statistics.mean), "decide too much"),
         Wrong(_stopwatch(scale=1), "Which unit"),
         Wrong(_stopwatch(samples=1), "read 2 times"),
-        Wrong(_stopwatch(warm=0), "slow first call is among"),
+        Wrong(_own_clock, "never called clock()"),
+        Wrong(_stopwatch(warm=0), "before any call of fn()"),
         Wrong(_stopwatch(summary=min), "lucky"),
         Wrong(_stopwatch(before=False), "still in the queue"),
         Wrong(_stopwatch(inside=True), "only the work and the wait"),
@@ -112,6 +131,7 @@ WRONG = {
     "sums": (
         Wrong(_masked, "a mask as an index waits"),
         Wrong(_unread, ".item() reads it"),
+        Wrong(_overwritten, "came back changed"),
         Wrong(_all_of_them, "above 0.5"),
         Wrong(_halting, "it waited"),
     ),
@@ -120,6 +140,7 @@ WRONG = {
         Wrong(_blocking, "Python itself"),
         Wrong(_same_stream, "the copy did not run"),
         Wrong(_all_aside, "Only the copy belongs"),
+        Wrong(_wait_first, "the two took turns"),
         Wrong(_not_recorded, "belongs to `side`"),
         Wrong(_copy_alone, "it returned Tensor"),
     ),

@@ -1,0 +1,329 @@
+"""The figures of lesson 08: ladders, the parts of a step, three loops, a roofline."""
+
+import copy
+import os
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from helpers import measurements, plots
+from helpers.figures import number
+from helpers.timing import time_ms
+
+GREY = "#9a9a9a"
+PROFILED = {"convolution": "conv", "pooling": "pool", "optimizer": "optimizer.step"}
+
+
+# --- ladders --------------------------------------------------------------------------------------
+def draw_published(name, field, unit, title, memory=None, accuracy=None, **where):
+    """A published ladder as (figure, sentence): `field` is what counts, `memory` and `accuracy` stand beside it.
+
+    A change that gained less than a hundredth, or lost, is grey.
+    """
+    data = measurements.published(name)
+    rungs, best = [], None
+    for row in data.rows("ladder", **where):
+        gain = 1.0 if best is None else row[field] / best
+        words = [number(row[field], 6 if row[field] > 1000 else 3)]
+        if best is not None:
+            words.append(f"× {gain:.2f}")
+        if memory:
+            words.append(f"{row[memory] / 1024:.1f} GiB")
+        if accuracy:
+            words.append(f"{row[accuracy]:.1%}")
+        rungs.append((row["name"], row[field], best is None or gain >= 1.01, "  ".join(words)))
+        best = max(best or 0, row[field])
+    figure = _ladder(rungs, title, unit)
+    plots.sources(figure, f"published: {data.source}")
+    lost = [name for name, _, gained, _ in rungs if not gained]
+    return figure, f"{title}. No gain from: {', '.join(lost)}."
+
+
+def draw_gpt():
+    """Ten changes to the training of a network of GPT-2's size, as (figure, sentence)."""
+    title = "One A100: from 12,525 to 142,156 tokens a second"
+    return draw_published("ladder_gpt_a100", "tokens_per_s", "tokens a second", title)
+
+
+def draw_cutter():
+    """Seven changes to Segment Anything, with memory and accuracy, as (figure, sentence)."""
+    title = "Seven changes, and the last two don't pay"
+    fields = {"memory": "memory_mib", "accuracy": "accuracy"}
+    name = "ladder_sam_a100"
+    return draw_published(name, "images_per_s", "images a second", title, **fields, network="vit_b")
+
+
+def draw_compile():
+    """A step of two language models with and without torch.compile, as (figure, sentence)."""
+    where = {"section": "steps", "part": "step with AdamW"}
+    steps = plots.published("compile_b200", "time_ms", x="mode", by="model", **where)
+    title = "torch.compile on a B200: three times as fast, or no gain"
+    figure = plots.dots(steps, title, "milliseconds a step", log=True)
+    figure.axes[0].margins(y=0.15)
+    return figure, "Llama 1B: 58.8 ms eager, 18.7 compiled. Llama 8B: 637 and 674 ms."
+
+
+def draw_climb(rows):
+    """Your ladder as (figure, sentence): `rows` of `Climb`; a change that was not kept is grey."""
+    rungs = []
+    for row in rows:
+        words = [number(row["images_per_s"])]
+        if row["rung"]:
+            words.append(f"× {row['ratio']:.2f}")
+        words.append(f"{row['accuracy']:.1%}")
+        if row["peak_bytes"] is not None:
+            words.append(f"{row['peak_bytes'] / 2**20:.0f} MiB")
+        rungs.append((row["name"], row["images_per_s"], row["kept"], "  ".join(words)))
+    best = [row for row in rows if row["kept"]][-1]
+    factor = best["images_per_s"] / rows[0]["images_per_s"]
+    title = f"{factor:.1f} times the baseline, with {best['name']} on top"
+    figure = _ladder(rungs, title, "images a second")
+    lost = [row["name"] for row in rows if not row["kept"]]
+    said = [f"Not kept: {', '.join(lost) or 'none'}"]
+    for precision in ("float32", "float16"):
+        yours = plots.yours("training", "images_per_s", precision=precision)
+        said += [f"your GPU, {precision}: {number(rate)}" for rate in yours.values()]
+    return figure, f"{title}. {'; '.join(said)}."
+
+
+def _ladder(rungs, title, unit):
+    """Bars from top to bottom: `rungs` are (name, value, kept, words)."""
+    figure, axes = plots.new_figure(title, unit, size=(7.2, 1.2 + 0.34 * len(rungs)))
+    for y, (_, value, kept, words) in enumerate(rungs):
+        color = plots.COLORS[0] if kept else GREY
+        hatch = "" if kept else "//"
+        axes.barh(-y, value, color=color, hatch=hatch, edgecolor="white")
+        axes.annotate(f" {words}", (value, -y), va="center", fontsize=9)
+    axes.set_yticks([-y for y in range(len(rungs))], [name for name, *_ in rungs])
+    axes.set_xlim(0, 1.6 * max(value for _, value, *_ in rungs))
+    axes.grid(False)
+    axes.locator_params(axis="x", nbins=5)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    return figure
+
+
+# --- the parts of a step --------------------------------------------------------------------------
+def draw_parts(make, network, batch):
+    """A step's milliseconds by kind of operation, in both layouts, as (figure, sentence).
+
+    `make(model)` returns step(x, y), as for `Climb`; `batch` is (x, y).
+    """
+    rows = {}
+    for name, layout in (
+        ("channels first", torch.contiguous_format),
+        ("channels_last", torch.channels_last),
+    ):
+        model = copy.deepcopy(network).to(memory_format=layout)
+        step = make(model)
+        tries = [_parts(step, *batch) for _ in range(3)]
+        rows[name] = min(tries, key=lambda parts: sum(parts.values()))  # the least disturbed
+    first = rows["channels first"]
+    most = max(PROFILED, key=first.get)
+    title = f"The largest part of this step: {most}, {first[most] / sum(first.values()):.0%}"
+    figure = plots.stacked(rows, title, "milliseconds a step, profiled", digits=2)
+    said = "; ".join(
+        f"{name}: " + ", ".join(f"{part} {ms:.1f}" for part, ms in parts.items())
+        for name, parts in rows.items()
+    )
+    return figure, f"{title}. {said} ms."
+
+
+def _parts(step, x, y, steps=3):
+    """Milliseconds of one step by kind; the optimizer with all it calls, the others by their own time."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else its library writes about start and end
+    with torch.profiler.profile(acc_events=True) as profile:
+        for _ in range(steps):
+            step(x, y)
+    clock = "device_time_total" if x.is_cuda else "cpu_time_total"
+    parts, total = dict.fromkeys(PROFILED, 0.0), 0.0
+    for event in profile.key_averages():
+        if "CPU" not in str(event.device_type):
+            continue  # kernels count with the calls that launched them
+        own = getattr(event, f"self_{clock}") / 1000 / steps
+        total += own
+        for kind, word in PROFILED.items():
+            if word in event.key.lower():
+                whole = getattr(event, clock) / 1000 / steps
+                parts[kind] += whole if kind == "optimizer" else own
+    return {**parts, "other": max(0.0, total - sum(parts.values()))}
+
+
+CHANGES = ("data on the device", "CUDA graph", "mixed precision")
+
+
+# --- three loops ----------------------------------------------------------------------------------
+def timeline(loader, launch, kernel, count, steps=2):
+    """Spans (lane, label, start, end) in ms of a loop that is computed, not measured.
+
+    Each step loads a batch in `loader` ms, then launches `count` kernels, `launch` ms each in Python and `kernel` ms
+    each on the device, and waits for them (lesson 07).
+    """
+    spans, now = [], 0.0
+    for _ in range(steps):
+        if loader:
+            spans.append(("Python", "loader", now, now + loader))
+        now += loader
+        free = now
+        for _ in range(count):
+            spans.append(("Python", "launch", now, now + launch))
+            now += launch
+            begin = max(now, free)
+            free = begin + kernel
+            spans.append(("GPU", "kernel", begin, free))
+        now = max(now, free)
+    return spans
+
+
+def changed(loop, change):
+    """The loop, a dict of `timeline`'s arguments, after a change: one of `CHANGES`."""
+    if change == "data on the device":
+        return {**loop, "loader": 0}
+    if change == "CUDA graph":
+        return {**loop, "kernel": loop["kernel"] * loop["count"], "count": 1}
+    return {**loop, "kernel": loop["kernel"] / 2}  # 16 bits: half the time, say
+
+
+def length(loop):
+    """Milliseconds of two steps of the loop."""
+    return timeline(**loop)[-1][3]
+
+
+def draw_loops(loops, choices=None):
+    """The loops as timelines, (figure, sentence); with `choices`, loop to change, each before and after it."""
+    figure = plots.blank_figure((7.2, 4.6))
+    all_axes = figure.subplots(len(loops), 1)
+    told = []
+    for axes, (name, loop) in zip(all_axes, loops.items(), strict=True):
+        before = length(loop)
+        title = f"{name}: {before:.1f} ms"
+        lanes = _place(timeline(**loop), "")
+        change = choices.get(name) if isinstance(choices, dict) else None
+        if change in CHANGES:
+            after = changed(loop, change)
+            title += f", {length(after):.1f} ms with {change}"
+            lanes += _place(timeline(**after), " then")
+        _draw_lanes(axes, lanes)
+        axes.set_title(title, loc="left", fontsize=10)
+        axes.set_xlim(0, before)
+        told.append(title)
+    all_axes[-1].set_xlabel("milliseconds", fontsize=9)
+    handles, labels = all_axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=9, loc="outside upper right", ncols=3)
+    return figure, ". ".join(told) + "."
+
+
+def _place(spans, suffix):
+    return [(lane + suffix, label, start, end) for lane, label, start, end in spans]
+
+
+def _draw_lanes(axes, spans):
+    names = list(dict.fromkeys(lane for lane, *_ in spans))
+    looks = {
+        "loader": {"color": plots.COLORS[1], "hatch": "//"},
+        "launch": {"color": plots.COLORS[0], "hatch": ""},
+        "kernel": {"color": plots.COLORS[2], "hatch": ".."},
+    }
+    longest = max(end for *_, end in spans)
+    for lane, label, start, end in spans:
+        edge = 0.5 if end - start > longest / 100 else 0  # an edge would cover short spans
+        look = {"edgecolor": "white", "linewidth": edge, **looks[label]}
+        axes.barh(lane, end - start, left=start, height=0.7, **look)
+    for label, look in looks.items():
+        axes.barh(names[0], 0, label=label, **look)
+    axes.invert_yaxis()
+    axes.tick_params(labelsize=9)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+# --- a roofline -----------------------------------------------------------------------------------
+class _Traffic(TorchDispatchMode):
+    """Adds up the bytes that each operation reads and writes, as if all came from memory and went back there."""
+
+    moved = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            leaves = tree_leaves((args, kwargs, out))
+            self.moved += sum(leaf.nbytes for leaf in leaves if torch.is_tensor(leaf))
+        return out
+
+
+def bytes_moved(work):
+    """Bytes that the operations of `work()` read and write."""
+    with _Traffic() as traffic:
+        work()
+    return traffic.moved
+
+
+def product_rate(device, dtype):
+    """Operations a second of a large matrix product."""
+    n = 1024 if device.type == "cpu" else 8192
+    a = torch.randn(n, n, device=device).to(dtype)
+    return 2 * n**3 / time_ms(lambda: a @ a, device, seconds=0.3).median_ms * 1000
+
+
+def copy_rate(device):
+    """Bytes a second that a large copy reads and writes."""
+    source = torch.ones(2**25 if device.type == "cpu" else 2**28, device=device)
+    target = torch.empty_like(source)
+    copied = time_ms(lambda: target.copy_(source), device, seconds=0.3).median_ms
+    return 2 * source.nbytes / copied * 1000
+
+
+def draw_roofline(flops, moved, rate, device, dtype=torch.float32):
+    """The roofs of this machine and of published GPUs, and where this network stands, as (figure, sentence).
+
+    `flops` and `moved`: operations and bytes an image; `rate`: images a second; `dtype`: of the products in that loop.
+    """
+    intensity, reached, bandwidth = flops / moved, rate * flops, copy_rate(device)
+    peaks = {each: product_rate(device, each) for each in dict.fromkeys((torch.float32, dtype))}
+    xs = [2**n for n in range(-2, 9)]
+    own = {_label(device, each): (xs, _roof(xs, peak, bandwidth)) for each, peak in peaks.items()}
+    share = reached / max(peaks.values())
+    title = f"{intensity:.0f} operations a byte, and {share:.0%} of what the best product reaches"
+    groups = [plots.here(own), _published_roofs(xs)]
+    unit = "billion operations a second"
+    figure = plots.lines(groups, title, "operations a byte", unit, logx=True, logy=True)
+    axes = figure.axes[0]
+    axes.get_legend().remove()
+    handles = axes.get_legend_handles_labels()
+    figure.legend(*handles, loc="outside upper left", ncols=2, frameon=False, fontsize=8)
+    _mark(axes, intensity, reached / 1e9)
+    roofs = ", ".join(f"{_label(device, each)} {peak / 1e9:,.0f}" for each, peak in peaks.items())
+    said = f"Billion operations a second: our step {reached / 1e9:,.0f}, a product on {roofs}"
+    return figure, f"{said}. A copy moves {bandwidth / 1e9:,.0f} GB/s."
+
+
+def _mark(axes, x, y):
+    axes.plot(x, y, "X", color="black", markersize=11, zorder=5)
+    place = {"textcoords": "offset points", "xytext": (8, -14), "fontsize": 9}
+    axes.annotate("our step", (x, y), **place)
+
+
+def _label(device, dtype):
+    return f"this {_kind(device)}, {str(dtype).removeprefix('torch.')}"
+
+
+def _kind(device):
+    return "GPU" if device.type == "cuda" else device.type.upper()
+
+
+def _roof(xs, peak, bandwidth):
+    return [min(peak, bandwidth * x) / 1e9 for x in xs]
+
+
+def _published_roofs(xs):
+    """The group of the float32 roofs of GPUs whose product and memory others measured."""
+    products = measurements.published("matmul_best")
+    memory = measurements.published("bandwidth_cards")
+    lines = {}
+    for name, its in (("A100 SXM4 80GB", "A100 80GB"), ("H200", "H200")):
+        [best] = products.rows("best", device=name, dtype="float32")
+        [triad] = memory.rows("bandwidth", device=its, where="memory", operation="triad")
+        peak, bandwidth = 1e12 * best["tflop_per_s"], 1e9 * triad["gb_per_s"]
+        lines[f"{its}, float32"] = (xs, _roof(xs, peak, bandwidth))
+    sources = [f"published: {products.source}", f"published: {memory.source}"]
+    return plots.Group("published", lines, sources)

@@ -440,6 +440,7 @@ def test_a_long_line_is_read_in_no_time(text):
         grade.review_of([text], "02", seen=[], claimed=set())
 
 
+@pytest.mark.skipif(not lanes.full, reason="in the whole lane: python3 -m helpers test --torture")
 def test_a_folder_of_submissions_is_graded(tmp_path):
     made, out = [], tmp_path / "grades.csv"
     many = hypothesis.settings(fuzzed, max_examples=40, phases=[hypothesis.Phase.generate])

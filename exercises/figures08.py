@@ -267,7 +267,7 @@ def product_rate(device, dtype):
 
 def copy_rate(device):
     """Bytes a second that a large copy reads and writes."""
-    source = torch.ones(2**25 if device.type == "cpu" else 2**28, device=device)
+    source = torch.ones(2**24 if device.type == "cpu" else 2**28, device=device)
     target = torch.empty_like(source)
     copied = time_ms(lambda: target.copy_(source), device, seconds=0.3).median_ms
     return 2 * source.nbytes / copied * 1000

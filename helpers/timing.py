@@ -155,6 +155,8 @@ def _on_gpu(event):
 
 def _profile_span(event):
     """Return (lane, name, start, end) of a profile's event, in microseconds."""
-    name = event.name.split("<")[0].split(":")[-1].strip().replace("Backward0", " backward")[:22]
+    name = event.name.split("<")[0].split(":")[-1].split("#")[0].strip()
+    name = name.replace("Backward0", " backward")
+    name = name if len(name) <= 24 else f"{name[:23]}…"
     lane = "GPU" if _on_gpu(event) else "CPU"
     return lane, name, event.time_range.start, event.time_range.end

@@ -59,7 +59,7 @@ def graphed(rows, half, device):
 def clipped_step(loss, model, optimizer, scaler, most):
     scaler.scale(loss).backward()
     scaler.unscale_(optimizer)
-    nn.utils.clip_grad_norm_(model.parameters(), most)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), most)
     scaler.step(optimizer)
     scaler.update()
 

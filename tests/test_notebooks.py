@@ -20,17 +20,17 @@ MEMORY_GIB = 6 if torch.cuda.is_available() else 1.2
 of_each = pytest.mark.parametrize("path", PATHS, ids=[path.stem for path in PATHS])
 
 
+def code(path):
+    """Return the code cells of the notebook at `path`."""
+    return [cell for cell in _notebooks.read(path).cells if cell.cell_type == "code"]
+
+
 @pytest.mark.gpu
-@of_each
+@pytest.mark.parametrize("path", [path for path in PATHS if code(path)], ids=lambda path: path.stem)
 def test_runs_offline_with_the_outputs_that_are_stored_and_little_memory(path):
     status, text, memory = run_strict(path)
     assert status == 0, text
     assert memory is None or memory <= MEMORY_GIB * 2**30
-
-
-def code(path):
-    """Return the code cells of the notebook at `path`."""
-    return [cell for cell in _notebooks.read(path).cells if cell.cell_type == "code"]
 
 
 def shown(cell):

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from damage import DELETE, damaged
 
 from helpers import measurements
 from helpers.__main__ import main
@@ -139,7 +140,6 @@ def test_a_section_that_was_not_measured_is_empty_and_an_unknown_one_an_error(tm
         found.rows("matmul", device="cuda:7")
 
 
-DELETE = object()
 BROKEN = [  # where, new value, words of the error
     (["schema"], 3, r"schema is 3; this copy reads 2"),
     (["schema"], "1", "schema is '1'"),
@@ -204,17 +204,8 @@ BROKEN = [  # where, new value, words of the error
     "where, value, words", BROKEN, ids=[".".join(map(str, broken[0])) for broken in BROKEN]
 )
 def test_a_broken_field_is_refused_by_name(where, value, words, tmp_path):
-    data = copy.deepcopy(example())
-    *path, last = where
-    place = data
-    for key in path:
-        place = place[key]
-    if value is DELETE:
-        del place[last]
-    else:
-        place[last] = value
     with pytest.raises(ValueError, match=r"^made_up\.json: .*" + words):
-        measurements.load(saved(data, tmp_path))
+        measurements.load(saved(damaged(example(), where, value), tmp_path))
 
 
 @pytest.mark.parametrize("new", ["time_s", "time_us", "duration"])

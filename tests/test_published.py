@@ -1,9 +1,9 @@
 """helpers.measurements.published: numbers of others, each with its source."""
 
-import copy
 import json
 
 import pytest
+from damage import DELETE, damaged
 
 from helpers import gpus, measurements
 from helpers.measurements import sources
@@ -84,9 +84,6 @@ def test_a_wrong_name_is_answered_with_those_there_are(call, words):
         call()
 
 
-DELETE = object()
-
-
 @pytest.mark.parametrize(
     "place, value, words",
     [
@@ -118,16 +115,7 @@ def test_a_published_file_that_does_not_fit_is_refused_by_name(place, value, wor
     file = tmp_path / "made_up.json"
     file.write_text(json.dumps(data), encoding="utf-8")
     assert sources.read(file).rows("sort")
-    data = copy.deepcopy(data)
-    *parents, last = place
-    target = data
-    for key in parents:
-        target = target[key]
-    if value is DELETE:
-        del target[last]
-    else:
-        target[last] = value
-    file.write_text(json.dumps(data), encoding="utf-8")
+    file.write_text(json.dumps(damaged(data, place, value)), encoding="utf-8")
     with pytest.raises(ValueError, match=words) as caught:
         sources.read(file)
     assert str(caught.value).startswith("made_up.json: ")

@@ -1,0 +1,19 @@
+"""One field of a file's data broken, for the tests of readers that name the field."""
+
+import copy
+
+DELETE = object()  # as the value: the field goes
+
+
+def damaged(data, where, value):
+    """Return a copy of `data` whose field at `where`, keys from the outside in, is `value`."""
+    data = copy.deepcopy(data)
+    *parents, last = where
+    place = data
+    for key in parents:
+        place = place[key]
+    if value is DELETE:
+        del place[last]
+    else:
+        place[last] = value
+    return data

@@ -70,7 +70,10 @@ def address(browser, tmp_path_factory):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(values))
     options = argparse.Namespace(port=labpage.free_port(), no_browser=True)
-    line = [*lab.command(sys.executable, options), "--LabApp.expose_app_in_browser=True"]
+    line = [
+        *lab.command(sys.executable, options, root / "notebooks"),
+        "--LabApp.expose_app_in_browser=True",
+    ]
     variables = environment(
         root / "home",
         JUPYTER_CONFIG_PATH=lab.environment()["JUPYTER_CONFIG_PATH"],

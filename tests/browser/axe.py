@@ -8,9 +8,9 @@ SCRIPT = pytest.importorskip(
     "axe_playwright_python.base", reason="needs the package axe-playwright-python"
 ).AXE_SCRIPT
 OURS = [".jp-Notebook .jp-RenderedMarkdown", ".jp-Notebook .jp-OutputArea-output"]
-# Three things are JupyterLab's. Its colors for code inside Markdown. It takes no alternative text for a picture (its renderer ignores that in the metadata):
-# there, the printed line that follows the picture stands for it. And it does not underline links: our widgets do that
-# for the whole notebook, so a notebook without widgets keeps JupyterLab's links.
+# Three things are JupyterLab's: its colors for code inside Markdown; it takes no alternative text for a picture (its
+# renderer ignores that in the metadata): there, the printed line that follows the picture stands for it; and it does not
+# underline links: our widgets do that for the whole notebook, so a notebook without widgets keeps JupyterLab's links.
 FIND = """async ([ours, rules]) => {
     const told = part => part.closest('.jp-OutputArea-child')?.nextElementSibling?.querySelector('.jp-RenderedText');
     const plain = !document.querySelector('.jupyter-widgets style[onload]');

@@ -11,6 +11,7 @@ from test_scripts import train
 
 from helpers import measurements
 from helpers.checks import codes, progress
+from helpers.commands import _sheets
 from helpers.commands import progress as table_of_progress
 from helpers.measurements.recorder import record
 
@@ -56,7 +57,7 @@ def class_rows(size):
 def write_tables(path):
     """Write the table of a class that grows."""
     for size in range(1, 200):
-        table_of_progress.write_csv(path, class_rows(size))
+        _sheets.write(path, table_of_progress.table(class_rows(size)))
 
 
 def parts():

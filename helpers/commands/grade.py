@@ -16,7 +16,6 @@ from helpers.commands import _grade_sandbox, _notebooks, _sheets
 from helpers.commands.execute import positive
 
 HELP = "grade submitted notebooks: FOLDER --out grades.csv, one line for each file"
-ATTEMPTS = 4  # a cell that ends its kernel is left out of the next
 DOUBTFUL = re.compile(  # words that honest answers do not need
     r"\b(?:_getframe|f_locals|ctypes|builtins|exercises\.\w+|answers\.lesson|__\w*(?:eq|code|globals|function)__|"
     r"_grade_\w+|GRADE_\w+)\b|(?<=[.'\"])(?:reference|solution|solution_source|check_answer|outcome)\b"
@@ -26,8 +25,13 @@ DOUBTFUL = re.compile(  # words that honest answers do not need
 def add_arguments(parser):
     """Add the options of `grade`."""
     add = parser.add_argument
-    add("folder", metavar="FOLDER", help="the notebooks; folders inside it are searched too")
-    add("--out", required=True, metavar="FILE.csv", help="the table, written whole or not at all")
+    add(
+        "folder",
+        type=Path,
+        metavar="FOLDER",
+        help="the notebooks; folders inside it are searched too",
+    )
+    add("--out", type=Path, required=True, metavar="FILE.csv", help="the table, written whole")
     add("--force", action="store_true", help="replace the table that is there")
     add("--jobs", type=positive, default=os.cpu_count() or 1, help="notebooks at once (one a core)")
     add("--seconds", type=positive, default=600, help="time for one notebook (default 600)")
@@ -56,18 +60,17 @@ def run(args):
 
 def checked(args):
     """Return the paths of all files in the folder, sorted; ValueError for what cannot be graded."""
-    out, folder = Path(args.out), Path(args.folder)
-    taken = out.is_dir() or os.path.lexists(out) and not args.force
-    if out.suffix != ".csv" or taken or not os.access(out.absolute().parent, os.W_OK):
-        raise ValueError(f"--out is {args.out!r}; it takes a new FILE.csv (an old one: --force)")
-    paths = [path for path in sorted(folder.rglob("*")) if not path.is_dir() and path != out]
-    paths = [path for path in paths if "/." not in f"/{path.relative_to(folder).as_posix()}"]
-    if not any(path.suffix.lower() == ".ipynb" for path in paths):
-        raise ValueError(f"FOLDER is {args.folder!r}; it takes a folder with notebooks in it")
+    taken = args.out.is_dir() or os.path.lexists(args.out) and not args.force
+    if args.out.suffix != ".csv" or taken or not os.access(args.out.absolute().parent, os.W_OK):
+        raise ValueError(f"--out is {args.out}; it takes a new FILE.csv (an old one: --force)")
+    paths = [path for path in sorted(args.folder.rglob("*")) if not path.is_dir()]
+    shown = [path for path in paths if "/." not in f"/{path.relative_to(args.folder).as_posix()}"]
+    if not any(path.suffix.lower() == ".ipynb" for path in shown):
+        raise ValueError(f"FOLDER is {args.folder}; it takes a folder with notebooks in it")
     reason = "" if args.unsealed else _grade_sandbox.problem()
     if reason:
         raise ValueError(f"no sandbox ({reason}): nothing ran. INSTRUCTORS.md has --unsealed, too")
-    return paths
+    return [path for path in shown if path != args.out]
 
 
 def grade_all(paths, args):
@@ -130,17 +133,15 @@ def lesson_of(cells):
 
 def run_cells(cells, args, stopping):
     """Return the events of all runs, and {number of a cell that ended its kernel: why}; 0 is before the first cell."""
-    left, seconds = cells, args.seconds
     seen, stopped = [], {}
-    while len(stopped) < ATTEMPTS and not stopping.is_set():
-        seconds /= 2  # so that all attempts together keep to the time
-        events, why = _grade_sandbox.run(left, args, seconds, stopping)
-        seen += events
-        if any("end" in event for event in events):
-            break
-        begun = [event["begin"] for event in events if event.get("begin") in range(len(cells) + 2)]
-        stopped[begun[-1] if begun else 0] = why or "it took too long or ended the kernel"
+    for attempt in range(1, 5):  # a cell that ends its kernel is left out of the next
         left = ["" if number in stopped else cell for number, cell in enumerate(cells, 1)]
+        events, why = _grade_sandbox.run(left, args, args.seconds / 2**attempt, stopping)
+        seen += events
+        begun = [event["begin"] for event in events if event.get("begin") in range(len(cells) + 2)]
+        if stopping.is_set() or any("end" in event for event in events):
+            break
+        stopped[begun[-1] if begun else 0] = why or "it took too long or ended the kernel"
     return seen, stopped
 
 

@@ -16,7 +16,7 @@ from helpers.commands._environment import ROOT
 
 EVENTS = os.environ.get("GRADE_EVENTS", "")
 CHECK = re.compile(r"^\s*(\w+\.(\w+)\.check\s*\(.*\))", flags=re.M)  # the call, the exercise's name
-THREADS = 200  # of all processes together; beyond that, a run is ended
+THREADS = 128  # of all processes together; beyond that, a run is ended
 KERNEL = "__import__('helpers.commands._grade_inside', fromlist=['*'])."
 
 

@@ -43,13 +43,6 @@ def pytest_addoption(parser):
     group = parser.getgroup("lanes of the course")
     for name, text in LANES.items():
         group.addoption(f"--{name}", action="store_true", help=text)
-    group.addoption(
-        "--python",
-        action="append",
-        metavar="PATH",
-        help="with --torture: an interpreter that has all that a lesson needs, "
-        "to run every lesson in; may be given several times",
-    )
 
 
 def flags(config):

@@ -11,7 +11,6 @@ from test_scripts import train
 
 from helpers import measurements
 from helpers.checks import codes, progress
-from helpers.commands import progress as table_of_progress
 from helpers.measurements.recorder import record
 
 KEYS = codes.ITEMS[:25]
@@ -48,17 +47,6 @@ def keep_progress(folder, told):
             file.flush()
 
 
-def class_rows(size):
-    """Return the rows of a class with `size` learners."""
-    return [(f"learner {i}", dict.fromkeys(KEYS, codes.DONE)) for i in range(size)]
-
-
-def write_tables(path):
-    """Write the table of a class that grows."""
-    for size in range(1, 200):
-        table_of_progress.write_csv(path, class_rows(size))
-
-
 def parts():
     """Return parts of a recording that take 20 ms each and give rows that were really measured."""
     data = json.loads((measurements.FOLDER / "amd-epyc-2-cores.json").read_text(encoding="utf-8"))
@@ -91,5 +79,4 @@ def train_on(path, epochs):
     )
 
 
-keep_progress, write_tables = quietly(keep_progress), quietly(write_tables)
 make_recording, train_on = quietly(make_recording), quietly(train_on)

@@ -33,23 +33,17 @@ class Kernel:
     `prefix` are the words before the kernel's command line, such as ["taskset", "-c", "0"]; `variables` are added to
     those of the environment (None takes one away); several kernels run at once, so each has one thread, or their
     threads would wait for each other. With `sockets` it is reached through files, without a network.
-    `python` is its interpreter.
     """
 
-    def __init__(self, root=ROOT, prefix=(), variables=(), sockets=False, python=sys.executable):
-        self.root, self.prefix, self.variables, self.sockets = (
-            root,
-            prefix,
-            dict(variables),
-            sockets,
-        )
-        self.python = str(python)
+    def __init__(self, root=ROOT, prefix=(), variables=(), sockets=False):
+        self.root, self.prefix = root, prefix
+        self.variables, self.sockets = dict(variables), sockets
 
     def __enter__(self):
         self.home = tempfile.mkdtemp()
         spec = Path(self.home, "kernels", "torture", "kernel.json")
         spec.parent.mkdir(parents=True)
-        line = [*self.prefix, self.python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        line = [*self.prefix, sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         spec.write_text(json.dumps({"argv": line, "display_name": "torture", "language": "python"}))
         folders = KernelSpecManager(kernel_dirs=[str(spec.parents[1])], ensure_native_kernel=False)
         self.manager = KernelManager(

@@ -45,10 +45,6 @@ def lost(site, name):
     return wrong
 
 
-def test_there_is_a_page_for_each_text(site):
-    assert set(site) == {*PAGES, "LICENSE"}
-
-
 @each_page
 def test_links_lead_to_pages_and_headings(site, name):
     assert lost(site, name) == []

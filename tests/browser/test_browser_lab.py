@@ -39,7 +39,6 @@ RANDOM_MOVES = """async ([count, seed]) => {
     }
     return [moved, during];
 }"""
-TEXTS = """() => [...document.querySelectorAll('.jp-OutputArea-output')].map(part => part.innerText).join('\\n')"""
 START = RUN_ALL.replace("await app.commands", "app.commands")  # goes on at once
 assert START != RUN_ALL
 IDLE = """() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'"""

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from helpers import memory
-from helpers.memory import Timeline, forecast, format_bytes, tensor_bytes
+from helpers.memory import forecast, format_bytes, tensor_bytes
 from helpers.training import SmallCNN
 from practice_gpus import practice_gpus
 
@@ -198,11 +198,6 @@ def test_forecast_says_when_pytorch_lacks_the_tracker(monkeypatch):
         forecast(mlp(), (100,), 8)
 
 
-def test_timeline_refuses_the_cpu():
-    with pytest.raises(ValueError, match="device is 'cpu'"):
-        Timeline("cpu")
-
-
 def test_forecast_is_the_same_while_practice_gpus_are_on():
     model = SmallCNN()
     outside = forecast(model, (3, 32, 32), 64)
@@ -211,15 +206,6 @@ def test_forecast_is_the_same_while_practice_gpus_are_on():
         assert forecast(model, (3, 32, 32), 64) == outside
         assert forecast(SmallCNN().to("cuda"), (3, 32, 32), 64) == outside
         assert torch.cuda.memory_allocated() == before
-
-
-def test_timeline_on_a_gpu():
-    with practice_gpus(n=1, memory="1 GiB"), Timeline("cuda:0") as timeline:
-        kept = torch.zeros(1000, device="cuda:0")
-        timeline.mark("made")
-        del kept
-    (_, start, _), (_, made, reserved), (_, end, _) = timeline.points
-    assert made - start == 4096 and reserved >= made and end == start
 
 
 class Attention(nn.Module):

@@ -90,12 +90,6 @@ class Exercise:
         """The exercise's name in its module, such as "nested_batch"."""
         return self.key.split(".", 1)[1]
 
-    @property
-    def heading(self):
-        """The two lines that head the exercise in its lesson."""
-        lines, minutes = _count(self.lines, "line"), _count(self.minutes, "minute")
-        return f"### Your turn: {self.title}\n*About {lines}, {minutes}, difficulty {self.difficulty} of 3.*"
-
     def outcome(self, answer=None):
         """Check `answer` and return the `Result`; displays nothing, stores nothing."""
         if is_untouched(answer):
@@ -196,14 +190,6 @@ def call(function, *args, **kwargs):
         raise LearnerError(cause) from cause
 
 
-def as_float(value):
-    """`value` as a float: a number, or what holds exactly one; None for anything else."""
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        return None
-
-
 def is_untouched(answer):
     """True for None, `...` and a function whose body is only a docstring, `...`, `pass` or `return None`."""
     if answer is None or answer is ...:
@@ -246,7 +232,3 @@ def _in_learners_code(frame):
     while frame and frame.f_code is not call.__code__:
         frame = frame.f_back
     return frame is not None
-
-
-def _count(number, noun):
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -26,9 +26,7 @@ def test_entries_are_merged_and_read_back(home):
     assert [f.name for f in home.iterdir()] == ["progress.json"]
 
 
-@pytest.mark.parametrize(
-    "damage", [b"", b"{", b"[1]", b'{"a": 1}', b"\xff\xfe\x00", b"[" * 100_000]
-)
+@pytest.mark.parametrize("damage", [b"{", b'{"a": 1}', b"\xff\xfe\x00", b"[" * 100_000])
 def test_a_damaged_file_costs_only_itself(home, damage):
     progress.record("a", n=1)
     (home / "progress.json").write_bytes(damage)
@@ -43,17 +41,6 @@ def test_a_folder_that_cannot_be_written_keeps_progress_in_memory(monkeypatch, t
     monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path / "file" / "below"))
     assert progress.record("a", n=1) is False
     assert progress.load() == {"a": {"n": 1}}
-
-
-def test_only_json_values_are_taken():
-    with pytest.raises(TypeError):
-        progress.record("a", bad=object())
-
-
-def test_forget():
-    progress.record("a", n=1)
-    progress.forget()
-    assert progress.load() == {}
 
 
 def random_states(chance):
@@ -82,31 +69,17 @@ def test_a_code_gives_back_what_went_in():
 
 def test_every_wrong_character_is_noticed_and_nearly_every_other_slip():
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567018-/ é"
-    for seed in range(20):
+    for seed in range(8):
         chance = random.Random(seed)
         code = codes.encode(random_states(chance), chance.choice(NAMES))
-        typos = {
-            code[:i] + letter + code[i + 1 :] for i in range(len(code)) for letter in letters
-        } - {code}
-        neighbors = {
-            code[:i] + code[i + 1] + code[i] + code[i + 2 :] for i in range(len(code) - 1)
-        } - {code}
-        lost = {code[:i] + code[i + 1 :] for i in range(len(code))} | {
-            code[:n] for n in range(len(code))
-        }
-        for damaged in typos | neighbors | lost:
+        places = range(len(code))
+        slips = {code[:i] + letter + code[i + 1 :] for i in places for letter in letters}
+        slips |= {code[:i] + code[i : i + 2][::-1] + code[i + 2 :] for i in places}
+        slips |= {code[:i] + code[i + 1 :] for i in places} | {code[:i] for i in places}
+        slips |= {code + "".join(chance.choices("AB7", k=1 + i % 12)) for i in range(100)}
+        for damaged in slips - {code}:
             with pytest.raises(ValueError, match="progress code|damaged"):
                 codes.decode(damaged)
-
-
-def test_letters_appended_to_a_code_are_noticed():
-    chance = random.Random(0)
-    codes_made = [codes.encode(random_states(chance), name) for name in NAMES] + [codes.encode({})]
-    for _ in range(2000):
-        code = chance.choice(codes_made)
-        more = "".join(chance.choices("AB7", k=chance.randint(1, 12)))
-        with pytest.raises(ValueError, match="damaged"):
-            codes.decode(code + more)
 
 
 def test_two_learners_of_one_name_keep_a_row_each():
@@ -115,7 +88,7 @@ def test_two_learners_of_one_name_keep_a_row_each():
     assert [name for name, _ in rows] == ["Ann", "Ann (2)", "learner 3", "Ann (3)"] and not bad
 
 
-NONSENSE = ("", "P1-", "P1-AAAA", "G1/x/y", "P2-AAAA", "P1-=====", "P1-" + "7" * 4000, 5, None)
+NONSENSE = ("", "P1-AAAA", "G1/x/y", "P2-AAAA", "P1-" + "7" * 4000, None)
 
 
 @pytest.mark.parametrize("nonsense", NONSENSE)

@@ -134,13 +134,6 @@ def test_a_number_is_said_as_it_was_chosen():
         assert guess.guess == value and f"You predicted {label};" in guess._verdict(5.0)
 
 
-def test_the_prediction_widget_stores_what_is_clicked():
-    guess = predictions.Prediction("w", "?", ("a", "b"), None)
-    box = predictions._prediction_widget(guess)
-    box.children[1].value = "b"
-    assert guess.guess == "b" and progress.load()["predict.w"]["guess"] == "b"
-
-
 def test_the_number_slider_starts_without_a_guess_and_keeps_what_is_chosen():
     guess = predictions.Prediction("s", "?", None, "ms", (1, 100))
     slider = predictions._prediction_widget(guess).children[1]
@@ -202,11 +195,6 @@ def test_a_quiz_leaves_the_questions_and_what_was_answered(displayed, monkeypatc
     assert "You answered: 3. ✗ Not quite. too few" in texts(displayed)[1]
 
 
-def test_a_question_needs_feedback_for_each_choice():
-    with pytest.raises(ValueError, match="one feedback"):
-        Question("q", "?", ("a", "b"), ("only one",), 0)
-
-
 def _draw(size, color):
     if size == 3:
         raise ValueError("no such size")
@@ -251,16 +239,6 @@ def test_an_explorer_leaves_its_last_picture_and_says_what_it_shows(displayed, m
     assert moved["image/png"] != first["image/png"]
     assert metadata == {"image/png": {"alt": "size 1 in red"}}
     assert words["text/plain"].startswith("size 1 in red\n")
-
-
-def test_an_explorer_without_widgets_shows_its_first_picture(capsys):
-    widgets.explore(_draw, **CONTROLS)
-    assert capsys.readouterr().out == "size 2 in red\n"
-
-
-def test_a_start_outside_the_values_is_refused():
-    with pytest.raises(ValueError, match="start is 9"):
-        widgets.slider("s", (1, 2), 9)
 
 
 def test_the_lesson_map_counts_solved_exercises(capsys):

@@ -23,12 +23,6 @@ def _no_else():
         return torch.device("cuda")
 
 
-def _mps_first():
-    if torch.backends.mps.is_available():
-        return torch.device("mps")
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
 def _second():
     return torch.device("cuda:1") if torch.cuda.is_available() else pick_device()
 
@@ -39,7 +33,6 @@ WRONG = {
         Wrong(_string, "returned the string"),
         Wrong(_no_mps, "MPS is there"),
         Wrong(_no_else, "Does every path return"),
-        Wrong(_mps_first, "ask first"),
         Wrong(_second, "Which index exists"),
     ),
     "machines": (
@@ -48,13 +41,11 @@ WRONG = {
         Wrong({**CAUSES, "C": "no driver"}, "cuda_error"),
         Wrong({**CAUSES, "E": "hidden"}, "capability, beside"),
         Wrong({"A": "no driver"}, "no answer for"),
-        Wrong({**CAUSES, "D": 7}, "none of the answers"),
     ),
     "impossible": (
         Wrong({**POSSIBLE, "B": "possible"}, "didn't wait"),
         Wrong({**POSSIBLE, "C": "possible"}, "cache"),
         Wrong({**POSSIBLE, "D": "impossible"}, "came only with"),
         Wrong({**POSSIBLE, "A": "impossible"}, "75 % of it"),
-        Wrong({**POSSIBLE, "E": True}, "none of the answers"),
     ),
 }

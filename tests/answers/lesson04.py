@@ -40,16 +40,6 @@ def print_loss(*args):
     return loss, right
 
 
-def wrap_values(model, x, y, optimizer, device):
-    loss, right = counting_step(model, x, y, optimizer, device)
-    return torch.tensor(loss.item(), device=device), torch.tensor(right.item(), device=device)
-
-
-def share(model, x, y, optimizer, device):
-    loss, right = counting_step(model, x, y, optimizer, device)
-    return loss, right / 1000
-
-
 def summed_loss(model, x, y, optimizer, device):
     loss, right = counting_step(model, x, y, optimizer, device)
     return loss * len(y), right
@@ -70,10 +60,6 @@ def model_only(path, model, optimizer):
     checkpoint = torch.load(path, map_location="cpu")
     model.load_state_dict(checkpoint["model"])
     return checkpoint["epoch"]
-
-
-def nothing_loaded(path, model, optimizer):
-    return torch.load(path, map_location="cpu")["epoch"]
 
 
 def moved_to_cpu(path, model, optimizer):
@@ -122,8 +108,6 @@ WRONG = {
         Wrong(step(detach=False), "carries its graph"),
         Wrong(read_values, "the loss is of type float"),
         Wrong(print_loss, "wait for the GPU once"),
-        Wrong(wrap_values, "wait for the GPU 4 times"),
-        Wrong(share, "add up"),
         Wrong(summed_loss, "the loss is"),
         Wrong(lambda *a: counting_step(*a)[0], "expected two things"),
     ),
@@ -131,7 +115,6 @@ WRONG = {
         Wrong(load_with(weights_only=True), "Which argument of torch.load"),
         Wrong(load_with(map_location="cpu", weights_only=False), "runs code of its own"),
         Wrong(model_only, "the optimizer starts afresh"),
-        Wrong(nothing_loaded, "weights are not those"),
         Wrong(moved_to_cpu, "weight is on cpu"),
         Wrong(lambda *a: resume(*a) and None, "the epoch is of type NoneType"),
         Wrong(lambda *a: resume(*a) + 1, "the file says epoch 7"),

@@ -12,23 +12,8 @@ def _still_leaky(model, batches):
     return torch.stack(losses).mean().item()
 
 
-def _running_sum(model, batches):
-    total = 0
-    for images, labels in batches:
-        total = total + F.cross_entropy(model(images), labels)
-    return (total / len(batches)).item()
-
-
 def _sum(model, batches):
     return sum(F.cross_entropy(model(images), labels).item() for images, labels in batches)
-
-
-def _first_leaks(model, batches):
-    losses = []
-    for images, labels in batches:
-        loss = F.cross_entropy(model(images), labels)
-        losses.append(loss.detach() if losses else loss)
-    return torch.stack(losses).mean().item()
 
 
 def _power_of_two(try_batch, limit):
@@ -76,18 +61,6 @@ def _catches_runtime_errors(try_batch, limit):
     return fits
 
 
-def _inside_except(try_batch, limit, fits=0, too_large=0):
-    too_large = too_large or limit + 1
-    if too_large - fits <= 1:
-        return fits
-    batch = (fits + too_large) // 2
-    try:
-        try_batch(batch)
-    except torch.OutOfMemoryError:
-        return _inside_except(try_batch, limit, fits, batch)
-    return _inside_except(try_batch, limit, batch, too_large)
-
-
 def _never_zero(try_batch, limit):
     return max(1, largest_batch(try_batch, limit))
 
@@ -118,13 +91,6 @@ def _one_backward(model, x, y, size):
     loss.backward()
 
 
-def _drops_last(model, x, y, size):
-    model.zero_grad()
-    n = len(x) - len(x) % size if len(x) > size else len(x)
-    for images, labels in zip(x[:n].split(size), y[:n].split(size)):
-        (F.cross_entropy(model(images), labels) * len(labels) / n).backward()
-
-
 def _zero_inside(model, x, y, size):
     for images, labels in zip(x.split(size), y.split(size)):
         model.zero_grad()
@@ -141,8 +107,6 @@ WRONG = {
         Wrong(_still_leaky, "keep alive"),
         Wrong(_sum, "expected their mean"),
         Wrong(lambda m, b: torch.tensor(mean_loss(m, b)), "a Tensor"),
-        Wrong(lambda m, b: (_running_sum(m, b), None)[1], "returned None"),
-        Wrong(_first_leaks, "2 MiB of earlier"),
     ),
     "largest": (
         Wrong(_power_of_two, "also tried and kept"),
@@ -150,7 +114,6 @@ WRONG = {
         Wrong(_catches_all, "OutOfMemoryError only"),
         Wrong(_never_zero, "exactly when even"),
         Wrong(_catches_runtime_errors, "mat1 and mat2"),
-        Wrong(_inside_except, "inside an except block"),
         Wrong(lambda try_batch, limit: float(largest_batch(try_batch, limit)), "whole number"),
     ),
     "accumulation": (
@@ -159,8 +122,6 @@ WRONG = {
         Wrong(_no_zero, "earlier step"),
         Wrong(_whole, "samples at once"),
         Wrong(_one_backward, "waited for one backward"),
-        Wrong(_drops_last, "What about the last piece"),
-        Wrong(lambda model, x, y, size: model.zero_grad(), "never called"),
         Wrong(_zero_inside, "zero_grad inside the loop"),
     ),
 }

@@ -108,14 +108,6 @@ def _not_recorded(host, work, side):
     return copy, result
 
 
-def _copy_alone(host, work, side):
-    with torch.cuda.stream(side):
-        copy = host.to("cuda", non_blocking=True)
-    work()
-    torch.cuda.current_stream().wait_stream(side)
-    return copy
-
-
 WRONG = {
     "stopwatch": (
         Wrong(_stopwatch(after=False), "before the work was done"),
@@ -142,6 +134,5 @@ WRONG = {
         Wrong(_all_aside, "Only the copy belongs"),
         Wrong(_wait_first, "the two took turns"),
         Wrong(_not_recorded, "belongs to `side`"),
-        Wrong(_copy_alone, "it returned Tensor"),
     ),
 }

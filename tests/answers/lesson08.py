@@ -43,11 +43,6 @@ def _plain_optimizer(loss, model, optimizer, scaler, most):
     scaler.update()
 
 
-def _scaled_step(loss, model, optimizer, scaler, most):
-    scaler.scale(loss).backward()
-    optimizer.step()
-
-
 def _always_to_the_limit(loss, model, optimizer, scaler, most):
     scaler.scale(loss).backward()
     scaler.unscale_(optimizer)
@@ -83,14 +78,12 @@ WRONG = {
         Wrong(_never_clipped, "Nothing was clipped"),
         Wrong(_no_update, "scaler.update()"),
         Wrong(_plain_optimizer, "leaves such a step out"),
-        Wrong(_scaled_step, "optimizer.step doesn't"),
         Wrong(_always_to_the_limit, "below the limit"),
     ),
     "profiles": (
         Wrong({**profiles.reference, "A": "mixed precision"}, "in the loader"),
         Wrong({**profiles.reference, "B": "mixed precision"}, "shorter than its launch"),
         Wrong({**profiles.reference, "C": "CUDA graph"}, "no gap at all"),
-        Wrong({**profiles.reference, "A": "a faster GPU"}, "is none of"),
     ),
     "speedup": (
         Wrong(_cut, "shorter batch"),

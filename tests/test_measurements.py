@@ -459,11 +459,7 @@ def test_each_change_starts_from_the_same_weights():
     assert climb.rows[0]["peak_bytes"] > 0
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{}, {"resident": True}, {"channels_last": True}, {"fused": True}, {"dtype": torch.bfloat16}],
-    ids=str,
-)
+@pytest.mark.parametrize("change", [{"channels_last": True}, {"dtype": torch.bfloat16}], ids=str)
 def test_every_change_computes_the_loss_of_the_plain_step(change):
     data = torch.rand(32, 3, 32, 32), torch.arange(32) % 10
     losses = []
@@ -474,15 +470,10 @@ def test_every_change_computes_the_loss_of_the_plain_step(change):
     assert losses[1] == pytest.approx(losses[0], rel=0.02)
 
 
-@pytest.mark.parametrize(
-    "setup",
-    [
-        ladder.Setup(),
-        ladder.Setup(resident=True),
-        ladder.Setup(batch=16, resident=True, channels_last=True),
-    ],
-    ids=str,
-)
+SETUPS = [ladder.Setup(), ladder.Setup(batch=16, resident=True, channels_last=True)]
+
+
+@pytest.mark.parametrize("setup", SETUPS, ids=str)
 def test_batches_hold_every_image_once_in_the_wanted_layout(setup):
     data = torch.arange(64.0).repeat_interleave(12).reshape(64, 3, 2, 2), torch.arange(64)
     found = list(ladder.feeder(setup, data, CPU)())

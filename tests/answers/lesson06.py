@@ -2,7 +2,7 @@
 
 import torch
 
-from exercises.lesson06 import _ANSWERS, _JOIN, DDP_SCRIPT, _efficiency
+from exercises.lesson06 import _ANSWERS, _JOIN, DDP_SCRIPT, _efficiency, most_gpus
 from helpers.checks.core import Wrong
 
 

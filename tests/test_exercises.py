@@ -61,7 +61,7 @@ def test_wrong_answers_fail_with_their_own_message(exercise):
     assert len(wrong_answers(exercise)) >= 2
     messages = []
     for wrong in wrong_answers(exercise):
-        result = exercise.outcome(wrong.answer)
+        result = exercise.outcome(wrong.make(exercise.reference))
         assert result.status in (NOT_YET, ERROR), (wrong, result)
         assert wrong.says in result.message, (wrong, result)
         messages.append(wrong.says)
@@ -134,7 +134,7 @@ def _square(x):
 
 
 def make(check):
-    return Exercise("00.t", "t", 1, 1, 1, check, ("a", "b"), _square, "because", ())
+    return Exercise("00.t", "t", 1, 1, 1, check, ("a", "b"), _square, "because")
 
 
 def test_an_exception_in_the_answer_names_the_learners_line():

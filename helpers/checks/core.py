@@ -11,7 +11,7 @@ import linecache
 import os
 import textwrap
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from helpers import show
@@ -40,14 +40,6 @@ class LearnerError(Exception):
     def __init__(self, cause):
         super().__init__(str(cause))
         self.cause = cause
-
-
-@dataclass(frozen=True)
-class Wrong:
-    """A plausible wrong answer, and words that the message about it contains."""
-
-    answer: object
-    says: str
 
 
 @dataclass(frozen=True)
@@ -81,7 +73,6 @@ class Exercise:
     hints: tuple
     reference: object
     explanation: str
-    wrong: tuple = field(default=(), repr=False)
     source: str = ""
     seconds: float = 0
 

@@ -231,19 +231,6 @@ def test_install_command():
     assert gpus.driver_needed("13.2") == 580 and gpus.driver_needed(None) is None
 
 
-@pytest.mark.parametrize(
-    "cpuinfo, name",
-    [
-        ("processor\t: 0\nmodel name\t: AMD EPYC 7B12\n", "AMD EPYC 7B12"),
-        ("processor\t: 0\nBogoMIPS: 50\n\nModel\t\t: Raspberry Pi 5\n", "Raspberry Pi 5"),
-        ("", ""),
-        ("no colon\n", ""),
-    ],
-)
-def test_cpu_name_from_cpuinfo(cpuinfo, name):
-    assert host._linux_name(cpuinfo) == name
-
-
 def test_memory_minds_the_limit_of_a_container(monkeypatch):
     monkeypatch.setattr(host, "_posix_memory", lambda: 16_000)
     for limit, expected in (

@@ -220,15 +220,6 @@ def test_an_interrupt_waits_for_the_end_of_an_import(slow_import):
 
 
 @NEEDS_SIGNALS
-def test_a_second_interrupt_does_not_wait(slow_import):
-    for seconds in (0.05, 0.1):
-        threading.Timer(seconds, os.kill, [os.getpid(), signal.SIGINT]).start()
-    with pytest.raises(KeyboardInterrupt):
-        make(lambda a: call(a, 1)).outcome(_import_slowly)
-    assert "slow_to_import" not in sys.modules
-
-
-@NEEDS_SIGNALS
 def test_an_interrupt_elsewhere_comes_at_once():
     threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGINT]).start()
     with pytest.raises(KeyboardInterrupt):

@@ -102,17 +102,6 @@ def test_a_cpu_measured_while_others_used_it_says_so(load, busy, tmp_path):
     )
 
 
-def test_a_section_that_was_not_measured_is_empty_and_an_unknown_one_an_error(tmp_path):
-    data = example()
-    del data["sections"]["ladder"]
-    found = measurements.load(saved(data, tmp_path))
-    assert found.rows("ladder") == [] and found.by_device("ladder") == {}
-    with pytest.raises(ValueError, match="section is 'matmull'"):
-        found.rows("matmull")
-    with pytest.raises(ValueError, match="device is 'cuda:7'"):
-        found.rows("matmul", device="cuda:7")
-
-
 BROKEN = [  # where, new value, words of the error
     ("schema", 3, r"schema is 3; this copy reads 2"),
     ("schema", DELETE, "schema is None"),
@@ -508,14 +497,6 @@ def test_all_reduce_of_two_processes_gives_rows_with_the_traffic_of_a_ring():
     assert {(row["backend"], row["processes"]) for row in found} == {("gloo", 2)}
     for row in found:  # two processes: each sends half of the bytes twice
         assert row["gb_per_s"] == pytest.approx(row["bytes"] / row["time_ms"] / 1e6, rel=1e-3)
-
-
-def test_all_reduce_repeats_what_the_processes_said_when_they_failed(monkeypatch):
-    monkeypatch.setattr(
-        links.scripts, "run", lambda *_, **__: links.scripts.Finished(1, "no such address")
-    )
-    with pytest.raises(RuntimeError, match=r"wrote no rows \(exit status 1\):\nno such address"):
-        links.measured(2, True, True)
 
 
 @pytest.mark.parametrize(

@@ -60,34 +60,6 @@ def test_pictures_are_small_files():
         plots.pictures(images[0])
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: plots.lines({}, "t", "x", "y"),
-        lambda: plots.stacked({}, "t", "u"),
-        lambda: plots.lines({"a": ([1], [1, 2])}, "t", "x", "y"),
-    ],
-)
-def test_empty_or_ragged_series_are_refused(make):
-    with pytest.raises(ValueError, match="series|rows"):
-        make()
-
-
-def test_pyplot_state_is_left_alone():
-    import matplotlib
-
-    before = dict(matplotlib.rcParams)
-    plots.png(plots.bars({"a": 1.0}, "t", "s"))
-    assert dict(matplotlib.rcParams) == before
-
-
-def test_recorded_refuses_fields_that_recordings_lack():
-    with pytest.raises(ValueError, match="section is 'matmuls'"):
-        plots.recorded("matmuls", "size", "time_ms")
-    with pytest.raises(ValueError, match="'tflops' is not in section 'matmul'"):
-        plots.recorded("matmul", "size", "tflops")
-
-
 def test_rungs_stand_in_the_order_asked_for():
     order = ["naive", "larger batch", "no loader"]
     figure = plots.rungs({"a": (["no loader", "naive"], [30, 10])}, order, "t", "rate")

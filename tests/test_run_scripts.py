@@ -76,13 +76,6 @@ def test_output_is_shown_as_it_comes(script, monkeypatch, tmp_path):
     assert scripts.run(file, timeout=120).text == "first\nsecond\n"
 
 
-def test_odd_bytes_and_a_missing_last_newline(script):
-    done = scripts.run(
-        script(r"import sys; sys.stdout.buffer.write(b'caf\xc3\xa9 \xff end')"), quiet=True
-    )
-    assert done.text == "café \ufffd end"
-
-
 def test_timeout_kills_all_that_was_started(script, monkeypatch):
     monkeypatch.setattr(scripts, "_GRACE", 1.0)
     monkeypatch.setenv("PATH", "")  # a slim container has no ps

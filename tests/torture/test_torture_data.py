@@ -247,15 +247,6 @@ def test_checkpoints_with_altered_bytes_are_refused_or_right(run, checkpoint):
             assert all(torch.equal(found[name], right[name]) for name in right), place
 
 
-def test_checkpoints_of_wrapped_networks_are_refused_by_their_prefix(run, checkpoint):
-    state = torch.load(checkpoint, weights_only=True)
-    torch.save(
-        state | {"model": {f"module.{name}": value for name, value in state["model"].items()}},
-        checkpoint,
-    )
-    refused(run, checkpoint, "of a wrapped model: save model.module.state_dict")
-
-
 @pytest.mark.parametrize("form", ["zip", "old", "bare"])
 @pytest.mark.parametrize("place", ["model", "whole"])
 def test_hostile_checkpoints_are_not_executed(run, checkpoint, tmp_path, form, place):

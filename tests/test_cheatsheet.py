@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from helpers import cheatsheet
+from helpers import cheatsheet, course
 from practice_gpus import practice_gpus
 
 
@@ -18,8 +18,11 @@ def path(tmp_path_factory):
 
 
 def test_every_name_of_the_table_exists_in_this_pytorch():
-    names = cheatsheet.all_names()
+    rows = [row for group in cheatsheet.groups().values() for row in group]
+    calls = [getattr(row, kind) for row in rows for kind in cheatsheet.KINDS]
+    names = set().union(*map(cheatsheet.names, calls))
     assert len(names) > 90 and [name for name in names if not cheatsheet.exists(name)] == []
+    assert {row.lesson for row in rows} <= {lesson.number for lesson in course.NOTEBOOKS}
 
 
 def test_the_calls_for_the_cpu_run(path):
@@ -54,7 +57,7 @@ def test_a_precision_set_by_the_newer_attribute_is_put_back(path):
 
 
 def test_tables_have_a_row_for_each_task_and_a_column_for_each_kind(capsys, monkeypatch):
-    for group, rows in cheatsheet.GROUPS.items():
+    for group, rows in cheatsheet.groups().items():
         lines = cheatsheet.markdown(group).splitlines()
         assert len(lines) == len(rows) + 2 and {line.count("|") for line in lines} == {8}
     cheatsheet.show("wait")

@@ -757,7 +757,7 @@ def test_wheel_holds_scripts_recordings_and_every_module(tmp_path):
     wanted = {
         path.relative_to(ROOT).as_posix()
         for folder in ("exercises", "helpers", "practice_gpus")
-        for kind in ("*.py", "*.json")
+        for kind in ("*.py", "*.json", "*.txt")
         for path in (ROOT / folder).rglob(kind)
     }
     wanted |= {

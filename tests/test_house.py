@@ -147,9 +147,10 @@ def test_commands_in_texts_exist():
         ROOT / "README.md",
         *ROOT.glob("notebooks/*"),
         *ROOT.glob(".github/workflows/*"),
+        *HELPERS.rglob("*.txt"),
         *MODULES,
     ]
-    texts = [path for path in places if path.suffix in (".ipynb", ".md", ".py", ".yml")]
+    texts = [path for path in places if path.suffix in (".ipynb", ".md", ".py", ".txt", ".yml")]
     named = {
         word
         for path in texts

@@ -16,7 +16,8 @@ PATHS = [*TEXTS, *_notebooks.find()]
 CODE = sorted(
     path
     for folder in ("exercises", "helpers", "practice_gpus", "notebooks/scripts")
-    for path in (ROOT / folder).rglob("*.py")
+    for kind in ("*.py", "*.txt")
+    for path in (ROOT / folder).rglob(kind)
 )
 parse = mistune.create_markdown(renderer=None, plugins=["table", "strikethrough"])
 

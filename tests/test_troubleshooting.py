@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from helpers import course, troubleshooting
-from helpers.troubleshooting.known import KNOWN
+from helpers.troubleshooting.known import known_errors
 from practice_gpus import practice_gpus
 
 
@@ -102,9 +102,9 @@ def test_a_long_text_is_searched_to_its_end():
 
 def test_the_table_has_one_entry_for_a_key_and_names_notebooks_that_exist():
     numbers = {lesson.number for lesson in course.NOTEBOOKS}
-    assert len({known.key for known in KNOWN}) == len(KNOWN)
-    assert {known.lesson for known in KNOWN} <= numbers
-    for known in KNOWN:
+    assert len({known.key for known in known_errors()}) == len(known_errors())
+    assert {known.lesson for known in known_errors()} <= numbers
+    for known in known_errors():
         assert known.title and known.cause.endswith(".") and known.fix.endswith((".", ":", ")"))
         assert all(re.compile(pattern) and releases for pattern, releases in known.wordings)
 
@@ -254,7 +254,7 @@ def test_the_box_follows_what_is_pasted():
     assert troubleshooting.EMPTY in answer.value
     for key, message in MESSAGES:
         field.value = message
-        title = next(known.title for known in KNOWN if known.key == key)
+        title = next(known.title for known in known_errors() if known.key == key)
         assert title.replace("'", "&#x27;") in answer.value and ".ipynb" in answer.value
     field.value = "<script>alert(1)</script>"
     assert "<script>" not in answer.value and "helpers doctor" in answer.value

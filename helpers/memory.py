@@ -10,17 +10,6 @@ from torch import overrides
 
 from practice_gpus import casting
 
-UNITS = {
-    "b": 1,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-}
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 AUTOCAST = {None: None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

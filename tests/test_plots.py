@@ -60,20 +60,6 @@ def test_pictures_are_small_files():
         plots.pictures(images[0])
 
 
-def test_rungs_stand_in_the_order_asked_for():
-    order = ["naive", "larger batch", "no loader"]
-    figure = plots.rungs({"a": (["no loader", "naive"], [30, 10])}, order, "t", "rate")
-    line, axes = figure.axes[0].lines[0], figure.axes[0]
-    assert list(line.get_xdata()) == [0, 2] and list(line.get_ydata()) == [10, 30]
-    assert [
-        label.get_text() for label in axes.get_xticklabels()
-    ] == order and axes.get_yscale() == "linear"
-    far = plots.rungs({"a": (["naive", "no loader"], [1, 1000])}, order, "t", "rate")
-    assert far.axes[0].get_yscale() == "log"
-    with pytest.raises(ValueError, match="names 'x'; order has"):
-        plots.rungs({"a": (["x"], [1])}, order, "t", "rate")
-
-
 def test_show_gives_the_picture_its_sentence_as_alternative_text(monkeypatch, capsys):
     shown = []
     monkeypatch.setattr("IPython.get_ipython", lambda: object())

@@ -134,7 +134,7 @@ def _square(x):
 
 
 def make(check):
-    return Exercise("00.t", "t", 1, 1, 1, check, ("a", "b"), _square, "because")
+    return Exercise("00.t", "t", check, ("a", "b"), _square, "because")
 
 
 def test_an_exception_in_the_answer_names_the_learners_line():

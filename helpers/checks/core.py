@@ -57,18 +57,14 @@ class Result:
 class Exercise:
     """One exercise.
 
-    `key` ("02.nested_batch") names it in the progress file and in the lesson (`ex.nested_batch`); `lines` and
-    `minutes` tell the learner what to expect; `difficulty` is 1 to 3. `check_answer(answer)` raises `NotYet`, or
-    returns a sentence of praise that names what was shown. `reference` is the model answer: a function with the name
-    the lesson's starter uses, or a value with `source` as its text.
+    `key` ("02.nested_batch") names it in the progress file and in the lesson (`ex.nested_batch`).
+    `check_answer(answer)` raises `NotYet`, or returns a sentence of praise that names what was shown. `reference` is
+    the model answer: a function with the name the lesson's starter uses, or a value with `source` as its text.
     `seconds` is a time limit for answers that must take long (0: the usual one).
     """
 
     key: str
     title: str
-    minutes: int
-    lines: int
-    difficulty: int
     check_answer: object
     hints: tuple
     reference: object

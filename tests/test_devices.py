@@ -231,16 +231,12 @@ def test_install_command():
     assert gpus.driver_needed("13.2") == 580 and gpus.driver_needed(None) is None
 
 
-def test_memory_minds_the_limit_of_a_container(monkeypatch):
-    monkeypatch.setattr(host, "_posix_memory", lambda: 16_000)
-    for limit, expected in (
-        ("2000\n", 2000),
-        ("max\n", 16_000),
-        ("", 16_000),
-        ("9223372036854771712\n", 16_000),
-    ):
-        monkeypatch.setattr(host, "_read", lambda path, limit=limit: limit)
-        assert host.memory_bytes() == expected
-    monkeypatch.setattr(host, "_posix_memory", lambda: None)
-    monkeypatch.setattr(host, "_read", lambda path: "")
-    assert host.memory_bytes() is None
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [("2000\n", 2000), ("max\n", 16_000), ("", 16_000), ("9223372036854771712\n", 16_000)],
+)
+def test_memory_minds_the_limit_of_a_container(monkeypatch, limit, expected):
+    machine = types.SimpleNamespace(total=16_000)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: machine)
+    monkeypatch.setattr(host, "_read", lambda path: limit)
+    assert host.memory_bytes() == expected

@@ -475,10 +475,8 @@ def test_codespaces_prepares_with_this_command_and_opens_the_first_lesson():
     parser = argparse.ArgumentParser()
     lab.add_arguments(parser)
     assert (python, module, name) == ("python3", ["-m", "helpers"], "lab")
-    assert (
-        parser.parse_args([build, rest]).wheels == "cpu"
-        and parser.parse_args([build, rest]).prepare
-    )
+    assert parser.parse_args([build, rest]).wheels == "cpu"
+    assert parser.parse_args([build, rest]).prepare
     options = settings["customizations"]
     first = f"notebooks/{lab.START}"
     assert options["codespaces"]["openFiles"] == [first] and (ROOT / first).exists()
@@ -711,9 +709,8 @@ def test_publish_refuses_what_is_no_address(name):
 def test_metadata_ask_colab_and_kaggle_for_gpus_and_are_kept():
     metadata = _notebooks.clean(stamped()).metadata
     assert metadata.accelerator == "GPU" and metadata.colab.gpuType == "T4"
-    assert (
-        metadata.kaggle.accelerator == "nvidiaTeslaT4" and metadata.kaggle.isInternetEnabled is True
-    )
+    assert metadata.kaggle.accelerator == "nvidiaTeslaT4"
+    assert metadata.kaggle.isInternetEnabled is True
 
 
 def test_set_up_brings_helpers_where_they_are_missing_and_never_torch(monkeypatch):

@@ -176,11 +176,9 @@ def here():
 def test_facts_agree_with_this_process(here):
     import torch
 
-    assert (
-        here.torch == torch.__version__
-        and here.cuda_build == torch.version.cuda
-        and here.problems == ()
-    )
+    assert here.torch == torch.__version__
+    assert here.cuda_build == torch.version.cuda
+    assert here.problems == ()
     assert here.cuda_available == torch.cuda.is_available()
     assert list(here.architectures) == torch.cuda.get_arch_list()
     assert sum(each.device.startswith("cuda") for each in here.devices) == torch.cuda.device_count()
@@ -254,18 +252,15 @@ def test_facts_from_the_child(monkeypatch):
         facts_module, "_run", torch_says(torch="2.13.0", architectures=["sm_75"], devices=[device])
     )
     found = Facts(**facts_module._ask_torch(5))
-    assert found.devices == (Device("cuda:0", "T4", (7, 5), 1),) and found.architectures == (
-        "sm_75",
-    )
+    assert found.devices == (Device("cuda:0", "T4", (7, 5), 1),)
+    assert found.architectures == ("sm_75",)
     monkeypatch.setattr(facts_module, "_run", torch_says(torch_error="ImportError: broken"))
     assert Facts(**facts_module._ask_torch(5)).torch is None
     crash = subprocess.CompletedProcess([], -11, "some output\n", "Segmentation fault")
     monkeypatch.setattr(facts_module, "_run", lambda command, timeout: crash)
     found = Facts(**facts_module._ask_torch(5))
-    assert (
-        "exit status -11: Segmentation fault" in found.torch_error
-        and diagnose(found).code == "torch_broken"
-    )
+    assert "exit status -11: Segmentation fault" in found.torch_error
+    assert diagnose(found).code == "torch_broken"
 
 
 def test_a_pytorch_that_hangs_is_left_behind(monkeypatch):
@@ -358,9 +353,9 @@ def test_room_code_travels(monkeypatch, capsys):
     code = code_line.removeprefix("Send this code: ")
     assert " " not in code and len(code) < 100 and "Tesla T4" in summary
     told = command.decode(code)
-    assert (
-        told["verdict"] == "all_well" and told["device"] == "Tesla_T4" and told["memory GB"] == "16"
-    )
+    assert told["verdict"] == "all_well"
+    assert told["device"] == "Tesla_T4"
+    assert told["memory GB"] == "16"
     assert told["packages"] == "ok" and int(told["free disk GB"]) >= 0 and told["torch"] == "2.13.0"
 
 

@@ -178,10 +178,8 @@ def test_endless_code_is_stopped(answer, monkeypatch):
     monkeypatch.setattr("helpers.checks.core.SECONDS", 0.2)
     result = make(lambda a: call(a, 1)).outcome(answer)
     assert result.status == ERROR and "stopped" in result.message
-    assert (
-        signal.getitimer(signal.ITIMER_REAL) == (0, 0)
-        and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
-    )
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
 
 
 def _import_slowly(x):
@@ -240,11 +238,9 @@ def test_a_call_that_nothing_stops_is_named(monkeypatch):
 
 def test_ending_the_program_is_no_answer():
     result = make(lambda a: call(a, 1)).outcome(lambda x: sys.exit("bye"))
-    assert (
-        result.status == ERROR
-        and "SystemExit: bye" in result.message
-        and "Return a value" in result.message
-    )
+    assert result.status == ERROR
+    assert "SystemExit: bye" in result.message
+    assert "Return a value" in result.message
 
 
 def test_a_bug_in_a_check_is_not_hidden():

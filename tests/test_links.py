@@ -122,10 +122,8 @@ def test_addresses_in_code_are_https():
         for path in CODE
         for address in re.findall(r"https?://[^\s\"'<>)`]+", path.read_text(encoding="utf-8"))
     }
-    assert (
-        found
-        and [wrong for address in found if (wrong := outside(re.sub(r"\{.*", "", address)))] == []
-    )
+    assert found
+    assert [wrong for address in found if (wrong := outside(re.sub(r"\{.*", "", address)))] == []
 
 
 def test_notebooks_named_in_code_are_there():

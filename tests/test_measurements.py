@@ -77,10 +77,8 @@ def saved(data, folder, name="made_up.json"):
 def test_example_covers_every_section_and_loads(tmp_path):
     assert set(example()["sections"]) == set(rows.SECTIONS)
     found = measurements.load(saved(example(), tmp_path))
-    assert (
-        found.label == "Made-up GPU, 2026-01-02"
-        and found.label_of("cpu") == "Made-up CPU, 4 cores, 2026-01-02"
-    )
+    assert found.label == "Made-up GPU, 2026-01-02"
+    assert found.label_of("cpu") == "Made-up CPU, 4 cores, 2026-01-02"
     assert [row["device_kind"] for row in found.rows("matmul")] == ["cuda", "cpu"]
     assert [row["size"] for row in found.rows("matmul", device="cpu")] == [100]
     sizes = {
@@ -95,11 +93,9 @@ def test_a_cpu_measured_while_others_used_it_says_so(load, busy, tmp_path):
     data = example()
     data["provenance"]["load_average"] = load
     found = measurements.load(saved(data, tmp_path))
-    assert (
-        found.busy is busy
-        and ("(busy)" in found.label_of("cpu")) is busy
-        and "busy" not in found.label
-    )
+    assert found.busy is busy
+    assert ("(busy)" in found.label_of("cpu")) is busy
+    assert "busy" not in found.label
 
 
 BROKEN = [  # where, new value, words of the error
@@ -182,10 +178,8 @@ def test_all_and_gpus_read_the_folder_gpus_first(tmp_path, monkeypatch):
 def test_committed_recordings_are_whole_unedited_and_small(path):
     found = measurements.load(path)
     assert found.provenance["complete"] and not found.provenance["quick"]
-    assert (
-        not found.provenance["code"].endswith("-dirty")
-        and "helpers record" in found.provenance["command"]
-    )
+    assert not found.provenance["code"].endswith("-dirty")
+    assert "helpers record" in found.provenance["command"]
     text = path.read_text(encoding="utf-8")
     assert len(text) < 300_000
     assert recorder._text(json.loads(text)) == text, "only the record command writes recordings"
@@ -521,7 +515,5 @@ def test_the_command_measures_says_where_and_survives_being_stopped(
     assert main(arguments) == 130
     assert "goes on from there" in capsys.readouterr().err
     assert main(arguments) == 0
-    assert (
-        "3 rows" in capsys.readouterr().out
-        and measurements.load(tmp_path / "x.json").provenance["quick"]
-    )
+    assert "3 rows" in capsys.readouterr().out
+    assert measurements.load(tmp_path / "x.json").provenance["quick"]

@@ -170,16 +170,12 @@ def test_what_is_in_the_way_is_named_and_stays(course, tmp_path, monkeypatch, ca
 def test_what_is_missing_is_named(course, tmp_path, monkeypatch, capfd):
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=1e9))
-        assert (
-            run(tmp_path / "out", "cpu") == 1
-            and "about 1.5 GB, and 1.0 GB are free" in capfd.readouterr().err
-        )
+        assert run(tmp_path / "out", "cpu") == 1
+        assert "about 1.5 GB, and 1.0 GB are free" in capfd.readouterr().err
     with monkeypatch.context() as patch:
         patch.setattr(pack.importlib.util, "find_spec", lambda name: None)
-        assert (
-            run(tmp_path / "out") == 1
-            and "no pip. Type: python3 -m ensurepip" in capfd.readouterr().err
-        )
+        assert run(tmp_path / "out") == 1
+        assert "no pip. Type: python3 -m ensurepip" in capfd.readouterr().err
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     assert run(tmp_path / "out") == 1 and "HTTPS_PROXY" in capfd.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -167,12 +167,10 @@ def test_a_class_becomes_a_table(learners, capsys):
     assert run("progress", learners) == 0
     out = capsys.readouterr().out
     ann, bob, third = out.splitlines()[1:4]
-    assert (
-        ann.split("  ")[0] == "Ann"
-        and "1 of 1" in ann
-        and "1 of 2" in ann
-        and ann.endswith("02.batch")
-    )
+    assert ann.split("  ")[0] == "Ann"
+    assert "1 of 1" in ann
+    assert "1 of 2" in ann
+    assert ann.endswith("02.batch")
     assert bob.startswith("=Bob") and third.startswith("learner 3")
     assert "not solved yet: 02.batch (2 of 2)" in out and "wrong: 02.alone (2 of 2)" in out
 
@@ -204,14 +202,13 @@ def test_the_csv_is_safe_in_a_spreadsheet_and_written_whole(learners, tmp_path, 
     file = tmp_path / "class.csv"
     assert run("progress", [*learners, "--out", str(file)]) == 0
     head, ann, bob, third = csv.reader(file.read_text(encoding="utf-8-sig").splitlines())
-    assert (
-        head[:2] == ["learner", "00"] and ann[:2] == ["Ann", "1 of 1"] and len(third) == len(head)
-    )
+    assert head[:2] == ["learner", "00"]
+    assert ann[:2] == ["Ann", "1 of 1"]
+    assert len(third) == len(head)
     assert bob[0] == "'=Bob"
     before = file.read_bytes()
     assert run("progress", ["P1-AAAA", "--out", str(file)]) == 1
-    assert file.read_bytes() == before and [
-        path.name for path in tmp_path.iterdir() if path.is_file()
-    ] == ["class.csv"]
+    assert file.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["class.csv"]
     assert run("progress", [*learners, "--out", str(tmp_path / "none" / "class.csv")]) == 2
     assert "class.csv" in capsys.readouterr().err

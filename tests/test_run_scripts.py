@@ -157,9 +157,8 @@ def test_script_path(course, tmp_path):
     assert scripts.script_path("ddp.py") == (course[1] / "ddp.py").resolve()  # only in the package
     own = tmp_path / "mine.py"
     own.write_text("")
-    assert (
-        scripts.script_path(own) == own.resolve() and scripts.script_path(str(own)) == own.resolve()
-    )
+    assert scripts.script_path(own) == own.resolve()
+    assert scripts.script_path(str(own)) == own.resolve()
 
 
 def test_a_notebook_of_the_learners_runs_the_script_beside_it(course, tmp_path, monkeypatch):

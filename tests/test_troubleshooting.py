@@ -49,9 +49,8 @@ def test_words_of_many_releases_are_recognized(key, message):
 @pytest.mark.parametrize("message", NEAR_MISSES)
 def test_near_misses_are_not_recognized(message):
     assert troubleshooting.find(message) == []
-    assert "not among the" in troubleshooting.explanation(
-        message
-    ) and "helpers doctor" in troubleshooting.explanation(message)
+    assert "not among the" in troubleshooting.explanation(message)
+    assert "helpers doctor" in troubleshooting.explanation(message)
 
 
 def test_unknown_cuda_errors_get_the_hint_that_they_come_late():
@@ -82,9 +81,8 @@ def test_a_dead_worker_is_not_taken_for_the_error_that_stopped_it():
     text = troubleshooting.explanation(
         f"{main}\nRuntimeError: DataLoader worker (pid(s) 10249) exited unexpectedly"
     )
-    assert (
-        text.startswith("A worker process died") and "Also here A new process cannot find" in text
-    )
+    assert text.startswith("A worker process died")
+    assert "Also here A new process cannot find" in text
     prefixes = (
         'Missing key(s) in state_dict: "module.a". Unexpected key(s) in state_dict: "_orig_mod.a".'
     )

@@ -42,9 +42,8 @@ def test_an_answer_of_an_earlier_day_counts():
     again = widgets.predict("t", "Heads?", ["yes", "no"])
     assert again.guess == "no" and predictions._prediction_widget(again).children[1].value == "no"
     number = widgets.predict("n", "How long?", unit="ms")
-    assert number.guess == 20.0 and predictions._prediction_widget(number).children[
-        1
-    ].value == pytest.approx(20, rel=0.12)
+    assert number.guess == 20.0
+    assert predictions._prediction_widget(number).children[1].value == pytest.approx(20, rel=0.12)
     assert widgets.predict("t", "Heads?", ["a", "b"]).guess is None, "the choices have changed"
 
 
@@ -115,9 +114,8 @@ def test_the_number_slider_starts_without_a_guess_and_keeps_what_is_chosen():
     slider = predictions._prediction_widget(guess).children[1]
     assert slider.value == "" and guess.guess is None and progress.load() == {}
     slider.index = len(slider.options) - 1
-    assert guess.guess == pytest.approx(100) and progress.load()["predict.s"][
-        "guess"
-    ] == pytest.approx(100)
+    assert guess.guess == pytest.approx(100)
+    assert progress.load()["predict.s"]["guess"] == pytest.approx(100)
     slider.index = 0
     assert guess.guess == pytest.approx(100), "going back to the start is no guess"
 
@@ -134,7 +132,8 @@ def test_quiz_gives_feedback_and_wrong_ones_come_back(monkeypatch):
     assert widgets._to_repeat([]) == [QUESTION]
     assert widgets._to_repeat([QUESTION]) == []
     row.children[1].index = 1
-    assert "Right" in row.children[2].value and progress.load()["quiz.02.q1"] == {
+    assert "Right" in row.children[2].value
+    assert progress.load()["quiz.02.q1"] == {
         "right": True,
         "answer": "4",
     }

@@ -57,7 +57,8 @@ def test_widgets_moved_at_random_while_cells_run(lesson, page, address):
     )
     assert errors(page.evaluate(CELLS)) == []
     widgets = [view.inner_text() for view in page.locator(VIEWS).all()]
-    assert widgets and not [
+    assert widgets
+    assert not [
         text for text in widgets if "Traceback" in text or "Error displaying widget" in text
     ]
     page.evaluate(END)

@@ -112,10 +112,8 @@ def test_recording(context, chance, tmp_path):
             assert measurements.load(path).provenance["done"][: len(done)] == done
         if not path.exists() or not measurements.load(path).provenance["complete"]:
             finished(context, "make_recording", path)
-        assert (
-            measurements.load(path).provenance["complete"]
-            and measurements.load(path).sections == whole
-        )
+        assert measurements.load(path).provenance["complete"]
+        assert measurements.load(path).sections == whole
         path.unlink()
     assert landed or not lanes.full
 

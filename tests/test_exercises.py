@@ -248,10 +248,9 @@ def test_a_bug_in_a_check_is_not_hidden():
         make(lambda a: 1 / 0).outcome(5)
 
 
-def test_check_shows_and_remembers(capsys, monkeypatch, tmp_path):
+def test_check_shows_and_remembers(capsys, home):
     from helpers.checks import progress
 
-    monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path))
     exercise = make(lambda a: "good" if call(a, 2) == 4 else _square(3))
     exercise.check(lambda x: 5)
     assert "Not yet: three" in capsys.readouterr().out
@@ -262,8 +261,7 @@ def test_check_shows_and_remembers(capsys, monkeypatch, tmp_path):
     assert progress.load()["00.t"]["status"] == CORRECT, "a solved exercise stays solved"
 
 
-def test_hints_come_one_by_one_and_the_solution_is_shown(capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path))
+def test_hints_come_one_by_one_and_the_solution_is_shown(capsys, home):
     exercise = make(lambda a: None)
     exercise.hint()
     assert capsys.readouterr().out == "Hint 1 of 2: a\n"
@@ -273,10 +271,9 @@ def test_hints_come_one_by_one_and_the_solution_is_shown(capsys, monkeypatch, tm
     assert "def _square" in capsys.readouterr().out
 
 
-def test_the_buttons_of_a_panel_show_hints_and_the_solution(monkeypatch, tmp_path):
+def test_the_buttons_of_a_panel_show_hints_and_the_solution(home):
     from helpers.checks import panel
 
-    monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path))
     exercise = make(lambda a: None)
     box = panel._panel(exercise, exercise.outcome(None))
     _, buttons, place = box.children

@@ -17,13 +17,6 @@ T4 = gpu_code.Measured(
 )
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path))
-    monkeypatch.setattr(gpu_code, "_memory", {})
-    return tmp_path
-
-
 def test_a_code_brings_back_what_was_measured():
     code = gpu_code.encode(T4)
     assert len(code) < 200
@@ -96,9 +89,8 @@ def test_a_bad_code_leaves_the_kept_one_alone_and_an_unreadable_one_costs_no_fig
     assert plots.yours("training", "images_per_s") == {}
 
 
-def test_a_folder_that_cannot_be_written_keeps_the_code_for_this_kernel(home, monkeypatch):
-    (home / "file").touch()
-    monkeypatch.setenv("GPU_COURSE_HOME", str(home / "file" / "below"))
+def test_a_folder_that_cannot_be_written_keeps_the_code_for_this_kernel(home):
+    home.touch()  # a file where the folder should be
     gpu_code.keep(gpu_code.encode(T4))
     assert gpu_code.yours().device == "Tesla T4"
 

@@ -10,12 +10,7 @@ from helpers.__main__ import run
 from helpers.checks import codes, progress
 from helpers.commands import progress as command
 
-
-@pytest.fixture(autouse=True)
-def home(monkeypatch, tmp_path):
-    monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(progress, "_memory", {})
-    return tmp_path / "home"
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def test_entries_are_merged_and_read_back(home):
@@ -36,9 +31,8 @@ def test_a_damaged_file_costs_only_itself(home, damage):
     assert progress.load() == {"b": {"n": 2}}
 
 
-def test_a_folder_that_cannot_be_written_keeps_progress_in_memory(monkeypatch, tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path / "file" / "below"))
+def test_a_folder_that_cannot_be_written_keeps_progress_in_memory(home):
+    home.write_text("in the way")
     assert progress.record("a", n=1) is False
     assert progress.load() == {"a": {"n": 1}}
 

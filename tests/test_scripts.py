@@ -27,14 +27,6 @@ def script(name):
 train = script("train")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def run(capsys, monkeypatch):
     """Run train.py in this process, on the CPU, with 100 images and 50 to test; returns the lines that it printed."""

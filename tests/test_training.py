@@ -25,15 +25,6 @@ class Spy(nn.Module):
         return self.linear(self.dropout(x))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Small networks on a busy machine: one thread is faster than threads that wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def batches():
     """Ten vectors with labels, in batches of 4, 4 and 2."""

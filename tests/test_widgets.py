@@ -6,11 +6,7 @@ from helpers import plots, predictions, show, widgets
 from helpers.checks import progress
 from helpers.checks.core import Question
 
-
-@pytest.fixture(autouse=True)
-def home(monkeypatch, tmp_path):
-    monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path))
-    monkeypatch.setattr(progress, "_memory", {})
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def test_a_prediction_is_kept_and_scored(capsys):

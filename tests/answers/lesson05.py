@@ -41,7 +41,7 @@ WRONG = {
             "    loss.backward",
         ),
         edit("What about the last piece", *DROPS_LAST),
-        edit("never called", "loss.backward()", ""),
+        edit("Is backward called for each piece", "loss.backward()", ""),
         edit(
             "zero_grad inside the loop",
             "        loss = nn",

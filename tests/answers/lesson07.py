@@ -10,6 +10,7 @@ HALTING = (
 )
 SUM = "return (rows * (rows > 0.5)).sum().item()"
 QUEUE = 'with torch.cuda.stream(side):\n        copy = host.to("cuda", non_blocking=True)\n'
+WORK = "    result = work()\n"
 WAIT = "    main.wait_stream(side)\n"
 RECORD = "    copy.record_stream(main)\n"
 WRONG = {
@@ -40,7 +41,7 @@ WRONG = {
         edit("Python itself", ", non_blocking=True", ""),
         edit("the copy did not run", QUEUE, 'copy = host.to("cuda", non_blocking=True)\n'),
         edit("Only the copy belongs", "    result = work()", "        result = work()", RECORD, ""),
-        edit("the two took turns", "    result = work()\n", WAIT, WAIT, "    result = work()\n"),
+        edit("the two took turns", WORK + WAIT, WAIT + WORK),
         edit("belongs to `side`", RECORD, ""),
         edit("it returned Tensor", "return copy, result", "return copy"),
     ),

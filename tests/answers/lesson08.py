@@ -4,6 +4,7 @@ from answers import edit, instead
 
 UNSCALE = "    scaler.unscale_(optimizer)\n"
 CLIP = "    torch.nn.utils.clip_grad_norm_(model.parameters(), most)\n"
+STEP = "    scaler.step(optimizer)\n    scaler.update()\n"
 TO_THE_LIMIT = (
     "    norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])\n"
     "    for parameter in model.parameters():\n        parameter.grad *= most / norm\n"
@@ -16,15 +17,7 @@ WRONG = {
         edit("Nothing was clipped", CLIP, ""),
         edit("scaler.update()", "scaler.update()", ""),
         edit("leaves such a step out", "scaler.step(optimizer)", "optimizer.step()"),
-        edit(
-            "optimizer.step doesn't",
-            UNSCALE,
-            "",
-            CLIP,
-            "",
-            "scaler.step(optimizer)",
-            "optimizer.step()",
-        ),
+        edit("optimizer.step doesn't", UNSCALE + CLIP + STEP, "    optimizer.step()\n"),
         edit("below the limit", CLIP, TO_THE_LIMIT),
     ),
     "profiles": (

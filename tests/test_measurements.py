@@ -230,16 +230,15 @@ def test_a_missing_file_is_named(tmp_path):
         measurements.load(tmp_path / "nothing.json")
 
 
-def test_all_and_gpus_read_the_folder_gpus_first(tmp_path, monkeypatch):
+def test_all_reads_the_folder_gpus_first(tmp_path, monkeypatch):
     monkeypatch.setattr(measurements, "FOLDER", tmp_path)
-    assert measurements.all() == [] == measurements.gpus()
+    assert measurements.all() == []
     data = example()
     saved(data, tmp_path, "z.json")
     del data["devices"]["cuda:0"]
     data["sections"] = {}
     saved(data, tmp_path, "a.json")
     assert [found.path.name for found in measurements.all()] == ["z.json", "a.json"]
-    assert [found.path.name for found in measurements.gpus()] == ["z.json"]
 
 
 @pytest.mark.parametrize(
@@ -612,15 +611,16 @@ def test_what_keeps_compile_from_running_is_said_in_a_line(monkeypatch):
 
 
 def test_series_stop_at_the_limit_and_at_the_end_of_memory():
-    def measured(size):
-        if size > 16:
+    def measured(device, size, quick, most):
+        if size > most:
             raise torch.OutOfMemoryError("full")
         return {"time_ms": float(size)}
 
-    assert [row["time_ms"] for row in measure.growing([4, 8, 32, 64], measured, True)] == [4, 8]
-    assert [
-        row["time_ms"] for row in measure.growing([4, 64, 128], lambda n: {"time_ms": n}, True)
-    ] == [4, 64]
+    def times(sizes, most):
+        return [row["time_ms"] for row in measure.growing(measured, sizes, CPU, True, most=most)]
+
+    assert times([4, 8, 32, 64], most=16) == [4, 8]
+    assert times([4, 64, 128], most=1000) == [4, 64]
 
 
 def test_measured_memory_is_near_the_forecast():

@@ -115,8 +115,7 @@ def read(path):
     if path.is_symlink() or not path.is_file() or path.stat().st_size > 20e6:
         raise ValueError("a link, no regular file, or larger than 20 MB")
     try:
-        cells = _notebooks.read(path).cells
-        return [str(cell.source) for cell in cells if cell.cell_type == "code"]
+        return [str(c.source) for c in _notebooks.read(path).cells if c.cell_type == "code"]
     except Exception as error:
         raise ValueError(f"not a notebook ({type(error).__name__}: {str(error)[:80]})") from None
 

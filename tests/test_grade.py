@@ -377,7 +377,7 @@ def test_each_file_has_a_line_that_says_what_it_is(tmp_path):
     assert "no lesson's notebook" in rows["empty"]["note"]
     assert "unpack or rename" in rows["a.zip"]["note"] and "rename" in rows["b.ipynb.txt"]["note"]
     assert all("not a notebook" in rows[name]["note"] for name in ("c", "d", "e", "'=f"))
-    assert "links" in rows["g"]["note"] and len(rows) == 11
+    assert "a link" in rows["g"]["note"] and len(rows) == 11
 
 
 @pytest.mark.parametrize(

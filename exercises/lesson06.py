@@ -63,7 +63,8 @@ def draw_all_reduce(before, after):
         axes.set_title(name, fontsize=10)
         axes.set_xticks([])
         axes.set_yticks(range(len(rows)), [f"rank {rank}" for rank in range(len(rows))])
-    return figure, f"{title}: {after[0]}."
+    ends = ", ".join(f"{value:g}" for value in after[0])
+    return figure, f"{title}: {ends}."
 
 
 def draw_data_parallel():

@@ -87,7 +87,7 @@ def draw(rates):
 
     beside = rates["beside a busy program"]
     many, one = (number(beside[name], 2) for name in SETTINGS)
-    title = f"Beside a busy program: {many} steps a second with all threads, {one} with one"
+    title = f"Beside a busy program: {many} steps a second, with one thread {one}"
     figure = plots.dots(rates, title, "steps a second")
     figure.axes[0].margins(y=0.4)
     figure.axes[0].set_xlim(left=0)

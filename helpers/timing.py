@@ -122,7 +122,7 @@ def _checked(fn, device, repeats, warmup, seconds, clock):
     return device
 
 
-def profile_lanes(profile, longest=5):
+def profile_lanes(profile, longest=6):
     """Return (lanes for `plots.lanes`, names) of a torch.profiler profile: the outermost calls and the GPU's kernels.
 
     Times are milliseconds from the first call; names other than the `longest` become "other". Lesson 07 draws one.

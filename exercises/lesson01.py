@@ -21,12 +21,13 @@ def draw_race(rates):
         "matmul_sizes", "tflop_per_s", x="size", dtype="float32", device=cards
     )
     here = plots.here(rates)
+    yours = plots.yours("matmul", "tflop_per_s", x="size", dtype="float32")
+    recorded = plots.recorded("matmul", "size", "tflop_per_s", kind="cuda", dtype="float32")
     name, (_, found) = next(iter(rates.items()))
     h100 = max(published["H100 80GB HBM3"][1])
     title = f"An H100 multiplies {h100 / max(found):,.0f} times as fast as this CPU"
-    figure = plots.lines(
-        [here, published], title, "matrix size n", "TFLOP/s (float32)", logx=True, logy=True
-    )
+    groups = [here, yours, recorded, published]
+    figure = plots.lines(groups, title, "matrix size n", "TFLOP/s (float32)", logx=True, logy=True)
     return figure, f"{name}: {max(found):.3g} TFLOP/s at best. H100: {h100:.3g}."
 
 
@@ -191,9 +192,6 @@ def _why_pick(found, expected):
 pick = Exercise(
     key="01.pick",
     title="choose the best device",
-    minutes=5,
-    lines=5,
-    difficulty=1,
     check_answer=_check_pick,
     hints=(
         "Name the device once, above, asks one question. You need two of that kind.",
@@ -287,9 +285,6 @@ def _check_machines(answer):
 machines = Exercise(
     key="01.machines",
     title="diagnose five machines",
-    minutes=5,
-    lines=1,
-    difficulty=2,
     check_answer=_check_machines,
     hints=(
         "The doctor's five cases, above, each lack one thing. So do these.",
@@ -342,9 +337,6 @@ def _check_impossible(answer):
 impossible = Exercise(
     key="01.impossible",
     title="which of these numbers is impossible?",
-    minutes=4,
-    lines=5,
-    difficulty=2,
     check_answer=_check_impossible,
     hints=(
         "Your figures hold the best rates of many cards. Compare.",

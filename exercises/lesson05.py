@@ -100,7 +100,7 @@ def draw_pieces(model, optimizer, batch, answer):
 
     _, held = watch_step(model, optimizer, batch, step)
     peak, share = _peak(held)
-    whose = "your accumulate" if own else "the model answer's accumulate"
+    whose = "your accumulate" if own else "the model answer"
     title = f"Four pieces, by {whose}: {peak:.0f} MiB at the peak"
     figure, axes = _draw_parts(held, title)
     axes.set_xticks([])
@@ -136,7 +136,7 @@ def _draw_parts(held, title):
 
 # The point of each way, and where its words stand: points to the right and up.
 WAYS = {
-    "batch 4": ("start: batch 4", -74, 8),
+    "batch 4": ("start: batch 4", -62, -17),
     "gradient accumulation 4 × 1": ("accumulation", 7, -3),
     "accumulation and checkpointing": ("accumulation, checkpointing", 7, -3),
     "fp16, batch 4": ("16 bits", -44, -3),
@@ -199,7 +199,7 @@ def draw_fit(width, batch, pixels, optimizer, precision):
     cards = sorted(CARDS, key=lambda card: card.memory_gb)
     sizes = {card.name: card.memory_gb for card in cards}
     fits = [name for name, gb in sizes.items() if need < 0.9 * gb]
-    title = f"This step needs {need:,.2g} GB: it fits {len(fits)} of {len(sizes)} cards"
+    title = f"This step needs {plots.number(need, 2)} GB: it fits {len(fits)} of {len(sizes)} cards"
     figure = plots.bars(sizes, title, "memory in GB (data sheets)")
     axes = figure.axes[0]
     for bar, name in zip(axes.patches, sizes, strict=True):

@@ -99,12 +99,12 @@ def draw_pieces(model, optimizer, batch, answer):
         optimizer.step()
 
     _, held = watch_step(model, optimizer, batch, step)
-    peak, share = _peak(held)
+    peak, _ = _peak(held)
     whose = "your accumulate" if own else "the model answer"
     title = f"Four pieces, by {whose}: {peak:.0f} MiB at the peak"
     figure, axes = _draw_parts(held, title)
     axes.set_xticks([])
-    return figure, f"{title}, {share:.0%} of it activations."
+    return figure, f"{title}. Activations take {max(held['activations']):.0f} MiB at most."
 
 
 def _peak(held):

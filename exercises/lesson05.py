@@ -136,7 +136,7 @@ def _draw_parts(held, title):
 
 # The point of each way, and where its words stand: points to the right and up.
 WAYS = {
-    "batch 4": ("start: batch 4", -62, -17),
+    "batch 4": ("start: batch 4", -45, 9),
     "gradient accumulation 4 × 1": ("accumulation", 7, -3),
     "accumulation and checkpointing": ("accumulation, checkpointing", 7, -3),
     "fp16, batch 4": ("16 bits", -44, -3),

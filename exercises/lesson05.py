@@ -265,9 +265,6 @@ def _described(value):
 leak = Exercise(
     key="05.leak",
     title="find the leak",
-    minutes=5,
-    lines=5,
-    difficulty=2,
     check_answer=_check_leak,
     seconds=30,
     hints=(
@@ -379,9 +376,6 @@ def _why_largest(found, expected):
 largest = Exercise(
     key="05.largest",
     title="find the largest batch",
-    minutes=6,
-    lines=9,
-    difficulty=3,
     check_answer=_check_largest,
     hints=(
         "Out of memory, safely: the next allocation worked, so trying costs nothing but time.",
@@ -479,9 +473,6 @@ def _why_grads(grads, expected, case):
 accumulation = Exercise(
     key="05.accumulation",
     title="accumulate",
-    minutes=5,
-    lines=5,
-    difficulty=2,
     check_answer=_check_accumulate,
     hints=(
         "Fit more says what backward does with gradients that are there already.",

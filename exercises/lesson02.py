@@ -337,12 +337,12 @@ def faster():
 def show_times(answer):
     """Show how long the four jobs took, once `answer` is right; before, say that a figure is waiting."""
     if pays.outcome(answer).status == CORRECT:
-        _draw_times()
+        _show_points()
     else:
         print("A figure is waiting here for four right answers.")
 
 
-def _draw_times():
+def _show_points():
     """Show the published times of the four jobs as points."""
     from helpers import measurements, plots
 

@@ -379,7 +379,7 @@ pays = Exercise(
         "Two of the four belong on the CPU: those that hardly compute.",
     ),
     reference={"A": "GPU", "B": "CPU", "C": "GPU", "D": "CPU"},
-    source="where = {'A': 'GPU', 'B': 'CPU', 'C': 'GPU', 'D': 'CPU'}",
+    source="winners = {'A': 'GPU', 'B': 'CPU', 'C': 'GPU', 'D': 'CPU'}",
     explanation="B and D have so little to do for each call that the price of starting work on a GPU decides. A and C "
     "have plenty, and in A that pays for both copies as well.",
 )

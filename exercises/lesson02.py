@@ -34,7 +34,7 @@ def show_roads():
         "to an A100, PCIe 4, pinned": bus["gb_per_s"],
         "inside the A100": inside["gb_per_s"],
     }
-    title = "An A100's own memory is nearly fifty times as fast as the road to it"
+    title = "The A100's own memory is nearly 50 times as fast as PCIe"
     figure = plots.bars(rates, title, "GB/s", digits=3)
     plots.sources(figure, "published: " + rtx.source, a100.source)
     plots.show(figure, f"{title}.")
@@ -73,23 +73,23 @@ def show_crossing():
     """
     from helpers import measurements, plots
 
-    shapes = measurements.published("crossover_4090").rows("shape", device_kind="cuda")
-    [bus] = measurements.published("copies_a100").rows(
-        "copies", bytes=1_000_000_000, direction="h2d"
-    )
+    layers = measurements.published("crossover_4090")
+    copies = measurements.published("copies_a100")
+    [bus] = copies.rows("copies", bytes=1_000_000_000, direction="h2d")
     widths, totals = [], []
-    for row in shapes:
+    for row in layers.rows("shape", device="RTX 4090"):
         weights = row["layers"] * row["width"] ** 2
         copy_ms = 4 * weights / (bus["gb_per_s"] * 1e6)
         widths.append(row["width"])
         totals.append(row["time_ms"] + copy_ms)
     times = plots.published("crossover_4090", "time_ms", x="width", section="shape")
     computed = {"RTX 4090, weights sent first (computed)": (widths, totals)}
-    title = "The same weights: narrow layers suit the CPU, wide ones the GPU"
+    title = "Wide layers suit the GPU, unless their weights must travel first"
     figure = plots.lines(
         [times, computed], title, "width of a layer", "ms for one row", logx=True, logy=True
     )
     figure.axes[0].set_ylim(bottom=5)
+    plots.sources(figure, f"published: {layers.source}", copies.source)
     plots.show(figure, f"{title}.")
 
 

@@ -34,7 +34,7 @@ def show_roads():
         "to an A100, PCIe 4, pinned": bus["gb_per_s"],
         "inside the A100": inside["gb_per_s"],
     }
-    title = "The A100's own memory is nearly 50 times as fast as PCIe"
+    title = "The A100's memory: nearly 50 times PCIe"
     figure = plots.bars(rates, title, "GB/s", digits=3)
     plots.sources(figure, "published: " + rtx.source, a100.source)
     plots.show(figure, f"{title}.")
@@ -399,7 +399,7 @@ QUIZ = (
     ),
     Question(
         "02.current",
-        'Inside `with torch.device("cuda:1"):`, where does torch.zeros(3, device="cuda") live?',
+        'In a block with torch.device("cuda:1"), where does torch.zeros(3, device="cuda") live?',
         (
             "On cuda:1, the device of the block",
             "On the current CUDA device, cuda:0 unless changed",

@@ -110,9 +110,6 @@ def _check_share(answer):
 warm_up = Exercise(
     key="00.warm_up",
     title="score the network",
-    minutes=2,
-    lines=1,
-    difficulty=1,
     check_answer=_check_share,
     hints=(
         "`guesses == labels` compares the two tensors number by number. What does it give?",

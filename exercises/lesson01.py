@@ -210,9 +210,6 @@ def _why_pick(found, expected):
 pick = Exercise(
     key="01.pick",
     title="choose the best device",
-    minutes=5,
-    lines=5,
-    difficulty=1,
     check_answer=_check_pick,
     hints=(
         "Name the device once, above, asks one question. You need two of that kind.",
@@ -307,9 +304,6 @@ def _check_machines(answer):
 machines = Exercise(
     key="01.machines",
     title="diagnose five machines",
-    minutes=5,
-    lines=1,
-    difficulty=2,
     check_answer=_check_machines,
     hints=(
         "The table under Why is it False? lists five things. Each machine lacks one of them.",
@@ -362,9 +356,6 @@ def _check_impossible(answer):
 impossible = Exercise(
     key="01.impossible",
     title="which of these numbers is impossible?",
-    minutes=4,
-    lines=5,
-    difficulty=2,
     check_answer=_check_impossible,
     hints=(
         "Your figures hold the best rates of many cards. Compare.",

@@ -198,9 +198,6 @@ def _why_type(found, expected):
 batch = Exercise(
     key="02.batch",
     title="move a nested batch",
-    minutes=6,
-    lines=8,
-    difficulty=2,
     check_answer=_check_batch,
     hints=(
         "A list of tensors moved with one line, in Move a batch. What has to happen for each other kind of thing?",
@@ -271,9 +268,6 @@ def _where_work(copies, x, weight, case):
 repair = Exercise(
     key="02.repair",
     title="repair three placements",
-    minutes=5,
-    lines=3,
-    difficulty=2,
     check_answer=_check_repair,
     hints=(
         "Break it, above, raises all three errors. Each line of broken has one of them.",
@@ -369,9 +363,6 @@ def _check_pays(answer):
 pays = Exercise(
     key="02.pays",
     title="when does it pay?",
-    minutes=3,
-    lines=1,
-    difficulty=2,
     check_answer=_check_pays,
     hints=(
         "The figure under When does the CPU win? has layers of 128 units at its left end. B is like them.",

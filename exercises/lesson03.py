@@ -190,9 +190,6 @@ def _check_network(found, shape, classes, values):
 flat = Exercise(
     key="03.flat",
     title="finish the network",
-    minutes=6,
-    lines=3,
-    difficulty=2,
     check_answer=_check_finish,
     hints=(
         "The section Follow the shapes ran the network on a device where tensors have shapes and no numbers.",
@@ -273,9 +270,6 @@ def _check_kept(module):
 buffer = Exercise(
     key="03.buffer",
     title="register the buffer",
-    minutes=4,
-    lines=2,
-    difficulty=1,
     check_answer=_check_buffer,
     hints=(
         "The class Parts, in What moves and what stays, holds a tensor that moves and is not learned.",
@@ -334,9 +328,6 @@ def _check_messages(answer):
 messages = Exercise(
     key="03.messages",
     title="read five messages",
-    minutes=3,
-    lines=1,
-    difficulty=1,
     check_answer=_check_messages,
     hints=(
         "Break it, above, raises all but B. Which line raised which message?",

@@ -205,9 +205,6 @@ def _described(value):
 leak = Exercise(
     key="05.leak",
     title="find the leak",
-    minutes=5,
-    lines=5,
-    difficulty=2,
     check_answer=_check_leak,
     seconds=30,
     hints=(
@@ -319,9 +316,6 @@ def _why_largest(found, expected):
 largest = Exercise(
     key="05.largest",
     title="find the largest batch",
-    minutes=6,
-    lines=9,
-    difficulty=3,
     check_answer=_check_largest,
     hints=(
         "Out of memory, safely: the next allocation worked, so trying costs nothing but time.",
@@ -419,9 +413,6 @@ def _why_grads(grads, expected, case):
 accumulation = Exercise(
     key="05.accumulation",
     title="accumulate",
-    minutes=5,
-    lines=5,
-    difficulty=2,
     check_answer=_check_accumulate,
     hints=(
         "Fit more did this with four equal pieces, each loss divided by 4.",

@@ -198,9 +198,6 @@ def _compare_means(found, expected, sizes, kind):
 weigh = Exercise(
     key="06.weigh",
     title="weigh uneven shards",
-    minutes=4,
-    lines=2,
-    difficulty=2,
     check_answer=_check_weigh,
     hints=(
         "Ten samples in shards of 3, 3, 3 and 1: whose mean should count more?",
@@ -399,9 +396,6 @@ def _text(path):
 script = Exercise(
     key="06.script",
     title="finish a DDP script",
-    minutes=8,
-    lines=3,
-    difficulty=3,
     check_answer=_check_script,
     seconds=210,
     hints=(
@@ -480,9 +474,6 @@ def _why_choose(found, expected, near, efficiency):
 choose = Exercise(
     key="06.choose",
     title="choose the number of GPUs",
-    minutes=4,
-    lines=3,
-    difficulty=2,
     check_answer=_check_choose,
     hints=(
         "step_ms, in Does it pay?, gives the time on n GPUs.",

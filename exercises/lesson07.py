@@ -132,9 +132,6 @@ def _why_stopwatch(found, truth):
 stopwatch = Exercise(
     key="07.stopwatch",
     title="an honest stopwatch",
-    minutes=5,
-    lines=9,
-    difficulty=2,
     check_answer=_check_stopwatch,
     hints=(
         "The three rules above are your plan: warm up, wait before each reading, take the median.",
@@ -188,9 +185,6 @@ def _check_flowing(answer):
 sums = Exercise(
     key="07.sums",
     title="three hidden waits",
-    minutes=3,
-    lines=2,
-    difficulty=2,
     check_answer=_check_flowing,
     hints=(
         "The list in *Who waits?* marks the three lines of `halting` that wait; it has a neighbor of "
@@ -338,9 +332,6 @@ def _judge_current_busy(answer, work, side):
 streams = Exercise(
     key="07.streams",
     title="a copy beside the work",
-    minutes=5,
-    lines=6,
-    difficulty=3,
     check_answer=_check_streams,
     hints=(
         "*Two queues* shows `with torch.cuda.stream(side):`, *Let the GPU wait* shows the rest; "

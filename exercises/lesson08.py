@@ -126,9 +126,6 @@ def _judge_move(moved, gradient, most):
 clip = Exercise(
     key="08.clip",
     title="clip, with a scaler",
-    minutes=3,
-    lines=5,
-    difficulty=2,
     check_answer=_check_clip,
     hints=(
         "The step with a scaler stands in the cell that defines `mixed`. Two lines join it.",
@@ -190,9 +187,6 @@ def _check_profiles(answer):
 profiles = Exercise(
     key="08.profiles",
     title="choose the next step",
-    minutes=3,
-    lines=1,
-    difficulty=1,
     check_answer=_check_profiles,
     hints=(
         "The three timelines above: look at the GPU's lane first. Is it full? If not, what does Python do in the gaps?",
@@ -290,9 +284,6 @@ def _seconds(work):
 speedup = Exercise(
     key="08.speedup",
     title="three times as fast on this machine",
-    minutes=4,
-    lines=5,
-    difficulty=2,
     check_answer=_check_speed,
     seconds=60,
     hints=(

@@ -48,7 +48,10 @@ def show_small_copies(rates, device):
     from helpers.memory import format_bytes
 
     here = plots.here({f"to {device}": ([*rates], [*rates.values()])})
-    lines = [here]
+    where = {"direction": "h2d", "pinned": True}
+    yours = plots.yours("copies", "gb_per_s", x="bytes", **where)
+    recorded = plots.recorded("copies", "bytes", "gb_per_s", **where)
+    lines = [here, yours, recorded]
     for name, pinned in (
         ("copies_rtx6000", False),
         ("copies_rtx6000", True),

@@ -7,6 +7,7 @@ import warnings
 import torch
 from torch.overrides import TorchFunctionMode
 
+from exercises.timeline import lay_out
 from helpers import plots
 from helpers.checks.core import is_untouched
 from helpers.training import SmallCNN, train_step
@@ -87,20 +88,10 @@ def queue(python, device, wait):
 
 def simulate(python, device, steps, wait):
     """Return (lanes, ms in all) of a loop; `wait` lets Python wait for the GPU in every step."""
-    spans = []
-    now = free = 0
-    for _ in range(steps):
-        spans.append(("Python", "prepares", now, now + python))
-        now += python
-        begin = max(now, free)
-        free = begin + device
-        spans.append(("GPU", "works", begin, free))
-        if wait:
-            spans.append(("Python", "waits", now, free))
-            now = free
-    if not wait:
-        spans.append(("Python", "waits", now, free))
-    return spans, max(now, free)
+    step = [("Python", "prepares", python), ("GPU", "works", device)]
+    if wait:
+        return lay_out(steps * [*step, "waits"])
+    return lay_out([*(steps * step), "waits"])
 
 
 def draw_stopwatch(stopwatch):

@@ -4,7 +4,8 @@ Plain Python, no torch: the doctor needs it where torch does not import. Publish
 
 Rates are dense (without sparsity), in TFLOP/s (10**12 floating-point operations a second); memory in GB (10**9 bytes),
 bandwidth in GB/s; `None` where the card has no tensor cores for the format. Sources: the `source` page of each card;
-the pages of H100 and H200 give rates with sparsity, which are twice the dense rates used here.
+the pages of L4, H100 and H200 give rates with sparsity, which are twice the dense rates used here. V100, A100, H100 and
+H200 are the SXM modules; the tensor cores of RTX cards are those that add in float32.
 """
 
 import re
@@ -49,14 +50,6 @@ CARDS = (
     Card("H100", 80, 3350, 132, (9, 0), 67, 494.5, 989.5, 989.5, 1979, f"{_CENTER}/h100/"),
     Card("H200", 141, 4800, 132, (9, 0), 67, 494.5, 989.5, 989.5, 1979, f"{_CENTER}/h200/"),
 )
-
-
-def card(name):
-    """The `Card` called `name`. Raises ValueError that lists the names."""
-    for found in CARDS:
-        if found.name == name:
-            return found
-    raise ValueError(f"name is {name!r}; it takes one of {[c.name for c in CARDS]}")
 
 
 FORMATS = ("FP16", "BF16", "TF32", "FP8", "FP4")

@@ -77,6 +77,31 @@ def test_a_kept_code_joins_figures_as_your_gpu(home):
     assert list(copies) == ["Tesla T4"]
 
 
+def test_a_kept_code_joins_the_figures_of_the_lessons(home, monkeypatch):
+    """The learner borrowed ten minutes of a GPU for this."""
+    from exercises import figures08, lesson01, lesson02
+
+    gpu_code.keep(gpu_code.encode(T4))
+    race, _ = lesson01.draw_race({"this CPU": ([512, 2048], [0.1, 0.2])})
+    shown = []
+    monkeypatch.setattr(plots, "show", lambda figure, sentence: shown.append(figure))
+    lesson02.show_small_copies({256: 0.4, 2**20: 9.0}, "cpu")
+    for figure in (race, *shown):
+        labels = [line.get_label() for line in figure.axes[0].get_lines()]
+        assert "Tesla T4 (your GPU)" in labels
+    first = {"rung": 0, "name": "baseline", "images_per_s": 10.0, "ratio": 1.0, "accuracy": 0.9}
+    _, sentence = figures08.draw_climb([{**first, "peak_bytes": None, "kept": True}])
+    assert "your GPU, float32" in sentence
+
+
+def test_a_code_of_this_machine_is_not_drawn_beside_it(home, monkeypatch):
+    from helpers import measurements
+
+    gpu_code.keep(gpu_code.encode(T4))
+    monkeypatch.setattr(measurements, "gpus_here", lambda: ["Tesla T4"])
+    assert plots.yours("matmul", "tflop_per_s", x="size", dtype="float32") == {}
+
+
 def test_a_bad_code_leaves_the_kept_one_alone_and_an_unreadable_one_costs_no_figure(home):
     gpu_code.keep(gpu_code.encode(T4))
     with pytest.raises(ValueError, match="damaged"):
@@ -96,12 +121,15 @@ def test_a_folder_that_cannot_be_written_keeps_the_code_for_this_kernel(home):
 
 
 def test_this_machine_makes_a_code(monkeypatch):
-    from helpers.measurements import measure
+    from helpers.measurements import measure, networks
 
     times = {"time_ms": 2.0, "time_iqr_ms": 0.0}
-    monkeypatch.setattr(measure, "timed", lambda fn, device, quick: (fn(), times)[1])
+    for module in (measure, networks):
+        monkeypatch.setattr(module, "timed", lambda fn, device, quick: (fn(), times)[1])
     found = gpu_code.decode(gpu_code.measure("cpu"))
     (row,) = found.rows("matmul", size=512, dtype="float32")
     assert row["tflop_per_s"] == pytest.approx(2 * 512**3 / 2.0 / 1e9, rel=1e-3)
+    (row,) = found.rows("bandwidth")
+    assert row["gb_per_s"] == pytest.approx(2**28 / 2.0 / 1e6, rel=1e-3)
     assert found.rows("copies") == []
     assert found.rows("training", precision="float32")[0]["images_per_s"] == pytest.approx(128_000)

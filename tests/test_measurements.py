@@ -160,16 +160,15 @@ def test_what_is_no_recording_is_refused(content, tmp_path):
         measurements.load(tmp_path / "x.json")
 
 
-def test_all_and_gpus_read_the_folder_gpus_first(tmp_path, monkeypatch):
+def test_all_reads_the_folder_gpus_first(tmp_path, monkeypatch):
     monkeypatch.setattr(measurements, "FOLDER", tmp_path)
-    assert measurements.all() == [] == measurements.gpus()
+    assert measurements.all() == []
     data = example()
     saved(data, tmp_path, "z.json")
     del data["devices"]["cuda:0"]
     data["sections"] = {}
     saved(data, tmp_path, "a.json")
     assert [found.path.name for found in measurements.all()] == ["z.json", "a.json"]
-    assert [found.path.name for found in measurements.gpus()] == ["z.json"]
 
 
 @pytest.mark.parametrize(

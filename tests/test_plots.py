@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from helpers import plots
+from helpers.commands._environment import ROOT
 
 
 def test_stacked_parts_add_up():
@@ -164,3 +165,37 @@ def test_a_recording_of_this_machine_is_not_drawn_beside_it(monkeypatch):
     assert label not in plots.recorded("matmul", "size", "tflop_per_s", **where)
     monkeypatch.setattr(host, "cpu_cores", lambda: 64)
     assert label in plots.recorded("matmul", "size", "tflop_per_s", **where)
+
+
+def test_lessons_draw_a_recorded_gpu_but_never_this_machine_twice(monkeypatch):
+    """README asks people for recordings of their GPUs: the figures must show them, except to their owners."""
+    from exercises import lesson01, lesson02
+    from helpers import measurements
+
+    time = {"device": "cuda:0", "time_ms": 2.0, "time_iqr_ms": 0.1}
+    product = {**time, "size": 1000, "dtype": "float32", "tflop_per_s": 1.0}
+    copy = {**time, "bytes": 10**6, "direction": "h2d", "pinned": True, "gb_per_s": 0.5}
+    provenance = {"date": "2026-01-02T03:04:05Z", "cores": 4, "load_average": 0.1}
+    card = {"name": "Made-up GPU", "kind": "cuda"}
+    sections = {"matmul": [product], "copies": [copy]}
+    recording = measurements.Recording(None, provenance, {"cuda:0": card}, sections)
+    monkeypatch.setattr(measurements, "all", lambda: [recording])
+
+    def drawn():
+        figures = [lesson01.draw_race({"this CPU": ([512, 2048], [0.1, 0.2])})[0]]
+        monkeypatch.setattr(plots, "show", lambda figure, sentence: figures.append(figure))
+        lesson02.show_small_copies({256: 0.4, 2**20: 9.0}, "cpu")
+        return [[line.get_label() for line in figure.axes[0].get_lines()] for figure in figures]
+
+    assert all("Made-up GPU, 2026-01-02 (recorded)" in labels for labels in drawn())
+    monkeypatch.setattr(measurements, "gpus_here", lambda: ["Made-up GPU"])
+    assert not any("recorded" in label for labels in drawn() for label in labels)
+
+
+def test_lessons_reach_recordings_only_where_this_machine_is_left_out():
+    """`plots.recorded` leaves out a recording of the machine that runs; reading the files would draw it twice."""
+    lessons = [*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("exercises/*.py")]
+    others = ("measurements.all(", "measurements.load(", "by_device(")
+    for path in lessons:
+        text = path.read_text(encoding="utf-8")
+        assert not [call for call in others if call in text], path.name

@@ -46,7 +46,7 @@ def draw_all_reduce(before, after):
     from helpers import plots
 
     title = "All-reduce: everybody sends, and everybody ends with the mean"
-    figure = plots._blank((7.2, 1.9))
+    figure = plots.blank_figure((7.2, 1.9))
     figure.suptitle(title, fontsize=11)
     largest = max(abs(value) for row in before for value in row)
     for axes, rows, name in zip(
@@ -63,7 +63,8 @@ def draw_all_reduce(before, after):
         axes.set_title(name, fontsize=10)
         axes.set_xticks([])
         axes.set_yticks(range(len(rows)), [f"rank {rank}" for rank in range(len(rows))])
-    return figure, f"{title}: {after[0]}."
+    ends = ", ".join(f"{value:g}" for value in after[0])
+    return figure, f"{title}: {ends}."
 
 
 def draw_data_parallel():
@@ -104,12 +105,12 @@ def draw_ddp():
         speedup = row["images_per_s"] / first["images_per_s"]
         speedups["A100 SXM4, mixed precision"][row["gpus"]] = speedup
     lines = {name: ([*found], [*found.values()]) for name, found in speedups.items()}
+    sources = [f"published: {v100.source}", f"published: {a100.source}"]
     sixteen = speedups["V100, batch 32 each"][16]
     title = f"DDP: sixteen V100s are {sixteen:.1f} times as fast as one"
-    lines["ideal"] = ([1, 16], [1, 16])
-    figure = plots.lines(lines, title, "GPUs", "times as fast as one", logx=True, logy=True)
+    groups = [plots.Group("published", lines, sources), {"ideal": ([1, 16], [1, 16])}]
+    figure = plots.lines(groups, title, "GPUs", "times as fast as one", logx=True, logy=True)
     figure.axes[0].set_xticks([1, 2, 4, 8, 16], [1, 2, 4, 8, 16])
-    plots.sources(figure, f"published: {v100.source}", f"published: {a100.source}")
     eight = speedups["A100 SXM4, mixed precision"][8]
     return figure, f"{title}; eight A100s are {eight:.1f} times as fast."
 

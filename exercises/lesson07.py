@@ -12,6 +12,8 @@ from exercises import queue07
 from exercises.queue07 import (
     count_waits,
     draw_call,
+    draw_profile,
+    draw_v100,
     nap,
     queue,
     training_step,
@@ -21,7 +23,16 @@ from helpers.checks import expect
 from helpers.checks.core import CORRECT, Exercise, NotYet, Question, call
 from practice_gpus import practice_gpus
 
-__all__ = ["count_waits", "draw_call", "nap", "queue", "training_step"]  # the lesson calls them too
+# The lesson calls them, too.
+__all__ = [
+    "count_waits",
+    "draw_call",
+    "draw_profile",
+    "draw_v100",
+    "nap",
+    "queue",
+    "training_step",
+]
 
 
 # --- an honest stopwatch ------------------------------------------------------------------------
@@ -334,7 +345,7 @@ streams = Exercise(
     title="a copy beside the work",
     check_answer=_check_streams,
     hints=(
-        "*Two queues* shows `with torch.cuda.stream(side):`, *Let the GPU wait* shows the rest; "
+        "*Let the GPU wait* in *Two queues* shows `with torch.cuda.stream(side):` and the wait; "
         "`in_turn` is the function to change.",
         "The copy goes into the side stream without blocking, work() stays outside. Afterwards the "
         "current stream waits for the side stream, and the copy is told who else uses it.",

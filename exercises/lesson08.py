@@ -36,7 +36,21 @@ __all__ = [  # the lesson calls them
     "draw_roofline",
     "fight",
     "graphed",
+    "time_convolution",
 ]
+
+
+def time_convolution(formats, device):
+    """Print the milliseconds of a convolution in each of the `formats`; return them as {format: ms}."""
+    from helpers.timing import time_ms
+
+    times = {}
+    for dtype in formats:
+        layer = nn.Conv2d(16, 32, 3, padding=1, device=device, dtype=dtype)
+        x = torch.rand(128, 16, 16, 16, device=device, dtype=dtype)
+        times[dtype] = time_ms(lambda layer=layer, x=x: layer(x), device).median_ms
+        print(f"{dtype}: {times[dtype]:.2f} ms")
+    return times
 
 
 def graphed(rows, half, device):

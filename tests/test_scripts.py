@@ -191,7 +191,7 @@ def ddp(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ddp")
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     files = ("--out", folder / "results.json", "--checkpoint", folder / "weights.pt")
-    how = ("--disable-cuda", "--check-gradients", "--images", 301, "--epochs", 2)
+    how = ("--disable-cuda", "--check", "--images", 301, "--epochs", 2)
     done = in_child(*launch, SCRIPTS / "ddp.py", *how, *files)
     # gloo may abort at the very end, after everything is written: judge by the results
     assert (folder / "results.json").exists(), done.stderr
@@ -203,7 +203,17 @@ def test_two_processes_have_the_gradients_of_one(ddp):
     assert results["world_size"] == 2 and results["backend"] == "gloo"
     assert results["gradients_equal"] is True
     assert "gradients equal: True" in done.stdout.splitlines()
+    assert results["weights_equal"] is True
+    assert "weights equal: True" in done.stdout.splitlines()
     assert [rank["device"] for rank in results["ranks"]] == ["cpu", "cpu"]
+
+
+@pytest.mark.parametrize("by", [0.0, 1e-6])
+def test_weights_are_equal_only_if_they_are_those_of_rank_0(monkeypatch, by):
+    module = script("ddp")
+    monkeypatch.setattr(module.dist, "broadcast", lambda tensor, src: tensor.add_(by))
+    monkeypatch.setattr(module.dist, "all_reduce", lambda tensor, op: None)
+    assert module.weights_equal(torch.nn.Linear(2, 1), "cpu") is (by == 0)
 
 
 def test_two_processes_learn_what_one_learns_with_their_batches_joined(ddp):

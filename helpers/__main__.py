@@ -91,5 +91,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        print("\nStopped. The same command goes on from here.", file=sys.stderr)
+        print("\nStopped. Nothing half done is left; run the same command again.", file=sys.stderr)
         sys.exit(130)

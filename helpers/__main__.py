@@ -91,5 +91,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        print("\nStopped. Nothing half done is left; run the same command again.", file=sys.stderr)
+        print("\nStopped. Run the same command again to go on or begin anew.", file=sys.stderr)
         sys.exit(130)

@@ -53,7 +53,7 @@ class Place:
 
     def __del__(self):
         if self.block is not None:
-            self.allocator.release(self.block)
+            self.allocator.dropped.append(self.block)
 
 
 class Local(threading.local):
@@ -110,7 +110,8 @@ class Machine:
 
     def place(self, tensor):
         """The practice device that a tensor is on, or None (the CPU, or a real device)."""
-        return self.label(storage(tensor))
+        place = storage(tensor).practice
+        return place.device if place is not None and place.machine is self else None
 
     def label(self, held):
         """The practice device that a storage is on, or None."""

@@ -11,8 +11,7 @@ import re
 import threading
 import time
 from bisect import bisect_left, insort
-from collections import deque
-from operator import attrgetter
+from collections import defaultdict, deque
 
 import torch
 
@@ -30,7 +29,6 @@ BYTES = {
 }
 POOLS = ("small_pool", "large_pool")
 NOTHING = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
-ORDER = attrgetter("stream", "size", "address")  # of the free blocks in a pool
 OUT_OF_MEMORY = (
     "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free. {}Including "
     "non-PyTorch memory, this process has {} memory in use. Of the allocated memory {} is allocated by PyTorch, and {} "
@@ -80,17 +78,24 @@ class Counter:
 
 
 class Block:
-    """``size`` bytes at ``address`` of a segment: the list of its blocks, in order, that of ``pool``."""
+    """``size`` bytes at ``address``, between its neighbors ``before`` and ``after`` in the same segment."""
 
-    def __init__(self, pool, stream, size, address, segment):
+    __slots__ = "pool stream size address before after requested free frames".split()
+
+    def __init__(self, pool, stream, size, address, before=None, after=None):
         self.pool = pool
         self.stream = stream
         self.size = size
         self.address = address
-        self.segment = segment
+        self.before = before
+        self.after = after
         self.requested = 0
         self.free = True
         self.frames = []  # where it was taken, if that is recorded
+
+    def is_part(self):
+        """Whether its segment is split."""
+        return self.before is not None or self.after is not None
 
 
 class Allocator:
@@ -105,8 +110,8 @@ class Allocator:
         self.limit = capacity
         self.fraction = 1.0
         self.timeline = timeline
-        self.pools = {pool: [] for pool in POOLS}
-        self.segments = {}  # by address: a list of blocks
+        self.shelves = defaultdict(list)  # (pool, stream) → its free blocks: (size, address, block)
+        self.segments = {}  # address → the first block
         self.dropped = deque()
         self.lock = threading.RLock()
         self.history = None  # a `snapshot.History` that notes what happens, while one is asked for
@@ -125,7 +130,7 @@ class Allocator:
         names = [what, BYTES[what]]
         if what == "allocation":
             names.append("requested_bytes")
-        return [(self.counts[name]["all"], self.counts[name][pool]) for name in names]
+        return [self.counts[name][kind] for name in names for kind in ("all", pool)]
 
     def now(self, name):
         """Current value of a counter such as "allocated_bytes"."""
@@ -133,57 +138,34 @@ class Allocator:
             self.settle()
         return self.counts[name]["all"].now
 
-    def _add(self, what, block):
-        amounts = (1, block.size, block.requested)
-        for counters, amount in zip(self.ledgers[what, block.pool], amounts):  # noqa: B905
-            for counter in counters:
-                counter.now += amount
+    def _change(self, what, pool, blocks, size, asked=0):
+        amounts = (blocks, blocks, size, size, asked, asked)
+        for counter, amount in zip(self.ledgers[what, pool], amounts):  # noqa: B905
+            now = counter.now + amount
+            counter.now = now
+            if amount > 0:
                 counter.taken += amount
-                if counter.now > counter.peak:
-                    counter.peak = counter.now
-
-    def _subtract(self, what, block):
-        amounts = (1, block.size, block.requested)
-        for (both, one), amount in zip(self.ledgers[what, block.pool], amounts):  # noqa: B905
-            both.now -= amount
-            one.now -= amount
-
-    def _shelve(self, block):
-        """Put a free block into its pool."""
-        block.free = True
-        if len(block.segment) > 1:
-            self._add("inactive_split", block)
-        insort(self.pools[block.pool], block, key=ORDER)
-
-    def _unshelve(self, block):
-        self.pools[block.pool].remove(block)
-        if len(block.segment) > 1:
-            self._subtract("inactive_split", block)
-        return block
+                if now > counter.peak:
+                    counter.peak = now
 
     def malloc(self, request, stream=0, label=""):
         """Take a block for ``request`` bytes; raises ``torch.OutOfMemoryError`` when the device is full."""
         with self.lock:
             if self.dropped:
                 self.settle()
-            size = max(ROUND, -(-request // ROUND) * ROUND)
+            size = -(-request // ROUND) * ROUND or ROUND
             pool = "small_pool" if size <= SMALL else "large_pool"
-            block = self._find(pool, stream, size) or self._segment(pool, stream, size)
-            self._split(block, size)
+            shelf = self.shelves[pool, stream]
+            at = bisect_left(shelf, (size,))
+            block = shelf.pop(at)[2] if at < len(shelf) else self._segment(pool, stream, size)
+            self._split(block, size, shelf)
             block.free = False
             block.requested = request
-            self._add("allocation", block)
+            self._change("allocation", pool, 1, block.size, request)
             self._mark(label)
             if self.history is not None:
                 self.history.note("alloc", block)
             return block
-
-    def _find(self, pool, stream, size):
-        blocks = self.pools[pool]
-        at = bisect_left(blocks, (stream, size, 0), key=ORDER)
-        return (
-            self._unshelve(blocks[at]) if at < len(blocks) and blocks[at].stream == stream else None
-        )
 
     def _segment(self, pool, stream, size):
         own = -(-size // SEGMENT_ROUND) * SEGMENT_ROUND
@@ -196,26 +178,32 @@ class Allocator:
         if self.now("reserved_bytes") + whole > self.limit:
             self.ooms += 1
             if self.history is not None:
-                self.history.note(
-                    "oom", Block(pool, stream, whole, self.capacity - self.reserved.now, [])
-                )
+                free = self.capacity - self.reserved.now
+                self.history.note("oom", Block(pool, stream, whole, free))
             raise torch.OutOfMemoryError(self._message(whole))
-        block = Block(pool, stream, whole, self.next_address, [])
-        block.segment.append(block)
+        block = Block(pool, stream, whole, self.next_address)
         self.next_address += whole
-        self.segments[block.address] = block.segment
-        self._add("segment", block)
+        self.segments[block.address] = block
+        self._change("segment", pool, 1, whole)
         if self.history is not None:
             self.history.note("segment_alloc", block)
         return block
 
-    def _split(self, block, size):
+    def _split(self, block, size, shelf):
+        """Cut ``size`` bytes from a block that was taken from a shelf, and put the rest back."""
+        part = block.is_part()
         rest = block.size - size
         if rest >= ROUND if block.pool == "small_pool" else rest > SMALL:
-            other = Block(block.pool, block.stream, rest, block.address + size, block.segment)
+            after = block.after
+            other = Block(block.pool, block.stream, rest, block.address + size, block, after)
+            if after is not None:
+                after.before = other
+            block.after = other
             block.size = size
-            block.segment.insert(block.segment.index(block) + 1, other)
-            self._shelve(other)
+            insort(shelf, (rest, other.address, other))
+            self._change("inactive_split", block.pool, int(not part), -size if part else rest)
+        elif part:
+            self._change("inactive_split", block.pool, -1, -block.size)
 
     def release(self, block):
         """Give a block back. Safe to call from a destructor: the books are brought up to date at the next look."""
@@ -226,7 +214,7 @@ class Allocator:
         with self.lock:
             while self.dropped:
                 block = self.dropped.popleft()
-                self._subtract("allocation", block)
+                self._change("allocation", block.pool, -1, -block.size, -block.requested)
                 if self.history is not None:
                     self.history.note("free_requested", block)
                     self.history.note("free_completed", block)
@@ -234,23 +222,49 @@ class Allocator:
                 self._mark("free")
 
     def _merge(self, block):
-        at = block.segment.index(block)
-        for other in [*block.segment[max(0, at - 1) : at], *block.segment[at + 1 : at + 2]]:
-            if other.free:
-                self._unshelve(other)
-                block.segment.remove(other)
-                block.size += other.size
-                block.address = min(block.address, other.address)
-        self._shelve(block)
+        """Join a block with its free neighbors, and put it on its shelf."""
+        shelf = self.shelves[block.pool, block.stream]
+        start = block.size
+        blocks = 0
+        before = block.before
+        if before is not None and before.free:
+            self._take_off(shelf, before)
+            blocks -= 1
+            block.size += before.size
+            block.address = before.address
+            block.before = before.before
+            if block.before is not None:
+                block.before.after = block
+        after = block.after
+        if after is not None and after.free:
+            self._take_off(shelf, after)
+            blocks -= 1
+            block.size += after.size
+            block.after = after.after
+            if block.after is not None:
+                block.after.before = block
+        if block.before is None:
+            self.segments[block.address] = block
+        size = start - block.size  # what the neighbors had
+        if block.is_part():
+            blocks += 1
+            size += block.size
+        if size:
+            self._change("inactive_split", block.pool, blocks, size)
+        block.free = True
+        insort(shelf, (block.size, block.address, block))
+
+    def _take_off(self, shelf, block):
+        del shelf[bisect_left(shelf, (block.size, block.address))]
 
     def release_cached(self):
         """``empty_cache``: whole free segments go back to the device; parts of a segment in use stay reserved."""
         with self.lock:
             self.settle()
-            for blocks in self.pools.values():
-                for block in [b for b in blocks if len(b.segment) == 1]:
-                    blocks.remove(block)
-                    self._subtract("segment", block)
+            for shelf in self.shelves.values():
+                for block in [block for _, _, block in shelf if not block.is_part()]:
+                    self._take_off(shelf, block)
+                    self._change("segment", block.pool, -1, -block.size)
                     del self.segments[block.address]
                     if self.history is not None:
                         self.history.note("segment_free", block)

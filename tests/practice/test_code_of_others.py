@@ -79,6 +79,19 @@ def test_jagged_tensors_live_on_the_gpu_and_strided_ones_are_refused(gpus):
         torch.nested.nested_tensor(rows, device="cuda")
 
 
+def test_gradients_flow_back_through_jagged_tensors(gpus):
+    def gradient(device):
+        torch.manual_seed(0)
+        layer = nn.Linear(4, 2).to(device)
+        rows = [torch.arange(8.0).view(2, 4), torch.ones(3, 4)]
+        nested = torch.nested.nested_tensor(rows, layout=torch.jagged, device=device)
+        layer(nested * 2).to_padded_tensor(0.0).square().sum().backward()
+        return layer.weight.grad
+
+    assert gradient("cuda:1").device == torch.device("cuda:1")
+    assert torch.equal(gradient("cuda:1").cpu(), gradient("cpu"))
+
+
 def test_types_that_name_device_and_dtype(gpus):
     x = torch.cuda.LongTensor([1, 2])
     assert x.tolist() == [1, 2] and x.device == torch.device("cuda:0")

@@ -110,15 +110,13 @@ class Kernels(TorchDispatchMode):
         """Raise ``torch.OutOfMemoryError`` for a result that cannot fit, before anything is computed."""
         allocator = self.machine.allocators[call.home.index]
         need = 8 * most_elements(call)
-        if need <= allocator.limit - allocator.used.now:
+        if allocator.has_room(need):
             return
         room = allocator.limit - allocator.now("allocated_bytes")
-        if need <= room:
-            return
-        sizes = [t.nbytes for t in tensors(shapes(call))]
+        sizes = [t.nbytes for t in tensors(shapes(call))] if need > room else []
         if sum(sizes) > room:
-            for size in sizes:  # raises when it comes to the first that does not fit
-                allocator.release(allocator.malloc(size))
+            for size in sizes:
+                allocator.release(allocator.take(size))  # raises when it comes to what does not fit
 
     def _count(self, call):
         """Count copies, and how often the CPU waits in an operator for its values."""

@@ -53,7 +53,7 @@ class Place:
 
     def __del__(self):
         if self.block is not None:
-            self.allocator.dropped.append(self.block)
+            self.allocator.release(self.block)
 
 
 class Local(threading.local):
@@ -134,7 +134,7 @@ class Machine:
         allocator = self.allocators[device.index]
         if size:
             stream = self.local.streams.get(device.index) or self.streams.default[device.index]
-            block = allocator.malloc(size, stream.stream_id, label)
+            block = allocator.take(size, stream.stream_id, label)
         held.practice = Place(self, device, allocator, block)
 
     def draw(self, call):

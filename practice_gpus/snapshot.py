@@ -125,7 +125,7 @@ def segment(allocator, first):
                 "size": block.size,
                 "requested_size": 0 if block.free else block.requested,
                 "state": "inactive" if block.free else "active_allocated",
-                "frames": [] if block.free else block.frames,
+                "frames": [] if block.free else list(block.frames),
             }
             for block in blocks
         ],

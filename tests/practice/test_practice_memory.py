@@ -92,7 +92,7 @@ def test_the_books_agree_with_the_blocks_after_thousands_of_steps():
         else:
             size = dice.choice([1, 700, 5000, MIB, 3 * MIB, 9 * MIB, 12 * MIB])
             try:
-                held.append(allocator.malloc(dice.randrange(size) + 1, dice.randrange(2)))
+                held.append(allocator.take(dice.randrange(size) + 1, dice.randrange(2)))
             except torch.OutOfMemoryError:
                 allocator.release(held.pop())
         if step % 500 == 400:

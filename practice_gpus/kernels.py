@@ -113,7 +113,8 @@ class Kernels(TorchDispatchMode):
         if allocator.has_room(need):
             return
         room = allocator.limit - allocator.now("allocated_bytes")
-        sizes = [t.nbytes for t in tensors(shapes(call))] if need > room else []
+        results = tensors(shapes(call)) if need > room else []
+        sizes = [t.nbytes for t in results if t.layout == torch.strided]
         if sum(sizes) > room:
             for size in sizes:
                 allocator.release(allocator.take(size))  # raises when it comes to what does not fit

@@ -30,6 +30,7 @@ BYTES = {
 POOLS = ("small_pool", "large_pool")
 NOWHERE = -1  # the address of a block for which there was no room
 NOTHING = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
+EXABYTE = "CUDA out of memory. Tried to allocate more than 1EB memory."
 OUT_OF_MEMORY = (
     "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free. {}Including "
     "non-PyTorch memory, this process has {} memory in use. Of the allocated memory {} is allocated by PyTorch, and {} "
@@ -164,6 +165,8 @@ class Allocator:
         A segment is added only where no free block fits: then each one added before it is more than half in use. So
         the device grows by twice what is taken at most, and by one segment of each pool for each stream.
         """
+        if request >= 1 << 60:
+            raise torch.OutOfMemoryError(EXABYTE)
         size = -(-request // ROUND) * ROUND or ROUND
         block = Block("small_pool" if size <= SMALL else "large_pool", stream, size, request)
         self.log.append((block, label, time.perf_counter()))

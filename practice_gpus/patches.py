@@ -17,12 +17,11 @@ REFUSED = {
         current_blas_handle utilization temperature power_draw clock_rate memory_usage device_memory_used ExternalStream
         get_stream_from_external list_gpu_processes _compile_kernel host_memory_stats
         reset_accumulated_host_memory_stats reset_peak_host_memory_stats""",
-    "torch.cuda.jiterator": "_create_jit_fn _create_multi_output_jit_fn",
     "torch.utils.cpp_extension": "load load_inline CUDAExtension",
     "torch._C": """_scatter_out _gather_out _broadcast_out _acceleratorGraph _cuda_attach_out_of_memory_observer
         _cuda_beginAllocateToPool _cuda_beginAllocateCurrentStreamToPool _cuda_beginAllocateCurrentThreadToPool
         _cuda_cudaCachingAllocator_raw_alloc _cuda_cudaCachingAllocator_raw_delete _cuda_checkPoolLiveAllocations
-        _cuda_getCheckpointState _cuda_setCheckpointPoolState""",
+        _cuda_getCheckpointState _cuda_setCheckpointPoolState _cuda_jiterator_compile_and_launch_kernel""",
 }
 
 
@@ -40,7 +39,7 @@ def patches(machine, calls):
         )
     yield from refused()
     yield from casting.gates()
-    held, parse, clear = torch.UntypedStorage, torch._C._nn._parse_to, torch.clear_autocast_cache
+    held, clear = torch.UntypedStorage, torch.clear_autocast_cache
     autograd, push = torch._C._autograd, torch._C._autograd._push_saved_tensors_default_hooks
     yield held, "practice", None
     yield held, "device", property(lambda self: machine.label(self) or CPU)
@@ -54,13 +53,7 @@ def patches(machine, calls):
         ),
     )
     yield torch._C, "_group_tensors_by_device_and_dtype", grouped(machine)
-    yield (
-        torch._C._nn,
-        "_parse_to",
-        lambda *args, **kwargs: parse(
-            *(machine.device(a) if type(a) is int else a for a in args), **kwargs
-        ),
-    )
+    yield torch._C._nn, "_parse_to", parsed(machine)
     yield torch, "Stream", machine.streams.Stream
     yield torch, "Event", machine.streams.DeviceEvent
     yield (
@@ -177,6 +170,19 @@ def uncompiled():
         )
 
     return compile
+
+
+def parsed(machine, parse=torch._C._nn._parse_to):
+    """What ``Module.to`` makes of its arguments, a device among them."""
+
+    def read(*args, **options):
+        args = [machine.device(value) if type(value) is int else value for value in args]
+        if type(options.get("device")) is int:
+            options["device"] = machine.device(options["device"])
+        with torch._C.DisableTorchFunction():
+            return parse(*args, **options)
+
+    return read
 
 
 def contents(held):

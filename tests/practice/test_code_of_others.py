@@ -233,3 +233,18 @@ def test_what_the_environment_asks_for_in_vain(monkeypatch):
     monkeypatch.setenv("PRACTICE_GPUS", "two")
     with pytest.raises(ValueError, match="PRACTICE_GPUS='two': it takes three numbers"):
         resume()
+
+
+def test_modules_move_by_keyword(gpus):
+    assert nn.Linear(2, 2).to(device="cuda:1").weight.device == torch.device("cuda:1")
+    assert nn.Linear(2, 2).to(device=1, dtype=torch.half).weight.device == torch.device("cuda:1")
+
+
+def test_sparse_products_on_a_nearly_full_gpu(gpus):
+    eye = torch.eye(2000, device="cuda").to_sparse()
+    assert torch.equal((eye @ eye).to_dense(), eye.to_dense())
+
+
+def test_more_than_an_exabyte_is_refused_in_pytorchs_words(gpus):
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate more than 1EB memory"):
+        torch.empty(1 << 60, dtype=torch.int8, device="cuda")

@@ -1,4 +1,4 @@
-"""The figures of lesson 04: samples, a training curve, mistakes, and a broken loop beside its fix."""
+"""The figures of lesson 04: samples, a training curve, mistakes, other machines, and a broken loop beside its fix."""
 
 import torch
 
@@ -37,10 +37,10 @@ def training(losses, accuracies):
 
 
 def _moving_mean(values, reach):
-    """Return the mean of each value with up to `reach` neighbors on either side."""
+    """Return for each place the mean of up to `reach` values before it and as many from it on."""
     means = []
     for place in range(len(values)):
-        window = values[max(0, place - reach) : place + reach + 1]
+        window = values[max(0, place - reach) : place + reach]
         means.append(sum(window) / len(window))
     return means
 
@@ -90,6 +90,18 @@ def mistakes(data, logits, most=12):
     title = f"{count} of {len(labels):,} named wrong; here are the surest mistakes"
     figure = plots.pictures(pictures[order], names, title, columns=6)
     plots.show(figure, f"{title}. Above each: what it is, and what the network said.")
+
+
+def elsewhere():
+    """Show the seconds of one epoch on two CPUs and seven GPUs, as published."""
+    epochs = plots.published("gan_epoch_colab", "epoch_s")
+    cpu, t4 = epochs["Colab's CPU"], epochs["Tesla T4"]
+    title = f"One epoch: {cpu:,.0f} s on Colab's CPU, {t4:.0f} s on its T4"
+    figure = plots.bars([epochs], title, "seconds an epoch", digits=4)
+    for bar, name in zip(figure.axes[0].patches, epochs, strict=True):
+        if "CPU" in name:
+            bar.set(facecolor=plots.COLORS[1], hatch=plots.HATCHES[1])
+    plots.show(figure, title)
 
 
 def race(broken, fixed, train_loader, test_loader, reached, epochs=3):

@@ -7,6 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from exercises.timeline import lay_out
 from helpers import measurements, plots
 from helpers.figures import number
 from helpers.timing import time_ms
@@ -56,11 +57,11 @@ def draw_cutter():
 
 def draw_compile():
     """A step of two language models with and without torch.compile, as (figure, sentence)."""
-    where = {"section": "steps", "part": "step with AdamW"}
-    steps = plots.published("compile_b200", "time_ms", x="mode", by="model", **where)
-    title = "torch.compile on a B200: three times as fast, or no gain"
+    where = {"section": "steps", "part": "step with AdamW", "mode": ["eager", "compile"]}
+    steps = plots.published("compile_b200", "time_ms", x="model", by="mode", **where)
+    title = "torch.compile on a B200: three times as fast, or a little slower"
     figure = plots.dots(steps, title, "milliseconds a step", log=True)
-    figure.axes[0].margins(y=0.15)
+    figure.axes[0].margins(y=0.4)
     return figure, "Llama 1B: 58.8 ms eager, 18.7 compiled. Llama 8B: 637 and 674 ms."
 
 
@@ -149,30 +150,20 @@ def _parts(step, x, y, steps=3):
     return {**parts, "other": max(0.0, total - sum(parts.values()))}
 
 
+# --- three loops ----------------------------------------------------------------------------------
 CHANGES = ("data on the device", "CUDA graph", "mixed precision")
 
 
-# --- three loops ----------------------------------------------------------------------------------
 def timeline(loader, launch, kernel, count, steps=2):
-    """Spans (lane, label, start, end) in ms of a loop that is computed, not measured.
+    """Spans and ms in all (see `lay_out`) of a loop: it loads a batch in `loader` ms, launches `count` kernels, and waits.
 
-    Each step loads a batch in `loader` ms, then launches `count` kernels, `launch` ms each in Python and `kernel` ms
-    each on the device, and waits for them (lesson 07).
+    A launch takes `launch` ms of Python, a kernel `kernel` ms of the GPU.
     """
-    spans, now = [], 0.0
-    for _ in range(steps):
-        if loader:
-            spans.append(("Python", "loader", now, now + loader))
-        now += loader
-        free = now
-        for _ in range(count):
-            spans.append(("Python", "launch", now, now + launch))
-            now += launch
-            begin = max(now, free)
-            free = begin + kernel
-            spans.append(("GPU", "kernel", begin, free))
-        now = max(now, free)
-    return spans
+    step = [("Python", "launch", launch), ("GPU", "kernel", kernel)] * count
+    if loader:
+        step = [("Python", "loader", loader), *step]
+    spans, total = lay_out(steps * [*step, "waits"])
+    return [span for span in spans if span[1] != "waits"], total
 
 
 def changed(loop, change):
@@ -186,7 +177,7 @@ def changed(loop, change):
 
 def length(loop):
     """Milliseconds of two steps of the loop."""
-    return timeline(**loop)[-1][3]
+    return timeline(**loop)[1]
 
 
 def draw_loops(loops, choices=None):
@@ -197,12 +188,12 @@ def draw_loops(loops, choices=None):
     for axes, (name, loop) in zip(all_axes, loops.items(), strict=True):
         before = length(loop)
         title = f"{name}: {before:.1f} ms"
-        lanes = _place(timeline(**loop), "")
+        lanes = _place(timeline(**loop)[0], "")
         change = choices.get(name) if isinstance(choices, dict) else None
         if change in CHANGES:
             after = changed(loop, change)
             title += f", {length(after):.1f} ms with {change}"
-            lanes += _place(timeline(**after), " then")
+            lanes += _place(timeline(**after)[0], " then")
         _draw_lanes(axes, lanes)
         axes.set_title(title, loc="left", fontsize=10)
         axes.set_xlim(0, before)
@@ -251,11 +242,15 @@ class _Traffic(TorchDispatchMode):
         return out
 
 
-def bytes_moved(work):
-    """Bytes that the operations of `work()` read and write."""
+def bytes_moved(make, network, batch):
+    """Bytes an image that the operations of a step read and write.
+
+    `make(model)` returns step(x, y), as for `Climb`; it gets a copy of the network. `batch` is (x, y).
+    """
+    step = make(copy.deepcopy(network))
     with _Traffic() as traffic:
-        work()
-    return traffic.moved
+        step(*batch)
+    return traffic.moved / len(batch[0])
 
 
 def product_rate(device, dtype):
@@ -273,17 +268,25 @@ def copy_rate(device):
     return 2 * source.nbytes / copied * 1000
 
 
-def draw_roofline(flops, moved, rate, device, dtype=torch.float32):
-    """The roofs of this machine and of published GPUs, and where this network stands, as (figure, sentence).
+def draw_roofline(flops, moved, rows, device, half):
+    """The roofs of this machine and of published GPUs, below them the baseline and the best loop, as (figure, sentence).
 
-    `flops` and `moved`: operations and bytes an image; `rate`: images a second; `dtype`: of the products in that loop.
+    `flops`: operations an image; `moved`: bytes an image of these two loops; `rows`: of `Climb`; `half`: the 16-bit
+    format that the best one uses where mixed precision was kept.
     """
-    intensity, reached, bandwidth = flops / moved, rate * flops, copy_rate(device)
+    kept = [row for row in rows if row["kept"]]
+    in_16_bits = any(row["name"] == "mixed precision" for row in kept)
+    dtype = half if in_16_bits else torch.float32
+    bandwidth = copy_rate(device)
     peaks = {each: product_rate(device, each) for each in dict.fromkeys((torch.float32, dtype))}
     xs = [2**n for n in range(-2, 9)]
     own = {_label(device, each): (xs, _roof(xs, peak, bandwidth)) for each, peak in peaks.items()}
-    share = reached / max(peaks.values())
-    title = f"{intensity:.0f} operations a byte, and {share:.0%} of what the best product reaches"
+    places = {}
+    for name, its, row in zip(("baseline", "our best"), moved, (kept[0], kept[-1]), strict=True):
+        places[name] = (flops / its, row["images_per_s"] * flops / 1e9)
+    x, y = places["our best"]
+    [roof] = _roof([x], peaks[dtype], bandwidth)
+    title = f"Our best loop does {x:.0f} operations a byte, and reaches {y / roof:.0%} of its roof"
     groups = [plots.here(own), _published_roofs(xs)]
     unit = "billion operations a second"
     figure = plots.lines(groups, title, "operations a byte", unit, logx=True, logy=True)
@@ -291,16 +294,18 @@ def draw_roofline(flops, moved, rate, device, dtype=torch.float32):
     axes.get_legend().remove()
     handles = axes.get_legend_handles_labels()
     figure.legend(*handles, loc="outside upper left", ncols=2, frameon=False, fontsize=8)
-    _mark(axes, intensity, reached / 1e9)
+    for name, place in places.items():
+        _mark(axes, name, *place)
     roofs = ", ".join(f"{_label(device, each)} {peak / 1e9:,.0f}" for each, peak in peaks.items())
-    said = f"Billion operations a second: our step {reached / 1e9:,.0f}, a product on {roofs}"
+    loops = ", ".join(f"{name} {y:,.0f}" for name, (_, y) in places.items())
+    said = f"Billion operations a second: {loops}; a product on {roofs}"
     return figure, f"{said}. A copy moves {bandwidth / 1e9:,.0f} GB/s."
 
 
-def _mark(axes, x, y):
-    axes.plot(x, y, "X", color="black", markersize=11, zorder=5)
-    place = {"textcoords": "offset points", "xytext": (8, -14), "fontsize": 9}
-    axes.annotate("our step", (x, y), **place)
+def _mark(axes, name, x, y):
+    axes.plot(x, y, "X", color="black", markersize=10, zorder=5)
+    place = {"textcoords": "offset points", "xytext": (9, -11), "fontsize": 9}
+    axes.annotate(name, (x, y), **place)
 
 
 def _label(device, dtype):

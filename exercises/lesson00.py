@@ -58,7 +58,7 @@ def show_elsewhere():
     sentence = (
         "VGG-16: laptop 110 minutes, RTX 3090 3.36. LeNet: laptop 0.08 minutes, RTX 3090 0.18."
     )
-    figure = plots._blank((7.2, 2.7))
+    figure = plots.blank_figure((7.2, 2.7))
     figure.suptitle("The large network needs a GPU, the small one doesn't", fontsize=11)
     places = figure.subplots(1, 2)
     for axes, network in zip(places, ("VGG-16, CIFAR-10", "LeNet, MNIST"), strict=True):
@@ -110,9 +110,6 @@ def _check_share(answer):
 warm_up = Exercise(
     key="00.warm_up",
     title="score the network",
-    minutes=2,
-    lines=1,
-    difficulty=1,
     check_answer=_check_share,
     hints=(
         "`guesses == labels` compares the two tensors number by number. What does it give?",

@@ -7,7 +7,7 @@ import torch
 
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, Question, call
-from helpers.doctor import Device, Facts
+from helpers.doctor import Device, Facts, diagnose
 
 # --- figures --------------------------------------------------------------------------------------
 
@@ -21,17 +21,18 @@ def draw_race(rates):
         "matmul_sizes", "tflop_per_s", x="size", dtype="float32", device=cards
     )
     here = plots.here(rates)
+    yours = plots.yours("matmul", "tflop_per_s", x="size", dtype="float32")
+    recorded = plots.recorded("matmul", "size", "tflop_per_s", kind="cuda", dtype="float32")
     name, (_, found) = next(iter(rates.items()))
     h100 = max(published["H100 80GB HBM3"][1])
     title = f"An H100 multiplies {h100 / max(found):,.0f} times as fast as this CPU"
-    figure = plots.lines(
-        [here, published], title, "matrix size n", "TFLOP/s (float32)", logx=True, logy=True
-    )
+    groups = [here, yours, recorded, published]
+    figure = plots.lines(groups, title, "matrix size n", "TFLOP/s (float32)", logx=True, logy=True)
     return figure, f"{name}: {max(found):.3g} TFLOP/s at best. H100: {h100:.3g}."
 
 
 def draw_cpus_and_gpus():
-    """A figure and a sentence: the best published rate of a float32 product on nine CPUs and nine GPUs."""
+    """A figure and a sentence: the best published rate of a float32 product on nine CPUs and ten GPUs."""
     from helpers import measurements, plots
 
     data = measurements.published("cpus_and_gpus")
@@ -39,22 +40,41 @@ def draw_cpus_and_gpus():
     for row in data.rows("best", dtype="float32"):
         if row["device_kind"] in kinds:
             kinds[row["device_kind"]][row["device"]] = row["tflop_per_s"]
-    figure = plots._blank((7.2, 3.4))
-    figure.suptitle(
-        "Best rate of a matrix product: CPUs on the left, GPUs on the right", fontsize=11
-    )
+    most = {kind: max(rates.values()) for kind, rates in kinds.items()}
+    sentence = f"The best CPU reaches {most['cpu']:g} TFLOP/s, the best GPU {most['cuda']:g}"
+    figure = plots.blank_figure((7.2, 3.4))
+    figure.suptitle(sentence, fontsize=11)
     for axes, (kind, rates) in zip(figure.subplots(1, 2), kinds.items(), strict=True):
         rates = dict(sorted(rates.items(), key=lambda pair: pair[1]))
         color, hatch = (plots.COLORS[1], "//") if kind == "cpu" else (plots.COLORS[2], "")
         bars = axes.barh([*rates], [*rates.values()], color=color, hatch=hatch, edgecolor="white")
         axes.bar_label(bars, [f"{rate:g}" for rate in rates.values()], padding=3, fontsize=8)
         axes.set_xlim(0, 70)
-        axes.set_xlabel("TFLOP/s (float32)")
+        axes.set_xlabel(f"{'CPUs' if kind == 'cpu' else 'GPUs'}: TFLOP/s (float32)")
         axes.tick_params(labelsize=8)
         axes.spines[["top", "right"]].set_visible(False)
     plots.sources(figure, f"published: {data.source}")
-    most = {kind: max(rates.values()) for kind, rates in kinds.items()}
-    return figure, f"The best CPU reaches {most['cpu']:g} TFLOP/s, the best GPU {most['cuda']:g}."
+    return figure, f"{sentence}."
+
+
+def show_lookups():
+    """Print published times of looking up ten and a million rows; return who is done first with ten, in words."""
+    from helpers import measurements
+
+    data = measurements.published("operations_cpu_gpu")
+    names = {"Xeon Gold 6254": "a Xeon Gold 6254", "A100 80 GB PCIe": "an A100"}
+    few = {}
+    for operation, rows in (
+        ("gather 10 indices", "10 rows"),
+        ("gather 1,000,000 indices", "1,000,000 rows"),
+    ):
+        for device, name in names.items():
+            [row] = data.rows(operation=operation, device=device)
+            print(f"{rows:<16}{name:<20}{row['time_ms']:>6} ms")
+            if rows == "10 rows":
+                few[name] = row["time_ms"]
+    print(f"published: {data.source}")
+    return min(few, key=few.get)
 
 
 CARDS = {
@@ -89,7 +109,7 @@ def draw_call():
     """A figure and a sentence: what a call passes through on its way to the GPU."""
     from helpers import plots
 
-    figure = plots._blank((7.2, 1.5))
+    figure = plots.blank_figure((7.2, 1.5))
     axes = figure.add_subplot()
     axes.set_axis_off()
     stations = ("a @ b", "PyTorch", "cuBLAS", "driver", "GPU")
@@ -191,9 +211,6 @@ def _why_pick(found, expected):
 pick = Exercise(
     key="01.pick",
     title="choose the best device",
-    minutes=5,
-    lines=5,
-    difficulty=1,
     check_answer=_check_pick,
     hints=(
         "Name the device once, above, asks one question. You need two of that kind.",
@@ -258,15 +275,15 @@ _LOOK = {
 
 
 def show_machines():
-    """Print the facts of the five machines that differ from the defaults of `Facts`."""
+    """Print build and driver of the five machines, and whatever else differs from the defaults of `Facts`."""
     plain = Facts()
     for name, facts in MACHINES.items():
         told = {
             key: value
             for key, value in vars(facts).items()
-            if value != getattr(plain, key) and key != "cuda_build"
+            if value != getattr(plain, key) and key not in ("cuda_build", "driver")
         }
-        print(f"machine {name}\n    cuda_build: {facts.cuda_build}")
+        print(f"machine {name}\n    cuda_build: {facts.cuda_build}\n    driver: {facts.driver}")
         for key, value in told.items():
             print(f"    {key}: {_plain(value)}")
 
@@ -281,18 +298,16 @@ def _plain(value):
 
 def _check_machines(answer):
     expect.choices(answer, CAUSES, {name: f"no. Look at {look}" for name, look in _LOOK.items()})
-    return "five machines, five causes; the doctor agrees."
+    fixes = [f"{name}: {diagnose(facts).fix}" for name, facts in MACHINES.items()]
+    return "\n".join(["five machines, five causes. The doctor prescribes", *fixes])
 
 
 machines = Exercise(
     key="01.machines",
     title="diagnose five machines",
-    minutes=5,
-    lines=1,
-    difficulty=2,
     check_answer=_check_machines,
     hints=(
-        "The doctor's five cases, above, each lack one thing. So do these.",
+        "The table under Why is it False? lists five things. Each machine lacks one of them.",
         "Each machine has one fact that gives it away. Find it before you read the rest.",
         "No CUDA version in the build, no driver, an old driver, a variable that hides, a card the build has no code for.",
     ),
@@ -342,9 +357,6 @@ def _check_impossible(answer):
 impossible = Exercise(
     key="01.impossible",
     title="which of these numbers is impossible?",
-    minutes=4,
-    lines=5,
-    difficulty=2,
     check_answer=_check_impossible,
     hints=(
         "Your figures hold the best rates of many cards. Compare.",

@@ -1,7 +1,6 @@
 """Exercises, quiz and figures of lesson 02, Move tensors. Checks run on two GPUs, real ones or practice GPUs."""
 
 import copy
-from collections import namedtuple
 from contextlib import contextmanager
 
 import numpy
@@ -9,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.checks import expect
-from helpers.checks.core import Exercise, NotYet, Question, call
+from helpers.checks.core import CORRECT, Exercise, NotYet, Question, call
 from practice_gpus import practice_gpus
 
 CPU = torch.device("cpu")
@@ -35,8 +34,7 @@ def show_roads():
         "to an A100, PCIe 4, pinned": bus["gb_per_s"],
         "inside the A100": inside["gb_per_s"],
     }
-    times = round(rates["inside the A100"] / rates["to an A100, PCIe 4, pinned"])
-    title = f"An A100's own memory: {times} times the road's rate"
+    title = "The A100's memory: nearly 50 times PCIe"
     figure = plots.bars(rates, title, "GB/s", digits=3)
     plots.sources(figure, "published: " + rtx.source, a100.source)
     plots.show(figure, f"{title}.")
@@ -48,7 +46,10 @@ def show_small_copies(rates, device):
     from helpers.memory import format_bytes
 
     here = plots.here({f"to {device}": ([*rates], [*rates.values()])})
-    lines = [here]
+    where = {"direction": "h2d", "pinned": True}
+    yours = plots.yours("copies", "gb_per_s", x="bytes", **where)
+    recorded = plots.recorded("copies", "bytes", "gb_per_s", **where)
+    lines = [here, yours, recorded]
     for name, pinned in (
         ("copies_rtx6000", False),
         ("copies_rtx6000", True),
@@ -69,12 +70,29 @@ def show_small_copies(rates, device):
 
 
 def show_crossing():
-    """Show published times of 128 small layers on a CPU and on a GPU, by rows at once."""
-    from helpers import plots
+    """Show published times of 2.1 billion weights in narrow and in wide layers, on a CPU and on a GPU.
 
-    times = plots.published("crossover_4090", "time_ms", x="batch", section="batch")
-    title = "Even with a few rows; with 2,048 the GPU is 13 times as fast"
-    figure = plots.lines([times], title, "rows at once", "ms", logx=True, logy=True)
+    A third line is computed: the GPU's times, and the time in which the weights reach it at an A100's rate of PCIe 4.
+    """
+    from helpers import measurements, plots
+
+    layers = measurements.published("crossover_4090")
+    copies = measurements.published("copies_a100")
+    [bus] = copies.rows("copies", bytes=1_000_000_000, direction="h2d")
+    widths, totals = [], []
+    for row in layers.rows("shape", device="RTX 4090"):
+        weights = row["layers"] * row["width"] ** 2
+        copy_ms = 4 * weights / (bus["gb_per_s"] * 1e6)
+        widths.append(row["width"])
+        totals.append(row["time_ms"] + copy_ms)
+    times = plots.published("crossover_4090", "time_ms", x="width", section="shape")
+    computed = {"RTX 4090, weights sent first (computed)": (widths, totals)}
+    title = "Wide layers suit the GPU, unless their weights must travel first"
+    figure = plots.lines(
+        [times, computed], title, "width of a layer", "ms for one row", logx=True, logy=True
+    )
+    figure.axes[0].set_ylim(bottom=5)
+    plots.sources(figure, f"published: {layers.source}", copies.source)
     plots.show(figure, f"{title}.")
 
 
@@ -114,14 +132,9 @@ def move_batch(batch, device):
         return batch.to(device)
     if isinstance(batch, dict):
         return {key: move_batch(value, device) for key, value in batch.items()}
-    if hasattr(batch, "_fields"):  # a namedtuple takes its parts one by one
-        return type(batch)(*(move_batch(part, device) for part in batch))
     if isinstance(batch, (list, tuple)):
         return type(batch)(move_batch(part, device) for part in batch)
     return batch
-
-
-Pair = namedtuple("Pair", "image label")
 
 
 def _batches():
@@ -134,8 +147,6 @@ def _batches():
         {"image": t(2), "name": "cat", "size": 3, "none": None, "flag": True},
     )
     yield "a list of tuples of dicts", [({"x": t(2)}, [t(1), "a"]), ()]
-    yield "a namedtuple", Pair(t(2), torch.tensor(1))
-    yield "a dict with a namedtuple", {"pairs": [Pair(t(1), "dog")], "ids": [1, 2]}
     yield "an empty dict", {}
     yield "a string", "only text"
 
@@ -147,7 +158,7 @@ def _check_batch(answer):
                 untouched = copy.deepcopy(batch)
                 _like(call(answer, batch, device), untouched, device, name)
                 _like(batch, untouched, CPU, f"{name}, afterwards (the original)")
-    return "nine kinds of batch on three devices; structure, values and all other objects kept."
+    return "seven kinds of batch on three devices; structure, values and all other objects kept."
 
 
 def _like(found, expected, device, path):
@@ -184,27 +195,23 @@ def _like(found, expected, device, path):
 def _why_type(found, expected):
     if found is None:
         return " Does every path return something?"
-    if hasattr(expected, "_fields"):
-        return " The names of its fields are lost: rebuild it with its own type, one argument per field."
     return " Code that unpacks the batch may depend on the type: keep it."
 
 
 batch = Exercise(
     key="02.batch",
     title="move a nested batch",
-    minutes=8,
-    lines=9,
-    difficulty=2,
     check_answer=_check_batch,
     hints=(
         "A list of tensors moved with one line, in Move a batch. What has to happen for each other kind of thing?",
         "Recursion: a tensor moves; a container is rebuilt from its moved parts; everything else comes back as it is.",
-        "Four tests with isinstance. A namedtuple is a tuple that has _fields, and takes its parts one by one: "
-        "type(batch)(*parts).",
+        "Three tests with isinstance. A list or tuple becomes type(batch)(parts), a dict {key: move_batch(value, "
+        "device) for key, value in batch.items()}.",
     ),
     reference=move_batch,
     explanation="The function calls itself on each part, so depth does not matter. Containers keep their type, because "
-    "code that unpacks a batch depends on it, and the original is left alone.",
+    "code that unpacks a batch depends on it, and the original is left alone. (A namedtuple would take its parts one "
+    "by one: type(batch)(*parts).)",
 )
 
 
@@ -264,9 +271,6 @@ def _where_work(copies, x, weight, case):
 repair = Exercise(
     key="02.repair",
     title="repair three placements",
-    minutes=5,
-    lines=3,
-    difficulty=2,
     check_answer=_check_repair,
     hints=(
         "Break it, above, raises all three errors. Each line of broken has one of them.",
@@ -281,16 +285,16 @@ repair = Exercise(
 
 # --- when does it pay? ----------------------------------------------------------------------------
 JOBS = {
-    "A": "convolve an image of 2,048 × 2,048 and bring it back: Colab's CPU, or its T4 with both copies",
-    "B": "one row through 128 layers of 64 units, already on the device: Ryzen 9 7950X3D, or RTX 4090",
-    "C": "2,048 rows at once through 128 layers of 128 units: Ryzen 9 7950X3D, or RTX 4090",
-    "D": "look up 10 rows of a table, already on the device: Xeon Gold 6254, or A100",
+    "A": "convolve an image of 2,048 × 2,048, with both copies: Colab's CPU, or its T4",
+    "B": "one row through 2,048 layers of 128 units, already there: Ryzen 9 7950X3D, or RTX 4090",
+    "C": "2,048 rows at once through 128 such layers, already there: the same two",
+    "D": "write 10 rows into a table, already there: Xeon Gold 6254, or A100",
 }
 _WHY_PAYS = {
-    "A": "2,400 ms of arithmetic on the CPU, and both copies together take 15.",
-    "B": "128 layers are 128 calls, and each call has hardly anything to do.",
-    "C": "as many calls, and now each one has 2,048 rows to do.",
-    "D": "ten rows are done before a GPU has started.",
+    "A": "2,400 ms of arithmetic on the CPU. How long do 34 MB travel?",
+    "B": "2,048 narrow layers are 2,048 calls, and each call has hardly anything to do.",
+    "C": "only 128 calls, and now each of them has 2,048 rows to do.",
+    "D": "how much is there to do for this one call?",
 }
 
 
@@ -298,22 +302,22 @@ def published_times():
     """Milliseconds of each job on the CPU and on the GPU, as {letter: {"CPU": ms, "GPU": ms}}, all published."""
     from helpers import measurements
 
-    convolution = measurements.published("convolution_t4").rows("convolution")
-    ways = {row["way"]: row["time_ms"] for row in convolution}
+    image = measurements.published("convolution_t4").rows("convolution")
+    ways = {row["way"]: row["time_ms"] for row in image}
     layers = measurements.published("crossover_4090")
-    table = measurements.published("operations_cpu_gpu").rows(operation="gather 10 indices")
-    gather = {row["device"]: row["time_ms"] for row in table}
-
-    def of(rows):
-        found = {row["device_kind"]: row["time_ms"] for row in rows}
-        return {"CPU": found["cpu"], "GPU": found["cuda"]}
-
+    table = measurements.published("operations_cpu_gpu").rows(operation="scatter 10 rows")
+    rows = {row["device"]: row["time_ms"] for row in table}
     return {
         "A": {"CPU": ways["CPU"], "GPU": ways["GPU, synchronized, with both copies"]},
-        "B": of(layers.rows("width", width=64)),
-        "C": of(layers.rows("batch", batch=2048)),
-        "D": {"CPU": gather["Xeon Gold 6254"], "GPU": gather["A100 80 GB PCIe"]},
+        "B": _by_kind(layers.rows("depth", layers=2048)),
+        "C": _by_kind(layers.rows("batch", batch=2048)),
+        "D": {"CPU": rows["Xeon Gold 6254"], "GPU": rows["A100 80 GB PCIe"]},
     }
+
+
+def _by_kind(rows):
+    times = {row["device_kind"]: row["time_ms"] for row in rows}
+    return {"CPU": times["cpu"], "GPU": times["cuda"]}
 
 
 def show_jobs():
@@ -327,29 +331,51 @@ def faster():
     return {letter: min(times, key=times.get) for letter, times in published_times().items()}
 
 
+def show_times(answer):
+    """Show how long the four jobs took, once `answer` is right; before, say that a figure is waiting."""
+    if pays.outcome(answer).status == CORRECT:
+        _show_points()
+    else:
+        print("A figure is waiting here for four right answers.")
+
+
+def _show_points():
+    """Show the published times of the four jobs as points."""
+    from helpers import measurements, plots
+
+    times = published_times()
+    points = {kind: {letter: times[letter][kind] for letter in JOBS} for kind in ("CPU", "GPU")}
+    title = "A and C have much to do for each call; B and D haven't"
+    figure = plots.dots(points, title, "milliseconds", log=True)
+    names = ("convolution_t4", "crossover_4090", "operations_cpu_gpu")
+    sources = [measurements.published(name).source for name in names]
+    plots.sources(figure, "published: " + sources[0], *sources[1:])
+    plots.show(figure, f"{title}.")
+
+
 def _check_pays(answer):
     expect.choices(answer, faster(), _WHY_PAYS)
     times = published_times()
     told = [f"{letter} {ms['CPU']:g} and {ms['GPU']:g} ms" for letter, ms in times.items()]
-    return f"on CPU and GPU they took: {', '.join(told)}."
+    return (
+        f"on CPU and GPU they took: {', '.join(told)}. Without its copies, the T4 needs 20.6 ms for A: the "
+        "speed-up would be 116 instead of 67."
+    )
 
 
 pays = Exercise(
     key="02.pays",
     title="when does it pay?",
-    minutes=3,
-    lines=4,
-    difficulty=1,
     check_answer=_check_pays,
     hints=(
-        "The figure under When does the CPU win? has C in it. B is smaller still than its first point.",
+        "The figure under When does the CPU win? has layers of 128 units at its left end. B is like them.",
         "Ask of each job: how much arithmetic is there for each call, and for each byte that travels?",
         "Two of the four belong on the CPU: those that hardly compute.",
     ),
     reference={"A": "GPU", "B": "CPU", "C": "GPU", "D": "CPU"},
-    source="where = {'A': 'GPU', 'B': 'CPU', 'C': 'GPU', 'D': 'CPU'}",
-    explanation="B and D have so little to do that the price of starting work on a GPU decides. A and C have plenty, "
-    "and in A that pays for both copies as well.",
+    source="winners = {'A': 'GPU', 'B': 'CPU', 'C': 'GPU', 'D': 'CPU'}",
+    explanation="B and D have so little to do for each call that the price of starting work on a GPU decides. A and C "
+    "have plenty, and in A that pays for both copies as well.",
 )
 
 
@@ -367,7 +393,7 @@ QUIZ = (
     ),
     Question(
         "02.current",
-        'Inside `with torch.device("cuda:1"):`, where does torch.zeros(3, device="cuda") live?',
+        'In a block with torch.device("cuda:1"), where does torch.zeros(3, device="cuda") live?',
         (
             "On cuda:1, the device of the block",
             "On the current CUDA device, cuda:0 unless changed",

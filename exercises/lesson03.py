@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from helpers.checks import expect
-from helpers.checks.core import Exercise, NotAttempted, NotYet, Question, call
+from helpers.checks.core import CORRECT, Exercise, NotAttempted, NotYet, Question, call
 from helpers.data import CLASSES, shapes
 from practice_gpus import practice_gpus
 
@@ -70,36 +70,70 @@ def _published():
     return measurements.published("resnet50_nvidia")
 
 
-def show_rates(here):
-    """Show pictures per second by batch: `here` ({label: (batches, rates)}), and ResNet-50 on published GPUs."""
+def show_rates(device):
+    """Show pictures per second by batch: of our network on the CPU and on `device` here, and of ResNet-50, published."""
     from helpers import plots
 
     data = _published()
-    figure = plots._blank((7.2, 3.2))
+    here = {"CPU here": _rates("cpu", (1, 4, 16, 64, 256))}
+    if device.type != "cpu":
+        here[f"{device.type} here"] = _rates(device, (1, 4, 16, 64, 256, 1024))
+    figure = plots.blank_figure((7.2, 3.2))
     figure.suptitle("More pictures at a time, until the device is busy", fontsize=11)
     left, right = figure.subplots(1, 2)
-    for label, (batches, rates) in here.items():
-        left.plot(batches, rates, "o-", label=label)
-    for device, style in (("V100 16GB, DGX-1", "s--"), ("T4", "^--")):
-        rows = data.rows("inference", device=device, precision="FP32")
+    for label, rates in here.items():
+        left.plot([*rates], [*rates.values()], "o-", label=label)
+    for device_name, style in (("V100 16GB, DGX-1", "s--"), ("T4", "^--")):
+        rows = data.rows("inference", device=device_name, precision="FP32")
         batches = [row["batch"] for row in rows]
-        right.plot(batches, [row["images_per_s"] for row in rows], style, label=device)
+        right.plot(batches, [row["images_per_s"] for row in rows], style, label=device_name[:4])
     for axes, title in ((left, "our network, here"), (right, "ResNet-50, 224 pixels, published")):
         axes.set_title(title, fontsize=10)
         axes.set_xscale("log", base=2)
         axes.set_xticks([1, 4, 16, 64, 256], [1, 4, 16, 64, 256])
         axes.set_xlabel("pictures in a batch")
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
+        axes.yaxis.set_major_formatter("{x:,g}")
         axes.grid(alpha=0.25)
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, loc="upper left")
         axes.spines[["top", "right"]].set_visible(False)
     left.set_ylabel("pictures per second")
-    figure.supxlabel(f"Published: {data.source}", fontsize=8)
-    name, (_, rates) = next(iter(here.items()))
+    plots.sources(figure, f"published: {data.source}")
+    name, rates = next(iter(here.items()))
     plots.show(
         figure,
-        f"{name}: {rates[0]:,.0f} pictures per second one by one, {max(rates):,.0f} at best.",
+        f"{name}: {rates[1]:,.0f} pictures per second one by one, {max(rates.values()):,.0f} at best.",
     )
+
+
+def _rates(device, batches):
+    """{batch: pictures per second} of the lesson's network, from the median of several calls."""
+    from helpers.timing import time_ms
+    from helpers.training import SmallCNN
+
+    network = SmallCNN().to(device)
+    rates = {}
+    for n in batches:
+        pictures = torch.rand(n, 3, 32, 32, device=device)
+        with torch.inference_mode():
+            time = time_ms(lambda: network(pictures), device)  # noqa: B023 - called at once
+        rates[n] = 1000 * n / time.median_ms
+    return rates
+
+
+def show_normalized(answer):
+    """Show nine pictures, and below them what the learner's Normalize makes of them, once it is right."""
+    from helpers import plots
+
+    pictures, _ = shapes(9, seed=5)
+    rows, title = [pictures], "Nine pictures"
+    if buffer.outcome(answer).status == CORRECT:
+        mean = pictures.mean((0, 2, 3)).reshape(3, 1, 1)
+        std = pictures.std((0, 2, 3)).reshape(3, 1, 1)
+        rows.append(0.5 + 0.2 * answer(mean, std)(pictures))
+        title = "Nine pictures, and what your Normalize makes of them: their mean is gray now"
+    figure = plots.pictures(torch.cat(rows), title=title, columns=9)
+    plots.show(figure, f"{title}.")
 
 
 # --- finish the network ---------------------------------------------------------------------------
@@ -190,9 +224,6 @@ def _check_network(found, shape, classes, values):
 flat = Exercise(
     key="03.flat",
     title="finish the network",
-    minutes=6,
-    lines=3,
-    difficulty=2,
     check_answer=_check_finish,
     hints=(
         "The section Follow the shapes ran the network on a device where tensors have shapes and no numbers.",
@@ -273,9 +304,6 @@ def _check_kept(module):
 buffer = Exercise(
     key="03.buffer",
     title="register the buffer",
-    minutes=4,
-    lines=2,
-    difficulty=1,
     check_answer=_check_buffer,
     hints=(
         "The class Parts, in What moves and what stays, holds a tensor that moves and is not learned.",
@@ -334,12 +362,9 @@ def _check_messages(answer):
 messages = Exercise(
     key="03.messages",
     title="read five messages",
-    minutes=3,
-    lines=1,
-    difficulty=1,
     check_answer=_check_messages,
     hints=(
-        "Break it, above, raises all but B. Which line raised which message?",
+        "Break it, above, raises A, D and E. Which line raised which message?",
         "torch.FloatTensor is on the CPU, torch.cuda.FloatTensor on a GPU. A and B differ in that one word; "
         "C and D raise the same words, so look at their lines.",
         "E is the only one with two GPUs in it: its fix asks the model where it is.",

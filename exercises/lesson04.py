@@ -102,9 +102,6 @@ def _check_step_waits(answer, model, optimizer):
 step = Exercise(
     key="04.step",
     title="write the step",
-    minutes=4,
-    lines=7,
-    difficulty=1,
     check_answer=_check_step,
     hints=(
         "The loop in “Ten lines that learn” has every line but the count, in the right order.",
@@ -194,9 +191,6 @@ def _check_refuses_code(answer, path, saved):
 checkpoint = Exercise(
     key="04.checkpoint",
     title="go on from a checkpoint, anywhere",
-    minutes=3,
-    lines=4,
-    difficulty=2,
     check_answer=_check_checkpoint,
     hints=(
         "Look at the last cell of “Take it to another machine”: it opens a file of cuda:1.",
@@ -259,9 +253,6 @@ def _check_bugs(answer):
 bugs = Exercise(
     key="04.bugs",
     title="find four bugs",
-    minutes=5,
-    lines=11,
-    difficulty=3,
     check_answer=_check_bugs,
     hints=(
         "Compare it line by line with the loop in “Ten lines that learn” and with `accuracy`.",

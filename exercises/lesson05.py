@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from helpers.checks.core import Exercise, LearnerError, NotYet, Question, call
+from helpers.checks.core import CORRECT, Exercise, LearnerError, NotYet, Question, call
 from practice_gpus import practice_gpus
 
 MIB = 2**20
@@ -19,14 +19,16 @@ MIB = 2**20
 
 # --- figures --------------------------------------------------------------------------------------
 
-PARTS = ("parameters", "optimizer state", "gradients", "activations")
+PARTS = ("parameters", "optimizer", "batch", "gradients", "activations")
+PLACES = ("forward", "backward", "step")
 
 
-def watch_step(model, optimizer, step):
-    """Run `step()` once and return what it holds over time: (moments, {part: [MiB]}), a part of `PARTS`.
+def watch_step(model, optimizer, batch, step):
+    """Run `step()` once and return what it takes over time: (moments, {part: [MiB]}), a part of `PARTS`.
 
-    A moment is the end of a layer's forward or of a parameter's gradient. Activations are what the allocator holds
-    beyond parameters, state and gradients, and beyond what was held at the start.
+    A moment is the end of a layer's forward, of a parameter's gradient or of the optimizer's step, and counts the most
+    that was in use since the moment before. Activations are what is left beside the parts that can be counted, and
+    what was there at the start; during the optimizer's step that is the optimizer's.
     """
     places, held = [], {part: [] for part in PARTS}
     device = next(model.parameters()).device
@@ -34,21 +36,25 @@ def watch_step(model, optimizer, step):
     def bytes_of(tensors):
         return sum(tensor.nbytes for tensor in tensors if tensor.device == device)
 
-    def parts():
+    def known():
         parameters = [*model.parameters()]
         state = [v for s in optimizer.state.values() for v in s.values() if torch.is_tensor(v)]
         gradients = [p.grad for p in parameters if p.grad is not None]
-        return bytes_of(parameters), bytes_of(state), bytes_of(gradients)
+        return [bytes_of(tensors) for tensors in (parameters, state, batch, gradients)]
 
     optimizer.zero_grad()
-    outside = torch.cuda.memory_allocated(device) - sum(parts())
+    outside = torch.cuda.memory_allocated(device) - sum(known())
 
     def mark(place):
-        known = parts()
-        rest = torch.cuda.memory_allocated(device) - outside - sum(known)
+        sizes = known()
+        rest = max(0, torch.cuda.max_memory_allocated(device) - outside - sum(sizes))
+        torch.cuda.reset_peak_memory_stats(device)
         places.append(place)
-        for part, size in zip(PARTS, (*known, max(0, rest)), strict=True):
-            held[part].append(size / 2**20)
+        sizes.append(rest)
+        if place == "step":
+            sizes = [sizes[0], sizes[1] + rest, *sizes[2:4], 0]
+        for part, size in zip(PARTS, sizes, strict=True):
+            held[part].append(size / MIB)
 
     layers = [layer for layer in model.modules() if not [*layer.children()]]
     hooks = [layer.register_forward_hook(lambda *_: mark("forward")) for layer in layers]
@@ -56,39 +62,88 @@ def watch_step(model, optimizer, step):
         p.register_post_accumulate_grad_hook(lambda _: mark("backward")) for p in model.parameters()
     ]
     hooks.append(optimizer.register_step_post_hook(lambda *_: mark("step")))
+    torch.cuda.reset_peak_memory_stats(device)
     mark("start")
     try:
         step()
     finally:
         for hook in hooks:
             hook.remove()
+    mark("end")
     return places, held
 
 
-def draw_step(model, optimizer, step):
+def draw_step(model, optimizer, batch, step):
     """A figure and a sentence: a step's memory over time, by what it is for."""
-    from helpers import plots
+    places, held = watch_step(model, optimizer, batch, step)
+    peak, share = _peak(held)
+    title = f"At the peak, {peak:.0f} MiB, {share:.0%} are activations"
+    figure, axes = _draw_parts(held, title)
+    firsts = [places.index(place) for place in PLACES]
+    axes.set_xticks(firsts, PLACES, ha="left")
+    for first in firsts:
+        axes.axvline(first, color="gray", linewidth=0.8)
+    most = {part: max(sizes) for part, sizes in held.items()}
+    said = ", ".join(f"{part} {size:.2g} MiB" for part, size in most.items())
+    return figure, f"{title}. At most: {said}."
 
-    places, held = watch_step(model, optimizer, step)
+
+def draw_pieces(model, optimizer, batch, answer):
+    """A figure and a sentence: the memory of a step over four pieces of the batch, by the learner's answer if it is right."""
+    own = accumulation.outcome(answer).status == CORRECT
+    pieces = answer if own else accumulate
+    rows, labels = batch
+
+    def step():
+        pieces(model, rows, labels, len(rows) // 4)
+        optimizer.step()
+
+    _, held = watch_step(model, optimizer, batch, step)
+    peak, _ = _peak(held)
+    whose = "your accumulate" if own else "the model answer"
+    title = f"Four pieces, by {whose}: {peak:.0f} MiB at the peak"
+    figure, axes = _draw_parts(held, title)
+    axes.set_xticks([])
+    return figure, f"{title}. Activations take {max(held['activations']):.0f} MiB at most."
+
+
+def _peak(held):
+    """The most of all parts together, in MiB, and the share of activations in it."""
     totals = [sum(sizes) for sizes in zip(*held.values(), strict=True)]
     peak = max(totals)
-    share = held["activations"][totals.index(peak)] / peak
-    title = f"At the peak, {peak:.0f} MiB, {share:.0%} are activations"
+    return peak, held["activations"][totals.index(peak)] / peak
+
+
+def _draw_parts(held, title):
+    """A figure and its axes: the parts on top of each other over time, named in the same order."""
+    from helpers import plots
+
     figure, axes = plots.new_figure(title, "", "MiB", size=(7.2, 3.2))
-    layers = axes.stackplot(
-        range(len(places)), *held.values(), labels=held, colors=plots.COLORS, edgecolor="white"
+    moments = range(len(held["batch"]))
+    bands = axes.stackplot(
+        moments, *held.values(), labels=held, colors=plots.COLORS, edgecolor="white"
     )
-    for layer, hatch in zip(layers, ("", "xx", "..", "//"), strict=True):
-        layer.set_hatch(hatch)
-    firsts = {place: places.index(place) for place in ("forward", "backward", "step")}
-    axes.set_xticks([*firsts.values()], [*firsts], ha="left")
-    for first in firsts.values():
-        axes.axvline(first, color="gray", linewidth=0.8)
+    for band, hatch in zip(bands, ("", "\\\\", "", "..", "//"), strict=True):
+        band.set_hatch(hatch)
     axes.margins(x=0)
-    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-    ends = {part: max(sizes) for part, sizes in held.items()}
-    said = ", ".join(f"{part} {size:.2g} MiB" for part, size in ends.items())
-    return figure, f"{title}. At most: {said}."
+    most = max(sum(sizes) for sizes in zip(*held.values(), strict=True))
+    axes.set_ylim(0, max(130, 1.05 * most))  # the same for both figures
+    names = axes.get_legend_handles_labels()
+    upside_down = [part[::-1] for part in names]
+    axes.legend(*upside_down, frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+    return figure, axes
+
+
+# The point of each way, and where its words stand: points to the right and up.
+WAYS = {
+    "batch 4": ("start: batch 4", -45, 9),
+    "gradient accumulation 4 × 1": ("accumulation", 7, -3),
+    "accumulation and checkpointing": ("accumulation, checkpointing", 7, -3),
+    "fp16, batch 4": ("16 bits", -44, -3),
+    "accumulation, checkpointing, fp16": ("accumulation, checkpointing, 16 bits", 7, -9),
+    "Adafactor, batch 4": ("Adafactor", -26, 8),
+    "accumulation, checkpointing, fp16, Adafactor": ("all four", -18, 8),
+}
 
 
 def draw_ways():
@@ -96,21 +151,20 @@ def draw_ways():
     from helpers import measurements, plots
 
     data = measurements.published("bert_memory_v100")
-    rows = [row for row in data.rows("ways") if "8-bit" not in row["way"]]
+    rows = [row for row in data.rows("ways") if row["way"] in WAYS]
     [floor] = data.rows("floor", way="one tiny tensor")
     title = "BERT-large: from 14.6 to 4.7 GiB in the same time"
-    figure, axes = plots.new_figure(title, "GiB in use", "seconds", size=(7.2, 3.8))
-    for i, row in enumerate(rows):
-        color = plots.COLORS[i % len(plots.COLORS)]
-        marker = plots.MARKERS[i % len(plots.MARKERS)]
-        gib = row["memory_mib"] / 1024
-        axes.plot(gib, row["time_s"], marker, color=color, fillstyle="none", label=row["way"])
+    figure, axes = plots.new_figure(title, "GiB in use", "seconds", size=(7.2, 3.6))
+    for color, marker, row in zip(plots.COLORS, plots.MARKERS, rows, strict=True):
+        place = (row["memory_mib"] / 1024, row["time_s"])
+        words, right, up = WAYS[row["way"]]
+        axes.plot(*place, marker, color=color, markersize=8)
+        axes.annotate(words, place, (right, up), textcoords="offset points", fontsize=9)
     axes.axvline(floor["memory_mib"] / 1024, color="gray", linestyle=":")
-    axes.text(floor["memory_mib"] / 1024 + 0.1, 92, "context alone", fontsize=8, color="gray")
+    axes.text(floor["memory_mib"] / 1024 + 0.1, 4, "the context alone", fontsize=9, color="#505050")
     axes.set_xlim(0, 16)
     axes.set_ylim(0, 100)
-    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-    plots.sources(figure, f"published: {data.source}")
+    plots.sources(figure, f"published: {data.source}, one V100")
     least = min(rows, key=lambda row: row["memory_mib"])
     first = rows[0]
     said = f"{first['way']}: {first['memory_mib']:,} MiB and {first['time_s']:g} s; least memory: {least['way']}"
@@ -142,11 +196,17 @@ def draw_fit(width, batch, pixels, optimizer, precision):
     weights = sum(p.nbytes for p in _network(width).parameters())
     copies = {"SGD": 2, "SGD with momentum": 3, "Adam": 4}[optimizer]
     need = (copies * weights + _bytes_per_pixel(width, precision) * batch * pixels**2) / 1e9
-    sizes = {card.name: card.memory_gb for card in CARDS}
+    cards = sorted(CARDS, key=lambda card: card.memory_gb)
+    sizes = {card.name: card.memory_gb for card in cards}
     fits = [name for name, gb in sizes.items() if need < 0.9 * gb]
-    title = f"This step needs {need:,.2g} GB: {len(fits)} of {len(sizes)} cards"
+    title = f"This step needs {plots.number(need, 2)} GB: it fits {len(fits)} of {len(sizes)} cards"
     figure = plots.bars(sizes, title, "memory in GB (data sheets)")
-    figure.axes[0].axvline(need, color="black", linewidth=2)
+    axes = figure.axes[0]
+    for bar, name in zip(axes.patches, sizes, strict=True):
+        if name not in fits:
+            bar.set(facecolor="#c4c4c4", hatch="//")
+    axes.axvline(need, color="black", linewidth=2)
+    axes.annotate(" this step", (need, 1), xycoords=("data", "axes fraction"), va="top", fontsize=9)
     return figure, f"{title}. It fits: {', '.join(fits) or 'none'}."
 
 
@@ -205,9 +265,6 @@ def _described(value):
 leak = Exercise(
     key="05.leak",
     title="find the leak",
-    minutes=5,
-    lines=5,
-    difficulty=2,
     check_answer=_check_leak,
     seconds=30,
     hints=(
@@ -319,9 +376,6 @@ def _why_largest(found, expected):
 largest = Exercise(
     key="05.largest",
     title="find the largest batch",
-    minutes=6,
-    lines=9,
-    difficulty=3,
     check_answer=_check_largest,
     hints=(
         "Out of memory, safely: the next allocation worked, so trying costs nothing but time.",
@@ -419,13 +473,11 @@ def _why_grads(grads, expected, case):
 accumulation = Exercise(
     key="05.accumulation",
     title="accumulate",
-    minutes=5,
-    lines=5,
-    difficulty=2,
     check_answer=_check_accumulate,
     hints=(
-        "Fit more did this with four equal pieces, each loss divided by 4.",
-        "x.split(size) gives the pieces. backward adds to the gradients, so set them to zero once, at the start.",
+        "Fit more says what backward does with gradients that are there already.",
+        "x.split(size) gives the pieces. Set the gradients to zero once, at the start. The mean over all samples is not the "
+        "sum of the pieces' means: what is each piece's share?",
         "Weigh each piece's loss by its share: nn.functional.cross_entropy(...) * len(labels) / len(y), then backward at once.",
     ),
     reference=accumulate,

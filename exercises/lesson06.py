@@ -46,7 +46,7 @@ def draw_all_reduce(before, after):
     from helpers import plots
 
     title = "All-reduce: everybody sends, and everybody ends with the mean"
-    figure = plots._blank((7.2, 1.9))
+    figure = plots.blank_figure((7.2, 1.9))
     figure.suptitle(title, fontsize=11)
     largest = max(abs(value) for row in before for value in row)
     for axes, rows, name in zip(
@@ -63,7 +63,8 @@ def draw_all_reduce(before, after):
         axes.set_title(name, fontsize=10)
         axes.set_xticks([])
         axes.set_yticks(range(len(rows)), [f"rank {rank}" for rank in range(len(rows))])
-    return figure, f"{title}: {after[0]}."
+    ends = ", ".join(f"{value:g}" for value in after[0])
+    return figure, f"{title}: {ends}."
 
 
 def draw_data_parallel():
@@ -104,12 +105,12 @@ def draw_ddp():
         speedup = row["images_per_s"] / first["images_per_s"]
         speedups["A100 SXM4, mixed precision"][row["gpus"]] = speedup
     lines = {name: ([*found], [*found.values()]) for name, found in speedups.items()}
+    sources = [f"published: {v100.source}", f"published: {a100.source}"]
     sixteen = speedups["V100, batch 32 each"][16]
     title = f"DDP: sixteen V100s are {sixteen:.1f} times as fast as one"
-    lines["ideal"] = ([1, 16], [1, 16])
-    figure = plots.lines(lines, title, "GPUs", "times as fast as one", logx=True, logy=True)
+    groups = [plots.Group("published", lines, sources), {"ideal": ([1, 16], [1, 16])}]
+    figure = plots.lines(groups, title, "GPUs", "times as fast as one", logx=True, logy=True)
     figure.axes[0].set_xticks([1, 2, 4, 8, 16], [1, 2, 4, 8, 16])
-    plots.sources(figure, f"published: {v100.source}", f"published: {a100.source}")
     eight = speedups["A100 SXM4, mixed precision"][8]
     return figure, f"{title}; eight A100s are {eight:.1f} times as fast."
 
@@ -198,9 +199,6 @@ def _compare_means(found, expected, sizes, kind):
 weigh = Exercise(
     key="06.weigh",
     title="weigh uneven shards",
-    minutes=4,
-    lines=2,
-    difficulty=2,
     check_answer=_check_weigh,
     hints=(
         "Ten samples in shards of 3, 3, 3 and 1: whose mean should count more?",
@@ -399,9 +397,6 @@ def _text(path):
 script = Exercise(
     key="06.script",
     title="finish a DDP script",
-    minutes=8,
-    lines=3,
-    difficulty=3,
     check_answer=_check_script,
     seconds=210,
     hints=(
@@ -480,9 +475,6 @@ def _why_choose(found, expected, near, efficiency):
 choose = Exercise(
     key="06.choose",
     title="choose the number of GPUs",
-    minutes=4,
-    lines=3,
-    difficulty=2,
     check_answer=_check_choose,
     hints=(
         "step_ms, in Does it pay?, gives the time on n GPUs.",

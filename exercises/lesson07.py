@@ -12,6 +12,8 @@ from exercises import queue07
 from exercises.queue07 import (
     count_waits,
     draw_call,
+    draw_profile,
+    draw_v100,
     nap,
     queue,
     training_step,
@@ -21,7 +23,16 @@ from helpers.checks import expect
 from helpers.checks.core import CORRECT, Exercise, NotYet, Question, call
 from practice_gpus import practice_gpus
 
-__all__ = ["count_waits", "draw_call", "nap", "queue", "training_step"]  # the lesson calls them too
+# The lesson calls them, too.
+__all__ = [
+    "count_waits",
+    "draw_call",
+    "draw_profile",
+    "draw_v100",
+    "nap",
+    "queue",
+    "training_step",
+]
 
 
 # --- an honest stopwatch ------------------------------------------------------------------------
@@ -132,9 +143,6 @@ def _why_stopwatch(found, truth):
 stopwatch = Exercise(
     key="07.stopwatch",
     title="an honest stopwatch",
-    minutes=5,
-    lines=9,
-    difficulty=2,
     check_answer=_check_stopwatch,
     hints=(
         "The three rules above are your plan: warm up, wait before each reading, take the median.",
@@ -188,9 +196,6 @@ def _check_flowing(answer):
 sums = Exercise(
     key="07.sums",
     title="three hidden waits",
-    minutes=3,
-    lines=2,
-    difficulty=2,
     check_answer=_check_flowing,
     hints=(
         "The list in *Who waits?* marks the three lines of `halting` that wait; it has a neighbor of "
@@ -338,12 +343,9 @@ def _judge_current_busy(answer, work, side):
 streams = Exercise(
     key="07.streams",
     title="a copy beside the work",
-    minutes=5,
-    lines=6,
-    difficulty=3,
     check_answer=_check_streams,
     hints=(
-        "*Two queues* shows `with torch.cuda.stream(side):`, *Let the GPU wait* shows the rest; "
+        "*Let the GPU wait* in *Two queues* shows `with torch.cuda.stream(side):` and the wait; "
         "`in_turn` is the function to change.",
         "The copy goes into the side stream without blocking, work() stays outside. Afterwards the "
         "current stream waits for the side stream, and the copy is told who else uses it.",

@@ -36,7 +36,21 @@ __all__ = [  # the lesson calls them
     "draw_roofline",
     "fight",
     "graphed",
+    "time_convolution",
 ]
+
+
+def time_convolution(formats, device):
+    """Print the milliseconds of a convolution in each of the `formats`; return them as {format: ms}."""
+    from helpers.timing import time_ms
+
+    times = {}
+    for dtype in formats:
+        layer = nn.Conv2d(16, 32, 3, padding=1, device=device, dtype=dtype)
+        x = torch.rand(128, 16, 16, 16, device=device, dtype=dtype)
+        times[dtype] = time_ms(lambda layer=layer, x=x: layer(x), device).median_ms
+        print(f"{dtype}: {times[dtype]:.2f} ms")
+    return times
 
 
 def graphed(rows, half, device):
@@ -126,9 +140,6 @@ def _judge_move(moved, gradient, most):
 clip = Exercise(
     key="08.clip",
     title="clip, with a scaler",
-    minutes=3,
-    lines=5,
-    difficulty=2,
     check_answer=_check_clip,
     hints=(
         "The step with a scaler stands in the cell that defines `mixed`. Two lines join it.",
@@ -190,9 +201,6 @@ def _check_profiles(answer):
 profiles = Exercise(
     key="08.profiles",
     title="choose the next step",
-    minutes=3,
-    lines=1,
-    difficulty=1,
     check_answer=_check_profiles,
     hints=(
         "The three timelines above: look at the GPU's lane first. Is it full? If not, what does Python do in the gaps?",
@@ -290,9 +298,6 @@ def _seconds(work):
 speedup = Exercise(
     key="08.speedup",
     title="three times as fast on this machine",
-    minutes=4,
-    lines=5,
-    difficulty=2,
     check_answer=_check_speed,
     seconds=60,
     hints=(

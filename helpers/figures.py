@@ -93,40 +93,6 @@ def pictures(images, titles=None, title="", columns=8):
     return figure
 
 
-def matrix(counts, names, title, xlabel="predicted", ylabel="true"):
-    """A table of counts as a picture with its numbers: `counts` is a tensor [n, n], `names` its n labels."""
-    counts = counts.cpu()
-    figure, axes = new_figure(title, xlabel, ylabel, size=(5.6, 4.6))
-    axes.grid(False)
-    picture = axes.imshow(counts.numpy(), cmap="Blues")
-    axes.set_xticks(range(len(names)), names, rotation=45, ha="right", fontsize=SMALL)
-    axes.set_yticks(range(len(names)), names, fontsize=SMALL)
-    for row in range(len(names)):
-        for column in range(len(names)):
-            value = counts[row, column].item()
-            axes.text(
-                column,
-                row,
-                f"{value:g}",
-                ha="center",
-                va="center",
-                fontsize=SMALL,
-                color="white" if _luminance(picture.to_rgba(value)) < 0.179 else "black",
-            )
-    return figure
-
-
-def _luminance(color):
-    """Relative luminance, 0 to 1, of (red, green, blue, ...) in 0..1; below 0.179 white text is the clearer one.
-
-    Source: https://www.w3.org/TR/WCAG22/#dfn-relative-luminance
-    """
-    red, green, blue = (
-        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color[:3]
-    )
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
 def png(figure, dpi=90):
     """The figure as PNG bytes, in 256 colors so that notebooks stay small."""
     import numpy

@@ -4,7 +4,8 @@ Plain Python, no torch: the doctor needs it where torch does not import. Publish
 
 Rates are dense (without sparsity), in TFLOP/s (10**12 floating-point operations a second); memory in GB (10**9 bytes),
 bandwidth in GB/s; `None` where the card has no tensor cores for the format. Sources: the `source` page of each card;
-the pages of H100 and H200 give rates with sparsity, which are twice the dense rates used here.
+the pages of L4, H100 and H200 give rates with sparsity, which are twice the dense rates used here. V100, A100, H100 and
+H200 are the SXM modules; the tensor cores of RTX cards are those that add in float32.
 """
 
 import re
@@ -25,75 +26,30 @@ class Card:
     fp16: float
     bf16: float | None
     fp8: float | None
-    source: str
+    page: str
+
+    @property
+    def source(self):
+        """The address of the card's data sheet."""
+        return f"https://www.nvidia.com/{self.page}"
 
 
-_SITE = "https://www.nvidia.com/en-us"
+_CENTER = "en-us/data-center"
+_3090 = "content/PDF/nvidia-ampere-ga-102-gpu-architecture-whitepaper-v2.pdf"
+_4090 = "en-us/geforce/graphics-cards/40-series/rtx-4090/"
 CARDS = (
-    Card("T4", 16, 320, 40, (7, 5), 8.1, None, 65, None, None, f"{_SITE}/data-center/tesla-t4/"),
-    Card("V100", 16, 900, 80, (7, 0), 15.7, None, 125, None, None, f"{_SITE}/data-center/v100/"),
-    Card("L4", 24, 300, 58, (8, 9), 30.3, 60, 121, 121, 242.5, f"{_SITE}/data-center/l4/"),
-    Card(
-        "A10",
-        24,
-        600,
-        72,
-        (8, 6),
-        31.2,
-        62.5,
-        125,
-        125,
-        None,
-        f"{_SITE}/data-center/products/a10-gpu/",
-    ),
-    Card(
-        "RTX 3090",
-        24,
-        936,
-        82,
-        (8, 6),
-        35.6,
-        35.6,
-        71,
-        71,
-        None,
-        "https://www.nvidia.com/content/PDF/nvidia-ampere-ga-102-gpu-architecture-whitepaper-v2.pdf",
-    ),
-    Card("L40S", 48, 864, 142, (8, 9), 91.6, 183, 362, 362, 733, f"{_SITE}/data-center/l40s/"),
-    Card(
-        "RTX 4090",
-        24,
-        1008,
-        128,
-        (8, 9),
-        82.6,
-        82.6,
-        165.2,
-        165.2,
-        330.3,
-        f"{_SITE}/geforce/graphics-cards/40-series/rtx-4090/",
-    ),
-    Card(
-        "A100 40 GB", 40, 1555, 108, (8, 0), 19.5, 156, 312, 312, None, f"{_SITE}/data-center/a100/"
-    ),
-    Card(
-        "A100 80 GB", 80, 2039, 108, (8, 0), 19.5, 156, 312, 312, None, f"{_SITE}/data-center/a100/"
-    ),
-    Card(
-        "H100", 80, 3350, 132, (9, 0), 67, 494.5, 989.5, 989.5, 1979, f"{_SITE}/data-center/h100/"
-    ),
-    Card(
-        "H200", 141, 4800, 132, (9, 0), 67, 494.5, 989.5, 989.5, 1979, f"{_SITE}/data-center/h200/"
-    ),
+    Card("T4", 16, 320, 40, (7, 5), 8.1, None, 65, None, None, f"{_CENTER}/tesla-t4/"),
+    Card("V100", 16, 900, 80, (7, 0), 15.7, None, 125, None, None, f"{_CENTER}/v100/"),
+    Card("L4", 24, 300, 58, (8, 9), 30.3, 60, 121, 121, 242.5, f"{_CENTER}/l4/"),
+    Card("A10", 24, 600, 72, (8, 6), 31.2, 62.5, 125, 125, None, f"{_CENTER}/products/a10-gpu/"),
+    Card("RTX 3090", 24, 936, 82, (8, 6), 35.6, 35.6, 71, 71, None, _3090),
+    Card("L40S", 48, 864, 142, (8, 9), 91.6, 183, 362, 362, 733, f"{_CENTER}/l40s/"),
+    Card("RTX 4090", 24, 1008, 128, (8, 9), 82.6, 82.6, 165.2, 165.2, 330.3, _4090),
+    Card("A100 40 GB", 40, 1555, 108, (8, 0), 19.5, 156, 312, 312, None, f"{_CENTER}/a100/"),
+    Card("A100 80 GB", 80, 2039, 108, (8, 0), 19.5, 156, 312, 312, None, f"{_CENTER}/a100/"),
+    Card("H100", 80, 3350, 132, (9, 0), 67, 494.5, 989.5, 989.5, 1979, f"{_CENTER}/h100/"),
+    Card("H200", 141, 4800, 132, (9, 0), 67, 494.5, 989.5, 989.5, 1979, f"{_CENTER}/h200/"),
 )
-
-
-def card(name):
-    """The `Card` called `name`. Raises ValueError that lists the names."""
-    for found in CARDS:
-        if found.name == name:
-            return found
-    raise ValueError(f"name is {name!r}; it takes one of {[c.name for c in CARDS]}")
 
 
 FORMATS = ("FP16", "BF16", "TF32", "FP8", "FP4")

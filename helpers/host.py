@@ -1,4 +1,4 @@
-"""This computer's processor and memory, on Linux, macOS and Windows, with nothing but Python itself."""
+"""This computer's processor and memory, on Linux, macOS and Windows."""
 
 import os
 import platform
@@ -27,13 +27,16 @@ def cpu_cores():
 
 def memory_bytes():
     """The memory of this computer in bytes, or a container's limit where that is lower; None when unknown."""
-    total = _windows_memory() if sys.platform == "win32" else _posix_memory()
+    try:
+        import psutil
+    except ImportError:
+        return None  # the doctor runs where nothing is installed, too
     limits = [
         _read("/sys/fs/cgroup/memory.max"),
         _read("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
     ]
-    known = [int(limit) for limit in limits if limit.strip().isdigit()] + ([total] if total else [])
-    return min(known, default=None)
+    known = [int(limit) for limit in limits if limit.strip().isdigit()]
+    return min([*known, psutil.virtual_memory().total])
 
 
 def _read(path):
@@ -63,27 +66,3 @@ def _windows_name():
         winreg.HKEY_LOCAL_MACHINE, r"HARDWARE\DESCRIPTION\System\CentralProcessor\0"
     ) as key:
         return str(winreg.QueryValueEx(key, "ProcessorNameString")[0])
-
-
-def _posix_memory():
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return None
-
-
-def _windows_memory():
-    import ctypes
-
-    class Status(ctypes.Structure):  # MEMORYSTATUSEX: two 32-bit numbers, then seven 64-bit ones
-        _fields_ = [
-            ("length", ctypes.c_uint32),
-            ("load", ctypes.c_uint32),
-            ("total", ctypes.c_uint64),
-            ("rest", ctypes.c_uint64 * 6),
-        ]
-
-    status = Status(length=ctypes.sizeof(Status))
-    return (
-        status.total if ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status)) else None
-    )

@@ -1,4 +1,4 @@
-"""Sizes in bytes, a forecast of what training needs, a timeline of what a device holds. Lesson 05 teaches all three."""
+"""Sizes in bytes, and a forecast of what training needs. Lesson 05 teaches both."""
 
 import copy
 import math
@@ -10,17 +10,6 @@ from torch import overrides
 
 from practice_gpus import casting
 
-UNITS = {
-    "b": 1,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-}
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 AUTOCAST = {None: None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -236,38 +225,3 @@ def _forecast(tracker, frozen):
     main = [peak[name] for name in ("Parameter", "Gradient", "Optstate", "Activation")]
     main[0] += frozen
     return Forecast(*main, peak["Total"] - sum(main), peak["Total"], snapshot("current")["Total"])
-
-
-class Timeline:
-    """What a device's allocator holds, noted at moments you name. A context manager:
-
-    `with Timeline(device) as timeline: …; timeline.mark("forward")`, then `timeline.points`: tuples (label, allocated
-    bytes, reserved bytes), the first "start", the last "end". ValueError for the CPU, which has no such counters.
-    """
-
-    def __init__(self, device="cuda"):
-        self.device = torch.device(device)
-        if self.device.type not in ("cuda", "xpu", "mps"):
-            raise ValueError(
-                f"device is {str(device)!r}, whose memory PyTorch does not count; it takes a GPU, "
-                "real or from practice_gpus"
-            )
-        self.points = []
-
-    def mark(self, label):
-        """Note what is allocated and reserved now, under `label`. Returns the point."""
-        if self.device.type == "mps":
-            now = torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory()
-        else:
-            counters = getattr(torch, self.device.type)
-            now = counters.memory_allocated(self.device), counters.memory_reserved(self.device)
-        self.points.append((str(label), *now))
-        return self.points[-1]
-
-    def __enter__(self):
-        self.points.clear()
-        self.mark("start")
-        return self
-
-    def __exit__(self, *error):
-        self.mark("end")

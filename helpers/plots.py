@@ -15,7 +15,6 @@ that each has a contrast of 3 to 1 or more against white. A marker, a line style
 from helpers.figures import (
     SMALL,
     blank_figure,
-    matrix,
     new_figure,
     number,
     pictures,
@@ -31,7 +30,6 @@ __all__ = [
     "Group",
     "blank_figure",
     "here",
-    "matrix",
     "pictures",
     "png",
     "published",
@@ -48,11 +46,10 @@ LINES = {"here": "-", "yours": "-.", "recorded": "--", "published": ":"}  # a ki
 WIDTHS = {"here": 2.4, "yours": 2.4, "recorded": 1.6, "published": 1.6}
 
 
-def lines(series, title, xlabel, ylabel, logx=False, logy=False, step=False, markers=True):
+def lines(series, title, xlabel, ylabel, logx=False, logy=False):
     """Lines of `series`: a dict of label to (xs, ys), two sequences of equal length, or a list of groups of such.
 
-    `step=True` draws values that hold until the next point, such as bytes allocated. Raises ValueError where the
-    lengths differ, a label comes twice, or `series` is empty.
+    Raises ValueError where the lengths differ, a label comes twice, or `series` is empty.
     """
     labelled, sources_of = _labelled(series, "series", "(xs, ys)")
     size = (6.4, 3.6) if len(labelled) <= 5 else (6.4, 3.6 + 0.1 * len(labelled))
@@ -63,11 +60,7 @@ def lines(series, title, xlabel, ylabel, logx=False, logy=False, step=False, mar
             raise ValueError(
                 f"series[{label!r}] has {len(xs)} xs and {len(ys)} ys; both take the same length"
             )
-        look = _line_look(i, kind)
-        look["marker"] = look["marker"] if markers else None
-        drawstyle = "steps-post" if step else "default"
-        words = _with_kind(label, kind, kinds)
-        axes.plot(xs, ys, label=words, drawstyle=drawstyle, **look)
+        axes.plot(xs, ys, label=_with_kind(label, kind, kinds), **_line_look(i, kind))
     if logx:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
@@ -129,37 +122,6 @@ def _other(i):
     return (i + i // 7) % 7
 
 
-def rungs(series, order, title, ylabel):
-    """Lines over named steps, such as the rungs of a ladder: `series` is a dict of label to (names, values), or groups.
-
-    `order` lists the names from left to right. Values that differ by a factor of 20 or more stand on a logarithmic
-    axis. Raises ValueError for a name that is not in `order`.
-    """
-    places = {name: place for place, name in enumerate(order)}
-    groups = [series] if isinstance(series, dict) else list(series)
-    placed = [_placed(group, places) for group in groups]
-    values = [value for group in placed for _, ys in group.values() for value in ys]
-    figure = lines(placed, title, "", ylabel, logy=max(values) > 20 * min(values))
-    axes = figure.axes[0]
-    if axes.get_yscale() == "linear":
-        axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_formatter("{x:,g}")
-    axes.set_xticks(range(len(order)), order, rotation=30, ha="right", fontsize=SMALL)
-    return figure
-
-
-def _placed(group, places):
-    """The group with the places of its names, from left to right, in their stead."""
-    placed = {}
-    for label, (names, values) in group.items():
-        unknown = [name for name in names if name not in places]
-        if unknown:
-            raise ValueError(f"series[{label!r}] names {unknown[0]!r}; order has {list(places)}")
-        points = sorted((places[n], value) for n, value in zip(names, values, strict=True))
-        placed[label] = ([place for place, _ in points], [value for _, value in points])
-    return Group(group.kind, placed, group.sources) if isinstance(group, Group) else placed
-
-
 def bars(values, title, unit, log=False, digits=3):
     """Horizontal bars, one a label: `values` is a dict of label to number, or a list of groups of such.
 
@@ -217,7 +179,7 @@ def dots(series, title, unit, log=False):
     return sources(figure, *sources_of)
 
 
-def stacked(rows, title, unit, log=False, digits=3):
+def stacked(rows, title, unit, digits=3):
     """Horizontal bars made of parts: `rows` is a dict of label to {part: number}; the total stands at the end."""
     if not rows:
         raise ValueError("rows is empty; it takes a dict of label to {part: number}")
@@ -227,22 +189,12 @@ def stacked(rows, title, unit, log=False, digits=3):
     left = [0.0] * len(labels)
     for i, part in enumerate(parts):
         sizes = [float(rows[label].get(part, 0)) for label in labels]
-        axes.barh(
-            labels,
-            sizes,
-            left=left,
-            color=COLORS[i % 7],
-            hatch=HATCHES[_other(i)],
-            edgecolor="white",
-            label=part,
-        )
+        look = {"color": COLORS[i % 7], "hatch": HATCHES[_other(i)], "edgecolor": "white"}
+        axes.barh(labels, sizes, left=left, label=part, **look)
         left = [a + b for a, b in zip(left, sizes, strict=True)]
     for y, total in enumerate(left):
         axes.annotate(f" {number(total, digits)}", (total, y), va="center", fontsize=9)
     axes.margins(x=0.12)
-    if log:
-        axes.set_xscale("log")
-        plain_ticks(axes.xaxis)
     if len(parts) > 1:
         _outside_legend(figure, axes, min(4, len(parts)))
     return figure

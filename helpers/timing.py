@@ -122,7 +122,7 @@ def _checked(fn, device, repeats, warmup, seconds, clock):
     return device
 
 
-def profile_lanes(profile, longest=4):
+def profile_lanes(profile, longest=6):
     """Return (lanes for `plots.lanes`, names) of a torch.profiler profile: the outermost calls and the GPU's kernels.
 
     Times are milliseconds from the first call; names other than the `longest` become "other". Lesson 07 draws one.
@@ -156,7 +156,7 @@ def _on_gpu(event):
 def _profile_span(event):
     """Return (lane, name, start, end) of a profile's event, in microseconds."""
     name = event.name.split("<")[0].split(":")[-1].split("#")[0].strip()
-    name = name.replace("Backward0", " backward")
+    name = name.replace("Backward0", " backward").replace("WithIndices", "")
     name = name if len(name) <= 24 else f"{name[:23]}…"
     lane = "GPU" if _on_gpu(event) else "CPU"
     return lane, name, event.time_range.start, event.time_range.end

@@ -43,13 +43,6 @@ def pytest_addoption(parser):
     group = parser.getgroup("lanes of the course")
     for name, text in LANES.items():
         group.addoption(f"--{name}", action="store_true", help=text)
-    group.addoption(
-        "--python",
-        action="append",
-        metavar="PATH",
-        help="with --torture: an interpreter that has all that a lesson needs, "
-        "to run every lesson in; may be given several times",
-    )
 
 
 def flags(config):
@@ -122,3 +115,15 @@ def imitated():
             yield machine
 
     return turned_on
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """Keep progress and the GPU code of one test in a folder of its own; give it."""
+    from helpers.checks import progress
+    from helpers.measurements import gpu_code
+
+    monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(progress, "_memory", {})
+    monkeypatch.setattr(gpu_code, "_memory", {})
+    return tmp_path / "home"

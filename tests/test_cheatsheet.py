@@ -1,7 +1,5 @@
 """The table of notebook 90: every name in it exists, every call of it runs where its device is."""
 
-import ast
-import html
 import sys
 
 import pytest
@@ -20,13 +18,11 @@ def path(tmp_path_factory):
 
 
 def test_every_name_of_the_table_exists_in_this_pytorch():
-    names = cheatsheet.all_names()
+    rows = [row for group in cheatsheet.groups().values() for row in group]
+    calls = [getattr(row, kind) for row in rows for kind in cheatsheet.KINDS]
+    names = set().union(*map(cheatsheet.names, calls))
     assert len(names) > 90 and [name for name in names if not cheatsheet.exists(name)] == []
-
-
-def test_older_forms_and_their_successors_exist():
-    for old, new in cheatsheet.OLD.items():
-        assert cheatsheet.exists(old) and all(map(cheatsheet.exists, cheatsheet.names(new))), old
+    assert {row.lesson for row in rows} <= {lesson.number for lesson in course.NOTEBOOKS}
 
 
 def test_the_calls_for_the_cpu_run(path):
@@ -50,30 +46,6 @@ def test_the_calls_for_other_devices_run_where_they_are(path, kind):
     assert cheatsheet.execute(kind, kind, path, skip)[1] == {}
 
 
-def state():
-    """Return the settings that calls of the table change, but for those that a GPU has."""
-    return (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.get_float32_matmul_precision(),
-        torch.backends.cuda.matmul.fp32_precision,
-        torch.backends.mkldnn.matmul.fp32_precision,
-    )
-
-
-def test_settings_that_calls_change_are_put_back(path):
-    before = state()
-    cheatsheet.execute("cpu", "cpu", path)
-    with practice_gpus(2) as gpus:
-        torch.cuda.set_per_process_memory_fraction(0.75)
-        cheatsheet.execute("cuda", "cuda", path, () if gpus.real else cheatsheet.NOT_ON_PRACTICE)
-        assert (
-            torch.cuda.get_sync_debug_mode() == 0
-            and torch.cuda.get_per_process_memory_fraction() == 0.75
-        )
-        torch.cuda.set_per_process_memory_fraction(1.0)
-    assert state() == before
-
-
 def test_a_precision_set_by_the_newer_attribute_is_put_back(path):
     torch.backends.cuda.matmul.fp32_precision = "tf32"
     try:
@@ -84,33 +56,8 @@ def test_a_precision_set_by_the_newer_attribute_is_put_back(path):
     assert torch.get_float32_matmul_precision() == "highest"
 
 
-def test_a_copied_line_does_what_its_task_says():
-    """Lines that change a setting change it in the direction of the task."""
-    calls = {row.task: row.cuda for rows in cheatsheet.GROUPS.values() for row in rows}
-    assert calls["fixed algorithms"] == "torch.use_deterministic_algorithms(True)"
-    assert '"warn"' in calls["find hidden waits"] and "(0.5)" in calls["cap this process"]
-    assert calls["TF32 of products"].endswith('= "tf32"')
-
-
-def test_a_call_that_fails_is_reported_and_not_raised(monkeypatch, path):
-    row = cheatsheet.Row("x", "", "", "", "", "torch.no_such_name()", "02")
-    monkeypatch.setitem(cheatsheet.GROUPS, "extra", (row,))
-    ran, failed = cheatsheet.execute("cpu", "cpu", path)
-    assert "no attribute" in failed["torch.no_such_name()"] and ran >= 20
-    assert not cheatsheet.exists("torch.no_such_name")
-
-
-def test_rows_are_single_statements_and_name_lessons_that_exist():
-    numbers = {lesson.number for lesson in course.NOTEBOOKS}
-    for row in (row for rows in cheatsheet.GROUPS.values() for row in rows):
-        assert row.lesson in numbers
-        for kind in cheatsheet.KINDS:
-            call = getattr(row, kind)
-            assert call == "" or isinstance(*ast.parse(call).body, ast.Expr | ast.Assign)
-
-
 def test_tables_have_a_row_for_each_task_and_a_column_for_each_kind(capsys, monkeypatch):
-    for group, rows in cheatsheet.GROUPS.items():
+    for group, rows in cheatsheet.groups().items():
         lines = cheatsheet.markdown(group).splitlines()
         assert len(lines) == len(rows) + 2 and {line.count("|") for line in lines} == {8}
     cheatsheet.show("wait")
@@ -118,13 +65,6 @@ def test_tables_have_a_row_for_each_task_and_a_column_for_each_kind(capsys, monk
     monkeypatch.setitem(sys.modules, "IPython.display", None)
     cheatsheet.show("wait")
     assert capsys.readouterr().out.strip() == cheatsheet.markdown("wait")
-
-
-def test_the_table_in_html_holds_the_same_calls():
-    for group, rows in cheatsheet.GROUPS.items():
-        table = html.unescape(cheatsheet.as_html(group).replace("<wbr>", ""))
-        assert table.count("<tr>") == len(rows) + 1
-        assert all(f"<code>{row.cuda}</code>" in table for row in rows if row.cuda)
 
 
 def test_an_unknown_group_is_refused():

@@ -122,8 +122,3 @@ def test_a_lesson_alone_brings_its_helpers_and_nothing_else(
     client.execute(env=variables, cwd=str(tmp_path))
     assert outside(runtime, WHERE, tmp_path) == before
     assert "runtime" in outside(runtime, "import helpers; print(helpers.__file__)", tmp_path)
-
-
-@pytest.mark.slow
-def test_the_runtime_is_the_one_that_runs(runtime, tmp_path):
-    assert sys.prefix not in outside(runtime, "import sys; print(sys.prefix)", tmp_path)

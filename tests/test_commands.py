@@ -19,9 +19,8 @@ from importlib.util import find_spec
 
 import nbformat
 import pytest
-import torch
 from copies import copy_of_course
-from strict import offline_possible, run_strict
+from strict import run_strict
 
 from helpers import __main__ as door
 from helpers import course, files
@@ -38,12 +37,7 @@ from helpers.commands import (
 from helpers.commands import test as test_command
 from helpers.commands._environment import ROOT, SetupError
 
-PLAIN = [
-    sys.executable,
-    "-S",
-    "-m",
-    "helpers",
-]  # -S: no installed packages, only the standard library
+PLAIN = [sys.executable, "-S", "-m", "helpers"]  # -S: no installed packages
 
 
 def call(*arguments, **options):
@@ -56,9 +50,7 @@ def call(*arguments, **options):
 # the door
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], [], ["lab", "--help"], ["test", "--help"], ["pack", "--help"]]
-)
+@pytest.mark.parametrize("arguments", [["--help"], [], ["lab", "--help"]])
 def test_help_needs_only_the_standard_library(arguments):
     done = call(*PLAIN, *arguments)
     assert done.returncode == 0 and "usage: python3 -m helpers" in done.stdout
@@ -70,27 +62,17 @@ def test_help_names_each_command_with_one_line():
         assert any(re.match(rf"  {path.stem} +\S+ \S+", line) for line in lines), path.stem
 
 
-@pytest.mark.parametrize("name", ["lob", "labb", "LAB", "doctr"])
-def test_an_unknown_command_is_guessed_and_those_there_are_listed(name):
-    meant = "doctor" if name == "doctr" else "lab"
+@pytest.mark.parametrize(("name", "meant"), [("labb", "lab"), ("doctr", "doctor")])
+def test_an_unknown_command_is_guessed_and_those_there_are_listed(name, meant):
     done = call(*PLAIN, name)
     assert done.returncode == 2 and f"{name!r}" in done.stderr and "execute" in done.stderr
     assert f"Did you mean: python3 -m helpers {meant}?" in done.stderr
 
 
-def test_a_missing_package_is_named_with_what_to_do(tmp_path):
-    shutil.copytree(
-        ROOT / "helpers", tmp_path / "helpers", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    (tmp_path / "helpers/commands/broken.py").write_text(
-        "import a_package_that_is_not_there\nHELP = 'x'\n"
-    )
-    done = call(sys.executable, "-m", "helpers", "broken", cwd=tmp_path)
-    assert (
-        done.returncode == 1
-        and "a_package_that_is_not_there" in done.stderr
-        and "helpers lab" in done.stderr
-    )
+def test_a_missing_package_is_named_with_what_to_do(house_copy):
+    (house_copy / "helpers/commands/broken.py").write_text("import not_there\nHELP = 'x'\n")
+    done = call(sys.executable, "-m", "helpers", "broken", cwd=house_copy)
+    assert done.returncode == 1 and "not_there" in done.stderr and "helpers lab" in done.stderr
 
 
 def test_other_commands_are_handed_to_the_environment(monkeypatch):
@@ -192,21 +174,13 @@ def test_cpu_takes_torch_and_torchvision_in_one_command_from_one_index(monkeypat
     assert lines == [["-r", "requirements.txt"], ["-e", ".[grade,test]"]]
 
 
-def test_another_build_is_not_mixed_into_an_environment(monkeypatch):
-    monkeypatch.setattr(
-        _environment, "stamp", lambda: {"fingerprint": _environment.fingerprint(), "wheels": None}
-    )
-    with pytest.raises(SetupError, match="default build.*Delete that folder"):
-        _environment.ensure("cpu")
-
-
 def everything(folder):
     """Return {name: bytes} of all files below `folder`."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-@pytest.mark.parametrize("kind", ["of uv, without pip", "a plain folder", "a file", "a link"])
+@pytest.mark.parametrize("kind", ["of uv, without pip", "a file", "a link"])
 def test_an_environment_that_the_course_did_not_make_stays(house, tmp_path_factory, kind):
     place = house / ".venv"
     if kind == "a link":
@@ -214,19 +188,13 @@ def test_an_environment_that_the_course_did_not_make_stays(house, tmp_path_facto
     elif kind == "a file":
         place.write_text("my-environment")
     else:
-        place.mkdir()
-    if kind == "of uv, without pip":
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
-    if kind != "a file":
+    if place.is_dir():
         (place / "my notes.txt").write_text("precious")
-        (place / "pyvenv.cfg").write_text("home = somewhere")
-    before = everything(house), everything(place) if place.is_dir() else place.read_bytes()
+    before = everything(house), everything(place.resolve())
     with pytest.raises(SetupError, match=r"did not make it, so it stays as it is.*--here"):
         _environment.ensure()
-    assert before == (
-        everything(house),
-        everything(place) if place.is_dir() else place.read_bytes(),
-    )
+    assert before == (everything(house), everything(place.resolve()))
 
 
 @pytest.fixture
@@ -243,7 +211,7 @@ def quick(house, monkeypatch):
     return house
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"wheels": null}', "\0"])
+@pytest.mark.parametrize("text", ["", "{", "[]"])
 def test_a_damaged_stamp_is_repaired(quick, monkeypatch, text):
     house, installs = quick, installed(monkeypatch)
     (house / ".venv").mkdir()
@@ -278,31 +246,16 @@ def test_two_installations_at_once(house):
     assert not (house / ".venv").exists()
 
 
-def test_room_that_an_interrupted_installation_took_counts(house, monkeypatch):
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=1.2e9))
-    with pytest.raises(SetupError, match="about 1.5 GB, and 1.2 GB are free"):
-        _environment.check_disk("cpu", house)
-    _environment.check_disk("cpu", house, already=0.4e9)
-
-
-def test_a_folder_that_cannot_be_written_is_named(house, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(SetupError, match="cannot be written.*--here"):
-        _environment.ensure()
+T4 = {"driver": "580.95.05", "gpus": ("Tesla T4",)}
 
 
 @pytest.mark.parametrize(
     ("system", "driver", "build"),
     [
         ("linux", {}, "cpu"),
-        ("linux", {"driver": "580.95.05", "gpus": ("Tesla T4",)}, None),
-        (
-            "linux",
-            {"smi_error": "NVIDIA-SMI has failed"},
-            None,
-        ),  # there is a card; the doctor helps
+        ("linux", T4, None),
+        ("linux", {"smi_error": "NVIDIA-SMI has failed"}, None),  # a card: the doctor helps
         ("darwin", {}, None),
-        ("win32", {}, None),
         ("win32", {"driver": "581.42"}, "cu130"),
         ("win32", {"driver": "560.94"}, "cu126"),
     ],
@@ -317,15 +270,12 @@ def test_the_build_of_pytorch_follows_the_driver(monkeypatch, system, driver, bu
 def test_an_index_that_does_not_answer_is_said_and_the_default_taken(house, monkeypatch, capsys):
     lines = []
     monkeypatch.setattr(_environment, "pip", lambda line, text: lines.append(line))
-    said = {
-        "cpu": "torch (2.15.0)",
-        "cu130": "torch (2.15.0+cu130)",
-    }  # another index has torch, too
-    monkeypatch.setattr(
-        _environment.subprocess,
-        "run",
-        lambda line, **more: types.SimpleNamespace(stdout=said[line[-1].rpartition("/")[2]]),
-    )
+    said = {"cpu": "torch (2.15.0)", "cu130": "torch (2.15.0+cu130)"}  # the first: another index's
+
+    def ask(line, **more):
+        return types.SimpleNamespace(stdout=said[line[-1].rpartition("/")[2]])
+
+    monkeypatch.setattr(_environment.subprocess, "run", ask)
     assert _environment.answers("cu130")
     assert _environment.install("cpu", asked=False) is None
     assert lines == [["-r", "requirements.txt"]]
@@ -335,43 +285,12 @@ def test_an_index_that_does_not_answer_is_said_and_the_default_taken(house, monk
 
 def test_pip_is_one_line_and_a_log(tmp_path, capsys):
     said = "Collecting torch\n  Downloading torch-2.15.0%2Bcpu-cp311.whl (191.8 MB)\n"
-    code = f"print({said!r}, end='')"
-    log = tmp_path / "pip.log"
-    line = _pip.Line(3, "packages")
-    assert _pip.run([sys.executable, "-c", code], tmp_path, log, line) == (0, said)
+    log, line = tmp_path / "pip.log", _pip.Line(3, "packages")
+    command = [sys.executable, "-c", f"print({said!r}, end='')"]
+    assert _pip.run(command, tmp_path, log, line) == (0, said)
     line.done("84 ready")
     assert log.read_text() == said
     assert re.fullmatch(r"\[3/4\] packages\n      84 ready, \d:\d\d\n", capsys.readouterr().out)
-
-
-def test_progress_of_pip_in_words(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    part = tmp_path / "pip-unpack-x" / "torch-2.15.0+cpu-cp311.whl"
-    part.parent.mkdir()
-    part.write_bytes(bytes(30_000_000))
-    text = "Obtaining file:///course\n"
-    for more, words in (
-        ("", "asking the index"),
-        ("Collecting torch>=2.11 (from course)\n", "looking for torch"),
-        (
-            "  Downloading https://x/torch-2.15.0%2Bcpu-cp311.whl (191.8 MB)\n",
-            "torch 30.0 of 191.8 MB",
-        ),
-        ("Processing /wheels/numpy-2.4.6-cp311.whl (from x)\n", "looking for numpy"),
-        ("Installing collected packages: a, b, c\n", "unpacked 2 of 3"),
-    ):
-        text += more
-        assert _pip.progress(text, unpacked=2) == words
-
-
-def test_pip_ends_with_the_command(tmp_path):
-    class Interrupted(_pip.Line):
-        def show(self, detail):
-            raise KeyboardInterrupt
-
-    pid = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
-    with pytest.raises(KeyboardInterrupt):
-        _pip.run([sys.executable, "-c", pid], tmp_path, tmp_path / "log", Interrupted(3, "x"))
 
 
 # the learner's copies
@@ -417,7 +336,7 @@ def test_a_fresh_copy_stands_beside_the_learners(lessons):
         _copies.fresh("77")
 
 
-@pytest.mark.parametrize("record", [None, "", "[]", '{"03_cnn.ipynb": 3}', "\0"])
+@pytest.mark.parametrize("record", [None, "[]", '{"03_cnn.ipynb": 3}'])
 def test_copies_deleted_renamed_or_without_a_record_lose_nothing(lessons, record):
     mine = lessons.parent / "my_notebooks"
     _copies.prepare()
@@ -486,11 +405,6 @@ def test_pip_failing_is_told_apart_by_facts(house, monkeypatch):
         _environment.install(None)
 
 
-def test_python_inside_the_environment_on_each_system(monkeypatch):
-    inside = ("Scripts", "python.exe") if os.name == "nt" else ("bin", "python")
-    assert _environment.python_of("x").parts[-2:] == inside
-
-
 # lab and test
 
 
@@ -555,23 +469,14 @@ def house_copy(tmp_path):
     return tmp_path
 
 
-def test_lab_prepares_and_stops(monkeypatch):
-    monkeypatch.setattr(_environment, "ensure", lambda wheels, extras: wheels)
-    monkeypatch.setattr(lab, "copies", lambda name: None)
-    monkeypatch.setattr(lab, "become", None)
-    assert door.run("lab", ["--cpu", "--prepare"]) == 0
-
-
 def test_codespaces_prepares_with_this_command_and_opens_the_first_lesson():
     settings = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))
     python, *module, name, build, rest = settings["postCreateCommand"].split()
     parser = argparse.ArgumentParser()
     lab.add_arguments(parser)
     assert (python, module, name) == ("python3", ["-m", "helpers"], "lab")
-    assert (
-        parser.parse_args([build, rest]).wheels == "cpu"
-        and parser.parse_args([build, rest]).prepare
-    )
+    assert parser.parse_args([build, rest]).wheels == "cpu"
+    assert parser.parse_args([build, rest]).prepare
     options = settings["customizations"]
     first = f"notebooks/{lab.START}"
     assert options["codespaces"]["openFiles"] == [first] and (ROOT / first).exists()
@@ -580,84 +485,58 @@ def test_codespaces_prepares_with_this_command_and_opens_the_first_lesson():
     assert tuple(map(int, settings["image"].split(":")[1].split("."))) >= _environment.OLDEST
 
 
-def test_lab_refuses_a_port_that_is_none():
-    done = call(sys.executable, "-m", "helpers", "lab", "--here", "--port", "99999")
-    assert done.returncode == 2 and "99999" in done.stderr
-
-
-def test_gpu_lane_names_what_is_missing(monkeypatch, capsys):
-    monkeypatch.setattr(_gpu, "NEEDED", ("pytest", "no_such_package"))
-    assert (
-        _gpu.run(sys.executable, "r.json") == 1
-        and "lacks no_such_package" in capsys.readouterr().err
-    )
-    monkeypatch.setattr(_gpu, "NEEDED", ("pytest",))
-    monkeypatch.setattr(_gpu, "sees_gpu", lambda python: False)
-    assert _gpu.run(sys.executable, "r.json") == 2 and "sees no GPU" in capsys.readouterr().err
-
-
-def test_gpu_lane_looks_at_the_place_of_its_recording_first(monkeypatch, tmp_path, capsys):
+@pytest.fixture
+def gpu_calls(monkeypatch):
+    """Pretend that a GPU is seen; return the list of (command line, environment) that are started."""
     calls = []
     monkeypatch.setattr(_gpu, "sees_gpu", lambda python: True)
     monkeypatch.setattr(
-        _gpu.subprocess, "call", lambda line, cwd, env: calls.append((line, cwd)) or 0
+        _gpu.subprocess, "call", lambda line, cwd, env: calls.append((line, env)) or 0
     )
+    return calls
+
+
+def test_gpu_lane_looks_at_the_place_of_its_recording_first(
+    gpu_calls, monkeypatch, tmp_path, capsys
+):
     monkeypatch.chdir(tmp_path)  # commands run in the course's folder; the name is meant from here
     assert _gpu.run(sys.executable, "r.json") == 0
-    assert calls[-1][0][-1] == str(tmp_path / "r.json")
-    calls.clear()
+    assert gpu_calls[-1][0][-1] == str(tmp_path / "r.json")
+    gpu_calls.clear()
     (tmp_path / "r.json").touch()
-    assert _gpu.run(sys.executable, "r.json") == 2 and not calls
-    told = capsys.readouterr().err
-    assert (
-        "--out r.json takes a new file in a folder that exists" in told
-        and "record --out r.json" in told
-    )
-    assert _gpu.run(sys.executable, "nowhere/r.json") == 2 and not calls
-    told = capsys.readouterr().err
-    assert (
-        "--out nowhere/r.json takes" in told and "To go on" not in told
-    )  # record could not, either
+    for name, going_on in (("r.json", True), ("nowhere/r.json", False)):
+        assert _gpu.run(sys.executable, name) == 2 and not gpu_calls
+        told = capsys.readouterr().err
+        assert f"--out {name} takes a new file in a folder that exists" in told
+        assert ("record --out r.json" in told) is going_on
 
 
-def test_gpu_lane_asks_pytorch_in_a_process_of_its_own():
-    assert _gpu.sees_gpu(sys.executable) is torch.cuda.is_available()
-
-
-@pytest.mark.parametrize(("failing", "status"), [(None, 0), ("pytest", 1), ("record", 1)])
-def test_gpu_lane_runs_every_step_and_fails_when_one_fails(monkeypatch, capsys, failing, status):
-    calls = []
-    monkeypatch.chdir(ROOT)
-
-    def call(line, cwd, env):
-        calls.append((line[1:], env.get("CUDA_VISIBLE_DEVICES")))
-        return int(failing in line)
-
-    monkeypatch.setattr(_gpu, "sees_gpu", lambda python: True)
-    monkeypatch.setattr(_gpu.subprocess, "call", call)
+def test_gpu_lane_runs_every_step_and_fails_when_one_fails(gpu_calls, monkeypatch, capsys):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert _gpu.run(sys.executable, "r.json", ["-k", "some"]) == status
-    assert [line[1] for line, _ in calls] == ["pytest", "pytest", "helpers"]
-    assert calls[0] == (["-m", "pytest", "--color=yes", "--gpu", "-k", "some"], None), (
-        "the GPU is seen"
-    )
-    assert calls[1][1] == "" and calls[2][0][-2:] == ["--out", str(ROOT / "r.json")]
-    assert ("FAILED" in capsys.readouterr().out) is bool(failing)
+    assert _gpu.run(sys.executable, str(ROOT / "r.json"), ["-k", "some"]) == 0
+    lines = [line[1:] for line, _ in gpu_calls]
+    assert [line[1] for line in lines] == ["pytest", "pytest", "helpers"]
+    assert lines[0] == ["-m", "pytest", "--color=yes", "--gpu", "-k", "some"]
+    hidden = [env.get("CUDA_VISIBLE_DEVICES") for _, env in gpu_calls]
+    assert hidden[:2] == [None, ""], "first the GPU is seen"
+    assert lines[2][-2:] == ["--out", str(ROOT / "r.json")]
+    monkeypatch.setattr(_gpu.subprocess, "call", lambda line, cwd, env: int("record" in line))
+    assert _gpu.run(sys.executable, str(ROOT / "r.json")) == 1
+    assert "FAILED" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("lane", ["", "all", "browser", "torture"])
-def test_test_starts_pytest_with_lane_and_arguments_and_returns_its_status(lane, monkeypatch):
+@pytest.mark.parametrize(("flags", "side_by_side"), [([], True), (["--browser"], False)])
+def test_test_starts_pytest_with_lane_and_arguments_and_returns_its_status(
+    flags, side_by_side, monkeypatch
+):
     lines = []
     monkeypatch.setattr(
-        test_command.subprocess, "call", lambda line, cwd, env: lines.append((line, env)) or 5
+        test_command.subprocess, "call", lambda line, cwd, env: lines.append(line) or 5
     )
-    flag = [f"--{lane}"] if lane else []
-    assert door.run("test", ["--here", *flag, "--", "-x"]) == 5
-    [(line, variables)] = lines
-    assert line[:3] == [sys.executable, "-m", "pytest"] and line[-1] == "-x"
-    assert line[3:-1][: len(flag)] == flag
-    assert ("--numprocesses" in line) is (lane in ("", "all"))
-    assert int(variables["OMP_NUM_THREADS"]) >= 1
+    assert door.run("test", ["--here", *flags, "--", "-x"]) == 5
+    [line] = lines
+    assert line[: 3 + len(flags)] == [sys.executable, "-m", "pytest", *flags] and line[-1] == "-x"
+    assert ("--numprocesses" in line) is side_by_side
 
 
 # execute
@@ -706,18 +585,6 @@ def test_execute_stores_the_same_twice_and_passes_strict_nbval(tmp_path):
     assert "5 passed" in text and (memory is None or memory > 2**25)
 
 
-def test_strict_nbval_notices_another_output_and_a_look_at_the_network(tmp_path):
-    path = saved(
-        tmp_path, "print('now')", "import socket; socket.create_connection(('1.1.1.1', 80))"
-    )
-    stored = _notebooks.read(path)
-    stored.cells[1].outputs = [nbformat.v4.new_output("stream", name="stdout", text="then\n")]
-    nbformat.write(_notebooks.clean(stored), path)
-    status, text, _ = run_strict(path)
-    assert status == 1 and "then" in text
-    assert not offline_possible() or "unreachable" in text
-
-
 def test_execute_removes_widget_state_timings_and_progress_bars(tmp_path):
     path = saved(
         tmp_path,
@@ -737,17 +604,6 @@ def test_execute_removes_widget_state_timings_and_progress_bars(tmp_path):
     assert [output.text for output in after.cells[2].outputs] == ["done\n"]
     assert set(after.metadata) == {"kernelspec", "language_info"}
     assert after.metadata.kernelspec.name == "python3"
-
-
-def test_stored_outputs_lack_what_only_this_machine_says():
-    words = "W1122 torch/utils/cpp_extension.py:183] No CUDA runtime is found, using CUDA_HOME='/usr/local'\n"
-    for text, kept in (
-        (words, None),
-        (words + "a warning\n", "a warning\n"),
-        ("a warning\n", "a warning\n"),
-    ):
-        output = _notebooks.clean_output(nbformat.v4.new_output("stream", name="stderr", text=text))
-        assert (output and output.text) == kept
 
 
 def test_stored_cells_keep_folded_outputs_and_count_as_run_all_does():
@@ -772,15 +628,6 @@ def test_stored_outputs_keep_alternative_text_and_no_other_metadata():
     assert _notebooks.clean_output(output).metadata == {"image/png": {"alt": "Two lines cross."}}
 
 
-def test_execute_keeps_ids_tags_and_reasons(tmp_path):
-    path = saved(tmp_path, "1 + 1", tags=["nbval-ignore-output"])
-    before = _notebooks.read(path)
-    assert execute.one(path) == []
-    after = _notebooks.read(path)
-    assert [cell.id for cell in after.cells] == [cell.id for cell in before.cells]
-    assert after.cells[1].metadata == before.cells[1].metadata
-
-
 def test_a_failing_notebook_stays_as_it_was(tmp_path):
     path = saved(tmp_path, "print('fine')", "1 / 0")
     before = path.read_bytes()
@@ -800,45 +647,12 @@ def test_kernels_see_no_gpu_no_stored_progress_and_their_own_folder(tmp_path):
     assert _notebooks.read(path).cells[1].outputs[0].text == "['', []]\nTrue\n"
 
 
-def test_execute_check_tells_a_difference_and_writes_nothing(tmp_path):
-    path = saved(tmp_path, "print('now')")
-    execute.one(path)
-    text = path.read_text().replace("now\\n", "then\\n", 1)
-    path.write_text(text)
-    assert len(execute.one(path, check=True)) == 1 and path.read_text() == text
-
-
-def test_large_pictures_are_named():
-    heavy = notebook("plot()")
-    heavy.cells[1].outputs = [nbformat.v4.new_output("display_data", {"image/png": "A" * 90_000})]
-    assert _notebooks.heavy(heavy) == ["cell 1: picture of 66 KB, at most 60"]
-
-
 def test_execute_leaves_notebooks_that_are_not_the_courses(tmp_path):
     path = saved(tmp_path, "print('mine')")
     before = path.read_bytes()
     done = call(sys.executable, "-m", "helpers", "execute", str(path))
     assert done.returncode == 2 and str(path) in done.stderr and "--check" in done.stderr
     assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "no notebook", '{"cells": 3}'])
-def test_execute_names_a_file_that_is_no_notebook(tmp_path, text):
-    path = tmp_path / "x.ipynb"
-    path.write_text(text)
-    [note] = execute.one(path)
-    assert "not a notebook" in note and path.read_text() == text
-
-
-@pytest.mark.parametrize("seconds", ["-5", "0", "soon"])
-def test_execute_takes_seconds_above_zero(seconds):
-    done = call(sys.executable, "-m", "helpers", "execute", "--timeout", seconds, "00")
-    assert done.returncode == 2 and "--timeout" in done.stderr and seconds in done.stderr
-
-
-def test_unknown_lessons_are_named():
-    done = call(sys.executable, "-m", "helpers", "execute", "77")
-    assert done.returncode == 2 and "'77'" in done.stderr
 
 
 # publish
@@ -866,85 +680,37 @@ def test_publish_stamps_badges_links_and_setup_line():
     assert "calm()" in setup.source and lines[-1] == "from helpers.devices import pick_device"
 
 
-OLDER = """import os
-
-assert not {"COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"} & {*os.environ}, (
-    "First: python3 -m helpers publish OWNER/NAME"
-)
-import torch"""
-
-
 @pytest.mark.parametrize(
     "cell",
     [
         "import torch",
-        OLDER,
-        'import os; {"COLAB_RELEASE_TAG"} & {*os.environ} and get_ipython()\nimport torch',
         publish.setup_lines("OWNER_NAME/x") + "import torch",
         publish.setup_lines("another/copy") + "import torch",
     ],
 )
-@pytest.mark.parametrize("repository", ["OWNER_NAME/x", "a/b"])
-def test_set_up_of_any_version_becomes_the_present_one(cell, repository):
-    expected = publish.setup_lines(repository) + "import torch"
-    assert publish.stamp_setup(cell, repository) == expected
+def test_set_up_of_any_version_becomes_the_present_one(cell):
+    assert publish.stamp_setup(cell, "a/b") == publish.setup_lines("a/b") + "import torch"
 
 
 def test_publish_again_changes_nothing_and_a_new_address_only_the_address():
-    once = stamped()
-    assert (
-        publish.stamp_notebook(
-            copy.deepcopy(once), "OWNER_NAME/gpus-in-pytorch", course.LESSONS[1].file
-        )
-        == once
-    )
-    moved = publish.stamp_notebook(
-        copy.deepcopy(once), "someone/their-copy", course.LESSONS[1].file
-    )
-    assert [cell.source for cell in moved.cells] == [
-        cell.source for cell in stamped("someone/their-copy").cells
-    ]
+    once, file = stamped(), course.LESSONS[1].file
+    assert publish.stamp_notebook(copy.deepcopy(once), "OWNER_NAME/gpus-in-pytorch", file) == once
+    moved = publish.stamp_notebook(once, "someone/their-copy", file)
+    sources = [cell.source for cell in stamped("someone/their-copy").cells]
+    assert [cell.source for cell in moved.cells] == sources
 
 
-def test_publish_keeps_outputs_and_text():
-    draft = notebook("print(1)")
-    draft.cells[0].source = "# Try it\n\nSome text."
-    draft.cells[1].outputs = [nbformat.v4.new_output("stream", name="stdout", text="1\n")]
-    after = publish.stamp_notebook(draft, "a/b", course.LESSONS[1].file)
-    assert (
-        after.cells[0].source.endswith("<!-- /nav -->\n\nSome text.")
-        and after.cells[1].outputs[0].text == "1\n"
-    )
-
-
-def test_publish_refuses_a_notebook_without_title():
-    draft = notebook("1")
-    with pytest.raises(ValueError, match="begin with '# '"):
-        publish.stamp_notebook(
-            nbformat.v4.new_notebook(cells=draft.cells[1:]), "a/b", "01_check_for_cuda.ipynb"
-        )
-
-
-@pytest.mark.parametrize("name", ["someone", "some one/x", "someone/x/y", "-a/b", "a_b/c"])
+@pytest.mark.parametrize("name", ["someone", "some one/x"])
 def test_publish_refuses_what_is_no_address(name):
     done = call(sys.executable, "-m", "helpers", "publish", "--", name)
     assert done.returncode == 2 and "OWNER/NAME" in done.stderr
 
 
-def test_a_lesson_and_its_helpers_are_of_one_version(tmp_path, monkeypatch):
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "7.8.9"\n')
-    monkeypatch.setattr(publish, "ROOT", tmp_path)
-    first, setup = stamped("a/b").cells
-    assert set(re.findall(r"v[\d.]+\d", first.source)) == {"v7.8.9"}
-    assert "/archive/refs/tags/v7.8.9.zip" in setup.source
-
-
 def test_metadata_ask_colab_and_kaggle_for_gpus_and_are_kept():
     metadata = _notebooks.clean(stamped()).metadata
     assert metadata.accelerator == "GPU" and metadata.colab.gpuType == "T4"
-    assert (
-        metadata.kaggle.accelerator == "nvidiaTeslaT4" and metadata.kaggle.isInternetEnabled is True
-    )
+    assert metadata.kaggle.accelerator == "nvidiaTeslaT4"
+    assert metadata.kaggle.isInternetEnabled is True
 
 
 def test_set_up_brings_helpers_where_they_are_missing_and_never_torch(monkeypatch):
@@ -961,42 +727,16 @@ def test_set_up_brings_helpers_where_they_are_missing_and_never_torch(monkeypatc
     assert known["pip"] == "asked for"
 
 
-def test_a_copy_without_an_address_says_where_helpers_are(monkeypatch):
-    monkeypatch.setitem(sys.modules, "helpers.threads", None)
-    lines = publish.setup_lines("OWNER_NAME/x")
-    assert "python3 -m helpers lab" in lines.splitlines()[0]
-    with pytest.raises(ImportError):
-        exec(lines, {})
-
-
-def test_publish_names_a_notebook_that_is_none_and_writes_nothing(tmp_path, capsys, monkeypatch):
-    (tmp_path / "notebooks").mkdir()
-    for name, text in (("00_start_here.ipynb", "{"), ("01_check_for_cuda.ipynb", "[]")):
-        (tmp_path / "notebooks" / name).write_text(text)
-        with pytest.raises(ValueError, match=f"{name}: not a notebook"):
-            publish.stale("a/b", tmp_path)
-        (tmp_path / "notebooks" / name).unlink()
-    monkeypatch.setattr(publish, "stale", lambda repository: (_ for _ in ()).throw(ValueError("x")))
-    assert door.main(["publish", "a/b"]) == 1 and "nothing written: x" in capsys.readouterr().err
-
-
 def test_publish_changes_a_copy_of_the_course_everywhere(tmp_path):
     copy_of_course(tmp_path, folders=("exercises", "helpers", "practice_gpus"))
     (tmp_path / "notebooks").mkdir()
     nbformat.write(notebook("1"), tmp_path / "notebooks" / course.LESSONS[1].file)
-    assert call(sys.executable, "-m", "helpers", "publish", "--check", cwd=tmp_path).returncode == 1
-    assert (
-        call(
-            sys.executable, "-m", "helpers", "publish", "someone/their-copy", cwd=tmp_path
-        ).returncode
-        == 0
-    )
-    assert call(sys.executable, "-m", "helpers", "publish", "--check", cwd=tmp_path).returncode == 0
-    texts = [
-        path.read_text(encoding="utf-8")
-        for path in [tmp_path / "README.md", tmp_path / "helpers/course.py"]
-    ]
-    assert all("OWNER_NAME/gpus" not in text and "someone/their-copy" in text for text in texts)
+    for argument, status in (("--check", 1), ("someone/their-copy", 0), ("--check", 0)):
+        done = call(sys.executable, "-m", "helpers", "publish", argument, cwd=tmp_path)
+        assert done.returncode == status, done.stderr
+    for name in ("README.md", "helpers/course.py"):
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert "OWNER_NAME/gpus" not in text and "someone/their-copy" in text
 
 
 # what is installed
@@ -1014,17 +754,10 @@ def test_wheel_holds_scripts_recordings_and_every_module(tmp_path):
     wanted = {
         path.relative_to(ROOT).as_posix()
         for folder in ("exercises", "helpers", "practice_gpus")
-        for kind in ("*.py", "*.json")
+        for kind in ("*.py", "*.json", "*.txt")
         for path in (ROOT / folder).rglob(kind)
     }
     wanted |= {
         f"helpers/lesson_scripts/{path.name}" for path in (ROOT / "notebooks/scripts").glob("*.py")
     }
     assert wanted - inside == set()
-
-
-def test_kernels_of_commands_do_not_take_this_machine_for_colab_or_kaggle(monkeypatch, tmp_path):
-    hosts = {"COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"}
-    for name in hosts:
-        monkeypatch.setenv(name, "yes")
-    assert not hosts & set(execute.environment(tmp_path))

@@ -1,7 +1,6 @@
 """helpers.devices, and the plain-Python modules below it: helpers.gpus, helpers.host."""
 
 import os
-import subprocess
 import sys
 import types
 
@@ -14,39 +13,31 @@ BUILD_13_2 = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
 BUILD_12_6 = ("sm_50", "sm_60", "sm_70", "sm_80", "sm_86", "sm_90")
 
 
-def properties(**known):
-    return types.SimpleNamespace(**known)
+def card(name, capability, **known):
+    """Return what torch.cuda.get_device_properties gives for a card."""
+    major, minor = map(int, capability.split("."))
+    return types.SimpleNamespace(name=name, major=major, minor=minor, **known)
 
 
-H200 = properties(
-    name="NVIDIA H200",
-    major=9,
-    minor=0,
+# bytes of memory, multiprocessors, clock of the memory in kHz, width of its bus in bits
+H200 = card(
+    "NVIDIA H200",
+    "9.0",
     total_memory=150_000_000_000,
     multi_processor_count=132,
     L2_cache_size=62_914_560,
     memory_clock_rate=3_201_000,
     memory_bus_width=6144,
 )
-T4 = properties(
-    name="Tesla T4",
-    major=7,
-    minor=5,
+T4 = card(
+    "Tesla T4",
+    "7.5",
     total_memory=15_800_000_000,
     multi_processor_count=40,
-    L2_cache_size=4_194_304,
     memory_clock_rate=5_001_000,
     memory_bus_width=256,
 )
-P100 = properties(
-    name="Tesla P100-PCIE-16GB",
-    major=6,
-    minor=0,
-    total_memory=17_000_000_000,
-    multi_processor_count=56,
-    memory_clock_rate=0,
-    memory_bus_width=4096,
-)
+P100 = card("Tesla P100", "6.0", total_memory=17_000_000_000, multi_processor_count=56)
 
 
 @pytest.fixture
@@ -54,22 +45,18 @@ def machine(monkeypatch):
     """Gives a function that makes torch report some CUDA devices, MPS or XPU."""
 
     def pretend(cuda=(), mps=False, xpu=0, architectures=BUILD_13_2, rocm=None):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(cuda))
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: len(cuda))
+        def known(device):
+            return cuda[torch.device(device).index]
+
+        for module, count in ((torch.cuda, len(cuda)), (torch.mps, int(mps)), (torch.xpu, xpu)):
+            monkeypatch.setattr(module, "is_available", lambda n=count: n > 0, raising=False)
+            monkeypatch.setattr(module, "device_count", lambda n=count: n)
         monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: list(architectures))
+        monkeypatch.setattr(torch.cuda, "get_device_properties", known)
         monkeypatch.setattr(
-            torch.cuda, "get_device_properties", lambda d: cuda[torch.device(d).index]
-        )
-        monkeypatch.setattr(
-            torch.cuda,
-            "get_device_capability",
-            lambda d: (cuda[torch.device(d).index].major, cuda[torch.device(d).index].minor),
+            torch.cuda, "get_device_capability", lambda d: (known(d).major, known(d).minor)
         )
         monkeypatch.setattr(torch.version, "hip", rocm)
-        monkeypatch.setattr(torch.mps, "is_available", lambda: mps, raising=False)
-        monkeypatch.setattr(torch.mps, "device_count", lambda: int(mps))
-        monkeypatch.setattr(torch.xpu, "is_available", lambda: bool(xpu))
-        monkeypatch.setattr(torch.xpu, "device_count", lambda: xpu)
 
     return pretend
 
@@ -98,53 +85,25 @@ def test_auto_passes_over_a_gpu_without_code(machine):
     assert devices.pick_device("cuda:0") == torch.device("cuda:0")  # asked for by name: given
 
 
-@pytest.mark.parametrize(
-    "prefer, expected",
-    [
-        ("cpu", "cpu"),
-        ("cpu:0", "cpu"),
-        ("cuda", "cuda:0"),
-        ("cuda:1", "cuda:1"),
-        (torch.device("cuda", 1), "cuda:1"),
-        (torch.device("cpu"), "cpu"),
-    ],
-)
+@pytest.mark.parametrize("prefer, expected", [("cpu:0", "cpu"), ("cuda", "cuda:0")])
 def test_preferred_device(machine, prefer, expected):
     machine(cuda=(T4, T4))
     assert devices.pick_device(prefer) == torch.device(expected)
+    assert devices.pick_device(torch.device("cuda", 1)) == torch.device("cuda:1")
 
 
-@pytest.mark.parametrize(
-    "prefer", ["cuda:2", "gpu", "mps", "cuda:-1", "cuda:x", "", ":", "cpu:1", "CPU", "auto:0"]
-)
+@pytest.mark.parametrize("prefer", ["cuda:2", "gpu", "mps", "cuda:x", "", "cpu:1"])
 def test_unknown_device_lists_what_is_there(machine, prefer):
     machine(cuda=(T4, T4))
     with pytest.raises(ValueError, match="prefer is .*this machine has: cuda:0, cuda:1, cpu"):
         devices.pick_device(prefer)
 
 
-@pytest.mark.parametrize("prefer", [None, 0, 1.5, ["cuda"], True])
-def test_wrong_type(prefer):
-    with pytest.raises(TypeError, match="prefer is .*it takes"):
-        devices.pick_device(prefer)
-
-
-def test_picked_device_equals_the_device_of_its_tensors():
-    device = devices.pick_device()
-    assert torch.ones(1, device=device).device == device
-
-
 def test_describe_gpu(machine):
     machine(cuda=(T4, H200))
     known = devices.describe("cuda:1")
-    assert (
-        known["name"] == "NVIDIA H200" and known["kind"] == "cuda" and known["device"] == "cuda:1"
-    )
-    assert (
-        known["capability"] == "9.0"
-        and known["generation"] == "Hopper"
-        and known["multiprocessors"] == 132
-    )
+    assert (known["name"], known["kind"], known["device"]) == ("NVIDIA H200", "cuda", "cuda:1")
+    assert (known["capability"], known["generation"]) == ("9.0", "Hopper")
     assert known["memory_bytes"] == 150_000_000_000 and known["l2_bytes"] == 62_914_560
     # NVIDIA's data sheets: H200 4.8 TB/s, T4 320 GB/s
     assert known["bandwidth_bytes_per_s"] == pytest.approx(4.8e12, rel=0.03)
@@ -172,14 +131,7 @@ def test_describe_cpu():
         devices.describe("cuda:99")
 
 
-def test_synchronize():
-    assert devices.synchronize("cpu") is None
-    assert devices.synchronize(devices.pick_device()) is None
-    with pytest.raises(ValueError, match="device is 'gpu'"):
-        devices.synchronize("gpu")
-
-
-@pytest.mark.parametrize("device", ["gpu", "cuda:9", "cpu:1", "mps:3", "meta", ""])
+@pytest.mark.parametrize("device", ["gpu", "cuda:9", "meta"])
 def test_synchronize_names_a_device_that_is_not_here(machine, monkeypatch, device):
     def fails(device=None):
         raise RuntimeError("no such device")
@@ -189,22 +141,6 @@ def test_synchronize_names_a_device_that_is_not_here(machine, monkeypatch, devic
     monkeypatch.setattr(torch.mps, "synchronize", fails)
     with pytest.raises(ValueError, match=f"device is '{device}'; this machine has: cuda:0, cpu"):
         devices.synchronize(device)
-
-
-@pytest.mark.parametrize("device", [None, 0, ["cuda"]])
-def test_synchronize_takes_names_and_devices(device):
-    with pytest.raises(TypeError, match="device is .*it takes"):
-        devices.synchronize(device)
-
-
-def test_an_error_of_work_on_a_device_comes_through(machine, monkeypatch):
-    def fails(device):
-        raise RuntimeError("CUDA error: device-side assert triggered")
-
-    machine(cuda=(T4,))
-    monkeypatch.setattr(torch.cuda, "synchronize", fails)
-    with pytest.raises(RuntimeError, match="device-side assert"):
-        devices.synchronize("cuda")
 
 
 def test_synchronize_does_not_list_the_devices(machine, monkeypatch):
@@ -222,18 +158,6 @@ def test_synchronize_asks_that_device(machine, monkeypatch, kind):
     monkeypatch.setattr(getattr(torch, kind), "synchronize", asked.append)
     devices.synchronize(f"{kind}:1")
     assert asked == [torch.device(f"{kind}:1")]
-
-
-def test_versions():
-    found = devices.versions()
-    assert found["torch"] == torch.__version__ and found["cuda"] == torch.version.cuda
-    assert set(found) == {"python", "torch", "cuda", "rocm", "cudnn", "nccl"}
-    assert all(value is None or isinstance(value, str) for value in found.values())
-
-
-@pytest.mark.parametrize("number, text", [(92600, "9.26.0"), (91002, "9.10.2"), (8907, "8.9.7")])
-def test_cudnn_version_text(number, text):
-    assert devices._cudnn_text(number) == text
 
 
 TENSOR_CORES = {  # NVIDIA's tables of compute capabilities and whitepapers, read off by hand
@@ -262,47 +186,24 @@ def test_features_by_capability(capability):
 
 
 def test_features_of_the_unknown(machine):
-    assert (
-        devices.features("4.0")["generation"] is None and devices.features("4.0")["FP16"] is False
-    )
+    assert devices.features("4.0")["generation"] is None
+    assert devices.features("4.0")["FP16"] is False
     assert devices.features("99.0") == {"generation": None, **dict.fromkeys(gpus.FORMATS)}
     assert devices.features("cpu") == {"generation": None, **dict.fromkeys(gpus.FORMATS, False)}
     machine(cuda=(H200,))
-    assert (
-        devices.features("cuda")["FP8"] is True
-        and devices.features(torch.device("cuda:0"))["FP4"] is False
-    )
+    assert devices.features("cuda")["FP8"] is True
+    assert devices.features(torch.device("cuda:0"))["FP4"] is False
     machine(cuda=(H200,), rocm="7.0")
     assert devices.features("cuda")["FP8"] is None
 
 
 @pytest.mark.parametrize(
-    "bad, error",
-    [
-        ("9", ValueError),
-        ("9.0.1", ValueError),
-        ((9,), TypeError),
-        ((9, "0"), TypeError),
-        ((-1, 0), TypeError),
-        (9.0, TypeError),
-    ],
-)
-def test_features_of_nonsense(bad, error):
-    with pytest.raises(error, match="is "):
-        devices.features(bad)
-
-
-@pytest.mark.parametrize(
     "capability, build, runs",
     [
-        ((7, 5), BUILD_13_2, True),
         ((6, 0), BUILD_13_2, False),
-        ((7, 0), BUILD_13_2, False),
         ((8, 9), BUILD_13_2, True),
         ((8, 7), ("sm_89",), False),
         ((9, 0), ("sm_80", "sm_86"), False),
-        ((12, 1), BUILD_13_2, True),
-        ((6, 1), BUILD_12_6, True),
         ((12, 0), BUILD_12_6, False),
         ((12, 0), (*BUILD_12_6, "compute_90"), True),
         ((8, 6), ("compute_90",), False),
@@ -310,9 +211,7 @@ def test_features_of_nonsense(bad, error):
         ((10, 3), ("sm_100a",), False),
         ((10, 3), ("sm_100f",), True),
         ((12, 0), ("compute_90a",), False),
-        ((10, 3), ("compute_100f",), True),
         ((12, 0), ("compute_100f",), False),
-        ((9, 0), (), False),
         ((9, 0), ("gfx90a",), False),
     ],
 )
@@ -330,45 +229,11 @@ def test_install_command():
 
 
 @pytest.mark.parametrize(
-    "cpuinfo, name",
-    [
-        ("processor\t: 0\nmodel name\t: AMD EPYC 7B12\n", "AMD EPYC 7B12"),
-        ("processor\t: 0\nBogoMIPS: 50\n\nModel\t\t: Raspberry Pi 5\n", "Raspberry Pi 5"),
-        ("", ""),
-        ("no colon\n", ""),
-    ],
+    ("limit", "expected"),
+    [("2000\n", 2000), ("max\n", 16_000), ("", 16_000), ("9223372036854771712\n", 16_000)],
 )
-def test_cpu_name_from_cpuinfo(cpuinfo, name):
-    assert host._linux_name(cpuinfo) == name
-
-
-def test_memory_minds_the_limit_of_a_container(monkeypatch):
-    monkeypatch.setattr(host, "_posix_memory", lambda: 16_000)
-    for limit, expected in (
-        ("2000\n", 2000),
-        ("max\n", 16_000),
-        ("", 16_000),
-        ("9223372036854771712\n", 16_000),
-    ):
-        monkeypatch.setattr(host, "_read", lambda path, limit=limit: limit)
-        assert host.memory_bytes() == expected
-    monkeypatch.setattr(host, "_posix_memory", lambda: None)
-    monkeypatch.setattr(host, "_read", lambda path: "")
-    assert host.memory_bytes() is None
-
-
-def test_cpu_has_a_name_even_when_every_source_fails(monkeypatch):
-    for platform in ("linux", "darwin"):
-        monkeypatch.setattr(sys, "platform", platform)
-        monkeypatch.setattr(host, "_read", lambda path: "")
-        monkeypatch.setattr(
-            subprocess, "run", lambda *a, **k: (_ for _ in ()).throw(OSError("no sysctl"))
-        )
-        assert host.cpu_name()
-    assert host.cpu_cores() >= 1
-
-
-def test_import_starts_nothing():
-    code = "import torch, helpers.devices; print(torch.cuda.is_initialized(), torch.initial_seed() != 0)"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert told.stdout == "False True\n" and told.stderr == ""
+def test_memory_minds_the_limit_of_a_container(monkeypatch, limit, expected):
+    machine = types.SimpleNamespace(total=16_000)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: machine)
+    monkeypatch.setattr(host, "_read", lambda path: limit)
+    assert host.memory_bytes() == expected

@@ -1,7 +1,6 @@
 """The doctor: helpers.doctor.facts, helpers.doctor.probe, helpers.doctor.diagnosis, helpers.doctor and its command."""
 
 import argparse
-import builtins
 import dataclasses
 import io
 import json
@@ -9,34 +8,41 @@ import os
 import re
 import subprocess
 import sys
-import types
-from pathlib import Path
 
 import pytest
 
 from helpers.commands import _environment
 from helpers.commands import doctor as command
+from helpers.commands._environment import ROOT
 from helpers.doctor import Device, Facts, Verdict, diagnose, doctor, gather_facts, probe, report
 from helpers.doctor import facts as facts_module
 
 BUILD = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
-NO_DRIVER = "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a driver"
-TOO_OLD = (
-    "CUDA initialization: The NVIDIA driver on your system is too old (found version 12080). Please update your "
-    "GPU driver by downloading and installing a new version"
+START = "CUDA initialization: "
+NO_DRIVER = "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU"
+TOO_OLD = START + "The NVIDIA driver on your system is too old (found version 12080). Please update"
+ERROR = (
+    START + "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions? Error "
 )
-UNEXPECTED = (
-    "CUDA initialization: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before "
-    "calling NumCudaDevices() that might have already set an error? Error "
-)
-NO_KERNEL = "AcceleratorError: CUDA error: no kernel image is available for execution on the device\nCUDA kernel errors"
+NO_KERNEL = "AcceleratorError: CUDA error: no kernel image is available for execution on the device"
+FAILED = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
+MISMATCH = "Failed to initialize NVML: Driver/library version mismatch"
 T4 = Device("cuda:0", "Tesla T4", (7, 5), 15_800_000_000)
 P100 = Device("cuda:0", "Tesla P100-PCIE-16GB", (6, 0), 17_000_000_000, NO_KERNEL)
+K80 = Device("cuda:0", "Tesla K80", (3, 7), 0, NO_KERNEL)
+RTX = Device("cuda:0", "NVIDIA GeForce RTX 5090", (12, 0), 32_000_000_000, "some CUDA error")
 ALSO_T4 = dataclasses.replace(T4, device="cuda:1")
+APPLE = Device("mps:0", "Apple GPU")
+CPU = {"torch": "2.13.0+cpu", "cuda_build": None}
+WINDOWS = {"system": "Windows", **CPU}
+MAC = {"system": "Darwin", "cuda_build": None, "mps_built": True}
+ROCM = {"rocm_build": "7.0", "cuda_build": None}
 
 
 def nvidia(*names, driver="580.95.05", **more):
-    return {"driver": driver, "gpus": names or ("Tesla T4",), "cards": 1, **more}
+    """Return the facts of a machine whose driver lists these GPUs."""
+    known = {"driver": driver, "gpus": names or ("Tesla T4",), "cards": 1, "architectures": BUILD}
+    return {**known, **more}
 
 
 def case(code, fix, **facts):
@@ -45,285 +51,78 @@ def case(code, fix, **facts):
 
 
 def failing(error):
-    """Return a T4 that is listed and fails."""
-    return dataclasses.replace(T4, error=error)
+    """Return the facts of a machine with a T4 that is listed and fails."""
+    return nvidia(devices=(dataclasses.replace(T4, error=error),))
 
 
+def torchless(error, **more):
+    """Return the facts of a machine on which PyTorch does not import."""
+    return {"torch": None, "torch_error": error, **more}
+
+
+TWO = nvidia("P100", "Tesla T4", devices=(P100, ALSO_T4))
+HALF = {"driver": "580.95.05", "cards": 1, "smi_error": MISMATCH}
 MACHINES = [
-    # --- works
+    # works
+    case("all_well", "Nothing to fix", **nvidia(cuda_available=True, devices=(T4,))),
+    case("all_well", "Nothing to fix", **nvidia("T4", "T4", visible="1", devices=(T4,))),
+    case("rocm", "Nothing to fix", **ROCM, devices=(Device("cuda:0", "AMD Instinct MI300X"),)),
+    case("mps", "Nothing to fix", **MAC, devices=(APPLE,)),
+    case("xpu", "Nothing", cuda_build=None, xpu_build="1", devices=(Device("xpu:0", "Intel Arc"),)),
+    # a GPU that is listed but fails
+    case("architecture", "/whl/cu126", **nvidia("P100", devices=(P100,))),
+    case("architecture", "GPU T4 x2", **nvidia("P100", devices=(P100,), host="kaggle")),
+    case("architecture", "/whl/cu130", **nvidia("RTX", devices=(RTX,), architectures=("sm_80",))),
+    case("architecture", "too old for PyTorch", **nvidia("K80", devices=(K80,))),
+    case("gpu_fails", "Restart the computer", **failing("CUDA error: unspecified")),
+    case("gpu_fails", "macOS", **MAC, devices=(dataclasses.replace(APPLE, error="crash"),)),
+    case("gpu_busy", "Shut down other notebooks", **failing("CUDA out of memory.")),
+    case("gpu_busy", "Shut down", **failing("all CUDA-capable devices are busy or unavailable")),
+    case("some_gpus_fail", "CUDA_VISIBLE_DEVICES=1.", **TWO),
+    case("some_gpus_fail", "CUDA_VISIBLE_DEVICES=3.", **TWO, visible="2,3"),
+    # PyTorch itself
+    case("torch_missing", "helpers lab", **torchless("No module named 'torch'")),
+    case("torch_broken", "--force-reinstall torch", **torchless("ImportError: libcudart.so.13")),
+    case("torch_broken", "Rename", **torchless("module 'torch' has no attribute '__version__'")),
+    case("torch_broken", "Visual C++", **torchless("[WinError 126] c10.dll", system="Windows")),
+    case("no_answer", "Restart", **torchless("no answer within 60 seconds")),
     case(
-        "all_well",
-        "Nothing to fix",
-        **nvidia(),
-        architectures=BUILD,
-        cuda_available=True,
-        devices=(T4,),
+        "cpu_build", "https://download.pytorch.org/whl/cu130", **nvidia(driver="581.4"), **WINDOWS
     ),
-    case(
-        "rocm",
-        "Nothing to fix",
-        rocm_build="7.0",
-        cuda_build=None,
-        cuda_available=True,
-        architectures=("gfx942",),
-        devices=(Device("cuda:0", "AMD Instinct MI300X"),),
-    ),
-    case(
-        "mps",
-        "Nothing to fix",
-        system="Darwin",
-        cuda_build=None,
-        mps_built=True,
-        devices=(Device("mps:0", "Apple GPU"),),
-    ),
-    case(
-        "xpu",
-        "Nothing to fix",
-        cuda_build=None,
-        xpu_build="20250302",
-        devices=(Device("xpu:0", "Intel Arc A770"),),
-    ),
-    case(
-        "all_well",
-        "Nothing",
-        **nvidia("Tesla T4", "Tesla T4"),
-        visible="1",
-        cuda_available=True,
-        devices=(T4,),
-    ),
-    # --- a GPU that is listed but fails
-    case(
-        "architecture",
-        "/whl/cu126",
-        **nvidia("Tesla P100-PCIE-16GB"),
-        architectures=BUILD,
-        devices=(P100,),
-    ),
-    case(
-        "architecture",
-        "Settings → Accelerator → GPU T4 x2",
-        **nvidia("Tesla P100-PCIE-16GB"),
-        architectures=BUILD,
-        devices=(P100,),
-        host="kaggle",
-    ),
-    case(
-        "architecture",
-        "/whl/cu130",
-        **nvidia("NVIDIA GeForce RTX 5090"),
-        architectures=("sm_80", "sm_90"),
-        devices=(
-            Device("cuda:0", "NVIDIA GeForce RTX 5090", (12, 0), 32000000000, "some CUDA error"),
-        ),
-    ),
-    case(
-        "architecture",
-        "too old for PyTorch",
-        **nvidia("Tesla K80"),
-        architectures=BUILD,
-        devices=(Device("cuda:0", "Tesla K80", (3, 7), 0, NO_KERNEL),),
-    ),
-    case(
-        "gpu_fails",
-        "Restart the computer",
-        **nvidia(),
-        architectures=BUILD,
-        devices=(failing("CUDA error: unspecified"),),
-    ),
-    case(
-        "gpu_fails",
-        "Restart",
-        **nvidia(),
-        devices=(failing("wrong result: 3 of 4096 numbers differ"),),
-    ),
-    case(
-        "gpu_busy",
-        "Shut down other notebooks",
-        **nvidia(),
-        devices=(failing("OutOfMemoryError: CUDA out of memory."),),
-    ),
-    case(
-        "gpu_busy",
-        "Shut down",
-        **nvidia(),
-        devices=(failing("all CUDA-capable devices are busy or unavailable"),),
-    ),
-    case(
-        "some_gpus_fail",
-        "CUDA_VISIBLE_DEVICES=1.",
-        **nvidia("P100", "Tesla T4"),
-        architectures=BUILD,
-        devices=(P100, ALSO_T4),
-    ),
-    case(
-        "some_gpus_fail",
-        "CUDA_VISIBLE_DEVICES=3.",
-        **nvidia("a", "b", "P100", "T4"),
-        visible="2,3",
-        architectures=BUILD,
-        devices=(P100, ALSO_T4),
-    ),
-    case(
-        "gpu_fails",
-        "macOS",
-        system="Darwin",
-        cuda_build=None,
-        mps_built=True,
-        devices=(Device("mps:0", "Apple GPU", error="crash"),),
-    ),
-    # --- PyTorch itself
-    case(
-        "torch_missing",
-        "python3 -m helpers lab",
-        torch=None,
-        torch_error="ModuleNotFoundError: No module named 'torch'",
-    ),
-    case(
-        "torch_broken",
-        "--force-reinstall torch",
-        torch=None,
-        torch_error="ImportError: libcudart.so.13: cannot open shared object file",
-    ),
-    case(
-        "torch_broken",
-        "Rename",
-        torch=None,
-        torch_error="AttributeError: module 'torch' has no attribute '__version__' (torch is ./t.py)",
-    ),
-    case(
-        "torch_broken",
-        "Visual C++",
-        system="Windows",
-        torch=None,
-        torch_error='OSError: [WinError 126] Error loading "C:\\torch\\c10.dll"',
-    ),
-    case("no_answer", "Restart", torch=None, torch_error="no answer within 60 seconds"),
-    case(
-        "cpu_build",
-        "python -m pip install --force-reinstall torch torchvision --index-url https://download.pytorch.org/whl/cu130",
-        system="Windows",
-        torch="2.13.0+cpu",
-        cuda_build=None,
-        **nvidia("NVIDIA GeForce RTX 4060", driver="581.42"),
-    ),
-    case(
-        "cpu_build",
-        "https://download.pytorch.org/whl/cu126",
-        system="Windows",
-        torch="2.13.0+cpu",
-        cuda_build=None,
-        **nvidia("GTX 1060", driver="560.94"),
-    ),
-    case("cpu_build", "/whl/cu130", torch="2.13.0+cpu", cuda_build=None, cards=2),
-    case(
-        "cpu_build_no_gpu",
-        "Nothing to repair",
-        system="Windows",
-        torch="2.13.0+cpu",
-        cuda_build=None,
-    ),
-    case(
-        "cpu_build_no_gpu",
-        "Nothing to repair",
-        torch="2.13.0+cpu",
-        cuda_build=None,
-        cards=8,
-        container=True,
-    ),
-    case("no_gpu", "Nothing to repair", system="Darwin", cuda_build=None, mps_built=True),
-    case("no_gpu", "Nothing to repair", system="Darwin", cuda_build=None),
-    # --- the driver
+    case("cpu_build", "/whl/cu126", **nvidia(driver="560.94"), **WINDOWS),
+    case("cpu_build", "/whl/cu130", **CPU, cards=2),
+    case("cpu_build_no_gpu", "Nothing to repair", **WINDOWS),
+    case("cpu_build_no_gpu", "Nothing to repair", **CPU, cards=8, container=True),
+    case("no_gpu", "Nothing to repair", **MAC),
+    # the driver
     case("no_driver", "Install the NVIDIA driver", cards=1, cuda_error=NO_DRIVER),
-    case("no_driver", "If this machine has an NVIDIA GPU", system="Windows", cuda_error=NO_DRIVER),
+    case("no_driver", "If this machine has", system="Windows", cuda_error=NO_DRIVER),
     case("no_driver", "in Windows (not inside WSL)", wsl=True, cuda_error=NO_DRIVER),
-    case(
-        "no_driver",
-        "Install the NVIDIA driver",
-        cards=1,
-        smi_error="NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
-    ),
+    case("no_driver", "Install the NVIDIA driver", cards=1, smi_error=FAILED),
+    case("no_driver", "Install", visible="-1", cards=1, cuda_error=NO_DRIVER),
     case("driver_too_old", "580 or later", **nvidia(driver="570.133.20"), cuda_error=TOO_OLD),
     case("driver_too_old", "525 or later", **nvidia(driver="470.256.02"), cuda_build="12.8"),
-    case("driver_too_old", "580 or later", cards=1, cuda_error=TOO_OLD),
-    case(
-        "driver_too_old",
-        "Update",
-        **nvidia(),
-        cuda_error=UNEXPECTED + "804: forward compatibility was attempted on non supported HW",
-    ),
+    case("driver_too_old", "Update", **nvidia(), cuda_error=ERROR + "804: forward compatibility"),
     case("driver_too_old", "in Windows", **nvidia(driver="570.1", wsl=True), cuda_error=TOO_OLD),
-    case(
-        "driver_mismatch",
-        "Restart",
-        **nvidia(),
-        cuda_error=UNEXPECTED
-        + "803: system has unsupported display driver / cuda driver combination",
-    ),
-    case(
-        "driver_mismatch",
-        "Restart",
-        driver="580.95.05",
-        cards=1,
-        smi_error="Failed to initialize NVML: Driver/library version mismatch",
-    ),
-    case(
-        "initialization_failed",
-        "Restart",
-        **nvidia(),
-        cuda_error="CUDA initialization: CUDA unknown error - this may be due to an incorrectly set up",
-    ),
-    case("initialization_failed", "Restart", **nvidia()),
-    # --- out of sight
-    case(
-        "hidden",
-        "Unset CUDA_VISIBLE_DEVICES",
-        **nvidia(),
-        visible="",
-        cuda_error="No CUDA GPUs are available",
-    ),
-    case("hidden", "Unset", **nvidia(), visible="-1"),
+    case("driver_mismatch", "Restart", **nvidia(), cuda_error=ERROR + "803: unsupported driver"),
+    case("driver_mismatch", "Restart", **HALF),
+    case("initialization_failed", "Restart", **nvidia(), cuda_error=START + "CUDA unknown error"),
+    case("initialization_failed", "Restart", **nvidia(visible="0"), cuda_error=ERROR + "999"),
+    # out of sight
+    case("hidden", "Unset CUDA_VISIBLE_DEVICES", **nvidia(visible="")),
     case("hidden", "Unset", **nvidia("T4", "T4"), visible="2"),
-    case("hidden", "Unset", **nvidia("T4", "T4"), visible="0,0"),
-    case("hidden", "Unset", **nvidia("T4", "T4"), visible="-1,0"),
-    case("hidden", "Unset", **nvidia(), visible="gpu"),
-    case(
-        "initialization_failed", "Restart", **nvidia(), visible="0", cuda_error=UNEXPECTED + "999"
-    ),
-    case("no_driver", "Install", visible="-1", cards=1, cuda_error=NO_DRIVER),
-    case(
-        "colab_without_gpu",
-        "Runtime → Change runtime type → T4 GPU",
-        host="colab",
-        container=True,
-        cuda_error=NO_DRIVER,
-    ),
-    case("colab_without_gpu", "T4 GPU", host="colab", torch="2.11.0+cpu", cuda_build=None),
+    case("hidden", "Unset", **nvidia(visible="-1"), host="colab"),
+    case("colab_without_gpu", "T4 GPU", host="colab", container=True, cuda_error=NO_DRIVER),
+    case("colab_without_gpu", "T4 GPU", host="colab", **CPU),
     case("kaggle_without_gpu", "Accelerator → GPU T4 x2", host="kaggle", cuda_error=NO_DRIVER),
-    case(
-        "binder_without_gpu",
-        "Colab",
-        host="binder",
-        torch="2.13.0+cpu",
-        cuda_build=None,
-        container=True,
-    ),
-    case("hidden", "Unset", host="colab", **nvidia(), visible="-1"),
+    case("binder_without_gpu", "Colab", host="binder", **CPU, container=True),
     case("container_without_gpu", "--gpus all", container=True, cards=4, cuda_error=NO_DRIVER),
-    case("container_without_gpu", "--gpus all", container=True, cards=None, cuda_error=NO_DRIVER),
-    case(
-        "container_without_gpu",
-        "--gpus all",
-        container=True,
-        cards=4,
-        driver="580.95.05",
-        cuda_error=NO_DRIVER,
-    ),
-    # --- nothing there
-    case("no_gpu", "Nothing to repair", cards=0, cuda_error=NO_DRIVER),
+    case("container_without_gpu", "--gpus all", container=True, cards=None, driver="580.95.05"),
+    # nothing there
     case("no_gpu", "Nothing to repair", cards=0, container=True, cuda_error=NO_DRIVER),
     case("no_gpu", "plugged in", driver="580.95.05", cards=0),
     case("no_gpu", "plugged in", smi_error="No devices were found"),
-    case("no_gpu", "rocm.docs.amd.com", rocm_build="7.0", cuda_build=None),
+    case("no_gpu", "rocm.docs.amd.com", **ROCM),
 ]
 
 
@@ -336,13 +135,6 @@ def test_diagnose(facts, code, fix):
     assert verdict.summary.endswith(".") and verdict.cause
     assert "\n" not in verdict.summary + verdict.cause + verdict.fix
     assert verdict.summary in report(facts, verdict) and verdict.fix in report(facts, verdict)
-
-
-def test_every_code_of_the_docstring_is_tested_and_no_other():
-    lists = re.findall(r":([a-z_,\s]+)\.", diagnose.__doc__.partition("Codes.")[2])
-    assert {code.strip() for each in lists for code in each.split(",")} == {
-        code for _, code, _ in MACHINES
-    }
 
 
 def test_the_cause_names_what_was_found():
@@ -358,42 +150,17 @@ def test_the_cause_names_what_was_found():
     assert diagnose(Facts(cuda_available=True)).code == "gpu_fails"
 
 
-def test_diagnose_is_pure(monkeypatch):
-    def forbidden(*args, **kwargs):
-        raise AssertionError("diagnose looked at the machine")
-
-    expected = [diagnose(facts) for facts, _, _ in MACHINES]
-    for name in (
-        "subprocess.Popen",
-        "os.path.exists",
-        "builtins.open",
-        "platform.system",
-        "os.getenv",
-    ):
-        monkeypatch.setattr(name, forbidden)
-    assert [diagnose(facts) for facts, _, _ in MACHINES] == expected
-
-
-@pytest.mark.parametrize("wrong", [None, {}, "facts", Verdict("a", "b", "c", "d")])
-def test_diagnose_takes_facts(wrong):
-    with pytest.raises(TypeError, match="facts is .*it takes"):
-        diagnose(wrong)
-
-
 @pytest.mark.parametrize(
     "visible, count, entries",
     [
-        ("0,2", 4, ["0", "2"]),
         ("0,2,-1,1", 4, ["0", "2"]),
         ("", 4, []),
-        ("-1", 4, []),
         ("99", 4, []),
         ("99", 0, ["99"]),
         ("text", 4, []),
         ("1,1", 4, []),
         (" 1 , 0", 2, ["1", "0"]),
         ("GPU-8f2a", 1, ["GPU-8f2a"]),
-        ("3", 4, ["3"]),
     ],
 )
 def test_visible_entries(visible, count, entries):
@@ -409,11 +176,9 @@ def here():
 def test_facts_agree_with_this_process(here):
     import torch
 
-    assert (
-        here.torch == torch.__version__
-        and here.cuda_build == torch.version.cuda
-        and here.problems == ()
-    )
+    assert here.torch == torch.__version__
+    assert here.cuda_build == torch.version.cuda
+    assert here.problems == ()
     assert here.cuda_available == torch.cuda.is_available()
     assert list(here.architectures) == torch.cuda.get_arch_list()
     assert sum(each.device.startswith("cuda") for each in here.devices) == torch.cuda.device_count()
@@ -432,24 +197,12 @@ def test_a_gpu_that_is_available_and_not_listed_is_told(monkeypatch):
 
 
 def test_doctor_with_odd_cuda_visible_devices_and_a_console_without_arrows():
-    code = "from helpers.doctor import doctor; doctor()"
-    children = {
-        visible: subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[1],
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": visible, "PYTHONIOENCODING": "ascii"},
-        )
-        for visible in ("", "text")
-    }
-    for child in children.values():
-        out, errors = child.communicate(timeout=120)
-        assert child.returncode == 0 and errors == ""
-        assert re.search(
-            r"^Verdict   .+ \[(hidden|no_\w+|cpu_build\w*|mps|container_without_gpu)\]$", out, re.M
-        )
+    odd = {"CUDA_VISIBLE_DEVICES": "text", "PYTHONIOENCODING": "ascii"}
+    line = [sys.executable, "-c", "from helpers.doctor import doctor; doctor()"]
+    done = subprocess.run(line, cwd=ROOT, env={**os.environ, **odd}, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == ""
+    codes = r"hidden|no_\w+|cpu_build\w*|mps|container_without_gpu"
+    assert re.search(rf"^Verdict   .+ \[({codes})\]$", done.stdout, re.M)
 
 
 def torch_says(**answers):
@@ -460,120 +213,71 @@ def torch_says(**answers):
 
 
 SMI = "580.95.05, Tesla T4\n580.95.05, NVIDIA L4, 24 GB\n"
+BOTH = ("Tesla T4", "NVIDIA L4, 24 GB")
 
 
-def test_facts_from_nvidia_smi(monkeypatch):
+@pytest.mark.parametrize(
+    ("stdout", "status", "gpus", "error"),
+    [
+        (SMI, 0, BOTH, ""),
+        ("Unable to determine the device handle for GPU2\n" + SMI, 0, BOTH, ""),
+        ("No devices were found\n", 6, (), "No devices were found"),
+        (f"{FAILED}\n", 9, (), FAILED),
+        ("", 127, (), "exit status 127"),
+    ],
+)
+def test_facts_from_nvidia_smi(monkeypatch, stdout, status, gpus, error):
+    done = subprocess.CompletedProcess([], status, stdout, "")
     monkeypatch.setattr(facts_module, "_nvidia_smi", lambda: "nvidia-smi")
-    both = ("Tesla T4", "NVIDIA L4, 24 GB")
-    for stdout, status, driver, gpus, error in (
-        (SMI, 0, "580.95.05", both, ""),
-        ("Unable to determine the device handle for GPU2\n" + SMI, 0, "580.95.05", both, ""),
-        ("No devices were found\n", 6, None, (), "No devices were found"),
-        (
-            "NVIDIA-SMI has failed because it couldn't communicate\n",
-            9,
-            None,
-            (),
-            "NVIDIA-SMI has failed because it couldn't communicate",
-        ),
-        ("", 127, None, (), "exit status 127"),
-    ):
-        monkeypatch.setattr(
-            facts_module,
-            "_run",
-            lambda command, timeout, out=stdout, code=status: subprocess.CompletedProcess(
-                command, code, out, ""
-            ),
-        )
-        found = Facts(**facts_module.find_driver())
-        assert (found.gpus, found.smi_error) == (gpus, error)
-        assert found.driver == driver or driver is None
+    monkeypatch.setattr(facts_module, "_run", lambda command, timeout: done)
+    found = Facts(**facts_module.find_driver())
+    assert (found.gpus, found.smi_error) == (gpus, error)
+    assert found.driver == "580.95.05" or not gpus
 
 
 def test_host_and_settings(monkeypatch):
-    for variable in (
-        "COLAB_RELEASE_TAG",
-        "KAGGLE_KERNEL_RUN_TYPE",
-        "BINDER_SERVICE_HOST",
-        "BINDER_LAUNCH_HOST",
-    ):
+    hosts = {"COLAB_RELEASE_TAG": "colab", "KAGGLE_KERNEL_RUN_TYPE": "kaggle"}
+    for variable in (*hosts, "BINDER_SERVICE_HOST", "BINDER_LAUNCH_HOST", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert facts_module._ask_system()["host"] == "" and facts_module._ask_system()["visible"] == ""
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert facts_module._ask_system()["visible"] is None
-    for variable, host in (
-        ("BINDER_LAUNCH_HOST", "binder"),
-        ("COLAB_RELEASE_TAG", "colab"),
-        ("KAGGLE_KERNEL_RUN_TYPE", "kaggle"),
-    ):  # beside Colab's, as on Kaggle
+    asked = facts_module._ask_system()
+    assert asked["host"] == "" and asked["visible"] is None
+    for variable, host in hosts.items():  # Kaggle's beside Colab's, as on Kaggle
         monkeypatch.setenv(variable, "x")
         assert facts_module._ask_system()["host"] == host
 
 
 def test_facts_from_the_child(monkeypatch):
-    device = {
-        "device": "cuda:0",
-        "name": "T4",
-        "capability": [7, 5],
-        "memory_bytes": 1,
-        "error": "",
-    }
+    device = {"device": "cuda:0", "name": "T4", "capability": [7, 5], "memory_bytes": 1}
     monkeypatch.setattr(
         facts_module, "_run", torch_says(torch="2.13.0", architectures=["sm_75"], devices=[device])
     )
     found = Facts(**facts_module._ask_torch(5))
-    assert found.devices == (Device("cuda:0", "T4", (7, 5), 1),) and found.architectures == (
-        "sm_75",
-    )
+    assert found.devices == (Device("cuda:0", "T4", (7, 5), 1),)
+    assert found.architectures == ("sm_75",)
     monkeypatch.setattr(facts_module, "_run", torch_says(torch_error="ImportError: broken"))
     assert Facts(**facts_module._ask_torch(5)).torch is None
     crash = subprocess.CompletedProcess([], -11, "some output\n", "Segmentation fault")
     monkeypatch.setattr(facts_module, "_run", lambda command, timeout: crash)
     found = Facts(**facts_module._ask_torch(5))
-    assert (
-        "exit status -11: Segmentation fault" in found.torch_error
-        and diagnose(found).code == "torch_broken"
-    )
+    assert "exit status -11: Segmentation fault" in found.torch_error
+    assert diagnose(found).code == "torch_broken"
 
 
 def test_a_pytorch_that_hangs_is_left_behind(monkeypatch):
-    monkeypatch.setattr(probe, "__file__", "/dev/stdin")
-    monkeypatch.setattr(facts_module.sys, "executable", sys.executable)
-    monkeypatch.setattr(facts_module.probe, "__file__", str(Path(__file__).parent / "nowhere.py"))
-    assert "crashed" in facts_module._ask_torch(20)["torch_error"]
-    monkeypatch.setattr(
-        facts_module,
-        "_run",
-        lambda command, timeout, real=facts_module._run: real(
-            [sys.executable, "-c", "import time; time.sleep(60)"], timeout
-        ),
-    )
+    line = [sys.executable, "-c", "import time; time.sleep(60)"]
+    real = facts_module._run
+    monkeypatch.setattr(facts_module, "_run", lambda command, timeout: real(line, timeout))
     found = Facts(**facts_module._ask_torch(0.5))
-    assert (
-        found.torch_error == "no answer within 0.5 seconds" and diagnose(found).code == "no_answer"
-    )
+    assert found.torch_error == "no answer within 0.5 seconds"
+    assert diagnose(found).code == "no_answer"
 
 
-@pytest.mark.parametrize(
-    "content, code",
-    [
-        ("", "torch_broken"),
-        ("raise ImportError('libx.so')", "torch_broken"),
-        ("raise SystemExit(1)", "torch_broken"),
-    ],
-)
-def test_a_file_called_torch(tmp_path, monkeypatch, content, code):
+@pytest.mark.parametrize("content, words", [("", "Rename"), ("raise SystemExit(1)", "SystemExit")])
+def test_a_file_called_torch(tmp_path, monkeypatch, content, words):
     (tmp_path / "torch.py").write_text(content)
     monkeypatch.chdir(tmp_path)
-    found = gather_facts()
-    verdict = diagnose(found)
-    assert found.torch is None and verdict.code == code
-    assert (
-        "Rename" in verdict.fix
-        if not content
-        else "libx.so" in verdict.cause or "SystemExit" in verdict.cause
-    )
+    verdict = diagnose(gather_facts())
+    assert verdict.code == "torch_broken" and words in verdict.cause + verdict.fix
 
 
 def test_without_torch(monkeypatch):
@@ -585,43 +289,6 @@ def test_without_torch(monkeypatch):
         ),
     )
     assert diagnose(gather_facts()).code == "torch_missing"
-
-
-BREAKABLE = (
-    "subprocess.Popen",
-    "shutil.which",
-    "platform.system",
-    "platform.release",
-    "pathlib.Path.exists",
-    "glob.glob",
-    "pathlib.Path.read_text",
-    "importlib.metadata.version",
-    "json.loads",
-    "re.match",
-    "os.environ.get",
-)
-
-
-@pytest.mark.parametrize("source", BREAKABLE)
-@pytest.mark.parametrize(
-    "error", [OSError("broken"), ValueError("odd"), PermissionError("not yours")]
-)
-def test_doctor_never_raises(monkeypatch, capsys, source, error):
-    def fail(*args, **kwargs):
-        raise error
-
-    with monkeypatch.context() as patch:
-        patch.setattr(facts_module, "_run", torch_says(torch="2.13.0", cuda_build="13.0"))
-        if source == "subprocess.Popen":
-            patch.setattr(facts_module, "_run", fail)
-        elif source == "os.environ.get":
-            patch.setattr(
-                facts_module, "os", types.SimpleNamespace(environ=types.SimpleNamespace(get=fail))
-            )
-        else:
-            patch.setattr(source, fail)
-        verdict = doctor()
-    assert isinstance(verdict, Verdict) and "Verdict   " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -639,17 +306,7 @@ def test_a_failing_source_is_told_and_costs_only_its_facts(monkeypatch, capsys, 
     assert f"Unknown   RuntimeError: {source} is broken" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("timeout", [0, -1, "5", None, True])
-def test_gather_facts_timeout(timeout):
-    with pytest.raises(ValueError, match="timeout is"):
-        gather_facts(timeout)
-
-
 # --- the probe, on a torch that is made up ----------------------------------------------------------------------------
-def test_probe_on_the_cpu_computes_exactly():
-    import torch
-
-    assert probe.compute(torch, "cpu") == ""
 
 
 def test_probe_sees_a_wrong_result(monkeypatch):
@@ -662,27 +319,6 @@ def test_probe_sees_a_wrong_result(monkeypatch):
         lambda a, b: honest(a, b) + a.is_floating_point() * torch.eye(64),
     )
     assert probe.compute(torch, "cpu").startswith("wrong result: 64 of 4096")
-
-
-def test_probe_keeps_the_error_of_a_device():
-    import torch
-
-    if not torch.cuda.is_available():
-        seen = probe.look(torch, "cuda:0")
-        assert seen["device"] == "cuda:0" and re.match(
-            r"(RuntimeError|AssertionError): ", seen["error"]
-        )
-
-
-def test_doctor_needs_no_torch_in_its_process():
-    code = (
-        "import sys, helpers.doctor, helpers.commands.doctor; "
-        "print([m for m in ('torch', 'numpy', 'matplotlib') if m in sys.modules])"
-    )
-    told = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[1]
-    )
-    assert told.stdout == "[]\n", told.stderr
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -717,23 +353,16 @@ def test_room_code_travels(monkeypatch, capsys):
     code = code_line.removeprefix("Send this code: ")
     assert " " not in code and len(code) < 100 and "Tesla T4" in summary
     told = command.decode(code)
-    assert (
-        told["verdict"] == "all_well" and told["device"] == "Tesla_T4" and told["memory GB"] == "16"
-    )
+    assert told["verdict"] == "all_well"
+    assert told["device"] == "Tesla_T4"
+    assert told["memory GB"] == "16"
     assert told["packages"] == "ok" and int(told["free disk GB"]) >= 0 and told["torch"] == "2.13.0"
 
 
-@pytest.mark.parametrize(
-    "name, encoded",
-    [
-        ("NVIDIA GeForce RTX 4060 Laptop GPU", "NVIDIA_GeForce_RTX_4060_Laptop_GPU"),
-        ("Intel(R) Xeon(R) / 2.5GHz", "Intel_R_Xeon_R_2.5GHz"),
-        ("é", "?"),
-    ],
-)
-def test_odd_names_fit_into_a_code(name, encoded):
-    code = code_of(Facts(devices=(Device("cuda:0", name),)))
-    assert command.decode(code)["device"] == encoded and command.decode(code)["memory GB"] == "?"
+def test_odd_names_fit_into_a_code():
+    code = code_of(Facts(devices=(Device("cuda:0", "Intel(R) Xeon(R) / é 2.5GHz"),)))
+    assert command.decode(code)["device"] == "Intel_R_Xeon_R_2.5GHz"
+    assert command.decode(code)["memory GB"] == "?"
 
 
 def test_every_wrong_character_is_noticed():
@@ -797,13 +426,6 @@ def test_needed_versions_are_those_of_the_project():
     for name, oldest in command.NEEDED.items():
         version = tuple(map(int, wanted[name].split(".")))
         assert oldest[: len(version)] == version and name in facts_module.PACKAGES
-
-
-def test_print_is_all_that_doctor_does_to_the_outside(monkeypatch, here, capsys):
-    before = dict(os.environ)
-    monkeypatch.setattr("helpers.doctor.gather_facts", lambda: here)
-    assert doctor() == diagnose(here) and dict(os.environ) == before and builtins.print is print
-    assert capsys.readouterr().err == ""
 
 
 def test_threads_that_fight_are_told():

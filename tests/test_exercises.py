@@ -25,7 +25,6 @@ from helpers.checks.core import (
     call,
 )
 from helpers.commands._environment import ROOT
-from practice_gpus import practice_gpus
 
 MODULES = [
     importlib.import_module(f"exercises.{m.name}")
@@ -62,7 +61,7 @@ def test_wrong_answers_fail_with_their_own_message(exercise):
     assert len(wrong_answers(exercise)) >= 2
     messages = []
     for wrong in wrong_answers(exercise):
-        result = exercise.outcome(wrong.answer)
+        result = exercise.outcome(wrong.make(exercise.reference))
         assert result.status in (NOT_YET, ERROR), (wrong, result)
         assert wrong.says in result.message, (wrong, result)
         messages.append(wrong.says)
@@ -90,37 +89,12 @@ class Odd:
 
 
 ODD = (
-    None,
-    True,
-    -1,
-    10**400,
-    1.5,
-    float("nan"),
-    1j,
-    "text",
-    b"x",
-    [],
-    (1, 2),
-    ("a", None),
-    {"a": 1},
-    {1: None},
-    set(),
-    range(3),
-    object(),
-    int,
-    Odd(),
-    [Odd(), Odd()],
-    torch.tensor(1.0),
-    torch.zeros(0),
-    torch.float16,
-    torch.ones(2, 3, dtype=torch.complex64),
-    torch.empty(2, device="meta"),
-    (torch.tensor(1.0), torch.ones(2)),
-    [torch.ones(2)],
-    (torch.float16, "yes"),
-    torch.device("cuda:1"),
-    torch.nn.Linear(2, 2),
-    torch.ones(2, 2).numpy(),
+    *(None, True, -1, 10**400, 1.5, float("nan"), 1j, "text", b"x"),
+    *([], (1, 2), {"a": 1}, {1: None}, set(), range(3), object(), int, Odd(), [Odd(), Odd()]),
+    *(torch.tensor(1.0), torch.zeros(0), torch.float16, torch.device("cuda:1")),
+    *(torch.ones(2, 3, dtype=torch.complex64), torch.empty(2, device="meta")),
+    *((torch.tensor(1.0), torch.ones(2)), [torch.ones(2)], (torch.float16, "yes")),
+    *(torch.nn.Linear(2, 2), torch.ones(2, 2).numpy()),
 )
 
 
@@ -160,7 +134,7 @@ def _square(x):
 
 
 def make(check):
-    return Exercise("00.t", "t", 1, 1, 1, check, ("a", "b"), _square, "because", ())
+    return Exercise("00.t", "t", check, ("a", "b"), _square, "because")
 
 
 def test_an_exception_in_the_answer_names_the_learners_line():
@@ -172,29 +146,9 @@ def test_an_exception_in_the_answer_names_the_learners_line():
     assert "AttributeError" in result.message and "no_such_attribute" in result.message
 
 
-def test_an_error_inside_the_course_names_the_line_that_led_there():
-    def answer(x):
-        return practice_gpus(memory="much")
-
-    result = make(lambda a: call(a, 1)).outcome(answer)
-    assert 'practice_gpus(memory="much")' in result.message
-
-
 NEEDS_SIGNALS = pytest.mark.skipif(
     not hasattr(signal, "setitimer"), reason="endless code ends only where signals reach it"
 )
-
-
-@NEEDS_SIGNALS
-def test_an_endless_loop_is_stopped(monkeypatch):
-    monkeypatch.setattr("helpers.checks.core.SECONDS", 0.3)
-
-    def answer(x):
-        while True:
-            x += 1
-
-    result = make(lambda a: call(a, 1)).outcome(answer)
-    assert result.status == ERROR and "stopped" in result.message
 
 
 def _swallows_everything(x):
@@ -210,19 +164,22 @@ def _waits_forever(x):
     return lock.acquire() and lock.acquire()
 
 
-ENDLESS = (_swallows_everything, lambda x: time.sleep(60), _waits_forever)
+def _loops(x):
+    while True:
+        x += 1
 
 
-@pytest.mark.parametrize("answer", ENDLESS, ids=("bare except", "sleep", "lock"))
+ENDLESS = (_loops, _swallows_everything, lambda x: time.sleep(60), _waits_forever)
+
+
+@pytest.mark.parametrize("answer", ENDLESS, ids=("loop", "bare except", "sleep", "lock"))
 @NEEDS_SIGNALS
-def test_waits_without_end_are_stopped_too(answer, monkeypatch):
+def test_endless_code_is_stopped(answer, monkeypatch):
     monkeypatch.setattr("helpers.checks.core.SECONDS", 0.2)
     result = make(lambda a: call(a, 1)).outcome(answer)
     assert result.status == ERROR and "stopped" in result.message
-    assert (
-        signal.getitimer(signal.ITIMER_REAL) == (0, 0)
-        and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
-    )
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
 
 
 def _import_slowly(x):
@@ -261,15 +218,6 @@ def test_an_interrupt_waits_for_the_end_of_an_import(slow_import):
 
 
 @NEEDS_SIGNALS
-def test_a_second_interrupt_does_not_wait(slow_import):
-    for seconds in (0.05, 0.1):
-        threading.Timer(seconds, os.kill, [os.getpid(), signal.SIGINT]).start()
-    with pytest.raises(KeyboardInterrupt):
-        make(lambda a: call(a, 1)).outcome(_import_slowly)
-    assert "slow_to_import" not in sys.modules
-
-
-@NEEDS_SIGNALS
 def test_an_interrupt_elsewhere_comes_at_once():
     threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGINT]).start()
     with pytest.raises(KeyboardInterrupt):
@@ -290,11 +238,9 @@ def test_a_call_that_nothing_stops_is_named(monkeypatch):
 
 def test_ending_the_program_is_no_answer():
     result = make(lambda a: call(a, 1)).outcome(lambda x: sys.exit("bye"))
-    assert (
-        result.status == ERROR
-        and "SystemExit: bye" in result.message
-        and "Return a value" in result.message
-    )
+    assert result.status == ERROR
+    assert "SystemExit: bye" in result.message
+    assert "Return a value" in result.message
 
 
 def test_a_bug_in_a_check_is_not_hidden():
@@ -302,15 +248,9 @@ def test_a_bug_in_a_check_is_not_hidden():
         make(lambda a: 1 / 0).outcome(5)
 
 
-def test_not_a_function_is_said():
-    result = make(lambda a: call(a, 1)).outcome(5)
-    assert result.status == NOT_YET and "int" in result.message
-
-
-def test_check_shows_and_remembers(capsys, monkeypatch, tmp_path):
+def test_check_shows_and_remembers(capsys, home):
     from helpers.checks import progress
 
-    monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path))
     exercise = make(lambda a: "good" if call(a, 2) == 4 else _square(3))
     exercise.check(lambda x: 5)
     assert "Not yet: three" in capsys.readouterr().out
@@ -321,8 +261,7 @@ def test_check_shows_and_remembers(capsys, monkeypatch, tmp_path):
     assert progress.load()["00.t"]["status"] == CORRECT, "a solved exercise stays solved"
 
 
-def test_hints_come_one_by_one_and_the_solution_is_shown(capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path))
+def test_hints_come_one_by_one_and_the_solution_is_shown(capsys, home):
     exercise = make(lambda a: None)
     exercise.hint()
     assert capsys.readouterr().out == "Hint 1 of 2: a\n"
@@ -332,17 +271,9 @@ def test_hints_come_one_by_one_and_the_solution_is_shown(capsys, monkeypatch, tm
     assert "def _square" in capsys.readouterr().out
 
 
-def test_a_solution_is_code_in_color_and_a_hint_may_hold_code(monkeypatch, tmp_path):
-    monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path))
-    exercise = make(lambda a: None)
-    assert exercise.model_answer()[0].startswith("```python\ndef _square(x):")
-    assert exercise.next_hint()[0] == "**Hint 1 of 2:** a"
-
-
-def test_the_buttons_of_a_panel_show_hints_and_the_solution(monkeypatch, tmp_path):
+def test_the_buttons_of_a_panel_show_hints_and_the_solution(home):
     from helpers.checks import panel
 
-    monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path))
     exercise = make(lambda a: None)
     box = panel._panel(exercise, exercise.outcome(None))
     _, buttons, place = box.children

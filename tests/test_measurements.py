@@ -10,90 +10,63 @@ from damage import DELETE, damaged
 
 from helpers import measurements
 from helpers.__main__ import main
-from helpers.measurements import ladder, links, measure, networks, peaks, recorder, rows, schema
+from helpers.measurements import ladder, links, measure, networks, recorder, rows, schema
 from helpers.measurements.climb import Climb
 
 CPU = torch.device("cpu")
 
 
+TIME = {"time_ms": 2.0, "time_iqr_ms": 0.1}
+CARD = {
+    "name": "Made-up CPU",
+    "kind": "cpu",
+    "memory_bytes": 2**33,
+    "multiprocessors": 4,
+    **dict.fromkeys(["capability", "l2_bytes", "bandwidth_bytes_per_s", "generation"]),
+    "blas_workspace_bytes": None,
+}
+PROVENANCE = {
+    "date": "2026-01-02T03:04:05Z",
+    "code": "abc1234",
+    "command": "helpers record --out x.json",
+    "python": "3.12.0",
+    "torch": "2.13.0",
+    **dict.fromkeys(["cuda", "rocm", "cudnn", "nccl", "driver"]),
+    "system": "Linux x86_64",
+    "cpu": "Made-up CPU",
+    "cores": 4,
+    "load_average": 0.1,
+    "quick": False,
+    "complete": True,
+    "done": [],
+}
+NET = {"network": "SmallCNN", "images_per_s": 32000.0, "peak_bytes": None}
+RUNG = {"rung": 0, "name": "baseline", "ratio": 1.0, "setup_s": 0.1, "accuracy": 0.9, "kept": True}
+ROWS = {
+    "matmul": [
+        {"size": 1000, "dtype": "float32", **TIME, "tflop_per_s": 1.0},
+        {"device": "cpu", "size": 100, "dtype": "float32", **TIME, "tflop_per_s": 0.001},
+    ],
+    "copies": [{"bytes": 10**6, "direction": "h2d", "pinned": True, **TIME, "gb_per_s": 0.5}],
+    "bandwidth": [{"operation": "copy", "bytes": 3 * 10**6, **TIME, "gb_per_s": 1.5}],
+    "all_reduce": [
+        {"processes": 4, "backend": "nccl", "bytes": 4 * 10**6, **TIME, "gb_per_s": 3.0}
+    ],
+    "launch": [{"operation": "add", "way": "queued", "time_us": 5.0, "time_iqr_us": 0.0}],
+    "training": [{**NET, "batch": 64, **TIME, "precision": "float32"}],
+    "ladder": [{**NET, "batch": 32, **RUNG}],
+}
+
+
 def example():
-    """A recording with one row or two a section, worked out by hand; of no real device."""
-    cpu = {
-        "name": "Made-up CPU",
-        "kind": "cpu",
-        "memory_bytes": 2**33,
-        "multiprocessors": 4,
-        "capability": None,
-        "l2_bytes": None,
-        "bandwidth_bytes_per_s": None,
-        "generation": None,
-        "blas_workspace_bytes": None,
-    }
-    gpu = {
-        **cpu,
-        "name": "Made-up GPU",
-        "kind": "cuda",
-        "capability": "9.9",
-        "bandwidth_bytes_per_s": 1e12,
-    }
-    provenance = {
-        "date": "2026-01-02T03:04:05Z",
-        "code": "abc1234",
-        "command": "helpers record --out x.json",
-        "python": "3.12.0",
-        "torch": "2.13.0",
-        "cuda": None,
-        "rocm": None,
-        "cudnn": None,
-        "nccl": None,
-        "driver": None,
-        "system": "Linux x86_64",
-        "cpu": "Made-up CPU",
-        "cores": 4,
-        "load_average": 0.1,
-        "quick": False,
-        "complete": True,
-        "done": [],
-    }
-    time = {"time_ms": 2.0, "time_iqr_ms": 0.1}
-    images = {"network": "SmallCNN", "batch": 64, **time, "images_per_s": 32000.0}
+    """Return a recording with one row or two a section, worked out by hand; of no real device."""
+    gpu = {**CARD, "name": "Made-up GPU", "kind": "cuda", "capability": "9.9"}
     sections = {
-        "matmul": [
-            {"size": 1000, "dtype": "float32", **time, "tflop_per_s": 1.0},
-            {"device": "cpu", "size": 100, "dtype": "float32", **time, "tflop_per_s": 0.001},
-        ],
-        "copies": [{"bytes": 10**6, "direction": "h2d", "pinned": True, **time, "gb_per_s": 0.5}],
-        "bandwidth": [{"operation": "copy", "bytes": 3 * 10**6, **time, "gb_per_s": 1.5}],
-        "all_reduce": [
-            {"processes": 4, "backend": "nccl", "bytes": 4 * 10**6, **time, "gb_per_s": 3.0}
-        ],
-        "launch": [{"operation": "add", "way": "queued", "time_us": 5.0, "time_iqr_us": 0.0}],
-        "training": [{**images, "precision": "float32", "peak_bytes": None}],
-        "ladder": [
-            {
-                "rung": 0,
-                "name": "baseline",
-                "network": "SmallCNN",
-                "batch": 32,
-                "images_per_s": 32000.0,
-                "ratio": 1.0,
-                "setup_s": 0.1,
-                "peak_bytes": None,
-                "accuracy": 0.93,
-                "kept": True,
-            }
-        ],
+        section: [{"device": "cuda:0", **row} for row in given] for section, given in ROWS.items()
     }
-    sections = {
-        section: [{"device": "cuda:0", **row} for row in given]
-        for section, given in sections.items()
-    }
-    return {
-        "schema": 2,
-        "provenance": provenance,
-        "devices": {"cuda:0": gpu, "cpu": cpu},
-        "sections": sections,
-    }
+    devices = {"cuda:0": {**gpu, "bandwidth_bytes_per_s": 1e12}, "cpu": CARD}
+    whole = {"schema": 2, "provenance": PROVENANCE, "devices": devices, "sections": sections}
+    return copy.deepcopy(whole)
 
 
 def saved(data, folder, name="made_up.json"):
@@ -104,10 +77,8 @@ def saved(data, folder, name="made_up.json"):
 def test_example_covers_every_section_and_loads(tmp_path):
     assert set(example()["sections"]) == set(rows.SECTIONS)
     found = measurements.load(saved(example(), tmp_path))
-    assert (
-        found.label == "Made-up GPU, 2026-01-02"
-        and found.label_of("cpu") == "Made-up CPU, 4 cores, 2026-01-02"
-    )
+    assert found.label == "Made-up GPU, 2026-01-02"
+    assert found.label_of("cpu") == "Made-up CPU, 4 cores, 2026-01-02"
     assert [row["device_kind"] for row in found.rows("matmul")] == ["cuda", "cpu"]
     assert [row["size"] for row in found.rows("matmul", device="cpu")] == [100]
     sizes = {
@@ -122,98 +93,62 @@ def test_a_cpu_measured_while_others_used_it_says_so(load, busy, tmp_path):
     data = example()
     data["provenance"]["load_average"] = load
     found = measurements.load(saved(data, tmp_path))
-    assert (
-        found.busy is busy
-        and ("(busy)" in found.label_of("cpu")) is busy
-        and "busy" not in found.label
-    )
-
-
-def test_a_section_that_was_not_measured_is_empty_and_an_unknown_one_an_error(tmp_path):
-    data = example()
-    del data["sections"]["ladder"]
-    found = measurements.load(saved(data, tmp_path))
-    assert found.rows("ladder") == [] and found.by_device("ladder") == {}
-    with pytest.raises(ValueError, match="section is 'matmull'"):
-        found.rows("matmull")
-    with pytest.raises(ValueError, match="device is 'cuda:7'"):
-        found.rows("matmul", device="cuda:7")
+    assert found.busy is busy
+    assert ("(busy)" in found.label_of("cpu")) is busy
+    assert "busy" not in found.label
 
 
 BROKEN = [  # where, new value, words of the error
-    (["schema"], 3, r"schema is 3; this copy reads 2"),
-    (["schema"], "1", "schema is '1'"),
-    (["schema"], DELETE, "schema is None"),
-    (["notes"], "x", "notes is no field here"),
-    (["provenance"], DELETE, "provenance is missing"),
-    (["devices"], {}, "devices is empty"),
-    (["sections"], [], r"sections is \[\]"),
-    (["sections", "matmul"], {}, r"sections\.matmul is {}"),
-    (["sections", "matmull"], [], r"sections\.matmull is no section"),
-    (["provenance", "torch"], None, r"provenance\.torch is None; it takes a text"),
-    (["provenance", "complete"], 1, r"provenance\.complete is 1; it takes true or false"),
-    (["provenance", "cores"], -4, r"provenance\.cores is -4"),
-    (["devices", "cpu", "name"], "", r"devices\.cpu\.name is ''"),
-    (["devices", "cpu", "memory_bytes"], 1.5, r"devices\.cpu\.memory_bytes is 1\.5; .* or null"),
+    ("schema", 3, r"schema is 3; this copy reads 2"),
+    ("schema", DELETE, "schema is None"),
+    ("notes", "x", "notes is no field here"),
+    ("provenance", DELETE, "provenance is missing"),
+    ("devices", {}, "devices is empty"),
+    ("sections", [], r"sections is \[\]"),
+    ("sections matmul", {}, r"sections\.matmul is {}"),
+    ("sections matmull", [], r"sections\.matmull is no section"),
+    ("provenance torch", None, r"provenance\.torch is None; it takes a text"),
+    ("provenance complete", 1, r"provenance\.complete is 1; it takes true or false"),
+    ("provenance cores", -4, r"provenance\.cores is -4"),
+    ("devices cpu name", "", r"devices\.cpu\.name is ''"),
+    ("devices cpu memory_bytes", 1.5, r"devices\.cpu\.memory_bytes is 1\.5; .* or null"),
     (
-        ["sections", "matmul", 1, "time_ms"],
+        "sections matmul 1 time_ms",
         -2.0,
-        r"sections\.matmul\[1\]\.time_ms is -2\.0; it takes a number above 0",
+        r"matmul\[1\]\.time_ms is -2\.0; it takes a number above 0",
     ),
-    (["sections", "matmul", 1, "time_ms"], "2.0", r"sections\.matmul\[1\]\.time_ms is '2\.0'"),
-    (["sections", "matmul", 0, "time_ms"], math.nan, r"matmul\[0\]\.time_ms is nan"),
-    (["sections", "matmul", 0, "time_ms"], math.inf, r"matmul\[0\]\.time_ms is inf"),
-    (["sections", "matmul", 0, "time_ms"], True, r"matmul\[0\]\.time_ms is True"),
-    (["sections", "matmul", 0, "time_iqr_ms"], -0.1, r"matmul\[0\]\.time_iqr_ms is -0\.1"),
-    (["sections", "matmul", 0, "size"], DELETE, r"matmul\[0\]\.size is missing"),
+    ("sections matmul 1 time_ms", "2.0", r"sections\.matmul\[1\]\.time_ms is '2\.0'"),
+    ("sections matmul 0 time_ms", math.nan, r"matmul\[0\]\.time_ms is nan"),
+    ("sections matmul 0 time_ms", True, r"matmul\[0\]\.time_ms is True"),
+    ("sections matmul 0 size", DELETE, r"matmul\[0\]\.size is missing"),
+    ("sections matmul 0 size", 1000.0, r"size is 1000\.0; it takes a whole number"),
+    ("sections matmul 0 device", "cuda:1", r"device is 'cuda:1'; devices has cuda:0, cpu"),
     (
-        ["sections", "matmul", 0, "size"],
-        1000.0,
-        r"matmul\[0\]\.size is 1000\.0; it takes a whole number",
-    ),
-    (
-        ["sections", "matmul", 0, "device"],
-        "cuda:1",
-        r"matmul\[0\]\.device is 'cuda:1'; devices has cuda:0, cpu",
-    ),
-    (
-        ["sections", "matmul", 0, "tflop_per_s"],
+        "sections matmul 0 tflop_per_s",
         1000.0,
         r"tflop_per_s is 1000\.0; .* it is 1: .* another unit",
     ),
-    (["sections", "copies", 0, "bytes"], 10**3, r"copies\[0\]\.gb_per_s is 0\.5; .*another unit"),
-    (
-        ["sections", "copies", 0, "pinned"],
-        "yes",
-        r"copies\[0\]\.pinned is 'yes'; it takes true or false",
-    ),
-    (["sections", "bandwidth", 0, "gb_per_s"], 1500.0, r"bandwidth\[0\]\.gb_per_s"),
-    (["sections", "all_reduce", 0, "processes"], 2, r"all_reduce\[0\]\.gb_per_s is 3\.0"),
-    (["sections", "training", 0, "time_ms"], 0.002, r"training\[0\]\.images_per_s is 32000\.0"),
-    (["sections", "training", 0, "peak_bytes"], -1, r"training\[0\]\.peak_bytes is -1"),
-    (
-        ["sections", "ladder", 0, "accuracy"],
-        93,
-        r"ladder\[0\]\.accuracy is 93; it takes a number from 0 to 1",
-    ),
-    (["sections", "ladder", 0], [1, 2], r"ladder\[0\] is \[1, 2\]; it takes an object"),
+    ("sections copies 0 bytes", 10**3, r"copies\[0\]\.gb_per_s is 0\.5; .*another unit"),
+    ("sections copies 0 pinned", "yes", r"pinned is 'yes'; it takes true or false"),
+    ("sections all_reduce 0 processes", 2, r"all_reduce\[0\]\.gb_per_s is 3\.0"),
+    ("sections training 0 time_ms", 0.002, r"training\[0\]\.images_per_s is 32000\.0"),
+    ("sections ladder 0 accuracy", 93, r"accuracy is 93; it takes a number from 0 to 1"),
+    ("sections ladder 0", [1, 2], r"ladder\[0\] is \[1, 2\]; it takes an object"),
 ]
 
 
-@pytest.mark.parametrize(
-    "where, value, words", BROKEN, ids=[".".join(map(str, broken[0])) for broken in BROKEN]
-)
+@pytest.mark.parametrize("where, value, words", BROKEN, ids=str)
 def test_a_broken_field_is_refused_by_name(where, value, words, tmp_path):
+    keys = [int(key) if key.isdigit() else key for key in where.split()]
     with pytest.raises(ValueError, match=r"^made_up\.json: .*" + words):
-        measurements.load(saved(damaged(example(), where, value), tmp_path))
+        measurements.load(saved(damaged(example(), keys, value), tmp_path))
 
 
-@pytest.mark.parametrize("new", ["time_s", "time_us", "duration"])
-def test_a_field_in_another_unit_is_refused(new, tmp_path):
+def test_a_field_in_another_unit_is_refused(tmp_path):
     data = example()
     row = data["sections"]["matmul"][0]
-    row[new] = row.pop("time_ms")
-    words = rf"sections\.matmul\[0\]\.{new} is no field here; there are .*time_ms"
+    row["time_s"] = row.pop("time_ms")
+    words = r"sections\.matmul\[0\]\.time_s is no field here; there are .*time_ms"
     with pytest.raises(ValueError, match=words):
         measurements.load(saved(data, tmp_path))
 
@@ -225,21 +160,15 @@ def test_what_is_no_recording_is_refused(content, tmp_path):
         measurements.load(tmp_path / "x.json")
 
 
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nothing.json"):
-        measurements.load(tmp_path / "nothing.json")
-
-
-def test_all_and_gpus_read_the_folder_gpus_first(tmp_path, monkeypatch):
+def test_all_reads_the_folder_gpus_first(tmp_path, monkeypatch):
     monkeypatch.setattr(measurements, "FOLDER", tmp_path)
-    assert measurements.all() == [] == measurements.gpus()
+    assert measurements.all() == []
     data = example()
     saved(data, tmp_path, "z.json")
     del data["devices"]["cuda:0"]
     data["sections"] = {}
     saved(data, tmp_path, "a.json")
     assert [found.path.name for found in measurements.all()] == ["z.json", "a.json"]
-    assert [found.path.name for found in measurements.gpus()] == ["z.json"]
 
 
 @pytest.mark.parametrize(
@@ -248,10 +177,8 @@ def test_all_and_gpus_read_the_folder_gpus_first(tmp_path, monkeypatch):
 def test_committed_recordings_are_whole_unedited_and_small(path):
     found = measurements.load(path)
     assert found.provenance["complete"] and not found.provenance["quick"]
-    assert (
-        not found.provenance["code"].endswith("-dirty")
-        and "helpers record" in found.provenance["command"]
-    )
+    assert not found.provenance["code"].endswith("-dirty")
+    assert "helpers record" in found.provenance["command"]
     text = path.read_text(encoding="utf-8")
     assert len(text) < 300_000
     assert recorder._text(json.loads(text)) == text, "only the record command writes recordings"
@@ -343,37 +270,6 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["x.json"]
 
 
-def test_written_text_is_the_same_data_with_a_row_a_line():
-    data = example()
-    data["sections"]["copies"] = []
-    text = recorder._text(data)
-    assert (
-        json.loads(text) == data and sum('"time_iqr_ms"' in line for line in text.splitlines()) == 5
-    )
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        ("schema",),
-        ("devices", "x" * 5000),
-        ("sections", "x" * 5000),
-        ("sections", "matmul", 0, "x" * 5000),
-        ("sections", "matmul", 0, "device"),
-    ],
-)
-def test_messages_stay_short(path):
-    data = example()
-    *parents, last = path
-    place = data
-    for key in parents:
-        place = place[key]
-    place[last] = "x" * 5000
-    with pytest.raises(ValueError) as caught:
-        schema.check(data, "here")
-    assert len(str(caught.value)) < 500
-
-
 def test_provenance_keeps_the_command_without_folders(quiet, monkeypatch):
     words = ["x", "record", "--out=/home/me/a.json", "/home/me/b.json", "C:\\me\\c.json", "--quick"]
     monkeypatch.setattr(recorder.sys, "argv", words)
@@ -394,16 +290,6 @@ def test_a_gpu_is_the_current_one_while_it_is_measured(tmp_path, quiet, imitated
         recorder.record(tmp_path / "a.json", "cuda:1", quick=True, parts={"launch": part})
         assert torch.cuda.current_device() == 0
     assert seen == [("cuda:1", 1), ("cpu", None)]
-
-
-def test_provenance_names_what_measured(quiet):
-    found = recorder.provenance(quick=True)
-    assert (
-        found["torch"] == torch.__version__
-        and found["quick"] is True
-        and found["date"].endswith("Z")
-    )
-    schema.check_row(rows.Provenance, found, "here")
 
 
 @pytest.fixture
@@ -467,18 +353,6 @@ def test_only_cards_that_have_tf32_get_rows_of_it(capability, there, monkeypatch
     monkeypatch.setattr(measure, "describe", lambda device: {"kind": "cuda"})
     monkeypatch.setattr(measure, "features", lambda device: known)
     assert ("tf32" in measure.formats(torch.device("cuda:0"))) is there
-
-
-def test_bandwidth_is_that_of_memory_not_of_a_cache(tmp_path):
-    """A cache answers 174.9 GB/s where memory gives 65."""
-    data = example()
-    small, large = (dict(data["sections"]["bandwidth"][0]) for _ in range(2))
-    small.update(bytes=10**5, time_ms=0.001, gb_per_s=100.0)
-    large.update(bytes=10**8, time_ms=2.0, gb_per_s=50.0)
-    data["sections"]["bandwidth"] = [small, large]
-    found = measurements.load(saved(data, tmp_path))
-    assert found.memory_gb_per_s("cuda:0") == 50.0
-    assert found.memory_gb_per_s("cpu") is None
 
 
 class Clock:
@@ -567,11 +441,7 @@ def test_each_change_starts_from_the_same_weights():
     assert climb.rows[0]["peak_bytes"] > 0
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{}, {"resident": True}, {"channels_last": True}, {"fused": True}, {"dtype": torch.bfloat16}],
-    ids=str,
-)
+@pytest.mark.parametrize("change", [{"channels_last": True}, {"dtype": torch.bfloat16}], ids=str)
 def test_every_change_computes_the_loss_of_the_plain_step(change):
     data = torch.rand(32, 3, 32, 32), torch.arange(32) % 10
     losses = []
@@ -582,15 +452,10 @@ def test_every_change_computes_the_loss_of_the_plain_step(change):
     assert losses[1] == pytest.approx(losses[0], rel=0.02)
 
 
-@pytest.mark.parametrize(
-    "setup",
-    [
-        ladder.Setup(),
-        ladder.Setup(resident=True),
-        ladder.Setup(batch=16, resident=True, channels_last=True),
-    ],
-    ids=str,
-)
+SETUPS = [ladder.Setup(), ladder.Setup(batch=16, resident=True, channels_last=True)]
+
+
+@pytest.mark.parametrize("setup", SETUPS, ids=str)
 def test_batches_hold_every_image_once_in_the_wanted_layout(setup):
     data = torch.arange(64.0).repeat_interleave(12).reshape(64, 3, 2, 2), torch.arange(64)
     found = list(ladder.feeder(setup, data, CPU)())
@@ -611,46 +476,6 @@ def test_what_keeps_compile_from_running_is_said_in_a_line(monkeypatch):
         assert "torch.compile" not in dict(ladder.rungs(CPU, 64))
 
 
-def test_series_stop_at_the_limit_and_at_the_end_of_memory():
-    def measured(size):
-        if size > 16:
-            raise torch.OutOfMemoryError("full")
-        return {"time_ms": float(size)}
-
-    assert [row["time_ms"] for row in measure.growing([4, 8, 32, 64], measured, True)] == [4, 8]
-    assert [
-        row["time_ms"] for row in measure.growing([4, 64, 128], lambda n: {"time_ms": n}, True)
-    ] == [4, 64]
-
-
-def test_measured_memory_is_near_the_forecast():
-    """Lesson 05 forecasts what a step takes; a learner plans by it."""
-    from helpers.memory import forecast, tensor_bytes
-
-    model = networks.mlp()
-    adam = torch.optim.Adam(model.parameters(), foreach=True)
-    x, y = networks.batch_of(64, CPU)
-    step = networks.step_of(model, x, y, adam, "float32")
-    step()
-    adam.zero_grad()
-    state = [v for values in adam.state.values() for v in values.values() if torch.is_tensor(v)]
-    held = sum(map(tensor_bytes, [*model.parameters(), *state, x, y]))
-    expected = forecast(networks.mlp(), (3, 32, 32), 64, "adam").peak
-    assert held + peaks.peak_bytes(step, CPU) == pytest.approx(expected, rel=0.05)
-
-
-def test_matmul_rows_are_of_products_of_that_size(hasty, monkeypatch):
-    shapes = []
-    monkeypatch.setattr(
-        measure,
-        "timed",
-        lambda fn, *_: (shapes.append(tuple(fn().shape)), {"time_ms": 1.0, "time_iqr_ms": 0.0})[1],
-    )
-    found = list(measure.matmul(CPU, True))
-    assert [(row["size"],) * 2 for row in found] == shapes
-    assert {row["dtype"] for row in found} == {"float32", "float64", "bfloat16"}
-
-
 def test_tf32_is_put_back():
     before = torch.backends.cuda.matmul.fp32_precision
     with pytest.raises(ZeroDivisionError), measure.tf32(True):
@@ -665,24 +490,6 @@ def test_all_reduce_of_two_processes_gives_rows_with_the_traffic_of_a_ring():
     assert {(row["backend"], row["processes"]) for row in found} == {("gloo", 2)}
     for row in found:  # two processes: each sends half of the bytes twice
         assert row["gb_per_s"] == pytest.approx(row["bytes"] / row["time_ms"] / 1e6, rel=1e-3)
-
-
-def test_all_reduce_takes_as_many_gpus_as_there_are(monkeypatch):
-    asked = []
-    monkeypatch.setattr(links, "_gpus", lambda: 5)
-    monkeypatch.setattr(links, "measured", lambda n, on_cpu, quick: asked.append((n, on_cpu)) or [])
-    assert list(links.all_reduce(torch.device("cuda", 0), quick=True)) == [] and asked == [
-        (2, False),
-        (4, False),
-    ]
-
-
-def test_all_reduce_repeats_what_the_processes_said_when_they_failed(monkeypatch):
-    monkeypatch.setattr(
-        links.scripts, "run", lambda *_, **__: links.scripts.Finished(1, "no such address")
-    )
-    with pytest.raises(RuntimeError, match=r"wrote no rows \(exit status 1\):\nno such address"):
-        links.measured(2, True, True)
 
 
 @pytest.mark.parametrize(
@@ -707,7 +514,5 @@ def test_the_command_measures_says_where_and_survives_being_stopped(
     assert main(arguments) == 130
     assert "goes on from there" in capsys.readouterr().err
     assert main(arguments) == 0
-    assert (
-        "3 rows" in capsys.readouterr().out
-        and measurements.load(tmp_path / "x.json").provenance["quick"]
-    )
+    assert "3 rows" in capsys.readouterr().out
+    assert measurements.load(tmp_path / "x.json").provenance["quick"]

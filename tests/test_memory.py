@@ -9,54 +9,37 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from helpers import memory
-from helpers.memory import Timeline, forecast, format_bytes, tensor_bytes
+from helpers.memory import forecast, format_bytes, tensor_bytes
 from helpers.training import SmallCNN
+from practice_gpus import practice_gpus
 
 
 def mlp(width=200):
     return nn.Sequential(nn.Linear(100, width), nn.ReLU(), nn.Linear(width, 10))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool", "complex64"])
-@pytest.mark.parametrize("shape", [(), (0, 3), (5, 7), (2, 3, 4)])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "complex64"])
+@pytest.mark.parametrize("shape", [(), (0, 3), (2, 3, 4)])
 def test_tensor_bytes_are_numpys(dtype, shape):
-    assert (
-        tensor_bytes(torch.zeros(shape, dtype=getattr(torch, dtype)))
-        == np.zeros(shape, dtype).nbytes
-    )
-
-
-def test_tensor_bytes_of_a_view_of_bfloat16_and_of_meta():
-    assert tensor_bytes(torch.zeros(8, 8, dtype=torch.bfloat16)[::2]) == 64
-    assert tensor_bytes(torch.zeros(10**6, 10**6, device="meta")) == 4 * 10**12
-    with pytest.raises(TypeError, match="tensor is a list"):
-        tensor_bytes([1.0])
+    tensor = torch.zeros(shape, dtype=getattr(torch, dtype))
+    assert tensor_bytes(tensor) == np.zeros(shape, dtype).nbytes
 
 
 @pytest.mark.parametrize(
     "n, text",
     [
         (0, "0 B"),
-        (1, "1 B"),
-        (1000, "1000 B"),
         (1023, "1023 B"),
         (1024, "1 KiB"),
-        (1536, "1.5 KiB"),
         (10**6, "977 KiB"),
         (2**20 - 1, "1 MiB"),
-        (2**20, "1 MiB"),
         (2**30 * 5 + 2**30 // 2, "5.5 GiB"),
-        (141 * 2**30, "141 GiB"),
-        (5 * 2**40, "5 TiB"),
         (5000 * 2**40, "5000 TiB"),
         (-1536, "-1.5 KiB"),
-        (37.5 * 2**20, "37.5 MiB"),
         (1234567, "1.18 MiB"),
-        (12345678, "11.8 MiB"),
         (-0.2, "0 B"),
     ],
 )
@@ -64,19 +47,9 @@ def test_format_bytes(n, text):
     assert format_bytes(n) == text
 
 
-@pytest.mark.parametrize(
-    "n, error",
-    [
-        ("5", TypeError),
-        (True, TypeError),
-        (None, TypeError),
-        (float("nan"), ValueError),
-        (float("inf"), ValueError),
-    ],
-)
-def test_format_bytes_refuses(n, error):
-    with pytest.raises(error, match="n is"):
-        format_bytes(n)
+def with_batch_norm():
+    layers = [nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
+    return nn.Sequential(*layers, nn.Linear(8 * 15 * 15, 10))
 
 
 PARAMETERS = 4 * (100 * 200 + 200 + 200 * 10 + 10)
@@ -89,25 +62,6 @@ def test_forecast_of_an_mlp_worked_out_by_hand():
     assert (found.parameters, found.optimizer, found.gradients) == (PARAMETERS, PARAMETERS, last)
     assert found.held == 2 * PARAMETERS + batch
     assert found.activations + found.other == pytest.approx(3 * hidden + batch, abs=64)
-
-
-@pytest.mark.parametrize(
-    "optimizer, copies", [("sgd", 0), ("momentum", 1), ("adam", 2), ("adamw", 2)]
-)
-def test_forecast_counts_the_optimizers_copies(optimizer, copies):
-    found = forecast(mlp(), (100,), 4096, optimizer=optimizer)
-    assert found.optimizer == pytest.approx(
-        copies * PARAMETERS, abs=4 * 4
-    )  # and one counter a parameter
-
-
-def test_parts_add_up_to_the_peak():
-    found = forecast(SmallCNN(), (3, 32, 32), 64)
-    assert (
-        sum((found.parameters, found.gradients, found.optimizer, found.activations, found.other))
-        == found.peak
-    )
-    assert str(found).startswith(format_bytes(found.peak))
 
 
 OPTIMIZERS = {
@@ -151,27 +105,10 @@ def allocated_peak(model, shape, batch, name, dtype, folder):
 @pytest.mark.parametrize(
     "build, shape, batch, optimizer, autocast",
     [
-        (mlp, (100,), 32, "sgd", None),
-        (mlp, (100,), 256, "adam", None),
         (mlp, (100,), 256, "adamw", "bfloat16"),
-        (lambda: mlp(1000), (100,), 4, "adam", None),
         (lambda: mlp(1000), (100,), 4, "momentum", "float16"),
         (SmallCNN, (3, 32, 32), 32, "sgd", None),
-        (lambda: SmallCNN(width=16), (3, 32, 32), 48, "adam", None),
-        (
-            lambda: nn.Sequential(
-                nn.Conv2d(3, 8, 3),
-                nn.BatchNorm2d(8),
-                nn.ReLU(),
-                nn.MaxPool2d(2),
-                nn.Flatten(),
-                nn.Linear(8 * 15 * 15, 10),
-            ),
-            (3, 32, 32),
-            32,
-            "adamw",
-            None,
-        ),
+        (with_batch_norm, (3, 32, 32), 32, "adam", None),
     ],
 )
 def test_forecast_is_what_a_real_step_allocates(build, shape, batch, optimizer, autocast, tmp_path):
@@ -180,33 +117,18 @@ def test_forecast_is_what_a_real_step_allocates(build, shape, batch, optimizer, 
     assert forecast(model, shape, batch, optimizer, autocast).peak == pytest.approx(seen, rel=0.01)
 
 
-def test_forecast_grows_with_the_batch_and_shrinks_under_autocast():
-    small, large = (forecast(SmallCNN(), (3, 32, 32), n).peak for n in (64, 256))
-    assert 3.5 < large / small < 4
-    assert forecast(SmallCNN(), (3, 32, 32), 256, autocast="bfloat16").peak < 0.75 * large
-
-
-class Checkpointed(nn.Module):
-    def __init__(self, blocks):
-        super().__init__()
-        self.blocks = blocks
-
+class Checkpointed(nn.Sequential):
     def forward(self, x):
-        for block in self.blocks:
+        for block in self:
             x = checkpoint(block, x, use_reentrant=False)
         return x
 
 
 def test_forecast_sees_checkpointing_inside_the_model():
-    blocks = nn.Sequential(
-        *[
-            nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(4)])
-            for _ in range(4)
-        ]
-    )
-    assert (
-        forecast(Checkpointed(blocks), (64,), 4096).peak < 0.6 * forecast(blocks, (64,), 4096).peak
-    )
+    layers = [nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(16)]
+    blocks = [nn.Sequential(*layers[i : i + 4]) for i in range(0, 16, 4)]
+    plain = forecast(nn.Sequential(*blocks), (64,), 4096).peak
+    assert forecast(Checkpointed(*blocks), (64,), 4096).peak < 0.6 * plain
 
 
 def test_forecast_needs_no_memory_and_leaves_the_model_alone():
@@ -236,25 +158,6 @@ def test_forecast_takes_frozen_parameters_other_losses_and_index_inputs():
     assert found.parameters == 4 * (1000 * 16 + 16 * 4 + 4)
 
 
-def test_forecast_draws_no_random_numbers():
-    model = nn.Sequential(mlp(), nn.Dropout())
-    state = torch.get_rng_state()
-    forecast(model, (100,), 8)
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-class Watch(TorchDispatchMode):
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        raise AssertionError(f"{func} reached a mode that was on before")
-
-
-def test_forecast_goes_past_other_modes_and_the_default_device():
-    model = mlp()
-    outside = forecast(model, (100,), 8)
-    with torch.device("meta"), Watch():
-        assert forecast(model, (100,), 8) == outside
-
-
 @pytest.mark.parametrize(
     "arguments, error, words",
     [
@@ -279,41 +182,6 @@ def test_forecast_says_when_pytorch_lacks_the_tracker(monkeypatch):
         forecast(mlp(), (100,), 8)
 
 
-def test_troubleshooting_of_the_model_pass_through():
-    with pytest.raises(RuntimeError, match="99"):
-        forecast(mlp(), (99,), 8)
-
-
-def test_timeline_notes_the_counters(monkeypatch):
-    counters = iter([(0, 0), (512, 2**21), (1024, 2**21), (0, 2**21)])
-    now = []
-    monkeypatch.setattr(
-        torch.cuda, "memory_allocated", lambda device: now.append(next(counters)) or now[-1][0]
-    )
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: now[-1][1])
-    with Timeline("cuda:0") as timeline:
-        assert timeline.mark("model") == ("model", 512, 2**21)
-        timeline.mark("batch")
-    assert timeline.points == [
-        ("start", 0, 0),
-        ("model", 512, 2**21),
-        ("batch", 1024, 2**21),
-        ("end", 0, 2**21),
-    ]
-
-
-def test_timeline_refuses_the_cpu():
-    with pytest.raises(ValueError, match="device is 'cpu'"):
-        Timeline("cpu")
-
-
-def practice_gpus(**options):
-    practice = pytest.importorskip("practice_gpus")
-    if not hasattr(practice, "practice_gpus"):
-        pytest.skip("practice_gpus has no practice_gpus yet")
-    return practice.practice_gpus(**options)
-
-
 def test_forecast_is_the_same_while_practice_gpus_are_on():
     model = SmallCNN()
     outside = forecast(model, (3, 32, 32), 64)
@@ -322,15 +190,6 @@ def test_forecast_is_the_same_while_practice_gpus_are_on():
         assert forecast(model, (3, 32, 32), 64) == outside
         assert forecast(SmallCNN().to("cuda"), (3, 32, 32), 64) == outside
         assert torch.cuda.memory_allocated() == before
-
-
-def test_timeline_on_a_gpu():
-    with practice_gpus(n=1, memory="1 GiB"), Timeline("cuda:0") as timeline:
-        kept = torch.zeros(1000, device="cuda:0")
-        timeline.mark("made")
-        del kept
-    (_, start, _), (_, made, reserved), (_, end, _) = timeline.points
-    assert made - start == 4096 and reserved >= made and end == start
 
 
 class Attention(nn.Module):

@@ -16,7 +16,6 @@ SHARE = 0.95
 
 # Mutants that are right answers too: exercise, change (line of the answer: before → after), reason.
 RIGHT_TOO = (
-    ("02.batch", "8: (list, tuple) → (tuple, list)", "isinstance asks for any of them"),
     (
         "04.checkpoint",
         "2: torch.load(path, map_location='cpu', weights_only=True) → "

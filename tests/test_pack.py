@@ -11,7 +11,7 @@ import zipfile
 import pytest
 
 from helpers.commands import _environment, pack
-from helpers.commands._environment import ROOT, SetupError
+from helpers.commands._environment import SetupError
 
 PROJECT = """[build-system]
 requires = ["tool>=3"]
@@ -48,37 +48,34 @@ def wheel(folder, name, version, *needs):
             file.writestr(path, text)
 
 
+CONTENTS = {"requirements.txt": REQUIREMENTS, "pyproject.toml": PROJECT}
+PACKED = {
+    *CONTENTS,
+    "README.md",
+    "LICENSE",
+    "exercises/__init__.py",
+    "practice_gpus/__init__.py",
+    "helpers/__init__.py",
+    "notebooks/00_start_here.ipynb",
+    "notebooks/scripts/train.py",
+}
+FILES = PACKED | {
+    "helpers/__pycache__/x.pyc",
+    "notebooks/my_solutions.ipynb",
+    "notebooks/.env",
+    "notebooks/data/numbers.json",
+    "tests/test_x.py",
+}
+
+
 @pytest.fixture
 def course(tmp_path, monkeypatch):
     """Return a small course folder, with an index of wheels beside it as the only one that pip may ask."""
     house, index = tmp_path / "course", tmp_path / "index"
-    for folder in (
-        house / "exercises",
-        house / "helpers/__pycache__",
-        house / "practice_gpus",
-        house / "notebooks/scripts",
-        house / "notebooks/data",
-        house / "tests",
-        index,
-    ):
-        folder.mkdir(parents=True)
-    for name, text in {
-        "requirements.txt": REQUIREMENTS,
-        "pyproject.toml": PROJECT,
-        "README.md": "",
-        "LICENSE": "",
-        "exercises/__init__.py": "",
-        "practice_gpus/__init__.py": "",
-        "helpers/__init__.py": "",
-        "helpers/__pycache__/x.pyc": "",
-        "notebooks/00_start_here.ipynb": "{}",
-        "notebooks/scripts/train.py": "",
-        "notebooks/my_solutions.ipynb": "{}",
-        "notebooks/.env": "SECRET=1",
-        "notebooks/data/numbers.json": "[]",
-        "tests/test_x.py": "",
-    }.items():
-        (house / name).write_text(text)
+    index.mkdir()
+    for name in FILES:
+        (house / name).parent.mkdir(parents=True, exist_ok=True)
+        (house / name).write_text(CONTENTS.get(name, ""))
     for name, version, *needs in (
         ("torch", "1.0", "tool"),
         ("torchvision", "1.0", "torch"),
@@ -89,12 +86,9 @@ def course(tmp_path, monkeypatch):
     ):
         wheel(index, name, version, *needs)
     settle(monkeypatch, house)
-    for name, value in {
-        "PIP_NO_INDEX": "1",
-        "PIP_FIND_LINKS": str(index),
-        "PIP_CONFIG_FILE": os.devnull,
-    }.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=9e9))
     return house
 
@@ -119,19 +113,8 @@ def test_a_packed_folder_installs_from_its_own_wheels_alone(course, tmp_path, mo
         f"wheels/{name}-py3-none-any.whl"
         for name in ("torch-1.0", "torchvision-1.0", "pictures-2.1", "tool-3.0")
     }
-    assert {name for name in files if not name.startswith("wheels/")} == {
-        "START_HERE.txt",
-        "pack.json",
-        "requirements.txt",
-        "pyproject.toml",
-        "README.md",
-        "LICENSE",
-        "exercises/__init__.py",
-        "helpers/__init__.py",
-        "practice_gpus/__init__.py",
-        "notebooks/00_start_here.ipynb",
-        "notebooks/scripts/train.py",
-    }
+    others = {name for name in files if not name.startswith("wheels/")}
+    assert others == {"START_HERE.txt", "pack.json", *PACKED}
     start = (folder / "START_HERE.txt").read_text()
     assert f"is for {_environment.machine()}.\n" in start and "{" not in start
     assert f"{_environment.gigabytes(None):.0f} GB free" in start
@@ -187,16 +170,12 @@ def test_what_is_in_the_way_is_named_and_stays(course, tmp_path, monkeypatch, ca
 def test_what_is_missing_is_named(course, tmp_path, monkeypatch, capfd):
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=1e9))
-        assert (
-            run(tmp_path / "out", "cpu") == 1
-            and "about 1.5 GB, and 1.0 GB are free" in capfd.readouterr().err
-        )
+        assert run(tmp_path / "out", "cpu") == 1
+        assert "about 1.5 GB, and 1.0 GB are free" in capfd.readouterr().err
     with monkeypatch.context() as patch:
         patch.setattr(pack.importlib.util, "find_spec", lambda name: None)
-        assert (
-            run(tmp_path / "out") == 1
-            and "no pip. Type: python3 -m ensurepip" in capfd.readouterr().err
-        )
+        assert run(tmp_path / "out") == 1
+        assert "no pip. Type: python3 -m ensurepip" in capfd.readouterr().err
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     assert run(tmp_path / "out") == 1 and "HTTPS_PROXY" in capfd.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -239,18 +218,3 @@ def test_a_damaged_wheel_is_told_from_a_missing_network(course, monkeypatch, cap
     monkeypatch.delenv("PIP_FIND_LINKS")
     with pytest.raises(SetupError, match="wheels/ is missing or damaged"):
         _environment.install("cpu")
-
-
-def test_another_build_is_still_asked_of_the_network(course, monkeypatch):
-    (course / _environment.PACK).write_text(
-        json.dumps({"for": _environment.machine(), "wheels": "cpu"})
-    )
-    lines = []
-    monkeypatch.setattr(_environment, "pip", lambda line, text: lines.append(line))
-    _environment.install("cu130")
-    assert lines[0][-1].endswith("/cu130") and lines[1] == ["-r", "requirements.txt"]
-
-
-def test_the_course_packs_all_that_learners_need():
-    assert set(pack.others()) == {*_environment.needs()[2:], "setuptools>=77"}
-    assert all((ROOT / top).exists() for top in pack.TOPS)

@@ -63,11 +63,6 @@ def test_output_and_status_come_back(script, capsys):
     assert shown == f"$ python {file.as_posix()} --name 'a b' 2\n" + done.text
 
 
-def test_quiet_shows_only_the_command(script, capsys):
-    done = scripts.run(script("print('secret')"), quiet=True)
-    assert done.text == "secret\n" and capsys.readouterr().out.count("\n") == 1
-
-
 def test_output_is_shown_as_it_comes(script, monkeypatch, tmp_path):
     """The script goes on only when its first line has been shown."""
     seen = tmp_path / "seen"
@@ -81,20 +76,9 @@ def test_output_is_shown_as_it_comes(script, monkeypatch, tmp_path):
     assert scripts.run(file, timeout=120).text == "first\nsecond\n"
 
 
-def test_odd_bytes_and_a_missing_last_newline(script):
-    done = scripts.run(
-        script(r"import sys; sys.stdout.buffer.write(b'caf\xc3\xa9 \xff end')"), quiet=True
-    )
-    assert done.text == "café \ufffd end"
-
-
-def test_runs_with_this_python_and_finds_helpers(script, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    done = scripts.run(script("import sys, helpers.course; print(sys.executable)"), quiet=True)
-    assert done.text.strip() == sys.executable and done.returncode == 0
-
-
-def test_timeout_kills_all_that_was_started(script):
+def test_timeout_kills_all_that_was_started(script, monkeypatch):
+    monkeypatch.setattr(scripts, "_GRACE", 1.0)
+    monkeypatch.setenv("PATH", "")  # a slim container has no ps
     file = script("""
         import subprocess, sys, time
         stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
@@ -102,27 +86,8 @@ def test_timeout_kills_all_that_was_started(script):
         print(subprocess.Popen([sys.executable, "-c", stubborn], **own_session).pid)
         time.sleep(600)
         """)
-    launch_grace, scripts._GRACE = scripts._GRACE, 1.0
-    try:
-        with pytest.raises(TimeoutError, match=r"longer than timeout=5 seconds.*\n\d+") as error:
-            scripts.run(file, timeout=5, quiet=True)
-    finally:
-        scripts._GRACE = launch_grace
-    assert gone(int(str(error.value).split()[-1]))
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="uses POSIX sessions")
-def test_a_slim_container_without_ps_ends_a_script_and_its_processes(script, monkeypatch):
-    monkeypatch.setattr(scripts, "_GRACE", 1.0)
-    monkeypatch.setenv("PATH", "")
-    file = script("""
-        import subprocess, sys, time
-        line = [sys.executable, "-c", "import time; time.sleep(600)"]
-        print(subprocess.Popen(line, start_new_session=True).pid)
-        time.sleep(600)
-        """)
-    with pytest.raises(TimeoutError, match=r"longer than timeout=3 seconds") as error:
-        scripts.run(file, timeout=3, quiet=True)
+    with pytest.raises(TimeoutError, match=r"longer than timeout=5 seconds.*\n\d+") as error:
+        scripts.run(file, timeout=5, quiet=True)
     assert gone(int(str(error.value).split()[-1]))
 
 
@@ -192,9 +157,8 @@ def test_script_path(course, tmp_path):
     assert scripts.script_path("ddp.py") == (course[1] / "ddp.py").resolve()  # only in the package
     own = tmp_path / "mine.py"
     own.write_text("")
-    assert (
-        scripts.script_path(own) == own.resolve() and scripts.script_path(str(own)) == own.resolve()
-    )
+    assert scripts.script_path(own) == own.resolve()
+    assert scripts.script_path(str(own)) == own.resolve()
 
 
 def test_a_notebook_of_the_learners_runs_the_script_beside_it(course, tmp_path, monkeypatch):
@@ -209,16 +173,6 @@ def test_a_notebook_of_the_learners_runs_the_script_beside_it(course, tmp_path, 
     assert scripts.command_line(own / "train.py") == "$ python scripts/train.py"
 
 
-def test_script_of_the_current_folder(course, tmp_path, monkeypatch):
-    (tmp_path / "here.py").write_text("")
-    (tmp_path / "train.py").write_text("")
-    monkeypatch.chdir(tmp_path)
-    assert scripts.script_path("here.py") == (tmp_path / "here.py").resolve()
-    assert (
-        scripts.script_path("train.py") == (course[0] / "train.py").resolve()
-    )  # the course's own comes first
-
-
 def test_unknown_script_lists_what_there_is(course):
     with pytest.raises(
         FileNotFoundError, match=r"'trian.py'; the course has: ddp.py, train.py \(or"
@@ -228,26 +182,7 @@ def test_unknown_script_lists_what_there_is(course):
         scripts.script_path("/nowhere/x.py")
 
 
-@pytest.mark.parametrize("name", [None, 3, "", b""])
-def test_script_of_wrong_type(name):
-    with pytest.raises(TypeError, match="name is"):
-        scripts.script_path(name)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"processes": 0},
-        {"processes": -1},
-        {"processes": 2.0},
-        {"processes": True},
-        {"timeout": 0},
-        {"timeout": -3},
-        {"timeout": "9"},
-        {"timeout": None},
-        {"timeout": float("nan")},
-    ],
-)
+@pytest.mark.parametrize("wrong", [{"processes": 0}, {"processes": 2.0}, {"timeout": 0}])
 def test_wrong_numbers_start_nothing(course, wrong, capsys):
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} is"):
         scripts.run("train.py", **wrong)

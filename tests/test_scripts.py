@@ -27,14 +27,6 @@ def script(name):
 train = script("train")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def run(capsys, monkeypatch):
     """Run train.py in this process, on the CPU, with 100 images and 50 to test; returns the lines that it printed."""
@@ -57,13 +49,9 @@ def run(capsys, monkeypatch):
 
 
 def in_child(*command, **more):
+    line = [sys.executable, *map(str, command)]
     return subprocess.run(
-        [sys.executable, *map(str, command)],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        **more,
+        line, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, **more
     )
 
 
@@ -112,16 +100,6 @@ def test_a_resumed_run_ends_bit_for_bit_like_one_without_a_stop(run, tmp_path):
     ]
 
 
-def test_mixed_precision_trains_other_but_similar_weights(run, tmp_path):
-    for name, more in (("full", []), ("mixed", ["--amp"])):
-        run("--epochs", 1, "--checkpoint", tmp_path / name, *more)
-    full, mixed = weights(tmp_path / "full"), weights(tmp_path / "mixed")
-    assert not same(full, mixed)
-    for name in full:
-        assert mixed[name].dtype == torch.float32
-        torch.testing.assert_close(mixed[name], full[name], rtol=0, atol=0.03)
-
-
 def test_a_bfloat16_run_goes_on_where_only_float16_is_fast(run, tmp_path):
     """Begun on an H100, resumed on a T4: the first run's scaler is off and saves nothing."""
     path = tmp_path / "run.pt"
@@ -151,45 +129,30 @@ def test_a_checkpoint_is_written_whole_or_not_at_all(run, tmp_path, monkeypatch)
     assert list(tmp_path.iterdir()) == [path]
 
 
-def unreadable(folder):
-    """Files that are no checkpoint of this script: name → what the message must say."""
-    (folder / "text.pt").write_text("hello")
-    (folder / "empty.pt").write_bytes(b"")
-    torch.save({"weight": torch.zeros(3)}, folder / "foreign.pt")
-    torch.save([1, 2], folder / "list.pt")
-    torch.save({"model": train.SmallCNN}, folder / "code.pt")
-    words = {
-        "foreign.pt": "not a checkpoint of this script",
+def test_a_file_that_is_no_checkpoint_is_refused(run, tmp_path):
+    (tmp_path / "text.pt").write_text("hello")
+    torch.save([1, 2], tmp_path / "list.pt")
+    torch.save({"model": train.SmallCNN}, tmp_path / "code.pt")
+    for name, words in {
+        "text.pt": "no whole checkpoint",
         "list.pt": "not a checkpoint of this script",
         "code.pt": "Weights only load failed",
         "none.pt": "No such file",
-    }
-    return {"text.pt": "no whole checkpoint", "empty.pt": "EOFError", **words}
-
-
-def test_a_file_that_is_no_checkpoint_is_refused(run, tmp_path):
-    for name, words in unreadable(tmp_path).items():
-        with pytest.raises(
-            ValueError, match=rf"--resume: cannot go on from .*{re.escape(name)}.*{words}"
-        ):
+    }.items():
+        with pytest.raises(ValueError, match=rf"--resume: cannot go on from .*{name}.*{words}"):
             run("--checkpoint", tmp_path / name, "--resume")
 
 
-def test_a_cut_checkpoint_and_one_of_another_network_are_refused(run, tmp_path):
+def test_a_checkpoint_of_another_network_is_refused(run, tmp_path):
     path = tmp_path / "run.pt"
     run("--epochs", 1, "--checkpoint", path)
     state = torch.load(path, weights_only=True)
-    path.write_bytes(path.read_bytes()[:5000])
-    with pytest.raises(ValueError, match="cannot go on from .*run.pt"):
-        run("--checkpoint", path, "--resume")
     torch.save(state | {"model": train.SmallCNN(width=4).state_dict()}, path)
     with pytest.raises(ValueError, match="cannot go on from .*size mismatch"):
         run("--checkpoint", path, "--resume")
 
 
-@pytest.mark.parametrize(
-    "other", [("--lr", "0.1"), ("--batch-size", "7"), ("--seed", "5"), ("--amp",)]
-)
+@pytest.mark.parametrize("other", [("--lr", "0.1"), ("--amp",)])
 def test_a_resumed_run_must_be_the_same_run(run, tmp_path, other):
     run("--epochs", 1, "--checkpoint", tmp_path / "run.pt")
     name = other[0].strip("-").replace("-", "_")
@@ -201,15 +164,11 @@ def test_a_resumed_run_must_be_the_same_run(run, tmp_path, other):
     ("args", "words"),
     [
         (["--epochs", "0"], "--epochs takes a number above 0; got 0"),
-        (["--batch-size", "-4"], "--batch-size takes"),
-        (["--lr", "nan"], "--lr takes"),
         (["--images", "-1"], "n: .*got -1"),
         (["--data", "mnist"], "name: .*got 'mnist'"),
-        (["--device", "gpu"], "gpu"),
         (["--device", "cuda", "--disable-cuda"], "--disable-cuda"),
         (["--resume"], "--resume needs --checkpoint"),
         (["--checkpoint", "no/such/folder/run.pt"], "--checkpoint takes .*no/such/folder"),
-        (["--checkpoint", "."], "--checkpoint takes"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(run, args, words):
@@ -223,15 +182,6 @@ def test_disable_cuda_means_the_cpu(monkeypatch):
     assert train.check(train.arguments().parse_args(["--disable-cuda"])) == torch.device("cpu")
 
 
-def test_an_error_ends_the_script_with_status_2_and_no_traceback(tmp_path):
-    (tmp_path / "text.pt").write_text("hello")
-    done = in_child(
-        SCRIPTS / "train.py", "--images", "10", "--checkpoint", tmp_path / "text.pt", "--resume"
-    )
-    assert done.returncode == 2
-    assert "cannot go on from" in done.stderr and "Traceback" not in done.stderr
-
-
 # --- ddp.py
 
 
@@ -239,23 +189,10 @@ def test_an_error_ends_the_script_with_status_2_and_no_traceback(tmp_path):
 def ddp(tmp_path_factory):
     """One run of ddp.py with two processes on the CPU: (finished process, its results, the folder of its files)."""
     folder = tmp_path_factory.mktemp("ddp")
-    done = in_child(
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node=2",
-        SCRIPTS / "ddp.py",
-        "--disable-cuda",
-        "--check-gradients",
-        "--images",
-        "301",
-        "--epochs",
-        "2",
-        "--out",
-        folder / "results.json",
-        "--checkpoint",
-        folder / "weights.pt",
-    )
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    files = ("--out", folder / "results.json", "--checkpoint", folder / "weights.pt")
+    how = ("--disable-cuda", "--check", "--images", 301, "--epochs", 2)
+    done = in_child(*launch, SCRIPTS / "ddp.py", *how, *files)
     # gloo may abort at the very end, after everything is written: judge by the results
     assert (folder / "results.json").exists(), done.stderr
     return done, json.loads((folder / "results.json").read_text()), folder
@@ -266,30 +203,17 @@ def test_two_processes_have_the_gradients_of_one(ddp):
     assert results["world_size"] == 2 and results["backend"] == "gloo"
     assert results["gradients_equal"] is True
     assert "gradients equal: True" in done.stdout.splitlines()
+    assert results["weights_equal"] is True
+    assert "weights equal: True" in done.stdout.splitlines()
     assert [rank["device"] for rank in results["ranks"]] == ["cpu", "cpu"]
 
 
-def test_each_rank_gets_its_own_images_and_another_order_each_epoch(ddp):
-    shards = [rank["shards"] for rank in ddp[1]["ranks"]]
-    for epoch in range(2):
-        g = torch.Generator().manual_seed(
-            epoch
-        )  # DistributedSampler: seed + epoch, then every second image
-        order = torch.randperm(301, generator=g).tolist()
-        assert shards[0][epoch] == order[0:16:2] and shards[1][epoch] == order[1:16:2]
-    assert not set(shards[0][0]) & set(shards[1][0])
-    assert shards[0][0] != shards[0][1]
-
-
-def test_rank_0_writes_weights_that_fit_the_plain_network(ddp):
-    _, results, folder = ddp
-    model = train.SmallCNN()
-    model.load_state_dict(torch.load(folder / "weights.pt", weights_only=True))
-    loader = torch.utils.data.DataLoader(train.data.load("shapes", train=False, n=1000), 500)
-    assert train.evaluate(model, loader, "cpu") == pytest.approx(
-        results["epochs"][-1]["accuracy"], abs=1e-6
-    )
-    assert sorted(path.name for path in folder.iterdir()) == ["results.json", "weights.pt"]
+@pytest.mark.parametrize("by", [0.0, 1e-6])
+def test_weights_are_equal_only_if_they_are_those_of_rank_0(monkeypatch, by):
+    module = script("ddp")
+    monkeypatch.setattr(module.dist, "broadcast", lambda tensor, src: tensor.add_(by))
+    monkeypatch.setattr(module.dist, "all_reduce", lambda tensor, op: None)
+    assert module.weights_equal(torch.nn.Linear(2, 1), "cpu") is (by == 0)
 
 
 def test_two_processes_learn_what_one_learns_with_their_batches_joined(ddp):
@@ -319,47 +243,24 @@ def test_two_processes_learn_what_one_learns_with_their_batches_joined(ddp):
         assert (saved[name] - value).norm() <= 0.15 * (value - start[name]).norm(), name
 
 
-def test_ddp_started_without_torchrun_says_how(monkeypatch):
-    monkeypatch.delenv("LOCAL_RANK", raising=False)
-    module = script("ddp")
-    with pytest.raises(ValueError, match="torchrun --standalone"):
-        module.check(module.arguments().parse_args([]))
-
-
 @pytest.mark.parametrize(
-    ("args", "words"),
+    ("name", "world", "args", "words"),
     [
-        (["--epochs", "0"], "--epochs takes"),
-        (["--images", "-5"], "--images takes"),
-        (["--images", "1"], "--images takes at least one for each process; got 1"),
-        (["--out", "no/such/folder/r.json"], "--out takes"),
-        (["--checkpoint", "."], "--checkpoint takes"),
+        ("ddp", "2", ["--images", "1"], "--images takes at least one for each process; got 1"),
+        ("ddp", "2", ["--out", "no/such/folder/r.json"], "--out takes"),
+        ("all_reduce", "1", ["--out", "rows.json"], "two processes or more"),
+        ("all_reduce", "2", ["--out", "rows.json", "--most", "8"], "--most takes 4096"),
     ],
 )
-def test_ddp_refuses_what_does_not_fit_before_processes_wait(monkeypatch, args, words):
+def test_what_does_not_fit_is_refused_before_processes_wait(
+    monkeypatch, tmp_path, name, world, args, words
+):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOCAL_RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    module = script("ddp")
+    monkeypatch.setenv("WORLD_SIZE", world)
+    module = script(name)
     with pytest.raises(ValueError, match=words):
         module.check(module.arguments().parse_args(args))
-
-
-@pytest.mark.parametrize(
-    ("world", "args", "words"),
-    [
-        ("1", [], "two processes or more"),
-        ("2", ["--most", "8"], "--most takes 4096"),
-        ("2", ["--samples", "1"], "--samples takes 2"),
-        ("2", ["--out", "no/such/folder/r.json"], "--out takes"),
-    ],
-)
-def test_all_reduce_refuses_what_does_not_fit_before_processes_wait(
-    monkeypatch, tmp_path, world, args, words
-):
-    monkeypatch.setenv("WORLD_SIZE", world)
-    module = script("all_reduce")
-    with pytest.raises(ValueError, match=words):
-        module.check(module.arguments().parse_args(["--out", str(tmp_path / "rows.json"), *args]))
 
 
 @pytest.mark.parametrize("name", ["ddp", "all_reduce"])

@@ -47,37 +47,22 @@ def cgroup(tmp_path):
     return found
 
 
-def test_quota_of_version_2(cgroup):
-    assert (
-        cgroup("0::/a/b\n", {"a/b/cpu.max": "150000 100000\n", "a/cpu.max": "max 100000\n"}) == 1.5
-    )
+V1 = {"cpu,cpuacct/x/cpu.cfs_quota_us": "200000\n", "cpu,cpuacct/x/cpu.cfs_period_us": "100000\n"}
 
 
-def test_the_tightest_limit_above_counts(cgroup):
-    assert (
-        cgroup("0::/a/b\n", {"a/b/cpu.max": "max 100000\n", "a/cpu.max": "50000 100000\n"}) == 0.5
-    )
-
-
-def test_a_container_sees_its_own_group_as_the_root(cgroup):
-    assert cgroup("0::/of/the/host\n", {"cpu.max": "100000 100000\n"}) == 1.0
-
-
-def test_quota_of_version_1(cgroup):
-    files = {
-        "cpu,cpuacct/x/cpu.cfs_quota_us": "200000\n",
-        "cpu,cpuacct/x/cpu.cfs_period_us": "100000\n",
-    }
-    assert cgroup("4:cpu,cpuacct:/x\n3:memory:/x\n", files) == 2.0
-
-
-@pytest.mark.parametrize("text", ["", "max 100000", "nonsense 100000"])
-def test_no_limit(cgroup, text):
-    assert cgroup("0::/\n", {"cpu.max": text}) is None
-
-
-def test_no_control_groups_at_all(tmp_path):
-    assert threads.quota(tmp_path, tmp_path / "none") is None
+@pytest.mark.parametrize(
+    ("own", "files", "cores"),
+    [
+        ("0::/a/b\n", {"a/b/cpu.max": "150000 100000\n", "a/cpu.max": "max 100000\n"}, 1.5),
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000\n", "a/cpu.max": "50000 100000\n"}, 0.5),
+        ("0::/of/the/host\n", {"cpu.max": "100000 100000\n"}, 1.0),
+        ("4:cpu,cpuacct:/x\n3:memory:/x\n", V1, 2.0),
+        ("0::/\n", {"cpu.max": "max 100000"}, None),
+        ("0::/\n", {"cpu.max": "nonsense 100000"}, None),
+    ],
+)
+def test_the_quota_of_a_container(cgroup, own, files, cores):
+    assert cgroup(own, files) == cores
 
 
 def test_a_persons_own_setting_wins():
@@ -128,9 +113,3 @@ def test_the_doctor_hears_of_more_threads_than_the_container_may_use(monkeypatch
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     monkeypatch.setattr(threads, "quota", lambda: 1.5)
     assert "may use 1.5 cores: set OMP_NUM_THREADS=1" in threads.complaint()
-
-
-def test_one_thread_never_fights_with_itself(monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    monkeypatch.setattr(threads, "quota", lambda: 0.5)
-    assert threads.complaint() == ""

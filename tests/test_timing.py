@@ -78,19 +78,6 @@ def test_known_duration_of_a_device_that_works_later(device):
     assert time_ms(device.launch(0.1), "cuda").median_ms == pytest.approx(100, rel=1e-3)
 
 
-def test_a_forgotten_synchronization_shows(device, monkeypatch):
-    monkeypatch.setattr(timing, "synchronize", lambda device: None)
-    assert time_ms(device.launch(0.1), "cuda").median_ms < 1
-
-
-def test_agrees_with_the_timer_of_pytorch(clock):
-    from torch.utils.benchmark import Timer
-
-    timer = Timer("work()", globals={"work": clock.work(0.002)}, timer=clock.read)
-    theirs = 1e3 * timer.timeit(10).median
-    assert time_ms(clock.work(0.002), "cpu").median_ms == pytest.approx(theirs, rel=1e-6)
-
-
 def test_a_clock_that_takes_long_to_read_costs_neither_accuracy_nor_patience(clock):
     """Such as one that waits for a GPU at each reading: blocked_autorange would take samples of 0.2 s and more."""
     clock.cost = 50e-6
@@ -98,16 +85,6 @@ def test_a_clock_that_takes_long_to_read_costs_neither_accuracy_nor_patience(clo
     found = time_ms(work, "cpu")
     assert found.median_ms == pytest.approx(2, rel=0.002)
     assert found.calls <= 60 and len(work.calls) < 1000
-
-
-def test_one_slow_call_does_not_decide_how_many_make_a_sample(clock):
-    calls = []
-
-    def work():
-        calls.append(1)
-        clock.now += 0.1 if len(calls) == 1 else 1e-6
-
-    assert time_ms(work, "cpu", warmup=0, seconds=0.05).calls > 10
 
 
 def test_samples_give_the_median_and_the_spread(clock):
@@ -121,12 +98,6 @@ def test_samples_give_the_median_and_the_spread(clock):
     assert len(samples) == 7 and found.calls == 1
     assert found.median_ms == samples.quantile(0.5)
     assert found.iqr_ms == samples.quantile(0.75) - samples.quantile(0.25)
-
-
-def test_slow_work_is_not_repeated_more_than_needed(clock):
-    work = clock.work(30)
-    found = time_ms(work, "cpu", repeats=3, warmup=2, seconds=0.01)
-    assert len(found.samples_ms) == 3 and found.calls == 1 and len(work.calls) == 2 + 3
 
 
 def test_warm_up_comes_first_and_does_not_count(clock):
@@ -173,30 +144,15 @@ def test_events_clock_reads_the_devices_own_time(device, monkeypatch):
     assert found.median_ms == pytest.approx(7.0, rel=1e-6) and found.clock == "events"
 
 
-def test_a_practice_stream_takes_at_least_its_time(imitated):
-    with imitated(asynchronous=True):
-        found = time_ms(lambda: torch.cuda._sleep(20_000_000), "cuda:0", repeats=2, seconds=0.01)
-    assert found.median_ms >= 19, "a practice GPU counts a billion a second"
-
-
-def test_errors_of_the_function_pass_through():
-    with pytest.raises(ZeroDivisionError):
-        time_ms(lambda: 1 / 0, "cpu")
-
-
 @pytest.mark.parametrize(
     "arguments, error, words",
     [
         ({"fn": 3}, TypeError, "fn is 3"),
-        ({"repeats": 0}, ValueError, "repeats is 0"),
         ({"repeats": 2.5}, ValueError, "repeats is 2.5"),
-        ({"repeats": True}, ValueError, "repeats is True"),
         ({"warmup": -1}, ValueError, "warmup is -1"),
         ({"seconds": 0}, ValueError, "seconds is 0"),
-        ({"seconds": float("nan")}, ValueError, "seconds is nan"),
         ({"clock": "sun"}, ValueError, "clock is 'sun'"),
         ({"clock": "events"}, ValueError, "events need a CUDA device"),
-        ({"device": "cuda:99"}, ValueError, "cuda:99"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, error, words):
@@ -204,16 +160,12 @@ def test_wrong_arguments_are_named(arguments, error, words):
         time_ms(**{"fn": lambda: None, "device": "cpu", **arguments})
 
 
-def test_import_and_first_use_print_nothing():
-    """torch.utils.benchmark warns on machines with a CUDA compiler and no GPU."""
-    code = "from helpers.timing import time_ms; time_ms(lambda: None, 'cpu', seconds=0.001)"
-    line = [sys.executable, "-c", f"{code}; import torch.utils.benchmark"]
-    done = subprocess.run(line, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_importing_adds_no_filter():
-    """A program that logs for itself must find its loggers as they were."""
-    code = "import logging, helpers.timing; print(logging.getLogger('torch.utils.cpp_extension').filters)"
+def test_import_adds_no_filter_and_first_use_prints_nothing():
+    """torch.utils.benchmark warns where there is a CUDA compiler and no GPU; a program's loggers stay as they were."""
+    code = (
+        "import logging, helpers.timing as t;"
+        "assert logging.getLogger('torch.utils.cpp_extension').filters == [], 'at import';"
+        "t.time_ms(lambda: None, 'cpu', seconds=0.001); import torch.utils.benchmark"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "[]\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -11,7 +11,7 @@ import linecache
 import os
 import textwrap
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from helpers import show
@@ -43,14 +43,6 @@ class LearnerError(Exception):
 
 
 @dataclass(frozen=True)
-class Wrong:
-    """A plausible wrong answer, and words that the message about it contains."""
-
-    answer: object
-    says: str
-
-
-@dataclass(frozen=True)
 class Result:
     """The outcome of a check: `status` is one of the four, `message` what was found."""
 
@@ -65,23 +57,18 @@ class Result:
 class Exercise:
     """One exercise.
 
-    `key` ("02.nested_batch") names it in the progress file and in the lesson (`ex.nested_batch`); `lines` and
-    `minutes` tell the learner what to expect; `difficulty` is 1 to 3. `check_answer(answer)` raises `NotYet`, or
-    returns a sentence of praise that names what was shown. `reference` is the model answer: a function with the name
-    the lesson's starter uses, or a value with `source` as its text.
+    `key` ("02.nested_batch") names it in the progress file and in the lesson (`ex.nested_batch`).
+    `check_answer(answer)` raises `NotYet`, or returns a sentence of praise that names what was shown. `reference` is
+    the model answer: a function with the name the lesson's starter uses, or a value with `source` as its text.
     `seconds` is a time limit for answers that must take long (0: the usual one).
     """
 
     key: str
     title: str
-    minutes: int
-    lines: int
-    difficulty: int
     check_answer: object
     hints: tuple
     reference: object
     explanation: str
-    wrong: tuple = field(default=(), repr=False)
     source: str = ""
     seconds: float = 0
 
@@ -89,12 +76,6 @@ class Exercise:
     def name(self):
         """The exercise's name in its module, such as "nested_batch"."""
         return self.key.split(".", 1)[1]
-
-    @property
-    def heading(self):
-        """The two lines that head the exercise in its lesson."""
-        lines, minutes = _count(self.lines, "line"), _count(self.minutes, "minute")
-        return f"### Your turn: {self.title}\n*About {lines}, {minutes}, difficulty {self.difficulty} of 3.*"
 
     def outcome(self, answer=None):
         """Check `answer` and return the `Result`; displays nothing, stores nothing."""
@@ -196,14 +177,6 @@ def call(function, *args, **kwargs):
         raise LearnerError(cause) from cause
 
 
-def as_float(value):
-    """`value` as a float: a number, or what holds exactly one; None for anything else."""
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        return None
-
-
 def is_untouched(answer):
     """True for None, `...` and a function whose body is only a docstring, `...`, `pass` or `return None`."""
     if answer is None or answer is ...:
@@ -246,7 +219,3 @@ def _in_learners_code(frame):
     while frame and frame.f_code is not call.__code__:
         frame = frame.f_back
     return frame is not None
-
-
-def _count(number, noun):
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

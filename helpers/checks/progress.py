@@ -110,12 +110,6 @@ def restore(code):
     return len(better)
 
 
-def forget():
-    """Start anew: remove the progress file and what this kernel remembers."""
-    _memory.clear()
-    (folder() / "progress.json").unlink(missing_ok=True)
-
-
 def _set_aside(file):
     try:
         os.replace(file, file.with_name("progress.damaged.json"))

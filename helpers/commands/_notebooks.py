@@ -7,7 +7,6 @@ from helpers import files
 from helpers.commands._environment import ROOT
 
 FOLDER = ROOT / "notebooks"
-FREE = {"nbval-ignore-output", "raises-exception"}
 VIEW = "application/vnd.jupyter.widget-view+json"
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 LANGUAGE = {

@@ -25,14 +25,11 @@ except ImportError:  # on Colab and Kaggle, or alone; all of it: https://github.
 from helpers.threads import calm
 
 """
-# What a set-up cell may begin with: one of these two, or the line of earlier versions
+# What a set-up cell may begin with: one of these two
 SETUP = re.compile(
-    r"from helpers\.threads import calm  # (?:not there|missing)\?.*\n+calm\(\)  # .*\n*"
-    r"|try:\n    import helpers\nexcept ImportError:.*\n    %pip .*\nfrom helpers\.threads import calm\n+calm\(\)  # .*\n*"
-    r"|import helpers  # not there\?.*\n?"
-    r"|try:\n    import helpers\nexcept ImportError:.*\n    %pip .*\n?"
-    r"|import os; .*COLAB_RELEASE_TAG.*\n?"
-    r"|import os\n\nassert not \{.COLAB_RELEASE_TAG[^)]*\)?[^)]*\)\n?"
+    r"from helpers\.threads import calm  # missing\?.*\n+calm\(\)  # .*\n*"
+    r"|try:\n    import helpers\nexcept ImportError:.*\n    %pip .*\n"
+    r"from helpers\.threads import calm\n+calm\(\)  # .*\n*"
 )
 METADATA = {
     "accelerator": "GPU",

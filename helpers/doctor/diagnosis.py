@@ -1,13 +1,20 @@
 """From the facts about a machine to the one cause and the one fix. Pure: nothing here looks at the machine."""
 
+import configparser
+import functools
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from helpers.doctor.facts import Device, Facts, visible_entries
 from helpers.gpus import driver_needed, has_kernels, install_command
 
-_COLAB = "Runtime → Change runtime type → T4 GPU → Save"
-_ON_CPU = "Nothing to repair: every lesson runs on the CPU and on practice GPUs. "
+PHRASES = {
+    "colab": "Runtime → Change runtime type → T4 GPU → Save",
+    "on_cpu": "Nothing to repair: every lesson runs on the CPU and on practice GPUs.",
+}
+DRIVERS = {"cuda": "the GPU's driver", "mps": "macOS", "xpu": "Intel's GPU driver"}
+UNLISTED = "torch.cuda.is_available() is True, yet no device is listed"
 
 
 @dataclass(frozen=True)
@@ -39,82 +46,66 @@ def diagnose(facts):
     raise AssertionError("unreachable: _nothing_there always answers")
 
 
+@functools.cache
+def _texts():
+    """The texts of verdicts.txt: {case: {"summary": …, "cause": …, "fix": …}}."""
+    file = configparser.ConfigParser(interpolation=None, delimiters=["="], comment_prefixes=["#"])
+    file.read_string(Path(__file__).with_name("verdicts.txt").read_text(encoding="utf-8"))
+    return {case: dict(file[case]) for case in file.sections()}
+
+
+def _verdict(case, facts, **values):
+    """The verdict of one case, "no_gpu.mac", with `values` in its texts."""
+    known = {"facts": facts, **PHRASES, **values}
+    filled = {name: text.format(**known) for name, text in _texts()[case].items()}
+    return Verdict(case.partition(".")[0], **filled)
+
+
 def _torch_itself(facts):
     error = facts.torch_error
     if facts.torch is not None and not error:
         return None
     if "No module named 'torch'" in error or not error:
-        return Verdict(
-            "torch_missing",
-            "PyTorch is not installed for this Python.",
-            error or "torch was not found.",
-            f"In the folder of the course, run: {'py' if facts.system == 'Windows' else 'python3'} -m helpers lab",
+        python = "py" if facts.system == "Windows" else "python3"
+        return _verdict(
+            "torch_missing", facts, cause=error or "torch was not found.", python=python
         )
     if "no answer within" in error:
-        return Verdict(
-            "no_answer",
-            "PyTorch does not answer.",
-            f"Looking at the devices gave {error}; a driver that hangs does that.",
-            "Restart the computer, then run the doctor again.",
-        )
+        return _verdict("no_answer", facts)
     if "has no attribute" in error or "circular import" in error:
-        fix = "Rename the file or folder of yours that has the name torch or the name of a module of Python."
-    elif ".dll" in error:
-        fix = "Install Microsoft's Visual C++ Redistributable: https://aka.ms/vs/17/release/vc_redist.x64.exe"
+        case = "torch_broken.name"
     else:
-        fix = f"In a terminal, run: {_install(facts)}"
-    return Verdict(
-        "torch_broken", "PyTorch is installed but does not import.", first_line(error), fix
-    )
+        case = "torch_broken.dll" if ".dll" in error else "torch_broken"
+    return _verdict(case, facts, cause=first_line(error), install=_install(facts))
 
 
 def _devices(facts):
-    if not facts.devices and facts.cuda_available:
-        return _failing(
-            Device(
-                "cuda",
-                "The GPU",
-                error="torch.cuda.is_available() is True, yet no device is listed",
-            )
-        )
     if not facts.devices:
-        return None
-    kind = facts.devices[0].device.split(":")[0]
-    devices = [
-        each for each in facts.devices if each.device.startswith(kind)
-    ]  # the best kind decides
+        unlisted = Device("cuda", "The GPU", error=UNLISTED)
+        return _failing(unlisted, facts) if facts.cuda_available else None
+    kind = facts.devices[0].device.split(":")[0]  # the best kind decides
+    devices = [each for each in facts.devices if each.device.startswith(kind)]
     bad = [each for each in devices if each.error]
-    lacking = [each for each in bad if _no_code(each, facts)]
     if not bad:
+        code = "all_well" if kind == "cuda" else kind
+        if facts.rocm_build and kind == "cuda":
+            code = "rocm"
         names = ", ".join(f"{each.device} {each.name}" for each in devices)
-        code = (
-            "rocm" if facts.rocm_build and kind == "cuda" else {"cuda": "all_well"}.get(kind, kind)
-        )
-        words = {
-            "all_well": "CUDA",
-            "rocm": "AMD's ROCm, which PyTorch calls cuda too",
-            "mps": "Apple's MPS",
-            "xpu": "Intel's XPU",
-        }[code]
-        return Verdict(
-            code,
-            f"All is well: {names}.",
-            f"PyTorch computes on it through {words}, and a test computation came out right.{_mask(facts)}",
-            "Nothing to fix.",
-        )
+        return _verdict(code, facts, names=names, mask=_mask(facts))
     if len(bad) < len(devices):
-        entries = visible_entries(
-            facts.visible or "", 0
-        )  # the variable renumbers: PyTorch's 0 may be its entry "2"
-        indices = [int(each.device.split(":")[1]) for each in devices if not each.error]
-        good = ",".join(entries[index] if index < len(entries) else str(index) for index in indices)
-        return Verdict(
-            "some_gpus_fail",
-            f"{len(bad)} of {len(devices)} GPUs fail.",
-            "; ".join(f"{each.device} {each.name}: {first_line(each.error)}" for each in bad),
-            f"Use the others: before Python starts, set CUDA_VISIBLE_DEVICES={good}.",
-        )
-    return _no_kernels(lacking[0], facts) if lacking else _failing(bad[0])
+        return _some_fail(devices, bad, facts)
+    lacking = [each for each in bad if _no_code(each, facts)]
+    return _no_kernels(lacking[0], facts) if lacking else _failing(bad[0], facts)
+
+
+def _some_fail(devices, bad, facts):
+    # the variable renumbers: PyTorch's 0 may be its entry "2"
+    entries = visible_entries(facts.visible or "", 0)
+    indices = [int(each.device.split(":")[1]) for each in devices if not each.error]
+    good = [entries[index] if index < len(entries) else str(index) for index in indices]
+    cause = "; ".join(f"{each.device} {each.name}: {first_line(each.error)}" for each in bad)
+    count = {"bad": len(bad), "all": len(devices)}
+    return _verdict("some_gpus_fail", facts, **count, cause=cause, good=",".join(good))
 
 
 def _no_code(device, facts):
@@ -130,94 +121,35 @@ def _no_kernels(device, facts):
         f"{device.name} has compute capability {major}.{minor}; this build holds code for "
         f"{' '.join(facts.architectures)}. See https://docs.nvidia.com/cuda/blackwell-compatibility-guide"
     )
+    case = "architecture.too_old" if (major, minor) < (5, 0) else "architecture"
     if facts.host == "kaggle":
-        fix = "In the notebook's menu: Settings → Accelerator → GPU T4 x2."
-    elif (major, minor) < (5, 0):
-        fix = f"This GPU is too old for PyTorch. Work on the CPU, or open the lesson in Colab: {_COLAB}."
-    else:
-        fix = f"Install a build for it: {_install(facts, (major, minor))}"
-    return Verdict("architecture", "This build of PyTorch has no code for this GPU.", cause, fix)
+        case = "architecture.kaggle"
+    return _verdict(case, facts, cause=cause, install=_install(facts, (major, minor)))
 
 
-def _failing(device):
-    words = first_line(device.error)
-    if "out of memory" in device.error or "busy or unavailable" in device.error:
-        return Verdict(
-            "gpu_busy",
-            f"{device.name} is there, but other programs occupy it.",
-            words,
-            "Shut down other notebooks (Kernel → Shut Down Kernel) and programs that use the GPU; "
-            "nvidia-smi lists them.",
-        )
-    update = {"cuda": "the GPU's driver", "mps": "macOS", "xpu": "Intel's GPU driver"}[
-        device.device.split(":")[0]
-    ]
-    return Verdict(
-        "gpu_fails",
-        f"{device.name} is there, but a test computation fails.",
-        words,
-        f"Restart the computer; if it fails again, update {update}.",
-    )
+def _failing(device, facts):
+    busy = "out of memory" in device.error or "busy or unavailable" in device.error
+    driver = DRIVERS[device.device.split(":")[0]]
+    case = "gpu_busy" if busy else "gpu_fails"
+    return _verdict(case, facts, device=device, cause=first_line(device.error), driver=driver)
 
 
 def _hosted(facts):
     if facts.gpus or facts.host not in ("colab", "kaggle", "binder"):
         return None
-    cause = "PyTorch finds no NVIDIA driver, because this runtime has no GPU."
-    if facts.host == "colab":
-        return Verdict(
-            "colab_without_gpu",
-            "This Colab runtime has no GPU.",
-            cause,
-            f"In Colab's menu: {_COLAB}; then run the notebook from its first cell.",
-        )
-    if facts.host == "kaggle":
-        return Verdict(
-            "kaggle_without_gpu",
-            "This Kaggle session has no GPU.",
-            cause,
-            "In the notebook's menu: Settings → Accelerator → GPU T4 x2; then run it from its first cell.",
-        )
-    return Verdict(
-        "binder_without_gpu",
-        "Binder has no GPUs.",
-        "mybinder.org offers processors only.",
-        _ON_CPU + f"For a GPU, open the lesson in Colab: {_COLAB}.",
-    )
+    return _verdict(f"{facts.host}_without_gpu", facts)
 
 
 def _build(facts):
     if facts.cuda_build or facts.rocm_build:
         return None
     if facts.system == "Darwin":
-        cause = (
-            "PyTorch was built with MPS, but this Mac has no GPU for it, which takes an Apple chip and macOS 14: "
-            "https://developer.apple.com/metal/pytorch/"
-            if facts.mps_built
-            else "This build of PyTorch has no MPS; CUDA does not exist on a Mac."
-        )
-        return Verdict(
-            "no_gpu",
-            "This Mac has no GPU that PyTorch can use.",
-            cause,
-            _ON_CPU + f"For a GPU, open a lesson in Colab: {_COLAB}.",
-        )
+        return _verdict("no_gpu.mac" if facts.mps_built else "no_gpu.mac_without_mps", facts)
     build = f"for Intel GPUs (XPU {facts.xpu_build})" if facts.xpu_build else "for the CPU only"
     if facts.gpus or ((facts.driver or facts.cards) and not facts.container):
         seen = ", ".join(facts.gpus) or "an NVIDIA GPU"
-        return Verdict(
-            "cpu_build",
-            f"PyTorch {facts.torch} was built {build}.",
-            f"The machine has {seen}, but this build cannot use it. On Windows, plain `pip install torch` "
-            "installs the build for the CPU.",
-            f"In a terminal, run: {_install(facts)}",
-        )
-    return Verdict(
-        "cpu_build_no_gpu",
-        f"PyTorch {facts.torch} was built {build}, and no NVIDIA GPU was found.",
-        "torch.version.cuda is None, and there is no NVIDIA driver either.",
-        _ON_CPU + f"For a GPU, open a lesson in Colab: {_COLAB}.",
-    )
+        return _verdict("cpu_build", facts, build=build, seen=seen, install=_install(facts))
+    return _verdict("cpu_build_no_gpu", facts, build=build)
 
 
 def _hidden(facts):
@@ -226,109 +158,56 @@ def _hidden(facts):
     if visible_entries(facts.visible, len(facts.gpus)):
         return None
     last = len(facts.gpus) - 1
-    there = f" (GPU 0 to {last})" if last > 0 else " (GPU 0)" if last == 0 else ""
-    return Verdict(
-        "hidden",
-        "A setting hides the GPUs from PyTorch.",
-        f"CUDA_VISIBLE_DEVICES is {facts.visible!r}, which names none of the GPUs here{there}. See "
-        "https://docs.nvidia.com/deploy/topics/topic_5_2_1.html",
-        "Unset CUDA_VISIBLE_DEVICES (or set it to 0) before Python starts, then restart the kernel.",
-    )
+    there = {-1: "", 0: " (GPU 0)"}.get(last, f" (GPU 0 to {last})")
+    return _verdict("hidden", facts, there=there)
 
 
 def _start_of_cuda(facts):
     told = f"{facts.cuda_error} {facts.smi_error}"
     if "library version mismatch" in told or "Error 803" in told:
-        return Verdict(
-            "driver_mismatch",
-            "The NVIDIA driver is half updated.",
-            first_line(facts.smi_error or told),
-            "Restart the computer: the running driver and its files have different versions.",
-        )
-    found = re.search(r"too old \(found version (\d+)\)", told)
-    needs = driver_needed(facts.cuda_build)
-    major = int(facts.driver.split(".")[0]) if (facts.driver or "")[:3].isdigit() else None
-    if (
-        found
-        or "Error 804" in told
-        or re.search(r"Error 35\b", told)
-        or (major and needs and major < needs)
-    ):
-        speaks = (
-            f", which knows CUDA up to {int(found[1]) // 1000}.{int(found[1]) % 1000 // 10}"
-            if found
-            else ""
-        )
-        return Verdict(
-            "driver_too_old",
-            "The NVIDIA driver is too old for this build of PyTorch.",
-            f"PyTorch was built for CUDA {facts.cuda_build}; the driver is {facts.driver or 'older'}{speaks}"
-            ". See https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html",
-            f"Update the NVIDIA driver to {needs or 'a newer version'} or later: "
-            f"https://www.nvidia.com/drivers{' (in Windows, not inside WSL)' if facts.wsl else ''}",
-        )
+        return _verdict("driver_mismatch", facts, cause=first_line(facts.smi_error or told))
+    if _too_old(facts, told):
+        found = re.search(r"\(found version (\d+)(\d\d)\d\)", told)
+        speaks = f", which knows CUDA up to {found[1]}.{int(found[2])}" if found else ""
+        where = " (in Windows, not inside WSL)" if facts.wsl else ""
+        values = {"driver": facts.driver or "older", "speaks": speaks, "where": where}
+        needs = driver_needed(facts.cuda_build) or "a newer version"
+        return _verdict("driver_too_old", facts, needs=needs, **values)
     if facts.gpus and facts.cuda_build:
-        return Verdict(
-            "initialization_failed",
-            "The GPU is there, but CUDA does not start.",
-            first_line(facts.cuda_error)
-            or "PyTorch counts no device, though nvidia-smi lists " + ", ".join(facts.gpus) + ".",
-            "Restart the computer (in the cloud: the runtime or container).",
+        counts = f"PyTorch counts no device, though nvidia-smi lists {', '.join(facts.gpus)}."
+        return _verdict(
+            "initialization_failed", facts, cause=first_line(facts.cuda_error) or counts
         )
     return None
 
 
+def _too_old(facts, told):
+    if re.search(r"too old \(found version \d+\)|Error 804|Error 35\b", told):
+        return True
+    needs = driver_needed(facts.cuda_build)
+    major = int(facts.driver.split(".")[0]) if (facts.driver or "")[:3].isdigit() else None
+    return bool(major and needs and major < needs)
+
+
 def _nothing_there(facts):
     if facts.rocm_build:
-        return Verdict(
-            "no_gpu",
-            "PyTorch was built for AMD GPUs (ROCm) but finds none.",
-            first_line(facts.cuda_error) or "The ROCm build counts no device.",
-            "Check that your GPU is listed at https://rocm.docs.amd.com/projects/install-on-linux/",
-        )
-    idle = (
-        facts.driver and not facts.smi_error and not facts.container
-    )  # a container shows the host's kernel module
+        cause = first_line(facts.cuda_error) or "The ROCm build counts no device."
+        return _verdict("no_gpu.rocm", facts, cause=cause)
+    # a container shows the host's kernel module
+    idle = facts.driver and not facts.smi_error and not facts.container
     if idle or "No devices were found" in facts.smi_error:
-        return Verdict(
-            "no_gpu",
-            "An NVIDIA driver runs, but it finds no GPU.",
-            first_line(facts.smi_error) or "The driver lists no device.",
-            "Check that the GPU is plugged in, powered and assigned to you.",
-        )
+        cause = first_line(facts.smi_error) or "The driver lists no device."
+        return _verdict("no_gpu.idle_driver", facts, cause=cause)
     if facts.wsl:
-        return Verdict(
-            "no_driver",
-            "WSL sees no NVIDIA driver.",
-            "WSL uses the driver of Windows.",
-            "Install the NVIDIA driver in Windows (not inside WSL), then run in PowerShell: wsl --shutdown. "
-            "See https://docs.nvidia.com/cuda/wsl-user-guide/",
-        )
+        return _verdict("no_driver.wsl", facts)
     if facts.container and (facts.cards != 0 or facts.driver):
-        return Verdict(
-            "container_without_gpu",
-            "This container was started without the GPU.",
-            "No NVIDIA driver is visible inside the container"
-            + (f", though the machine holds {facts.cards} NVIDIA GPU(s)." if facts.cards else "."),
-            "Start it with: docker run --gpus all … (the host needs the driver and the NVIDIA Container "
-            "Toolkit: https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/)",
-        )
+        though = f", though the machine holds {facts.cards} NVIDIA GPU(s)" if facts.cards else ""
+        return _verdict("container_without_gpu", facts, though=though)
     if facts.cards == 0:
-        return Verdict(
-            "no_gpu",
-            "This machine has no NVIDIA GPU.",
-            "PyTorch was built for CUDA, but there is neither a driver nor an NVIDIA GPU on the PCI bus.",
-            _ON_CPU + f"For a GPU, open a lesson in Colab: {_COLAB}.",
-        )
-    return Verdict(
-        "no_driver",
-        "There is no working NVIDIA driver.",
-        first_line(facts.smi_error or facts.cuda_error)
-        or "Neither a driver nor nvidia-smi was found.",
-        "If this machine has an NVIDIA GPU, install its driver: https://www.nvidia.com/drivers"
-        if not facts.cards
-        else "Install the NVIDIA driver: https://www.nvidia.com/drivers",
-    )
+        return _verdict("no_gpu", facts)
+    case = "no_driver.card_is_there" if facts.cards else "no_driver"
+    cause = first_line(facts.smi_error or facts.cuda_error)
+    return _verdict(case, facts, cause=cause or "Neither a driver nor nvidia-smi was found.")
 
 
 def _install(facts, capability=None):

@@ -13,7 +13,7 @@ from helpers.measurements import schema
 from helpers.measurements.rows import SECTIONS
 from helpers.measurements.sources import published, published_names
 
-__all__ = ["Recording", "all", "gpus", "load", "published", "published_names"]
+__all__ = ["Recording", "all", "load", "published", "published_names"]
 FOLDER = Path(__file__).parent / "recordings"
 
 
@@ -48,13 +48,12 @@ class Recording:
 
     def is_here(self, device):
         """Whether `device` of this recording is one of the machine that runs: the same name, and a CPU's cores."""
-        from helpers import devices, host
+        from helpers import host
 
         known = self.devices[device]
         if known["kind"] == "cpu":
             return known["name"] == host.cpu_name() and self.provenance["cores"] == host.cpu_cores()
-        names = [devices.describe(each)["name"] for each in devices.device_names()]
-        return known["name"] in names
+        return known["name"] in gpus_here()
 
     def rows(self, section, device=None):
         """Rows of `section` as dicts, "device_kind" beside "device"; only those of `device` (such as "cpu") if given.
@@ -85,6 +84,14 @@ class Recording:
         return {label: rows for label, rows in found.items() if rows}
 
 
+def gpus_here():
+    """The names of this machine's GPUs."""
+    from helpers import devices
+
+    names = [name for name in devices.device_names() if name != "cpu"]
+    return [devices.describe(name)["name"] for name in names]
+
+
 def load(path):
     """The Recording in the file `path`. FileNotFoundError, or ValueError that names the file and the field."""
     path = Path(path)
@@ -102,11 +109,6 @@ def all():
     """Every Recording that the course has, GPUs first, then by file name."""
     found = [load(path) for path in sorted(FOLDER.glob("*.json"))]
     return sorted(found, key=lambda recording: not _has_gpu(recording))
-
-
-def gpus():
-    """The Recordings of machines with a GPU; an empty list until someone has made one."""
-    return [recording for recording in all() if _has_gpu(recording)]
 
 
 def _has_gpu(recording):

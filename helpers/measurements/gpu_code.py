@@ -131,7 +131,7 @@ def _short(code):
 
 
 def measure(device=None):
-    """Measure `device` (None: the best one here) in under a minute and return its code; prints a line a section."""
+    """Measure `device` (None: the best one here) in under a minute and return its code."""
     import torch
 
     from helpers.devices import describe, pick_device
@@ -141,74 +141,40 @@ def measure(device=None):
     known = describe(place)
     takes = formats(place)
     numbers = []
-    for section, fields, _ in SLOTS:
+    for section, fields, number in SLOTS:
         skipped = fields.get("dtype", "float32") not in takes
-        numbers.append(None if skipped else _number(section, fields, place))
+        numbers.append(None if skipped else _number(section, fields, number, place))
     gib = round((known["memory_bytes"] or 0) / 2**30)
     version = torch.__version__.split("+")[0]
     return encode(Measured(known["name"], date.today(), version, gib, tuple(numbers)))
 
 
-def _number(section, fields, device):
-    """The number of one slot, or None where it does not fit this device."""
+def _number(section, fields, number, device):
+    """The number of one slot, measured as the recorder does, or None where it does not fit this device."""
     import torch
 
-    from helpers.measurements import measure as parts
+    from helpers.measurements import measure, networks
 
+    fields = dict(fields)
     if device.type == "cpu" and (section == "copies" or fields.get("size", 0) > 2048):
         return None
     if fields.get("pinned") and device.type != "cuda":
         return None
-    measured = {"matmul": _matmul, "copies": _copy, "bandwidth": _bandwidth, "training": _training}
+    if device.type == "cpu" and fields.get("precision") == "float16":
+        fields["precision"] = "bfloat16"
+    measured, size = {
+        "matmul": (measure.product, "size"),
+        "copies": (measure.copy, "bytes"),
+        "bandwidth": (measure.traffic, "bytes"),
+        "training": (networks.trained, "batch"),
+    }[section]
+    amount = fields.pop(size)
+    if section == "bandwidth":
+        amount //= 4 * measure.TENSORS[fields["operation"]]  # of floats
     try:
-        amount, work = measured[section](device, **fields)
+        return measured(device, amount, True, **fields)[number]
     except torch.OutOfMemoryError:
         return None
-    return amount / parts.timed(work, device, quick=True)["time_ms"]
-
-
-def _matmul(device, size, dtype):
-    import torch
-
-    from helpers.measurements.measure import PRECISIONS, tf32
-
-    a = torch.randn(size, size, device=device).to(PRECISIONS[dtype])
-
-    def work():
-        with tf32(dtype == "tf32"):
-            return a @ a
-
-    return 2 * size**3 / 1e9, work
-
-
-def _copy(device, bytes, direction, pinned):
-    import torch
-
-    host = torch.ones(bytes, dtype=torch.uint8, pin_memory=pinned)
-    there = torch.ones(bytes, dtype=torch.uint8, device=device)
-    to, source = (there, host) if direction == "h2d" else (host, there)
-    return bytes / 1e6, lambda: to.copy_(source, non_blocking=pinned)
-
-
-def _bandwidth(device, operation, bytes):
-    import torch
-
-    a = torch.ones(bytes // 8, device=device)
-    b = torch.ones(bytes // 8, device=device)
-    return bytes / 1e6, lambda: a.copy_(b)
-
-
-def _training(device, network, batch, precision):
-    import torch
-
-    from helpers.measurements.networks import batch_of, networks, step_of
-
-    model = networks(device)[network]().to(device)
-    adam = torch.optim.Adam(model.parameters())
-    precision = "bfloat16" if device.type == "cpu" and precision == "float16" else precision
-    step = step_of(model, *batch_of(batch, device), adam, precision)
-    step()
-    return 1e3 * batch, step
 
 
 _memory = {}  # where the folder cannot be written, a code lasts as long as the kernel

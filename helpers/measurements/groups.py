@@ -91,14 +91,16 @@ def _series(rows, x, y, by):
 
 
 def yours(section, y, x=None, **where):
-    """The group of the GPU whose code was kept: its name to `y`, or to (xs, ys); empty where there is none.
+    """The group of the GPU whose code was kept: its name to `y`, or to (xs, ys); empty where there is none, or it is here.
 
     `section` ("matmul", "copies", "bandwidth", "training") and `where` choose its rows, see `gpu_code.SLOTS`.
     """
     from helpers.measurements import gpu_code
 
     measured = gpu_code.yours()
-    rows = measured.rows(section, **where) if measured else []
+    if measured is None or measured.device in measurements.gpus_here():
+        return Group("yours", {})
+    rows = measured.rows(section, **where)
     if not rows:
         return Group("yours", {})
     values = [row[y] for row in rows]

@@ -76,7 +76,7 @@ def ladder(device, quick):
     batch = 128 if device.type == "cpu" else 256
     data = shapes(images, seed=0)
     test = DataLoader(TensorDataset(*shapes(500 if quick else 2000, seed=1)), 500)
-    climb = Climb(_started(data, device), test, device, seconds=0.05 if quick else 0.3)
+    climb = Climb(_started(data, device), test, device, seconds=0.05 if quick else 0.15)
     resident = tuple(part.to(device) for part in data)
     setup = Setup()
     for name, change in rungs(device, batch):

@@ -49,11 +49,11 @@ def limit_ms(quick):
     return 20 if quick else 100
 
 
-def growing(sizes, measured, quick):
-    """Rows `measured(size)` for growing `sizes`, until one takes too long or finds the device's memory full."""
+def growing(measured, sizes, device, quick, **fields):
+    """Rows `measured(device, size, quick, **fields)` for growing `sizes`, until one takes too long or finds the memory full."""
     for size in sizes:
         try:
-            row = measured(size)
+            row = measured(device, size, quick, **fields)
         except torch.OutOfMemoryError:
             return  # the device's limit: larger sizes do not fit either
         yield row
@@ -97,17 +97,19 @@ def tf32(on):
 def matmul(device, quick):
     """Products of two square matrices by size and number format."""
     sizes = [2**n for n in range(5, 13, 2)] if quick else [2**n for n in range(4, 15)]
+    sizes = [size for size in sizes if 24 * size**2 <= room(device, quick)]
     for name in formats(device):
+        yield from growing(product, sizes, device, quick, dtype=name)
 
-        def measured(size, name=name):
-            a = torch.randn(size, size, device=device).to(PRECISIONS[name])
-            b = torch.randn(size, size, device=device).to(PRECISIONS[name])
-            with tf32(name == "tf32"):
-                times = timed(lambda: a @ b, device, quick)
-            rate = digits(2 * size**3 / times["time_ms"] / 1e9)
-            return {"size": size, "dtype": name, **times, "tflop_per_s": rate}
 
-        yield from growing([s for s in sizes if 24 * s * s <= room(device, quick)], measured, quick)
+def product(device, size, quick, dtype):
+    """The row of the product of two [size, size] matrices; `dtype` is one of `PRECISIONS`."""
+    a = torch.randn(size, size, device=device).to(PRECISIONS[dtype])
+    b = torch.randn(size, size, device=device).to(PRECISIONS[dtype])
+    with tf32(dtype == "tf32"):
+        times = timed(lambda: a @ b, device, quick)
+    rate = digits(2 * size**3 / times["time_ms"] / 1e9)
+    return {"size": size, "dtype": dtype, **times, "tflop_per_s": rate}
 
 
 def copies(device, quick):
@@ -117,14 +119,10 @@ def copies(device, quick):
     sizes = [2**n for n in range(10, 31, 4 if quick else 2) if 2**n <= room(device, quick)]
     for direction in ("h2d", "d2h"):
         for pinned in (False, True) if device.type == "cuda" else (False,):
-
-            def measured(size, direction=direction, pinned=pinned):
-                return copy(device, size, direction, pinned, quick)
-
-            yield from growing(sizes, measured, quick)
+            yield from growing(copy, sizes, device, quick, direction=direction, pinned=pinned)
 
 
-def copy(device, size, direction, pinned, quick):
+def copy(device, size, quick, direction, pinned):
     """The row of one copy of `size` bytes."""
     host = torch.ones(size, dtype=torch.uint8, pin_memory=pinned)
     there = torch.ones(size, dtype=torch.uint8, device=device)
@@ -134,21 +132,25 @@ def copy(device, size, direction, pinned, quick):
     return {"bytes": size, "direction": direction, "pinned": pinned, **times, "gb_per_s": rate}
 
 
+TENSORS = {"copy": 2, "add": 3}  # that an operation of `bandwidth` reads and writes
+
+
 def bandwidth(device, quick):
     """Bytes read and written in the device's own memory by a copy and by an addition of float32 tensors."""
     powers = range(10, 29, 4) if quick else range(11, 30, 2)  # 2**25 floats are 128 MiB
     sizes = [2**n for n in powers if 12 * 2**n <= room(device, quick)]
-    for operation, tensors in (("copy", 2), ("add", 3)):
+    for operation in TENSORS:
+        yield from growing(traffic, sizes, device, quick, operation=operation)
 
-        def measured(n, operation=operation, tensors=tensors):
-            a, b, c = (torch.ones(n, device=device) for _ in range(3))
-            fn = (lambda: a.copy_(b)) if operation == "copy" else (lambda: torch.add(a, b, out=c))
-            times = timed(fn, device, quick)
-            moved = 4 * n * tensors
-            rate = digits(moved / times["time_ms"] / 1e6)
-            return {"operation": operation, "bytes": moved, **times, "gb_per_s": rate}
 
-        yield from growing(sizes, measured, quick)
+def traffic(device, floats, quick, operation):
+    """The row of one operation of `TENSORS` on tensors of so many `floats`."""
+    a, b, c = (torch.ones(floats, device=device) for _ in range(3))
+    work = {"copy": lambda: a.copy_(b), "add": lambda: torch.add(a, b, out=c)}[operation]
+    times = timed(work, device, quick)
+    moved = 4 * floats * TENSORS[operation]
+    rate = digits(moved / times["time_ms"] / 1e6)
+    return {"operation": operation, "bytes": moved, **times, "gb_per_s": rate}
 
 
 def launch(device, quick):

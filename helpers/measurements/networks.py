@@ -34,10 +34,6 @@ def batch_of(n, device):
     return images.repeat(times, 1, 1, 1)[:n].to(device), labels.repeat(times)[:n].to(device)
 
 
-def _rate(images, times):
-    return {"images_per_s": digits(1e3 * images / times["time_ms"])}
-
-
 def step_of(model, x, y, optimizer, precision):
     """A function that trains `model` one step on (x, y): autocast below float32, a scaler under float16."""
     dtype = None if precision == "float32" else PRECISIONS[precision]
@@ -48,18 +44,22 @@ def step_of(model, x, y, optimizer, precision):
 def training(device, quick):
     """Training steps on data that is on the device, by network, precision and batch, with their peak."""
     precisions = {"cpu": ("float32", "bfloat16"), "cuda": ("float32", "bfloat16", "float16")}
-    for name, build in networks(device).items():
+    sizes = batches(device, quick, 4**6)
+    for name in networks(device):
         for precision in precisions.get(device.type, ("float32",)):
+            fields = {"network": name, "precision": precision}
+            yield from growing(trained, sizes, device, quick, **fields)
 
-            def measured(batch, name=name, build=build, precision=precision):
-                model = build().to(device)
-                adam = torch.optim.Adam(model.parameters())
-                step = step_of(model, *batch_of(batch, device), adam, precision)
-                step()
-                times = timed(step, device, quick)
-                adam.zero_grad()
-                peak = peak_bytes(step, device) if device.type == "cuda" else None
-                what = {"network": name, "batch": batch, "precision": precision}
-                return {**what, **times, **_rate(batch, times), "peak_bytes": peak}
 
-            yield from growing(batches(device, quick, 4**6), measured, quick)
+def trained(device, batch, quick, network, precision):
+    """The row of a training step of one of the `networks`."""
+    model = networks(device)[network]().to(device)
+    adam = torch.optim.Adam(model.parameters())
+    step = step_of(model, *batch_of(batch, device), adam, precision)
+    step()
+    times = timed(step, device, quick)
+    adam.zero_grad()
+    peak = peak_bytes(step, device) if device.type == "cuda" else None
+    what = {"network": network, "batch": batch, "precision": precision}
+    rate = {"images_per_s": digits(1e3 * batch / times["time_ms"])}
+    return {**what, **times, **rate, "peak_bytes": peak}

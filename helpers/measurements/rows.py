@@ -25,13 +25,11 @@ class Matmul:
 
 
 @dataclass(frozen=True)
-class Copy:
-    """A copy between CPU and device: direction "h2d" (to the device) or "d2h"."""
+class Moved:
+    """Bytes moved in a time; their rate follows."""
 
     device: str
     bytes: int
-    direction: str
-    pinned: bool
     time_ms: float
     time_iqr_ms: float
     gb_per_s: float
@@ -41,18 +39,18 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class Bandwidth:
+class Copy(Moved):
+    """A copy between CPU and device: direction "h2d" (to the device) or "d2h"."""
+
+    direction: str
+    pinned: bool
+
+
+@dataclass(frozen=True)
+class Bandwidth(Moved):
     """Work in the device's own memory, "copy" or "add": bytes are those read and written."""
 
-    device: str
     operation: str
-    bytes: int
-    time_ms: float
-    time_iqr_ms: float
-    gb_per_s: float
-
-    def follows(self):
-        return "gb_per_s", self.bytes / self.time_ms / 1e6
 
 
 @dataclass(frozen=True)
@@ -67,16 +65,11 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class AllReduce:
+class AllReduce(Moved):
     """Gradients summed over processes; gb_per_s is what one link of a ring carries."""
 
-    device: str
     processes: int
     backend: str
-    bytes: int
-    time_ms: float
-    time_iqr_ms: float
-    gb_per_s: float
 
     def follows(self):
         carried = 2 * (self.processes - 1) / max(1, self.processes) * self.bytes

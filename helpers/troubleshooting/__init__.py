@@ -1,4 +1,4 @@
-"""What an error message means: paste it, get the cause, the fix and the lesson. The table is in `helpers.troubleshooting.known`."""
+"""What an error message means: paste it, get the cause, the fix and the lesson. The table is known.txt."""
 
 import html
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from helpers import show
 from helpers.course import NOTEBOOKS
-from helpers.troubleshooting.known import KNOWN, Known
+from helpers.troubleshooting.known import Known, known_errors
 
 PROGRAM = "program.py"
 EMPTY = "Paste an error message: the last lines of the red text, or all of it."
@@ -46,7 +46,7 @@ def find(message):
             f"message is {message!r}; it takes the text of an error, for example str(error)"
         )
     text, places = _plain(message), {}
-    for known in KNOWN:
+    for known in known_errors():
         for pattern, releases in known.wordings:
             for found in re.finditer(pattern, text, flags=re.IGNORECASE):
                 places.setdefault(known.key, (-1, None))
@@ -83,7 +83,9 @@ def _parts(message):
     if not message.strip():
         return [("", EMPTY)]
     if not matches:
-        advice = UNKNOWN.format(count=len(KNOWN)) + (LATE if "CUDA error" in message else "")
+        advice = UNKNOWN.format(count=len(known_errors())) + (
+            LATE if "CUDA error" in message else ""
+        )
         return [("", line) for line in advice.splitlines()]
     first, *others = matches
     seen = [] if first.releases == "any" else [("Seen in", f"PyTorch {first.releases}")]

@@ -2,7 +2,7 @@
 
 Two processes on this machine, on its GPUs where there are enough of them, otherwise on the CPU:
 
-    torchrun --standalone --nproc-per-node=2 ddp.py --check-gradients --out results.json
+    torchrun --standalone --nproc-per-node=2 ddp.py --check --out results.json
 
 On four machines with eight GPUs each, the same command on every one of them, with the name of the first as HOST:
 
@@ -49,9 +49,9 @@ def arguments():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--disable-cuda", action="store_true", help="stay on the CPU")
     parser.add_argument(
-        "--check-gradients",
+        "--check",
         action="store_true",
-        help="compare with one process and one large batch",
+        help="compare gradients with those of one process, and weights between ranks",
     )
     parser.add_argument(
         "--checkpoint",
@@ -107,7 +107,22 @@ def gradients_equal(model, dataset, batch_size, device):
     F.cross_entropy(single(x), y).backward()
     pairs = zip(shared.module.parameters(), single.parameters(), strict=True)
     equal = all(torch.allclose(a.grad, b.grad, rtol=1e-9, atol=1e-12) for a, b in pairs)
-    everywhere = torch.tensor(int(equal), device=device)
+    return true_on_all_ranks(equal, device)
+
+
+def weights_equal(model, device):
+    """True when every rank has, bit for bit, the weights of rank 0."""
+    equal = True
+    for weights in model.parameters():
+        first = weights.detach().clone()
+        dist.broadcast(first, src=0)
+        equal = equal and torch.equal(weights, first)
+    return true_on_all_ranks(equal, device)
+
+
+def true_on_all_ranks(value, device):
+    """True when `value` is True on every rank."""
+    everywhere = torch.tensor(int(value), device=device)
     dist.all_reduce(everywhere, dist.ReduceOp.MIN)
     return bool(everywhere.item())
 
@@ -145,13 +160,15 @@ def report(results, model, args):
             f"rank {rank['rank']} of {results['world_size']} on {rank['device']}, "
             f"first images of epoch 1: {rank['shards'][0][:4]}"
         )
-    if args.check_gradients:
+    if args.check:
         print(f"gradients equal: {results['gradients_equal']}")
     for number, epoch in enumerate(results["epochs"], 1):
         print(
             f"epoch {number}: loss {epoch['loss']:.3f}, test accuracy {epoch['accuracy']:.1%}"
         )
         print(f"  {epoch['seconds']:.1f} s")
+    if args.check:
+        print(f"weights equal: {results['weights_equal']}")
     if (
         args.checkpoint
     ):  # of the module inside, so that names do not start with "module."
@@ -171,12 +188,14 @@ def main(args):
     model = DistributedDataParallel(
         SmallCNN().to(device)
     )  # copies the weights of rank 0 to all
-    equal = (
-        gradients_equal(model, dataset, args.batch_size, device)
-        if args.check_gradients
-        else None
-    )
+    checks = {"gradients_equal": None, "weights_equal": None}
+    if args.check:
+        checks["gradients_equal"] = gradients_equal(
+            model, dataset, args.batch_size, device
+        )
     epochs, shards = train(model, dataset, args, device)
+    if args.check:
+        checks["weights_equal"] = weights_equal(model, device)
     ranks = [None] * dist.get_world_size()
     dist.all_gather_object(
         ranks, {"rank": dist.get_rank(), "device": str(device), "shards": shards}
@@ -186,7 +205,7 @@ def main(args):
             {
                 "world_size": len(ranks),
                 "backend": dist.get_backend(),
-                "gradients_equal": equal,
+                **checks,
                 "epochs": epochs,
                 "ranks": ranks,
             },

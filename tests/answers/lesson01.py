@@ -1,60 +1,34 @@
 """Wrong answers to the exercises of lesson 01."""
 
-import torch
+from answers import edit, given, instead
 
-from exercises.lesson01 import CAUSES, POSSIBLE, pick_device
-from helpers.checks.core import Wrong
-
-
-def _unchecked():
-    return torch.accelerator.current_accelerator() or torch.device("cpu")
-
-
-def _string():
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _no_mps():
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def _no_else():
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-
-
-def _mps_first():
-    if torch.backends.mps.is_available():
-        return torch.device("mps")
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def _second():
-    return torch.device("cuda:1") if torch.cuda.is_available() else pick_device()
-
-
+NO_MPS = ("    if torch.backends.mps.is_available():\n", "", 'return torch.device("mps")', "pass")
+ASK_MPS = 'if torch.backends.mps.is_available():\n        return torch.device("mps")\n    '
 WRONG = {
     "pick": (
-        Wrong(_unchecked, "the name alone does not tell"),
-        Wrong(_string, "returned the string"),
-        Wrong(_no_mps, "MPS is there"),
-        Wrong(_no_else, "Does every path return"),
-        Wrong(_mps_first, "ask first"),
-        Wrong(_second, "Which index exists"),
+        edit(
+            "the name alone does not tell",
+            "torch.cuda.is_available()",
+            "torch.version.cuda or True",
+        ),
+        edit("returned the string", 'torch.device("cuda")', '"cuda"'),
+        edit("MPS is there", *NO_MPS),
+        edit("Does every path return", '    return torch.device("cpu")', "    return None"),
+        edit("ask first", "if torch.cuda", f"{ASK_MPS}if torch.cuda"),
+        edit("Which index exists", '"cuda"', '"cuda:1"'),
     ),
     "machines": (
-        Wrong({**CAUSES, "A": "no driver"}, "cuda_build"),
-        Wrong({**CAUSES, "B": "CPU-only build"}, "driver, beside cards"),
-        Wrong({**CAUSES, "C": "no driver"}, "cuda_error"),
-        Wrong({**CAUSES, "E": "hidden"}, "capability, beside"),
-        Wrong({"A": "no driver"}, "no answer for"),
-        Wrong({**CAUSES, "D": 7}, "none of the answers"),
+        instead("cuda_build", A="no driver"),
+        instead("driver, beside cards", B="CPU-only build"),
+        instead("cuda_error", C="no driver"),
+        instead("capability, beside", E="hidden"),
+        instead("none of the answers", D=7),
+        given("no answer for", {"A": "no driver"}),
     ),
     "impossible": (
-        Wrong({**POSSIBLE, "B": "possible"}, "didn't wait"),
-        Wrong({**POSSIBLE, "C": "possible"}, "cache"),
-        Wrong({**POSSIBLE, "D": "impossible"}, "came only with"),
-        Wrong({**POSSIBLE, "A": "impossible"}, "75 % of it"),
-        Wrong({**POSSIBLE, "E": True}, "none of the answers"),
+        instead("didn't wait", B="possible"),
+        instead("cache", C="possible"),
+        instead("came only with", D="impossible"),
+        instead("75 % of it", A="impossible"),
     ),
 }

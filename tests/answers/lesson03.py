@@ -1,106 +1,44 @@
 """Wrong answers to the exercises of lesson 03."""
 
-import torch
-from torch import nn
+from answers import edit, given, instead
+from exercises.lesson03 import FIXES
 
-from exercises.lesson03 import FIXES, Normalize, finish
-from helpers.checks.core import Wrong
-
-
-def _finish_with(values):
-    return lambda build, shape, n: nn.Sequential(
-        build(), nn.Flatten(), nn.Linear(values(build, shape), n)
-    )
+META = '    with torch.device("meta"):\n        values = build()(torch.empty(1, *shape)).numel()\n'
+ALL_ON_META = "    return nn.Sequential(build(), nn.Flatten(), nn.Linear(values, classes))"
+KEEP = ("mean", "std")
 
 
-def _on_meta(make):
-    def made(*arguments):
-        with torch.device("meta"):
-            return make(*arguments)
-
-    return made
-
-
-def _no_flatten(build, shape, classes):
-    return nn.Sequential(build(), finish(build, shape, classes)[2])
-
-
-def _trip_to_meta(*arguments):
-    return _on_meta(finish)(*arguments).to_empty(device="cpu")
-
-
-def _lazy(build, shape, classes):
-    return nn.Sequential(build(), nn.Flatten(), nn.LazyLinear(classes))
-
-
-def _normalize(keep):
-    """A class like Normalize, which keeps each tensor by `keep(module, name, value)`."""
-
-    def start(self, mean, std):
-        nn.Module.__init__(self)
-        keep(self, "mean", mean)
-        keep(self, "std", std)
-
-    return type("Normalize", (Normalize,), {"__init__": start})
-
-
-class _Silent(Normalize):
-    def forward(self, x):
-        (x - self.mean) / self.std
-
-
-def _only_mean(self, name, value):
-    if name == "mean":
-        self.register_buffer(name, value)
+def keep(line):
+    """Return the changes by which Normalize keeps each tensor by `line`."""
+    pairs = [(f'self.register_buffer("{n}", {n})', line.replace("NAME", n)) for n in KEEP]
+    return [text for pair in pairs for text in pair]
 
 
 WRONG = {
     "flat": (
-        Wrong(_finish_with(lambda build, shape: 500), "height and width together"),
-        Wrong(
-            _finish_with(lambda build, shape: build()(torch.rand(1, *shape)).numel()),
-            "a real picture",
-        ),
-        Wrong(
-            _finish_with(_on_meta(lambda build, shape: build()(torch.empty(8, *shape)).numel())),
-            "How many pictures",
-        ),
-        Wrong(_on_meta(finish), "expected cpu"),
-        Wrong(_no_flatten, "makes each picture one row"),
-        Wrong(_trip_to_meta, "a trip to meta"),
-        Wrong(_lazy, "postpones"),
-        Wrong(lambda build, shape, classes: 512, "returned int"),
+        edit("height and width together", META, "    values = 500\n"),
+        edit("a real picture", META, "    values = build()(torch.rand(1, *shape)).numel()\n"),
+        edit("How many pictures", "empty(1,", "empty(8,"),
+        edit("expected cpu", ALL_ON_META, "    " + ALL_ON_META),
+        edit("makes each picture one row", "nn.Flatten(), ", ""),
+        edit("postpones", "nn.Linear(values, classes)", "nn.LazyLinear(classes)"),
+        given("returned int", lambda build, shape, classes: 512),
     ),
     "buffer": (
-        Wrong(_normalize(setattr), "plain attribute"),
-        Wrong(_Silent, "what forward returns"),
-        Wrong(lambda mean, std: mean, "without parentheses"),
-        Wrong(
-            _normalize(lambda self, name, value: setattr(self, name, nn.Parameter(value))),
-            "is a parameter",
-        ),
-        Wrong(
-            _normalize(
-                lambda self, name, value: self.register_buffer(name, value, persistent=False)
-            ),
-            "persistent",
-        ),
-        Wrong(
-            _normalize(lambda self, name, value: self.register_buffer(name, value.to("cuda"))),
-            "before anyone",
-        ),
-        Wrong(
-            _normalize(lambda self, name, value: self.register_buffer(name, value * 0 + 1)),
-            "differs from",
-        ),
-        Wrong(_normalize(_only_mean), "the attribute std"),
+        edit("plain attribute", *keep("self.NAME = NAME")),
+        edit("what forward returns", "return (x", "(x"),
+        given("without parentheses", lambda mean, std: mean),
+        edit("is a parameter", *keep("self.NAME = nn.Parameter(NAME)")),
+        edit("persistent", *keep('self.register_buffer("NAME", NAME, persistent=False)')),
+        edit("before anyone", *keep('self.register_buffer("NAME", NAME.to("cuda"))')),
+        edit("differs from", *keep('self.register_buffer("NAME", NAME * 0 + 1)')),
+        edit("the attribute std", '        self.register_buffer("std", std)\n', ""),
     ),
     "messages": (
-        Wrong({**FIXES, "A": FIXES["B"], "B": FIXES["A"]}, "which means the CPU"),
-        Wrong({**FIXES, "B": FIXES["A"]}, "without cuda"),
-        Wrong({**FIXES, "C": FIXES["A"]}, "the model keep"),
-        Wrong({**FIXES, "D": FIXES["C"]}, "this very line"),
-        Wrong({**FIXES, "E": FIXES["A"]}, "both are on a GPU"),
-        Wrong({"A": FIXES["A"]}, "no answer for"),
+        instead("which means the CPU", A=FIXES["B"], B=FIXES["A"]),
+        instead("without cuda", B=FIXES["A"]),
+        instead("the model keep", C=FIXES["A"]),
+        instead("this very line", D=FIXES["C"]),
+        instead("both are on a GPU", E=FIXES["A"]),
     ),
 }

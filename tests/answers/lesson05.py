@@ -1,166 +1,51 @@
 """Wrong answers to the exercises of lesson 05."""
 
-import torch
-from torch.nn import functional as F
+from answers import edit
 
-from exercises.lesson05 import largest_batch, mean_loss
-from helpers.checks.core import Wrong
-
-
-def _still_leaky(model, batches):
-    losses = [F.cross_entropy(model(images), labels) for images, labels in batches]
-    return torch.stack(losses).mean().item()
-
-
-def _running_sum(model, batches):
-    total = 0
-    for images, labels in batches:
-        total = total + F.cross_entropy(model(images), labels)
-    return (total / len(batches)).item()
-
-
-def _sum(model, batches):
-    return sum(F.cross_entropy(model(images), labels).item() for images, labels in batches)
-
-
-def _first_leaks(model, batches):
-    losses = []
-    for images, labels in batches:
-        loss = F.cross_entropy(model(images), labels)
-        losses.append(loss.detach() if losses else loss)
-    return torch.stack(losses).mean().item()
-
-
-def _power_of_two(try_batch, limit):
-    batch = 1
-    while batch <= limit:
-        try:
-            try_batch(batch)
-        except torch.OutOfMemoryError:
-            break
-        batch *= 2
-    return batch // 2
-
-
-def _stepping(try_batch, limit):
-    for batch in range(limit, 0, -1):
-        try:
-            try_batch(batch)
-            return batch
-        except torch.OutOfMemoryError:
-            continue
-    return 0
-
-
-def _catches_all(try_batch, limit):
-    fits, too_large = 0, limit + 1
-    while too_large - fits > 1:
-        batch = (fits + too_large) // 2
-        try:
-            try_batch(batch)
-            fits = batch
-        except Exception:  # noqa: BLE001 - the mistake this answer shows
-            too_large = batch
-    return fits
-
-
-def _catches_runtime_errors(try_batch, limit):
-    fits, too_large = 0, limit + 1
-    while too_large - fits > 1:
-        batch = (fits + too_large) // 2
-        try:
-            try_batch(batch)
-            fits = batch
-        except RuntimeError:
-            too_large = batch
-    return fits
-
-
-def _inside_except(try_batch, limit, fits=0, too_large=0):
-    too_large = too_large or limit + 1
-    if too_large - fits <= 1:
-        return fits
-    batch = (fits + too_large) // 2
-    try:
-        try_batch(batch)
-    except torch.OutOfMemoryError:
-        return _inside_except(try_batch, limit, fits, batch)
-    return _inside_except(try_batch, limit, batch, too_large)
-
-
-def _never_zero(try_batch, limit):
-    return max(1, largest_batch(try_batch, limit))
-
-
-def _not_divided(model, x, y, size):
-    model.zero_grad()
-    for images, labels in zip(x.split(size), y.split(size)):
-        F.cross_entropy(model(images), labels).backward()
-
-
-def _equal_weights(model, x, y, size):
-    model.zero_grad()
-    pieces = list(zip(x.split(size), y.split(size)))
-    for images, labels in pieces:
-        (F.cross_entropy(model(images), labels) / len(pieces)).backward()
-
-
-def _no_zero(model, x, y, size):
-    for images, labels in zip(x.split(size), y.split(size)):
-        (F.cross_entropy(model(images), labels) * len(labels) / len(y)).backward()
-
-
-def _one_backward(model, x, y, size):
-    model.zero_grad()
-    loss = 0
-    for images, labels in zip(x.split(size), y.split(size)):
-        loss = loss + F.cross_entropy(model(images), labels, reduction="sum") / len(y)
-    loss.backward()
-
-
-def _drops_last(model, x, y, size):
-    model.zero_grad()
-    n = len(x) - len(x) % size if len(x) > size else len(x)
-    for images, labels in zip(x[:n].split(size), y[:n].split(size)):
-        (F.cross_entropy(model(images), labels) * len(labels) / n).backward()
-
-
-def _zero_inside(model, x, y, size):
-    for images, labels in zip(x.split(size), y.split(size)):
-        model.zero_grad()
-        (F.cross_entropy(model(images), labels) * len(labels) / len(y)).backward()
-
-
-def _whole(model, x, y, size):
-    model.zero_grad()
-    F.cross_entropy(model(x), y).backward()
-
-
+OUT_OF_MEMORY = "except torch.OutOfMemoryError"
+DROPS_LAST = (
+    *(
+        "model.zero_grad()",
+        "n = min(len(x), max(size, len(x) - len(x) % size))\n    model.zero_grad()",
+    ),
+    *("x.split(size), y.split(size)", "x[:n].split(size), y[:n].split(size)"),
+    *("/ len(y)", "/ n"),
+)
 WRONG = {
     "leak": (
-        Wrong(_still_leaky, "keep alive"),
-        Wrong(_sum, "expected their mean"),
-        Wrong(lambda m, b: torch.tensor(mean_loss(m, b)), "a Tensor"),
-        Wrong(lambda m, b: (_running_sum(m, b), None)[1], "returned None"),
-        Wrong(_first_leaks, "2 MiB of earlier"),
+        edit("keep alive", ".detach()", ""),
+        edit("expected their mean", "torch.stack(losses).mean()", "sum(losses)"),
+        edit("a Tensor", ".item()", ""),
+        edit("returned None", "return ", ""),
     ),
     "largest": (
-        Wrong(_power_of_two, "also tried and kept"),
-        Wrong(_stepping, "Halve the range"),
-        Wrong(_catches_all, "OutOfMemoryError only"),
-        Wrong(_never_zero, "exactly when even"),
-        Wrong(_catches_runtime_errors, "mat1 and mat2"),
-        Wrong(_inside_except, "inside an except block"),
-        Wrong(lambda try_batch, limit: float(largest_batch(try_batch, limit)), "whole number"),
+        edit("also tried and kept", "return fits", "return 1 << fits.bit_length() >> 1"),
+        edit("Halve the range", "(fits + too_large) // 2", "too_large - 1"),
+        edit("OutOfMemoryError only", OUT_OF_MEMORY, "except Exception"),
+        edit("exactly when even", "return fits", "return max(1, fits)"),
+        edit("mat1 and mat2", OUT_OF_MEMORY, "except RuntimeError"),
+        edit("whole number", "return fits", "return float(fits)"),
     ),
     "accumulation": (
-        Wrong(_not_divided, "part of the whole mean"),
-        Wrong(_equal_weights, "uneven"),
-        Wrong(_no_zero, "earlier step"),
-        Wrong(_whole, "samples at once"),
-        Wrong(_one_backward, "waited for one backward"),
-        Wrong(_drops_last, "What about the last piece"),
-        Wrong(lambda model, x, y, size: model.zero_grad(), "never called"),
-        Wrong(_zero_inside, "zero_grad inside the loop"),
+        edit("part of the whole mean", " * len(labels) / len(y)", ""),
+        edit("uneven", "* len(labels) / len(y)", "/ len(x.split(size))"),
+        edit("earlier step", "model.zero_grad()", ""),
+        edit("samples at once", "split(size)", "split(len(x))"),
+        edit(
+            "waited for one backward",
+            "model.zero_grad()",
+            "model.zero_grad()\n    loss = 0",
+            "loss = nn",
+            "loss = loss + nn",
+            "        loss.backward",
+            "    loss.backward",
+        ),
+        edit("What about the last piece", *DROPS_LAST),
+        edit("Is backward called for each piece", "loss.backward()", ""),
+        edit(
+            "zero_grad inside the loop",
+            "        loss = nn",
+            "        model.zero_grad()\n        loss = nn",
+        ),
     ),
 }

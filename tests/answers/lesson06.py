@@ -1,73 +1,38 @@
 """Wrong answers to the exercises of lesson 06."""
 
-import torch
+from answers import edit, given
 
-from exercises.lesson06 import _ANSWERS, _JOIN, DDP_SCRIPT, _efficiency, most_gpus
-from helpers.checks.core import Wrong
-
-
-def _writes(means, sizes):
-    for mean, size in zip(means, sizes):
-        if torch.is_tensor(mean):
-            mean *= size
-    return sum(means) / sum(sizes)
-
-
-def _with(*numbers):
-    text = DDP_SCRIPT
-    for number, (todo, line) in enumerate(_ANSWERS.items(), 1):
-        text = text.replace(todo, line if number in numbers else "")
-    return text
-
-
-def _only_first_joins():
-    return _with(1, 2, 3).replace(_JOIN, f"if rank == 0: {_JOIN}")
-
-
-def _by_time(compute_ms, megabytes, gb_per_s, efficiency, limit):
-    def step(n):
-        return compute_ms / n + 2 * (n - 1) / n * megabytes / gb_per_s
-
-    return max(n for n in range(1, limit + 1) if step(1) / step(n) >= efficiency)
-
-
-def _short_of_limit(*args):
-    return most_gpus(*args[:4], max(1, args[4] - 1))
-
-
-def _strictly_more(compute_ms, megabytes, gb_per_s, efficiency, limit):
-    passing = [
-        n
-        for n in range(1, limit + 1)
-        if _efficiency(n, compute_ms, megabytes, gb_per_s) > efficiency
-    ]
-    return max(passing, default=1)
-
-
+LINES = ("model = DistributedDataParallel(model)", "sampler = DistributedSampler(dataset)")
+TOTAL = (
+    "total = sum(mean * size for mean, size in zip(means, sizes))\n    return total / sum(sizes)"
+)
+WRITES = (
+    "for mean, size in zip(means, sizes):\n        if torch.is_tensor(mean):\n            mean *= size\n"
+    "    return sum(means) / sum(sizes)"
+)
 WRONG = {
     "weigh": (
-        Wrong(lambda means, sizes: sum(means) / len(means), "counts three times"),
-        Wrong(
-            lambda means, sizes: sum(m * s for m, s in zip(means, sizes)), "Divide by the number"
-        ),
-        Wrong(
-            lambda means, sizes: torch.stack([torch.as_tensor(m).mean() for m in means]).mean(),
+        edit("counts three times", TOTAL, "return sum(means) / len(means)"),
+        edit("Divide by the number", "total / sum(sizes)", "total"),
+        edit(
             "not the elements within",
+            TOTAL,
+            "return torch.stack([torch.as_tensor(m).mean() for m in means]).mean()",
         ),
-        Wrong(_writes, "came in changed"),
-        Wrong(lambda means, sizes: [m * s for m, s in zip(means, sizes)], "it returned list"),
+        edit("came in changed", TOTAL, WRITES),
+        edit("it returned list", TOTAL, "return [m * s for m, s in zip(means, sizes)]"),
     ),
     "script": (
-        Wrong(lambda: _with(1, 3), "the weights differ"),
-        Wrong(lambda: _with(1, 2), "both processes learned"),
-        Wrong(lambda: _with(2, 3), "did not reach the end"),
-        Wrong(_only_first_joins, "rank 1: "),
-        Wrong(lambda: DDP_SCRIPT, "is still there"),
+        edit("the weights differ", LINES[0], ""),
+        edit("both processes learned", LINES[1], ""),
+        edit("did not reach the end", "'dist.init", "'# dist.init"),
+        edit("rank 1: ", "'dist.init", "'if rank == 0: dist.init"),
+        edit("is still there", "# TODO 1: join", "# TODO 1: leave"),
     ),
     "choose": (
-        Wrong(_by_time, "multiplied by n"),
-        Wrong(_short_of_limit, "limit included"),
-        Wrong(lambda *args: 0.5, "no number of GPUs"),
-        Wrong(_strictly_more, "exactly that efficiency"),
+        edit("multiplied by n", "(n * step_ms(n))", "step_ms(n)"),
+        edit("limit included", "limit + 1)", "max(2, limit))"),
+        given("no number of GPUs", lambda *args: 0.5),
+        edit("exactly that efficiency", ">= efficiency)", "> efficiency or n == 1)"),
     ),
 }

@@ -1,101 +1,34 @@
 """Wrong answers to the exercises of lesson 08."""
 
-import torch
-from torch import nn
+from answers import edit, instead
 
-from exercises.lesson08 import profiles, quick_labels
-from helpers.checks.core import Wrong
-
-
-def _still_scaled(loss, model, optimizer, scaler, most):
-    scaler.scale(loss).backward()
-    nn.utils.clip_grad_norm_(model.parameters(), most)
-    scaler.step(optimizer)
-    scaler.update()
-
-
-def _clipped_first(loss, model, optimizer, scaler, most):
-    scaler.scale(loss).backward()
-    nn.utils.clip_grad_norm_(model.parameters(), most)
-    scaler.unscale_(optimizer)
-    scaler.step(optimizer)
-    scaler.update()
-
-
-def _never_clipped(loss, model, optimizer, scaler, most):
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
-
-
-def _no_update(loss, model, optimizer, scaler, most):
-    scaler.scale(loss).backward()
-    scaler.unscale_(optimizer)
-    nn.utils.clip_grad_norm_(model.parameters(), most)
-    scaler.step(optimizer)
-
-
-def _plain_optimizer(loss, model, optimizer, scaler, most):
-    scaler.scale(loss).backward()
-    scaler.unscale_(optimizer)
-    nn.utils.clip_grad_norm_(model.parameters(), most)
-    optimizer.step()
-    scaler.update()
-
-
-def _scaled_step(loss, model, optimizer, scaler, most):
-    scaler.scale(loss).backward()
-    optimizer.step()
-
-
-def _always_to_the_limit(loss, model, optimizer, scaler, most):
-    scaler.scale(loss).backward()
-    scaler.unscale_(optimizer)
-    norm = nn.utils.get_total_norm([p.grad for p in model.parameters()])
-    for parameter in model.parameters():
-        parameter.grad *= most / norm
-    scaler.step(optimizer)
-    scaler.update()
-
-
-def _cut(model, images):
-    return quick_labels(model, images[: len(images) // 64 * 64] if len(images) > 64 else images)
-
-
-def _still_single(model, images):
-    with torch.inference_mode():
-        return [int(model(image[None]).argmax(1)) for image in images]
-
-
-def _tensor(model, images):
-    return model(images).argmax(1)
-
-
-def _turned(model, images):
-    with torch.inference_mode():
-        return model(images.flip(0)).argmax(1).tolist()
-
-
+UNSCALE = "    scaler.unscale_(optimizer)\n"
+CLIP = "    torch.nn.utils.clip_grad_norm_(model.parameters(), most)\n"
+STEP = "    scaler.step(optimizer)\n    scaler.update()\n"
+TO_THE_LIMIT = (
+    "    norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])\n"
+    "    for parameter in model.parameters():\n        parameter.grad *= most / norm\n"
+)
+CUT = "images[: len(images) // 64 * 64].split(64) if len(images) > 64 else [images]"
 WRONG = {
     "clip": (
-        Wrong(_still_scaled, "still scaled"),
-        Wrong(_clipped_first, "divided by the scale"),
-        Wrong(_never_clipped, "Nothing was clipped"),
-        Wrong(_no_update, "scaler.update()"),
-        Wrong(_plain_optimizer, "leaves such a step out"),
-        Wrong(_scaled_step, "optimizer.step doesn't"),
-        Wrong(_always_to_the_limit, "below the limit"),
+        edit("still scaled", UNSCALE, ""),
+        edit("divided by the scale", UNSCALE, "", CLIP, CLIP + UNSCALE),
+        edit("Nothing was clipped", CLIP, ""),
+        edit("scaler.update()", "scaler.update()", ""),
+        edit("leaves such a step out", "scaler.step(optimizer)", "optimizer.step()"),
+        edit("optimizer.step doesn't", UNSCALE + CLIP + STEP, "    optimizer.step()\n"),
+        edit("below the limit", CLIP, TO_THE_LIMIT),
     ),
     "profiles": (
-        Wrong({**profiles.reference, "A": "mixed precision"}, "in the loader"),
-        Wrong({**profiles.reference, "B": "mixed precision"}, "shorter than its launch"),
-        Wrong({**profiles.reference, "C": "CUDA graph"}, "no gap at all"),
-        Wrong({**profiles.reference, "A": "a faster GPU"}, "is none of"),
+        instead("in the loader", A="mixed precision"),
+        instead("shorter than its launch", B="mixed precision"),
+        instead("no gap at all", C="CUDA graph"),
     ),
     "speedup": (
-        Wrong(_cut, "shorter batch"),
-        Wrong(_still_single, "is asked for"),
-        Wrong(_tensor, "returned Tensor"),
-        Wrong(_turned, "labels differ"),
+        edit("shorter batch", "images.split(64)", CUT),
+        edit("is asked for", "split(64)", "split(1)"),
+        edit("returned Tensor", ".tolist()", ""),
+        edit("labels differ", "images.split", "images.flip(0).split"),
     ),
 }

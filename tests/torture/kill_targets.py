@@ -1,18 +1,13 @@
 """What the tests of kills run in processes of their own: each function writes something until it is done or killed."""
 
 import contextlib
-import json
 import os
-import time
 from pathlib import Path
 
 import torch
 from test_scripts import train
 
-from helpers import measurements
 from helpers.checks import codes, progress
-from helpers.commands import progress as table_of_progress
-from helpers.measurements.recorder import record
 
 KEYS = codes.ITEMS[:25]
 
@@ -48,37 +43,6 @@ def keep_progress(folder, told):
             file.flush()
 
 
-def class_rows(size):
-    """Return the rows of a class with `size` learners."""
-    return [(f"learner {i}", dict.fromkeys(KEYS, codes.DONE)) for i in range(size)]
-
-
-def write_tables(path):
-    """Write the table of a class that grows."""
-    for size in range(1, 200):
-        table_of_progress.write_csv(path, class_rows(size))
-
-
-def parts():
-    """Return parts of a recording that take 20 ms each and give rows that were really measured."""
-    data = json.loads((measurements.FOLDER / "amd-epyc-2-cores.json").read_text(encoding="utf-8"))
-
-    def part(rows):
-        def measured(device, quick):
-            for row in rows:
-                time.sleep(0.01)
-                yield {key: value for key, value in row.items() if key != "device"}
-
-        return measured
-
-    return {name: part(rows[:2]) for name, rows in data["sections"].items() if rows}
-
-
-def make_recording(path):
-    """Record, or go on."""
-    record(path, "cpu", parts=parts())
-
-
 def train_on(path, epochs):
     """Train with a checkpoint after each epoch; go on where there is one."""
     load = train.data.load
@@ -89,7 +53,3 @@ def train_on(path, epochs):
     train.main(
         train.arguments().parse_args([*line, *(["--resume"] if Path(path).exists() else [])])
     )
-
-
-keep_progress, write_tables = quietly(keep_progress), quietly(write_tables)
-make_recording, train_on = quietly(make_recording), quietly(train_on)

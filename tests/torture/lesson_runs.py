@@ -1,163 +1,101 @@
 """Run a lesson's cells in a kernel of an odd machine: started through other programs, with other variables."""
 
+import copy
 import json
-import queue
-import shutil
 import sys
 import tempfile
-import time
 import uuid
 from collections import namedtuple
 from pathlib import Path
 
-from jupyter_client import KernelManager
+import nbformat
+from jupyter_client import AsyncKernelManager
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_core.paths import jupyter_runtime_dir
 from lanes import LESSONS
+from nbclient import NotebookClient
+from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
 from helpers.commands import _notebooks
 from helpers.commands._environment import ROOT
 from helpers.commands.execute import environment
 
-Failure = namedtuple(
-    "Failure", "cell kind text"
-)  # number of the cell, name of the exception, its message
+Failure = namedtuple("Failure", "cell kind text")  # place among the cells, exception, its message
 SECONDS = 240  # for one cell, on a busy machine
-PATIENCE = 20  # seconds after an interrupt until a reply counts as lost
-LOST = ("DeadKernel", "TimeoutError")  # what a cell that ends the kernel, or never ends, fails with
+LOST = ("DeadKernelError", "CellTimeoutError")  # a cell that ends the kernel, or never ends
 
 
-class Kernel:
-    """A kernel in the folder of the lessons of the course at `root`, until the block ends.
+def run_cells(cells, root=ROOT, prefix=(), variables=(), sockets=False):
+    """Run code cells in order, in a new kernel; return a Failure for each that raises and is not meant to.
 
-    `prefix` are the words before the kernel's command line, such as ["taskset", "-c", "0"]; `variables` are added to
-    those of the environment (None takes one away); several kernels run at once, so each has one thread, or their
-    threads would wait for each other. With `sockets` it is reached through files, without a network.
-    `python` is its interpreter.
+    The kernel is in the folder of the lessons of the course at `root`. `prefix` are the words before its command line,
+    such as ["taskset", "-c", "0"]; `variables` are added to those of the environment (None takes one away); several
+    kernels run at once, so each has one thread, or their threads would wait for each other. With `sockets` it is
+    reached through files, without a network.
     """
-
-    def __init__(self, root=ROOT, prefix=(), variables=(), sockets=False, python=sys.executable):
-        self.root, self.prefix, self.variables, self.sockets = (
-            root,
-            prefix,
-            dict(variables),
-            sockets,
+    notebook = nbformat.v4.new_notebook(cells=copy.deepcopy(cells))
+    lost = []
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+        more = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+        wanted = {**environment(Path(home, "kept"), **more), **dict(variables)}
+        known = {name: value for name, value in wanted.items() if value is not None}
+        client = NotebookClient(
+            notebook, kernel(home, prefix, sockets), timeout=SECONDS, allow_errors=True
         )
-        self.python = str(python)
-
-    def __enter__(self):
-        self.home = tempfile.mkdtemp()
-        spec = Path(self.home, "kernels", "torture", "kernel.json")
-        spec.parent.mkdir(parents=True)
-        line = [*self.prefix, self.python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-        spec.write_text(json.dumps({"argv": line, "display_name": "torture", "language": "python"}))
-        folders = KernelSpecManager(kernel_dirs=[str(spec.parents[1])], ensure_native_kernel=False)
-        self.manager = KernelManager(
-            kernel_name="torture",
-            kernel_spec_manager=folders,
-            transport="ipc" if self.sockets else "tcp",
-            connection_file=str(Path(jupyter_runtime_dir(), f"{uuid.uuid4()}.json")),
-        )
-        Path(jupyter_runtime_dir()).mkdir(parents=True, exist_ok=True)
-        if self.sockets:
-            self.manager.ip = str(Path(self.home, "socket"))
-        variables = environment(
-            Path(self.home, "kept"),
-            CUDA_VISIBLE_DEVICES="",
-            OMP_NUM_THREADS="1",
-            **({} if self.root == ROOT else {"PYTHONPATH": str(self.root)}),
-        )
-        variables |= self.variables
-        self.manager.start_kernel(
-            cwd=str(self.root / "notebooks"),
-            env={name: value for name, value in variables.items() if value is not None},
-        )
-        self.client = self.manager.client()
-        self.client.start_channels()
         try:
-            self.client.wait_for_ready(timeout=120)
-        except RuntimeError:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self.client.stop_channels()
-        self.manager.shutdown_kernel(now=True)
-        shutil.rmtree(self.home, ignore_errors=True)
-
-    def run(self, source, stop_after=None):
-        """Run `source`; interrupt it after `stop_after` seconds. Return (None or (kind, text), was interrupted)."""
-        message = self.client.execute(
-            source, allow_stdin=False, stop_on_error=False
-        )  # else the next may be dropped
-        start, stopped, probe = time.monotonic(), False, None
-        while time.monotonic() - start < SECONDS:
-            if stopped and probe is None and time.monotonic() - start > stop_after + PATIENCE:
-                probe = self.client.execute("pass", allow_stdin=False)
-            wait = stop_after if stop_after and not stopped else 1
-            try:
-                reply = self.client.get_shell_msg(timeout=wait)
-            except queue.Empty:
-                if stop_after and not stopped:
-                    self.manager.interrupt_kernel()
-                    stopped = True
-                if not self.manager.is_alive():
-                    return ("DeadKernel", "the kernel's process is gone"), stopped
-                continue
-            if (
-                reply["parent_header"].get("msg_id") == probe
-            ):  # answered after the cell, so the kernel is free again
-                return (
-                    "KeyboardInterrupt",
-                    "the interrupt came as the cell was over, and took its reply",
-                ), stopped
-            if reply["parent_header"].get("msg_id") == message:
-                told = reply["content"]
-                return None if told["status"] == "ok" else (
-                    told.get("ename"),
-                    told.get("evalue", ""),
-                ), stopped
-        self.manager.interrupt_kernel()
-        return ("TimeoutError", f"still running after {SECONDS} s"), stopped
-
-    def cells(self, cells):
-        """Run these cells in order; return a Failure for each that raises and is not meant to."""
-        found = []
-        for number, cell in cells:
-            error, _ = self.run(cell.source)
-            if error and "raises-exception" not in _notebooks.tags(cell):
-                found.append(Failure(number, *error))
-                if error[0] in LOST:
-                    break
-        return found
+            client.execute(cleanup_kc=True, env=known, cwd=str(root / "notebooks"))
+        except (CellTimeoutError, DeadKernelError) as error:
+            lost.append(Failure(len(cells), type(error).__name__, str(error)))
+    return failures(notebook.cells) + lost
 
 
-def code(lesson, root=ROOT):
-    """Return the lesson's code cells as (number, cell)."""
-    notebook = _notebooks.read(root / "notebooks" / LESSONS[lesson].name)
+def kernel(home, prefix, sockets):
+    """Return the manager of a kernel that is started by the words `prefix` and its own command line."""
+    spec = Path(home, "kernels", "torture", "kernel.json")
+    spec.parent.mkdir(parents=True)
+    line = [*prefix, sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec.write_text(json.dumps({"argv": line, "display_name": "torture", "language": "python"}))
+    folders = KernelSpecManager(kernel_dirs=[str(spec.parents[1])], ensure_native_kernel=False)
+    Path(jupyter_runtime_dir()).mkdir(parents=True, exist_ok=True)
+    manager = AsyncKernelManager(
+        kernel_name="torture",
+        kernel_spec_manager=folders,
+        transport="ipc" if sockets else "tcp",
+        connection_file=str(Path(jupyter_runtime_dir(), f"{uuid.uuid4()}.json")),
+    )
+    if sockets:
+        manager.ip = str(Path(home, "socket"))
+    return manager
+
+
+def failures(cells):
+    """Return a Failure for each error in the outputs of cells that are not meant to raise."""
     return [
-        (number, cell)
-        for number, cell in enumerate(notebook.cells)
-        if cell.cell_type == "code" and cell.source
+        Failure(place, output.ename, output.evalue)
+        for place, cell in enumerate(cells)
+        if "raises-exception" not in _notebooks.tags(cell)
+        for output in cell.outputs
+        if output.output_type == "error"
     ]
 
 
+def code(lesson, root=ROOT):
+    """Return the lesson's code cells."""
+    cells = _notebooks.read(root / "notebooks" / LESSONS[lesson].name).cells
+    return [cell for cell in cells if cell.cell_type == "code" and cell.source]
+
+
 def sections(lesson):
-    """Return [(heading, code cells)]; the first holds what stands before any heading, the set-up."""
-    found = [("", [])]
-    for number, cell in enumerate(_notebooks.read(LESSONS[lesson]).cells):
-        heading = next(
-            (line[3:] for line in cell.source.splitlines() if line.startswith("## ")), None
-        )
-        if cell.cell_type == "markdown" and heading:
-            found.append((heading, []))
+    """Return the code cells of each section; the first holds what stands before any heading, the set-up."""
+    found = [[]]
+    for cell in _notebooks.read(LESSONS[lesson]).cells:
+        if cell.cell_type == "markdown" and "\n## " in f"\n{cell.source}":
+            found.append([])
         elif cell.cell_type == "code" and cell.source:
-            found[-1][1].append((number, cell))
-    return [section for section in found if section[1]]
+            found[-1].append(cell)
+    return list(filter(None, found))
 
 
 def run_lesson(lesson, **options):
-    """Run a whole lesson in a new kernel (see `Kernel`); return its failures."""
-    with Kernel(**options) as kernel:
-        return kernel.cells(code(lesson, options.get("root", ROOT)))
+    """Run a whole lesson in a new kernel (see `run_cells`); return its failures."""
+    return run_cells(code(lesson, options.get("root", ROOT)), **options)

@@ -91,5 +91,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        print("\nStopped. The same command goes on from here.", file=sys.stderr)
+        print("\nStopped. Run the same command again to go on or begin anew.", file=sys.stderr)
         sys.exit(130)

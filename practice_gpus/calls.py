@@ -16,6 +16,7 @@ from .operators import meta, tensors
 from .rules import asked
 
 T = torch.Tensor
+DISPATCHED = torch._C._len_torch_dispatch_stack
 FACTORIES = _device._device_constructors()
 FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray, T.new_tensor)
 
@@ -54,6 +55,7 @@ class Calls(TorchFunctionMode):
             T.cuda: self.cuda,
             T.numpy: self.numpy,
             T.tolist: self.tolist,
+            T.item: self.item,
             T.type: self.type,
             T.pin_memory: self.pin_memory,
             T.copy_: self.copy_,
@@ -66,15 +68,13 @@ class Calls(TorchFunctionMode):
         return table
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if not self.on:
-            return func(*args, **kwargs)
-        handler = self.table.get(func)
-        if handler is None:
+        handler = self.table.get(func) if self.on else None
+        if not kwargs:
+            return func(*args) if handler is None else handler(func, *args)
+        if handler is None and self.on:
             if "device" in kwargs or kwargs.get("generator") is not None:
-                return self.create(func, *args, **kwargs)
-            return func(*args, **kwargs)
-        return handler(func, *args, **kwargs)
+                handler = self.create
+        return func(*args, **kwargs) if handler is None else handler(func, *args, **kwargs)
 
     def around(self, hook):
         """``hook`` with the mode on: PyTorch calls saved-tensor hooks from inside other calls."""
@@ -268,6 +268,13 @@ class Calls(TorchFunctionMode):
             self.machine.transfers["d2h"] += 1
             self.machine.waits(device)
         return func(x)
+
+    def item(self, func, x):
+        """A number of the CPU needs no look: an optimizer asks for one for each parameter."""
+        if type(x) is not T or self.machine.place(x) is not None or DISPATCHED() > 1:
+            return func(x)
+        with torch._C._DisableTorchDispatch():
+            return func(x)
 
     def numpy(self, func, x, *, force=False):
         if self.machine.place(x) is not None and not force:

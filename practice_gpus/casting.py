@@ -93,11 +93,13 @@ def dropout(func, x, p=0.5, train=True):
 def overridden(values):
     """Whether a value brings its own ``__torch_function__``. PyTorch's Python functions ask this at their start; they
     would hand themselves over to any mode, which is then off inside them, but devices must be seen inside, too."""
-    plain = torch._C._disabled_torch_function_impl
-    return torch._C._is_torch_function_enabled() and any(
-        type(value) is not torch.Tensor and getattr(value, "__torch_function__", plain) is not plain
-        for value in values
-    )
+    for value in values:
+        kind = type(value)
+        if kind is not torch.Tensor and value is not None:
+            plain = torch._C._disabled_torch_function_impl
+            if getattr(value, "__torch_function__", plain) is not plain:
+                return torch._C._is_torch_function_enabled()
+    return False
 
 
 def gates():

@@ -61,10 +61,12 @@ def answers(machine):
             streams.current().put(lambda: time.sleep(cycles / 1e9)) and None
         ),
         "_accelerator_getAccelerator": lambda: torch.device("cuda"),
-        "_accelerator_emptyHostCache _cuda_ipc_collect": lambda: None,
+        "_accelerator_emptyHostCache _cuda_ipc_collect _cuda_clearCublasWorkspaces": lambda: None,
+        "_accelerator_getDefaultGenerator": lambda index: machine.generators[index],
         "_accelerator_getMemoryInfo": lambda index: memory_info(machine, index),
         "_accelerator_getStream": streams.current,
         "_accelerator_setStream": streams.select,
+        "_cuda_setStream": lambda stream_id, **place: streams.select(streams.made[stream_id]),
         "_cuda_record_memory_history": snapshot.recorder(machine),
         "_cuda_memorySnapshot": lambda pool=None: snapshot.snapshot(machine, pool),
     }
@@ -134,7 +136,6 @@ def names(machine):
         "default_generators": tuple(machine.generators),
         "Stream": streams.Stream,
         "Event": streams.Event,
-        "set_stream": streams.select,
         "current_stream": streams.current,
         "default_stream": lambda device=None: streams.default[machine.device(device).index],
     }

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .launch import launch
 from .machine import refusal, storage
-from .operators import Call, T, blocking, facts, most_elements, shapes, tensors
+from .operators import FACTS, Call, T, blocking, facts, most_elements, shapes, tensors
 from .rules import meet
 from .streams import dead
 
@@ -42,10 +42,8 @@ class Kernels(TorchDispatchMode):
             return func(*args, **kwargs or {})
         if types and any(has_own_code(kind) for kind in types):
             return NotImplemented  # a type of its own, such as a nested tensor: its own code comes first
-        fact = facts(func)
-        if (
-            fact.composite
-        ):  # in inference mode PyTorch leaves it to the mode to take such operators apart
+        fact = FACTS.get(id(func)) or facts(func)
+        if fact.composite:  # in inference mode PyTorch leaves it to the mode to take it apart
             with self:
                 return func.decompose(*args, **kwargs or {})
         with NoFunctions():  # in here tensors are what they really are
@@ -55,22 +53,22 @@ class Kernels(TorchDispatchMode):
         machine = self.machine
         fact = call.fact
         homes = call.homes
-        if len(homes) > 1:
-            call.home = meet(machine, call)
+        if len(homes) == 1:
+            call.home = homes[0]
         elif homes:
-            (call.home,) = homes
+            call.home = meet(machine, call)
         if call.loose and call.home is not None:
             self._settle(call)
-        if fact.copies:
-            self._count_copies(call)
-        elif call.home is not None and (fact.waits or fact.waits_if or fact.indexes):
-            self._count_waits(call)
-        target = machine.local.target
-        if target is not None and (not homes or fact.targeted):
-            call.home = target if target.type == "cuda" else None
-        if call.home is not None or fact.copies and homes - {None}:
+        if fact.counted:
+            self._count(call)
+        target = None
+        if fact.targeted or not homes:
+            target = machine.local.target
+            if target is not None:
+                call.home = target if target.type == "cuda" else None
+        if call.home is not None or fact.copies and any(homes):
             return self._run(call)
-        out = call.func(*call.args, **call.kwargs)
+        out = call.func._op(*call.args, **call.kwargs)
         if not homes and target is None and isinstance(out, T) and out.is_cpu:
             held = storage(out)
             if held.practice is None:
@@ -91,18 +89,18 @@ class Kernels(TorchDispatchMode):
         home = call.home
         if fake(FAKE) is not None:
             refusal("devices under FakeTensorMode")()
-        if fact.same_storage and not machine.asynchronous and not fact.copies:
-            return call.func(*call.args, **call.kwargs)
-        if home is not None and not (fact.mutates or fact.view):
+        if fact.view:
+            return call.func._op(*call.args, **call.kwargs)
+        if home is not None and not fact.mutates:
             self._fit(call)
-        if machine.asynchronous and not fact.view:
+        if machine.asynchronous:
             queued, out = launch(machine, call)
             if queued:
                 return out
         out = computed(machine, call)
-        if fact.name.startswith("resize"):
+        if fact.resizes:
             storage(out).practice = None  # its bytes are counted anew
-        if home is not None:
+        if home is not None and (call.loose or not fact.inplace):
             for tensor in (out,) if isinstance(out, T) else tensors(out):
                 if tensor.is_cpu:
                     machine.put(tensor, home, fact.name)
@@ -111,18 +109,25 @@ class Kernels(TorchDispatchMode):
     def _fit(self, call):
         """Raise ``torch.OutOfMemoryError`` for a result that cannot fit, before anything is computed."""
         allocator = self.machine.allocators[call.home.index]
-        room = allocator.limit - allocator.now("allocated_bytes")
-        if 8 * most_elements(call) <= room:
+        need = 8 * most_elements(call)
+        if allocator.has_room(need):
             return
-        sizes = [t.nbytes for t in tensors(shapes(call))]
+        room = allocator.limit - allocator.now("allocated_bytes")
+        results = tensors(shapes(call)) if need > room else []
+        sizes = [t.nbytes for t in results if t.layout == torch.strided]
         if sum(sizes) > room:
-            for size in sizes:  # raises when it comes to the first that does not fit
-                allocator.release(allocator.malloc(size))
+            for size in sizes:
+                allocator.release(allocator.take(size))  # raises when it comes to what does not fit
 
-    def _count_waits(self, call):
-        """Count how often the CPU waits in an operator for its values."""
+    def _count(self, call):
+        """Count copies, and how often the CPU waits in an operator for its values."""
         machine = self.machine
         fact = call.fact
+        if fact.copies:
+            self._count_copies(call)
+            return
+        if call.home is None:
+            return
         if fact.name == "_local_scalar_dense":
             machine.transfers["d2h"] += 1
         count = fact.waits
@@ -191,7 +196,7 @@ def computed(machine, call):
     try:
         if call.fact.random and call.home is not None and call.kwargs.get("generator") is None:
             return machine.draw(call)
-        return call.func(*call.args, **call.kwargs)
+        return call.func._op(*call.args, **call.kwargs)
     except (IndexError, RuntimeError) as error:
         text = str(error)
         if OUTSIDE.search(text) and call.home is not None:

@@ -110,7 +110,8 @@ class Machine:
 
     def place(self, tensor):
         """The practice device that a tensor is on, or None (the CPU, or a real device)."""
-        return self.label(storage(tensor))
+        place = storage(tensor).practice
+        return place.device if place is not None and place.machine is self else None
 
     def label(self, held):
         """The practice device that a storage is on, or None."""
@@ -133,7 +134,7 @@ class Machine:
         allocator = self.allocators[device.index]
         if size:
             stream = self.local.streams.get(device.index) or self.streams.default[device.index]
-            block = allocator.malloc(size, stream.stream_id, label)
+            block = allocator.take(size, stream.stream_id, label)
         held.practice = Place(self, device, allocator, block)
 
     def draw(self, call):

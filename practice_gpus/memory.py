@@ -11,8 +11,7 @@ import re
 import threading
 import time
 from bisect import bisect_left, insort
-from collections import deque
-from operator import attrgetter
+from collections import defaultdict, deque
 
 import torch
 
@@ -29,8 +28,9 @@ BYTES = {
     "inactive_split": "inactive_split_bytes",
 }
 POOLS = ("small_pool", "large_pool")
+NOWHERE = -1  # the address of a block for which there was no room
 NOTHING = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
-ORDER = attrgetter("stream", "size", "address")  # of the free blocks in a pool
+EXABYTE = "CUDA out of memory. Tried to allocate more than 1EB memory."
 OUT_OF_MEMORY = (
     "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free. {}Including "
     "non-PyTorch memory, this process has {} memory in use. Of the allocated memory {} is allocated by PyTorch, and {} "
@@ -80,23 +80,32 @@ class Counter:
 
 
 class Block:
-    """``size`` bytes at ``address`` of a segment: the list of its blocks, in order, that of ``pool``."""
+    """``size`` bytes at ``address``, between its neighbors ``before`` and ``after`` in the same segment."""
 
-    def __init__(self, pool, stream, size, address, segment):
+    __slots__ = "pool stream size requested address before after free frames".split()
+
+    def __init__(self, pool, stream, size, requested=0, address=None):
         self.pool = pool
         self.stream = stream
         self.size = size
-        self.address = address
-        self.segment = segment
-        self.requested = 0
-        self.free = True
-        self.frames = []  # where it was taken, if that is recorded
+        self.requested = requested
+        self.address = address  # None until the books are brought up to date
+        self.before = None
+        self.after = None
+        self.free = False
+        self.frames = ()  # where it was taken, if that is recorded
+
+    def is_part(self):
+        """Whether its segment is split."""
+        return self.before is not None or self.after is not None
 
 
 class Allocator:
     """The caching allocator of practice device ``index`` with ``capacity`` bytes.
 
-    ``timeline`` gets (seconds, device index, allocated, reserved, label) whenever a block is taken or given back.
+    What is taken and given back is noted in a log, and replayed when somebody looks, or when the device may be full:
+    a training step then pays little for the books. ``timeline`` gets (seconds, device index, allocated, reserved,
+    label) for each entry.
     """
 
     def __init__(self, index, capacity, timeline):
@@ -105,9 +114,13 @@ class Allocator:
         self.limit = capacity
         self.fraction = 1.0
         self.timeline = timeline
-        self.pools = {pool: [] for pool in POOLS}
-        self.segments = {}  # by address: a list of blocks
-        self.dropped = deque()
+        self.log = (
+            deque()
+        )  # (block, label, seconds): the first time it is taken, the second time given back
+        self.growth = 0  # how much more may be reserved by what is in the log
+        self.streams = set()  # of the blocks in the log
+        self.shelves = defaultdict(list)  # (pool, stream) → its free blocks: (size, address, block)
+        self.segments = {}  # address → the first block
         self.lock = threading.RLock()
         self.history = None  # a `snapshot.History` that notes what happens, while one is asked for
         self.recorded = None  # the latest of them
@@ -125,136 +138,170 @@ class Allocator:
         names = [what, BYTES[what]]
         if what == "allocation":
             names.append("requested_bytes")
-        return [(self.counts[name]["all"], self.counts[name][pool]) for name in names]
+        return [self.counts[name][kind] for name in names for kind in ("all", pool)]
 
     def now(self, name):
         """Current value of a counter such as "allocated_bytes"."""
-        if self.dropped:
-            self.settle()
+        self.settle()
         return self.counts[name]["all"].now
 
-    def _add(self, what, block):
-        amounts = (1, block.size, block.requested)
-        for counters, amount in zip(self.ledgers[what, block.pool], amounts):  # noqa: B905
-            for counter in counters:
-                counter.now += amount
+    def has_room(self, count):
+        """Whether ``count`` more bytes fit for certain; False when that takes a look into the books."""
+        return self.reserved.now + self.growth + count <= self.limit
+
+    def _change(self, what, pool, blocks, size, asked=0):
+        amounts = (blocks, blocks, size, size, asked, asked)
+        for counter, amount in zip(self.ledgers[what, pool], amounts):  # noqa: B905
+            now = counter.now + amount
+            counter.now = now
+            if amount > 0:
                 counter.taken += amount
-                if counter.now > counter.peak:
-                    counter.peak = counter.now
+                if now > counter.peak:
+                    counter.peak = now
 
-    def _subtract(self, what, block):
-        amounts = (1, block.size, block.requested)
-        for (both, one), amount in zip(self.ledgers[what, block.pool], amounts):  # noqa: B905
-            both.now -= amount
-            one.now -= amount
+    def take(self, request, stream=0, label=""):
+        """Take a block for ``request`` bytes; raises ``torch.OutOfMemoryError`` when the device is full.
 
-    def _shelve(self, block):
-        """Put a free block into its pool."""
-        block.free = True
-        if len(block.segment) > 1:
-            self._add("inactive_split", block)
-        insort(self.pools[block.pool], block, key=ORDER)
-
-    def _unshelve(self, block):
-        self.pools[block.pool].remove(block)
-        if len(block.segment) > 1:
-            self._subtract("inactive_split", block)
+        A segment is added only where no free block fits: then each one added before it is more than half in use. So
+        the device grows by twice what is taken at most, and by one segment of each pool for each stream.
+        """
+        if request >= 1 << 60:
+            raise torch.OutOfMemoryError(EXABYTE)
+        size = -(-request // ROUND) * ROUND or ROUND
+        block = Block("small_pool" if size <= SMALL else "large_pool", stream, size, request)
+        self.log.append((block, label, time.perf_counter()))
+        self.growth += 2 * size
+        if stream not in self.streams:
+            self.streams.add(stream)
+            self.growth += SMALL_SEGMENT + LARGE_SEGMENT
+        if len(self.log) > 2000 or self.history is not None or not self.has_room(0):
+            self.settle()
         return block
-
-    def malloc(self, request, stream=0, label=""):
-        """Take a block for ``request`` bytes; raises ``torch.OutOfMemoryError`` when the device is full."""
-        with self.lock:
-            if self.dropped:
-                self.settle()
-            size = max(ROUND, -(-request // ROUND) * ROUND)
-            pool = "small_pool" if size <= SMALL else "large_pool"
-            block = self._find(pool, stream, size) or self._segment(pool, stream, size)
-            self._split(block, size)
-            block.free = False
-            block.requested = request
-            self._add("allocation", block)
-            self._mark(label)
-            if self.history is not None:
-                self.history.note("alloc", block)
-            return block
-
-    def _find(self, pool, stream, size):
-        blocks = self.pools[pool]
-        at = bisect_left(blocks, (stream, size, 0), key=ORDER)
-        return (
-            self._unshelve(blocks[at]) if at < len(blocks) and blocks[at].stream == stream else None
-        )
-
-    def _segment(self, pool, stream, size):
-        own = -(-size // SEGMENT_ROUND) * SEGMENT_ROUND
-        whole = (
-            SMALL_SEGMENT if pool == "small_pool" else LARGE_SEGMENT if size < OWN_SEGMENT else own
-        )
-        if self.now("reserved_bytes") + whole > self.limit:
-            self.retries += 1
-            self.release_cached()
-        if self.now("reserved_bytes") + whole > self.limit:
-            self.ooms += 1
-            if self.history is not None:
-                self.history.note(
-                    "oom", Block(pool, stream, whole, self.capacity - self.reserved.now, [])
-                )
-            raise torch.OutOfMemoryError(self._message(whole))
-        block = Block(pool, stream, whole, self.next_address, [])
-        block.segment.append(block)
-        self.next_address += whole
-        self.segments[block.address] = block.segment
-        self._add("segment", block)
-        if self.history is not None:
-            self.history.note("segment_alloc", block)
-        return block
-
-    def _split(self, block, size):
-        rest = block.size - size
-        if rest >= ROUND if block.pool == "small_pool" else rest > SMALL:
-            other = Block(block.pool, block.stream, rest, block.address + size, block.segment)
-            block.size = size
-            block.segment.insert(block.segment.index(block) + 1, other)
-            self._shelve(other)
 
     def release(self, block):
-        """Give a block back. Safe to call from a destructor: the books are brought up to date at the next look."""
-        self.dropped.append(block)
+        """Give a block back. Safe to call from a destructor."""
+        self.log.append((block, "free", time.perf_counter()))
 
     def settle(self):
-        """Bring the books up to date with the storages that have died."""
+        """Bring the books up to date."""
         with self.lock:
-            while self.dropped:
-                block = self.dropped.popleft()
-                self._subtract("allocation", block)
-                if self.history is not None:
-                    self.history.note("free_requested", block)
-                    self.history.note("free_completed", block)
-                self._merge(block)
-                self._mark("free")
+            while self.log:
+                block, label, seconds = self.log.popleft()
+                if block.address is None:
+                    self._place(block)
+                elif block.address != NOWHERE:
+                    self._give_back(block)
+                self._mark(label, seconds)
+            self.growth = 0
+            self.streams.clear()
+
+    def _place(self, block):
+        """Find room for a block: the smallest free block that fits, or a new segment."""
+        shelf = self.shelves[block.pool, block.stream]
+        at = bisect_left(shelf, (block.size,))
+        room = shelf.pop(at)[2] if at < len(shelf) else self._segment(block)
+        part = room.is_part()
+        block.address = room.address
+        block.before = room.before
+        rest = room.size - block.size
+        if rest >= ROUND if block.pool == "small_pool" else rest > SMALL:
+            block.after = room
+            room.address += block.size
+            room.size = rest
+            insort(shelf, (rest, room.address, room))
+            change = -block.size if part else rest
+            self._change("inactive_split", block.pool, int(not part), change)
+        else:
+            block.size = room.size
+            block.after = room.after
+            if part:
+                self._change("inactive_split", block.pool, -1, -block.size)
+        self._link(block)
+        self._change("allocation", block.pool, 1, block.size, block.requested)
+        if self.history is not None:
+            self.history.note("alloc", block)
+
+    def _link(self, block):
+        """Tell the neighbors of a block that it is there."""
+        if block.before is not None:
+            block.before.after = block
+        else:
+            self.segments[block.address] = block
+        if block.after is not None:
+            block.after.before = block
+
+    def _segment(self, block):
+        """A new segment that ``block`` fits into."""
+        whole = -(-block.size // SEGMENT_ROUND) * SEGMENT_ROUND
+        if block.size < OWN_SEGMENT:
+            whole = SMALL_SEGMENT if block.pool == "small_pool" else LARGE_SEGMENT
+        if self.reserved.now + whole > self.limit:
+            self.retries += 1
+            self._return_segments()
+        free = self.capacity - self.reserved.now
+        if self.reserved.now + whole > self.limit:
+            self.ooms += 1
+            block.address = NOWHERE
+            if self.history is not None:
+                self.history.note("oom", Block(block.pool, block.stream, whole, 0, free))
+            raise torch.OutOfMemoryError(self._message(whole))
+        room = Block(block.pool, block.stream, whole, 0, self.next_address)
+        room.free = True
+        self.next_address += whole
+        self._change("segment", block.pool, 1, whole)
+        if self.history is not None:
+            self.history.note("segment_alloc", room)
+        return room
+
+    def _give_back(self, block):
+        self._change("allocation", block.pool, -1, -block.size, -block.requested)
+        if self.history is not None:
+            self.history.note("free_requested", block)
+            self.history.note("free_completed", block)
+        self._merge(block)
 
     def _merge(self, block):
-        at = block.segment.index(block)
-        for other in [*block.segment[max(0, at - 1) : at], *block.segment[at + 1 : at + 2]]:
-            if other.free:
-                self._unshelve(other)
-                block.segment.remove(other)
+        """Join a block with its free neighbors, and put it on its shelf."""
+        shelf = self.shelves[block.pool, block.stream]
+        blocks = size = 0  # that are free parts of a segment: how many more, how many bytes more
+        for other in (block.before, block.after):
+            if other is not None and other.free:
+                self._take_off(shelf, other)
+                blocks -= 1
+                size -= other.size
                 block.size += other.size
-                block.address = min(block.address, other.address)
-        self._shelve(block)
+                if other is block.before:
+                    block.address = other.address
+                    block.before = other.before
+                else:
+                    block.after = other.after
+        self._link(block)
+        if block.is_part():
+            blocks += 1
+            size += block.size
+        if size:
+            self._change("inactive_split", block.pool, blocks, size)
+        block.free = True
+        insort(shelf, (block.size, block.address, block))
+
+    def _take_off(self, shelf, block):
+        del shelf[bisect_left(shelf, (block.size, block.address))]
 
     def release_cached(self):
         """``empty_cache``: whole free segments go back to the device; parts of a segment in use stay reserved."""
         with self.lock:
             self.settle()
-            for blocks in self.pools.values():
-                for block in [b for b in blocks if len(b.segment) == 1]:
-                    blocks.remove(block)
-                    self._subtract("segment", block)
-                    del self.segments[block.address]
-                    if self.history is not None:
-                        self.history.note("segment_free", block)
-            self._mark("empty_cache")
+            self._return_segments()
+            self._mark("empty_cache", time.perf_counter())
+
+    def _return_segments(self):
+        for shelf in self.shelves.values():
+            for block in [block for _, _, block in shelf if not block.is_part()]:
+                self._take_off(shelf, block)
+                self._change("segment", block.pool, -1, -block.size)
+                del self.segments[block.address]
+                if self.history is not None:
+                    self.history.note("segment_free", block)
 
     def set_fraction(self, fraction):
         """``set_per_process_memory_fraction``: reserve at most this part of the device."""
@@ -295,13 +342,12 @@ class Allocator:
             "num_device_free": segments["freed"],
         }
 
-    def _mark(self, label):
-        now = time.perf_counter()
-        self.timeline.append((now, self.index, self.used.now, self.reserved.now, label))
+    def _mark(self, label, seconds):
+        self.timeline.append((seconds, self.index, self.used.now, self.reserved.now, label))
 
     def _message(self, want):
-        used = self.now("reserved_bytes")
-        taken = self.now("allocated_bytes")
+        used = self.reserved.now
+        taken = self.used.now
         allowed = f"{show_size(self.limit)} allowed; " if self.fraction < 1 else ""
         sizes = (want, self.capacity, self.capacity - used, used, taken, used - taken)
         want, total, left, used, taken, cached = map(show_size, sizes)

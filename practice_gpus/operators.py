@@ -1,6 +1,5 @@
 """What practice GPUs know about PyTorch's operators before they run, and one call of an operator."""
 
-import functools
 import math
 from types import SimpleNamespace
 
@@ -46,25 +45,33 @@ SMALL = ("backward", "_foreach_", "pool", "norm", "softmax", "loss", "attention"
 GROWS = ("repeat", "pad", "im2col", "upsample", "new_")  # results larger than their only input
 
 
-@functools.cache
+FACTS = {}  # id of an operator → its facts; a dictionary of operators would ask each for its hash, in Python
+
+
 def facts(func):
     """What `Kernels` needs to know about an operator, read once from its schema."""
     schema = func._schema
     name = schema.name.removeprefix("aten::")
     written = [a.alias_info is not None and a.alias_info.is_write for a in schema.arguments]
     out = [r.alias_info for r in schema.returns]
+    holding = [a for a in schema.arguments if "Tensor" in str(a.type)]
     names = [a.name for a in schema.arguments]
     decomposes = func.namespace == "aten" and func._can_decompose()
     view = name == "detach" or bool(out) and all(a and not a.is_write for a in out)
-    return SimpleNamespace(
+    copies = name in ("copy_", "_to_copy", "_foreach_copy_")
+    FACTS[id(func)] = SimpleNamespace(
+        func=func,
         name=name,
+        positions=[names.index(a.name) for a in holding if not a.kwarg_only],
+        keywords=[a.name for a in holding],
         written=written,
         mutates=any(written),
-        inplace=all(a and a.is_write for a in out),
+        inplace=all(a and a.is_write for a in out) and not name.startswith("resize"),
+        resizes=name.startswith("resize"),
         composite=decomposes and not has_kernel(func.name(), "CPU"),
         view=view or name == "set_",
-        same_storage=view,
-        copies=name in ("copy_", "_to_copy", "_foreach_copy_"),
+        copies=copies,
+        counted=copies or name in WAITS or name in WAITS_IF or name in INDEXING,
         waits=WAITS.get(name, 0),
         waits_if=WAITS_IF.get(name),
         indexes=name in INDEXING,
@@ -77,6 +84,7 @@ def facts(func):
         grows=any(part in name for part in GROWS),
         device="device" in names,
     )
+    return FACTS[id(func)]
 
 
 class Call:
@@ -89,21 +97,31 @@ class Call:
         self.fact = fact
         self.args = args
         self.kwargs = kwargs
-        self.inputs = list(tensors(args))
-        if kwargs:
-            self.inputs += tensors(tuple(kwargs.values()))
-        self.loose = []  # made inside PyTorch, not yet on any device
-        self.homes = set()  # practice devices, and None for the CPU
         self.home = None
-        for tensor in self.inputs:
+        self.inputs = inputs = []
+        self.loose = loose = []  # made inside PyTorch, not yet on any device
+        self.homes = homes = []  # practice devices, and None for the CPU
+        count = len(args)
+        for position in fact.positions:
+            if position < count:
+                value = args[position]
+                if isinstance(value, T):
+                    inputs.append(value)
+                elif value:
+                    inputs += tensors(value)
+        if kwargs:
+            for name in fact.keywords:
+                inputs += tensors(kwargs.get(name))
+        for tensor in inputs:
             place = storage(tensor).practice
-            if place is None or place.machine is not machine:
-                if place is machine.floating:
-                    self.loose.append(tensor)
-                else:
-                    self.homes.add(None)
-            else:
-                self.homes.add(place.device)
+            home = None
+            if place is not None and place.machine is machine:
+                home = place.device
+            elif place is machine.floating:
+                loose.append(tensor)
+                continue
+            if home not in homes:
+                homes.append(home)
 
 
 def tensors(values):
@@ -154,22 +172,27 @@ def most_elements(call):
     if not inputs:
         return math.inf
     if fact.small:
-        return sum(t.numel() for t in inputs)
+        return sum([t.numel() for t in inputs])
+    first = inputs[0]
     if len(inputs) == 1:
-        return math.inf if fact.grows else inputs[0].numel()
+        return math.inf if fact.grows else first.numel()
     if fact.pointwise:
         return broadcast([t.shape for t in inputs])
     if fact.product:
         first, second = inputs[-2:]
         return first.numel() // max(first.shape[-1], 1) * second.shape[-1]
-    sizes = sorted(t.numel() for t in inputs)
+    if fact.name == "convolution" and not call.args[6]:
+        padding = max(call.args[4])
+        positions = math.prod([side + 2 * padding for side in first.shape[2:]])
+        return first.shape[0] * inputs[1].shape[0] * positions
+    sizes = sorted([t.numel() for t in inputs])
     return sizes[-1] * sizes[-2]
 
 
 def broadcast(sizes):
     """The number of elements when shapes are broadcast."""
-    if all(size == sizes[0] for size in sizes):
-        return math.prod(sizes[0])
+    if all([size == sizes[0] for size in sizes]):
+        return sizes[0].numel()
     longest = max(map(len, sizes))
     padded = [(1,) * (longest - len(size)) + tuple(size) for size in sizes]
     return math.prod(map(max, zip(*padded, strict=True)))

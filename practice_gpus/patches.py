@@ -8,17 +8,20 @@ from types import SimpleNamespace
 import torch
 
 from . import casting, driver, processes, typed
-from .machine import CPU, refusal
+from .machine import CPU, Place, refusal
 
 T = torch.Tensor
 REFUSED = {
     "torch.cuda": """CUDAGraph graph make_graphed_callables graph_pool_handle cudart caching_allocator_alloc
         caching_allocator_delete change_current_allocator CUDAPluggableAllocator MemPool use_mem_pool
         current_blas_handle utilization temperature power_draw clock_rate memory_usage device_memory_used ExternalStream
-        get_stream_from_external list_gpu_processes _compile_kernel""",
-    "torch.cuda.jiterator": "_create_jit_fn _create_multi_output_jit_fn",
+        get_stream_from_external list_gpu_processes _compile_kernel host_memory_stats
+        reset_accumulated_host_memory_stats reset_peak_host_memory_stats""",
     "torch.utils.cpp_extension": "load load_inline CUDAExtension",
-    "torch._C": "_scatter_out _gather_out _broadcast_out",
+    "torch._C": """_scatter_out _gather_out _broadcast_out _acceleratorGraph _cuda_attach_out_of_memory_observer
+        _cuda_beginAllocateToPool _cuda_beginAllocateCurrentStreamToPool _cuda_beginAllocateCurrentThreadToPool
+        _cuda_cudaCachingAllocator_raw_alloc _cuda_cudaCachingAllocator_raw_delete _cuda_checkPoolLiveAllocations
+        _cuda_getCheckpointState _cuda_setCheckpointPoolState _cuda_jiterator_compile_and_launch_kernel""",
 }
 
 
@@ -36,7 +39,7 @@ def patches(machine, calls):
         )
     yield from refused()
     yield from casting.gates()
-    held, parse, clear = torch.UntypedStorage, torch._C._nn._parse_to, torch.clear_autocast_cache
+    held, clear = torch.UntypedStorage, torch.clear_autocast_cache
     autograd, push = torch._C._autograd, torch._C._autograd._push_saved_tensors_default_hooks
     yield held, "practice", None
     yield held, "device", property(lambda self: machine.label(self) or CPU)
@@ -50,13 +53,7 @@ def patches(machine, calls):
         ),
     )
     yield torch._C, "_group_tensors_by_device_and_dtype", grouped(machine)
-    yield (
-        torch._C._nn,
-        "_parse_to",
-        lambda *args, **kwargs: parse(
-            *(machine.device(a) if type(a) is int else a for a in args), **kwargs
-        ),
-    )
+    yield torch._C._nn, "_parse_to", parsed(machine)
     yield torch, "Stream", machine.streams.Stream
     yield torch, "Event", machine.streams.DeviceEvent
     yield (
@@ -83,6 +80,7 @@ def patches(machine, calls):
     yield torch, "compile", uncompiled()
     yield from typed.patches(machine)
     yield from processes.patches(machine)
+    yield T, "_make_wrapper_subclass", staticmethod(wrapping(machine))
     yield torch.autograd, "_make_grads", checked_grads(torch.autograd._make_grads)
     yield torch._tensor_str, "_str", printing(machine, torch._tensor_str._str)
 
@@ -174,6 +172,19 @@ def uncompiled():
     return compile
 
 
+def parsed(machine, parse=torch._C._nn._parse_to):
+    """What ``Module.to`` makes of its arguments, a device among them."""
+
+    def read(*args, **options):
+        args = [machine.device(value) if type(value) is int else value for value in args]
+        if type(options.get("device")) is int:
+            options["device"] = machine.device(options["device"])
+        with torch._C.DisableTorchFunction():
+            return parse(*args, **options)
+
+    return read
+
+
 def contents(held):
     """The bytes of a storage as a tensor."""
     return torch.empty(0, dtype=torch.uint8, device=CPU).set_(held)
@@ -189,6 +200,27 @@ def printing(machine, original):
         return original(tensor, **options)
 
     return show
+
+
+def wrapping(machine, original=T._make_wrapper_subclass):
+    """A tensor around others, such as a nested one, is for C++ on the CPU, like these; else backward asks the driver."""
+
+    def wrap(*args, **options):
+        places = [value for value in (*args, options.get("device")) if is_cuda(value)]
+        if not places:
+            return original(*args, **options)
+        args = [CPU if is_cuda(value) else value for value in args]
+        options = {key: CPU if is_cuda(value) else value for key, value in options.items()}
+        out = original(*args, **options)
+        if not hasattr(out, "__tensor_flatten__"):  # else it is where the tensors in it are
+            with torch._C.DisableTorchFunction():
+                out.untyped_storage().practice = Place(machine, machine.device(places[0]))
+        return out
+
+    def is_cuda(value):
+        return isinstance(value, (torch.device, str)) and str(value).startswith("cuda")
+
+    return wrap
 
 
 def checked_grads(original):

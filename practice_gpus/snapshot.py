@@ -80,26 +80,33 @@ def recorder(machine):
 
 def snapshot(machine, pool=None):
     """What stands in for ``torch._C._cuda_memorySnapshot``: segments, blocks and events of all devices."""
-    segments = []
+    found = []
     traces = []
     for allocator in machine.allocators:
         with allocator.lock:
-            allocator.settle()
-            segments += [segment(allocator, blocks) for blocks in allocator.segments.values()]
+            found += segments(allocator)
             traces.append(list(allocator.recorded.events) if allocator.recorded else [])
     return {
-        "segments": segments,
+        "segments": found,
         "device_traces": traces,
         "allocator_settings": {"max_split_size": -1, "expandable_segments": False},
         "external_annotations": [],
     }
 
 
-def segment(allocator, blocks):
+def segments(allocator):
+    """The segments of one device."""
+    allocator.settle()
+    return [segment(allocator, first) for first in allocator.segments.values()]
+
+
+def segment(allocator, first):
     """One segment of a device with its blocks, in order of their addresses."""
+    blocks = [first]
+    while blocks[-1].after is not None:
+        blocks.append(blocks[-1].after)
     used = [block for block in blocks if not block.free]
     taken = sum(block.size for block in used)
-    first = blocks[0]
     return {
         "device": allocator.index,
         "address": first.address,
@@ -118,7 +125,7 @@ def segment(allocator, blocks):
                 "size": block.size,
                 "requested_size": 0 if block.free else block.requested,
                 "state": "inactive" if block.free else "active_allocated",
-                "frames": [] if block.free else block.frames,
+                "frames": [] if block.free else list(block.frames),
             }
             for block in blocks
         ],

@@ -373,6 +373,41 @@ def test_a_link_among_the_copies_is_not_written_through(lessons, tmp_path):
     assert outside.read_text() == "03_cnn.ipynb, first text"
 
 
+def git(folder, *words):
+    """Run git in a folder; return what it prints."""
+    person = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+    return subprocess.run(
+        ["git", *person, *words], cwd=folder, text=True, capture_output=True, check=True
+    ).stdout
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_the_second_day_of_a_clone(house_copy, tmp_path_factory):
+    """Working leaves `git status` clean; `git pull` of a changed lesson works and keeps the learner's text."""
+    lab_line = [sys.executable, "-m", "helpers", "lab", "--here", "--prepare"]
+    shutil.copy(ROOT / ".gitignore", house_copy)
+    git(house_copy, "init", "-q")
+    git(house_copy, "add", "-A")
+    git(house_copy, "commit", "-qm", "first")
+    clone = tmp_path_factory.mktemp("clone")
+    git(clone, "clone", "-q", str(house_copy), ".")
+    assert call(*lab_line, cwd=clone).returncode == 0
+    mine, original = clone / "my_notebooks" / lab.START, house_copy / "notebooks" / lab.START
+    mine.write_text("my work")
+    (mine.parent / "checkpoint.pt").write_bytes(b"made by a lesson")
+    assert git(clone, "status", "--porcelain") == ""
+    original.write_text("a newer lesson")
+    git(house_copy, "commit", "-qam", "second")
+    git(clone, "pull", "-q")
+    assert (clone / "notebooks" / lab.START).read_text() == "a newer lesson"
+    done = call(*lab_line, cwd=clone)
+    assert "Newer than your copies: 00. Yours stay" in done.stdout
+    assert mine.read_text() == "my work" and git(clone, "status", "--porcelain") == ""
+    assert call(*lab_line, "--fresh", "00", cwd=clone).returncode == 0
+    assert mine.read_text() == "a newer lesson"
+    assert mine.with_stem(f"{mine.stem}_mine").read_text() == "my work"
+
+
 def test_messages_say_what_to_do(house, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(_environment, "OLDEST", (99, 0))

@@ -78,6 +78,23 @@ def test_a_page_shows_every_cell_figure_and_printed_line(site, path):
     ] == []
 
 
+@pytest.mark.parametrize("path", _notebooks.find(), ids=lambda path: path.stem)
+def test_an_answer_is_folded_until_the_reader_has_guessed(site, path):
+    folded = site[path.stem].select("details.answer")
+    hidden = [
+        cell
+        for cell in _notebooks.read(path).cells
+        if cell.metadata.get("jupyter", {}).get("outputs_hidden")
+    ]
+    assert len(folded) == len(hidden)
+    assert all(part.select(".jp-OutputArea-output") for part in folded)
+
+
+def test_sentences_wrap_on_a_phone_and_tables_do_not():
+    assert not site_command.is_table("Asking takes 2 ms, the work 189 ms.\nCause     it is long")
+    assert site_command.is_table("Name        Self CPU      Calls\nconv2d      3 ms          10")
+
+
 @each_page
 def test_no_object_of_python_stands_for_a_widget(site, name):
     shown = "\n".join(part.get_text() for part in site[name].select(".jp-OutputArea-output"))

@@ -18,8 +18,9 @@ def prepare():
     A copy that was changed stays; where its original is newer, a line says so. Raises OSError where the folder cannot
     be written or is a link, which the course does not follow.
     """
-    if FOLDER.is_symlink():
-        raise OSError(f"{FOLDER} is a link, which the course does not follow")
+    for folder in (FOLDER, FOLDER / "scripts"):
+        if folder.is_symlink():
+            raise OSError(f"{folder} is a link, which the course does not follow")
     FOLDER.mkdir(exist_ok=True)
     record = read_record()
     notes = {"new": [], "followed": [], "newer": [], "kept": []}

@@ -1,7 +1,4 @@
-"""Run a submission in the system's sandbox (bubblewrap), watch what it uses, end all that it started.
-
-Sealed, learners' code sees the system's programs, Python, the course and an empty folder; no network, no other process.
-"""
+"""Run a submission in a sandbox (bubblewrap) that holds Python, the course, an empty folder, no network; end it all."""
 
 import json
 import os
@@ -16,120 +13,98 @@ from pathlib import Path
 import psutil
 
 from helpers.commands._environment import ROOT
-from helpers.commands._grade_inside import SEALED_EVENTS, events
+from helpers.commands._grade_inside import THREADS, events
 
-ENDING = 30  # seconds for which processes that start others are chased
-PROCESSES = 64
 SYSTEM = "/usr /bin /sbin /lib /lib64 /etc/ld.so.cache /etc/alternatives /etc/hosts /etc/fonts"
 SEALED = """bwrap --die-with-parent --new-session --unshare-ipc --unshare-pid --unshare-net --unshare-uts
     --unshare-cgroup-try --hostname localhost --proc /proc --dev /dev
     --size 268435456 --perms 1777 --tmpfs /tmp --size 268435456 --perms 1777 --tmpfs /dev/shm"""
-BECOME_ANOTHER = ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
 
 
-def sealed(file, hidden):
-    """Return the words that, before a command, put it into a sandbox, where `file` is /events."""
+def sealed(file, inside, hidden):
+    """Return the words that, before a command, put it into a sandbox, where `file` has the path `inside`."""
     python = [sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parents[1])]
     packages = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     rooms = ("helpers", "exercises", "practice_gpus", "notebooks/scripts")
     course = [str(ROOT / room) for room in rooms]
-    line = [*SEALED.split(), *(["--unshare-user"] if os.geteuid() else BECOME_ANOTHER)]
+    user = "--unshare-user" if os.geteuid() else "--cap-add CAP_SETUID --cap-add CAP_SETGID"
+    line = f"{SEALED} {user}".split()
     for place in [*SYSTEM.split(), "/sys/devices/system", *python, *packages, *course]:
         for parent in reversed(Path(place).parents):
             line += ["--dir", str(parent)]
         line += ["--ro-bind-try", place, place]
         if Path(hidden).is_relative_to(place):
-            line += ["--tmpfs", str(hidden)]
-    return [*line, "--bind", str(file), SEALED_EVENTS, "--remount-ro", "/", "--chdir", "/tmp"]
+            line += ["--tmpfs", hidden]
+    return [*line, "--bind", str(file), inside, "--remount-ro", "/", "--chdir", "/tmp"]
 
 
 def problem():
     """Return why no sandbox works here, an empty text where one does."""
     if not shutil.which("bwrap"):
-        return "bubblewrap (the program bwrap) is not installed"
+        return "bubblewrap is not installed; on Linux: apt install bubblewrap"
     with tempfile.NamedTemporaryFile() as file:
-        line = [*sealed(file.name, "/none"), sys.executable, "-c", "import nbclient, ipykernel"]
+        command = [sys.executable, "-c", "import nbclient, ipykernel"]
+        line = [*sealed(file.name, "/events", "/none"), *command]
         done = subprocess.run(line, text=True, capture_output=True)
     return (done.stderr.strip().splitlines() or ["bwrap fails"])[-1] if done.returncode else ""
 
 
-def environment(folder, file):
-    """Return the environment variables of learners' code, whose home is `folder`."""
-    kept = os.environ.keys() & {"PATH", "LANG", "LD_LIBRARY_PATH", "SYSTEMROOT"}
-    homes = dict.fromkeys(("HOME", "TMPDIR", "TEMP", "GPU_COURSE_HOME"), str(folder))
+def environment(home, place):
+    """Return the environment variables of learners' code."""
+    names = ("PATH", "LANG", "LD_LIBRARY_PATH", "SYSTEMROOT")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
+    homes = dict.fromkeys(("HOME", "TMPDIR", "TEMP", "GPU_COURSE_HOME"), home)
     fixed = {"USER": "learner", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    python = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "GRADE_EVENTS": str(file)}
-    return {**{name: os.environ[name] for name in kept}, **homes, **fixed, **python}
+    return {**kept, **homes, **fixed, "PYTHONPATH": str(ROOT), "GRADE_EVENTS": place}
 
 
-def run(job, hidden, stopping):
-    """Run a job; return its events, and why it was ended early or an empty text.
-
-    `hidden` is the folder of submissions, None for no sandbox. The event `stopping` ends it early.
-    """
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        file, task = Path(folder, "events"), Path(folder, "job.json")
-        file.touch()
+def run(cells, args, seconds, stopping):
+    """Run cells, at most until the event `stopping`; return what was noted, and why they were ended early, or ""."""
+    job = {"cells": cells, "seconds": seconds, "memory": args.memory, "sealed": not args.unsealed}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+        file = Path(home, "events")
+        place = str(file) if args.unsealed else f"/{Path(home).name}"
+        file.write_text(json.dumps(job) + "\n", encoding="utf-8")
         file.chmod(0o666)
-        task.write_text(json.dumps(job), encoding="utf-8")
-        line = [sys.executable, "-m", "helpers.commands._grade_inside"]
-        variables = environment(folder, file)
-        if hidden:
-            line = [*sealed(file, hidden), *line]
-            variables = environment("/tmp", SEALED_EVENTS)
-        quiet = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
-        options = {"cwd": folder, "env": variables, "start_new_session": True, **quiet}
-        with open(task, encoding="utf-8") as stdin:
-            process = subprocess.Popen(line, stdin=stdin, **options)
+        sandbox = [] if args.unsealed else sealed(file, place, os.path.realpath(args.folder))
+        code = "from helpers.commands import _grade_inside; _grade_inside.main()"
+        variables = environment(home if args.unsealed else "/tmp", place)
+        options = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        options |= {"cwd": home, "env": variables, "start_new_session": True}
+        process = subprocess.Popen([*sandbox, sys.executable, "-c", code], **options)
         try:
-            why = watch(process, job, stopping)
+            why = watch(process, args.memory, time.monotonic() + seconds, stopping)
         finally:
-            end(process, str(file))
-        return events(file), why
+            end(process, place)
+        return events(file)[1:], why
 
 
-def watch(process, job, stopping):
+def watch(process, memory, until, stopping):
     """Wait for a process to end; return why it must end early, or an empty text."""
-    until = time.monotonic() + job["seconds"]
     while process.poll() is None and not stopping.is_set():
-        if time.monotonic() > until:
-            return "the notebook's time was over"
+        below, used, threads = [], 0, 0
         with suppress(psutil.Error):
             below = psutil.Process(process.pid).children(recursive=True)
-            if len(below) > PROCESSES:
-                return f"more than {PROCESSES} processes"
-            if gigabytes(below) > job["memory"]:
-                return f"more than {job['memory']:g} GB of memory"
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(1)
+        for each in below:
+            with suppress(psutil.Error):  # it has ended
+                threads += each.num_threads()
+                used += each.memory_full_info().uss / 1e9
+        if threads > THREADS:
+            return f"more than {THREADS} processes and threads"
+        if used > memory:
+            return f"more than {memory} GB of memory"
+        if time.monotonic() > until:
+            return "the notebook's time was over"
+        time.sleep(0.5)
     return ""
 
 
-def gigabytes(processes):
-    """Return the GB that processes use; on Linux what they share counts once."""
-    total = 0
-    for process in processes:
-        with suppress(psutil.Error):
-            facts = process.memory_full_info()
-            total += getattr(facts, "pss", facts.rss) / 1e9
-    return total
-
-
-def end(process, file):
-    """Kill a process, with it its sandbox; without one, all whose environment names the file of events."""
+def end(process, place):
+    """Kill a process and all whose environment names the `place` of its events."""
     process.kill()
     process.wait()
-    until = time.monotonic() + ENDING
-    while "bwrap" not in process.args and kill_marked(file) and time.monotonic() < until:
-        time.sleep(0.1)  # what was started meanwhile is met on the next round
-
-
-def kill_marked(file):
-    """Kill all processes whose environment names the file of events; return how many there were."""
-    killed = 0
-    for each in psutil.process_iter():
-        with suppress(psutil.Error):
-            if each.environ().get("GRADE_EVENTS") == file:
-                each.kill()
-                killed += 1
-    return killed
+    for _ in range(3):  # more may start meanwhile
+        for each in psutil.process_iter():
+            with suppress(psutil.Error):
+                if each.environ().get("GRADE_EVENTS") == place:
+                    each.kill()

@@ -1,10 +1,21 @@
-"""What tables for spreadsheets have in common. Only standard library."""
+"""Tables for spreadsheets: printable text in every cell, no formulas, written whole. Only standard library."""
+
+import csv
+import io
+
+from helpers import files
 
 
-def harmless(text):
-    """Return `text` as a cell that no spreadsheet takes for a formula."""
-    return (
-        "'" + text
-        if text.startswith(("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠"))
-        else text
-    )
+def write(path, rows):
+    """Write a table, rows of texts and numbers, to the file `path`; whole or not at all."""
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([[harmless(cell) for cell in row] for row in rows])
+    files.write(path, text.getvalue().encode("utf-8-sig"))
+
+
+def harmless(cell):
+    """Return the text of a cell as one printable line that no spreadsheet takes for a formula."""
+    shown = [c if c.isprintable() else ascii(c)[1:-1] for c in str(cell).replace("\n", " ")]
+    text = "".join(shown).strip()
+    formula = text.startswith(("=", "+", "-", "@", "＝", "＋", "－", "＠"))
+    return f"'{text}" if formula else text

@@ -19,12 +19,12 @@ def add_arguments(parser):
         help="execute and compare with what is stored; write nothing",
     )
     parser.add_argument(
-        "--timeout", type=seconds, default=120, help="seconds for one cell (default 120)"
+        "--timeout", type=positive, default=120, help="seconds for one cell (default 120)"
     )
 
 
-def seconds(text):
-    """Return the number of seconds that `text` means; ValueError where it is not above 0."""
+def positive(text):
+    """Return the whole number that the value of an option means; ValueError where it is not above 0."""
     if not int(text) > 0:
         raise ValueError
     return int(text)

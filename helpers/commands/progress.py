@@ -1,14 +1,11 @@
 """python3 -m helpers progress: what a class has solved, from the codes that the learners send."""
 
-import csv
-import io
 import sys
 from collections import Counter
 from pathlib import Path
 
-from helpers import files
 from helpers.checks import codes
-from helpers.commands._sheets import harmless
+from helpers.commands import _sheets
 from helpers.course import LESSONS
 
 HELP = "make a table of a class from learners' progress codes"
@@ -31,7 +28,7 @@ def run(args):
         words = args.codes or _read(args.file).split()
         rows, bad = collect(words)
         if args.out and rows:
-            write_csv(args.out, rows)
+            _sheets.write(args.out, table(rows))
     except OSError as error:
         print(f"progress: {error.filename or args.file}: {error.strerror}", file=sys.stderr)
         return 2
@@ -120,10 +117,3 @@ def aligned(rows):
     """Rows of texts as lines with straight columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-
-
-def write_csv(path, rows):
-    """Write the table to `path`, whole or not at all; no cell begins like a formula."""
-    text = io.StringIO(newline="")
-    csv.writer(text).writerows([[harmless(cell) for cell in row] for row in table(rows)])
-    files.write(path, text.getvalue().encode("utf-8-sig"))

@@ -66,6 +66,11 @@ def without_scripts(html):
     return str(page)
 
 
+def is_table(text):
+    """Tell whether a printed text has three columns or more, or draws with lines: it must not wrap."""
+    return bool(re.search(r"\S {2,}\S.* {2,}\S|\+-{3}|-{9}", text))
+
+
 def in_the_way(folder, names):
     """Return those of `names` in `folder` that this command did not write."""
     there = [folder / name for name in names if os.path.lexists(folder / name)]
@@ -85,7 +90,8 @@ def run(args):
     from nbconvert import HTMLExporter
 
     exporter = HTMLExporter(
-        raw_template=Path(__file__).with_suffix(".html.j2").read_text(encoding="utf-8")
+        raw_template=Path(__file__).with_suffix(".html.j2").read_text(encoding="utf-8"),
+        filters={"is_table": is_table},
     )
     pages = {path.stem: path for path in [*(ROOT / "notebooks").glob("*.md"), *_notebooks.find()]}
     pages = {"index": ROOT / "README.md", **pages}

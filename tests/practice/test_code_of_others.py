@@ -79,6 +79,19 @@ def test_jagged_tensors_live_on_the_gpu_and_strided_ones_are_refused(gpus):
         torch.nested.nested_tensor(rows, device="cuda")
 
 
+def test_gradients_flow_back_through_jagged_tensors(gpus):
+    def gradient(device):
+        torch.manual_seed(0)
+        layer = nn.Linear(4, 2).to(device)
+        rows = [torch.arange(8.0).view(2, 4), torch.ones(3, 4)]
+        nested = torch.nested.nested_tensor(rows, layout=torch.jagged, device=device)
+        layer(nested * 2).to_padded_tensor(0.0).square().sum().backward()
+        return layer.weight.grad
+
+    assert gradient("cuda:1").device == torch.device("cuda:1")
+    assert torch.equal(gradient("cuda:1").cpu(), gradient("cpu"))
+
+
 def test_types_that_name_device_and_dtype(gpus):
     x = torch.cuda.LongTensor([1, 2])
     assert x.tolist() == [1, 2] and x.device == torch.device("cuda:0")
@@ -220,3 +233,18 @@ def test_what_the_environment_asks_for_in_vain(monkeypatch):
     monkeypatch.setenv("PRACTICE_GPUS", "two")
     with pytest.raises(ValueError, match="PRACTICE_GPUS='two': it takes three numbers"):
         resume()
+
+
+def test_modules_move_by_keyword(gpus):
+    assert nn.Linear(2, 2).to(device="cuda:1").weight.device == torch.device("cuda:1")
+    assert nn.Linear(2, 2).to(device=1, dtype=torch.half).weight.device == torch.device("cuda:1")
+
+
+def test_sparse_products_on_a_nearly_full_gpu(gpus):
+    eye = torch.eye(2000, device="cuda").to_sparse()
+    assert torch.equal((eye @ eye).to_dense(), eye.to_dense())
+
+
+def test_more_than_an_exabyte_is_refused_in_pytorchs_words(gpus):
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate more than 1EB memory"):
+        torch.empty(1 << 60, dtype=torch.int8, device="cuda")

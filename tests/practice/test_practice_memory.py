@@ -1,12 +1,13 @@
 """The memory of practice GPUs: PyTorch's rules for blocks, real lifetimes, and what happens when it is full."""
 
 import gc
+import random
 
 import pytest
 import torch
 from torch import nn
 
-from practice_gpus import memory, practice_gpus
+from practice_gpus import memory, practice_gpus, snapshot
 
 MIB = 1 << 20
 
@@ -78,6 +79,44 @@ def test_blocks_are_split_reused_and_joined():
     d = take(9.5)  # needs the free parts joined
     assert now() == (9.5 * MIB, 20 * MIB)
     del d
+
+
+def test_the_books_agree_with_the_blocks_after_thousands_of_steps():
+    """Counted anew from the blocks: what is taken, reserved, and left over in split segments."""
+    dice = random.Random(0)
+    allocator = memory.Allocator(0, 256 * MIB, [])
+    held = []
+    for step in range(3000):
+        if held and dice.random() < 0.5:
+            allocator.release(held.pop(dice.randrange(len(held))))
+        else:
+            size = dice.choice([1, 700, 5000, MIB, 3 * MIB, 9 * MIB, 12 * MIB])
+            try:
+                held.append(allocator.take(dice.randrange(size) + 1, dice.randrange(2)))
+            except torch.OutOfMemoryError:
+                allocator.release(held.pop())
+        if step % 500 == 400:
+            allocator.release_cached()
+        if step % 10:
+            continue
+        stats = allocator.stats()
+        blocks = [one["blocks"] for one in snapshot.segments(allocator)]
+        free = [b["state"] == "inactive" for segment in blocks for b in segment]
+        used = [b["size"] for segment in blocks for b in segment if b["state"] != "inactive"]
+        rest = [b["size"] for s in blocks if len(s) > 1 for b in s if b["state"] == "inactive"]
+        whole = [sum(b["size"] for b in segment) for segment in blocks]
+        assert sorted(used) == sorted(block.size for block in held)
+        assert sum(free) == sum(map(len, allocator.shelves.values()))
+        assert all(shelf == sorted(shelf) for shelf in allocator.shelves.values())
+        for name, sizes in (("allocation", used), ("segment", whole), ("inactive_split", rest)):
+            size = stats[memory.BYTES[name]]["all"]
+            assert stats[name]["all"]["current"] == len(sizes) and size["current"] == sum(sizes)
+            assert size["peak"] >= size["current"] == size["allocated"] - size["freed"]
+        for segment in blocks:  # in order, without gaps, and two free neighbors are one
+            states = [b["state"] for b in segment]
+            assert ("inactive", "inactive") not in zip(states, states[1:], strict=False)
+            ends = [b["address"] + b["size"] for b in segment]
+            assert ends[:-1] == [b["address"] for b in segment[1:]]
 
 
 def test_a_storage_lives_as_long_as_its_last_view_and_as_autograd_needs_it():

@@ -271,7 +271,7 @@ def copy_rate(device):
 def draw_roofline(flops, moved, rows, device, half):
     """The roofs of this machine and of published GPUs, below them the baseline and the best loop, as (figure, sentence).
 
-    `flops`: operations an image; `moved`: bytes an image of these two loops; `rows`: of `Climb`; `half`: the 16-bit
+    `flops`: operations an image; `moved`: bytes an image in float32 and in 16 bits; `rows`: of `Climb`; `half`: the 16-bit
     format that the best one uses where mixed precision was kept.
     """
     kept = [row for row in rows if row["kept"]]
@@ -282,7 +282,8 @@ def draw_roofline(flops, moved, rows, device, half):
     xs = [2**n for n in range(-2, 9)]
     own = {_label(device, each): (xs, _roof(xs, peak, bandwidth)) for each, peak in peaks.items()}
     places = {}
-    for name, its, row in zip(("baseline", "our best"), moved, (kept[0], kept[-1]), strict=True):
+    bytes_of = (moved[0], moved[in_16_bits])
+    for name, its, row in zip(("baseline", "our best"), bytes_of, (kept[0], kept[-1]), strict=True):
         places[name] = (flops / its, row["images_per_s"] * flops / 1e9)
     x, y = places["our best"]
     [roof] = _roof([x], peaks[dtype], bandwidth)

@@ -193,7 +193,7 @@ checkpoint = Exercise(
     title="go on from a checkpoint, anywhere",
     check_answer=_check_checkpoint,
     hints=(
-        "Look at the last cell of “Take it to another machine”: it opens a file of cuda:1.",
+        "Look at the last cell of “Take it to another machine”: it opens a file that was saved on a GPU.",
         "Load everything to the CPU. load_state_dict then copies to wherever model and optimizer "
         "live, so neither has to move.",
         'checkpoint = torch.load(path, map_location="cpu"), then one load_state_dict for the '

@@ -268,7 +268,7 @@ leak = Exercise(
     check_answer=_check_leak,
     seconds=30,
     hints=(
-        "Leaks, above: what did four losses hold, and what did four floats hold?",
+        "The section What frees memory: what did four losses hold, and what did four numbers hold?",
         "A loss tensor refers to its graph, and the graph to all activations of its batch. Let go of it in the loop.",
         "Keep loss.detach() in the list, or put the loop under torch.inference_mode().",
     ),

@@ -400,7 +400,7 @@ script = Exercise(
     check_answer=_check_script,
     seconds=210,
     hints=(
-        "The section One process for each GPU names the three things, in this order.",
+        "The section One process for each GPU shows four lines that make a script distributed; three of them are yours.",
         "One line each: dist.init_process_group, DistributedDataParallel, DistributedSampler.",
         'dist.init_process_group("gloo"); model = DistributedDataParallel(model); sampler = DistributedSampler(dataset).',
     ),

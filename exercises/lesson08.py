@@ -301,7 +301,7 @@ speedup = Exercise(
     check_answer=_check_speed,
     seconds=60,
     hints=(
-        "Three changes of this lesson and lesson 07 help: larger batches, no recording for backward, and no value read "
+        "Three changes of lessons 04, 07 and 08 help: larger batches, no recording for backward, and no value read "
         "before the end.",
         "`images.split(64)` gives batches, and the model takes each of them in one call. `torch.inference_mode()` stands "
         "around the loop.",

@@ -185,15 +185,22 @@ class Allocator:
     def settle(self):
         """Bring the books up to date."""
         with self.lock:
-            while self.log:
-                block, label, seconds = self.log.popleft()
-                if block.address is None:
-                    self._place(block)
-                elif block.address != NOWHERE:
-                    self._give_back(block)
-                self._mark(label, seconds)
-            self.growth = 0
+            before, self.growth = (
+                self.growth,
+                0,
+            )  # first: another thread may add to the log meanwhile
             self.streams.clear()
+            try:
+                while self.log:
+                    block, label, seconds = self.log.popleft()
+                    if block.address is None:
+                        self._place(block)
+                    elif block.address != NOWHERE:
+                        self._give_back(block)
+                    self._mark(label, seconds)
+            except torch.OutOfMemoryError:
+                self.growth += before  # the rest of the log is still to come
+                raise
 
     def _place(self, block):
         """Find room for a block: the smallest free block that fits, or a new segment."""
@@ -305,7 +312,9 @@ class Allocator:
 
     def set_fraction(self, fraction):
         """``set_per_process_memory_fraction``: reserve at most this part of the device."""
-        self.fraction, self.limit = fraction, int(fraction * self.capacity)
+        with self.lock:
+            self.settle()  # what was taken before was taken under the old limit
+            self.fraction, self.limit = fraction, int(fraction * self.capacity)
 
     def reset(self, peak):
         """``reset_peak_memory_stats`` (``peak`` True) or ``reset_accumulated_memory_stats``."""

@@ -2,6 +2,7 @@
 
 import gc
 import random
+from collections import deque
 
 import pytest
 import torch
@@ -189,6 +190,40 @@ def test_fraction_limits_what_is_reserved():
     with pytest.raises(torch.OutOfMemoryError, match="32.00 MiB allowed"):
         take(33)
     assert take(20).numel() == 20 * MIB
+
+
+def test_what_was_taken_before_a_lower_limit_stays():
+    x = take(30)
+    torch.cuda.set_per_process_memory_fraction(0.25)
+    assert now() == (30 * MIB, 30 * MIB)
+    with pytest.raises(torch.OutOfMemoryError, match="16.00 MiB allowed"):
+        take(1)
+    assert now() == (30 * MIB, 30 * MIB)
+    del x
+    y = take(12)  # from what is cached
+    assert now() == (y.nbytes, 30 * MIB)
+
+
+class Interrupted(deque):
+    """A log to which somebody adds just after it was found empty."""
+
+    def __bool__(self):
+        there = len(self) > 0
+        if not there and self.waiting:
+            self.waiting.pop()()
+        return there
+
+
+def test_what_another_thread_takes_while_the_books_are_brought_up_to_date_counts():
+    books = memory.Allocator(0, 64 * MIB, [])
+    books.log = Interrupted()
+    books.log.waiting = [lambda: books.take(16 * MIB)]
+    books.settle()
+    assert not books.has_room(60 * MIB)
+    books.take(40 * MIB)
+    with pytest.raises(torch.OutOfMemoryError):
+        books.take(20 * MIB)
+    assert books.now("allocated_bytes") == 56 * MIB
 
 
 def test_timeline_tells_the_story(gpus):

@@ -2,6 +2,7 @@
 
 import copy
 import os
+from itertools import takewhile
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -154,7 +155,7 @@ def _parts(step, x, y, steps=3):
 CHANGES = ("data on the device", "CUDA graph", "mixed precision")
 
 
-def timeline(loader, launch, kernel, count, steps=2):
+def loop_spans(loader, launch, kernel, count, steps=2):
     """Spans and ms in all (see `lay_out`) of a loop: it loads a batch in `loader` ms, launches `count` kernels, and waits.
 
     A launch takes `launch` ms of Python, a kernel `kernel` ms of the GPU.
@@ -167,7 +168,7 @@ def timeline(loader, launch, kernel, count, steps=2):
 
 
 def changed(loop, change):
-    """The loop, a dict of `timeline`'s arguments, after a change: one of `CHANGES`."""
+    """The loop, a dict of `loop_spans`'s arguments, after a change: one of `CHANGES`."""
     if change == "data on the device":
         return {**loop, "loader": 0}
     if change == "CUDA graph":
@@ -177,7 +178,7 @@ def changed(loop, change):
 
 def length(loop):
     """Milliseconds of two steps of the loop."""
-    return timeline(**loop)[1]
+    return loop_spans(**loop)[1]
 
 
 def draw_loops(loops, choices=None):
@@ -188,12 +189,12 @@ def draw_loops(loops, choices=None):
     for axes, (name, loop) in zip(all_axes, loops.items(), strict=True):
         before = length(loop)
         title = f"{name}: {before:.1f} ms"
-        lanes = _place(timeline(**loop)[0], "")
+        lanes = _place(loop_spans(**loop)[0], "")
         change = choices.get(name) if isinstance(choices, dict) else None
         if change in CHANGES:
             after = changed(loop, change)
             title += f", {length(after):.1f} ms with {change}"
-            lanes += _place(timeline(**after)[0], " then")
+            lanes += _place(loop_spans(**after)[0], " then")
         _draw_lanes(axes, lanes)
         axes.set_title(title, loc="left", fontsize=10)
         axes.set_xlim(0, before)
@@ -268,6 +269,9 @@ def copy_rate(device):
     return 2 * source.nbytes / copied * 1000
 
 
+NOT_EAGER = ("torch.compile", "CUDA graph")  # bytes are counted for operations one by one
+
+
 def draw_roofline(flops, moved, rows, device, half):
     """The roofs of this machine and of published GPUs, below them the baseline and the best loop, as (figure, sentence).
 
@@ -275,7 +279,9 @@ def draw_roofline(flops, moved, rows, device, half):
     format that the best one uses where mixed precision was kept.
     """
     kept = [row for row in rows if row["kept"]]
-    in_16_bits = any(row["name"] == "mixed precision" for row in kept)
+    eager = list(takewhile(lambda row: row["name"] not in NOT_EAGER, kept))
+    best = "our best" if eager == kept else "our best eager loop"
+    in_16_bits = any(row["name"] == "mixed precision" for row in eager)
     dtype = half if in_16_bits else torch.float32
     bandwidth = copy_rate(device)
     peaks = {each: product_rate(device, each) for each in dict.fromkeys((torch.float32, dtype))}
@@ -283,11 +289,12 @@ def draw_roofline(flops, moved, rows, device, half):
     own = {_label(device, each): (xs, _roof(xs, peak, bandwidth)) for each, peak in peaks.items()}
     places = {}
     bytes_of = (moved[0], moved[in_16_bits])
-    for name, its, row in zip(("baseline", "our best"), bytes_of, (kept[0], kept[-1]), strict=True):
+    for name, its, row in zip(("baseline", best), bytes_of, (eager[0], eager[-1]), strict=True):
         places[name] = (flops / its, row["images_per_s"] * flops / 1e9)
-    x, y = places["our best"]
+    x, y = places[best]
     [roof] = _roof([x], peaks[dtype], bandwidth)
-    title = f"Our best loop does {x:.0f} operations a byte, and reaches {y / roof:.0%} of its roof"
+    loop = best.removesuffix(" loop").capitalize()
+    title = f"{loop} loop does {x:.0f} operations a byte, and reaches {y / roof:.0%} of its roof"
     groups = [plots.here(own), _published_roofs(xs)]
     unit = "billion operations a second"
     figure = plots.lines(groups, title, "operations a byte", unit, logx=True, logy=True)
@@ -295,17 +302,18 @@ def draw_roofline(flops, moved, rows, device, half):
     axes.get_legend().remove()
     handles = axes.get_legend_handles_labels()
     figure.legend(*handles, loc="outside upper left", ncols=2, frameon=False, fontsize=8)
-    for name, place in places.items():
-        _mark(axes, name, *place)
+    for (name, place), up in zip(places.items(), (-15, -4), strict=True):
+        _mark(axes, name, *place, up)
     roofs = ", ".join(f"{_label(device, each)} {peak / 1e9:,.0f}" for each, peak in peaks.items())
     loops = ", ".join(f"{name} {y:,.0f}" for name, (_, y) in places.items())
     said = f"Billion operations a second: {loops}; a product on {roofs}"
     return figure, f"{said}. A copy moves {bandwidth / 1e9:,.0f} GB/s."
 
 
-def _mark(axes, name, x, y):
+def _mark(axes, name, x, y, up):
+    """A cross with its name beside it, `up` points higher: two crosses may lie close together."""
     axes.plot(x, y, "X", color="black", markersize=10, zorder=5)
-    place = {"textcoords": "offset points", "xytext": (9, -11), "fontsize": 9}
+    place = {"textcoords": "offset points", "xytext": (9, up), "fontsize": 9}
     axes.annotate(name, (x, y), **place)
 
 

@@ -154,7 +154,7 @@ clip = Exercise(
 
 # --- read three profiles --------------------------------------------------------------------------
 STEPS = figures08.CHANGES
-LOOPS = {  # milliseconds: see figures08.timeline
+LOOPS = {  # milliseconds: see figures08.loop_spans
     "A": {"loader": 8, "launch": 0.01, "kernel": 0.25, "count": 12},
     "B": {"loader": 0, "launch": 0.10, "kernel": 0.03, "count": 20},
     "C": {"loader": 0, "launch": 0.01, "kernel": 0.9, "count": 8},

@@ -1,6 +1,7 @@
 """A GPU code carries what a borrowed GPU measured to the learner's own notebook; a damaged one says so."""
 
 import random
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -94,11 +95,17 @@ def test_a_kept_code_joins_the_figures_of_the_lessons(home, monkeypatch):
     assert "your GPU, float32" in sentence
 
 
-def test_a_code_of_this_machine_is_not_drawn_beside_it(home, monkeypatch):
-    from helpers import measurements
+@pytest.mark.parametrize(
+    "name", ["Tesla T4", "NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "x" + "ä" * 30]
+)
+@pytest.mark.parametrize("is_cpu", [False, True])
+def test_a_code_of_this_machine_is_not_drawn_beside_it(name, is_cpu, home, monkeypatch):
+    from helpers import host, measurements
 
-    gpu_code.keep(gpu_code.encode(T4))
-    monkeypatch.setattr(measurements, "gpus_here", lambda: ["Tesla T4"])
+    gpu_code.keep(gpu_code.encode(replace(T4, device=name)))
+    assert len(plots.yours("matmul", "tflop_per_s", x="size", dtype="float32")) == 1
+    monkeypatch.setattr(measurements, "gpus_here", lambda: [] if is_cpu else [name])
+    monkeypatch.setattr(host, "cpu_name", lambda: name if is_cpu else "another")
     assert plots.yours("matmul", "tflop_per_s", x="size", dtype="float32") == {}
 
 

@@ -67,10 +67,14 @@ def encode(measured):
     major, minor = (int(part) for part in measured.torch.split(".")[:2])
     head = _HEAD.pack(_VERSION, days, major, minor, min(measured.memory_gib, 2**16 - 1))
     numbers = b"".join(struct.pack(">H", _packed(value)) for value in measured.numbers)
-    name = measured.device.encode()[:_NAME_BYTES].decode(errors="ignore").encode()
-    body = head + numbers + name
+    body = head + numbers + cut(measured.device).encode()
     text = base64.b32encode(body + struct.pack(">I", zlib.crc32(body))).decode()
     return _PREFIX + text.rstrip("=")
+
+
+def cut(name):
+    """A device's name as a code carries it: its first 40 bytes."""
+    return name.encode()[:_NAME_BYTES].decode(errors="ignore")
 
 
 def _packed(value):

@@ -91,17 +91,19 @@ def _series(rows, x, y, by):
 
 
 def yours(section, y, x=None, **where):
-    """The group of the GPU whose code was kept: its name to `y`, or to (xs, ys); empty where there is none, or it is here.
+    """The group of the device whose code was kept: its name to `y`, or to (xs, ys); empty where there is none, or it is here.
 
     `section` ("matmul", "copies", "bandwidth", "training") and `where` choose its rows, see `gpu_code.SLOTS`.
     """
+    from helpers import host
     from helpers.measurements import gpu_code
 
     measured = gpu_code.yours()
-    if measured is None or measured.device in measurements.gpus_here():
+    if measured is None:
         return Group("yours", {})
+    names_here = map(gpu_code.cut, [*measurements.gpus_here(), host.cpu_name()])
     rows = measured.rows(section, **where)
-    if not rows:
+    if not rows or measured.device in names_here:
         return Group("yours", {})
     values = [row[y] for row in rows]
     value = values[0] if x is None else ([row[x] for row in rows], values)

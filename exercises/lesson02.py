@@ -166,7 +166,7 @@ def _like(found, expected, device, path):
     if type(found) is not type(expected):
         raise NotYet(
             f"{path}: came back as {type(found).__name__}, expected {type(expected).__name__}."
-            f"{_why_type(found, expected)}"
+            f"{_why_type(found)}"
         )
     if isinstance(expected, torch.Tensor):
         if found.device != device:
@@ -192,7 +192,7 @@ def _like(found, expected, device, path):
         raise NotYet(f"{path}: {found!r}, expected {expected!r} untouched.")
 
 
-def _why_type(found, expected):
+def _why_type(found):
     if found is None:
         return " Does every path return something?"
     return " Code that unpacks the batch may depend on the type: keep it."

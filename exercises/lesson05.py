@@ -127,7 +127,7 @@ def _draw_parts(held, title):
         band.set_hatch(hatch)
     axes.margins(x=0)
     most = max(sum(sizes) for sizes in zip(*held.values(), strict=True))
-    axes.set_ylim(0, max(130, 1.05 * most))  # the same for both figures
+    axes.set_ylim(0, max(130, 1.05 * most))  # the same for both figures, up to 130 MiB
     names = axes.get_legend_handles_labels()
     upside_down = [part[::-1] for part in names]
     axes.legend(*upside_down, frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))

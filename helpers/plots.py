@@ -37,7 +37,6 @@ __all__ = [
     "show",
     "yours",
 ]
-_blank = blank_figure  # its old name, which lessons still use
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#604A20", "#7F20DF", "#000000")
 MARKERS = "osD^vPX"
 STYLES = ("-", "--", "-.", ":", (0, (8, 2)), (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))

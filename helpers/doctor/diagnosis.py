@@ -1,4 +1,4 @@
-"""From the facts about a machine to the one cause and the one fix. Pure: nothing here looks at the machine."""
+"""From the facts about a machine to the one cause and the one fix. Nothing here looks at the machine."""
 
 import configparser
 import functools
@@ -28,7 +28,7 @@ class Verdict:
 
 
 def diagnose(facts):
-    """The `Verdict` on `facts`; pure: it looks at nothing else.
+    """The `Verdict` on `facts`; besides them it reads only verdicts.txt.
 
     Codes. Works: all_well, rocm, mps, xpu. A GPU that fails: architecture, gpu_busy, gpu_fails, some_gpus_fail.
     PyTorch: torch_missing, torch_broken, no_answer, cpu_build, cpu_build_no_gpu. Driver: no_driver, driver_too_old,

@@ -72,12 +72,6 @@ class Recording:
             if device in (None, row["device"])
         ]
 
-    def memory_gb_per_s(self, device):
-        """GB/s of a device's memory: of the largest copy, since a cache serves the smaller ones; None if unmeasured."""
-        rows = [row for row in self.rows("bandwidth", device) if row["operation"] == "copy"]
-        largest = max(rows, key=lambda row: row["bytes"], default=None)
-        return largest and largest["gb_per_s"]
-
     def by_device(self, section):
         """Rows of `section` by the label of their device, best device first; devices without rows are left out."""
         found = {self.label_of(device): self.rows(section, device) for device in self.devices}

@@ -152,10 +152,6 @@ def test_a_download_killed_in_the_middle_is_begun_again(server, tmp_path, name):
 # Files on the disk
 
 
-IMAGES, LABELS = (
-    "FashionMNIST/raw/train-images-idx3-ubyte",
-    "FashionMNIST/raw/train-labels-idx1-ubyte",
-)
 BATCH, META = "cifar-10-batches-py/data_batch_1", "cifar-10-batches-py/batches.meta"
 
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import types
 
@@ -321,6 +322,23 @@ def test_a_hostile_notebook_costs_only_itself(tmp_path):
 @pytest.mark.torture
 def test_forty_hostile_notebooks(tmp_path):
     assert_costs_only_itself(graded_hostile(list(HOSTILE), tmp_path))
+
+
+COPIES = """import os, time
+x = b"x" * 4 * 10**8
+[os.fork() for _ in range(2)]
+time.sleep(60)"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's counts")
+def test_memory_that_processes_share_counts():
+    with subprocess.Popen([sys.executable, "-c", COPIES], start_new_session=True) as process:
+        try:
+            until = time.monotonic() + 20
+            why = _grade_sandbox.watch(process, 0.2, until, threading.Event())
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert why == "more than 0.2 GB of memory"
 
 
 LAZY = f"class Same(str):\n    def __eq__(self, other): return True\n    __hash__ = str.__hash__\nd = {TABLE}"

@@ -88,7 +88,8 @@ def watch(process, memory, until, stopping):
         for each in below:
             with suppress(psutil.Error):  # it has ended
                 threads += each.num_threads()
-                used += each.memory_full_info().uss / 1e9
+                memory_of = each.memory_full_info()
+                used += getattr(memory_of, "pss", memory_of.uss) / 1e9  # shared parts count once
         if threads > THREADS:
             return f"more than {THREADS} processes and threads"
         if used > memory:

@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from exercises import all_keys
-from helpers.checks import core
-from helpers.commands import _grade_sandbox, _notebooks, _sheets, grade
+from helpers.checks import core, expect
+from helpers.commands import _grade_inside, _grade_sandbox, _notebooks, _sheets, grade
 from helpers.commands._environment import ROOT
 
 SEALED = sys.platform == "linux" and not _grade_sandbox.problem()
@@ -355,7 +355,99 @@ CREDIT = {
         "_getframe; uses f_locals",
     ),
     "equal": ([LAZY], "__eq__"),
+    "replaced": (["import helpers.checks.expect as e\ne.choices = len"], "replaced choices"),
+    "own": (["ex.call = lambda *a: None", CHECK + "(len)"], "replaced call"),
 }
+
+
+def test_what_a_cell_replaced_in_the_checks_is_noted(tmp_path, monkeypatch):
+    monkeypatch.setattr(_grade_inside, "EVENTS", str(tmp_path / "events"))
+    monkeypatch.setattr(_grade_inside, "unchanged", _grade_inside.judges())
+    module = importlib.import_module(f"exercises.lesson{LESSON}")
+    _grade_inside.again([])
+    assert not (tmp_path / "events").exists()
+    monkeypatch.setattr(expect, "choices", len)
+    monkeypatch.setattr(module, "call", lambda *a: None)
+    check = CODED.check_answer
+    object.__setattr__(CODED, "check_answer", lambda answer: "fine")
+    try:
+        _grade_inside.again([])
+    finally:
+        object.__setattr__(CODED, "check_answer", check)
+    found = {event["review"] for event in _grade_inside.events(tmp_path / "events")}
+    assert found == {"replaced choices", "replaced call", f"replaced {CODED.name}"}
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("import gc\ngc.get_objects()", ["get_objects"]),
+        ("import gc\ngc.collect()", []),
+        ("currentframe().f_back.f_globals", ["currentframe", "f_back", "f_globals"]),
+        ("sys.settrace(f)", ["settrace"]),
+    ],
+)
+def test_doubtful_words(cell, words):
+    assert grade.DOUBTFUL.findall(cell) == words
+
+
+@pytest.mark.parametrize(
+    ("cell", "found"),
+    [
+        (
+            "x = 1\nex.a.check(x)\nex . b . check( x )",
+            [("ex.a.check(x)", "a"), ("ex.b.check(x)", "b")],
+        ),
+        ("ex.a.check(\n    lambda x:\n    x\n)", [("ex.a.check(lambda x: x)", "a")]),
+        ("if False:\n    ex.a.check(x)", []),
+        ("%time\nex.a.check(x)", []),
+        ("\n" * 10**6 + "ex.a.check(x)", [("ex.a.check(x)", "a")]),
+        ("-" * 10**5 + "1", []),
+    ],
+    ids=["plain", "lines", "block", "magic", "blank", "deep"],
+)
+def test_checks_that_are_called_again(cell, found):
+    start = time.monotonic()
+    assert _grade_inside.checks(cell) == found
+    assert time.monotonic() - start < 10
+
+
+def test_a_note_says_where_it_stopped(tmp_path, monkeypatch):
+    save(tmp_path, a=notebook(IMPORT, RUNS_ON))
+    args = argparse.Namespace(folder=tmp_path)
+    for number, words in (
+        (0, "it did not start"),
+        (2, "cell 2 stopped"),
+        (3, "the checks called again stopped"),
+    ):
+        monkeypatch.setattr(grade, "run_cells", lambda *a, n=number: ([], {n: "why"}))
+        assert grade.grade_one(tmp_path / "a.ipynb", args, None)["note"] == f"{words}: why"
+
+
+def test_a_table_that_cannot_be_written_is_shown(tmp_path, monkeypatch, capsys):
+    def write(path, rows):
+        raise OSError(28, "No space left on device")
+
+    save(tmp_path, a=notebook(IMPORT))
+    monkeypatch.setattr(_sheets, "write", write)
+    monkeypatch.setattr(grade, "grade_all", lambda paths, args: [{"submission": "a", "note": "=1"}])
+    monkeypatch.setattr(_grade_sandbox, "problem", str)
+    assert status([str(tmp_path), "--out", str(tmp_path / "g.csv")]) == 2
+    said = capsys.readouterr()
+    assert list(csv.reader(said.out.splitlines())) == [["submission", "note"], ["a", "'=1"]]
+    assert said.err.startswith("grade: ") and "No space left on device; the table" in said.err
+
+
+def test_the_old_table_is_no_submission(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(_grade_sandbox, "problem", str)
+    save(tmp_path, a=notebook(IMPORT))
+    (tmp_path / "g.csv").write_text("old")
+    parser = argparse.ArgumentParser()
+    grade.add_arguments(parser)
+    for out in ("g.csv", "./g.csv", str(tmp_path / "g.csv"), f"../{tmp_path.name}/g.csv"):
+        args = parser.parse_args([".", "--out", out, "--force"])
+        assert [path.name for path in grade.checked(args)] == ["a.ipynb"]
 
 
 @needs_sandbox
@@ -403,12 +495,21 @@ def test_each_file_has_a_line_that_says_what_it_is(tmp_path):
     [
         (["nowhere", "--out", "g.csv"], "FOLDER is nowhere"),
         (["empty", "--out", "g.csv"], "FOLDER is empty; it takes a folder with notebooks"),
-        (["full", "--out", "none/g.csv"], "--out is none/g.csv"),
-        (["full", "--out", "full/a.ipynb", "--force"], "it takes a new FILE.csv"),
-        (["full", "--out", "old.csv"], "--out is old.csv"),
-        (["full", "--out", "g.csv", "--jobs", "0"], "--jobs: invalid positive value: '0'"),
-        (["full", "--out", "g.csv", "--seconds", "-1"], "--seconds: invalid positive value: '-1'"),
-        (["full", "--out", "g.csv", "--memory", "nan"], "--memory: invalid positive value: 'nan'"),
+        (["full", "--out", "none/g.csv"], "--out is none/g.csv; there is no folder"),
+        (["full", "--out", "full/a.ipynb", "--force"], "it takes a FILE.csv"),
+        (["full", "--out", "old.csv"], "--out is old.csv, which is there already; --force"),
+        (
+            ["full", "--out", "g.csv", "--jobs", "0"],
+            "--jobs: takes a whole number above 0, not '0'",
+        ),
+        (
+            ["full", "--out", "g.csv", "--seconds", "-1"],
+            "--seconds: takes a whole number above 0, not '-1'",
+        ),
+        (
+            ["full", "--out", "g.csv", "--memory", "nan"],
+            "--memory: takes a whole number above 0, not 'nan'",
+        ),
     ],
 )
 def test_wrong_calls_name_the_argument_and_change_nothing(

@@ -6,18 +6,22 @@ import json
 import os
 import re
 import shutil
+import sys
 from contextlib import suppress
 
 import nbformat
 from nbclient import NotebookClient
 
+from exercises import all_keys
 from helpers.checks import core
 from helpers.commands._environment import ROOT
 
 EVENTS = os.environ.get("GRADE_EVENTS", "")
-CHECK = re.compile(r"^\s*(\w+\.(\w+)\.check\s*\(.*\))", flags=re.M)  # the call, the exercise's name
+CHECK = re.compile(r"\b(\w+)\.check\(")  # the exercise's name in ex.NAME.check(
+JUDGES = ("exercises", "helpers.checks", "builtins")
 THREADS = 128  # of all processes together; beyond that, a run is ended
 KERNEL = "__import__('helpers.commands._grade_inside', fromlist=['*'])."
+unchanged = {}  # in the kernel: the functions of the checks before any cell
 
 
 def note(**event):
@@ -55,13 +59,38 @@ def record():
         return result
 
     core.Exercise.outcome = outcome
+    all_keys()  # imports all lessons
+    unchanged.update(judges())
+
+
+def judges():
+    """Return {(module or class, name): code} of the functions of the checks, and of the built-in ones."""
+    modules = [module for name, module in sys.modules.items() if name.startswith(JUDGES)]
+    every = [(place, *pair) for place in [*modules, core.Exercise] for pair in vars(place).items()]
+    found = {(place, name): getattr(value, "check_answer", value) for place, name, value in every}
+    return {key: getattr(f, "__code__", f) for key, f in found.items() if callable(f)}
 
 
 def again(calls):
-    """In the kernel, at the end: call each check that has not passed, since its answer may stand below it."""
+    """In the kernel, at the end: call each check that has not passed, since its answer may stand below it.
+
+    Then note which functions of the checks a cell has replaced.
+    """
     for call, name in calls:
         if name not in [event["key"][3:] for event in passed()]:
             get_ipython().run_cell(call)  # noqa: F821 - the kernel has it
+    now = judges()
+    for place, name in unchanged:
+        if now.get((place, name)) != unchanged[place, name]:
+            note(review=f"replaced {name}")
+
+
+def checks(source):
+    """Return (call, exercise's name) for each statement of a cell that only checks an answer."""
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # magics, or no Python
+        calls = [ast.unparse(n) for n in ast.parse(source).body if isinstance(n, ast.Expr)]
+        return [(call, CHECK.search(call)[1]) for call in calls if CHECK.search(call)]
+    return []
 
 
 def main():
@@ -100,7 +129,7 @@ def confine(job):
 def run_notebook(job):
     """Run all cells, each with its time, then once more the checks that have not passed."""
     shutil.copytree(ROOT / "notebooks/scripts", "scripts")
-    calls = CHECK.findall("\n".join(job["cells"]))
+    calls = [pair for source in job["cells"] for pair in checks(source)]
     sources = [KERNEL + "record()", *job["cells"], f"{KERNEL}again({calls})"]
     notebook = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, sources)))
     client = NotebookClient(notebook, timeout=int(job["seconds"] / 2), kernel_name="python3")

@@ -8,9 +8,14 @@ from helpers import files
 
 def write(path, rows):
     """Write a table, rows of texts and numbers, to the file `path`; whole or not at all."""
-    text = io.StringIO(newline="")
-    csv.writer(text).writerows([[harmless(cell) for cell in row] for row in rows])
-    files.write(path, text.getvalue().encode("utf-8-sig"))
+    files.write(path, text(rows).encode("utf-8-sig"))
+
+
+def text(rows):
+    """Return a table, rows of texts and numbers, as CSV."""
+    table = io.StringIO(newline="")
+    csv.writer(table).writerows([[harmless(cell) for cell in row] for row in rows])
+    return table.getvalue()
 
 
 def harmless(cell):

@@ -1,5 +1,6 @@
 """Execute the lessons again on the CPU and store their outputs in the one form that tests compare."""
 
+import argparse
 import os
 import sys
 import tempfile
@@ -24,9 +25,9 @@ def add_arguments(parser):
 
 
 def positive(text):
-    """Return the whole number that the value of an option means; ValueError where it is not above 0."""
-    if not int(text) > 0:
-        raise ValueError
+    """Return the whole number that the value of an option means; ArgumentTypeError where it is not above 0."""
+    if not text.isdecimal() or not int(text) > 0:
+        raise argparse.ArgumentTypeError(f"takes a whole number above 0, not {text!r}")
     return int(text)
 
 

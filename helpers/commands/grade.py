@@ -17,8 +17,13 @@ from helpers.commands.execute import positive
 
 HELP = "grade submitted notebooks: FOLDER --out grades.csv, one line for each file"
 DOUBTFUL = re.compile(  # words that honest answers do not need
-    r"\b(?:_getframe|f_locals|ctypes|builtins|exercises\.\w+|answers\.lesson|__\w*(?:eq|code|globals|function)__|"
-    r"_grade_\w+|GRADE_\w+)\b|(?<=[.'\"])(?:reference|solution|solution_source|check_answer|outcome)\b"
+    r"\b(?:_getframe|currentframe|f_back|f_locals|f_globals|settrace|setprofile|get_objects|get_refer\w+|ctypes|"
+    r"builtins|exercises\.\w+|answers\.lesson|__\w*(?:eq|code|globals|function|subclasses)__|_grade_\w+|GRADE_\w+)\b|"
+    r"(?<=[.'\"])(?:reference|solution|solution_source|check_answer|outcome)\b"
+)
+SECONDS = (
+    "time for one notebook (default 600): the first run gets half of it, one cell a quarter; what "
+    "is left is for runs without a cell that ended its kernel"
 )
 
 
@@ -34,7 +39,7 @@ def add_arguments(parser):
     add("--out", type=Path, required=True, metavar="FILE.csv", help="the table, written whole")
     add("--force", action="store_true", help="replace the table that is there")
     add("--jobs", type=positive, default=os.cpu_count() or 1, help="notebooks at once (one a core)")
-    add("--seconds", type=positive, default=600, help="time for one notebook (default 600)")
+    add("--seconds", type=positive, default=600, help=SECONDS)
     add("--memory", type=positive, default=3, help="GB for one notebook (default 3)")
     add("--unsealed", action="store_true", help="run without a sandbox, with limits only")
 
@@ -52,7 +57,8 @@ def run(args):
     try:
         _sheets.write(args.out, lines)
     except OSError as error:
-        print(*lines, f"grade: {args.out}: {error.strerror}; the table stands above", sep="\n")
+        print(_sheets.text(lines), end="")
+        print(f"grade: {args.out}: {error.strerror}; the table stands above", file=sys.stderr)
         return 2
     print(f"{args.out}: {len(rows)} files")
     return 0
@@ -60,9 +66,14 @@ def run(args):
 
 def checked(args):
     """Return the paths of all files in the folder, sorted; ValueError for what cannot be graded."""
-    taken = args.out.is_dir() or os.path.lexists(args.out) and not args.force
-    if args.out.suffix != ".csv" or taken or not os.access(args.out.absolute().parent, os.W_OK):
-        raise ValueError(f"--out is {args.out}; it takes a new FILE.csv (an old one: --force)")
+    out = Path(os.path.abspath(args.out))
+    if out.suffix != ".csv" or out.is_dir():
+        raise ValueError(f"--out is {args.out}; it takes a FILE.csv")
+    if os.path.lexists(out) and not args.force:
+        raise ValueError(f"--out is {args.out}, which is there already; --force replaces it")
+    if not os.access(out.parent, os.W_OK):
+        why = "you can't write into" if out.parent.is_dir() else "there is no folder"
+        raise ValueError(f"--out is {args.out}; {why} {out.parent}")
     paths = [path for path in sorted(args.folder.rglob("*")) if not path.is_dir()]
     shown = [path for path in paths if "/." not in f"/{path.relative_to(args.folder).as_posix()}"]
     if not any(path.suffix.lower() == ".ipynb" for path in shown):
@@ -70,7 +81,7 @@ def checked(args):
     reason = "" if args.unsealed else _grade_sandbox.problem()
     if reason:
         raise ValueError(f"no sandbox ({reason}): nothing ran. INSTRUCTORS.md has --unsealed, too")
-    return [path for path in shown if path != args.out]
+    return [path for path in shown if os.path.abspath(path) != str(out)]
 
 
 def grade_all(paths, args):
@@ -100,7 +111,9 @@ def grade_one(path, args, stopping):
     words = {f"uses {word}" for word in DOUBTFUL.findall("\n".join(cells))}
     words |= {str(event["review"]) for event in seen if "review" in event}
     row["review"] = "; ".join(sorted(words))[:400]
-    row["note"] = "; ".join(f"cell {number} stopped: {why}" for number, why in stopped.items())
+    places = {0: "it did not start", len(cells) + 1: "the checks called again stopped"}
+    notes = {places.get(n, f"cell {n} stopped"): why for n, why in stopped.items()}
+    row["note"] = "; ".join(f"{place}: {why}" for place, why in notes.items())
     keys = all_keys()[row["lesson"]]
     for key in keys:
         row[key], reason = outcome(key, cells, seen, stopped)

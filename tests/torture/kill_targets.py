@@ -30,7 +30,7 @@ def quietly(function):
 def start(name, ready, *args):
     """Say by `ready` that the imports are over, then run the function `name` of this file."""
     ready.set()
-    globals()[name](*args)
+    quietly(globals()[name])(*args)
 
 
 def keep_progress(folder, told):

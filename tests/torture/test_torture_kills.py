@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import sys
+import threading
 import time
 
 import kill_targets
@@ -71,6 +72,13 @@ def halves(folder):
     for path in found:
         path.unlink()
     return len(found)
+
+
+def test_what_a_target_prints_is_thrown_away(monkeypatch, capsys):
+    monkeypatch.setattr(kill_targets, "shout", print, raising=False)
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+    kill_targets.start("shout", threading.Event(), "loud")
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.slow

@@ -273,7 +273,7 @@ repair = Exercise(
     title="repair three placements",
     check_answer=_check_repair,
     hints=(
-        "Break it, above, raises all three errors. Each line of broken has one of them.",
+        "You met all three above: in Move it, in Follow another tensor and at .numpy(). Each line of broken has one of them.",
         "A result that nobody keeps, a tensor born on the CPU, a conversion that NumPy can't do.",
         "x = x.to(weight.device); weight.new_ones(...) instead of torch.ones; .detach().cpu() before .numpy().",
     ),
@@ -292,8 +292,8 @@ JOBS = {
 }
 _WHY_PAYS = {
     "A": "2,400 ms of arithmetic on the CPU. How long do 34 MB travel?",
-    "B": "2,048 narrow layers are 2,048 calls, and each call has hardly anything to do.",
-    "C": "only 128 calls, and now each of them has 2,048 rows to do.",
+    "B": "each of the 2,048 narrow layers is started anew, and has hardly anything to do.",
+    "C": "only 128 layers to start, and now each of them has 2,048 rows to do.",
     "D": "how much is there to do for this one call?",
 }
 
@@ -409,7 +409,7 @@ QUIZ = (
     Question(
         "02.pieces",
         "10,000 small tensors must reach the GPU. What makes it fastest?",
-        ("A faster link", "Joining them into one copy", "A GPU with more multiprocessors"),
+        ("A faster link", "Joining them into one copy", "A GPU with more lanes"),
         (
             "Bandwidth hardly matters where the fixed price of each copy dominates.",
             "Yes: the fixed price is then paid once.",

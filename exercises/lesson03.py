@@ -126,7 +126,7 @@ def show_normalized(answer):
     from helpers import plots
 
     pictures, _ = shapes(9, seed=5)
-    rows, title = [pictures], "Nine pictures"
+    rows, title = [pictures], "Nine pictures; a second row waits here for your Normalize"
     if buffer.outcome(answer).status == CORRECT:
         mean = pictures.mean((0, 2, 3)).reshape(3, 1, 1)
         std = pictures.std((0, 2, 3)).reshape(3, 1, 1)
@@ -226,7 +226,7 @@ flat = Exercise(
     title="finish the network",
     check_answer=_check_finish,
     hints=(
-        "The section Follow the shapes ran the network on a device where tensors have shapes and no numbers.",
+        "The section The whole class ran the network on a device where tensors have shapes and no numbers.",
         'Inside `with torch.device("meta"):`, send one picture through build() and count the values. '
         "After the block, build the layers again: those have numbers.",
         "values = build()(torch.empty(1, *shape)).numel() in the block; then "
@@ -356,7 +356,7 @@ def show_messages():
 
 def _check_messages(answer):
     expect.choices(answer, FIXES, _READ)
-    return "five messages read; each named the tensor to move."
+    return "five messages read, and each has its fix."
 
 
 messages = Exercise(

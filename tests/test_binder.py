@@ -43,6 +43,12 @@ def test_pytorch_is_the_cpu_build_from_its_own_index():
     assert all(str(NEEDS[name]).endswith("+cpu") for name in ("torch", "torchvision"))
 
 
+def test_helpers_are_installed_last_and_bring_nothing():
+    lines = (FOLDER / "postBuild").read_text(encoding="utf-8").splitlines()
+    commands = [line for line in lines if not line.startswith("#")]
+    assert commands == ["set -e", "python -m pip install --no-cache-dir --no-deps -e ."]
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no executable bit")
 def test_binder_holds_only_what_is_read_there():
     scripts = {"postBuild", "start"}

@@ -46,6 +46,17 @@ def test_the_calls_for_other_devices_run_where_they_are(path, kind):
     assert cheatsheet.execute(kind, kind, path, skip)[1] == {}
 
 
+def test_settings_that_calls_change_are_put_back(path):
+    cuda = torch.cuda
+    with practice_gpus(2) as gpus:
+        cuda.set_per_process_memory_fraction(0.75)
+        skip = () if gpus.real else cheatsheet.NOT_ON_PRACTICE
+        cheatsheet.execute("cuda", "cuda", path, skip)
+        left = cuda.get_per_process_memory_fraction(), cuda.get_sync_debug_mode()
+        cuda.set_per_process_memory_fraction(1.0)
+    assert left == (0.75, 0) and not torch.are_deterministic_algorithms_enabled()
+
+
 def test_a_precision_set_by_the_newer_attribute_is_put_back(path):
     torch.backends.cuda.matmul.fp32_precision = "tf32"
     try:

@@ -20,7 +20,7 @@ from importlib.util import find_spec
 import nbformat
 import pytest
 from copies import copy_of_course
-from strict import run_strict
+from strict import offline_possible, run_strict
 
 from helpers import __main__ as door
 from helpers import course, files
@@ -618,6 +618,31 @@ def test_execute_stores_the_same_twice_and_passes_strict_nbval(tmp_path):
     status, text, memory = run_strict(path)
     assert status == 0, text
     assert "5 passed" in text and (memory is None or memory > 2**25)
+
+
+def test_another_output_is_noticed_and_a_look_at_the_network(tmp_path):
+    look = "import socket\n_ = socket.create_connection(('1.1.1.1', 80), 5)"
+    path = saved(tmp_path, "print('now')", look, tags=["raises-exception", "nbval-ignore-output"])
+    draft = _notebooks.read(path)
+    draft.cells[1].outputs = [nbformat.v4.new_output("stream", name="stdout", text="then\n")]
+    nbformat.write(_notebooks.clean(draft), path)
+    before = path.read_bytes()
+    [found] = execute.one(path, check=True)
+    assert found.startswith("cell 1: ") and "then" in found and "now" in found
+    assert path.read_bytes() == before
+
+    del draft.cells[2].metadata["tags"]
+    nbformat.write(draft, path)
+    status, text, _ = run_strict(path)
+    assert status == 1 and "then" in text
+    assert not offline_possible() or "unreachable" in text
+
+
+def test_kernels_of_commands_do_not_take_this_machine_for_colab_or_kaggle(monkeypatch, tmp_path):
+    hosts = {"COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"}
+    for name in hosts:
+        monkeypatch.setenv(name, "yes")
+    assert not hosts & set(execute.environment(tmp_path))
 
 
 def test_execute_removes_widget_state_timings_and_progress_bars(tmp_path):

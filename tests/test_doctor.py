@@ -14,7 +14,17 @@ import pytest
 from helpers.commands import _environment
 from helpers.commands import doctor as command
 from helpers.commands._environment import ROOT
-from helpers.doctor import Device, Facts, Verdict, diagnose, doctor, gather_facts, probe, report
+from helpers.doctor import (
+    Device,
+    Facts,
+    Verdict,
+    diagnose,
+    diagnosis,
+    doctor,
+    gather_facts,
+    probe,
+    report,
+)
 from helpers.doctor import facts as facts_module
 
 BUILD = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
@@ -94,6 +104,7 @@ MACHINES = [
     case("cpu_build_no_gpu", "Nothing to repair", **WINDOWS),
     case("cpu_build_no_gpu", "Nothing to repair", **CPU, cards=8, container=True),
     case("no_gpu", "Nothing to repair", **MAC),
+    case("no_gpu", "Nothing to repair", **MAC | {"mps_built": False}),
     # the driver
     case("no_driver", "Install the NVIDIA driver", cards=1, cuda_error=NO_DRIVER),
     case("no_driver", "If this machine has", system="Windows", cuda_error=NO_DRIVER),
@@ -135,6 +146,18 @@ def test_diagnose(facts, code, fix):
     assert verdict.summary.endswith(".") and verdict.cause
     assert "\n" not in verdict.summary + verdict.cause + verdict.fix
     assert verdict.summary in report(facts, verdict) and verdict.fix in report(facts, verdict)
+
+
+def test_every_text_of_the_doctor_is_filled_for_some_machine(monkeypatch):
+    filled, fill = set(), diagnosis._verdict
+    monkeypatch.setattr(
+        diagnosis,
+        "_verdict",
+        lambda name, *facts, **values: (filled.add(name), fill(name, *facts, **values))[1],
+    )
+    for facts, _, _ in MACHINES:
+        diagnose(facts)
+    assert filled == set(diagnosis._texts())
 
 
 def test_the_cause_names_what_was_found():
@@ -319,6 +342,17 @@ def test_probe_sees_a_wrong_result(monkeypatch):
         lambda a, b: honest(a, b) + a.is_floating_point() * torch.eye(64),
     )
     assert probe.compute(torch, "cpu").startswith("wrong result: 64 of 4096")
+
+
+def test_doctor_needs_no_torch_in_its_process():
+    code = """import sys
+sys.modules.update(dict.fromkeys(["torch", "numpy", "matplotlib"]))  # importing one of them fails
+import helpers.commands.doctor
+from helpers.doctor import Facts, diagnose, report
+print(report(Facts(), diagnose(Facts())))"""
+    line = [sys.executable, "-c", code]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
+    assert "Verdict" in done.stdout, done.stderr
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

@@ -516,3 +516,15 @@ def test_the_command_measures_says_where_and_survives_being_stopped(
     assert main(arguments) == 0
     assert "3 rows" in capsys.readouterr().out
     assert measurements.load(tmp_path / "x.json").provenance["quick"]
+
+
+def test_a_series_ends_where_it_takes_long_and_where_memory_is_full():
+    def measured(device, size, quick):
+        if size == 64:
+            raise torch.OutOfMemoryError("full")
+        return {"time_ms": float(size)}
+
+    def times(*sizes):
+        return [row["time_ms"] for row in measure.growing(measured, sizes, CPU, True)]
+
+    assert times(4, 64, 8) == [4] and times(4, 32, 8) == [4, 32]

@@ -1,7 +1,9 @@
 """Figures say what they show, in more than color, and stay small."""
 
+import matplotlib
 import pytest
 import torch
+from matplotlib import pyplot
 
 from helpers import plots
 from helpers.commands._environment import ROOT
@@ -52,6 +54,12 @@ def test_numbers_on_logarithmic_axes_are_plain(values, written, ticks):
     assert set(ticks) <= set(labels)
     assert not any("$" in label for label in labels)
     assert len(labels) < 9
+
+
+def test_pyplot_state_is_left_alone():
+    before = dict(matplotlib.rcParams), pyplot.get_fignums()
+    plots.png(plots.bars({"a": 1.0}, "t", "s"))
+    assert (dict(matplotlib.rcParams), pyplot.get_fignums()) == before
 
 
 def test_pictures_are_small_files():

@@ -95,7 +95,7 @@ def _parts(message):
         *seen,
         ("Cause", first.known.cause),
         ("Fix", first.known.fix),
-        ("Read on", _reading(first.known)),
+        *((("Read on", _reading(first.known)),) if first.known.lesson else ()),
         *(("Also here", other.known.title) for other in others),
     ]
 

@@ -16,7 +16,7 @@ PARTS = {  # what stands in known.txt for a part of a regular expression
 
 @dataclass(frozen=True)
 class Known:
-    """One error: `key`, `title`, `wordings` ((pattern, releases), …), `cause`, `fix`, and the `lesson` on it."""
+    """One error: `key`, `title`, `wordings` ((pattern, releases), …), `cause`, `fix`, and the `lesson` on it or ""."""
 
     key: str
     title: str
@@ -38,7 +38,7 @@ def known_errors():
             tuple(_wording(line) for line in entry["words"].strip().splitlines()),
             entry["cause"],
             entry["fix"],
-            entry["lesson"],
+            entry.get("lesson", ""),
         )
         for key, entry in file.items()
         if key != file.default_section

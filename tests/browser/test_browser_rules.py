@@ -7,13 +7,27 @@ from helpers import show
 
 # What a page of JupyterLab looks like to the rules; the last part is the frame around the lesson.
 LAB = """<html lang="en"><title>t</title><body><div class="jp-Notebook">
-<div class="jp-Cell"><div class="jp-RenderedMarkdown"><h1>Fine</h1></div></div>
+<div class="jp-Cell"><div class="jp-RenderedMarkdown"><h1>Fine</h1><pre style="color:#bbb">theme</pre></div></div>
 <div class="jp-Cell"><div class="jp-OutputArea">{outputs}</div></div></div>
 <img src="{png}"></body></html>"""
 OUTPUT = (
     '<div class="jp-OutputArea-child"><div class="jp-OutputArea-output {kind}">{body}</div></div>'
 )
 PNG = "data:image/gif;base64,R0lGODlhAQABAAAAACw="
+
+
+@pytest.mark.parametrize(
+    ("body", "rule"),
+    [
+        ('<b style="color:#bbb">pale</b>', "color-contrast"),
+        ('<i role="slider" tabindex="0" aria-valuenow="1">x</i>', "aria-input-field-name"),
+    ],
+)
+def test_the_rules_see_our_content_and_nothing_else(body, rule, page):
+    """Not the pale code of JupyterLab's theme, nor the nameless picture of the frame."""
+    page.set_content(LAB.format(outputs=OUTPUT.format(kind="", body=body), png=PNG))
+    [found] = findings(page)
+    assert found.startswith(f"cell 1: {rule} ")
 
 
 # What ipywidgets draws, versions 8 and 7: a title, radio buttons, a slider.

@@ -1,5 +1,6 @@
 """Run a lesson's cells in a kernel of an odd machine: started through other programs, with other variables."""
 
+import asyncio
 import copy
 import json
 import sys
@@ -31,7 +32,8 @@ def run_cells(cells, root=ROOT, prefix=(), variables=(), sockets=False):
     The kernel is in the folder of the lessons of the course at `root`. `prefix` are the words before its command line,
     such as ["taskset", "-c", "0"]; `variables` are added to those of the environment (None takes one away); several
     kernels run at once, so each has one thread, or their threads would wait for each other. With `sockets` it is
-    reached through files, without a network.
+    reached through files, without a network. A cell that has "interrupt_after" in its metadata is interrupted after that
+    many seconds.
     """
     notebook = nbformat.v4.new_notebook(cells=copy.deepcopy(cells))
     lost = []
@@ -39,14 +41,33 @@ def run_cells(cells, root=ROOT, prefix=(), variables=(), sockets=False):
         more = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
         wanted = {**environment(Path(home, "kept"), **more), **dict(variables)}
         known = {name: value for name, value in wanted.items() if value is not None}
-        client = NotebookClient(
-            notebook, kernel(home, prefix, sockets), timeout=SECONDS, allow_errors=True
-        )
+        client = Client(notebook, kernel(home, prefix, sockets), timeout=SECONDS, allow_errors=True)
         try:
             client.execute(cleanup_kc=True, env=known, cwd=str(root / "notebooks"))
         except (CellTimeoutError, DeadKernelError) as error:
-            lost.append(Failure(len(cells), type(error).__name__, str(error)))
+            lost.append(Failure(client.running, type(error).__name__, str(error)))
     return failures(notebook.cells) + lost
+
+
+class Client(NotebookClient):
+    """A client that notes the place of the cell that runs, and interrupts cells that ask for it."""
+
+    running = 0
+
+    async def async_execute_cell(self, cell, cell_index, **options):
+        """Execute one cell."""
+        self.running = cell_index
+        stop = asyncio.ensure_future(self.interrupt(cell.metadata.get("interrupt_after")))
+        try:
+            return await super().async_execute_cell(cell, cell_index, **options)
+        finally:
+            stop.cancel()
+
+    async def interrupt(self, seconds):
+        """Interrupt the kernel after so many seconds; with None, never."""
+        if seconds:
+            await asyncio.sleep(seconds)
+            await self.km.interrupt_kernel()
 
 
 def kernel(home, prefix, sockets):

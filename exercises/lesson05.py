@@ -195,11 +195,15 @@ def draw_fit(width, batch, pixels, optimizer, precision):
 
     weights = sum(p.nbytes for p in _network(width).parameters())
     copies = {"SGD": 2, "SGD with momentum": 3, "Adam": 4}[optimizer]
-    need = (copies * weights + _bytes_per_pixel(width, precision) * batch * pixels**2) / 1e9
+    kept = copies * weights
+    need = (kept + _bytes_per_pixel(width, precision) * batch * pixels**2) / 1e9
     cards = sorted(CARDS, key=lambda card: card.memory_gb)
     sizes = {card.name: card.memory_gb for card in cards}
     fits = [name for name, gb in sizes.items() if need < 0.9 * gb]
-    title = f"This step needs {plots.number(need, 2)} GB: it fits {len(fits)} of {len(sizes)} cards"
+    title = (
+        f"This step needs {plots.number(need, 2)} GB and fits {len(fits)} of {len(sizes)} cards; "
+        f"weights, gradients and optimizer take {plots.number(kept / 1e6, 2)} MB of it"
+    )
     figure = plots.bars(sizes, title, "memory in GB (data sheets)")
     axes = figure.axes[0]
     for bar, name in zip(axes.patches, sizes, strict=True):

@@ -34,7 +34,7 @@ WRONG = {
         edit("expected a NumPy array", ".detach().cpu().numpy()", ""),
     ),
     "pays": (
-        instead("2,048 calls", B="GPU", D="GPU"),
+        instead("2,048 narrow layers", B="GPU", D="GPU"),
         instead("34 MB travel", A="CPU"),
         instead("2,048 rows to do", C="CPU"),
         instead("this one call", D="GPU"),

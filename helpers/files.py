@@ -1,5 +1,6 @@
-"""Files written whole or not at all, and one writer at a time."""
+"""Files written whole or not at all, one writer at a time; files of texts read."""
 
+import configparser
 import contextlib
 import errno
 import glob
@@ -10,6 +11,13 @@ from pathlib import Path
 
 ABANDONED = 3600  # seconds after which a half file is what a killed process left behind
 PATIENCE = 5  # seconds
+
+
+def sections(path):
+    """The sections of a file of texts, {name: {key: text}}; a text goes on in the lines indented below it."""
+    file = configparser.ConfigParser(interpolation=None, delimiters=["="], comment_prefixes=["#"])
+    file.read_string(path.read_text(encoding="utf-8"))
+    return {name: dict(file[name]) for name in file.sections()}
 
 
 @contextlib.contextmanager

@@ -1,11 +1,11 @@
 """From the facts about a machine to the one cause and the one fix. Nothing here looks at the machine."""
 
-import configparser
 import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from helpers import files
 from helpers.doctor.facts import Device, Facts, visible_entries
 from helpers.gpus import driver_needed, has_kernels, install_command
 
@@ -49,9 +49,7 @@ def diagnose(facts):
 @functools.cache
 def _texts():
     """The texts of verdicts.txt: {case: {"summary": …, "cause": …, "fix": …}}."""
-    file = configparser.ConfigParser(interpolation=None, delimiters=["="], comment_prefixes=["#"])
-    file.read_string(Path(__file__).with_name("verdicts.txt").read_text(encoding="utf-8"))
-    return {case: dict(file[case]) for case in file.sections()}
+    return files.sections(Path(__file__).with_name("verdicts.txt"))
 
 
 def _verdict(case, facts, **values):

@@ -1,9 +1,10 @@
 """The known errors of known.txt. Notebook 91 reproduces them; `helpers.troubleshooting` looks messages up."""
 
-import configparser
 import functools
 from dataclasses import dataclass
 from pathlib import Path
+
+from helpers import files
 
 GPU = r"(?:cuda|mps|xpu|hip)"
 PARTS = {  # what stands in known.txt for a part of a regular expression
@@ -29,8 +30,6 @@ class Known:
 @functools.cache
 def known_errors():
     """Every `Known` error of known.txt, as a tuple."""
-    file = configparser.ConfigParser(interpolation=None, delimiters=["="], comment_prefixes=["#"])
-    file.read_string(Path(__file__).with_suffix(".txt").read_text(encoding="utf-8"))
     return tuple(
         Known(
             key,
@@ -40,8 +39,7 @@ def known_errors():
             entry["fix"],
             entry.get("lesson", ""),
         )
-        for key, entry in file.items()
-        if key != file.default_section
+        for key, entry in files.sections(Path(__file__).with_suffix(".txt")).items()
     )
 
 

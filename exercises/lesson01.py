@@ -335,7 +335,7 @@ POSSIBLE = {
     "E": "possible",
 }
 _WHY_POSSIBLE = {
-    "A": "the data sheet says 312, so 234 is 75 % of it: what a good product reaches.",
+    "A": "the data sheet says 312, so 234 is 75% of it: what a good product reaches.",
     "B": "that's fifteen times the best H100 in your figures. Its clock didn't wait (lesson 07).",
     "C": "the data sheet says 1,008. The numbers were few enough to lie in the chip's cache.",
     "D": "the explorer shows it: tensor cores for bfloat16 came only with the A100's generation.",

@@ -96,7 +96,7 @@ def _check_stopwatch(answer):
         if not abs(found - truth) <= 0.03 * truth:
             why = _why_stopwatch(found, truth)
             raise NotYet(f"fn() takes {truth:.3g} ms, and you report {found:.3g}. {why}")
-    return "right to 3 %, although the first calls and some later ones were disturbed."
+    return "right to 3%, although the first calls and some later ones were disturbed."
 
 
 def _judge_readings(lab):

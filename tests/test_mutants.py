@@ -31,8 +31,8 @@ RIGHT_TOO = (
     ("07.stopwatch", "2: 3 → 2", "the median is not moved by one slow call among seven"),
     ("07.stopwatch", "5: 7 → 8", "more samples are fine"),
     ("07.stopwatch", "5: 7 → 6", "five samples are enough"),
-    ("07.stopwatch", "10: 1000 → 1001", "the task allows an error of 3 %"),
-    ("07.stopwatch", "10: 1000 → 999", "the task allows an error of 3 %"),
+    ("07.stopwatch", "10: 1000 → 1001", "the task allows an error of 3%"),
+    ("07.stopwatch", "10: 1000 → 999", "the task allows an error of 3%"),
 )
 
 

@@ -220,7 +220,7 @@ def test_two_processes_learn_what_one_learns_with_their_batches_joined(ddp):
     """The oracle is one process that takes the images of both ranks as one batch.
 
     Adam divides by tiny numbers, which amplifies rounding: on another number of threads the oracle itself comes out up
-    to 5 % of its way elsewhere. Training on rank 0's images alone ends 130 % away, without `set_epoch` 40 %.
+    to 5% of its way elsewhere. Training on rank 0's images alone ends 130% away, without `set_epoch` 40%.
     """
     _, results, folder = ddp
     images = train.data.load("shapes", n=301)

@@ -29,6 +29,6 @@ WRONG = {
         instead("didn't wait", B="possible"),
         instead("cache", C="possible"),
         instead("came only with", D="impossible"),
-        instead("75 % of it", A="impossible"),
+        instead("75% of it", A="impossible"),
     ),
 }

@@ -16,7 +16,7 @@ def samples(data):
     names = [data.classes[label] for label in labels[order]]
     title = f"{len(data.classes)} classes, two pictures of each"
     figure = plots.pictures(pictures[order], names, title, columns=10)
-    plots.show(figure, f"{title}: color, place, size and angle differ, the shape tells.")
+    plots.show(figure, f"{title}.")
 
 
 def training(losses, accuracies):
@@ -61,7 +61,7 @@ def _draw_accuracy(axes, accuracies, steps):
     axes.plot(ends, percent, color=plots.COLORS[1], marker="s", linewidth=2)
     for end, value in zip(ends, percent, strict=True):
         axes.annotate(
-            f"{value:.0f} %", (end, value), (-6, 0), textcoords="offset points", ha="right"
+            f"{value:.0f}%", (end, value), (-6, 0), textcoords="offset points", ha="right"
         )
     axes.axhline(10, color=plots.COLORS[6], linestyle=":", linewidth=1.2)
     axes.annotate("guessing", (0, 10), (0, 4), textcoords="offset points", fontsize=9)
@@ -116,7 +116,7 @@ def race(broken, fixed, train_loader, test_loader, reached, epochs=3):
     for name, loop in loops.items():
         percent = _accuracies(loop, train_loader, test_loader, epochs)
         series[name] = (range(epochs + 1), percent)
-    title = ", ".join(f"{name}: {ys[-1]:.0f} %" for name, (_, ys) in series.items())
+    title = ", ".join(f"{name}: {ys[-1]:.0f}%" for name, (_, ys) in series.items())
     title = title[0].upper() + title[1:]
     figure = plots.lines(series, title, "epoch", "test pictures named right (%)")
     axes = figure.axes[0]

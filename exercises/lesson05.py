@@ -120,9 +120,8 @@ def _draw_parts(held, title):
 
     figure, axes = plots.new_figure(title, "", "MiB", size=(7.2, 3.2))
     moments = range(len(held["batch"]))
-    bands = axes.stackplot(
-        moments, *held.values(), labels=held, colors=plots.COLORS, edgecolor="white"
-    )
+    look = {"colors": plots.COLORS, "edgecolor": "white", "linewidth": 0}  # the color of hatches
+    bands = axes.stackplot(moments, *held.values(), labels=held, **look)
     for band, hatch in zip(bands, ("", "\\\\", "", "..", "//"), strict=True):
         band.set_hatch(hatch)
     axes.margins(x=0)

@@ -72,10 +72,9 @@ def test_a_page_shows_every_cell_figure_and_printed_line(site, path):
     assert len(shown.select(".jp-Cell")) == len(cells)
     figures = [output for output in outputs if "image/png" in output.get("data", {})]
     assert len(shown.select(".jp-RenderedImage img[src^='data:image/png;base64,']")) == len(figures)
-    text = shown.get_text()
-    assert [
-        output.text for output in outputs if "text" in output and output.text.strip() not in text
-    ] == []
+    text = " ".join(shown.get_text().split())
+    printed = [" ".join(output.text.split()) for output in outputs if "text" in output]
+    assert [each for each in printed if each not in text] == []
 
 
 @pytest.mark.parametrize("path", _notebooks.find(), ids=lambda path: path.stem)
@@ -93,6 +92,17 @@ def test_an_answer_is_folded_until_the_reader_has_guessed(site, path):
 def test_sentences_wrap_on_a_phone_and_tables_do_not():
     assert not site_command.is_table("Asking takes 2 ms, the work 189 ms.\nCause     it is long")
     assert site_command.is_table("Name        Self CPU      Calls\nconv2d      3 ms          10")
+    assert site_command.is_table("import torch\nprint(torch.ones(2))"), (
+        "a program's lines stay lines"
+    )
+
+
+def test_a_phone_drops_the_line_breaks_of_a_wide_page():
+    broken = "Cause     it is\n          long\nFix       none\n          \n"
+    marked = (
+        'Cause     it is <span class="fold">\n          </span>long\nFix       none\n          \n'
+    )
+    assert site_command.with_folds(broken) == marked
 
 
 @each_page

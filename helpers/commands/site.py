@@ -67,8 +67,13 @@ def without_scripts(html):
 
 
 def is_table(text):
-    """Tell whether a printed text has three columns or more, or draws with lines: it must not wrap."""
-    return bool(re.search(r"\S {2,}\S.* {2,}\S|\+-{3}|-{9}", text))
+    """Tell whether a printed text has three columns or more, draws with lines or is a program: it must not wrap."""
+    return bool(re.search(r"\S {2,}\S.* {2,}\S|\+-{3}|-{9}|(?m:^import )", text))
+
+
+def with_folds(html):
+    """Return printed sentences with their indented line breaks marked: a phone, too narrow for them, hides them."""
+    return re.sub(r"\n {10}(?=\S)", r' <span class="fold">\g<0></span>', html)
 
 
 def in_the_way(folder, names):
@@ -91,7 +96,7 @@ def run(args):
 
     exporter = HTMLExporter(
         raw_template=Path(__file__).with_suffix(".html.j2").read_text(encoding="utf-8"),
-        filters={"is_table": is_table},
+        filters={"is_table": is_table, "with_folds": with_folds},
     )
     pages = {path.stem: path for path in [*(ROOT / "notebooks").glob("*.md"), *_notebooks.find()]}
     pages = {"index": ROOT / "README.md", **pages}

@@ -118,6 +118,14 @@ class Machine:
         place = held.practice
         return place.device if place is not None and place.machine is self else None
 
+    def address(self, held):
+        """Where a storage begins in the memory of its practice device."""
+        block = held.practice.block
+        if block is None:
+            return 0
+        held.practice.allocator.settle()
+        return block.address
+
     def on_cpu(self, tensor):
         """Whether a tensor is on the CPU, and not one that PyTorch made on the way to a GPU."""
         place = storage(tensor).practice

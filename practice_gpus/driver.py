@@ -94,9 +94,7 @@ def collectives(machine):
         chunks = (
             tensor.chunk(len(devices), dim) if sizes is None else tensor.split(list(sizes), dim)
         )
-        return tuple(
-            chunk.to(on(index)) for chunk, index in zip(chunks, devices, strict=False)
-        )
+        return tuple(chunk.to(on(index)) for chunk, index in zip(chunks, devices, strict=False))
 
     return {
         "_scatter": scatter,

@@ -111,7 +111,7 @@ class Kernels(TorchDispatchMode):
         """Raise ``torch.OutOfMemoryError`` for a result that cannot fit, before anything is computed."""
         allocator = self.machine.allocators[call.home.index]
         need = 8 * most_elements(call)
-        if allocator.has_room(need):
+        if self.machine.has_room(call.home, need):
             return
         room = allocator.limit - allocator.now("allocated_bytes")
         results = tensors(shapes(call)) if need > room else []

@@ -162,7 +162,7 @@ class DeviceEvent:
                 f"practice GPUs have events of CUDA devices only, not of {device}"
             )
         self.timing, self.mark, self.time, self.device = enable_timing, None, None, None
-        self.event_id = self.cuda_event = id(self)
+        self.event_id = self.cuda_event = 0  # made by the first record
 
     def record(self, stream=None):
         """Put the mark behind the work that ``stream`` (default: the current one) has now."""
@@ -173,6 +173,7 @@ class DeviceEvent:
                 f"{stream.device.index}."
             )
         self.device = stream.device
+        self.event_id = self.cuda_event = id(self)
         self.mark = stream.put(lambda: setattr(self, "time", time.perf_counter()))
 
     def wait(self, stream=None):

@@ -52,7 +52,8 @@ races between streams must be confirmed on hardware.
 | workspaces of cuBLAS and cuDNN (temporary since 2.15) and the CUDA context are not counted, so that | |
 | ``mem_get_info`` says that nearly all is free | they depend on the GPU |
 | some operators keep other tensors for the backward pass | the CPU's kernels run |
-| ``data_ptr()`` is the CPU's; a reused block may have another address | memory is the CPU's |
+| ``data_ptr()`` is the replayed allocator's; C code that reads there finds nothing | memory is the CPU's |
+| memory snapshots hold Python's frames only, none of C++ | the CPU's code runs |
 | after a device-side assert the device goes on working | so that a notebook survives it |
 | memory is given back only after the queued work that reads it, so a missing ``record_stream`` goes unpunished | |
 | unless asynchronous, ``query()`` is True at once, also after ``non_blocking=True`` | all work is done by then |

@@ -56,6 +56,8 @@ class Calls(TorchFunctionMode):
             T.numpy: self.numpy,
             T.tolist: self.tolist,
             T.item: self.item,
+            T.new: self.new,
+            T.data_ptr: self.data_ptr,
             T.type: self.type,
             T.pin_memory: self.pin_memory,
             T.copy_: self.copy_,
@@ -275,6 +277,22 @@ class Calls(TorchFunctionMode):
             return func(x)
         with torch._C._DisableTorchDispatch():
             return func(x)
+
+    def new(self, func, x, *args, **options):
+        place = self.machine.place(x)
+        if place is None:
+            return func(x, *args, **options)
+        goal = self.machine.device(options.get("device", place))
+        out = func(x, *args)
+        if args and not isinstance(args[0], (int, torch.Size)):
+            return self.move(out, goal)
+        return self.create(torch.empty_like, out, device=goal)
+
+    def data_ptr(self, func, x):
+        """An address of a practice GPU, as its allocator gives it out; the CPU's is no one's business."""
+        if self.machine.place(x) is None or x.numel() == 0:
+            return func(x)
+        return self.machine.address(storage(x)) + x.storage_offset() * x.element_size()
 
     def numpy(self, func, x, *, force=False):
         if self.machine.place(x) is not None and not force:

@@ -6,6 +6,7 @@ so arguments are checked and texts are worded by PyTorch itself.
 
 import os
 import time
+import uuid
 from types import SimpleNamespace
 
 import torch
@@ -66,6 +67,9 @@ def answers(machine):
         "_accelerator_getMemoryInfo": lambda index: memory_info(machine, index),
         "_accelerator_getStream": streams.current,
         "_accelerator_setStream": streams.select,
+        "_cuda_getCurrentStream": lambda index: ids(streams.current(index)),
+        "_cuda_getDefaultStream": lambda index: ids(streams.default[index]),
+        "_cuda_getCurrentRawStream": lambda index: streams.current(index).cuda_stream,
         "_cuda_setStream": lambda stream_id, **place: streams.select(streams.made[stream_id]),
         "_cuda_record_memory_history": snapshot.recorder(machine),
         "_cuda_memorySnapshot": lambda pool=None: snapshot.snapshot(machine, pool),
@@ -73,6 +77,11 @@ def answers(machine):
     return {
         name: function for both, function in table.items() for name in both.split()
     } | collectives(machine)
+
+
+def ids(stream):
+    """What PyTorch's C functions tell of a stream."""
+    return stream.stream_id, stream.device_index, stream.device_type
 
 
 def collectives(machine):
@@ -85,9 +94,7 @@ def collectives(machine):
         chunks = (
             tensor.chunk(len(devices), dim) if sizes is None else tensor.split(list(sizes), dim)
         )
-        return tuple(
-            chunk.contiguous().to(on(index)) for chunk, index in zip(chunks, devices, strict=False)
-        )
+        return tuple(chunk.to(on(index)) for chunk, index in zip(chunks, devices, strict=False))
 
     return {
         "_scatter": scatter,
@@ -121,6 +128,11 @@ def names(machine):
         regs_per_multiprocessor=65536,
         L2_cache_size=0,
         gcnArchName=NAME,
+        is_integrated=0,
+        is_multi_gpu_board=0,
+        max_threads_per_block=1024,
+        shared_memory_per_block=49152,
+        uuid=uuid.UUID(int=0),
     )
     return {
         "device_count": lambda: machine.n,
@@ -136,6 +148,4 @@ def names(machine):
         "default_generators": tuple(machine.generators),
         "Stream": streams.Stream,
         "Event": streams.Event,
-        "current_stream": streams.current,
-        "default_stream": lambda device=None: streams.default[machine.device(device).index],
     }

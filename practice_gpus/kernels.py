@@ -69,7 +69,8 @@ class Kernels(TorchDispatchMode):
         if call.home is not None or fact.copies and any(homes):
             return self._run(call)
         out = call.func._op(*call.args, **call.kwargs)
-        if not homes and target is None and isinstance(out, T) and out.is_cpu:
+        made = not homes and target is None and not fact.view
+        if made and isinstance(out, T) and out.is_cpu:
             held = storage(out)
             if held.practice is None:
                 held.practice = machine.floating
@@ -110,7 +111,7 @@ class Kernels(TorchDispatchMode):
         """Raise ``torch.OutOfMemoryError`` for a result that cannot fit, before anything is computed."""
         allocator = self.machine.allocators[call.home.index]
         need = 8 * most_elements(call)
-        if allocator.has_room(need):
+        if self.machine.has_room(call.home, need):
             return
         room = allocator.limit - allocator.now("allocated_bytes")
         results = tensors(shapes(call)) if need > room else []
@@ -199,6 +200,9 @@ def computed(machine, call):
         return call.func._op(*call.args, **call.kwargs)
     except (IndexError, RuntimeError) as error:
         text = str(error)
+        if isinstance(error, NotImplementedError) and call.home is not None:
+            label = f"{call.func.name()} with these arguments"
+            refusal(label, instead=f"the CPU has no code for it: {text[:200]}")()
         if OUTSIDE.search(text) and call.home is not None:
             raise dead(error) from error
         error.args = (text.replace("expected m1 and m2", "expected mat1 and mat2"),)

@@ -18,8 +18,10 @@ def launch(machine, call):
     out = None
     if fact.inplace and fact.mutates:
         out = call.args[fact.written.index(True)]
-    elif not fact.mutates:
+    elif not fact.mutates and all(t.layout == torch.strided for t in call.inputs):
         out = shapes(call)
+        if any(t.layout != torch.strided for t in tensors(out)):
+            out = None
     nothing_to_queue = not (places or fact.copies) or out is None and not fact.inplace
     if nothing_to_queue or at_once(machine, call):
         stream.drain()

@@ -118,10 +118,25 @@ class Machine:
         place = held.practice
         return place.device if place is not None and place.machine is self else None
 
+    def address(self, held):
+        """Where a storage begins in the memory of its practice device."""
+        block = held.practice.block
+        if block is None:
+            return 0
+        held.practice.allocator.settle()
+        return block.address
+
     def on_cpu(self, tensor):
         """Whether a tensor is on the CPU, and not one that PyTorch made on the way to a GPU."""
         place = storage(tensor).practice
         return place is not self.floating and (place is None or place.machine is not self)
+
+    def has_room(self, device, count):
+        """Whether memory is there for certain. If not, queued work is done first, and gives back what it held."""
+        room = self.allocators[device.index].has_room(count)
+        if not room and self.asynchronous:
+            self.streams.drain(device)
+        return room
 
     def put(self, tensor, device, label=""):
         """Label the storage of ``tensor``, if it has none yet, and take memory for it."""
@@ -134,6 +149,7 @@ class Machine:
         allocator = self.allocators[device.index]
         if size:
             stream = self.local.streams.get(device.index) or self.streams.default[device.index]
+            self.has_room(device, 2 * size)
             block = allocator.take(size, stream.stream_id, label)
         held.practice = Place(self, device, allocator, block)
 

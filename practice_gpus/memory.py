@@ -127,6 +127,7 @@ class Allocator:
         self.next_address = (index + 1) << 40
         self.retries = 0
         self.ooms = 0
+        self.emptied = 0
         names = (*BYTES, *BYTES.values(), "requested_bytes")
         self.counts = {name: {pool: Counter() for pool in ("all", *POOLS)} for name in names}
         self.used = self.counts["allocated_bytes"]["all"]
@@ -180,6 +181,8 @@ class Allocator:
 
     def release(self, block):
         """Give a block back. Safe to call from a destructor."""
+        if self.history is not None:
+            block.frames = self.history.stack("free")
         self.log.append((block, "free", time.perf_counter()))
 
     def settle(self):
@@ -302,6 +305,7 @@ class Allocator:
             self._mark("empty_cache", time.perf_counter())
 
     def _return_segments(self):
+        self.emptied += 1
         for shelf in self.shelves.values():
             for block in [block for _, _, block in shelf if not block.is_part()]:
                 self._take_off(shelf, block)
@@ -346,7 +350,7 @@ class Allocator:
             "num_ooms": self.ooms,
             "num_alloc_retries": self.retries,
             "max_split_size": -1,
-            "num_sync_all_streams": 0,
+            "num_sync_all_streams": self.emptied,
             "num_device_alloc": segments["allocated"],
             "num_device_free": segments["freed"],
         }

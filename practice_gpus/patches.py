@@ -44,6 +44,12 @@ def patches(machine, calls):
     yield held, "practice", None
     yield held, "device", property(lambda self: machine.label(self) or CPU)
     yield held, "is_cuda", property(lambda self: machine.label(self) is not None)
+    yield held, "__new__", stored(machine)
+    yield (
+        held,
+        "data_ptr",
+        lambda self, own=held.data_ptr: machine.address(self) if machine.label(self) else own(self),
+    )
     yield held, "clone", lambda self: contents(self).clone().untyped_storage()
     yield (
         held,
@@ -110,6 +116,8 @@ def refused():
     fakes = torch._subclasses.FakeTensorMode
     label = "FakeTensorMode.from_tensor"
     yield some(fakes, "from_tensor", label, copied, "trace or export the module on the CPU")
+    name = "_accelerator_setAllocatorSettings"
+    yield some(torch._C, name, name, settings, "count with the default settings")
     label = "strided nested tensors"
     yield some(torch._C._nested, "nested_tensor", label, strided, "give layout=torch.jagged")
 
@@ -132,6 +140,12 @@ def of_gpu(x, *args, **kwargs):
 def copied(mode, x, *args, **kwargs):
     """Whether a fake copy of a tensor on a GPU is to be made."""
     return x.is_cuda
+
+
+def settings(text):
+    """Whether settings of the allocator are to change what the counters say."""
+    names = ("roundup_power2_divisions", "max_split_size_mb", "garbage_collection_threshold")
+    return any(name in text for name in names) or "expandable_segments:True" in text
 
 
 def strided(*args, device=None, **kwargs):
@@ -183,6 +197,20 @@ def parsed(machine, parse=torch._C._nn._parse_to):
             return parse(*args, **options)
 
     return read
+
+
+def stored(machine, original=torch._C.StorageBase.__new__):
+    """A new storage, of so many bytes or with given ones, on a practice GPU, too."""
+
+    def new(cls, *args, device=None, **options):
+        goal = machine.device(device or CPU)
+        if goal.type != "cuda":
+            return original(cls, *args, **options | ({"device": device} if device else {}))
+        if args and isinstance(args[0], int):
+            return torch.empty(args[0], dtype=torch.uint8, device=goal).untyped_storage()
+        return contents(original(cls, *args)).to(goal).untyped_storage()
+
+    return new
 
 
 def contents(held):
@@ -282,4 +310,6 @@ def generator_class(machine, original=torch._C.Generator):
 
         device = property(lambda self: self.practice)
 
+    for name in "get_offset set_offset graphsafe_get_state graphsafe_set_state".split():
+        setattr(Generator, name, refusal(f"Generator.{name}", instead="use its get_state"))
     return Generator

@@ -20,9 +20,7 @@ class History:
 
     def note(self, action, block):
         """Add an event: "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "oom"."""
-        frames = []
-        if self.context == "all" or self.context == "alloc" and action == "alloc":
-            frames = stack()
+        frames = block.frames if action.startswith("free") else self.stack(action)
         if action == "alloc":
             block.frames = frames
         if action in self.skip:
@@ -38,6 +36,11 @@ class History:
         }
         event["device_free" if action == "oom" else "addr"] = block.address
         self.events.append(event)
+
+    def stack(self, action):
+        """Where an action was asked for, if that is to be recorded."""
+        wanted = self.context == "all" or self.context == "alloc" and action == "alloc"
+        return stack() if wanted else []
 
 
 def stack():
@@ -71,9 +74,11 @@ def recorder(machine):
             if enabled is None:
                 allocator.history = None
             elif allocator.history is None or clear:
-                kept = entries if enabled == "all" else 0
+                kept = entries if enabled == "all" else 1
                 allocator.history = History(context, kept, skip)
                 allocator.recorded = allocator.history
+            else:
+                allocator.history.context = context
 
     return record
 

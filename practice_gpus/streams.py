@@ -67,8 +67,13 @@ class Streams:
 class Stream:
     """A queue of work on ``device``."""
 
-    def __init__(self, device=None, priority=0, **ids):
-        self.device, self.priority = self.owner.machine.device(device), max(-1, min(priority, 0))
+    def __new__(cls, device=None, priority=0, stream_id=None, **place):
+        return object.__new__(cls) if stream_id is None else cls.owner.made[stream_id]
+
+    def __init__(self, device=None, priority=0, stream_id=None, **place):
+        if stream_id is not None:
+            return  # one that was made before
+        self.device, self.priority = self.owner.machine.device(device), max(-3, min(priority, 0))
         self.device_index, self.device_type, self.stream_id = (
             self.device.index,
             1,
@@ -133,7 +138,7 @@ class Stream:
     @staticmethod
     def priority_range():
         """(least, greatest) priority; practice streams take turns as the CPU sees fit."""
-        return 0, -5
+        return 0, -3  # max_compile_time_stream_priorities of CUDAStream.h is 4
 
     def __enter__(self):
         self.before = self.owner.current(self.device), self.owner.machine.local.index
@@ -157,7 +162,7 @@ class DeviceEvent:
                 f"practice GPUs have events of CUDA devices only, not of {device}"
             )
         self.timing, self.mark, self.time, self.device = enable_timing, None, None, None
-        self.event_id = self.cuda_event = id(self)
+        self.event_id = self.cuda_event = 0  # made by the first record
 
     def record(self, stream=None):
         """Put the mark behind the work that ``stream`` (default: the current one) has now."""
@@ -168,6 +173,7 @@ class DeviceEvent:
                 f"{stream.device.index}."
             )
         self.device = stream.device
+        self.event_id = self.cuda_event = id(self)
         self.mark = stream.put(lambda: setattr(self, "time", time.perf_counter()))
 
     def wait(self, stream=None):
@@ -191,6 +197,8 @@ class DeviceEvent:
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if self.device is None or end.device is None:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
+        if self.device != end.device:
+            raise torch.AcceleratorError("CUDA error: invalid resource handle\n" + ASYNC)
         if not (self.query() and end.query()):
             raise RuntimeError("Both events must be completed before calculating elapsed time.")
         return (end.time - self.time) * 1000

@@ -1,0 +1,164 @@
+"""What PyTorch's own tests of CUDA, and training libraries at their start, ask for: each ended wrongly before."""
+
+import json
+
+import pytest
+import torch
+from torch.nn.parallel import comm
+
+from practice_gpus import practice_gpus
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="these GPUs are real")
+
+
+@pytest.fixture
+def gpus():
+    with practice_gpus(2) as machine:
+        yield machine
+
+
+def test_a_stream_is_found_again_by_its_numbers(gpus):
+    stream = torch.Stream("cuda:1")
+    numbers = ("stream_id", "device_index", "device_type")
+    again = torch.cuda.Stream(**{name: getattr(stream, name) for name in numbers})
+    assert again == stream
+    with stream:
+        assert torch.cuda.current_stream("cuda:1") == stream
+        assert torch._C._cuda_getCurrentRawStream(1) == stream.cuda_stream
+    assert torch.cuda.current_stream(1) == torch.cuda.default_stream(1) != stream
+
+
+def test_the_cpu_has_no_streams(gpus):
+    for function in (torch.cuda.current_stream, torch.cuda.default_stream):
+        with pytest.raises(ValueError, match="Expected a cuda device, but got: cpu"):
+            function(torch.device("cpu"))
+
+
+def test_priorities_of_streams_are_those_that_they_were_given(gpus):
+    least, greatest = torch.cuda.Stream.priority_range()
+    given = [torch.cuda.Stream(priority=one).priority for one in (least, -1, greatest, -99)]
+    assert given == [0, -1, greatest, greatest]
+
+
+def test_an_event_has_no_number_before_it_is_recorded(gpus):
+    event = torch.cuda.Event()
+    assert event.event_id == event.cuda_event == 0
+    event.record()
+    assert event.event_id != 0
+
+
+def test_no_time_passes_between_events_of_two_gpus(gpus):
+    events = []
+    for index in (0, 1):
+        with torch.cuda.device(index):
+            events.append(torch.cuda.Event(enable_timing=True))
+            events[-1].record()
+    with pytest.raises(torch.AcceleratorError, match="invalid resource handle"):
+        events[0].elapsed_time(events[1])
+
+
+def test_scattered_chunks_keep_their_layout(gpus):
+    images = torch.rand(4, 3, 2, 2, device="cuda").to(memory_format=torch.channels_last)
+    here, there = comm.scatter(images, [0, 1])
+    for chunk in (here, there):
+        assert chunk.is_contiguous(memory_format=torch.channels_last)
+    assert here.data_ptr() == images.data_ptr()  # a view, not a copy
+
+
+def test_storages_of_old(gpus):
+    assert torch.cuda.IntStorage(4).fill_(7).tolist() == [7] * 4
+    storage = torch.ones(3).storage().cuda().double()
+    assert isinstance(storage, torch.cuda.DoubleStorage)
+    assert isinstance(storage.cpu(), torch.DoubleStorage)
+    assert torch.UntypedStorage(8, device="cuda:1").device == torch.device("cuda:1")
+
+
+def test_new_tensors_of_old(gpus):
+    x = torch.ones(3, device="cuda:1")
+    assert x.new([4, 5]).tolist() == [4, 5] and x.new([4, 5]).device == x.device
+    assert x.new(2, 3).shape == (2, 3) and x.new(2, 3).device == x.device
+    assert x.new([1], device="cuda:0").device == torch.device("cuda:0")
+
+
+def test_addresses_are_the_allocators(gpus):
+    x = torch.ones(1000, device="cuda")
+    address = x.data_ptr()
+    blocks = torch.cuda.memory_snapshot()[0]["blocks"]
+    assert blocks[0]["address"] == address == x.untyped_storage().data_ptr()
+    assert x[5:].data_ptr() == address + 20
+    del x
+    assert torch.ones(900, device="cuda").data_ptr() == address  # the same block
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch.batch_norm_gather_stats(x, x, x, x, x, 0.1, 0.1, 5),
+        lambda x: torch.cuda.default_generators[0].set_offset(4),
+        lambda x: torch.cuda.memory._set_allocator_settings("roundup_power2_divisions:4"),
+    ],
+)
+def test_refused_in_words(gpus, call):
+    with pytest.raises(NotImplementedError, match="practice GPUs do not imitate .*; "):
+        call(torch.ones(3, 3, device="cuda"))
+
+
+def test_emptying_the_cache_is_counted(gpus):
+    before = torch.cuda.memory_stats()["num_sync_all_streams"]
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_stats()["num_sync_all_streams"] == before + 1
+
+
+def test_snapshots_tell_who_freed_memory_and_change_what_they_record(gpus):
+    def taken():
+        return torch.rand(3, device="cuda")
+
+    def freed(kept):
+        del kept[0]
+
+    def unseen():
+        return torch.rand(5, device="cuda")
+
+    torch.cuda.memory._record_memory_history(context="all")
+    kept = [taken()]
+    freed(kept)
+    torch.cuda.memory._record_memory_history(context=None)
+    kept.append(unseen())
+    told = json.dumps(torch.cuda.memory._snapshot())
+    torch.cuda.memory._record_memory_history(None)
+    assert '"taken"' in told and '"freed"' in told and '"unseen"' not in told
+
+
+def test_sparse_results_on_an_asynchronous_gpu():
+    with practice_gpus(asynchronous=True):
+        places = torch.tensor([[0, 1], [1, 0]], device="cuda")
+        values = torch.tensor([2.0, 3.0], device="cuda")
+        matrix = torch.sparse_coo_tensor(places, values, (2, 2))
+        assert matrix.coalesce().values().tolist() == [2, 3]
+        assert (matrix * 2).to_dense().tolist() == [[0, 4], [6, 0]]
+
+
+def test_queued_work_gives_its_memory_back_before_a_gpu_is_full():
+    with practice_gpus(memory="64 MiB", asynchronous=True):
+        torch.cuda._sleep(200_000_000)
+        for number in range(8):
+            x = torch.empty(5 << 20, device="cuda").fill_(number) + 1
+        assert x[0].item() == 8
+
+
+def test_what_lightning_and_fastai_ask_for_at_their_start(gpus):
+    """``CUDAAccelerator`` and ``_parse_gpu_ids`` of Lightning 2.6, ``default_device`` of fastai 2.8."""
+    assert torch.cuda.is_available() and torch.cuda.device_count() == 2
+    for index in range(2):
+        assert torch.tensor(0, device=torch.device("cuda", index)).get_device() == index
+    device = torch.device("cuda", 1)
+    assert torch.cuda.get_device_capability(device)[0] >= 8 and torch.cuda.get_device_name(device)
+    torch.cuda.set_device(device)
+    assert torch.cuda.current_device() == 1
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    assert "allocated_bytes.all.peak" in torch.cuda.memory_stats(device)
+    properties = torch.cuda.get_device_properties(device)
+    assert len(str(properties.uuid)) == 36 and properties.is_integrated == 0
+    assert len(torch.cuda.get_rng_state_all()) == 2

@@ -201,7 +201,9 @@ def test_the_csv_is_safe_in_a_spreadsheet_and_written_whole(learners, tmp_path, 
     assert len(third) == len(head)
     assert bob[0] == "'=Bob"
     before = file.read_bytes()
-    assert run("progress", ["P1-AAAA", "--out", str(file)]) == 1
+    assert run("progress", [*learners, "--out", str(file)]) == 2
+    assert "which is there already; --force replaces it" in capsys.readouterr().err
+    assert run("progress", ["P1-AAAA", "--out", str(file), "--force"]) == 1
     assert file.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["class.csv"]
     assert run("progress", [*learners, "--out", str(tmp_path / "none" / "class.csv")]) == 2

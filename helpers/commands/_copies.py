@@ -23,11 +23,13 @@ def prepare():
             raise OSError(f"{folder} is a link, which the course does not follow")
     FOLDER.mkdir(exist_ok=True)
     record = read_record()
+    known = dict(record)
     notes = {"new": [], "followed": [], "newer": [], "kept": []}
     for original in originals():
         name = original.relative_to(ORIGINALS).as_posix()
         notes[bring(original, name, record)].append(name)
-    files.write(FOLDER / RECORD, json.dumps(record, indent=1))
+    if record != known:
+        files.write(FOLDER / RECORD, json.dumps(record, indent=1))
     return said(notes)
 
 

@@ -2,13 +2,34 @@
 
 import csv
 import io
+import os
+import sys
+from pathlib import Path
 
 from helpers import files
 
 
-def write(path, rows):
-    """Write a table, rows of texts and numbers, to the file `path`; whole or not at all."""
-    files.write(path, text(rows).encode("utf-8-sig"))
+def check(path, force):
+    """Raise ValueError unless a table can be written to the file `path`; one that is there takes `force`."""
+    place = Path(os.path.abspath(path))
+    if place.suffix != ".csv" or place.is_dir():
+        raise ValueError(f"--out is {path}; it takes a FILE.csv")
+    if os.path.lexists(place) and not force:
+        raise ValueError(f"--out is {path}, which is there already; --force replaces it")
+    if not os.access(place.parent, os.W_OK):
+        why = "you can't write into" if place.parent.is_dir() else "there is no folder"
+        raise ValueError(f"--out is {path}; {why} {place.parent}")
+
+
+def save(path, rows):
+    """Write a table, rows of texts and numbers, to the file `path`, or show it where that fails; return an exit status."""
+    try:
+        files.write(path, text(rows).encode("utf-8-sig"))
+    except OSError as error:
+        print(text(rows), end="")
+        print(f"{path}: {error.strerror}; the table stands above", file=sys.stderr)
+        return 2
+    return 0
 
 
 def text(rows):

@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,8 @@ from tqdm import tqdm
 
 from exercises import all_keys
 from helpers.checks.core import CORRECT, ERROR, NOT_ATTEMPTED
-from helpers.commands import _grade_sandbox, _notebooks, _sheets
+from helpers.commands import _grade_run, _notebooks, _sheets
+from helpers.commands._grade_run import CHECK
 from helpers.commands.execute import positive
 
 HELP = "grade submitted notebooks: FOLDER --out grades.csv, one line for each file"
@@ -21,32 +21,22 @@ DOUBTFUL = re.compile(  # words that honest answers do not need
     r"builtins|exercises\.\w+|answers\.lesson|__\w*(?:eq|code|globals|function|subclasses)__|_grade_\w+|GRADE_\w+)\b|"
     r"(?<=[.'\"])(?:reference|solution|solution_source|check_answer|outcome)\b"
 )
-SECONDS = (
-    "time for one notebook (default 600): the first run gets half of it, one cell a quarter; what "
-    "is left is for runs without a cell that ended its kernel"
-)
 
 
 def add_arguments(parser):
     """Add the options of `grade`."""
     add = parser.add_argument
-    add(
-        "folder",
-        type=Path,
-        metavar="FOLDER",
-        help="the notebooks; folders inside it are searched too",
-    )
+    add("folder", type=Path, metavar="FOLDER", help="the notebooks, also in folders below it")
     add("--out", type=Path, required=True, metavar="FILE.csv", help="the table, written whole")
     add("--force", action="store_true", help="replace the table that is there")
     add("--jobs", type=positive, default=os.cpu_count() or 1, help="notebooks at once (one a core)")
-    add("--seconds", type=positive, default=600, help=SECONDS)
+    add("--seconds", type=positive, default=600, help="for one notebook, all tries (600)")
     add("--memory", type=positive, default=3, help="GB for one notebook (default 3)")
     add("--unsealed", action="store_true", help="run without a sandbox, with limits only")
 
 
 def run(args):
     """Grade all files and write the table. Returns 0, 2 where that cannot be."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         rows = grade_all(checked(args), args)
     except ValueError as error:
@@ -54,34 +44,23 @@ def run(args):
         return 2
     columns = list(dict.fromkeys(name for row in rows for name in row))
     lines = [columns, *[[row.get(name, "") for name in columns] for row in rows]]
-    try:
-        _sheets.write(args.out, lines)
-    except OSError as error:
-        print(_sheets.text(lines), end="")
-        print(f"grade: {args.out}: {error.strerror}; the table stands above", file=sys.stderr)
-        return 2
-    print(f"{args.out}: {len(rows)} files")
-    return 0
+    status = _sheets.save(args.out, lines)
+    print(f"{len(rows)} files graded: {args.out}")
+    return status
 
 
 def checked(args):
     """Return the paths of all files in the folder, sorted; ValueError for what cannot be graded."""
-    out = Path(os.path.abspath(args.out))
-    if out.suffix != ".csv" or out.is_dir():
-        raise ValueError(f"--out is {args.out}; it takes a FILE.csv")
-    if os.path.lexists(out) and not args.force:
-        raise ValueError(f"--out is {args.out}, which is there already; --force replaces it")
-    if not os.access(out.parent, os.W_OK):
-        why = "you can't write into" if out.parent.is_dir() else "there is no folder"
-        raise ValueError(f"--out is {args.out}; {why} {out.parent}")
+    _sheets.check(args.out, args.force)
     paths = [path for path in sorted(args.folder.rglob("*")) if not path.is_dir()]
     shown = [path for path in paths if "/." not in f"/{path.relative_to(args.folder).as_posix()}"]
     if not any(path.suffix.lower() == ".ipynb" for path in shown):
         raise ValueError(f"FOLDER is {args.folder}; it takes a folder with notebooks in it")
-    reason = "" if args.unsealed else _grade_sandbox.problem()
+    reason = "" if args.unsealed else _grade_run.problem()
     if reason:
         raise ValueError(f"no sandbox ({reason}): nothing ran. INSTRUCTORS.md has --unsealed, too")
-    return [path for path in shown if os.path.abspath(path) != str(out)]
+    out = os.path.abspath(args.out)
+    return [path for path in shown if os.path.abspath(path) != out]
 
 
 def grade_all(paths, args):
@@ -100,11 +79,10 @@ def grade_all(paths, args):
 
 def grade_one(path, args, stopping):
     """Return a line of the table, {column: text}: points, notes, each exercise's outcome and its reason."""
-    row = dict.fromkeys(("lesson", "points", "of", "note", "review"), "")
-    row = {"submission": path.relative_to(args.folder), **row}
+    row = dict.fromkeys(("submission", "lesson", "points", "of", "note", "review"), "")
+    row["submission"] = path.relative_to(args.folder)
     try:
-        cells = read(path)
-        row["lesson"] = lesson_of(cells)
+        row["lesson"], cells = read(path)
     except ValueError as error:
         return {**row, "note": error}
     seen, stopped = run_cells(cells, args, stopping)
@@ -112,8 +90,8 @@ def grade_one(path, args, stopping):
     words |= {str(event["review"]) for event in seen if "review" in event}
     row["review"] = "; ".join(sorted(words))[:400]
     places = {0: "it did not start", len(cells) + 1: "the checks called again stopped"}
-    notes = {places.get(n, f"cell {n} stopped"): why for n, why in stopped.items()}
-    row["note"] = "; ".join(f"{place}: {why}" for place, why in notes.items())
+    notes = [f"{places.get(n, f'cell {n} stopped')}: {why}" for n, why in stopped.items()]
+    row["note"] = "; ".join(notes)
     keys = all_keys()[row["lesson"]]
     for key in keys:
         row[key], reason = outcome(key, cells, seen, stopped)
@@ -122,25 +100,21 @@ def grade_one(path, args, stopping):
 
 
 def read(path):
-    """Return the sources of the code cells; ValueError where the file is no notebook."""
+    """Return (lesson, sources of the code cells); ValueError where the file is no lesson's notebook."""
     if path.suffix.lower() != ".ipynb":
         raise ValueError("its name does not end in .ipynb: unpack or rename it")
     if path.is_symlink() or not path.is_file() or path.stat().st_size > 20e6:
         raise ValueError("a link, no regular file, or larger than 20 MB")
     try:
-        return [str(c.source) for c in _notebooks.read(path).cells if c.cell_type == "code"]
+        cells = [str(c.source) for c in _notebooks.read(path).cells if c.cell_type == "code"]
     except Exception as error:
         raise ValueError(f"not a notebook ({type(error).__name__}: {str(error)[:80]})") from None
-
-
-def lesson_of(cells):
-    """Return the number of the lesson most of whose exercises the cells check; ValueError where they check none."""
-    text = "\n".join(cells)
-    counts = {n: sum(f"{key[2:]}.check(" in text for key in keys) for n, keys in all_keys().items()}
-    best = max(counts, key=counts.get)
-    if not counts[best]:
+    checked = {name for cell in cells for name in CHECK.findall(cell)}
+    counts = {n: len({key[3:] for key in keys} & checked) for n, keys in all_keys().items()}
+    lesson = max(counts, key=counts.get)
+    if not counts[lesson]:
         raise ValueError("no lesson's notebook: it checks no exercise of the course")
-    return best
+    return lesson, cells
 
 
 def run_cells(cells, args, stopping):
@@ -148,7 +122,7 @@ def run_cells(cells, args, stopping):
     seen, stopped = [], {}
     for attempt in range(1, 5):  # a cell that ends its kernel is left out of the next
         left = ["" if number in stopped else cell for number, cell in enumerate(cells, 1)]
-        events, why = _grade_sandbox.run(left, args, args.seconds / 2**attempt, stopping)
+        events, why = _grade_run.run(left, args, args.seconds / 2**attempt, stopping)
         seen += events
         begun = [event["begin"] for event in events if event.get("begin") in range(len(cells) + 2)]
         if stopping.is_set() or any("end" in event for event in events):
@@ -162,7 +136,7 @@ def outcome(key, cells, seen, stopped):
     said = [(str(e.get("status")), str(e.get("message"))) for e in seen if e.get("key") == key]
     for pair in [each for each in said if each[0] == CORRECT] or said[::-1]:
         return pair
-    places = [number for number, cell in enumerate(cells, 1) if f"{key[2:]}.check(" in cell]
+    places = [number for number, cell in enumerate(cells, 1) if key[3:] in CHECK.findall(cell)]
     if not places:
         return NOT_ATTEMPTED, f"no call of ex{key[2:]}.check in the notebook"
     errors = [str(event.get("error")) for event in seen if event.get("cell") == places[-1]]

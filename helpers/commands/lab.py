@@ -50,11 +50,17 @@ def run(args):
 
 
 def copies(name=None):
-    """Make the learner's copies, with a fresh one of lesson `name`; return the folder to open, the originals' at worst."""
+    """Make the learner's copies, with a fresh one of lesson `name`; return the folder to open, the originals' at worst.
+
+    Copies that are there are opened, also where no other can be made.
+    """
     try:
         lines = _copies.prepare()
         lines += [_copies.fresh(name)] if name else []
     except OSError as error:
+        if (_copies.FOLDER / START).is_file() and not _copies.FOLDER.is_symlink():
+            print(f"Your copies stay as they are, and no other could be made: {error}.")
+            return _copies.FOLDER
         print(f"No copies of your own: {error}. The lessons open as they are.")
         return _copies.ORIGINALS
     for line in lines:

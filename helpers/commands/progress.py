@@ -20,15 +20,21 @@ def add_arguments(parser):
         "--file", metavar="FILE", default="-", help="a text file of codes (default: standard input)"
     )
     parser.add_argument("--out", metavar="FILE.csv", help="write the table for a spreadsheet, too")
+    parser.add_argument("--force", action="store_true", help="replace the table that is there")
 
 
 def run(args):
     """Print the table; exit status 1 where a code is bad (the others count), 2 where a file is not to be had."""
     try:
+        if args.out:
+            _sheets.check(args.out, args.force)
         words = args.codes or _read(args.file).split()
         rows, bad = collect(words)
-        if args.out and rows:
-            _sheets.write(args.out, table(rows))
+        if args.out and rows and _sheets.save(args.out, table(rows)):
+            return 2
+    except ValueError as error:
+        print(f"progress: {error}", file=sys.stderr)
+        return 2
     except OSError as error:
         print(f"progress: {error.filename or args.file}: {error.strerror}", file=sys.stderr)
         return 2

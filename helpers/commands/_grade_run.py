@@ -1,0 +1,233 @@
+"""Run a submission and note what each check sees, in a sandbox: Python, the course, an empty folder, no network."""
+
+import ast
+import importlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import nbformat
+import psutil
+from nbclient import NotebookClient
+
+from exercises import all_keys
+from helpers.checks import core
+from helpers.commands._environment import ROOT
+
+EVENTS = os.environ.get("GRADE_EVENTS", "")
+CHECK = re.compile(r"\b(\w+)\.check\(")  # the exercise's name in ex.NAME.check(
+JUDGES = ("exercises", "helpers.checks", "builtins")
+THREADS = 128  # of all processes together; beyond that, a run is ended
+KERNEL = "__import__('helpers.commands._grade_run', fromlist=['*'])."
+unchanged = {}  # in the kernel: the functions of the checks before any cell
+SYSTEM = "/usr /bin /sbin /lib /lib64 /etc/ld.so.cache /etc/alternatives /etc/hosts /etc/fonts"
+SEALED = """bwrap --die-with-parent --new-session --unshare-ipc --unshare-pid --unshare-net --unshare-uts
+    --unshare-cgroup-try --hostname localhost --proc /proc --dev /dev
+    --size 268435456 --perms 1777 --tmpfs /tmp --size 268435456 --perms 1777 --tmpfs /dev/shm"""
+
+
+def sealed(file, inside, hidden):
+    """Return the words that, before a command, put it into a sandbox, where `file` has the path `inside`."""
+    python = [sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parents[1])]
+    packages = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    rooms = ("helpers", "exercises", "practice_gpus", "notebooks/scripts")
+    course = [str(ROOT / room) for room in rooms]
+    user = "--unshare-user" if os.geteuid() else "--cap-add CAP_SETUID --cap-add CAP_SETGID"
+    line = f"{SEALED} {user}".split()
+    for place in [*SYSTEM.split(), "/sys/devices/system", *python, *packages, *course]:
+        for parent in reversed(Path(place).parents):
+            line += ["--dir", str(parent)]
+        line += ["--ro-bind-try", place, place]
+        if Path(hidden).is_relative_to(place):
+            line += ["--tmpfs", hidden]
+    return [*line, "--bind", str(file), inside, "--remount-ro", "/", "--chdir", "/tmp"]
+
+
+def problem():
+    """Return why no sandbox works here, an empty text where one does."""
+    if not shutil.which("bwrap"):
+        return "bubblewrap is not installed; on Linux: apt install bubblewrap"
+    command = [sys.executable, "-c", "import nbclient, ipykernel"]
+    line = [*sealed(os.devnull, "/events", "/none"), *command]
+    done = subprocess.run(line, text=True, capture_output=True)
+    return (done.stderr.strip().splitlines() or ["bwrap fails"])[-1] if done.returncode else ""
+
+
+def environment(home, place):
+    """Return the environment variables of learners' code."""
+    names = ("PATH", "LANG", "LD_LIBRARY_PATH", "SYSTEMROOT")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
+    kept |= dict.fromkeys(("HOME", "TMPDIR", "TEMP", "GPU_COURSE_HOME"), home)
+    kept |= {"USER": "learner", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    return {**kept, "PYTHONPATH": str(ROOT), "GRADE_EVENTS": place}
+
+
+def run(cells, args, seconds, stopping):
+    """Run cells, at most until the event `stopping`; return what was noted, and why they were ended early, or ""."""
+    job = {"cells": cells, "seconds": seconds, "memory": args.memory, "sealed": not args.unsealed}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+        file = Path(home, "events")
+        place = str(file) if args.unsealed else f"/{Path(home).name}"
+        file.write_text(json.dumps(job) + "\n", encoding="utf-8")
+        file.chmod(0o666)
+        sandbox = [] if args.unsealed else sealed(file, place, os.path.realpath(args.folder))
+        code = "from helpers.commands import _grade_run; _grade_run.main()"
+        variables = environment(home if args.unsealed else "/tmp", place)
+        options = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        options |= {"cwd": home, "env": variables, "start_new_session": True}
+        process = subprocess.Popen([*sandbox, sys.executable, "-c", code], **options)
+        try:
+            why = watch(process, args.memory, time.monotonic() + seconds, stopping)
+        finally:
+            end(process, place)
+        return events(file)[1:], why
+
+
+def watch(process, memory, until, stopping):
+    """Wait for a process to end; return why it must end early, or an empty text."""
+    while process.poll() is None and not stopping.is_set():
+        below, used, threads = [], 0, 0
+        with suppress(psutil.Error):
+            below = psutil.Process(process.pid).children(recursive=True)
+        for each in below:
+            with suppress(psutil.Error):  # it has ended
+                threads += each.num_threads()
+                memory_of = each.memory_full_info()
+                used += getattr(memory_of, "pss", memory_of.uss) / 1e9  # shared parts count once
+        if threads > THREADS:
+            return f"more than {THREADS} processes and threads"
+        if used > memory:
+            return f"more than {memory} GB of memory"
+        if psutil.virtual_memory().percent > 95:  # memfd_create, shmget: nobody's
+            return "the machine's memory ran short"
+        if time.monotonic() > until:
+            return "the notebook's time was over"
+        time.sleep(0.5)
+    return ""
+
+
+def end(process, place):
+    """Kill a process and all whose environment names the `place` of its events."""
+    process.kill()
+    process.wait()
+    for _ in range(3):  # more may start meanwhile
+        for each in psutil.process_iter():
+            with suppress(psutil.Error):
+                if each.environ().get("GRADE_EVENTS") == place:
+                    each.kill()
+
+
+def note(**event):
+    """Add an event to the file of events."""
+    with open(EVENTS, "a", encoding="utf-8") as file:
+        file.write(json.dumps(event) + "\n")
+
+
+def events(path):
+    """Return the events in a file, a list of dicts; whatever else stands there is left out."""
+    found = []
+    for line in Path(path).read_bytes()[: 2**24].splitlines():
+        with suppress(ValueError, RecursionError):
+            found.append(json.loads(line))
+    return [event for event in found if isinstance(event, dict)]
+
+
+def record():
+    """In the kernel, where learners' code could forge it: note every outcome from now on, and plain answers."""
+    original = core.Exercise.outcome
+
+    def outcome(exercise, answer=None):
+        result = original(exercise, answer)
+        plain = type(answer) in (dict, list, tuple, str, int, float)
+        value = repr(answer)[:10_000] if plain else ""
+        note(key=exercise.key, status=result.status, message=result.message[:400], value=value)
+        if str(getattr(answer, "__module__", "")).startswith("exercises."):
+            note(review=f"the course's own answer to {exercise.name}")
+        return result
+
+    core.Exercise.outcome = outcome
+    all_keys()  # imports all lessons
+    unchanged.update(judges())
+
+
+def judges():
+    """Return {(module or class, name): code} of the functions of the checks, and of the built-in ones."""
+    modules = [module for name, module in sys.modules.items() if name.startswith(JUDGES)]
+    every = [(place, *pair) for place in [*modules, core.Exercise] for pair in vars(place).items()]
+    found = {(place, name): getattr(value, "check_answer", value) for place, name, value in every}
+    return {key: getattr(f, "__code__", f) for key, f in found.items() if callable(f)}
+
+
+def again(calls):
+    """In the kernel, at the end: call what has not passed, its answer may stand below; note what cells replaced."""
+    for call, name in calls:
+        seen = [e["key"][3:] for e in events(EVENTS) if e.get("status") == core.CORRECT]
+        if name not in seen:
+            get_ipython().run_cell(call)  # noqa: F821 - the kernel has it
+    now = judges()
+    for place, name in unchanged:
+        if now.get((place, name)) != unchanged[place, name]:
+            note(review=f"replaced {name}")
+
+
+def checks(source):
+    """Return (call, exercise's name) for each statement of a cell that only checks an answer."""
+    calls = []
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # magics, or no Python
+        calls += [ast.unparse(n) for n in ast.parse(source).body if isinstance(n, ast.Expr)]
+    return [(call, CHECK.search(call)[1]) for call in calls if CHECK.search(call)]
+
+
+def main():
+    """Run the notebook of the job; then check plain answers again here, where no cell has run."""
+    job = events(EVENTS)[0]
+    confine(job)
+    run_notebook(job)
+    for event in [each for each in events(EVENTS) if each.get("status") == core.CORRECT]:
+        lesson, name = event["key"].split(".")
+        with suppress(ValueError, SyntaxError):  # no plain value
+            answer = ast.literal_eval(event["value"])
+            exercise = getattr(importlib.import_module(f"exercises.lesson{lesson}"), name)
+            if exercise.outcome(answer).status != core.CORRECT:
+                note(review=f"{name} differs when checked again")
+    note(end=True)
+
+
+def confine(job):
+    """Set limits for this process and all below it, and become an ordinary user where root is sealed in."""
+    threads = THREADS + 50 if job["sealed"] else -1  # outside, all that the user runs would count
+    limits = {"DATA": job["memory"] * 10**9, "FSIZE": 2**26, "CORE": 0, "NPROC": threads}
+    with suppress(ImportError):  # on Windows
+        import resource
+
+        os.nice(5)  # so that `grade`, which watches, has its turn
+        for name, size in limits.items():
+            with suppress(ValueError, OSError):  # there is a lower limit already
+                resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (size, size))
+    if job["sealed"] and os.geteuid() == 0:
+        nobody = 1_900_000_000 + os.stat(EVENTS).st_ino % 10**8  # another one for each run
+        os.setgroups([])
+        os.setresgid(nobody, nobody, nobody)
+        os.setresuid(nobody, nobody, nobody)
+
+
+def run_notebook(job):
+    """Run all cells, each with its time, then once more the checks that have not passed."""
+    shutil.copytree(ROOT / "notebooks/scripts", "scripts")
+    calls = [pair for source in job["cells"] for pair in checks(source)]
+    sources = [KERNEL + "record()", *job["cells"], f"{KERNEL}again({calls})"]
+    notebook = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, sources)))
+    client = NotebookClient(notebook, timeout=int(job["seconds"] / 2), kernel_name="python3")
+    client.allow_errors = True
+    client.on_cell_start = lambda cell, cell_index: note(begin=cell_index)
+    client.on_cell_error = lambda cell, cell_index, execute_reply: note(
+        cell=cell_index, error="{ename}: {evalue}".format(**execute_reply["content"])[:400]
+    )
+    client.execute()

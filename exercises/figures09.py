@@ -53,6 +53,10 @@ def peaks_mib(attend, sizes, heads=8, width=64):
     device = torch.device("cuda")
     found = []
     for n in sizes:
+        q = k = v = (
+            None  # back to the allocator, and from there to the device: sizes aren't rounded to old blocks
+        )
+        torch.cuda.empty_cache()
         q, k, v = torch.randn(3, 1, heads, n, width, device=device).unbind()
         found.append(peak_bytes(lambda q=q, k=k, v=v: attend(q, k, v), device) / MIB)
     return found
@@ -200,7 +204,7 @@ def rates():
     speed = card("A100 80 GB").bandwidth_gb_s
     most = [bound(row["model"], row["precision"], speed) for row in rows]
     reached = [row["tokens_per_s"] for row in rows]
-    title = f"At most {most[0]:.0f} tokens a second, {reached[0]:.0f} reached"
+    title = f"{names[0]}: at most {most[0]:.0f} tokens a second, {reached[0]:.0f} reached"
     series = {"at most, by the bandwidth": dict(zip(names, most, strict=True))}
     series["measured"] = dict(zip(names, reached, strict=True))
     figure = plots.dots(series, title, "tokens a second on an A100 80 GB")
@@ -225,9 +229,8 @@ def fits(model, precision, words, batch):
     most = {}
     for each in cards:
         fit = need < 0.9 * each.memory_gb
-        most[f"{each.name}, {each.memory_gb} GB"] = (
-            batch * each.bandwidth_gb_s / (weights + cache) if fit else 0
-        )
+        name = each.name if "GB" in each.name else f"{each.name} {each.memory_gb} GB"
+        most[name] = batch * each.bandwidth_gb_s / (weights + cache) if fit else 0
     count = sum(rate > 0 for rate in most.values())
     title = (
         f"{plots.number(weights + table)} GB of weights and {plots.number(cache)} GB of cache "

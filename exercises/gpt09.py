@@ -69,7 +69,7 @@ class TinyGPT(nn.Module):
         """Return the text of `ids` [1, n], with capitals after full stops and no space before a mark."""
         text = " ".join(self.vocabulary[number] for number in ids[0].tolist())
         text = re.sub(rf" ([{MARKS}])", r"\1", text)
-        return re.sub(r"(^|[.?!:] )([a-z])", lambda match: match[1] + match[2].upper(), text)
+        return re.sub(r"(^|[.?!] )([a-z])", lambda match: match[1] + match[2].upper(), text)
 
 
 class _Block(nn.Module):
@@ -104,7 +104,7 @@ def batches(model, words, steps, size=16):
 
 
 @torch.inference_mode()
-def write(model, start, count=55, temperature=0.7, seed=0):
+def write(model, start, count=55, temperature=0.5, seed=1):
     """Return `start` and `count` more words as text, drawn by `model` (the same for the same `seed`)."""
     ids = model.encode(start)
     generator = torch.Generator().manual_seed(seed)

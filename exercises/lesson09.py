@@ -174,9 +174,7 @@ def _counted(layers, kv_heads, head_dim, words, batch, number):
 def _why_bytes(found, right):
     if 2 * found == right:
         return "That's half: a layer keeps keys, and what else?"
-    if found == 4 * right:
-        return "That's four times too many."
-    return f"Its cache takes {found / right:.3g} of that less or more: is each of the six factors in it once?"
+    return f"That's {found / right:.3g} times what it takes: is each of the six factors in it once?"
 
 
 sizes = Exercise(

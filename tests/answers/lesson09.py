@@ -6,8 +6,8 @@ JOIN_K = "k = torch.cat([old_k, k], dim=2)"
 JOIN_V = "v = torch.cat([old_v, v], dim=2)"
 WRONG = {
     "mask": (
-        edit("does not see itself", "triu(1)", "triu(0)"),
-        edit("does not see itself", "triu(1)", "tril(0)"),
+        edit("Which diagonal", "triu(1)", "triu(0)"),
+        edit("word 0 does not", "triu(1)", "tril(0)"),
         edit("of its attention to a later word", 'float("-inf")', "0.0"),
         edit("device", ", device=scores.device", ""),
         edit("itself was changed", "masked_fill(", "masked_fill_("),
@@ -22,9 +22,9 @@ WRONG = {
     ),
     "sizes": (
         edit("keys, and what else", "2 * layers", "layers"),
-        edit("each of the six factors", "layers * kv_heads", "kv_heads"),
-        edit("each of the six factors", " * batch", ""),
-        edit("each of the six factors", " * number", " * 8 * number"),
+        edit("for 2 layers", "layers * kv_heads", "kv_heads"),
+        edit("a batch of 16", " * batch", ""),
+        edit("8 times what", " * number", " * 8 * number"),
     ),
     "top_k": (
         edit(
@@ -34,6 +34,6 @@ WRONG = {
         ),
         edit("fell outside", "topk(k)", "topk(5)"),
         edit("Softmax of their logits", "values.softmax(-1)", "torch.ones(k)"),
-        edit("Softmax of their logits", "values.softmax(-1).multinomial(1)", "[:1]"),
+        edit("100%, 0%", "ids[values.softmax(-1).multinomial(1)]", "ids[:1]"),
     ),
 }

@@ -93,6 +93,14 @@ LESSONS = (
         "Make a training loop faster, one measured change at a time",
         False,
     ),
+    Lesson(
+        "09",
+        "09_attention.ipynb",
+        "Write attention by hand",
+        57,
+        "Train a tiny GPT, write its attention and its KV cache, and know how fast a card can write",
+        True,
+    ),
 )
 
 REFERENCES = (  # to look things up in: no minutes, no exercises

@@ -93,6 +93,14 @@ LESSONS = (
         "Make a training loop faster, one measured change at a time",
         False,
     ),
+    Lesson(
+        "10",
+        "10_shard_a_model.ipynb",
+        "Shard a model",
+        55,
+        "Train a model that fits no single GPU: count its bytes, shard it, split its products",
+        True,
+    ),
 )
 
 REFERENCES = (  # to look things up in: no minutes, no exercises

@@ -9,7 +9,7 @@ from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, Question, call
 from practice_gpus import practice_gpus
 
-STAGES = ("everything on each rank", "optimizer", "optimizer and gradients", "all three")
+STAGES = ("nothing", "the optimizer", "optimizer and gradients", "all three")
 
 
 # --- bytes of a rank ------------------------------------------------------------------------------
@@ -78,23 +78,37 @@ def _check_product(answer):
         with practice_gpus(3) as gpus:
             x, ups, downs = _pieces(widths)
             copies = [piece.cpu().clone() for piece in (x, *ups, *downs)]
-            homes = [piece.device for piece in (*ups, *downs)]
+            idle = _watch(len(widths))
             before = None if gpus.real else gpus.transfers["d2d"]
             found = call(answer, x, list(ups), list(downs))
             expect.tensor(found, what="what sharded_block returns")
             moved = None if gpus.real else gpus.transfers["d2d"] - before
-            _compare_product(found, x, ups, downs)
-            if [piece.device for piece in (*ups, *downs)] != homes:
-                raise NotYet("a piece of the weights left its GPU. Each one stays where it is.")
             now = [piece.cpu() for piece in (x, *ups, *downs)]
             if not all(torch.equal(one, copy) for one, copy in zip(now, copies)):
                 raise NotYet("x or the weights changed. Does an operator such as += write into x?")
-            if moved is not None and moved > 2 * (len(widths) - 1):
-                raise NotYet(
-                    f"for {len(widths)} GPUs it copied {moved} tensors between GPUs. x goes out to each "
-                    "other GPU, and one result comes back; weights and hidden values stay."
-                )
+            _compare_product(found, x, ups, downs)
+            _check_work(idle(), moved, len(widths))
     return "the same as on one GPU, with even and uneven pieces, and no weight moved."
+
+
+def _watch(n):
+    """A function that lists the GPUs among n which took no memory since now, so computed nothing."""
+    held = [torch.cuda.memory_allocated(index) for index in range(n)]
+    for index in range(n):
+        torch.cuda.reset_peak_memory_stats(index)
+    return lambda: [i for i in range(n) if torch.cuda.max_memory_allocated(i) == held[i]]
+
+
+def _check_work(idle, moved, n):
+    if idle:
+        raise NotYet(
+            f"cuda:{idle[0]} computed nothing. Its pieces stay there, and x comes to them."
+        )
+    if moved is not None and moved > 2 * (n - 1):
+        raise NotYet(
+            f"with {n} GPUs it copied {moved} tensors between GPUs. x goes out to each other GPU, "
+            "and one result comes back; weights and hidden values stay."
+        )
 
 
 def _pieces(widths):
@@ -125,7 +139,7 @@ def _compare_product(found, x, ups, downs):
         raise NotYet(f"it is 1/{n} of the right result. Parts of a sum are added, not averaged.")
     if torch.allclose(found, x @ up @ down, rtol=1e-9, atol=1e-12):
         raise NotYet("the ReLU between the two products is missing.")
-    if torch.allclose(found, F.relu(right), rtol=1e-9, atol=1e-12):
+    if torch.allclose(found, F.relu(x @ up @ down), rtol=1e-9, atol=1e-12):
         raise NotYet("the ReLU belongs between the two products, not behind them.")
     raise NotYet(
         f"with {n} GPUs the numbers differ from those of one. Did every GPU's part arrive?"

@@ -101,6 +101,14 @@ LESSONS = (
         "Train a tiny GPT, write its attention and its KV cache, and know how fast a card can write",
         True,
     ),
+    Lesson(
+        "10",
+        "10_shard_a_model.ipynb",
+        "Shard a model",
+        55,
+        "Train a model that fits no single GPU: count its bytes, shard it, split its products",
+        True,
+    ),
 )
 
 REFERENCES = (  # to look things up in: no minutes, no exercises

@@ -102,7 +102,7 @@ def run(script, *args, processes=None, timeout=300, quiet=False):
 def _torchrun(processes):
     if processes is None:
         return []
-    return ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    return ["-m", "helpers.torchrun", "--standalone", f"--nproc-per-node={processes}"]
 
 
 def command_line(path, *args, processes=None):

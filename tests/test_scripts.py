@@ -4,13 +4,17 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 from torch.utils.data import DistributedSampler
+
+from helpers import scripts
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "notebooks" / "scripts"
@@ -248,6 +252,11 @@ def test_two_processes_learn_what_one_learns_with_their_batches_joined(ddp):
     [
         ("ddp", "2", ["--images", "1"], "--images takes at least one for each process; got 1"),
         ("ddp", "2", ["--out", "no/such/folder/r.json"], "--out takes"),
+        ("shard", "5", [], "64 images do not divide by 5"),
+        ("shard", "3", ["--batch-size", "63", "--products"], "--products takes an even number"),
+        ("shard", "4", ["--width", "200"], "--width takes .* a square; got 200"),
+        ("shard", "4", ["--steps", "0"], "--steps takes a number above 0; got 0"),
+        ("shard", "4", ["--out", "no/such/folder/r.json"], "--out takes"),
         ("all_reduce", "1", ["--out", "rows.json"], "two processes or more"),
         ("all_reduce", "2", ["--out", "rows.json", "--most", "8"], "--most takes 4096"),
     ],
@@ -263,7 +272,7 @@ def test_what_does_not_fit_is_refused_before_processes_wait(
         module.check(module.arguments().parse_args(args))
 
 
-@pytest.mark.parametrize("name", ["ddp", "all_reduce"])
+@pytest.mark.parametrize("name", ["ddp", "all_reduce", "shard"])
 def test_where_nccl_is_missing_two_gpus_stay_idle_and_the_script_runs(monkeypatch, name):
     """PyTorch for Windows has no NCCL, however many GPUs there are."""
     monkeypatch.setenv("LOCAL_RANK", "1")
@@ -272,5 +281,64 @@ def test_where_nccl_is_missing_two_gpus_stay_idle_and_the_script_runs(monkeypatc
     backends = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(module.dist, "is_nccl_available", lambda: False)
-    monkeypatch.setattr(module.dist, "init_process_group", backends.append)
+    monkeypatch.setattr(
+        module.dist, "init_process_group", lambda backend, **_: backends.append(backend)
+    )
     assert module.start(disable_cuda=False) == torch.device("cpu") and backends == ["gloo"]
+
+
+# --- shard.py
+
+
+@pytest.fixture(scope="module")
+def shard(tmp_path_factory):
+    """One run of shard.py with three processes on the CPU: (its results, the folder of its checkpoint)."""
+    folder = tmp_path_factory.mktemp("shard")
+    out, saved = folder / "results.json", folder / "saved"
+    how = ("--disable-cuda", "--width", 36, "--blocks", 2, "--batch-size", 12, "--steps", 5)
+    run_shard = scripts.run("shard.py", *how, "--out", out, "--checkpoint", saved, processes=3)
+    assert out.exists(), run_shard.text
+    return json.loads(out.read_text()), saved
+
+
+def test_three_uneven_shards_hold_everything_once_and_learn_what_one_process_learns(shard):
+    """Ten rows of the last layer over three ranks are 4, 4 and 2: no number is lost or held twice."""
+    results, _ = shard
+    model = script("shard").new_model(width=36, blocks=2)
+    size = 4 * sum(weight.numel() for weight in model.parameters())
+    held = {kind: [rank[kind] for rank in results["ranks"]] for kind in results["ranks"][0]}
+    assert {kind: sum(many) for kind, many in held.items()} == {
+        "weights": size,
+        "gradients": size,
+        "optimizer": 2 * size,
+    }
+    assert len(set(held["weights"])) == 2 and max(held["weights"]) < 0.4 * size
+    assert results["losses"][-1] != results["losses"][0]
+    assert results["difference"] < 1e-5
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_one_process_loads_what_three_saved_and_is_told_of_a_missing_shard(shard, tmp_path):
+    _, saved = shard
+    module = script("shard")
+    model = module.new_model(width=36, blocks=2)
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    state = {"model": model.state_dict()}
+    module.checkpoint.load(state, checkpoint_id=saved)
+    changed = [not torch.equal(value, start[name]) for name, value in state["model"].items()]
+    assert all(changed)
+    partial = shutil.copytree(saved, tmp_path / "partial")
+    (partial / "__1_0.distcp").unlink()
+    with pytest.raises(module.checkpoint.CheckpointException) as caught:
+        module.checkpoint.load(state, checkpoint_id=partial)
+    [(reason, _)] = caught.value.failures.values()
+    assert isinstance(reason, FileNotFoundError) and "__1_0.distcp" in str(reason)
+
+
+def test_when_a_rank_dies_the_others_end_too_and_torchrun_names_it():
+    start = time.monotonic()
+    how = ("--disable-cuda", "--width", 36, "--blocks", 2)
+    done = scripts.run("shard.py", *how, "--die", 1, processes=2, timeout=100)
+    assert done.returncode != 0 and time.monotonic() - start < 60
+    assert "rank 1 ends: this rank fails on purpose" in done.text
+    assert re.search(r"Root Cause.*\n.*\n.*\n.*\n +rank +: 1 ", done.text), done.text

@@ -1,6 +1,7 @@
 """Error messages of many releases are recognized, others are not, and the box shows what the plain function prints."""
 
 import contextlib
+import datetime
 import functools
 import io
 import multiprocessing
@@ -168,6 +169,17 @@ def ones(*shape):
     return torch.ones(shape, device="cuda")
 
 
+def store(port, world):
+    """Return a store that `world` processes are to join; this one waits a second for the others."""
+    patience = datetime.timedelta(seconds=1)
+    return torch.distributed.TCPStore("127.0.0.1", port, world, True, timeout=patience)
+
+
+def same_port():
+    first = store(0, 1)
+    store(first.port, 1)
+
+
 LINEAR = nn.Linear(2, 2)
 PRACTICE = [
     ("two_devices", lambda: ones(2) + torch.ones(2)),
@@ -209,6 +221,8 @@ RAISED = [
     ("device_name", lambda: torch.device("cuda:x")),
     ("process_group", lambda: torch.distributed.all_reduce(torch.ones(1))),
     ("process_group", lambda: torch.distributed.init_process_group("gloo", init_method="env://")),
+    ("port_taken", same_port),
+    ("rank_hangs", lambda: store(0, 2)),
 ]
 
 

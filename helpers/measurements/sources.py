@@ -36,6 +36,7 @@ UNITS = {  # ending of a field's name: the most that a value may be
     "_mb": 1e6,
     "_mib": 1e6,
     "_gb": 1e5,
+    "_gib": 1e5,
     "_bytes": 1e15,
     "_watts": 1500,
     "_usd": 1e6,

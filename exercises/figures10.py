@@ -1,0 +1,243 @@
+"""The figures of lesson 10: memory of four GPUs, who holds what, bytes of a rank, published runs and the explorer."""
+
+from exercises.lesson10 import bytes as bytes_exercise
+from exercises.lesson10 import rank_bytes
+from helpers import measurements, plots
+from helpers.checks.core import CORRECT
+from helpers.figures import plain_ticks
+
+PARTS = ("weights", "gradients", "optimizer")
+SHARES = (4, 4, 8)  # bytes a parameter of the three parts, in float32 with Adam
+STAGES = ("DDP: nothing is split", "stage 1", "stage 2", "stage 3")
+MACHINE = 8  # GPUs in a machine
+
+
+def draw_four(losses, peaks, room):
+    """A figure and a sentence: the losses of a training, and the peak MiB of each GPU beside their `room` in MiB."""
+    title = f"It trains: loss {losses[0]:.1f} to {losses[-1]:.1f}, with at most {max(peaks):.0f} MiB on a GPU"
+    figure = plots.blank_figure((7.2, 2.9))
+    figure.suptitle(title, x=0.02, ha="left", fontsize=11)
+    left, right = figure.subplots(1, 2)
+    left.plot(losses, color=plots.COLORS[0], linewidth=2)
+    left.set(xlabel="step", ylabel="loss", ylim=(0, None))
+    names = [f"cuda:{index}" for index in range(len(peaks))]
+    right.bar(names, peaks, color=plots.COLORS[2], hatch="//", edgecolor="white")
+    right.axhline(room, color=plots.COLORS[1], linestyle="--")
+    right.annotate("all there is", (-0.4, room), (0, -3), textcoords="offset points", va="top")
+    right.set(ylabel="highest use (MiB)", ylim=(0, 1.15 * room))
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+    return figure, f"{title}, of {room}."
+
+
+def draw_stages(parameters, ranks=4):
+    """A figure and a sentence: which parts of weights, gradients and optimizer each rank holds in each stage."""
+    mib = [rank_bytes(parameters, ranks, stage) / 2**20 for stage in range(4)]
+    title = f"A rank of {ranks} holds {mib[0]:.0f} MiB with DDP, {mib[3]:.0f} when all is split"
+    figure = plots.blank_figure((7.6, 3.4))
+    figure.suptitle(title, x=0.02, ha="left", fontsize=11)
+    for stage, axes in enumerate(figure.subplots(2, 2).flat):
+        for rank in range(ranks):
+            _draw_rank(axes, stage, rank, ranks)
+        axes.set_title(f"{STAGES[stage]}: {mib[stage]:.0f} MiB a rank", fontsize=9, loc="left")
+        axes.set_yticks(range(ranks), [f"rank {rank}" for rank in range(ranks)], fontsize=8)
+        axes.set_xticks([2, 6, 12], ["weights", "gradients", "optimizer"], fontsize=8)
+        axes.invert_yaxis()
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+    return figure, f"{title}. Filled: the rank holds it; empty: another rank does."
+
+
+def _draw_rank(axes, stage, rank, ranks):
+    """One row of cells, `ranks` for each part; in the parts that are split only the rank's own cell is filled."""
+    begin = 0
+    for part, share in enumerate(SHARES):
+        split = stage >= len(SHARES) - part  # stage 1 splits the last part, stage 3 all
+        width = share / ranks
+        for cell in range(ranks):
+            held = not split or cell == rank
+            look = {"color": plots.COLORS[part], "hatch": plots.HATCHES[part]} if held else {}
+            look = look or {"color": "#f2f2f2"}
+            place = begin + cell * width
+            axes.barh(rank, width, left=place, height=0.8, edgecolor="white", **look)
+        begin += share
+
+
+def draw_ranks(answer, billions=7, room=80):
+    """A figure and a sentence: GB of a rank by their number in four stages, by `answer` once its check passes."""
+    function = answer if bytes_exercise.outcome(answer).status == CORRECT else rank_bytes
+    ranks = [2**n for n in range(8)]
+    lines = {
+        name: (ranks, [function(1e9 * billions, n, stage) / 1e9 for n in ranks])
+        for stage, name in enumerate(STAGES)
+    }
+    enough = next(n for n, gb in zip(*lines["stage 3"], strict=True) if gb < room)
+    title = f"{billions} billion parameters fit {room} GB from {enough} ranks on, if all is split"
+    figure = plots.lines(lines, title, "ranks", "GB on each rank", logx=True, logy=True)
+    _draw_room(figure.axes[0], room)
+    return (
+        figure,
+        f"{title}; with DDP each rank takes {lines[STAGES[0]][1][0]:.0f} GB, however many there are.",
+    )
+
+
+def _draw_room(axes, room):
+    axes.axhline(room, color="black", linewidth=1)
+    place = {"xy": (1, room), "xycoords": ("axes fraction", "data"), "xytext": (-2, -3)}
+    axes.annotate(
+        f"{room} GB", **place, textcoords="offset points", ha="right", va="top", fontsize=8
+    )
+
+
+def draw_losses(results):
+    """A figure and a sentence: the losses of four sharded processes on top of those of one."""
+    steps = range(1, len(results["losses"]) + 1)
+    apart = results["difference"]
+    title = f"Four ranks with a quarter each learn what one process learns (within {apart:.0e})"
+    lines = {"one process": (steps, results["alone"]), "four": (steps, results["losses"])}
+    figure = plots.lines(lines, title, "step", "loss")
+    first, second = figure.axes[0].get_lines()
+    first.set(linewidth=5, alpha=0.4, marker="")
+    second.set(linestyle="none")
+    figure.axes[0].legend(frameon=False, fontsize=9)
+    figure.axes[0].set_ylim(bottom=0)
+    return figure, f"{title}: loss {results['losses'][0]:.2f} to {results['losses'][-1]:.2f}."
+
+
+def draw_price():
+    """A figure and a sentence: published minutes and memory of one fine-tuning, with and without FSDP."""
+    source = measurements.published("vit_memory")
+    names = ("float32, batch 64", "bfloat16 throughout", "FSDP on 4 GPUs")
+    rows = [row for name in names for row in source.rows(name=name)]
+    alone, sharded = rows[0], rows[-1]
+    faster = alone["time_minutes"] / sharded["time_minutes"]
+    less = alone["reserved_gb"] / sharded["reserved_gb"]
+    title = f"Four GPUs: {less:.1f} times less memory on each, {faster:.1f} times as fast"
+    figure = plots.blank_figure((6.4, 3.2))
+    axes = figure.add_subplot()
+    axes.set_title(title, fontsize=11, loc="left")
+    for row in rows:
+        sharded = row["name"].startswith("FSDP")
+        look = {"marker": "s" if sharded else "o", "color": plots.COLORS[1 if sharded else 0]}
+        axes.plot(row["time_minutes"], row["reserved_gb"], markersize=8, **look)
+        place = (row["time_minutes"], row["reserved_gb"])
+        words = f"{row['name']}: {row['reserved_gb']:g} GB"
+        right = row["time_minutes"] > 10
+        side = {"ha": "right", "xytext": (-8, 4)} if right else {"ha": "left", "xytext": (8, 3)}
+        axes.annotate(words, place, textcoords="offset points", fontsize=8, **side)
+    axes.set(xlabel="minutes an epoch", ylabel="memory of a GPU (GB)", xlim=(0, 20), ylim=(0, 30))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    return plots.sources(figure, f"published: {source.source}"), f"{title}, in one fine-tuning."
+
+
+def exchange_s(way, billions, n):
+    """Seconds in which each of n GPUs sends and receives what a step needs, in bfloat16, over one link or two."""
+    machines = max(1, n // MACHINE)
+    inside = min(n, MACHINE)
+    if way == "in a machine":
+        across = _ring(machines) * 2 * 2 * billions / inside / between_gb_per_s(machines)
+        return _ring(inside) * 3 * 2 * billions / inside_gb_per_s() + across
+    return sent_gb(way, billions, n) / (inside_gb_per_s() if n <= MACHINE else between_gb_per_s(2))
+
+
+def sent_gb(way, billions, n):
+    """GB that each of n GPUs sends in a step, in bfloat16: gradients twice, or weights twice and gradients once."""
+    weights = 2 * billions
+    if way == "in a machine":
+        across = _ring(max(1, n // MACHINE)) * 2 * weights / min(n, MACHINE)
+        return _ring(min(n, MACHINE)) * 3 * weights + across
+    return _ring(n) * {"DDP": 2, "fully_shard": 3}[way] * weights
+
+
+def _ring(n):
+    """The share of a tensor that each of n GPUs passes on, once around."""
+    return (n - 1) / n
+
+
+def hops_s(way, n, blocks=32, hop_s=3e-6):
+    """Seconds of passing on itself: three rounds a block over the ring that fetches weights; DDP fetches none."""
+    ring = {"DDP": 1, "fully_shard": n, "in a machine": min(n, MACHINE)}[way]
+    return 3 * blocks * (ring - 1) * hop_s
+
+
+def inside_gb_per_s():
+    """What an all-reduce of 1 GiB carries between eight H200 of one machine, GB/s; published."""
+    [row] = measurements.published("all_reduce_nodes").rows(device="8 × H200", bytes=2**30)
+    return row["gb_per_s"]
+
+
+def between_gb_per_s(machines):
+    """GB/s of a GPU's cable to other machines, 400 Gb/s as in the published run; one machine needs none."""
+    return 50 if machines > 1 else float("inf")
+
+
+def draw_scale(step_s, billions, tokens, gpus):
+    """A figure and a sentence: memory and efficiency from 1 to 4,096 GPUs; `step_s(way, billions, tokens, n)` in s."""
+    ways = ("DDP", "fully_shard", "in a machine")
+    numbers = [2**k for k in range(13)]
+    figure = plots.blank_figure((8.6, 3.7))
+    left, right = figure.subplots(1, 2)
+    for place, way in enumerate(ways):
+        look = {"color": plots.COLORS[place], "linestyle": plots.STYLES[place], "linewidth": 2}
+        left.plot(numbers, [memory_gb(way, billions, n) for n in numbers], label=way, **look)
+        shares = [efficiency(step_s, way, billions, tokens, n) for n in numbers]
+        right.plot(numbers, [100 * share for share in shares], label=way, **look)
+    _draw_published(right)
+    _dress(left, right, gpus)
+    held = memory_gb("fully_shard", billions, gpus)
+    share = efficiency(step_s, "fully_shard", billions, tokens, gpus)
+    sent = sent_gb("fully_shard", billions, gpus)
+    title = f"fully_shard, {billions:g} billion, {gpus:,} GPUs: {held:.3g} GB each, {share:.0%} of each used"
+    figure.suptitle(title, x=0.02, ha="left", fontsize=11)
+    names = ("fsdp_llama_h100", "fsdp_mpt_a100", "gpt3_megatron_h100")
+    sources = [f"published: {measurements.published(name).source}" for name in names]
+    return plots.sources(figure, *sources), f"{title}; each sends {sent:.3g} GB a step."
+
+
+def memory_gb(way, billions, n):
+    """GB of weights, gradients and Adam on each of n GPUs."""
+    over = {"DDP": 1, "fully_shard": n, "in a machine": min(n, MACHINE)}[way]
+    return 16 * billions / over
+
+
+def efficiency(step_s, way, billions, tokens, n):
+    """The time of one GPU that has nothing to send, by the time of n GPUs with as many tokens each."""
+    return step_s(way, billions, tokens, 1) / step_s(way, billions, tokens, n)
+
+
+def _draw_published(axes):
+    """Tokens a second of each GPU, or the share of its arithmetic, by that of the smallest published run."""
+    llama = measurements.published("fsdp_llama_h100").rows(model="8B", way="FSDP")
+    mpt = measurements.published("fsdp_mpt_a100").rows(model="7B")
+    gpt = measurements.published("gpt3_megatron_h100").rows()
+    runs = {
+        "Llama 8B, FSDP": (llama, "tokens_per_s"),
+        "MPT 7B, FSDP": (mpt, "tokens_per_s"),
+        "GPT-3, same batch": (gpt, "used_share"),
+    }
+    for place, (name, (rows, field)) in enumerate(runs.items(), 3):
+        numbers = [row["gpus"] for row in rows]
+        shares = [100 * row[field] / rows[0][field] for row in rows]
+        look = {"color": plots.COLORS[place], "marker": plots.MARKERS[place], "markersize": 7}
+        label = f"{name} (published)"
+        axes.plot(numbers, shares, linestyle="none", fillstyle="none", label=label, **look)
+
+
+def _dress(left, right, gpus):
+    for axes in (left, right):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks([1, 8, 64, 512, 4096], ["1", "8", "64", "512", "4,096"])
+        axes.set_xlabel("GPUs")
+        axes.axvline(gpus, color="#808080", linewidth=1)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+    left.set_yscale("log")
+    plain_ticks(left.yaxis)
+    left.set_ylabel("GB on each GPU")
+    _draw_room(left, 80)
+    left.legend(frameon=False, fontsize=8)
+    right.set_ylabel("of each GPU used (%)")
+    right.set_ylim(0, 109)
+    right.legend(frameon=False, fontsize=8, loc="lower left")

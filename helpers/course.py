@@ -93,6 +93,14 @@ LESSONS = (
         "Make a training loop faster, one measured change at a time",
         False,
     ),
+    Lesson(
+        "11",
+        "11_write_a_kernel.ipynb",
+        "Write a kernel",
+        55,
+        "Write code for a GPU's lanes yourself, see what it touches, and hand it to PyTorch",
+        False,
+    ),
 )
 
 REFERENCES = (  # to look things up in: no minutes, no exercises

@@ -6,6 +6,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from helpers.timing import time_ms
+
 KERNEL = re.compile(r"^ +(\w*fused\w*|extern_kernels\.\w+)(?:\.run)?\(", flags=re.M)
 
 
@@ -51,3 +53,16 @@ def compiled_kernels(function, *args):
         why = str(error).strip().splitlines() or [type(error).__name__]
         return [f"(nothing compiled here: {why[0][:70]})"], function(*args)
     return [name for text in programs for name in KERNEL.findall(text)], result
+
+
+def race(functions, device):
+    """Print the milliseconds of softmax functions, {name: function}, and of PyTorch's own, on a GPU; else say so."""
+    if device != "cuda":
+        print("No GPU here, and an interpreter's time tells nothing: see the figure above.")
+        return
+    x = torch.randn(4096, 4096, device=device)
+    for name, function in {**functions, "PyTorch's": lambda x: x.softmax(1)}.items():
+        took = time_ms(lambda function=function: function(x), torch.device(device))
+        print(
+            f"{name:10} {took.median_ms:.3f} ms, {2 * x.nbytes / took.median_ms / 1e6:.0f} GB/s if nothing is read twice"
+        )

@@ -4,7 +4,7 @@ import torch
 from torch.nn import functional as F
 
 from exercises import figures11
-from exercises.fusion11 import compiled_kernels, traffic
+from exercises.fusion11 import compiled_kernels, race, traffic
 from exercises.missing11 import look_for_triton
 from exercises.tracer11 import tl, trace, triton
 from helpers.checks.core import (
@@ -18,7 +18,7 @@ from helpers.checks.core import (
 )
 
 # The lesson calls them, too.
-__all__ = ["compiled_kernels", "look_for_triton", "trace", "traffic"]
+__all__ = ["compiled_kernels", "look_for_triton", "race", "trace", "traffic"]
 NO_KERNEL = "expected a kernel: the name of a function under @triton.jit, without parentheses."
 
 
@@ -35,7 +35,7 @@ def _traced(answer, grid, *args, **options):
         size = " × ".join(map(str, seen.tensors[access.name].shape))
         raise NotYet(
             f"program {access.program[0]} {verb} beside `{access.name}`, which has {size} elements, at place "
-            f"{access.outside[0]}. Which mask keeps this {'load' if verb == 'reads' else 'store'} inside?"
+            f"{access.outside[0]}. Is the mask of this {'load' if verb == 'reads' else 'store'} missing, or its address off?"
         )
     return seen
 

@@ -29,15 +29,24 @@ class WithoutTriton:
             tree = ast.parse(source)
         except SyntaxError:
             return lines
-        if self.missing & _used(tree):
-            self.missing |= _bound(tree)
+        if self._is_lacking(tree):
+            self.missing |= _bound(tree.body)
             return [CALL.format(source=source)]
-        self.missing -= _bound(tree)
+        self.missing -= _bound(tree.body)
         return lines
+
+    def _is_lacking(self, tree):
+        """True where a statement reads a name that is missing, and that none before it in the cell has made."""
+        made = set()
+        for statement in tree.body:
+            if _used(statement) & (self.missing - made):
+                return True
+            made |= _bound([statement])
+        return False
 
 
 def _used(tree):
-    """Return the names that a cell reads, and the packages that it imports."""
+    """Return the names that a statement reads, and the packages that it imports."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
@@ -47,10 +56,10 @@ def _used(tree):
     return names
 
 
-def _bound(tree):
-    """Return the names that a cell gives a value."""
+def _bound(statements):
+    """Return the names that statements of a cell give a value."""
     names = set()
-    for statement in tree.body:
+    for statement in statements:
         if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
             names.add(statement.name)
             continue

@@ -145,6 +145,8 @@ def test_cells_that_need_triton_are_replaced_and_others_are_not():
     cells = {
         "import triton\nx = triton.cdiv(3, 2)": False,
         "print(x)": False,
+        "x = 1\nprint(x)": True,
+        "x = triton.cdiv(3, 2) + 1": False,
         "y = 3": True,
         "x = y": True,
         "print(x)  # known again": True,

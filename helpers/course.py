@@ -109,6 +109,14 @@ LESSONS = (
         "Train a model that fits no single GPU: count its bytes, shard it, split its products",
         True,
     ),
+    Lesson(
+        "11",
+        "11_write_a_kernel.ipynb",
+        "Write a kernel",
+        57,
+        "Write code for a GPU's lanes yourself, see what it touches, and hand it to PyTorch",
+        False,
+    ),
 )
 
 REFERENCES = (  # to look things up in: no minutes, no exercises

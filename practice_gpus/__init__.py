@@ -38,7 +38,9 @@ dies. On an asynchronous machine operators become work for a stream's thread (`l
 | refused by name | CUDA graphs, NCCL, CUDA extensions, DLPack, memory pools, NVML, strided nested tensors, |
 | | devices under ``FakeTensorMode``, ``out=`` of ``torch.cuda.comm`` |
 
-``python -m practice_gpus -n 2 script.py …`` runs a program on practice GPUs, and what it starts, too.
+``python -m practice_gpus -n 2 script.py …`` runs a program on practice GPUs, and what it starts, too, and reports what it
+copied, where it waited and how much memory it needed; ``report("script.py")`` does so in a notebook. ``pytest
+--practice-gpus 2`` and ``@pytest.mark.gpus(2)`` give them to tests (`plugin`).
 
 Counts of waits follow PyTorch's source (tests/practice/waits.csv names the place for each of 127 calls); they and
 races between streams must be confirmed on hardware.
@@ -69,6 +71,16 @@ races between streams must be confirmed on hardware.
 | a user's own ``TorchFunctionMode`` does not see PyTorch's Python functions | see `casting.overridden` |
 """
 
-from .session import practice_gpus
+__all__ = ["practice_gpus", "report"]
 
-__all__ = ["practice_gpus"]
+
+def __getattr__(name):
+    """Import what is asked for, and PyTorch with it, when it is: pytest loads the plugin in each run."""
+    if name == "practice_gpus":
+        from .session import practice_gpus as value
+    elif name == "report":
+        from .reports import report as value
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value

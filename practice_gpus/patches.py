@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import torch
 
 from . import casting, driver, processes, typed
-from .machine import CPU, Place, refusal
+from .machine import CPU, Place, listeners, refusal
 
 T = torch.Tensor
 REFUSED = {
@@ -163,6 +163,8 @@ def uncompiled():
 
     @functools.cache
     def warn_once():
+        for listener in listeners:
+            listener.refused("torch.compile (run as it is)")
         warnings.warn(
             "torch.compile: practice GPUs run the function as it is, with the same values; only a real GPU shows "
             "whether compiling makes it faster",

@@ -56,7 +56,7 @@ races between streams must be confirmed on hardware.
 | some operators keep other tensors for the backward pass | the CPU's kernels run |
 | ``data_ptr()`` is the CPU's; a reused block may have another address | memory is the CPU's |
 | after a device-side assert the device goes on working | so that a notebook survives it |
-| memory is given back only after the queued work that reads it, so a missing ``record_stream`` goes unpunished | |
+| memory is given back only after the queued work that reads it, so a missing ``record_stream`` goes unpunished | the queue keeps it |
 | unless asynchronous, ``query()`` is True at once, also after ``non_blocking=True`` | all work is done by then |
 | a stream takes any amount of work; a GPU's queue is full after about a thousand kernels | it is a list |
 | the backward pass runs on the stream that is current where it is called, not on each operator's | one engine |

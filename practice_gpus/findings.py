@@ -27,7 +27,7 @@ ERRORS = {
     r"convert \S+ device type tensor to numpy": "x.detach().cpu().numpy(), or x.numpy(force=True)",
     r"invalid device ordinal|Invalid device id": "numbers begin with 0: compare with torch.cuda.device_count()",
     r"out of memory": "a smaller batch; then accumulation, checkpointing, 16 bits; or a larger card",
-    r"fork|re-initialize CUDA": "torch.multiprocessing.set_start_method('spawn')",
+    r"Cannot re-initialize CUDA in forked": "torch.multiprocessing.set_start_method('spawn')",
     r"practice GPUs do not imitate": "leave it out here, or borrow a real GPU",
 }
 EXPRESSION = re.compile(r"[\w.\[\]]+\.(item|tolist|cpu|numpy|synchronize)\([^()]*\)")
@@ -61,7 +61,9 @@ def failures(facts):
 
 
 def shorten(text):
-    """The first sentence of an error."""
+    """The first sentence of an error; of one of a child process, the last line."""
+    if "\n\n-- Process" in text:
+        text = text.rstrip().rpartition("\n")[2]
     return re.split(r"(?<=[!.]) |\n", text, maxsplit=1)[0][:200]
 
 
@@ -81,8 +83,9 @@ def waits(facts):
     steps = facts["steps"]
     for why, file, line, count, _, moments in facts["waits"]:
         often = count >= NOTED and steps and max(count, moments) >= steps / 2
-        if why not in ("h2d", "scaler") and file and (often or count >= INNER * moments):
-            text = source(file, line)
+        text = source(file, line)
+        inner = count >= INNER * moments and "print(" not in text  # which asks for each number
+        if why not in ("h2d", "scaler") and file and (often or inner):
             fix = next(fix for words, fix in WAITS.items() if re.search(words, text))
             match = EXPRESSION.search(text)
             shown = match[0] if match else text
@@ -108,8 +111,12 @@ def copies(facts):
 def read(facts):
     """What can be seen in the files themselves."""
     for path in facts["files"]:
+        alike = {}
         for kind, line, text, fix in sources.look(path):
-            yield finding(kind, path, line, text, fix)
+            alike.setdefault((kind, text, fix), []).append(line)
+        for (kind, text, fix), lines in alike.items():
+            others = ", ".join(map(str, lines[1:9])) + ", …" * (len(lines) > 9)
+            yield finding(kind, path, lines[0], text + f" (also {others})" * bool(others), fix)
 
 
 def size(count):

@@ -8,57 +8,59 @@ import practice_gpus
 from . import operators, patches
 from .cards import CARDS
 
-START = """# What practice GPUs imitate, what not
+PAGE = """# What practice GPUs imitate, what not
 
 Written by `python -m practice_gpus.imitates` from the tables that the code uses.
 
-"""
-REFUSED = """
+{tables}
+
 ## Refused by name
 
 These raise `NotImplementedError`, which says what to do instead, and a report lists them.
 
-"""
-OTHERS = """
-So are, for some arguments only: {}.
+{refused}
 
-"""
-WAITS = """## Operators that make the CPU wait
+So are, for some arguments only: {sometimes}.
 
-How often, as PyTorch's source has it; copies between devices that are not `non_blocking` wait once, too.
+## Operators that make the CPU wait
+
+How often, as PyTorch's source has it. Copies between the CPU and a GPU that are not `non_blocking` wait once, too.
 
 | operator | waits |
 |---|---|
-"""
-CARD = """
+{waits}
+
 ## Cards that a report knows
 
 The memory that PyTorch finds there, as it printed in an error.
 
 | card | GiB | where it was printed |
 |---|---|---|
+{cards}
 """
 
 
 def page():
     """The text of the page."""
-    tables = [
-        tidy(table)
-        for table in inspect.getdoc(practice_gpus).split("\n\n")
-        if table.startswith("|")
-    ]
-    rows = [(path, names.split()) for path, names in patches.REFUSED.items()]
-    refused = "\n".join(
-        f"- `{path}`: {', '.join(f'`{name}`' for name in names)}" for path, names in rows
-    )
+    tables = inspect.getdoc(practice_gpus).split("\n\n")
+    refused = [f"- `{path}`: {codes(names.split())}" for path, names in patches.REFUSED.items()]
+    functions = [function for *_, function in patches.refused()]
+    sometimes = [f.refuses for f in functions if not getattr(f, "always", True)]
     waits = [f"| `{name}` | {count} |" for name, count in operators.WAITS.items()]
     waits += [f"| `{name}` | depends on its arguments |" for name in operators.WAITS_IF]
     cards = [f"| {name} | {size:.2f} | {source} |" for name, (size, source) in CARDS.items()]
-    functions = [function for *_, function in patches.refused()]
-    sometimes = [f.refuses for f in functions if not getattr(f, "always", True)]
-    others = OTHERS.format(", ".join(f"`{name}`" for name in dict.fromkeys(sometimes)))
-    parts = (START, "\n\n".join(tables), REFUSED, refused, others, WAITS, "\n".join(waits), CARD)
-    return "\n".join(("".join(part) for part in parts)) + "\n".join(cards)
+    return PAGE.format(
+        tables="\n\n".join(tidy(table) for table in tables if table.startswith("|")),
+        refused="\n".join(refused),
+        sometimes=codes(dict.fromkeys(sometimes)),
+        waits="\n".join(waits),
+        cards="\n".join(cards),
+    )
+
+
+def codes(names):
+    """Names as code, with commas."""
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def tidy(table):
@@ -66,9 +68,9 @@ def tidy(table):
     rows = []
     for text in table.splitlines():
         cells = [cell.strip() for cell in text.strip().strip("|").split("|")]
-        if rows and rows[-1][-1] == "" and len(cells) == 2 and not set(cells[0]) <= {"-"}:
+        if rows and rows[-1][-1] == "":
             rows[-1] = [f"{rows[-1][0]} {cells[0]}", cells[1]]
-        elif rows and cells[0] == "":
+        elif cells[0] == "":
             rows[-1][-1] += f" {cells[1]}"
         else:
             rows.append(cells)
@@ -76,4 +78,4 @@ def tidy(table):
 
 
 if __name__ == "__main__":
-    print(page())
+    print(page(), end="")

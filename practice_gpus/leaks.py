@@ -26,27 +26,28 @@ def find(recorder, frame):
     if not growing:
         return None
     leaked = {block for blocks in growing for block in blocks}
-    births = {block.step for block in leaked}
-    step = sum(block.size for block in leaked) // len(births)
-    kept = None
-    while frame is not None and kept is None:
+    step = sum(block.size for block in leaked) // len({block.step for block in leaked})
+    keepers = []
+    while frame is not None:
         if is_own(frame.f_code.co_filename):
-            kept = keeper(frame, leaked)
+            keepers += keepers_of(frame, leaked)
         frame = frame.f_back
-    if (kept is None or not kept["graph"]) and step <= SMALL:
+    keeper = max(keepers, key=lambda each: (each["graph"], each["bytes"]), default={"graph": False})
+    if not keeper["graph"] and step <= SMALL:
         return None
     largest = max(growing, key=lambda blocks: sum(block.size for block in blocks))
-    place = kept and kept["place"] or line(largest[0].origin)
-    return {"place": place, "name": kept and kept["name"], "bytes": step}
+    place = keeper.get("place") or line(largest[0].origin)
+    return {"place": place, "name": keeper.get("name"), "bytes": step}
 
 
 def is_growing(blocks, steps):
-    """Whether most of the latest steps left something here."""
-    return len({block.step for block in blocks if block.step > steps - RECENT - 1}) >= BIRTHS
+    """Whether many steps, a late one among them, left something here."""
+    births = {block.step for block in blocks}
+    return len(births) >= BIRTHS and max(births) > steps - RECENT
 
 
-def keeper(frame, leaked):
-    """Name, line and nature of the list, dictionary or set among a frame's variables that keeps leaked tensors."""
+def keepers_of(frame, leaked):
+    """The lists, dictionaries and sets among a frame's variables that keep leaked tensors."""
     for name, value in list(frame.f_locals.items()):
         inside = {name: value}
         if hasattr(value, "__dict__") and not isinstance(value, (type, torch.nn.Module)):
@@ -54,13 +55,12 @@ def keeper(frame, leaked):
         for label, box in inside.items():
             held = kept_in(box, leaked)
             if len(held) >= BIRTHS:
-                place = keeping_line(frame.f_code.co_filename, label)
-                return {
+                yield {
                     "name": label,
-                    "place": place,
+                    "place": keeping_line(frame.f_code.co_filename, label),
+                    "bytes": sum(block_of(tensor).size for tensor in held),
                     "graph": any(tensor.grad_fn is not None for tensor in held),
                 }
-    return None
 
 
 def kept_in(box, leaked):
@@ -80,14 +80,17 @@ def keeping_line(file, name):
     except SyntaxError:
         return None
     attribute = name.rpartition(".")[2]
+    lines = []
     for node in ast.walk(tree):
-        goal = None
+        goal, rank = None, 0
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             goal = node.func.value if node.func.attr in KEEPS else None
         elif isinstance(node, ast.AugAssign):
             goal = node.target
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-            goal = node.targets[0].value
+            goal, rank = node.targets[0].value, 1
+        while isinstance(goal, ast.Subscript):
+            goal = goal.value
         if goal is not None and ast.unparse(goal).rpartition(".")[2] == attribute:
-            return file, node.lineno
-    return None
+            lines.append((rank, node.lineno))
+    return (file, min(lines)[1]) if lines else None

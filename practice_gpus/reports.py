@@ -13,6 +13,7 @@ import threading
 import traceback
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from . import findings, processes, screen
 from .origins import HERE, is_own, line
@@ -177,18 +178,29 @@ def failed(error):
     """The text of an error, its place in the person's own code, and the devices of what is there."""
     if error is None or isinstance(error, KeyboardInterrupt):
         return None
-    frames = [(frame, number) for frame, number in traceback.walk_tb(error.__traceback__)]
+    frames = traceback.walk_tb(error.__traceback__)
     mine = [(f, number) for f, number in frames if is_own(f.f_code.co_filename)]
-    place, devices = ("", 0), ""
-    if mine:
-        frame, number = mine[-1]
+    place, devices = ("", 0), {}
+    while mine:
+        frame, number = mine.pop()
         place = frame.f_code.co_filename, number
         devices = devices_of(frame, number)
-    return {"text": f"{type(error).__name__}: {error}", "place": place, "devices": devices}
+        if not given(frame, devices):
+            break
+    shown = ", ".join(f"{word}: {device}" for word, device in devices.items())
+    return {"text": f"{type(error).__name__}: {error}", "place": place, "devices": shown}
+
+
+def given(frame, devices):
+    """Whether what is on the CPU, among tensors on GPUs, came in as an argument: then the caller's line is the one."""
+    code = frame.f_code
+    arguments = set(code.co_varnames[: code.co_argcount]) - {"self"}
+    odd = {word.split(".")[0] for word, device in devices.items() if device == "cpu"}
+    return bool(odd) and odd <= arguments and len(set(devices.values())) > 1
 
 
 def devices_of(frame, number):
-    """Where the tensors and modules are whose names the failing line holds: "x: cpu, self.fc.weight: cuda:0"."""
+    """Where the tensors and modules are whose names the failing line holds: {"x": "cpu", "self.fc": "cuda:0"}."""
     names = frame.f_globals | frame.f_locals
     found = {}
     for word in re.findall(
@@ -202,10 +214,11 @@ def devices_of(frame, number):
             elif isinstance(value, torch.nn.Module):
                 value = getattr(value, part, value)
         if isinstance(value, torch.nn.Module):
-            value = next(value.parameters(), None)
-        if isinstance(value, torch.Tensor):
-            found[word] = str(value.device)
-    return ", ".join(f"{word}: {place}" for word, place in found.items())
+            value = list(value.parameters())
+        tensor = next((leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)), None)
+        if tensor is not None:
+            found[word] = str(tensor.device)
+    return found
 
 
 def files(before):

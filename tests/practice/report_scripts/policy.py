@@ -2,17 +2,19 @@
 
 import torch
 from torch import nn
-from torch.distributions import Categorical
+from torch.distributions import Bernoulli
 
 
 class Policy(nn.Module):
     def __init__(self):
         super().__init__()
         self.body = nn.Linear(4, 32)
-        self.head = nn.Linear(32, 2)
+        self.head = nn.Linear(32, 1)
 
     def forward(self, state):
-        return Categorical(logits=self.head(torch.relu(self.body(state))), validate_args=False)
+        return Bernoulli(
+            logits=self.head(torch.relu(self.body(state))).squeeze(1), validate_args=False
+        )
 
 
 def episode(policy, device, steps=6):

@@ -28,7 +28,7 @@ class Counter(nn.Module):
 
 def run():
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    # @hard torch.set_default_device("cuda")
+    # @hard device = torch.device("cuda:0")
     model = Counter().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     logs = {}

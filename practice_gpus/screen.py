@@ -33,7 +33,7 @@ def show(report):
 def heading(report):
     """What ran, on what, and how it ended."""
     first = report.facts["devices"][0]
-    count = len(report.facts["devices"])
+    count = len({device["name"] for device in report.facts["devices"]})
     gpus = f"{count} practice GPU{'s' * (count > 1)} of {size(first['capacity'])}"
     steps = f"{report.facts['steps']} optimizer steps"
     return (

@@ -11,6 +11,7 @@ import time
 
 import pytest
 import torch
+from torch.optim import optimizer
 
 from helpers.commands._environment import ROOT
 from helpers.memory import forecast
@@ -122,9 +123,9 @@ def test_processes_that_a_program_starts_are_in_its_report(tmp_path):
     """
     code, out, err = run(tmp_path, text, "-n", "2")
     assert (code, out) == (0, "2.0\n2.0\n"), err
-    assert "cuda:0    peak 4.5 KiB" in err and "cuda:1    peak 4.5 KiB" in err
+    assert "cuda:0    peak 4 KiB" in err and "cuda:1    peak 4 KiB" in err
     assert "init_process_group with nccl (gloo instead) at program.py:6, 2 times" in err
-    assert "CUDA_VISIBLE_DEVICES is '0,1'" in err
+    assert "on 2 practice GPUs" in err and "CUDA_VISIBLE_DEVICES is '0,1'" in err
 
 
 def test_the_peak_is_that_of_the_forecast_and_its_parts_add_up(tmp_path):
@@ -173,7 +174,7 @@ def test_what_is_patched_for_a_report_is_put_back(tmp_path):
     apply = torch.nn.Module._apply
     assert report(write(tmp_path, "import torch\ntorch.ones(3).cuda()")).facts["steps"] == 0
     assert torch.nn.Module._apply is apply and not recorder.listeners
-    assert not torch.optim.optimizer._global_optimizer_post_hooks
+    assert not optimizer._global_optimizer_post_hooks
     assert "PRACTICE_GPUS_REPORT" not in os.environ
     with pytest.raises(FileNotFoundError, match="there is no file"):
         report("nowhere.py")

@@ -14,20 +14,21 @@ HELP = "for authors: stamp address, badges, links and README's table; --check sa
 OPEN, CLOSE = "<!-- nav -->", "<!-- /nav -->"
 CALM = "calm()  # leaves busy cores to their programs\n\n"
 ALONE = f"""\
-from helpers.threads import calm  # missing? In the course: python3 -m helpers lab
+# No module named helpers? Open the course with: python3 -m helpers lab
+from helpers.threads import calm
 
 {CALM}"""
 BRING = """\
 try:
     import helpers
-except ImportError:  # on Colab and Kaggle, or alone; all of it: https://github.com/{repository}
+except ImportError:  # on Colab and Kaggle; the whole course: https://github.com/{repository}
     %pip install -q --no-deps {address}
 from helpers.threads import calm
 
 """
 # What a set-up cell may begin with: one of these two
 SETUP = re.compile(
-    r"from helpers\.threads import calm  # missing\?.*\n+calm\(\)  # .*\n*"
+    r"(?:# No module .*\n)?from helpers\.threads import calm.*\n+calm\(\)  # .*\n*"
     r"|try:\n    import helpers\nexcept ImportError:.*\n    %pip .*\n"
     r"from helpers\.threads import calm\n+calm\(\)  # .*\n*"
 )

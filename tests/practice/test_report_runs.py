@@ -225,7 +225,7 @@ def test_page_of_what_is_imitated_is_fresh():
 def test_the_folder_is_installed_alone(tmp_path):
     """Who wants it for their tests does not want the course."""
     pytest.importorskip("setuptools", minversion="77", reason="builds without a network")
-    folder = shutil.copytree(ROOT / "practice_gpus", tmp_path / "copy")
+    folder = shutil.copytree(ROOT / "practice_gpus", tmp_path / "source")
     line = "-m pip install -q --no-deps --no-index --no-build-isolation --target out"
     command = [sys.executable, *line.split(), str(folder)]
     done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True)

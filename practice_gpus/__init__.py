@@ -38,7 +38,9 @@ dies. On an asynchronous machine operators become work for a stream's thread (`l
 | refused by name | CUDA graphs, NCCL, CUDA extensions, DLPack, memory pools, NVML, strided nested tensors, |
 | | devices under ``FakeTensorMode``, ``out=`` of ``torch.cuda.comm`` |
 
-``python -m practice_gpus -n 2 script.py …`` runs a program on practice GPUs, and what it starts, too.
+``python -m practice_gpus -n 2 script.py …`` runs a program on practice GPUs, and what it starts, too, and reports what it
+copied, where it waited and how much memory it needed; ``report("script.py")`` does so in a notebook. ``pytest
+--practice-gpus 2`` and ``@pytest.mark.gpus(2)`` give them to tests (`plugin`).
 
 Counts of waits follow PyTorch's source (tests/practice/waits.csv names the place for each of 127 calls); they and
 races between streams must be confirmed on hardware.
@@ -55,7 +57,7 @@ races between streams must be confirmed on hardware.
 | ``data_ptr()`` is the replayed allocator's; C code that reads there finds nothing | memory is the CPU's |
 | memory snapshots hold Python's frames only, none of C++ | the CPU's code runs |
 | after a device-side assert the device goes on working | so that a notebook survives it |
-| memory is given back only after the queued work that reads it, so a missing ``record_stream`` goes unpunished | |
+| memory is given back only after the queued work that reads it, so a missing ``record_stream`` goes unpunished | the queue keeps it |
 | unless asynchronous, ``query()`` is True at once, also after ``non_blocking=True`` | all work is done by then |
 | a stream takes any amount of work; a GPU's queue is full after about a thousand kernels | it is a list |
 | the backward pass runs on the stream that is current where it is called, not on each operator's | one engine |
@@ -70,6 +72,16 @@ races between streams must be confirmed on hardware.
 | a user's own ``TorchFunctionMode`` does not see PyTorch's Python functions | see `casting.overridden` |
 """
 
-from .session import practice_gpus
+__all__ = ["practice_gpus", "report"]
 
-__all__ = ["practice_gpus"]
+
+def __getattr__(name):
+    """Import what is asked for, and PyTorch with it, when it is: pytest loads the plugin in each run."""
+    if name == "practice_gpus":
+        from .session import practice_gpus as value
+    elif name == "report":
+        from .reports import report as value
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value

@@ -1,42 +1,54 @@
-"""``python -m practice_gpus [-n N] [--memory M] [--asynchronous] script.py …``: a program on practice GPUs.
+"""``python -m practice_gpus [-n N] [--memory M] [--steps S] script.py …``: a program on practice GPUs, and a report on it.
 
 ``-m module`` instead of a script runs a module, such as ``-m torch.distributed.run``; processes below it have practice
-GPUs, too.
+GPUs, too. The report goes to the standard error, the program's own output stays as it is. The exit status is 0, 1 if the
+program failed, 2 if ``--strict`` was given and there are findings, 130 after an interrupt.
 """
 
 import argparse
-import os
-import runpy
+import signal
 import sys
 
-from . import practice_gpus
-from .processes import variables
+from .reports import report
 
 
-def main():
-    """Read the command line, and run the program as Python would."""
+def options():
+    """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m practice_gpus", description=__doc__)
     parser.add_argument("-n", type=int, default=1, help="number of GPUs")
-    parser.add_argument("--memory", default="1 GiB", help="memory of each")
+    parser.add_argument("--memory", default="16 GiB", help="memory of each")
+    parser.add_argument("--steps", type=int, help="end the program after so many optimizer steps")
+    parser.add_argument("--json", metavar="FILE", help="write the report there, too")
+    parser.add_argument("--strict", action="store_true", help="exit with 2 if there are findings")
+    parser.add_argument("--quiet", action="store_true", help="print no report")
     parser.add_argument("--asynchronous", action="store_true", help="calls return before the work")
     parser.add_argument("-m", action="store_true", dest="module", help="a module, not a script")
     parser.add_argument("program", help="the script, or the module")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main():
+    """Run the program, print the report, and return the exit status."""
+    given = options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
+    settings = {
+        name: getattr(given, name) for name in ("n", "memory", "asynchronous", "steps", "module")
+    }
     try:
-        gpus = practice_gpus(options.n, options.memory, options.asynchronous)
-    except (TypeError, ValueError) as error:
-        parser.error(str(error))
-    sys.argv = [options.program, *options.arguments]
-    with gpus:
-        if not gpus.real:
-            os.environ.update(variables(gpus.wanted))
-        if options.module:
-            sys.path[0] = os.getcwd()
-            runpy.run_module(options.program, run_name="__main__", alter_sys=True)
-        else:
-            sys.path[0] = os.path.dirname(os.path.abspath(options.program))
-            runpy.run_path(options.program, run_name="__main__")
+        result = report(given.program, *given.arguments, **settings)
+    except (FileNotFoundError, TypeError, ValueError) as error:
+        print(f"python -m practice_gpus: {error}", file=sys.stderr)
+        return 1
+    if result is None:
+        return 0
+    sys.stdout.flush()
+    if not given.quiet:
+        print(result, file=sys.stderr)
+    if given.json:
+        result.save(given.json)
+    return result.status(given.strict)
 
 
-main()
+if __name__ == "__main__":
+    sys.exit(main())

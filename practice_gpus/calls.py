@@ -125,18 +125,18 @@ class Calls(TorchFunctionMode):
             for tensor in tensors(out):
                 machine.put(tensor, goal)
             if func in FROM_DATA and out.numel() > 0:
-                self.copied(goal, *args, **kwargs)
+                self.copied(goal, out, *args, **kwargs)
         if pin_memory:
             storage(out).practice = machine.pinned
         return out
 
-    def copied(self, goal, *args, data=None, **options):
+    def copied(self, goal, out, *args, data=None, **options):
         """Numbers of Python are put together on the CPU and copied, and the CPU waits for that (pytorch#120996)."""
         source = data if data is not None else args[-1]
         there = isinstance(source, T) and self.machine.place(source) == goal
         if not there:
-            self.machine.transfers["h2d"] += 1
-            self.machine.waits(goal)
+            self.machine.copied("h2d", out.nbytes)
+            self.machine.waits(goal, "h2d")
 
     def move(self, x, device, non_blocking=False, **options):
         """``x`` on ``device``: itself if it is there, else a copy through which gradients flow back to its device."""
@@ -267,7 +267,7 @@ class Calls(TorchFunctionMode):
     def tolist(self, func, x):
         device = self.machine.place(x)
         if device is not None:
-            self.machine.transfers["d2h"] += 1
+            self.machine.copied("d2h", x.nbytes)
             self.machine.waits(device)
         return func(x)
 

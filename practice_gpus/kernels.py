@@ -130,7 +130,7 @@ class Kernels(TorchDispatchMode):
         if call.home is None:
             return
         if fact.name == "_local_scalar_dense":
-            machine.transfers["d2h"] += 1
+            machine.copied("d2h", call.inputs[0].itemsize)
         count = fact.waits
         if fact.waits_if is not None:
             count = fact.waits_if(*call.args, **call.kwargs)
@@ -155,7 +155,8 @@ class Kernels(TorchDispatchMode):
         if number and not accumulate and len(masks) == len(indices) == len(here) == 1:
             return 0  # a masked fill
         on_cpu = [index for index in indices if machine.on_cpu(index)]
-        machine.transfers["h2d"] += len(on_cpu) + number
+        for tensor in (*on_cpu, *[value] * number):
+            machine.copied("h2d", tensor.nbytes)
         waiting_masks = sum(any(mask is index for index in here) for mask in masks)
         waiting_copies = sum(all(mask is not index for mask in masks) for index in on_cpu)
         return waiting_masks + waiting_copies + number
@@ -178,11 +179,12 @@ class Kernels(TorchDispatchMode):
             if here == there or source.numel() == 0:
                 continue
             if here is not None and there is not None:
-                machine.transfers["d2d"] += 1
+                machine.copied("d2d", source.nbytes)
                 continue
-            machine.transfers["h2d" if here is None else "d2h"] += 1
+            direction = "h2d" if here is None else "d2h"
+            machine.copied(direction, source.nbytes)
             if blocking(call):
-                machine.waits(here or there)
+                machine.waits(here or there, direction)
 
 
 @functools.cache

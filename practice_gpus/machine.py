@@ -27,16 +27,23 @@ ORDINAL = (
 )
 
 
+listeners = []  # what is told of each refusal: the recorders of reports
+
+
 def refusal(name, original=None, when=None, instead="leave it out here, or borrow one"):
     """A callable that says that practice GPUs do not imitate ``name``; given ``when``, only for such arguments."""
 
     def call(*args, **kwargs):
         if when is None or when(*args, **kwargs):
+            for listener in listeners:
+                listener.refused(name)
             raise NotImplementedError(
                 f"practice GPUs do not imitate {name}: it needs a real GPU; {instead}"
             )
         return original(*args, **kwargs)
 
+    call.refuses = name
+    call.always = when is None
     return call
 
 
@@ -82,6 +89,7 @@ class Machine:
         self.allocators = [Allocator(index, capacity, self.timeline) for index in range(n)]
         self.synchronizations = 0
         self.transfers = {"h2d": 0, "d2h": 0, "d2d": 0}
+        self.watch = None  # the `recorder.Recorder` of a report, if one is asked for
         self.floating = Place(None, None)  # made inside PyTorch, not yet on any device
         self.pinned = Place(None, None)  # on the CPU, page-locked
         self.casts = {}  # autocast: id of a float32 weight → (the weight, its cast copy), until the region ends
@@ -161,7 +169,13 @@ class Machine:
         with lent(generator):
             return call.func(*call.args, **call.kwargs)
 
-    def waits(self, where):
+    def copied(self, direction, size):
+        """Count a copy of ``size`` bytes: "h2d" to a GPU, "d2h" from one, "d2d" between two."""
+        self.transfers[direction] += 1
+        if self.watch is not None:
+            self.watch.copied(direction, size)
+
+    def waits(self, where, why=""):
         """The CPU waits for a stream, or the current one of a device: count it, and warn or refuse as asked."""
         stream = self.streams.current(where) if isinstance(where, torch.device) else where
         if not self.local.quiet:
@@ -169,8 +183,14 @@ class Machine:
                 raise RuntimeError(SYNC)
             if self.sync_debug == 1:
                 warnings.warn(SYNC, stacklevel=4)
-            self.synchronizations += 1
+            self.waited(why)
         stream.drain()
+
+    def waited(self, why=""):
+        """Count a wait of the CPU."""
+        self.synchronizations += 1
+        if self.watch is not None:
+            self.watch.waited(why)
 
     @contextlib.contextmanager
     def quietly(self):
@@ -183,7 +203,7 @@ class Machine:
 
     def synchronize(self, index=None):
         """``torch.cuda.synchronize``: the CPU waits for all streams of a device."""
-        self.synchronizations += 1
+        self.waited()
         self.streams.drain(self.device(index))
 
 

@@ -82,7 +82,9 @@ class Counter:
 class Block:
     """``size`` bytes at ``address``, between its neighbors ``before`` and ``after`` in the same segment."""
 
-    __slots__ = "pool stream size requested address before after free frames".split()
+    __slots__ = (
+        "pool stream size requested address before after free frames kind origin step".split()
+    )
 
     def __init__(self, pool, stream, size, requested=0, address=None):
         self.pool = pool
@@ -124,6 +126,10 @@ class Allocator:
         self.lock = threading.RLock()
         self.history = None  # a `snapshot.History` that notes what happens, while one is asked for
         self.recorded = None  # the latest of them
+        self.watch = (
+            None  # a `recorder.Memory`, and its recorder's method that looks at what is taken,
+        )
+        self.taking = None  # while a report is asked for
         self.next_address = (index + 1) << 40
         self.retries = 0
         self.ooms = 0
@@ -170,6 +176,8 @@ class Allocator:
             raise torch.OutOfMemoryError(EXABYTE)
         size = -(-request // ROUND) * ROUND or ROUND
         block = Block("small_pool" if size <= SMALL else "large_pool", stream, size, request)
+        if self.taking is not None:
+            self.taking(block, label)
         self.log.append((block, label, time.perf_counter()))
         self.growth += 2 * size
         if stream not in self.streams:
@@ -198,8 +206,12 @@ class Allocator:
                     block, label, seconds = self.log.popleft()
                     if block.address is None:
                         self._place(block)
+                        if self.watch is not None:
+                            self.watch.placed(block)
                     elif block.address != NOWHERE:
                         self._give_back(block)
+                        if self.watch is not None:
+                            self.watch.freed(block)
                     self._mark(label, seconds)
             except torch.OutOfMemoryError:
                 self.growth += before  # the rest of the log is still to come

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import torch
 
 from . import casting, driver, processes, typed
-from .machine import CPU, Place, refusal
+from .machine import CPU, Place, listeners, refusal
 
 T = torch.Tensor
 REFUSED = {
@@ -104,7 +104,8 @@ def refused():
     if torch.distributed.is_available():
         for name in ("init_process_group", "new_group"):
             label = f"torch.distributed.{name} with nccl"
-            yield some(torch.distributed, name, label, nccl, "use the backend gloo")
+            owner, name, refuse = some(torch.distributed, name, label, nccl, "use the backend gloo")
+            yield owner, name, in_report(refuse, getattr(owner, name), label)
     if not casting.HEADER.exists():
         label = "autocast without PyTorch's headers"
         yield some(torch, "set_autocast_enabled", label, cuda, "install PyTorch's wheel whole")
@@ -125,6 +126,24 @@ def refused():
 def nccl(*args, **kwargs):
     """Whether a process group is to talk through NCCL."""
     return any("nccl" in str(value).lower() for value in (*args, kwargs.get("backend")))
+
+
+def in_report(refuse, original, label):
+    """Process groups of NCCL are refused; in a report that is noted, and gloo takes its place so that it goes on."""
+
+    @functools.wraps(refuse)
+    def call(*args, **options):
+        if not listeners or not nccl(*args, **options):
+            return refuse(*args, **options)
+        for listener in listeners:
+            listener.refused(f"{label} (gloo instead)")
+        args = ["gloo" if "nccl" in str(value).lower() else value for value in args]
+        options = {key: value for key, value in options.items() if key != "device_id"}
+        if "nccl" in str(options.get("backend")).lower():
+            options["backend"] = "gloo"
+        return original(*args, **options)
+
+    return call
 
 
 def cuda(device, on=True):
@@ -177,6 +196,8 @@ def uncompiled():
 
     @functools.cache
     def warn_once():
+        for listener in listeners:
+            listener.refused("torch.compile (run as it is)")
         warnings.warn(
             "torch.compile: practice GPUs run the function as it is, with the same values; only a real GPU shows "
             "whether compiling makes it faster",

@@ -18,6 +18,7 @@ from .machine import storage
 receivers = []  # the machines that are on, the innermost last
 START = BaseProcess.start
 VARIABLE = "PRACTICE_GPUS"
+REPORT = "PRACTICE_GPUS_REPORT"  # the number of steps, and the folder for the facts of a report
 FOLDER = str(Path(__file__).parent / "children")
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 import sys
 import threading
 from importlib.machinery import PathFinder
@@ -164,7 +165,12 @@ class practice_gpus(contextlib.ContextDecorator):
 
 def resume():
     """Turn on what the environment of a child process asks for."""
-    return practice_gpus(*processes.asked()).start()
+    gpus = practice_gpus(*processes.asked()).start()
+    if processes.REPORT in os.environ and not gpus.real:
+        from . import reports  # only where a report was asked for
+
+        reports.in_child(gpus)
+    return gpus
 
 
 def exchange(patch):

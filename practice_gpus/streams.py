@@ -187,7 +187,7 @@ class DeviceEvent:
     def synchronize(self):
         """Let the CPU wait for the mark."""
         if self.device is not None:
-            self.owner.machine.synchronizations += 1
+            self.owner.machine.waited()
         if self.mark is not None:
             self.mark.result()
 

@@ -167,6 +167,7 @@ def stale(repository, root=ROOT):
             found[path] = functools.partial(_notebooks.write, after, path)
     texts = {
         root / "README.md": lambda text: stamp_readme(text, course.REPOSITORY, repository),
+        root / "practice_gpus/README.md": lambda text: text.replace(course.REPOSITORY, repository),
         root / "helpers/course.py": lambda text: text.replace(
             f'"{course.REPOSITORY}"', f'"{repository}"'
         ),

@@ -1,0 +1,96 @@
+"""Memory that grows from step to step: which line takes it, and which list or dictionary keeps it."""
+
+import ast
+import linecache
+from collections import defaultdict, deque
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from .origins import block_of, is_own, line
+
+RECENT = 6  # of so many steps
+BIRTHS = 4  # at least so many left something from the same line
+SMALL = 4096  # bytes a step that may be kept on purpose, such as detached losses
+KEEPS = ("append", "appendleft", "add", "extend", "insert", "put", "update", "setdefault")
+
+
+def find(recorder, frame):
+    """{"place": (file, line), "name": what keeps it or None, "bytes": a step} of the largest leak, or None."""
+    groups = defaultdict(list)
+    for memory in recorder.memory:
+        for block in memory.live:
+            if block.kind not in ("parameters", "optimizer") and block.origin is not None:
+                groups[id(block.origin[0]), block.origin[1]].append(block)
+    growing = [blocks for blocks in groups.values() if is_growing(blocks, recorder.steps)]
+    if not growing:
+        return None
+    leaked = {block for blocks in growing for block in blocks}
+    step = sum(block.size for block in leaked) // len({block.step for block in leaked})
+    keepers = []
+    while frame is not None:
+        if is_own(frame.f_code.co_filename):
+            keepers += keepers_of(frame, leaked)
+        frame = frame.f_back
+    keeper = max(keepers, key=lambda each: (each["graph"], each["bytes"]), default={"graph": False})
+    if not keeper["graph"] and step <= SMALL:
+        return None
+    largest = max(growing, key=lambda blocks: sum(block.size for block in blocks))
+    place = keeper.get("place") or line(largest[0].origin)
+    return {"place": place, "name": keeper.get("name"), "bytes": step}
+
+
+def is_growing(blocks, steps):
+    """Whether many steps, a late one among them, left something here."""
+    births = {block.step for block in blocks}
+    return len(births) >= BIRTHS and max(births) > steps - RECENT
+
+
+def keepers_of(frame, leaked):
+    """The lists, dictionaries and sets among a frame's variables that keep leaked tensors."""
+    for name, value in list(frame.f_locals.items()):
+        inside = {name: value}
+        if hasattr(value, "__dict__") and not isinstance(value, (type, torch.nn.Module)):
+            inside = {f"{name}.{key}": item for key, item in vars(value).items()}
+        for label, box in inside.items():
+            held = kept_in(box, leaked)
+            if len(held) >= BIRTHS:
+                yield {
+                    "name": label,
+                    "place": keeping_line(frame.f_code.co_filename, label),
+                    "bytes": sum(block_of(tensor).size for tensor in held),
+                    "graph": any(tensor.grad_fn is not None for tensor in held),
+                }
+
+
+def kept_in(box, leaked):
+    """The leaked tensors in a list, dictionary, set or deque."""
+    if not isinstance(box, (list, dict, set, deque)) or len(box) > 100_000:
+        return []
+    values = list(box.values() if isinstance(box, dict) else box)
+    with torch._C.DisableTorchFunction():
+        leaves = [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+        return [tensor for tensor in leaves if block_of(tensor) in leaked]
+
+
+def keeping_line(file, name):
+    """(file, line) where something is put into the container of that name, or None."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return None
+    attribute = name.rpartition(".")[2]
+    lines = []
+    for node in ast.walk(tree):
+        goal, rank = None, 0
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            goal = node.func.value if node.func.attr in KEEPS else None
+        elif isinstance(node, ast.AugAssign):
+            goal = node.target
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            goal, rank = node.targets[0].value, 1
+        while isinstance(goal, ast.Subscript):
+            goal = goal.value
+        if goal is not None and ast.unparse(goal).rpartition(".")[2] == attribute:
+            lines.append((rank, node.lineno))
+    return (file, min(lines)[1]) if lines else None

@@ -1,0 +1,282 @@
+"""Runs a program on practice GPUs and reports what it did there: ``python -m practice_gpus``, and `report` for notebooks."""
+
+import atexit
+import contextlib
+import glob
+import json
+import os
+import re
+import runpy
+import sys
+import tempfile
+import threading
+import traceback
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from . import findings, processes, screen
+from .origins import HERE, is_own, line
+from .recorder import Enough, Recorder
+from .session import practice_gpus
+
+REAL = "These GPUs are real: the program runs on them, and there is no report. CUDA_VISIBLE_DEVICES= hides them."
+
+
+class Report:
+    """What a program did: ``facts`` and ``findings`` for programs, its text for people, ``status`` for a shell."""
+
+    def __init__(self, title, facts, outcome):
+        self.title = title
+        self.facts = facts
+        self.outcome = outcome
+        self.findings = findings.find(facts)
+
+    def __repr__(self):
+        return screen.show(self)
+
+    def status(self, strict=False):
+        """0: fine, 1: the program failed, 2: findings, if ``strict``, 130: interrupted."""
+        code = {"done": 0, "enough": 0, "interrupted": 130}.get(self.outcome, 1)
+        return 2 if strict and not code and self.findings else code
+
+    def save(self, path):
+        """Write everything as JSON."""
+        content = {"program": self.title, "outcome": self.outcome, "findings": self.findings}
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(content | self.facts, file, indent=1)
+
+
+def report(program, *arguments, n=1, memory="16 GiB", asynchronous=False, steps=None, module=False):
+    """Run a script (or, with ``module``, a module) as Python would, on ``n`` practice GPUs; returns a `Report`.
+
+    ``steps``: end it after so many optimizer steps. None is returned where PyTorch has ``n`` real GPUs: the program runs
+    on them. Raises TypeError or ValueError for arguments that do not fit, FileNotFoundError where there is no such file.
+    """
+    program = os.fspath(program)
+    if not module and not os.path.isfile(program):
+        raise FileNotFoundError(f"there is no file {program}")
+    gpus = practice_gpus(n, memory, asynchronous)
+    with gpus, tempfile.TemporaryDirectory() as folder:
+        if gpus.real:
+            print(REAL, file=sys.stderr)
+            with command_line(program, arguments, module):
+                execute(program, module)
+            return None
+        with processes.handed_on(gpus.wanted), set_variable(folder, steps):
+            with (
+                Recorder(gpus.machine, steps) as recorder,
+                command_line(program, arguments, module),
+            ):
+                ending = execute(program, module)
+                found = facts(recorder, ending)
+        return Report(program, merged([found, *read(folder)]), ending["outcome"])
+
+
+@contextlib.contextmanager
+def set_variable(folder, steps):
+    """Processes that start in here put their facts into ``folder``."""
+    os.environ[processes.REPORT] = f"{steps or 0} {folder}"
+    try:
+        yield
+    finally:
+        os.environ.pop(processes.REPORT, None)
+
+
+@contextlib.contextmanager
+def command_line(program, arguments, module):
+    """``sys.argv`` and ``sys.path`` as a program finds them."""
+    before = sys.argv, list(sys.path)
+    folder = os.getcwd() if module else os.path.dirname(os.path.abspath(program))
+    sys.argv = [program, *map(str, arguments)]
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = before
+
+
+def execute(program, module):
+    """Run a program as Python would. Returns {"outcome", "error", "names": its variables, "before": modules}."""
+    end = {"outcome": "done", "error": None, "names": None, "before": set(sys.modules)}
+    try:
+        if module:
+            end["names"] = runpy.run_module(program, run_name="__main__", alter_sys=True)
+        else:
+            end["names"] = runpy.run_path(program, run_name="__main__")
+        join_threads()
+    except Enough:
+        end["outcome"] = "enough"
+    except SystemExit as stop:
+        if isinstance(stop.code, str):
+            print(stop.code, file=sys.stderr)
+        end["outcome"] = "failed" if stop.code else "done"
+    except KeyboardInterrupt as error:
+        end |= {"outcome": "interrupted", "error": error}
+    except BaseException as error:
+        end |= {"outcome": "failed", "error": error}
+        print_error(error)
+    return end
+
+
+def join_threads():
+    """Wait for a program's threads, as Python does at its end."""
+    for thread in threading.enumerate():
+        ours = thread.name.startswith("practice stream")
+        if thread is not threading.current_thread() and not (thread.daemon or ours):
+            if thread is not threading.main_thread():
+                thread.join()
+
+
+def print_error(error):
+    """The traceback of a program, without the frames of practice GPUs."""
+    shown = traceback.TracebackException.from_exception(error)
+    each = shown
+    while each is not None:
+        frames = [f for f in each.stack if not f.filename.startswith((HERE, "<frozen runpy"))]
+        each.stack = traceback.StackSummary.from_list(frames)
+        each = each.__cause__
+    print("".join(shown.format()), end="", file=sys.stderr)
+
+
+def facts(recorder, ending):
+    """What was collected, as plain lists and dictionaries."""
+    recorder.finish()
+    failure = failed(ending["error"])
+    tables = recorder.copies, recorder.waits, recorder.refusals
+    copies, waits, refused = ([[*key, *entry[:3]] for key, entry in t.items()] for t in tables)
+    return {
+        "steps": recorder.steps,
+        "devices": [device(memory) for memory in recorder.memory],
+        "copies": copies,
+        "waits": waits,
+        "refused": refused,
+        "leaks": [recorder.leak] if recorder.leak else [],
+        "failures": [failure] if failure else [],
+        "files": sorted(files(ending["before"])),
+        "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+    }
+
+
+def device(memory):
+    """The facts of one device."""
+    allocator = memory.allocator
+    return {
+        "name": f"cuda:{allocator.index}",
+        "capacity": allocator.capacity,
+        "process": os.getpid(),
+        "peak": memory.peak,
+        "reserved": memory.reserved,
+        "at": line(memory.highest and memory.highest.origin),
+        "parts": memory.parts(),
+        "tensors": len(memory.live),
+        "bytes": allocator.used.now,
+    }
+
+
+def failed(error):
+    """The text of an error, its place in the person's own code, and the devices of what is there."""
+    if error is None or isinstance(error, KeyboardInterrupt):
+        return None
+    frames = traceback.walk_tb(error.__traceback__)
+    mine = [(f, number) for f, number in frames if is_own(f.f_code.co_filename)]
+    place, devices = ("", 0), {}
+    while mine:
+        frame, number = mine.pop()
+        place = frame.f_code.co_filename, number
+        devices = devices_of(frame, number)
+        if not given(frame, devices):
+            break
+    shown = ", ".join(f"{word}: {device}" for word, device in devices.items())
+    return {"text": f"{type(error).__name__}: {error}", "place": place, "devices": shown}
+
+
+def given(frame, devices):
+    """Whether what is on the CPU, among tensors on GPUs, came in as an argument: then the caller's line is the one."""
+    code = frame.f_code
+    arguments = set(code.co_varnames[: code.co_argcount]) - {"self"}
+    odd = {word.split(".")[0] for word, device in devices.items() if device == "cpu"}
+    return bool(odd) and odd <= arguments and len(set(devices.values())) > 1
+
+
+def devices_of(frame, number):
+    """Where the tensors and modules are whose names the failing line holds: {"x": "cpu", "self.fc": "cuda:0"}."""
+    names = frame.f_globals | frame.f_locals
+    found = {}
+    for word in re.findall(
+        r"[A-Za-z_][\w.]*", findings.source(frame.f_code.co_filename, number, 400)
+    ):
+        first, *rest = word.split(".")
+        value = names.get(first)
+        for part in rest:
+            if not isinstance(value, (torch.Tensor, torch.nn.Module)):
+                value = getattr(value, part, None)
+            elif isinstance(value, torch.nn.Module):
+                value = getattr(value, part, value)
+        if isinstance(value, torch.nn.Module):
+            value = list(value.parameters())
+        tensor = next((leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)), None)
+        if tensor is not None:
+            found[word] = str(tensor.device)
+    return found
+
+
+def files(before):
+    """The files of the program: the script, and the modules of its own that it imported."""
+    modules = [module for name, module in list(sys.modules.items()) if name not in before]
+    paths = {sys.argv[0], *(getattr(module, "__file__", None) or "" for module in modules)}
+    return {os.path.abspath(path) for path in paths if path.endswith(".py") and is_own(path)}
+
+
+def in_child(gpus):
+    """Collect in a child process, whose parent reports, and leave the facts in the parent's folder."""
+    steps, folder = os.environ[processes.REPORT].split(" ", 1)
+    recorder = Recorder(gpus.machine, int(steps) or None).__enter__()
+    ending = {"error": None, "before": set()}
+    hook = sys.excepthook
+
+    def note(kind, error, trace):
+        ending["error"] = error
+        hook(kind, error, trace)
+
+    mine = os.getpid()
+
+    def leave():
+        if os.getpid() == mine and os.path.isdir(folder):
+            with open(os.path.join(folder, f"{mine}.json"), "w", encoding="utf-8") as file:
+                json.dump(facts(recorder, ending), file)
+
+    sys.excepthook = note
+    atexit.register(leave)
+
+
+def read(folder):
+    """The facts that child processes left."""
+    for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
+        with contextlib.suppress(ValueError), open(path, encoding="utf-8") as file:
+            yield json.load(file)
+
+
+def merged(all_facts):
+    """The facts of several processes as those of one; a process that did nothing on a GPU is left out."""
+    active = [each for each in all_facts if any(device["peak"] for device in each["devices"])]
+    result = dict(all_facts[0]) if not active else dict(active[0])
+    for other in [each for each in all_facts if each is not (active or all_facts)[0]]:
+        result["steps"] += other["steps"]
+        if other in active:
+            result["devices"] = result["devices"] + other["devices"]
+        for key in ("copies", "waits", "refused"):
+            result[key] = summed([*result[key], *other[key]])
+        for key in ("leaks", "failures"):
+            result[key] = result[key] + [each for each in other[key] if each not in result[key]]
+        result["files"] = sorted({*result["files"], *other["files"]})
+    return result
+
+
+def summed(rows):
+    """Rows of the same place as one."""
+    table = {}
+    for what, file, number, *amounts in rows:
+        entry = table.setdefault((what, file, number), [0, 0, 0])
+        table[what, file, number] = [a + b for a, b in zip(entry, amounts, strict=True)]
+    return [[*key, *entry] for key, entry in table.items()]

@@ -1,0 +1,107 @@
+"""What can be seen in a program without running it: devices that are hard-coded, and calls that are out of date."""
+
+import ast
+import re
+
+GUARD = re.compile(r"cuda|gpu|device|accelerator|rank", re.I)
+DEVICE = re.compile(r"cuda(:\d+)?")
+TAKES_DEVICE = ("to", "device", "set_default_device", "set_device")
+HARD = "the device is hard-coded and fails where there is no such GPU"
+HARD_FIX = (
+    "device = torch.accelerator.current_accelerator() or torch.device('cpu'), then .to(device)"
+)
+LOAD = "torch.load without map_location puts tensors where they were saved, and fails where that GPU is missing"
+LOAD_FIX = "torch.load(path, map_location='cpu', weights_only=True)"
+PARALLEL = "nn.DataParallel is slower than one process for each GPU, and PyTorch advises against it"
+PARALLEL_FIX = "torch.nn.parallel.DistributedDataParallel with torchrun"
+OLD = {
+    "torch.cuda.amp": "torch.amp.autocast('cuda') and torch.amp.GradScaler('cuda')",
+    "allow_tf32": "torch.backends.cuda.matmul.fp32_precision = 'tf32', or that of torch.backends.cudnn",
+    "torch.cuda.FloatTensor": "torch.tensor(…, device=device)",
+    "torch.set_default_tensor_type": "torch.set_default_dtype and torch.set_default_device",
+}
+
+
+def look(path):
+    """[(kind, line, what is wrong, what to write instead)] in a file; nothing where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            tree = ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError):
+        return []
+    reader = Reader()
+    reader.visit(tree)
+    return sorted(set(reader.found), key=lambda item: item[1])
+
+
+class Reader(ast.NodeVisitor):
+    """Walks through a program, and knows whether a question about devices was asked around a place."""
+
+    def __init__(self):
+        self.found = []
+        self.guarded = False
+
+    def note(self, kind, node, text, fix):
+        """Add something that was seen."""
+        self.found.append((kind, node.lineno, text, fix))
+
+    def asked(self, node, question):
+        """Visit what depends on a question."""
+        before = self.guarded
+        self.guarded = before or bool(GUARD.search(ast.unparse(question)))
+        self.generic_visit(node)
+        self.guarded = before
+
+    def visit_If(self, node):
+        self.asked(node, node.test)
+
+    visit_IfExp = visit_While = visit_Assert = visit_If
+
+    def visit_BoolOp(self, node):
+        self.asked(node, node.values[0])
+
+    def visit_Assign(self, node):
+        names = " ".join(ast.unparse(goal) for goal in node.targets)
+        if is_device(node.value) and "device" in names.lower():
+            self.hard(node)
+        if "allow_tf32" in names:
+            self.note("deprecated", node, "allow_tf32 is out of date", OLD["allow_tf32"])
+        self.generic_visit(node)
+
+    def visit_ImportFrom(self, node):
+        if (node.module or "").startswith("torch.cuda.amp"):
+            self.note("deprecated", node, "torch.cuda.amp is out of date", OLD["torch.cuda.amp"])
+
+    def visit_Call(self, node):
+        name = ast.unparse(node.func)
+        last = name.rpartition(".")[2]
+        options = {option.arg: option.value for option in node.keywords}
+        if last == "cuda" and name != "torch.cuda":
+            self.hard(node)
+        if last in TAKES_DEVICE and any(map(is_device, node.args)):
+            self.hard(node)
+        if any(is_device(options.get(key)) for key in ("device", "map_location")):
+            self.hard(node)
+        if (
+            name == "torch.load"
+            and len(node.args) < 2
+            and not {"map_location", None} & set(options)
+        ):
+            self.note("map_location", node, LOAD, LOAD_FIX)
+        if last == "DataParallel":
+            self.note("data-parallel", node, PARALLEL, PARALLEL_FIX)
+        for old in OLD:
+            if name.startswith(old):
+                self.note("deprecated", node, f"{old} is out of date", OLD[old])
+        self.generic_visit(node)
+
+    def hard(self, node):
+        """Note a hard-coded device, unless something asked for devices first."""
+        if not self.guarded:
+            self.note("hard-coded", node, HARD, HARD_FIX)
+
+
+def is_device(node):
+    """Whether a node is a text such as "cuda" or "cuda:1"."""
+    text = node.value if isinstance(node, ast.Constant) else None
+    return isinstance(text, str) and DEVICE.fullmatch(text) is not None

@@ -113,7 +113,7 @@ LESSONS = (
         "11",
         "11_write_a_kernel.ipynb",
         "Write a kernel",
-        57,
+        59,
         "Write code for a GPU's lanes yourself, see what it touches, and hand it to PyTorch",
         False,
     ),

@@ -36,7 +36,8 @@ def place(notebook, before, answer):
                 *(getattr(part, "id", None) for part in getattr(node, "targets", ())),
             ]
             if answer in names:
-                return cell, node.lineno - 1, node.end_lineno
+                tops = [part.lineno for part in getattr(node, "decorator_list", ())]
+                return cell, min([node.lineno, *tops]) - 1, node.end_lineno
     raise LookupError(f"no starter defines {answer}")
 
 

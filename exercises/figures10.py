@@ -94,7 +94,7 @@ def draw_losses(results):
     """A figure and a sentence: the losses of four sharded processes on top of those of one."""
     steps = range(1, len(results["losses"]) + 1)
     apart = results["difference"]
-    title = f"Four ranks with a quarter each learn what one process learns (within {apart:.0e})"
+    title = f"Four ranks have the losses of one process (within {apart:.0e})"
     lines = {"one process": (steps, results["alone"]), "four": (steps, results["losses"])}
     figure = plots.lines(lines, title, "step", "loss")
     first, second = figure.axes[0].get_lines()

@@ -135,7 +135,7 @@ class Calls(TorchFunctionMode):
         source = data if data is not None else args[-1]
         there = isinstance(source, T) and self.machine.place(source) == goal
         if not there:
-            self.machine.copied("h2d", out.nbytes)
+            self.machine.copied("h2d", out)
             self.machine.waits(goal, "h2d")
 
     def move(self, x, device, non_blocking=False, **options):
@@ -267,7 +267,7 @@ class Calls(TorchFunctionMode):
     def tolist(self, func, x):
         device = self.machine.place(x)
         if device is not None:
-            self.machine.copied("d2h", x.nbytes)
+            self.machine.copied("d2h", x)
             self.machine.waits(device)
         return func(x)
 

@@ -130,7 +130,7 @@ class Kernels(TorchDispatchMode):
         if call.home is None:
             return
         if fact.name == "_local_scalar_dense":
-            machine.copied("d2h", call.inputs[0].itemsize)
+            machine.copied("d2h", call.inputs[0])
         count = fact.waits
         if fact.waits_if is not None:
             count = fact.waits_if(*call.args, **call.kwargs)
@@ -156,7 +156,7 @@ class Kernels(TorchDispatchMode):
             return 0  # a masked fill
         on_cpu = [index for index in indices if machine.on_cpu(index)]
         for tensor in (*on_cpu, *[value] * number):
-            machine.copied("h2d", tensor.nbytes)
+            machine.copied("h2d", tensor)
         waiting_masks = sum(any(mask is index for index in here) for mask in masks)
         waiting_copies = sum(all(mask is not index for mask in masks) for index in on_cpu)
         return waiting_masks + waiting_copies + number
@@ -179,10 +179,10 @@ class Kernels(TorchDispatchMode):
             if here == there or source.numel() == 0:
                 continue
             if here is not None and there is not None:
-                machine.copied("d2d", source.nbytes)
+                machine.copied("d2d", source)
                 continue
             direction = "h2d" if here is None else "d2h"
-            machine.copied(direction, source.nbytes)
+            machine.copied(direction, source)
             if blocking(call):
                 machine.waits(here or there, direction)
 

@@ -169,11 +169,11 @@ class Machine:
         with lent(generator):
             return call.func(*call.args, **call.kwargs)
 
-    def copied(self, direction, size):
-        """Count a copy of ``size`` bytes: "h2d" to a GPU, "d2h" from one, "d2d" between two."""
+    def copied(self, direction, tensor):
+        """Count a copy of a tensor: "h2d" to a GPU, "d2h" from one, "d2d" between two."""
         self.transfers[direction] += 1
         if self.watch is not None:
-            self.watch.copied(direction, size)
+            self.watch.copied(direction, tensor)
 
     def waits(self, where, why=""):
         """The CPU waits for a stream, or the current one of a device: count it, and warn or refuse as asked."""

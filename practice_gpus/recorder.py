@@ -12,7 +12,7 @@ from torch.optim import optimizer as optimizers
 from torch.utils._pytree import tree_leaves
 
 from . import leaks
-from .machine import listeners
+from .machine import inner, listeners
 from .origins import block_of, line, origin, scaling
 
 KINDS = ("parameters", "gradients", "optimizer", "activations", "other")
@@ -127,8 +127,10 @@ class Recorder:
                 entry[2] += 1
                 entry[3] = self.steps
 
-    def copied(self, direction, size):
+    def copied(self, direction, tensor):
         """A copy between devices."""
+        with torch._C.DisableTorchFunction():
+            size = inner(tensor).nbytes if tensor.layout != torch.strided else tensor.nbytes
         self.count(self.copies, direction, size)
 
     def waited(self, why):

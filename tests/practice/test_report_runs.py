@@ -172,7 +172,8 @@ def test_without_a_report_nothing_is_collected(monkeypatch):
 def test_what_is_patched_for_a_report_is_put_back(tmp_path):
     """A notebook would pay, and count, for the rest of its life."""
     apply = torch.nn.Module._apply
-    assert report(write(tmp_path, "import torch\ntorch.ones(3).cuda()")).facts["steps"] == 0
+    text = "import torch\ntorch.ones(3).cuda()\ntorch.eye(3).to_sparse().cuda()"
+    assert report(write(tmp_path, text)).outcome == "done", "a copy that has no bytes of its own"
     assert torch.nn.Module._apply is apply and not recorder.listeners
     assert not optimizer._global_optimizer_post_hooks
     assert "PRACTICE_GPUS_REPORT" not in os.environ

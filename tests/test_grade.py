@@ -341,6 +341,18 @@ def test_memory_that_processes_share_counts():
     assert why == "more than 0.2 GB of memory"
 
 
+def test_a_run_ends_before_the_machine_is_out_of_memory(monkeypatch):
+    """Memory of memfd_create and shmget belongs to no process, so no sum of processes holds it."""
+    full = types.SimpleNamespace(percent=96)
+    monkeypatch.setattr(_grade_run.psutil, "virtual_memory", lambda: full)
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+        try:
+            why = _grade_run.watch(process, 9, time.monotonic() + 20, threading.Event())
+        finally:
+            process.kill()
+    assert why == "the machine's memory ran short"
+
+
 LAZY = f"class Same(str):\n    def __eq__(self, other): return True\n    __hash__ = str.__hash__\nd = {TABLE}"
 CREDIT = {
     "reference": (["ex.{0}.check(ex.{0}.reference)"], "reference"),

@@ -111,12 +111,13 @@ class Kernels(TorchDispatchMode):
         """Raise ``torch.OutOfMemoryError`` for a result that cannot fit, before anything is computed."""
         allocator = self.machine.allocators[call.home.index]
         need = 8 * most_elements(call)
-        if self.machine.has_room(call.home, need):
+        if allocator.has_room(need):
             return
         room = allocator.limit - allocator.now("allocated_bytes")
         results = tensors(shapes(call)) if need > room else []
         sizes = [t.nbytes for t in results if t.layout == torch.strided]
         if sum(sizes) > room:
+            self.machine.streams.drain(call.home)  # work that is done gives back what it held
             for size in sizes:
                 allocator.release(allocator.take(size))  # raises when it comes to what does not fit
 

@@ -139,13 +139,6 @@ class Machine:
         place = storage(tensor).practice
         return place is not self.floating and (place is None or place.machine is not self)
 
-    def has_room(self, device, count):
-        """Whether memory is there for certain. If not, queued work is done first, and gives back what it held."""
-        room = self.allocators[device.index].has_room(count)
-        if not room and self.asynchronous:
-            self.streams.drain(device)
-        return room
-
     def put(self, tensor, device, label=""):
         """Label the storage of ``tensor``, if it has none yet, and take memory for it."""
         held = storage(tensor)
@@ -157,8 +150,13 @@ class Machine:
         allocator = self.allocators[device.index]
         if size:
             stream = self.local.streams.get(device.index) or self.streams.default[device.index]
-            self.has_room(device, 2 * size)
-            block = allocator.take(size, stream.stream_id, label)
+            try:
+                block = allocator.take(size, stream.stream_id, label)
+            except torch.OutOfMemoryError:
+                if not self.asynchronous:
+                    raise
+                self.streams.drain(device)  # work that is done gives back what it held
+                block = allocator.take(size, stream.stream_id, label)
         held.practice = Place(self, device, allocator, block)
 
     def draw(self, call):

@@ -97,7 +97,7 @@ LESSONS = (
         "09",
         "09_attention.ipynb",
         "Write attention by hand",
-        57,
+        58,
         "Train a tiny GPT, write its attention and its KV cache, and know how fast a card can write",
         True,
     ),

@@ -39,7 +39,11 @@ def start_after(load, module):
         spec.loader.exec_module(sys.modules["practice_gpus"])
     from practice_gpus.session import resume
 
-    resume()
+    gpus = resume()
+    if "PRACTICE_GPUS_REPORT" in os.environ and not gpus.real:
+        from practice_gpus.reports import in_child  # only where a report was asked for
+
+        in_child(gpus)
 
 
 sys.path[:] = [path for path in sys.path if os.path.abspath(path) != HERE]

@@ -85,7 +85,8 @@ def waits(facts):
         often = count >= NOTED and steps and max(count, moments) >= steps / 2
         text = source(file, line)
         inner = count >= INNER * moments and "print(" not in text  # which asks for each number
-        if why not in ("h2d", "scaler") and file and (often or inner):
+        saving = "torch.save(" in text  # copies each tensor once
+        if why not in ("h2d", "scaler") and file and not saving and (often or inner):
             fix = next(fix for words, fix in WAITS.items() if re.search(words, text))
             match = EXPRESSION.search(text)
             shown = match[0] if match else text

@@ -29,6 +29,8 @@ quiz.04.order quiz.04.labels quiz.04.eval quiz.04.map quiz.04.scaler quiz.05.cac
 quiz.05.checkpoint quiz.06.module quiz.06.rank quiz.06.epoch quiz.06.scaling quiz.07.naive quiz.07.median
 quiz.07.early quiz.07.nonzero 08.profiles 08.bounds 08.accuracy 08.speedup 08.fixed quiz.08.order
 quiz.08.batch quiz.08.roof quiz.08.first 02.pays 01.impossible 08.clip
+09.mask 09.kv_cache 09.sizes 09.top_k quiz.09.fused quiz.09.decode quiz.09.cached
+10.bytes 10.product 10.choose quiz.10.sixteen quiz.10.whole quiz.10.pair
 11.mirror 11.gated 11.row_sums quiz.11.fuse quiz.11.mask quiz.11.when
 """.split()
 )

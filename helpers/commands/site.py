@@ -36,6 +36,7 @@ def page(path, exporter):
     html = re.sub(
         r'(<a [^>]*href=")(?:\.\./|notebooks/)?([\w-]+)\.(?:ipynb|md)(?=["#])', r"\1\2.html", html
     )
+    html = html.replace('"practice_gpus/README.md"', '"practice_gpus.html"')
     html = with_pictures(without_scripts(html), path.parent)
     html = re.sub(r'(<h\d id="|href="[^":]*#)([^"]+)', lambda part: part[1] + part[2].lower(), html)
     return html.replace('"README.html', '"index.html')
@@ -99,6 +100,8 @@ def run(args):
         filters={"is_table": is_table, "with_folds": with_folds},
     )
     pages = {path.stem: path for path in [*(ROOT / "notebooks").glob("*.md"), *_notebooks.find()]}
+    package = ROOT / "practice_gpus"
+    pages |= {"practice_gpus": package / "README.md", "IMITATES": package / "IMITATES.md"}
     pages = {"index": ROOT / "README.md", **pages}
     try:
         args.folder.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ def show(report):
     for section in sections:
         lines += section(facts)
     lines += found(report.findings)
-    if facts["visible"] is not None:
+    if facts["visible"]:
         lines.append(
             f"note      CUDA_VISIBLE_DEVICES is {facts['visible']!r}: it hides real GPUs, and no practice GPUs"
         )

@@ -309,6 +309,23 @@ def lessons(tmp_path, monkeypatch):
     return originals
 
 
+def test_a_new_copy_does_not_look_as_if_it_had_run(lessons):
+    draft = notebook("print('\"execution_count\": 3')", "1 + 1")
+    draft.cells[1].outputs = [nbformat.v4.new_output("execute_result", {"text/plain": "2"})]
+    original = _copies.ORIGINALS / "03_cnn.ipynb"
+    nbformat.write(_notebooks.clean(draft), original)
+    _copies.prepare()
+    copy = nbformat.read(_copies.FOLDER / "03_cnn.ipynb", 4)
+    code = [cell for cell in copy.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == [None] * len(code)
+    assert [cell.source for cell in code] == [
+        cell.source for cell in draft.cells if cell.cell_type == "code"
+    ]
+    nbformat.validate(copy)
+    original.write_bytes(original.read_bytes() + b"\n")
+    assert "Brought up to date" in _copies.prepare()[0], "nobody had changed the copy"
+
+
 def test_copies_are_made_once_and_the_learners_stay(lessons):
     mine = lessons.parent / "my_notebooks"
     assert _copies.prepare() == ["Your copies of the lessons are in my_notebooks/ (3 new)."]

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 
 from helpers import files
 from helpers.commands._environment import ROOT
@@ -47,22 +48,31 @@ def read_record():
         return {}
 
 
-def digest(path):
-    """Return a fingerprint of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+def content(original):
+    """Return the bytes of a new copy: a notebook without the counts of the author's run, as nothing has run yet."""
+    data = original.read_bytes()
+    if original.suffix != ".ipynb":
+        return data
+    return re.sub(rb'^( *"execution_count": )\d+', rb"\1null", data, flags=re.M)
+
+
+def digest(data):
+    """Return a fingerprint of bytes."""
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 def bring(original, name, record):
     """Copy `original` to the file `name` where that loses nothing; return what was done: a key of the notes."""
-    copy, newest = FOLDER / name, digest(original)
+    data = content(original)
+    copy, newest = FOLDER / name, digest(data)
     before = record.setdefault(name, newest)
     there = os.path.lexists(copy)
     if there and before == newest:
         return "kept"
-    if there and (not copy.is_file() or copy.is_symlink() or digest(copy) != before):
+    if there and (not copy.is_file() or copy.is_symlink() or digest(copy.read_bytes()) != before):
         return "newer"
     copy.parent.mkdir(exist_ok=True)
-    files.write(copy, original.read_bytes())
+    files.write(copy, data)
     record[name] = newest
     return "followed" if there else "new"
 

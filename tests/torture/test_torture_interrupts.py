@@ -196,7 +196,7 @@ def test_a_class_is_graded_again(sent, course):
 
 
 @pytest.mark.parametrize("lesson, name", [("03", "flat"), ("08", "clip")])
-@pytest.mark.parametrize("seconds", [0.1, 0.7, 1.5, 3])
+@pytest.mark.parametrize("seconds", [0.1, 0.4, 0.7, 1])
 def test_the_first_check_of_a_kernel(lesson, name, seconds):
     """It imports much of PyTorch: half of that left behind would make right answers fail until a restart."""
     exercise = getattr(importlib.import_module(f"exercises.lesson{lesson}"), name)
@@ -207,4 +207,4 @@ def test_the_first_check_of_a_kernel(lesson, name, seconds):
     cells[2].metadata["interrupt_after"] = seconds
     found = lesson_runs.run_cells(cells)
     assert [(each.cell, each.kind) for each in found] in ([], [(2, "KeyboardInterrupt")])
-    print("landed" if found else "was done before")
+    print("stopped there" if found else "the check went on to its end")

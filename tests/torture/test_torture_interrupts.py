@@ -122,7 +122,8 @@ def test_an_installation_goes_on(step, sent, course):
     if sent == signal.SIGINT:
         assert "Run the same command again" in said
     stamp = course / ".venv" / _environment.STAMP
-    assert "fingerprint" not in json.loads(stamp.read_text())
+    done = "fingerprint" in json.loads(stamp.read_text())
+    assert not done or step == "[4/4]"  # there the stand-ins may have been imported already
     finished(course, *LAB)
     assert "fingerprint" in json.loads(stamp.read_text())
     assert sorted(path.name for path in course.glob("my_notebooks/*.ipynb")) == list(HELD)

@@ -36,7 +36,7 @@ def wheel(folder, name, version, *needs):
     """Write an installable wheel of one module into `folder`."""
     info = f"{name}-{version}.dist-info"
     texts = {
-        f"{name}.py": f"version = {version!r}\n",
+        f"{name}.py": f"version = __version__ = {version!r}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: here\n"
         "Root-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\n"

@@ -224,7 +224,8 @@ def foreign():
         return True
     if not VENV.exists() or (VENV / STAMP).is_file():
         return False
-    return not VENV.is_dir() or any(VENV.iterdir())
+    half = f".{STAMP}."  # its first writing, cut off
+    return not VENV.is_dir() or any(not path.name.startswith(half) for path in VENV.iterdir())
 
 
 def make_venv():
@@ -241,10 +242,13 @@ def make_venv():
     line = _pip.Line(2, f"environment {VENV}")
     if works:
         return line.done("kept")
-    if VENV.exists():
-        shutil.rmtree(VENV)
-    VENV.mkdir()
-    files.write(VENV / STAMP, "{}")  # the course's mark, from the first moment on
+    VENV.mkdir(exist_ok=True)
+    files.write(VENV / STAMP, "{}")  # the course's mark: it stands whenever this is cut off
+    for path in VENV.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != STAMP:
+            path.unlink()
     made = subprocess.run([sys.executable, "-m", "venv", str(VENV)], capture_output=True, text=True)
     if made.returncode != 0:
         raise SetupError(

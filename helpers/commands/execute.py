@@ -52,7 +52,12 @@ def execute(notebook, folder, timeout=120):
             extra_arguments=["--log-level=ERROR"],
             resources={"metadata": {"path": str(folder)}},
         )
-        return client.execute(env=environment(home, CUDA_VISIBLE_DEVICES=""), cwd=str(folder))
+        try:
+            return client.execute(env=environment(home, CUDA_VISIBLE_DEVICES=""), cwd=str(folder))
+        except AssertionError:
+            if client.km is None:  # after Ctrl-C or kill, nbclient ends its kernel twice
+                raise KeyboardInterrupt from None
+            raise
 
 
 def untagged_bars(notebook):

@@ -36,7 +36,7 @@ dies. On an asynchronous machine operators become work for a stream's thread (`l
 | others' code | ``torch.func``, lazy modules, jagged and typed tensors, spawned processes, the profiler |
 | runs as it is | ``torch.compile``: the values are the same; it says so once |
 | refused by name | CUDA graphs, NCCL, CUDA extensions, DLPack, memory pools, NVML, strided nested tensors, |
-| | devices under ``FakeTensorMode``, ``out=`` of ``torch.cuda.comm`` |
+| | devices under ``FakeTensorMode``, ``out=`` of ``torch.cuda.comm``, attention over jagged tensors, ``CausalBias``, ``flex_attention``, ``foreach_map`` |
 
 ``python -m practice_gpus -n 2 script.py …`` runs a program on practice GPUs, and what it starts, too, and reports what it
 copied, where it waited and how much memory it needed; ``report("script.py")`` does so in a notebook. ``pytest
@@ -69,6 +69,7 @@ races between streams must be confirmed on hardware.
 | ``torch.version.cuda`` and ``torch.backends.cudnn.version()`` tell the build | they are facts |
 | threads that ran before practice was turned on do not see it | PyTorch's modes belong to one thread |
 | in a nested machine the outer one's tensors are CPU tensors | one machine at a time |
+| ``scaled_dot_product_attention`` has the CPU's kernels; ``can_use_flash_attention`` and its like are False | the same |
 | a user's own ``TorchFunctionMode`` does not see PyTorch's Python functions | see `casting.overridden` |
 """
 

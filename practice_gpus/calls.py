@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils import _device
 
 from . import casting
-from .machine import CPU, storage
+from .machine import CPU, refusal, storage
 from .operators import meta, tensors
 from .rules import asked
 
@@ -311,7 +311,12 @@ class Calls(TorchFunctionMode):
         inputs = tensors((*args, *kwargs.values()))
         if len({self.machine.place(x) for x in inputs}) > 1:
             asked(self.machine, func, *args, **kwargs)
+        if any(self._ragged(x) for x in inputs):
+            refusal("attention over jagged tensors", instead="pad them, and give a mask")()
         return casting.cast("lower", self.machine, func, *args, **kwargs)
+
+    def _ragged(self, x):
+        return x.layout == torch.jagged and self.machine.place(x._values) is not None
 
     def pack_padded(self, func, x, lengths, *rest):
         if self.machine.place(lengths) is not None:

@@ -102,13 +102,25 @@ def overridden(values):
     return False
 
 
+def one_overridden(x):
+    """``overridden`` for one value."""
+    return overridden((x,))
+
+
+def any_overridden(*values):
+    """``overridden`` for values given one by one."""
+    return overridden(values)
+
+
 def gates():
     """(module, name, replacement) for what PyTorch's Python functions ask at their start."""
     asking = {
         "has_torch_function": overridden,
-        "has_torch_function_unary": lambda x: overridden((x,)),
-        "has_torch_function_variadic": lambda *values: overridden(values),
+        "has_torch_function_unary": one_overridden,
+        "has_torch_function_variadic": any_overridden,
     }
+    for gate in asking.values():  # TorchScript takes them for what they replace
+        torch.jit._builtins._register_builtin(gate, "aten::has_torch_function")
     functional = (torch.functional, torch.nn.functional)
     for module in (torch.overrides, *functional, torch._tensor, torch.autograd):
         for name, gate in asking.items():

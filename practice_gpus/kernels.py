@@ -6,9 +6,11 @@ hands the work to the current stream instead of doing it.
 
 import functools
 import re
+import types
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 from .launch import launch
 from .machine import refusal, storage
@@ -28,6 +30,8 @@ OUTSIDE = re.compile(
 class Kernels(TorchDispatchMode):
     """Checks, labels and accounts for every operator."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, machine):
         super().__init__()
         self.machine = machine
@@ -37,10 +41,12 @@ class Kernels(TorchDispatchMode):
     def _should_skip_dynamo(cls):
         return False  # else every operator would pass through torch.compile's machinery
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, func, kinds, args=(), kwargs=None):
         if not self.on:
             return func(*args, **kwargs or {})
-        if types and any(has_own_code(kind) for kind in types):
+        if isinstance(func, torch._ops.HigherOrderOperator):
+            return self._run_inside(func, args, kwargs or {})
+        if kinds and any(has_own_code(kind) for kind in kinds):
             return NotImplemented  # a type of its own, such as a nested tensor: its own code comes first
         fact = FACTS.get(id(func)) or facts(func)
         if fact.composite:  # in inference mode PyTorch leaves it to the mode to take it apart
@@ -48,6 +54,25 @@ class Kernels(TorchDispatchMode):
                 return func.decompose(*args, **kwargs or {})
         with NoFunctions():  # in here tensors are what they really are
             return self._see(Call(self.machine, func, fact, args, kwargs or {}))
+
+    def _run_inside(self, func, args, kwargs):
+        """``torch.cond`` runs the function it chooses; other operators that are given functions are refused."""
+        if func is not torch.ops.higher_order.cond or fake(FAKE) is not None:
+            instead = "write it without, in operators of PyTorch"
+            refusal(f"torch.ops.higher_order.{func.name()}", instead=instead)()
+        for device in self.machine.devices:
+            self.machine.streams.drain(device)
+        args, kwargs = tree_map_only(types.FunctionType, self._seen_from_here, (args, kwargs))
+        return func.py_kernels[torch._C.DispatchKey.CompositeExplicitAutograd](*args, **kwargs)
+
+    def _seen_from_here(self, function):
+        """A function whose operators pass through here."""
+
+        def call(*args, **kwargs):
+            with self:
+                return function(*args, **kwargs)
+
+        return call
 
     def _see(self, call):
         machine = self.machine

@@ -6,6 +6,7 @@ import warnings
 from types import SimpleNamespace
 
 import torch
+import torch.nn.attention.bias
 
 from . import casting, driver, processes, typed
 from .machine import CPU, Place, listeners, refusal
@@ -84,6 +85,8 @@ def patches(machine, calls):
     yield torch.backends.cudnn, "is_acceptable", lambda tensor: False
     yield torch.autograd.profiler.profile, "__init__", without_cuda
     yield torch, "compile", uncompiled()
+    for backend in ("flash", "mem_efficient", "cudnn"):
+        yield torch._C, f"_can_use_{backend}_attention", lambda params, debug=False: False
     yield from typed.patches(machine)
     yield from processes.patches(machine)
     yield T, "_make_wrapper_subclass", staticmethod(wrapping(machine))
@@ -121,6 +124,9 @@ def refused():
     yield some(torch._C, name, name, settings, "count with the default settings")
     label = "strided nested tensors"
     yield some(torch._C._nested, "nested_tensor", label, strided, "give layout=torch.jagged")
+    label = "torch.nn.attention.bias.CausalBias"
+    refuse = refusal(label, instead="give is_causal=True, or a mask of your own")
+    yield torch.nn.attention.bias.CausalBias, "__new__", refuse
 
 
 def nccl(*args, **kwargs):

@@ -248,3 +248,45 @@ def test_sparse_products_on_a_nearly_full_gpu(gpus):
 def test_more_than_an_exabyte_is_refused_in_pytorchs_words(gpus):
     with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate more than 1EB memory"):
         torch.empty(1 << 60, dtype=torch.int8, device="cuda")
+
+
+def test_operators_that_are_given_functions_run_on_the_gpu_or_are_refused(gpus):
+    """Or are refused, as in PyTorch's tutorials: a result whose device is lost would be worse."""
+    from torch._higher_order_ops.foreach_map import foreach_map
+    from torch.nn.attention.flex_attention import flex_attention
+
+    x = torch.ones(3, device="cuda:1")
+    chosen = torch.cond(x.sum() > 2, lambda x: x + 1, lambda x: x - 1, (x,))
+    assert chosen.device == x.device and chosen.tolist() == [2, 2, 2]
+    with pytest.raises(NotImplementedError, match="do not imitate .*foreach_map"):
+        foreach_map(torch.add, [x, x], [x, chosen])
+    with pytest.raises(RuntimeError, match="found at least two devices, cuda:1 and cpu"):
+        torch.cond(x.sum() > 2, lambda x: x + torch.ones(3), lambda x: x - 1, (x,))
+    rows = torch.rand(1, 2, 8, 4, device="cuda:1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(NotImplementedError, match="do not imitate .*flex_attention"):
+            flex_attention(rows, rows, rows)
+
+
+def test_attention_with_ragged_rows_or_causal_biases_is_refused_in_words(gpus):
+    from torch.nn.attention.bias import causal_lower_right
+
+    rows = [torch.rand(3, 2, 4), torch.rand(5, 2, 4)]
+    nested = torch.nested.nested_tensor(rows, layout=torch.jagged, device="cuda").transpose(1, 2)
+    with pytest.raises(NotImplementedError, match="attention over jagged tensors.*pad them"):
+        F.scaled_dot_product_attention(nested, nested, nested)
+    with pytest.raises(NotImplementedError, match="CausalBias.*is_causal=True"):
+        causal_lower_right(6, 6)
+    x = torch.ones(1, 1, 2, 2, device="cuda")
+    settings = torch.backends.cuda.SDPAParams(x, x, x, None, 0.0, False, False)
+    assert not torch.backends.cuda.can_use_cudnn_attention(settings)
+
+
+def test_torchscript_compiles_functions_that_check_for_overrides(gpus):
+    net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Softmax(dim=1)).cuda()
+    x = torch.ones(2, 4, device="cuda")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scripted = torch.jit.script(net)
+    assert scripted(x).is_cuda and torch.equal(scripted(x), net(x))

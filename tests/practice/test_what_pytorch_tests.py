@@ -147,7 +147,7 @@ def test_queued_work_gives_its_memory_back_before_a_gpu_is_full():
 
 
 def test_what_lightning_and_fastai_ask_for_at_their_start(gpus):
-    """``CUDAAccelerator`` and ``_parse_gpu_ids`` of Lightning 2.6, ``default_device`` of fastai 2.8."""
+    """``CUDAAccelerator`` and ``_parse_gpu_ids`` of Lightning 2.6, ``default_device`` of fastai 2.8.12."""
     assert torch.cuda.is_available() and torch.cuda.device_count() == 2
     for index in range(2):
         assert torch.tensor(0, device=torch.device("cuda", index)).get_device() == index
@@ -155,6 +155,8 @@ def test_what_lightning_and_fastai_ask_for_at_their_start(gpus):
     assert torch.cuda.get_device_capability(device)[0] >= 8 and torch.cuda.get_device_name(device)
     torch.cuda.set_device(device)
     assert torch.cuda.current_device() == 1
+    if torch.version.cuda:
+        assert torch.device(torch.cuda.current_device()) == device
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)

@@ -47,6 +47,8 @@ class Kernels(TorchDispatchMode):
             with self:
                 return func.decompose(*args, **kwargs or {})
         with NoFunctions():  # in here tensors are what they really are
+            if fact.passes and fake(FAKE) is None:
+                return func._op(*args, **kwargs or {})
             return self._see(Call(self.machine, func, fact, args, kwargs or {}))
 
     def _see(self, call):

@@ -58,6 +58,8 @@ def facts(func):
     names = [a.name for a in schema.arguments]
     decomposes = func.namespace == "aten" and func._can_decompose()
     view = name == "detach" or bool(out) and all(a and not a.is_write for a in out)
+    alone = [str(a.type) for a in holding] == ["Tensor"]
+    composite = decomposes and not has_kernel(func.name(), "CPU")
     copies = name in ("copy_", "_to_copy", "_foreach_copy_")
     FACTS[id(func)] = SimpleNamespace(
         func=func,
@@ -68,8 +70,9 @@ def facts(func):
         mutates=any(written),
         inplace=all(a and a.is_write for a in out) and not name.startswith("resize"),
         resizes=name.startswith("resize"),
-        composite=decomposes and not has_kernel(func.name(), "CPU"),
+        composite=composite,
         view=view or name == "set_",
+        passes=view and alone and not composite,  # a view of one tensor: it is where that is
         copies=copies,
         counted=copies or name in WAITS or name in WAITS_IF or name in INDEXING,
         waits=WAITS.get(name, 0),

@@ -154,10 +154,12 @@ class Machine:
             return
         size = held.nbytes()
         block = None
-        allocator = self.allocators[device.index]
+        index = device.index
+        allocator = self.allocators[index]
         if size:
-            stream = self.local.streams.get(device.index) or self.streams.default[device.index]
-            self.has_room(device, 2 * size)
+            stream = self.local.streams.get(index) or self.streams.default[index]
+            if self.asynchronous:
+                self.has_room(device, 2 * size)
             block = allocator.take(size, stream.stream_id, label)
         held.practice = Place(self, device, allocator, block)
 

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .launch import launch
 from .machine import refusal, storage
-from .operators import FACTS, Call, T, blocking, facts, most_elements, shapes, tensors
+from .operators import FACTS, Call, T, blocking, facts, shapes, tensors
 from .rules import meet
 from .streams import dead
 
@@ -112,8 +112,8 @@ class Kernels(TorchDispatchMode):
     def _fit(self, call):
         """Raise ``torch.OutOfMemoryError`` for a result that cannot fit, before anything is computed."""
         allocator = self.machine.allocators[call.home.index]
-        need = 8 * most_elements(call)
-        if self.machine.has_room(call.home, need):
+        need = 8 * call.fact.most_elements(call)
+        if allocator.has_room(need) or self.machine.has_room(call.home, need):
             return
         room = allocator.limit - allocator.now("allocated_bytes")
         results = tensors(shapes(call)) if need > room else []

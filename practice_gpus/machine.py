@@ -147,9 +147,10 @@ class Machine:
             return
         size = held.nbytes()
         block = None
-        allocator = self.allocators[device.index]
+        index = device.index
+        allocator = self.allocators[index]
         if size:
-            stream = self.local.streams.get(device.index) or self.streams.default[device.index]
+            stream = self.local.streams.get(index) or self.streams.default[index]
             try:
                 block = allocator.take(size, stream.stream_id, label)
             except torch.OutOfMemoryError:

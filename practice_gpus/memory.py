@@ -83,17 +83,19 @@ class Block:
     """``size`` bytes at ``address``, between its neighbors ``before`` and ``after`` in the same segment."""
 
     __slots__ = (
-        "pool stream size requested address before after free frames kind origin step".split()
+        "pool stream size requested label taken given address before after free frames".split()
+        + "kind origin step".split()  # of a report
     )
 
-    def __init__(self, pool, stream, size, requested=0, address=None):
+    def __init__(self, pool, stream, size, requested=0, label="", address=None):
         self.pool = pool
         self.stream = stream
         self.size = size
         self.requested = requested
+        self.label = label
+        self.taken = time.perf_counter()
         self.address = address  # None until the books are brought up to date
-        self.before = None
-        self.after = None
+        self.before = self.after = None
         self.free = False
         self.frames = ()  # where it was taken, if that is recorded
 
@@ -116,9 +118,7 @@ class Allocator:
         self.limit = capacity
         self.fraction = 1.0
         self.timeline = timeline
-        self.log = (
-            deque()
-        )  # (block, label, seconds): the first time it is taken, the second time given back
+        self.log = deque()  # blocks: the first time one is taken, the second time given back
         self.growth = 0  # how much more may be reserved by what is in the log
         self.streams = set()  # of the blocks in the log
         self.shelves = defaultdict(list)  # (pool, stream) → its free blocks: (size, address, block)
@@ -159,12 +159,11 @@ class Allocator:
     def _change(self, what, pool, blocks, size, asked=0):
         amounts = (blocks, blocks, size, size, asked, asked)
         for counter, amount in zip(self.ledgers[what, pool], amounts):  # noqa: B905
-            now = counter.now + amount
-            counter.now = now
+            counter.now += amount
             if amount > 0:
                 counter.taken += amount
-                if now > counter.peak:
-                    counter.peak = now
+                if counter.now > counter.peak:
+                    counter.peak = counter.now
 
     def take(self, request, stream=0, label=""):
         """Take a block for ``request`` bytes; raises ``torch.OutOfMemoryError`` when the device is full.
@@ -175,10 +174,11 @@ class Allocator:
         if request >= 1 << 60:
             raise torch.OutOfMemoryError(EXABYTE)
         size = -(-request // ROUND) * ROUND or ROUND
-        block = Block("small_pool" if size <= SMALL else "large_pool", stream, size, request)
+        pool = "small_pool" if size <= SMALL else "large_pool"
+        block = Block(pool, stream, size, request, label)
         if self.taking is not None:
             self.taking(block, label)
-        self.log.append((block, label, time.perf_counter()))
+        self.log.append(block)
         self.growth += 2 * size
         if stream not in self.streams:
             self.streams.add(stream)
@@ -191,28 +191,22 @@ class Allocator:
         """Give a block back. Safe to call from a destructor."""
         if self.history is not None:
             block.frames = self.history.stack("free")
-        self.log.append((block, "free", time.perf_counter()))
+        block.given = time.perf_counter()
+        self.log.append(block)
 
     def settle(self):
         """Bring the books up to date."""
         with self.lock:
-            before, self.growth = (
-                self.growth,
-                0,
-            )  # first: another thread may add to the log meanwhile
+            before = self.growth
+            self.growth = 0  # first: another thread may add to the log meanwhile
             self.streams.clear()
             try:
                 while self.log:
-                    block, label, seconds = self.log.popleft()
+                    block = self.log.popleft()
                     if block.address is None:
                         self._place(block)
-                        if self.watch is not None:
-                            self.watch.placed(block)
                     elif block.address != NOWHERE:
                         self._give_back(block)
-                        if self.watch is not None:
-                            self.watch.freed(block)
-                    self._mark(label, seconds)
             except torch.OutOfMemoryError:
                 self.growth += before  # the rest of the log is still to come
                 raise
@@ -242,6 +236,9 @@ class Allocator:
         self._change("allocation", block.pool, 1, block.size, block.requested)
         if self.history is not None:
             self.history.note("alloc", block)
+        if self.watch is not None:
+            self.watch.placed(block)
+        self._mark(block.label, block.taken)
 
     def _link(self, block):
         """Tell the neighbors of a block that it is there."""
@@ -265,9 +262,9 @@ class Allocator:
             self.ooms += 1
             block.address = NOWHERE
             if self.history is not None:
-                self.history.note("oom", Block(block.pool, block.stream, whole, 0, free))
+                self.history.note("oom", Block(block.pool, block.stream, whole, address=free))
             raise torch.OutOfMemoryError(self._message(whole))
-        room = Block(block.pool, block.stream, whole, 0, self.next_address)
+        room = Block(block.pool, block.stream, whole, address=self.next_address)
         room.free = True
         self.next_address += whole
         self._change("segment", block.pool, 1, whole)
@@ -276,11 +273,16 @@ class Allocator:
         return room
 
     def _give_back(self, block):
-        self._change("allocation", block.pool, -1, -block.size, -block.requested)
+        amounts = (1, 1, block.size, block.size, block.requested, block.requested)
+        for counter, amount in zip(self.ledgers["allocation", block.pool], amounts):  # noqa: B905
+            counter.now -= amount
         if self.history is not None:
             self.history.note("free_requested", block)
             self.history.note("free_completed", block)
         self._merge(block)
+        if self.watch is not None:
+            self.watch.freed(block)
+        self._mark("free", block.given)
 
     def _merge(self, block):
         """Join a block with its free neighbors, and put it on its shelf."""

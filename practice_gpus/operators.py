@@ -58,6 +58,8 @@ def facts(func):
     names = [a.name for a in schema.arguments]
     decomposes = func.namespace == "aten" and func._can_decompose()
     view = name == "detach" or bool(out) and all(a and not a.is_write for a in out)
+    alone = [str(a.type) for a in holding] == ["Tensor"]
+    composite = decomposes and not has_kernel(func.name(), "CPU")
     copies = name in ("copy_", "_to_copy", "_foreach_copy_")
     FACTS[id(func)] = SimpleNamespace(
         func=func,
@@ -68,8 +70,9 @@ def facts(func):
         mutates=any(written),
         inplace=all(a and a.is_write for a in out) and not name.startswith("resize"),
         resizes=name.startswith("resize"),
-        composite=decomposes and not has_kernel(func.name(), "CPU"),
+        composite=composite,
         view=view or name == "set_",
+        passes=view and alone and not composite,  # a view of one tensor: it is where that is
         copies=copies,
         counted=copies or name in WAITS or name in WAITS_IF or name in INDEXING,
         waits=WAITS.get(name, 0),
@@ -77,11 +80,8 @@ def facts(func):
         indexes=name in INDEXING,
         random=torch.Tag.nondeterministic_seeded in func.tags,
         generator="generator" in names,
-        pointwise=torch.Tag.pointwise in func.tags,
+        most_elements=bound(name, torch.Tag.pointwise in func.tags),
         targeted=name == "_to_copy" or "new_" in name or "_like" in name,
-        product=name in PRODUCTS,
-        small=any(part in name for part in SMALL),
-        grows=any(part in name for part in GROWS),
         device="device" in names,
     )
     return FACTS[id(func)]
@@ -165,32 +165,49 @@ def shapes(call):
         return None
 
 
-def most_elements(call):
-    """How many elements the result of a call has at most, as its inputs tell; infinity where they do not."""
-    fact = call.fact
-    inputs = call.inputs
-    if not inputs:
-        return math.inf
-    if fact.small:
-        return sum([t.numel() for t in inputs])
-    first = inputs[0]
-    if len(inputs) == 1:
-        return math.inf if fact.grows else first.numel()
-    if fact.pointwise:
-        return broadcast([t.shape for t in inputs])
-    if fact.product:
-        first, second = inputs[-2:]
-        return first.numel() // max(first.shape[-1], 1) * second.shape[-1]
-    if fact.name == "convolution" and not call.args[6]:
-        padding = max(call.args[4])
-        positions = math.prod([side + 2 * padding for side in first.shape[2:]])
-        return first.shape[0] * inputs[1].shape[0] * positions
-    sizes = sorted([t.numel() for t in inputs])
+def bound(name, pointwise):
+    """What tells how many elements the result of an operator has at most, as its inputs tell; infinity: they do not."""
+    if any(part in name for part in SMALL):
+        return lambda call: sum([t.numel() for t in call.inputs]) if call.inputs else math.inf
+    if pointwise:
+        return broadcast
+    grows = any(part in name for part in GROWS)
+    several = product if name in PRODUCTS else convolved if name == "convolution" else pairs
+
+    def most(call):
+        if len(call.inputs) > 1:
+            return several(call)
+        return call.inputs[0].numel() if call.inputs and not grows else math.inf
+
+    return most
+
+
+def product(call):
+    """The number of elements of a matrix product."""
+    first, second = call.inputs[-2:]
+    return first.numel() // max(first.shape[-1], 1) * second.shape[-1]
+
+
+def convolved(call):
+    """At most so many elements has a convolution."""
+    if call.args[6]:
+        return pairs(call)
+    x, weight = call.inputs[:2]
+    padding = max(call.args[4])
+    return x.shape[0] * weight.shape[0] * math.prod([side + 2 * padding for side in x.shape[2:]])
+
+
+def pairs(call):
+    """As many elements as the two largest inputs have pairs of them."""
+    sizes = sorted([t.numel() for t in call.inputs])
     return sizes[-1] * sizes[-2]
 
 
-def broadcast(sizes):
+def broadcast(call):
     """The number of elements when shapes are broadcast."""
+    sizes = [t.shape for t in call.inputs]
+    if not sizes:
+        return math.inf
     if all([size == sizes[0] for size in sizes]):
         return sizes[0].numel()
     longest = max(map(len, sizes))

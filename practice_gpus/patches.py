@@ -6,7 +6,6 @@ import warnings
 from types import SimpleNamespace
 
 import torch
-import torch.nn.attention.bias
 
 from . import casting, driver, processes, typed
 from .machine import CPU, Place, listeners, refusal
@@ -124,9 +123,10 @@ def refused():
     yield some(torch._C, name, name, settings, "count with the default settings")
     label = "strided nested tensors"
     yield some(torch._C._nested, "nested_tensor", label, strided, "give layout=torch.jagged")
-    label = "torch.nn.attention.bias.CausalBias"
-    refuse = refusal(label, instead="give is_causal=True, or a mask of your own")
-    yield torch.nn.attention.bias.CausalBias, "__new__", refuse
+    biases = sys.modules.get("torch.nn.attention.bias")  # to import it takes torch._dynamo, seconds
+    if biases:
+        refuse = refusal("CausalBias", instead="give is_causal=True, or a mask of your own")
+        yield biases.CausalBias, "__new__", refuse
 
 
 def nccl(*args, **kwargs):

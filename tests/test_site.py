@@ -10,7 +10,13 @@ from helpers import __main__ as door
 from helpers.commands import _notebooks
 from helpers.commands import site as site_command
 
-PAGES = ["index", "INSTRUCTORS", "practice_gpus", "IMITATES", *(path.stem for path in _notebooks.find())]
+PAGES = [
+    "index",
+    "INSTRUCTORS",
+    "practice_gpus",
+    "IMITATES",
+    *(path.stem for path in _notebooks.find()),
+]
 BADGES = {"colab.research.google.com", "mybinder.org", "kaggle.com", "www.kaggle.com"}
 each_page = pytest.mark.parametrize("name", PAGES)
 

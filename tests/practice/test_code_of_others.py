@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.attention.bias import causal_lower_right
 
 from helpers.commands._environment import ROOT
 from practice_gpus import practice_gpus
@@ -270,8 +271,6 @@ def test_operators_that_are_given_functions_run_on_the_gpu_or_are_refused(gpus):
 
 
 def test_attention_with_ragged_rows_or_causal_biases_is_refused_in_words(gpus):
-    from torch.nn.attention.bias import causal_lower_right
-
     rows = [torch.rand(3, 2, 4), torch.rand(5, 2, 4)]
     nested = torch.nested.nested_tensor(rows, layout=torch.jagged, device="cuda").transpose(1, 2)
     with pytest.raises(NotImplementedError, match="attention over jagged tensors.*pad them"):

@@ -122,7 +122,7 @@ def test_processes_that_a_program_starts_are_in_its_report(tmp_path):
             mp.spawn(work, nprocs=2)
     """
     code, out, err = run(tmp_path, text, "-n", "2")
-    assert (code, out) == (0, "2.0\n2.0\n"), err
+    assert (code, out.count("2.0")) == (0, 2), err  # lines of two processes may mix
     assert "cuda:0    peak 4 KiB" in err and "cuda:1    peak 4 KiB" in err
     assert "init_process_group with nccl (gloo instead) at program.py:6, 2 times" in err
     assert "on 2 practice GPUs" in err and "CUDA_VISIBLE_DEVICES is '0,1'" in err

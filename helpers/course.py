@@ -105,7 +105,7 @@ LESSONS = (
         "10",
         "10_shard_a_model.ipynb",
         "Shard a model",
-        59,
+        60,
         "Train a model that fits no single GPU: count its bytes, shard it, split its products",
         True,
     ),

@@ -19,11 +19,13 @@ def draw_four(losses, peaks, room):
     figure.suptitle(title, x=0.02, ha="left", fontsize=11)
     left, right = figure.subplots(1, 2)
     left.plot(losses, color=plots.COLORS[0], linewidth=2)
-    left.set(xlabel="step", ylabel="loss", ylim=(0, None))
+    left.set(xlabel="step", ylabel="loss", ylim=(0, None), xticks=range(0, len(losses) + 1, 16))
     names = [f"cuda:{index}" for index in range(len(peaks))]
     right.bar(names, peaks, color=plots.COLORS[2], hatch="//", edgecolor="white")
     right.axhline(room, color=plots.COLORS[1], linestyle="--")
-    right.annotate("all there is", (-0.4, room), (0, -3), textcoords="offset points", va="top")
+    right.annotate(
+        f"{room} MiB is all there is", (-0.4, room), (0, -3), textcoords="offset points", va="top"
+    )
     right.set(ylabel="highest use (MiB)", ylim=(0, 1.15 * room))
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
@@ -90,19 +92,37 @@ def _draw_room(axes, room):
     )
 
 
-def draw_losses(results):
-    """A figure and a sentence: the losses of four sharded processes on top of those of one."""
-    steps = range(1, len(results["losses"]) + 1)
-    apart = results["difference"]
-    title = f"Four ranks have the losses of one process (within {apart:.0e})"
-    lines = {"one process": (steps, results["alone"]), "four": (steps, results["losses"])}
-    figure = plots.lines(lines, title, "step", "loss")
-    first, second = figure.axes[0].get_lines()
-    first.set(linewidth=5, alpha=0.4, marker="")
-    second.set(linestyle="none")
-    figure.axes[0].legend(frameon=False, fontsize=9)
-    figure.axes[0].set_ylim(bottom=0)
-    return figure, f"{title}: loss {results['losses'][0]:.2f} to {results['losses'][-1]:.2f}."
+MOVES = (  # title, which quarters a rank holds, and the look of the part
+    ("between blocks", "own", 0),
+    ("fetched: the block runs", "all", 0),
+    ("gradients, of own images", "all", 1),
+    ("added up: a quarter stays", "own", 2),
+)
+
+
+def draw_moves(ranks=4):
+    """A figure and a sentence: what each rank holds of one block, from its quarter to the gradients added up."""
+    title = "One block: all-gather fetches the weights, reduce-scatter adds up the gradients"
+    figure = plots.blank_figure((8.4, 2.2))
+    figure.suptitle(title, x=0.02, ha="left", fontsize=11)
+    for axes, (name, holds, look) in zip(figure.subplots(1, len(MOVES)), MOVES, strict=True):
+        for rank in range(ranks):
+            for quarter in range(ranks):
+                _draw_quarter(axes, rank, quarter, look, holds == "all" or quarter == rank)
+        axes.set_title(name, fontsize=9, loc="left")
+        axes.set_yticks(range(ranks), [f"rank {rank}" for rank in range(ranks)], fontsize=8)
+        axes.set_xticks([])
+        axes.invert_yaxis()
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+    sentence = "A quarter each; all four while the block runs; own gradients; a quarter of the sum."
+    return figure, sentence
+
+
+def _draw_quarter(axes, rank, quarter, look, held):
+    filled = {"color": plots.COLORS[look], "hatch": plots.HATCHES[look]}
+    style = filled if held else {"color": "#f2f2f2"}
+    axes.barh(rank, 1, left=quarter, height=0.8, edgecolor="white", **style)
 
 
 def draw_price():
@@ -122,11 +142,17 @@ def draw_price():
         look = {"marker": "s" if sharded else "o", "color": plots.COLORS[1 if sharded else 0]}
         axes.plot(row["time_minutes"], row["reserved_gb"], markersize=8, **look)
         place = (row["time_minutes"], row["reserved_gb"])
-        words = f"{row['name']}: {row['reserved_gb']:g} GB"
+        how = "FSDP and checkpointing, 4 GPUs" if sharded else f"{row['name']}, 1 GPU"
+        words = f"{how}: {row['reserved_gb']:g} GB"
         right = row["time_minutes"] > 10
         side = {"ha": "right", "xytext": (-8, 4)} if right else {"ha": "left", "xytext": (8, 3)}
         axes.annotate(words, place, textcoords="offset points", fontsize=8, **side)
-    axes.set(xlabel="minutes an epoch", ylabel="memory of a GPU (GB)", xlim=(0, 20), ylim=(0, 30))
+    axes.set(
+        xlabel="minutes an epoch",
+        ylabel="memory of a GPU (GB)",
+        ylim=(0, 30),
+        xticks=range(0, 21, 5),
+    )
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     return plots.sources(figure, f"published: {source.source}"), f"{title}, in one fine-tuning."
@@ -191,7 +217,7 @@ def draw_scale(step_s, billions, tokens, gpus):
     sent = sent_gb("fully_shard", billions, gpus)
     title = f"fully_shard, {billions:g} billion, {gpus:,} GPUs: {held:.3g} GB each, {share:.0%} of each used"
     figure.suptitle(title, x=0.02, ha="left", fontsize=11)
-    names = ("fsdp_llama_h100", "fsdp_mpt_a100", "gpt3_megatron_h100")
+    names = ("fsdp_llama_h100", "fsdp_mpt_a100")
     sources = [f"published: {measurements.published(name).source}" for name in names]
     return plots.sources(figure, *sources), f"{title}; each sends {sent:.3g} GB a step."
 
@@ -208,18 +234,13 @@ def efficiency(step_s, way, billions, tokens, n):
 
 
 def _draw_published(axes):
-    """Tokens a second of each GPU, or the share of its arithmetic, by that of the smallest published run."""
+    """Tokens a second of each GPU, by that of the smallest published run."""
     llama = measurements.published("fsdp_llama_h100").rows(model="8B", way="FSDP")
     mpt = measurements.published("fsdp_mpt_a100").rows(model="7B")
-    gpt = measurements.published("gpt3_megatron_h100").rows()
-    runs = {
-        "Llama 8B, FSDP": (llama, "tokens_per_s"),
-        "MPT 7B, FSDP": (mpt, "tokens_per_s"),
-        "GPT-3, same batch": (gpt, "used_share"),
-    }
-    for place, (name, (rows, field)) in enumerate(runs.items(), 3):
+    runs = {"Llama 8B, FSDP": llama, "MPT 7B, FSDP": mpt}
+    for place, (name, rows) in enumerate(runs.items(), 3):
         numbers = [row["gpus"] for row in rows]
-        shares = [100 * row[field] / rows[0][field] for row in rows]
+        shares = [100 * row["tokens_per_s"] / rows[0]["tokens_per_s"] for row in rows]
         look = {"color": plots.COLORS[place], "marker": plots.MARKERS[place], "markersize": 7}
         label = f"{name} (published)"
         axes.plot(numbers, shares, linestyle="none", fillstyle="none", label=label, **look)
@@ -231,6 +252,9 @@ def _dress(left, right, gpus):
         axes.set_xticks([1, 8, 64, 512, 4096], ["1", "8", "64", "512", "4,096"])
         axes.set_xlabel("GPUs")
         axes.axvline(gpus, color="#808080", linewidth=1)
+        axes.annotate(
+            f"{gpus:,}", (gpus, 1), (3, -9), ("data", "axes fraction"), "offset points", fontsize=8
+        )
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
     left.set_yscale("log")

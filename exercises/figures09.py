@@ -204,7 +204,7 @@ def rates():
     speed = card("A100 80 GB").bandwidth_gb_s
     most = [bound(row["model"], row["precision"], speed) for row in rows]
     reached = [row["tokens_per_s"] for row in rows]
-    title = f"{names[0]}: at most {most[0]:.0f} tokens a second, {reached[0]:.0f} reached"
+    title = f"{rows[0]['model']}: {reached[0]:.0f} tokens a second, of {most[0]:.0f} at most"
     series = {"at most, by the bandwidth": dict(zip(names, most, strict=True))}
     series["measured"] = dict(zip(names, reached, strict=True))
     figure = plots.dots(series, title, "tokens a second on an A100 80 GB")

@@ -14,7 +14,10 @@ def touched(seen, title):
 
 
 def touched_figure(seen, title):
-    """The figure of `touched` and its sentence; elements beside a tensor are hatched and marked with "!"."""
+    """The figure of `touched` and its sentence.
+
+    Elements beside a tensor are hatched and marked with "!"; dashed cells beside a vector are lanes that are masked off.
+    """
     tensors = list(seen.tensors.items())
     flat = all(tensor.ndim < 2 for _, tensor in tensors)
     size = (6.4, 0.75 + 0.62 * len(tensors)) if flat else (6.4, 1.7)
@@ -23,8 +26,15 @@ def touched_figure(seen, title):
     for place, (name, tensor) in enumerate(tensors, 1):
         grid = (len(tensors), 1) if flat else (1, len(tensors))
         axes = figure.add_subplot(*grid, place)
-        _draw_tensor(axes, name, tensor, _programs_of(seen, name))
+        masked = _masked_beside(seen, name, tensor) if flat else []
+        _draw_tensor(axes, name, tensor, _programs_of(seen, name), masked)
     return figure, _said(seen)
+
+
+def _masked_beside(seen, name, tensor):
+    """Return the places beside a vector that a mask ruled out, in their order."""
+    ruled_out = {place for each in seen.accesses if each.name == name for place in each.masked}
+    return sorted(place for place in ruled_out if not 0 <= place < tensor.numel())
 
 
 def _programs_of(seen, name):
@@ -40,14 +50,17 @@ def _programs_of(seen, name):
     return found
 
 
-def _draw_tensor(axes, name, tensor, programs):
+def _draw_tensor(axes, name, tensor, programs, masked):
     columns = tensor.shape[-1] if tensor.ndim else 1
     count = tensor.numel()
     beside = [place for place in programs if not 0 <= place < count]
     for place in [*range(count), *beside]:
         row, column = divmod(place, columns) if 0 <= place < count else (0, place)
         _draw_cell(axes, row, column, programs.get(place, []), 0 <= place < count)
+    for place in masked:
+        _draw_masked(axes, place)
     rows = max(1, count // max(1, columns))
+    beside += masked
     axes.set_xlim(min([0, *beside]) - 0.1, max([columns, *(place + 1 for place in beside)]) + 0.1)
     axes.set_ylim(rows + 0.05, -0.05)
     axes.set_aspect("equal", adjustable="box", anchor="W")
@@ -75,6 +88,14 @@ def _draw_cell(axes, row, column, numbers, inside):
         text = f"{text}!"
     box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6} if not inside else None
     axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=SMALL, bbox=box)
+
+
+def _draw_masked(axes, column):
+    from matplotlib.patches import Rectangle
+
+    look = {"facecolor": "none", "edgecolor": "#808080", "linestyle": ":", "linewidth": 1}
+    axes.add_patch(Rectangle((column, 0), 1, 1, **look))
+    axes.text(column + 0.5, 0.5, "–", ha="center", va="center", fontsize=SMALL, color="#606060")
 
 
 def _said(seen):
@@ -195,7 +216,7 @@ def elsewhere():
     norm = plots.published(
         "triton_rms_norm_a100", "time_ms", x="width", by="code", section="forward"
     )
-    title = "Fused, RMS norm is nine times as fast; softmax was fused already"
+    title = "Fused, RMS norm is six to ten times as fast; softmax was fused already"
     figure = plots.lines(
         [softmax, norm],
         title,

@@ -49,7 +49,7 @@ class TinyGPT(nn.Module):
         end = start + ids.shape[1]
         if end > self.context:
             raise ValueError(
-                f"place {end - 1} is asked for; a context of {self.context} ends before"
+                f"there is no place {end - 1}: this model knows places 0 to {self.context - 1}"
             )
         x = self.embedding(ids) + self.places.weight[start:end]
         for layer, block in enumerate(self.blocks):

@@ -123,7 +123,8 @@ kv_cache = Exercise(
     title="a KV cache",
     check_answer=_check_cache,
     hints=(
-        "*Remember the keys* does it for one layer and one word: what is glued to what, and along which dimension?",
+        "Look at *Remember the keys*: it glues old and new along dimension 2. Yours does the same, for each layer, and "
+        "remembers the result.",
         "If the layer has an entry, glue old keys and new ones along the words (dimension 2), the values likewise. "
         "Store both. With several queries, the prompt, be causal; with one, don't.",
         "k = torch.cat([cache[layer][0], k], dim=2), v likewise; cache[layer] = k, v; and last "

@@ -98,7 +98,8 @@ mirror = Exercise(
     title="a mirror",
     check_answer=_check_mirror,
     hints=(
-        "Begin with `add_kernel` and take out what you don't need. Only one address differs.",
+        "Begin with `add_kernel` and take out what you don't need. Where does the first number of x end up? And the "
+        "one at place p?",
         "Each program loads its block of `x` as before. The element at place p of `x` belongs at place n - 1 - p of "
         "`out`. Both the load and the store need the mask.",
         "With places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK) the last line is "

@@ -42,13 +42,17 @@ def is_there():
 
 @dataclass(frozen=True)
 class Access:
-    """One load or store of one program: `places` are positions in the tensor `name`, also those `outside` of it."""
+    """One load or store of one program: `places` are positions in the tensor `name`, also those `outside` of it.
+
+    `masked` are the positions that its mask ruled out.
+    """
 
     program: tuple
     kind: str  # "read" or "write"
     name: str
     places: list
     outside: list
+    masked: list = field(default_factory=list)
 
 
 @dataclass
@@ -193,7 +197,8 @@ def _note(accesses, spans, program, kind, addresses, mask):
         touched = places[near & wanted]
         if touched.size:
             beside = touched[(touched < 0) | (touched >= len(buffer) - 2 * MARGIN)]
-            accesses.append(Access(program, kind, name, touched.tolist(), beside.tolist()))
+            masked = places[near & ~wanted].tolist()
+            accesses.append(Access(program, kind, name, touched.tolist(), beside.tolist(), masked))
     lost = int((wanted & ~safe).sum())
     if lost:
         name = spans[0][0] if spans else "nothing"

@@ -20,6 +20,7 @@ def draw_four(losses, peaks, room):
     left, right = figure.subplots(1, 2)
     left.plot(losses, color=plots.COLORS[0], linewidth=2)
     left.set(xlabel="step", ylabel="loss", ylim=(0, None))
+    left.locator_params(axis="x", integer=True)
     names = [f"cuda:{index}" for index in range(len(peaks))]
     right.bar(names, peaks, color=plots.COLORS[2], hatch="//", edgecolor="white")
     right.axhline(room, color=plots.COLORS[1], linestyle="--")
@@ -46,7 +47,7 @@ def draw_stages(parameters, ranks=4):
         axes.invert_yaxis()
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-    return figure, f"{title}. Filled: the rank holds it; empty: another rank does."
+    return figure, f"{title}. Filled: what the rank holds."
 
 
 def _draw_rank(axes, stage, rank, ranks):
@@ -76,10 +77,7 @@ def draw_ranks(answer, billions=7, room=80):
     title = f"{billions} billion parameters fit {room} GB from {enough} ranks on, if all is split"
     figure = plots.lines(lines, title, "ranks", "GB on each rank", logx=True, logy=True)
     _draw_room(figure.axes[0], room)
-    return (
-        figure,
-        f"{title}; with DDP each rank takes {lines[STAGES[0]][1][0]:.0f} GB, however many there are.",
-    )
+    return figure, f"{title}; with DDP {lines[STAGES[0]][1][0]:.0f} GB each."
 
 
 def _draw_room(axes, room):
@@ -102,13 +100,14 @@ def draw_losses(results):
     second.set(linestyle="none")
     figure.axes[0].legend(frameon=False, fontsize=9)
     figure.axes[0].set_ylim(bottom=0)
+    figure.axes[0].set_xticks([1, *range(5, len(steps) + 1, 5)])
     return figure, f"{title}: loss {results['losses'][0]:.2f} to {results['losses'][-1]:.2f}."
 
 
 def draw_price():
-    """A figure and a sentence: published minutes and memory of one fine-tuning, with and without FSDP."""
+    """A figure and a sentence: published minutes and memory of one fine-tuning, with and without FSDP and checkpointing."""
     source = measurements.published("vit_memory")
-    names = ("float32, batch 64", "bfloat16 throughout", "FSDP on 4 GPUs")
+    names = ("float32, batch 64", "bfloat16 throughout", "FSDP + checkpointing, 4 GPUs")
     rows = [row for name in names for row in source.rows(name=name)]
     alone, sharded = rows[0], rows[-1]
     faster = alone["time_minutes"] / sharded["time_minutes"]

@@ -48,7 +48,7 @@ def draw_stages(parameters, ranks=4):
         axes.invert_yaxis()
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-    return figure, f"{title}. Filled: the rank holds it; empty: another rank does."
+    return figure, f"{title}. Filled: what the rank holds."
 
 
 def _draw_rank(axes, stage, rank, ranks):
@@ -78,10 +78,7 @@ def draw_ranks(answer, billions=7, room=80):
     title = f"{billions} billion parameters fit {room} GB from {enough} ranks on, if all is split"
     figure = plots.lines(lines, title, "ranks", "GB on each rank", logx=True, logy=True)
     _draw_room(figure.axes[0], room)
-    return (
-        figure,
-        f"{title}; with DDP each rank takes {lines[STAGES[0]][1][0]:.0f} GB, however many there are.",
-    )
+    return figure, f"{title}; with DDP {lines[STAGES[0]][1][0]:.0f} GB each."
 
 
 def _draw_room(axes, room):
@@ -128,7 +125,7 @@ def _draw_quarter(axes, rank, quarter, look, held):
 def draw_price():
     """A figure and a sentence: published minutes and memory of one fine-tuning, with and without FSDP."""
     source = measurements.published("vit_memory")
-    names = ("float32, batch 64", "bfloat16 throughout", "FSDP on 4 GPUs")
+    names = ("float32, batch 64", "bfloat16 throughout", "FSDP + checkpointing, 4 GPUs")
     rows = [row for name in names for row in source.rows(name=name)]
     alone, sharded = rows[0], rows[-1]
     faster = alone["time_minutes"] / sharded["time_minutes"]
@@ -142,7 +139,7 @@ def draw_price():
         look = {"marker": "s" if sharded else "o", "color": plots.COLORS[1 if sharded else 0]}
         axes.plot(row["time_minutes"], row["reserved_gb"], markersize=8, **look)
         place = (row["time_minutes"], row["reserved_gb"])
-        how = "FSDP and checkpointing, 4 GPUs" if sharded else f"{row['name']}, 1 GPU"
+        how = row["name"] if sharded else f"{row['name']}, 1 GPU"
         words = f"{how}: {row['reserved_gb']:g} GB"
         right = row["time_minutes"] > 10
         side = {"ha": "right", "xytext": (-8, 4)} if right else {"ha": "left", "xytext": (8, 3)}

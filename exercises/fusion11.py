@@ -6,7 +6,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from helpers.timing import time_ms
+from helpers.timing import silence_missing_runtime, time_ms
 
 KERNEL = re.compile(r"^ +(\w*fused\w*|extern_kernels\.\w+)(?:\.run)?\(", flags=re.M)
 
@@ -43,6 +43,7 @@ def compiled_kernels(function, *args):
     Where nothing can be compiled, the names are one sentence that says why, and the result is the plain function's.
     """
     torch.compiler.reset()
+    silence_missing_runtime()  # a CUDA compiler without a GPU is no news here
     try:
         from torch._inductor import config
         from torch._inductor.utils import run_and_get_code

@@ -41,7 +41,7 @@ def time_ms(fn, device=None, repeats=5, warmup=3, seconds=0.2, clock="wall"):
     Errors of `fn` pass through. Raises TypeError or ValueError for arguments that do not fit.
     """
     device = _checked(fn, device, repeats, warmup, seconds, clock)
-    _silence_missing_runtime()
+    silence_missing_runtime()
     for _ in range(warmup):
         fn()
     sample = timeit.Timer(
@@ -62,7 +62,7 @@ def time_ms(fn, device=None, repeats=5, warmup=3, seconds=0.2, clock="wall"):
     return Timing(middle, high - low, samples, calls, str(device), clock)
 
 
-def _silence_missing_runtime():
+def silence_missing_runtime():
     """Drop one log line: PyTorch's own Timer warns at its import where a CUDA compiler is without a GPU."""
     log = logging.getLogger("torch.utils.cpp_extension")
     if _worth_reading not in log.filters:

@@ -34,7 +34,7 @@ dies. On an asynchronous machine operators become work for a stream's thread (`l
 | streams, events | in order, on threads if ``asynchronous`` and not CUDA_LAUNCH_BLOCKING=1; ``set_sync_debug_mode``; counters of waits, transfers |
 | memory snapshots | ``_record_memory_history``, ``memory_snapshot``, ``_dump_snapshot``, for PyTorch's viewer |
 | others' code | ``torch.func``, lazy modules, sparse, jagged and typed tensors, spawned processes, the profiler |
-| runs as it is | ``torch.compile``: the values are the same; it says so once |
+| runs as it is | ``torch.compile``, ``torch.jit`` of code that asks for devices: the values are the same; it says so |
 | refused by name | CUDA graphs, NCCL, CUDA extensions, DLPack, memory pools, NVML, strided nested tensors, |
 | | devices under ``FakeTensorMode``, ``out=`` of ``torch.cuda.comm``, attention over jagged tensors, ``CausalBias``, ``flex_attention``, ``foreach_map`` |
 

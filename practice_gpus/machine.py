@@ -77,6 +77,7 @@ class Local(threading.local):
     index = 0
     target = None
     quiet = False
+    tracing = False  # by torch.jit, with tensors of a practice GPU
 
     def __init__(self):
         self.streams = {}

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import torch
 
-from . import casting, driver, processes, typed
+from . import casting, driver, processes, torchscript, typed
 from .machine import CPU, Place, listeners, refusal
 
 T = torch.Tensor
@@ -87,6 +87,7 @@ def patches(machine, calls):
     for backend in ("flash", "mem_efficient", "cudnn"):
         yield torch._C, f"_can_use_{backend}_attention", lambda params, debug=False: False
     yield from typed.patches(machine)
+    yield from torchscript.patches(machine)
     yield from processes.patches(machine)
     yield T, "_make_wrapper_subclass", staticmethod(wrapping(machine))
     yield torch.autograd, "_make_grads", checked_grads(torch.autograd._make_grads)

@@ -1,5 +1,6 @@
 """What programs of others use beyond the course: each of these ended them wrongly before."""
 
+import io
 import os
 import pickle
 import subprocess
@@ -289,3 +290,50 @@ def test_torchscript_compiles_functions_that_check_for_overrides(gpus):
         warnings.simplefilter("ignore")
         scripted = torch.jit.script(net)
     assert scripted(x).is_cuda and torch.equal(scripted(x), net(x))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_traced_modules_learn_on_the_gpu_and_load_there(gpus):
+    """Tracing a convolution would end the program: its result was lost on the way."""
+
+    def last_loss(device):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Conv1d(1, 2, 3), nn.BatchNorm1d(2), nn.ReLU(), nn.Flatten())
+        x = torch.arange(16.0).view(2, 1, 8).to(device)
+        traced = torch.jit.trace(net.to(device), x)
+        optimizer = torch.optim.SGD(traced.parameters(), lr=0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = traced(x).square().sum()
+            loss.backward()
+            optimizer.step()
+        file = io.BytesIO()
+        torch.jit.save(traced, file)
+        file.seek(0)
+        again = torch.jit.load(file, map_location=device)
+        assert torch.equal(again(x), traced(x)) and again(x).device == x.device
+        return loss.item()
+
+    assert last_loss("cuda:1") == last_loss("cpu")
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_torchscript_that_asks_for_devices_runs_as_it_is_and_says_so(gpus):
+    """Its results would be on the wrong device, or the driver be missing; the program could go on."""
+
+    def back(x):
+        return (x * 2).cpu()
+
+    def made(x):
+        return x + torch.arange(3, device=x.device)
+
+    def written(x):
+        return x + torch.ones(3, device="cuda:1")
+
+    x = torch.ones(3, device="cuda:1")
+    for kind, code in (("trace", back), ("trace", made), ("script", back), ("script", written)):
+        with pytest.warns(UserWarning, match=f"torch.jit.{kind}: the code asks for devices"):
+            new = torch.jit.script(code) if kind == "script" else torch.jit.trace(code, (x,))
+        for _ in range(3):
+            assert new(x).device == code(x).device and torch.equal(new(x), code(x))
+    assert torch.jit.trace(lambda x: x * 2, (x,))(x).device == x.device

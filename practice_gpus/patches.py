@@ -252,7 +252,7 @@ def printing(machine, original):
     def show(tensor, **options):
         device = machine.place(tensor)
         if device is not None:
-            machine.waits(device)
+            machine.waits(device, "print")
         return original(tensor, **options)
 
     return show

@@ -124,10 +124,20 @@ def refused():
     yield some(torch._C, name, name, settings, "count with the default settings")
     label = "strided nested tensors"
     yield some(torch._C._nested, "nested_tensor", label, strided, "give layout=torch.jagged")
-    biases = sys.modules.get("torch.nn.attention.bias")  # to import it takes torch._dynamo, seconds
-    if biases:
-        refuse = refusal("CausalBias", instead="give is_causal=True, or a mask of your own")
-        yield biases.CausalBias, "__new__", refuse
+    yield from attention()
+
+
+def attention():
+    """PyTorch makes causal biases only where no mode for operators is on; to import them takes seconds."""
+    biases = sys.modules.get("torch.nn.attention.bias")
+    if biases is not None:
+        yield biases.CausalBias, "__new__", unseen
+
+
+def unseen(kind, *args):
+    """A new tensor of a type of its own."""
+    with torch._C._DisableTorchDispatch():
+        return T.__new__(kind, *args)
 
 
 def nccl(*args, **kwargs):

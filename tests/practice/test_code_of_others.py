@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.nn.attention.bias import causal_lower_right
 
 from helpers.commands._environment import ROOT
 from practice_gpus import practice_gpus
@@ -271,16 +270,37 @@ def test_operators_that_are_given_functions_run_on_the_gpu_or_are_refused(gpus):
             flex_attention(rows, rows, rows)
 
 
-def test_attention_with_ragged_rows_or_causal_biases_is_refused_in_words(gpus):
+def test_attention_with_ragged_rows_is_refused_in_words(gpus):
     rows = [torch.rand(3, 2, 4), torch.rand(5, 2, 4)]
     nested = torch.nested.nested_tensor(rows, layout=torch.jagged, device="cuda").transpose(1, 2)
     with pytest.raises(NotImplementedError, match="attention over jagged tensors.*pad them"):
         F.scaled_dot_product_attention(nested, nested, nested)
-    with pytest.raises(NotImplementedError, match="CausalBias.*is_causal=True"):
-        causal_lower_right(6, 6)
     x = torch.ones(1, 1, 2, 2, device="cuda")
     settings = torch.backends.cuda.SDPAParams(x, x, x, None, 0.0, False, False)
     assert not torch.backends.cuda.can_use_cudnn_attention(settings)
+
+
+CAUSAL = """
+    import torch
+    from torch.nn import functional as F
+    from torch.nn.attention.bias import causal_lower_right, causal_upper_left
+
+    x = torch.arange(12.0, device="cuda:1").view(1, 1, 3, 4).requires_grad_()
+    for bias in (causal_lower_right(2, 3), causal_upper_left(2, 3), causal_upper_left(3, 3)):
+        q = x[:, :, : bias.seq_len_q]
+        out = F.scaled_dot_product_attention(q, x, x, attn_mask=bias)
+        mask = bias._materialize("cuda:1")
+        assert out.device == mask.device == x.device
+        assert torch.allclose(out, F.scaled_dot_product_attention(q, x, x, mask))
+        out.sum().backward()
+    print(x.grad.device)
+"""
+
+
+def test_causal_biases_of_a_type_of_its_own(gpus, tmp_path):
+    """A language model would end where it makes its mask, however early or late it imports the type."""
+    exec(textwrap.dedent(CAUSAL), {})
+    assert run(tmp_path, CAUSAL, "-m", "practice_gpus", "-n", "2") == "cuda:1\n"
 
 
 def test_torchscript_compiles_functions_that_check_for_overrides(gpus):

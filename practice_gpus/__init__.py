@@ -33,10 +33,10 @@ dies. On an asynchronous machine operators become work for a stream's thread (`l
 | memory | rounding, pools, segments, splitting, counters of ``torch.cuda`` and ``torch.accelerator``, out of memory |
 | streams, events | in order, on threads if ``asynchronous`` and not CUDA_LAUNCH_BLOCKING=1; ``set_sync_debug_mode``; counters of waits, transfers |
 | memory snapshots | ``_record_memory_history``, ``memory_snapshot``, ``_dump_snapshot``, for PyTorch's viewer |
-| others' code | ``torch.func``, lazy modules, jagged and typed tensors, spawned processes, the profiler |
-| runs as it is | ``torch.compile``: the values are the same; it says so once |
+| others' code | ``torch.func``, lazy modules, sparse, jagged and typed tensors, spawned processes, the profiler |
+| runs as it is | ``torch.compile``, ``torch.jit`` of code that asks for devices: the values are the same; it says so |
 | refused by name | CUDA graphs, NCCL, CUDA extensions, DLPack, memory pools, NVML, strided nested tensors, |
-| | devices under ``FakeTensorMode``, ``out=`` of ``torch.cuda.comm``, attention over jagged tensors, ``CausalBias``, ``flex_attention``, ``foreach_map`` |
+| | devices under ``FakeTensorMode``, ``out=`` of ``torch.cuda.comm``, attention over jagged tensors, ``flex_attention``, ``foreach_map`` |
 
 ``python -m practice_gpus -n 2 script.py …`` runs a program on practice GPUs, and what it starts, too, and reports what it
 copied, where it waited and how much memory it needed; ``report("script.py")`` does so in a notebook. ``pytest

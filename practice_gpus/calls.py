@@ -14,6 +14,7 @@ from . import casting
 from .machine import CPU, refusal, storage
 from .operators import meta, tensors
 from .rules import asked
+from .torchscript import Devices
 
 T = torch.Tensor
 DISPATCHED = torch._C._len_torch_dispatch_stack
@@ -104,6 +105,8 @@ class Calls(TorchFunctionMode):
     def create(self, func, *args, device=None, pin_memory=False, **kwargs):
         """A call with ``device=`` or ``generator=``, or of a factory that follows the default device."""
         machine = self.machine
+        if machine.local.tracing:
+            raise Devices
         like = args[0] if args and isinstance(args[0], T) else None
         if device is None:
             device = default_device(func)
@@ -141,6 +144,8 @@ class Calls(TorchFunctionMode):
     def move(self, x, device, non_blocking=False, **options):
         """``x`` on ``device``: itself if it is there, else a copy through which gradients flow back to its device."""
         source = self.machine.place(x) or x.device
+        if self.machine.local.tracing and device != self.machine.place(x):
+            raise Devices
         if device == source:
             return T.to(x, **options) if options else x
         if device.type == "cuda" and source.type not in ("cpu", "cuda"):  # an Apple or Intel GPU
@@ -309,6 +314,11 @@ class Calls(TorchFunctionMode):
     def fused(self, func, *args, **kwargs):
         """Attention or a recurrent layer, which compare the devices of their inputs first."""
         inputs = tensors((*args, *kwargs.values()))
+        for kind in {
+            type(x) for x in inputs if hasattr(x, "variant")
+        }:  # CausalBias has its own code
+            with self:
+                return kind.__torch_function__(func, (kind,), args, kwargs)
         if len({self.machine.place(x) for x in inputs}) > 1:
             asked(self.machine, func, *args, **kwargs)
         if any(self._ragged(x) for x in inputs):

@@ -82,11 +82,11 @@ def waits(facts):
     """Lines on which the CPU waits again and again."""
     steps = facts["steps"]
     for why, file, line, count, _, moments in facts["waits"]:
-        often = count >= NOTED and steps and max(count, moments) >= steps / 2
+        times = moments if why == "print" else count  # printing asks for each number
+        often = steps and times >= max(NOTED, steps / 2)
         text = source(file, line)
-        inner = count >= INNER * moments and "print(" not in text  # which asks for each number
-        saving = "torch.save(" in text  # copies each tensor once
-        if why not in ("h2d", "scaler") and file and not saving and (often or inner):
+        inner = times >= INNER * moments
+        if why not in ("h2d", "scaler", "save") and file and (often or inner):
             fix = next(fix for words, fix in WAITS.items() if re.search(words, text))
             match = EXPRESSION.search(text)
             shown = match[0] if match else text

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from .launch import launch
-from .machine import refusal, storage
+from .machine import PARTS, refusal, storage
 from .operators import FACTS, Call, T, blocking, facts, shapes, tensors
 from .rules import meet
 from .streams import dead
@@ -53,7 +53,7 @@ class Kernels(TorchDispatchMode):
             with self:
                 return func.decompose(*args, **kwargs or {})
         with NoFunctions():  # in here tensors are what they really are
-            if fact.passes and fake(FAKE) is None:
+            if fact.passes and args[0].layout not in PARTS and fake(FAKE) is None:
                 return func._op(*args, **kwargs or {})
             return self._see(Call(self.machine, func, fact, args, kwargs or {}))
 
@@ -117,7 +117,8 @@ class Kernels(TorchDispatchMode):
         home = call.home
         if fake(FAKE) is not None:
             refusal("devices under FakeTensorMode")()
-        if fact.view:
+        sparse = bool(call.inputs) and call.inputs[0].layout in PARTS  # a view of it may be a copy
+        if fact.view and not sparse:
             return call.func._op(*call.args, **call.kwargs)
         if home is not None and not fact.mutates:
             self._fit(call)
@@ -128,7 +129,7 @@ class Kernels(TorchDispatchMode):
         out = computed(machine, call)
         if fact.resizes:
             storage(out).practice = None  # its bytes are counted anew
-        if home is not None and (call.loose or not fact.inplace):
+        if home is not None and (call.loose or not fact.inplace or sparse):
             for tensor in (out,) if isinstance(out, T) else tensors(out):
                 if tensor.is_cpu:
                     machine.put(tensor, home, fact.name)

@@ -6,6 +6,11 @@ from torch.utils._pytree import tree_map_only
 from .machine import storage
 from .operators import T, blocking, shapes, tensors
 
+UNSURE = {
+    "_embedding_bag",
+    "_embedding_bag_forward_only",
+}  # the CPU's results have sizes of their own
+
 
 def launch(machine, call):
     """Queue an operator. Returns (True, its result, to be filled in), or (False, None) if it must run at once."""
@@ -16,14 +21,16 @@ def launch(machine, call):
     places = {machine.place(t) for t in call.inputs} - {None}
     stream = machine.streams.current(device or next(iter(places), None))
     out = None
+    if at_once(machine, call):
+        stream.drain()
+        return False, None
     if fact.inplace and fact.mutates:
         out = call.args[fact.written.index(True)]
-    elif not fact.mutates and all(t.layout == torch.strided for t in call.inputs):
+    elif not fact.mutates:
         out = shapes(call)
         if any(t.layout != torch.strided for t in tensors(out)):
             out = None
-    nothing_to_queue = not (places or fact.copies) or out is None and not fact.inplace
-    if nothing_to_queue or at_once(machine, call):
+    if not (places or fact.copies) or out is None and not fact.inplace:  # nothing to queue
         stream.drain()
         return False, None
     for other in {machine.streams.current(place) for place in places} - {stream}:
@@ -52,9 +59,12 @@ def blank(shape):
 
 
 def at_once(machine, call):
-    """Whether the CPU waits for an operator, or draws random numbers for it, which keep their order."""
+    """Whether the CPU waits for an operator, or draws random numbers for it, which keep their order; or whether it is
+    not known before what the results look like."""
     fact = call.fact
-    if fact.waits or fact.waits_if or fact.random:
+    if fact.waits or fact.waits_if or fact.random or fact.name in UNSURE:
+        return True
+    if any([t.layout != torch.strided for t in call.inputs]):
         return True
     if fact.copies and blocking(call):
         return True

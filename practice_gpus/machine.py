@@ -19,6 +19,14 @@ from .streams import ASYNC, Streams
 
 CPU = torch.device("cpu")
 PLAIN = {torch.Tensor, torch.nn.Parameter}
+ROWS, COLUMNS = ("crow_indices", "col_indices", "values"), ("ccol_indices", "row_indices", "values")
+PARTS = {  # what gives the tensors that a sparse tensor consists of, its values last
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: ROWS,
+    torch.sparse_bsr: ROWS,
+    torch.sparse_csc: COLUMNS,
+    torch.sparse_bsc: COLUMNS,
+}
 SYNC = "called a synchronizing CUDA operation"
 ORDINAL = (
     "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\nSearch for "
@@ -69,6 +77,7 @@ class Local(threading.local):
     index = 0
     target = None
     quiet = False
+    tracing = False  # by torch.jit, with tensors of a practice GPU
 
     def __init__(self):
         self.streams = {}
@@ -141,6 +150,10 @@ class Machine:
 
     def put(self, tensor, device, label=""):
         """Label the storage of ``tensor``, if it has none yet, and take memory for it."""
+        if tensor.layout in PARTS:
+            for name in PARTS[tensor.layout]:
+                self.put(getattr(tensor, name)(), device, label)
+            return
         held = storage(tensor)
         place = held.practice
         if place is not None and place.machine is self:
@@ -238,8 +251,6 @@ def inner(tensor):
     wrapped = torch._C._functorch
     while wrapped.is_functorch_wrapped_tensor(tensor):
         tensor = wrapped.get_unwrapped(tensor)
-    if tensor.layout == torch.sparse_coo:
-        return tensor._values()
-    if tensor.layout in (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc):
-        return tensor.values()
+    if tensor.layout in PARTS:
+        return getattr(tensor, PARTS[tensor.layout][-1])()
     return tensor

@@ -1,5 +1,6 @@
 """Where in a person's own code something happens, and which block of memory a tensor fills."""
 
+import os
 import sys
 import sysconfig
 from pathlib import Path
@@ -9,6 +10,8 @@ from .machine import storage
 HERE = str(Path(__file__).parent)
 PATHS = sysconfig.get_paths()
 INSTALLED = tuple({HERE, *(PATHS[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))})
+# Files of PyTorch whose waits have a purpose: once a step, once a tensor, once a number.
+PURPOSES = {"grad_scaler.py": "scaler", "serialization.py": "save", "_tensor_str.py": "print"}
 own = {}  # file name → whether it is the person's own code
 
 
@@ -51,11 +54,12 @@ def block_of(tensor):
         return None  # it has no storage, such as a parameter of a lazy module
 
 
-def scaling():
-    """Whether a GradScaler runs: it waits once a step, and must."""
+def purpose():
+    """What PyTorch waits for on behalf of the line that is running: "scaler", "save", "print", or "" for none of them."""
     frame = sys._getframe(2)
     while frame is not None and not is_own(frame.f_code.co_filename):
-        if frame.f_code.co_filename.endswith("grad_scaler.py"):
-            return True
+        found = PURPOSES.get(os.path.basename(frame.f_code.co_filename))
+        if found is not None:
+            return found
         frame = frame.f_back
-    return False
+    return ""

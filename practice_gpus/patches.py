@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import torch
 
-from . import casting, driver, processes, typed
+from . import casting, driver, processes, torchscript, typed
 from .machine import CPU, Place, listeners, refusal
 
 T = torch.Tensor
@@ -87,6 +87,7 @@ def patches(machine, calls):
     for backend in ("flash", "mem_efficient", "cudnn"):
         yield torch._C, f"_can_use_{backend}_attention", lambda params, debug=False: False
     yield from typed.patches(machine)
+    yield from torchscript.patches(machine)
     yield from processes.patches(machine)
     yield T, "_make_wrapper_subclass", staticmethod(wrapping(machine))
     yield torch.autograd, "_make_grads", checked_grads(torch.autograd._make_grads)
@@ -123,10 +124,20 @@ def refused():
     yield some(torch._C, name, name, settings, "count with the default settings")
     label = "strided nested tensors"
     yield some(torch._C._nested, "nested_tensor", label, strided, "give layout=torch.jagged")
-    biases = sys.modules.get("torch.nn.attention.bias")  # to import it takes torch._dynamo, seconds
-    if biases:
-        refuse = refusal("CausalBias", instead="give is_causal=True, or a mask of your own")
-        yield biases.CausalBias, "__new__", refuse
+    yield from attention()
+
+
+def attention():
+    """PyTorch makes causal biases only where no mode for operators is on; to import them takes seconds."""
+    biases = sys.modules.get("torch.nn.attention.bias")
+    if biases is not None:
+        yield biases.CausalBias, "__new__", unseen
+
+
+def unseen(kind, *args):
+    """A new tensor of a type of its own."""
+    with torch._C._DisableTorchDispatch():
+        return T.__new__(kind, *args)
 
 
 def nccl(*args, **kwargs):
@@ -251,7 +262,7 @@ def printing(machine, original):
     def show(tensor, **options):
         device = machine.place(tensor)
         if device is not None:
-            machine.waits(device)
+            machine.waits(device, "print")
         return original(tensor, **options)
 
     return show

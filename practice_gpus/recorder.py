@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from . import leaks
 from .machine import inner, listeners
-from .origins import block_of, line, origin, scaling
+from .origins import block_of, line, origin, purpose
 
 KINDS = ("parameters", "gradients", "optimizer", "activations", "other")
 in_backward = torch._C._current_graph_task_id
@@ -134,8 +134,8 @@ class Recorder:
         self.count(self.copies, direction, size)
 
     def waited(self, why):
-        """The CPU waits; ``why`` is the direction of the copy that it waits for, or "scaler" in a GradScaler."""
-        self.count(self.waits, "scaler" if not why and scaling() else why)
+        """The CPU waits; ``why`` is the direction of the copy that it waits for, or what PyTorch waits for there."""
+        self.count(self.waits, purpose() or why)
 
     def refused(self, what):
         """Something was asked for that practice GPUs do not imitate, or run without it."""

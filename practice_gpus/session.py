@@ -15,7 +15,7 @@ from .calls import Calls
 from .kernels import Kernels
 from .machine import Machine
 from .memory import parse_size
-from .patches import patches
+from .patches import attention, patches
 
 MISSING = object()
 active = []  # the sessions that are on, outermost first; the last one rules
@@ -175,14 +175,16 @@ def exchange(patch):
 
 
 class Importer:
-    """Imports torch._dynamo, which keeps what it finds in ``torch.cuda``, with practice GPUs off for the moment."""
+    """Imports torch._dynamo, which keeps what it finds in ``torch.cuda``, with practice GPUs off for the moment, and
+    patches what comes late."""
 
     @staticmethod
     def find_spec(name, path, target=None):
         """The module's spec, as Python's import system asks for it."""
-        if name == "torch._dynamo":
+        loaders = {"torch._dynamo": Importer.load, "torch.nn.attention.bias": Importer.late}
+        if name in loaders:
             spec = PathFinder.find_spec(name, path)
-            spec.loader.exec_module = functools.partial(Importer.load, spec.loader.exec_module)
+            spec.loader.exec_module = functools.partial(loaders[name], spec.loader.exec_module)
             return spec
 
     @staticmethod
@@ -196,6 +198,14 @@ class Importer:
         finally:
             for patch in patched:
                 exchange(patch)
+
+    @staticmethod
+    def late(original, module):
+        """Run the module's code, and patch it."""
+        original(module)
+        for patch in map(list, attention()):
+            exchange(patch)
+            active[-1].undo.callback(exchange, patch)
 
 
 def _take_out(mode, stack, length):

@@ -1,5 +1,6 @@
 """What programs of others use beyond the course: each of these ended them wrongly before."""
 
+import io
 import os
 import pickle
 import subprocess
@@ -11,7 +12,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.nn.attention.bias import causal_lower_right
 
 from helpers.commands._environment import ROOT
 from practice_gpus import practice_gpus
@@ -270,16 +270,37 @@ def test_operators_that_are_given_functions_run_on_the_gpu_or_are_refused(gpus):
             flex_attention(rows, rows, rows)
 
 
-def test_attention_with_ragged_rows_or_causal_biases_is_refused_in_words(gpus):
+def test_attention_with_ragged_rows_is_refused_in_words(gpus):
     rows = [torch.rand(3, 2, 4), torch.rand(5, 2, 4)]
     nested = torch.nested.nested_tensor(rows, layout=torch.jagged, device="cuda").transpose(1, 2)
     with pytest.raises(NotImplementedError, match="attention over jagged tensors.*pad them"):
         F.scaled_dot_product_attention(nested, nested, nested)
-    with pytest.raises(NotImplementedError, match="CausalBias.*is_causal=True"):
-        causal_lower_right(6, 6)
     x = torch.ones(1, 1, 2, 2, device="cuda")
     settings = torch.backends.cuda.SDPAParams(x, x, x, None, 0.0, False, False)
     assert not torch.backends.cuda.can_use_cudnn_attention(settings)
+
+
+CAUSAL = """
+    import torch
+    from torch.nn import functional as F
+    from torch.nn.attention.bias import causal_lower_right, causal_upper_left
+
+    x = torch.arange(12.0, device="cuda:1").view(1, 1, 3, 4).requires_grad_()
+    for bias in (causal_lower_right(2, 3), causal_upper_left(2, 3), causal_upper_left(3, 3)):
+        q = x[:, :, : bias.seq_len_q]
+        out = F.scaled_dot_product_attention(q, x, x, attn_mask=bias)
+        mask = bias._materialize("cuda:1")
+        assert out.device == mask.device == x.device
+        assert torch.allclose(out, F.scaled_dot_product_attention(q, x, x, mask))
+        out.sum().backward()
+    print(x.grad.device)
+"""
+
+
+def test_causal_biases_of_a_type_of_its_own(gpus, tmp_path):
+    """A language model would end where it makes its mask, however early or late it imports the type."""
+    exec(textwrap.dedent(CAUSAL), {})
+    assert run(tmp_path, CAUSAL, "-m", "practice_gpus", "-n", "2") == "cuda:1\n"
 
 
 def test_torchscript_compiles_functions_that_check_for_overrides(gpus):
@@ -289,3 +310,50 @@ def test_torchscript_compiles_functions_that_check_for_overrides(gpus):
         warnings.simplefilter("ignore")
         scripted = torch.jit.script(net)
     assert scripted(x).is_cuda and torch.equal(scripted(x), net(x))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_traced_modules_learn_on_the_gpu_and_load_there(gpus):
+    """Tracing a convolution would end the program: its result was lost on the way."""
+
+    def last_loss(device):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Conv1d(1, 2, 3), nn.BatchNorm1d(2), nn.ReLU(), nn.Flatten())
+        x = torch.arange(16.0).view(2, 1, 8).to(device)
+        traced = torch.jit.trace(net.to(device), x)
+        optimizer = torch.optim.SGD(traced.parameters(), lr=0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = traced(x).square().sum()
+            loss.backward()
+            optimizer.step()
+        file = io.BytesIO()
+        torch.jit.save(traced, file)
+        file.seek(0)
+        again = torch.jit.load(file, map_location=device)
+        assert torch.equal(again(x), traced(x)) and again(x).device == x.device
+        return loss.item()
+
+    assert last_loss("cuda:1") == last_loss("cpu")
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_torchscript_that_asks_for_devices_runs_as_it_is_and_says_so(gpus):
+    """Its results would be on the wrong device, or the driver be missing; the program could go on."""
+
+    def back(x):
+        return (x * 2).cpu()
+
+    def made(x):
+        return x + torch.arange(3, device=x.device)
+
+    def written(x):
+        return x + torch.ones(3, device="cuda:1")
+
+    x = torch.ones(3, device="cuda:1")
+    for kind, code in (("trace", back), ("trace", made), ("script", back), ("script", written)):
+        with pytest.warns(UserWarning, match=f"torch.jit.{kind}: the code asks for devices"):
+            new = torch.jit.script(code) if kind == "script" else torch.jit.trace(code, (x,))
+        for _ in range(3):
+            assert new(x).device == code(x).device and torch.equal(new(x), code(x))
+    assert torch.jit.trace(lambda x: x * 2, (x,))(x).device == x.device

@@ -1,6 +1,7 @@
 """The report finds what is wrong in a person's program, at the right line, and nothing where nothing is wrong."""
 
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,29 @@ def test_a_planted_fault_is_found_at_its_line(script, fault, tmp_path):
     assert places == [(KINDS[fault], line)], done
     assert done.status(strict=True) == (1 if fault == "left" else 2)
     assert re.search(rf"{path.stem}\.py:{line}  .*\n     → \w+", repr(done))
+
+
+def test_printing_and_saving_now_and_then_are_no_waits_in_a_loop(tmp_path, monkeypatch):
+    """A user would be told to stop printing a matrix, or saving a checkpoint, wherever the call is not on that line."""
+    text = """
+        import pprint
+        import torch
+        device = torch.accelerator.current_accelerator() or torch.device("cpu")
+        model = torch.nn.Sequential(*[torch.nn.Linear(20, 20) for _ in range(8)]).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x = torch.ones(4, 20, device=device)
+        keep = torch.save
+        for step in range(20):
+            optimizer.zero_grad()
+            model(x).mean().backward()
+            optimizer.step()
+            if step == 10:
+                pprint.pprint(model[0].weight)
+                keep(model.state_dict(), "weights.pt")
+    """
+    path = tmp_path / "program.py"
+    path.write_text(textwrap.dedent(text), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    done = report(path)
+    assert done.outcome == "done" and done.findings == [], done
+    assert {row[0] for row in done.facts["waits"]} >= {"print", "save"}

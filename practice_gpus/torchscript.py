@@ -1,0 +1,90 @@
+"""``torch.jit`` on practice GPUs: it traces and compiles operators; code that asks for devices runs as it is.
+
+TorchScript's interpreter would ask the driver for them, or keep the CPU's tensors as constants.
+"""
+
+import functools
+import re
+import warnings
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from .machine import CPU, listeners
+
+DEVICES = re.compile(r"Device = prim::Constant|= (aten::cpu|aten::cuda|prim::is_cuda)\(")
+SAID = (
+    "torch.jit.{}: the code asks for devices, so practice GPUs run it as it is, with the same values; it has no graph, "
+    "and cannot be saved. Make such tensors outside, and pass them"
+)
+
+
+class Devices(Exception):
+    """What is being traced asks for a device."""
+
+
+def patches(machine):
+    """(``torch.jit``, name, replacement)."""
+    for name in ("trace", "trace_module"):
+        yield torch.jit, name, traced(machine, name, getattr(torch.jit, name))
+    yield torch.jit, "script", scripted(torch.jit.script)
+    yield torch.jit, "load", loaded(machine, torch.jit.load)
+
+
+def as_it_is(name, code):
+    """Say that ``code`` is not for TorchScript, and give it back."""
+    for listener in listeners:
+        listener.refused(f"torch.jit.{name} (run as it is)")
+    warnings.warn(SAID.format(name), stacklevel=3)
+    return code
+
+
+def traced(machine, name, original):
+    """Tracing loses what passes through a mode for operators, which is PyTorch's own limit: it is off meanwhile."""
+
+    @functools.wraps(original)
+    def trace(func, *args, **options):
+        given = [*tree_leaves((args, options)), *getattr(func, "parameters", list)()]
+        tensors = [value for value in given if isinstance(value, torch.Tensor)]
+        machine.local.tracing = any(map(machine.place, tensors))
+        try:
+            with torch._C._DisableTorchDispatch():
+                return original(func, *args, **options)
+        except Devices:
+            return as_it_is(name, func)
+        finally:
+            machine.local.tracing = False
+
+    return trace
+
+
+def scripted(original):
+    """Compiling; what holds devices is given back."""
+
+    @functools.wraps(original)
+    def script(code, *args, **options):
+        made = original(code, *args, **options)
+        graph = getattr(made, "inlined_graph", None)
+        if graph is not None and (DEVICES.search(str(graph)) or any(map(moves, graph.nodes()))):
+            return as_it_is("script", code)
+        return made
+
+    return script
+
+
+def loaded(machine, original):
+    """A module from a file, on a practice GPU if ``map_location`` says so."""
+
+    @functools.wraps(original)
+    def load(file, map_location=None, *args, **options):
+        goal = machine.device(map_location) if map_location is not None else CPU
+        if goal.type != "cuda":
+            return original(file, map_location, *args, **options)
+        return original(file, CPU, *args, **options).to(goal)
+
+    return load
+
+
+def moves(node):
+    """Whether a step of a graph moves a tensor to a device."""
+    return node.kind() == "aten::to" and "Device" in [str(value.type()) for value in node.inputs()]

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import types
+from pathlib import Path
 
 import nbformat
 import psutil
@@ -230,6 +231,18 @@ HOSTILE = {
     "errors": "raise ValueError('x' * 10**7)",
     "big_file": "with open('x', 'wb') as f:\n    while True: f.write(b'x' * 10**6)",
     "many_files": "for i in range(10**5): open(f'{i}', 'w').close()",
+    "memory_of_files": "for _ in range(60):\n    f = os.memfd_create('x')\n"
+    "    for _ in range(50): os.write(f, b'x' * 10**6)\ntime.sleep(900)",
+    "memory_of_segments": """import ctypes
+c = ctypes.CDLL(None, use_errno=True)
+c.shmat.restype, c.shmdt.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+for _ in range(30):
+    key = c.shmget(0, 10**8, 0o1600)
+    if key < 0: raise OSError(ctypes.get_errno(), "shmget")
+    place = c.shmat(key, None, 0)
+    ctypes.memset(place, 1, 10**8)
+    c.shmdt(place)
+time.sleep(900)""",
     "shared_memory": "with open('/dev/shm/x', 'wb') as f:\n    while True: f.write(b'x' * 10**6)",
     "events": "from helpers.commands import _grade_run as g\nfor _ in range(10**5): g.note(a=1)",
     "garbage": "open(os.environ['GRADE_EVENTS'], 'ab').write(b'[' * 10**6 + b'\\n\\xff\\n{\"key\": []}')",
@@ -319,6 +332,26 @@ def test_a_hostile_notebook_costs_only_itself(tmp_path):
 
 
 @needs_sandbox
+def test_memory_that_no_process_owns_is_refused(tmp_path):
+    """Such memory is in no sum of processes: a run could take all of the machine, and its neighbors would be ended."""
+    names, most = ["memory_of_files", "memory_of_segments"], [0]
+    start, done = psutil.virtual_memory().shared, threading.Event()
+
+    def look():
+        while not done.wait(0.1):
+            most.append(psutil.virtual_memory().shared - start)
+
+    watching = threading.Thread(target=look)
+    watching.start()
+    try:
+        assert_costs_only_itself(graded_hostile(names, tmp_path))
+    finally:
+        done.set()
+        watching.join()
+    assert max(most) < 1e9
+
+
+@needs_sandbox
 @pytest.mark.torture
 def test_forty_hostile_notebooks(tmp_path):
     assert_costs_only_itself(graded_hostile(list(HOSTILE), tmp_path))
@@ -342,7 +375,7 @@ def test_memory_that_processes_share_counts():
 
 
 def test_a_run_ends_before_the_machine_is_out_of_memory(monkeypatch):
-    """Memory of memfd_create and shmget belongs to no process, so no sum of processes holds it."""
+    """What sockets hold belongs to no process, so no sum of processes has it."""
     full = types.SimpleNamespace(percent=96)
     monkeypatch.setattr(_grade_run.psutil, "virtual_memory", lambda: full)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
@@ -376,8 +409,9 @@ def test_what_a_cell_replaced_in_the_checks_is_noted(tmp_path, monkeypatch):
     monkeypatch.setattr(_grade_run, "EVENTS", str(tmp_path / "events"))
     monkeypatch.setattr(_grade_run, "unchanged", _grade_run.judges())
     module = importlib.import_module(f"exercises.lesson{LESSON}")
+    (tmp_path / "events").touch()
     _grade_run.again([])
-    assert not (tmp_path / "events").exists()
+    assert _grade_run.events(tmp_path / "events") == []
     monkeypatch.setattr(expect, "choices", len)
     monkeypatch.setattr(module, "call", lambda *a: None)
     check = CODED.check_answer
@@ -460,6 +494,16 @@ def test_the_old_table_is_no_submission(tmp_path, monkeypatch):
     for out in ("g.csv", "./g.csv", str(tmp_path / "g.csv"), f"../{tmp_path.name}/g.csv"):
         args = parser.parse_args([".", "--out", out, "--force"])
         assert [path.name for path in grade.checked(args)] == ["a.ipynb"]
+
+
+@needs_sandbox
+def test_a_sandbox_that_refuses_no_memory_is_none(monkeypatch):
+    """Without libseccomp nothing runs, rather than with fewer limits than promised."""
+    real, library = _grade_run.sealed, next(Path("/usr").glob("lib*/**/libseccomp.so.2"))
+    places = [library.resolve(), Path("/", library.resolve().relative_to("/usr"))]  # /lib, too
+    hidden = [word for each in places for word in ("--ro-bind", os.devnull, str(each))]
+    monkeypatch.setattr(_grade_run, "sealed", lambda *words: [*real(*words), *hidden])
+    assert "libseccomp" in _grade_run.problem()
 
 
 @needs_sandbox

@@ -52,6 +52,7 @@ CONTENTS = {"requirements.txt": REQUIREMENTS, "pyproject.toml": PROJECT}
 PACKED = {
     *CONTENTS,
     "README.md",
+    ".github/training.png",
     "LICENSE",
     "exercises/__init__.py",
     "practice_gpus/__init__.py",
@@ -133,6 +134,26 @@ def test_a_packed_folder_installs_from_its_own_wheels_alone(course, tmp_path, mo
     assert done.stdout == "2.1\n", done.stderr
     assert "no network" in capfd.readouterr().out
     assert _environment.stamp()["wheels"] is None
+
+
+@pytest.mark.parametrize("git", [True, False])
+def test_a_packed_folder_can_write_the_site(git, tmp_path, monkeypatch):
+    """README.md is its first page, whose picture lies outside the other folders."""
+    if not git:
+        monkeypatch.setenv("PATH", str(tmp_path))
+    pack.copy(tmp_path / "out")
+    for path in (tmp_path / "out/notebooks").glob("*.ipynb"):
+        if path.name[:2] != "92":
+            path.unlink()
+    line = [sys.executable, "-m", "helpers", "site", str(tmp_path / "pages")]
+    done = subprocess.run(line, cwd=tmp_path / "out", text=True, capture_output=True, env=bare())
+    assert done.returncode == 0, done.stderr
+    assert "data:image/png;base64," in (tmp_path / "pages/index.html").read_text(encoding="utf-8")
+
+
+def bare():
+    """Return this environment without another course on the path of Python."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def test_an_interrupted_run_is_gone_on_with(course, tmp_path, monkeypatch):

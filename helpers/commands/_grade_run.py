@@ -1,9 +1,10 @@
 """Run a submission and note what each check sees, in a sandbox: Python, the course, an empty folder, no network."""
 
 import ast
-import importlib
+import ctypes
 import json
 import os
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -37,16 +38,13 @@ def sealed(file, inside, hidden):
     """Return the words that, before a command, put it into a sandbox, where `file` has the path `inside`."""
     python = [sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parents[1])]
     packages = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
-    rooms = ("helpers", "exercises", "practice_gpus", "notebooks/scripts")
-    course = [str(ROOT / room) for room in rooms]
+    course = [ROOT / room for room in "helpers exercises practice_gpus notebooks/scripts".split()]
     user = "--unshare-user" if os.geteuid() else "--cap-add CAP_SETUID --cap-add CAP_SETGID"
     line = f"{SEALED} {user}".split()
     for place in [*SYSTEM.split(), "/sys/devices/system", *python, *packages, *course]:
-        for parent in reversed(Path(place).parents):
-            line += ["--dir", str(parent)]
+        line += [word for path in reversed(Path(place).parents) for word in ("--dir", path)]
         line += ["--ro-bind-try", place, place]
-        if Path(hidden).is_relative_to(place):
-            line += ["--tmpfs", hidden]
+        line += ["--tmpfs", hidden] if Path(hidden).is_relative_to(place) else []
     return [*line, "--bind", str(file), inside, "--remount-ro", "/", "--chdir", "/tmp"]
 
 
@@ -54,16 +52,16 @@ def problem():
     """Return why no sandbox works here, an empty text where one does."""
     if not shutil.which("bwrap"):
         return "bubblewrap is not installed; on Linux: apt install bubblewrap"
-    command = [sys.executable, "-c", "import nbclient, ipykernel"]
-    line = [*sealed(os.devnull, "/events", "/none"), *command]
-    done = subprocess.run(line, text=True, capture_output=True)
+    code = "import nbclient, ipykernel; from helpers.commands._grade_run import refuse; refuse()"
+    line = [*sealed(os.devnull, "/events", "/none"), sys.executable, "-c", code]
+    done = subprocess.run(line, text=True, capture_output=True, env=environment("/tmp", ""))
     return (done.stderr.strip().splitlines() or ["bwrap fails"])[-1] if done.returncode else ""
 
 
 def environment(home, place):
     """Return the environment variables of learners' code."""
-    names = ("PATH", "LANG", "LD_LIBRARY_PATH", "SYSTEMROOT")
-    kept = {name: os.environ[name] for name in names if name in os.environ}
+    names = {"PATH", "LANG", "LD_LIBRARY_PATH", "SYSTEMROOT"} & os.environ.keys()
+    kept = {name: os.environ[name] for name in names}
     kept |= dict.fromkeys(("HOME", "TMPDIR", "TEMP", "GPU_COURSE_HOME"), home)
     kept |= {"USER": "learner", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     return {**kept, "PYTHONPATH": str(ROOT), "GRADE_EVENTS": place}
@@ -93,19 +91,17 @@ def run(cells, args, seconds, stopping):
 def watch(process, memory, until, stopping):
     """Wait for a process to end; return why it must end early, or an empty text."""
     while process.poll() is None and not stopping.is_set():
-        below, used, threads = [], 0, 0
-        with suppress(psutil.Error):
-            below = psutil.Process(process.pid).children(recursive=True)
-        for each in below:
+        used = threads = 0
+        for each in psutil.Process(process.pid).children(recursive=True):
             with suppress(psutil.Error):  # it has ended
                 threads += each.num_threads()
-                memory_of = each.memory_full_info()
-                used += getattr(memory_of, "pss", memory_of.uss) / 1e9  # shared parts count once
+                taken = each.memory_full_info()
+                used += getattr(taken, "pss", taken.uss) / 1e9  # shared parts count once
         if threads > THREADS:
             return f"more than {THREADS} processes and threads"
         if used > memory:
             return f"more than {memory} GB of memory"
-        if psutil.virtual_memory().percent > 95:  # memfd_create, shmget: nobody's
+        if psutil.virtual_memory().percent > 95:  # buffers of sockets: nobody's
             return "the machine's memory ran short"
         if time.monotonic() > until:
             return "the notebook's time was over"
@@ -167,14 +163,12 @@ def judges():
 
 def again(calls):
     """In the kernel, at the end: call what has not passed, its answer may stand below; note what cells replaced."""
-    for call, name in calls:
-        seen = [e["key"][3:] for e in events(EVENTS) if e.get("status") == core.CORRECT]
-        if name not in seen:
-            get_ipython().run_cell(call)  # noqa: F821 - the kernel has it
+    seen = [e["key"][3:] for e in events(EVENTS) if e.get("status") == core.CORRECT]
+    for call in [call for call, name in calls if name not in seen]:
+        get_ipython().run_cell(call)  # noqa: F821 - the kernel has it
     now = judges()
-    for place, name in unchanged:
-        if now.get((place, name)) != unchanged[place, name]:
-            note(review=f"replaced {name}")
+    for key in [key for key in unchanged if now.get(key) != unchanged[key]]:
+        note(review=f"replaced {key[1]}")
 
 
 def checks(source):
@@ -191,19 +185,20 @@ def main():
     confine(job)
     run_notebook(job)
     for event in [each for each in events(EVENTS) if each.get("status") == core.CORRECT]:
-        lesson, name = event["key"].split(".")
         with suppress(ValueError, SyntaxError):  # no plain value
             answer = ast.literal_eval(event["value"])
-            exercise = getattr(importlib.import_module(f"exercises.lesson{lesson}"), name)
+            exercise = pkgutil.resolve_name("exercises.lesson" + event["key"])
             if exercise.outcome(answer).status != core.CORRECT:
-                note(review=f"{name} differs when checked again")
+                note(review=f"{exercise.name} differs when checked again")
     note(end=True)
 
 
 def confine(job):
     """Set limits for this process and all below it, and become an ordinary user where root is sealed in."""
-    threads = THREADS + 50 if job["sealed"] else -1  # outside, all that the user runs would count
-    limits = {"DATA": job["memory"] * 10**9, "FSIZE": 2**26, "CORE": 0, "NPROC": threads}
+    limits = {"DATA": job["memory"] * 10**9, "FSIZE": 2**26, "CORE": 0}
+    if job["sealed"]:
+        refuse()
+        limits["NPROC"] = THREADS + 50  # outside, all that the user runs would count
     with suppress(ImportError):  # on Windows
         import resource
 
@@ -216,6 +211,17 @@ def confine(job):
         os.setgroups([])
         os.setresgid(nobody, nobody, nobody)
         os.setresuid(nobody, nobody, nobody)
+
+
+def refuse():
+    """Let calls for memory that no process owns fail, here and in all processes below: they are "not implemented"."""
+    library = ctypes.CDLL("libseccomp.so.2")
+    library.seccomp_init.restype = ctypes.c_void_p
+    rules = ctypes.c_void_p(library.seccomp_init(0x7FFF0000))  # allow what is not named
+    for name in (b"memfd_create", b"memfd_secret", b"shmget", b"mount", b"fsopen"):
+        library.seccomp_rule_add(rules, 0x50026, library.seccomp_syscall_resolve_name(name), 0)
+    if library.seccomp_load(rules):
+        raise OSError("seccomp does not work")
 
 
 def run_notebook(job):

@@ -32,6 +32,12 @@ def save(path, rows):
     return 0
 
 
+def lines(records):
+    """Return the rows of a table, head first, of records {column: text}; what a record lacks stays empty."""
+    columns = list(dict.fromkeys(name for record in records for name in record))
+    return [columns, *[[record.get(name, "") for name in columns] for record in records]]
+
+
 def text(rows):
     """Return a table, rows of texts and numbers, as CSV."""
     table = io.StringIO(newline="")

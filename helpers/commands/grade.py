@@ -42,11 +42,8 @@ def run(args):
     except ValueError as error:
         print(f"grade: {error}", file=sys.stderr)
         return 2
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    lines = [columns, *[[row.get(name, "") for name in columns] for row in rows]]
-    status = _sheets.save(args.out, lines)
-    print(f"{len(rows)} files graded: {args.out}")
-    return status
+    print(f"{len(rows)} files graded", file=sys.stderr)
+    return _sheets.save(args.out, _sheets.lines(rows))
 
 
 def checked(args):
@@ -59,8 +56,7 @@ def checked(args):
     reason = "" if args.unsealed else _grade_run.problem()
     if reason:
         raise ValueError(f"no sandbox ({reason}): nothing ran. INSTRUCTORS.md has --unsealed, too")
-    out = os.path.abspath(args.out)
-    return [path for path in shown if os.path.abspath(path) != out]
+    return [path for path in shown if os.path.abspath(path) != os.path.abspath(args.out)]
 
 
 def grade_all(paths, args):

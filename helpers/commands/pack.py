@@ -20,6 +20,7 @@ TOPS = (
     "practice_gpus",
     "notebooks",
     "README.md",
+    ".github/training.png",  # the picture of README.md
     "LICENSE",
     "pyproject.toml",
     "requirements.txt",

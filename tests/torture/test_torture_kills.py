@@ -1,5 +1,6 @@
-"""Kill -9 in the middle of what writes: what stood before still stands, and the command goes on from there."""
+"""Kill -9, kill or Ctrl-C in the middle of what writes: what stood before still stands, and it goes on from there."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -16,8 +17,9 @@ import pytest
 import torch
 from lanes import share
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs kill -9")
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 EPOCHS = 12
+KILL = getattr(signal, "SIGKILL", 9)
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +59,15 @@ def finished(context, target, *args):
     return time.monotonic() - start
 
 
-def killed(context, chance, seconds, target, *args):
-    """Kill `target` in a process at a random moment of its `seconds`; return False when it was done before."""
+def killed(context, chance, seconds, target, *args, sent=KILL):
+    """Send `target` in a process a signal at a random moment of its `seconds`; return False when it was done before."""
     process = started(context, target, *args)
     time.sleep(chance.uniform(0, seconds))
-    process.kill()
-    process.join()
-    return process.exitcode == -signal.SIGKILL
+    with contextlib.suppress(ProcessLookupError):  # it was done before
+        os.kill(process.pid, sent)
+    process.join(60)
+    assert process.exitcode in (0, -sent, 1 if sent == signal.SIGINT else 0)
+    return process.exitcode != 0
 
 
 def halves(folder):
@@ -82,14 +86,15 @@ def test_what_a_target_prints_is_thrown_away(monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_progress(context, chance, tmp_path):
-    kills, landed = share(4, 55), 0
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, KILL], ids=lambda sent: sent.name)
+def test_progress(context, chance, tmp_path, sent):
+    kills, landed = share(3, 55), 0
     home, told = tmp_path / "home", tmp_path / "told"
     seconds = finished(context, "keep_progress", home, told)
     for _ in range(kills):
         shutil.rmtree(home)
         told.unlink()
-        landed += killed(context, chance, seconds, "keep_progress", home, told)
+        landed += killed(context, chance, seconds, "keep_progress", home, told, sent=sent)
         kept = told.read_text().splitlines() if told.exists() else []
         there = json.loads((home / "progress.json").read_text()) if kept else {}
         assert len(there) in (
@@ -99,6 +104,7 @@ def test_progress(context, chance, tmp_path):
         assert [there[key]["hints"] for key in kill_targets.KEYS[: len(kept)]] == list(
             range(1, len(kept) + 1)
         )
+        assert halves(home) <= 1 if home.exists() else not kept
         finished(context, "keep_progress", home, told)
         assert len(json.loads((home / "progress.json").read_text())) == len(kill_targets.KEYS)
     assert landed or not lanes.full

@@ -420,7 +420,9 @@ def test_the_second_day_of_a_clone(house_copy, tmp_path_factory):
     done = call(*lab_line, cwd=clone)
     assert "Newer than your copies: 00. Yours stay" in done.stdout
     assert mine.read_text() == "my work" and git(clone, "status", "--porcelain") == ""
-    assert call(*lab_line, "--fresh", "00", cwd=clone).returncode == 0
+    fresh = call(*lab_line, "--fresh", "00", cwd=clone)
+    assert fresh.returncode == 0 and "is new. Your own is now" in fresh.stdout
+    assert "Newer than" not in fresh.stdout, "offers what was just asked for"
     assert mine.read_text() == "a newer lesson"
     assert mine.with_stem(f"{mine.stem}_mine").read_text() == "my work"
 
@@ -479,6 +481,22 @@ def status(address, seconds=20):
     return None
 
 
+def with_a_kernel(process, port, token):
+    """Start a kernel and end JupyterLab; return what it printed: kernels speak encrypted or keep silent about it."""
+    address = f"http://localhost:{port}/api/kernels?token={token}"
+    urllib.request.urlopen(urllib.request.Request(address, data=b"{}", method="POST"))
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        with urllib.request.urlopen(address) as reply:
+            if json.load(reply)[0]["execution_state"] == "idle":
+                break
+        time.sleep(0.2)
+    else:
+        pytest.fail("the kernel did not start")
+    process.terminate()  # ends JupyterLab, which is the same process
+    return process.stdout.read()
+
+
 @pytest.mark.skipif(find_spec("jupyterlab") is None, reason="needs the package jupyterlab")
 @pytest.mark.skipif(os.name == "nt", reason="ends JupyterLab with a signal")
 def test_lab_serves_on_localhost_with_a_token(house_copy):
@@ -502,8 +520,9 @@ def test_lab_serves_on_localhost_with_a_token(house_copy):
         token = address[0].split("token=")[1]
         assert status(f"http://localhost:{port}/api/contents") == 403
         assert status(f"http://localhost:{port}/api/contents?token={token}") == 200
+        text += with_a_kernel(process, port, token)
         assert len(text.splitlines()) <= 12 and (house_copy / "my_notebooks" / lab.START).exists()
-        process.terminate()  # ends JupyterLab, which is the same process
+        assert "encryption" not in text, text
         assert process.wait(timeout=30) is not None and status(address[0], seconds=1) is None
     finally:
         process.kill()

@@ -92,7 +92,7 @@ def command(python, args, folder):
 def environment():
     """Return the variables for JupyterLab and its kernels: their own environment, this course, threads that leave room.
 
-    labconfig/ keeps JupyterLab from asking about news.
+    labconfig/ keeps JupyterLab from asking about news, and has it wrap code that is wider than the page.
     """
     config = [str(Path(__file__).parent), os.environ.get("JUPYTER_CONFIG_PATH")]
     modules = [str(_environment.ROOT), os.environ.get("PYTHONPATH")]

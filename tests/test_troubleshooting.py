@@ -220,7 +220,7 @@ RAISED = [
     ("device_name", lambda: torch.device("gpu")),
     ("device_name", lambda: torch.device("cuda:x")),
     ("process_group", lambda: torch.distributed.all_reduce(torch.ones(1))),
-    ("process_group", lambda: torch.distributed.init_process_group("gloo", init_method="env://")),
+    ("no_rank", lambda: torch.distributed.init_process_group("gloo", init_method="env://")),
     ("port_taken", same_port),
     ("rank_hangs", lambda: store(0, 2)),
 ]

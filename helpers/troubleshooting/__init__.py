@@ -68,7 +68,7 @@ def explanation(message):
     return "\n".join(
         textwrap.fill(
             text,
-            110,
+            88,
             initial_indent=f"{label:<10}" if label else "",
             subsequent_indent=" " * 10 if label else "   ",
             break_on_hyphens=False,

@@ -74,6 +74,7 @@ STYLE = (
     f"padding-left:5px}}.{ROW}{{flex-wrap:wrap;height:auto}}.{ROW}>.widget-label{{flex:0 0 100%;"
     f"white-space:normal;text-align:left}}.{LIVE} .widget-html-content{{word-break:normal;overflow-wrap:break-word;height:auto}}"
     f".{LIVE} .widget-html{{height:auto}}"
+    ".jp-Notebook .jp-OutputArea-output pre{word-break:normal;overflow-wrap:break-word}"
     ".jp-Notebook :is(.jp-RenderedHTMLCommon,.jp-RenderedText) a[href]{"
     "text-decoration:underline!important}</style>"
 )

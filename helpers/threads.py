@@ -18,6 +18,7 @@ from helpers.host import cpu_cores
 # (Intel's and LLVM's, https://openmp.llvm.org/design/Runtimes.html); the defaults are 300,000 or more, and 200 ms.
 SPIN = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}
 THREADS = "OMP_NUM_THREADS"
+STORING = "GPU_COURSE_STORING"  # set where the outputs of lessons are stored or compared
 CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -100,13 +101,19 @@ def variables(environment=None):
 
 
 def calm():
-    """Give PyTorch as many threads as there are idle cores, and return the `Choice`; a person's own number stays."""
+    """Give PyTorch as many threads as there are idle cores, and return the `Choice`; a person's own number stays.
+
+    Says so where most of the cores are busy, since the lesson is then slow; not while its outputs are stored or compared.
+    """
     import torch
 
     if THREADS in os.environ:
         return Choice(torch.get_num_threads(), f"{THREADS} is set.")
-    choice = choose(cpu_cores(), quota(), idle_cores())
+    idle = idle_cores()
+    choice = choose(cpu_cores(), quota(), idle)
     torch.set_num_threads(choice.threads)
+    if 2 * idle < cpu_cores() and STORING not in os.environ:
+        print(f"This lesson will be slow here, and its times too long: {choice.why}")
     return choice
 
 

@@ -420,7 +420,9 @@ def test_the_second_day_of_a_clone(house_copy, tmp_path_factory):
     done = call(*lab_line, cwd=clone)
     assert "Newer than your copies: 00. Yours stay" in done.stdout
     assert mine.read_text() == "my work" and git(clone, "status", "--porcelain") == ""
-    assert call(*lab_line, "--fresh", "00", cwd=clone).returncode == 0
+    fresh = call(*lab_line, "--fresh", "00", cwd=clone)
+    assert fresh.returncode == 0 and "is new. Your own is now" in fresh.stdout
+    assert "Newer than" not in fresh.stdout, "offers what was just asked for"
     assert mine.read_text() == "a newer lesson"
     assert mine.with_stem(f"{mine.stem}_mine").read_text() == "my work"
 
@@ -477,6 +479,26 @@ def status(address, seconds=20):
         except urllib.error.URLError:
             time.sleep(0.2)
     return None
+
+
+@pytest.mark.skipif(find_spec("jupyter_client") is None, reason="needs the package jupyter_client")
+def test_a_kernel_prints_no_line_in_the_learners_terminal(tmp_path, capfd):
+    """Jupyter's newest kernels warn at each start, unless they speak encrypted as `lab` asks them to."""
+    from jupyter_client import KernelManager
+
+    line = lab.command("python", argparse.Namespace(port=1, no_browser=True), tmp_path)
+    asked = [word.split("=")[1] for word in line if "transport_encryption" in word]
+    known = "transport_encryption" in KernelManager.class_trait_names()
+    manager = KernelManager(**{"transport_encryption": asked[0]} if asked and known else {})
+    manager.start_kernel()
+    try:
+        client = manager.client()
+        client.start_channels()
+        client.wait_for_ready(timeout=60)
+        client.stop_channels()
+    finally:
+        manager.shutdown_kernel(now=True)
+    assert "encryption" not in capfd.readouterr().err
 
 
 @pytest.mark.skipif(find_spec("jupyterlab") is None, reason="needs the package jupyterlab")
@@ -743,7 +765,7 @@ def stamped(repository="OWNER_NAME/gpus-in-pytorch"):
 
 def test_publish_stamps_badges_links_and_setup_line():
     first, setup = stamped("someone/their-copy").cells
-    assert first.source.startswith("# Try it\n\n<!-- nav -->\n[![Open in Colab](")
+    assert first.source.startswith("# Try it\n\n<!-- nav -->\n<details>")
     tag, file = publish.release(), "notebooks/01_check_for_cuda.ipynb"
     for address in (
         f"colab.research.google.com/github/someone/their-copy/blob/{tag}/{file})",

@@ -1,4 +1,4 @@
-"""Every link leads somewhere: files and headings that exist, described links, https, and badges that agree."""
+"""Every link leads somewhere: files and headings that exist, described links, https, and launch links that agree."""
 
 import html
 import re
@@ -135,16 +135,17 @@ def test_notebooks_named_in_code_are_there():
     assert named and named - {path.name for path in PATHS} == set()
 
 
-# badges
+# launch links
 
 
-def badges(markdown):
-    """Return [(name, picture, target)] of the launch badges in Markdown."""
-    return re.findall(r"\[!\[(Open in \w+)\]\(([^)]+)\)\]\(([^)]+)\)", markdown)
+def launch_links(markdown):
+    """Return {name: target} of the launch badges and links in Markdown."""
+    badge = re.findall(r"\[!\[Open in (\w+)\]\([^)]+\)\]\(([^)]+)\)", markdown)
+    return dict(badge or re.findall(r"\[(Colab|Kaggle|Binder)\]\(([^)]+)\)", markdown))
 
 
 def launched(target):
-    """Return (repository, tag, file) that a badge's target opens, read from the address alone."""
+    """Return (repository, tag, file) that a launch link opens, read from the address alone."""
     return re.search(
         r"([\w-]+/[\w.-]+)(?:/blob)?/([^/?]+)(?:\?urlpath=lab/tree)?/(notebooks/[^/]+)$",
         unquote(target),
@@ -152,18 +153,21 @@ def launched(target):
 
 
 @pytest.mark.parametrize("file", [each.file for each in course.NOTEBOOKS])
-def test_badges_open_their_own_notebook_and_agree_with_the_readme(file):
-    own = badges(_notebooks.read(_notebooks.FOLDER / file).cells[0].source)
-    assert own == badges(publish.badges(course.REPOSITORY, file))
-    assert {launched(target) for _, _, target in own} == {
+def test_a_lesson_links_to_itself_elsewhere_as_the_readmes_badges_do(file):
+    first = _notebooks.read(_notebooks.FOLDER / file).cells[0].source
+    own = launch_links(first)
+    assert own == publish.launches(course.REPOSITORY, file)
+    assert {launched(target) for target in own.values()} == {
         (course.REPOSITORY, publish.release(), f"notebooks/{file}")
     }
+    assert first.index("<details>") < first.index("Colab"), "not folded away"
+    assert "![" not in first.partition(publish.CLOSE)[0], "a picture that is broken without network"
     [row] = [
         line
         for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
         if f"/{file})" in line
     ]
-    assert badges(row) == own
+    assert launch_links(row) == own
 
 
 def test_one_address_everywhere():

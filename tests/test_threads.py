@@ -87,6 +87,26 @@ def test_calm_leaves_a_busy_core_to_its_program(monkeypatch):
         torch.set_num_threads(before)
 
 
+def test_the_set_up_says_when_a_busy_machine_makes_the_lesson_slow(monkeypatch, capsys):
+    before = torch.get_num_threads()
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv(threads.STORING, raising=False)
+    monkeypatch.setattr(threads, "cpu_cores", lambda: 2)
+    monkeypatch.setattr(threads, "quota", lambda: None)
+    try:
+        for idle, words in ((1.1, ""), (0.1, "slow here"), (2.0, "")):
+            monkeypatch.setattr(threads, "idle_cores", lambda idle=idle: idle)
+            threads.calm()
+            said = capsys.readouterr().out
+            assert words in said and bool(said) == bool(words)
+        monkeypatch.setattr(threads, "idle_cores", lambda: 0.1)
+        monkeypatch.setenv(threads.STORING, "1")
+        threads.calm()
+        assert capsys.readouterr().out == "", "a stored output that another run does not have"
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("value", ["3", "0", "many"])
 def test_calm_leaves_the_number_of_threads_to_who_set_it(value):
     code = (

@@ -13,16 +13,17 @@ FOLDER = ROOT / "my_notebooks"
 RECORD = ".copied.json"  # {file: fingerprint of the original that was copied}
 
 
-def prepare():
+def prepare(anew=None):
     """Give every lesson and script a copy, and copies that nobody changed the newest text; return lines to print.
 
-    A copy that was changed stays; where its original is newer, a line says so. Raises OSError where the folder cannot
+    The lesson `anew` ("03") gets a fresh one, whatever is there. Any other copy that was changed stays; where its original is newer, a line says so. Raises OSError where the folder cannot
     be written or is a link, which the course does not follow.
     """
     for folder in (FOLDER, FOLDER / "scripts"):
         if folder.is_symlink():
             raise OSError(f"{folder} is a link, which the course does not follow")
     FOLDER.mkdir(exist_ok=True)
+    renewed = [fresh(anew)] if anew else []
     record = read_record()
     known = dict(record)
     notes = {"new": [], "followed": [], "newer": [], "kept": []}
@@ -31,7 +32,7 @@ def prepare():
         notes[bring(original, name, record)].append(name)
     if record != known:
         files.write(FOLDER / RECORD, json.dumps(record, indent=1))
-    return said(notes)
+    return said(notes) + renewed
 
 
 def originals():

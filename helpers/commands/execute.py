@@ -35,7 +35,7 @@ def environment(home, **more):
     """Return the variables for kernels: fresh stored progress in `home`, nothing of the caller's plotting, `more`."""
     hidden = ("MPLBACKEND", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
     kept = {key: value for key, value in os.environ.items() if key not in hidden}
-    own = {"GPU_COURSE_HOME": str(home), "JUPYTER_PREFER_ENV_PATH": "1"}
+    own = {"GPU_COURSE_HOME": str(home), "JUPYTER_PREFER_ENV_PATH": "1", threads.STORING: "1"}
     return {**kept, **threads.variables(kept), **own, **more}
 
 

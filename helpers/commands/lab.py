@@ -55,8 +55,7 @@ def copies(name=None):
     Copies that are there are opened, also where no other can be made.
     """
     try:
-        lines = _copies.prepare()
-        lines += [_copies.fresh(name)] if name else []
+        lines = _copies.prepare(name)
     except OSError as error:
         if (_copies.FOLDER / START).is_file() and not _copies.FOLDER.is_symlink():
             print(f"Your copies stay as they are, and no other could be made: {error}.")
@@ -69,7 +68,10 @@ def copies(name=None):
 
 
 def command(python, args, folder):
-    """Return the command line of JupyterLab: localhost only, token on, no news, no look for updates, few words."""
+    """Return the command line of JupyterLab: localhost only, token on, no news, no look for updates, few words.
+
+    Kernels that can encrypt what they say do so; the others warn of that in the terminal, at each start.
+    """
     line = [
         str(python),
         "-m",
@@ -81,6 +83,7 @@ def command(python, args, folder):
         "--LabApp.news_url=None",
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
         "--Application.log_level=ERROR",
+        "--KernelManager.transport_encryption=auto",
     ]
     line += ["--no-browser"] if args.no_browser else []
     return line + (["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else [])
@@ -89,7 +92,7 @@ def command(python, args, folder):
 def environment():
     """Return the variables for JupyterLab and its kernels: their own environment, this course, threads that leave room.
 
-    labconfig/ keeps JupyterLab from asking about news.
+    labconfig/ keeps JupyterLab from asking about news, and has it wrap code that is wider than the page.
     """
     config = [str(Path(__file__).parent), os.environ.get("JUPYTER_CONFIG_PATH")]
     modules = [str(_environment.ROOT), os.environ.get("PYTHONPATH")]

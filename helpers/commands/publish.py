@@ -11,6 +11,11 @@ from helpers.commands import _notebooks
 from helpers.commands._environment import ROOT
 
 HELP = "for authors: stamp address, badges, links and README's table; --check says what is stale"
+PICTURES = {
+    "Colab": "https://colab.research.google.com/assets/colab-badge.svg",
+    "Kaggle": "https://kaggle.com/static/images/open-in-kaggle.svg",
+    "Binder": "https://mybinder.org/badge_logo.svg",
+}
 OPEN, CLOSE = "<!-- nav -->", "<!-- /nav -->"
 CALM = "calm()  # leaves busy cores to their programs\n\n"
 ALONE = f"""\
@@ -78,16 +83,23 @@ def setup_lines(repository):
     return BRING.format(repository=repository, address=address) + CALM
 
 
+def launches(repository, file):
+    """Return the addresses that open one notebook elsewhere: {"Colab": address, …}."""
+    path, tag = f"notebooks/{file}", release()
+    source = f"https://raw.githubusercontent.com/{repository}/{tag}/{path}"
+    page = quote("lab/tree/" + path, safe="")
+    return {
+        "Colab": f"https://colab.research.google.com/github/{repository}/blob/{tag}/{path}",
+        "Kaggle": f"https://kaggle.com/kernels/welcome?src={source}",
+        "Binder": f"https://mybinder.org/v2/gh/{repository}/{tag}?urlpath={page}",
+    }
+
+
 def badges(repository, file):
     """Return the launch badges of one notebook as a line of Markdown."""
-    path, tag = f"notebooks/{file}", release()
-    colab = f"https://colab.research.google.com/github/{repository}/blob/{tag}/{path}"
-    kaggle = f"https://kaggle.com/kernels/welcome?src=https://raw.githubusercontent.com/{repository}/{tag}/{path}"
-    binder = f"https://mybinder.org/v2/gh/{repository}/{tag}?urlpath={quote('lab/tree/' + path, safe='')}"
-    return (
-        f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab}) "
-        f"[![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)]({kaggle}) "
-        f"[![Open in Binder](https://mybinder.org/badge_logo.svg)]({binder})"
+    addresses = launches(repository, file).items()
+    return " ".join(
+        f"[![Open in {name}]({PICTURES[name]})]({address})" for name, address in addresses
     )
 
 
@@ -100,9 +112,12 @@ def links(file):
 
 
 def stamp_first_cell(text, repository, file):
-    """Return a lesson's first cell with a fresh block of badges and links after its title."""
-    folded = f"<details><summary>All lessons</summary>\n\n{links(file)}\n\n</details>"
-    block = "\n".join([OPEN, badges(repository, file), "", folded, CLOSE])
+    """Return a lesson's first cell with a fresh block of links after its title, folded, without pictures to fetch."""
+    addresses = launches(repository, file).items()
+    elsewhere = " · ".join(f"[{name}]({address})" for name, address in addresses)
+    words = f"{links(file)}\n\nOpen this one without an installation: {elsewhere}"
+    folded = f"<details><summary>All lessons</summary>\n\n{words}\n\n</details>"
+    block = "\n".join([OPEN, folded, CLOSE])
     if OPEN in text and CLOSE in text:
         return re.sub(f"{OPEN}.*?{CLOSE}", lambda _: block, text, flags=re.S)
     title, _, rest = text.partition("\n")

@@ -10,7 +10,7 @@ NOTEBOOK = Path("11_write_a_kernel.ipynb")  # a notebook runs in its own folder
 HERE = "Triton is here: every cell of this lesson runs."
 MISSING = (
     "This machine has no Triton, so cells that need it show the outputs they had where it is. Open the lesson in Binder "
-    "or Colab (badges above) to run them; on Linux, pip install triton brings it."
+    "or Colab (links at the top) to run them; on Linux, pip install triton brings it."
 )
 NOTE = "(needs Triton: the stored output)"
 VIEW = "application/vnd.jupyter.widget-view+json"

@@ -126,8 +126,6 @@ def _environment(processes):
         env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if processes is not None:
         env["OMP_NUM_THREADS"] = "1"
-        # glibc keeps what was freed, in each process; a fixed threshold, its own first one, gives it back (mallopt(3))
-        env.setdefault("MALLOC_MMAP_THRESHOLD_", str(128 * 1024))
         if (
             sys.platform == "win32"
         ):  # PyTorch's builds for Windows lack libuv: pytorch/pytorch#139990

@@ -113,8 +113,8 @@ warm_up = Exercise(
     check_answer=_check_share,
     hints=(
         "`guesses == labels` compares the two tensors number by number. What does it give?",
-        "True counts as 1 and False as 0, once they are numbers: .float() makes them so. The mean is the share.",
-        "return (guesses == labels).float().mean() and then .item(), which turns a tensor into a number.",
+        "True counts as 1 and False as 0, once they are numbers: `.float()` makes them so. The mean is the share.",
+        "`return (guesses == labels).float().mean()` and then `.item()`, which turns a tensor into a number.",
     ),
     reference=share_right,
     explanation="The comparison gives a tensor of True and False. As floats they are 1 and 0, so their mean is the "

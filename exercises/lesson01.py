@@ -215,7 +215,7 @@ pick = Exercise(
     hints=(
         "Name the device once, above, asks one question. You need two of that kind.",
         "Three answers in order: CUDA? MPS? Otherwise the CPU. Each is a return.",
-        'The questions are torch.cuda.is_available() and torch.backends.mps.is_available(); return torch.device("…").',
+        'The questions are `torch.cuda.is_available()` and `torch.backends.mps.is_available()`; `return torch.device("…")`.',
     ),
     reference=pick_device,
     explanation="The questions run from the fastest device to the one that is always there, and every path returns a "

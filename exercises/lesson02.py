@@ -205,8 +205,8 @@ batch = Exercise(
     hints=(
         "A list of tensors moved with one line, in Move a batch. What has to happen for each other kind of thing?",
         "Recursion: a tensor moves; a container is rebuilt from its moved parts; everything else comes back as it is.",
-        "Three tests with isinstance. A list or tuple becomes type(batch)(parts), a dict {key: move_batch(value, "
-        "device) for key, value in batch.items()}.",
+        "Three tests with `isinstance`. A list or tuple becomes `type(batch)(parts)`, a dict `{key: move_batch(value, "
+        "device) for key, value in batch.items()}`.",
     ),
     reference=move_batch,
     explanation="The function calls itself on each part, so depth does not matter. Containers keep their type, because "
@@ -273,9 +273,9 @@ repair = Exercise(
     title="repair three placements",
     check_answer=_check_repair,
     hints=(
-        "You met all three above: in Move it, in Follow another tensor and at .numpy(). Each line of broken has one of them.",
+        "You met all three above: in Move it, in Follow another tensor and at `.numpy()`. Each line of `broken` has one of them.",
         "A result that nobody keeps, a tensor born on the CPU, a conversion that NumPy can't do.",
-        "x = x.to(weight.device); weight.new_ones(...) instead of torch.ones; .detach().cpu() before .numpy().",
+        "`x = x.to(weight.device)`; `weight.new_ones(...)` instead of `torch.ones`; `.detach().cpu()` before `.numpy()`.",
     ),
     reference=repaired,
     explanation="weight decides where the work happens: x moves to it and is assigned, bias is made beside it, and "

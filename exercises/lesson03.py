@@ -227,10 +227,10 @@ flat = Exercise(
     check_answer=_check_finish,
     hints=(
         "The section The whole class ran the network on a device where tensors have shapes and no numbers.",
-        'Inside `with torch.device("meta"):`, send one picture through build() and count the values. '
+        'Inside `with torch.device("meta"):`, send one picture through `build()` and count the values. '
         "After the block, build the layers again: those have numbers.",
-        "values = build()(torch.empty(1, *shape)).numel() in the block; then "
-        "nn.Sequential(build(), nn.Flatten(), nn.Linear(values, ...)).",
+        "`values = build()(torch.empty(1, *shape)).numel()` in the block; then "
+        "`nn.Sequential(build(), nn.Flatten(), nn.Linear(values, ...))`.",
     ),
     reference=finish,
     explanation="On the meta device the layers only work out shapes, so a picture of any size costs nothing. The "
@@ -306,9 +306,9 @@ buffer = Exercise(
     title="register the buffer",
     check_answer=_check_buffer,
     hints=(
-        "The class Parts, in What moves and what stays, holds a tensor that moves and is not learned.",
+        "The class `Parts`, in What moves and what stays, holds a tensor that moves and is not learned.",
         "Such a tensor is called a buffer. The module has a method that registers one under a name.",
-        'self.register_buffer("mean", mean), and the same once more for std.',
+        '`self.register_buffer("mean", mean)`, and the same once more for `std`.',
     ),
     reference=Normalize,
     explanation="register_buffer puts the tensor on the module's list, so .to() moves it and state_dict() saves it, "
@@ -365,7 +365,7 @@ messages = Exercise(
     check_answer=_check_messages,
     hints=(
         "Break it, above, raises A, D and E. Which line raised which message?",
-        "torch.FloatTensor is on the CPU, torch.cuda.FloatTensor on a GPU. A and B differ in that one word; "
+        "`torch.FloatTensor` is on the CPU, `torch.cuda.FloatTensor` on a GPU. A and B differ in that one word; "
         "C and D raise the same words, so look at their lines.",
         "E is the only one with two GPUs in it: its fix asks the model where it is.",
     ),

@@ -105,9 +105,9 @@ step = Exercise(
     check_answer=_check_step,
     hints=(
         "The loop in “Ten lines that learn” has every line but the count, in the right order.",
-        "You need the outputs twice, for the loss and for the count: give model(x) a name. "
-        "detach() is for the loss; a count has no graph.",
-        "The count is (logits.argmax(1) == y).sum(). Return loss.detach() and the count.",
+        "You need the outputs twice, for the loss and for the count: give `model(x)` a name. "
+        "`detach()` is for the loss; a count has no graph.",
+        "The count is `(logits.argmax(1) == y).sum()`. Return `loss.detach()` and the count.",
     ),
     reference=counting_step,
     explanation="zero_grad comes before backward, step after it. Both results are tensors on the "
@@ -194,10 +194,10 @@ checkpoint = Exercise(
     check_answer=_check_checkpoint,
     hints=(
         "Look at the last cell of “Take it to another machine”: it opens a file that was saved on a GPU.",
-        "Load everything to the CPU. load_state_dict then copies to wherever model and optimizer "
+        "Load everything to the CPU. `load_state_dict` then copies to wherever model and optimizer "
         "live, so neither has to move.",
-        'checkpoint = torch.load(path, map_location="cpu"), then one load_state_dict for the '
-        'model, one for the optimizer, and return checkpoint["epoch"].',
+        '`checkpoint = torch.load(path, map_location="cpu")`, then one `load_state_dict` for the '
+        'model, one for the optimizer, and return `checkpoint["epoch"]`.',
     ),
     reference=resume,
     explanation="map_location sends every tensor of the file to the CPU, whatever device it was "
@@ -258,7 +258,7 @@ bugs = Exercise(
         "Compare it line by line with the loop in “Ten lines that learn” and with `accuracy`.",
         "One bug is about the model's mode, one about a device, one about old gradients, one "
         "about what `total` holds on to.",
-        "Missing are model.train(), y.to(device), optimizer.zero_grad() and loss.detach().",
+        "Missing are `model.train()`, `y.to(device)`, `optimizer.zero_grad()` and `loss.detach()`.",
     ),
     reference=fixed_epoch,
     explanation="model.train() undoes the eval() of the last test; the labels follow the pictures; "

@@ -273,7 +273,7 @@ leak = Exercise(
     hints=(
         "The section What frees memory: what did four losses hold, and what did four numbers hold?",
         "A loss tensor refers to its graph, and the graph to all activations of its batch. Let go of it in the loop.",
-        "Keep loss.detach() in the list, or put the loop under torch.inference_mode().",
+        "Keep `loss.detach()` in the list, or put the loop under `torch.inference_mode()`.",
     ),
     reference=mean_loss,
     explanation="detach() gives the number without its graph, so each batch's activations go before the next batch comes. One "
@@ -382,8 +382,8 @@ largest = Exercise(
     check_answer=_check_largest,
     hints=(
         "Out of memory, safely: the next allocation worked, so trying costs nothing but time.",
-        "Keep two numbers: the largest batch known to fit (0 at first), the smallest known not to (limit + 1).",
-        "Try the middle of the two; success raises the first, torch.OutOfMemoryError lowers the second; stop when they touch.",
+        "Keep two numbers: the largest batch known to fit (0 at first), the smallest known not to (`limit + 1`).",
+        "Try the middle of the two; success raises the first, `torch.OutOfMemoryError` lowers the second; stop when they touch.",
     ),
     reference=largest_batch,
     explanation="Bisection: the range between fits and too_large halves with each trial, so ten trials serve for 1,000 "
@@ -478,10 +478,10 @@ accumulation = Exercise(
     title="accumulate",
     check_answer=_check_accumulate,
     hints=(
-        "Fit more says what backward does with gradients that are there already.",
-        "x.split(size) gives the pieces. Set the gradients to zero once, at the start. The mean over all samples is not the "
+        "Fit more says what `backward` does with gradients that are there already.",
+        "`x.split(size)` gives the pieces. Set the gradients to zero once, at the start. The mean over all samples is not the "
         "sum of the pieces' means: what is each piece's share?",
-        "Weigh each piece's loss by its share: nn.functional.cross_entropy(...) * len(labels) / len(y), then backward at once.",
+        "Weigh each piece's loss by its share: `nn.functional.cross_entropy(...) * len(labels) / len(y)`, then `backward` at once.",
     ),
     reference=accumulate,
     explanation="The mean over all samples is the sum of the pieces' means, each weighted by its share. backward after each "

@@ -203,7 +203,7 @@ weigh = Exercise(
     hints=(
         "Ten samples in shards of 3, 3, 3 and 1: whose mean should count more?",
         "Turn each mean back into a sum, add the sums, and divide by the number of all samples.",
-        "sum(mean * size for mean, size in zip(means, sizes)) / sum(sizes)",
+        "`sum(mean * size for mean, size in zip(means, sizes)) / sum(sizes)`",
     ),
     reference=mean_of_shards,
     explanation="Each mean times its size gives back the shard's sum; the sums add up to the sum over all samples, which the "
@@ -401,8 +401,8 @@ script = Exercise(
     seconds=210,
     hints=(
         "The section One process for each GPU shows four lines that make a script distributed; three of them are yours.",
-        "One line each: dist.init_process_group, DistributedDataParallel, DistributedSampler.",
-        'dist.init_process_group("gloo"); model = DistributedDataParallel(model); sampler = DistributedSampler(dataset).',
+        "One line each: `dist.init_process_group`, `DistributedDataParallel`, `DistributedSampler`.",
+        '`dist.init_process_group("gloo")`; `model = DistributedDataParallel(model)`; `sampler = DistributedSampler(dataset)`.',
     ),
     reference=finished_script,
     explanation="The group lets the processes talk; DDP copies the weights of rank 0 at the start and averages gradients during "
@@ -477,9 +477,9 @@ choose = Exercise(
     title="choose the number of GPUs",
     check_answer=_check_choose,
     hints=(
-        "step_ms, in Does it pay?, gives the time on n GPUs.",
-        "n GPUs for step_ms(n) cost n * step_ms(n). The efficiency is the cost on one GPU divided by that.",
-        "max(n for n in range(1, limit + 1) if step_ms(1, …) / (n * step_ms(n, …)) >= efficiency)",
+        "`step_ms`, in Does it pay?, gives the time on n GPUs.",
+        "n GPUs for `step_ms(n)` cost `n * step_ms(n)`. The efficiency is the cost on one GPU divided by that.",
+        "`max(n for n in range(1, limit + 1) if step_ms(1, …) / (n * step_ms(n, …)) >= efficiency)`",
     ),
     reference=most_gpus,
     explanation="With n GPUs the work costs n times the time of a step in GPU-milliseconds; the efficiency is the cost on one "

@@ -148,8 +148,8 @@ stopwatch = Exercise(
         "The three rules above are your plan: warm up, wait before each reading, take the median.",
         "First three calls that don't count. Then, seven times: wait, read the clock, call, wait, "
         "read the clock again, and keep the difference.",
-        "In the loop: synchronize(), start = clock(), fn(), synchronize(), then "
-        "samples.append(1000 * (clock() - start)). At the end: statistics.median(samples).",
+        "In the loop: `synchronize()`, `start = clock()`, `fn()`, `synchronize()`, then "
+        "`samples.append(1000 * (clock() - start))`. At the end: `statistics.median(samples)`.",
     ),
     reference=my_time_ms,
     explanation="The warm-up takes the slow first calls. Synchronizing before the first reading leaves earlier work out, before "
@@ -202,8 +202,8 @@ sums = Exercise(
         "one of them that goes on.",
         "A row without elements above 0.5 adds nothing, so nobody needs to ask. Multiply by the mask "
         "instead of indexing with it, and read one number at the end.",
-        "(rows * (rows > 0.5)) keeps its shape and holds a zero wherever the number is too small. "
-        "What's left is .sum() and one .item().",
+        "`(rows * (rows > 0.5))` keeps its shape and holds a zero wherever the number is too small. "
+        "What's left is `.sum()` and one `.item()`.",
     ),
     reference=flowing,
     explanation="The mask as a factor keeps the shape, so no value is needed until the end; a row without large elements adds "
@@ -347,10 +347,10 @@ streams = Exercise(
     hints=(
         "*Let the GPU wait* in *Two queues* shows `with torch.cuda.stream(side):` and the wait; "
         "`in_turn` is the function to change.",
-        "The copy goes into the side stream without blocking, work() stays outside. Afterwards the "
+        "The copy goes into the side stream without blocking, `work()` stays outside. Afterwards the "
         "current stream waits for the side stream, and the copy is told who else uses it.",
-        "After work(): main.wait_stream(side), then copy.record_stream(main), where main is "
-        "torch.cuda.current_stream().",
+        "After `work()`: `main.wait_stream(side)`, then `copy.record_stream(main)`, where `main` is "
+        "`torch.cuda.current_stream()`.",
     ),
     reference=copy_beside,
     explanation="The copy enters a queue of its own, so it runs beside the work. wait_stream puts a wait into the current queue: "

@@ -144,7 +144,7 @@ clip = Exercise(
     hints=(
         "The step with a scaler stands in the cell that defines `mixed`. Two lines join it.",
         "Between backward and step: take the scale out of the gradients, then clip them.",
-        "scaler.unscale_(optimizer), then torch.nn.utils.clip_grad_norm_(model.parameters(), most).",
+        "`scaler.unscale_(optimizer)`, then `torch.nn.utils.clip_grad_norm_(model.parameters(), most)`.",
     ),
     reference=clipped_step,
     explanation="backward leaves scaled gradients. unscale_ divides them, so that the limit means what it says; scaler.step "
@@ -305,7 +305,7 @@ speedup = Exercise(
         "before the end.",
         "`images.split(64)` gives batches, and the model takes each of them in one call. `torch.inference_mode()` stands "
         "around the loop.",
-        "In the loop: labels.append(model(part).argmax(1)). After it: return torch.cat(labels).tolist().",
+        "In the loop: `labels.append(model(part).argmax(1))`. After it: `return torch.cat(labels).tolist()`.",
     ),
     reference=quick_labels,
     explanation="64 images share the fixed price of each call, nothing is kept for a backward pass, and the labels are read "

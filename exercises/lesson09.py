@@ -55,11 +55,11 @@ mask = Exercise(
     title="a causal mask",
     check_answer=_check_mask,
     hints=(
-        "In `attention`, the scores go through softmax, that is: through an exponential. Look at what comes out "
+        "In `attention`, the scores go through `softmax`, that is: through an exponential. Look at what comes out "
         "for a very small score.",
         "Make a table of True and False, n × n, that is True where the column is a later word than the row; "
         "`triu` cuts one out. Then fill these places with minus infinity.",
-        'later = torch.ones(n, n, dtype=torch.bool, device=scores.device).triu(1), then scores.masked_fill(later, float("-inf")).',
+        '`later = torch.ones(n, n, dtype=torch.bool, device=scores.device).triu(1)`, then `scores.masked_fill(later, float("-inf"))`.',
     ),
     reference=causal,
     explanation="triu(1) keeps what is above the diagonal: the later words. The exponential of minus infinity is "
@@ -127,8 +127,8 @@ kv_cache = Exercise(
         "remembers the result.",
         "If the layer has an entry, glue old keys and new ones along the words (dimension 2), the values likewise. "
         "Store both. With several queries, the prompt, be causal; with one, don't.",
-        "k = torch.cat([cache[layer][0], k], dim=2), v likewise; cache[layer] = k, v; and last "
-        "F.scaled_dot_product_attention(q, k, v, is_causal=q.shape[2] > 1).",
+        "`k = torch.cat([cache[layer][0], k], dim=2)`, `v` likewise; `cache[layer] = k, v`; and last "
+        "`F.scaled_dot_product_attention(q, k, v, is_causal=q.shape[2] > 1)`.",
     ),
     reference=cached,
     explanation="Old keys and values don't change: no earlier word sees the new one. The prompt comes as several "
@@ -184,8 +184,8 @@ sizes = Exercise(
     check_answer=_check_bytes,
     hints=(
         "Look at one entry of the cache in *Remember the keys*: how many tensors, and of which shape?",
-        "A tensor of keys has batch × heads × words × head_dim numbers. Each layer keeps two such tensors.",
-        "return 2 * layers * … with all six arguments as factors.",
+        "A tensor of keys has batch × heads × words × `head_dim` numbers. Each layer keeps two such tensors.",
+        "`return 2 * layers * …` with all six arguments as factors.",
     ),
     reference=cache_bytes,
     explanation="Keys and values make the 2; each is a tensor [batch, kv_heads, words, head_dim], once a layer.",
@@ -226,9 +226,9 @@ top_k = Exercise(
     title="only the best words",
     check_answer=_check_pick,
     hints=(
-        "`logits.topk(k)` gives two tensors: the k largest logits, and where they stood.",
-        "Turn the k logits into chances with softmax, draw one place among them with multinomial, and look up whose it is.",
-        "values, ids = logits.topk(k); then ids[values.softmax(-1).multinomial(1)].",
+        "`logits.topk(k)` gives two tensors: the `k` largest logits, and where they stood.",
+        "Turn the `k` logits into chances with `softmax`, draw one place among them with `multinomial`, and look up whose it is.",
+        "`values, ids = logits.topk(k)`; then `ids[values.softmax(-1).multinomial(1)]`.",
     ),
     reference=pick,
     explanation="multinomial draws a place among the k; ids says which word stood there. The long tail of "

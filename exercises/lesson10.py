@@ -56,7 +56,7 @@ bytes = Exercise(
     hints=(
         "The picture above: in each row, which of the three parts are whole on every rank?",
         "Write down three numbers, 4, 4 and 8 bytes a parameter. Each stage divides one more of them.",
-        "optimizer = 8 * parameters; if stage >= 1: optimizer = optimizer / ranks; and so on.",
+        "`optimizer = 8 * parameters`; `if stage >= 1: optimizer = optimizer / ranks`; and so on.",
     ),
     reference=rank_bytes,
     explanation="Weights and gradients take 4 bytes a parameter each, Adam's two averages 8. Stage 1 "
@@ -152,9 +152,9 @@ product = Exercise(
     check_answer=_check_product,
     hints=(
         "The two cells above: columns first, rows second, and one sum at the end.",
-        "Loop over zip(ups, downs): move x to the GPU of the pair, two products with a ReLU between, "
+        "Loop over `zip(ups, downs)`: move `x` to the GPU of the pair, two products with a ReLU between, "
         "and bring the result home.",
-        "part = F.relu(x.to(up.device) @ up) @ down, then total = total + part.to(x.device)",
+        "`part = F.relu(x.to(up.device) @ up) @ down`, then `total = total + part.to(x.device)`",
     ),
     reference=sharded_block,
     explanation="A GPU's columns of the first matrix give its columns of the hidden values, and those are "

@@ -98,12 +98,12 @@ mirror = Exercise(
     title="a mirror",
     check_answer=_check_mirror,
     hints=(
-        "Begin with `add_kernel` and take out what you don't need. Where does the first number of x end up? And the "
+        "Begin with `add_kernel` and take out what you don't need. Where does the first number of `x` end up? And the "
         "one at place p?",
-        "Each program loads its block of `x` as before. The element at place p of `x` belongs at place n - 1 - p of "
+        "Each program loads its block of `x` as before. The element at place p of `x` belongs at place `n - 1 - p` of "
         "`out`. Both the load and the store need the mask.",
-        "With places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK) the last line is "
-        "tl.store(out + n - 1 - places, values, mask=places < n).",
+        "With `places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)` the last line is "
+        "`tl.store(out + n - 1 - places, values, mask=places < n)`.",
     ),
     reference=mirror_kernel,
     explanation="The mask stays what it was, since it asks whether a place of x exists. Only the address that is written runs "
@@ -156,9 +156,9 @@ gated = Exercise(
     check_answer=_check_gated,
     hints=(
         "Again `add_kernel`, with other arithmetic between the loads and the store.",
-        "Load a block of `gate` and a block of `up`, each once. silu(g) is g * sigmoid(g), and Triton has tl.sigmoid.",
-        "g = tl.load(gate + places, mask=inside), the same for u and `up`, then "
-        "tl.store(out + places, g * tl.sigmoid(g) * u, mask=inside).",
+        "Load a block of `gate` and a block of `up`, each once. `silu(g)` is `g * sigmoid(g)`, and Triton has `tl.sigmoid`.",
+        "`g = tl.load(gate + places, mask=inside)`, the same for `u` and `up`, then "
+        "`tl.store(out + places, g * tl.sigmoid(g) * u, mask=inside)`.",
     ),
     reference=gated_kernel,
     explanation="PyTorch's silu writes its result to memory, and the product reads it again. Here it never leaves the chip: two "
@@ -205,10 +205,10 @@ row_sums = Exercise(
     check_answer=_check_row_sums,
     hints=(
         "`softmax_kernel` shows a program for each row, `matmul_kernel` a loop that adds up.",
-        "Begin with tl.zeros((BLOCK,), dtype=tl.float32). In the loop, add the next BLOCK numbers of the row; beyond its "
-        "end, add zeros. After it, tl.sum makes one number of the block.",
-        "for start in range(0, columns, BLOCK): places = start + tl.arange(0, BLOCK), then total += tl.load(x + row * "
-        "columns + places, mask=places < columns, other=0.0).",
+        "Begin with `tl.zeros((BLOCK,), dtype=tl.float32)`. In the loop, add the next `BLOCK` numbers of the row; beyond its "
+        "end, add zeros. After it, `tl.sum` makes one number of the block.",
+        "`for start in range(0, columns, BLOCK): places = start + tl.arange(0, BLOCK)`, then `total += tl.load(x + row * "
+        "columns + places, mask=places < columns, other=0.0)`.",
     ),
     reference=row_sums_kernel,
     explanation="The program walks along its row, a block at a time, and keeps its total on the chip. The zeros beyond the end "

@@ -16,6 +16,7 @@ import urllib.request
 import zipfile
 from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -860,3 +861,10 @@ def test_wheel_holds_scripts_recordings_and_every_module(tmp_path):
         f"helpers/lesson_scripts/{path.name}" for path in (ROOT / "notebooks/scripts").glob("*.py")
     }
     assert wanted - inside == set()
+
+
+def test_code_wider_than_the_page_wraps_in_jupyterlab():
+    """At 1,024 pixels 73 characters fit: without the setting, the ends of longer lines are cut off."""
+    folder = Path(lab.environment()["JUPYTER_CONFIG_PATH"].split(os.pathsep)[0], "labconfig")
+    settings = json.loads((folder / "default_setting_overrides.json").read_text(encoding="utf-8"))
+    assert settings["@jupyterlab/notebook-extension:tracker"]["codeCellConfig"]["lineWrap"] is True

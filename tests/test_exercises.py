@@ -4,6 +4,7 @@ import importlib
 import os
 import pkgutil
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -296,3 +297,11 @@ def test_a_program_that_cannot_start_processes_is_told_how(tmp_path):
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"},
     )
     assert "they did not start" in done.stdout and "__name__ == '__main__'" in done.stdout, done
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.key)
+def test_code_in_hints_stands_in_backticks(exercise):
+    """Hints are shown as Markdown: bare code loses its stars and underscores, and can't be told from words."""
+    for hint in exercise.hints:
+        assert hint.count("`") % 2 == 0, hint
+        assert not re.search(r"\w\(|\w\.\w+\.\w|\w_\w|\w = ", re.sub("`[^`]*`", "", hint)), hint

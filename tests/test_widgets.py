@@ -1,5 +1,7 @@
 """Predictions, quizzes and explorers, driven without a browser."""
 
+import re
+
 import pytest
 
 from helpers import plots, predictions, show, widgets
@@ -217,3 +219,9 @@ def test_the_lesson_map_counts_solved_exercises(capsys):
     widgets.lesson_map({"01": ("01.a", "01.b")})
     line = next(text for text in capsys.readouterr().out.splitlines() if text.startswith("01"))
     assert " 1 of  2 exercises" in line
+
+
+def test_printed_words_break_only_between_words():
+    """JupyterLab breaks long printed lines anywhere, in mid-word too: the style of the course takes that back."""
+    rules = dict(re.findall(r"([^{}]+){([^{}]*)}", show.STYLE))
+    assert "word-break:normal" in rules[".jp-Notebook .jp-OutputArea-output pre"]

@@ -143,7 +143,7 @@ def draw_job(hours, memory):
     times = atlas.minutes(tflop, tflop / 100, memory, dtype="float16")
     label, least = min(times.items(), key=lambda pair: pair[1])
     title = f"{len(times)} measured cards have {memory} GB or more; the fastest: {label}"
-    figure = plots.bars([times], title, "minutes at best", log=True)
+    figure = plots.bars([times], title, "minutes at best")
     return figure, f"{title}, {least:.3g} minutes."
 
 

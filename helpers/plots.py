@@ -121,7 +121,7 @@ def _other(i):
     return (i + i // 7) % 7
 
 
-def bars(values, title, unit, log=False, digits=3):
+def bars(values, title, unit, digits=3):
     """Horizontal bars, one a label: `values` is a dict of label to number, or a list of groups of such.
 
     `unit` names what is measured. Groups stand in their order, each kind with its own colour and hatch.
@@ -135,9 +135,6 @@ def bars(values, title, unit, log=False, digits=3):
         axes.annotate(f" {number(value, digits)}", (value, -y), va="center", fontsize=9)
     axes.set_yticks([-y for y in range(len(labelled))], [label for label, _, _ in labelled])
     axes.margins(x=0.12)
-    if log:
-        axes.set_xscale("log")
-        plain_ticks(axes.xaxis)
     if len(kinds) > 1:
         _legend_of_kinds(figure, axes, kinds)
     return sources(figure, *sources_of)

@@ -37,20 +37,19 @@ def test_a_long_title_takes_another_line_and_is_not_cut(draw):
 
 
 @pytest.mark.parametrize(
-    ("values", "written", "ticks"),
+    ("values", "ticks"),
     [
-        ({"a": 48.7, "b": 4800}, ["48.7", "4,800"], ["50", "1,000", "5,000"]),
-        ({"a": 0.004, "b": 0.2}, ["0.004", "0.2"], ["0.005", "0.1"]),
+        ({"a": 48.7, "b": 4800}, ["50", "1,000"]),
+        ({"a": 0.004, "b": 0.2}, ["0.005", "0.1"]),
     ],
     ids=str,
 )
-def test_numbers_on_logarithmic_axes_are_plain(values, written, ticks):
-    figure = plots.bars(values, "t", "GB/s", log=True)
+def test_numbers_on_logarithmic_axes_are_plain(values, ticks):
+    figure = plots.dots({"card": values}, "t", "GB/s", log=True)
     plots.png(figure)
     axes = figure.axes[0]
     low, high = axes.get_xlim()
     labels = [t.get_text() for t in axes.get_xticklabels() if low <= t.get_position()[0] <= high]
-    assert [t.get_text().strip() for t in axes.texts] == written
     assert set(ticks) <= set(labels)
     assert not any("$" in label for label in labels)
     assert len(labels) < 9

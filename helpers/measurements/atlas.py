@@ -162,7 +162,7 @@ def _answer(name, tflop, gigabytes, memory_gb, dtype):
 def minutes(tflop, gigabytes, memory_gb, dtype="float16"):
     """The group for a figure: minutes at best on each card where the job fits and whose rates somebody measured.
 
-    `plots.bars(atlas.minutes(…), title, "minutes at best", log=True)`; the label says the dollars where a price is listed.
+    `plots.bars(atlas.minutes(…), title, "minutes at best")`; the label says the dollars where a price is listed.
     """
     answers = job(tflop, gigabytes, memory_gb, dtype)
     timed = [each for each in answers if each.fits and each.seconds]

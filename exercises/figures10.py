@@ -20,13 +20,14 @@ def draw_four(losses, peaks, room):
     left, right = figure.subplots(1, 2)
     left.plot(losses, color=plots.COLORS[0], linewidth=2)
     left.set(xlabel="step", ylabel="loss", ylim=(0, None), xticks=range(0, len(losses) + 1, 16))
-    names = [f"cuda:{index}" for index in range(len(peaks))]
+    names = [f"GPU {index}" for index in range(len(peaks))]
     right.bar(names, peaks, color=plots.COLORS[2], hatch="//", edgecolor="white")
+    right.bar("one", 64, color="#f2f2f2", edgecolor="black", linestyle=":")  # 16 bytes a parameter
     right.axhline(room, color=plots.COLORS[1], linestyle="--")
     right.annotate(
         f"{room} MiB is all there is", (-0.4, room), (0, -3), textcoords="offset points", va="top"
     )
-    right.set(ylabel="highest use (MiB)", ylim=(0, 1.15 * room))
+    right.set(ylabel="highest use (MiB)", ylim=(0, 70))
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
@@ -74,8 +75,8 @@ def draw_ranks(answer, billions=7, room=80):
         name: (ranks, [function(1e9 * billions, n, stage) / 1e9 for n in ranks])
         for stage, name in enumerate(STAGES)
     }
-    enough = next(n for n, gb in zip(*lines["stage 3"], strict=True) if gb < room)
-    title = f"{billions} billion parameters fit {room} GB from {enough} ranks on, if all is split"
+    enough = next(n for n, gb in zip(*lines["stage 2"], strict=True) if gb < room)
+    title = f"{billions} billion parameters fit {room} GB from {enough} ranks on, by stage 2 or 3"
     figure = plots.lines(lines, title, "ranks", "GB on each rank", logx=True, logy=True)
     _draw_room(figure.axes[0], room)
     return figure, f"{title}; with DDP {lines[STAGES[0]][1][0]:.0f} GB each."
@@ -120,39 +121,6 @@ def _draw_quarter(axes, rank, quarter, look, held):
     filled = {"color": plots.COLORS[look], "hatch": plots.HATCHES[look]}
     style = filled if held else {"color": "#f2f2f2"}
     axes.barh(rank, 1, left=quarter, height=0.8, edgecolor="white", **style)
-
-
-def draw_price():
-    """A figure and a sentence: published minutes and memory of one fine-tuning, with and without FSDP."""
-    source = measurements.published("vit_memory")
-    names = ("float32, batch 64", "bfloat16 throughout", "FSDP + checkpointing, 4 GPUs")
-    rows = [row for name in names for row in source.rows(name=name)]
-    alone, sharded = rows[0], rows[-1]
-    faster = alone["time_minutes"] / sharded["time_minutes"]
-    less = alone["reserved_gb"] / sharded["reserved_gb"]
-    title = f"Four GPUs: {less:.1f} times less memory on each, {faster:.1f} times as fast"
-    figure = plots.blank_figure((6.4, 3.2))
-    axes = figure.add_subplot()
-    axes.set_title(title, fontsize=11, loc="left")
-    for row in rows:
-        sharded = row["name"].startswith("FSDP")
-        look = {"marker": "s" if sharded else "o", "color": plots.COLORS[1 if sharded else 0]}
-        axes.plot(row["time_minutes"], row["reserved_gb"], markersize=8, **look)
-        place = (row["time_minutes"], row["reserved_gb"])
-        how = row["name"] if sharded else f"{row['name']}, 1 GPU"
-        words = f"{how}: {row['reserved_gb']:g} GB"
-        right = row["time_minutes"] > 10
-        side = {"ha": "right", "xytext": (-8, 4)} if right else {"ha": "left", "xytext": (8, 3)}
-        axes.annotate(words, place, textcoords="offset points", fontsize=8, **side)
-    axes.set(
-        xlabel="minutes an epoch",
-        ylabel="memory of a GPU (GB)",
-        ylim=(0, 30),
-        xticks=range(0, 21, 5),
-    )
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
-    return plots.sources(figure, f"published: {source.source}"), f"{title}, in one fine-tuning."
 
 
 def exchange_s(way, billions, n):

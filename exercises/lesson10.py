@@ -176,7 +176,6 @@ PLAN = {
     "B": "fully_shard",
     "C": "fully_shard in a machine, copies across",
     "D": "split products",
-    "E": "one GPU",
 }
 _SIXTEEN = "16 bytes a parameter come first: do they fit one of these GPUs? "
 _WHY_PLAN = {
@@ -184,7 +183,6 @@ _WHY_PLAN = {
     "B": _SIXTEEN + "If not, do they fit all eight together, over a fast link?",
     "C": "which way keeps the fetching of weights inside a machine, where the links are fast?",
     "D": "no gradients here, and one sequence can't be shared out. What makes a single token faster?",
-    "E": _SIXTEEN + "There is one GPU, and nothing else to choose from.",
 }
 
 
@@ -194,7 +192,7 @@ def _check_choose(answer):
             if isinstance(value, str) and value not in WAYS:
                 raise NotYet(f"{key!r}: {value!r} is none of {list(WAYS)}.")
     expect.choices(answer, PLAN, _WHY_PLAN)
-    return "five jobs, each with the simplest way that does it."
+    return "four jobs, each with the simplest way that does it."
 
 
 choose = Exercise(
@@ -205,7 +203,7 @@ choose = Exercise(
         "Work out 16 bytes times the parameters for each job, and compare with one GPU.",
         "Fits one GPU: copies (DDP). Doesn't fit: shards. Slow links between machines: keep the shards "
         "inside. A single answer that must come sooner: split the products.",
-        "Two of the jobs need no shards at all, and in one nothing is trained.",
+        "One of the jobs needs no shards at all, and in one nothing is trained.",
     ),
     reference=PLAN,
     source="""plan = {
@@ -213,11 +211,10 @@ choose = Exercise(
     "B": "fully_shard",
     "C": "fully_shard in a machine, copies across",
     "D": "split products",
-    "E": "one GPU",
 }""",
     explanation="A takes 16 GB and fits, so copies are simplest and send least. B takes 208 GB: 26 for each "
     "of eight. C is B with slow links between machines, so weights are fetched inside each machine and only "
-    "gradients cross. D reads all weights for each token; eight GPUs read an eighth each. E is 5.6 GB.",
+    "gradients cross. D reads all weights for each token; eight GPUs read an eighth each.",
 )
 
 
@@ -233,7 +230,7 @@ QUIZ = (
         "10.whole",
         "fully_shard over four ranks. While a block runs, whose weights does a rank hold?",
         (
-            "Its quarter of everything, and this block whole",
+            "Its quarter of everything, and this block whole (perhaps the next, too)",
             "Its quarter of everything, nothing else",
             "All blocks whole",
         ),

@@ -308,16 +308,22 @@ def running(folder):
 
 
 def left_behind(folder):
-    """Return the command lines of the processes whose command or environment names a folder."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            words = [*process.cmdline(), process.environ().get("GRADE_EVENTS", "")]
-        except psutil.Error:
-            continue
-        if any(str(folder) in word for word in words):
-            found.append(words)
-    return found
+    """Return the command lines of the processes whose command or environment names a folder, some seconds after a kill."""
+    until = (
+        time.monotonic() + 5
+    )  # a process that was killed gives its memory back before it is gone
+    while True:
+        found = []
+        for process in psutil.process_iter():
+            try:
+                words = [*process.cmdline(), process.environ().get("GRADE_EVENTS", "")]
+            except psutil.Error:
+                continue
+            if any(str(folder) in word for word in words):
+                found.append(words)
+        if not found or time.monotonic() > until:
+            return found
+        time.sleep(0.1)
 
 
 def assert_costs_only_itself(rows):

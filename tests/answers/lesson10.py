@@ -53,7 +53,6 @@ WRONG = {
         instead("over a fast link", B="DDP"),
         instead("inside a machine", C="fully_shard"),
         instead("a single token faster", D="fully_shard"),
-        instead("nothing else to choose", E="DDP"),
         instead("is none of", B="FSDP"),
         given("expected a dict", ["DDP"]),
     ),

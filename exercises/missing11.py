@@ -12,7 +12,7 @@ MISSING = (
     "This machine has no Triton, so cells that need it show the outputs they had where it is. Open the lesson in Binder "
     "or Colab (links at the top) to run them; on Linux, pip install triton brings it."
 )
-NOTE = "(needs Triton: the stored output)"
+CHANGED = "This cell needs Triton, and the page has no output for it as it stands now."
 VIEW = "application/vnd.jupyter.widget-view+json"
 CALL = "__import__('exercises.missing11', fromlist=['']).show_stored({source!r})\n"
 
@@ -94,26 +94,32 @@ def _is_ours(transformer):
 
 
 def show_stored(source):
-    """Show the outputs that the notebook's file holds for the cell with this `source`, and say that they are stored."""
+    """Show the outputs that the notebook's file holds for the cell with this `source`, and nothing else.
+
+    The first cell has said where they come from; so a run without Triton has the outputs of the page. A cell that the
+    learner has changed has none: that is said.
+    """
     from IPython.display import display
 
-    for output in _stored(source.strip()):
+    outputs = _stored(source.strip())
+    if outputs is None:
+        print(CHANGED)
+    for output in outputs or []:
         if output["output_type"] == "stream":
-            print(output["text"].replace(f"{NOTE}\n", ""), end="")
+            print(output["text"], end="")
         elif VIEW not in output.get("data", {}):
             display(output["data"], metadata=output.get("metadata", {}), raw=True)
-    print(NOTE)
 
 
 def _stored(source):
-    """Return the outputs of a cell in the notebook's file, texts in one piece; none where there is no such cell."""
+    """Return the outputs of a cell in the notebook's file, texts in one piece; None where there is no such cell."""
     if not NOTEBOOK.exists():
-        return []
+        return None
     for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]:
         if "".join(cell["source"]).strip() == source:
             outputs = [each for each in cell.get("outputs", []) if each["output_type"] != "error"]
             return [_joined(output) for output in outputs]
-    return []
+    return None
 
 
 def _joined(output):

@@ -7,14 +7,13 @@ import sys
 
 import pytest
 import torch
-from nbclient import NotebookClient
+from strict import run_strict
 
 from exercises import figures11, fusion11, missing11
 from exercises.tracer11 import is_there, tl, trace, triton
 from helpers import plots
 from helpers.commands import _notebooks
 from helpers.commands._environment import ROOT
-from helpers.commands.execute import environment
 
 needs_triton = pytest.mark.skipif(not is_there(), reason="Triton is not installed")
 LESSON = _notebooks.find(["11"])[0]
@@ -160,25 +159,19 @@ def test_a_replaced_cell_shows_what_is_stored(monkeypatch, tmp_path, capsys):
     (tmp_path / "11_write_a_kernel.ipynb").write_text(json.dumps({"cells": [cell]}))
     monkeypatch.chdir(tmp_path)
     missing11.show_stored("a = 1\nb\n")
-    assert capsys.readouterr().out == f"one\n{missing11.NOTE}\n"
-    missing11.show_stored("unknown")
-    assert capsys.readouterr().out == f"{missing11.NOTE}\n"
+    assert capsys.readouterr().out == "one\n"
+    missing11.show_stored("a = 2\nb\n")
+    assert capsys.readouterr().out == f"{missing11.CHANGED}\n"
 
 
 @pytest.mark.slow
-def test_the_lesson_runs_to_its_end_without_triton(tmp_path):
-    """What a learner on macOS or Windows meets."""
+def test_the_lesson_runs_to_its_end_without_triton_and_says_so_in_one_line(tmp_path, monkeypatch):
+    """What a learner on macOS or Windows meets: the outputs of the page, each figure drawn or stored."""
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['triton'] = None\n")
-    notebook = _notebooks.read(LESSON)
-    before = [cell.get("outputs", []) for cell in notebook.cells]
-    client = NotebookClient(notebook, timeout=240, kernel_name="python3")
-    paths = os.pathsep.join([str(tmp_path), str(ROOT)])
-    settings = environment(tmp_path, CUDA_VISIBLE_DEVICES="", PYTHONPATH=paths)
-    client.execute(env=settings, cwd=str(LESSON.parent))
-    texts = "\n".join(
-        output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", [])
-    )
-    assert missing11.MISSING in texts and missing11.NOTE in texts
-    pictures = [sum("image/png" in str(output) for output in outputs) for outputs in before]
-    now = [sum("image/png" in str(o) for o in cell.get("outputs", [])) for cell in notebook.cells]
-    assert now == pictures, "each figure is there, drawn or stored"
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    status, text, _ = run_strict(LESSON)
+    assert status == 0, text
+    said = [sys.executable, "-c", "from exercises.missing11 import *; look_for_triton()"]
+    done = subprocess.run(said, cwd=ROOT, text=True, capture_output=True)
+    assert done.stdout == f"{missing11.MISSING}\n", done.stderr

@@ -1,7 +1,8 @@
 """The tiny GPT of lesson 09: the words of this course, and a transformer that learns to write more of them.
 
-words09.txt was made once from the Markdown of lessons 00 to 08, of the cheat sheet, of 91 and of the glossary: sentences
-without code, digits and brackets, one paragraph a line, a space around each word and mark.
+words09.txt was made once, in November 2026, from the Markdown of lessons 00 to 08, of 90 and of 91, in this order (and of
+what stands around the terms of 92): a paragraph a line, a space around each word and mark, and without sentences that had
+code, digits or brackets. It does not follow the lessons when they change: each stored output of 09 would change, too.
 """
 
 import re

@@ -49,6 +49,7 @@ def test_each_address_is_noted_with_its_program():
     assert written == [(0, [0, 1, 2, 3]), (1, [4, 5, 6, 7]), (2, [8, 9])]
     assert (seen.bytes("read"), seen.bytes("read", "x"), seen.bytes("write")) == (80, 40, 40)
     assert seen.outside() == [] and len(seen.programs()) == 3
+    assert [a.masked for a in seen.accesses if a.kind == "write"] == [[], [], [10, 11]]
     assert torch.equal(seen.tensors["out"], 2 * x)
     assert torch.equal(out, torch.zeros(10)), "a trace works on copies"
 

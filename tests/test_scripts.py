@@ -1,5 +1,6 @@
 """notebooks/scripts: training that can be resumed, and training in several processes."""
 
+import datetime
 import importlib.util
 import json
 import os
@@ -333,6 +334,25 @@ def test_one_process_loads_what_three_saved_and_is_told_of_a_missing_shard(shard
         module.checkpoint.load(state, checkpoint_id=partial)
     [(reason, _)] = caught.value.failures.values()
     assert isinstance(reason, FileNotFoundError) and "__1_0.distcp" in str(reason)
+
+
+@pytest.mark.parametrize("nccl", [False, True])
+def test_no_process_waits_longer_than_a_minute_for_one_that_hangs(nccl, monkeypatch):
+    """As the lesson says; by default it would be ten, or thirty with gloo."""
+    module = script("shard")
+    waits = []
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(module.dist, "is_nccl_available", lambda: nccl)
+    monkeypatch.setattr(
+        module.dist,
+        "init_process_group",
+        lambda backend, timeout=None, **_: waits.append((backend, timeout)),
+    )
+    module.start(disable_cuda=False)
+    assert waits == [("nccl" if nccl else "gloo", datetime.timedelta(minutes=1))]
 
 
 def test_when_a_rank_dies_the_others_end_too_and_torchrun_names_it():

@@ -1,0 +1,93 @@
+"""What lessons 09 to 11 show beside their stored words: who holds what, which lanes are masked, and what a model refuses."""
+
+import os
+import sys
+
+import pytest
+import torch
+
+from exercises import figures10, figures11, gpt09
+from exercises.lesson09 import kv_cache
+from exercises.tracer11 import Access, Trace
+from helpers import torchrun
+
+FREE = "#f2f2f2"
+
+
+def held(axes):
+    """Return {(rank, first place of the cell)} of the cells that are filled."""
+    from matplotlib.colors import to_hex
+
+    return {
+        (round(cell.get_y() + 0.4), round(cell.get_x(), 2))
+        for cell in axes.patches
+        if to_hex(cell.get_facecolor()) != FREE
+    }
+
+
+def test_a_rank_holds_a_quarter_then_all_then_a_quarter_of_the_sum():
+    """The picture is the explanation of fully_shard; its pixels are compared with nothing."""
+    figure, _ = figures10.draw_moves()
+    own = {(rank, rank) for rank in range(4)}
+    whole = {(rank, quarter) for rank in range(4) for quarter in range(4)}
+    assert [held(axes) for axes in figure.axes] == [own, whole, whole, own]
+
+
+def test_each_stage_splits_one_part_more():
+    figure, _ = figures10.draw_stages(1000)
+    assert [len(held(axes)) for axes in figure.axes] == [48, 36, 24, 12]
+
+
+def masked_texts(masked):
+    """Return the texts of a drawn vector of two numbers, whose only program had `masked` lanes."""
+    seen = Trace({"x": torch.zeros(2)}, [Access((0, 0, 0), "read", "x", [0, 1], [], masked)])
+    [axes] = figures11.touched_figure(seen, "t")[0].axes
+    right = axes.get_xlim()[1]
+    return [text.get_text() for text in axes.texts], round(right)
+
+
+def test_lanes_that_are_masked_off_stand_beside_the_vector():
+    assert masked_texts([]) == (["0", "0"], 2)
+    assert masked_texts([2, 3]) == (["0", "0", "–", "–"], 4)
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return gpt09.TinyGPT(["a", "b", "c"], width=16, heads=2, context=8).eval()
+
+
+def test_a_model_names_the_place_it_does_not_know(model):
+    model(torch.zeros(1, 2, dtype=torch.int64), start=6)
+    for count, start in ((9, 0), (1, 8)):
+        with pytest.raises(ValueError, match="no place 8: this model knows places 0 to 7"):
+            model(torch.zeros(1, count, dtype=torch.int64), start=start)
+    with pytest.raises(ValueError, match="heads is 3, which does not divide the width, 16"):
+        gpt09.TinyGPT(["a"], width=16, heads=3)
+
+
+@torch.inference_mode()
+def test_one_word_at_a_time_with_a_cache_gives_the_logits_of_all_at_once(model):
+    ids = torch.tensor([[0, 2, 1, 1, 0]])
+    cache = {}
+
+    def attend(layer, q, k, v):
+        return kv_cache.reference(cache, layer, q, k, v)
+
+    parts = [model(ids[:, :2], attend)]
+    parts += [model(ids[:, place : place + 1], attend, start=place) for place in (2, 3, 4)]
+    torch.testing.assert_close(torch.cat(parts, dim=1), model(ids), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_processes_are_copied_only_where_they_may_be(copies, monkeypatch):
+    """CUDA that is touched before a copy fails in every process; without copies, four imports take long."""
+    from torch.distributed import run
+
+    lines = []
+    monkeypatch.setattr(run, "main", lambda: lines.append(sys.argv[1:]))
+    monkeypatch.setattr(sys, "argv", ["torchrun", "shard.py"])
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(os.path, "exists", lambda path: not copies)
+    torchrun.main()
+    assert lines == [["--run-path", "--start-method=fork", "shard.py"] if copies else ["shard.py"]]

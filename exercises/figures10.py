@@ -12,8 +12,11 @@ STAGES = ("DDP: nothing is split", "stage 1", "stage 2", "stage 3")
 MACHINE = 8  # GPUs in a machine
 
 
-def draw_four(losses, peaks, room):
-    """A figure and a sentence: the losses of a training, and the peak MiB of each GPU beside their `room` in MiB."""
+def draw_four(losses, peaks, room, parameters):
+    """A figure and a sentence: the losses of a training, and the peak MiB of each GPU beside their `room` in MiB.
+
+    A dotted bar shows what weights, gradients and optimizer of so many `parameters` would take on one GPU.
+    """
     title = f"It trains: loss {losses[0]:.1f} to {losses[-1]:.1f}, with at most {max(peaks):.0f} MiB on a GPU"
     figure = plots.blank_figure((7.2, 2.9))
     figure.suptitle(title, x=0.02, ha="left", fontsize=11)
@@ -22,12 +25,13 @@ def draw_four(losses, peaks, room):
     left.set(xlabel="step", ylabel="loss", ylim=(0, None), xticks=range(0, len(losses) + 1, 16))
     names = [f"GPU {index}" for index in range(len(peaks))]
     right.bar(names, peaks, color=plots.COLORS[2], hatch="//", edgecolor="white")
-    right.bar("one", 64, color="#f2f2f2", edgecolor="black", linestyle=":")  # 16 bytes a parameter
+    needed = rank_bytes(parameters, 1, 0) / 2**20
+    right.bar("one", needed, color="#f2f2f2", edgecolor="black", linestyle=":")
     right.axhline(room, color=plots.COLORS[1], linestyle="--")
     right.annotate(
         f"{room} MiB is all there is", (-0.4, room), (0, -3), textcoords="offset points", va="top"
     )
-    right.set(ylabel="highest use (MiB)", ylim=(0, 70))
+    right.set(ylabel="highest use (MiB)", ylim=(0, 1.1 * needed))
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
@@ -43,12 +47,8 @@ def draw_stages(parameters, ranks=4):
     for stage, axes in enumerate(figure.subplots(2, 2).flat):
         for rank in range(ranks):
             _draw_rank(axes, stage, rank, ranks)
-        axes.set_title(f"{STAGES[stage]}: {mib[stage]:.0f} MiB a rank", fontsize=9, loc="left")
-        axes.set_yticks(range(ranks), [f"rank {rank}" for rank in range(ranks)], fontsize=8)
+        _dress_ranks(axes, ranks, f"{STAGES[stage]}: {mib[stage]:.0f} MiB a rank")
         axes.set_xticks([2, 6, 12], ["weights", "gradients", "optimizer"], fontsize=8)
-        axes.invert_yaxis()
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
     return figure, f"{title}. Filled: what the rank holds."
 
 
@@ -59,12 +59,24 @@ def _draw_rank(axes, stage, rank, ranks):
         split = stage >= len(SHARES) - part  # stage 1 splits the last part, stage 3 all
         width = share / ranks
         for cell in range(ranks):
-            held = not split or cell == rank
-            look = {"color": plots.COLORS[part], "hatch": plots.HATCHES[part]} if held else {}
-            look = look or {"color": "#f2f2f2"}
-            place = begin + cell * width
-            axes.barh(rank, width, left=place, height=0.8, edgecolor="white", **look)
+            _draw_cell(axes, rank, begin + cell * width, width, part, not split or cell == rank)
         begin += share
+
+
+def _draw_cell(axes, rank, begin, width, part, held):
+    """A cell in the row of a rank, in the look of its part, or empty where another rank holds it."""
+    filled = {"color": plots.COLORS[part], "hatch": plots.HATCHES[part]}
+    look = filled if held else {"color": "#f2f2f2"}
+    axes.barh(rank, width, left=begin, height=0.8, edgecolor="white", **look)
+
+
+def _dress_ranks(axes, ranks, title):
+    """A title, the ranks' names from top to bottom, and no frame."""
+    axes.set_title(title, fontsize=9, loc="left")
+    axes.set_yticks(range(ranks), [f"rank {rank}" for rank in range(ranks)], fontsize=8)
+    axes.invert_yaxis()
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
 
 
 def draw_ranks(answer, billions=7, room=80):
@@ -90,11 +102,11 @@ def _draw_room(axes, room):
     )
 
 
-MOVES = (  # title, which quarters a rank holds, and the look of the part
-    ("between blocks", "own", 0),
-    ("fetched: the block runs", "all", 0),
-    ("gradients, of own images", "all", 1),
-    ("added up: a quarter stays", "own", 2),
+MOVES = (  # title, which part, and whether a rank holds all of it
+    ("between blocks", "weights", False),
+    ("fetched: the block runs", "weights", True),
+    ("gradients, of own images", "gradients", True),
+    ("added up: a quarter stays", "gradients", False),
 )
 
 
@@ -103,24 +115,14 @@ def draw_moves(ranks=4):
     title = "One block: all-gather fetches the weights, reduce-scatter adds up the gradients"
     figure = plots.blank_figure((8.4, 2.2))
     figure.suptitle(title, x=0.02, ha="left", fontsize=11)
-    for axes, (name, holds, look) in zip(figure.subplots(1, len(MOVES)), MOVES, strict=True):
+    for axes, (name, part, whole) in zip(figure.subplots(1, len(MOVES)), MOVES, strict=True):
         for rank in range(ranks):
             for quarter in range(ranks):
-                _draw_quarter(axes, rank, quarter, look, holds == "all" or quarter == rank)
-        axes.set_title(name, fontsize=9, loc="left")
-        axes.set_yticks(range(ranks), [f"rank {rank}" for rank in range(ranks)], fontsize=8)
+                _draw_cell(axes, rank, quarter, 1, PARTS.index(part), whole or quarter == rank)
+        _dress_ranks(axes, ranks, name)
         axes.set_xticks([])
-        axes.invert_yaxis()
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
     sentence = "A quarter each; all four while the block runs; own gradients; a quarter of the sum."
     return figure, sentence
-
-
-def _draw_quarter(axes, rank, quarter, look, held):
-    filled = {"color": plots.COLORS[look], "hatch": plots.HATCHES[look]}
-    style = filled if held else {"color": "#f2f2f2"}
-    axes.barh(rank, 1, left=quarter, height=0.8, edgecolor="white", **style)
 
 
 def exchange_s(way, billions, n):
@@ -180,7 +182,7 @@ def draw_scale(step_s, billions, tokens, gpus):
     held = memory_gb("fully_shard", billions, gpus)
     share = efficiency(step_s, "fully_shard", billions, tokens, gpus)
     sent = sent_gb("fully_shard", billions, gpus)
-    title = f"fully_shard, {billions:g} billion, {gpus:,} GPUs: {held:.3g} GB each, {share:.0%} of each used"
+    title = f"fully_shard, {billions:g} billion, {gpus:,} GPUs: {held:.3g} GB each, {share:.0%} of the speed of one alone"
     figure.suptitle(title, x=0.02, ha="left", fontsize=11)
     names = ("fsdp_llama_h100", "fsdp_mpt_a100")
     sources = [f"published: {measurements.published(name).source}" for name in names]
@@ -227,6 +229,6 @@ def _dress(left, right, gpus):
     left.set_ylabel("GB on each GPU")
     _draw_room(left, 80)
     left.legend(frameon=False, fontsize=8)
-    right.set_ylabel("of each GPU used (%)")
+    right.set_ylabel("speed of each GPU (one alone: 100)")
     right.set_ylim(0, 109)
     right.legend(frameon=False, fontsize=8, loc="lower left")

@@ -314,9 +314,9 @@ class Calls(TorchFunctionMode):
     def fused(self, func, *args, **kwargs):
         """Attention or a recurrent layer, which compare the devices of their inputs first."""
         inputs = tensors((*args, *kwargs.values()))
-        for kind in {
-            type(x) for x in inputs if hasattr(x, "variant")
-        }:  # CausalBias has its own code
+        bias = next((x for x in inputs if hasattr(x, "variant")), None)
+        if bias is not None:  # a CausalBias has its own code
+            kind = type(bias)
             with self:
                 return kind.__torch_function__(func, (kind,), args, kwargs)
         if len({self.machine.place(x) for x in inputs}) > 1:

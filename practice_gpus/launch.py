@@ -6,10 +6,8 @@ from torch.utils._pytree import tree_map_only
 from .machine import storage
 from .operators import T, blocking, shapes, tensors
 
-UNSURE = {
-    "_embedding_bag",
-    "_embedding_bag_forward_only",
-}  # the CPU's results have sizes of their own
+# The CPU's results have sizes of their own.
+UNSURE = {"_embedding_bag", "_embedding_bag_forward_only"}
 
 
 def launch(machine, call):

@@ -39,7 +39,7 @@ def test_a_long_title_takes_another_line_and_is_not_cut(draw):
 @pytest.mark.parametrize(
     ("values", "ticks"),
     [
-        ({"a": 48.7, "b": 4800}, ["50", "1,000"]),
+        ({"a": 48.7, "b": 4800}, ["50", "1,000", "5,000"]),
         ({"a": 0.004, "b": 0.2}, ["0.005", "0.1"]),
     ],
     ids=str,
@@ -53,6 +53,16 @@ def test_numbers_on_logarithmic_axes_are_plain(values, ticks):
     assert set(ticks) <= set(labels)
     assert not any("$" in label for label in labels)
     assert len(labels) < 9
+
+
+@pytest.mark.parametrize(
+    ("values", "written"),
+    [({"a": 48.7, "b": 4800}, ["48.7", "4,800"]), ({"a": 0.004, "b": 0.2}, ["0.004", "0.2"])],
+    ids=str,
+)
+def test_each_bar_says_its_number_in_plain_digits(values, written):
+    figure = plots.bars(values, "t", "GB/s")
+    assert [text.get_text().strip() for text in figure.axes[0].texts] == written
 
 
 def test_pyplot_state_is_left_alone():

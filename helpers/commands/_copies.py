@@ -16,8 +16,9 @@ RECORD = ".copied.json"  # {file: fingerprint of the original that was copied}
 def prepare(anew=None):
     """Give every lesson and script a copy, and copies that nobody changed the newest text; return lines to print.
 
-    The lesson `anew` ("03") gets a fresh one, whatever is there. Any other copy that was changed stays; where its original is newer, a line says so. Raises OSError where the folder cannot
-    be written or is a link, which the course does not follow.
+    The lesson `anew` ("03") gets a fresh one, whatever is there. Any other copy that was changed stays; where its
+    original is newer, a line says so. Raises OSError where the folder cannot be written or is a link, which the course
+    does not follow.
     """
     for folder in (FOLDER, FOLDER / "scripts"):
         if folder.is_symlink():

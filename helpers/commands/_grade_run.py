@@ -118,6 +118,7 @@ def end(process, place):
             with suppress(psutil.Error):
                 if each.environ().get("GRADE_EVENTS") == place:
                     each.kill()
+                    each.wait(5)  # until its memory is given back
 
 
 def note(**event):

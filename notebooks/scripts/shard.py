@@ -295,9 +295,8 @@ if __name__ == "__main__":
         main(options)
     except RuntimeError as error:
         where = os.environ["RANK"]
-        reason = (
-            str(error).splitlines()[0].split("] ", 1)[-1]
-        )  # without gloo's file and line
+        first = str(error).splitlines()[0]
+        reason = first.split("] ", 1)[-1]  # without gloo's file and line
         print(
             f"rank {where} ends: {reason}",
             file=sys.stderr,

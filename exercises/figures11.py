@@ -160,7 +160,8 @@ def blocks(kernel):
         programs = -(-n // block)
         seen = trace(kernel, (programs,), x, x, x, n, BLOCK=block)
         off = programs * block - n
-        words = f"{n} numbers, blocks of {block}: {programs} programs, {off} lanes masked off"
+        noun = "program" if programs == 1 else "programs"
+        words = f"{n} numbers, blocks of {block}: {programs} {noun}, {off} lanes masked off"
         return touched_figure(seen, words)[0], f"{words}."
 
     return draw

@@ -173,7 +173,8 @@ def draw_scale(step_s, billions, tokens, gpus):
     figure = plots.blank_figure((8.6, 3.7))
     left, right = figure.subplots(1, 2)
     for place, way in enumerate(ways):
-        look = {"color": plots.COLORS[place], "linestyle": plots.STYLES[place], "linewidth": 2}
+        width = 5 if way == "DDP" else 2  # wide: another line may lie on it
+        look = {"color": plots.COLORS[place], "linestyle": plots.STYLES[place], "linewidth": width}
         left.plot(numbers, [memory_gb(way, billions, n) for n in numbers], label=way, **look)
         shares = [efficiency(step_s, way, billions, tokens, n) for n in numbers]
         right.plot(numbers, [100 * share for share in shares], label=way, **look)

@@ -30,7 +30,21 @@ def test_a_rank_holds_a_quarter_then_all_then_a_quarter_of_the_sum():
     figure, _ = figures10.draw_moves()
     own = {(rank, rank) for rank in range(4)}
     whole = {(rank, quarter) for rank in range(4) for quarter in range(4)}
-    assert [held(axes) for axes in figure.axes] == [own, whole, whole, own]
+    held_by = [held(axes) for axes in figure.axes]
+    weights = [{(rank, x) for rank, x in cells if x < 4} for cells in held_by]
+    gradients = [{(rank, x - 4) for rank, x in cells if x >= 4} for cells in held_by]
+    assert weights == [own, whole, whole, own]
+    assert gradients == [set(), set(), whole, own]
+
+
+def test_a_gpu_needs_nothing_of_another_between_the_two_products():
+    """What a split by columns leaves on a GPU, its rows of the next matrix take: the reason for the order."""
+    figure, _ = figures10.draw_splits()
+    for gpu, axes in enumerate(figure.axes):
+        cells = held(axes)
+        hidden = {column - 12 - 2 for row, column in cells if 14 <= column < 20}
+        down = {row for row, column in cells if 22 <= column < 26}
+        assert hidden == down == set(range(3 * gpu, 3 * gpu + 3))
 
 
 def test_each_stage_splits_one_part_more():

@@ -94,6 +94,7 @@ class Block:
         self.requested = requested
         self.label = label
         self.taken = time.perf_counter()
+        self.given = None  # when it was given back
         self.address = address  # None until the books are brought up to date
         self.before = self.after = None
         self.free = False

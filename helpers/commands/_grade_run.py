@@ -92,22 +92,27 @@ def run(cells, args, seconds, stopping):
 def watch(process, memory, until, stopping):
     """Wait for a process to end; return why it must end early, or an empty text."""
     while process.poll() is None and not stopping.is_set():
-        used = threads = 0
-        for each in psutil.Process(process.pid).children(recursive=True):
-            with suppress(psutil.Error):  # it has ended
-                threads += each.num_threads()
-                taken = each.memory_full_info()
-                used += getattr(taken, "pss", taken.uss) / 1e9  # shared parts count once
-        if threads > THREADS:
-            return f"more than {THREADS} processes and threads"
-        if used > memory:
-            return f"more than {memory} GB of memory"
-        if psutil.virtual_memory().percent > 95:  # buffers of sockets: nobody's
-            return "the machine's memory ran short"
-        if time.monotonic() > until:
-            return "the notebook's time was over"
+        why = excess(process.pid, memory)
+        if why or time.monotonic() > until:
+            return why or "the notebook's time was over"
         time.sleep(0.5)
     return ""
+
+
+def excess(pid, memory):
+    """Return what all processes below one take too much of, or an empty text."""
+    used = threads = 0
+    for each in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.Error):  # it has ended
+            threads += each.num_threads()
+            taken = each.memory_full_info()
+            used += getattr(taken, "pss", taken.uss) / 1e9  # shared parts count once
+    if threads > THREADS:
+        return f"more than {THREADS} processes and threads"
+    if used > memory:
+        return f"more than {memory} GB of memory"
+    short = psutil.virtual_memory().percent > 95  # buffers of sockets: nobody's
+    return "the machine's memory ran short" if short else ""
 
 
 def end(process, place):
@@ -233,8 +238,15 @@ def run_notebook(job):
     notebook = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, sources)))
     client = NotebookClient(notebook, timeout=int(job["seconds"] / 2), kernel_name="python3")
     client.allow_errors = True
-    client.on_cell_start = lambda cell, cell_index: note(begin=cell_index)
+    client.on_cell_start = lambda cell, cell_index: begin(cell_index, job["memory"])
     client.on_cell_error = lambda cell, cell_index, execute_reply: note(
         cell=cell_index, error="{ename}: {evalue}".format(**execute_reply["content"])[:400]
     )
     client.execute()
+
+
+def begin(cell, memory):
+    """Note that a cell begins; not when `grade` is about to end the run, which the cell before is to blame for."""
+    while excess(os.getpid(), memory):
+        time.sleep(0.1)
+    note(begin=cell)

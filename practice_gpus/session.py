@@ -13,7 +13,7 @@ from torch.utils import _device, _python_dispatch
 from . import interrupts, processes
 from .calls import Calls
 from .kernels import Kernels
-from .machine import Machine
+from .machine import Machine, Place
 from .memory import parse_size
 from .patches import attention, patches
 
@@ -129,7 +129,7 @@ class practice_gpus(contextlib.ContextDecorator):
             (self.calls, "on", True),
             (self.kernels, "on", True),
             (threading.Thread, "start", inherited(self)),
-            (sys, "unraisablehook", interrupts.passed_on(sys.unraisablehook)),
+            (sys, "unraisablehook", interrupts.passed_on(sys.unraisablehook, Place.__del__)),
         ]
         if (
             machine.asynchronous

@@ -49,3 +49,24 @@ def test_what_others_drop_goes_where_it_went(imitated, monkeypatch):
             with contextlib.suppress(AttributeError):
                 Broken()
     assert dropped == [ValueError, KeyboardInterrupt]
+
+
+def test_an_interrupt_waits_until_the_books_are_whole(imitated, monkeypatch):
+    """Cut off in the middle, they would be wrong until the kernel restarts: memory that nobody holds, IndexError."""
+    with imitated() as gpus:
+        allocator = gpus.machine.allocators[0]
+        tensors = [torch.ones(1000, device="cuda") for _ in range(10)]
+        place, before = allocator._place, signal.getsignal(signal.SIGINT)
+
+        def interrupted(block):
+            monkeypatch.setattr(allocator, "_place", place)
+            signal.raise_signal(signal.SIGINT)
+            place(block)
+
+        monkeypatch.setattr(allocator, "_place", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            torch.cuda.memory_allocated()
+        assert torch.cuda.memory_allocated() == 10 * 4096
+        del tensors
+        assert torch.cuda.memory_allocated() == 0
+    assert signal.getsignal(signal.SIGINT) is before

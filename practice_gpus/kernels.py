@@ -44,11 +44,12 @@ class Kernels(TorchDispatchMode):
     def __torch_dispatch__(self, func, kinds, args=(), kwargs=None):
         if not self.on:
             return func(*args, **kwargs or {})
-        if isinstance(func, torch._ops.HigherOrderOperator):
+        fact = FACTS.get(id(func))
+        if fact is None and isinstance(func, torch._ops.HigherOrderOperator):  # slow to ask
             return self._run_inside(func, args, kwargs or {})
         if kinds and any(has_own_code(kind) for kind in kinds):
             return NotImplemented  # a type of its own, such as a nested tensor: its own code comes first
-        fact = FACTS.get(id(func)) or facts(func)
+        fact = fact or facts(func)
         if fact.composite:  # in inference mode PyTorch leaves it to the mode to take it apart
             with self:
                 return func.decompose(*args, **kwargs or {})

@@ -56,7 +56,11 @@ class Kernels(TorchDispatchMode):
         with NoFunctions():  # in here tensors are what they really are
             if fact.passes and args[0].layout not in PARTS and fake(FAKE) is None:
                 return func._op(*args, **kwargs or {})
-            return self._see(Call(self.machine, func, fact, args, kwargs or {}))
+            try:
+                return self._see(Call(self.machine, func, fact, args, kwargs or {}))
+            except Exception as error:
+                self.machine.local.said = str(error)
+                raise
 
     def _run_inside(self, func, args, kwargs):
         """``torch.cond`` runs the function it chooses; other operators that are given functions are refused."""

@@ -1,17 +1,13 @@
-"""The figures of lesson 08: ladders, the parts of a step, three loops, a roofline."""
+"""The figures of lesson 08: ladders, the parts of a step, three loops."""
 
 import copy
 import os
-from itertools import takewhile
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from exercises.timeline import lay_out
 from helpers import measurements, plots
 from helpers.figures import number
-from helpers.timing import time_ms
 
 GREY = "#9a9a9a"
 PROFILED = {"convolution": "conv", "pooling": "pool", "optimizer": "optimizer.step"}
@@ -26,15 +22,13 @@ def draw_published(name, field, unit, title, memory=None, accuracy=None, **where
     data = measurements.published(name)
     rungs, best = [], None
     for row in data.rows("ladder", **where):
-        gain = 1.0 if best is None else row[field] / best
-        words = [number(row[field], 6 if row[field] > 1000 else 3)]
-        if best is not None:
-            words.append(f"× {gain:.2f}")
+        gain = None if best is None else row[field] / best
+        words = {"gain": "" if gain is None else f"× {gain:.2f}"}
         if memory:
-            words.append(f"{row[memory] / 1024:.1f} GiB")
+            words["memory"] = f"{row[memory] / 1024:.1f} GiB"
         if accuracy:
-            words.append(f"{row[accuracy]:.1%}")
-        rungs.append((row["name"], row[field], best is None or gain >= 1.01, "  ".join(words)))
+            words["accuracy"] = f"{row[accuracy]:.1%}"
+        rungs.append((row["name"], row[field], gain is None or gain >= 1.01, words))
         best = max(best or 0, row[field])
     figure = _ladder(rungs, title, unit)
     plots.sources(figure, f"published: {data.source}")
@@ -60,9 +54,15 @@ def draw_compile():
     """A step of two language models with and without torch.compile, as (figure, sentence)."""
     where = {"section": "steps", "part": "step with AdamW", "mode": ["eager", "compile"]}
     steps = plots.published("compile_b200", "time_ms", x="model", by="mode", **where)
+    steps = steps.renamed({"eager": "one by one (eager)", "compile": "torch.compile"})
     title = "torch.compile on a B200: three times as fast, or a little slower"
     figure = plots.dots(steps, title, "milliseconds a step", log=True)
-    figure.axes[0].margins(y=0.4)
+    axes = figure.axes[0]
+    axes.margins(x=0.2, y=0.5)
+    for y, times in enumerate(zip(*(times for _, times in steps.values()), strict=True)):
+        for ms, side, points in zip(sorted(times), ("right", "left"), (-8, 8), strict=True):
+            place = {"xytext": (points, 0), "textcoords": "offset points", "va": "center"}
+            axes.annotate(f"{number(ms)} ms", (ms, -y), ha=side, fontsize=9, **place)
     return figure, "Llama 1B: 58.8 ms eager, 18.7 compiled. Llama 8B: 637 and 674 ms."
 
 
@@ -70,13 +70,11 @@ def draw_climb(rows):
     """Your ladder as (figure, sentence): `rows` of `Climb`; a change that was not kept is grey."""
     rungs = []
     for row in rows:
-        words = [number(row["images_per_s"])]
-        if row["rung"]:
-            words.append(f"× {row['ratio']:.2f}")
-        words.append(f"{row['accuracy']:.1%}")
+        words = {"gain": f"× {row['ratio']:.2f}" if row["rung"] else ""}
         if row["peak_bytes"] is not None:
-            words.append(f"{row['peak_bytes'] / 2**20:.0f} MiB")
-        rungs.append((row["name"], row["images_per_s"], row["kept"], "  ".join(words)))
+            words["memory"] = f"{row['peak_bytes'] / 2**20:.0f} MiB"
+        words["accuracy"] = f"{row['accuracy']:.1%}"
+        rungs.append((row["name"], row["images_per_s"], row["kept"], words))
     best = [row for row in rows if row["kept"]][-1]
     factor = best["images_per_s"] / rows[0]["images_per_s"]
     title = f"{factor:.1f} times the baseline, with {best['name']} on top"
@@ -90,19 +88,31 @@ def draw_climb(rows):
 
 
 def _ladder(rungs, title, unit):
-    """Bars from top to bottom: `rungs` are (name, value, kept, words)."""
-    figure, axes = plots.new_figure(title, unit, size=(7.2, 1.2 + 0.34 * len(rungs)))
+    """Bars from top to bottom: `rungs` are (name, value, kept, words); words, by their heading, stand in columns."""
+    figure, axes = plots.new_figure(title, unit, size=(7.2, 1.4 + 0.34 * len(rungs)))
     for y, (_, value, kept, words) in enumerate(rungs):
         color = plots.COLORS[0] if kept else GREY
         hatch = "" if kept else "//"
         axes.barh(-y, value, color=color, hatch=hatch, edgecolor="white")
-        axes.annotate(f" {words}", (value, -y), va="center", fontsize=9)
+        digits = 6 if value > 1000 else 3
+        axes.annotate(f" {number(value, digits)}", (value, -y), va="center", fontsize=9)
+        _write_columns(axes, -y, words.values())
+    _write_columns(axes, 0.8, rungs[0][3], color="#404040")
     axes.set_yticks([-y for y in range(len(rungs))], [name for name, *_ in rungs])
-    axes.set_xlim(0, 1.6 * max(value for _, value, *_ in rungs))
+    axes.set_ylim(-len(rungs) + 0.4, 1.1)
+    axes.set_xlim(0, 1.2 * max(value for _, value, *_ in rungs))
     axes.grid(False)
     axes.locator_params(axis="x", nbins=5)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     return figure
+
+
+def _write_columns(axes, y, words, **look):
+    """Words beside the axes at the height `y`, each in a column of its own."""
+    place = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points"}
+    for column, word in enumerate(words, 1):
+        right = {"xytext": (54 * column, 0), "ha": "right", "va": "center", "fontsize": 9}
+        axes.annotate(word, (1, y), **place, **right, **look)
 
 
 # --- the parts of a step --------------------------------------------------------------------------
@@ -227,117 +237,3 @@ def _draw_lanes(axes, spans):
     axes.tick_params(labelsize=9)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-
-
-# --- a roofline -----------------------------------------------------------------------------------
-class _Traffic(TorchDispatchMode):
-    """Adds up the bytes that each operation reads and writes, as if all came from memory and went back there."""
-
-    moved = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        if not func.is_view:
-            leaves = tree_leaves((args, kwargs, out))
-            self.moved += sum(leaf.nbytes for leaf in leaves if torch.is_tensor(leaf))
-        return out
-
-
-def bytes_moved(make, network, batch):
-    """Bytes an image that the operations of a step read and write.
-
-    `make(model)` returns step(x, y), as for `Climb`; it gets a copy of the network. `batch` is (x, y).
-    """
-    step = make(copy.deepcopy(network))
-    with _Traffic() as traffic:
-        step(*batch)
-    return traffic.moved / len(batch[0])
-
-
-def product_rate(device, dtype):
-    """Operations a second of a large matrix product."""
-    n = 1024 if device.type == "cpu" else 8192
-    a = torch.randn(n, n, device=device).to(dtype)
-    return 2 * n**3 / time_ms(lambda: a @ a, device, seconds=0.3).median_ms * 1000
-
-
-def copy_rate(device):
-    """Bytes a second that a large copy reads and writes."""
-    source = torch.ones(2**24 if device.type == "cpu" else 2**28, device=device)
-    target = torch.empty_like(source)
-    copied = time_ms(lambda: target.copy_(source), device, seconds=0.3).median_ms
-    return 2 * source.nbytes / copied * 1000
-
-
-NOT_EAGER = ("torch.compile", "CUDA graph")  # bytes are counted for operations one by one
-
-
-def draw_roofline(flops, moved, rows, device, half):
-    """The roofs of this machine and of published GPUs, below them the baseline and the best loop, as (figure, sentence).
-
-    `flops`: operations an image; `moved`: bytes an image in float32 and in 16 bits; `rows`: of `Climb`; `half`: the 16-bit
-    format that the best one uses where mixed precision was kept.
-    """
-    kept = [row for row in rows if row["kept"]]
-    eager = list(takewhile(lambda row: row["name"] not in NOT_EAGER, kept))
-    best = "our best" if eager == kept else "our best eager loop"
-    in_16_bits = any(row["name"] == "mixed precision" for row in eager)
-    dtype = half if in_16_bits else torch.float32
-    bandwidth = copy_rate(device)
-    peaks = {each: product_rate(device, each) for each in dict.fromkeys((torch.float32, dtype))}
-    xs = [2**n for n in range(-2, 9)]
-    own = {_label(device, each): (xs, _roof(xs, peak, bandwidth)) for each, peak in peaks.items()}
-    places = {}
-    bytes_of = (moved[0], moved[in_16_bits])
-    for name, its, row in zip(("baseline", best), bytes_of, (eager[0], eager[-1]), strict=True):
-        places[name] = (flops / its, row["images_per_s"] * flops / 1e9)
-    x, y = places[best]
-    [roof] = _roof([x], peaks[dtype], bandwidth)
-    loop = best.removesuffix(" loop").capitalize()
-    title = f"{loop} loop does {x:.0f} operations a byte, and reaches {y / roof:.0%} of its roof"
-    groups = [plots.here(own), _published_roofs(xs)]
-    unit = "billion operations a second"
-    figure = plots.lines(groups, title, "operations a byte", unit, logx=True, logy=True)
-    axes = figure.axes[0]
-    axes.get_legend().remove()
-    handles = axes.get_legend_handles_labels()
-    figure.legend(*handles, loc="outside upper left", ncols=2, frameon=False, fontsize=8)
-    for (name, place), up in zip(places.items(), (-21, -10), strict=True):
-        _mark(axes, name, *place, up)
-    roofs = ", ".join(f"{_label(device, each)} {peak / 1e9:,.0f}" for each, peak in peaks.items())
-    loops = ", ".join(f"{name} {y:,.0f}" for name, (_, y) in places.items())
-    said = f"Billion operations a second: {loops}; a product on {roofs}"
-    return figure, f"{said}. A copy moves {bandwidth / 1e9:,.0f} GB/s."
-
-
-def _mark(axes, name, x, y, up):
-    """A cross with its name beside it, `up` points higher: two crosses may lie close together."""
-    axes.plot(x, y, "X", color="black", markersize=10, zorder=5)
-    place = {"textcoords": "offset points", "xytext": (9, up), "fontsize": 9}
-    axes.annotate(name, (x, y), **place)
-
-
-def _label(device, dtype):
-    return f"this {_kind(device)}, {str(dtype).removeprefix('torch.')}"
-
-
-def _kind(device):
-    return "GPU" if device.type == "cuda" else device.type.upper()
-
-
-def _roof(xs, peak, bandwidth):
-    return [min(peak, bandwidth * x) / 1e9 for x in xs]
-
-
-def _published_roofs(xs):
-    """The group of the float32 roofs of GPUs whose product and memory others measured."""
-    products = measurements.published("matmul_best")
-    memory = measurements.published("bandwidth_cards")
-    lines = {}
-    for name, its in (("A100 SXM4 80GB", "A100 80GB"), ("H200", "H200")):
-        [best] = products.rows("best", device=name, dtype="float32")
-        [triad] = memory.rows("bandwidth", device=its, where="memory", operation="triad")
-        peak, bandwidth = 1e12 * best["tflop_per_s"], 1e9 * triad["gb_per_s"]
-        lines[f"{its}, float32"] = (xs, _roof(xs, peak, bandwidth))
-    sources = [f"published: {products.source}", f"published: {memory.source}"]
-    return plots.Group("published", lines, sources)

@@ -107,32 +107,33 @@ def draw_ddp():
     lines = {name: ([*found], [*found.values()]) for name, found in speedups.items()}
     sources = [f"published: {v100.source}", f"published: {a100.source}"]
     sixteen = speedups["V100, batch 32 each"][16]
-    title = f"DDP: sixteen V100s are {sixteen:.1f} times as fast as one"
+    eight = speedups["A100 SXM4, mixed precision"][8]
+    title = f"Sixteen V100s are {sixteen:.1f} times as fast as one, eight A100s {eight:.1f} times"
     groups = [plots.Group("published", lines, sources), {"ideal": ([1, 16], [1, 16])}]
     figure = plots.lines(groups, title, "GPUs", "times as fast as one", logx=True, logy=True)
     figure.axes[0].set_xticks([1, 2, 4, 8, 16], [1, 2, 4, 8, 16])
-    eight = speedups["A100 SXM4, mixed precision"][8]
-    return figure, f"{title}; eight A100s are {eight:.1f} times as fast."
+    return figure, f"{title}."
 
 
 def links():
-    """Measured rates of an all-reduce by what connects the devices, GB/s: {name: rate}; all published or recorded."""
+    """Measured rates by what connects the devices: {name: (GB/s, source)}; an all-reduce's, and a plain copy's."""
     from helpers import measurements
 
-    published = measurements.published("all_reduce_nodes")
-    found = {}
+    bus = measurements.published("copies_a100")
+    [row] = bus.rows("copies", bytes=100_000_000, direction="h2d")
+    found = {"PCIe 4 (a copy to an A100)": (row["gb_per_s"], bus.source)}
+    reduced = measurements.published("all_reduce_nodes")
     for device in ("8 × A100", "8 × H200", "32 × B200, four machines"):
-        [row] = published.rows(device=device, bytes=1_073_741_824)
-        found[device] = row["gb_per_s"]
-    [bus] = measurements.published("copies_a100").rows("copies", bytes=100_000_000, direction="h2d")
-    return {"PCIe 4 (a copy to an A100)": bus["gb_per_s"], **found}
+        [row] = reduced.rows(device=device, bytes=1_073_741_824)
+        found[device] = (row["gb_per_s"], reduced.source)
+    return found
 
 
 def draw_scaling(step_ms, megabytes, link, compute):
     """A figure and a sentence: the lesson's `step_ms(n, compute, megabytes, rate)` from 1 to 64 GPUs over one of `links`."""
     from helpers import plots
 
-    rate = links()[link]
+    rate, source = links()[link]
     numbers = [1, 2, 4, 8, 16, 32, 64]
     times = [step_ms(n, compute, megabytes, rate) for n in numbers]
     speed = [times[0] / time for time in times]
@@ -140,6 +141,7 @@ def draw_scaling(step_ms, megabytes, link, compute):
     both = {"the formula": (numbers, speed), "ideal": (numbers, numbers)}
     figure = plots.lines(both, title, "GPUs", "times as fast as one", logx=True, logy=True)
     figure.axes[0].set_ylim(0.5, 70)
+    plots.sources(figure, f"published: {source}, the rate of the link")
     return figure, f"{link}, {rate:g} GB/s: {title}."
 
 

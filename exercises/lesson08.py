@@ -9,16 +9,15 @@ from torch import nn
 
 from exercises import figures08
 from exercises.figures08 import (
-    bytes_moved,
     changed,
     draw_climb,
     draw_compile,
     draw_cutter,
     draw_gpt,
     draw_parts,
-    draw_roofline,
     length,
 )
+from exercises.roofline08 import bytes_moved, draw_roofline
 from exercises.threads08 import draw as draw_fight
 from exercises.threads08 import fight
 from helpers import plots

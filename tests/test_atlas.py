@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from torchvision import models
 
-from exercises.figures08 import _Traffic
+from exercises.roofline08 import _Traffic
 from helpers import measurements
 from helpers.commands._environment import ROOT
 from helpers.figures import number

@@ -216,31 +216,3 @@ def test_lessons_reach_recordings_only_where_this_machine_is_left_out():
     for path in lessons:
         text = path.read_text(encoding="utf-8")
         assert not [call for call in others if call in text], path.name
-
-
-@pytest.mark.parametrize(
-    "changes, best, rate",
-    [
-        (["baseline", "mixed precision"], "our best", 20),
-        (["baseline", "mixed precision", "torch.compile"], "our best eager loop", 20),
-        (["baseline", "mixed precision", "CUDA graph"], "our best eager loop", 20),
-        (["baseline", "torch.compile"], "our best eager loop", 10),
-    ],
-)
-def test_a_roofline_has_no_loop_whose_bytes_nobody_counted(changes, best, rate, monkeypatch):
-    from exercises import figures08
-
-    monkeypatch.setattr(figures08, "copy_rate", lambda device: 44e9)
-    monkeypatch.setattr(figures08, "product_rate", lambda device, dtype: 180e9)
-    rows = [
-        {"name": name, "kept": True, "images_per_s": 10 * n} for n, name in enumerate(changes, 1)
-    ]
-    figure, sentence = figures08.draw_roofline(
-        1e9, (1e8, 5e7), rows, torch.device("cpu"), torch.bfloat16
-    )
-    assert f"baseline 10, {best} {rate};" in sentence
-    title = figure.axes[0].get_title(loc="left")
-    assert title.startswith(f"{best.removesuffix(' loop').capitalize()} loop does ")
-    figure.canvas.draw()
-    first, second = (text.get_window_extent() for text in figure.axes[0].texts)
-    assert not first.overlaps(second)

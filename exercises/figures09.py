@@ -89,7 +89,7 @@ def tiles(count=6):
     """Draw what is in memory at once: the whole table of scores, or a tile of it."""
     from matplotlib.patches import Rectangle
 
-    title = "All scores at once, or a tile at a time"
+    title = "Fused attention holds one tile, never the table"
     figure, axes = plots.new_figure(title, size=(6.4, 3.2))
     axes.remove()
     parts = figure.add_gridspec(1, 2).subplots()

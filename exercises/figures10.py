@@ -1,5 +1,7 @@
 """The figures of lesson 10: memory of four GPUs, who holds what, bytes of a rank, published runs and the explorer."""
 
+from itertools import product
+
 from exercises.lesson10 import bytes as bytes_exercise
 from exercises.lesson10 import rank_bytes
 from helpers import measurements, plots
@@ -102,34 +104,63 @@ def _draw_room(axes, room):
     )
 
 
-MOVES = (  # title, which part, and whether a rank holds all of it
-    ("between blocks", "weights", False),
-    ("fetched: the block runs", "weights", True),
-    ("gradients, of own images", "gradients", True),
-    ("added up: a quarter stays", "gradients", False),
+MOVES = (  # title, and what a rank holds of the block's weights and gradients: "", "own" quarter or "all"
+    ("between blocks", "own", ""),
+    ("forward: all-gather", "all", ""),
+    ("backward: all-gather", "all", "all"),
+    ("then reduce-scatter", "own", "own"),
 )
 
 
 def draw_moves(ranks=4):
     """A figure and a sentence: what each rank holds of one block, from its quarter to the gradients added up."""
     title = "One block: all-gather fetches the weights, reduce-scatter adds up the gradients"
-    figure = plots.blank_figure((8.4, 2.2))
+    figure = plots.blank_figure((8.4, 2.4))
     figure.suptitle(title, x=0.02, ha="left", fontsize=11)
-    for axes, (name, part, whole) in zip(figure.subplots(1, len(MOVES)), MOVES, strict=True):
-        for rank in range(ranks):
-            for quarter in range(ranks):
-                _draw_cell(axes, rank, quarter, 1, PARTS.index(part), whole or quarter == rank)
+    for axes, (name, *parts) in zip(figure.subplots(1, len(MOVES)), MOVES, strict=True):
+        for rank, quarter in product(range(ranks), range(ranks)):
+            for part, holds in enumerate(parts):
+                held = holds == "all" or (holds == "own" and quarter == rank)
+                _draw_cell(axes, rank, part * ranks + quarter, 1, part, held)
         _dress_ranks(axes, ranks, name)
-        axes.set_xticks([])
-    sentence = "A quarter each; all four while the block runs; own gradients; a quarter of the sum."
+        axes.set_xticks([ranks / 2, 1.5 * ranks], PARTS[:2], fontsize=8)
+    sentence = "A quarter of the weights; all of them while the block runs; a quarter of the gradients' mean."
     return figure, sentence
+
+
+MATRICES = (  # what a GPU has of each: its rows of cells, columns of cells, and along which it is split
+    ("x", 3, 4, None),
+    ("@  up", 4, 6, "columns"),
+    ("=  hidden", 3, 6, "columns"),
+    ("@  down", 6, 4, "rows"),
+    ("=  a part of the sum", 3, 4, None),
+)
+
+
+def draw_splits(gpus=2):
+    """A figure and a sentence: what each GPU holds of two products, split by columns first and by rows second."""
+    title = "Columns first, rows second: nothing to send until the sum"
+    figure = plots.blank_figure((7.2, 3.4))
+    figure.suptitle(title, x=0.02, ha="left", fontsize=11)
+    for gpu, axes in enumerate(figure.subplots(gpus, 1)):
+        left = 0
+        for name, rows, columns, split in MATRICES:
+            axes.text(left, -0.8, name, fontsize=9)
+            for row, column in product(range(rows), range(columns)):
+                place = {"rows": row * gpus // rows, "columns": column * gpus // columns}
+                _draw_cell(axes, row, left + column, 1, gpu, place.get(split, gpu) == gpu)
+            left += columns + 2
+        axes.set_ylabel(f"GPU {gpu}")
+        axes.set(xticks=[], yticks=[], ylim=(6, -2))
+        axes.spines[:].set_visible(False)
+    return figure, f"{title}. Filled: what the GPU holds."
 
 
 def exchange_s(way, billions, n):
     """Seconds in which each of n GPUs sends and receives what a step needs, in bfloat16, over one link or two."""
     machines = max(1, n // MACHINE)
     inside = min(n, MACHINE)
-    if way == "in a machine":
+    if way == "sharded in a machine":
         across = _ring(machines) * 2 * 2 * billions / inside / between_gb_per_s(machines)
         return _ring(inside) * 3 * 2 * billions / inside_gb_per_s() + across
     return sent_gb(way, billions, n) / (inside_gb_per_s() if n <= MACHINE else between_gb_per_s(2))
@@ -138,7 +169,7 @@ def exchange_s(way, billions, n):
 def sent_gb(way, billions, n):
     """GB that each of n GPUs sends in a step, in bfloat16: gradients twice, or weights twice and gradients once."""
     weights = 2 * billions
-    if way == "in a machine":
+    if way == "sharded in a machine":
         across = _ring(max(1, n // MACHINE)) * 2 * weights / min(n, MACHINE)
         return _ring(min(n, MACHINE)) * 3 * weights + across
     return _ring(n) * {"DDP": 2, "fully_shard": 3}[way] * weights
@@ -151,7 +182,7 @@ def _ring(n):
 
 def hops_s(way, n, blocks=32, hop_s=3e-6):
     """Seconds of passing on itself: three rounds a block over the ring that fetches weights; DDP fetches none."""
-    ring = {"DDP": 1, "fully_shard": n, "in a machine": min(n, MACHINE)}[way]
+    ring = {"DDP": 1, "fully_shard": n, "sharded in a machine": min(n, MACHINE)}[way]
     return 3 * blocks * (ring - 1) * hop_s
 
 
@@ -168,12 +199,13 @@ def between_gb_per_s(machines):
 
 def draw_scale(step_s, billions, tokens, gpus):
     """A figure and a sentence: memory and efficiency from 1 to 4,096 GPUs; `step_s(way, billions, tokens, n)` in s."""
-    ways = ("DDP", "fully_shard", "in a machine")
+    ways = ("DDP", "fully_shard", "sharded in a machine")
     numbers = [2**k for k in range(13)]
     figure = plots.blank_figure((8.6, 3.7))
     left, right = figure.subplots(1, 2)
     for place, way in enumerate(ways):
-        look = {"color": plots.COLORS[place], "linestyle": plots.STYLES[place], "linewidth": 2}
+        width = 4 if way == "DDP" else 2  # wide: another line may lie on it
+        look = {"color": plots.COLORS[place], "linestyle": plots.STYLES[place], "linewidth": width}
         left.plot(numbers, [memory_gb(way, billions, n) for n in numbers], label=way, **look)
         shares = [efficiency(step_s, way, billions, tokens, n) for n in numbers]
         right.plot(numbers, [100 * share for share in shares], label=way, **look)
@@ -191,7 +223,7 @@ def draw_scale(step_s, billions, tokens, gpus):
 
 def memory_gb(way, billions, n):
     """GB of weights, gradients and Adam on each of n GPUs."""
-    over = {"DDP": 1, "fully_shard": n, "in a machine": min(n, MACHINE)}[way]
+    over = {"DDP": 1, "fully_shard": n, "sharded in a machine": min(n, MACHINE)}[way]
     return 16 * billions / over
 
 
@@ -209,7 +241,7 @@ def _draw_published(axes):
         numbers = [row["gpus"] for row in rows]
         shares = [100 * row["tokens_per_s"] / rows[0]["tokens_per_s"] for row in rows]
         look = {"color": plots.COLORS[place], "marker": plots.MARKERS[place], "markersize": 7}
-        label = f"{name} (published)"
+        label = f"{name} (published; {numbers[0]} GPUs: 100)"
         axes.plot(numbers, shares, linestyle="none", fillstyle="none", label=label, **look)
 
 
@@ -225,6 +257,7 @@ def _dress(left, right, gpus):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
     left.set_yscale("log")
+    left.set_ylim(top=3 * left.get_ylim()[1])  # room for a label
     plain_ticks(left.yaxis)
     left.set_ylabel("GB on each GPU")
     _draw_room(left, 80)

@@ -2,7 +2,7 @@
 
 from exercises.tracer11 import trace
 from helpers import plots
-from helpers.figures import SMALL, blank_figure
+from helpers.figures import SMALL, blank_figure, plain_ticks
 
 LIGHT = 0.35  # share of a program's color in its cells, so that black text can be read
 OUTSIDE = "#ffffff"
@@ -16,7 +16,7 @@ def touched(seen, title):
 def touched_figure(seen, title):
     """The figure of `touched` and its sentence.
 
-    Elements beside a tensor are hatched and marked with "!"; dashed cells beside a vector are lanes that are masked off.
+    Elements beside a tensor are hatched and marked with "!"; dotted cells beside a row are lanes that are masked off.
     """
     tensors = list(seen.tensors.items())
     flat = all(tensor.ndim < 2 for _, tensor in tensors)
@@ -26,15 +26,31 @@ def touched_figure(seen, title):
     for place, (name, tensor) in enumerate(tensors, 1):
         grid = (len(tensors), 1) if flat else (1, len(tensors))
         axes = figure.add_subplot(*grid, place)
-        masked = _masked_beside(seen, name, tensor) if flat else []
+        masked = _masked_beside(seen, name, tensor)
         _draw_tensor(axes, name, tensor, _programs_of(seen, name), masked)
     return figure, _said(seen)
 
 
 def _masked_beside(seen, name, tensor):
-    """Return the places beside a vector that a mask ruled out, in their order."""
-    ruled_out = {place for each in seen.accesses if each.name == name for place in each.masked}
-    return sorted(place for place in ruled_out if not 0 <= place < tensor.numel())
+    """Return the cells (row, column) of the lanes that masks ruled out beside a vector, or beside the rows of a matrix.
+
+    In a matrix their addresses belong to the next row; they are drawn beside the row that their program touched.
+    """
+    columns = _columns(tensor)
+    cells = set()
+    for access in seen.accesses:
+        if access.name != name:
+            continue
+        rows = {place // columns for place in access.places} if tensor.ndim > 1 else {0}
+        if len(rows) == 1:
+            [row] = rows
+            lanes = [place - row * columns for place in access.masked]
+            cells |= {(row, lane) for lane in lanes if not 0 <= lane < columns}
+    return sorted(cells)
+
+
+def _columns(tensor):
+    return max(1, tensor.shape[-1]) if tensor.ndim else 1
 
 
 def _programs_of(seen, name):
@@ -51,16 +67,16 @@ def _programs_of(seen, name):
 
 
 def _draw_tensor(axes, name, tensor, programs, masked):
-    columns = tensor.shape[-1] if tensor.ndim else 1
+    columns = _columns(tensor)
     count = tensor.numel()
     beside = [place for place in programs if not 0 <= place < count]
     for place in [*range(count), *beside]:
         row, column = divmod(place, columns) if 0 <= place < count else (0, place)
         _draw_cell(axes, row, column, programs.get(place, []), 0 <= place < count)
-    for place in masked:
-        _draw_masked(axes, place)
-    rows = max(1, count // max(1, columns))
-    beside += masked
+    for row, column in masked:
+        _draw_masked(axes, row, column)
+    rows = max(1, count // columns)
+    beside += [column for _, column in masked]
     axes.set_xlim(min([0, *beside]) - 0.1, max([columns, *(place + 1 for place in beside)]) + 0.1)
     axes.set_ylim(rows + 0.05, -0.05)
     axes.set_aspect("equal", adjustable="box", anchor="W")
@@ -90,12 +106,14 @@ def _draw_cell(axes, row, column, numbers, inside):
     axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=SMALL, bbox=box)
 
 
-def _draw_masked(axes, column):
+def _draw_masked(axes, row, column):
     from matplotlib.patches import Rectangle
 
     look = {"facecolor": "none", "edgecolor": "#808080", "linestyle": ":", "linewidth": 1}
-    axes.add_patch(Rectangle((column, 0), 1, 1, **look))
-    axes.text(column + 0.5, 0.5, "–", ha="center", va="center", fontsize=SMALL, color="#606060")
+    axes.add_patch(Rectangle((column, row), 1, 1, **look))
+    axes.text(
+        column + 0.5, row + 0.5, "–", ha="center", va="center", fontsize=SMALL, color="#606060"
+    )
 
 
 def _said(seen):
@@ -113,11 +131,24 @@ def _said(seen):
             written.append(f"{number}: {min(places)} to {max(places)}")
     many = f" and {len(written) - 6} more" if len(written) > 6 else ""
     sentence = f"{len(programs)} programs; places written by each: {', '.join(written[:6])}{many}."
+    lanes = _lanes_off(seen, programs)
+    if lanes:
+        sentence += f" Lanes masked off: {lanes}."
     for access in seen.outside():
         number = programs.index(access.program)
         places = ", ".join(map(str, access.outside))
         sentence += f" Program {number} {access.kind}s beside {access.name}: {places}."
     return sentence
+
+
+def _lanes_off(seen, programs):
+    """Say how many lanes each program's mask rules out, for the programs with any, such as "2: 2"."""
+    off = {}
+    for access in seen.accesses:
+        if access.masked:
+            number = programs.index(access.program)
+            off[number] = max(off.get(number, 0), len(access.masked))
+    return ", ".join(f"{number}: {count}" for number, count in off.items())
 
 
 def blocks(kernel):
@@ -129,7 +160,8 @@ def blocks(kernel):
         programs = -(-n // block)
         seen = trace(kernel, (programs,), x, x, x, n, BLOCK=block)
         off = programs * block - n
-        words = f"{n} numbers, blocks of {block}: {programs} programs, {off} lanes masked off"
+        noun = "program" if programs == 1 else "programs"
+        words = f"{n} numbers, blocks of {block}: {programs} {noun}, {off} lanes masked off"
         return touched_figure(seen, words)[0], f"{words}."
 
     return draw
@@ -208,25 +240,45 @@ def tile_traffic(counted, n):
     )
 
 
+PANELS = {  # source: title
+    "triton_rms_norm_a100": "RMS norm, bfloat16, on an A100",
+    "triton_softmax_rtx3090": "Softmax, float32, on an RTX 3090",
+}
+
+
 def elsewhere():
-    """Show published times of Triton kernels and PyTorch: softmax on an RTX 3090, RMS norm on an A100."""
-    softmax = plots.published(
-        "triton_softmax_rtx3090", "time_ms", x="width", by="code", section="forward"
-    )
-    norm = plots.published(
-        "triton_rms_norm_a100", "time_ms", x="width", by="code", section="forward"
-    )
+    """Show published times of Triton kernels and PyTorch: a panel for each of two sources, each with a card of its own."""
     title = "Fused, RMS norm is six to ten times as fast; softmax was fused already"
-    figure = plots.lines(
-        [softmax, norm],
-        title,
-        "numbers in a row (2,048 rows)",
-        "milliseconds",
-        logx=True,
-        logy=True,
-    )
+    figure = blank_figure((6.4, 3.4))
+    figure.suptitle(title, fontsize=11, x=0.01, ha="left")
+    sources = []
+    for axes, (name, words) in zip(figure.subplots(1, 2), PANELS.items(), strict=True):
+        group = plots.published(name, "time_ms", x="width", by="code", section="forward")
+        sources += group.sources
+        for place, (code, line) in enumerate(group.items()):
+            look = {"color": plots.COLORS[place], "marker": plots.MARKERS[place]}
+            label = code.split(", ")[1].split(" (")[0]  # the panel's title has the rest
+            axes.plot(*line, label=label, linestyle=":", markerfacecolor="white", **look)
+        axes.set_title(words, fontsize=9)
+        _logarithmic(axes)
+    plots.sources(figure, *sources)
     plots.show(
         figure,
         "RMS norm of rows of 4,096 on an A100: 0.280 ms in separate operations, 0.031 ms in one Triton kernel. "
         "Softmax of such rows on an RTX 3090: 0.083 ms in PyTorch's own kernel, 0.080 ms in Triton's.",
     )
+
+
+def _logarithmic(axes):
+    """Label the axes of a panel of times by the length of a row, both in factors."""
+    axes.set_xscale("log", base=4)
+    axes.xaxis.set_major_formatter("{x:,g}")
+    axes.set_yscale("log")
+    plain_ticks(axes.yaxis)
+    axes.tick_params(labelsize=SMALL)
+    axes.set_xlabel("numbers in a row (2,048 rows)", fontsize=9)
+    axes.set_ylabel("milliseconds", fontsize=9)
+    axes.legend(frameon=False, fontsize=SMALL, loc="upper left")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    axes.set_ylim(top=axes.get_ylim()[1] * 3)  # room for the legend

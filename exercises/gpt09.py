@@ -35,7 +35,8 @@ class TinyGPT(nn.Module):
     def __init__(self, words, width=128, heads=4, layers=2, context=32):
         super().__init__()
         if width % heads:
-            raise ValueError(f"heads is {heads}, which does not divide the width, {width}")
+            fits = ", ".join(str(n) for n in range(1, width + 1) if width % n == 0)
+            raise ValueError(f"heads is {heads}; a width of {width} can be cut into {fits}")
         self.vocabulary = sorted(set(words))
         self.context = context
         self.embedding = nn.Embedding(len(self.vocabulary), width)

@@ -44,18 +44,23 @@ class Kernels(TorchDispatchMode):
     def __torch_dispatch__(self, func, kinds, args=(), kwargs=None):
         if not self.on:
             return func(*args, **kwargs or {})
-        if isinstance(func, torch._ops.HigherOrderOperator):
+        fact = FACTS.get(id(func))
+        if fact is None and isinstance(func, torch._ops.HigherOrderOperator):  # slow to ask
             return self._run_inside(func, args, kwargs or {})
         if kinds and any(has_own_code(kind) for kind in kinds):
             return NotImplemented  # a type of its own, such as a nested tensor: its own code comes first
-        fact = FACTS.get(id(func)) or facts(func)
+        fact = fact or facts(func)
         if fact.composite:  # in inference mode PyTorch leaves it to the mode to take it apart
             with self:
                 return func.decompose(*args, **kwargs or {})
         with NoFunctions():  # in here tensors are what they really are
             if fact.passes and args[0].layout not in PARTS and fake(FAKE) is None:
                 return func._op(*args, **kwargs or {})
-            return self._see(Call(self.machine, func, fact, args, kwargs or {}))
+            try:
+                return self._see(Call(self.machine, func, fact, args, kwargs or {}))
+            except Exception as error:
+                self.machine.local.said = str(error)
+                raise
 
     def _run_inside(self, func, args, kwargs):
         """``torch.cond`` runs the function it chooses; other operators that are given functions are refused."""

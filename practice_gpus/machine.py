@@ -78,6 +78,7 @@ class Local(threading.local):
     target = None
     quiet = False
     tracing = False  # by torch.jit, with tensors of a practice GPU
+    said = ""  # by the latest error of an operator
 
     def __init__(self):
         self.streams = {}

@@ -15,6 +15,8 @@ from collections import defaultdict, deque
 
 import torch
 
+from . import interrupts
+
 MIB = 1 << 20
 ROUND = 512
 SMALL = MIB
@@ -94,6 +96,7 @@ class Block:
         self.requested = requested
         self.label = label
         self.taken = time.perf_counter()
+        self.given = None  # when it was given back
         self.address = address  # None until the books are brought up to date
         self.before = self.after = None
         self.free = False
@@ -196,7 +199,7 @@ class Allocator:
 
     def settle(self):
         """Bring the books up to date."""
-        with self.lock:
+        with self.lock, interrupts.held_back():
             before = self.growth
             self.growth = 0  # first: another thread may add to the log meanwhile
             self.streams.clear()
@@ -313,7 +316,7 @@ class Allocator:
 
     def release_cached(self):
         """``empty_cache``: whole free segments go back to the device; parts of a segment in use stay reserved."""
-        with self.lock:
+        with self.lock, interrupts.held_back():
             self.settle()
             self._return_segments()
             self._mark("empty_cache", time.perf_counter())

@@ -307,21 +307,23 @@ def grouped(machine, original=torch._C._group_tensors_by_device_and_dtype):
     """Optimizers group tensors by device before a fused step; labels are grouped here."""
 
     def group(lists, with_indices=False):
-        homes, result = [machine.place(t) or t.device for t in lists[0]], {}
+        with torch._C.DisableTorchFunction():
+            homes, result = [machine.place(t) or t.device for t in lists[0]], {}
         for device in dict.fromkeys(homes):
             rows = [row for row, home in enumerate(homes) if home == device]
             parts = [[each[row] for row in rows if each] for each in lists]
-            if any(
-                t is not None and machine.place(t) not in (device, None)
-                for part in parts
-                for t in part
-            ):
+            if strangers(parts, device):
                 original(
                     [[torch.empty(0)], [torch.empty(0, device="meta")]], False
                 )  # raises, in its own words
             for (_, dtype), (found, places) in original(parts, with_indices).items():
                 result[device, dtype] = found, [rows[place] for place in places]
         return result
+
+    def strangers(parts, device):
+        with torch._C.DisableTorchFunction():
+            found = {machine.place(t) for part in parts for t in part if t is not None}
+        return found - {device, None}
 
     return group
 

@@ -10,10 +10,10 @@ import torch
 from torch import overrides
 from torch.utils import _device, _python_dispatch
 
-from . import processes
+from . import interrupts, processes
 from .calls import Calls
 from .kernels import Kernels
-from .machine import Machine
+from .machine import Machine, Place
 from .memory import parse_size
 from .patches import attention, patches
 
@@ -129,6 +129,7 @@ class practice_gpus(contextlib.ContextDecorator):
             (self.calls, "on", True),
             (self.kernels, "on", True),
             (threading.Thread, "start", inherited(self)),
+            (sys, "unraisablehook", interrupts.passed_on(sys.unraisablehook, Place.__del__)),
         ]
         if (
             machine.asynchronous

@@ -17,6 +17,7 @@ SAID = (
     "torch.jit.{}: the code asks for devices, so practice GPUs run it as it is, with the same values; it has no graph, "
     "and cannot be saved. Make such tensors outside, and pass them"
 )
+WORDLESS = "RuntimeError: \n"
 
 
 class Devices(Exception):
@@ -29,6 +30,8 @@ def patches(machine):
         yield torch.jit, name, traced(machine, name, getattr(torch.jit, name))
     yield torch.jit, "script", scripted(torch.jit.script)
     yield torch.jit, "load", loaded(machine, torch.jit.load)
+    for kind in (torch._C.ScriptFunction, torch._C.ScriptMethod):
+        yield kind, "__call__", worded(machine, kind.__call__)
 
 
 def as_it_is(name, code):
@@ -83,6 +86,21 @@ def loaded(machine, original):
         return original(file, CPU, *args, **options).to(goal)
 
     return load
+
+
+def worded(machine, original):
+    """A call of compiled code: the interpreter loses the words of an error that is raised in Python."""
+
+    def call(code, *args, **options):
+        try:
+            return original(code, *args, **options)
+        except RuntimeError as error:
+            text = str(error)
+            if text.endswith(WORDLESS):
+                error.args = (f"{text[:-1]}{machine.local.said}\n",)
+            raise
+
+    return call
 
 
 def moves(node):

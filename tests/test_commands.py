@@ -2,6 +2,7 @@
 
 import argparse
 import copy
+import functools
 import json
 import os
 import re
@@ -212,13 +213,28 @@ def quick(house, monkeypatch):
     return house
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]"])
+STAMPS = ["", "{", "[]", "3", '{"fingerprint": 3}', '{"fingerprint": "x"}']
+STAMPS += [f'{{"fingerprint": "x", "wheels": {end}}}' for end in ("5", 'null, "extras": 7')]
+
+
+@pytest.mark.parametrize("text", [*STAMPS, pytest.param("[" * 100_000, id="deep")])
 def test_a_damaged_stamp_is_repaired(quick, monkeypatch, text):
     house, installs = quick, installed(monkeypatch)
-    (house / ".venv").mkdir()
+    python = _environment.python_of(house / ".venv")
+    python.parent.mkdir(parents=True)
+    python.touch()
     (house / ".venv" / _environment.STAMP).write_text(text)
     _environment.ensure()
     assert installs == [(None, [])] and _environment.stamp()["wheels"] is None
+
+
+def test_a_checkout_that_cannot_be_written_is_named(quick, monkeypatch):
+    """It was told to install python3-venv, which helps nobody there."""
+    monkeypatch.setattr(_environment.os, "access", lambda path, mode: False)
+    words = rf"{re.escape(str(quick))} cannot be written.*Copy the course.*--here"
+    with pytest.raises(SetupError, match=words):
+        _environment.ensure()
+    assert not (quick / ".venv").exists()
 
 
 def test_an_environment_of_another_python_is_made_anew(quick, monkeypatch):
@@ -755,7 +771,61 @@ def test_execute_leaves_notebooks_that_are_not_the_courses(tmp_path):
     assert path.read_bytes() == before
 
 
+NUMBER = b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": 3}'
+SOURCE = NUMBER.replace(
+    b"3}", b'[{"cell_type": "code", "source": 5, "metadata": {}, "outputs": []}]}'
+)
+BROKEN = {
+    "empty": b"",
+    "cut": b"{",
+    "bytes": b"\xff",
+    "list": b"[]",
+    "cells": NUMBER,
+    "source": SOURCE,
+}
+broken = pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
+
+
+@broken
+@pytest.mark.parametrize("options", [[], ["--check"]])
+def test_execute_says_what_is_no_notebook(content, options, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(_notebooks, "FOLDER", tmp_path)
+    path = tmp_path / "01_try_it.ipynb"
+    path.write_bytes(content)
+    assert door.run("execute", [str(path), *options]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("01_try_it.ipynb …\n  not a notebook, left as it was: ")
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("value", ["-5", "0", "1.5", "soon"])
+def test_execute_takes_whole_seconds(value, capsys):
+    with pytest.raises(SystemExit) as end:
+        door.run("execute", ["01", "--timeout", value])
+    assert end.value.code == 2
+    words = f"--timeout: takes a whole number above 0, not {value!r}"
+    assert words in capsys.readouterr().err
+
+
 # publish
+
+
+NO_CELLS = NUMBER.replace(b"3}", b"[]}")
+
+
+@pytest.mark.parametrize("content", [*BROKEN.values(), NO_CELLS], ids=[*BROKEN, "no cells"])
+def test_publish_names_a_broken_notebook_and_writes_nothing(content, tmp_path, monkeypatch, capsys):
+    names = ("README.md", "practice_gpus/README.md", "helpers/course.py")
+    for name in (*names, "notebooks/02.ipynb"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(course.REPOSITORY)
+    nbformat.write(notebook("1"), tmp_path / "notebooks" / course.LESSONS[0].file)
+    (tmp_path / "notebooks/02.ipynb").write_bytes(content)
+    before = everything(tmp_path)
+    monkeypatch.setattr(publish, "stale", functools.partial(publish.stale, root=tmp_path))
+    assert publish.run(argparse.Namespace(repository="a/b", check=False)) == 1
+    assert "nothing written: 02.ipynb: " in capsys.readouterr().err
+    assert everything(tmp_path) == before
 
 
 def stamped(repository="OWNER_NAME/gpus-in-pytorch"):

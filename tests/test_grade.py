@@ -353,6 +353,24 @@ def test_memory_that_no_process_owns_is_refused(tmp_path):
 
 
 @needs_sandbox
+@pytest.mark.slow
+def test_the_cell_that_leaves_too_many_processes_is_to_blame(tmp_path):
+    """They are counted twice a second: cells that begin meanwhile, a right answer in one, would be left out for it."""
+    rows = graded_hostile(["sleepers"], tmp_path)
+    assert_costs_only_itself(rows)
+    assert rows["sleepers"]["note"] == "cell 4 stopped: more than 128 processes and threads"
+
+
+def test_a_cell_begins_once_there_is_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(_grade_run, "EVENTS", str(tmp_path / "events"))
+    waits, reasons = [], ["more than 128 processes and threads", ""]
+    monkeypatch.setattr(_grade_run.time, "sleep", waits.append)
+    monkeypatch.setattr(_grade_run, "excess", lambda pid, memory: reasons.pop(0))
+    _grade_run.begin(5, 2)
+    assert _grade_run.events(tmp_path / "events") == [{"begin": 5}] and len(waits) == 1
+
+
+@needs_sandbox
 @pytest.mark.torture
 def test_forty_hostile_notebooks(tmp_path):
     assert_costs_only_itself(graded_hostile(list(HOSTILE), tmp_path))
@@ -498,13 +516,17 @@ def test_the_old_table_is_no_submission(tmp_path, monkeypatch):
 
 
 @needs_sandbox
-def test_a_sandbox_that_refuses_no_memory_is_none(monkeypatch):
-    """Without libseccomp nothing runs, rather than with fewer limits than promised."""
+def test_a_sandbox_that_refuses_no_memory_is_none(tmp_path, monkeypatch, capsys):
+    """Without libseccomp nothing runs, rather than with fewer limits than promised; what to install is said."""
     real, library = _grade_run.sealed, next(Path("/usr").glob("lib*/**/libseccomp.so.2"))
     places = [library.resolve(), Path("/", library.resolve().relative_to("/usr"))]  # /lib, too
     hidden = [word for each in places for word in ("--ro-bind", os.devnull, str(each))]
     monkeypatch.setattr(_grade_run, "sealed", lambda *words: [*real(*words), *hidden])
-    assert "libseccomp" in _grade_run.problem()
+    save(tmp_path, a=notebook(IMPORT, RUNS_ON))
+    assert status([str(tmp_path), "--out", str(tmp_path / "g.csv")]) == 2
+    said = capsys.readouterr().err
+    assert "nothing ran: install libseccomp2 (Debian, Ubuntu) or libseccomp (Fedora, Arch)" in said
+    assert "--unsealed" in said and not (tmp_path / "g.csv").exists()
 
 
 @needs_sandbox

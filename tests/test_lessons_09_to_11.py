@@ -30,7 +30,21 @@ def test_a_rank_holds_a_quarter_then_all_then_a_quarter_of_the_sum():
     figure, _ = figures10.draw_moves()
     own = {(rank, rank) for rank in range(4)}
     whole = {(rank, quarter) for rank in range(4) for quarter in range(4)}
-    assert [held(axes) for axes in figure.axes] == [own, whole, whole, own]
+    held_by = [held(axes) for axes in figure.axes]
+    weights = [{(rank, x) for rank, x in cells if x < 4} for cells in held_by]
+    gradients = [{(rank, x - 4) for rank, x in cells if x >= 4} for cells in held_by]
+    assert weights == [own, whole, whole, own]
+    assert gradients == [set(), set(), whole, own]
+
+
+def test_a_gpu_needs_nothing_of_another_between_the_two_products():
+    """What a split by columns leaves on a GPU, its rows of the next matrix take: the reason for the order."""
+    figure, _ = figures10.draw_splits()
+    for gpu, axes in enumerate(figure.axes):
+        cells = held(axes)
+        hidden = {column - 12 - 2 for row, column in cells if 14 <= column < 20}
+        down = {row for row, column in cells if 22 <= column < 26}
+        assert hidden == down == set(range(3 * gpu, 3 * gpu + 3))
 
 
 def test_each_stage_splits_one_part_more():
@@ -51,6 +65,29 @@ def test_lanes_that_are_masked_off_stand_beside_the_vector():
     assert masked_texts([2, 3]) == (["0", "0", "–", "–"], 4)
 
 
+def test_lanes_that_are_masked_off_stand_beside_their_programs_row():
+    """Lanes 2 and 3 of row 0 have the addresses of row 1; drawn there, or not at all, softmax's mask can't be seen."""
+    accesses = [
+        Access((0, 0, 0), "read", "x", [0, 1], [], [2, 3]),
+        Access((1, 0, 0), "read", "x", [2, 3], [], [4, 5]),
+    ]
+    figure, sentence = figures11.touched_figure(Trace({"x": torch.zeros(2, 2)}, accesses), "t")
+    cells = [(*text.get_position(), text.get_text()) for text in figure.axes[0].texts]
+    dashes = [(x, y) for x, y, text in cells if text == "–"]
+    assert dashes == [(2.5, 0.5), (3.5, 0.5), (2.5, 1.5), (3.5, 1.5)]
+    assert sentence.endswith("Lanes masked off: 0: 2, 1: 2.")
+
+
+def test_two_cards_of_others_stand_in_two_panels(monkeypatch):
+    """In one panel, a learner compares an A100 with an RTX 3090 where the operations differ, too."""
+    drawn = []
+    monkeypatch.setattr(figures11.plots, "show", lambda figure, sentence: drawn.append(figure))
+    figures11.elsewhere()
+    titles = [axes.get_title() for axes in drawn[0].axes]
+    assert titles == ["RMS norm, bfloat16, on an A100", "Softmax, float32, on an RTX 3090"]
+    assert [len(axes.lines) for axes in drawn[0].axes] == [2, 2]
+
+
 @pytest.fixture
 def model():
     torch.manual_seed(0)
@@ -62,7 +99,9 @@ def test_a_model_names_the_place_it_does_not_know(model):
     for count, start in ((9, 0), (1, 8)):
         with pytest.raises(ValueError, match="no place 8: this model knows places 0 to 7"):
             model(torch.zeros(1, count, dtype=torch.int64), start=start)
-    with pytest.raises(ValueError, match="heads is 3, which does not divide the width, 16"):
+    with pytest.raises(
+        ValueError, match="heads is 3; a width of 16 can be cut into 1, 2, 4, 8, 16$"
+    ):
         gpt09.TinyGPT(["a"], width=16, heads=3)
 
 

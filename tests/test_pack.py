@@ -175,6 +175,39 @@ def test_an_interrupted_run_is_gone_on_with(course, tmp_path, monkeypatch):
     assert (tmp_path / "out/wheels" / first.name).stat().st_mtime_ns == written
 
 
+def test_going_on_needs_only_the_room_that_is_still_missing(course, tmp_path, monkeypatch, capfd):
+    """A disk with room for one pack would else take none: the interrupted one fills a part of it."""
+    real = pack.pip
+
+    def interrupted(half, *what, **more):
+        (half / "wheels/half of torch").write_bytes(bytes(1_000_000))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_environment, "gigabytes", lambda wheels: 0.002)
+    monkeypatch.setattr(pack, "pip", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "out")
+    monkeypatch.setattr(pack, "pip", real)
+    free = types.SimpleNamespace(free=1_500_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
+    assert run(tmp_path / "another") == 1 and "about 0.002 GB" in capfd.readouterr().err
+    assert not run(tmp_path / "out"), capfd.readouterr().err
+
+
+def test_no_pack_holds_itself(course, capfd):
+    """Inside the folders that are packed it would be copied into itself, 156 levels deep."""
+    before = sorted(course.rglob("*"))
+    for name in ("notebooks/out", "helpers/new/out"):
+        assert run(course / name) == 1
+        said = capfd.readouterr().err
+        assert f"{course / name} lies inside what is packed" in said
+        assert str(course / "gpu-course") in said
+    assert sorted(course.rglob("*")) == before
+    for name in ("gpu-course", "gpu-course2"):  # beside those folders it is as good as anywhere
+        assert not run(course / name), capfd.readouterr().err
+    assert not list((course / "gpu-course2").rglob("gpu-course*"))
+
+
 def test_what_is_in_the_way_is_named_and_stays(course, tmp_path, monkeypatch, capfd):
     (tmp_path / "out").mkdir()
     (tmp_path / "other.half").mkdir()

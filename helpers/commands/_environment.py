@@ -43,10 +43,22 @@ def stamp():
     """Return what the last complete installation wrote ({"fingerprint", "wheels", "extras"}), or None."""
     try:
         found = json.loads((VENV / STAMP).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    complete = isinstance(found, dict) and "fingerprint" in found and python_of(VENV).exists()
-    return found if complete else None
+    return found if python_of(VENV).exists() and is_stamp(found) else None
+
+
+def is_stamp(found):
+    """Tell whether what a stamp held is what an installation writes; a file can be damaged, or cut off."""
+    if not isinstance(found, dict):
+        return False
+    extras = found.get("extras", [])
+    return (
+        isinstance(found.get("fingerprint"), str)
+        and isinstance(found.get("wheels", 0), str | None)
+        and isinstance(extras, list)
+        and all(isinstance(each, str) for each in extras)
+    )
 
 
 def machine():

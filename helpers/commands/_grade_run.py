@@ -26,7 +26,7 @@ EVENTS = os.environ.get("GRADE_EVENTS", "")
 CHECK = re.compile(r"\b(\w+)\.check\(")  # the exercise's name in ex.NAME.check(
 JUDGES = ("exercises", "helpers.checks", "builtins")
 THREADS = 128  # of all processes together; beyond that, a run is ended
-KERNEL = "__import__('helpers.commands._grade_run', fromlist=['*'])."
+THIS = "__import__('helpers.commands._grade_run', fromlist=['*'])."  # in another process
 unchanged = {}  # in the kernel: the functions of the checks before any cell
 SYSTEM = "/usr /bin /sbin /lib /lib64 /etc/ld.so.cache /etc/alternatives /etc/hosts /etc/fonts"
 SEALED = """bwrap --die-with-parent --new-session --unshare-ipc --unshare-pid --unshare-net --unshare-uts
@@ -51,10 +51,12 @@ def sealed(file, inside, hidden):
 def problem():
     """Return why no sandbox works here, an empty text where one does."""
     if not shutil.which("bwrap"):
-        return "bubblewrap is not installed; on Linux: apt install bubblewrap"
-    code = "import nbclient, ipykernel; from helpers.commands._grade_run import refuse; refuse()"
+        return "bubblewrap is not installed; on Linux: apt install bubblewrap libseccomp2"
+    code = f"import ipykernel; {THIS}refuse()"
     line = [*sealed(os.devnull, "/events", "/none"), sys.executable, "-c", code]
     done = subprocess.run(line, text=True, capture_output=True, env=environment("/tmp", ""))
+    if "libseccomp.so" in done.stderr:
+        return "install libseccomp2 (Debian, Ubuntu) or libseccomp (Fedora, Arch) for it"
     return (done.stderr.strip().splitlines() or ["bwrap fails"])[-1] if done.returncode else ""
 
 
@@ -76,11 +78,10 @@ def run(cells, args, seconds, stopping):
         file.write_text(json.dumps(job) + "\n", encoding="utf-8")
         file.chmod(0o666)
         sandbox = [] if args.unsealed else sealed(file, place, os.path.realpath(args.folder))
-        code = "from helpers.commands import _grade_run; _grade_run.main()"
         variables = environment(home if args.unsealed else "/tmp", place)
         options = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
         options |= {"cwd": home, "env": variables, "start_new_session": True}
-        process = subprocess.Popen([*sandbox, sys.executable, "-c", code], **options)
+        process = subprocess.Popen([*sandbox, sys.executable, "-c", THIS + "main()"], **options)
         try:
             why = watch(process, args.memory, time.monotonic() + seconds, stopping)
         finally:
@@ -91,22 +92,27 @@ def run(cells, args, seconds, stopping):
 def watch(process, memory, until, stopping):
     """Wait for a process to end; return why it must end early, or an empty text."""
     while process.poll() is None and not stopping.is_set():
-        used = threads = 0
-        for each in psutil.Process(process.pid).children(recursive=True):
-            with suppress(psutil.Error):  # it has ended
-                threads += each.num_threads()
-                taken = each.memory_full_info()
-                used += getattr(taken, "pss", taken.uss) / 1e9  # shared parts count once
-        if threads > THREADS:
-            return f"more than {THREADS} processes and threads"
-        if used > memory:
-            return f"more than {memory} GB of memory"
-        if psutil.virtual_memory().percent > 95:  # buffers of sockets: nobody's
-            return "the machine's memory ran short"
-        if time.monotonic() > until:
-            return "the notebook's time was over"
+        why = excess(process.pid, memory)
+        if why or time.monotonic() > until:
+            return why or "the notebook's time was over"
         time.sleep(0.5)
     return ""
+
+
+def excess(pid, memory):
+    """Return what all processes below one take too much of, or an empty text."""
+    used = threads = 0
+    for each in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.Error):  # it has ended
+            threads += each.num_threads()
+            taken = each.memory_full_info()
+            used += getattr(taken, "pss", taken.uss) / 1e9  # shared parts count once
+    if threads > THREADS:
+        return f"more than {THREADS} processes and threads"
+    if used > memory:
+        return f"more than {memory} GB of memory"
+    short = psutil.virtual_memory().percent > 95  # buffers of sockets: nobody's
+    return "the machine's memory ran short" if short else ""
 
 
 def end(process, place):
@@ -142,9 +148,8 @@ def record():
 
     def outcome(exercise, answer=None):
         result = original(exercise, answer)
-        plain = type(answer) in (dict, list, tuple, str, int, float)
-        value = repr(answer)[:10_000] if plain else ""
-        note(key=exercise.key, status=result.status, message=result.message[:400], value=value)
+        text = repr(answer)[:10_000] if type(answer) in (dict, list, tuple, str, int, float) else ""
+        note(key=exercise.key, status=result.status, message=result.message[:400], value=text)
         if str(getattr(answer, "__module__", "")).startswith("exercises."):
             note(review=f"the course's own answer to {exercise.name}")
         return result
@@ -229,12 +234,19 @@ def run_notebook(job):
     """Run all cells, each with its time, then once more the checks that have not passed."""
     shutil.copytree(ROOT / "notebooks/scripts", "scripts")
     calls = [pair for source in job["cells"] for pair in checks(source)]
-    sources = [KERNEL + "record()", *job["cells"], f"{KERNEL}again({calls})"]
+    sources = [THIS + "record()", *job["cells"], f"{THIS}again({calls})"]
     notebook = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, sources)))
     client = NotebookClient(notebook, timeout=int(job["seconds"] / 2), kernel_name="python3")
     client.allow_errors = True
-    client.on_cell_start = lambda cell, cell_index: note(begin=cell_index)
+    client.on_cell_start = lambda cell, cell_index: begin(cell_index, job["memory"])
     client.on_cell_error = lambda cell, cell_index, execute_reply: note(
         cell=cell_index, error="{ename}: {evalue}".format(**execute_reply["content"])[:400]
     )
     client.execute()
+
+
+def begin(cell, memory):
+    """Note that a cell begins; not when `grade` is about to end the run, which the cell before is to blame for."""
+    while excess(os.getpid(), memory):
+        time.sleep(0.1)
+    note(begin=cell)

@@ -82,10 +82,12 @@ def differences(old, new):
 
 def one(path, check=False, timeout=120):
     """Execute one notebook file; return a list of what is wrong with it. A failing notebook stays as it was."""
+    import nbformat
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
     try:
         stored = _notebooks.read(path)
+        nbformat.validate(stored)
     except Exception as error:  # noqa: BLE001 - nbformat raises many kinds
         return [f"not a notebook, left as it was: {error}"]
     try:

@@ -42,7 +42,6 @@ def run(args):
     except ValueError as error:
         print(f"grade: {error}", file=sys.stderr)
         return 2
-    print(f"{len(rows)} files graded", file=sys.stderr)
     return _sheets.save(args.out, _sheets.lines(rows))
 
 
@@ -55,7 +54,7 @@ def checked(args):
         raise ValueError(f"FOLDER is {args.folder}; it takes a folder with notebooks in it")
     reason = "" if args.unsealed else _grade_run.problem()
     if reason:
-        raise ValueError(f"no sandbox ({reason}): nothing ran. INSTRUCTORS.md has --unsealed, too")
+        raise ValueError(f"no sandbox, so nothing ran: {reason}. Or --unsealed: see INSTRUCTORS.md")
     return [path for path in shown if os.path.abspath(path) != os.path.abspath(args.out)]
 
 

@@ -60,7 +60,7 @@ def pack(folder, wheels):
     `wheels` names a folder of PyTorch's index; None takes pip's default build. Raises SetupError with what to do.
     """
     half = folder.with_name(folder.name + ".half")
-    check(folder, wheels)
+    check(folder, half, wheels)
     begin(half, {"for": _environment.machine(), "wheels": wheels})
     line = _pip.Line(2, f"lessons and helpers, into {half}")
     copy(half)
@@ -90,11 +90,16 @@ def fetch(half, wheels):
     pip(half, "install", [*alone, *torch, *rest], "trying the wheels without the network", step=4)
 
 
-def check(folder, wheels):
-    """Raise SetupError when the folder is there, or when pip, the course or room on the disk are not."""
+def check(folder, half, wheels):
+    """Raise SetupError when the folder is there or would hold itself, or when pip, the course or disk space are not."""
     if folder.exists():
         raise SetupError(
             f"{folder} is there already. Name a folder that does not exist yet, or delete this one."
+        )
+    if any(folder.is_relative_to(ROOT / top) for top in TOPS):
+        raise SetupError(
+            f"{folder} lies inside what is packed, so it would have to hold itself. Name another folder, "
+            f"for example {ROOT / 'gpu-course'}"
         )
     if importlib.util.find_spec("pip") is None:
         raise SetupError(
@@ -104,7 +109,7 @@ def check(folder, wheels):
     folder.parent.mkdir(parents=True, exist_ok=True)
     _environment.check_machine()
     _environment.say_machine(folder.parent)
-    _environment.check_disk(wheels, folder.parent)
+    _environment.check_disk(wheels, folder.parent, already=_environment.size(half))
 
 
 def begin(half, manifest):

@@ -133,8 +133,8 @@ def stamp_setup(code, repository):
 
 def stamp_notebook(notebook, repository, file):
     """Return the notebook with its derived parts fresh; outputs and everything else stay."""
-    first = notebook.cells[0]
-    if first.cell_type != "markdown" or not first.source.startswith("# "):
+    first = next(iter(notebook.cells), None)
+    if not first or first.cell_type != "markdown" or not first.source.startswith("# "):
         raise ValueError(
             f"{file}: the first cell has to be Markdown and to begin with '# ' and the title"
         )

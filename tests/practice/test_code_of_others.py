@@ -357,3 +357,25 @@ def test_torchscript_that_asks_for_devices_runs_as_it_is_and_says_so(gpus):
         for _ in range(3):
             assert new(x).device == code(x).device and torch.equal(new(x), code(x))
     assert torch.jit.trace(lambda x: x * 2, (x,))(x).device == x.device
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_an_error_inside_torchscript_keeps_its_words(gpus):
+    """The interpreter drops the message of what is raised in Python: nobody would know that devices were mixed."""
+
+    def add(a, b):
+        return a + b
+
+    here, there = torch.ones(2, 3, device="cuda:0"), torch.ones(2, 3, device="cuda:1")
+    for code, given, words in (
+        (torch.jit.script(add), (here, there), "cuda:0 and cuda:1!"),
+        (torch.jit.script(nn.Linear(3, 3)), (here,), "wrapper_CUDA_addmm"),
+        (torch.jit.trace(nn.Linear(3, 3).cuda(), here), (there,), "wrapper_CUDA_addmm"),
+    ):
+        for _ in range(3):
+            with pytest.raises(
+                RuntimeError, match=f"RuntimeError: Expected .* same device.*{words}"
+            ):
+                code(*given)
+    with pytest.raises(RuntimeError, match="RuntimeError: The size of tensor a"):
+        torch.jit.script(add)(torch.ones(2), torch.ones(3))

@@ -1,0 +1,59 @@
+"""Ctrl-C on practice GPUs: it waits until the books of an allocator are whole, and none is lost in a destructor."""
+
+import _thread
+import contextlib
+import signal
+import sys
+import threading
+import time
+
+SOON = 0.01  # seconds, in which the main thread leaves the destructor
+RAISING = [getattr(signal, name) for name in ("SIGINT", "SIGALRM") if hasattr(signal, name)]
+
+
+@contextlib.contextmanager
+def held_back():
+    """Let an interrupt, or the end of a time limit, wait for the end of the block."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals reach the main thread alone
+        return
+    handlers = {number: signal.getsignal(number) for number in RAISING}
+    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+    came = []
+    try:
+        for number in handlers:
+            signal.signal(number, lambda number, frame: came.append(number))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in came[:1]:
+            handlers[number](number, sys._getframe())
+
+
+def passed_on(before, destructor):
+    """What stands in for the hook ``before`` of ``sys.unraisablehook``: Python drops what a ``destructor`` raises.
+
+    An interrupt that came in it is sent once more. Everything else goes to ``before``.
+    """
+
+    def hook(unraisable):
+        if unraisable.exc_type is KeyboardInterrupt and unraisable.object is destructor:
+            finish(unraisable.exc_traceback.tb_frame.f_locals["self"])
+            _thread.start_new_thread(interrupt, ())
+        else:
+            before(unraisable)
+
+    return hook
+
+
+def finish(place):
+    """Do what the interrupt has cut off: give the block of a ``Place`` back."""
+    if place.block.given is None:
+        place.allocator.release(place.block)
+
+
+def interrupt():
+    """Interrupt the main thread anew, outside of the destructor."""
+    time.sleep(SOON)
+    _thread.interrupt_main()

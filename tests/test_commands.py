@@ -463,6 +463,18 @@ def test_messages_say_what_to_do(house, monkeypatch):
         _environment.check_machine()
 
 
+def test_an_installation_goes_on_with_the_room_that_is_still_missing(house, monkeypatch):
+    """A disk with room for one environment would else never take the rest of an interrupted one."""
+    monkeypatch.setattr(_environment, "gigabytes", lambda wheels: 0.002)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=1_500_000))
+    with pytest.raises(SetupError, match="about 0.002 GB"):
+        _environment.ensure()
+    (house / ".venv").mkdir(exist_ok=True)
+    (house / ".venv" / _environment.STAMP).write_text("{}")
+    (house / ".venv" / "half of torch").write_bytes(bytes(1_000_000))
+    assert _environment.ensure().exists()
+
+
 def test_pip_failing_is_told_apart_by_facts(house, monkeypatch):
     monkeypatch.setattr(_pip, "run", lambda *what: (1, "words\nERROR: no space, or so\n"))
     monkeypatch.setattr(_environment, "quiet", lambda *arguments: 1)

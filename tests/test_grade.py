@@ -266,8 +266,8 @@ time.sleep(900)""",
     "other_processes": "raise ValueError(os.listdir('/proc/1/root/home'))",
     "root": "os.setuid(0)\nopen('@SECRET@')",
 }
-# After these not even the rest of the notebook can be told; nothing else suffers.
-FATAL = {"garbage", "events", "patched", "builtins", "modules"}
+# After these not even the rest of the notebook can be told; nothing else suffers. After "stdout", Jupyter hangs.
+FATAL = {"garbage", "events", "patched", "builtins", "modules", "stdout"}
 
 
 def hostile(name, places):

@@ -194,6 +194,20 @@ def test_going_on_needs_only_the_room_that_is_still_missing(course, tmp_path, mo
     assert not run(tmp_path / "out"), capfd.readouterr().err
 
 
+@pytest.mark.skipif(not shutil.which("git"), reason="needs git")
+def test_a_clone_packs_what_git_tracks_and_nothing_of_its_owner(tmp_path, monkeypatch):
+    """Handed to a class, a file with solutions or passwords would be in everybody's hands."""
+    monkeypatch.setattr(pack, "ROOT", tmp_path)
+    (tmp_path / "notebooks").mkdir()
+    for name in ("pyproject.toml", "notebooks/00_start_here.ipynb"):
+        (tmp_path / name).write_text("")
+    for line in ("init -q", "add ."):
+        subprocess.run(["git", "-C", str(tmp_path), *line.split()], check=True)
+    for name in (".env", "notebooks/my_solutions.ipynb", "notebooks/notes.py"):
+        (tmp_path / name).write_text("mine")
+    assert sorted(pack.course_files()) == ["notebooks/00_start_here.ipynb", "pyproject.toml"]
+
+
 def test_no_pack_holds_itself(course, capfd):
     """Inside the folders that are packed it would be copied into itself, 156 levels deep."""
     before = sorted(course.rglob("*"))

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,12 @@ def pytest_addoption(parser):
     group = parser.getgroup("lanes of the course")
     for name, text in LANES.items():
         group.addoption(f"--{name}", action="store_true", help=text)
+
+
+def pytest_configure():
+    """Let Ctrl-C arrive, which some tests send: what a shell runs in the background ignores it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def flags(config):

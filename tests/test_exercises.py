@@ -208,16 +208,7 @@ def test_an_import_is_not_broken_off(monkeypatch, slow_import):
     assert "stopped" in result.message and sys.modules["slow_to_import"].DONE
 
 
-@pytest.fixture
-def interrupts():
-    """Ctrl-C as in a terminal: what a shell runs in the background ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @NEEDS_SIGNALS
-@pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_waits_for_the_end_of_an_import(slow_import):
     """Half of PyTorch's lazily imported modules would make right answers fail until the kernel restarts."""
     before = signal.getsignal(signal.SIGINT)
@@ -228,7 +219,6 @@ def test_an_interrupt_waits_for_the_end_of_an_import(slow_import):
 
 
 @NEEDS_SIGNALS
-@pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_elsewhere_comes_at_once():
     threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGINT]).start()
     with pytest.raises(KeyboardInterrupt):

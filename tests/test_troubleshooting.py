@@ -222,7 +222,7 @@ RAISED = [
     ("process_group", lambda: torch.distributed.all_reduce(torch.ones(1))),
     ("no_rank", lambda: torch.distributed.init_process_group("gloo", init_method="env://")),
     ("port_taken", same_port),
-    ("rank_hangs", lambda: store(0, 2)),
+    ("rank_missing", lambda: store(0, 2)),
 ]
 
 

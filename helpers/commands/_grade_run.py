@@ -116,15 +116,21 @@ def excess(pid, memory):
 
 
 def end(process, place):
-    """Kill a process and all whose environment names the `place` of its events."""
+    """Kill a process and all whose environment names the `place` of its events, until none is left."""
     process.kill()
     process.wait()
-    for _ in range(3):  # more may start meanwhile
-        for each in psutil.process_iter():
-            with suppress(psutil.Error):
-                if each.environ().get("GRADE_EVENTS") == place:
-                    each.kill()
-                    each.wait(5)  # until its memory is given back
+    until = time.monotonic() + 5
+    while any([killed(each, place) for each in psutil.process_iter()]) and time.monotonic() < until:
+        time.sleep(0.05)  # until their memory is given back; more may start meanwhile
+
+
+def killed(process, place):
+    """Kill a process whose environment names the `place`; tell whether it was there."""
+    with suppress(psutil.Error):
+        if process.environ().get("GRADE_EVENTS") == place:
+            process.kill()
+            return True
+    return False
 
 
 def note(**event):

@@ -50,7 +50,7 @@ def draw_stages(parameters, ranks=4):
         for rank in range(ranks):
             _draw_rank(axes, stage, rank, ranks)
         _dress_ranks(axes, ranks, f"{STAGES[stage]}: {mib[stage]:.0f} MiB a rank")
-        axes.set_xticks([2, 6, 12], ["weights", "gradients", "optimizer"], fontsize=8)
+        axes.set_xticks([2, 6, 12], PARTS, fontsize=8)
     return figure, f"{title}. Filled: what the rank holds."
 
 

@@ -92,6 +92,7 @@ def worded(machine, original):
     """A call of compiled code: the interpreter loses the words of an error that is raised in Python."""
 
     def call(code, *args, **options):
+        machine.local.said = ""  # nobody else's words
         try:
             return original(code, *args, **options)
         except RuntimeError as error:

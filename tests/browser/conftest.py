@@ -50,9 +50,8 @@ def browser():
 
 @pytest.fixture
 def page(browser):
-    """Give a fresh page, large enough that nothing is hidden."""
-    context = browser.new_context(viewport={"width": 1400, "height": 1000})
-    context.set_default_timeout(60_000)
+    """Give a fresh page."""
+    context = labpage.new_context(browser)
     yield context.new_page()
     context.close()
 

@@ -17,6 +17,11 @@ RUN_ALL = """async () => {
 }"""
 CELLS = "() => window.jupyterapp.shell.currentWidget.content.model.sharedModel.toJSON().cells"
 KERNEL = "() => window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel"
+IDLE = """() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'"""
+# Resolves when the kernel has dealt with all that was sent before, and its messages are here.
+REPLY = """async () => {
+    await window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.requestKernelInfo();
+}"""
 END = "() => window.jupyterapp.serviceManager.sessions.shutdownAll()"
 VIEWS = ".jp-OutputArea-output > .jupyter-widgets"
 
@@ -52,6 +57,13 @@ def wait_for_address(server, log, seconds=180):
             return found.groups()
         time.sleep(0.2)
     pytest.fail(f"JupyterLab did not start:\n{log.read_text()}")
+
+
+def new_context(browser):
+    """Return a fresh context, its pages large enough that nothing is hidden."""
+    context = browser.new_context(viewport={"width": 1400, "height": 1000})
+    context.set_default_timeout(60_000)
+    return context
 
 
 def open_lesson(page, address, path):

@@ -9,7 +9,7 @@ import labpage
 import psutil
 import pytest
 from copies import copy_of_course
-from labpage import CELLS, END, RUN_ALL, VIEWS, errors, open_lesson, run_all
+from labpage import CELLS, END, IDLE, REPLY, RUN_ALL, VIEWS, errors, open_lesson, run_all
 
 from helpers.commands import _notebooks
 
@@ -38,7 +38,6 @@ RANDOM_MOVES = """async ([count, seed]) => {
 }"""
 START = RUN_ALL.replace("await app.commands", "app.commands")  # goes on at once
 assert START != RUN_ALL
-IDLE = """() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'"""
 
 
 @pytest.mark.parametrize("lesson", ["02", "05", "08"])
@@ -51,10 +50,7 @@ def test_widgets_moved_at_random_while_cells_run(lesson, page, address):
     assert moved == MOVES and during >= MOVES // 10
     page.wait_for_function(IDLE, timeout=600_000)
     page.wait_for_timeout(1000)
-    assert page.evaluate(
-        "async () => { await window.jupyterapp.shell.currentWidget.sessionContext.session.kernel"
-        ".requestKernelInfo(); return true; }"
-    )
+    page.evaluate(REPLY)
     assert errors(page.evaluate(CELLS)) == []
     widgets = [view.inner_text() for view in page.locator(VIEWS).all()]
     assert widgets

@@ -236,7 +236,7 @@ def test_an_environment_of_another_python_is_made_anew(quick, monkeypatch):
     left = quick / ".venv/left by Python 3.11"
     left.touch()
     installed(monkeypatch)
-    monkeypatch.setattr(_environment, "quiet", lambda line: int("3.11" not in "".join(line)))
+    monkeypatch.setattr(_environment, "quiet", lambda line: int("3.12" in "".join(line)))
     monkeypatch.setattr(sysconfig, "get_python_version", lambda: "3.12")  # of the second command
     _environment.ensure()
     assert not left.exists()
@@ -273,10 +273,11 @@ def test_the_build_of_pytorch_follows_the_driver(monkeypatch, system, driver, bu
 def test_an_index_that_does_not_answer_is_said_and_the_default_taken(house, monkeypatch, capsys):
     lines = []
     monkeypatch.setattr(_environment, "pip", lambda line, text: lines.append(line))
-    said = {"cpu": "torch (2.15.0)", "cu130": "torch (2.15.0+cu130)"}  # the first: another index's
+    others = {("torchvision", "cpu"): "0.30.0"}  # of another index, which pip's settings name
 
     def ask(line, **more):
-        return types.SimpleNamespace(stdout=said[line[-1].rpartition("/")[2]])
+        package, wheels = line[5], line[-1].rpartition("/")[2]
+        return types.SimpleNamespace(stdout=others.get((package, wheels), f"2.15.0+{wheels}"))
 
     monkeypatch.setattr(_environment.subprocess, "run", ask)
     assert _environment.answers("cu130")
@@ -721,6 +722,7 @@ def test_kernels_see_no_gpu_no_stored_progress_no_colab_and_their_own_folder(tmp
     hosts = ["COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"]
     for name in hosts:
         monkeypatch.setenv(name, "yes")
+    monkeypatch.setenv("GPU_COURSE_HOME", str(ROOT))
     path = saved(
         tmp_path,
         "import os\n"

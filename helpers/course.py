@@ -12,145 +12,116 @@ REPOSITORY = "OWNER_NAME/gpus-in-pytorch"  # set it when the course is published
 class Lesson:
     """One lesson: `file` in notebooks/, `minutes` with exercises, `practice`: uses practice GPUs where GPUs lack."""
 
-    number: str
     file: str
     title: str
     minutes: int
     summary: str
-    practice: bool
+    practice: bool = True
+
+    @property
+    def number(self):
+        """The first two characters of its file, for example "04"."""
+        return self.file[:2]
 
 
 LESSONS = (
     Lesson(
-        "00",
         "00_start_here.ipynb",
         "Start here",
         15,
         "Watch a network learn in seconds, see when a GPU pays, and find out what your machine has",
-        False,
+        practice=False,
     ),
     Lesson(
-        "01",
         "01_check_for_cuda.ipynb",
         "Check for CUDA",
         49,
         "See what a GPU is good at, whether PyTorch can use yours, why not, and how to fix it",
-        False,
+        practice=False,
     ),
     Lesson(
-        "02",
         "02_move_tensors.ipynb",
         "Move tensors",
         54,
         "Put tensors on a GPU, read the first error, and know what a move costs",
-        True,
     ),
     Lesson(
-        "03",
         "03_put_a_cnn_on_the_gpu.ipynb",
         "Put a CNN on the GPU",
         55,
         "Write a network that runs on every device, look at what it sees, and move it",
-        True,
     ),
     Lesson(
-        "04",
         "04_train_and_test.ipynb",
         "Train and test",
         58,
         "Train a network on pictures, test it, save it, and go on with it anywhere",
-        True,
     ),
     Lesson(
-        "05",
         "05_manage_gpu_memory.ipynb",
         "Manage GPU memory",
         52,
         "See what fills the memory, forecast it, make training fit, and recover when it doesn't",
-        True,
     ),
     Lesson(
-        "06",
         "06_use_several_gpus.ipynb",
         "Use several GPUs",
         49,
         "Split a batch by hand, launch one process for each GPU, and tell when it pays",
-        True,
     ),
     Lesson(
-        "07",
         "07_time_async_work.ipynb",
         "Time asynchronous work",
         57,
         "Catch a clock lying, build an honest one, and find the hidden waits",
-        True,
     ),
     Lesson(
-        "08",
         "08_make_it_fast.ipynb",
         "Make it fast",
         56,
         "Make a training loop faster, one measured change at a time",
-        False,
+        practice=False,
     ),
     Lesson(
-        "09",
         "09_attention.ipynb",
         "Write attention by hand",
         60,
         "Train a tiny GPT, write its attention and its KV cache, and know how fast a card can write",
-        True,
     ),
     Lesson(
-        "10",
         "10_shard_a_model.ipynb",
         "Shard a model",
         60,
         "Train a model that fits no single GPU: count its bytes, shard it, split its products",
-        True,
     ),
     Lesson(
-        "11",
         "11_write_a_kernel.ipynb",
         "Write a kernel",
         60,
         "Write code for a GPU's lanes yourself, see what it touches, and hand it to PyTorch",
-        False,
+        practice=False,
     ),
 )
 
 REFERENCES = (  # to look things up in: no minutes, no exercises
     Lesson(
-        "90",
         "90_cheat_sheet.ipynb",
         "Cheat sheet",
         0,
         "Ten lines that train on any device; the same task on CUDA, `torch.accelerator`, MPS, XPU and the CPU",
-        True,
     ),
     Lesson(
-        "91",
         "91_troubleshooting.ipynb",
         "Troubleshooting",
         0,
         "Paste an error message, get cause and fix; every common error raised, read and fixed",
-        True,
     ),
     Lesson(
-        "92",
         "92_glossary.ipynb",
         "Glossary",
         0,
         "Each term in a sentence, with the place where you see it at work",
-        False,
+        practice=False,
     ),
 )
 NOTEBOOKS = LESSONS + REFERENCES
-
-
-def lesson(number):
-    """The `Lesson` with this `number`, for example "04"; ValueError lists the numbers there are."""
-    for each in LESSONS:
-        if each.number == number:
-            return each
-    raise ValueError(f"number is {number!r}; it takes one of {[each.number for each in LESSONS]}")

@@ -115,8 +115,6 @@ def user_folder():
 
     try:
         path = user_data_path("gpus-in-pytorch", appauthor=False)
-    except (
-        RuntimeError
-    ):  # a user without a home folder; older releases give a path that begins with "~"
+    except RuntimeError:  # a user without a home folder; older releases' path begins with "~"
         path = Path("~")
     return path if path.is_absolute() else Path(os.devnull, path)  # nothing can be kept there

@@ -71,8 +71,9 @@ def run(script, *args, processes=None, timeout=300, quiet=False):
         raise ValueError(f"timeout is {timeout!r}; it takes seconds above 0")
     path = script_path(script)
     print(command_line(path, *args, processes=processes), flush=True)
+    torchrun = [] if processes is None else ["-m", "helpers.torchrun", *_several(processes)]
     child = subprocess.Popen(
-        [sys.executable, *_torchrun(processes), str(path), *map(str, args)],
+        [sys.executable, *torchrun, str(path), *map(str, args)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -99,10 +100,8 @@ def run(script, *args, processes=None, timeout=300, quiet=False):
     return Finished(child.returncode, "".join(lines))
 
 
-def _torchrun(processes):
-    if processes is None:
-        return []
-    return ["-m", "helpers.torchrun", "--standalone", f"--nproc-per-node={processes}"]
+def _several(processes):
+    return ["--standalone", f"--nproc-per-node={processes}"]
 
 
 def command_line(path, *args, processes=None):
@@ -110,11 +109,7 @@ def command_line(path, *args, processes=None):
     "$ torchrun --standalone --nproc-per-node=2 scripts/ddp.py --epochs 1"."""
     path = Path(path)
     shown = f"scripts/{path.name}" if path.parent in (_CHECKOUT, _OWN) else path.as_posix()
-    start = (
-        ["python"]
-        if processes is None
-        else ["torchrun", "--standalone", f"--nproc-per-node={processes}"]
-    )
+    start = ["python"] if processes is None else ["torchrun", *_several(processes)]
     return "$ " + shlex.join([*start, shown, *map(str, args)])
 
 
@@ -126,9 +121,7 @@ def _environment(processes):
         env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if processes is not None:
         env["OMP_NUM_THREADS"] = "1"
-        if (
-            sys.platform == "win32"
-        ):  # PyTorch's builds for Windows lack libuv: pytorch/pytorch#139990
+        if sys.platform == "win32":  # PyTorch for Windows lacks libuv: pytorch/pytorch#139990
             env.setdefault("USE_LIBUV", "0")
     return env
 

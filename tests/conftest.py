@@ -125,6 +125,21 @@ def imitated():
 
 
 @pytest.fixture
+def lessons(tmp_path, monkeypatch):
+    """Return a folder of two lessons and a script, whose copies go beside it."""
+    from helpers.commands import _copies
+
+    originals = tmp_path / "notebooks"
+    (originals / "scripts").mkdir(parents=True)
+    for name in ("00_start_here.ipynb", "03_cnn.ipynb", "scripts/train.py"):
+        (originals / name).write_text("first text")
+    monkeypatch.setattr(_copies, "ROOT", tmp_path)
+    monkeypatch.setattr(_copies, "ORIGINALS", originals)
+    monkeypatch.setattr(_copies, "FOLDER", tmp_path / "my_notebooks")
+    return originals
+
+
+@pytest.fixture
 def home(tmp_path, monkeypatch):
     """Keep progress and the GPU code of one test in a folder of its own; give it."""
     from helpers.checks import progress

@@ -1,7 +1,9 @@
-"""Copies of the course, for tests that change it or look at it from elsewhere."""
+"""Copies of the course and small courses, for tests that change one or look at it from elsewhere."""
 
 import shutil
+import types
 
+from helpers.commands import _environment, pack
 from helpers.commands._environment import ROOT
 
 PACKAGES = ("exercises", "helpers", "practice_gpus")
@@ -21,3 +23,11 @@ def copy_of_course(place, folders=(*PACKAGES, "notebooks"), change=None):
             if path.suffix in (".py", ".json", ".md", ".ipynb", ".txt"):
                 path.write_bytes(change(path.read_bytes()))
     return place
+
+
+def settle(monkeypatch, house, free=9e9):
+    """Let the commands take `house` for the folder of the course, on a disk with so many free bytes."""
+    for module in (_environment, pack):
+        monkeypatch.setattr(module, "ROOT", house)
+    monkeypatch.setattr(_environment, "VENV", house / ".venv")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=free))

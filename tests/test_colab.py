@@ -21,19 +21,14 @@ from helpers.commands import _notebooks, publish
 from helpers.commands._environment import ROOT
 
 SLOW = ("01", "04", "06")  # no GPU, a data set, several processes; the others: torture lane
+LANES = {path: "slow" if path.name[:2] in SLOW else "torture" for path in _notebooks.find()}
 LESSONS = [
-    pytest.param(
-        path,
-        id=path.stem,
-        marks=pytest.mark.slow if path.name[:2] in SLOW else pytest.mark.torture,
-    )
-    for path in _notebooks.find()
+    pytest.param(path, id=path.stem, marks=getattr(pytest.mark, lane))
+    for path, lane in LANES.items()
     if not path.name.startswith("92")  # it has no code
 ]
-NAMES = ("torch", "numpy", "ipywidgets")
-WHERE = (
-    f"import {', '.join(NAMES)}; print([(m.__version__, m.__file__) for m in ({', '.join(NAMES)})])"
-)
+NAMES = "torch, numpy, ipywidgets"
+WHERE = f"import {NAMES}; print([(m.__version__, m.__file__) for m in ({NAMES})])"
 
 
 @pytest.fixture(scope="module")
@@ -52,37 +47,33 @@ def archive(tmp_path_factory):
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory):
     """Return the Python of a new environment with the packages of this one, but without helpers."""
-    pytest.importorskip(
-        "setuptools",
-        minversion="77",
-        reason="pip builds without a network: setuptools has to be here",
-    )
+    pytest.importorskip("setuptools", minversion="77", reason="pip builds without a network")
     folder = tmp_path_factory.mktemp("runtime")
     venv.create(folder, with_pip=True)
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    subprocess.run(
-        [python, "-m", "pip", "uninstall", "-q", "-y", "setuptools"], check=True
-    )  # older than needed
-    site = subprocess.check_output(
-        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True
-    )
+    uninstall(python, "setuptools", folder)  # older than needed
+    site = outside(python, "import sysconfig; print(sysconfig.get_path('purelib'))", folder)
     with open(os.path.join(site.strip(), "packages.pth"), "w") as file:
         file.write("\n".join(path for path in sys.path if "site-packages" in path))
     kernel = folder / "share" / "jupyter" / "kernels" / "colab"
     kernel.mkdir(parents=True)
     line = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    (kernel / "kernel.json").write_text(
-        json.dumps({"argv": line, "display_name": "Colab", "language": "python"})
-    )
+    spec = {"argv": line, "display_name": "Colab", "language": "python"}
+    (kernel / "kernel.json").write_text(json.dumps(spec))
     return python
+
+
+def uninstall(python, name, folder):
+    """Remove a package, if it is there, from the environment of `python`."""
+    line = [python, "-m", "pip", "uninstall", "-q", "-y", name]
+    subprocess.run(line, check=True, cwd=folder, capture_output=True)
 
 
 def outside(python, code, folder):
     """Return what `code` prints in `python`, run in `folder`; None when it fails."""
     variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    done = subprocess.run(
-        [python, "-c", code], cwd=folder, env=variables, text=True, capture_output=True
-    )
+    line = [python, "-c", code]
+    done = subprocess.run(line, cwd=folder, env=variables, text=True, capture_output=True)
     return done.stdout if done.returncode == 0 else None
 
 
@@ -90,19 +81,13 @@ def outside(python, code, folder):
 def test_a_lesson_alone_brings_its_helpers_and_nothing_else(
     path, archive, runtime, tmp_path, monkeypatch
 ):
-    subprocess.run(
-        [runtime, "-m", "pip", "uninstall", "-q", "-y", "gpus-in-pytorch"],
-        check=True,
-        cwd=tmp_path,
-        capture_output=True,
-    )
+    uninstall(runtime, "gpus-in-pytorch", tmp_path)
     before = outside(runtime, WHERE, tmp_path)
     assert before and outside(runtime, "import helpers", tmp_path) is None
     notebook = publish.stamp_notebook(_notebooks.read(path), "someone/their-copy", path.name)
     setup = next(cell for cell in notebook.cells if cell.cell_type == "code")
-    setup.source, count = re.subn(
-        r"https://github\.com/someone\S+?\.zip", archive.as_uri(), setup.source
-    )
+    address = r"https://github\.com/someone\S+?\.zip"
+    setup.source, count = re.subn(address, archive.as_uri(), setup.source)
     assert count == 1
     monkeypatch.setenv("JUPYTER_PATH", str(runtime.parent.parent / "share" / "jupyter"))
     monkeypatch.delenv("PYTHONPATH", raising=False)
@@ -110,15 +95,11 @@ def test_a_lesson_alone_brings_its_helpers_and_nothing_else(
         **os.environ,
         "COLAB_RELEASE_TAG": "release-colab",
         "GPU_COURSE_HOME": str(tmp_path / "home"),
-        "PIP_NO_BUILD_ISOLATION": "0",
+        "PIP_NO_BUILD_ISOLATION": "0",  # turns isolation off: pip reads the word "no"
         "PIP_NO_INDEX": "1",
-    }  # 0 turns isolation off: pip reads the word "no"
-    client = NotebookClient(
-        nbformat.from_dict(notebook),
-        timeout=600,
-        kernel_name="colab",
-        extra_arguments=["--log-level=ERROR"],
-    )
+    }
+    options = {"timeout": 600, "kernel_name": "colab", "extra_arguments": ["--log-level=ERROR"]}
+    client = NotebookClient(nbformat.from_dict(notebook), **options)
     client.execute(env=variables, cwd=str(tmp_path))
     assert outside(runtime, WHERE, tmp_path) == before
     assert "runtime" in outside(runtime, "import helpers; print(helpers.__file__)", tmp_path)

@@ -13,8 +13,8 @@ from helpers.commands._environment import ROOT
 
 TEXTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("notebooks/*.md"))]
 PATHS = [*TEXTS, *_notebooks.find()]
-CODE = sorted(
-    path
+CODE_TEXT = "\n".join(
+    path.read_text(encoding="utf-8")
     for folder in ("exercises", "helpers", "practice_gpus", "notebooks/scripts")
     for kind in ("*.py", "*.txt")
     for path in (ROOT / folder).rglob(kind)
@@ -39,32 +39,23 @@ def read(path):
     if path.suffix == ".md":
         return path.read_text(encoding="utf-8"), ""
     cells = _notebooks.read(path).cells
-    shown = [
-        output.data["text/html"]
-        for cell in cells
-        for output in cell.get("outputs", ())
-        if "text/html" in output.get("data", {})
-    ]
-    return "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown"), "\n".join(
-        shown
-    )
+    outputs = [output for cell in cells for output in cell.get("outputs", ())]
+    shown = "\n".join(output.get("data", {}).get("text/html", "") for output in outputs)
+    return "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown"), shown
 
 
 def links(markdown, shown=""):
     """Return [(words, address)] of every link in Markdown, in HTML inside it and in stored HTML outputs."""
-    tokens = list(walk(parse(markdown)))
-    found = [
-        (words(token), token["attrs"]["url"])
-        for token in tokens
-        if token["type"] in ("link", "image")
-    ]
-    raw = "\n".join(
-        token["raw"] for token in tokens if token["type"] in ("inline_html", "block_html")
-    )
+    found, raw = [], ""
+    for token in walk(parse(markdown)):
+        if token["type"] in ("link", "image"):
+            found.append((words(token), token["attrs"]["url"]))
+        elif token["type"] in ("inline_html", "block_html"):
+            raw += token["raw"] + "\n"
     tags = re.findall(r'<a [^>]*?href="([^"]*)"[^>]*>(.*?)</a>', raw + shown, flags=re.S)
-    return found + [
-        (re.sub("<[^>]+>", "", text) or "?", html.unescape(address)) for address, text in tags
-    ]
+    for address, text in tags:
+        found.append((re.sub("<[^>]+>", "", text) or "?", html.unescape(address)))
+    return found
 
 
 def anchors(markdown, suffix):
@@ -81,12 +72,8 @@ def inside(address, path):
     target = (path.parent / file).resolve() if file else path
     if ROOT not in target.parents or not target.exists():
         return f"no such file: {address}"
-    known = anchors(read(target)[0], target.suffix) if anchor else [anchor]
-    return (
-        None
-        if known.count(anchor) == 1
-        else f"{known.count(anchor)} headings for the anchor: {address}"
-    )
+    count = anchors(read(target)[0], target.suffix).count(anchor) if anchor else 1
+    return None if count == 1 else f"{count} headings for the anchor: {address}"
 
 
 def outside(address):
@@ -101,11 +88,11 @@ def outside(address):
 
 def problems(markdown, shown, path):
     """Return a text for everything that is wrong with the links of one file."""
-    wrong = [
-        inside(address, path) if not urlsplit(address).scheme else outside(address)
-        for _, address in links(markdown, shown)
-    ]
-    wrong += [f"no words: {to}" for text, to in links(markdown, shown) if not text.strip()]
+    wrong = []
+    for text, address in links(markdown, shown):
+        wrong.append(outside(address) if urlsplit(address).scheme else inside(address, path))
+        if not text.strip():
+            wrong.append(f"no words: {address}")
     return list(filter(None, wrong))
 
 
@@ -117,21 +104,13 @@ def test_every_link_leads_somewhere(path):
 
 
 def test_addresses_in_code_are_https():
-    found = {
-        address.rstrip(".,:;")
-        for path in CODE
-        for address in re.findall(r"https?://[^\s\"'<>)`]+", path.read_text(encoding="utf-8"))
-    }
-    assert found
-    assert [wrong for address in found if (wrong := outside(re.sub(r"\{.*", "", address)))] == []
+    found = set(re.findall(r"https?://[^\s\"'<>)`{]*", CODE_TEXT))
+    wrong = [outside(address.rstrip(".,:;")) for address in found]
+    assert found and list(filter(None, wrong)) == []
 
 
 def test_notebooks_named_in_code_are_there():
-    named = {
-        name
-        for path in CODE
-        for name in re.findall(r"\b\d\d_\w+\.ipynb", path.read_text(encoding="utf-8"))
-    }
+    named = set(re.findall(r"\b\d\d_\w+\.ipynb", CODE_TEXT))
     assert named and named - {path.name for path in PATHS} == set()
 
 
@@ -146,10 +125,8 @@ def launch_links(markdown):
 
 def launched(target):
     """Return (repository, tag, file) that a launch link opens, read from the address alone."""
-    return re.search(
-        r"([\w-]+/[\w.-]+)(?:/blob)?/([^/?]+)(?:\?urlpath=lab/tree)?/(notebooks/[^/]+)$",
-        unquote(target),
-    ).groups()
+    parts = r"([\w-]+/[\w.-]+)(?:/blob)?/([^/?]+)(?:\?urlpath=lab/tree)?/(notebooks/[^/]+)$"
+    return re.search(parts, unquote(target)).groups()
 
 
 @pytest.mark.parametrize("file", [each.file for each in course.NOTEBOOKS])
@@ -157,24 +134,17 @@ def test_a_lesson_links_to_itself_elsewhere_as_the_readmes_badges_do(file):
     first = _notebooks.read(_notebooks.FOLDER / file).cells[0].source
     own = launch_links(first)
     assert own == publish.launches(course.REPOSITORY, file)
-    assert {launched(target) for target in own.values()} == {
-        (course.REPOSITORY, publish.release(), f"notebooks/{file}")
-    }
+    place = (course.REPOSITORY, publish.release(), f"notebooks/{file}")
+    assert {launched(target) for target in own.values()} == {place}
     assert first.index("<details>") < first.index("Colab"), "not folded away"
     assert "![" not in first.partition(publish.CLOSE)[0], "a picture that is broken without network"
-    [row] = [
-        line
-        for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-        if f"/{file})" in line
-    ]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    [row] = [line for line in readme.splitlines() if f"/{file})" in line]
     assert launch_links(row) == own
 
 
 def test_one_address_everywhere():
     owner, name = course.REPOSITORY.split("/")
-    texts = "\n".join(
-        [*(read(path)[0] for path in PATHS), *(path.read_text(encoding="utf-8") for path in CODE)]
-    )
-    assert set(re.findall(rf"(?:github(?:\.com)?|gh)/([\w.-]+)/{re.escape(name)}\b", texts)) == {
-        owner
-    }
+    texts = "\n".join([CODE_TEXT, *(read(path)[0] for path in PATHS)])
+    owners = re.findall(rf"(?:github(?:\.com)?|gh)/([\w.-]+)/{re.escape(name)}\b", texts)
+    assert set(owners) == {owner}

@@ -9,6 +9,7 @@ import types
 import zipfile
 
 import pytest
+from copies import settle
 
 from helpers.commands import _environment, pack
 from helpers.commands._environment import SetupError
@@ -90,15 +91,7 @@ def course(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=9e9))
     return house
-
-
-def settle(monkeypatch, house):
-    """Let the commands take `house` for the folder of the course."""
-    for module in (_environment, pack):
-        monkeypatch.setattr(module, "ROOT", house)
-    monkeypatch.setattr(_environment, "VENV", house / ".venv")
 
 
 def run(folder, wheels="default"):
@@ -118,7 +111,7 @@ def test_a_packed_folder_installs_from_its_own_wheels_alone(course, tmp_path, mo
     assert others == {"START_HERE.txt", "pack.json", *PACKED}
     start = (folder / "START_HERE.txt").read_text()
     assert f"is for {_environment.machine()}.\n" in start and "{" not in start
-    assert f"{_environment.gigabytes(None):.0f} GB free" in start
+    assert f"{_environment.gigabytes('default'):.0f} GB free" in start
 
     settle(monkeypatch, folder)
     monkeypatch.setattr(_environment, "verify", lambda: None)
@@ -133,7 +126,7 @@ def test_a_packed_folder_installs_from_its_own_wheels_alone(course, tmp_path, mo
     )
     assert done.stdout == "2.1\n", done.stderr
     assert "no network" in capfd.readouterr().out
-    assert _environment.stamp()["wheels"] is None
+    assert _environment.stamp()["wheels"] == "default"
 
 
 @pytest.mark.parametrize("git", [True, False])
@@ -156,42 +149,30 @@ def bare():
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
-def test_an_interrupted_run_is_gone_on_with(course, tmp_path, monkeypatch):
+def test_an_interrupted_run_is_gone_on_with_in_the_room_that_is_left(
+    course, tmp_path, monkeypatch, capfd
+):
+    """A disk with room for one pack would else take none: the interrupted one fills a part of it."""
     real, calls = pack.pip, []
 
-    def interrupted(*what, **more):
+    def interrupted(half, *what, **more):
         calls.append(what)
         if len(calls) == 2:
+            (half / "wheels/half of pictures").write_bytes(bytes(1_000_000))
             raise KeyboardInterrupt
-        real(*what, **more)
+        real(half, *what, **more)
 
+    monkeypatch.setattr(_environment, "gigabytes", lambda wheels: 0.002)
     monkeypatch.setattr(pack, "pip", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "out")
     first = tmp_path / "out.half/wheels/torch-1.0-py3-none-any.whl"
     written = first.stat().st_mtime_ns
     assert not (tmp_path / "out").exists()
+    settle(monkeypatch, course, free=1_500_000)
+    assert run(tmp_path / "another") == 1 and "about 0.002 GB" in capfd.readouterr().err
     assert not run(tmp_path / "out") and not (tmp_path / "out.half").exists()
     assert (tmp_path / "out/wheels" / first.name).stat().st_mtime_ns == written
-
-
-def test_going_on_needs_only_the_room_that_is_still_missing(course, tmp_path, monkeypatch, capfd):
-    """A disk with room for one pack would else take none: the interrupted one fills a part of it."""
-    real = pack.pip
-
-    def interrupted(half, *what, **more):
-        (half / "wheels/half of torch").write_bytes(bytes(1_000_000))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(_environment, "gigabytes", lambda wheels: 0.002)
-    monkeypatch.setattr(pack, "pip", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "out")
-    monkeypatch.setattr(pack, "pip", real)
-    free = types.SimpleNamespace(free=1_500_000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
-    assert run(tmp_path / "another") == 1 and "about 0.002 GB" in capfd.readouterr().err
-    assert not run(tmp_path / "out"), capfd.readouterr().err
 
 
 @pytest.mark.skipif(not shutil.which("git"), reason="needs git")
@@ -227,9 +208,7 @@ def test_what_is_in_the_way_is_named_and_stays(course, tmp_path, monkeypatch, ca
     (tmp_path / "other.half").mkdir()
     assert run(tmp_path / "out") == 1 and "out is there already" in capfd.readouterr().err
     assert run(tmp_path / "other") == 1 and "other.half is there already" in capfd.readouterr().err
-    (tmp_path / "other.half" / _environment.PACK).write_text(
-        json.dumps({"for": "Python 3.4 on a toaster"})
-    )
+    (tmp_path / "other.half" / _environment.PACK).write_text('{"for": "Python 3.4 on a toaster"}')
     assert run(tmp_path / "other") == 1 and "other.half is there already" in capfd.readouterr().err
     (tmp_path / "file").write_text("")
     assert run(tmp_path / "file" / "out") == 1 and "file" in capfd.readouterr().err
@@ -237,7 +216,7 @@ def test_what_is_in_the_way_is_named_and_stays(course, tmp_path, monkeypatch, ca
 
 def test_what_is_missing_is_named(course, tmp_path, monkeypatch, capfd):
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=1e9))
+        settle(patch, course, free=1e9)
         assert run(tmp_path / "out", "cpu") == 1
         assert "about 1.5 GB, and 1.0 GB are free" in capfd.readouterr().err
     with monkeypatch.context() as patch:
@@ -254,32 +233,30 @@ def test_pytorch_comes_from_one_index_and_the_rest_from_the_usual_one(
     wheels, course, tmp_path, monkeypatch
 ):
     lines = []
-    monkeypatch.setattr(
-        _environment, "pip", lambda line, text, step, action, *where: lines.append((action, line))
-    )
+
+    def pip(line, text, step, action, *where):
+        lines.append((action, line))
+
+    monkeypatch.setattr(_environment, "pip", pip)
     assert not run(tmp_path / "out", wheels)
     (first, torch), (second, others), (third, trial) = lines
     assert [first, second, third] == ["download", "download", "install"]
-    assert torch[4:6] == ["torch>=1", "torchvision>=1"]
-    assert torch[6:] == (
-        ["--index-url", "https://download.pytorch.org/whl/cpu"] if wheels == "cpu" else []
-    )
+    index = ["--index-url", "https://download.pytorch.org/whl/cpu"] * (wheels == "cpu")
+    assert torch[4:] == ["torch>=1", "torchvision>=1", *index]
     assert others[4:] == ["pictures>=2", "tool>=3"] and {"--no-index", "--dry-run"} <= set(trial)
 
 
 def test_a_folder_for_another_machine_says_which(course, monkeypatch):
     manifest = {"for": "Python 3.4 on Linux x86_64", "wheels": "cpu"}
     (course / _environment.PACK).write_text(json.dumps(manifest))
-    with pytest.raises(
-        SetupError, match=rf"packed for Python 3\.4 on Linux.*this is {_environment.machine()}"
-    ):
+    words = rf"packed for Python 3\.4 on Linux.*this is {_environment.machine()}"
+    with pytest.raises(SetupError, match=words):
         _environment.ensure()
 
 
 def test_a_damaged_wheel_is_told_from_a_missing_network(course, monkeypatch, capfd):
-    (course / _environment.PACK).write_text(
-        json.dumps({"for": _environment.machine(), "wheels": "cpu"})
-    )
+    manifest = {"for": _environment.machine(), "wheels": "cpu"}
+    (course / _environment.PACK).write_text(json.dumps(manifest))
     (course / "wheels").mkdir()
     (course / ".venv").mkdir()
     monkeypatch.setattr(_environment, "python_of", lambda venv: sys.executable)

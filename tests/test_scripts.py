@@ -32,22 +32,23 @@ def script(name):
 train = script("train")
 
 
+def parsed(*args):
+    """Return what train.py makes of these words of its command line."""
+    return train.arguments().parse_args(list(map(str, args)))
+
+
 @pytest.fixture
 def run(capsys, monkeypatch):
     """Run train.py in this process, on the CPU, with 100 images and 50 to test; returns the lines that it printed."""
-    load = train.data.load
-    monkeypatch.setattr(
-        train.data,
-        "load",
-        lambda name, train=True, n=None, **more: load(
-            name, train=train, n=n if train else 50, **more
-        ),
-    )
+    original = train.data.load
+
+    def load(name, train=True, n=None, **more):
+        return original(name, train=train, n=n if train else 50, **more)
+
+    monkeypatch.setattr(train.data, "load", load)
 
     def run(*args):
-        train.main(
-            train.arguments().parse_args(["--device", "cpu", "--images", "100", *map(str, args)])
-        )
+        train.main(parsed("--device", "cpu", "--images", 100, *args))
         return capsys.readouterr().out.splitlines()
 
     return run
@@ -55,9 +56,8 @@ def run(capsys, monkeypatch):
 
 def in_child(*command, **more):
     line = [sys.executable, *map(str, command)]
-    return subprocess.run(
-        line, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, **more
-    )
+    options = {"env": ENVIRONMENT, "capture_output": True, "text": True, "timeout": 300}
+    return subprocess.run(line, **options, **more)
 
 
 def weights(path):
@@ -100,17 +100,15 @@ def test_a_resumed_run_ends_bit_for_bit_like_one_without_a_stop(run, tmp_path):
     assert lines[1::2] == without_stop[3::2]
     assert same(weights(whole), weights(parts))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["parts.pt", "whole.pt"]
-    assert run("--epochs", 3, "--checkpoint", parts, "--resume") == [
-        lines[0].replace("1 of", "3 of")
-    ]
+    [line] = run("--epochs", 3, "--checkpoint", parts, "--resume")
+    assert line == lines[0].replace("1 of", "3 of")
 
 
 def test_a_bfloat16_run_goes_on_where_only_float16_is_fast(run, tmp_path):
     """Begun on an H100, resumed on a T4: the first run's scaler is off and saves nothing."""
     path = tmp_path / "run.pt"
     run("--epochs", 1, "--amp", "--checkpoint", path)
-    words = ["--device", "cpu", "--images", "100", "--amp", "--checkpoint", path, "--resume"]
-    args = train.arguments().parse_args(list(map(str, words)))
+    args = parsed("--device", "cpu", "--images", 100, "--amp", "--checkpoint", path, "--resume")
     model = train.SmallCNN(10)
     scaler = torch.amp.GradScaler("cpu", enabled=True)
     parts = {"model": model, "optimizer": torch.optim.Adam(model.parameters()), "scaler": scaler}
@@ -138,12 +136,13 @@ def test_a_file_that_is_no_checkpoint_is_refused(run, tmp_path):
     (tmp_path / "text.pt").write_text("hello")
     torch.save([1, 2], tmp_path / "list.pt")
     torch.save({"model": train.SmallCNN}, tmp_path / "code.pt")
-    for name, words in {
+    expected = {
         "text.pt": "no whole checkpoint",
         "list.pt": "not a checkpoint of this script",
         "code.pt": "Weights only load failed",
         "none.pt": "No such file",
-    }.items():
+    }
+    for name, words in expected.items():
         with pytest.raises(ValueError, match=rf"--resume: cannot go on from .*{name}.*{words}"):
             run("--checkpoint", tmp_path / name, "--resume")
 
@@ -183,8 +182,8 @@ def test_arguments_that_do_not_fit_are_refused(run, args, words):
 
 def test_disable_cuda_means_the_cpu(monkeypatch):
     monkeypatch.setattr(train, "pick_device", lambda prefer: torch.device("cuda:0"))
-    assert train.check(train.arguments().parse_args([])) == torch.device("cuda:0")
-    assert train.check(train.arguments().parse_args(["--disable-cuda"])) == torch.device("cpu")
+    assert train.check(parsed()) == torch.device("cuda:0")
+    assert train.check(parsed("--disable-cuda")) == torch.device("cpu")
 
 
 # --- ddp.py
@@ -273,19 +272,33 @@ def test_what_does_not_fit_is_refused_before_processes_wait(
         module.check(module.arguments().parse_args(args))
 
 
+@pytest.fixture
+def started(monkeypatch):
+    """Return a function that starts a script as one of two processes beside two GPUs: its device, what it asks for."""
+
+    def started(name, nccl):
+        module = script(name)
+        asked = []
+
+        def init(backend, timeout=None, **_):
+            asked.append((backend, timeout))
+
+        monkeypatch.setenv("LOCAL_RANK", "1")
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+        monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+        monkeypatch.setattr(module.dist, "is_nccl_available", lambda: nccl)
+        monkeypatch.setattr(module.dist, "init_process_group", init)
+        return module.start(disable_cuda=False), *asked
+
+    return started
+
+
 @pytest.mark.parametrize("name", ["ddp", "all_reduce", "shard"])
-def test_where_nccl_is_missing_two_gpus_stay_idle_and_the_script_runs(monkeypatch, name):
+def test_where_nccl_is_missing_two_gpus_stay_idle_and_the_script_runs(started, name):
     """PyTorch for Windows has no NCCL, however many GPUs there are."""
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    module = script(name)
-    backends = []
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(module.dist, "is_nccl_available", lambda: False)
-    monkeypatch.setattr(
-        module.dist, "init_process_group", lambda backend, **_: backends.append(backend)
-    )
-    assert module.start(disable_cuda=False) == torch.device("cpu") and backends == ["gloo"]
+    device, (backend, _) = started(name, nccl=False)
+    assert device == torch.device("cpu") and backend == "gloo"
 
 
 # --- shard.py
@@ -337,22 +350,10 @@ def test_one_process_loads_what_three_saved_and_is_told_of_a_missing_shard(shard
 
 
 @pytest.mark.parametrize("nccl", [False, True])
-def test_no_process_waits_longer_than_a_minute_for_one_that_hangs(nccl, monkeypatch):
+def test_no_process_waits_longer_than_a_minute_for_one_that_hangs(nccl, started):
     """As the lesson says; by default it would be ten, or thirty with gloo."""
-    module = script("shard")
-    waits = []
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
-    monkeypatch.setattr(module.dist, "is_nccl_available", lambda: nccl)
-    monkeypatch.setattr(
-        module.dist,
-        "init_process_group",
-        lambda backend, timeout=None, **_: waits.append((backend, timeout)),
-    )
-    module.start(disable_cuda=False)
-    assert waits == [("nccl" if nccl else "gloo", datetime.timedelta(minutes=1))]
+    _, asked = started("shard", nccl)
+    assert asked == ("nccl" if nccl else "gloo", datetime.timedelta(minutes=1))
 
 
 def test_when_a_rank_dies_the_others_end_too_and_torchrun_names_it():

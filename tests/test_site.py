@@ -10,15 +10,11 @@ from helpers import __main__ as door
 from helpers.commands import _notebooks
 from helpers.commands import site as site_command
 
-PAGES = [
-    "index",
-    "INSTRUCTORS",
-    "practice_gpus",
-    "IMITATES",
-    *(path.stem for path in _notebooks.find()),
-]
+PATHS = _notebooks.find()
+PAGES = ["index", "INSTRUCTORS", "practice_gpus", "IMITATES", *(path.stem for path in PATHS)]
 BADGES = {"colab.research.google.com", "mybinder.org", "kaggle.com", "www.kaggle.com"}
 each_page = pytest.mark.parametrize("name", PAGES)
+each_lesson = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +37,12 @@ def site(folder):
 def lost(site, name):
     """Return the links of one page that lead to no page of the site, or to no heading of it or to several."""
     wrong = []
-    for address in [
-        link["href"] for link in site[name].select("a[href]") if not urlsplit(link["href"]).scheme
-    ]:
-        file, _, anchor = unquote(address).partition("#")
+    for link in site[name].select("a[href]"):
+        file, _, anchor = unquote(link["href"]).partition("#")
         target = site.get(file.removesuffix(".html") if file else name)
-        if target is None or (anchor and len(target.find_all(id=anchor)) != 1):
-            wrong.append(address)
+        inside = not urlsplit(link["href"]).scheme
+        if inside and (target is None or (anchor and len(target.find_all(id=anchor)) != 1)):
+            wrong.append(link["href"])
     return wrong
 
 
@@ -60,18 +55,13 @@ def test_links_lead_to_pages_and_headings(site, name):
 @each_page
 def test_nothing_from_elsewhere_is_needed(folder, site, name):
     assert site[name].select("script, link, iframe, object, embed") == []
-    sources = [
-        picture["src"]
-        for picture in site[name].select("[src]")
-        if not picture["src"].startswith("data:")
-    ]
-    assert {urlsplit(source).netloc for source in sources} <= BADGES
-    assert not re.search(
-        r"@import|url\(['\"]?(?!data:|#)\w+:", (folder / f"{name}.html").read_text(encoding="utf-8")
-    )
+    sources = {urlsplit(picture["src"]) for picture in site[name].select("[src]")}
+    assert {source.netloc for source in sources if source.scheme != "data"} <= BADGES
+    html = (folder / f"{name}.html").read_text(encoding="utf-8")
+    assert not re.search(r"@import|url\(['\"]?(?!data:|#)\w+:", html)
 
 
-@pytest.mark.parametrize("path", _notebooks.find(), ids=lambda path: path.stem)
+@each_lesson
 def test_a_page_shows_every_cell_figure_and_printed_line(site, path):
     cells, shown = _notebooks.read(path).cells, site[path.stem]
     outputs = [output for cell in cells for output in cell.get("outputs", ())]
@@ -83,44 +73,32 @@ def test_a_page_shows_every_cell_figure_and_printed_line(site, path):
     assert [each for each in printed if each not in text] == []
 
 
-@pytest.mark.parametrize("path", _notebooks.find(), ids=lambda path: path.stem)
+@each_lesson
 def test_an_answer_is_folded_until_the_reader_has_guessed(site, path):
     folded = site[path.stem].select("details.answer")
-    hidden = [
-        cell
-        for cell in _notebooks.read(path).cells
-        if cell.metadata.get("jupyter", {}).get("outputs_hidden")
-    ]
-    assert len(folded) == len(hidden)
+    jupyter = [cell.metadata.get("jupyter", {}) for cell in _notebooks.read(path).cells]
+    assert len(folded) == len([each for each in jupyter if each.get("outputs_hidden")])
     assert all(part.select(".jp-OutputArea-output") for part in folded)
 
 
 def test_sentences_wrap_on_a_phone_and_tables_do_not():
     assert not site_command.is_table("Asking takes 2 ms, the work 189 ms.\nCause     it is long")
     assert site_command.is_table("Name        Self CPU      Calls\nconv2d      3 ms          10")
-    assert site_command.is_table("import torch\nprint(torch.ones(2))"), (
-        "a program's lines stay lines"
-    )
+    assert site_command.is_table("import torch\nprint(torch.ones(2))"), "a program stays lines"
 
 
 def test_a_phone_drops_the_line_breaks_of_a_wide_page():
     broken = "Cause     it is\n          long\nFix       none\n          \n"
-    marked = (
-        'Cause     it is <span class="fold">\n          </span>long\nFix       none\n          \n'
-    )
+    fold = '<span class="fold">\n          </span>'
+    marked = f"Cause     it is {fold}long\nFix       none\n          \n"
     assert site_command.with_folds(broken) == marked
 
 
 @each_page
 def test_no_object_of_python_stands_for_a_widget(site, name):
     shown = "\n".join(part.get_text() for part in site[name].select(".jp-OutputArea-output"))
-    assert (
-        re.findall(
-            r"interactive\(|[VH]Box\(|Output\(\)|widget-view|<\w+(?:\.\w+)+ (?:object )?at 0x",
-            shown,
-        )
-        == []
-    )
+    objects = r"interactive\(|[VH]Box\(|Output\(\)|widget-view|<\w+(?:\.\w+)+ (?:object )?at 0x"
+    assert re.findall(objects, shown) == []
 
 
 def test_pages_of_others_stay_and_its_own_are_written_again(tmp_path, capsys, monkeypatch):
@@ -133,9 +111,7 @@ def test_pages_of_others_stay_and_its_own_are_written_again(tmp_path, capsys, mo
     assert door.main(["site", str(tmp_path)]) == 2
     told = capsys.readouterr().err
     assert "LICENSE, INSTRUCTORS.html" in told and "Name another folder" in told
-    assert not (tmp_path / "index.html").exists(), (
-        "nothing is written where something is in the way"
-    )
+    assert not (tmp_path / "index.html").exists(), "written beside what is in the way"
     assert (tmp_path / "INSTRUCTORS.html").read_text() == "<h1>Mine</h1>"
 
 

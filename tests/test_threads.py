@@ -76,35 +76,28 @@ def test_a_containers_quota_reaches_new_processes(monkeypatch):
     assert threads.variables({})["OMP_NUM_THREADS"] == "1"
 
 
-def test_calm_leaves_a_busy_core_to_its_program(monkeypatch):
-    before = torch.get_num_threads()
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(threads, "cpu_cores", lambda: 2)
-    monkeypatch.setattr(threads, "idle_cores", lambda: 1.1)
-    try:
-        assert threads.calm().threads == torch.get_num_threads() == 1
-    finally:
-        torch.set_num_threads(before)
-
-
-def test_the_set_up_says_when_a_busy_machine_makes_the_lesson_slow(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("idle", "storing", "words"),
+    [(2.0, False, ""), (1.1, False, ""), (0.1, False, "slow here"), (0.1, True, "")],
+)
+def test_calm_leaves_busy_cores_and_says_when_the_lesson_is_slow(
+    idle, storing, words, monkeypatch, capsys
+):
+    """Nothing is said while outputs are stored or compared: another run would not say it."""
     before = torch.get_num_threads()
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.delenv(threads.STORING, raising=False)
+    if storing:
+        monkeypatch.setenv(threads.STORING, "1")
     monkeypatch.setattr(threads, "cpu_cores", lambda: 2)
     monkeypatch.setattr(threads, "quota", lambda: None)
+    monkeypatch.setattr(threads, "idle_cores", lambda: idle)
     try:
-        for idle, words in ((1.1, ""), (0.1, "slow here"), (2.0, "")):
-            monkeypatch.setattr(threads, "idle_cores", lambda idle=idle: idle)
-            threads.calm()
-            said = capsys.readouterr().out
-            assert words in said and bool(said) == bool(words)
-        monkeypatch.setattr(threads, "idle_cores", lambda: 0.1)
-        monkeypatch.setenv(threads.STORING, "1")
-        threads.calm()
-        assert capsys.readouterr().out == "", "a stored output that another run does not have"
+        assert threads.calm().threads == torch.get_num_threads() == max(1, int(idle))
     finally:
         torch.set_num_threads(before)
+    said = capsys.readouterr().out
+    assert words in said and bool(said) == bool(words)
 
 
 @pytest.mark.parametrize("value", ["3", "0", "many"])

@@ -2,14 +2,13 @@
 
 import errno
 import os
-import shutil
 import subprocess
 import threading
-import types
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from copies import settle
 from test_pack import wheel
 
 from helpers import files
@@ -54,11 +53,9 @@ def index(tmp_path, monkeypatch):
         monkeypatch.delenv(name)
     for name, value in {"INDEX_URL": address, "CONFIG_FILE": os.devnull, "RETRIES": "0"}.items():
         monkeypatch.setenv(f"PIP_{name}", value)
-    monkeypatch.setattr(_environment, "ROOT", house)
-    monkeypatch.setattr(_environment, "VENV", house / ".venv")
+    settle(monkeypatch, house)
     monkeypatch.setattr(_environment, "WHEELS", address)
     monkeypatch.setattr(_environment, "verify", lambda: None)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=9e9))
     yield server
     server.shutdown()
     server.server_close()
@@ -80,7 +77,7 @@ def test_an_installation_goes_on_when_the_network_is_back(index, mode):
     assert _environment.stamp() is None and not imported(house)
     index.mode = "fine"
     _environment.ensure("default")
-    assert imported(house) and _environment.stamp()["wheels"] is None
+    assert imported(house) and _environment.stamp()["wheels"] == "default"
 
 
 @pytest.mark.slow
@@ -88,20 +85,7 @@ def test_an_index_of_pytorch_that_answers_with_nonsense_is_not_taken(index, monk
     monkeypatch.setattr(_environment, "suitable", lambda: ("cpu", "; no NVIDIA driver"))
     _environment.ensure()
     assert "cpu does not answer: pip's default build" in capsys.readouterr().out
-    assert imported(_environment.ROOT) and _environment.stamp()["wheels"] is None
-
-
-@pytest.fixture
-def lessons(tmp_path, monkeypatch):
-    """Return a folder of two lessons, whose copies go beside it."""
-    originals = tmp_path / "notebooks"
-    originals.mkdir()
-    for name in (lab.START, "03_cnn.ipynb"):
-        (originals / name).write_text("first text")
-    monkeypatch.setattr(_copies, "ROOT", tmp_path)
-    monkeypatch.setattr(_copies, "ORIGINALS", originals)
-    monkeypatch.setattr(_copies, "FOLDER", tmp_path / "my_notebooks")
-    return originals
+    assert imported(_environment.ROOT) and _environment.stamp()["wheels"] == "default"
 
 
 def full(monkeypatch, after=0):
@@ -155,5 +139,6 @@ def test_many_at_once_make_whole_copies(lessons):
         _copies.RECORD,
         lab.START,
         "03_cnn.ipynb",
+        "scripts",
     ]
     assert len(lines) == 40

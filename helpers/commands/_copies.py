@@ -99,9 +99,8 @@ def said(notes):
 
 def short(names):
     """Return the names of files as one would call them: "03, 07, train.py"."""
-    return ", ".join(
-        name[:2] if name.endswith(".ipynb") else name.rpartition("/")[2] for name in names
-    )
+    called = [name[:2] if name.endswith(".ipynb") else name.split("/")[-1] for name in names]
+    return ", ".join(called)
 
 
 def fresh(name):
@@ -114,23 +113,24 @@ def fresh(name):
     if len(found) != 1:
         raise ValueError(f"--fresh is {name!r}; it takes one of {short(known)}")
     [file] = found
-    copy, aside = FOLDER / file, None
+    copy = FOLDER / file
+    line = f"{copy.relative_to(ROOT).as_posix()} is new."
     if os.path.lexists(copy):
         aside = free_name(copy)
         copy.rename(aside)
+        line += f" Your own is now {aside.name}."
     record = read_record()
     record.pop(file, None)
     bring(known[file], file, record)
     files.write(FOLDER / RECORD, json.dumps(record, indent=1))
-    yours = f" Your own is now {aside.name}." if aside else ""
-    return f"{copy.relative_to(ROOT).as_posix()} is new.{yours}"
+    return line
 
 
 def free_name(path):
     """Return a path beside `path` that nothing has: its name with _mine, _mine2, …"""
-    number = 1
-    while True:
-        other = path.with_name(f"{path.stem}_mine{number if number > 1 else ''}{path.suffix}")
-        if not os.path.lexists(other):
-            return other
+    other = path.with_stem(f"{path.stem}_mine")
+    number = 2
+    while os.path.lexists(other):
+        other = path.with_stem(f"{path.stem}_mine{number}")
         number += 1
+    return other

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 from helpers import files
@@ -40,31 +41,19 @@ def fingerprint():
 
 
 def stamp():
-    """Return what the last complete installation wrote ({"fingerprint", "wheels", "extras"}), or None."""
+    """Return what the last complete installation wrote, three texts {"fingerprint", "wheels", "extras"}; None: nothing."""
     try:
         found = json.loads((VENV / STAMP).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-    return found if python_of(VENV).exists() and is_stamp(found) else None
-
-
-def is_stamp(found):
-    """Tell whether what a stamp held is what an installation writes; a file can be damaged, or cut off."""
-    if not isinstance(found, dict):
-        return False
-    extras = found.get("extras", [])
-    return (
-        isinstance(found.get("fingerprint"), str)
-        and isinstance(found.get("wheels", 0), str | None)
-        and isinstance(extras, list)
-        and all(isinstance(each, str) for each in extras)
-    )
+    names = ("fingerprint", "wheels", "extras")  # a damaged file may hold anything
+    sound = isinstance(found, dict) and all(isinstance(found.get(name), str) for name in names)
+    return found if sound and python_of(VENV).exists() else None
 
 
 def machine():
     """Return what wheels are made for, in words: the version of Python, the system and its processor."""
-    version = "{}.{}".format(*sys.version_info[:2])
-    return f"Python {version} on {platform.system()} {platform.machine()}"
+    return f"Python {sysconfig.get_python_version()} on {platform.system()} {platform.machine()}"
 
 
 def manifest():
@@ -121,65 +110,65 @@ def ensure(wheels=None, extras=()):
     installed on top, once. In a folder made by `pack` its own wheels are installed, with no network.
     Raises SetupError with what to do. What is complete is written last, so an interrupted run is repeated, not trusted.
     """
-    found = stamp() or {}
-    if found and wheels not in (None, found["wheels"] or "default"):
+    found = stamp()
+    if found and wheels not in (None, found["wheels"]):
         raise SetupError(
-            f"{VENV} holds the {found['wheels'] or 'default'} build of PyTorch. Delete that folder to change "
-            f"it. {AGAIN}"
+            f"{VENV} holds the {found['wheels']} build of PyTorch. Delete that folder to change it. {AGAIN}"
         )
-    extras = sorted({*extras, *found.get("extras", ())})
-    if found.get("fingerprint") == fingerprint() and found.get("extras", []) == extras:
+    if found:
+        wheels = found["wheels"]
+        extras = {*extras, *found["extras"].split()}
+    extras = sorted(extras)
+    if found and found == complete(wheels, extras):
         return python_of(VENV)
     with files.locked(ROOT, patience=0) as alone:
         if not alone:
             raise SetupError(f"Another installation is at work in {ROOT}: wait until it is done.")
-        make(wheels, extras, found)
+        make(wheels or manifest().get("wheels"), extras)
     return python_of(VENV)
 
 
-def make(wheels, extras, found):
-    """Make or repair the environment in four steps; `found` is its stamp, {} where it is not complete."""
-    known = {**manifest(), **found}
+def complete(wheels, extras):
+    """Return the stamp of an environment with a build of PyTorch and lists of pyproject.toml."""
+    return {"fingerprint": fingerprint(), "wheels": wheels, "extras": " ".join(extras)}
+
+
+def make(wheels, extras):
+    """Make or repair the environment in four steps; `wheels` None: the build that suits this machine."""
     why = ""
-    if wheels is None and "wheels" in known:
-        wheels = known["wheels"]
-    elif wheels is None:
+    if wheels is None:
         wheels, why = suitable()
-    elif wheels == "default":
-        wheels = None
-    check_machine()
-    say_machine(ROOT, why)
-    check_disk(wheels, ROOT, already=size(VENV))
+    check_machine(ROOT, why)
+    check_disk(wheels, VENV)
     make_venv()
     wheels = install(wheels, extras, asked=not why)
     verify()
-    complete = {"fingerprint": fingerprint(), "wheels": wheels, "extras": extras}
-    files.write(VENV / STAMP, json.dumps(complete))
+    files.write(VENV / STAMP, json.dumps(complete(wheels, extras)))
 
 
 def suitable():
-    """Return the build of PyTorch for this machine (a folder of its index; None: what pip takes) and why, in words."""
+    """Return the build of PyTorch for this machine, a folder of its index or "default", and why, in words."""
     from helpers.doctor.facts import find_driver
     from helpers.gpus import install_command
 
-    driver = find_driver().get("driver")
+    found = find_driver()
+    driver = found.get("driver")
     if driver and sys.platform == "win32":
         wheels = install_command("Windows", driver).rpartition("/")[2]
-        return (
-            wheels,
-            f"; NVIDIA driver {driver}: PyTorch for CUDA ({wheels}; another: --wheels NAME)",
-        )
-    if sys.platform in ("darwin", "win32") or find_driver():
-        return None, ""
+        why = f"; NVIDIA driver {driver}: PyTorch for CUDA ({wheels}; another: --wheels NAME)"
+        return wheels, why
+    if sys.platform in ("darwin", "win32") or found:
+        return "default", ""
     return "cpu", "; no NVIDIA driver: PyTorch's CPU build (the other: --wheels default)"
 
 
-def check_machine():
-    """Raise SetupError when this folder, Python or its venv module will not do."""
+def check_machine(place, why=""):
+    """Print the first step: Python, the free disk at `place`, and `why`. Raise SetupError when something will not do."""
+    version = sysconfig.get_python_version()
     if sys.version_info < OLDEST:
         raise SetupError(
-            "Python {}.{} is too old: the course needs {}.{} or later. Install one from python.org and "
-            "call it by name: python3.12 -m helpers lab".format(*sys.version_info[:2], *OLDEST)
+            f"Python {version} is too old: the course needs {OLDEST[0]}.{OLDEST[1]} or later. Install one from "
+            "python.org and call it by name: python3.12 -m helpers lab"
         )
     if not (ROOT / "requirements.txt").exists():
         raise SetupError(
@@ -198,9 +187,15 @@ def check_machine():
     missing = [name for name in ("venv", "ensurepip") if importlib.util.find_spec(name) is None]
     if missing:
         raise SetupError(
-            "This Python lacks its module {}. On Debian and Ubuntu: sudo apt install python3-venv. With "
-            "conda: create an environment and use --here. {}".format(" and ".join(missing), AGAIN)
+            f"This Python lacks its module {' and '.join(missing)}. On Debian and Ubuntu: sudo apt install "
+            f"python3-venv. With conda: create an environment and use --here. {AGAIN}"
         )
+    print(f"[1/4] Python {version}, {free_gb(place):.0f} GB free{why}", flush=True)
+
+
+def free_gb(place):
+    """Return the GB that are free on the disk of `place`."""
+    return shutil.disk_usage(place).free / 1e9
 
 
 def gigabytes(wheels):
@@ -213,21 +208,14 @@ def size(folder):
     return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def check_disk(wheels, place, already=0):
-    """Raise SetupError when the disk of `place` has too little room; the bytes `already` there count."""
-    need, free = gigabytes(wheels), shutil.disk_usage(place).free / 1e9
-    if free + already / 1e9 < need:
+def check_disk(wheels, folder):
+    """Raise SetupError when there is too little room for `folder` on its disk; what it holds already counts."""
+    need, free = gigabytes(wheels), free_gb(folder.parent)
+    if free + size(folder) / 1e9 < need:
         hint = "" if need < 8 else " Or add --wheels cpu: PyTorch's CPU build fits into 1.5 GB."
         raise SetupError(
-            f"This needs about {need} GB, and {free:.1f} GB are free at {place}. Make room. {AGAIN}{hint}"
+            f"This needs about {need} GB, and {free:.1f} GB are free at {folder.parent}. Make room. {AGAIN}{hint}"
         )
-
-
-def say_machine(place, more=""):
-    """Print the first step: Python, the free disk at `place`, and `more`."""
-    free = shutil.disk_usage(place).free / 1e9
-    version = "{}.{}".format(*sys.version_info[:2])
-    print(f"[1/4] Python {version}, {free:.0f} GB free{more}", flush=True)
 
 
 def foreign():
@@ -248,9 +236,11 @@ def make_venv():
             "run the same command again. Or use an environment of your own: in it, pip install -r "
             "requirements.txt (with uv: uv pip install -r requirements.txt), then python -m helpers lab --here."
         )
-    same = "{}.{}".format(*sys.version_info[:2])
-    code = f"import pip, sys; sys.exit('{{}}.{{}}'.format(*sys.version_info) != {same!r})"
-    works = quiet(["-c", "import pip" if stamp() else code]) == 0
+    code = "import pip"
+    if not stamp():
+        version = sysconfig.get_python_version()
+        code += f", sysconfig; raise SystemExit(sysconfig.get_python_version() != {version!r})"
+    works = quiet(["-c", code]) == 0
     line = _pip.Line(2, f"environment {VENV}")
     if works:
         return line.done("kept")
@@ -286,32 +276,31 @@ def install(wheels, extras=(), asked=True):
     Where nobody `asked` for that index and it does not answer, pip's default build is taken. Returns the build taken.
     """
     course = ["-e", f".[{','.join(extras)}]"] if extras else ["-r", "requirements.txt"]
-    if manifest() and manifest()["wheels"] == wheels:
+    if manifest().get("wheels") == wheels:
         pip(["--no-index", "--find-links", "wheels", *course], "packages from wheels/, no network")
         return wheels
-    if wheels and not asked and not answers(wheels):
+    if wheels != "default" and not asked and not answers(wheels):
         print(f"      {WHEELS}{wheels} does not answer: pip's default build of PyTorch instead")
-        wheels = None
-        check_disk(wheels, ROOT, already=size(VENV))
-    if wheels:
+        wheels = "default"
+        check_disk(wheels, VENV)
+    if wheels != "default":
         pip([*torch_lines(), "--index-url", WHEELS + wheels], f"PyTorch ({wheels})")
     pip(course, "packages")
     return wheels
 
 
 def answers(wheels):
-    """Tell whether the folder `wheels` of PyTorch's index answers with torch and torchvision of that name.
+    """Tell whether the folder `wheels` of PyTorch's index answers with builds of that name, such as 2.15.0+cpu.
 
-    Both, since pip also looks where its own settings say: a lone torch from there does not fit another's torchvision.
+    Of torch and torchvision, since pip also looks where its own settings say: a lone torch from there does not fit
+    another's torchvision.
     """
-    return all(offers(package, wheels) for package in ("torch", "torchvision"))
-
-
-def offers(package, wheels):
-    """Tell whether pip, asking that index, sees builds of `package` such as 2.15.0+cpu."""
-    look = f"-m pip index versions {package} --retries 0 --timeout 10 --index-url"
-    command = [str(python_of(VENV)), *look.split(), WHEELS + wheels]
-    return f"+{wheels}" in subprocess.run(command, capture_output=True, text=True).stdout
+    for package in ("torch", "torchvision"):
+        look = f"-m pip index versions {package} --retries 0 --timeout 10 --index-url"
+        command = [str(python_of(VENV)), *look.split(), WHEELS + wheels]
+        if f"+{wheels}" not in subprocess.run(command, capture_output=True, text=True).stdout:
+            return False
+    return True
 
 
 def pip(arguments, text, step=3, action="install", python=None, place=None):
@@ -322,15 +311,14 @@ def pip(arguments, text, step=3, action="install", python=None, place=None):
     place = place or VENV
     line = _pip.Line(step, text)
     command = [str(python or python_of(VENV)), "-m", "pip", action, *arguments]
-    command += (
-        [] if python else ["--no-compile"]
-    )  # a fifth of the disk and of the time; Python compiles what it uses
+    if not python:
+        command.append("--no-compile")  # a fifth of disk and time; Python compiles what it uses
     status, words = _pip.run(command, ROOT, place / "pip.log", line, None if python else VENV)
     installed = re.findall(r"^Successfully \w+ (.+)", words, flags=re.M)
-    line.done(
-        "stopped" if status else f"{len(installed[-1].split())} ready" if installed else "ready"
-    )
-    if status != 0:
+    if status == 0:
+        line.done(f"{len(installed[-1].split())} ready" if installed else "ready")
+    else:
+        line.done("stopped")
         packed = "A file in wheels/ is missing or damaged: copy the folder again, or pack it again."
         why = packed if "--no-index" in arguments else why_pip_failed(python, place)
         raise SetupError(
@@ -348,11 +336,9 @@ def why_pip_failed(python, place):
             "network, use a folder made by python3 -m helpers pack on a machine that has one."
         )
     return (
-        "The index answers, so one package is the cause: PyTorch may have no wheel yet for Python {}.{} on this "
-        "system (see https://pytorch.org/get-started/locally ; another Python does: python3.12 -m helpers lab), or "
-        "its own index, which --cpu and --wheels name, is blocked here.".format(
-            *sys.version_info[:2]
-        )
+        "The index answers, so one package is the cause: PyTorch may have no wheel yet for Python "
+        f"{sysconfig.get_python_version()} on this system (see https://pytorch.org/get-started/locally ; another "
+        "Python does: python3.12 -m helpers lab), or its own index, which --cpu and --wheels name, is blocked here."
     )
 
 

@@ -7,25 +7,14 @@ import time
 
 from helpers.commands._environment import ROOT
 
-NEEDED = (
-    "torch",
-    "pytest",
-    "nbval",
-    "nbclient",
-    "ipykernel",
-    "ipywidgets",
-    "matplotlib",
-    "platformdirs",
-    "tqdm",
-)
+NEEDED = "torch pytest nbval nbclient ipykernel ipywidgets matplotlib platformdirs tqdm".split()
 
 
 def missing(python):
     """Return the packages that the lane needs and the Python at path `python` lacks."""
     code = "import importlib.util, sys; print(*[n for n in sys.argv[1:] if importlib.util.find_spec(n) is None])"
-    return subprocess.run(
-        [python, "-c", code, *NEEDED], text=True, capture_output=True, check=True
-    ).stdout.split()
+    line = [python, "-c", code, *NEEDED]
+    return subprocess.run(line, text=True, capture_output=True, check=True).stdout.split()
 
 
 def sees_gpu(python):
@@ -52,7 +41,8 @@ def steps(out, pytest_arguments=()):
 
 def run(python, out, pytest_arguments=()):
     """Run each step, also after one that fails, and print what came out; return 0 when all of them passed."""
-    if lacking := missing(python):
+    lacking = missing(python)
+    if lacking:
         print(
             f"--gpu: {python} lacks {', '.join(lacking)}. What is there may stay as it is; install these beside it: "
             f"{python} -m pip install {' '.join(lacking)}",
@@ -60,32 +50,23 @@ def run(python, out, pytest_arguments=()):
         )
         return 1
     if os.path.exists(out) or not os.path.isdir(os.path.dirname(os.path.abspath(out))):
-        more = (
-            f" To go on with a recording: python3 -m helpers record --out {out}"
-            * os.path.isfile(out)
-        )
-        print(
-            f"--gpu: --out {out} takes a new file in a folder that exists.{more}", file=sys.stderr
-        )
+        print(f"--gpu: --out {out} takes a new file in a folder that exists.", file=sys.stderr)
+        if os.path.isfile(out):
+            more = f"To go on with a recording: python3 -m helpers record --out {out}"
+            print(more, file=sys.stderr)
         return 2
     if not sees_gpu(python):
-        print(
-            "--gpu: PyTorch sees no GPU here. python3 -m helpers doctor says why.", file=sys.stderr
-        )
+        why = "--gpu: PyTorch sees no GPU here. python3 -m helpers doctor says why."
+        print(why, file=sys.stderr)
         return 2
-    rows = []
+    rows, failed = [], False
     for name, arguments, variables in steps(os.path.abspath(out), pytest_arguments):
         print(f"\n== {name}\n$ {' '.join([python, *arguments])}", flush=True)
         start = time.monotonic()
-        status = subprocess.call(
-            [python, *arguments], cwd=str(ROOT), env={**os.environ, **variables}
-        )
-        rows.append((name, status, time.monotonic() - start))
-    print(
-        "\n"
-        + "\n".join(
-            f"{'passed' if s == 0 else f'FAILED ({s})':<12}{t:7.0f} s  {name}"
-            for name, s, t in rows
-        )
-    )
-    return int(any(status for _, status, _ in rows))
+        environment = {**os.environ, **variables}
+        status = subprocess.call([python, *arguments], cwd=str(ROOT), env=environment)
+        failed = failed or status != 0
+        shown = f"FAILED ({status})" if status else "passed"
+        rows.append(f"{shown:<12}{time.monotonic() - start:7.0f} s  {name}")
+    print("\n" + "\n".join(rows))
+    return int(failed)

@@ -19,9 +19,9 @@ KEPT = ("accelerator", "colab", "kaggle")
 MAX_KB, MAX_PNG_KB = 600, 60
 
 
-def find(names=(), folder=FOLDER):
+def find(names=()):
     """Return the notebooks that `names` mean (numbers like "01", file names or paths; none: all), sorted."""
-    everything = sorted(folder.glob("*.ipynb"))
+    everything = sorted(FOLDER.glob("*.ipynb"))
     found = [path for name in names for path in matching(name, everything)]
     return found if names else everything
 
@@ -36,9 +36,8 @@ def matching(name, everything):
         if path.name.startswith(f"{name}_") or name in (path.name, path.stem)
     ]
     if not found:
-        raise ValueError(
-            f"no notebook is called {name!r}; there are {[path.name for path in everything]}"
-        )
+        there = [path.name for path in everything]
+        raise ValueError(f"no notebook is called {name!r}; there are {there}")
     return found
 
 
@@ -103,47 +102,37 @@ def clean_metadata(metadata):
 def clean_output(output):
     """Return an output without widget view, progress bar, noise and metadata but alternative text; None for nothing."""
     if output.output_type == "stream" and output.name == "stderr":
-        lines = [
-            line
-            for line in re.split(r"[\r\n]+", output.text)
-            if line.strip() and not NOISE.search(line)
-        ]
+        lines = re.split(r"[\r\n]+", output.text)
+        lines = [line for line in lines if line.strip() and not NOISE.search(line)]
         output.text = "".join(f"{line}\n" for line in lines)
         return output if lines else None
-    if "data" in output:
-        output.data.pop(VIEW, None)
-        output.metadata = {
-            kind: {"alt": more["alt"]} for kind, more in output.metadata.items() if "alt" in more
-        }
-    return None if is_progress(output) else output if output.get("data", True) else None
+    if "data" not in output:
+        return output
+    output.data.pop(VIEW, None)
+    output.metadata = {
+        kind: {"alt": more["alt"]} for kind, more in output.metadata.items() if "alt" in more
+    }
+    return output if output.data and not is_progress(output) else None
 
 
 BAR = re.compile(r"\d+%\|.*\|.*(it/s|s/it|\?|B/s)")
-NOISE = re.compile(
-    BAR.pattern + "|No CUDA runtime is found"
-)  # the author's machine has nvcc and no GPU
+NOISE = re.compile(BAR.pattern + "|No CUDA runtime is found")  # of an author with nvcc and no GPU
 
 
 def is_progress(output):
     """Tell whether this output shows a progress bar as tqdm draws it, on stderr or as a widget's plain text."""
-    text = (
-        output.get("data", {}).get("text/plain", "")
-        if output.get("name") != "stderr"
-        else output.text
-    )
-    return BAR.search(text) is not None
+    if output.get("name") == "stderr":
+        return BAR.search(output.text) is not None
+    return BAR.search(output.get("data", {}).get("text/plain", "")) is not None
 
 
 def merged(outputs):
     """Return the outputs with neighboring pieces of the same stream joined."""
     result = []
     for output in outputs:
-        if (
-            result
-            and output.output_type == "stream" == result[-1].output_type
-            and result[-1].name == output.name
-        ):
-            result[-1].text += output.text
+        last = result[-1] if result else {}
+        if output.output_type == "stream" and output.name == last.get("name"):
+            last.text += output.text
         else:
             result.append(output)
     return result
@@ -164,13 +153,8 @@ def plain(output):
         return output.name, output.text
     if output.output_type == "error":
         return "error", output.ename, output.evalue
-    return tuple(
-        sorted(
-            (kind, str(value))
-            for kind, value in output.data.items()
-            if not kind.startswith("image/")
-        )
-    )
+    texts = {kind: str(value) for kind, value in output.data.items() if "image/" not in kind}
+    return tuple(sorted(texts.items()))
 
 
 def heavy(notebook):

@@ -1,4 +1,4 @@
-"""Tables for spreadsheets: printable text in every cell, no formulas, written whole. Only standard library."""
+"""Tables: with straight columns to read, and for spreadsheets, without formulas, written whole. Only standard library."""
 
 import csv
 import io
@@ -36,6 +36,12 @@ def lines(records):
     """Return the rows of a table, head first, of records {column: text}; what a record lacks stays empty."""
     columns = list(dict.fromkeys(name for record in records for name in record))
     return [columns, *[[record.get(name, "") for name in columns] for record in records]]
+
+
+def aligned(rows):
+    """Return a table, rows of texts, as lines with straight columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 def text(rows):

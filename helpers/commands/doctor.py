@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 
+from helpers.commands import _sheets
 from helpers.doctor import report, say
 from helpers.doctor.diagnosis import diagnose
 from helpers.doctor.facts import gather_facts
@@ -72,13 +73,9 @@ def package_problems(facts):
 
 
 def _imports(name):
+    line = [sys.executable, "-c", f"import {name}"]
     try:
-        return (
-            subprocess.run(
-                [sys.executable, "-c", f"import {name}"], capture_output=True, timeout=60
-            ).returncode
-            == 0
-        )
+        return subprocess.run(line, capture_output=True, timeout=60).returncode == 0
     except subprocess.TimeoutExpired:
         return False
 
@@ -100,15 +97,8 @@ def room_fields(facts, verdict, problems):
 
 def encode(fields):
     """`fields` as one readable word, "R1/all_well/2.13.0/Tesla_T4/16/52/ok/1a2b"; its last part is a checksum."""
-    body = "/".join(
-        [
-            MARK,
-            *(
-                re.sub(r"[^A-Za-z0-9.,_+?-]+", "_", field).strip("_")[:40] or "?"
-                for field in fields
-            ),
-        ]
-    )
+    plain = [re.sub(r"[^A-Za-z0-9.,_+?-]+", "_", field).strip("_")[:40] for field in fields]
+    body = "/".join([MARK, *(field or "?" for field in plain)])
     return f"{body}/{_checksum(body)}"
 
 
@@ -116,9 +106,7 @@ def decode(code):
     """The fields of a `code` as a dict by `FIELDS`; ValueError says what is wrong with it."""
     body, _, checksum = code.rpartition("/")
     parts = body.split("/")
-    plain = re.fullmatch(
-        r"[A-Za-z0-9.,_+?/-]+", body
-    )  # a forged code may hold a terminal's commands
+    plain = re.fullmatch(r"[A-Za-z0-9.,_+?/-]+", body)  # a forged one may command a terminal
     if parts[0] != MARK or len(parts) != len(FIELDS) + 1 or not plain:
         raise ValueError(
             f"not a code of `python3 -m helpers doctor --room`, or a part of one: {code!r}"
@@ -141,13 +129,9 @@ def collect(codes):
         except ValueError as error:
             bad.append(f"code {number}: {error}")
     if rows:
-        print(_table([("", *FIELDS), *rows]))
-        say(
-            "\n"
-            + ", ".join(
-                f"{count} × {name}" for name, count in Counter(row[1] for row in rows).most_common()
-            )
-        )
+        print(_sheets.aligned([("", *FIELDS), *rows]))
+        verdicts = Counter(row[1] for row in rows).most_common()
+        say("\n" + ", ".join(f"{count} × {name}" for name, count in verdicts))
     for row in rows:
         if row[6] != "ok" or (row[5].isdigit() and int(row[5]) < DISK_GB):
             print(f"attend to {row[0]}: packages {row[6]}, {row[5]} GB of disk free")
@@ -156,8 +140,3 @@ def collect(codes):
     for line in bad:
         print(line, file=sys.stderr)
     return 1 if bad else 0
-
-
-def _table(rows):
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

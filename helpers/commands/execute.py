@@ -111,10 +111,8 @@ def run(args):
         return 2
     foreign = [str(path) for path in paths if path.parent != _notebooks.FOLDER]
     if foreign and not args.check:
-        print(
-            f"not one of the course's notebooks, so it stays as it is: {', '.join(foreign)}; --check only compares",
-            file=sys.stderr,
-        )
+        stay = f"not one of the course's notebooks, so it stays as it is: {', '.join(foreign)}"
+        print(f"{stay}; --check only compares", file=sys.stderr)
         return 2
     wrong = 0
     for path in paths:

@@ -48,7 +48,7 @@ def add_arguments(parser):
 def run(args):
     """Pack the folder; return 1 and say why where that fails."""
     try:
-        pack(Path(args.folder).resolve(), None if args.wheels == "default" else args.wheels)
+        pack(Path(args.folder).resolve(), args.wheels)
     except (SetupError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -57,7 +57,7 @@ def run(args):
 def pack(folder, wheels):
     """Make `folder` whole or not at all: everything happens in FOLDER.half, and a repeated run goes on with that.
 
-    `wheels` names a folder of PyTorch's index; None takes pip's default build. Raises SetupError with what to do.
+    `wheels` names a folder of PyTorch's index, or "default" for what pip takes. Raises SetupError with what to do.
     """
     half = folder.with_name(folder.name + ".half")
     check(folder, half, wheels)
@@ -82,12 +82,19 @@ def fetch(half, wheels):
     """Download the wheels into `half`, all but what is there, and let pip find everything in them alone."""
     store = str(half / "wheels")
     download = ["--only-binary", ":all:", "--dest", store]
-    index = ["--index-url", _environment.WHEELS + wheels] if wheels else []
-    torch, rest = _environment.torch_lines(), others()
+    index = [] if wheels == "default" else ["--index-url", _environment.WHEELS + wheels]
+    torch = _environment.torch_lines()
+    needed = _environment.needs() + _environment.needs("requires")  # the last: to build helpers
+    rest = [need for need in needed if not need.startswith("torch")]
     pip(half, "download", [*download, *torch, *index], "PyTorch's wheels")
     pip(half, "download", [*download, *rest], "the other wheels")
     alone = ["--dry-run", "--ignore-installed", "--no-index", "--find-links", store]
     pip(half, "install", [*alone, *torch, *rest], "trying the wheels without the network", step=4)
+
+
+def pip(half, action, arguments, text, step=3):
+    """Run the pip of this Python; raise SetupError with the likely cause."""
+    _environment.pip(arguments, text, step, action, sys.executable, half)
 
 
 def check(folder, half, wheels):
@@ -107,9 +114,8 @@ def check(folder, half, wheels):
             "sudo apt install python3-pip"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _environment.check_machine()
-    _environment.say_machine(folder.parent)
-    _environment.check_disk(wheels, folder.parent, already=_environment.size(half))
+    _environment.check_machine(folder.parent)
+    _environment.check_disk(wheels, half)
 
 
 def begin(half, manifest):
@@ -153,14 +159,3 @@ def of_the_course(top):
         for path in paths
         if (path.name in names or path.suffix in KINDS) and not LEFT & set(path.parts)
     ]
-
-
-def others():
-    """Return what the course needs beside PyTorch, and what pip builds helpers with."""
-    needed = _environment.needs() + _environment.needs("requires")
-    return [need for need in needed if not need.startswith("torch")]
-
-
-def pip(half, action, arguments, text, step=3):
-    """Run the pip of this Python; raise SetupError with the likely cause."""
-    _environment.pip(arguments, text, step, action, sys.executable, half)

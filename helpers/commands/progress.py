@@ -39,22 +39,18 @@ def run(args):
         print(f"progress: {error.filename or args.file}: {error.strerror}", file=sys.stderr)
         return 2
     if rows:
-        print("\n".join([aligned(table(rows)), "", *most_often_wrong(rows)]))
-    for line in (
-        bad
-        if words
-        else ["no codes: give them as arguments, in --file FILE or on the standard input"]
-    ):
+        print("\n".join([_sheets.aligned(table(rows)), "", *most_often_wrong(rows)]))
+    if not words:
+        bad = ["no codes: give them as arguments, in --file FILE or on the standard input"]
+    for line in bad:
         print(line, file=sys.stderr)
-    return 1 if bad or not words else 0
+    return 1 if bad else 0
 
 
 def _read(name):
-    return (
-        sys.stdin.read()
-        if name == "-"
-        else Path(name).read_text(encoding="utf-8-sig", errors="replace")
-    )
+    if name == "-":
+        return sys.stdin.read()
+    return Path(name).read_text(encoding="utf-8-sig", errors="replace")
 
 
 def collect(words):
@@ -107,19 +103,9 @@ def most_often_wrong(rows, most=5):
     )
     tried = Counter(item for _, states in rows for item in states)
     lines = []
-    for title, quiz in (
-        ("exercises most often not solved yet", False),
-        ("questions most often wrong", True),
-    ):
-        items = [item for item, _ in wrong.most_common() if item.startswith("quiz.") == quiz][:most]
-        told = ", ".join(
-            f"{item.removeprefix('quiz.')} ({wrong[item]} of {tried[item]})" for item in items
-        )
-        lines.append(f"{title}: {told or 'none'}")
+    titles = {False: "exercises most often not solved yet", True: "questions most often wrong"}
+    for quiz, title in titles.items():
+        items = [item for item, _ in wrong.most_common() if item.startswith("quiz.") == quiz]
+        shown = [f"{item.removeprefix('quiz.')} ({wrong[item]} of {tried[item]})" for item in items]
+        lines.append(f"{title}: {', '.join(shown[:most]) or 'none'}")
     return lines
-
-
-def aligned(rows):
-    """Rows of texts as lines with straight columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

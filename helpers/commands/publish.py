@@ -67,12 +67,8 @@ def add_arguments(parser):
 
 def release():
     """Return the tag that notebooks are opened at and bring helpers of: a lesson and its helpers are of one version."""
-    return (
-        "v"
-        + re.search(
-            r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), flags=re.M
-        )[1]
-    )
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    return "v" + re.search(r'^version = "(.+)"$', text, flags=re.M)[1]
 
 
 def setup_lines(repository):
@@ -98,9 +94,7 @@ def launches(repository, file):
 def badges(repository, file):
     """Return the launch badges of one notebook as a line of Markdown."""
     addresses = launches(repository, file).items()
-    return " ".join(
-        f"[![Open in {name}]({PICTURES[name]})]({address})" for name, address in addresses
-    )
+    return " ".join(f"[![Open in {name}]({PICTURES[name]})]({to})" for name, to in addresses)
 
 
 def links(file):
@@ -135,9 +129,8 @@ def stamp_notebook(notebook, repository, file):
     """Return the notebook with its derived parts fresh; outputs and everything else stay."""
     first = next(iter(notebook.cells), None)
     if not first or first.cell_type != "markdown" or not first.source.startswith("# "):
-        raise ValueError(
-            f"{file}: the first cell has to be Markdown and to begin with '# ' and the title"
-        )
+        takes = "the first cell has to be Markdown and to begin with '# ' and the title"
+        raise ValueError(f"{file}: {takes}")
     first.source = stamp_first_cell(first.source, repository, file)
     code = next((cell for cell in notebook.cells if cell.cell_type == "code"), None)
     if code is not None:
@@ -148,25 +141,20 @@ def stamp_notebook(notebook, repository, file):
 
 def table(repository):
     """Return README's table of lessons."""
-    rows = [
-        f"| {each.number} | [{each.title}](notebooks/{each.file}) | {each.summary}"
-        f"{' · *practice GPUs*' * each.practice} | {each.minutes or '–'} | {badges(repository, each.file)} |"
-        for each in course.NOTEBOOKS
-    ]
-    return "\n".join(
-        ["| | lesson | what it is about | minutes | open |", "|---|---|---|---|---|", *rows]
-    )
+    rows = ["| | lesson | what it is about | minutes | open |", "|---|---|---|---|---|"]
+    for each in course.NOTEBOOKS:
+        about = each.summary + (" · *practice GPUs*" if each.practice else "")
+        lesson = f"[{each.title}](notebooks/{each.file})"
+        cells = [each.number, lesson, about, each.minutes or "–", badges(repository, each.file)]
+        rows.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(rows)
 
 
 def stamp_readme(text, old, new):
     """Return README with the address `new` for `old` and a fresh table of lessons."""
-    text = text.replace(old, new)
-    return re.sub(
-        "<!-- lessons -->.*<!-- /lessons -->",
-        lambda _: f"<!-- lessons -->\n{table(new)}\n<!-- /lessons -->",
-        text,
-        flags=re.S,
-    )
+    lessons = f"<!-- lessons -->\n{table(new)}\n<!-- /lessons -->"
+    place = re.compile("<!-- lessons -->.*<!-- /lessons -->", flags=re.S)
+    return place.sub(lambda _: lessons, text.replace(old, new))
 
 
 def stale(repository, root=ROOT):

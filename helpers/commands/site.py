@@ -26,11 +26,11 @@ def page(path, exporter):
     """Return a notebook or Markdown file as HTML: links between files lead to pages, anchors are in small letters."""
     from nbformat import v4
 
-    notebook = (
-        _notebooks.read(path)
-        if path.suffix == ".ipynb"
-        else v4.new_notebook(cells=[v4.new_markdown_cell(path.read_text(encoding="utf-8"))])
-    )
+    if path.suffix == ".ipynb":
+        notebook = _notebooks.read(path)
+    else:
+        text = path.read_text(encoding="utf-8")
+        notebook = v4.new_notebook(cells=[v4.new_markdown_cell(text)])
     title = escape(notebook.cells[0].source.partition("\n")[0].removeprefix("# "))
     html, _ = exporter.from_notebook_node(notebook, {"metadata": {"name": title}})
     html = re.sub(

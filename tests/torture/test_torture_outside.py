@@ -101,8 +101,8 @@ def course(root, monkeypatch):
     monkeypatch.setattr(_copies, "ORIGINALS", house / "notebooks")
     monkeypatch.setattr(_copies, "FOLDER", house / "my_notebooks")
     for name in ("suitable", "verify", "check_disk", "check_machine"):
-        monkeypatch.setattr(_environment, name, lambda *what, **more: (None, ""))
-    monkeypatch.setattr(_environment, "install", lambda *what, **more: None)
+        monkeypatch.setattr(_environment, name, lambda *what, **more: ("default", ""))
+    monkeypatch.setattr(_environment, "install", lambda wheels, *what, **more: wheels)
     monkeypatch.setattr(_environment.subprocess, "run", without_pip)
     monkeypatch.setattr(pack, "fetch", lambda half, wheels: None)
     monkeypatch.setattr(site, "page", lambda path, exporter: "")

@@ -53,15 +53,14 @@ def _mib(layer, output):
     return {"parameters": parameters / 2**20, "outputs": output.nbytes / 2**20}
 
 
-RATES = ("about 96", "about 1,300", "about 25,000")
+_RATES = {"about 96": 96, "about 1,300": 1300, "about 25,000": 25_000}
+RATES = tuple(_RATES)
 
 
 def rate_of_v100(batch):
     """The answer of `RATES` that fits the published pictures per second of a V100 at `batch`."""
     [row] = _published().rows("inference", device="V100 16GB, DGX-1", precision="FP32", batch=batch)
-    sizes = (96, 1300, 25_000)
-    nearest = min(sizes, key=lambda size: abs(size - row["images_per_s"]))
-    return RATES[sizes.index(nearest)]
+    return min(RATES, key=lambda answer: abs(_RATES[answer] - row["images_per_s"]))
 
 
 def _published():
@@ -100,10 +99,8 @@ def show_rates(device):
     left.set_ylabel("pictures per second")
     plots.sources(figure, f"published: {data.source}")
     name, rates = next(iter(here.items()))
-    plots.show(
-        figure,
-        f"{name}: {rates[1]:,.0f} pictures per second one by one, {max(rates.values()):,.0f} at best.",
-    )
+    one, best = rates[1], max(rates.values())
+    plots.show(figure, f"{name}: {one:,.0f} pictures per second one by one, {best:,.0f} at best.")
 
 
 def _rates(device, batches):
@@ -126,7 +123,8 @@ def show_normalized(answer):
     from helpers import plots
 
     pictures, _ = shapes(9, seed=5)
-    rows, title = [pictures], "Nine pictures; a second row waits here for your Normalize"
+    rows = [pictures]
+    title = "Nine pictures; a second row waits here for your Normalize"
     if buffer.outcome(answer).status == CORRECT:
         mean = pictures.mean((0, 2, 3)).reshape(3, 1, 1)
         std = pictures.std((0, 2, 3)).reshape(3, 1, 1)
@@ -256,7 +254,8 @@ def _check_buffer(answer):
         raise NotYet(
             f"expected the class itself, got {type(answer).__name__}. Pass the name without parentheses."
         )
-    mean, std = torch.rand(3, 1, 1), torch.rand(3, 1, 1) + 0.5
+    mean = torch.rand(3, 1, 1)
+    std = torch.rand(3, 1, 1) + 0.5
     x = torch.rand(2, 3, 4, 5)
     with practice_gpus(2):
         module = call(answer, mean, std)
@@ -380,38 +379,31 @@ QUIZ = (
     Question(
         "03.inplace",
         "Which line moves its object although nothing is assigned?",
-        ("x.to(device) for a tensor x", "model.to(device) for a module", "both"),
-        (
-            "A tensor's .to returns the moved tensor; x itself stays.",
-            "Yes: a module moves in place, and returns itself.",
-            "Only one: a tensor is never moved in place.",
-        ),
-        1,
+        {
+            "x.to(device) for a tensor x": "A tensor's .to returns the moved tensor; x itself stays.",
+            "model.to(device) for a module": "Yes: a module moves in place, and returns itself.",
+            "both": "Only one: a tensor is never moved in place.",
+        },
+        right=1,
     ),
     Question(
         "03.stays",
         "After model.to(device), what is still where it was?",
-        (
-            "a BatchNorm layer's running mean",
-            "a tensor in a Python list of the module",
-            "a layer's bias",
-        ),
-        ("Buffers move.", "Yes: .to() only knows what is registered.", "Parameters move."),
-        1,
+        {
+            "a BatchNorm layer's running mean": "Buffers move.",
+            "a tensor in a Python list of the module": "Yes: .to() only knows what is registered.",
+            "a layer's bias": "Parameters move.",
+        },
+        right=1,
     ),
     Question(
         "03.optimizer",
         "Adam has taken a step on the CPU; then the model moved to the GPU. What happens next?",
-        (
-            "Training goes on",
-            "The step fails: Adam's averages are on the CPU",
-            "Adam changes an old copy",
-        ),
-        (
-            "Not after the first step.",
-            "Yes: .to() moved the parameters, not the optimizer's state.",
-            "The parameters are the same objects.",
-        ),
-        1,
+        {
+            "Training goes on": "Not after the first step.",
+            "The step fails: Adam's averages are on the CPU": "Yes: .to() moved the parameters, not the optimizer's state.",
+            "Adam changes an old copy": "The parameters are the same objects.",
+        },
+        right=1,
     ),
 )

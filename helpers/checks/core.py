@@ -148,19 +148,26 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Question:
-    """A quiz question: `choices` with the `feedback` each of them gets, and the index of the right one."""
+    """A quiz question: `answers` are {choice: the feedback it gets}, `right` is the place of the right one."""
 
     key: str
     text: str
-    choices: tuple
-    feedback: tuple
+    answers: dict
     right: int
 
     def __post_init__(self):
-        if len(self.choices) != len(self.feedback) or not 0 <= self.right < len(self.choices):
-            raise ValueError(
-                f"question {self.key!r}: each choice takes one feedback, and right must be an index"
-            )
+        if self.right not in range(len(self.answers)):
+            raise ValueError(f"question {self.key!r}: right is {self.right}, no place of an answer")
+
+    @property
+    def choices(self):
+        """The choices in their order."""
+        return tuple(self.answers)
+
+    @property
+    def feedback(self):
+        """What each choice is told, in their order."""
+        return tuple(self.answers.values())
 
 
 def call(function, *args, **kwargs):
@@ -175,6 +182,11 @@ def call(function, *args, **kwargs):
         raise
     except Exception as cause:
         raise LearnerError(cause) from cause
+
+
+def chosen(exercise, answer):
+    """`answer` once it passes the check of `exercise`, else the model answer."""
+    return answer if exercise.outcome(answer).status == CORRECT else exercise.reference
 
 
 def is_untouched(answer):

@@ -7,20 +7,14 @@ import subprocess
 import sys
 from collections import Counter
 
+from helpers.commands._environment import needs
 from helpers.doctor import report, say
 from helpers.doctor.diagnosis import diagnose
 from helpers.doctor.facts import gather_facts
 from helpers.host import cpu_name, memory_bytes
 
 HELP = "say what this machine can do, and why CUDA is not there; --room for a class"
-NEEDED = {
-    "torch": (2, 11),
-    "numpy": (1, 26),
-    "matplotlib": (3, 8),
-    "ipywidgets": (7, 7),
-    "tqdm": (4, 66),
-    "platformdirs": (4, 0),
-}  # the oldest that serve, as in pyproject.toml
+OPTIONAL = ("torchvision", "jupyterlab")  # of two lessons; one of several places for notebooks
 FIELDS = ("verdict", "torch", "device", "memory GB", "free disk GB", "packages")
 MARK = "R1"  # a room's code; a GPU's begins with G1
 DISK_GB = 1  # less free disk than this is a problem: data sets and checkpoints
@@ -60,25 +54,28 @@ def package_problems(facts):
     """What is wrong with the packages that the lessons need, as a list of short texts: ["ipywidgets-missing"]."""
     problems = []
     installed = dict(facts.packages)
-    for name, oldest in NEEDED.items():
+    for name, oldest in (need.split(">=") for need in needs()):
         version = installed.get(name)
+        if name in OPTIONAL:
+            continue
         if version is None:
             problems.append(f"{name}-missing")
-        elif tuple(map(int, re.findall(r"\d+", version)[:2])) < oldest:
+        elif _numbers(version) < _numbers(oldest):
             problems.append(f"{name}-{version}")
     if installed.get("torchvision") and facts.torch and not _imports("torchvision"):
         problems.append("torchvision-broken")
     return problems
 
 
+def _numbers(version):
+    """The first two numbers of a version, (2, 11) for "2.11.0+cpu"."""
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
+
+
 def _imports(name):
+    line = [sys.executable, "-c", f"import {name}"]
     try:
-        return (
-            subprocess.run(
-                [sys.executable, "-c", f"import {name}"], capture_output=True, timeout=60
-            ).returncode
-            == 0
-        )
+        return subprocess.run(line, capture_output=True, timeout=60).returncode == 0
     except subprocess.TimeoutExpired:
         return False
 
@@ -100,15 +97,8 @@ def room_fields(facts, verdict, problems):
 
 def encode(fields):
     """`fields` as one readable word, "R1/all_well/2.13.0/Tesla_T4/16/52/ok/1a2b"; its last part is a checksum."""
-    body = "/".join(
-        [
-            MARK,
-            *(
-                re.sub(r"[^A-Za-z0-9.,_+?-]+", "_", field).strip("_")[:40] or "?"
-                for field in fields
-            ),
-        ]
-    )
+    parts = [re.sub(r"[^A-Za-z0-9.,_+?-]+", "_", field).strip("_")[:40] for field in fields]
+    body = "/".join([MARK, *(part or "?" for part in parts)])
     return f"{body}/{_checksum(body)}"
 
 
@@ -116,13 +106,11 @@ def decode(code):
     """The fields of a `code` as a dict by `FIELDS`; ValueError says what is wrong with it."""
     body, _, checksum = code.rpartition("/")
     parts = body.split("/")
-    plain = re.fullmatch(
-        r"[A-Za-z0-9.,_+?/-]+", body
-    )  # a forged code may hold a terminal's commands
+    # a forged code may hold a terminal's commands
+    plain = re.fullmatch(r"[A-Za-z0-9.,_+?/-]+", body)
     if parts[0] != MARK or len(parts) != len(FIELDS) + 1 or not plain:
-        raise ValueError(
-            f"not a code of `python3 -m helpers doctor --room`, or a part of one: {code!r}"
-        )
+        name = "`python3 -m helpers doctor --room`"
+        raise ValueError(f"not a code of {name}, or a part of one: {code!r}")
     if checksum != _checksum(body):
         raise ValueError(f"damaged (copy it again, whole): {code!r}")
     return dict(zip(FIELDS, parts[1:], strict=True))
@@ -134,7 +122,8 @@ def _checksum(body):
 
 def collect(codes):
     """Print a table of `codes`, what they have in common and what needs attention; 1 when a code is damaged, else 0."""
-    rows, bad = [], []
+    rows = []
+    bad = []
     for number, code in enumerate(codes, 1):
         try:
             rows.append((str(number), *decode(code.strip()).values()))
@@ -142,12 +131,8 @@ def collect(codes):
             bad.append(f"code {number}: {error}")
     if rows:
         print(_table([("", *FIELDS), *rows]))
-        say(
-            "\n"
-            + ", ".join(
-                f"{count} × {name}" for name, count in Counter(row[1] for row in rows).most_common()
-            )
-        )
+        verdicts = Counter(row[1] for row in rows).most_common()
+        say("\n" + ", ".join(f"{count} × {name}" for name, count in verdicts))
     for row in rows:
         if row[6] != "ok" or (row[5].isdigit() and int(row[5]) < DISK_GB):
             print(f"attend to {row[0]}: packages {row[6]}, {row[5]} GB of disk free")

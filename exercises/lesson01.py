@@ -5,17 +5,17 @@ from unittest import mock
 
 import torch
 
+from helpers import measurements, plots
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, Question, call
 from helpers.doctor import Device, Facts, diagnose
+from helpers.measurements import atlas
 
 # --- figures --------------------------------------------------------------------------------------
 
 
 def draw_race(rates):
     """A figure and a sentence: TFLOP/s of products by size, `rates` ({label: (sizes, TFLOP/s)}) here and published ones."""
-    from helpers import plots
-
     cards = ["V100-SXM2-16GB", "A100-PCIE-40GB", "H100 80GB HBM3"]
     where = {"dtype": "float32", "device": cards}
     published = plots.published("matmul_sizes", "tflop_per_s", x="size", **where)
@@ -32,8 +32,6 @@ def draw_race(rates):
 
 def draw_cpus_and_gpus():
     """A figure and a sentence: the best published rate of a float32 product on nine CPUs and ten GPUs."""
-    from helpers import measurements, plots
-
     data = measurements.published("cpus_and_gpus")
     kinds = {"cpu": {}, "cuda": {}}
     for row in data.rows("best", dtype="float32"):
@@ -58,8 +56,6 @@ def draw_cpus_and_gpus():
 
 def show_lookups():
     """Print published times of looking up ten and a million rows; return who is done first with ten, in words."""
-    from helpers import measurements
-
     data = measurements.published("operations_cpu_gpu")
     names = {"Xeon Gold 6254": "a Xeon Gold 6254", "A100 80 GB PCIe": "an A100"}
     few = {}
@@ -85,8 +81,6 @@ CARDS = {
 
 def draw_formats(card):
     """A figure and a sentence: the best published rates of one of `CARDS` by number format."""
-    from helpers import measurements, plots
-
     name, section = ("matmul_best", "best") if card == "T4" else ("matmul_sizes", "matmul")
     data = measurements.published(name)
     rates = {}
@@ -103,8 +97,6 @@ def draw_formats(card):
 
 def draw_call():
     """A figure and a sentence: what a call passes through on its way to the GPU."""
-    from helpers import plots
-
     figure = plots.blank_figure((7.2, 1.5))
     axes = figure.add_subplot()
     axes.set_axis_off()
@@ -125,9 +117,6 @@ def draw_call():
 
 def draw_job(hours, memory):
     """A figure and a sentence: a job of so many hours on a T4 at its best (float16), needing `memory` GB, on other cards."""
-    from helpers import plots
-    from helpers.measurements import atlas
-
     rate = atlas.best("T4", "float16 products").value
     tflop = rate * 3600 * hours
     times = atlas.minutes(tflop, tflop / 100, memory, dtype="float16")

@@ -7,8 +7,10 @@ import numpy
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from helpers import measurements, plots
 from helpers.checks import expect
 from helpers.checks.core import CORRECT, Exercise, NotYet, Question, call
+from helpers.memory import format_bytes
 from practice_gpus import practice_gpus
 
 CPU = torch.device("cpu")
@@ -20,8 +22,6 @@ GPUS = (torch.device("cuda:0"), torch.device("cuda:1"))
 
 def show_roads():
     """Show published rates: what the bus carries to a GPU, and what the GPU's own memory gives."""
-    from helpers import measurements, plots
-
     a100 = measurements.published("copies_a100")
     rtx = measurements.published("copies_rtx6000")
     [pageable] = rtx.rows(bytes=1_048_576, direction="h2d", pinned=False)
@@ -42,9 +42,6 @@ def show_roads():
 
 def show_small_copies(rates, device):
     """Show the rate of copies by size: `rates` ({bytes: GB/s}) here to `device`, and published ones to two GPUs."""
-    from helpers import plots
-    from helpers.memory import format_bytes
-
     here = plots.here({f"to {device}": ([*rates], [*rates.values()])})
     where = {"direction": "h2d", "pinned": True}
     yours = plots.yours("copies", "gb_per_s", x="bytes", **where)
@@ -70,8 +67,6 @@ def show_crossing():
 
     A third line is computed: the GPU's times, and the time in which the weights reach it at an A100's rate of PCIe 4.
     """
-    from helpers import measurements, plots
-
     layers = measurements.published("crossover_4090")
     copies = measurements.published("copies_a100")
     [bus] = copies.rows("copies", bytes=1_000_000_000, direction="h2d")
@@ -283,8 +278,6 @@ _WHY_PAYS = {
 
 def published_times():
     """Milliseconds of each job on the CPU and on the GPU, as {letter: {"CPU": ms, "GPU": ms}}, all published."""
-    from helpers import measurements
-
     image = measurements.published("convolution_t4").rows("convolution")
     ways = {row["way"]: row["time_ms"] for row in image}
     layers = measurements.published("crossover_4090")
@@ -316,8 +309,6 @@ def faster():
 
 def show_times(answer):
     """Show how long the four jobs took, once `answer` is right; before, say that a figure is waiting."""
-    from helpers import measurements, plots
-
     if pays.outcome(answer).status != CORRECT:
         print("A figure is waiting here for four right answers.")
         return

@@ -4,9 +4,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from helpers import measurements, plots
 from helpers.checks import expect
 from helpers.checks.core import CORRECT, Exercise, NotAttempted, NotYet, Question, call
 from helpers.data import CLASSES, shapes
+from helpers.timing import time_ms
+from helpers.training import SmallCNN
 from practice_gpus import practice_gpus
 
 # --- figures --------------------------------------------------------------------------------------
@@ -14,8 +17,6 @@ from practice_gpus import practice_gpus
 
 def show_maps(model):
     """Show a star, and the sixteen pictures that the first layer of `model` makes of it."""
-    from helpers import plots
-
     images, labels = shapes(200, seed=3)
     star = images[labels == CLASSES.index("star")][:1]
     layer = model.conv1
@@ -30,9 +31,6 @@ def show_maps(model):
 
 def show_bytes(width, batch):
     """A figure and a sentence: bytes of parameters and outputs of the lesson's network, from the meta device."""
-    from helpers import plots
-    from helpers.training import SmallCNN
-
     with torch.device("meta"):
         model = SmallCNN(width=width)
         x = torch.empty(batch, 3, 32, 32)
@@ -64,15 +62,11 @@ def rate_of_v100(batch):
 
 
 def _published():
-    from helpers import measurements
-
     return measurements.published("resnet50_nvidia")
 
 
 def show_rates(device):
     """Show pictures per second by batch: of our network on the CPU and on `device` here, and of ResNet-50, published."""
-    from helpers import plots
-
     data = _published()
     here = {"CPU here": _rates("cpu", (1, 4, 16, 64, 256))}
     if device.type != "cpu":
@@ -105,9 +99,6 @@ def show_rates(device):
 
 def _rates(device, batches):
     """{batch: pictures per second} of the lesson's network, from the median of several calls."""
-    from helpers.timing import time_ms
-    from helpers.training import SmallCNN
-
     network = SmallCNN().to(device)
     rates = {}
     for n in batches:
@@ -120,8 +111,6 @@ def _rates(device, batches):
 
 def show_normalized(answer):
     """Show nine pictures, and below them what the learner's Normalize makes of them, once it is right."""
-    from helpers import plots
-
     pictures, _ = shapes(9, seed=5)
     rows = [pictures]
     title = "Nine pictures; a second row waits here for your Normalize"

@@ -11,7 +11,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from helpers import measurements, plots
 from helpers.checks.core import Exercise, LearnerError, NotYet, Question, call, chosen
+from helpers.gpus import CARDS
+from helpers.memory import forecast
 from practice_gpus import practice_gpus
 
 MIB = 2**20
@@ -115,8 +118,6 @@ def _peak(held):
 
 def _draw_parts(held, title):
     """A figure and its axes: the parts on top of each other over time, named in the same order."""
-    from helpers import plots
-
     figure, axes = plots.new_figure(title, "", "MiB", size=(7.2, 3.2))
     moments = range(len(held["batch"]))
     look = {"colors": plots.COLORS, "edgecolor": "white", "linewidth": 0}  # the color of hatches
@@ -146,8 +147,6 @@ WAYS = {
 
 def draw_ways():
     """A figure and a sentence: published memory and time of BERT-large's training, by what saves memory."""
-    from helpers import measurements, plots
-
     data = measurements.published("bert_memory_v100")
     rows = [row for row in data.rows("ways") if row["way"] in WAYS]
     [floor] = data.rows("floor", way="one tiny tensor")
@@ -179,8 +178,6 @@ def _network(width):
 @functools.cache
 def _bytes_per_pixel(width, precision):
     """Bytes that a training step of `_network` holds for each pixel of a batch, from one forecast."""
-    from helpers.memory import forecast
-
     cast = {"FP32": None, "BF16 autocast": "bfloat16"}[precision]
     trial = forecast(_network(width), (3, 64, 64), 8, "sgd", autocast=cast)
     return (trial.activations + trial.other) / (8 * 64 * 64)
@@ -188,9 +185,6 @@ def _bytes_per_pixel(width, precision):
 
 def draw_fit(width, batch, pixels, optimizer, precision):
     """A figure and a sentence: the memory that a training step needs, beside that of well-known cards."""
-    from helpers import plots
-    from helpers.gpus import CARDS
-
     weights = sum(p.nbytes for p in _network(width).parameters())
     copies = {"SGD": 2, "SGD with momentum": 3, "Adam": 4}[optimizer]
     kept = copies * weights

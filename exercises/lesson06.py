@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from helpers import measurements, plots
 from helpers.checks.core import Exercise, NotYet, Question, call
 
 # --- figures --------------------------------------------------------------------------------------
@@ -21,8 +22,6 @@ from helpers.checks.core import Exercise, NotYet, Question, call
 
 def draw_gradients(shards, mean, whole):
     """A figure and a sentence: one gradient of each shard (1-D tensors), their mean, and that of one device."""
-    from helpers import plots
-
     title = "The shards disagree; their mean is the gradient of one device"
     figure, axes = plots.new_figure(title, "number of the bias", "gradient")
     places = range(len(whole))
@@ -40,8 +39,6 @@ def draw_gradients(shards, mean, whole):
 
 def draw_all_reduce(before, after):
     """A figure and a sentence: the numbers of each rank (lists of equal length) before and after an all-reduce."""
-    from helpers import plots
-
     title = "All-reduce: everybody sends, and everybody ends with the mean"
     figure = plots.blank_figure((7.2, 1.9))
     figure.suptitle(title, fontsize=11)
@@ -64,8 +61,6 @@ def draw_all_reduce(before, after):
 
 def draw_data_parallel():
     """A figure and a sentence: published images per second of DataParallel on 1 to 4 GPUs, beside the ideal."""
-    from helpers import plots
-
     where = {"network": "ResNet-18", "precision": "float32"}
     rates = plots.published("dataparallel_2080ti", "images_per_s", x="gpus", **where)
     numbers, found = next(iter(rates.values()))
@@ -79,8 +74,6 @@ def draw_data_parallel():
 
 def draw_ddp():
     """A figure and a sentence: published speed-ups of ResNet-50 with DDP, beside the ideal."""
-    from helpers import measurements, plots
-
     v100 = measurements.published("ddp_v100")
     a100 = measurements.published("resnet50_lambda")
     [alone] = v100.rows(network="ResNet-50", mode="no DDP")
@@ -107,8 +100,6 @@ def draw_ddp():
 
 def links():
     """Measured rates by what connects the devices: {name: (GB/s, source)}; an all-reduce's, and a plain copy's."""
-    from helpers import measurements
-
     bus = measurements.published("copies_a100")
     [row] = bus.rows("copies", bytes=100_000_000, direction="h2d")
     found = {"PCIe 4 (a copy to an A100)": (row["gb_per_s"], bus.source)}
@@ -121,8 +112,6 @@ def links():
 
 def draw_scaling(step_ms, megabytes, link, compute):
     """A figure and a sentence: the lesson's `step_ms(n, compute, megabytes, rate)` from 1 to 64 GPUs over one of `links`."""
-    from helpers import plots
-
     rate, source = links()[link]
     numbers = [1, 2, 4, 8, 16, 32, 64]
     times = [step_ms(n, compute, megabytes, rate) for n in numbers]

@@ -23,6 +23,9 @@ from exercises.threads08 import fight
 from helpers import plots
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, Question, call
+from helpers.devices import pick_device
+from helpers.measurements.ladder import Setup, maker
+from helpers.timing import time_ms
 
 __all__ = [  # the lesson calls them
     "bytes_moved",
@@ -41,8 +44,6 @@ __all__ = [  # the lesson calls them
 
 def time_convolution(formats, device):
     """Print the milliseconds of a convolution in each of the `formats`; return them as {format: ms}."""
-    from helpers.timing import time_ms
-
     times = {}
     for dtype in formats:
         layer = nn.Conv2d(16, 32, 3, padding=1, device=device, dtype=dtype)
@@ -54,8 +55,6 @@ def time_convolution(formats, device):
 
 def graphed(rows, half, device):
     """make_step for `Climb`: a step as a CUDA graph, with the changes that `rows` kept; `half`: the 16-bit format."""
-    from helpers.measurements.ladder import Setup, maker
-
     best = [row for row in rows if row["kept"]]
     kept = [row["name"] for row in best]
     setup = Setup(
@@ -231,8 +230,6 @@ def quick_labels(model, images):
 
 
 def _check_speed(answer):
-    from helpers.devices import pick_device
-
     device = pick_device()
     layers = [nn.Flatten(), nn.Linear(3072, 32), nn.ReLU(), nn.Linear(32, 10)]
     model = nn.Sequential(*layers).to(device)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from helpers.commands import doctor as command
 from helpers.commands._environment import ROOT
@@ -174,8 +175,6 @@ def here():
 
 
 def test_facts_agree_with_this_process(here):
-    import torch
-
     assert here.torch == torch.__version__
     assert here.cuda_build == torch.version.cuda
     assert here.problems == ()
@@ -200,8 +199,6 @@ def child_says(monkeypatch):
 
 
 def test_a_gpu_that_is_available_and_not_listed_is_told(monkeypatch, child_says):
-    import torch
-
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     facts = child_says(**probe.probe())
@@ -311,8 +308,6 @@ def test_a_failing_source_is_told_and_costs_only_its_facts(monkeypatch, child_sa
 
 
 def test_probe_sees_a_wrong_result(monkeypatch):
-    import torch
-
     honest = torch.Tensor.__matmul__
 
     def wrong(a, b):

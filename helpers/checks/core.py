@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers import show
+from helpers.checks import panel, progress
 from helpers.checks.limit import TooLong, limit
 
 CORRECT, NOT_YET, NOT_ATTEMPTED, ERROR = "correct", "not yet", "not attempted", "error in your code"
@@ -104,8 +105,6 @@ class Exercise:
 
     def check(self, answer=None):
         """Check `answer`, show the outcome and keep it in the learner's progress."""
-        from helpers.checks import panel, progress
-
         result = self.outcome(answer)
         solved = progress.load().get(self.key, {}).get("status") == CORRECT
         if result.status != NOT_ATTEMPTED and not solved:
@@ -118,8 +117,6 @@ class Exercise:
 
     def next_hint(self):
         """The hints up to the next one, as (Markdown, plain text)."""
-        from helpers.checks import progress
-
         seen = min(progress.load().get(self.key, {}).get("hints", 0) + 1, len(self.hints))
         progress.record(self.key, hints=seen)
         names = [f"Hint {number} of {len(self.hints)}" for number in range(1, seen + 1)]

@@ -136,7 +136,9 @@ def pick_device():
 
 
 def _pick_on(answer, cuda, mps):
-    found = torch.device("cuda") if cuda else torch.device("mps") if mps else None
+    found = None
+    if cuda or mps:
+        found = torch.device("cuda" if cuda else "mps")
     stand_ins = {
         "cuda.is_available": lambda: cuda,
         "cuda.device_count": lambda: int(cuda),

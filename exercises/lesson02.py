@@ -70,7 +70,8 @@ def show_crossing():
     layers = measurements.published("crossover_4090")
     copies = measurements.published("copies_a100")
     [bus] = copies.rows("copies", bytes=1_000_000_000, direction="h2d")
-    widths, totals = [], []
+    widths = []
+    totals = []
     for row in layers.rows("shape", device="RTX 4090"):
         weights = row["layers"] * row["width"] ** 2
         copy_ms = 4 * weights / (bus["gb_per_s"] * 1e6)

@@ -93,7 +93,8 @@ def show_rates(device):
     left.set_ylabel("pictures per second")
     plots.sources(figure, f"published: {data.source}")
     name, rates = next(iter(here.items()))
-    one, best = rates[1], max(rates.values())
+    one = rates[1]
+    best = max(rates.values())
     plots.show(figure, f"{name}: {one:,.0f} pictures per second one by one, {best:,.0f} at best.")
 
 

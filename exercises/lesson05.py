@@ -33,7 +33,8 @@ def watch_step(model, optimizer, batch, step):
     that was in use since the moment before. Activations are what is left beside the parts that can be counted, and
     what was there at the start; during the optimizer's step that is the optimizer's.
     """
-    places, held = [], {part: [] for part in PARTS}
+    places = []
+    held = {part: [] for part in PARTS}
     device = next(model.parameters()).device
 
     def bytes_of(tensors):

@@ -78,7 +78,8 @@ def _rate(step, threads):
     torch.set_num_threads(threads)
     step()
     step()
-    count, start = 0, time.perf_counter()
+    count = 0
+    start = time.perf_counter()
     while time.perf_counter() - start < SECONDS:
         step()
         count += 1

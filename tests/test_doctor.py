@@ -264,7 +264,8 @@ def other_python(monkeypatch):
     """Give a function that lets another Python answer in place of the probe's: its options, or its code."""
 
     def start(*options):
-        run, change = facts_module._run, [sys.executable, *options]
+        run = facts_module._run
+        change = [sys.executable, *options]
         monkeypatch.setattr(facts_module, "_run", lambda line, limit: run(change + line[1:], limit))
 
     return start

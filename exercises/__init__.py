@@ -1,13 +1,13 @@
 """Exercises of the lessons, one module a lesson: tasks, checks, hints, solutions and quiz questions."""
 
+import importlib
+import pkgutil
+
+from helpers.checks.core import Exercise
+
 
 def all_keys():
     """The keys of all exercises, as a dict of lesson number to a tuple, such as {"01": ("01.pick", …)}."""
-    import importlib
-    import pkgutil
-
-    from helpers.checks.core import Exercise
-
     found = {}
     for module in pkgutil.iter_modules(__path__):
         if module.name.startswith("lesson"):

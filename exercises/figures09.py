@@ -7,8 +7,9 @@ import time
 
 import torch
 
-from exercises.lesson09 import chosen, kv_cache, mask, top_k
+from exercises.lesson09 import kv_cache, mask, top_k
 from helpers import gpus, measurements, plots
+from helpers.checks.core import chosen
 from helpers.measurements.peaks import peak_bytes
 
 MIB = 2**20

@@ -2,6 +2,7 @@
 
 import torch
 
+from helpers import measurements, plots
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, call
 from helpers.data import CLASSES, shapes
@@ -33,8 +34,6 @@ def how_many(model):
 
 def show_guesses(model):
     """Show the twenty pictures, each under the network's guess: a check mark, or what it really is."""
-    from helpers import plots
-
     pictures, labels = twenty()
     guesses = guesses_of(model)
     right = guesses == labels
@@ -52,8 +51,6 @@ DEVICES = ("Intel CPU (not named)", "Apple M1 Pro, CPU", "RTX 2080 Ti", "RTX 309
 
 def show_elsewhere():
     """Show published minutes of one pass of training: a large network and a small one, on CPUs and on GPUs."""
-    from helpers import measurements, plots
-
     data = measurements.published("vgg_and_lenet")
     sentence = (
         "VGG-16: laptop 110 minutes, RTX 3090 3.36. LeNet: laptop 0.08 minutes, RTX 3090 0.18."

@@ -5,21 +5,20 @@ from unittest import mock
 
 import torch
 
+from helpers import measurements, plots
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, Question, call
 from helpers.doctor import Device, Facts, diagnose
+from helpers.measurements import atlas
 
 # --- figures --------------------------------------------------------------------------------------
 
 
 def draw_race(rates):
     """A figure and a sentence: TFLOP/s of products by size, `rates` ({label: (sizes, TFLOP/s)}) here and published ones."""
-    from helpers import plots
-
     cards = ["V100-SXM2-16GB", "A100-PCIE-40GB", "H100 80GB HBM3"]
-    published = plots.published(
-        "matmul_sizes", "tflop_per_s", x="size", dtype="float32", device=cards
-    )
+    where = {"dtype": "float32", "device": cards}
+    published = plots.published("matmul_sizes", "tflop_per_s", x="size", **where)
     here = plots.here(rates)
     yours = plots.yours("matmul", "tflop_per_s", x="size", dtype="float32")
     recorded = plots.recorded("matmul", "size", "tflop_per_s", kind="cuda", dtype="float32")
@@ -33,8 +32,6 @@ def draw_race(rates):
 
 def draw_cpus_and_gpus():
     """A figure and a sentence: the best published rate of a float32 product on nine CPUs and ten GPUs."""
-    from helpers import measurements, plots
-
     data = measurements.published("cpus_and_gpus")
     kinds = {"cpu": {}, "cuda": {}}
     for row in data.rows("best", dtype="float32"):
@@ -59,19 +56,14 @@ def draw_cpus_and_gpus():
 
 def show_lookups():
     """Print published times of looking up ten and a million rows; return who is done first with ten, in words."""
-    from helpers import measurements
-
     data = measurements.published("operations_cpu_gpu")
     names = {"Xeon Gold 6254": "a Xeon Gold 6254", "A100 80 GB PCIe": "an A100"}
     few = {}
-    for operation, rows in (
-        ("gather 10 indices", "10 rows"),
-        ("gather 1,000,000 indices", "1,000,000 rows"),
-    ):
+    for count in ("10", "1,000,000"):
         for device, name in names.items():
-            [row] = data.rows(operation=operation, device=device)
-            print(f"{rows:<16}{name:<20}{row['time_ms']:>6} ms")
-            if rows == "10 rows":
+            [row] = data.rows(operation=f"gather {count} indices", device=device)
+            print(f"{count + ' rows':<16}{name:<20}{row['time_ms']:>6} ms")
+            if count == "10":
                 few[name] = row["time_ms"]
     print(f"published: {data.source}")
     return min(few, key=few.get)
@@ -89,8 +81,6 @@ CARDS = {
 
 def draw_formats(card):
     """A figure and a sentence: the best published rates of one of `CARDS` by number format."""
-    from helpers import measurements, plots
-
     name, section = ("matmul_best", "best") if card == "T4" else ("matmul_sizes", "matmul")
     data = measurements.published(name)
     rates = {}
@@ -107,24 +97,16 @@ def draw_formats(card):
 
 def draw_call():
     """A figure and a sentence: what a call passes through on its way to the GPU."""
-    from helpers import plots
-
     figure = plots.blank_figure((7.2, 1.5))
     axes = figure.add_subplot()
     axes.set_axis_off()
     stations = ("a @ b", "PyTorch", "cuBLAS", "driver", "GPU")
     notes = ("your line", "checks, chooses", "holds the kernels", "puts it in a queue", "runs it")
+    box = {"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": plots.COLORS[0]}
+    middle = {"ha": "center", "va": "center"}
     for i, (station, note) in enumerate(zip(stations, notes, strict=True)):
-        axes.text(
-            i,
-            0.6,
-            station,
-            ha="center",
-            va="center",
-            fontsize=12,
-            bbox={"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": plots.COLORS[0]},
-        )
-        axes.text(i, 0.05, note, ha="center", va="center", fontsize=9)
+        axes.text(i, 0.6, station, fontsize=12, bbox=box, **middle)
+        axes.text(i, 0.05, note, fontsize=9, **middle)
         if i:
             arrow = {"arrowstyle": "->", "shrinkA": 34, "shrinkB": 34}
             axes.annotate("", (i, 0.6), (i - 1, 0.6), arrowprops=arrow)
@@ -135,9 +117,6 @@ def draw_call():
 
 def draw_job(hours, memory):
     """A figure and a sentence: a job of so many hours on a T4 at its best (float16), needing `memory` GB, on other cards."""
-    from helpers import plots
-    from helpers.measurements import atlas
-
     rate = atlas.best("T4", "float16 products").value
     tflop = rate * 3600 * hours
     times = atlas.minutes(tflop, tflop / 100, memory, dtype="float16")
@@ -157,7 +136,9 @@ def pick_device():
 
 
 def _pick_on(answer, cuda, mps):
-    found = torch.device("cuda") if cuda else torch.device("mps") if mps else None
+    found = None
+    if cuda or mps:
+        found = torch.device("cuda" if cuda else "mps")
     stand_ins = {
         "cuda.is_available": lambda: cuda,
         "cuda.device_count": lambda: int(cuda),
@@ -175,12 +156,8 @@ def _pick_on(answer, cuda, mps):
 
 
 def _check_pick(answer):
-    for cuda, mps, expected in (
-        (True, False, "cuda"),
-        (False, False, "cpu"),
-        (False, True, "mps"),
-        (True, True, "cuda"),
-    ):
+    kinds = [(True, False, "cuda"), (False, False, "cpu"), (False, True, "mps")]
+    for cuda, mps, expected in [*kinds, (True, True, "cuda")]:
         found = _pick_on(answer, cuda, mps)
         machine = f"Where CUDA is {'' if cuda else 'not '}available and MPS is {'' if mps else 'not '}available"
         if isinstance(found, str):
@@ -278,14 +255,10 @@ def show_machines():
     """Print build and driver of the five machines, and whatever else differs from the defaults of `Facts`."""
     plain = Facts()
     for name, facts in MACHINES.items():
-        told = {
-            key: value
-            for key, value in vars(facts).items()
-            if value != getattr(plain, key) and key not in ("cuda_build", "driver")
-        }
         print(f"machine {name}\n    cuda_build: {facts.cuda_build}\n    driver: {facts.driver}")
-        for key, value in told.items():
-            print(f"    {key}: {_plain(value)}")
+        for key, value in vars(facts).items():
+            if value != getattr(plain, key) and key not in ("cuda_build", "driver"):
+                print(f"    {key}: {_plain(value)}")
 
 
 def _plain(value):
@@ -374,38 +347,31 @@ QUIZ = (
     Question(
         "01.false",
         "torch.cuda.is_available() is False and torch.version.cuda is '13.2'. What is certain?",
-        (
-            "The build has no CUDA code",
-            "The build has CUDA code; what is wrong lies outside the build",
-            "The GPU is broken",
-        ),
-        (
-            "torch.version.cuda would be None then.",
-            "Yes: the driver may be absent or too old, or no GPU visible. The doctor tells which.",
-            "It may be absent, hidden, or without a driver; nothing says broken.",
-        ),
-        1,
+        {
+            "The build has no CUDA code": "torch.version.cuda would be None then.",
+            "The build has CUDA code; what is wrong lies outside the build": "Yes: the driver may be absent or too old, or no GPU visible. The doctor tells which.",
+            "The GPU is broken": "It may be absent, hidden, or without a driver; nothing says broken.",
+        },
+        right=1,
     ),
     Question(
         "01.bf16",
         "A T4 has compute capability 7.5. Which format has tensor cores on it?",
-        ("FP16", "BF16", "FP8"),
-        ("Yes: FP16 tensor cores came with 7.0.", "BF16 came with 8.0.", "FP8 came with 8.9."),
-        0,
+        {
+            "FP16": "Yes: FP16 tensor cores came with 7.0.",
+            "BF16": "BF16 came with 8.0.",
+            "FP8": "FP8 came with 8.9.",
+        },
+        right=0,
     ),
     Question(
         "01.small",
         "Why can a CPU win a race of 64×64 products against a large GPU?",
-        (
-            "The GPU's arithmetic is less exact",
-            "Starting the work costs more than the work",
-            "GPUs cannot multiply small matrices",
-        ),
-        (
-            "Both compute in FP32 here.",
-            "Yes: the fixed price of a call does not shrink with the matrix.",
-            "They can; it only does not pay.",
-        ),
-        1,
+        {
+            "The GPU's arithmetic is less exact": "Both compute in FP32 here.",
+            "Starting the work costs more than the work": "Yes: the fixed price of a call does not shrink with the matrix.",
+            "GPUs cannot multiply small matrices": "They can; it only does not pay.",
+        },
+        right=1,
     ),
 )

@@ -7,8 +7,10 @@ import numpy
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from helpers import measurements, plots
 from helpers.checks import expect
 from helpers.checks.core import CORRECT, Exercise, NotYet, Question, call
+from helpers.memory import format_bytes
 from practice_gpus import practice_gpus
 
 CPU = torch.device("cpu")
@@ -20,8 +22,6 @@ GPUS = (torch.device("cuda:0"), torch.device("cuda:1"))
 
 def show_roads():
     """Show published rates: what the bus carries to a GPU, and what the GPU's own memory gives."""
-    from helpers import measurements, plots
-
     a100 = measurements.published("copies_a100")
     rtx = measurements.published("copies_rtx6000")
     [pageable] = rtx.rows(bytes=1_048_576, direction="h2d", pinned=False)
@@ -42,22 +42,15 @@ def show_roads():
 
 def show_small_copies(rates, device):
     """Show the rate of copies by size: `rates` ({bytes: GB/s}) here to `device`, and published ones to two GPUs."""
-    from helpers import plots
-    from helpers.memory import format_bytes
-
     here = plots.here({f"to {device}": ([*rates], [*rates.values()])})
     where = {"direction": "h2d", "pinned": True}
     yours = plots.yours("copies", "gb_per_s", x="bytes", **where)
     recorded = plots.recorded("copies", "bytes", "gb_per_s", **where)
     lines = [here, yours, recorded]
-    for name, pinned in (
-        ("copies_rtx6000", False),
-        ("copies_rtx6000", True),
-        ("copies_a100", True),
-    ):
-        found = plots.published(
-            name, "gb_per_s", x="bytes", section="copies", direction="h2d", pinned=pinned
-        )
+    roads = (("copies_rtx6000", False), ("copies_rtx6000", True), ("copies_a100", True))
+    for name, pinned in roads:
+        where = {"section": "copies", "direction": "h2d", "pinned": pinned}
+        found = plots.published(name, "gb_per_s", x="bytes", **where)
         kind = "pinned" if pinned else "pageable"
         lines.append(found.renamed({label: f"to {label}, {kind}" for label in found}))
     title = "Small copies waste the road"
@@ -74,12 +67,11 @@ def show_crossing():
 
     A third line is computed: the GPU's times, and the time in which the weights reach it at an A100's rate of PCIe 4.
     """
-    from helpers import measurements, plots
-
     layers = measurements.published("crossover_4090")
     copies = measurements.published("copies_a100")
     [bus] = copies.rows("copies", bytes=1_000_000_000, direction="h2d")
-    widths, totals = [], []
+    widths = []
+    totals = []
     for row in layers.rows("shape", device="RTX 4090"):
         weights = row["layers"] * row["width"] ** 2
         copy_ms = 4 * weights / (bus["gb_per_s"] * 1e6)
@@ -88,9 +80,8 @@ def show_crossing():
     times = plots.published("crossover_4090", "time_ms", x="width", section="shape")
     computed = {"RTX 4090, weights sent first (computed)": (widths, totals)}
     title = "Wide layers suit the GPU, unless their weights must travel first"
-    figure = plots.lines(
-        [times, computed], title, "width of a layer", "ms for one row", logx=True, logy=True
-    )
+    labels = (title, "width of a layer", "ms for one row")
+    figure = plots.lines([times, computed], *labels, logx=True, logy=True)
     figure.axes[0].set_ylim(bottom=5)
     plots.sources(figure, f"published: {layers.source}", copies.source)
     plots.show(figure, f"{title}.")
@@ -104,11 +95,13 @@ class _Crossings(TorchDispatchMode):
         self.transfers = {"h2d": 0, "d2h": 0, "d2d": 0}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out, name = func(*args, **(kwargs or {})), func._schema.name
+        out = func(*args, **(kwargs or {}))
+        name = func._schema.name
         if name in ("aten::copy_", "aten::_to_copy"):
-            ends = (args[1] if name == "aten::copy_" else args[0]).device, out.device
-            if ends[0] != ends[1]:
-                self.transfers["2".join("h" if end == CPU else "d" for end in ends)] += 1
+            source = args[1] if name == "aten::copy_" else args[0]
+            if source.device != out.device:
+                ends = ["h" if end.device == CPU else "d" for end in (source, out)]
+                self.transfers["2".join(ends)] += 1
         return out
 
 
@@ -139,22 +132,22 @@ def move_batch(batch, device):
 
 def _batches():
     t = torch.rand
-    yield "a tensor", t(2, 3)
-    yield "a dict", {"image": t(2, 3), "label": torch.tensor([1, 2])}
-    yield "a tuple", (t(3, 2).T, t(()), [t(0)], t(2).half())
-    yield (
-        "a dict with other things",
-        {"image": t(2), "name": "cat", "size": 3, "none": None, "flag": True},
-    )
-    yield "a list of tuples of dicts", [({"x": t(2)}, [t(1), "a"]), ()]
-    yield "an empty dict", {}
-    yield "a string", "only text"
+    other = {"image": t(2), "name": "cat", "size": 3, "none": None, "flag": True}
+    return {
+        "a tensor": t(2, 3),
+        "a dict": {"image": t(2, 3), "label": torch.tensor([1, 2])},
+        "a tuple": (t(3, 2).T, t(()), [t(0)], t(2).half()),
+        "a dict with other things": other,
+        "a list of tuples of dicts": [({"x": t(2)}, [t(1), "a"]), ()],
+        "an empty dict": {},
+        "a string": "only text",
+    }
 
 
 def _check_batch(answer):
     with practice_gpus(2):
         for device in (GPUS[0], GPUS[1], CPU):
-            for name, batch in _batches():
+            for name, batch in _batches().items():
                 untouched = copy.deepcopy(batch)
                 _like(call(answer, batch, device), untouched, device, name)
                 _like(batch, untouched, CPU, f"{name}, afterwards (the original)")
@@ -164,17 +157,16 @@ def _check_batch(answer):
 def _like(found, expected, device, path):
     """Compare what came back, part by part; `path` says where we are."""
     if type(found) is not type(expected):
-        raise NotYet(
-            f"{path}: came back as {type(found).__name__}, expected {type(expected).__name__}."
-            f"{_why_type(found)}"
-        )
+        why = "Code that unpacks the batch may depend on the type: keep it."
+        if found is None:
+            why = "Does every path return something?"
+        kinds = f"{type(found).__name__}, expected {type(expected).__name__}"
+        raise NotYet(f"{path}: came back as {kinds}. {why}")
     if isinstance(expected, torch.Tensor):
         if found.device != device:
-            why = (
-                "The batch you were given has changed: build a new container."
-                if "the original" in path
-                else "Is this the device you were given, and do you look inside each container?"
-            )
+            why = "Is this the device you were given, and do you look inside each container?"
+            if "the original" in path:
+                why = "The batch you were given has changed: build a new container."
             raise NotYet(f"{path}: the tensor is on {found.device}, expected {device}. {why}")
         if found.dtype != expected.dtype or not torch.equal(found.cpu(), expected):
             raise NotYet(f"{path}: the values or the dtype changed on the way.")
@@ -190,12 +182,6 @@ def _like(found, expected, device, path):
             _like(found[i], part, device, f"{path}[{i}]")
     elif found != expected:
         raise NotYet(f"{path}: {found!r}, expected {expected!r} untouched.")
-
-
-def _why_type(found):
-    if found is None:
-        return " Does every path return something?"
-    return " Code that unpacks the batch may depend on the type: keep it."
 
 
 batch = Exercise(
@@ -224,18 +210,11 @@ def repaired(x, weight):
 
 def _check_repair(answer):
     with practice_gpus(2) as gpus:
-        for home, source, rows in (
-            (CPU, CPU, 3),
-            (GPUS[0], CPU, 4),
-            (GPUS[1], CPU, 1),
-            (GPUS[1], GPUS[1], 2),
-            (CPU, GPUS[0], 2),
-            (GPUS[0], GPUS[1], 2),
-        ):
-            x, weight = (
-                torch.rand(rows, 5, device=source),
-                torch.rand(5, rows + 1, device=home, requires_grad=True),
-            )
+        places = [(CPU, CPU), (GPUS[0], CPU), (GPUS[1], CPU)]
+        places += [(GPUS[1], GPUS[1]), (CPU, GPUS[0]), (GPUS[0], GPUS[1])]
+        for rows, (home, source) in enumerate(places, 1):
+            x = torch.rand(rows, 5, device=source)
+            weight = torch.rand(5, rows + 1, device=home, requires_grad=True)
             case = f"x on {x.device}, weight on {weight.device}"
             with _counted(gpus) as copies:
                 found = call(answer, x, weight)
@@ -300,8 +279,6 @@ _WHY_PAYS = {
 
 def published_times():
     """Milliseconds of each job on the CPU and on the GPU, as {letter: {"CPU": ms, "GPU": ms}}, all published."""
-    from helpers import measurements
-
     image = measurements.published("convolution_t4").rows("convolution")
     ways = {row["way"]: row["time_ms"] for row in image}
     layers = measurements.published("crossover_4090")
@@ -333,16 +310,9 @@ def faster():
 
 def show_times(answer):
     """Show how long the four jobs took, once `answer` is right; before, say that a figure is waiting."""
-    if pays.outcome(answer).status == CORRECT:
-        _show_points()
-    else:
+    if pays.outcome(answer).status != CORRECT:
         print("A figure is waiting here for four right answers.")
-
-
-def _show_points():
-    """Show the published times of the four jobs as points."""
-    from helpers import measurements, plots
-
+        return
     times = published_times()
     points = {kind: {letter: times[letter][kind] for letter in JOBS} for kind in ("CPU", "GPU")}
     title = "A and C have much to do for each call; B and D haven't"
@@ -383,38 +353,31 @@ QUIZ = (
     Question(
         "02.alone",
         'x is on the CPU. After the line x.to("cuda:0"), where is x?',
-        ("On cuda:0", "On the CPU", "On both"),
-        (
-            "The call made a new tensor there and nobody kept it.",
-            "Yes: .to returns the moved tensor, and x was not assigned.",
-            "A copy is another tensor.",
-        ),
-        1,
+        {
+            "On cuda:0": "The call made a new tensor there and nobody kept it.",
+            "On the CPU": "Yes: .to returns the moved tensor, and x was not assigned.",
+            "On both": "A copy is another tensor.",
+        },
+        right=1,
     ),
     Question(
         "02.current",
         'In a block with torch.device("cuda:1"), where does torch.zeros(3, device="cuda") live?',
-        (
-            "On cuda:1, the device of the block",
-            "On the current CUDA device, cuda:0 unless changed",
-            "On the CPU",
-        ),
-        (
-            "The block only fills in a device where none is given; here one is.",
-            'Yes: an explicit device wins, and plain "cuda" means the current one.',
-            "A device was given.",
-        ),
-        1,
+        {
+            "On cuda:1, the device of the block": "The block only fills in a device where none is given; here one is.",
+            "On the current CUDA device, cuda:0 unless changed": 'Yes: an explicit device wins, and plain "cuda" means the current one.',
+            "On the CPU": "A device was given.",
+        },
+        right=1,
     ),
     Question(
         "02.pieces",
         "10,000 small tensors must reach the GPU. What makes it fastest?",
-        ("A faster link", "Joining them into one copy", "A GPU with more lanes"),
-        (
-            "Bandwidth hardly matters where the fixed price of each copy dominates.",
-            "Yes: the fixed price is then paid once.",
-            "The copy does not use them.",
-        ),
-        1,
+        {
+            "A faster link": "Bandwidth hardly matters where the fixed price of each copy dominates.",
+            "Joining them into one copy": "Yes: the fixed price is then paid once.",
+            "A GPU with more lanes": "The copy does not use them.",
+        },
+        right=1,
     ),
 )

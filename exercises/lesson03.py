@@ -4,9 +4,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from helpers import measurements, plots
 from helpers.checks import expect
 from helpers.checks.core import CORRECT, Exercise, NotAttempted, NotYet, Question, call
 from helpers.data import CLASSES, shapes
+from helpers.timing import time_ms
+from helpers.training import SmallCNN
 from practice_gpus import practice_gpus
 
 # --- figures --------------------------------------------------------------------------------------
@@ -14,8 +17,6 @@ from practice_gpus import practice_gpus
 
 def show_maps(model):
     """Show a star, and the sixteen pictures that the first layer of `model` makes of it."""
-    from helpers import plots
-
     images, labels = shapes(200, seed=3)
     star = images[labels == CLASSES.index("star")][:1]
     layer = model.conv1
@@ -30,9 +31,6 @@ def show_maps(model):
 
 def show_bytes(width, batch):
     """A figure and a sentence: bytes of parameters and outputs of the lesson's network, from the meta device."""
-    from helpers import plots
-    from helpers.training import SmallCNN
-
     with torch.device("meta"):
         model = SmallCNN(width=width)
         x = torch.empty(batch, 3, 32, 32)
@@ -53,27 +51,22 @@ def _mib(layer, output):
     return {"parameters": parameters / 2**20, "outputs": output.nbytes / 2**20}
 
 
-RATES = ("about 96", "about 1,300", "about 25,000")
+_RATES = {"about 96": 96, "about 1,300": 1300, "about 25,000": 25_000}
+RATES = tuple(_RATES)
 
 
 def rate_of_v100(batch):
     """The answer of `RATES` that fits the published pictures per second of a V100 at `batch`."""
     [row] = _published().rows("inference", device="V100 16GB, DGX-1", precision="FP32", batch=batch)
-    sizes = (96, 1300, 25_000)
-    nearest = min(sizes, key=lambda size: abs(size - row["images_per_s"]))
-    return RATES[sizes.index(nearest)]
+    return min(RATES, key=lambda answer: abs(_RATES[answer] - row["images_per_s"]))
 
 
 def _published():
-    from helpers import measurements
-
     return measurements.published("resnet50_nvidia")
 
 
 def show_rates(device):
     """Show pictures per second by batch: of our network on the CPU and on `device` here, and of ResNet-50, published."""
-    from helpers import plots
-
     data = _published()
     here = {"CPU here": _rates("cpu", (1, 4, 16, 64, 256))}
     if device.type != "cpu":
@@ -100,17 +93,13 @@ def show_rates(device):
     left.set_ylabel("pictures per second")
     plots.sources(figure, f"published: {data.source}")
     name, rates = next(iter(here.items()))
-    plots.show(
-        figure,
-        f"{name}: {rates[1]:,.0f} pictures per second one by one, {max(rates.values()):,.0f} at best.",
-    )
+    one = rates[1]
+    best = max(rates.values())
+    plots.show(figure, f"{name}: {one:,.0f} pictures per second one by one, {best:,.0f} at best.")
 
 
 def _rates(device, batches):
     """{batch: pictures per second} of the lesson's network, from the median of several calls."""
-    from helpers.timing import time_ms
-    from helpers.training import SmallCNN
-
     network = SmallCNN().to(device)
     rates = {}
     for n in batches:
@@ -123,10 +112,9 @@ def _rates(device, batches):
 
 def show_normalized(answer):
     """Show nine pictures, and below them what the learner's Normalize makes of them, once it is right."""
-    from helpers import plots
-
     pictures, _ = shapes(9, seed=5)
-    rows, title = [pictures], "Nine pictures; a second row waits here for your Normalize"
+    rows = [pictures]
+    title = "Nine pictures; a second row waits here for your Normalize"
     if buffer.outcome(answer).status == CORRECT:
         mean = pictures.mean((0, 2, 3)).reshape(3, 1, 1)
         std = pictures.std((0, 2, 3)).reshape(3, 1, 1)
@@ -256,7 +244,8 @@ def _check_buffer(answer):
         raise NotYet(
             f"expected the class itself, got {type(answer).__name__}. Pass the name without parentheses."
         )
-    mean, std = torch.rand(3, 1, 1), torch.rand(3, 1, 1) + 0.5
+    mean = torch.rand(3, 1, 1)
+    std = torch.rand(3, 1, 1) + 0.5
     x = torch.rand(2, 3, 4, 5)
     with practice_gpus(2):
         module = call(answer, mean, std)
@@ -380,38 +369,31 @@ QUIZ = (
     Question(
         "03.inplace",
         "Which line moves its object although nothing is assigned?",
-        ("x.to(device) for a tensor x", "model.to(device) for a module", "both"),
-        (
-            "A tensor's .to returns the moved tensor; x itself stays.",
-            "Yes: a module moves in place, and returns itself.",
-            "Only one: a tensor is never moved in place.",
-        ),
-        1,
+        {
+            "x.to(device) for a tensor x": "A tensor's .to returns the moved tensor; x itself stays.",
+            "model.to(device) for a module": "Yes: a module moves in place, and returns itself.",
+            "both": "Only one: a tensor is never moved in place.",
+        },
+        right=1,
     ),
     Question(
         "03.stays",
         "After model.to(device), what is still where it was?",
-        (
-            "a BatchNorm layer's running mean",
-            "a tensor in a Python list of the module",
-            "a layer's bias",
-        ),
-        ("Buffers move.", "Yes: .to() only knows what is registered.", "Parameters move."),
-        1,
+        {
+            "a BatchNorm layer's running mean": "Buffers move.",
+            "a tensor in a Python list of the module": "Yes: .to() only knows what is registered.",
+            "a layer's bias": "Parameters move.",
+        },
+        right=1,
     ),
     Question(
         "03.optimizer",
         "Adam has taken a step on the CPU; then the model moved to the GPU. What happens next?",
-        (
-            "Training goes on",
-            "The step fails: Adam's averages are on the CPU",
-            "Adam changes an old copy",
-        ),
-        (
-            "Not after the first step.",
-            "Yes: .to() moved the parameters, not the optimizer's state.",
-            "The parameters are the same objects.",
-        ),
-        1,
+        {
+            "Training goes on": "Not after the first step.",
+            "The step fails: Adam's averages are on the CPU": "Yes: .to() moved the parameters, not the optimizer's state.",
+            "Adam changes an old copy": "The parameters are the same objects.",
+        },
+        right=1,
     ),
 )

@@ -3,34 +3,27 @@
 import copy
 import os
 import tempfile
-import warnings
 from pathlib import Path
 from unittest import mock
 
 import torch
 from torch import nn
 
-from exercises.watch import GPU, RATE, GraphWatched, Watched, batches, far, train_by_hand
+from exercises.watch import (
+    GPU,
+    RATE,
+    GraphWatched,
+    Watched,
+    batches,
+    count_waits,
+    far,
+    train_by_hand,
+)
 from helpers.checks import expect
 from helpers.checks.core import Exercise, LearnerError, NotYet, Question, call
 from practice_gpus import practice_gpus
 
 loss_function = nn.CrossEntropyLoss()
-
-
-def count_waits(function, *args):
-    """Return how often `function(*args)` made the program wait for a GPU, by PyTorch's own warnings (lesson 07).
-
-    Source: https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html
-    """
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        torch.cuda.set_sync_debug_mode("warn")
-        try:
-            function(*args)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-    return sum("called a synchronizing" in str(warning.message) for warning in caught)
 
 
 # --- write the step -----------------------------------------------------------------------------
@@ -270,46 +263,31 @@ QUIZ = (
     Question(
         "04.order",
         "A loop calls backward() and step(), and never zero_grad(). What does step() follow?",
-        (
-            "The gradient of the latest batch",
-            "The sum of the gradients of all batches so far",
-            "Nothing: an error is raised",
-        ),
-        (
-            "backward() adds to .grad; it doesn't replace it.",
-            "Yes, and the accuracy stays where it began.",
-            "It runs without a word, which is why this bug lives long.",
-        ),
-        1,
+        {
+            "The gradient of the latest batch": "backward() adds to .grad; it doesn't replace it.",
+            "The sum of the gradients of all batches so far": "Yes, and the accuracy stays where it began.",
+            "Nothing: an error is raised": "It runs without a word, which is why this bug lives long.",
+        },
+        right=1,
     ),
     Question(
         "04.eval",
         "What does model.eval() do?",
-        (
-            "It switches gradients off",
-            "It switches layers such as dropout and batch norm to their test behavior",
-            "It moves the model to the CPU",
-        ),
-        (
-            "That's inference_mode.",
-            "Yes; gradients are another matter.",
-            "It moves nothing.",
-        ),
-        1,
+        {
+            "It switches gradients off": "That's inference_mode.",
+            "It switches layers such as dropout and batch norm to their test behavior": "Yes; gradients are another matter.",
+            "It moves the model to the CPU": "It moves nothing.",
+        },
+        right=1,
     ),
     Question(
         "04.map",
         "A checkpoint was saved from cuda:1. How do you open it on a laptop without a GPU?",
-        (
-            'torch.load(path, map_location="cpu")',
-            "Not at all; save it on a CPU",
-            'torch.load(path).to("cpu")',
-        ),
-        (
-            "Yes: the file names devices, and map_location overrules them.",
-            "map_location exists for exactly this.",
-            "The load itself fails, before .to is reached.",
-        ),
-        0,
+        {
+            'torch.load(path, map_location="cpu")': "Yes: the file names devices, and map_location overrules them.",
+            "Not at all; save it on a CPU": "map_location exists for exactly this.",
+            'torch.load(path).to("cpu")': "The load itself fails, before .to is reached.",
+        },
+        right=0,
     ),
 )

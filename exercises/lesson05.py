@@ -11,7 +11,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from helpers.checks.core import CORRECT, Exercise, LearnerError, NotYet, Question, call
+from helpers import measurements, plots
+from helpers.checks.core import Exercise, LearnerError, NotYet, Question, call, chosen
+from helpers.gpus import CARDS
+from helpers.memory import forecast
 from practice_gpus import practice_gpus
 
 MIB = 2**20
@@ -30,7 +33,8 @@ def watch_step(model, optimizer, batch, step):
     that was in use since the moment before. Activations are what is left beside the parts that can be counted, and
     what was there at the start; during the optimizer's step that is the optimizer's.
     """
-    places, held = [], {part: [] for part in PARTS}
+    places = []
+    held = {part: [] for part in PARTS}
     device = next(model.parameters()).device
 
     def bytes_of(tensors):
@@ -90,8 +94,7 @@ def draw_step(model, optimizer, batch, step):
 
 def draw_pieces(model, optimizer, batch, answer):
     """A figure and a sentence: the memory of a step over four pieces of the batch, by the learner's answer if it is right."""
-    own = accumulation.outcome(answer).status == CORRECT
-    pieces = answer if own else accumulate
+    pieces = chosen(accumulation, answer)
     rows, labels = batch
 
     def step():
@@ -100,7 +103,7 @@ def draw_pieces(model, optimizer, batch, answer):
 
     _, held = watch_step(model, optimizer, batch, step)
     peak, _ = _peak(held)
-    whose = "your accumulate" if own else "the model answer"
+    whose = "the model answer" if pieces is accumulate else "your accumulate"
     title = f"Four pieces, by {whose}: {peak:.0f} MiB at the peak"
     figure, axes = _draw_parts(held, title)
     axes.set_xticks([])
@@ -116,8 +119,6 @@ def _peak(held):
 
 def _draw_parts(held, title):
     """A figure and its axes: the parts on top of each other over time, named in the same order."""
-    from helpers import plots
-
     figure, axes = plots.new_figure(title, "", "MiB", size=(7.2, 3.2))
     moments = range(len(held["batch"]))
     look = {"colors": plots.COLORS, "edgecolor": "white", "linewidth": 0}  # the color of hatches
@@ -147,8 +148,6 @@ WAYS = {
 
 def draw_ways():
     """A figure and a sentence: published memory and time of BERT-large's training, by what saves memory."""
-    from helpers import measurements, plots
-
     data = measurements.published("bert_memory_v100")
     rows = [row for row in data.rows("ways") if row["way"] in WAYS]
     [floor] = data.rows("floor", way="one tiny tensor")
@@ -180,8 +179,6 @@ def _network(width):
 @functools.cache
 def _bytes_per_pixel(width, precision):
     """Bytes that a training step of `_network` holds for each pixel of a batch, from one forecast."""
-    from helpers.memory import forecast
-
     cast = {"FP32": None, "BF16 autocast": "bfloat16"}[precision]
     trial = forecast(_network(width), (3, 64, 64), 8, "sgd", autocast=cast)
     return (trial.activations + trial.other) / (8 * 64 * 64)
@@ -189,9 +186,6 @@ def _bytes_per_pixel(width, precision):
 
 def draw_fit(width, batch, pixels, optimizer, precision):
     """A figure and a sentence: the memory that a training step needs, beside that of well-known cards."""
-    from helpers import plots
-    from helpers.gpus import CARDS
-
     weights = sum(p.nbytes for p in _network(width).parameters())
     copies = {"SGD": 2, "SGD with momentum": 3, "Adam": 4}[optimizer]
     kept = copies * weights
@@ -295,19 +289,12 @@ def largest_batch(try_batch, limit):
 
 
 def _check_largest(answer):
-    for capacity, limit in (
-        (37, 64),
-        (0, 16),
-        (64, 64),
-        (100, 64),
-        (1, 1),
-        (random.randint(1, 900), 1000),
-    ):
-        tried, handled = [], []
-        found, expected = (
-            call(answer, _pretend(capacity, tried, handled), limit),
-            min(capacity, limit),
-        )
+    devices = ((37, 64), (0, 16), (64, 64), (100, 64), (1, 1), (random.randint(1, 900), 1000))
+    for capacity, limit in devices:
+        tried = []
+        handled = []
+        found = call(answer, _pretend(capacity, tried, handled), limit)
+        expected = min(capacity, limit)
         case = f"With room for {capacity} and limit {limit}"
         if not isinstance(found, Integral) or isinstance(found, bool):
             raise NotYet(
@@ -317,10 +304,9 @@ def _check_largest(answer):
             raise NotYet(
                 f"{case}, it returned {found!r}, expected {expected}.{_why_largest(found, expected)}"
             )
-        if any(not 1 <= batch <= limit for batch in tried):
-            raise NotYet(
-                f"{case}, it tried a batch outside 1 to {limit}: {[b for b in tried if not 1 <= b <= limit][0]}."
-            )
+        outside = [batch for batch in tried if not 1 <= batch <= limit]
+        if outside:
+            raise NotYet(f"{case}, it tried a batch outside 1 to {limit}: {outside[0]}.")
         if len(tried) > 2 * math.log2(limit + 1) + 3:
             raise NotYet(
                 f"{case}, it needed {len(tried)} trials. Halve the range each time instead of stepping."
@@ -350,10 +336,8 @@ def _pretend(capacity, tried, handled):
 
 
 def _check_other_errors(answer):
-    for error in (
-        ValueError("labels are missing"),
-        RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
-    ):
+    shapes = RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+    for error in (ValueError("labels are missing"), shapes):
 
         def broken(batch, error=error):
             raise error
@@ -401,76 +385,83 @@ def accumulate(model, x, y, size):
 
 def _check_accumulate(answer):
     for n, size in ((12, 4), (10, 4), (5, 8), (3, 1)):
-        model, seen = nn.Linear(6, 3).double(), []
-        x, y = torch.randn(n, 6, dtype=torch.float64), torch.randint(3, (n,))
+        model = nn.Linear(6, 3).double()
+        x = torch.randn(n, 6, dtype=torch.float64)
+        y = torch.randint(3, (n,))
         F.cross_entropy(model(x), y).backward()
         expected = [p.grad.clone() for p in model.parameters()]
         for p in model.parameters():
             p.grad = torch.ones_like(p)  # left over from an earlier step
-        waiting, most = [], []
-        model.register_forward_hook(_watch(seen, waiting, most))
+        seen = []
+        waiting = []
+        model.register_forward_hook(_watch(seen, waiting))
         weights = [p.detach().clone() for p in model.parameters()]
         call(answer, model, x, y, size)
         case = f"{n} samples in pieces of {size}"
-        _judge(model, expected, weights, seen, case)
-        if max(most, default=0) > 1:
+        if any(not torch.equal(p, w) for p, w in zip(model.parameters(), weights)):
             raise NotYet(
-                f"{case}: {max(most)} pieces waited for one backward, so their activations were held together. "
+                f"{case}: the weights changed. Only the gradients are wanted; the optimizer steps later."
+            )
+        _judge_seen(seen, n, size, case)
+        _judge_gradients([p.grad for p in model.parameters()], expected, n, size, case)
+        if max(waiting, default=0) > 1:
+            raise NotYet(
+                f"{case}: {max(waiting)} pieces waited for one backward, so their activations were held together. "
                 "When could each piece's activations go?"
             )
     return "gradients of the large batch, even and uneven pieces."
 
 
-def _watch(seen, waiting, most):
-    """A forward hook that notes the samples it saw, and how many outputs had no backward yet."""
+def _watch(seen, waiting):
+    """A forward hook that notes the samples it saw, and at each output how many had no backward yet."""
+    open_outputs = []
 
     def hook(module, inputs, output):
         seen.append(len(inputs[0]))
         if output.requires_grad:
-            waiting.append(len(seen))
-            most.append(len(waiting))
-            output.register_hook(lambda gradient: waiting.clear())
+            open_outputs.append(output.shape)
+            waiting.append(len(open_outputs))
+            output.register_hook(lambda gradient: open_outputs.clear())
 
     return hook
 
 
-def _judge(model, expected, weights, seen, case):
-    if any(not torch.equal(p, w) for p, w in zip(model.parameters(), weights)):
-        raise NotYet(
-            f"{case}: the weights changed. Only the gradients are wanted; the optimizer steps later."
-        )
-    limit = int(case.rsplit(" ", 1)[1])
+def _judge_seen(seen, n, size, case):
     if not seen:
         raise NotYet(f"{case}: the model was never called. Give it each piece of x.")
-    if max(seen) > limit:
+    if max(seen) > size:
         raise NotYet(
             f"{case}: the model saw {max(seen)} samples at once. Split x and y first; "
             "does your way of splitting take the length of a piece, or the number of pieces?"
         )
-    if sum(seen) < int(case.split()[0]):
+    if sum(seen) < n:
         raise NotYet(
             f"{case}: the model saw {sum(seen)} samples in all. What about the last piece?"
         )
-    grads = [p.grad for p in model.parameters()]
+
+
+def _judge_gradients(grads, expected, n, size, case):
     if any(g is None for g in grads):
         raise NotYet(f"{case}: a gradient is None. Is backward called for each piece?")
-    if not all(torch.allclose(g, e, rtol=1e-7, atol=1e-10) for g, e in zip(grads, expected)):
-        raise NotYet(
-            f"{case}: gradients differ from the large batch's, by a factor of "
-            f"{(grads[1].norm() / expected[1].norm()).item():.3g} in length.{_why_grads(grads, expected, case)}"
+    if _equal(grads, expected):
+        return
+    factor = (grads[1].norm() / expected[1].norm()).item()
+    if _equal([g - 1 for g in grads], expected):
+        why = "Gradients of an earlier step are still in there."
+    elif n % size and n > size:
+        why = "The pieces are uneven: which share of all samples does each piece have?"
+    else:
+        why = (
+            "Each piece's loss is a mean over the piece; what turns it into its part of the whole mean? "
+            "(And zero_grad inside the loop would throw away the pieces before.)"
         )
-
-
-def _why_grads(grads, expected, case):
-    if all(torch.allclose(g - 1, e, rtol=1e-7, atol=1e-10) for g, e in zip(grads, expected)):
-        return " Gradients of an earlier step are still in there."
-    n, size = int(case.split()[0]), int(case.rsplit(" ", 1)[1])
-    if n % size and n > size:
-        return " The pieces are uneven: which share of all samples does each piece have?"
-    return (
-        " Each piece's loss is a mean over the piece; what turns it into its part of the whole mean? "
-        "(And zero_grad inside the loop would throw away the pieces before.)"
+    raise NotYet(
+        f"{case}: gradients differ from the large batch's, by a factor of {factor:.3g} in length. {why}"
     )
+
+
+def _equal(grads, expected):
+    return all(torch.allclose(g, e, rtol=1e-7, atol=1e-10) for g, e in zip(grads, expected))
 
 
 accumulation = Exercise(
@@ -493,42 +484,31 @@ QUIZ = (
     Question(
         "05.cache",
         "nvidia-smi shows 6 GB for your process, memory_allocated() 2 GB. Why?",
-        (
-            "A leak of 4 GB",
-            "Cached segments and the CUDA context",
-            "nvidia-smi counts other processes",
-        ),
-        (
-            "Freed blocks are kept for reuse; that is no leak.",
-            "Yes: reserved memory and the context come on top.",
-            "It lists each process by itself.",
-        ),
-        1,
+        {
+            "A leak of 4 GB": "Freed blocks are kept for reuse; that is no leak.",
+            "Cached segments and the CUDA context": "Yes: reserved memory and the context come on top.",
+            "nvidia-smi counts other processes": "It lists each process by itself.",
+        },
+        right=1,
     ),
     Question(
         "05.empty",
         "When does empty_cache() help?",
-        (
-            "When PyTorch runs out of memory",
-            "When another process needs the GPU's memory",
-            "After every step",
-        ),
-        (
-            "PyTorch returns unused segments by itself before it gives up.",
-            "Yes: it returns unused segments to the driver.",
-            "It only makes the next allocations slower.",
-        ),
-        1,
+        {
+            "When PyTorch runs out of memory": "PyTorch returns unused segments by itself before it gives up.",
+            "When another process needs the GPU's memory": "Yes: it returns unused segments to the driver.",
+            "After every step": "It only makes the next allocations slower.",
+        },
+        right=1,
     ),
     Question(
         "05.activations",
         "You double the batch. What doubles?",
-        ("Parameters", "Optimizer state", "Activations"),
-        (
-            "They do not know the batch.",
-            "It belongs to the parameters.",
-            "Yes: each sample brings its own.",
-        ),
-        2,
+        {
+            "Parameters": "They do not know the batch.",
+            "Optimizer state": "It belongs to the parameters.",
+            "Activations": "Yes: each sample brings its own.",
+        },
+        right=2,
     ),
 )

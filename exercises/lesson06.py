@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from helpers import measurements, plots
 from helpers.checks.core import Exercise, NotYet, Question, call
 
 # --- figures --------------------------------------------------------------------------------------
@@ -21,8 +22,6 @@ from helpers.checks.core import Exercise, NotYet, Question, call
 
 def draw_gradients(shards, mean, whole):
     """A figure and a sentence: one gradient of each shard (1-D tensors), their mean, and that of one device."""
-    from helpers import plots
-
     title = "The shards disagree; their mean is the gradient of one device"
     figure, axes = plots.new_figure(title, "number of the bias", "gradient")
     places = range(len(whole))
@@ -30,36 +29,29 @@ def draw_gradients(shards, mean, whole):
         label = f"shard on {shard.device}"
         axes.plot(places, shard.cpu(), marker, color=color, markersize=5, label=label)
     axes.plot(places, mean.cpu(), "x", color=plots.COLORS[2], markersize=8, label="their mean")
-    axes.plot(
-        places, whole.cpu(), "o", color="black", markersize=12, fillstyle="none", label="one device"
-    )
+    ring = {"color": "black", "markersize": 12, "fillstyle": "none"}
+    axes.plot(places, whole.cpu(), "o", **ring, label="one device")
     axes.legend(frameon=False, fontsize=8, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.18))
     apart = max((one.cpu() - whole.cpu()).abs().max() for one in shards)
-    return (
-        figure,
-        f"A shard is off by up to {apart:.3f}; the mean lies on the gradient of one device.",
-    )
+    said = f"A shard is off by up to {apart:.3f}; the mean lies on the gradient of one device."
+    return figure, said
 
 
 def draw_all_reduce(before, after):
     """A figure and a sentence: the numbers of each rank (lists of equal length) before and after an all-reduce."""
-    from helpers import plots
-
     title = "All-reduce: everybody sends, and everybody ends with the mean"
     figure = plots.blank_figure((7.2, 1.9))
     figure.suptitle(title, fontsize=11)
     largest = max(abs(value) for row in before for value in row)
-    for axes, rows, name in zip(
-        figure.subplots(1, 2), (before, after), ("before", "after"), strict=True
-    ):
+    parts = {"before": before, "after": after}
+    for axes, (name, rows) in zip(figure.subplots(1, 2), parts.items(), strict=True):
         axes.imshow(rows, cmap="PuOr", vmin=-largest, vmax=largest, aspect="auto")
         for rank, row in enumerate(rows):
             for place, value in enumerate(row):
                 dark = abs(value) > 0.6 * largest
                 color = "white" if dark else "black"
-                axes.text(
-                    place, rank, f"{value:g}", ha="center", va="center", fontsize=9, color=color
-                )
+                look = {"ha": "center", "va": "center", "fontsize": 9, "color": color}
+                axes.text(place, rank, f"{value:g}", **look)
         axes.set_title(name, fontsize=10)
         axes.set_xticks([])
         axes.set_yticks(range(len(rows)), [f"rank {rank}" for rank in range(len(rows))])
@@ -69,15 +61,8 @@ def draw_all_reduce(before, after):
 
 def draw_data_parallel():
     """A figure and a sentence: published images per second of DataParallel on 1 to 4 GPUs, beside the ideal."""
-    from helpers import plots
-
-    rates = plots.published(
-        "dataparallel_2080ti",
-        "images_per_s",
-        x="gpus",
-        network="ResNet-18",
-        precision="float32",
-    )
+    where = {"network": "ResNet-18", "precision": "float32"}
+    rates = plots.published("dataparallel_2080ti", "images_per_s", x="gpus", **where)
     numbers, found = next(iter(rates.values()))
     title = f"DataParallel: {found[0]:g} images per second with one GPU, {found[1]:g} with two"
     ideal = {"ideal": (numbers, [found[0] * n for n in numbers])}
@@ -89,8 +74,6 @@ def draw_data_parallel():
 
 def draw_ddp():
     """A figure and a sentence: published speed-ups of ResNet-50 with DDP, beside the ideal."""
-    from helpers import measurements, plots
-
     v100 = measurements.published("ddp_v100")
     a100 = measurements.published("resnet50_lambda")
     [alone] = v100.rows(network="ResNet-50", mode="no DDP")
@@ -117,8 +100,6 @@ def draw_ddp():
 
 def links():
     """Measured rates by what connects the devices: {name: (GB/s, source)}; an all-reduce's, and a plain copy's."""
-    from helpers import measurements
-
     bus = measurements.published("copies_a100")
     [row] = bus.rows("copies", bytes=100_000_000, direction="h2d")
     found = {"PCIe 4 (a copy to an A100)": (row["gb_per_s"], bus.source)}
@@ -131,8 +112,6 @@ def links():
 
 def draw_scaling(step_ms, megabytes, link, compute):
     """A figure and a sentence: the lesson's `step_ms(n, compute, megabytes, rate)` from 1 to 64 GPUs over one of `links`."""
-    from helpers import plots
-
     rate, source = links()[link]
     numbers = [1, 2, 4, 8, 16, 32, 64]
     times = [step_ms(n, compute, megabytes, rate) for n in numbers]
@@ -152,25 +131,18 @@ def mean_of_shards(means, sizes):
 
 
 def _check_weigh(answer):
-    for sizes in (
-        [4, 4],
-        [3, 1],
-        [5],
-        [1, 2, 6],
-        [7, 0, 2],
-        [random.randint(1, 9) for _ in range(4)],
-    ):
+    some = [random.randint(1, 9) for _ in range(4)]
+    for sizes in ([4, 4], [3, 1], [5], [1, 2, 6], [7, 0, 2], some):
         samples = torch.randn(sum(sizes), 3, dtype=torch.float64)
-        parts = [part for part in samples.split(sizes)]
-        means = [
-            part.mean(0) if len(part) else torch.zeros(3, dtype=torch.float64) for part in parts
-        ]
-        numbers, kept = [mean[0].item() for mean in means], [mean.clone() for mean in means]
+        sums = torch.stack([part.sum(0) for part in samples.split(sizes)])
+        table = sums / torch.tensor(sizes).clamp_min(1)[:, None]  # the mean of nobody is zero
+        means = [*table.clone()]
         _compare_means(call(answer, list(means), list(sizes)), samples.mean(0), sizes, "gradients")
-        if not all(torch.equal(mean, copy) for mean, copy in zip(means, kept)):
+        if not all(torch.equal(mean, row) for mean, row in zip(means, table)):
             raise NotYet(
                 f"for sizes {sizes} the tensors that came in changed. Does an operator such as *= write into them?"
             )
+        numbers = table[:, 0].tolist()
         _compare_means(call(answer, numbers, list(sizes)), samples[:, 0].mean(), sizes, "numbers")
     return "equal to the mean over all samples, for tensors and numbers, even and uneven shards."
 
@@ -187,12 +159,9 @@ def _compare_means(found, expected, sizes, kind):
             "Add the means to each other, not the elements within one."
         )
     if not torch.allclose(found, expected, rtol=1e-4, atol=1e-6):
-        even = len(set(sizes)) == 1
-        why = (
-            "Divide by the number of samples."
-            if even
-            else "A shard of three samples counts three times one of one."
-        )
+        why = "A shard of three samples counts three times one of one."
+        if len(set(sizes)) == 1:
+            why = "Divide by the number of samples."
         raise NotYet(
             f"for shards of sizes {sizes} the result is not the mean over all samples. {why}"
         )
@@ -242,12 +211,7 @@ print("RESULT", rank, [p.item() for p in model.parameters()], sorted(seen), flus
 dist.barrier()
 dist.destroy_process_group()
 """
-_JOIN = 'dist.init_process_group("gloo")'
-_ANSWERS = {
-    "# TODO 1: join the group of processes, through gloo": _JOIN,
-    "# TODO 2: wrap the model": "model = DistributedDataParallel(model)",
-    "# TODO 3: give each process its own samples": "sampler = DistributedSampler(dataset)",
-}
+_TODOS = re.findall("# TODO .*", DDP_SCRIPT)
 
 
 def finished_script():
@@ -266,7 +230,7 @@ def _check_script(answer):
     text = call(answer) if callable(answer) else answer
     if not isinstance(text, str):
         raise NotYet(f"expected the script as text, got {type(text).__name__}. Return the string.")
-    left = [todo for todo in _ANSWERS if todo in text]
+    left = [todo for todo in _TODOS if todo in text]
     if text.split() == DDP_SCRIPT.split():
         raise NotYet(
             f"the line {left[0]!r} is still there. Does replace name it exactly, and do you keep its result?"
@@ -274,9 +238,8 @@ def _check_script(answer):
     try:
         _judge_script(*_run_two(text))
     except NotYet as found:
-        raise NotYet(
-            str(found) + (f" The line {left[0]!r} is still there." if left else "")
-        ) from None
+        too = f" The line {left[0]!r} is still there." if left else ""
+        raise NotYet(f"{found}{too}") from None
     return "two processes, different samples, equal weights."
 
 
@@ -284,29 +247,25 @@ def _judge_script(results, complaint):
     if len(results) != 2:
         raise NotYet(f"the two processes did not reach the end: {complaint}")
     (first, seen_first), (second, seen_second) = results
-    if set(seen_first) & set(seen_second):
+    twice = set(seen_first) & set(seen_second)
+    if twice:
         raise NotYet(
-            f"both processes learned from sample {min(set(seen_first) & set(seen_second)):.0f}. "
+            f"both processes learned from sample {min(twice):.0f}. "
             "Which object deals the samples out, and does the loader use it?"
         )
     if first != second:
         raise NotYet(
             f"after training the weights differ: {first} on rank 0, {second} on rank 1. Who averages the gradients?"
         )
-    learned = set(seen_first) | set(seen_second)
-    if len(learned) < 8:
+    learned = len(set(seen_first) | set(seen_second))
+    if learned < 8:
         raise NotYet(
-            f"both processes together learned from {len(learned)} of the 8 samples. Deal out all of them."
+            f"both processes together learned from {learned} of the 8 samples. Deal out all of them."
         )
 
 
 # A server process imports these once; each check forks its two processes from it, so that only the first one takes long.
-_NEEDED = [
-    "torch.distributed",
-    "torch.nn.parallel",
-    "torch.utils.data.distributed",
-    "torch._dynamo",
-]
+_NEEDED = ["torch.nn.parallel", "torch.utils.data.distributed", "torch._dynamo"]
 
 
 def _run_two(text):
@@ -315,18 +274,13 @@ def _run_two(text):
     context = multiprocessing.get_context(way)
     if way == "forkserver":
         context.set_forkserver_preload(_NEEDED)
-    with (
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
-        socket.socket() as probe,
-    ):
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = str(probe.getsockname()[1])
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         file = Path(folder) / "answer.py"
         file.write_text(text, encoding="utf-8")
         children = [
-            context.Process(target=_one_of_two, args=(str(file), port, str(rank)))
-            for rank in (0, 1)
+            context.Process(target=_one_of_two, args=(str(file), port, rank)) for rank in ("0", "1")
         ]
         try:
             for child in children:
@@ -344,14 +298,8 @@ def _one_of_two(file, port, rank):
     """Run in a process of its own: the script, with the variables that torchrun sets, its output in files."""
     for number, kind in ((1, "out"), (2, "err")):
         os.dup2(os.open(f"{file}.{rank}.{kind}", os.O_CREAT | os.O_WRONLY), number)
-    os.environ.update(
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=str(port),
-        WORLD_SIZE="2",
-        RANK=rank,
-        LOCAL_RANK=rank,
-        CUDA_VISIBLE_DEVICES="",
-    )
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    os.environ.update(group, RANK=rank, LOCAL_RANK=rank, CUDA_VISIBLE_DEVICES="")
     torch.set_num_threads(1)
     runpy.run_path(file, run_name="__main__")
     sys.stdout.flush()
@@ -363,33 +311,29 @@ def _wait(children, seconds=100, grace=2):
     end = time.monotonic() + seconds
     while any(child.is_alive() for child in children) and time.monotonic() < end:
         if any(child.exitcode for child in children):
-            end, grace = (
-                min(end, time.monotonic() + grace),
-                seconds,
-            )  # the grace counts from the first time
+            end = min(end, time.monotonic() + grace)
+            grace = seconds  # it counts from the first time
         time.sleep(0.02)
     return any(child.is_alive() for child in children)
 
 
 def _read(file, late):
-    results, errors = [], []
     if not Path(f"{file}.0.out").exists():
-        return (
-            [],
-            "they did not start. In a program, call check below the line: if __name__ == '__main__':",
-        )
+        start = "they did not start. In a program, call check below the line: if __name__ == '__main__':"
+        return [], start
+    complaint = "no message"
+    if late:
+        complaint = "no end within 100 seconds: does one process wait for the other?"
+    results = []
     for rank in ("0", "1"):
-        out, err = (_text(Path(f"{file}.{rank}.{kind}")) for kind in ("out", "err"))
-        results += re.findall(r"^RESULT \d \[(.*)\] \[([\d., ]*)\]$", out, flags=re.M)
-        errors += [f"rank {rank}: {line}" for line in err.splitlines() if "Error" in line]
-    results = [
-        (weights, [float(s) for s in re.findall(r"\d+\.?\d*", samples)])
-        for weights, samples in results
-    ]
-    waits = (
-        "no end within 100 seconds: does one process wait for the other?" if late else "no message"
-    )
-    return results, errors[-1] if errors else waits
+        out = _text(Path(f"{file}.{rank}.out"))
+        for weights, samples in re.findall(r"^RESULT \d \[(.*)\] \[([\d., ]*)\]$", out, flags=re.M):
+            numbers = re.findall(r"\d+\.?\d*", samples)
+            results.append((weights, [float(number) for number in numbers]))
+        for line in _text(Path(f"{file}.{rank}.err")).splitlines():
+            if "Error" in line:
+                complaint = f"rank {rank}: {line}"
+    return results, complaint
 
 
 def _text(path):
@@ -431,47 +375,34 @@ def _check_choose(answer):
         (100, 1, 450, 0.9, 16),
         (10, 4000, 1.25, 0.9, 8),
         (50, 100, 32, 0.5, 1),
+        (1, 10, 10, 0.5, 64),  # a short step, in which a millisecond too much for one GPU shows
     ]
-    cases += [
-        (1, 10, 10, 0.5, 64)
-    ]  # a short step, in which a millisecond too much for one GPU shows
-    cases += [
-        (random.uniform(20, 500), random.uniform(1, 800), random.uniform(1, 400), 0.7, 128)
-        for _ in range(3)
-    ]
-    for compute, megabytes, link, efficiency, limit in cases:
-        found = call(answer, compute, megabytes, link, efficiency, limit)
-        expected = max(
-            n
-            for n in range(1, limit + 1)
-            if n == 1 or _efficiency(n, compute, megabytes, link) >= efficiency
-        )
+    for _ in range(3):
+        step = random.uniform(20, 500)
+        cases.append((step, random.uniform(1, 800), random.uniform(1, 400), 0.7, 128))
+    for *setup, efficiency, limit in cases:
+        found = call(answer, *setup, efficiency, limit)
+        enough = [n for n in range(2, limit + 1) if _efficiency(n, *setup) >= efficiency]
         whole = isinstance(found, Integral) and not isinstance(found, bool)
-        if not whole or found != expected:
-            near = (
-                _efficiency(found, compute, megabytes, link)
-                if whole and 0 < found < 10**9
-                else None
-            )
-            reached = (
-                f"{found} GPUs reach {near:.3f}"
-                if near is not None
-                else f"{found!r} is no number of GPUs"
-            )
-            over = " and the limit is passed" if whole and found > limit else ""
-            raise NotYet(
-                f"most_gpus({compute:.4g}, {megabytes:.4g}, {link:.4g}, {efficiency}, {limit}): {reached}{over}; "
-                f"{_why_choose(found, expected, near, efficiency)}"
-            )
+        if not whole or found != max(enough, default=1):
+            numbers = ", ".join(f"{number:.4g}" for number in setup)
+            why = f"{found!r} is no number of GPUs; return a whole number from 1 to limit."
+            if whole and 0 < found < 10**9:
+                why = _why_choose(found, _efficiency(found, *setup), efficiency, limit)
+            raise NotYet(f"most_gpus({numbers}, {efficiency}, {limit}): {why}")
     return "nine set-ups, each with the most GPUs that still pay."
 
 
-def _why_choose(found, expected, near, efficiency):
-    if near is None:
-        return "return a whole number from 1 to limit."
-    if near < efficiency:
-        return f"that is below {efficiency}. Is the time on n GPUs multiplied by n?"
-    return "more GPUs would still reach it. Does the search go up to limit, limit included, and is exactly that efficiency enough?"
+def _why_choose(found, reached, efficiency, limit):
+    over = " and the limit is passed" if found > limit else ""
+    if reached < efficiency:
+        why = f"that is below {efficiency}. Is the time on n GPUs multiplied by n?"
+    else:
+        why = (
+            "more GPUs would still reach it. Does the search go up to limit, limit included, and is exactly "
+            "that efficiency enough?"
+        )
+    return f"{found} GPUs reach {reached:.3f}{over}; {why}"
 
 
 choose = Exercise(
@@ -493,42 +424,31 @@ QUIZ = (
     Question(
         "06.rank",
         "Why may rank 0 alone save the model under DDP?",
-        (
-            "It has the best weights",
-            "All ranks have equal weights",
-            "Other ranks cannot write files",
-        ),
-        (
-            "No rank is better: they are equal.",
-            "Yes: same start, same averaged gradients.",
-            "They can, and then they destroy each other's file.",
-        ),
-        1,
+        {
+            "It has the best weights": "No rank is better: they are equal.",
+            "All ranks have equal weights": "Yes: same start, same averaged gradients.",
+            "Other ranks cannot write files": "They can, and then they destroy each other's file.",
+        },
+        right=1,
     ),
     Question(
         "06.epoch",
         "You forget sampler.set_epoch(epoch). What happens?",
-        (
-            "An error in the second epoch",
-            "Every epoch has the same order",
-            "Ranks see the same images",
-        ),
-        (
-            "Nothing fails, which is the trap.",
-            "Yes: the shuffle is seeded by the epoch number.",
-            "Shards still differ between ranks.",
-        ),
-        1,
+        {
+            "An error in the second epoch": "Nothing fails, which is the trap.",
+            "Every epoch has the same order": "Yes: the shuffle is seeded by the epoch number.",
+            "Ranks see the same images": "Shards still differ between ranks.",
+        },
+        right=1,
     ),
     Question(
         "06.scaling",
         "Eight GPUs, same total batch: the all-reduce takes as long as the compute on one GPU. What helps?",
-        ("More GPUs", "A larger batch per GPU", "DataParallel"),
-        (
-            "Compute shrinks further; communication stays.",
-            "Yes: more compute per all-reduce.",
-            "It copies the model at every step, too.",
-        ),
-        1,
+        {
+            "More GPUs": "Compute shrinks further; communication stays.",
+            "A larger batch per GPU": "Yes: more compute per all-reduce.",
+            "DataParallel": "It copies the model at every step, too.",
+        },
+        right=1,
     ),
 )

@@ -10,17 +10,16 @@ import torch
 
 from exercises import queue07
 from exercises.queue07 import (
-    count_waits,
     draw_call,
     draw_profile,
     draw_v100,
     nap,
     queue,
     training_step,
-    waits_and_result,
 )
+from exercises.watch import count_waits, waits_and_result
 from helpers.checks import expect
-from helpers.checks.core import CORRECT, Exercise, NotYet, Question, call
+from helpers.checks.core import Exercise, NotYet, Question, call, chosen
 from practice_gpus import practice_gpus
 
 # The lesson calls them, too.
@@ -159,8 +158,7 @@ stopwatch = Exercise(
 
 def draw_stopwatch(my_time_ms):
     """Draw growing products by the learner's stopwatch (until it passes, the model answer's); (Figure, sentence)."""
-    solved = stopwatch.outcome(my_time_ms).status == CORRECT
-    return queue07.draw_stopwatch(my_time_ms if solved else stopwatch.reference)
+    return queue07.draw_stopwatch(chosen(stopwatch, my_time_ms))
 
 
 # --- three hidden waits -------------------------------------------------------------------------
@@ -368,38 +366,31 @@ QUIZ = (
     Question(
         "07.naive",
         "A report says a GPU is 24,000 times faster than a CPU. What do you check first?",
-        (
-            "The GPU's model",
-            "Whether it synchronized before reading the clock",
-            "The CPU's temperature",
-        ),
-        (
-            "The model may explain some of it; first see what the clock measured.",
-            "Yes: without it, the clock measured how long it takes to ask.",
-            "That may cost some percent.",
-        ),
-        1,
+        {
+            "The GPU's model": "The model may explain some of it; first see what the clock measured.",
+            "Whether it synchronized before reading the clock": "Yes: without it, the clock measured how long it takes to ask.",
+            "The CPU's temperature": "That may cost some percent.",
+        },
+        right=1,
     ),
     Question(
         "07.nonzero",
         "Why does x.nonzero() wait for the device?",
-        ("It is slow", "The size of its result depends on values", "It copies to the CPU"),
-        (
-            "A slow kernel can wait in the queue while Python goes on.",
-            "Yes: Python needs the shape of every result, and this one has to be counted first.",
-            "The result stays on the device.",
-        ),
-        1,
+        {
+            "It is slow": "A slow kernel can wait in the queue while Python goes on.",
+            "The size of its result depends on values": "Yes: Python needs the shape of every result, and this one has to be counted first.",
+            "It copies to the CPU": "The result stays on the device.",
+        },
+        right=1,
     ),
     Question(
         "07.early",
         "target is pinned. target.copy_(gpu_tensor, non_blocking=True), then print(target). What may you see?",
-        ("Always the right numbers", "Old numbers", "An error"),
-        (
-            "Only if the copy happens to be done.",
-            "Yes: the copy may not have happened yet, and nothing warns you.",
-            "Nothing is raised, which is the danger.",
-        ),
-        1,
+        {
+            "Always the right numbers": "Only if the copy happens to be done.",
+            "Old numbers": "Yes: the copy may not have happened yet, and nothing warns you.",
+            "An error": "Nothing is raised, which is the danger.",
+        },
+        right=1,
     ),
 )

@@ -5,7 +5,7 @@ from torch.nn import functional as F
 
 from exercises.gpt09 import TinyGPT, batches, course_words, write
 from helpers.checks import expect
-from helpers.checks.core import CORRECT, Exercise, NotYet, Question, call
+from helpers.checks.core import Exercise, NotYet, Question, call
 from practice_gpus import practice_gpus
 
 __all__ = ["TinyGPT", "batches", "course_words", "write"]  # the lesson calls them, too
@@ -136,11 +136,6 @@ kv_cache = Exercise(
 )
 
 
-def chosen(exercise, answer):
-    """Return the learner's answer once it passes the check, else the model answer."""
-    return answer if exercise.outcome(answer).status == CORRECT else exercise.reference
-
-
 # --- bytes of a cache ---------------------------------------------------------------------------
 def cache_bytes(layers, kv_heads, head_dim, words, batch=1, number=2):
     return 2 * layers * kv_heads * head_dim * words * batch * number
@@ -240,38 +235,31 @@ QUIZ = (
     Question(
         "09.fused",
         "Why does the fused attention need so little memory?",
-        (
-            "It computes in 16 bits",
-            "It never holds the whole n × n table, only a tile at a time",
-            "It leaves out small scores",
-        ),
-        (
-            "It does the same in float32.",
-            "Yes: it keeps a running maximum and a running sum instead.",
-            "It's exact: you compared them.",
-        ),
-        1,
+        {
+            "It computes in 16 bits": "It does the same in float32.",
+            "It never holds the whole n × n table, only a tile at a time": "Yes: it keeps a running maximum and a running sum instead.",
+            "It leaves out small scores": "It's exact: you compared them.",
+        },
+        right=1,
     ),
     Question(
         "09.decode",
         "A chat with a 7B model is slow on your card, one word after the other. Which number of the card decides?",
-        ("TFLOP/s", "GB/s of its memory", "Its number of cores"),
-        (
-            "Reading the prompt is limited by it; writing hardly uses it.",
-            "Yes: each word reads all weights once.",
-            "They mostly wait for the weights.",
-        ),
-        1,
+        {
+            "TFLOP/s": "Reading the prompt is limited by it; writing hardly uses it.",
+            "GB/s of its memory": "Yes: each word reads all weights once.",
+            "Its number of cores": "They mostly wait for the weights.",
+        },
+        right=1,
     ),
     Question(
         "09.cached",
         "What does a KV cache keep for each word?",
-        ("Its query", "Its key and its value, in each layer", "Its row of attention weights"),
-        (
-            "An old query has been answered; nobody asks it again.",
-            "Yes: later words ask for both.",
-            "They belong to one query, and are used once.",
-        ),
-        1,
+        {
+            "Its query": "An old query has been answered; nobody asks it again.",
+            "Its key and its value, in each layer": "Yes: later words ask for both.",
+            "Its row of attention weights": "They belong to one query, and are used once.",
+        },
+        right=1,
     ),
 )

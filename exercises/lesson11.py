@@ -8,12 +8,12 @@ from exercises.fusion11 import compiled_kernels, race, traffic
 from exercises.missing11 import look_for_triton
 from exercises.tracer11 import tl, trace, triton
 from helpers.checks.core import (
-    CORRECT,
     Exercise,
     NotAttempted,
     NotYet,
     Question,
     call,
+    chosen,
     is_untouched,
 )
 
@@ -113,10 +113,8 @@ mirror = Exercise(
 
 def draw_mirror(kernel):
     """Show which program of the learner's mirror touches what (until it passes, of the model answer's)."""
-    if mirror.outcome(kernel).status != CORRECT:
-        kernel = mirror.reference
     x = torch.arange(10.0)
-    seen = trace(kernel, (3,), x, torch.empty(10), 10, BLOCK=4)
+    seen = trace(chosen(mirror, kernel), (3,), x, torch.empty(10), 10, BLOCK=4)
     figures11.touched(seen, "Reads from the left, writes from the right")
 
 
@@ -220,34 +218,31 @@ QUIZ = (
     Question(
         "11.fuse",
         "Why is a fused softmax faster than separate operations on a GPU?",
-        ("It computes less", "It reads and writes less memory", "It uses more programs"),
-        (
-            "It computes the same exponentials and sums.",
-            "Yes: what lies between the steps never leaves the chip.",
-            "The number of programs says little about the time.",
-        ),
-        1,
+        {
+            "It computes less": "It computes the same exponentials and sums.",
+            "It reads and writes less memory": "Yes: what lies between the steps never leaves the chip.",
+            "It uses more programs": "The number of programs says little about the time.",
+        },
+        right=1,
     ),
     Question(
         "11.mask",
         "1,000 numbers, blocks of 256. How many programs, and how many lanes does the last one mask off?",
-        ("4 programs, 24 lanes", "3 programs, 232 lanes", "4 programs, 232 lanes"),
-        (
-            "Yes: 4 × 256 is 1,024, which is 24 too many.",
-            "Three programs reach 768 numbers only.",
-            "The last program starts at 768 and has 232 numbers to do.",
-        ),
-        0,
+        {
+            "4 programs, 24 lanes": "Yes: 4 × 256 is 1,024, which is 24 too many.",
+            "3 programs, 232 lanes": "Three programs reach 768 numbers only.",
+            "4 programs, 232 lanes": "The last program starts at 768 and has 232 numbers to do.",
+        },
+        right=0,
     ),
     Question(
         "11.when",
         "You want bias, GELU and dropout in one kernel. What do you try first?",
-        ("Write it in Triton", "torch.compile", "Write it in CUDA C++"),
-        (
-            "You can, but somebody may have done it for you.",
-            "Yes: point-wise operations in a row are what it fuses best. Then measure.",
-            "That is more work still, for memory traffic that is the same.",
-        ),
-        1,
+        {
+            "Write it in Triton": "You can, but somebody may have done it for you.",
+            "torch.compile": "Yes: point-wise operations in a row are what it fuses best. Then measure.",
+            "Write it in CUDA C++": "That is more work still, for memory traffic that is the same.",
+        },
+        right=1,
     ),
 )

@@ -2,7 +2,6 @@
 
 import functools
 import os
-import warnings
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -36,24 +35,6 @@ def _cycles_per_ms(name):
         end.record()
         end.synchronize()
     return 100 * SLEEP / begin.elapsed_time(end)
-
-
-def count_waits(function, *args):
-    """Return how often PyTorch says that it waited for the GPU while `function(*args)` ran."""
-    return waits_and_result(function, *args)[0]
-
-
-def waits_and_result(function, *args):
-    """Return (how often PyTorch said that it waited, the result) of `function(*args)`."""
-    before = torch.cuda.get_sync_debug_mode()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        torch.cuda.set_sync_debug_mode("warn")
-        try:
-            result = function(*args)
-        finally:
-            torch.cuda.set_sync_debug_mode(before)
-    return sum("called a synchronizing" in str(w.message) for w in caught), result
 
 
 def draw_call(returned, finished):

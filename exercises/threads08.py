@@ -7,7 +7,12 @@ import sys
 import time
 from pathlib import Path
 
+import torch
+
+from helpers import plots
+from helpers.figures import number
 from helpers.threads import SPIN, THREADS
+from helpers.training import SmallCNN
 
 SECONDS = 0.4  # of each measurement
 SETTINGS = ("all threads", "one thread")
@@ -34,8 +39,6 @@ def fight():
 
 def measure():
     """Print the rates alone and beside a busy program as JSON."""
-    import torch
-
     step = _step()
     counts = (torch.get_num_threads(), 1)
     rates = {"alone": _rates(step, counts)}
@@ -56,10 +59,6 @@ def _rates(step, counts):
 
 def _step():
     """A step of SGD by hand: making an optimizer imports PyTorch's compiler, which takes seconds."""
-    import torch
-
-    from helpers.training import SmallCNN
-
     model = SmallCNN()
     weights = list(model.parameters())
     x, y = torch.rand(32, 3, 32, 32), torch.randint(10, (32,))
@@ -76,12 +75,11 @@ def _step():
 
 def _rate(step, threads):
     """Steps a second with so many threads, after two to warm up."""
-    import torch
-
     torch.set_num_threads(threads)
     step()
     step()
-    count, start = 0, time.perf_counter()
+    count = 0
+    start = time.perf_counter()
     while time.perf_counter() - start < SECONDS:
         step()
         count += 1
@@ -90,9 +88,6 @@ def _rate(step, threads):
 
 def draw(rates):
     """The rates of `fight` as (figure, sentence)."""
-    from helpers import plots
-    from helpers.figures import number
-
     beside = rates["beside a busy program"]
     many, one = (number(beside[name], 2) for name in SETTINGS)
     title = f"Beside a busy program: {many} steps a second, with one thread {one}"

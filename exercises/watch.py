@@ -1,6 +1,7 @@
-"""What checks of lesson 04 look through: classifiers that notice things, small batches, a step written by hand."""
+"""What checks look through: waits counted, classifiers that notice things, small batches, a step written by hand."""
 
 import copy
+import warnings
 import weakref
 
 import torch
@@ -54,6 +55,27 @@ class GraphWatched(Watched):
         if logits.grad_fn is not None:
             self.graphs.append(weakref.ref(logits.grad_fn))
         return logits
+
+
+def count_waits(function, *args):
+    """Return how often PyTorch says that it waited for the GPU while `function(*args)` ran."""
+    return waits_and_result(function, *args)[0]
+
+
+def waits_and_result(function, *args):
+    """Return (how often PyTorch said that it waited, the result) of `function(*args)` (lesson 07).
+
+    Source: https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html
+    """
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            result = function(*args)
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+    return sum("called a synchronizing" in str(w.message) for w in caught), result
 
 
 def batches(*sizes):

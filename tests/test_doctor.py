@@ -10,21 +10,11 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
-from helpers.commands import _environment
 from helpers.commands import doctor as command
 from helpers.commands._environment import ROOT
-from helpers.doctor import (
-    Device,
-    Facts,
-    Verdict,
-    diagnose,
-    diagnosis,
-    doctor,
-    gather_facts,
-    probe,
-    report,
-)
+from helpers.doctor import Device, Facts, Verdict, diagnose, doctor, gather_facts, probe, report
 from helpers.doctor import facts as facts_module
 
 BUILD = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
@@ -148,29 +138,17 @@ def test_diagnose(facts, code, fix):
     assert verdict.summary in report(facts, verdict) and verdict.fix in report(facts, verdict)
 
 
-def test_every_text_of_the_doctor_is_filled_for_some_machine(monkeypatch):
-    filled, fill = set(), diagnosis._verdict
-    monkeypatch.setattr(
-        diagnosis,
-        "_verdict",
-        lambda name, *facts, **values: (filled.add(name), fill(name, *facts, **values))[1],
-    )
-    for facts, _, _ in MACHINES:
-        diagnose(facts)
-    assert filled == set(diagnosis._texts())
-
-
-def test_the_cause_names_what_was_found():
-    two = Facts(**nvidia("Tesla T4", "Tesla T4"), visible="1", devices=(T4,))
-    assert "1 of 2 GPUs are visible" in diagnose(two).cause
-    assert (
-        "CUDA up to 12.8"
-        in diagnose(Facts(**nvidia(driver="570.133.20"), cuda_error=TOO_OLD)).cause
-    )
-    assert "compute capability 6.0" in diagnose(Facts(architectures=BUILD, devices=(P100,))).cause
-    assert "'2'" in diagnose(Facts(**nvidia("T4", "T4"), visible="2")).cause
-    assert "No numbers" not in diagnose(Facts(cuda_available=True)).cause
-    assert diagnose(Facts(cuda_available=True)).code == "gpu_fails"
+@pytest.mark.parametrize(
+    "facts, words",
+    [
+        (nvidia("T4", "T4", visible="1", devices=(T4,)), "1 of 2 GPUs are visible"),
+        (nvidia(driver="570.133.20", cuda_error=TOO_OLD), "CUDA up to 12.8"),
+        ({"architectures": BUILD, "devices": (P100,)}, "compute capability 6.0"),
+        (nvidia("T4", "T4", visible="2"), "'2'"),
+    ],
+)
+def test_the_cause_names_what_was_found(facts, words):
+    assert words in diagnose(Facts(**facts)).cause
 
 
 @pytest.mark.parametrize(
@@ -197,8 +175,6 @@ def here():
 
 
 def test_facts_agree_with_this_process(here):
-    import torch
-
     assert here.torch == torch.__version__
     assert here.cuda_build == torch.version.cuda
     assert here.problems == ()
@@ -209,13 +185,23 @@ def test_facts_agree_with_this_process(here):
     assert dict(here.packages)["torch"].split("+")[0] == torch.__version__.split("+")[0]
 
 
-def test_a_gpu_that_is_available_and_not_listed_is_told(monkeypatch):
-    import torch
+@pytest.fixture
+def child_says(monkeypatch):
+    """Give a function that says what the child of the probe prints, and returns what is then known."""
 
+    def facts(stdout="", status=0, stderr="", **answers):
+        said = stdout or f"{probe.MARK}{json.dumps(answers)}\n"
+        done = subprocess.CompletedProcess([], status, said, stderr)
+        monkeypatch.setattr(facts_module, "_run", lambda command, timeout: done)
+        return gather_facts()
+
+    return facts
+
+
+def test_a_gpu_that_is_available_and_not_listed_is_told(monkeypatch, child_says):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    monkeypatch.setattr(facts_module, "_run", torch_says(**probe.probe()))
-    facts = Facts(**facts_module._ask_torch(9))
+    facts = child_says(**probe.probe())
     assert facts.cuda_available is True and diagnose(facts).code == "gpu_fails"
 
 
@@ -226,13 +212,6 @@ def test_doctor_with_odd_cuda_visible_devices_and_a_console_without_arrows():
     assert done.returncode == 0 and done.stderr == ""
     codes = r"hidden|no_\w+|cpu_build\w*|mps|container_without_gpu"
     assert re.search(rf"^Verdict   .+ \[({codes})\]$", done.stdout, re.M)
-
-
-def torch_says(**answers):
-    """A stand-in for the child that runs the probe: answers without starting it."""
-    return lambda command, timeout: subprocess.CompletedProcess(
-        command, 0, f"{probe.MARK}{json.dumps(answers)}\n", ""
-    )
 
 
 SMI = "580.95.05, Tesla T4\n580.95.05, NVIDIA L4, 24 GB\n"
@@ -269,30 +248,33 @@ def test_host_and_settings(monkeypatch):
         assert facts_module._ask_system()["host"] == host
 
 
-def test_facts_from_the_child(monkeypatch):
+def test_facts_from_the_child(child_says):
     device = {"device": "cuda:0", "name": "T4", "capability": [7, 5], "memory_bytes": 1}
-    monkeypatch.setattr(
-        facts_module, "_run", torch_says(torch="2.13.0", architectures=["sm_75"], devices=[device])
-    )
-    found = Facts(**facts_module._ask_torch(5))
+    found = child_says(torch="2.13.0", architectures=["sm_75"], devices=[device])
     assert found.devices == (Device("cuda:0", "T4", (7, 5), 1),)
     assert found.architectures == ("sm_75",)
-    monkeypatch.setattr(facts_module, "_run", torch_says(torch_error="ImportError: broken"))
-    assert Facts(**facts_module._ask_torch(5)).torch is None
-    crash = subprocess.CompletedProcess([], -11, "some output\n", "Segmentation fault")
-    monkeypatch.setattr(facts_module, "_run", lambda command, timeout: crash)
-    found = Facts(**facts_module._ask_torch(5))
-    assert "exit status -11: Segmentation fault" in found.torch_error
-    assert diagnose(found).code == "torch_broken"
+    assert child_says(torch_error="ImportError: broken").torch is None
+    crashed = child_says("some output\n", -11, "Segmentation fault")
+    assert "exit status -11: Segmentation fault" in crashed.torch_error
+    assert diagnose(crashed).code == "torch_broken"
 
 
-def test_a_pytorch_that_hangs_is_left_behind(monkeypatch):
-    line = [sys.executable, "-c", "import time; time.sleep(60)"]
-    real = facts_module._run
-    monkeypatch.setattr(facts_module, "_run", lambda command, timeout: real(line, timeout))
-    found = Facts(**facts_module._ask_torch(0.5))
-    assert found.torch_error == "no answer within 0.5 seconds"
-    assert diagnose(found).code == "no_answer"
+@pytest.fixture
+def other_python(monkeypatch):
+    """Give a function that lets another Python answer in place of the probe's: its options, or its code."""
+
+    def start(*options):
+        run = facts_module._run
+        change = [sys.executable, *options]
+        monkeypatch.setattr(facts_module, "_run", lambda line, limit: run(change + line[1:], limit))
+
+    return start
+
+
+def test_a_pytorch_that_hangs_is_left_behind(monkeypatch, other_python):
+    other_python("-c", "import time; time.sleep(60)")
+    monkeypatch.setattr(facts_module, "TIMEOUT", 0.5)
+    assert facts_module._ask_torch() == {"torch_error": "no answer within 0.5 seconds"}
 
 
 @pytest.mark.parametrize("content, words", [("", "Rename"), ("raise SystemExit(1)", "SystemExit")])
@@ -303,14 +285,8 @@ def test_a_file_called_torch(tmp_path, monkeypatch, content, words):
     assert verdict.code == "torch_broken" and words in verdict.cause + verdict.fix
 
 
-def test_without_torch(monkeypatch):
-    monkeypatch.setattr(
-        facts_module,
-        "_run",
-        lambda command, timeout, real=facts_module._run: real(
-            [sys.executable, "-S", *command[1:]], timeout
-        ),
-    )
+def test_without_torch(other_python):
+    other_python("-S")
     assert diagnose(gather_facts()).code == "torch_missing"
 
 
@@ -318,8 +294,8 @@ def test_without_torch(monkeypatch):
     "source",
     ["_ask_system", "_ask_container", "find_driver", "_ask_cards", "_ask_packages", "_ask_torch"],
 )
-def test_a_failing_source_is_told_and_costs_only_its_facts(monkeypatch, capsys, source):
-    monkeypatch.setattr(facts_module, "_run", torch_says(torch="2.13.0", cuda_build="13.0"))
+def test_a_failing_source_is_told_and_costs_only_its_facts(monkeypatch, child_says, capsys, source):
+    child_says(torch="2.13.0", cuda_build="13.0")
 
     def fail(*args):
         raise RuntimeError(f"{source} is broken")
@@ -333,14 +309,12 @@ def test_a_failing_source_is_told_and_costs_only_its_facts(monkeypatch, capsys, 
 
 
 def test_probe_sees_a_wrong_result(monkeypatch):
-    import torch
-
     honest = torch.Tensor.__matmul__
-    monkeypatch.setattr(
-        torch.Tensor,
-        "__matmul__",
-        lambda a, b: honest(a, b) + a.is_floating_point() * torch.eye(64),
-    )
+
+    def wrong(a, b):
+        return honest(a, b) + a.is_floating_point() * torch.eye(64)
+
+    monkeypatch.setattr(torch.Tensor, "__matmul__", wrong)
     assert probe.compute(torch, "cpu").startswith("wrong result: 64 of 4096")
 
 
@@ -356,7 +330,14 @@ print(report(Facts(), diagnose(Facts())))"""
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
-FULL = tuple((name, "99.0") for name in command.NEEDED)
+FULL = tuple((name, "99.0") for name in facts_module.PACKAGES)
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Give a function that puts a machine of certain facts in the place of this one."""
+    monkeypatch.setattr(command, "_imports", lambda name: True)
+    return lambda **facts: monkeypatch.setattr(command, "gather_facts", lambda: Facts(**facts))
 
 
 def call(*arguments):
@@ -369,19 +350,15 @@ def code_of(facts, problems=()):
     return command.encode(command.room_fields(facts, diagnose(facts), list(problems)))
 
 
-def test_command_reports(monkeypatch, capsys):
-    monkeypatch.setattr(command, "gather_facts", lambda: Facts(cards=0))
+def test_command_reports(machine, capsys):
+    machine(cards=0)
     assert call() == 0 and "[no_gpu]" in capsys.readouterr().out
-    monkeypatch.setattr(
-        command, "gather_facts", lambda: Facts(torch=None, torch_error="ImportError: x")
-    )
+    machine(**torchless("ImportError: x"))
     assert call() == 1 and "[torch_broken]" in capsys.readouterr().out
 
 
-def test_room_code_travels(monkeypatch, capsys):
-    monkeypatch.setattr(
-        command, "gather_facts", lambda: Facts(packages=FULL, architectures=BUILD, devices=(T4,))
-    )
+def test_room_code_travels(machine, capsys):
+    machine(packages=FULL, architectures=BUILD, devices=(T4,))
     assert call("--room") == 0
     summary, code_line = capsys.readouterr().out.splitlines()
     code = code_line.removeprefix("Send this code: ")
@@ -438,28 +415,13 @@ def test_collect_names_bad_codes(capsys, monkeypatch):
     assert call("--collect") == 1 and "no codes" in capsys.readouterr().err
 
 
-def test_package_problems(monkeypatch):
+def test_package_problems(monkeypatch, here):
+    monkeypatch.setattr(command, "_imports", lambda name: True)
+    assert command.package_problems(here) == [], "where the tests run, nothing is missing"
     monkeypatch.setattr(command, "_imports", lambda name: False)
-    assert command.package_problems(Facts(packages=FULL)) == []
-    old = {
-        **dict(FULL),
-        "torch": "2.10.1+cpu",
-        "ipywidgets": None,
-        "matplotlib": "3.10.0",
-        "torchvision": "0.28.0",
-    }
-    assert command.package_problems(Facts(packages=tuple(old.items()))) == [
-        "torch-2.10.1+cpu",
-        "ipywidgets-missing",
-        "torchvision-broken",
-    ]
-
-
-def test_needed_versions_are_those_of_the_project():
-    wanted = dict(re.match(r"(\w+)>=([\d.]+)", need).groups() for need in _environment.needs())
-    for name, oldest in command.NEEDED.items():
-        version = tuple(map(int, wanted[name].split(".")))
-        assert oldest[: len(version)] == version and name in facts_module.PACKAGES
+    old = dict(FULL, torch="2.10.1+cpu", ipywidgets=None, matplotlib="3.10.0")
+    problems = ["torch-2.10.1+cpu", "ipywidgets-missing", "torchvision-broken"]
+    assert command.package_problems(Facts(packages=tuple(old.items()))) == problems
 
 
 def test_threads_that_fight_are_told():

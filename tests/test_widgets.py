@@ -118,7 +118,7 @@ def test_the_number_slider_starts_without_a_guess_and_keeps_what_is_chosen():
     assert guess.guess == pytest.approx(100), "going back to the start is no guess"
 
 
-QUESTION = Question("02.q1", "2 + 2?", ("3", "4"), ("too few", "yes"), 1)
+QUESTION = Question("02.q1", "2 + 2?", {"3": "too few", "4": "yes"}, right=1)
 
 
 def test_quiz_gives_feedback_and_wrong_ones_come_back(monkeypatch):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers import show
+from helpers.checks import panel, progress
 from helpers.checks.limit import TooLong, limit
 
 CORRECT, NOT_YET, NOT_ATTEMPTED, ERROR = "correct", "not yet", "not attempted", "error in your code"
@@ -104,8 +105,6 @@ class Exercise:
 
     def check(self, answer=None):
         """Check `answer`, show the outcome and keep it in the learner's progress."""
-        from helpers.checks import panel, progress
-
         result = self.outcome(answer)
         solved = progress.load().get(self.key, {}).get("status") == CORRECT
         if result.status != NOT_ATTEMPTED and not solved:
@@ -118,8 +117,6 @@ class Exercise:
 
     def next_hint(self):
         """The hints up to the next one, as (Markdown, plain text)."""
-        from helpers.checks import progress
-
         seen = min(progress.load().get(self.key, {}).get("hints", 0) + 1, len(self.hints))
         progress.record(self.key, hints=seen)
         names = [f"Hint {number} of {len(self.hints)}" for number in range(1, seen + 1)]
@@ -148,19 +145,26 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Question:
-    """A quiz question: `choices` with the `feedback` each of them gets, and the index of the right one."""
+    """A quiz question: `answers` are {choice: the feedback it gets}, `right` is the place of the right one."""
 
     key: str
     text: str
-    choices: tuple
-    feedback: tuple
+    answers: dict
     right: int
 
     def __post_init__(self):
-        if len(self.choices) != len(self.feedback) or not 0 <= self.right < len(self.choices):
-            raise ValueError(
-                f"question {self.key!r}: each choice takes one feedback, and right must be an index"
-            )
+        if self.right not in range(len(self.answers)):
+            raise ValueError(f"question {self.key!r}: right is {self.right}, no place of an answer")
+
+    @property
+    def choices(self):
+        """The choices in their order."""
+        return tuple(self.answers)
+
+    @property
+    def feedback(self):
+        """What each choice is told, in their order."""
+        return tuple(self.answers.values())
 
 
 def call(function, *args, **kwargs):
@@ -175,6 +179,11 @@ def call(function, *args, **kwargs):
         raise
     except Exception as cause:
         raise LearnerError(cause) from cause
+
+
+def chosen(exercise, answer):
+    """`answer` once it passes the check of `exercise`, else the model answer."""
+    return answer if exercise.outcome(answer).status == CORRECT else exercise.reference
 
 
 def is_untouched(answer):

@@ -33,21 +33,21 @@ def number(value, what="it"):
         raise NotYet(f"{what} is of type {type(value).__name__}, expected a number.") from None
 
 
-def choices(answer, right, why):
+def choices(answer, right, why, among=None):
     """Return `answer`, a dict with the keys of `right` and its values; `why` maps a key to the reason it gets.
 
-    The message names the first wrong key and its reason, never the right value.
+    The message names the first wrong key and its reason, never the right value; `among` lists the answers there are.
     """
     if not isinstance(answer, dict):
         raise NotYet(f"expected a dict, got {type(answer).__name__}.")
     missing = [key for key in right if key not in answer]
     if missing:
         raise NotYet(f"no answer for {missing[0]!r}.")
-    kinds = {type(value) for value in right.values()}
+    listed = "the answers there are" if among is None else f"{[*among]}"
     for key, value in right.items():
         found = answer[key]
-        if not isinstance(found, tuple(kinds)):
-            raise NotYet(f"{key!r}: {found!r} is none of the answers there are.")
+        if not isinstance(found, type(value)) or (among and found not in among):
+            raise NotYet(f"{key!r}: {found!r} is none of {listed}.")
         if found != value:
             raise NotYet(f"{key!r}: {why[key]}")
     return answer

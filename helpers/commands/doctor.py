@@ -8,20 +8,14 @@ import sys
 from collections import Counter
 
 from helpers.commands import _sheets
+from helpers.commands._environment import needs
 from helpers.doctor import report, say
 from helpers.doctor.diagnosis import diagnose
 from helpers.doctor.facts import gather_facts
 from helpers.host import cpu_name, memory_bytes
 
 HELP = "say what this machine can do, and why CUDA is not there; --room for a class"
-NEEDED = {
-    "torch": (2, 11),
-    "numpy": (1, 26),
-    "matplotlib": (3, 8),
-    "ipywidgets": (7, 7),
-    "tqdm": (4, 66),
-    "platformdirs": (4, 0),
-}  # the oldest that serve, as in pyproject.toml
+OPTIONAL = ("torchvision", "jupyterlab")  # of two lessons; one of several places for notebooks
 FIELDS = ("verdict", "torch", "device", "memory GB", "free disk GB", "packages")
 MARK = "R1"  # a room's code; a GPU's begins with G1
 DISK_GB = 1  # less free disk than this is a problem: data sets and checkpoints
@@ -61,15 +55,22 @@ def package_problems(facts):
     """What is wrong with the packages that the lessons need, as a list of short texts: ["ipywidgets-missing"]."""
     problems = []
     installed = dict(facts.packages)
-    for name, oldest in NEEDED.items():
+    for name, oldest in (need.split(">=") for need in needs()):
         version = installed.get(name)
+        if name in OPTIONAL:
+            continue
         if version is None:
             problems.append(f"{name}-missing")
-        elif tuple(map(int, re.findall(r"\d+", version)[:2])) < oldest:
+        elif _numbers(version) < _numbers(oldest):
             problems.append(f"{name}-{version}")
     if installed.get("torchvision") and facts.torch and not _imports("torchvision"):
         problems.append("torchvision-broken")
     return problems
+
+
+def _numbers(version):
+    """The first two numbers of a version, (2, 11) for "2.11.0+cpu"."""
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
 def _imports(name):
@@ -97,8 +98,8 @@ def room_fields(facts, verdict, problems):
 
 def encode(fields):
     """`fields` as one readable word, "R1/all_well/2.13.0/Tesla_T4/16/52/ok/1a2b"; its last part is a checksum."""
-    plain = [re.sub(r"[^A-Za-z0-9.,_+?-]+", "_", field).strip("_")[:40] for field in fields]
-    body = "/".join([MARK, *(field or "?" for field in plain)])
+    parts = [re.sub(r"[^A-Za-z0-9.,_+?-]+", "_", field).strip("_")[:40] for field in fields]
+    body = "/".join([MARK, *(part or "?" for part in parts)])
     return f"{body}/{_checksum(body)}"
 
 
@@ -106,11 +107,11 @@ def decode(code):
     """The fields of a `code` as a dict by `FIELDS`; ValueError says what is wrong with it."""
     body, _, checksum = code.rpartition("/")
     parts = body.split("/")
-    plain = re.fullmatch(r"[A-Za-z0-9.,_+?/-]+", body)  # a forged one may command a terminal
+    # a forged code may hold a terminal's commands
+    plain = re.fullmatch(r"[A-Za-z0-9.,_+?/-]+", body)
     if parts[0] != MARK or len(parts) != len(FIELDS) + 1 or not plain:
-        raise ValueError(
-            f"not a code of `python3 -m helpers doctor --room`, or a part of one: {code!r}"
-        )
+        name = "`python3 -m helpers doctor --room`"
+        raise ValueError(f"not a code of {name}, or a part of one: {code!r}")
     if checksum != _checksum(body):
         raise ValueError(f"damaged (copy it again, whole): {code!r}")
     return dict(zip(FIELDS, parts[1:], strict=True))
@@ -122,7 +123,8 @@ def _checksum(body):
 
 def collect(codes):
     """Print a table of `codes`, what they have in common and what needs attention; 1 when a code is damaged, else 0."""
-    rows, bad = [], []
+    rows = []
+    bad = []
     for number, code in enumerate(codes, 1):
         try:
             rows.append((str(number), *decode(code.strip()).values()))

@@ -15,29 +15,17 @@ __all__ = ["Device", "Facts", "Verdict", "diagnose", "doctor", "gather_facts", "
 
 def report(facts, verdict):
     """The doctor's report as text: what is here, what was found, why, and the fix."""
-    built = (
-        f"CUDA {facts.cuda_build}"
-        if facts.cuda_build
-        else f"ROCm {facts.rocm_build}"
-        if facts.rocm_build
-        else f"XPU {facts.xpu_build}"
-        if facts.xpu_build
-        else "MPS"
-        if facts.mps_built
-        else "the CPU only"
-    )
-    places = [facts.host, "WSL" if facts.wsl else "", "container" if facts.container else ""]
+    places = {facts.system: True, facts.host: True, "WSL": facts.wsl, "container": facts.container}
+    machine = ", ".join(place for place, true in places.items() if place and true)
+    pytorch = f"{facts.torch}, built for {_build(facts)}" if facts.torch else "does not import"
     lines = [
-        f"Machine   {', '.join(filter(None, [facts.system, *places]))}; Python {facts.python}",
-        f"PyTorch   {facts.torch}, built for {built}"
-        if facts.torch
-        else "PyTorch   does not import",
+        f"Machine   {machine}; Python {facts.python}",
+        f"PyTorch   {pytorch}",
         f"Driver    {facts.driver or 'no NVIDIA driver'}; GPUs: {', '.join(facts.gpus) or 'none listed'}",
     ]
     for each in facts.devices:
-        lines.append(
-            f"{each.device:<9} {each.name}: " + (first_line(each.error) or "computes correctly")
-        )
+        result = first_line(each.error) or "computes correctly"
+        lines.append(f"{each.device:<9} {each.name}: {result}")
     lines += [
         f"Verdict   {verdict.summary} [{verdict.code}]",
         f"Why       {verdict.cause}",
@@ -46,6 +34,15 @@ def report(facts, verdict):
     if facts.threads:
         lines.append(f"Threads   {facts.threads}")
     return "\n".join(lines + [f"Unknown   {each}" for each in facts.problems])
+
+
+def _build(facts):
+    """What PyTorch was built for, in words."""
+    kinds = {"CUDA": facts.cuda_build, "ROCm": facts.rocm_build, "XPU": facts.xpu_build}
+    for kind, version in kinds.items():
+        if version:
+            return f"{kind} {version}"
+    return "MPS" if facts.mps_built else "the CPU only"
 
 
 def doctor():

@@ -39,11 +39,11 @@ def diagnose(facts):
         raise TypeError(
             f"facts is {facts!r}; it takes helpers.doctor.Facts, for example from gather_facts()"
         )
-    for look in (_torch_itself, _devices, _hosted, _build, _hidden, _start_of_cuda, _nothing_there):
+    for look in (_torch_itself, _devices, _hosted, _build, _hidden, _start_of_cuda):
         verdict = look(facts)
         if verdict:
             return verdict
-    raise AssertionError("unreachable: _nothing_there always answers")
+    return _nothing_there(facts)
 
 
 @functools.cache
@@ -65,9 +65,8 @@ def _torch_itself(facts):
         return None
     if "No module named 'torch'" in error or not error:
         python = "py" if facts.system == "Windows" else "python3"
-        return _verdict(
-            "torch_missing", facts, cause=error or "torch was not found.", python=python
-        )
+        cause = error or "torch was not found."
+        return _verdict("torch_missing", facts, cause=cause, python=python)
     if "no answer within" in error:
         return _verdict("no_answer", facts)
     if "has no attribute" in error or "circular import" in error:
@@ -173,9 +172,8 @@ def _start_of_cuda(facts):
         return _verdict("driver_too_old", facts, needs=needs, **values)
     if facts.gpus and facts.cuda_build:
         counts = f"PyTorch counts no device, though nvidia-smi lists {', '.join(facts.gpus)}."
-        return _verdict(
-            "initialization_failed", facts, cause=first_line(facts.cuda_error) or counts
-        )
+        cause = first_line(facts.cuda_error) or counts
+        return _verdict("initialization_failed", facts, cause=cause)
     return None
 
 

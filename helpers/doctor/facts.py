@@ -14,7 +14,14 @@ from pathlib import Path
 
 from helpers.doctor import probe
 
-PACKAGES = ("torch", "torchvision", "numpy", "matplotlib", "ipywidgets", "tqdm", "platformdirs")
+PACKAGES = "torch torchvision numpy matplotlib ipywidgets tqdm platformdirs psutil".split()
+HOSTS = {  # the first that is set; Kaggle's image keeps Colab's: https://github.com/Kaggle/kagglehub/pull/230
+    "KAGGLE_KERNEL_RUN_TYPE": "kaggle",
+    "COLAB_RELEASE_TAG": "colab",
+    "BINDER_SERVICE_HOST": "binder",
+    "BINDER_LAUNCH_HOST": "binder",
+}
+TIMEOUT = 90  # seconds for PyTorch to answer
 
 
 @dataclass(frozen=True)
@@ -70,29 +77,19 @@ class Facts:
     problems: tuple = ()
 
 
-def gather_facts(timeout=90):
-    """Collect the `Facts` of this machine; takes about as long as `import torch`, at most about `timeout` seconds.
+def gather_facts():
+    """Collect the `Facts` of this machine; takes about as long as `import torch`, at most about `TIMEOUT` seconds.
 
     It looks at the real machine: PyTorch answers in a child process, where practice GPUs do not exist. A source that
     fails costs its facts, never the rest: what failed and why is in `Facts.problems`.
     """
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-        raise ValueError(f"timeout is {timeout!r}; it takes seconds above 0")
-    found, problems = {}, []
-    sources = (
-        _ask_system,
-        _ask_container,
-        find_driver,
-        _ask_cards,
-        _ask_packages,
-        lambda: _ask_torch(timeout),
-    )
-    for source in sources:
+    found = {"torch": None}
+    problems = []
+    for source in (_ask_system, _ask_container, find_driver, _ask_cards, _ask_packages, _ask_torch):
         try:
             found.update(source())
         except Exception as error:  # noqa: BLE001 - told in `problems`, which the report prints
             problems.append(f"{type(error).__name__}: {error}")
-    found.setdefault("torch", None)
     return Facts(**found, problems=tuple(problems))
 
 
@@ -105,31 +102,20 @@ def visible_entries(visible, count):
     kept = []
     for entry in (each.strip() for each in visible.split(",")):
         number = re.match(r"\+?\d+", entry)
-        if not (
-            entry.startswith(("GPU-", "MIG-")) or (number and (not count or int(number[0]) < count))
-        ):
+        there = number and (not count or int(number[0]) < count)
+        if not there and not entry.startswith(("GPU-", "MIG-")):
             break
         kept.append(entry)
     return kept if len(kept) == len(set(kept)) else []
 
 
 def _ask_system():
-    env = os.environ
-    # Kaggle's image is made from Colab's and keeps its variable: https://github.com/Kaggle/kagglehub/pull/230
-    host = (
-        "kaggle"
-        if "KAGGLE_KERNEL_RUN_TYPE" in env
-        else "colab"
-        if "COLAB_RELEASE_TAG" in env
-        else "binder"
-        if "BINDER_SERVICE_HOST" in env or "BINDER_LAUNCH_HOST" in env
-        else ""
-    )
+    hosts = [host for variable, host in HOSTS.items() if variable in os.environ]
     return {
         "system": platform.system(),
         "python": platform.python_version(),
-        "host": host,
-        "visible": env.get("CUDA_VISIBLE_DEVICES"),
+        "host": hosts[0] if hosts else "",
+        "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "wsl": "microsoft" in platform.release().lower(),
     }
 
@@ -162,17 +148,10 @@ def find_driver():
         told = _run([program, "--query-gpu=driver_version,name", "--format=csv,noheader"], 20)
     except subprocess.TimeoutExpired:
         return {**found, "smi_error": "nvidia-smi did not answer within 20 seconds"}
-    rows = [
-        line.split(", ", 1)
-        for line in told.stdout.splitlines()
-        if re.match(r"\d+\.\d+[\d.]*, ", line)
-    ]
+    rows = re.findall(r"^(\d+\.\d+[\d.]*), (.*)", told.stdout, flags=re.M)
     if not rows:
-        return {
-            **found,
-            "smi_error": (told.stdout + told.stderr).strip()[:500]
-            or f"exit status {told.returncode}",
-        }
+        words = (told.stdout + told.stderr).strip()[:500]
+        return {**found, "smi_error": words or f"exit status {told.returncode}"}
     return {"driver": rows[0][0], "gpus": tuple(name.strip() for _, name in rows)}
 
 
@@ -196,12 +175,8 @@ def _run(command, timeout):
 
 def _nvidia_smi():
     windows = os.environ.get("SYSTEMROOT", r"C:\Windows") + r"\System32\nvidia-smi.exe"
-    for program in (
-        shutil.which("nvidia-smi"),
-        windows,
-        "/usr/lib/wsl/lib/nvidia-smi",
-        "/opt/bin/nvidia-smi",
-    ):
+    others = (windows, "/usr/lib/wsl/lib/nvidia-smi", "/opt/bin/nvidia-smi")
+    for program in (shutil.which("nvidia-smi"), *others):
         if program and Path(program).exists():
             return program
     return None
@@ -228,25 +203,21 @@ def _ask_packages():
     return {"packages": tuple((name, version(name)) for name in PACKAGES)}
 
 
-def _ask_torch(timeout):
+def _ask_torch():
     """Run probe.py in a child, started as a notebook's kernel is: the current folder comes first for imports."""
     code = f"import runpy; runpy.run_path({probe.__file__!r}, run_name='__main__')"
     try:
-        told = _run([sys.executable, "-c", code], timeout)
+        told = _run([sys.executable, "-c", code], TIMEOUT)
     except subprocess.TimeoutExpired:
-        return {"torch": None, "torch_error": f"no answer within {timeout:g} seconds"}
+        return {"torch_error": f"no answer within {TIMEOUT:g} seconds"}
     lines = [line for line in told.stdout.splitlines() if line.startswith(probe.MARK)]
     if not lines:
         end = told.stderr.strip()[-500:]
-        return {"torch": None, "torch_error": f"crashed with exit status {told.returncode}: {end}"}
-    found = json.loads(lines[-1][len(probe.MARK) :])
-    devices = tuple(
-        Device(**{**each, "capability": each["capability"] and tuple(each["capability"])})
-        for each in found.pop("devices", ())
-    )
-    return {
-        "torch": None,
-        **found,
-        "architectures": tuple(found.get("architectures", ())),
-        "devices": devices,
-    }
+        return {"torch_error": f"crashed with exit status {told.returncode}: {end}"}
+    found = json.loads(lines[-1].removeprefix(probe.MARK))
+    devices = []
+    for each in found.pop("devices", ()):
+        capability = each.pop("capability")
+        devices.append(Device(**each, capability=tuple(capability) if capability else None))
+    architectures = tuple(found.pop("architectures", ()))
+    return {**found, "architectures": architectures, "devices": tuple(devices)}

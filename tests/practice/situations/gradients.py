@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from .mismatch import placed, square
+from .mismatch import square
 from .placement import on
 from .registry import CODE, DOCS, situation, table
 
@@ -45,14 +45,14 @@ table(
 def gradient_lives_with_its_leaf():
     x = leaf()
     (x * x).sum().backward()
-    return placed(x.grad)
+    return x.grad
 
 
 @situation(AUTOGRAD)
 def gradient_of_a_cpu_leaf_used_on_the_device():
     x = leaf("cpu")
     (x.to("cuda") * 3).sum().backward()
-    return placed(x.grad)
+    return x.grad
 
 
 @situation(AUTOGRAD)
@@ -76,7 +76,7 @@ def backward_across_two_gpus():
     x = leaf("cuda:0")
     loss = (x.to("cuda:1") * 3).sum()
     loss.backward()
-    return loss.device, placed(x.grad)
+    return loss.device, x.grad
 
 
 @situation(AUTOGRAD, gpus=2)
@@ -99,14 +99,14 @@ def gradients_accumulate():
     x = leaf()
     for _ in range(2):
         (x * 2).sum().backward()
-    return placed(x.grad)
+    return x.grad
 
 
 @situation(DOCS + "generated/torch.autograd.grad.html")
 def autograd_grad_gives_the_device():
     x = leaf()
     (gradient,) = torch.autograd.grad((x * x).sum(), x)
-    return placed(gradient), x.grad
+    return gradient, x.grad
 
 
 @situation(ENGINE)
@@ -119,7 +119,7 @@ def backward_with_a_cpu_gradient():
 def backward_with_a_gradient_on_the_device():
     x = leaf()
     (x * 2).backward(on("cuda", 1, 10))
-    return placed(x.grad)
+    return x.grad
 
 
 @situation(CODE + "torch/csrc/autograd/python_variable.cpp")
@@ -132,7 +132,7 @@ def assign_a_cpu_gradient():
 def assign_a_gradient_on_the_device():
     x = leaf()
     x.grad = on()
-    return placed(x.grad)
+    return x.grad
 
 
 @situation(DOCS + "generated/torch.Tensor.register_hook.html")
@@ -164,7 +164,7 @@ class Double(torch.autograd.Function):
 def own_function_on_the_device():
     x = leaf()
     Double.apply(x).sum().backward()
-    return placed(x.grad)
+    return x.grad
 
 
 @situation(DOCS + "generated/torch.autograd.graph.save_on_cpu.html")
@@ -173,7 +173,7 @@ def saved_tensors_on_the_cpu():
     with torch.autograd.graph.save_on_cpu():
         y = (x * x).sum()
     y.backward()
-    return placed(x.grad)
+    return x.grad
 
 
 @situation(DOCS + "generated/torch.optim.Optimizer.zero_grad.html")
@@ -185,9 +185,9 @@ def leaf_changed_in_place():
 def loss_of_two_branches():
     x = leaf()
     (x.cpu().sum().to("cuda") + x.sum()).backward()
-    return placed(x.grad)
+    return x.grad
 
 
 @situation(DOCS + "func.html")
 def functional_grad_on_the_device():
-    return placed(torch.func.grad(lambda x: (x**2).sum())(square("cuda")))
+    return torch.func.grad(lambda x: (x**2).sum())(square("cuda"))

@@ -156,30 +156,23 @@ def without_cudnn(action):
         return action()
 
 
-def placed(x: torch.Tensor) -> tuple:
-    """Return the values, the device and the dtype of `x`."""
-    return x.tolist(), x.device, x.dtype
-
-
 table(
     DOCS + "notes/cuda.html and " + ITERATOR,
     {
-        "GPU tensor and CPU scalar tensor": lambda: placed(on() + torch.tensor(3.0)),
-        "CPU scalar tensor and GPU tensor": lambda: placed(torch.tensor(3.0) * on()),
-        "GPU tensor and double CPU scalar tensor": lambda: placed(
+        "GPU tensor and CPU scalar tensor": lambda: on() + torch.tensor(3.0),
+        "CPU scalar tensor and GPU tensor": lambda: torch.tensor(3.0) * on(),
+        "GPU tensor and double CPU scalar tensor": lambda: (
             on() * torch.tensor(0.5, dtype=torch.float64)
         ),
-        "GPU integers and float CPU scalar tensor": lambda: placed(picks(G) + torch.tensor(0.5)),
-        "GPU scalar and CPU scalar": lambda: placed(on()[0] + torch.tensor(2.0)),
-        "in place with a CPU scalar": lambda: placed(on().mul_(torch.tensor(2.0))),
-        "compare with a CPU scalar": lambda: placed(on() > torch.tensor(1.5)),
-        "where with a CPU scalar": lambda: placed(torch.where(on() > 1, on(), torch.tensor(0.0))),
-        "maximum with a CPU scalar": lambda: placed(torch.maximum(on(), torch.tensor(1.5))),
-        "addcmul with a CPU scalar": lambda: placed(torch.addcmul(on(), on(), torch.tensor(2.0))),
-        "masked_fill with a CPU scalar": lambda: placed(
-            on().masked_fill(on() > 1, torch.tensor(9.0))
-        ),
-        "Python number": lambda: placed(2 * on() + 1),
+        "GPU integers and float CPU scalar tensor": lambda: picks(G) + torch.tensor(0.5),
+        "GPU scalar and CPU scalar": lambda: on()[0] + torch.tensor(2.0),
+        "in place with a CPU scalar": lambda: on().mul_(torch.tensor(2.0)),
+        "compare with a CPU scalar": lambda: on() > torch.tensor(1.5),
+        "where with a CPU scalar": lambda: torch.where(on() > 1, on(), torch.tensor(0.0)),
+        "maximum with a CPU scalar": lambda: torch.maximum(on(), torch.tensor(1.5)),
+        "addcmul with a CPU scalar": lambda: torch.addcmul(on(), on(), torch.tensor(2.0)),
+        "masked_fill with a CPU scalar": lambda: on().masked_fill(on() > 1, torch.tensor(9.0)),
+        "Python number": lambda: 2 * on() + 1,
         "CPU tensor of one element and GPU tensor": lambda: on() + torch.ones(1),
         "clamp with a CPU scalar": lambda: on().clamp(min=torch.tensor(1.5)),
         "result_type of GPU and CPU": lambda: torch.result_type(on(), torch.ones(2)),
@@ -188,12 +181,12 @@ table(
 table(
     INDEXING + " and " + DOCS + "tensor_view.html",
     {
-        "GPU tensor by CPU indices": lambda: placed(on("cuda", 5, 6, 7)[torch.tensor([2, 0])]),
-        "GPU tensor by CPU mask": lambda: placed(on()[torch.tensor([False, True])]),
-        "GPU tensor by GPU indices": lambda: placed(on("cuda", 5, 6, 7)[picks(G)]),
-        "GPU tensor by a list": lambda: placed(on("cuda", 5, 6, 7)[[0, 2]]),
-        "GPU tensor by a GPU scalar": lambda: placed(on()[picks(G)[1]]),
-        "GPU tensor by a slice": lambda: placed(on("cuda", 5, 6, 7)[1:]),
+        "GPU tensor by CPU indices": lambda: on("cuda", 5, 6, 7)[torch.tensor([2, 0])],
+        "GPU tensor by CPU mask": lambda: on()[torch.tensor([False, True])],
+        "GPU tensor by GPU indices": lambda: on("cuda", 5, 6, 7)[picks(G)],
+        "GPU tensor by a list": lambda: on("cuda", 5, 6, 7)[[0, 2]],
+        "GPU tensor by a GPU scalar": lambda: on()[picks(G)[1]],
+        "GPU tensor by a slice": lambda: on("cuda", 5, 6, 7)[1:],
         "CPU tensor by GPU indices": lambda: torch.ones(3)[picks(G)],
         "CPU tensor by GPU mask": lambda: torch.ones(2)[on() > 1],
         "list by a GPU scalar": lambda: ["a", "b"][picks(G)[1]],
@@ -205,13 +198,13 @@ table(
             torch.zeros(2), picks(), on()
         ),
         "assign GPU scalar into a CPU tensor": lambda: assigned(torch.zeros(2), 0, on()[1]),
-        "nonzero": lambda: placed(on("cuda", 0, 3).nonzero()),
+        "nonzero": lambda: on("cuda", 0, 3).nonzero(),
     },
 )
 table(INDEXING, {"tensor by indices on another GPU": lambda: on("cuda:0")[picks("cuda:1")]}, gpus=2)
 
 
-def assigned(x: torch.Tensor, where, value) -> tuple:
+def assigned(x: torch.Tensor, where, value) -> torch.Tensor:
     """Return `x` after `x[where] = value`."""
     x[where] = value
-    return placed(x)
+    return x

@@ -5,15 +5,10 @@ import copy
 import torch
 from torch import nn
 
-from .mismatch import placed
+from .placement import devices, kind, stays
 from .registry import CODE, DOCS, situation, table
 
 MODULE = DOCS + "generated/torch.nn.Module.html#torch.nn.Module.to"
-
-
-def devices(tensors) -> set:
-    """Return the devices of `tensors` as a set of strings."""
-    return {str(x.device) for x in tensors}
 
 
 def net() -> nn.Sequential:
@@ -24,17 +19,13 @@ def net() -> nn.Sequential:
 table(
     MODULE,
     {
-        "to returns the module": lambda: (lambda m: m.to("cuda") is m)(net()),
-        "cuda returns the module": lambda: (lambda m: m.cuda() is m)(net()),
+        "to returns the module": lambda: stays(net(), lambda m: m.to("cuda")),
+        "cuda returns the module": lambda: stays(net(), lambda m: m.cuda()),
         "to moves parameters": lambda: devices(net().to("cuda").parameters()),
         "to moves buffers": lambda: devices(net().to("cuda").buffers()),
-        "cpu moves back": lambda: devices([*net().to("cuda").cpu().state_dict().values()]),
-        "to with dtype": lambda: (lambda w: (w.device, w.dtype))(
-            nn.Linear(1, 1).to("cuda", torch.float64).weight
-        ),
-        "half of a moved module": lambda: (lambda w: (w.device, w.dtype))(
-            nn.Linear(1, 1).to("cuda").half().weight
-        ),
+        "cpu moves back": lambda: devices(net().to("cuda").cpu().state_dict().values()),
+        "to with dtype": lambda: kind(nn.Linear(1, 1).to("cuda", torch.float64).weight),
+        "half of a moved module": lambda: kind(nn.Linear(1, 1).to("cuda").half().weight),
         "dtype leaves integer buffers": lambda: (
             nn.BatchNorm1d(2).to("cuda").half().num_batches_tracked.dtype
         ),
@@ -52,7 +43,7 @@ table(
         "loss module with weights moves": lambda: (
             nn.CrossEntropyLoss(weight=torch.ones(2)).to("cuda").weight.device
         ),
-        "init on the device": lambda: placed(nn.init.constant_(torch.empty(2, device="cuda"), 3)),
+        "init on the device": lambda: nn.init.constant_(torch.empty(2, device="cuda"), 3),
     },
 )
 table(

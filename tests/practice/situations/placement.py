@@ -14,6 +14,21 @@ def on(device="cuda", *values) -> torch.Tensor:
     return torch.tensor([float(v) for v in values or (1, 2)], device=device)
 
 
+def devices(tensors) -> set:
+    """Return the devices of `tensors`."""
+    return {x.device for x in tensors}
+
+
+def kind(x: torch.Tensor) -> tuple:
+    """Return the device and the dtype of `x`."""
+    return x.device, x.dtype
+
+
+def stays(x, move) -> bool:
+    """Return whether `move(x)` is `x` itself."""
+    return move(x) is x
+
+
 table(
     DEVICE,
     {
@@ -38,9 +53,8 @@ table(
     DOCS + "torch.html#creation-ops",
     {
         "values made on the device": lambda: torch.arange(4, device="cuda").tolist(),
-        "device of factories": lambda: {
-            str(make.device)
-            for make in (
+        "device of factories": lambda: devices(
+            [
                 torch.zeros(1, device="cuda"),
                 torch.full((1,), 2, device="cuda"),
                 torch.empty(1, device="cuda"),
@@ -54,8 +68,8 @@ table(
                 torch.tril_indices(2, 2, device="cuda"),
                 torch.hann_window(4, device="cuda"),
                 torch.randperm(3, device="cuda"),
-            )
-        },
+            ]
+        ),
         "device given as an integer": lambda: torch.zeros(1, device=0).device,
         "device of zeros_like": lambda: torch.zeros_like(on()).device,
         "device of ones_like moved": lambda: torch.ones_like(torch.zeros(2), device="cuda").device,
@@ -64,7 +78,7 @@ table(
         "device of new_full on the CPU": lambda: on().new_full((2,), 7, device="cpu").device,
         "tensor of a tensor keeps its device": lambda: torch.tensor(on()).device,
         "tensor of a list of device scalars": lambda: torch.tensor([on()[0], on()[1]]).device,
-        "as_tensor keeps the object": lambda: (lambda x: torch.as_tensor(x) is x)(on()),
+        "as_tensor keeps the object": lambda: stays(on(), torch.as_tensor),
         "as_tensor on the CPU": lambda: torch.as_tensor(on(), device="cpu").device,
         "asarray on the device": lambda: torch.asarray([1, 2], device="cuda").device,
         "invalid ordinal in a factory": lambda: torch.ones(1, device="cuda:99"),
@@ -98,24 +112,19 @@ table(
 table(
     TO,
     {
-        "to the same device is the same object": lambda: (lambda x: x.to("cuda:0") is x)(on()),
-        "to cuda without index is the same object": lambda: (lambda x: x.to("cuda") is x)(on()),
-        "cuda is the same object": lambda: (lambda x: x.cuda() is x)(on()),
-        "to the device from the CPU is new": lambda: (lambda x: x.to("cuda") is x)(torch.ones(2)),
-        "cpu of a CPU tensor is the same object": lambda: (lambda x: x.cpu() is x)(torch.ones(2)),
-        "to with copy is new": lambda: (lambda x: x.to("cuda", copy=True) is x)(on()),
-        "to with dtype keeps the device": lambda: (
-            on().to(torch.float64).device,
-            on().to(torch.float64).dtype,
-        ),
-        "to with device and dtype": lambda: (lambda x: (x.device, x.dtype))(
-            torch.ones(2).to("cuda", torch.float16)
-        ),
-        "to with other": lambda: (lambda x: (x.device, x.dtype))(torch.ones(2).to(on().half())),
+        "to the same device is the same object": lambda: stays(on(), lambda x: x.to("cuda:0")),
+        "to cuda without index is the same object": lambda: stays(on(), lambda x: x.to("cuda")),
+        "cuda is the same object": lambda: stays(on(), lambda x: x.cuda()),
+        "to the device from the CPU is new": lambda: stays(torch.ones(2), lambda x: x.to("cuda")),
+        "cpu of a CPU tensor is the same object": lambda: stays(torch.ones(2), lambda x: x.cpu()),
+        "to with copy is new": lambda: stays(on(), lambda x: x.to("cuda", copy=True)),
+        "to with dtype keeps the device": lambda: kind(on().to(torch.float64)),
+        "to with device and dtype": lambda: kind(torch.ones(2).to("cuda", torch.float16)),
+        "to with other": lambda: kind(torch.ones(2).to(on().half())),
         "to with keyword device": lambda: torch.ones(2).to(device="cuda", non_blocking=True).device,
         "to with an integer": lambda: torch.ones(2).to(0).device,
         "to the CPU": lambda: on().to("cpu").device,
-        "half keeps the device": lambda: (on().half().device, on().half().dtype),
+        "half keeps the device": lambda: kind(on().half()),
         "cuda with a CPU device": lambda: torch.ones(1).cuda("cpu"),
         "values survive the round trip": lambda: torch.arange(5).to("cuda").to("cpu").tolist(),
         "strides survive the move": lambda: torch.ones(2, 3).t().to("cuda").stride(),
@@ -126,7 +135,7 @@ table(
     TO,
     {
         "to another GPU": lambda: on("cuda:0").to("cuda:1").device,
-        "to another GPU is new": lambda: (lambda x: x.to("cuda:1") is x)(on("cuda:0")),
+        "to another GPU is new": lambda: stays(on("cuda:0"), lambda x: x.to("cuda:1")),
         "cuda with an index": lambda: torch.ones(1).cuda(1).device,
         "cuda with a device": lambda: torch.ones(1).cuda(torch.device("cuda:1")).device,
         "values survive three devices": lambda: (

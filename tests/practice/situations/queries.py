@@ -2,7 +2,7 @@
 
 import torch
 
-from .registry import CODE, DOCS, table
+from .registry import CODE, DOCS, situation, table
 
 CUDA = DOCS + "cuda.html"
 QUERIES = CODE + "torch/cuda/__init__.py"
@@ -17,15 +17,9 @@ table(
         "device_count": lambda: (type(torch.cuda.device_count()), torch.cuda.device_count() > 0),
         "name of the device": lambda: (
             type(torch.cuda.get_device_name()),
-            len(torch.cuda.get_device_name(0)) > 0,
+            torch.cuda.get_device_name(0) != "",
         ),
         "capability": lambda: [type(n) for n in torch.cuda.get_device_capability()],
-        "capability and properties agree": lambda: (
-            lambda p: (p.major, p.minor) == torch.cuda.get_device_capability(0)
-        )(torch.cuda.get_device_properties("cuda:0")),
-        "properties": lambda: (
-            lambda p: (type(p.name), type(p.total_memory), type(p.multi_processor_count))
-        )(torch.cuda.get_device_properties(0)),
         "name and properties agree": lambda: (
             torch.cuda.get_device_name() == torch.cuda.get_device_properties().name
         ),
@@ -43,6 +37,20 @@ table(
     },
     gpus=2,
 )
+
+
+@situation(CUDA)
+def capability_and_properties_agree():
+    properties = torch.cuda.get_device_properties("cuda:0")
+    return (properties.major, properties.minor) == torch.cuda.get_device_capability(0)
+
+
+@situation(CUDA)
+def properties():
+    gpu = torch.cuda.get_device_properties(0)
+    return type(gpu.name), type(gpu.total_memory), type(gpu.multi_processor_count)
+
+
 table(
     QUERIES,
     {

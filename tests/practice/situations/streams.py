@@ -23,24 +23,17 @@ def recorded(**options) -> torch.cuda.Event:
     return event
 
 
+def at_default() -> bool:
+    """Return whether the current stream is the default one."""
+    return torch.cuda.current_stream() == torch.cuda.default_stream()
+
+
 table(
     STREAM,
     {
         "device of a stream": lambda: torch.cuda.Stream().device,
-        "current stream is the default": lambda: (
-            torch.cuda.current_stream() == torch.cuda.default_stream()
-        ),
+        "current stream is the default": at_default,
         "a new stream is another": lambda: torch.cuda.Stream() == torch.cuda.current_stream(),
-        "stream context": lambda: (lambda s: inside(s, lambda: torch.cuda.current_stream() == s))(
-            torch.cuda.Stream()
-        ),
-        "after the stream context": lambda: (
-            inside(torch.cuda.Stream(), int),
-            torch.cuda.current_stream() == torch.cuda.default_stream(),
-        )[1],
-        "no stream context": lambda: inside(
-            None, lambda: torch.cuda.current_stream() == torch.cuda.default_stream()
-        ),
         "query of an idle stream": lambda: (
             torch.cuda.synchronize(),
             torch.cuda.current_stream().query(),
@@ -54,7 +47,6 @@ table(
             type(torch.cuda.current_stream()),
             isinstance(torch.cuda.Stream(), torch.Stream),
         ),
-        "result made in a stream": lambda: by_stream(),
         "wait_stream": lambda: torch.cuda.current_stream().wait_stream(torch.cuda.Stream()),
         "record_event gives an event": lambda: type(torch.cuda.current_stream().record_event()),
         "record_stream": lambda: on().record_stream(torch.cuda.Stream()),
@@ -72,9 +64,6 @@ table(
     STREAM,
     {
         "stream on cuda:1": lambda: torch.cuda.Stream("cuda:1").device,
-        "stream context moves the device": lambda: inside(
-            torch.cuda.Stream("cuda:1"), torch.cuda.current_device
-        ),
         "current stream of cuda:1": lambda: torch.cuda.current_stream(1).device,
     },
     gpus=2,
@@ -86,9 +75,6 @@ table(
         "query after record": lambda: recorded().query(),
         "record gives nothing": lambda: torch.cuda.Event().record(),
         "synchronize before record": lambda: torch.cuda.Event().synchronize(),
-        "elapsed time": lambda: (lambda a, b: (type(a.elapsed_time(b)), a.elapsed_time(b) >= 0))(
-            recorded(enable_timing=True), recorded(enable_timing=True)
-        ),
         "event in words before record": lambda: repr(torch.cuda.Event()),
         "device of an event before record": lambda: torch.cuda.Event().device,
         "device of an event": lambda: recorded().device,
@@ -111,14 +97,34 @@ table(
 )
 
 
-def inside(stream, action):
-    """Return what `action()` gives inside the context of `stream`."""
+@situation(STREAM)
+def stream_context():
+    stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        return action()
+        return torch.cuda.current_stream() == stream
 
 
-def by_stream() -> tuple:
-    """Return a sum made in a stream of its own, after the caller waited for it."""
+@situation(STREAM)
+def after_the_stream_context():
+    with torch.cuda.stream(torch.cuda.Stream()):
+        pass
+    return at_default()
+
+
+@situation(STREAM)
+def no_stream_context():
+    with torch.cuda.stream(None):
+        return at_default()
+
+
+@situation(STREAM, gpus=2)
+def stream_context_moves_the_device():
+    with torch.cuda.stream(torch.cuda.Stream("cuda:1")):
+        return torch.cuda.current_device()
+
+
+@situation(STREAM)
+def result_made_in_a_stream():
     stream = torch.cuda.Stream()
     x = on()
     stream.wait_stream(torch.cuda.current_stream())
@@ -126,6 +132,12 @@ def by_stream() -> tuple:
         y = x + 1
     torch.cuda.current_stream().wait_stream(stream)
     return y.tolist(), y.device
+
+
+@situation(EVENT)
+def elapsed_time():
+    milliseconds = recorded(enable_timing=True).elapsed_time(recorded(enable_timing=True))
+    return type(milliseconds), milliseconds >= 0
 
 
 @situation(EVENT, gpus=2)

@@ -40,74 +40,55 @@ def by_default(action):
     return action()
 
 
-table(
-    SEMANTICS,
-    {
-        "current device at the start": lambda: torch.cuda.current_device(),
-        "set_device past the last": lambda: torch.cuda.set_device(99),
-        "set_device with a negative index changes nothing": lambda: (
-            torch.cuda.set_device(-1),
-            torch.cuda.current_device(),
-        ),
-        "set_device with the CPU": lambda: torch.cuda.set_device("cpu"),
-    },
-)
-table(
-    SEMANTICS,
-    {
-        "device context past the last": lambda: torch.cuda.device(99),
-        "device context with the CPU": lambda: torch.cuda.device("cpu"),
-        "device context of a CPU tensor": lambda: torch.cuda.device_of(torch.ones(1)),
-    },
-    through=current_in,
-)
-table(
-    SEMANTICS,
-    {
-        "torch.device as context": lambda: torch.ones(1).device,
-        "torch.device as context and explicit device": lambda: torch.ones(1, device="cpu").device,
-        "torch.device cpu inside torch.device cuda": lambda: within(
-            torch.device("cpu"), lambda: torch.ones(1).device
-        ),
-        "module made under torch.device": lambda: nn.Linear(2, 2).weight.device,
-    },
-    through=under_cuda,
-)
-table(
-    CURRENT,
-    {
-        "current device in a context": lambda: torch.cuda.device(1),
-        "context from a string": lambda: torch.cuda.device("cuda:1"),
-        "context of a tensor": lambda: torch.cuda.device_of(on("cuda:1")),
-        "accelerator context": lambda: torch.accelerator.device_index(1),
-    },
-    gpus=2,
-    through=current_in,
-)
-table(
-    CURRENT,
-    {
-        "factory in a context": lambda: torch.ones(1, device="cuda").device,
-        "cuda in a context": lambda: torch.ones(1).cuda().device,
-        "tensor on cuda:0 to cuda in a context": lambda: on("cuda:0").to("cuda").device,
-        "tensor on cuda:0 cuda in a context": lambda: on("cuda:0").cuda().device,
-        "results ignore the context": lambda: (on("cuda:0") + 1).device,
-        "explicit index beats the context": lambda: on("cuda:0").device,
-        "plain factory in a context": lambda: torch.ones(1).device,
-        "module to cuda in a context": lambda: nn.Linear(1, 1).to("cuda").weight.device,
-    },
-    gpus=2,
-    through=on_the_second,
-)
-table(
-    CURRENT,
-    {
-        "torch.device cuda:1 as context": lambda: within(
-            torch.device("cuda:1"), lambda: torch.zeros(1).device
-        ),
-    },
-    gpus=2,
-)
+CURRENT_DEVICE = {
+    "current device at the start": lambda: torch.cuda.current_device(),
+    "set_device past the last": lambda: torch.cuda.set_device(99),
+    "set_device with a negative index changes nothing": lambda: (
+        torch.cuda.set_device(-1),
+        torch.cuda.current_device(),
+    ),
+    "set_device with the CPU": lambda: torch.cuda.set_device("cpu"),
+}
+table(SEMANTICS, CURRENT_DEVICE)
+CONTEXTS = {
+    "device context past the last": lambda: torch.cuda.device(99),
+    "device context with the CPU": lambda: torch.cuda.device("cpu"),
+    "device context of a CPU tensor": lambda: torch.cuda.device_of(torch.ones(1)),
+}
+table(SEMANTICS, CONTEXTS, through=current_in)
+UNDER_CUDA = {
+    "torch.device as context": lambda: torch.ones(1).device,
+    "torch.device as context and explicit device": lambda: torch.ones(1, device="cpu").device,
+    "torch.device cpu inside torch.device cuda": lambda: within(
+        torch.device("cpu"), lambda: torch.ones(1).device
+    ),
+    "module made under torch.device": lambda: nn.Linear(2, 2).weight.device,
+}
+table(SEMANTICS, UNDER_CUDA, through=under_cuda)
+CONTEXTS_OF_TWO = {
+    "current device in a context": lambda: torch.cuda.device(1),
+    "context from a string": lambda: torch.cuda.device("cuda:1"),
+    "context of a tensor": lambda: torch.cuda.device_of(on("cuda:1")),
+    "accelerator context": lambda: torch.accelerator.device_index(1),
+}
+table(CURRENT, CONTEXTS_OF_TWO, gpus=2, through=current_in)
+ON_THE_SECOND = {
+    "factory in a context": lambda: torch.ones(1, device="cuda").device,
+    "cuda in a context": lambda: torch.ones(1).cuda().device,
+    "tensor on cuda:0 to cuda in a context": lambda: on("cuda:0").to("cuda").device,
+    "tensor on cuda:0 cuda in a context": lambda: on("cuda:0").cuda().device,
+    "results ignore the context": lambda: (on("cuda:0") + 1).device,
+    "explicit index beats the context": lambda: on("cuda:0").device,
+    "plain factory in a context": lambda: torch.ones(1).device,
+    "module to cuda in a context": lambda: nn.Linear(1, 1).to("cuda").weight.device,
+}
+table(CURRENT, ON_THE_SECOND, gpus=2, through=on_the_second)
+
+
+@situation(CURRENT, gpus=2)
+def torch_device_of_the_second_as_context():
+    with torch.device("cuda:1"):
+        return torch.zeros(1).device
 
 
 @situation(CURRENT, gpus=2)
@@ -145,24 +126,21 @@ def accelerator_sets_the_device():
     return torch.cuda.current_device(), torch.ones(1, device="cuda").device
 
 
-table(
-    DEFAULT,
-    {
-        "default device of factories": lambda: devices(
-            [torch.ones(1), torch.tensor([1.0]), torch.arange(2), torch.randn(2), torch.empty(1)]
-        ),
-        "default device and explicit device": lambda: torch.ones(1, device="cpu").device,
-        "default device and numpy": lambda: [
-            torch.from_numpy(numpy.ones(2)).device,
-            torch.tensor(numpy.ones(2)).device,
-        ],
-        "default device of modules": lambda: [
-            nn.Linear(2, 2).bias.device,
-            nn.BatchNorm1d(2).running_mean.device,
-        ],
-    },
-    through=by_default,
-)
+BY_DEFAULT = {
+    "default device of factories": lambda: devices(
+        [torch.ones(1), torch.tensor([1.0]), torch.arange(2), torch.randn(2), torch.empty(1)]
+    ),
+    "default device and explicit device": lambda: torch.ones(1, device="cpu").device,
+    "default device and numpy": lambda: [
+        torch.from_numpy(numpy.ones(2)).device,
+        torch.tensor(numpy.ones(2)).device,
+    ],
+    "default device of modules": lambda: [
+        nn.Linear(2, 2).bias.device,
+        nn.BatchNorm1d(2).running_mean.device,
+    ],
+}
+table(DEFAULT, BY_DEFAULT, through=by_default)
 
 
 table(
@@ -170,11 +148,10 @@ table(
     {"get default device has an index": lambda: torch.get_default_device()},
     through=by_default,
 )
-table(
-    "https://github.com/pytorch/pytorch/issues/118084",
-    {"default device and a shuffling loader": lambda: list(DataLoader([1, 2, 3], shuffle=True))},
-    through=by_default,
-)
+SHUFFLING = {
+    "default device and a shuffling loader": lambda: list(DataLoader([1, 2, 3], shuffle=True))
+}
+table("https://github.com/pytorch/pytorch/issues/118084", SHUFFLING, through=by_default)
 table(
     CODE + "torch/_tensor_str.py",
     {"default device is still printed": lambda: str(torch.ones(1))},

@@ -168,10 +168,8 @@ def memory_fraction_limits():
         fresh()
 
 
-table(
-    CODE + "torch/cuda/memory.py",
-    {
-        "memory fraction above one": lambda: torch.cuda.set_per_process_memory_fraction(2.0),
-        "memory of a device that is not there": lambda: torch.cuda.memory_allocated(99),
-    },
-)
+REFUSED = {
+    "memory fraction above one": lambda: torch.cuda.set_per_process_memory_fraction(2.0),
+    "memory of a device that is not there": lambda: torch.cuda.memory_allocated(99),
+}
+table(CODE + "torch/cuda/memory.py", REFUSED)

@@ -34,57 +34,50 @@ def halves() -> torch.Tensor:
     return square("cuda").half()
 
 
-table(
-    AMP,
-    {
-        "autocast matmul": product,
-        "autocast linear": lambda: nn.Linear(2, 2).to(G)(square(G)),
-        "autocast conv2d": lambda: nn.Conv2d(1, 2, 3).to(G)(images(G)),
-        "autocast bmm": lambda: torch.bmm(square(G)[None], square(G)[None]),
-        "autocast einsum": lambda: torch.einsum("ij,jk->ik", square(G), square(G)),
-        "autocast relu after linear": lambda: torch.relu(nn.Linear(2, 2).to(G)(square(G))),
-        "autocast softmax of halves": lambda: halves().softmax(1),
-        "autocast exp of halves": lambda: halves().exp(),
-        "autocast sum of halves": lambda: halves().sum(),
-        "autocast pow of halves": lambda: halves() ** 2,
-        "autocast layer_norm of halves": lambda: F.layer_norm(halves(), (2,)),
-        "autocast add of float and half": lambda: square(G) + halves(),
-        "autocast mul of halves": lambda: halves() * halves(),
-        "autocast cat of float and half": lambda: torch.cat([square(G), halves()]),
-        "autocast mse_loss of halves": lambda: F.mse_loss(halves(), halves()),
-        "autocast cross_entropy of halves": lambda: F.cross_entropy(halves(), picks(G)),
-        "autocast matmul of doubles": lambda: square(G).double() @ square(G).double(),
-        "autocast matmul on the CPU": lambda: square() @ square(),
-        "autocast binary_cross_entropy": lambda: F.binary_cross_entropy(square(G), square(G)),
-        "autocast mm with out": lambda: torch.mm(square(G), square(G), out=square(G)),
-        "autocast dropout of halves": lambda: F.dropout(halves()),
-    },
-    through=dtype,
-)
-table(
-    AMP,
-    {
-        "autocast matmul in bfloat16": lambda: dtype(product, dtype=torch.bfloat16),
-        "autocast to float32": lambda: dtype(product, dtype=torch.float32),
-        "autocast turned off": lambda: dtype(product, enabled=False),
-        "autocast turned off inside": lambda: cast(lambda: dtype(product, enabled=False)),
-        "autocast for the CPU leaves the device": lambda: dtype(
-            product, "cpu", dtype=torch.bfloat16
-        ),
-        "autocast as decorator": lambda: torch.autocast("cuda")(product)().dtype,
-        "is_autocast_enabled": lambda: (
-            torch.is_autocast_enabled("cuda"),
-            cast(lambda: torch.is_autocast_enabled("cuda")),
-            cast(lambda: torch.is_autocast_enabled("cpu")),
-        ),
-        "get_autocast_dtype": lambda: (
-            torch.get_autocast_dtype("cuda"),
-            cast(lambda: torch.get_autocast_dtype("cuda"), dtype=torch.bfloat16),
-        ),
-        "halves without autocast": lambda: (halves() @ halves()).dtype,
-        "half and float without autocast": lambda: halves() @ square(G),
-    },
-)
+DTYPES = {
+    "autocast matmul": product,
+    "autocast linear": lambda: nn.Linear(2, 2).to(G)(square(G)),
+    "autocast conv2d": lambda: nn.Conv2d(1, 2, 3).to(G)(images(G)),
+    "autocast bmm": lambda: torch.bmm(square(G)[None], square(G)[None]),
+    "autocast einsum": lambda: torch.einsum("ij,jk->ik", square(G), square(G)),
+    "autocast relu after linear": lambda: torch.relu(nn.Linear(2, 2).to(G)(square(G))),
+    "autocast softmax of halves": lambda: halves().softmax(1),
+    "autocast exp of halves": lambda: halves().exp(),
+    "autocast sum of halves": lambda: halves().sum(),
+    "autocast pow of halves": lambda: halves() ** 2,
+    "autocast layer_norm of halves": lambda: F.layer_norm(halves(), (2,)),
+    "autocast add of float and half": lambda: square(G) + halves(),
+    "autocast mul of halves": lambda: halves() * halves(),
+    "autocast cat of float and half": lambda: torch.cat([square(G), halves()]),
+    "autocast mse_loss of halves": lambda: F.mse_loss(halves(), halves()),
+    "autocast cross_entropy of halves": lambda: F.cross_entropy(halves(), picks(G)),
+    "autocast matmul of doubles": lambda: square(G).double() @ square(G).double(),
+    "autocast matmul on the CPU": lambda: square() @ square(),
+    "autocast binary_cross_entropy": lambda: F.binary_cross_entropy(square(G), square(G)),
+    "autocast mm with out": lambda: torch.mm(square(G), square(G), out=square(G)),
+    "autocast dropout of halves": lambda: F.dropout(halves()),
+}
+table(AMP, DTYPES, through=dtype)
+OPTIONS = {
+    "autocast matmul in bfloat16": lambda: dtype(product, dtype=torch.bfloat16),
+    "autocast to float32": lambda: dtype(product, dtype=torch.float32),
+    "autocast turned off": lambda: dtype(product, enabled=False),
+    "autocast turned off inside": lambda: cast(lambda: dtype(product, enabled=False)),
+    "autocast for the CPU leaves the device": lambda: dtype(product, "cpu", dtype=torch.bfloat16),
+    "autocast as decorator": lambda: torch.autocast("cuda")(product)().dtype,
+    "is_autocast_enabled": lambda: (
+        torch.is_autocast_enabled("cuda"),
+        cast(lambda: torch.is_autocast_enabled("cuda")),
+        cast(lambda: torch.is_autocast_enabled("cpu")),
+    ),
+    "get_autocast_dtype": lambda: (
+        torch.get_autocast_dtype("cuda"),
+        cast(lambda: torch.get_autocast_dtype("cuda"), dtype=torch.bfloat16),
+    ),
+    "halves without autocast": lambda: (halves() @ halves()).dtype,
+    "half and float without autocast": lambda: halves() @ square(G),
+}
+table(AMP, OPTIONS)
 
 
 @situation(AMP)
@@ -118,20 +111,18 @@ def scaled_loss():
     return y.item(), y.device
 
 
-table(
-    DOCS + "amp.html#gradient-scaling and " + SCALER,
-    {
-        "scale at the start": lambda: torch.amp.GradScaler("cuda").get_scale(),
-        "scale a list": lambda: [y.item() for y in scaler(2.0).scale([on()[0], on()[1]])],
-        "scaled step": lambda: scaled_step([1.0, 2.0]),
-        "scaled step with inf": lambda: scaled_step([float("inf"), 1.0]),
-        "scaled step with nan": lambda: scaled_step([1.0, float("nan")]),
-        "scale grows": lambda: scaled_step([1.0, 1.0], growth_interval=1),
-        "scaler turned off": lambda: scaled_step([1.0, 2.0], enabled=False),
-        "state_dict of a scaler": lambda: torch.amp.GradScaler("cuda").state_dict(),
-        "scaler of torch.cuda.amp": lambda: torch.cuda.amp.GradScaler().is_enabled(),
-    },
-)
+SCALERS = {
+    "scale at the start": lambda: torch.amp.GradScaler("cuda").get_scale(),
+    "scale a list": lambda: [y.item() for y in scaler(2.0).scale([on()[0], on()[1]])],
+    "scaled step": lambda: scaled_step([1.0, 2.0]),
+    "scaled step with inf": lambda: scaled_step([float("inf"), 1.0]),
+    "scaled step with nan": lambda: scaled_step([1.0, float("nan")]),
+    "scale grows": lambda: scaled_step([1.0, 1.0], growth_interval=1),
+    "scaler turned off": lambda: scaled_step([1.0, 2.0], enabled=False),
+    "state_dict of a scaler": lambda: torch.amp.GradScaler("cuda").state_dict(),
+    "scaler of torch.cuda.amp": lambda: torch.cuda.amp.GradScaler().is_enabled(),
+}
+table(DOCS + "amp.html#gradient-scaling and " + SCALER, SCALERS)
 
 
 def prepared():

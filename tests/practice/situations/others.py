@@ -26,27 +26,22 @@ def hidden(action):
     return "goes on"
 
 
-table(
-    WAITS,
-    {
-        "numbers of Python made into a tensor": lambda x, i, m: x.new_tensor([1.0]),
-        "an index from a list": lambda x, i, m: x[[0, 1]],
-        "an index on the CPU": lambda x, i, m: x[torch.arange(3)],
-        "an index on the GPU": lambda x, i, m: x[i],
-        "reading through a mask": lambda x, i, m: x[m],
-        "a number written through a mask": lambda x, i, m: assigned(x, m, 0.0),
-        "a GPU value written through a mask": lambda x, i, m: assigned(x, m, x[0]),
-        "a number written into a slice": lambda x, i, m: assigned(x, slice(2), 1.0),
-        "one hot with classes": lambda x, i, m: F.one_hot(i, 4),
-        "one hot without classes": lambda x, i, m: F.one_hot(i),
-        "allclose": lambda x, i, m: torch.allclose(x, x),
-        "an inverse": lambda x, i, m: torch.linalg.inv(torch.eye(3, device="cuda")),
-        "an inverse without a check": lambda x, i, m: torch.linalg.inv_ex(
-            torch.eye(3, device="cuda")
-        ),
-    },
-    through=hidden,
-)
+WAITING = {
+    "numbers of Python made into a tensor": lambda x, i, m: x.new_tensor([1.0]),
+    "an index from a list": lambda x, i, m: x[[0, 1]],
+    "an index on the CPU": lambda x, i, m: x[torch.arange(3)],
+    "an index on the GPU": lambda x, i, m: x[i],
+    "reading through a mask": lambda x, i, m: x[m],
+    "a number written through a mask": lambda x, i, m: assigned(x, m, 0.0),
+    "a GPU value written through a mask": lambda x, i, m: assigned(x, m, x[0]),
+    "a number written into a slice": lambda x, i, m: assigned(x, slice(2), 1.0),
+    "one hot with classes": lambda x, i, m: F.one_hot(i, 4),
+    "one hot without classes": lambda x, i, m: F.one_hot(i),
+    "allclose": lambda x, i, m: torch.allclose(x, x),
+    "an inverse": lambda x, i, m: torch.linalg.inv(torch.eye(3, device="cuda")),
+    "an inverse without a check": lambda x, i, m: torch.linalg.inv_ex(torch.eye(3, device="cuda")),
+}
+table(WAITS, WAITING, through=hidden)
 
 
 @situation(FUNC)

@@ -67,50 +67,41 @@ def used() -> nn.DataParallel:
     return model
 
 
-table(
-    PARALLEL,
-    {
-        "prefix of the state_dict": lambda: list(wrapped().state_dict()),
-        "wrapped module": lambda: stays(net().to("cuda"), lambda m: nn.DataParallel(m).module),
-        "one device id": lambda: spied(3, device_ids=[0]),
-        "one device id moves the module": lambda: devices(
-            nn.DataParallel(net(), device_ids=[0]).parameters()
-        ),
-        "device ids are all": lambda: (
-            wrapped().device_ids == list(range(torch.cuda.device_count()))
-        ),
-    },
-)
-table(
-    PARALLEL,
-    {
-        "device ids of two": lambda: wrapped().device_ids,
-        "even batch": lambda: spied(4),
-        "odd batch": lambda: spied(3),
-        "batch of one": lambda: spied(1),
-        "output device": lambda: spied(2, output_device=1)[-2:],
-        "device ids in another order": lambda: (
-            wrapped("cuda:1", device_ids=[1, 0])(torch.ones(2, 2)).device
-        ),
-        "module on the CPU": lambda: nn.DataParallel(net())(torch.ones(4, 2)),
-        "module on cuda:1": lambda: nn.DataParallel(net().to("cuda:1"))(torch.ones(4, 2)),
-        "input on cuda:0": lambda: wrapped()(torch.ones(4, 2, device="cuda:0")).tolist(),
-        "input on cuda:1": lambda: wrapped()(torch.ones(4, 2, device="cuda:1")).device,
-        "keyword tensor is split": lambda: wrapped()(
-            torch.ones(2, 2), factor=torch.tensor([[1.0], [2.0]])
-        ).tolist(),
-        "keyword number is shared": lambda: wrapped()(torch.ones(2, 2), factor=3).tolist(),
-        "parameters stay on the first": lambda: devices(used().parameters()),
-        "gradients are on the first": lambda: devices(p.grad for p in used().parameters()),
-        "gradients are summed": lambda: used().module.linear.weight.grad.tolist(),
-        "buffers change on the first only": lambda: used().module.calls.item(),
-        "scalars become a vector": lambda: (
-            nn.DataParallel(Mean().to("cuda"))(torch.ones(4, 2)).shape
-        ),
-        "error in a replica": lambda: nn.DataParallel(net().to("cuda:0"))(torch.ones(4, 3)),
-    },
-    gpus=2,
-)
+ONE_GPU = {
+    "prefix of the state_dict": lambda: list(wrapped().state_dict()),
+    "wrapped module": lambda: stays(net().to("cuda"), lambda m: nn.DataParallel(m).module),
+    "one device id": lambda: spied(3, device_ids=[0]),
+    "one device id moves the module": lambda: devices(
+        nn.DataParallel(net(), device_ids=[0]).parameters()
+    ),
+    "device ids are all": lambda: wrapped().device_ids == list(range(torch.cuda.device_count())),
+}
+table(PARALLEL, ONE_GPU)
+TWO_GPUS = {
+    "device ids of two": lambda: wrapped().device_ids,
+    "even batch": lambda: spied(4),
+    "odd batch": lambda: spied(3),
+    "batch of one": lambda: spied(1),
+    "output device": lambda: spied(2, output_device=1)[-2:],
+    "device ids in another order": lambda: (
+        wrapped("cuda:1", device_ids=[1, 0])(torch.ones(2, 2)).device
+    ),
+    "module on the CPU": lambda: nn.DataParallel(net())(torch.ones(4, 2)),
+    "module on cuda:1": lambda: nn.DataParallel(net().to("cuda:1"))(torch.ones(4, 2)),
+    "input on cuda:0": lambda: wrapped()(torch.ones(4, 2, device="cuda:0")).tolist(),
+    "input on cuda:1": lambda: wrapped()(torch.ones(4, 2, device="cuda:1")).device,
+    "keyword tensor is split": lambda: wrapped()(
+        torch.ones(2, 2), factor=torch.tensor([[1.0], [2.0]])
+    ).tolist(),
+    "keyword number is shared": lambda: wrapped()(torch.ones(2, 2), factor=3).tolist(),
+    "parameters stay on the first": lambda: devices(used().parameters()),
+    "gradients are on the first": lambda: devices(p.grad for p in used().parameters()),
+    "gradients are summed": lambda: used().module.linear.weight.grad.tolist(),
+    "buffers change on the first only": lambda: used().module.calls.item(),
+    "scalars become a vector": lambda: nn.DataParallel(Mean().to("cuda"))(torch.ones(4, 2)).shape,
+    "error in a replica": lambda: nn.DataParallel(net().to("cuda:0"))(torch.ones(4, 3)),
+}
+table(PARALLEL, TWO_GPUS, gpus=2)
 
 
 @situation(PARALLEL, gpus=2)
@@ -125,45 +116,42 @@ def no_grad():
         return nn.DataParallel(net().to("cuda").eval())(torch.ones(4, 2)).requires_grad
 
 
-table(
-    SPLIT,
-    {
-        "scatter": lambda: [(x.device, x.tolist()) for x in scatter(torch.arange(5), [0, 1])],
-        "scatter along dimension 1": lambda: [
-            tuple(x.shape) for x in scatter(torch.ones(2, 4), [0, 1], dim=1)
-        ],
-        "scatter a dictionary": lambda: [
-            list(part) for part in scatter({"x": torch.ones(2), "n": 1}, [0, 1])
-        ],
-        "scatter a number": lambda: scatter(7, [0, 1]),
-        "scatter_kwargs": lambda: [
-            len(part) for part in scatter_kwargs((torch.ones(2),), {"n": 1}, [0, 1])
-        ],
-        "gather": lambda: gather([on("cuda:0"), on("cuda:1", 3, 4)], 0),
-        "gather on the second": lambda: gather([on("cuda:0"), on("cuda:1")], 1).device,
-        "gather on the CPU": lambda: gather([on("cuda:0"), on("cuda:1")], "cpu").device,
-        "gather CPU tensors": lambda: gather([torch.ones(1), torch.ones(1)], 0),
-        "replicate": lambda: [
-            devices(m.state_dict().values()) for m in replicate(net().to("cuda:0"), [0, 1])
-        ],
-        "parallel_apply": lambda: [
-            x.device for x in parallel_apply([nn.ReLU(), nn.ReLU()], [on("cuda:0"), on("cuda:1")])
-        ],
-        "comm.broadcast": lambda: [
-            (x.device, x.tolist()) for x in comm.broadcast(on("cuda:0"), [0, 1])
-        ],
-        "comm.scatter": lambda: [
-            x.tolist() for x in comm.scatter(on("cuda:0", 1, 2, 3), [0, 1], [1, 2])
-        ],
-        "comm.gather": lambda: comm.gather([on("cuda:0"), on("cuda:1", 3)], destination=1),
-        "comm.reduce_add": lambda: comm.reduce_add([on("cuda:0"), on("cuda:1")], 1),
-        "comm.reduce_add of CPU tensors": lambda: comm.reduce_add([torch.ones(1), torch.ones(1)]),
-        "data_parallel": lambda: nn.parallel.data_parallel(
-            Spy().to("cuda:0"), torch.ones(2, 2), [0, 1]
-        ).detach(),
-    },
-    gpus=2,
-)
+PARTS = {
+    "scatter": lambda: [(x.device, x.tolist()) for x in scatter(torch.arange(5), [0, 1])],
+    "scatter along dimension 1": lambda: [
+        tuple(x.shape) for x in scatter(torch.ones(2, 4), [0, 1], dim=1)
+    ],
+    "scatter a dictionary": lambda: [
+        list(part) for part in scatter({"x": torch.ones(2), "n": 1}, [0, 1])
+    ],
+    "scatter a number": lambda: scatter(7, [0, 1]),
+    "scatter_kwargs": lambda: [
+        len(part) for part in scatter_kwargs((torch.ones(2),), {"n": 1}, [0, 1])
+    ],
+    "gather": lambda: gather([on("cuda:0"), on("cuda:1", 3, 4)], 0),
+    "gather on the second": lambda: gather([on("cuda:0"), on("cuda:1")], 1).device,
+    "gather on the CPU": lambda: gather([on("cuda:0"), on("cuda:1")], "cpu").device,
+    "gather CPU tensors": lambda: gather([torch.ones(1), torch.ones(1)], 0),
+    "replicate": lambda: [
+        devices(m.state_dict().values()) for m in replicate(net().to("cuda:0"), [0, 1])
+    ],
+    "parallel_apply": lambda: [
+        x.device for x in parallel_apply([nn.ReLU(), nn.ReLU()], [on("cuda:0"), on("cuda:1")])
+    ],
+    "comm.broadcast": lambda: [
+        (x.device, x.tolist()) for x in comm.broadcast(on("cuda:0"), [0, 1])
+    ],
+    "comm.scatter": lambda: [
+        x.tolist() for x in comm.scatter(on("cuda:0", 1, 2, 3), [0, 1], [1, 2])
+    ],
+    "comm.gather": lambda: comm.gather([on("cuda:0"), on("cuda:1", 3)], destination=1),
+    "comm.reduce_add": lambda: comm.reduce_add([on("cuda:0"), on("cuda:1")], 1),
+    "comm.reduce_add of CPU tensors": lambda: comm.reduce_add([torch.ones(1), torch.ones(1)]),
+    "data_parallel": lambda: nn.parallel.data_parallel(
+        Spy().to("cuda:0"), torch.ones(2, 2), [0, 1]
+    ).detach(),
+}
+table(SPLIT, PARTS, gpus=2)
 
 
 @situation(SPLIT, gpus=2)

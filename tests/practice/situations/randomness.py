@@ -31,24 +31,20 @@ def repeats(seed, device="cuda") -> bool:
     return torch.equal(first, drawn(device))
 
 
-table(
-    GENERATOR,
-    {
-        "device of a generator": lambda: torch.Generator(device="cuda").device,
-        "device of a plain generator": lambda: torch.Generator().device,
-        "seed of a generator": lambda: seeded(seed=11).initial_seed(),
-        "equal seeds give equal numbers": lambda: torch.equal(
-            drawn(generator=seeded()), drawn(generator=seeded())
-        ),
-        "uniform_ with a generator": lambda: (
-            torch.empty(2, device="cuda").uniform_(generator=seeded()).device
-        ),
-        "state of a generator": lambda: kind(seeded().get_state()),
-        "default generators": lambda: (
-            len(torch.cuda.default_generators) == torch.cuda.device_count()
-        ),
-    },
-)
+GENERATORS = {
+    "device of a generator": lambda: torch.Generator(device="cuda").device,
+    "device of a plain generator": lambda: torch.Generator().device,
+    "seed of a generator": lambda: seeded(seed=11).initial_seed(),
+    "equal seeds give equal numbers": lambda: torch.equal(
+        drawn(generator=seeded()), drawn(generator=seeded())
+    ),
+    "uniform_ with a generator": lambda: (
+        torch.empty(2, device="cuda").uniform_(generator=seeded()).device
+    ),
+    "state of a generator": lambda: kind(seeded().get_state()),
+    "default generators": lambda: len(torch.cuda.default_generators) == torch.cuda.device_count(),
+}
+table(GENERATOR, GENERATORS)
 table(
     GENERATOR,
     {"device of a generator on cuda:1": lambda: torch.Generator(device="cuda:1").device},
@@ -71,57 +67,46 @@ def set_state_repeats():
     return torch.equal(first, drawn(generator=generator))
 
 
-table(
-    RANDOM,
-    {
-        "CPU generator for the device": lambda: drawn(generator=torch.Generator()),
-        "GPU generator for the CPU": lambda: drawn("cpu", generator=seeded()),
-        "CPU generator for randperm on the device": lambda: torch.randperm(
-            3, device="cuda", generator=torch.Generator()
-        ),
-        "CPU generator for normal_ on the device": lambda: torch.empty(2, device="cuda").normal_(
-            generator=torch.Generator()
-        ),
-        "GPU generator for a sampler": lambda: list(
-            DataLoader([1, 2, 3], shuffle=True, generator=seeded())
-        ),
-    },
-)
-table(
-    SEED,
-    {
-        "manual_seed repeats": lambda: repeats(lambda: torch.manual_seed(5)),
-        "cuda.manual_seed repeats": lambda: repeats(lambda: torch.cuda.manual_seed(5)),
-        "get_rng_state": lambda: kind(torch.cuda.get_rng_state()),
-        "number of states": lambda: (
-            len(torch.cuda.get_rng_state_all()) == torch.cuda.device_count()
-        ),
-        "fork_rng restores": lambda: torch.equal(forked(), forked()),
-        "randperm is a permutation": lambda: (
-            torch.randperm(5, device="cuda").sort().values.tolist()
-        ),
-        "bernoulli": lambda: torch.bernoulli(torch.ones(3, device="cuda")).tolist(),
-        "multinomial": lambda: torch.multinomial(on("cuda", 0, 1), 1).tolist(),
-        "randn_like": lambda: (torch.randn_like(on()).device, torch.randn_like(on()).shape),
-        "normal distribution": lambda: torch.distributions.Normal(on(), on()).sample((3,)).device,
-        "normal of tensors": lambda: torch.normal(on(), on()).device,
-    },
-)
-table(
-    SEED,
-    {
-        "equal numbers on both GPUs": lambda: torch.equal(
-            drawn("cuda:0", generator=seeded("cuda:0")),
-            drawn("cuda:1", generator=seeded("cuda:1")).to("cuda:0"),
-        ),
-        "manual_seed seeds every GPU": lambda: repeats(lambda: torch.manual_seed(5), "cuda:1"),
-        "cuda.manual_seed leaves the other GPU": lambda: repeats(
-            lambda: torch.cuda.manual_seed(5), "cuda:1"
-        ),
-        "cuda.manual_seed_all": lambda: repeats(lambda: torch.cuda.manual_seed_all(5), "cuda:1"),
-    },
-    gpus=2,
-)
+WRONG_GENERATORS = {
+    "CPU generator for the device": lambda: drawn(generator=torch.Generator()),
+    "GPU generator for the CPU": lambda: drawn("cpu", generator=seeded()),
+    "CPU generator for randperm on the device": lambda: torch.randperm(
+        3, device="cuda", generator=torch.Generator()
+    ),
+    "CPU generator for normal_ on the device": lambda: torch.empty(2, device="cuda").normal_(
+        generator=torch.Generator()
+    ),
+    "GPU generator for a sampler": lambda: list(
+        DataLoader([1, 2, 3], shuffle=True, generator=seeded())
+    ),
+}
+table(RANDOM, WRONG_GENERATORS)
+SEEDS = {
+    "manual_seed repeats": lambda: repeats(lambda: torch.manual_seed(5)),
+    "cuda.manual_seed repeats": lambda: repeats(lambda: torch.cuda.manual_seed(5)),
+    "get_rng_state": lambda: kind(torch.cuda.get_rng_state()),
+    "number of states": lambda: len(torch.cuda.get_rng_state_all()) == torch.cuda.device_count(),
+    "fork_rng restores": lambda: torch.equal(forked(), forked()),
+    "randperm is a permutation": lambda: torch.randperm(5, device="cuda").sort().values.tolist(),
+    "bernoulli": lambda: torch.bernoulli(torch.ones(3, device="cuda")).tolist(),
+    "multinomial": lambda: torch.multinomial(on("cuda", 0, 1), 1).tolist(),
+    "randn_like": lambda: (torch.randn_like(on()).device, torch.randn_like(on()).shape),
+    "normal distribution": lambda: torch.distributions.Normal(on(), on()).sample((3,)).device,
+    "normal of tensors": lambda: torch.normal(on(), on()).device,
+}
+table(SEED, SEEDS)
+SEEDS_OF_TWO = {
+    "equal numbers on both GPUs": lambda: torch.equal(
+        drawn("cuda:0", generator=seeded("cuda:0")),
+        drawn("cuda:1", generator=seeded("cuda:1")).to("cuda:0"),
+    ),
+    "manual_seed seeds every GPU": lambda: repeats(lambda: torch.manual_seed(5), "cuda:1"),
+    "cuda.manual_seed leaves the other GPU": lambda: repeats(
+        lambda: torch.cuda.manual_seed(5), "cuda:1"
+    ),
+    "cuda.manual_seed_all": lambda: repeats(lambda: torch.cuda.manual_seed_all(5), "cuda:1"),
+}
+table(SEED, SEEDS_OF_TWO, gpus=2)
 
 
 @situation(SEED)
@@ -163,46 +148,40 @@ def dropout_on_the_device():
     return set(y.tolist()) == {0.0, 2.0}, y.device
 
 
-table(
-    PIN,
-    {
-        "pin_memory": lambda: (
-            torch.ones(2).is_pinned(),
-            torch.ones(2).pin_memory().is_pinned(),
-            torch.ones(2).pin_memory().device,
-        ),
-        "pin_memory of a pinned tensor": lambda: stays(
-            torch.ones(2).pin_memory(), lambda x: x.pin_memory()
-        ),
-        "factory with pin_memory": lambda: torch.zeros(2, pin_memory=True).is_pinned(),
-        "pin_memory of a GPU tensor": lambda: on().pin_memory(),
-        "is_pinned of a GPU tensor": lambda: on().is_pinned(),
-        "factory on the device with pin_memory": lambda: torch.zeros(
-            2, device="cuda", pin_memory=True
-        ),
-        "pinned to the device": lambda: (
-            torch.ones(2).pin_memory().to("cuda", non_blocking=True).tolist()
-        ),
-        "views of pinned memory": lambda: torch.ones(4).pin_memory()[1:].is_pinned(),
-        "results of pinned memory": lambda: (torch.ones(4).pin_memory() + 1).is_pinned(),
-    },
-)
-table(
-    DOCS + "data.html#memory-pinning",
-    {
-        "batches of a data loader": lambda: [x.device for x in next(iter(loader()))],
-        "batches of a pinning loader": lambda: [
-            (x.is_pinned(), x.device) for x in next(iter(loader(pin_memory=True)))
-        ],
-        "data set on the device": lambda: [
-            x.device for x in next(iter(DataLoader(TensorDataset(on(), on()))))
-        ],
-        "pinning a data set on the device": lambda: next(
-            iter(DataLoader(TensorDataset(on()), pin_memory=True))
-        ),
-        "collate on the device": lambda: torch.utils.data.default_collate([on(), on()]).device,
-    },
-)
+PINNED = {
+    "pin_memory": lambda: (
+        torch.ones(2).is_pinned(),
+        torch.ones(2).pin_memory().is_pinned(),
+        torch.ones(2).pin_memory().device,
+    ),
+    "pin_memory of a pinned tensor": lambda: stays(
+        torch.ones(2).pin_memory(), lambda x: x.pin_memory()
+    ),
+    "factory with pin_memory": lambda: torch.zeros(2, pin_memory=True).is_pinned(),
+    "pin_memory of a GPU tensor": lambda: on().pin_memory(),
+    "is_pinned of a GPU tensor": lambda: on().is_pinned(),
+    "factory on the device with pin_memory": lambda: torch.zeros(2, device="cuda", pin_memory=True),
+    "pinned to the device": lambda: (
+        torch.ones(2).pin_memory().to("cuda", non_blocking=True).tolist()
+    ),
+    "views of pinned memory": lambda: torch.ones(4).pin_memory()[1:].is_pinned(),
+    "results of pinned memory": lambda: (torch.ones(4).pin_memory() + 1).is_pinned(),
+}
+table(PIN, PINNED)
+LOADERS = {
+    "batches of a data loader": lambda: [x.device for x in next(iter(loader()))],
+    "batches of a pinning loader": lambda: [
+        (x.is_pinned(), x.device) for x in next(iter(loader(pin_memory=True)))
+    ],
+    "data set on the device": lambda: [
+        x.device for x in next(iter(DataLoader(TensorDataset(on(), on()))))
+    ],
+    "pinning a data set on the device": lambda: next(
+        iter(DataLoader(TensorDataset(on()), pin_memory=True))
+    ),
+    "collate on the device": lambda: torch.utils.data.default_collate([on(), on()]).device,
+}
+table(DOCS + "data.html#memory-pinning", LOADERS)
 
 
 def loader(**options) -> DataLoader:

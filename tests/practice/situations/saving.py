@@ -39,52 +39,43 @@ def elsewhere(device: str) -> io.BytesIO:
         torch.serialization.location_tag = name
 
 
-table(
-    LOAD,
-    {
-        "load gives the device back": lambda: through(on()),
-        "load to the CPU": lambda: through(on(), map_location="cpu"),
-        "load with a torch.device": lambda: through(on(), map_location=torch.device("cpu")).device,
-        "load from the CPU to the device": lambda: (
-            through(torch.ones(2), map_location="cuda").device
-        ),
-        "load with a dictionary": lambda: through(on(), map_location={"cuda:0": "cpu"}).device,
-        "load with a function": lambda: (
-            through(on(), map_location=lambda storage, place: storage).device
-        ),
-        "load a state_dict": lambda: devices(through(net().to("cuda").state_dict()).values()),
-        "load a state_dict to the CPU": lambda: devices(
-            through(net().to("cuda").state_dict(), map_location="cpu").values()
-        ),
-        "load a whole module": lambda: devices(
-            torch.load(stored(net().to("cuda")), weights_only=False).state_dict().values()
-        ),
-    },
-)
-table(
-    SERIALIZATION,
-    {
-        "load from a device that is not there": lambda: torch.load(elsewhere("cuda:99")),
-        "load to a device that is not there": lambda: through(on(), map_location="cuda:99"),
-        "load from a device that is not there to the CPU": lambda: torch.load(
-            elsewhere("cuda:99"), map_location="cpu"
-        ),
-    },
-)
-table(
-    LOAD,
-    {
-        "load gives cuda:1 back": lambda: through(on("cuda:1")),
-        "load to cuda:1": lambda: through(on("cuda:0"), map_location="cuda:1").device,
-        "load with a dictionary to cuda:1": lambda: (
-            through(on("cuda:0"), map_location={"cuda:0": "cuda:1"}).device
-        ),
-        "dictionary without the place": lambda: (
-            through(on("cuda:1"), map_location={"cuda:0": "cpu"}).device
-        ),
-    },
-    gpus=2,
-)
+LOADED = {
+    "load gives the device back": lambda: through(on()),
+    "load to the CPU": lambda: through(on(), map_location="cpu"),
+    "load with a torch.device": lambda: through(on(), map_location=torch.device("cpu")).device,
+    "load from the CPU to the device": lambda: through(torch.ones(2), map_location="cuda").device,
+    "load with a dictionary": lambda: through(on(), map_location={"cuda:0": "cpu"}).device,
+    "load with a function": lambda: (
+        through(on(), map_location=lambda storage, place: storage).device
+    ),
+    "load a state_dict": lambda: devices(through(net().to("cuda").state_dict()).values()),
+    "load a state_dict to the CPU": lambda: devices(
+        through(net().to("cuda").state_dict(), map_location="cpu").values()
+    ),
+    "load a whole module": lambda: devices(
+        torch.load(stored(net().to("cuda")), weights_only=False).state_dict().values()
+    ),
+}
+table(LOAD, LOADED)
+MISSING = {
+    "load from a device that is not there": lambda: torch.load(elsewhere("cuda:99")),
+    "load to a device that is not there": lambda: through(on(), map_location="cuda:99"),
+    "load from a device that is not there to the CPU": lambda: torch.load(
+        elsewhere("cuda:99"), map_location="cpu"
+    ),
+}
+table(SERIALIZATION, MISSING)
+LOADED_OF_TWO = {
+    "load gives cuda:1 back": lambda: through(on("cuda:1")),
+    "load to cuda:1": lambda: through(on("cuda:0"), map_location="cuda:1").device,
+    "load with a dictionary to cuda:1": lambda: (
+        through(on("cuda:0"), map_location={"cuda:0": "cuda:1"}).device
+    ),
+    "dictionary without the place": lambda: (
+        through(on("cuda:1"), map_location={"cuda:0": "cpu"}).device
+    ),
+}
+table(LOAD, LOADED_OF_TWO, gpus=2)
 
 
 @situation(LOAD)
@@ -120,17 +111,15 @@ def copied(copier) -> tuple:
     return twin, twin.data_ptr() == x.data_ptr()
 
 
-table(
-    CODE + "torch/_tensor.py",
-    {
-        "deepcopy": lambda: copied(copy.deepcopy),
-        "deepcopy of a result": lambda: copy.deepcopy(leaf() * 2),
-        "copy": lambda: copied(copy.copy),
-        "pickle": lambda: pickle.loads(pickle.dumps(on())),
-        "pickle of a device": lambda: pickle.loads(pickle.dumps(torch.device("cuda:1"))),
-        "clone": lambda: copied(torch.clone),
-    },
-)
+COPIES = {
+    "deepcopy": lambda: copied(copy.deepcopy),
+    "deepcopy of a result": lambda: copy.deepcopy(leaf() * 2),
+    "copy": lambda: copied(copy.copy),
+    "pickle": lambda: pickle.loads(pickle.dumps(on())),
+    "pickle of a device": lambda: pickle.loads(pickle.dumps(torch.device("cuda:1"))),
+    "clone": lambda: copied(torch.clone),
+}
+table(CODE + "torch/_tensor.py", COPIES)
 
 
 @situation(CODE + "torch/_tensor.py")

@@ -28,73 +28,64 @@ def at_default() -> bool:
     return torch.cuda.current_stream() == torch.cuda.default_stream()
 
 
-table(
-    STREAM,
-    {
-        "device of a stream": lambda: torch.cuda.Stream().device,
-        "current stream is the default": at_default,
-        "a new stream is another": lambda: torch.cuda.Stream() == torch.cuda.current_stream(),
-        "query of an idle stream": lambda: (
-            torch.cuda.synchronize(),
-            torch.cuda.current_stream().query(),
-        ),
-        "synchronize a stream": lambda: torch.cuda.Stream().synchronize(),
-        "default stream in words": lambda: repr(torch.cuda.default_stream()),
-        "handle of the default stream": lambda: torch.cuda.default_stream().cuda_stream,
-        "priority": lambda: (torch.cuda.Stream().priority, torch.cuda.Stream(priority=-1).priority),
-        "priority range": lambda: [type(p) for p in torch.cuda.Stream.priority_range()],
-        "stream type": lambda: (
-            type(torch.cuda.current_stream()),
-            isinstance(torch.cuda.Stream(), torch.Stream),
-        ),
-        "wait_stream": lambda: torch.cuda.current_stream().wait_stream(torch.cuda.Stream()),
-        "record_event gives an event": lambda: type(torch.cuda.current_stream().record_event()),
-        "record_stream": lambda: on().record_stream(torch.cuda.Stream()),
-        "record_stream of a CPU tensor": lambda: torch.ones(1).record_stream(torch.cuda.Stream()),
-        "stream past the last device": lambda: torch.cuda.Stream(device=99),
-        "synchronize": lambda: torch.cuda.synchronize(),
-        "synchronize a device": lambda: torch.cuda.synchronize("cuda:0"),
-        "synchronize past the last": lambda: torch.cuda.synchronize(99),
-        "synchronize the CPU": lambda: torch.cuda.synchronize("cpu"),
-        "accelerator synchronize": lambda: torch.accelerator.synchronize(),
-        "accelerator current stream": lambda: torch.accelerator.current_stream().device,
-    },
-)
-table(
-    STREAM,
-    {
-        "stream on cuda:1": lambda: torch.cuda.Stream("cuda:1").device,
-        "current stream of cuda:1": lambda: torch.cuda.current_stream(1).device,
-    },
-    gpus=2,
-)
-table(
-    EVENT,
-    {
-        "query before record": lambda: torch.cuda.Event().query(),
-        "query after record": lambda: recorded().query(),
-        "record gives nothing": lambda: torch.cuda.Event().record(),
-        "synchronize before record": lambda: torch.cuda.Event().synchronize(),
-        "event in words before record": lambda: repr(torch.cuda.Event()),
-        "device of an event before record": lambda: torch.cuda.Event().device,
-        "device of an event": lambda: recorded().device,
-        "wait for an event": lambda: torch.cuda.current_stream().wait_event(recorded()),
-        "event type": lambda: isinstance(torch.cuda.Event(), torch.Event),
-    },
-)
-table(
-    SOURCE,
-    {
-        "elapsed time without timing": lambda: recorded().elapsed_time(recorded()),
-        "elapsed time of one with timing": lambda: recorded(enable_timing=True).elapsed_time(
-            recorded()
-        ),
-        "elapsed time before record": lambda: timed().elapsed_time(timed()),
-        "elapsed time before the second record": lambda: recorded(enable_timing=True).elapsed_time(
-            timed()
-        ),
-    },
-)
+STREAMS = {
+    "device of a stream": lambda: torch.cuda.Stream().device,
+    "current stream is the default": at_default,
+    "a new stream is another": lambda: torch.cuda.Stream() == torch.cuda.current_stream(),
+    "query of an idle stream": lambda: (
+        torch.cuda.synchronize(),
+        torch.cuda.current_stream().query(),
+    ),
+    "synchronize a stream": lambda: torch.cuda.Stream().synchronize(),
+    "default stream in words": lambda: repr(torch.cuda.default_stream()),
+    "handle of the default stream": lambda: torch.cuda.default_stream().cuda_stream,
+    "priority": lambda: (torch.cuda.Stream().priority, torch.cuda.Stream(priority=-1).priority),
+    "priority range": lambda: [type(p) for p in torch.cuda.Stream.priority_range()],
+    "stream type": lambda: (
+        type(torch.cuda.current_stream()),
+        isinstance(torch.cuda.Stream(), torch.Stream),
+    ),
+    "wait_stream": lambda: torch.cuda.current_stream().wait_stream(torch.cuda.Stream()),
+    "record_event gives an event": lambda: type(torch.cuda.current_stream().record_event()),
+    "record_stream": lambda: on().record_stream(torch.cuda.Stream()),
+    "record_stream of a CPU tensor": lambda: torch.ones(1).record_stream(torch.cuda.Stream()),
+    "stream past the last device": lambda: torch.cuda.Stream(device=99),
+    "synchronize": lambda: torch.cuda.synchronize(),
+    "synchronize a device": lambda: torch.cuda.synchronize("cuda:0"),
+    "synchronize past the last": lambda: torch.cuda.synchronize(99),
+    "synchronize the CPU": lambda: torch.cuda.synchronize("cpu"),
+    "accelerator synchronize": lambda: torch.accelerator.synchronize(),
+    "accelerator current stream": lambda: torch.accelerator.current_stream().device,
+}
+table(STREAM, STREAMS)
+STREAMS_OF_TWO = {
+    "stream on cuda:1": lambda: torch.cuda.Stream("cuda:1").device,
+    "current stream of cuda:1": lambda: torch.cuda.current_stream(1).device,
+}
+table(STREAM, STREAMS_OF_TWO, gpus=2)
+EVENTS = {
+    "query before record": lambda: torch.cuda.Event().query(),
+    "query after record": lambda: recorded().query(),
+    "record gives nothing": lambda: torch.cuda.Event().record(),
+    "synchronize before record": lambda: torch.cuda.Event().synchronize(),
+    "event in words before record": lambda: repr(torch.cuda.Event()),
+    "device of an event before record": lambda: torch.cuda.Event().device,
+    "device of an event": lambda: recorded().device,
+    "wait for an event": lambda: torch.cuda.current_stream().wait_event(recorded()),
+    "event type": lambda: isinstance(torch.cuda.Event(), torch.Event),
+}
+table(EVENT, EVENTS)
+REFUSED = {
+    "elapsed time without timing": lambda: recorded().elapsed_time(recorded()),
+    "elapsed time of one with timing": lambda: recorded(enable_timing=True).elapsed_time(
+        recorded()
+    ),
+    "elapsed time before record": lambda: timed().elapsed_time(timed()),
+    "elapsed time before the second record": lambda: recorded(enable_timing=True).elapsed_time(
+        timed()
+    ),
+}
+table(SOURCE, REFUSED)
 
 
 @situation(STREAM)

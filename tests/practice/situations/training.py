@@ -36,18 +36,15 @@ def state_after_a_step(make) -> dict:
     return {name: str(value.device) for name, value in state if torch.is_tensor(value)}
 
 
-table(
-    OPTIM + " and " + CODE + "torch/optim/adam.py",
-    {
-        "state of Adam": lambda p: torch.optim.Adam(p),
-        "state of AdamW with amsgrad": lambda p: torch.optim.AdamW(p, amsgrad=True),
-        "state of fused Adam": lambda p: torch.optim.Adam(p, fused=True),
-        "state of capturable Adam": lambda p: torch.optim.Adam(p, capturable=True),
-        "state of SGD with momentum": lambda p: torch.optim.SGD(p, lr=1, momentum=0.9),
-        "state of Adagrad": lambda p: torch.optim.Adagrad(p),
-    },
-    through=state_after_a_step,
-)
+STATES = {
+    "state of Adam": lambda p: torch.optim.Adam(p),
+    "state of AdamW with amsgrad": lambda p: torch.optim.AdamW(p, amsgrad=True),
+    "state of fused Adam": lambda p: torch.optim.Adam(p, fused=True),
+    "state of capturable Adam": lambda p: torch.optim.Adam(p, capturable=True),
+    "state of SGD with momentum": lambda p: torch.optim.SGD(p, lr=1, momentum=0.9),
+    "state of Adagrad": lambda p: torch.optim.Adagrad(p),
+}
+table(OPTIM + " and " + CODE + "torch/optim/adam.py", STATES, through=state_after_a_step)
 
 
 @situation(OPTIM)
@@ -108,26 +105,24 @@ def packed(device, lengths) -> rnn.PackedSequence:
     return rnn.pack_padded_sequence(torch.ones(3, 2, 1, device=device), lengths)
 
 
-table(
-    DOCS + "nn.html#utilities",
-    {
-        "parameters_to_vector": lambda: parameters_to_vector(net().to("cuda").parameters()).device,
-        "parameters_to_vector of two devices": lambda: parameters_to_vector([on(), torch.ones(1)]),
-        "weight_norm": lambda: (
-            nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)).to("cuda")(square("cuda")).device
-        ),
-        "pad_sequence": lambda: rnn.pad_sequence([on(), on()[:1]]).device,
-        "pack_padded_sequence": lambda: packed("cuda", [3, 1]).data.device,
-        "batch sizes of a packed sequence": lambda: packed("cuda", [3, 1]).batch_sizes.device,
-        "packed sequence to the device": lambda: (
-            packed("cpu", [3, 1]).to("cuda").data.device,
-            packed("cpu", [3, 1]).to("cuda").is_cuda,
-        ),
-        "pack_padded_sequence with lengths on the device": lambda: packed(
-            "cuda", torch.tensor([3, 1], device="cuda")
-        ),
-    },
-)
+UTILITIES = {
+    "parameters_to_vector": lambda: parameters_to_vector(net().to("cuda").parameters()).device,
+    "parameters_to_vector of two devices": lambda: parameters_to_vector([on(), torch.ones(1)]),
+    "weight_norm": lambda: (
+        nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)).to("cuda")(square("cuda")).device
+    ),
+    "pad_sequence": lambda: rnn.pad_sequence([on(), on()[:1]]).device,
+    "pack_padded_sequence": lambda: packed("cuda", [3, 1]).data.device,
+    "batch sizes of a packed sequence": lambda: packed("cuda", [3, 1]).batch_sizes.device,
+    "packed sequence to the device": lambda: (
+        packed("cpu", [3, 1]).to("cuda").data.device,
+        packed("cpu", [3, 1]).to("cuda").is_cuda,
+    ),
+    "pack_padded_sequence with lengths on the device": lambda: packed(
+        "cuda", torch.tensor([3, 1], device="cuda")
+    ),
+}
+table(DOCS + "nn.html#utilities", UTILITIES)
 
 
 def ones(*shape) -> torch.Tensor:
@@ -141,25 +136,23 @@ def outputs_of_an_LSTM():
     return devices([out, *state])
 
 
-table(
-    RNN,
-    {
-        "GRU with its own start": lambda: (
-            nn.GRU(2, 3).to("cuda")(ones(4, 1, 2), ones(1, 1, 3))[0].device
-        ),
-        "LSTM on GPU, input on CPU": lambda: nn.LSTM(2, 3).to("cuda")(torch.ones(4, 1, 2)),
-        "RNN on GPU, start on CPU": lambda: nn.RNN(2, 3).to("cuda")(
-            ones(4, 1, 2), torch.zeros(1, 1, 3)
-        ),
-        "LSTM on CPU, input on GPU": lambda: nn.LSTM(2, 3)(ones(4, 1, 2)),
-        "attention layer": lambda: devices(
-            nn.MultiheadAttention(4, 2).to("cuda")(*[ones(2, 1, 4)] * 3)
-        ),
-        "transformer layer": lambda: (
-            nn.TransformerEncoderLayer(4, 2, 8).to("cuda")(ones(2, 1, 4)).device
-        ),
-    },
-)
+LAYERS = {
+    "GRU with its own start": lambda: (
+        nn.GRU(2, 3).to("cuda")(ones(4, 1, 2), ones(1, 1, 3))[0].device
+    ),
+    "LSTM on GPU, input on CPU": lambda: nn.LSTM(2, 3).to("cuda")(torch.ones(4, 1, 2)),
+    "RNN on GPU, start on CPU": lambda: nn.RNN(2, 3).to("cuda")(
+        ones(4, 1, 2), torch.zeros(1, 1, 3)
+    ),
+    "LSTM on CPU, input on GPU": lambda: nn.LSTM(2, 3)(ones(4, 1, 2)),
+    "attention layer": lambda: devices(
+        nn.MultiheadAttention(4, 2).to("cuda")(*[ones(2, 1, 4)] * 3)
+    ),
+    "transformer layer": lambda: (
+        nn.TransformerEncoderLayer(4, 2, 8).to("cuda")(ones(2, 1, 4)).device
+    ),
+}
+table(RNN, LAYERS)
 
 
 @situation(DOCS + "checkpoint.html")

@@ -143,20 +143,14 @@ BY_DEFAULT = {
 table(DEFAULT, BY_DEFAULT, through=by_default)
 
 
-table(
-    DOCS + "generated/torch.get_default_device.html",
-    {"get default device has an index": lambda: torch.get_default_device()},
-    through=by_default,
-)
+ASKED = {"get default device has an index": lambda: torch.get_default_device()}
+table(DOCS + "generated/torch.get_default_device.html", ASKED, through=by_default)
 SHUFFLING = {
     "default device and a shuffling loader": lambda: list(DataLoader([1, 2, 3], shuffle=True))
 }
 table("https://github.com/pytorch/pytorch/issues/118084", SHUFFLING, through=by_default)
-table(
-    CODE + "torch/_tensor_str.py",
-    {"default device is still printed": lambda: str(torch.ones(1))},
-    through=by_default,
-)
+PRINTED = {"default device is still printed": lambda: str(torch.ones(1))}
+table(CODE + "torch/_tensor_str.py", PRINTED, through=by_default)
 
 
 @situation(DEFAULT)

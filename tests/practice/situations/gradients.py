@@ -20,23 +20,20 @@ LEAVES = {
     "made on the device is a leaf": lambda: (
         torch.ones(2, device="cuda", requires_grad=True).is_leaf
     ),
-    "moved to the device is not a leaf": lambda: (
-        torch.ones(2, requires_grad=True).to("cuda").is_leaf
-    ),
-    "moved before requires_grad_ is a leaf": lambda: (
-        torch.ones(2).to("cuda").requires_grad_().is_leaf
-    ),
-    "function of a move": lambda: torch.ones(2, requires_grad=True).to("cuda").grad_fn.name(),
+    "moved to the device is not a leaf": lambda: leaf("cpu").to("cuda").is_leaf,
+    "moved before requires_grad_ is a leaf": lambda: on("cpu").to("cuda").requires_grad_().is_leaf,
+    "function of a move": lambda: leaf("cpu").to("cuda").grad_fn.name(),
     "no function for a move to the same device": lambda: leaf().to("cuda").grad_fn,
-    "requires_grad survives the move": lambda: (
-        torch.ones(2, requires_grad=True).cuda().requires_grad
-    ),
+    "requires_grad survives the move": lambda: leaf("cpu").cuda().requires_grad,
     "detach on the device": lambda: (leaf().detach().requires_grad, leaf().detach().device),
-    "move under no_grad": lambda: torch.no_grad()(
-        lambda: torch.ones(2, requires_grad=True).to("cuda").requires_grad
-    )(),
 }
 table(DOCS + "generated/torch.Tensor.is_leaf.html", LEAVES)
+
+
+@situation(DOCS + "generated/torch.Tensor.is_leaf.html")
+def move_under_no_grad():
+    with torch.no_grad():
+        return leaf("cpu").to("cuda").requires_grad
 
 
 @situation(AUTOGRAD)

@@ -23,7 +23,7 @@ def optimizer_made_before_the_move_still_works():
     m.to("cuda")
     m(torch.ones(1, 1, device="cuda")).sum().backward()
     optimizer.step()
-    return m.weight.detach()
+    return m.weight
 
 
 def state_after_a_step(make) -> dict:
@@ -53,7 +53,7 @@ def one_step_of_sgd():
     optimizer = torch.optim.SGD([x], lr=0.5)
     (x * x).sum().backward()
     optimizer.step()
-    return x.detach()
+    return x
 
 
 @situation(CODE + "torch/optim/optimizer.py")

@@ -10,13 +10,8 @@ from torch._utils import _unflatten_dense_tensors
 
 from practice_gpus import casting, practice_gpus
 
+pytestmark = pytest.mark.usefixtures("gpus")
 CUDA0, CUDA1, CPU = torch.device("cuda:0"), torch.device("cuda:1"), torch.device("cpu")
-
-
-@pytest.fixture(autouse=True)
-def gpus(imitated):
-    with imitated(n=2) as machine:
-        yield machine
 
 
 def at(device="cuda", *shape):

@@ -12,25 +12,13 @@ from helpers.checks import codes, progress
 KEYS = codes.ITEMS[:25]
 
 
-def quietly(function):
-    """Return `function` with its output thrown away and one thread, as a process of its own runs it."""
-
-    def run(*args):
-        torch.set_num_threads(1)
-        with (
-            open(os.devnull, "w") as nothing,
-            contextlib.redirect_stdout(nothing),
-            contextlib.redirect_stderr(nothing),
-        ):
-            function(*args)
-
-    return run
-
-
 def start(name, ready, *args):
-    """Say by `ready` that the imports are over, then run the function `name` of this file."""
+    """Say by `ready` that the imports are over, then run the function `name` of this file; what it prints is lost."""
     ready.set()
-    quietly(globals()[name])(*args)
+    torch.set_num_threads(1)
+    with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
+        with contextlib.redirect_stderr(nothing):
+            globals()[name](*args)
 
 
 def keep_progress(folder, told):
@@ -43,13 +31,19 @@ def keep_progress(folder, told):
             file.flush()
 
 
+def few(load):
+    """Return a function that loads data sets as `load` does, but only 10 images to test with."""
+
+    def loaded(name, train=True, n=None, **more):
+        return load(name, train=train, n=n if train else 10, **more)
+
+    return loaded
+
+
 def train_on(path, epochs):
     """Train with a checkpoint after each epoch; go on where there is one."""
-    load = train.data.load
-    train.data.load = lambda name, train=True, n=None, **more: load(
-        name, train=train, n=n if train else 10, **more
-    )
+    train.data.load = few(train.data.load)
     line = ["--device", "cpu", "--images", "32", "--epochs", str(epochs), "--checkpoint", str(path)]
-    train.main(
-        train.arguments().parse_args([*line, *(["--resume"] if Path(path).exists() else [])])
-    )
+    if Path(path).exists():
+        line.append("--resume")
+    train.main(train.arguments().parse_args(line))

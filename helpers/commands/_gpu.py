@@ -7,7 +7,10 @@ import time
 
 from helpers.commands._environment import ROOT
 
-NEEDED = "torch pytest nbval nbclient ipykernel ipywidgets matplotlib platformdirs tqdm".split()
+# What these steps import; they open no JupyterLab and read no pages.
+NEEDED = (
+    "torch pytest nbval nbclient ipykernel ipywidgets matplotlib numpy platformdirs psutil tqdm"
+).split()
 
 
 def missing(python):

@@ -73,8 +73,11 @@ def moved(page, view, control, tries=3):
         move(control)
         for _ in range(40):
             after = view.evaluate(SHOWN)
-            if after["pictures"] != before["pictures"] if pictured else after != before:
+            if pictured and after["pictures"] != before["pictures"]:
                 return before, after
+            if not pictured and after != before:  # perhaps only the choice, before its answer
+                page.evaluate(REPLY)
+                return before, view.evaluate(SHOWN)
             page.wait_for_timeout(50)
     return before, view.evaluate(SHOWN)
 

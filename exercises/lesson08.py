@@ -17,6 +17,7 @@ from exercises.figures08 import (
     draw_parts,
     length,
 )
+from exercises.graph08 import graphed
 from exercises.roofline08 import bytes_moved, draw_roofline
 from exercises.threads08 import draw as draw_fight
 from exercises.threads08 import fight
@@ -24,7 +25,6 @@ from helpers import plots
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, Question, call
 from helpers.devices import pick_device
-from helpers.measurements.ladder import Setup, maker
 from helpers.timing import time_ms
 
 __all__ = [  # the lesson calls them
@@ -51,20 +51,6 @@ def time_convolution(formats, device):
         times[dtype] = time_ms(lambda layer=layer, x=x: layer(x), device).median_ms
         print(f"{dtype}: {times[dtype]:.2f} ms")
     return times
-
-
-def graphed(rows, half, device):
-    """make_step for `Climb`: a step as a CUDA graph, with the changes that `rows` kept; `half`: the 16-bit format."""
-    best = [row for row in rows if row["kept"]]
-    kept = [row["name"] for row in best]
-    setup = Setup(
-        batch=best[-1]["batch"],
-        dtype=half if "mixed precision" in kept else None,
-        channels_last="channels_last" in kept,
-        compiled="torch.compile" in kept,
-        graphed=True,
-    )
-    return maker(setup, device)
 
 
 # --- clip under mixed precision -------------------------------------------------------------------

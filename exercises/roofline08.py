@@ -59,7 +59,7 @@ def draw_roofline(flops, moved, rows, device, half):
     roof = min(peaks[dtype], bandwidth * x) / 1e9
     loop = best.removesuffix(" loop").capitalize()
     title = f"{loop} loop does {x:.0f} operations a byte, and reaches {y / roof:.0%} of its roof"
-    groups = [plots.here(own), _published_roofs()]
+    groups = [plots.here(own), *_gpu_roofs(), _published_roofs()]
     unit = "billion operations a second"
     figure = plots.lines(groups, title, "operations a byte", unit, logx=True, logy=True)
     axes = figure.axes[0]
@@ -94,6 +94,27 @@ def _roof(peak, bandwidth):
     bend = peak / bandwidth
     xs = sorted((1 / 4, bend, max(256, 2 * bend)))
     return xs, [min(peak, bandwidth * x) / 1e9 for x in xs]
+
+
+def _gpu_roofs():
+    """The groups of the float32 roofs of your GPU and of recorded ones: their fastest product and copy."""
+    products = {"x": "size", "y": "tflop_per_s", "dtype": "float32"}
+    copies = {"x": "bytes", "y": "gb_per_s", "operation": "copy"}
+    pairs = [
+        (plots.yours("matmul", **products), plots.yours("bandwidth", **copies)),
+        (
+            plots.recorded("matmul", kind="cuda", **products),
+            plots.recorded("bandwidth", kind="cuda", **copies),
+        ),
+    ]
+    for fastest, copied in pairs:
+        lines = {
+            f"{name}, float32": _roof(1e12 * max(rates), 1e9 * max(copied[name][1]))
+            for name, (_, rates) in fastest.items()
+            if name in copied
+        }
+        if lines:
+            yield plots.Group(fastest.kind, lines, fastest.sources)
 
 
 def _published_roofs():

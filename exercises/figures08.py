@@ -20,7 +20,8 @@ def draw_published(name, field, unit, title, memory=None, accuracy=None, **where
     A change that gained less than a hundredth, or lost, is grey.
     """
     data = measurements.published(name)
-    rungs, best = [], None
+    rungs = []
+    best = None
     for row in data.rows("ladder", **where):
         gain = None if best is None else row[field] / best
         words = {"gain": "" if gain is None else f"× {gain:.2f}"}
@@ -154,7 +155,8 @@ def _parts(step, x, y, steps=3):
         for _ in range(steps):
             step(x, y)
     clock = "device_time_total" if x.is_cuda else "cpu_time_total"
-    parts, total = dict.fromkeys(PROFILED, 0.0), 0.0
+    parts = dict.fromkeys(PROFILED, 0.0)
+    total = 0.0
     for event in profile.key_averages():
         if "CPU" not in str(event.device_type):
             continue  # kernels count with the calls that launched them

@@ -58,7 +58,9 @@ def _programs_of(seen, name):
     programs = seen.programs()
     found = {}
     for access in seen.accesses:
-        for place in access.places if access.name == name else ():
+        if access.name != name:
+            continue
+        for place in access.places:
             numbers = found.setdefault(place, [])
             number = programs.index(access.program)
             if number not in numbers:

@@ -57,7 +57,8 @@ def show_small_copies(rates, device):
     figure = plots.lines(lines, title, "bytes in one copy", "GB/s", logx=True, logy=True)
     sizes = [2**k for k in range(8, 31, 4)]
     figure.axes[0].set_xticks(sizes, [format_bytes(size) for size in sizes], fontsize=8)
-    smallest, best = min(rates), max(rates.values())
+    smallest = min(rates)
+    best = max(rates.values())
     said = f"Here: {rates[smallest]:.2g} GB/s with {smallest} bytes, {best:.2g} GB/s at best."
     plots.show(figure, said)
 

@@ -101,7 +101,8 @@ def _check_clip(answer):
 
 def _judge_move(moved, gradient, most):
     """`moved` has the direction of `gradient` and the length `most`."""
-    size, true = moved.norm().item(), gradient.norm().item()
+    size = moved.norm().item()
+    true = gradient.norm().item()
     if math.isclose(size, most, rel_tol=1e-2):
         return
     lead = f"the gradient has length {true:g}, the limit is {most:g}, and the step had length {size:.3g}. "
@@ -257,7 +258,8 @@ def _alternating(slow, fast, pairs=5):
 
     One thread: beside another program, threads wait for each other much longer than such small work takes.
     """
-    threads, ratios = torch.get_num_threads(), []
+    threads = torch.get_num_threads()
+    ratios = []
     torch.set_num_threads(1)
     try:
         for _ in range(pairs + 1):

@@ -125,7 +125,8 @@ def _published_roofs():
     for name, its in (("A100 SXM4 80GB", "A100 80GB"), ("H200", "H200")):
         [best] = products.rows("best", device=name, dtype="float32")
         [triad] = memory.rows("bandwidth", device=its, where="memory", operation="triad")
-        peak, bandwidth = 1e12 * best["tflop_per_s"], 1e9 * triad["gb_per_s"]
+        peak = 1e12 * best["tflop_per_s"]
+        bandwidth = 1e9 * triad["gb_per_s"]
         lines[f"{its}, float32"] = _roof(peak, bandwidth)
     sources = [f"published: {products.source}", f"published: {memory.source}"]
     return plots.Group("published", lines, sources)

@@ -26,7 +26,8 @@ def policies():
     """Callable → policy, for every place where PyTorch exposes an operator of the lists in its ``autocast_mode.h``."""
     if not HEADER.exists():  # then patches refuse autocast
         return {}
-    text, found = HEADER.read_text(encoding="utf-8"), {}
+    text = HEADER.read_text(encoding="utf-8")
+    found = {}
     homes = (torch, torch.Tensor, torch._C._nn, torch._C._linalg, torch._C._VariableFunctions)
     for policy, (macros, names) in LISTS.items():
         lists = [

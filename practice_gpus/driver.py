@@ -19,7 +19,8 @@ NAME = "Practice GPU (simulated on the CPU)"
 
 def answers(machine):
     """Name in ``torch._C`` → function."""
-    streams, local = machine.streams, machine.local
+    streams = machine.streams
+    local = machine.local
 
     def exchange(index):
         before = local.index
@@ -32,6 +33,16 @@ def answers(machine):
             raise RuntimeError(f"Invalid device argument {index}: did you call init?")
         return machine.allocators[index]
 
+    def set_sync_debug_mode(mode):
+        machine.sync_debug = mode
+
+    def sleep(cycles):
+        streams.current().put(lambda: time.sleep(cycles / 1e9))
+
+    def empty_cache():
+        for allocator in machine.allocators:
+            allocator.release_cached()
+
     table = {
         "_cuda_getDeviceCount": lambda: machine.n,
         "_cuda_getArchFlags": lambda: "sm_80",
@@ -40,9 +51,7 @@ def answers(machine):
         "_cuda_exchangeDevice _cuda_maybeExchangeDevice": exchange,
         "_accelerator_exchangeDevice _accelerator_maybeExchangeDevice": exchange,
         "_cuda_synchronize _accelerator_synchronizeDevice": machine.synchronize,
-        "_cuda_emptyCache _accelerator_emptyCache": lambda: [
-            each.release_cached() for each in machine.allocators
-        ],
+        "_cuda_emptyCache _accelerator_emptyCache": empty_cache,
         "_cuda_memoryStats _accelerator_getDeviceStats": lambda index: books(index).stats(),
         "_cuda_resetPeakMemoryStats _accelerator_resetPeakStats": lambda index: books(index).reset(
             True
@@ -55,12 +64,10 @@ def answers(machine):
         "_cuda_getAllocatorBackend": lambda: "native",
         "_cuda_canDeviceAccessPeer": lambda one, other: one != other,
         "_cuda_hasPrimaryContext": lambda index: True,
-        "_cuda_set_sync_debug_mode": lambda mode: setattr(machine, "sync_debug", mode),
+        "_cuda_set_sync_debug_mode": set_sync_debug_mode,
         "_cuda_get_sync_debug_mode": lambda: machine.sync_debug,
         "_accelerator_isAllocatorInitialized": lambda: True,
-        "_cuda_sleep": lambda cycles: (
-            streams.current().put(lambda: time.sleep(cycles / 1e9)) and None
-        ),
+        "_cuda_sleep": sleep,
         "_accelerator_getAccelerator": lambda: torch.device("cuda"),
         "_accelerator_emptyHostCache _cuda_ipc_collect _cuda_clearCublasWorkspaces": lambda: None,
         "_accelerator_getDefaultGenerator": lambda index: machine.generators[index],
@@ -116,7 +123,9 @@ def memory_info(machine, device=None):
 
 def names(machine):
     """Name in ``torch.cuda`` → replacement, where PyTorch's own function would go past those of `answers`."""
-    streams, table, parent = machine.streams, answers(machine), os.getpid()
+    streams = machine.streams
+    table = answers(machine)
+    parent = os.getpid()
     properties = SimpleNamespace(
         name=NAME,
         major=8,

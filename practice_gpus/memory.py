@@ -223,7 +223,8 @@ class Allocator:
         block.address = room.address
         block.before = room.before
         rest = room.size - block.size
-        if rest >= ROUND if block.pool == "small_pool" else rest > SMALL:
+        splits = rest >= ROUND if block.pool == "small_pool" else rest > SMALL
+        if splits:
             block.after = room
             room.address += block.size
             room.size = rest
@@ -335,7 +336,8 @@ class Allocator:
         """``set_per_process_memory_fraction``: reserve at most this part of the device."""
         with self.lock:
             self.settle()  # what was taken before was taken under the old limit
-            self.fraction, self.limit = fraction, int(fraction * self.capacity)
+            self.fraction = fraction
+            self.limit = int(fraction * self.capacity)
 
     def reset(self, peak):
         """``reset_peak_memory_stats`` (``peak`` True) or ``reset_accumulated_memory_stats``."""

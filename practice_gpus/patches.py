@@ -39,8 +39,9 @@ def patches(machine, calls):
         )
     yield from refused()
     yield from casting.gates()
-    held, clear = torch.UntypedStorage, torch.clear_autocast_cache
-    autograd, push = torch._C._autograd, torch._C._autograd._push_saved_tensors_default_hooks
+    held = torch.UntypedStorage
+    autograd = torch._C._autograd
+    push = autograd._push_saved_tensors_default_hooks
     yield held, "practice", None
     yield held, "device", property(lambda self: machine.label(self) or CPU)
     yield held, "is_cuda", property(lambda self: machine.label(self) is not None)
@@ -74,7 +75,7 @@ def patches(machine, calls):
         ),
     )
     yield torch, "Generator", generators
-    yield torch, "clear_autocast_cache", lambda: (machine.casts.clear(), clear()) and None
+    yield torch, "clear_autocast_cache", forgetting(machine, torch.clear_autocast_cache)
     yield autograd, push.__name__, lambda *hooks: push(*map(calls.around, hooks))
     yield torch.cuda.nccl, "is_available", lambda tensors: False
     yield held, "is_shared", lambda self, own=held.is_shared: bool(machine.label(self)) or own(self)
@@ -92,6 +93,16 @@ def patches(machine, calls):
     yield T, "_make_wrapper_subclass", staticmethod(wrapping(machine))
     yield torch.autograd, "_make_grads", checked_grads(torch.autograd._make_grads)
     yield torch._tensor_str, "_str", printing(machine, torch._tensor_str._str)
+
+
+def forgetting(machine, clear):
+    """`torch.clear_autocast_cache`, which forgets the casts of practice GPUs, too."""
+
+    def clear_autocast_cache():
+        machine.casts.clear()
+        clear()
+
+    return clear_autocast_cache
 
 
 def refused():
@@ -308,7 +319,8 @@ def grouped(machine, original=torch._C._group_tensors_by_device_and_dtype):
 
     def group(lists, with_indices=False):
         with torch._C.DisableTorchFunction():
-            homes, result = [machine.place(t) or t.device for t in lists[0]], {}
+            homes = [machine.place(t) or t.device for t in lists[0]]
+            result = {}
         for device in dict.fromkeys(homes):
             rows = [row for row, home in enumerate(homes) if home == device]
             parts = [[each[row] for row in rows if each] for each in lists]

@@ -180,7 +180,8 @@ def failed(error):
         return None
     frames = traceback.walk_tb(error.__traceback__)
     mine = [(f, number) for f, number in frames if is_own(f.f_code.co_filename)]
-    place, devices = ("", 0), {}
+    place = ("", 0)
+    devices = {}
     while mine:
         frame, number = mine.pop()
         place = frame.f_code.co_filename, number

@@ -50,7 +50,10 @@ class practice_gpus(contextlib.ContextDecorator):
         if not isinstance(asynchronous, bool):
             raise TypeError(f"asynchronous={asynchronous!r}: give True or False")
         self.wanted = (n, parse_size(memory), asynchronous)
-        self.real, self.machine, self.depth, self.started = False, None, 0, False
+        self.real = False
+        self.machine = None
+        self.depth = 0
+        self.started = False
 
     def __enter__(self):
         if self.depth == 0:
@@ -74,7 +77,8 @@ class practice_gpus(contextlib.ContextDecorator):
             if earlier.wanted == self.wanted:
                 self.__dict__.update(earlier.__dict__)
                 active[active.index(earlier)] = self
-                earlier.started, earlier.depth = False, 0
+                earlier.started = False
+                earlier.depth = 0
             else:
                 earlier.stop()
         if not self.started:
@@ -104,8 +108,9 @@ class practice_gpus(contextlib.ContextDecorator):
     @property
     def timeline(self):
         """List of (seconds, device index, bytes allocated, bytes reserved, label), the latest 100,000."""
-        for allocator in self.machine.allocators if self.machine else ():
-            allocator.settle()
+        if self.machine:
+            for allocator in self.machine.allocators:
+                allocator.settle()
         return list(self._seen("timeline"))
 
     def _seen(self, name):
@@ -118,8 +123,10 @@ class practice_gpus(contextlib.ContextDecorator):
         return getattr(self.machine, name)
 
     def _install(self):
-        machine, self.patched = Machine(*self.wanted), []
-        self.calls, self.kernels = Calls(machine), Kernels(machine)
+        machine = Machine(*self.wanted)
+        self.patched = []
+        self.calls = Calls(machine)
+        self.kernels = Kernels(machine)
         modes = [
             (mode, "on", False)
             for session in active[-1:]
@@ -159,7 +166,8 @@ class practice_gpus(contextlib.ContextDecorator):
             undo.callback(sys.meta_path.remove, Importer)
             sys.meta_path.insert(0, Importer)
             undo.callback(machine.streams.close)
-            self.machine, self.undo = machine, undo.pop_all()
+            self.machine = machine
+            self.undo = undo.pop_all()
             active.append(self)
 
 

@@ -287,7 +287,7 @@ def hasty(monkeypatch):
     """One sample a measurement, one size a series."""
     from helpers.timing import Timing
 
-    timing = Timing(2.0, 0.0, (2.0,), 1, "cpu", "wall")
+    timing = Timing(2.0, 0.0, (2.0,), 1, "cpu")
     monkeypatch.setattr(measure, "limit_ms", lambda quick: 0)
     monkeypatch.setattr(measure, "time_ms", lambda fn, *_, **__: (fn(), timing)[1])
 

@@ -71,7 +71,8 @@ def record(key, **entry):
 
 def states():
     """What a code keeps: a dict of exercises tried and questions answered to `codes.NOT_YET` or `codes.DONE`."""
-    everything, found = load(), {}
+    everything = load()
+    found = {}
     for item in codes.ITEMS:
         entry = everything.get(item, {})
         if "status" in entry or "right" in entry:
@@ -93,7 +94,8 @@ def restore(code):
 
     What is solved here stays solved. Raises ValueError where the code is damaged; then nothing changes.
     """
-    before, told = states(), codes.decode(code)[0]
+    before = states()
+    told = codes.decode(code)[0]
     better = {
         item: state for item, state in told.items() if state > before.get(item, codes.NOTHING)
     }

@@ -66,7 +66,8 @@ def digest(data):
 def bring(original, name, record):
     """Copy `original` to the file `name` where that loses nothing; return what was done: a key of the notes."""
     data = content(original)
-    copy, newest = FOLDER / name, digest(data)
+    copy = FOLDER / name
+    newest = digest(data)
     before = record.setdefault(name, newest)
     there = os.path.lexists(copy)
     if there and before == newest:

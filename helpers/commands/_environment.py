@@ -210,7 +210,8 @@ def size(folder):
 
 def check_disk(wheels, folder):
     """Raise SetupError when there is too little room for `folder` on its disk; what it holds already counts."""
-    need, free = gigabytes(wheels), free_gb(folder.parent)
+    need = gigabytes(wheels)
+    free = free_gb(folder.parent)
     if free + size(folder) / 1e9 < need:
         hint = "" if need < 8 else " Or add --wheels cpu: PyTorch's CPU build fits into 1.5 GB."
         raise SetupError(

@@ -62,7 +62,8 @@ def run(python, out, pytest_arguments=()):
         why = "--gpu: PyTorch sees no GPU here. python3 -m helpers doctor says why."
         print(why, file=sys.stderr)
         return 2
-    rows, failed = [], False
+    rows = []
+    failed = False
     for name, arguments, variables in steps(os.path.abspath(out), pytest_arguments):
         print(f"\n== {name}\n$ {' '.join([python, *arguments])}", flush=True)
         start = time.monotonic()

@@ -24,7 +24,8 @@ class Line:
     """One line of the screen for one step; where the output is no screen, only its beginning and its end."""
 
     def __init__(self, step, text):
-        self.head, self.begun = f"[{step}/4] {text}", time.monotonic()
+        self.head = f"[{step}/4] {text}"
+        self.begun = time.monotonic()
         self.live = sys.stdout.isatty()
         self._write(self.head, end="" if self.live else "\n")
 

@@ -72,7 +72,8 @@ def untagged_bars(notebook):
 
 def differences(old, new):
     """Return a text for each untagged code cell whose output in `new` is not that of `old`."""
-    before, after = _notebooks.compared(old), _notebooks.compared(new)
+    before = _notebooks.compared(old)
+    after = _notebooks.compared(new)
     return [
         f"cell {i}: stored {before.get(i)} and now {after[i]}"
         for i in after

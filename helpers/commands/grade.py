@@ -114,7 +114,8 @@ def read(path):
 
 def run_cells(cells, args, stopping):
     """Return the events of all runs, and {number of a cell that ended its kernel: why}; 0 is before the first cell."""
-    seen, stopped = [], {}
+    seen = []
+    stopped = {}
     for attempt in range(1, 5):  # a cell that ends its kernel is left out of the next
         left = ["" if number in stopped else cell for number, cell in enumerate(cells, 1)]
         events, why = _grade_run.run(left, args, args.seconds / 2**attempt, stopping)

@@ -120,7 +120,8 @@ def check(folder, half, wheels):
 
 def begin(half, manifest):
     """Make the folder `half`, or go on with the one that an interrupted run for the same machine and build left."""
-    path, text = half / _environment.PACK, json.dumps(manifest)
+    path = half / _environment.PACK
+    text = json.dumps(manifest)
     if half.exists() and (not path.exists() or path.read_text(encoding="utf-8") != text):
         raise SetupError(
             f"{half} is there already, and no interrupted run like this one left it. Delete it."

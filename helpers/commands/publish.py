@@ -16,7 +16,8 @@ PICTURES = {
     "Kaggle": "https://kaggle.com/static/images/open-in-kaggle.svg",
     "Binder": "https://mybinder.org/badge_logo.svg",
 }
-OPEN, CLOSE = "<!-- nav -->", "<!-- /nav -->"
+OPEN = "<!-- nav -->"
+CLOSE = "<!-- /nav -->"
 CALM = "calm()  # leaves busy cores to their programs\n\n"
 ALONE = f"""\
 # No module named helpers? Open the course with: python3 -m helpers lab
@@ -81,7 +82,8 @@ def setup_lines(repository):
 
 def launches(repository, file):
     """Return the addresses that open one notebook elsewhere: {"Colab": address, …}."""
-    path, tag = f"notebooks/{file}", release()
+    path = f"notebooks/{file}"
+    tag = release()
     source = f"https://raw.githubusercontent.com/{repository}/{tag}/{path}"
     page = quote("lab/tree/" + path, safe="")
     return {

@@ -45,7 +45,8 @@ def find(message):
         raise TypeError(
             f"message is {message!r}; it takes the text of an error, for example str(error)"
         )
-    text, places = _plain(message), {}
+    text = _plain(message)
+    places = {}
     for known in known_errors():
         for pattern, releases in known.wordings:
             for found in re.finditer(pattern, text, flags=re.IGNORECASE):

@@ -94,12 +94,14 @@ def gradients_equal(model, dataset, batch_size, device):
 
     In float64: the rounding of float32, or of TF32 on recent GPUs, would need a tolerance that hides small mistakes.
     """
-    rank, world = dist.get_rank(), dist.get_world_size()
+    rank = dist.get_rank()
+    world = dist.get_world_size()
     share = min(
         batch_size, len(dataset) // world
     )  # as many images for every rank, so the mean of means is the mean
     x, y = (tensor.to(device) for tensor in dataset[: world * share])
-    x, single = x.double(), copy.deepcopy(model.module).double()
+    x = x.double()
+    single = copy.deepcopy(model.module).double()
     shared = DistributedDataParallel(copy.deepcopy(single))
     F.cross_entropy(
         shared(x[rank::world]), y[rank::world]
@@ -129,7 +131,8 @@ def true_on_all_ranks(value, device):
 
 def train(model, dataset, args, device):
     """All epochs; returns their losses, test accuracies and seconds, and this rank's first images of each epoch."""
-    rank, world = dist.get_rank(), dist.get_world_size()
+    rank = dist.get_rank()
+    world = dist.get_world_size()
     sampler = DistributedSampler(dataset, shuffle=True, seed=args.seed)
     loader = DataLoader(dataset, args.batch_size, sampler=sampler)
     test = data.load("shapes", train=False, n=1000)
@@ -172,7 +175,7 @@ def report(results, model, args):
     if (
         args.checkpoint
     ):  # of the module inside, so that names do not start with "module."
-        with files.whole(args.checkpoint) as part:
+        with files.atomic_write(args.checkpoint) as part:
             torch.save(model.module.state_dict(), part)
     if args.out:
         files.write(args.out, json.dumps(results, indent=1))

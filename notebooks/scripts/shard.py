@@ -218,7 +218,8 @@ def main(args):
         line_buffering=True, write_through=False
     )  # whole lines, though several processes print
     device = start(args.disable_cuda)
-    rank, world = dist.get_rank(), dist.get_world_size()
+    rank = dist.get_rank()
+    world = dist.get_world_size()
     x, y = (tensor.to(device) for tensor in load(args.width))
 
     mesh = init_device_mesh(device.type, (world,))

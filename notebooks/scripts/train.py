@@ -107,7 +107,7 @@ def train_epoch(model, loader, optimizer, scaler, device, dtype):
 
 def save(path, state):
     """Write the file whole or not at all: under another name first, which then takes the place of the old file."""
-    with files.whole(path) as part:
+    with files.atomic_write(path) as part:
         torch.save(state, part)
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import torch
 
+from helpers.show import inside_notebook
+
 KINDS = ("cuda", "accelerator", "mps", "xpu", "cpu")
 HEAD = ("task", "CUDA", "torch.<wbr>accelerator", "MPS", "XPU", "CPU", "lesson")
 
@@ -67,14 +69,11 @@ def show(group):
     """Show one group of the table, in a notebook as a table; ValueError lists the groups there are."""
     if group not in groups():
         raise ValueError(f"group is {group!r}; it takes one of {list(groups())}")
-    try:
-        from IPython import get_ipython
-        from IPython.display import display
-    except ImportError:
-        get_ipython = None
-    if get_ipython is None or get_ipython() is None:
+    if not inside_notebook():
         print(markdown(group))
     else:
+        from IPython.display import display
+
         display({"text/plain": markdown(group), "text/html": as_html(group)}, raw=True)
 
 

@@ -6,6 +6,8 @@ Each function returns a `matplotlib.figure.Figure`; nothing here touches pyplot'
 import io
 import textwrap
 
+from helpers.show import inside_notebook
+
 SMALL = 8  # points, the smallest text
 
 
@@ -108,15 +110,10 @@ def png(figure, dpi=90):
 
 def show(figure, sentence):
     """Display `figure` and print `sentence`, which says in words what the figure shows and is its alternative text."""
-    try:
-        from IPython import get_ipython
-        from IPython.display import display
-
-        inside = get_ipython() is not None
-    except ImportError:
-        inside = False
-    if inside:
+    if inside_notebook():
         import base64
+
+        from IPython.display import display
 
         below = figure._supxlabel
         alternative = f"{sentence} ({below.get_text()})" if below else sentence

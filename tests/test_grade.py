@@ -462,9 +462,9 @@ def test_doubtful_words(cell, words):
     ids=["plain", "lines", "block", "magic", "blank", "deep"],
 )
 def test_checks_that_are_called_again(cell, found):
-    start = time.monotonic()
+    start = time.process_time()
     assert _grade_run.checks(cell) == found
-    assert time.monotonic() - start < 10
+    assert time.process_time() - start < 10
 
 
 def test_a_note_says_where_it_stopped(tmp_path, monkeypatch):

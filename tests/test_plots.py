@@ -1,5 +1,7 @@
 """Figures say what they show, in more than color, and stay small."""
 
+from types import SimpleNamespace
+
 import matplotlib
 import pytest
 import torch
@@ -80,7 +82,7 @@ def test_pictures_are_small_files():
 
 def test_show_gives_the_picture_its_sentence_as_alternative_text(monkeypatch, capsys):
     shown = []
-    monkeypatch.setattr("IPython.get_ipython", lambda: object())
+    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(kernel=True))
     monkeypatch.setattr(
         "IPython.display.display", lambda data, **more: shown.append((set(data), more["metadata"]))
     )
@@ -123,7 +125,7 @@ def test_a_figure_of_published_numbers_names_its_source_in_picture_and_alternati
     monkeypatch,
 ):
     shown = []
-    monkeypatch.setattr("IPython.get_ipython", lambda: object())
+    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(kernel=True))
     monkeypatch.setattr("IPython.display.display", lambda data, **more: shown.append(more))
     group = plots.published("gan_epoch_colab", "epoch_s", device=["Tesla T4", "Colab's CPU"])
     assert group == {"Tesla T4": 33.796, "Colab's CPU": 1436.215}

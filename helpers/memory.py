@@ -90,11 +90,8 @@ def forecast(
     """
     shape = _checked(model, input_shape, batch, optimizer, autocast)
     tracker_class, fake_mode, no_modes = _tools()
-    with (
-        without_function_modes(),
-        no_modes(),
-        fake_mode(),
-    ):  # practice GPUs and default devices do not matter
+    # practice GPUs and default devices do not matter
+    with without_function_modes(), no_modes(), fake_mode():
         twin = _fake_copy(model)
         frozen = _park_frozen(twin)
         x = torch.zeros(shape, dtype=input_dtype, device="cpu")

@@ -325,9 +325,8 @@ def grouped(machine, original=torch._C._group_tensors_by_device_and_dtype):
             rows = [row for row, home in enumerate(homes) if home == device]
             parts = [[each[row] for row in rows if each] for each in lists]
             if strangers(parts, device):
-                original(
-                    [[torch.empty(0)], [torch.empty(0, device="meta")]], False
-                )  # raises, in its own words
+                # raises, in its own words
+                original([[torch.empty(0)], [torch.empty(0, device="meta")]], False)
             for (_, dtype), (found, places) in original(parts, with_indices).items():
                 result[device, dtype] = found, [rows[place] for place in places]
         return result

@@ -138,15 +138,13 @@ class practice_gpus(contextlib.ContextDecorator):
             (threading.Thread, "start", inherited(self)),
             (sys, "unraisablehook", interrupts.passed_on(sys.unraisablehook, Place.__del__)),
         ]
-        if (
-            machine.asynchronous
-        ):  # its first operator would import it; in a thread no interrupt cuts that
+        # its first operator would import it; in a thread no interrupt cuts that
+        if machine.asynchronous:
             importer = threading.Thread(target=__import__, args=("torch._dynamo",))
             importer.start()
             importer.join()
-        with (
-            contextlib.ExitStack() as undo
-        ):  # so that a failure, or an interrupt, leaves nothing behind
+        # so that a failure, or an interrupt, leaves nothing behind
+        with contextlib.ExitStack() as undo:
             for owner, name, value in (*modes, *patches(machine, self.calls)):
                 self.patched.append([owner, name, vars(owner).get(name, MISSING)])
                 undo.callback(exchange, self.patched[-1])

@@ -82,9 +82,8 @@ class Stream:
         self.cuda_stream = self.stream_id
         self.last = None
         self.error = None
-        self.thread = ThreadPoolExecutor(
-            1, f"practice stream {self.stream_id}"
-        )  # started by the first work
+        # started by the first work
+        self.thread = ThreadPoolExecutor(1, f"practice stream {self.stream_id}")
         self.owner.made.append(self)
 
     def put(self, work):

@@ -36,9 +36,8 @@ EXERCISES = [
     value for module in MODULES for value in vars(module).values() if isinstance(value, Exercise)
 ]
 KEYS = [exercise.key for exercise in EXERCISES]
-IN_PROCESS = [
-    exercise for exercise in EXERCISES if exercise.key != "06.script"
-]  # that one starts two processes
+# that one starts two processes
+IN_PROCESS = [exercise for exercise in EXERCISES if exercise.key != "06.script"]
 SLOW = ("05.leak", "07.events", "07.streams")  # they let a device work for most of a second
 
 

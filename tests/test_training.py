@@ -54,9 +54,8 @@ def test_the_network_gives_one_number_for_each_class(classes, width, channels):
 
 def test_a_step_follows_the_gradient_worked_out_by_hand(linear):
     x, y = torch.randn(6, 4), torch.tensor([0, 1, 2, 2, 1, 0])
-    linear.weight.grad = torch.full(
-        (3, 4), 100.0
-    )  # left over from before: a step must not add to it
+    # left over from before: a step must not add to it
+    linear.weight.grad = torch.full((3, 4), 100.0)
     error = F.softmax(linear(x), 1).detach() - F.one_hot(y, 3)
     expected = linear.weight.detach() - 0.1 * error.T @ x / 6
     logits = linear(x).detach()

@@ -9,11 +9,8 @@ import base64
 import hashlib
 
 MARK = "P1-"
-NOTHING, NOT_YET, DONE = (
-    0,
-    1,
-    2,
-)  # an exercise untried, tried or solved; a question unanswered, answered wrong or right
+# an exercise untried, tried or solved; a question unanswered, answered wrong or right
+NOTHING, NOT_YET, DONE = (0, 1, 2)
 MOST_BYTES = 40  # of a name
 CHECKSUM = 4  # bytes
 

@@ -30,18 +30,8 @@ PARTS = {
     "copies": measure.copies,
     "training": networks.training,
 }
-SAME = (
-    "quick",
-    "code",
-    "torch",
-    "cuda",
-    "rocm",
-    "cudnn",
-    "driver",
-    "cpu",
-    "cores",
-    "system",
-)  # to go on with a file
+# to go on with a file
+SAME = ("quick", "code", "torch", "cuda", "rocm", "cudnn", "driver", "cpu", "cores", "system")
 
 
 def record(path, device=None, quick=False, parts=PARTS):

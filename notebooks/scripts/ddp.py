@@ -96,9 +96,8 @@ def gradients_equal(model, dataset, batch_size, device):
     """
     rank = dist.get_rank()
     world = dist.get_world_size()
-    share = min(
-        batch_size, len(dataset) // world
-    )  # as many images for every rank, so the mean of means is the mean
+    # as many images for every rank, so the mean of means is the mean
+    share = min(batch_size, len(dataset) // world)
     x, y = (tensor.to(device) for tensor in dataset[: world * share])
     x = x.double()
     single = copy.deepcopy(model.module).double()
@@ -172,9 +171,8 @@ def report(results, model, args):
         print(f"  {epoch['seconds']:.1f} s")
     if args.check:
         print(f"weights equal: {results['weights_equal']}")
-    if (
-        args.checkpoint
-    ):  # of the module inside, so that names do not start with "module."
+    # of the module inside, so that names do not start with "module."
+    if args.checkpoint:
         with files.atomic_write(args.checkpoint) as part:
             torch.save(model.module.state_dict(), part)
     if args.out:
@@ -182,15 +180,13 @@ def report(results, model, args):
 
 
 def main(args):
-    sys.stdout.reconfigure(
-        line_buffering=True, write_through=False
-    )  # whole lines, though several processes print
+    # whole lines, though several processes print
+    sys.stdout.reconfigure(line_buffering=True, write_through=False)
     dataset = data.load("shapes", n=args.images)  # the same images in every process
     device = start(args.disable_cuda)
     torch.manual_seed(args.seed)
-    model = DistributedDataParallel(
-        SmallCNN().to(device)
-    )  # copies the weights of rank 0 to all
+    # copies the weights of rank 0 to all
+    model = DistributedDataParallel(SmallCNN().to(device))
     checks = {"gradients_equal": None, "weights_equal": None}
     if args.check:
         checks["gradients_equal"] = gradients_equal(

@@ -214,9 +214,8 @@ def report(results):
 
 
 def main(args):
-    sys.stdout.reconfigure(
-        line_buffering=True, write_through=False
-    )  # whole lines, though several processes print
+    # whole lines, though several processes print
+    sys.stdout.reconfigure(line_buffering=True, write_through=False)
     device = start(args.disable_cuda)
     rank = dist.get_rank()
     world = dist.get_world_size()

@@ -18,14 +18,8 @@ from helpers.training import SmallCNN, evaluate, send
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
-SAME_RUN = (
-    "data",
-    "images",
-    "batch_size",
-    "lr",
-    "amp",
-    "seed",
-)  # a resumed run must have these from its checkpoint
+# a resumed run must have these from its checkpoint
+SAME_RUN = ("data", "images", "batch_size", "lr", "amp", "seed")
 
 
 def arguments():
@@ -210,6 +204,5 @@ if __name__ == "__main__":
     try:
         main(parser.parse_args())
     except (ValueError, TypeError, OSError, ImportError) as error:
-        parser.error(
-            str(error)
-        )  # prints how to use the script, then the message; exit status 2
+        # prints how to use the script, then the message; exit status 2
+        parser.error(str(error))

@@ -90,7 +90,9 @@ def draw_climb(rows):
 def _said_of_gpus(precision):
     """What the network of this lesson reaches on your GPU and on recorded ones, a text each."""
     where = {"x": "batch", "y": "images_per_s", "network": "SmallCNN", "precision": precision}
-    gpus = {**plots.yours("training", **where), **plots.recorded("training", kind="cuda", **where)}
+    yours = plots.yours("training", **where)
+    gpus = yours.renamed({name: f"your GPU ({name})" for name in yours})
+    gpus |= plots.recorded("training", kind="cuda", **where)
     return [f"{name}, {precision}: {number(max(rates))}" for name, (_, rates) in gpus.items()]
 
 

@@ -22,12 +22,13 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from helpers import data, files
-from helpers.training import SmallCNN, evaluate, train_epoch
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Subset
 from torch.utils.data.distributed import DistributedSampler
+
+from helpers import data, files
+from helpers.training import SmallCNN, evaluate, train_epoch
 
 
 def arguments():

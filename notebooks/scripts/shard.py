@@ -19,8 +19,6 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from helpers import data, files
-from helpers.memory import format_bytes, tensor_bytes
 from torch import nn
 from torch.distributed import checkpoint
 from torch.distributed.device_mesh import init_device_mesh
@@ -28,6 +26,9 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn import functional as F
+
+from helpers import data, files
+from helpers.memory import format_bytes, tensor_bytes
 
 PATIENCE = 60  # seconds that a process waits for the others before it gives up
 

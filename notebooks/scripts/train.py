@@ -12,11 +12,12 @@ import zipfile
 from pathlib import Path
 
 import torch
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
+
 from helpers import data, files
 from helpers.devices import pick_device
 from helpers.training import SmallCNN, evaluate, send
-from torch.nn import functional as F
-from torch.utils.data import DataLoader
 
 # a resumed run must have these from its checkpoint
 SAME_RUN = ("data", "images", "batch_size", "lr", "amp", "seed")

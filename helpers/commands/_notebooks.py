@@ -1,4 +1,4 @@
-"""Notebook files: which there are, how they are cleaned and written, and what is compared."""
+"""Notebook files: which there are, how they are cleaned and written."""
 
 import re
 from pathlib import Path
@@ -136,25 +136,6 @@ def merged(outputs):
         else:
             result.append(output)
     return result
-
-
-def compared(notebook):
-    """Return {cell index: plain outputs} for the code cells whose stored outputs must come out the same again."""
-    return {
-        i: [plain(o) for o in cell.outputs]
-        for i, cell in enumerate(notebook.cells)
-        if cell.cell_type == "code" and not tags(cell) & {"nbval-ignore-output", "nbval-skip"}
-    }
-
-
-def plain(output):
-    """Return what is compared of one output: its text, without pictures and counters."""
-    if output.output_type == "stream":
-        return output.name, output.text
-    if output.output_type == "error":
-        return "error", output.ename, output.evalue
-    texts = {kind: str(value) for kind, value in output.data.items() if "image/" not in kind}
-    return tuple(sorted(texts.items()))
 
 
 def heavy(notebook):

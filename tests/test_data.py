@@ -19,6 +19,8 @@ from torch.nn import functional as F
 from helpers import data
 from practice_gpus import practice_gpus
 
+pytestmark = pytest.mark.gpu
+
 # --- Shapes
 
 

@@ -27,6 +27,8 @@ from helpers.checks.core import (
 )
 from helpers.commands._environment import ROOT
 
+pytestmark = pytest.mark.gpu
+
 MODULES = [
     importlib.import_module(f"exercises.{m.name}")
     for m in pkgutil.iter_modules(exercises.__path__)

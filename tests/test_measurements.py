@@ -13,6 +13,8 @@ from helpers.__main__ import main
 from helpers.measurements import measure, networks, recorder, rows, schema
 from helpers.measurements.climb import Climb
 
+pytestmark = pytest.mark.gpu
+
 CPU = torch.device("cpu")
 
 

@@ -16,6 +16,8 @@ from helpers.memory import forecast, format_bytes, tensor_bytes
 from helpers.training import SmallCNN
 from practice_gpus import practice_gpus
 
+pytestmark = pytest.mark.gpu
+
 
 def mlp(width=200):
     return nn.Sequential(nn.Linear(100, width), nn.ReLU(), nn.Linear(width, 10))

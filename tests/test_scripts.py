@@ -16,6 +16,8 @@ from torch.utils.data import DistributedSampler
 
 from helpers import scripts
 
+pytestmark = pytest.mark.gpu
+
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "notebooks" / "scripts"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

@@ -11,6 +11,8 @@ import torch
 from helpers import timing
 from helpers.timing import time_ms
 
+pytestmark = pytest.mark.gpu
+
 
 class Clock:
     """A clock that stands still until work takes time; each reading takes `cost` seconds."""

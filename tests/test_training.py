@@ -13,6 +13,8 @@ from exercises import graph08
 from helpers.training import SmallCNN, evaluate, send, train_epoch, train_step
 from practice_gpus import practice_gpus
 
+pytestmark = pytest.mark.gpu
+
 
 class Spy(nn.Module):
     """A linear model with dropout that notes the mode in which it was called."""

@@ -58,14 +58,16 @@ def collect(words):
 
     A learner without a name gets a number, and so does the second of one name.
     """
-    rows, bad, names = [], [], []
+    rows = []
+    bad = []
+    names = []
     for number, word in enumerate(words, 1):
         try:
             states, name = codes.decode(word)
             namesakes = names.count(name)
             names.append(name)
-            shown = f"{name} ({namesakes + 1})" if namesakes else name
-            rows.append((shown if name else f"learner {number}", states))
+            learner = f"{name} ({namesakes + 1})" if namesakes else name
+            rows.append((learner if name else f"learner {number}", states))
         except ValueError as error:
             bad.append(f"code {number}: {error}")
     return rows, bad
@@ -77,10 +79,10 @@ def table(rows):
     lessons = {
         lesson.number: [i for i in exercises if i.startswith(lesson.number)] for lesson in LESSONS
     }
-    found = [["learner", *lessons, "all", "quiz", "tried, not solved"]]
+    table_rows = [["learner", *lessons, "all", "quiz", "tried, not solved"]]
     for name, states in rows:
         quiz = {item: state for item, state in states.items() if item.startswith("quiz.")}
-        found.append(
+        table_rows.append(
             [
                 name,
                 *(_share(states, items) for items in lessons.values()),
@@ -89,7 +91,7 @@ def table(rows):
                 " ".join(i for i in exercises if states.get(i) == codes.NOT_YET),
             ]
         )
-    return found
+    return table_rows
 
 
 def _share(states, items):
@@ -106,6 +108,8 @@ def most_often_wrong(rows, most=5):
     titles = {False: "exercises most often not solved yet", True: "questions most often wrong"}
     for quiz, title in titles.items():
         items = [item for item, _ in wrong.most_common() if item.startswith("quiz.") == quiz]
-        shown = [f"{item.removeprefix('quiz.')} ({wrong[item]} of {tried[item]})" for item in items]
-        lines.append(f"{title}: {', '.join(shown[:most]) or 'none'}")
+        counts = [
+            f"{item.removeprefix('quiz.')} ({wrong[item]} of {tried[item]})" for item in items
+        ]
+        lines.append(f"{title}: {', '.join(counts[:most]) or 'none'}")
     return lines

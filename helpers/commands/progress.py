@@ -8,6 +8,7 @@ from helpers.checks import codes
 from helpers.commands import _sheets
 from helpers.course import LESSONS
 
+MOST = 5  # exercises, and questions, that are named as most often wrong
 HELP = "make a table of a class from learners' progress codes"
 
 
@@ -98,8 +99,8 @@ def _share(states, items):
     return f"{sum(states.get(item) == codes.DONE for item in items)} of {len(items)}"
 
 
-def most_often_wrong(rows, most=5):
-    """Lines on the exercises and questions that the most learners tried and have not right, at most `most` of each."""
+def most_often_wrong(rows):
+    """Lines on the exercises and questions that the most learners tried and have not right, at most `MOST` of each."""
     wrong = Counter(
         item for _, states in rows for item, state in states.items() if state == codes.NOT_YET
     )
@@ -111,5 +112,5 @@ def most_often_wrong(rows, most=5):
         counts = [
             f"{item.removeprefix('quiz.')} ({wrong[item]} of {tried[item]})" for item in items
         ]
-        lines.append(f"{title}: {', '.join(counts[:most]) or 'none'}")
+        lines.append(f"{title}: {', '.join(counts[:MOST]) or 'none'}")
     return lines

@@ -196,6 +196,7 @@ profiles = Exercise(
 
 
 # --- reach a speed-up -----------------------------------------------------------------------------
+PAIRS = 5  # of timings, beside one that warms up
 TARGET = 3.0  # times as fast; the model answer reaches several times that
 
 
@@ -253,7 +254,7 @@ def _judge_labels(labels, expected, count):
         )
 
 
-def _alternating(slow, fast, pairs=5):
+def _alternating(slow, fast):
     """How many times as fast: the median over pairs timed in turn, so that a busy moment hits both. Both read values.
 
     One thread: beside another program, threads wait for each other much longer than such small work takes.
@@ -262,7 +263,7 @@ def _alternating(slow, fast, pairs=5):
     ratios = []
     torch.set_num_threads(1)
     try:
-        for _ in range(pairs + 1):
+        for _ in range(PAIRS + 1):
             ratios.append(_seconds(slow) / _seconds(fast))
     finally:
         torch.set_num_threads(threads)

@@ -32,7 +32,7 @@ class Streams:
 
     def __init__(self, machine):
         self.machine = machine
-        self.made = []
+        self.by_id = []
         self.Stream = type(
             "Stream", (Stream,), {"owner": self, "__doc__": "``torch.cuda.Stream``."}
         )
@@ -55,13 +55,13 @@ class Streams:
 
     def drain(self, device=None):
         """Wait for all work on ``device``, or on all devices."""
-        for stream in self.made:
+        for stream in self.by_id:
             if device in (None, stream.device):
                 stream.drain()
 
     def close(self):
         """Finish the work and end the threads."""
-        for stream in self.made:
+        for stream in self.by_id:
             stream.thread.shutdown()
 
 
@@ -69,7 +69,7 @@ class Stream:
     """A queue of work on ``device``."""
 
     def __new__(cls, device=None, priority=0, stream_id=None, **place):
-        return object.__new__(cls) if stream_id is None else cls.owner.made[stream_id]
+        return object.__new__(cls) if stream_id is None else cls.owner.by_id[stream_id]
 
     def __init__(self, device=None, priority=0, stream_id=None, **place):
         if stream_id is not None:
@@ -78,13 +78,13 @@ class Stream:
         self.priority = max(-3, min(priority, 0))
         self.device_index = self.device.index
         self.device_type = 1
-        self.stream_id = len(self.owner.made)
+        self.stream_id = len(self.owner.by_id)
         self.cuda_stream = self.stream_id
         self.last = None
         self.error = None
         # started by the first work
         self.thread = ThreadPoolExecutor(1, f"practice stream {self.stream_id}")
-        self.owner.made.append(self)
+        self.owner.by_id.append(self)
 
     def put(self, work):
         """Add work, and return the future of it; without threads, do it and return None."""

@@ -281,7 +281,7 @@ def test_an_index_that_does_not_answer_is_said_and_the_default_taken(house, monk
 
     monkeypatch.setattr(_environment.subprocess, "run", ask)
     assert _environment.answers("cu130")
-    assert _environment.install("cpu", asked=False) == "default"
+    assert _environment.install("cpu", requested=False) == "default"
     assert lines == [["-r", "requirements.txt"]]
     assert "whl/cpu does not answer: pip's default build" in capsys.readouterr().out
     assert _environment.install("cpu") == "cpu", "asked for by name: tried, and pip says why not"
@@ -643,9 +643,9 @@ def test_execute_stores_the_same_twice_and_passes_strict_nbval(tmp_path):
         "import time\ntime.time()",
         tags=["nbval-ignore-output"],
     )
-    assert execute.one(path) == []
+    assert execute.refresh(path) == []
     first = _notebooks.read(path)
-    assert execute.one(path) == []
+    assert execute.refresh(path) == []
     assert texts(first) == texts(_notebooks.read(path))
     assert first.cells[1].outputs == [{"output_type": "stream", "name": "stdout", "text": "a\nb\n"}]
     assert first.cells[3].outputs[0].data == {"text/plain": "VBox(children=(IntSlider(value=0),))"}
@@ -680,7 +680,7 @@ def test_execute_removes_widget_state_timings_and_progress_bars(tmp_path):
     draft.metadata["widgets"] = {"application/vnd.jupyter.widget-state+json": {}}
     draft.cells[1].metadata["execution"] = {"iopub.execute_input": "2026-01-01"}
     nbformat.write(draft, path)
-    [note] = execute.one(path)
+    [note] = execute.refresh(path)
     assert note == "cell 1: progress bar; tag the cell nbval-ignore-output, with a reason"
     after = _notebooks.read(path)
     assert after.cells[1].outputs == [] and after.cells[1].metadata == {}
@@ -714,7 +714,7 @@ def test_stored_outputs_keep_alternative_text_and_no_other_metadata():
 def test_a_failing_notebook_stays_as_it_was(tmp_path):
     path = saved(tmp_path, "print('fine')", "1 / 0")
     before = path.read_bytes()
-    [note] = execute.one(path)
+    [note] = execute.refresh(path)
     assert "ZeroDivisionError" in note
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
@@ -731,7 +731,7 @@ def test_kernels_see_no_gpu_no_stored_progress_no_colab_and_their_own_folder(tmp
         f"print([name for name in {hosts} if name in os.environ])\n"
         f"print(os.path.samefile(os.getcwd(), {str(tmp_path)!r}))",
     )
-    assert execute.one(path) == []
+    assert execute.refresh(path) == []
     assert _notebooks.read(path).cells[1].outputs[0].text == "['', []]\n[]\nTrue\n"
 
 

@@ -419,14 +419,14 @@ def test_what_a_cell_replaced_in_the_checks_is_noted(tmp_path, monkeypatch):
     monkeypatch.setattr(_grade_run, "unchanged", _grade_run.judges())
     module = importlib.import_module(f"exercises.lesson{LESSON}")
     (tmp_path / "events").touch()
-    _grade_run.again([])
+    _grade_run.recheck([])
     assert _grade_run.events(tmp_path / "events") == []
     monkeypatch.setattr(expect, "choices", len)
     monkeypatch.setattr(module, "call", lambda *a: None)
     check = CODED.check_answer
     object.__setattr__(CODED, "check_answer", lambda answer: "fine")
     try:
-        _grade_run.again([])
+        _grade_run.recheck([])
     finally:
         object.__setattr__(CODED, "check_answer", check)
     found = {event["review"] for event in _grade_run.events(tmp_path / "events")}

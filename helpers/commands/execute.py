@@ -26,12 +26,12 @@ def positive(text):
     return int(text)
 
 
-def environment(home, **more):
-    """Return the variables for kernels: fresh stored progress in `home`, nothing of the caller's plotting, `more`."""
+def environment(home, **extra):
+    """Return the variables for kernels: fresh stored progress in `home`, nothing of the caller's plotting, `extra`."""
     hidden = ("MPLBACKEND", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
-    kept = {key: value for key, value in os.environ.items() if key not in hidden}
-    own = {"GPU_COURSE_HOME": str(home), "JUPYTER_PREFER_ENV_PATH": "1", threads.STORING: "1"}
-    return {**kept, **threads.variables(kept), **own, **more}
+    inherited = {key: value for key, value in os.environ.items() if key not in hidden}
+    fixed = {"GPU_COURSE_HOME": str(home), "JUPYTER_PREFER_ENV_PATH": "1", threads.STORING: "1"}
+    return {**inherited, **threads.variables(inherited), **fixed, **extra}
 
 
 def execute(notebook, folder, timeout=120):
@@ -65,7 +65,7 @@ def untagged_bars(notebook):
     ]
 
 
-def one(path, timeout=120):
+def refresh(path, timeout=120):
     """Execute one notebook file; return a list of what is wrong with it. A failing notebook stays as it was."""
     import nbformat
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
@@ -100,7 +100,7 @@ def run(args):
     wrong = 0
     for path in paths:
         print(f"{path.name} …", flush=True)
-        notes = one(path, args.timeout)
+        notes = refresh(path, args.timeout)
         wrong += len(notes)
         for note in notes or ["fine"]:
             print(f"  {note}")

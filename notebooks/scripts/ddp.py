@@ -72,9 +72,9 @@ def arguments():
 def start(disable_cuda):
     """Join the group of processes; returns this process's device. torchrun has set the environment variables."""
     local_rank = int(os.environ["LOCAL_RANK"])
-    here = int(os.environ["LOCAL_WORLD_SIZE"])
-    few = torch.cuda.device_count() < here
-    if disable_cuda or few or not dist.is_nccl_available():  # Windows has no NCCL
+    local_processes = int(os.environ["LOCAL_WORLD_SIZE"])
+    too_few = torch.cuda.device_count() < local_processes
+    if disable_cuda or too_few or not dist.is_nccl_available():  # Windows has no NCCL
         dist.init_process_group("gloo")
         return torch.device("cpu")
     device = torch.device("cuda", local_rank)
@@ -103,9 +103,8 @@ def gradients_equal(model, dataset, batch_size, device):
     x = x.double()
     single = copy.deepcopy(model.module).double()
     shared = DistributedDataParallel(copy.deepcopy(single))
-    F.cross_entropy(
-        shared(x[rank::world]), y[rank::world]
-    ).backward()  # DDP averages the gradients of all ranks here
+    # DDP averages the gradients of all ranks here
+    F.cross_entropy(shared(x[rank::world]), y[rank::world]).backward()
     F.cross_entropy(single(x), y).backward()
     pairs = zip(shared.module.parameters(), single.parameters(), strict=True)
     equal = all(torch.allclose(a.grad, b.grad, rtol=1e-9, atol=1e-12) for a, b in pairs)
@@ -124,9 +123,9 @@ def weights_equal(model, device):
 
 def true_on_all_ranks(value, device):
     """True when `value` is True on every rank."""
-    everywhere = torch.tensor(int(value), device=device)
-    dist.all_reduce(everywhere, dist.ReduceOp.MIN)
-    return bool(everywhere.item())
+    lowest = torch.tensor(int(value), device=device)
+    dist.all_reduce(lowest, dist.ReduceOp.MIN)
+    return bool(lowest.item())
 
 
 def train(model, dataset, args, device):
@@ -138,20 +137,17 @@ def train(model, dataset, args, device):
     test = data.load("shapes", train=False, n=1000)
     test_loader = DataLoader(Subset(test, range(rank, len(test), world)), 500)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
-    epochs, shards = [], []
+    epochs = []
+    shards = []
     for epoch in range(args.epochs):
         sampler.set_epoch(epoch)  # another order in each epoch, the same on all ranks
         shards.append(list(sampler)[:8])
         begin = time.perf_counter()
-        loss = mean_over_ranks(
-            train_epoch(model, loader, optimizer, device), len(sampler), device
-        )
+        loss = train_epoch(model, loader, optimizer, device)
+        loss = mean_over_ranks(loss, len(sampler), device)
         seconds = time.perf_counter() - begin
-        accuracy = mean_over_ranks(
-            evaluate(model.module, test_loader, device),
-            len(test_loader.dataset),
-            device,
-        )
+        accuracy = evaluate(model.module, test_loader, device)
+        accuracy = mean_over_ranks(accuracy, len(test_loader.dataset), device)
         epochs.append({"loss": loss, "accuracy": accuracy, "seconds": seconds})
     return epochs, shards
 
@@ -201,17 +197,8 @@ def main(args):
         ranks, {"rank": dist.get_rank(), "device": str(device), "shards": shards}
     )
     if dist.get_rank() == 0:
-        report(
-            {
-                "world_size": len(ranks),
-                "backend": dist.get_backend(),
-                **checks,
-                "epochs": epochs,
-                "ranks": ranks,
-            },
-            model,
-            args,
-        )
+        results = {"world_size": len(ranks), "backend": dist.get_backend(), **checks}
+        report({**results, "epochs": epochs, "ranks": ranks}, model, args)
     del model  # an orderly end: let go of DDP, wait for all ranks, then close the group
     dist.barrier()
     dist.destroy_process_group()

@@ -245,5 +245,4 @@ def _draw_lanes(axes, spans):
         axes.barh(names[0], 0, label=label, **look)
     axes.invert_yaxis()
     axes.tick_params(labelsize=9)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -91,9 +91,7 @@ def tiles(count=6):
     from matplotlib.patches import Rectangle
 
     title = "Fused attention holds one tile, never the table"
-    figure, axes = plots.new_figure(title, size=(6.4, 3.2))
-    axes.remove()
-    parts = figure.add_gridspec(1, 2).subplots()
+    figure, parts = plots.panels(title, 1, 2, size=(6.4, 3.2))
     names = ("by hand: all n × n scores", "fused: one tile, and a few numbers a row")
     for axes, name, whole in zip(parts, names, (True, False), strict=True):
         for row in range(count):
@@ -112,7 +110,6 @@ def tiles(count=6):
         axes.set_xlabel("keys")
         axes.set_ylabel("queries")
         axes.spines[:].set_visible(False)
-    figure.suptitle(title, x=0.02, ha="left", fontsize=11)
     return figure, f"{title}. Blue and hatched: in memory now; gray: done and forgotten."
 
 

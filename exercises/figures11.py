@@ -281,6 +281,5 @@ def _logarithmic(axes):
     axes.set_xlabel("numbers in a row (2,048 rows)", fontsize=9)
     axes.set_ylabel("milliseconds", fontsize=9)
     axes.legend(frameon=False, fontsize=SMALL, loc="upper left")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
+    plots.tidy(axes)
     axes.set_ylim(top=axes.get_ylim()[1] * 3)  # room for the legend

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from helpers.show import inside_notebook
+from helpers.show import page
 
 KINDS = ("cuda", "accelerator", "mps", "xpu", "cpu")
 HEAD = ("task", "CUDA", "torch.<wbr>accelerator", "MPS", "XPU", "CPU", "lesson")
@@ -69,12 +69,7 @@ def show(group):
     """Show one group of the table, in a notebook as a table; ValueError lists the groups there are."""
     if group not in groups():
         raise ValueError(f"group is {group!r}; it takes one of {list(groups())}")
-    if not inside_notebook():
-        print(markdown(group))
-    else:
-        from IPython.display import display
-
-        display({"text/plain": markdown(group), "text/html": as_html(group)}, raw=True)
+    page(as_html(group), markdown(group))
 
 
 def markdown(group):

@@ -17,11 +17,13 @@ from helpers.figures import (
     blank_figure,
     new_figure,
     number,
+    panels,
     pictures,
     plain_ticks,
     png,
     show,
     sources,
+    tidy,
 )
 from helpers.measurements.groups import KINDS, Group, here, published, recorded, yours
 
@@ -30,11 +32,13 @@ __all__ = [
     "Group",
     "blank_figure",
     "here",
+    "panels",
     "pictures",
     "png",
     "published",
     "recorded",
     "show",
+    "tidy",
     "yours",
 ]
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#604A20", "#7F20DF", "#000000")

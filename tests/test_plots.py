@@ -1,6 +1,6 @@
 """Figures say what they show, in more than color, and stay small."""
 
-from types import SimpleNamespace
+import types
 
 import matplotlib
 import pytest
@@ -80,14 +80,22 @@ def test_pictures_are_small_files():
         plots.pictures(images[0])
 
 
-def test_show_gives_the_picture_its_sentence_as_alternative_text(monkeypatch, capsys):
+@pytest.fixture
+def displayed(monkeypatch):
+    """Be in a notebook; give what is displayed as a list of (kinds of data, alternative text)."""
     shown = []
-    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(kernel=True))
-    monkeypatch.setattr(
-        "IPython.display.display", lambda data, **more: shown.append((set(data), more["metadata"]))
-    )
+
+    def display(data, metadata, raw):
+        shown.append((set(data), metadata["image/png"]["alt"]))
+
+    monkeypatch.setattr("IPython.get_ipython", lambda: types.SimpleNamespace(kernel="of Jupyter"))
+    monkeypatch.setattr("IPython.display.display", display)
+    return shown
+
+
+def test_show_gives_the_picture_its_sentence_as_alternative_text(displayed, capsys):
     plots.show(plots.bars({"a": 1.0}, "t", "s"), "One bar, 1 s.")
-    assert shown == [({"image/png", "text/plain"}, {"image/png": {"alt": "One bar, 1 s."}})]
+    assert displayed == [({"image/png", "text/plain"}, "One bar, 1 s.")]
     assert capsys.readouterr().out == "One bar, 1 s.\n"
 
 
@@ -121,19 +129,14 @@ def test_each_kind_of_number_has_words_and_a_line_of_its_own():
     assert all(f"source of {kind}" in below for kind in plots.KINDS)
 
 
-def test_a_figure_of_published_numbers_names_its_source_in_picture_and_alternative_text(
-    monkeypatch,
-):
-    shown = []
-    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(kernel=True))
-    monkeypatch.setattr("IPython.display.display", lambda data, **more: shown.append(more))
+def test_a_figure_of_published_numbers_names_its_source_in_picture_and_words(displayed):
     group = plots.published("gan_epoch_colab", "epoch_s", device=["Tesla T4", "Colab's CPU"])
     assert group == {"Tesla T4": 33.796, "Colab's CPU": 1436.215}
     figure = plots.bars([plots.here({"this CPU": 900}), group], "t", "seconds")
     words = "published: pchaberski/GPU_tests, 2020-03-17 to 2020-04-03"
     assert figure._supxlabel.get_text() == words
     plots.show(figure, "Three bars.")
-    assert shown[0]["metadata"]["image/png"]["alt"] == f"Three bars. ({words})"
+    assert displayed[0][1] == f"Three bars. ({words})"
 
 
 def test_bars_and_dots_show_every_value_of_every_group():

@@ -3,14 +3,13 @@
 Each function returns (Figure, sentence).
 """
 
-import time
-
 import torch
 
 from exercises.lesson09 import kv_cache, mask, top_k
 from helpers import gpus, measurements, plots
 from helpers.checks.core import chosen
 from helpers.measurements.peaks import peak_bytes
+from helpers.timing import time_ms
 
 MIB = 2**20
 
@@ -54,10 +53,8 @@ def peaks_mib(attend, sizes, heads=8, width=64):
     device = torch.device("cuda")
     found = []
     for n in sizes:
-        q = k = v = (
-            None  # back to the allocator, and from there to the device: sizes aren't rounded to old blocks
-        )
-        torch.cuda.empty_cache()
+        q = k = v = None  # back to the allocator
+        torch.cuda.empty_cache()  # and to the device, so that sizes aren't rounded to old blocks
         q, k, v = torch.randn(3, 1, heads, n, width, device=device).unbind()
         found.append(peak_bytes(lambda q=q, k=k, v=v: attend(q, k, v), device) / MIB)
     return found
@@ -134,21 +131,9 @@ def steps_ms(model, cached, lengths):
             model(one, attend, start=n)
             cache.update(before)
 
-        plain.append(_median_ms(lambda ids=ids: model(ids), device))
-        quick.append(_median_ms(step, device))
+        plain.append(time_ms(lambda ids=ids: model(ids), device, warmup=1, seconds=0.05).median_ms)
+        quick.append(time_ms(step, device, warmup=1, seconds=0.05).median_ms)
     return plain, quick
-
-
-def _median_ms(step, device, times=5):
-    """Return the median time of `step()`; taught in lesson 07."""
-    samples = []
-    for _ in range(times + 1):
-        start = time.perf_counter()
-        step()
-        if device.type != "cpu":
-            torch.accelerator.synchronize()
-        samples.append(1000 * (time.perf_counter() - start))
-    return sorted(samples[1:])[times // 2]
 
 
 def steps(make_model, answer, lengths=(64, 128, 256, 512, 1000)):
@@ -251,7 +236,7 @@ def fits(model, precision, words, batch):
 @torch.inference_mode()
 def product_ms(rows, matrix):
     """Return the milliseconds of rows @ matrix."""
-    return _median_ms(lambda: rows @ matrix, matrix.device)
+    return time_ms(lambda: rows @ matrix, matrix.device, warmup=1, seconds=0.05).median_ms
 
 
 @torch.inference_mode()

@@ -162,10 +162,10 @@ def stamp_readme(text, old, new):
     return place.sub(lambda _: lessons, text.replace(old, new))
 
 
-def stale(repository):
+def stale(repository, root=ROOT):
     """Return {path: function that makes it fresh} for every file whose derived parts are not fresh."""
     writers = {}
-    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+    for path in sorted((root / "notebooks").glob("*.ipynb")):
         try:
             before = _notebooks.read(path)
         except Exception as error:  # nbformat raises many kinds
@@ -174,9 +174,9 @@ def stale(repository):
         if before != after:
             writers[path] = functools.partial(_notebooks.write, after, path)
     texts = {
-        ROOT / "README.md": lambda text: stamp_readme(text, course.REPOSITORY, repository),
-        ROOT / "practice_gpus/README.md": lambda text: text.replace(course.REPOSITORY, repository),
-        ROOT / "helpers/course.py": lambda text: text.replace(
+        root / "README.md": lambda text: stamp_readme(text, course.REPOSITORY, repository),
+        root / "practice_gpus/README.md": lambda text: text.replace(course.REPOSITORY, repository),
+        root / "helpers/course.py": lambda text: text.replace(
             f'"{course.REPOSITORY}"', f'"{repository}"'
         ),
     }

@@ -87,7 +87,8 @@ def mistakes(data, logits, most=12):
 def elsewhere():
     """Show the seconds of one epoch on two CPUs and seven GPUs, as published."""
     epochs = plots.published("gan_epoch_colab", "epoch_s")
-    cpu, t4 = epochs["Colab's CPU"], epochs["Tesla T4"]
+    cpu = epochs["Colab's CPU"]
+    t4 = epochs["Tesla T4"]
     title = f"One epoch: {cpu:,.0f} s on Colab's CPU, {t4:.0f} s on its T4"
     figure = plots.bars([epochs], title, "seconds an epoch", digits=4)
     for bar, name in zip(figure.axes[0].patches, epochs, strict=True):

@@ -122,7 +122,9 @@ def execute(kind, device, path, skip=()):
     `path` is a file for torch.load, `skip` holds beginnings of calls to leave out. Two GPUs are needed for "cuda".
     Settings that a call changes are put back after it.
     """
-    device, failed, ran = torch.device(device), {}, 0
+    device = torch.device(device)
+    failed = {}
+    ran = 0
     known = {
         "torch": torch,
         "time": time,

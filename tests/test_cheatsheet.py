@@ -8,6 +8,8 @@ import torch
 from helpers import cheatsheet, course
 from practice_gpus import practice_gpus
 
+pytestmark = pytest.mark.gpu
+
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):

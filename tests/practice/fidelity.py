@@ -30,7 +30,9 @@ VARIABLE = (
 
 
 def text(value) -> str:
-    """Return `value` on one line, the parts of a list or tuple separated by commas."""
+    """Return `value` on one line: parts separated by commas, of a tensor its values, its device and its dtype."""
+    if isinstance(value, torch.Tensor):
+        value = value.tolist(), value.device, value.dtype
     if isinstance(value, (tuple, list)) and type(value) is not torch.Size:
         return ", ".join(text(part) for part in value)
     if isinstance(value, set):

@@ -108,18 +108,14 @@ def lines():
     """Yield a line for each step: its name, then the bytes allocated, reserved, and allocated at most during it."""
     gc.collect()
     torch.cuda.empty_cache()
-    start = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    allocated = torch.cuda.memory_allocated()
+    reserved = torch.cuda.memory_reserved()
     torch.cuda.reset_peak_memory_stats()
     for name in steps():
-        counters = (
-            torch.cuda.memory_allocated(),
-            torch.cuda.memory_reserved(),
-            torch.cuda.max_memory_allocated(),
-        )
-        allocated, reserved, peak = (
-            n - s for n, s in zip(counters, (*start, start[0]), strict=True)
-        )
-        yield f"{name}: {allocated}, {reserved}, {peak}"
+        used = torch.cuda.memory_allocated() - allocated
+        held = torch.cuda.memory_reserved() - reserved
+        peak = torch.cuda.max_memory_allocated() - allocated
+        yield f"{name}: {used}, {held}, {peak}"
         torch.cuda.reset_peak_memory_stats()
 
 

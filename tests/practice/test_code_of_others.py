@@ -1,10 +1,7 @@
 """What programs of others use beyond the course: each of these ended them wrongly before."""
 
 import io
-import os
 import pickle
-import subprocess
-import sys
 import textwrap
 import warnings
 
@@ -13,32 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from helpers.commands._environment import ROOT
-from practice_gpus import practice_gpus
-
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="these GPUs are real")
-
-
-@pytest.fixture
-def gpus():
-    with practice_gpus(2) as machine:
-        yield machine
-
-
-def run(folder, text, *command):
-    """Write a program, run it in a process of its own, and return what it prints."""
-    path = folder / "program.py"
-    path.write_text(textwrap.dedent(text), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, *command, str(path)],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_lazy_modules_learn_their_sizes_on_the_gpu(gpus):
@@ -145,39 +117,30 @@ def test_a_memory_snapshot_for_pytorchs_viewer(gpus, tmp_path):
     freed = ["free_requested", "free_completed"]
     assert actions == [["segment_alloc", "alloc", *freed], ["segment_alloc", "alloc"]]
     event = snapshot["device_traces"][0][1]
-    assert (
-        event["size"] == 4000
-        and event["frames"][0]["name"] == "test_a_memory_snapshot_for_pytorchs_viewer"
-    )
-    sizes = [
-        (one["device"], one["total_size"], one["allocated_size"]) for one in snapshot["segments"]
-    ]
-    assert sizes == [(0, 2 << 20, 0), (1, 20 << 20, second.nbytes)]
-    assert [one["total_size"] for one in torch.cuda.memory_snapshot()] == [2 << 20, 20 << 20]
-    for draw in (torch.cuda._memory_viz.trace_plot, torch.cuda._memory_viz.segment_plot):
+    assert event["size"] == 4000
+    assert event["frames"][0]["name"] == "test_a_memory_snapshot_for_pytorchs_viewer"
+    for segments in (snapshot["segments"], torch.cuda.memory_snapshot()):
+        assert [one["total_size"] for one in segments] == [2 << 20, 20 << 20]
+        assert [one["allocated_size"] for one in segments] == [0, second.nbytes]
+        assert [one["device"] for one in segments] == [0, 1]
+    viewer = torch.cuda._memory_viz
+    for draw in (viewer.trace_plot, viewer.segment_plot):
         assert "<html>" in draw(snapshot) or "viewer" in draw(snapshot)
-    assert "segments: 2" in torch.cuda._memory_viz.segsum(snapshot)
+    assert "segments: 2" in viewer.segsum(snapshot)
 
 
 def test_seeds_of_a_gpu_leave_the_cpu_alone(gpus):
+    def draw():
+        dropped = F.dropout(torch.ones(9, device="cuda"))
+        return torch.rand(3, device="cuda"), dropped, torch.randperm(9, device="cuda")
+
     torch.manual_seed(0)
     state = torch.get_rng_state()
     torch.cuda.manual_seed(5)
-    drawn = [
-        torch.rand(3, device="cuda"),
-        F.dropout(torch.ones(9, device="cuda")),
-        torch.randperm(9, device="cuda"),
-    ]
+    first = draw()
     assert torch.equal(torch.get_rng_state(), state)
     torch.cuda.manual_seed(5)
-    again = [
-        torch.rand(3, device="cuda"),
-        F.dropout(torch.ones(9, device="cuda")),
-        torch.randperm(9, device="cuda"),
-    ]
-    assert all(torch.equal(a, b) for a, b in zip(drawn, again, strict=True))
-    with pytest.raises(RuntimeError, match="Expected a 'cuda' device type for generator"):
-        torch.rand(2, device="cuda", generator=torch.default_generator)
+    assert all(torch.equal(a, b) for a, b in zip(first, draw(), strict=True))
 
 
 def test_an_axis_that_is_not_there_is_no_device_side_assert(gpus):
@@ -185,9 +148,8 @@ def test_an_axis_that_is_not_there_is_no_device_side_assert(gpus):
         torch.ones(2, device="cuda").sum(3)
 
 
-def test_spawned_processes_have_the_gpus_from_their_first_line_on(tmp_path):
+def test_spawned_processes_have_the_gpus_from_their_first_line_on(run):
     said = run(
-        tmp_path,
         """
         import torch
         import torch.multiprocessing as mp
@@ -209,14 +171,13 @@ def test_spawned_processes_have_the_gpus_from_their_first_line_on(tmp_path):
                 print(queue.get())
                 process.join()
                 print(x.tolist(), process.exitcode)
-        """,
+        """
     )
     assert said.splitlines() == ["(True, 'cuda:1', 3.0, 2)", "[2.0, 2.0, 2.0] 0"]
 
 
-def test_a_script_runs_on_practice_gpus_and_so_does_what_it_starts(tmp_path):
+def test_a_script_runs_on_practice_gpus_and_so_does_what_it_starts(run):
     said = run(
-        tmp_path,
         """
         import subprocess, sys, torch
         print(torch.ones(2, device="cuda:1").device, flush=True)
@@ -297,10 +258,10 @@ CAUSAL = """
 """
 
 
-def test_causal_biases_of_a_type_of_its_own(gpus, tmp_path):
+def test_causal_biases_of_a_type_of_its_own(gpus, run):
     """A language model would end where it makes its mask, however early or late it imports the type."""
     exec(textwrap.dedent(CAUSAL), {})
-    assert run(tmp_path, CAUSAL, "-m", "practice_gpus", "-n", "2") == "cuda:1\n"
+    assert run(CAUSAL, "-m", "practice_gpus", "-n", "2") == "cuda:1\n"
 
 
 def test_torchscript_compiles_functions_that_check_for_overrides(gpus):
@@ -351,9 +312,10 @@ def test_torchscript_that_asks_for_devices_runs_as_it_is_and_says_so(gpus):
         return x + torch.ones(3, device="cuda:1")
 
     x = torch.ones(3, device="cuda:1")
+    compilers = {"script": torch.jit.script, "trace": lambda code: torch.jit.trace(code, (x,))}
     for kind, code in (("trace", back), ("trace", made), ("script", back), ("script", written)):
         with pytest.warns(UserWarning, match=f"torch.jit.{kind}: the code asks for devices"):
-            new = torch.jit.script(code) if kind == "script" else torch.jit.trace(code, (x,))
+            new = compilers[kind](code)
         for _ in range(3):
             assert new(x).device == code(x).device and torch.equal(new(x), code(x))
     assert torch.jit.trace(lambda x: x * 2, (x,))(x).device == x.device
@@ -372,10 +334,9 @@ def test_an_error_inside_torchscript_keeps_its_words(gpus):
         (torch.jit.script(nn.Linear(3, 3)), (here,), "wrapper_CUDA_addmm"),
         (torch.jit.trace(nn.Linear(3, 3).cuda(), here), (there,), "wrapper_CUDA_addmm"),
     ):
+        expected = f"RuntimeError: Expected .* same device.*{words}"
         for _ in range(3):
-            with pytest.raises(
-                RuntimeError, match=f"RuntimeError: Expected .* same device.*{words}"
-            ):
+            with pytest.raises(RuntimeError, match=expected):
                 code(*given)
     with pytest.raises(RuntimeError, match="RuntimeError: The size of tensor a"):
         torch.jit.script(add)(torch.ones(2), torch.ones(3))

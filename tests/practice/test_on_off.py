@@ -2,14 +2,11 @@
 
 import gc
 import os
-import subprocess
-import sys
 import threading
 
 import pytest
 import torch
 
-from helpers.commands._environment import ROOT
 from practice_gpus import patches, practice_gpus, session
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="these GPUs are real")
@@ -53,12 +50,9 @@ def state():
     )
 
 
-def same(first, second):
-    return (
-        first[1] == second[1]
-        and first[0].keys() == second[0].keys()
-        and all(second[0][key] is value for key, value in first[0].items())
-    )
+def assert_same(first, second):
+    assert first[1] == second[1] and first[0].keys() == second[0].keys()
+    assert [key for key, value in first[0].items() if second[0][key] is not value] == []
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +61,8 @@ def nothing_left():
         pass  # PyTorch imports some of its modules late
     before = state()
     yield
-    assert same(before, state()) and not session.active
+    assert_same(before, state())
+    assert not session.active
 
 
 def test_a_thousand_times_without_a_leak():
@@ -95,7 +90,7 @@ def test_a_failing_start_changes_nothing(monkeypatch):
     before = state()
     with pytest.raises(ZeroDivisionError):
         practice_gpus().start()
-    assert same(before, state())
+    assert_same(before, state())
 
 
 def test_start_again_leaves_one():
@@ -122,9 +117,8 @@ def test_decorator_counts_anew_each_time():
     @practice_gpus(n=3)
     def count():
         """Docstring."""
-        return torch.cuda.device_count(), torch.ones(
-            1, device="cuda"
-        ) is not None and torch.cuda.memory_allocated()
+        torch.ones(1, device="cuda")
+        return torch.cuda.device_count(), torch.cuda.memory_allocated()
 
     assert count() == count() == (3, 0) and count.__doc__ == "Docstring."
 
@@ -133,11 +127,8 @@ def test_tensors_from_inside_are_ordinary_afterwards():
     with practice_gpus():
         model = torch.nn.Linear(2, 2).cuda()
         y = model(torch.ones(1, 2, device="cuda"))
-    assert (
-        y.device.type == "cpu"
-        and model(torch.ones(1, 2)).sum().item() == y.sum().item()
-        and "cuda" not in repr(y)
-    )
+    assert y.device.type == "cpu" and "cuda" not in repr(y)
+    assert model(torch.ones(1, 2)).sum().item() == y.sum().item()
     y.sum().backward()
     assert y.detach().numpy().shape == (1, 2)
 
@@ -149,13 +140,12 @@ def test_default_device_goes_back():
 
 
 def test_threads_started_inside_have_them_and_others_have_not():
-    seen, go = [], threading.Event()
+    seen = []
+    go = threading.Event()
 
     def look():
         go.wait()
-        seen.append(
-            torch.ones(2, device="cuda").device.type if torch.cuda.is_available() else "none"
-        )
+        seen.append(torch.cuda.is_available() and torch.ones(2, device="cuda").device.type)
 
     with practice_gpus():
         inside = threading.Thread(target=look)
@@ -165,7 +155,7 @@ def test_threads_started_inside_have_them_and_others_have_not():
     outside = threading.Thread(target=look)
     outside.start()
     outside.join()
-    assert seen == ["cuda", "none"]
+    assert seen == ["cuda", False]
 
 
 def pretend_gpus(monkeypatch, *computing):
@@ -187,7 +177,8 @@ def test_steps_aside_for_real_gpus(monkeypatch):
     pretend_gpus(monkeypatch, True, True)
     before = state()
     with practice_gpus(2) as machine:
-        assert machine.real and same(before, state())
+        assert machine.real
+        assert_same(before, state())
         with pytest.raises(NotImplementedError, match="these GPUs are real"):
             machine.transfers  # noqa: B018
     with practice_gpus(3) as machine:
@@ -214,15 +205,8 @@ def test_looking_before_it_is_on():
         practice_gpus().transfers  # noqa: B018
 
 
-def run_alone(program):
-    """Run a program in a process of its own, and return what it prints."""
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_the_first_start_leaves_torch_dynamo_alone_and_dynamo_sees_nothing_of_it():
-    program = """if True:
+def test_the_first_start_leaves_torch_dynamo_alone_and_dynamo_sees_nothing_of_it(run):
+    run("""
         import sys, torch
         from practice_gpus import practice_gpus
         before = torch.cuda.current_stream, torch.cuda.Stream
@@ -233,12 +217,11 @@ def test_the_first_start_leaves_torch_dynamo_alone_and_dynamo_sees_nothing_of_it
             interface = sys.modules["torch._dynamo.device_interface"].CudaInterface
             assert x.is_cuda and torch.cuda.device_count() == 2
         assert (interface.current_stream, interface.Stream) == before == (torch.cuda.current_stream, torch.cuda.Stream)
-    """
-    run_alone(program)
+    """)
 
 
-def test_fake_copies_of_practice_tensors_do_not_end_the_process():
-    program = """if True:
+def test_fake_copies_of_practice_tensors_do_not_end_the_process(run):
+    run("""
         import torch
         from practice_gpus import practice_gpus
         from torch._subclasses.fake_tensor import FakeTensorMode
@@ -250,13 +233,12 @@ def test_fake_copies_of_practice_tensors_do_not_end_the_process():
                 print("refused")
             (x * 2).sum().backward()
             assert x.grad.is_cuda
-    """
-    run_alone(program)
+    """)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_forked_process_is_refused():
-    said = run_alone("""if True:
+def test_a_forked_process_is_refused(run):
+    said = run("""
         import os, torch
         from practice_gpus import practice_gpus
         with practice_gpus():

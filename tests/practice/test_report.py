@@ -1,7 +1,6 @@
 """The report finds what is wrong in a person's program, at the right line, and nothing where nothing is wrong."""
 
 import re
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -55,7 +54,7 @@ def test_a_planted_fault_is_found_at_its_line(script, fault, tmp_path):
     assert re.search(rf"{path.stem}\.py:{line}  .*\n     → \w+", repr(done))
 
 
-def test_printing_and_saving_now_and_then_are_no_waits_in_a_loop(tmp_path, monkeypatch):
+def test_printing_and_saving_now_and_then_are_no_waits_in_a_loop(write, monkeypatch):
     """A user would be told to stop printing a matrix, or saving a checkpoint, wherever the call is not on that line."""
     text = """
         import pprint
@@ -73,9 +72,8 @@ def test_printing_and_saving_now_and_then_are_no_waits_in_a_loop(tmp_path, monke
                 pprint.pprint(model[0].weight)
                 keep(model.state_dict(), "weights.pt")
     """
-    path = tmp_path / "program.py"
-    path.write_text(textwrap.dedent(text), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
+    path = write(text)
+    monkeypatch.chdir(path.parent)
     done = report(path)
     assert done.outcome == "done" and done.findings == [], done
     assert {row[0] for row in done.facts["waits"]} >= {"print", "save"}

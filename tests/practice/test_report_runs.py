@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 
 import pytest
@@ -29,13 +28,6 @@ TRAIN = """
 """
 
 
-def write(folder, text, name="program.py"):
-    """Write a program and return its path."""
-    path = folder / name
-    path.write_text(textwrap.dedent(text), encoding="utf-8")
-    return path
-
-
 def start(folder, *command, **options):
     """Start ``python -m practice_gpus`` with arguments."""
     line = [sys.executable, "-m", "practice_gpus", *map(str, command)]
@@ -44,14 +36,14 @@ def start(folder, *command, **options):
     return subprocess.Popen(line, **places, **pipes, **options)
 
 
-def run(folder, text, *options, given="", arguments=()):
+def run(path, *options, given="", arguments=()):
     """Run a program under the report: (exit status, what it printed, what the report says)."""
-    process = start(folder, *options, write(folder, text), *arguments)
+    process = start(path.parent, *options, path, *arguments)
     out, err = process.communicate(given, timeout=240)
     return process.returncode, out, err
 
 
-def test_arguments_input_threads_and_workers_are_as_without_the_report(tmp_path):
+def test_arguments_input_threads_and_workers_are_as_without_the_report(write):
     """A user's program would read nothing, lose its arguments, or be reported before its threads are done."""
     text = """
         import sys, threading, time, torch
@@ -65,28 +57,28 @@ def test_arguments_input_threads_and_workers_are_as_without_the_report(tmp_path)
             rows = sum(len(x.cuda()) for (x,) in DataLoader(data, batch_size=2, num_workers=1))
             print(sys.argv[1:], input(), rows)
     """
-    code, out, err = run(tmp_path, text, "-n", "2", given="typed\n", arguments=["--deep", "x y"])
+    code, out, err = run(write(text), "-n", "2", given="typed\n", arguments=["--deep", "x y"])
     assert (code, out) == (0, "['--deep', 'x y'] typed 8\n"), err
     assert "program.py on 2 practice GPUs" in err and "4 ×" in err
     assert "cuda:1    peak 4 KiB at program.py:6" in err, "the thread's tensor is missing"
 
 
-def test_a_long_training_ends_after_the_steps_asked_for_and_strict_fails_it(tmp_path):
+def test_a_long_training_ends_after_the_steps_asked_for_and_strict_fails_it(write, tmp_path):
     """A user would wait for hours, or CI would let a finding pass."""
     path = tmp_path / "report.json"
-    code, _, err = run(tmp_path, TRAIN, "--steps", "3", "--strict", "--json", path)
+    code, _, err = run(write(TRAIN), "--steps", "3", "--strict", "--json", path)
     assert code == 2 and "ended after the steps that were asked for, 3 optimizer steps" in err
     stored = json.loads(path.read_text(encoding="utf-8"))
     assert stored["steps"] == 3 and stored["devices"][0]["peak"] > 0
     assert [each["kind"] for each in stored["findings"]] == ["hard-coded"]
 
 
-def test_failed_exited_and_missing_programs_have_status_1(tmp_path):
+def test_failed_exited_and_missing_programs_have_status_1(write, tmp_path):
     """CI would take a broken program for a sound one."""
-    code, _, err = run(tmp_path, TRAIN + "    raise KeyError('lost')")
+    code, _, err = run(write(TRAIN + "    raise KeyError('lost')"))
     assert code == 1 and "KeyError: 'lost'" in err and "failed, 6 optimizer steps" in err
     assert "practice_gpus" not in err.partition("──")[0], "frames that are not the program's"
-    code, _, err = run(tmp_path, "import sys, torch; torch.ones(3).cuda(); sys.exit('no data')")
+    code, _, err = run(write("import sys, torch; torch.ones(3).cuda(); sys.exit('no data')"))
     assert code == 1 and err.startswith("no data\n") and "peak 512 B" in err
     process = start(tmp_path, "nowhere.py")
     assert "there is no file nowhere.py" in process.communicate()[1] and process.returncode == 1
@@ -94,10 +86,10 @@ def test_failed_exited_and_missing_programs_have_status_1(tmp_path):
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no such signals")
 @pytest.mark.parametrize("sent, status", [(signal.SIGINT, 130), (signal.SIGTERM, 1)])
-def test_an_interrupted_program_is_reported(tmp_path, sent, status):
+def test_an_interrupted_program_is_reported(write, sent, status):
     """Who stops a long run wants to know what it did so far."""
-    path = write(tmp_path, TRAIN + "    print('now', flush=True)\n    import time; time.sleep(60)")
-    process = start(tmp_path, path)
+    path = write(TRAIN + "    print('now', flush=True)\n    import time; time.sleep(60)")
+    process = start(path.parent, path)
     assert process.stdout.readline() == "now\n"
     time.sleep(0.2)
     process.send_signal(sent)
@@ -105,7 +97,7 @@ def test_an_interrupted_program_is_reported(tmp_path, sent, status):
     assert process.returncode == status and "6 optimizer steps" in err and "cuda:0" in err
 
 
-def test_processes_that_a_program_starts_are_in_its_report(tmp_path):
+def test_processes_that_a_program_starts_are_in_its_report(write):
     """With torchrun or spawn all the work is in child processes: the report would be empty."""
     text = """
         import os, torch, torch.multiprocessing as mp
@@ -121,14 +113,14 @@ def test_processes_that_a_program_starts_are_in_its_report(tmp_path):
             os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
             mp.spawn(work, nprocs=2)
     """
-    code, out, err = run(tmp_path, text, "-n", "2")
+    code, out, err = run(write(text), "-n", "2")
     assert (code, out.count("2.0")) == (0, 2), err  # lines of two processes may mix
     assert "cuda:0    peak 4 KiB" in err and "cuda:1    peak 4 KiB" in err
     assert "init_process_group with nccl (gloo instead) at program.py:6, 2 times" in err
     assert "on 2 practice GPUs" in err and "CUDA_VISIBLE_DEVICES is '0,1'" in err
 
 
-def test_the_peak_is_that_of_the_forecast_and_its_parts_add_up(tmp_path):
+def test_the_peak_is_that_of_the_forecast_and_its_parts_add_up(write):
     """A user would buy the wrong card."""
     text = """
         import torch
@@ -146,7 +138,7 @@ def test_the_peak_is_that_of_the_forecast_and_its_parts_add_up(tmp_path):
                 optimizer.step()
         main()
     """
-    done = report(write(tmp_path, text))
+    done = report(write(text))
     [device] = done.facts["devices"]
     expected = forecast(SmallCNN(10), (3, 32, 32), 128)
     assert device["peak"] == pytest.approx(expected.peak, rel=0.05)
@@ -169,11 +161,11 @@ def test_without_a_report_nothing_is_collected(monkeypatch):
         assert gpus.synchronizations == 4 and gpus.transfers["h2d"] == 3
 
 
-def test_what_is_patched_for_a_report_is_put_back(tmp_path):
+def test_what_is_patched_for_a_report_is_put_back(write):
     """A notebook would pay, and count, for the rest of its life."""
     apply = torch.nn.Module._apply
     text = "import torch\ntorch.ones(3).cuda()\ntorch.eye(3).to_sparse().cuda()"
-    assert report(write(tmp_path, text)).outcome == "done", "a copy that has no bytes of its own"
+    assert report(write(text)).outcome == "done", "a copy that has no bytes of its own"
     assert torch.nn.Module._apply is apply and not recorder.listeners
     assert not optimizer._global_optimizer_post_hooks
     assert "PRACTICE_GPUS_REPORT" not in os.environ
@@ -181,7 +173,7 @@ def test_what_is_patched_for_a_report_is_put_back(tmp_path):
         report("nowhere.py")
 
 
-def test_plugin_gives_tests_their_gpus(tmp_path):
+def test_plugin_gives_tests_their_gpus(write, tmp_path):
     """GPU tests would be skipped in CI, and device bugs found by users."""
     text = """
         import pytest, torch
@@ -198,17 +190,8 @@ def test_plugin_gives_tests_their_gpus(tmp_path):
             with pytest.raises(RuntimeError, match="at least two devices"):
                 torch.ones(3) + torch.ones(3, device="cuda")
     """
-    write(tmp_path, text, "test_it.py")
-    line = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "practice_gpus.plugin",
-        "-p",
-        "no:cacheprovider",
-    ]
+    write(text, "test_it.py")
+    line = [sys.executable, *"-m pytest -q -p practice_gpus.plugin -p no:cacheprovider".split()]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     for options, words in (([], "3 passed, 1 skipped"), (["--practice-gpus", "1"], "4 passed")):
         line += options
@@ -223,7 +206,7 @@ def test_page_of_what_is_imitated_is_fresh():
     assert "`torch.cuda`: `CUDAGraph`" in page and "nccl" in page and "| `nonzero` | 1 |" in page
 
 
-def test_the_folder_is_installed_alone(tmp_path):
+def test_the_folder_is_installed_alone(write, tmp_path):
     """Who wants it for their tests does not want the course."""
     pytest.importorskip("setuptools", minversion="77", reason="builds without a network")
     folder = shutil.copytree(ROOT / "practice_gpus", tmp_path / "source")
@@ -233,12 +216,11 @@ def test_the_folder_is_installed_alone(tmp_path):
     assert done.returncode == 0, done.stderr
     [points] = (tmp_path / "out").glob("*.dist-info/entry_points.txt")
     assert "practice_gpus = practice_gpus.plugin" in points.read_text(encoding="utf-8")
-    path = write(tmp_path, TRAIN)
+    path = write(TRAIN)
     code = f"from practice_gpus import report; print(report({str(path)!r}).facts['steps'])"
     env = os.environ | {"PYTHONPATH": str(tmp_path / "out")}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=env, text=True, capture_output=True
-    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=env, text=True, capture_output=True)
     assert done.stdout == "6\n", done.stderr
 
 

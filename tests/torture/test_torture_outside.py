@@ -10,10 +10,7 @@ from lanes import share
 from helpers import __main__ as door
 from helpers.commands import _copies, _environment, execute, grade, pack, site
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(os.name == "nt", reason="makes links and pipes"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="makes links and pipes")]
 TRIALS = share(20, 200)
 PLACES = (
     ".venv",

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from .mismatch import placed, square
+from .mismatch import square
 from .placement import on
 from .registry import CODE, DOCS, situation, table
 
@@ -16,43 +16,38 @@ def leaf(device="cuda") -> torch.Tensor:
     return on(device).requires_grad_()
 
 
-table(
-    DOCS + "generated/torch.Tensor.is_leaf.html",
-    {
-        "made on the device is a leaf": lambda: (
-            torch.ones(2, device="cuda", requires_grad=True).is_leaf
-        ),
-        "moved to the device is not a leaf": lambda: (
-            torch.ones(2, requires_grad=True).to("cuda").is_leaf
-        ),
-        "moved before requires_grad_ is a leaf": lambda: (
-            torch.ones(2).to("cuda").requires_grad_().is_leaf
-        ),
-        "function of a move": lambda: torch.ones(2, requires_grad=True).to("cuda").grad_fn.name(),
-        "no function for a move to the same device": lambda: leaf().to("cuda").grad_fn,
-        "requires_grad survives the move": lambda: (
-            torch.ones(2, requires_grad=True).cuda().requires_grad
-        ),
-        "detach on the device": lambda: (leaf().detach().requires_grad, leaf().detach().device),
-        "move under no_grad": lambda: torch.no_grad()(
-            lambda: torch.ones(2, requires_grad=True).to("cuda").requires_grad
-        )(),
-    },
-)
+LEAVES = {
+    "made on the device is a leaf": lambda: (
+        torch.ones(2, device="cuda", requires_grad=True).is_leaf
+    ),
+    "moved to the device is not a leaf": lambda: leaf("cpu").to("cuda").is_leaf,
+    "moved before requires_grad_ is a leaf": lambda: on("cpu").to("cuda").requires_grad_().is_leaf,
+    "function of a move": lambda: leaf("cpu").to("cuda").grad_fn.name(),
+    "no function for a move to the same device": lambda: leaf().to("cuda").grad_fn,
+    "requires_grad survives the move": lambda: leaf("cpu").cuda().requires_grad,
+    "detach on the device": lambda: (leaf().detach().requires_grad, leaf().detach().device),
+}
+table(DOCS + "generated/torch.Tensor.is_leaf.html", LEAVES)
+
+
+@situation(DOCS + "generated/torch.Tensor.is_leaf.html")
+def move_under_no_grad():
+    with torch.no_grad():
+        return leaf("cpu").to("cuda").requires_grad
 
 
 @situation(AUTOGRAD)
 def gradient_lives_with_its_leaf():
     x = leaf()
     (x * x).sum().backward()
-    return placed(x.grad)
+    return x.grad
 
 
 @situation(AUTOGRAD)
 def gradient_of_a_cpu_leaf_used_on_the_device():
     x = leaf("cpu")
     (x.to("cuda") * 3).sum().backward()
-    return placed(x.grad)
+    return x.grad
 
 
 @situation(AUTOGRAD)
@@ -76,7 +71,7 @@ def backward_across_two_gpus():
     x = leaf("cuda:0")
     loss = (x.to("cuda:1") * 3).sum()
     loss.backward()
-    return loss.device, placed(x.grad)
+    return loss.device, x.grad
 
 
 @situation(AUTOGRAD, gpus=2)
@@ -99,14 +94,14 @@ def gradients_accumulate():
     x = leaf()
     for _ in range(2):
         (x * 2).sum().backward()
-    return placed(x.grad)
+    return x.grad
 
 
 @situation(DOCS + "generated/torch.autograd.grad.html")
 def autograd_grad_gives_the_device():
     x = leaf()
     (gradient,) = torch.autograd.grad((x * x).sum(), x)
-    return placed(gradient), x.grad
+    return gradient, x.grad
 
 
 @situation(ENGINE)
@@ -119,7 +114,7 @@ def backward_with_a_cpu_gradient():
 def backward_with_a_gradient_on_the_device():
     x = leaf()
     (x * 2).backward(on("cuda", 1, 10))
-    return placed(x.grad)
+    return x.grad
 
 
 @situation(CODE + "torch/csrc/autograd/python_variable.cpp")
@@ -132,7 +127,7 @@ def assign_a_cpu_gradient():
 def assign_a_gradient_on_the_device():
     x = leaf()
     x.grad = on()
-    return placed(x.grad)
+    return x.grad
 
 
 @situation(DOCS + "generated/torch.Tensor.register_hook.html")
@@ -164,7 +159,7 @@ class Double(torch.autograd.Function):
 def own_function_on_the_device():
     x = leaf()
     Double.apply(x).sum().backward()
-    return placed(x.grad)
+    return x.grad
 
 
 @situation(DOCS + "generated/torch.autograd.graph.save_on_cpu.html")
@@ -173,7 +168,7 @@ def saved_tensors_on_the_cpu():
     with torch.autograd.graph.save_on_cpu():
         y = (x * x).sum()
     y.backward()
-    return placed(x.grad)
+    return x.grad
 
 
 @situation(DOCS + "generated/torch.optim.Optimizer.zero_grad.html")
@@ -185,9 +180,9 @@ def leaf_changed_in_place():
 def loss_of_two_branches():
     x = leaf()
     (x.cpu().sum().to("cuda") + x.sum()).backward()
-    return placed(x.grad)
+    return x.grad
 
 
 @situation(DOCS + "func.html")
 def functional_grad_on_the_device():
-    return placed(torch.func.grad(lambda x: (x**2).sum())(square("cuda")))
+    return torch.func.grad(lambda x: (x**2).sum())(square("cuda"))

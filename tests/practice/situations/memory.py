@@ -49,38 +49,30 @@ def costs(make) -> tuple[int, int]:
     return after
 
 
-table(
-    SIZES + " and " + ALLOCATOR,
-    {
-        "memory of one float": lambda: costs(lambda: torch.empty(1, device="cuda")),
-        "memory of 128 floats": lambda: costs(lambda: torch.empty(128, device="cuda")),
-        "memory of 129 floats": lambda: costs(lambda: torch.empty(129, device="cuda")),
-        "memory of 1000 halves": lambda: costs(
-            lambda: torch.empty(1000, dtype=torch.float16, device="cuda")
-        ),
-        "memory of 513 booleans": lambda: costs(
-            lambda: torch.empty(513, dtype=torch.bool, device="cuda")
-        ),
-        "memory of no elements": lambda: costs(lambda: torch.empty(0, device="cuda")),
-        "memory of 1 MiB": lambda: costs(lambda: buffer(MIB)),
-        "memory of 1 MiB and a byte": lambda: costs(lambda: buffer(MIB + 1)),
-        "memory of 4 MiB": lambda: costs(lambda: buffer(4 * MIB)),
-        "memory of 10 MiB less 512 bytes": lambda: costs(lambda: buffer(10 * MIB - 512)),
-        "memory of 10 MiB": lambda: costs(lambda: buffer(10 * MIB)),
-        "memory of 11 MiB and a byte": lambda: costs(lambda: buffer(11 * MIB + 1)),
-        "memory of 33 MiB": lambda: costs(lambda: buffer(33 * MIB)),
-        "memory of two floats tensors": lambda: costs(
-            lambda: [torch.empty(1, device="cuda") for _ in range(2)]
-        ),
-        "memory of three times 1 MiB": lambda: costs(lambda: [buffer(MIB) for _ in range(3)]),
-        "memory of five times 4 MiB": lambda: costs(lambda: [buffer(4 * MIB) for _ in range(5)]),
-        "memory of six times 4 MiB": lambda: costs(lambda: [buffer(4 * MIB) for _ in range(6)]),
-        "memory of small and large": lambda: costs(lambda: [buffer(1), buffer(2 * MIB)]),
-        "memory of a linear layer": lambda: costs(lambda: nn.Linear(256, 256).to("cuda")),
-        "memory of a tensor moved from the CPU": lambda: costs(lambda: torch.ones(1000).to("cuda")),
-        "memory of a CPU tensor": lambda: costs(lambda: torch.ones(1000)),
-    },
-)
+COSTS = {
+    "memory of one float": lambda: torch.empty(1, device="cuda"),
+    "memory of 128 floats": lambda: torch.empty(128, device="cuda"),
+    "memory of 129 floats": lambda: torch.empty(129, device="cuda"),
+    "memory of 1000 halves": lambda: torch.empty(1000, dtype=torch.float16, device="cuda"),
+    "memory of 513 booleans": lambda: torch.empty(513, dtype=torch.bool, device="cuda"),
+    "memory of no elements": lambda: torch.empty(0, device="cuda"),
+    "memory of 1 MiB": lambda: buffer(MIB),
+    "memory of 1 MiB and a byte": lambda: buffer(MIB + 1),
+    "memory of 4 MiB": lambda: buffer(4 * MIB),
+    "memory of 10 MiB less 512 bytes": lambda: buffer(10 * MIB - 512),
+    "memory of 10 MiB": lambda: buffer(10 * MIB),
+    "memory of 11 MiB and a byte": lambda: buffer(11 * MIB + 1),
+    "memory of 33 MiB": lambda: buffer(33 * MIB),
+    "memory of two floats tensors": lambda: [torch.empty(1, device="cuda") for _ in range(2)],
+    "memory of three times 1 MiB": lambda: [buffer(MIB) for _ in range(3)],
+    "memory of five times 4 MiB": lambda: [buffer(4 * MIB) for _ in range(5)],
+    "memory of six times 4 MiB": lambda: [buffer(4 * MIB) for _ in range(6)],
+    "memory of small and large": lambda: [buffer(1), buffer(2 * MIB)],
+    "memory of a linear layer": lambda: nn.Linear(256, 256).to("cuda"),
+    "memory of a tensor moved from the CPU": lambda: torch.ones(1000).to("cuda"),
+    "memory of a CPU tensor": lambda: torch.ones(1000),
+}
+table(SIZES + " and " + ALLOCATOR, COSTS, through=costs)
 
 
 @situation(NOTES)
@@ -157,14 +149,8 @@ def smallest_fitting_block_is_taken():
 def views_cost_nothing():
     x = torch.empty(MIB, device="cuda")
     before = fresh()
-    views = (
-        x[10:],
-        x.view(1024, 1024).t(),
-        x.expand(3, MIB),
-        x.detach(),
-        x.to("cuda"),
-        x.contiguous(),
-    )
+    views = [x[10:], x.view(1024, 1024).t(), x.expand(3, MIB), x.detach(), x.to("cuda")]
+    views.append(x.contiguous())
     return *grown(before), len(views)
 
 

@@ -3,7 +3,7 @@
 import torch
 
 from .memory import ALLOCATOR, MIB, buffer, fresh, grown
-from .registry import CODE, DOCS, situation
+from .registry import CODE, DOCS, situation, table
 
 STATS = DOCS + "generated/torch.cuda.memory.memory_stats.html"
 OOM = DOCS + "notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory"
@@ -36,9 +36,10 @@ def stats_of_one_float():
 @situation(STATS)
 def stats_of_small_and_large_pool():
     names = [
-        f"{what}.{pool}.current"
-        for what in ("allocated_bytes", "reserved_bytes")
-        for pool in ("small_pool", "large_pool")
+        "allocated_bytes.small_pool.current",
+        "allocated_bytes.large_pool.current",
+        "reserved_bytes.small_pool.current",
+        "reserved_bytes.large_pool.current",
     ]
     return difference(names, lambda: (buffer(1000), buffer(3 * MIB)))
 
@@ -51,15 +52,8 @@ def stats_count_allocations_and_frees():
 
 @situation(STATS)
 def stats_names():
-    stats = torch.cuda.memory_stats()
-    wanted = [
-        "active_bytes.all.peak",
-        "num_alloc_retries",
-        "num_ooms",
-        "oversize_segments.peak",
-        "max_split_size",
-    ]
-    return [name in stats for name in wanted]
+    names = "active_bytes.all.peak num_alloc_retries num_ooms oversize_segments.peak max_split_size"
+    return [name in torch.cuda.memory_stats() for name in names.split()]
 
 
 @situation(DOCS + "generated/torch.cuda.memory.memory_summary.html")
@@ -100,10 +94,10 @@ def counters_follow_the_current_device():
 @situation(DOCS + "accelerator.html")
 def accelerator_twins_agree():
     x = buffer(4 * MIB)
-    names = "memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"
-    return [
-        getattr(torch.accelerator, name)() == getattr(torch.cuda, name)() for name in names
-    ], x.numel()
+    twins = []
+    for name in "memory_allocated memory_reserved max_memory_allocated max_memory_reserved".split():
+        twins.append(getattr(torch.accelerator, name)() == getattr(torch.cuda, name)())
+    return twins, x.numel()
 
 
 @situation(DOCS + "accelerator.html")
@@ -174,11 +168,8 @@ def memory_fraction_limits():
         fresh()
 
 
-@situation(CODE + "torch/cuda/memory.py")
-def memory_fraction_above_one():
-    return torch.cuda.set_per_process_memory_fraction(2.0)
-
-
-@situation(CODE + "torch/cuda/memory.py")
-def memory_of_a_device_that_is_not_there():
-    return torch.cuda.memory_allocated(99)
+REFUSED = {
+    "memory fraction above one": lambda: torch.cuda.set_per_process_memory_fraction(2.0),
+    "memory of a device that is not there": lambda: torch.cuda.memory_allocated(99),
+}
+table(CODE + "torch/cuda/memory.py", REFUSED)

@@ -97,13 +97,9 @@ def optimizer_state_bytes(make) -> int:
     return grown(before)[0]
 
 
-table(
-    DOCS + "optim.html",
-    {
-        "memory of SGD": lambda: optimizer_state_bytes(lambda p: torch.optim.SGD(p, lr=0.1)),
-        "memory of SGD with momentum": lambda: optimizer_state_bytes(
-            lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)
-        ),
-        "memory of Adam": lambda: optimizer_state_bytes(lambda p: torch.optim.Adam(p, lr=0.1)),
-    },
-)
+OPTIMIZERS = {
+    "memory of SGD": lambda p: torch.optim.SGD(p, lr=0.1),
+    "memory of SGD with momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    "memory of Adam": lambda p: torch.optim.Adam(p, lr=0.1),
+}
+table(DOCS + "optim.html", OPTIMIZERS, through=optimizer_state_bytes)

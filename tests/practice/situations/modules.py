@@ -5,15 +5,10 @@ import copy
 import torch
 from torch import nn
 
-from .mismatch import placed
+from .placement import devices, kind, stays
 from .registry import CODE, DOCS, situation, table
 
 MODULE = DOCS + "generated/torch.nn.Module.html#torch.nn.Module.to"
-
-
-def devices(tensors) -> set:
-    """Return the devices of `tensors` as a set of strings."""
-    return {str(x.device) for x in tensors}
 
 
 def net() -> nn.Sequential:
@@ -21,50 +16,35 @@ def net() -> nn.Sequential:
     return nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 2))
 
 
-table(
-    MODULE,
-    {
-        "to returns the module": lambda: (lambda m: m.to("cuda") is m)(net()),
-        "cuda returns the module": lambda: (lambda m: m.cuda() is m)(net()),
-        "to moves parameters": lambda: devices(net().to("cuda").parameters()),
-        "to moves buffers": lambda: devices(net().to("cuda").buffers()),
-        "cpu moves back": lambda: devices([*net().to("cuda").cpu().state_dict().values()]),
-        "to with dtype": lambda: (lambda w: (w.device, w.dtype))(
-            nn.Linear(1, 1).to("cuda", torch.float64).weight
-        ),
-        "half of a moved module": lambda: (lambda w: (w.device, w.dtype))(
-            nn.Linear(1, 1).to("cuda").half().weight
-        ),
-        "dtype leaves integer buffers": lambda: (
-            nn.BatchNorm1d(2).to("cuda").half().num_batches_tracked.dtype
-        ),
-        "module made on the device": lambda: devices(nn.LSTM(2, 2, device="cuda").parameters()),
-        "parameters stay leaves": lambda: {p.is_leaf for p in net().to("cuda").parameters()},
-        "parameters stay parameters": lambda: {
-            type(p).__name__ for p in net().to("cuda").parameters()
-        },
-        "output of a moved module": lambda: (
-            net().to("cuda")(torch.ones(4, 2, device="cuda")).device
-        ),
-        "state_dict of a moved module": lambda: devices(net().to("cuda").state_dict().values()),
-        "to an unknown dtype": lambda: net().to("cuda", torch.int32),
-        "to_empty": lambda: nn.Linear(2, 2, device="meta").to_empty(device="cuda").weight.device,
-        "loss module with weights moves": lambda: (
-            nn.CrossEntropyLoss(weight=torch.ones(2)).to("cuda").weight.device
-        ),
-        "init on the device": lambda: placed(nn.init.constant_(torch.empty(2, device="cuda"), 3)),
-    },
-)
-table(
-    MODULE,
-    {
-        "cuda with index": lambda: devices(net().cuda(1).state_dict().values()),
-        "move from GPU to GPU": lambda: devices(
-            net().to("cuda:0").to("cuda:1").state_dict().values()
-        ),
-    },
-    gpus=2,
-)
+MODULES = {
+    "to returns the module": lambda: stays(net(), lambda m: m.to("cuda")),
+    "cuda returns the module": lambda: stays(net(), lambda m: m.cuda()),
+    "to moves parameters": lambda: devices(net().to("cuda").parameters()),
+    "to moves buffers": lambda: devices(net().to("cuda").buffers()),
+    "cpu moves back": lambda: devices(net().to("cuda").cpu().state_dict().values()),
+    "to with dtype": lambda: kind(nn.Linear(1, 1).to("cuda", torch.float64).weight),
+    "half of a moved module": lambda: kind(nn.Linear(1, 1).to("cuda").half().weight),
+    "dtype leaves integer buffers": lambda: (
+        nn.BatchNorm1d(2).to("cuda").half().num_batches_tracked.dtype
+    ),
+    "module made on the device": lambda: devices(nn.LSTM(2, 2, device="cuda").parameters()),
+    "parameters stay leaves": lambda: {p.is_leaf for p in net().to("cuda").parameters()},
+    "parameters stay parameters": lambda: {type(p).__name__ for p in net().to("cuda").parameters()},
+    "output of a moved module": lambda: net().to("cuda")(torch.ones(4, 2, device="cuda")).device,
+    "state_dict of a moved module": lambda: devices(net().to("cuda").state_dict().values()),
+    "to an unknown dtype": lambda: net().to("cuda", torch.int32),
+    "to_empty": lambda: nn.Linear(2, 2, device="meta").to_empty(device="cuda").weight.device,
+    "loss module with weights moves": lambda: (
+        nn.CrossEntropyLoss(weight=torch.ones(2)).to("cuda").weight.device
+    ),
+    "init on the device": lambda: nn.init.constant_(torch.empty(2, device="cuda"), 3),
+}
+table(MODULE, MODULES)
+TWO_GPUS = {
+    "cuda with index": lambda: devices(net().cuda(1).state_dict().values()),
+    "move from GPU to GPU": lambda: devices(net().to("cuda:0").to("cuda:1").state_dict().values()),
+}
+table(MODULE, TWO_GPUS, gpus=2)
 
 
 @situation(CODE + "torch/nn/modules/module.py")

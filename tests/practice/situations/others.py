@@ -4,6 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from .mismatch import assigned
 from .registry import CODE, DOCS, situation, table
 
 WAITS = CODE + "test/test_torch.py"
@@ -12,43 +13,35 @@ FUNC = DOCS + "func.html"
 
 def hidden(action):
     """Return what the debug mode says of an action on a GPU tensor, an index and a mask on the GPU."""
-
-    def look():
-        x = torch.rand(4, device="cuda")
-        index = torch.arange(3, device="cuda")
-        mask = x > 0.5
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            action(x, index, mask)
-        except RuntimeError:
-            return "waits"
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-        return "goes on"
-
-    return look
+    x = torch.rand(4, device="cuda")
+    index = torch.arange(3, device="cuda")
+    mask = x > 0.5
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        action(x, index, mask)
+    except RuntimeError:
+        return "waits"
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return "goes on"
 
 
-table(
-    WAITS,
-    {
-        "numbers of Python made into a tensor": hidden(lambda x, i, m: x.new_tensor([1.0])),
-        "an index from a list": hidden(lambda x, i, m: x[[0, 1]]),
-        "an index on the CPU": hidden(lambda x, i, m: x[torch.arange(3)]),
-        "an index on the GPU": hidden(lambda x, i, m: x[i]),
-        "reading through a mask": hidden(lambda x, i, m: x[m]),
-        "a number written through a mask": hidden(lambda x, i, m: x.__setitem__(m, 0.0)),
-        "a GPU value written through a mask": hidden(lambda x, i, m: x.__setitem__(m, x[0])),
-        "a number written into a slice": hidden(lambda x, i, m: x.__setitem__(slice(2), 1.0)),
-        "one hot with classes": hidden(lambda x, i, m: F.one_hot(i, 4)),
-        "one hot without classes": hidden(lambda x, i, m: F.one_hot(i)),
-        "allclose": hidden(lambda x, i, m: torch.allclose(x, x)),
-        "an inverse": hidden(lambda x, i, m: torch.linalg.inv(torch.eye(3, device="cuda"))),
-        "an inverse without a check": hidden(
-            lambda x, i, m: torch.linalg.inv_ex(torch.eye(3, device="cuda"))
-        ),
-    },
-)
+WAITING = {
+    "numbers of Python made into a tensor": lambda x, i, m: x.new_tensor([1.0]),
+    "an index from a list": lambda x, i, m: x[[0, 1]],
+    "an index on the CPU": lambda x, i, m: x[torch.arange(3)],
+    "an index on the GPU": lambda x, i, m: x[i],
+    "reading through a mask": lambda x, i, m: x[m],
+    "a number written through a mask": lambda x, i, m: assigned(x, m, 0.0),
+    "a GPU value written through a mask": lambda x, i, m: assigned(x, m, x[0]),
+    "a number written into a slice": lambda x, i, m: assigned(x, slice(2), 1.0),
+    "one hot with classes": lambda x, i, m: F.one_hot(i, 4),
+    "one hot without classes": lambda x, i, m: F.one_hot(i),
+    "allclose": lambda x, i, m: torch.allclose(x, x),
+    "an inverse": lambda x, i, m: torch.linalg.inv(torch.eye(3, device="cuda")),
+    "an inverse without a check": lambda x, i, m: torch.linalg.inv_ex(torch.eye(3, device="cuda")),
+}
+table(WAITS, WAITING, through=hidden)
 
 
 @situation(FUNC)

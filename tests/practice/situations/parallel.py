@@ -5,9 +5,8 @@ from torch import nn
 from torch.nn.parallel import comm, gather, parallel_apply, replicate, scatter
 from torch.nn.parallel.scatter_gather import scatter_kwargs
 
-from .mismatch import placed, square
-from .modules import devices, net
-from .placement import on
+from .modules import net
+from .placement import devices, on, stays
 from .registry import CODE, DOCS, situation, table
 
 PARALLEL = DOCS + "generated/torch.nn.DataParallel.html"
@@ -28,14 +27,8 @@ class Spy(nn.Module):
     def forward(self, x, factor=1):
         """Return the sum of each row, times `factor`."""
         self.calls += 1
-        Spy.seen.append(
-            (
-                str(x.device),
-                str(self.linear.weight.device),
-                tuple(x.shape),
-                torch.cuda.current_device(),
-            )
-        )
+        devices = str(x.device), str(self.linear.weight.device)
+        Spy.seen.append((*devices, tuple(x.shape), torch.cuda.current_device()))
         return self.linear(x) * factor
 
 
@@ -44,72 +37,6 @@ def spied(batch: int, **options) -> tuple:
     Spy.seen = []
     out = nn.DataParallel(Spy().to("cuda:0"), **options)(torch.ones(batch, 2))
     return *sorted(Spy.seen), out.device, out.shape
-
-
-table(
-    PARALLEL,
-    {
-        "prefix of the state_dict": lambda: list(nn.DataParallel(Spy().to("cuda")).state_dict()),
-        "wrapped module": lambda: (lambda m: nn.DataParallel(m).module is m)(net().to("cuda")),
-        "one device id": lambda: spied(3, device_ids=[0]),
-        "one device id moves the module": lambda: devices(
-            nn.DataParallel(net(), device_ids=[0]).parameters()
-        ),
-        "device ids are all": lambda: (
-            nn.DataParallel(net().to("cuda")).device_ids == list(range(torch.cuda.device_count()))
-        ),
-    },
-)
-table(
-    PARALLEL,
-    {
-        "device ids of two": lambda: nn.DataParallel(net().to("cuda")).device_ids,
-        "even batch": lambda: spied(4),
-        "odd batch": lambda: spied(3),
-        "batch of one": lambda: spied(1),
-        "output device": lambda: spied(2, output_device=1)[-2:],
-        "device ids in another order": lambda: (
-            nn.DataParallel(Spy().to("cuda:1"), device_ids=[1, 0])(torch.ones(2, 2)).device
-        ),
-        "module on the CPU": lambda: nn.DataParallel(net())(torch.ones(4, 2)),
-        "module on cuda:1": lambda: nn.DataParallel(net().to("cuda:1"))(torch.ones(4, 2)),
-        "input on cuda:0": lambda: nn.DataParallel(Spy().to("cuda:0"))(
-            torch.ones(4, 2, device="cuda:0")
-        ).tolist(),
-        "input on cuda:1": lambda: (
-            nn.DataParallel(Spy().to("cuda:0"))(torch.ones(4, 2, device="cuda:1")).device
-        ),
-        "keyword tensor is split": lambda: nn.DataParallel(Spy().to("cuda:0"))(
-            torch.ones(2, 2), factor=torch.tensor([[1.0], [2.0]])
-        ).tolist(),
-        "keyword number is shared": lambda: nn.DataParallel(Spy().to("cuda:0"))(
-            torch.ones(2, 2), factor=3
-        ).tolist(),
-        "parameters stay on the first": lambda: devices(used().parameters()),
-        "gradients are on the first": lambda: {str(p.grad.device) for p in used().parameters()},
-        "gradients are summed": lambda: used().module.linear.weight.grad.tolist(),
-        "buffers change on the first only": lambda: used().module.calls.item(),
-        "no_grad": lambda: torch.no_grad()(
-            lambda: nn.DataParallel(net().to("cuda").eval())(torch.ones(4, 2)).requires_grad
-        )(),
-        "scalars become a vector": lambda: (
-            nn.DataParallel(Mean().to("cuda"))(torch.ones(4, 2)).shape
-        ),
-        "dictionary output": lambda: {
-            name: (str(x.device), len(x))
-            for name, x in nn.DataParallel(Named())(torch.ones(4, 2)).items()
-        },
-        "error in a replica": lambda: nn.DataParallel(net().to("cuda:0"))(torch.ones(4, 3)),
-    },
-    gpus=2,
-)
-
-
-def used() -> nn.DataParallel:
-    """Return a DataParallel module after a forward and a backward pass of four rows."""
-    model = nn.DataParallel(Spy().to("cuda:0"))
-    model(torch.ones(4, 2)).sum().backward()
-    return model
 
 
 class Mean(nn.Module):
@@ -128,62 +55,123 @@ class Named(nn.Module):
         return {"same": x, "double": x * 2}
 
 
-table(
-    SPLIT,
-    {
-        "scatter": lambda: [(str(x.device), x.tolist()) for x in scatter(torch.arange(5), [0, 1])],
-        "scatter along dimension 1": lambda: [
-            tuple(x.shape) for x in scatter(torch.ones(2, 4), [0, 1], dim=1)
-        ],
-        "scatter a list": lambda: [
-            [str(x.device) for x in part]
-            for part in scatter([torch.ones(2), torch.ones(2)], [0, 1])
-        ],
-        "scatter a dictionary": lambda: [
-            list(part) for part in scatter({"x": torch.ones(2), "n": 1}, [0, 1])
-        ],
-        "scatter a number": lambda: scatter(7, [0, 1]),
-        "scatter_kwargs": lambda: [
-            len(part) for part in scatter_kwargs((torch.ones(2),), {"n": 1}, [0, 1])
-        ],
-        "gather": lambda: placed(gather([on("cuda:0"), on("cuda:1", 3, 4)], 0)),
-        "gather on the second": lambda: gather([on("cuda:0"), on("cuda:1")], 1).device,
-        "gather on the CPU": lambda: gather([on("cuda:0"), on("cuda:1")], "cpu").device,
-        "gather CPU tensors": lambda: gather([torch.ones(1), torch.ones(1)], 0),
-        "gradient through scatter and gather": lambda: round_trip(),
-        "replicate": lambda: [
-            devices(m.state_dict().values()) for m in replicate(net().to("cuda:0"), [0, 1])
-        ],
-        "replicas of parameters": lambda: [
-            (type(m.weight).__name__, m.weight.is_leaf)
-            for m in replicate(nn.Linear(1, 1).to("cuda:0"), [0, 1])
-        ],
-        "parallel_apply": lambda: [
-            x.device for x in parallel_apply([nn.ReLU(), nn.ReLU()], [on("cuda:0"), on("cuda:1")])
-        ],
-        "comm.broadcast": lambda: [
-            (str(x.device), x.tolist()) for x in comm.broadcast(on("cuda:0"), [0, 1])
-        ],
-        "comm.scatter": lambda: [
-            x.tolist() for x in comm.scatter(on("cuda:0", 1, 2, 3), [0, 1], [1, 2])
-        ],
-        "comm.gather": lambda: placed(comm.gather([on("cuda:0"), on("cuda:1", 3)], destination=1)),
-        "comm.reduce_add": lambda: placed(comm.reduce_add([on("cuda:0"), on("cuda:1")], 1)),
-        "comm.reduce_add of CPU tensors": lambda: comm.reduce_add([torch.ones(1), torch.ones(1)]),
-        "data_parallel": lambda: placed(
-            nn.parallel.data_parallel(Spy().to("cuda:0"), torch.ones(2, 2), [0, 1]).detach()
-        ),
-    },
-    gpus=2,
-)
+def wrapped(device="cuda:0", **options) -> nn.DataParallel:
+    """Return a `Spy` on `device`, wrapped."""
+    return nn.DataParallel(Spy().to(device), **options)
 
 
-def round_trip() -> tuple:
-    """Return the gradient of a leaf on the CPU that was scattered, scaled and gathered."""
+def used() -> nn.DataParallel:
+    """Return a DataParallel module after a forward and a backward pass of four rows."""
+    model = wrapped()
+    model(torch.ones(4, 2)).sum().backward()
+    return model
+
+
+ONE_GPU = {
+    "prefix of the state_dict": lambda: list(wrapped().state_dict()),
+    "wrapped module": lambda: stays(net().to("cuda"), lambda m: nn.DataParallel(m).module),
+    "one device id": lambda: spied(3, device_ids=[0]),
+    "one device id moves the module": lambda: devices(
+        nn.DataParallel(net(), device_ids=[0]).parameters()
+    ),
+    "device ids are all": lambda: wrapped().device_ids == list(range(torch.cuda.device_count())),
+}
+table(PARALLEL, ONE_GPU)
+TWO_GPUS = {
+    "device ids of two": lambda: wrapped().device_ids,
+    "even batch": lambda: spied(4),
+    "odd batch": lambda: spied(3),
+    "batch of one": lambda: spied(1),
+    "output device": lambda: spied(2, output_device=1)[-2:],
+    "device ids in another order": lambda: (
+        wrapped("cuda:1", device_ids=[1, 0])(torch.ones(2, 2)).device
+    ),
+    "module on the CPU": lambda: nn.DataParallel(net())(torch.ones(4, 2)),
+    "module on cuda:1": lambda: nn.DataParallel(net().to("cuda:1"))(torch.ones(4, 2)),
+    "input on cuda:0": lambda: wrapped()(torch.ones(4, 2, device="cuda:0")).tolist(),
+    "input on cuda:1": lambda: wrapped()(torch.ones(4, 2, device="cuda:1")).device,
+    "keyword tensor is split": lambda: wrapped()(
+        torch.ones(2, 2), factor=torch.tensor([[1.0], [2.0]])
+    ).tolist(),
+    "keyword number is shared": lambda: wrapped()(torch.ones(2, 2), factor=3).tolist(),
+    "parameters stay on the first": lambda: devices(used().parameters()),
+    "gradients are on the first": lambda: devices(p.grad for p in used().parameters()),
+    "gradients are summed": lambda: used().module.linear.weight.grad.tolist(),
+    "buffers change on the first only": lambda: used().module.calls.item(),
+    "scalars become a vector": lambda: nn.DataParallel(Mean().to("cuda"))(torch.ones(4, 2)).shape,
+    "error in a replica": lambda: nn.DataParallel(net().to("cuda:0"))(torch.ones(4, 3)),
+}
+table(PARALLEL, TWO_GPUS, gpus=2)
+
+
+@situation(PARALLEL, gpus=2)
+def dictionary_output():
+    out = nn.DataParallel(Named())(torch.ones(4, 2))
+    return {name: (str(x.device), len(x)) for name, x in out.items()}
+
+
+@situation(PARALLEL, gpus=2)
+def no_grad():
+    with torch.no_grad():
+        return nn.DataParallel(net().to("cuda").eval())(torch.ones(4, 2)).requires_grad
+
+
+PARTS = {
+    "scatter": lambda: [(x.device, x.tolist()) for x in scatter(torch.arange(5), [0, 1])],
+    "scatter along dimension 1": lambda: [
+        tuple(x.shape) for x in scatter(torch.ones(2, 4), [0, 1], dim=1)
+    ],
+    "scatter a dictionary": lambda: [
+        list(part) for part in scatter({"x": torch.ones(2), "n": 1}, [0, 1])
+    ],
+    "scatter a number": lambda: scatter(7, [0, 1]),
+    "scatter_kwargs": lambda: [
+        len(part) for part in scatter_kwargs((torch.ones(2),), {"n": 1}, [0, 1])
+    ],
+    "gather": lambda: gather([on("cuda:0"), on("cuda:1", 3, 4)], 0),
+    "gather on the second": lambda: gather([on("cuda:0"), on("cuda:1")], 1).device,
+    "gather on the CPU": lambda: gather([on("cuda:0"), on("cuda:1")], "cpu").device,
+    "gather CPU tensors": lambda: gather([torch.ones(1), torch.ones(1)], 0),
+    "replicate": lambda: [
+        devices(m.state_dict().values()) for m in replicate(net().to("cuda:0"), [0, 1])
+    ],
+    "parallel_apply": lambda: [
+        x.device for x in parallel_apply([nn.ReLU(), nn.ReLU()], [on("cuda:0"), on("cuda:1")])
+    ],
+    "comm.broadcast": lambda: [
+        (x.device, x.tolist()) for x in comm.broadcast(on("cuda:0"), [0, 1])
+    ],
+    "comm.scatter": lambda: [
+        x.tolist() for x in comm.scatter(on("cuda:0", 1, 2, 3), [0, 1], [1, 2])
+    ],
+    "comm.gather": lambda: comm.gather([on("cuda:0"), on("cuda:1", 3)], destination=1),
+    "comm.reduce_add": lambda: comm.reduce_add([on("cuda:0"), on("cuda:1")], 1),
+    "comm.reduce_add of CPU tensors": lambda: comm.reduce_add([torch.ones(1), torch.ones(1)]),
+    "data_parallel": lambda: nn.parallel.data_parallel(
+        Spy().to("cuda:0"), torch.ones(2, 2), [0, 1]
+    ),
+}
+table(SPLIT, PARTS, gpus=2)
+
+
+@situation(SPLIT, gpus=2)
+def scatter_a_list():
+    left, right = scatter([torch.ones(2), torch.ones(2)], [0, 1])
+    return [x.device for x in (*left, *right)]
+
+
+@situation(SPLIT, gpus=2)
+def replicas_of_parameters():
+    left, right = replicate(nn.Linear(1, 1).to("cuda:0"), [0, 1])
+    return [(type(m.weight), m.weight.is_leaf) for m in (left, right)]
+
+
+@situation(SPLIT, gpus=2)
+def gradient_through_scatter_and_gather():
     x = torch.ones(4, requires_grad=True)
     left, right = scatter(x, [0, 1])
     gather([left * 2, right * 3], 0).sum().backward()
-    return placed(x.grad)
+    return x.grad
 
 
 @situation(PARALLEL, gpus=2)
@@ -198,6 +186,5 @@ def state_dict_goes_back_to_the_plain_module():
 def same_output_as_the_plain_module():
     m = net().to("cuda:0").eval()
     x = torch.randn(5, 2)
-    return torch.allclose(nn.DataParallel(m)(x), m(x.to("cuda:0")), atol=1e-6), square(
-        "cuda:0"
-    ).device
+    out = nn.DataParallel(m)(x)
+    return torch.allclose(out, m(x.to("cuda:0")), atol=1e-6), out.device

@@ -3,96 +3,87 @@
 import numpy
 import torch
 
-from .mismatch import placed, square
-from .placement import on
+from .mismatch import square
+from .placement import devices, kind, on
 from .registry import CODE, DOCS, situation, table
 
 NUMPY = CODE + "torch/csrc/utils/tensor_numpy.cpp"
 VIEWS = DOCS + "tensor_view.html"
 
-table(
-    NUMPY,
-    {
-        "numpy of a GPU tensor": lambda: on().numpy(),
-        "numpy of a GPU scalar": lambda: on()[0].numpy(),
-        "numpy.asarray of a GPU tensor": lambda: numpy.asarray(on()),
-        "numpy.add of GPU tensor": lambda: numpy.add(on(), 1),
-        "numpy with force": lambda: on().numpy(force=True).tolist(),
-        "numpy after cpu": lambda: on().cpu().numpy().tolist(),
-        "numpy of a GPU tensor that requires grad": lambda: on().requires_grad_().numpy(),
-    },
-)
+ARRAYS = {
+    "numpy of a GPU tensor": lambda: on().numpy(),
+    "numpy of a GPU scalar": lambda: on()[0].numpy(),
+    "numpy.asarray of a GPU tensor": lambda: numpy.asarray(on()),
+    "numpy.add of GPU tensor": lambda: numpy.add(on(), 1),
+    "numpy with force": lambda: on().numpy(force=True).tolist(),
+    "numpy after cpu": lambda: on().cpu().numpy().tolist(),
+    "numpy of a GPU tensor that requires grad": lambda: on().requires_grad_().numpy(),
+}
+table(NUMPY, ARRAYS)
 table(NUMPY, {"numpy of a tensor on cuda:1": lambda: on("cuda:1").numpy()}, gpus=2)
+NUMBERS = {
+    "item": lambda: on()[1].item(),
+    "item of two elements": lambda: on().item(),
+    "tolist": lambda: square("cuda").tolist(),
+    "float": lambda: float(on()[1]),
+    "int": lambda: int(on()[1]),
+    "bool": lambda: bool(on()[1] > 1),
+    "bool of two elements": lambda: bool(on()),
+    "len and iteration": lambda: (len(on()), [row.device for row in on()]),
+    "format of a scalar": lambda: f"{on()[1]:.2f}",
+    "in operator": lambda: 2.0 in on(),
+}
+table(DOCS + "tensors.html", NUMBERS)
+PRINTED = {
+    "print": lambda: str(on()),
+    "print a scalar": lambda: str(on()[0]),
+    "print integers": lambda: str(torch.tensor([1, 2], device="cuda")),
+    "print halves": lambda: str(on().half()),
+    "print with requires_grad": lambda: str(on().requires_grad_()),
+    "print a parameter": lambda: repr(torch.nn.Parameter(on())),
+    "print no elements": lambda: str(torch.empty(0, device="cuda")),
+    "print size": lambda: on().size(),
+}
+table(CODE + "torch/_tensor_str.py", PRINTED)
+table(CODE + "torch/_tensor_str.py", {"print on cuda:1": lambda: str(on("cuda:1"))}, gpus=2)
+RESULTS = {
+    "matrix product": lambda: square("cuda") @ square("cuda"),
+    "unique": lambda: on("cuda", 2, 1, 2).unique(),
+    "one_hot": lambda: torch.nn.functional.one_hot(torch.tensor([1, 0], device="cuda")).device,
+    "complex": lambda: torch.view_as_real(torch.complex(on(), on())).device,
+}
+table(VIEWS, RESULTS)
+COMPARED = {
+    "assert close looks at the device": lambda: torch.testing.assert_close(on(), on("cpu")),
+    "assert close may ignore the device": lambda: torch.testing.assert_close(
+        on(), on("cpu"), check_device=False
+    ),
+}
+table(DOCS + "testing.html", COMPARED)
 table(
-    DOCS + "tensors.html",
-    {
-        "item": lambda: on()[1].item(),
-        "item of two elements": lambda: on().item(),
-        "tolist": lambda: square("cuda").tolist(),
-        "float": lambda: float(on()[1]),
-        "int": lambda: int(on()[1]),
-        "bool": lambda: bool(on()[1] > 1),
-        "bool of two elements": lambda: bool(on()),
-        "len and iteration": lambda: (len(on()), [row.device for row in on()]),
-        "format of a scalar": lambda: f"{on()[1]:.2f}",
-        "in operator": lambda: 2.0 in on(),
-    },
+    DOCS + "generated/torch.from_numpy.html",
+    {"numpy array to the device": lambda: torch.from_numpy(numpy.arange(3)).to("cuda")},
 )
-table(
-    CODE + "torch/_tensor_str.py",
-    {
-        "print": lambda: on(),
-        "print a scalar": lambda: on()[0],
-        "print integers": lambda: torch.tensor([1, 2], device="cuda"),
-        "print halves": lambda: on().half(),
-        "print with requires_grad": lambda: on().requires_grad_(),
-        "print a parameter": lambda: repr(torch.nn.Parameter(on())),
-        "print no elements": lambda: torch.empty(0, device="cuda"),
-        "print size": lambda: on().size(),
-    },
-)
-table(CODE + "torch/_tensor_str.py", {"print on cuda:1": lambda: on("cuda:1")}, gpus=2)
-table(
-    VIEWS,
-    {
-        "views stay on the device": lambda: {
-            str(x.device)
-            for x in (
-                square("cuda")[0],
-                square("cuda").t(),
-                square("cuda").view(4),
-                square("cuda").reshape(-1),
-                square("cuda").flatten(),
-                square("cuda").unsqueeze(0),
-                square("cuda").expand(2, 2, 2),
-                square("cuda").diagonal(),
-                *square("cuda").split(1),
-                *square("cuda").unbind(),
-                square("cuda").detach(),
-            )
-        },
-        "reductions stay on the device": lambda: {
-            str(x.device)
-            for x in (
-                square("cuda").sum(),
-                square("cuda").mean(0),
-                square("cuda").max(),
-                square("cuda").argmax(),
-                *square("cuda").max(1),
-                *square("cuda").sort(),
-                *square("cuda").topk(1),
-                square("cuda").norm(),
-            )
-        },
-        "a view is of the same storage": lambda: (lambda x: x.t().data_ptr() == x.data_ptr())(
-            square("cuda")
-        ),
-        "matrix product": lambda: placed(square("cuda") @ square("cuda")),
-        "unique": lambda: placed(on("cuda", 2, 1, 2).unique()),
-        "one_hot": lambda: torch.nn.functional.one_hot(torch.tensor([1, 0], device="cuda")).device,
-        "complex": lambda: torch.view_as_real(torch.complex(on(), on())).device,
-    },
-)
+
+
+@situation(VIEWS)
+def views_stay_on_the_device():
+    x = square("cuda")
+    views = [x[0], x.t(), x.view(4), x.reshape(-1), x.flatten(), x.unsqueeze(0), x.expand(2, 2, 2)]
+    return devices([*views, x.diagonal(), x.detach(), *x.split(1), *x.unbind()])
+
+
+@situation(VIEWS)
+def reductions_stay_on_the_device():
+    x = square("cuda")
+    reduced = [x.sum(), x.mean(0), x.max(), x.argmax(), x.norm()]
+    return devices([*reduced, *x.max(1), *x.sort(), *x.topk(1)])
+
+
+@situation(VIEWS)
+def a_view_is_of_the_same_storage():
+    x = square("cuda")
+    return x.t().data_ptr() == x.data_ptr()
 
 
 @situation(VIEWS)
@@ -100,7 +91,7 @@ def writing_to_a_view_writes_the_base():
     x = square("cuda")
     x[0].zero_()
     x.t()[1].add_(10)
-    return placed(x)
+    return x
 
 
 @situation(DOCS + "tensors.html")
@@ -108,25 +99,10 @@ def in_place_operations_keep_the_object():
     x = on()
     same = x.add_(1).mul_(2).clamp_(max=5)
     x += 1
-    return same is x, *placed(x)
+    return same is x, x
 
 
 @situation(DOCS + "generated/torch.Tensor.resize_.html")
 def fill_and_resize_in_place():
     x = torch.empty(2, device="cuda").fill_(3)
-    return placed(x), x.resize_(1).device
-
-
-@situation(DOCS + "testing.html")
-def assert_close_looks_at_the_device():
-    torch.testing.assert_close(on(), torch.tensor([1.0, 2.0]))
-
-
-@situation(DOCS + "testing.html")
-def assert_close_may_ignore_the_device():
-    return torch.testing.assert_close(on(), torch.tensor([1.0, 2.0]), check_device=False)
-
-
-@situation(DOCS + "generated/torch.from_numpy.html")
-def numpy_array_to_the_device():
-    return placed(torch.from_numpy(numpy.arange(3)).to("cuda"))
+    return x.tolist(), kind(x), x.resize_(1).device

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from .placement import on
+from .placement import kind, on, stays
 from .registry import CODE, DOCS, situation, table
 
 GENERATOR = DOCS + "generated/torch.Generator.html"
@@ -18,176 +18,170 @@ def seeded(device="cuda", seed=3) -> torch.Generator:
     return torch.Generator(device=device).manual_seed(seed)
 
 
-def twice(action) -> bool:
-    """Return whether `action()` gives the same tensor twice."""
-    return torch.equal(action(), action())
+def drawn(device="cuda", **options) -> torch.Tensor:
+    """Return five random numbers drawn on `device`."""
+    return torch.rand(5, device=device, **options)
 
 
-table(
-    GENERATOR,
-    {
-        "device of a generator": lambda: torch.Generator(device="cuda").device,
-        "device of a plain generator": lambda: torch.Generator().device,
-        "seed of a generator": lambda: seeded(seed=11).initial_seed(),
-        "equal seeds give equal numbers": lambda: twice(
-            lambda: torch.rand(5, device="cuda", generator=seeded())
-        ),
-        "one generator goes on": lambda: (
-            lambda g: twice(lambda: torch.rand(5, device="cuda", generator=g))
-        )(seeded()),
-        "state of a generator": lambda: (lambda s: (s.device, s.dtype))(seeded().get_state()),
-        "set_state repeats": lambda: repeated(seeded()),
-        "uniform_ with a generator": lambda: (
-            torch.empty(2, device="cuda").uniform_(generator=seeded()).device
-        ),
-        "default generators": lambda: (
-            len(torch.cuda.default_generators) == torch.cuda.device_count()
-        ),
-    },
-)
+def repeats(seed, device="cuda") -> bool:
+    """Return whether `device` draws the same numbers again after `seed()` was called again."""
+    seed()
+    first = drawn(device)
+    seed()
+    return torch.equal(first, drawn(device))
+
+
+GENERATORS = {
+    "device of a generator": lambda: torch.Generator(device="cuda").device,
+    "device of a plain generator": lambda: torch.Generator().device,
+    "seed of a generator": lambda: seeded(seed=11).initial_seed(),
+    "equal seeds give equal numbers": lambda: torch.equal(
+        drawn(generator=seeded()), drawn(generator=seeded())
+    ),
+    "uniform_ with a generator": lambda: (
+        torch.empty(2, device="cuda").uniform_(generator=seeded()).device
+    ),
+    "state of a generator": lambda: kind(seeded().get_state()),
+    "default generators": lambda: len(torch.cuda.default_generators) == torch.cuda.device_count(),
+}
+table(GENERATOR, GENERATORS)
 table(
     GENERATOR,
     {"device of a generator on cuda:1": lambda: torch.Generator(device="cuda:1").device},
     gpus=2,
 )
-table(
-    RANDOM,
-    {
-        "CPU generator for the device": lambda: torch.rand(
-            2, device="cuda", generator=torch.Generator()
-        ),
-        "GPU generator for the CPU": lambda: torch.rand(2, generator=seeded()),
-        "CPU generator for randperm on the device": lambda: torch.randperm(
-            3, device="cuda", generator=torch.Generator()
-        ),
-        "CPU generator for normal_ on the device": lambda: torch.empty(2, device="cuda").normal_(
-            generator=torch.Generator()
-        ),
-        "GPU generator for a sampler": lambda: list(
-            DataLoader([1, 2, 3], shuffle=True, generator=seeded())
-        ),
-    },
-)
-table(
-    SEED,
-    {
-        "manual_seed repeats": lambda: twice(
-            lambda: (torch.manual_seed(5), torch.rand(5, device="cuda"))[1]
-        ),
-        "cuda.manual_seed repeats": lambda: twice(
-            lambda: (torch.cuda.manual_seed(5), torch.rand(5, device="cuda"))[1]
-        ),
-        "cuda.initial_seed": lambda: (torch.manual_seed(9), torch.cuda.initial_seed())[1],
-        "device numbers leave the CPU alone": lambda: (
-            twice(lambda: (torch.manual_seed(5), torch.rand(5, device="cuda"), torch.rand(5))[2])
-            and same_cpu_numbers()
-        ),
-        "get_rng_state": lambda: (lambda s: (s.device, s.dtype))(torch.cuda.get_rng_state()),
-        "set_rng_state repeats": lambda: (
-            lambda s: twice(lambda: (torch.cuda.set_rng_state(s), torch.rand(5, device="cuda"))[1])
-        )(torch.cuda.get_rng_state()),
-        "number of states": lambda: (
-            len(torch.cuda.get_rng_state_all()) == torch.cuda.device_count()
-        ),
-        "fork_rng restores": lambda: twice(forked),
-        "rand is between 0 and 1": lambda: (lambda x: bool(((x >= 0) & (x < 1)).all()))(
-            torch.rand(1000, device="cuda")
-        ),
-        "dropout on the device": lambda: (lambda y: (set(y.tolist()) == {0.0, 2.0}, y.device))(
-            nn.Dropout(0.5)(torch.ones(1000, device="cuda"))
-        ),
-        "randperm is a permutation": lambda: (
-            torch.randperm(5, device="cuda").sort().values.tolist()
-        ),
-        "bernoulli": lambda: torch.bernoulli(torch.ones(3, device="cuda")).tolist(),
-        "multinomial": lambda: torch.multinomial(on("cuda", 0, 1), 1).tolist(),
-        "randn_like": lambda: (torch.randn_like(on()).device, torch.randn_like(on()).shape),
-        "normal distribution": lambda: torch.distributions.Normal(on(), on()).sample((3,)).device,
-        "normal of tensors": lambda: torch.normal(on(), on()).device,
-    },
-)
-table(
-    SEED,
-    {
-        "equal numbers on both GPUs": lambda: torch.equal(
-            torch.rand(5, device="cuda:0", generator=seeded("cuda:0")),
-            torch.rand(5, device="cuda:1", generator=seeded("cuda:1")).to("cuda:0"),
-        ),
-        "manual_seed seeds every GPU": lambda: twice(
-            lambda: (torch.manual_seed(5), torch.rand(5, device="cuda:1"))[1]
-        ),
-        "cuda.manual_seed leaves the other GPU": lambda: twice(
-            lambda: (torch.cuda.manual_seed(5), torch.rand(5, device="cuda:1"))[1]
-        ),
-        "cuda.manual_seed_all": lambda: twice(
-            lambda: (torch.cuda.manual_seed_all(5), torch.rand(5, device="cuda:1"))[1]
-        ),
-    },
-    gpus=2,
-)
 
 
-def repeated(generator) -> bool:
-    """Return whether a generator repeats its numbers after its state is set back."""
+@situation(GENERATOR)
+def one_generator_goes_on():
+    generator = seeded()
+    return torch.equal(drawn(generator=generator), drawn(generator=generator))
+
+
+@situation(GENERATOR)
+def set_state_repeats():
+    generator = seeded()
     state = generator.get_state()
-    return twice(
-        lambda: (generator.set_state(state), torch.rand(5, device="cuda", generator=generator))[1]
-    )
+    first = drawn(generator=generator)
+    generator.set_state(state)
+    return torch.equal(first, drawn(generator=generator))
 
 
-def same_cpu_numbers() -> bool:
-    """Return whether the CPU's numbers are the same with and without numbers drawn on the device."""
-    torch.manual_seed(5)
-    plain = torch.rand(5)
-    torch.manual_seed(5)
-    torch.rand(5, device="cuda")
-    return torch.equal(plain, torch.rand(5))
+WRONG_GENERATORS = {
+    "CPU generator for the device": lambda: drawn(generator=torch.Generator()),
+    "GPU generator for the CPU": lambda: drawn("cpu", generator=seeded()),
+    "CPU generator for randperm on the device": lambda: torch.randperm(
+        3, device="cuda", generator=torch.Generator()
+    ),
+    "CPU generator for normal_ on the device": lambda: torch.empty(2, device="cuda").normal_(
+        generator=torch.Generator()
+    ),
+    "GPU generator for a sampler": lambda: list(
+        DataLoader([1, 2, 3], shuffle=True, generator=seeded())
+    ),
+}
+table(RANDOM, WRONG_GENERATORS)
+SEEDS = {
+    "manual_seed repeats": lambda: repeats(lambda: torch.manual_seed(5)),
+    "cuda.manual_seed repeats": lambda: repeats(lambda: torch.cuda.manual_seed(5)),
+    "get_rng_state": lambda: kind(torch.cuda.get_rng_state()),
+    "number of states": lambda: len(torch.cuda.get_rng_state_all()) == torch.cuda.device_count(),
+    "fork_rng restores": lambda: torch.equal(forked(), forked()),
+    "randperm is a permutation": lambda: torch.randperm(5, device="cuda").sort().values.tolist(),
+    "bernoulli": lambda: torch.bernoulli(torch.ones(3, device="cuda")).tolist(),
+    "multinomial": lambda: torch.multinomial(on("cuda", 0, 1), 1).tolist(),
+    "randn_like": lambda: (torch.randn_like(on()).device, torch.randn_like(on()).shape),
+    "normal distribution": lambda: torch.distributions.Normal(on(), on()).sample((3,)).device,
+    "normal of tensors": lambda: torch.normal(on(), on()).device,
+}
+table(SEED, SEEDS)
+SEEDS_OF_TWO = {
+    "equal numbers on both GPUs": lambda: torch.equal(
+        drawn("cuda:0", generator=seeded("cuda:0")),
+        drawn("cuda:1", generator=seeded("cuda:1")).to("cuda:0"),
+    ),
+    "manual_seed seeds every GPU": lambda: repeats(lambda: torch.manual_seed(5), "cuda:1"),
+    "cuda.manual_seed leaves the other GPU": lambda: repeats(
+        lambda: torch.cuda.manual_seed(5), "cuda:1"
+    ),
+    "cuda.manual_seed_all": lambda: repeats(lambda: torch.cuda.manual_seed_all(5), "cuda:1"),
+}
+table(SEED, SEEDS_OF_TWO, gpus=2)
+
+
+@situation(SEED)
+def set_rng_state_repeats():
+    state = torch.cuda.get_rng_state()
+    return repeats(lambda: torch.cuda.set_rng_state(state))
 
 
 def forked() -> torch.Tensor:
     """Return numbers drawn inside `torch.random.fork_rng`."""
     with torch.random.fork_rng():
-        return torch.rand(5, device="cuda")
+        return drawn()
 
 
-table(
-    PIN,
-    {
-        "pin_memory": lambda: (
-            lambda x: (x.is_pinned(), x.pin_memory().is_pinned(), x.pin_memory().device)
-        )(torch.ones(2)),
-        "pin_memory of a pinned tensor": lambda: (lambda x: x.pin_memory() is x)(
-            torch.ones(2).pin_memory()
-        ),
-        "factory with pin_memory": lambda: torch.zeros(2, pin_memory=True).is_pinned(),
-        "pin_memory of a GPU tensor": lambda: on().pin_memory(),
-        "is_pinned of a GPU tensor": lambda: on().is_pinned(),
-        "factory on the device with pin_memory": lambda: torch.zeros(
-            2, device="cuda", pin_memory=True
-        ),
-        "pinned to the device": lambda: (
-            torch.ones(2).pin_memory().to("cuda", non_blocking=True).tolist()
-        ),
-        "views of pinned memory": lambda: torch.ones(4).pin_memory()[1:].is_pinned(),
-        "results of pinned memory": lambda: (torch.ones(4).pin_memory() + 1).is_pinned(),
-    },
-)
-table(
-    DOCS + "data.html#memory-pinning",
-    {
-        "batches of a data loader": lambda: [x.device for x in next(iter(loader()))],
-        "batches of a pinning loader": lambda: [
-            (x.is_pinned(), x.device) for x in next(iter(loader(pin_memory=True)))
-        ],
-        "data set on the device": lambda: [
-            x.device for x in next(iter(DataLoader(TensorDataset(on(), on()))))
-        ],
-        "pinning a data set on the device": lambda: next(
-            iter(DataLoader(TensorDataset(on()), pin_memory=True))
-        ),
-        "collate on the device": lambda: torch.utils.data.default_collate([on(), on()]).device,
-    },
-)
+@situation(SEED)
+def cuda_initial_seed():
+    torch.manual_seed(9)
+    return torch.cuda.initial_seed()
+
+
+@situation(SEED)
+def device_numbers_leave_the_CPU_alone():
+    torch.manual_seed(5)
+    plain = torch.rand(5)
+    torch.manual_seed(5)
+    drawn()
+    return torch.equal(plain, torch.rand(5))
+
+
+@situation(SEED)
+def rand_is_between_0_and_1():
+    x = torch.rand(1000, device="cuda")
+    return bool(((x >= 0) & (x < 1)).all())
+
+
+@situation(SEED)
+def dropout_on_the_device():
+    y = nn.Dropout(0.5)(torch.ones(1000, device="cuda"))
+    return set(y.tolist()) == {0.0, 2.0}, y.device
+
+
+PINNED = {
+    "pin_memory": lambda: (
+        torch.ones(2).is_pinned(),
+        torch.ones(2).pin_memory().is_pinned(),
+        torch.ones(2).pin_memory().device,
+    ),
+    "pin_memory of a pinned tensor": lambda: stays(
+        torch.ones(2).pin_memory(), lambda x: x.pin_memory()
+    ),
+    "factory with pin_memory": lambda: torch.zeros(2, pin_memory=True).is_pinned(),
+    "pin_memory of a GPU tensor": lambda: on().pin_memory(),
+    "is_pinned of a GPU tensor": lambda: on().is_pinned(),
+    "factory on the device with pin_memory": lambda: torch.zeros(2, device="cuda", pin_memory=True),
+    "pinned to the device": lambda: (
+        torch.ones(2).pin_memory().to("cuda", non_blocking=True).tolist()
+    ),
+    "views of pinned memory": lambda: torch.ones(4).pin_memory()[1:].is_pinned(),
+    "results of pinned memory": lambda: (torch.ones(4).pin_memory() + 1).is_pinned(),
+}
+table(PIN, PINNED)
+LOADERS = {
+    "batches of a data loader": lambda: [x.device for x in next(iter(loader()))],
+    "batches of a pinning loader": lambda: [
+        (x.is_pinned(), x.device) for x in next(iter(loader(pin_memory=True)))
+    ],
+    "data set on the device": lambda: [
+        x.device for x in next(iter(DataLoader(TensorDataset(on(), on()))))
+    ],
+    "pinning a data set on the device": lambda: next(
+        iter(DataLoader(TensorDataset(on()), pin_memory=True))
+    ),
+    "collate on the device": lambda: torch.utils.data.default_collate([on(), on()]).device,
+}
+table(DOCS + "data.html#memory-pinning", LOADERS)
 
 
 def loader(**options) -> DataLoader:

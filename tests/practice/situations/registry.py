@@ -1,5 +1,6 @@
 """Collect situations: small named actions whose one-line result tells how PyTorch behaves with CUDA devices."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -19,16 +20,19 @@ class Situation(NamedTuple):
 SITUATIONS: list[Situation] = []
 
 
-def situation(source: str, gpus: int = 1):
+def situation(source, gpus=1):
     """Register the decorated function; its name, with spaces, becomes the name of the situation."""
 
-    def register(action: Callable) -> Callable:
-        SITUATIONS.append(Situation(action.__name__.replace("_", " "), action, source, gpus))
+    def register(action):
+        table(source, {action.__name__.replace("_", " "): action}, gpus)
         return action
 
     return register
 
 
-def table(source: str, actions: dict[str, Callable], gpus: int = 1) -> None:
-    """Register several one-line actions that share a source; the keys are their names."""
-    SITUATIONS.extend(Situation(name, action, source, gpus) for name, action in actions.items())
+def table(source, actions, gpus=1, through=None):
+    """Register actions that share a source, {name: action}; with `through`, the result is `through(action)`."""
+    for name, action in actions.items():
+        if through is not None:
+            action = functools.partial(through, action)
+        SITUATIONS.append(Situation(name, action, source, gpus))

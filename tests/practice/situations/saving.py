@@ -8,9 +8,8 @@ import torch
 from torch import nn
 
 from .gradients import leaf
-from .mismatch import placed
-from .modules import devices, net
-from .placement import on
+from .modules import net
+from .placement import devices, on
 from .registry import CODE, DOCS, situation, table
 
 LOAD = DOCS + "generated/torch.load.html"
@@ -40,97 +39,93 @@ def elsewhere(device: str) -> io.BytesIO:
         torch.serialization.location_tag = name
 
 
-table(
-    LOAD,
-    {
-        "load gives the device back": lambda: placed(through(on())),
-        "load to the CPU": lambda: placed(through(on(), map_location="cpu")),
-        "load with a torch.device": lambda: through(on(), map_location=torch.device("cpu")).device,
-        "load from the CPU to the device": lambda: (
-            through(torch.ones(2), map_location="cuda").device
-        ),
-        "load with a dictionary": lambda: through(on(), map_location={"cuda:0": "cpu"}).device,
-        "load with a function": lambda: (
-            through(on(), map_location=lambda storage, place: storage).device
-        ),
-        "function is told the place": lambda: told(on()),
-        "load a state_dict": lambda: devices(through(net().to("cuda").state_dict()).values()),
-        "load a state_dict to the CPU": lambda: devices(
-            through(net().to("cuda").state_dict(), map_location="cpu").values()
-        ),
-        "load keeps views together": lambda: (
-            lambda a, b: (a.data_ptr() == b.data_ptr(), b.device)
-        )(*through((lambda x: [x, x[:1]])(on()))),
-        "load a parameter": lambda: (lambda p: (type(p), p.device, p.requires_grad))(
-            through(nn.Parameter(on()))
-        ),
-        "load a whole module": lambda: devices(
-            torch.load(stored(net().to("cuda")), weights_only=False).state_dict().values()
-        ),
-    },
-)
-table(
-    SERIALIZATION,
-    {
-        "load from a device that is not there": lambda: torch.load(
-            elsewhere("cuda:99"), weights_only=True
-        ),
-        "load to a device that is not there": lambda: through(on(), map_location="cuda:99"),
-        "load from a device that is not there to the CPU": lambda: placed(
-            torch.load(elsewhere("cuda:99"), weights_only=True, map_location="cpu")
-        ),
-    },
-)
-table(
-    LOAD,
-    {
-        "load gives cuda:1 back": lambda: placed(through(on("cuda:1"))),
-        "load to cuda:1": lambda: through(on("cuda:0"), map_location="cuda:1").device,
-        "load with a dictionary to cuda:1": lambda: (
-            through(on("cuda:0"), map_location={"cuda:0": "cuda:1"}).device
-        ),
-        "dictionary without the place": lambda: (
-            through(on("cuda:1"), map_location={"cuda:0": "cpu"}).device
-        ),
-        "load to cuda in a context": lambda: in_context(
-            lambda: through(torch.ones(1), map_location="cuda").device
-        ),
-    },
-    gpus=2,
-)
+LOADED = {
+    "load gives the device back": lambda: through(on()),
+    "load to the CPU": lambda: through(on(), map_location="cpu"),
+    "load with a torch.device": lambda: through(on(), map_location=torch.device("cpu")).device,
+    "load from the CPU to the device": lambda: through(torch.ones(2), map_location="cuda").device,
+    "load with a dictionary": lambda: through(on(), map_location={"cuda:0": "cpu"}).device,
+    "load with a function": lambda: (
+        through(on(), map_location=lambda storage, place: storage).device
+    ),
+    "load a state_dict": lambda: devices(through(net().to("cuda").state_dict()).values()),
+    "load a state_dict to the CPU": lambda: devices(
+        through(net().to("cuda").state_dict(), map_location="cpu").values()
+    ),
+    "load a whole module": lambda: devices(
+        torch.load(stored(net().to("cuda")), weights_only=False).state_dict().values()
+    ),
+}
+table(LOAD, LOADED)
+MISSING = {
+    "load from a device that is not there": lambda: torch.load(elsewhere("cuda:99")),
+    "load to a device that is not there": lambda: through(on(), map_location="cuda:99"),
+    "load from a device that is not there to the CPU": lambda: torch.load(
+        elsewhere("cuda:99"), map_location="cpu"
+    ),
+}
+table(SERIALIZATION, MISSING)
+LOADED_OF_TWO = {
+    "load gives cuda:1 back": lambda: through(on("cuda:1")),
+    "load to cuda:1": lambda: through(on("cuda:0"), map_location="cuda:1").device,
+    "load with a dictionary to cuda:1": lambda: (
+        through(on("cuda:0"), map_location={"cuda:0": "cuda:1"}).device
+    ),
+    "dictionary without the place": lambda: (
+        through(on("cuda:1"), map_location={"cuda:0": "cpu"}).device
+    ),
+}
+table(LOAD, LOADED_OF_TWO, gpus=2)
 
 
-def told(x: torch.Tensor) -> list:
-    """Return the places that a map_location function is told when `x` is loaded."""
+@situation(LOAD)
+def function_is_told_the_place():
     places = []
-    through(x, map_location=lambda storage, place: places.append(place))
+    through(on(), map_location=lambda storage, place: places.append(place))
     return places
 
 
-def in_context(action):
-    """Return what `action()` gives while cuda:1 is current."""
+@situation(LOAD)
+def load_keeps_views_together():
+    x = on()
+    whole, part = through([x, x[:1]])
+    return whole.data_ptr() == part.data_ptr(), part.device
+
+
+@situation(LOAD)
+def load_a_parameter():
+    p = through(nn.Parameter(on()))
+    return type(p), p.device, p.requires_grad
+
+
+@situation(LOAD, gpus=2)
+def load_to_cuda_in_a_context():
     with torch.cuda.device(1):
-        return action()
+        return through(torch.ones(1), map_location="cuda").device
 
 
-table(
-    CODE + "torch/_tensor.py",
-    {
-        "deepcopy": lambda: (lambda x: (*placed(copy.deepcopy(x)), copy.deepcopy(x) is x))(on()),
-        "deepcopy of a leaf": lambda: (lambda x: (x.device, x.requires_grad, x.is_leaf))(
-            copy.deepcopy(leaf())
-        ),
-        "deepcopy of a result": lambda: copy.deepcopy(leaf() * 2),
-        "copy": lambda: (lambda x: (copy.copy(x).device, copy.copy(x).data_ptr() == x.data_ptr()))(
-            on()
-        ),
-        "pickle": lambda: placed(pickle.loads(pickle.dumps(on()))),
-        "pickle of a device": lambda: pickle.loads(pickle.dumps(torch.device("cuda:1"))),
-        "clone": lambda: (lambda x: (*placed(x.clone()), x.clone().data_ptr() == x.data_ptr()))(
-            on()
-        ),
-    },
-)
+def copied(copier) -> tuple:
+    """Return what `copier` makes of a tensor on the device, and whether it shares its memory."""
+    x = on()
+    twin = copier(x)
+    return twin, twin.data_ptr() == x.data_ptr()
+
+
+COPIES = {
+    "deepcopy": lambda: copied(copy.deepcopy),
+    "deepcopy of a result": lambda: copy.deepcopy(leaf() * 2),
+    "copy": lambda: copied(copy.copy),
+    "pickle": lambda: pickle.loads(pickle.dumps(on())),
+    "pickle of a device": lambda: pickle.loads(pickle.dumps(torch.device("cuda:1"))),
+    "clone": lambda: copied(torch.clone),
+}
+table(CODE + "torch/_tensor.py", COPIES)
+
+
+@situation(CODE + "torch/_tensor.py")
+def deepcopy_of_a_leaf():
+    x = copy.deepcopy(leaf())
+    return x.device, x.requires_grad, x.is_leaf
 
 
 @situation(DOCS + "notes/serialization.html")
@@ -150,4 +145,4 @@ def optimizer_and_model_through_a_file():
 def state_dict_shares_memory():
     m = nn.Linear(1, 1, bias=False).to("cuda")
     m.state_dict()["weight"].fill_(5)
-    return placed(m.weight.detach())
+    return m.weight

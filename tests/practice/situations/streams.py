@@ -23,102 +23,99 @@ def recorded(**options) -> torch.cuda.Event:
     return event
 
 
-table(
-    STREAM,
-    {
-        "device of a stream": lambda: torch.cuda.Stream().device,
-        "current stream is the default": lambda: (
-            torch.cuda.current_stream() == torch.cuda.default_stream()
-        ),
-        "a new stream is another": lambda: torch.cuda.Stream() == torch.cuda.current_stream(),
-        "stream context": lambda: (lambda s: inside(s, lambda: torch.cuda.current_stream() == s))(
-            torch.cuda.Stream()
-        ),
-        "after the stream context": lambda: (
-            inside(torch.cuda.Stream(), int),
-            torch.cuda.current_stream() == torch.cuda.default_stream(),
-        )[1],
-        "no stream context": lambda: inside(
-            None, lambda: torch.cuda.current_stream() == torch.cuda.default_stream()
-        ),
-        "query of an idle stream": lambda: (
-            torch.cuda.synchronize(),
-            torch.cuda.current_stream().query(),
-        ),
-        "synchronize a stream": lambda: torch.cuda.Stream().synchronize(),
-        "default stream in words": lambda: repr(torch.cuda.default_stream()),
-        "handle of the default stream": lambda: torch.cuda.default_stream().cuda_stream,
-        "priority": lambda: (torch.cuda.Stream().priority, torch.cuda.Stream(priority=-1).priority),
-        "priority range": lambda: [type(p) for p in torch.cuda.Stream.priority_range()],
-        "stream type": lambda: (
-            type(torch.cuda.current_stream()),
-            isinstance(torch.cuda.Stream(), torch.Stream),
-        ),
-        "result made in a stream": lambda: by_stream(),
-        "wait_stream": lambda: torch.cuda.current_stream().wait_stream(torch.cuda.Stream()),
-        "record_event gives an event": lambda: type(torch.cuda.current_stream().record_event()),
-        "record_stream": lambda: on().record_stream(torch.cuda.Stream()),
-        "record_stream of a CPU tensor": lambda: torch.ones(1).record_stream(torch.cuda.Stream()),
-        "stream past the last device": lambda: torch.cuda.Stream(device=99),
-        "synchronize": lambda: torch.cuda.synchronize(),
-        "synchronize a device": lambda: torch.cuda.synchronize("cuda:0"),
-        "synchronize past the last": lambda: torch.cuda.synchronize(99),
-        "synchronize the CPU": lambda: torch.cuda.synchronize("cpu"),
-        "accelerator synchronize": lambda: torch.accelerator.synchronize(),
-        "accelerator current stream": lambda: torch.accelerator.current_stream().device,
-    },
-)
-table(
-    STREAM,
-    {
-        "stream on cuda:1": lambda: torch.cuda.Stream("cuda:1").device,
-        "stream context moves the device": lambda: inside(
-            torch.cuda.Stream("cuda:1"), torch.cuda.current_device
-        ),
-        "current stream of cuda:1": lambda: torch.cuda.current_stream(1).device,
-    },
-    gpus=2,
-)
-table(
-    EVENT,
-    {
-        "query before record": lambda: torch.cuda.Event().query(),
-        "query after record": lambda: recorded().query(),
-        "record gives nothing": lambda: torch.cuda.Event().record(),
-        "synchronize before record": lambda: torch.cuda.Event().synchronize(),
-        "elapsed time": lambda: (lambda a, b: (type(a.elapsed_time(b)), a.elapsed_time(b) >= 0))(
-            recorded(enable_timing=True), recorded(enable_timing=True)
-        ),
-        "event in words before record": lambda: repr(torch.cuda.Event()),
-        "device of an event before record": lambda: torch.cuda.Event().device,
-        "device of an event": lambda: recorded().device,
-        "wait for an event": lambda: torch.cuda.current_stream().wait_event(recorded()),
-        "event type": lambda: isinstance(torch.cuda.Event(), torch.Event),
-    },
-)
-table(
-    SOURCE,
-    {
-        "elapsed time without timing": lambda: recorded().elapsed_time(recorded()),
-        "elapsed time of one with timing": lambda: recorded(enable_timing=True).elapsed_time(
-            recorded()
-        ),
-        "elapsed time before record": lambda: timed().elapsed_time(timed()),
-        "elapsed time before the second record": lambda: recorded(enable_timing=True).elapsed_time(
-            timed()
-        ),
-    },
-)
+def at_default() -> bool:
+    """Return whether the current stream is the default one."""
+    return torch.cuda.current_stream() == torch.cuda.default_stream()
 
 
-def inside(stream, action):
-    """Return what `action()` gives inside the context of `stream`."""
+STREAMS = {
+    "device of a stream": lambda: torch.cuda.Stream().device,
+    "current stream is the default": at_default,
+    "a new stream is another": lambda: torch.cuda.Stream() == torch.cuda.current_stream(),
+    "query of an idle stream": lambda: (
+        torch.cuda.synchronize(),
+        torch.cuda.current_stream().query(),
+    ),
+    "synchronize a stream": lambda: torch.cuda.Stream().synchronize(),
+    "default stream in words": lambda: repr(torch.cuda.default_stream()),
+    "handle of the default stream": lambda: torch.cuda.default_stream().cuda_stream,
+    "priority": lambda: (torch.cuda.Stream().priority, torch.cuda.Stream(priority=-1).priority),
+    "priority range": lambda: [type(p) for p in torch.cuda.Stream.priority_range()],
+    "stream type": lambda: (
+        type(torch.cuda.current_stream()),
+        isinstance(torch.cuda.Stream(), torch.Stream),
+    ),
+    "wait_stream": lambda: torch.cuda.current_stream().wait_stream(torch.cuda.Stream()),
+    "record_event gives an event": lambda: type(torch.cuda.current_stream().record_event()),
+    "record_stream": lambda: on().record_stream(torch.cuda.Stream()),
+    "record_stream of a CPU tensor": lambda: torch.ones(1).record_stream(torch.cuda.Stream()),
+    "stream past the last device": lambda: torch.cuda.Stream(device=99),
+    "synchronize": lambda: torch.cuda.synchronize(),
+    "synchronize a device": lambda: torch.cuda.synchronize("cuda:0"),
+    "synchronize past the last": lambda: torch.cuda.synchronize(99),
+    "synchronize the CPU": lambda: torch.cuda.synchronize("cpu"),
+    "accelerator synchronize": lambda: torch.accelerator.synchronize(),
+    "accelerator current stream": lambda: torch.accelerator.current_stream().device,
+}
+table(STREAM, STREAMS)
+STREAMS_OF_TWO = {
+    "stream on cuda:1": lambda: torch.cuda.Stream("cuda:1").device,
+    "current stream of cuda:1": lambda: torch.cuda.current_stream(1).device,
+}
+table(STREAM, STREAMS_OF_TWO, gpus=2)
+EVENTS = {
+    "query before record": lambda: torch.cuda.Event().query(),
+    "query after record": lambda: recorded().query(),
+    "record gives nothing": lambda: torch.cuda.Event().record(),
+    "synchronize before record": lambda: torch.cuda.Event().synchronize(),
+    "event in words before record": lambda: repr(torch.cuda.Event()),
+    "device of an event before record": lambda: torch.cuda.Event().device,
+    "device of an event": lambda: recorded().device,
+    "wait for an event": lambda: torch.cuda.current_stream().wait_event(recorded()),
+    "event type": lambda: isinstance(torch.cuda.Event(), torch.Event),
+}
+table(EVENT, EVENTS)
+REFUSED = {
+    "elapsed time without timing": lambda: recorded().elapsed_time(recorded()),
+    "elapsed time of one with timing": lambda: recorded(enable_timing=True).elapsed_time(
+        recorded()
+    ),
+    "elapsed time before record": lambda: timed().elapsed_time(timed()),
+    "elapsed time before the second record": lambda: recorded(enable_timing=True).elapsed_time(
+        timed()
+    ),
+}
+table(SOURCE, REFUSED)
+
+
+@situation(STREAM)
+def stream_context():
+    stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        return action()
+        return torch.cuda.current_stream() == stream
 
 
-def by_stream() -> tuple:
-    """Return a sum made in a stream of its own, after the caller waited for it."""
+@situation(STREAM)
+def after_the_stream_context():
+    with torch.cuda.stream(torch.cuda.Stream()):
+        pass
+    return at_default()
+
+
+@situation(STREAM)
+def no_stream_context():
+    with torch.cuda.stream(None):
+        return at_default()
+
+
+@situation(STREAM, gpus=2)
+def stream_context_moves_the_device():
+    with torch.cuda.stream(torch.cuda.Stream("cuda:1")):
+        return torch.cuda.current_device()
+
+
+@situation(STREAM)
+def result_made_in_a_stream():
     stream = torch.cuda.Stream()
     x = on()
     stream.wait_stream(torch.cuda.current_stream())
@@ -126,6 +123,12 @@ def by_stream() -> tuple:
         y = x + 1
     torch.cuda.current_stream().wait_stream(stream)
     return y.tolist(), y.device
+
+
+@situation(EVENT)
+def elapsed_time():
+    milliseconds = recorded(enable_timing=True).elapsed_time(recorded(enable_timing=True))
+    return type(milliseconds), milliseconds >= 0
 
 
 @situation(EVENT, gpus=2)

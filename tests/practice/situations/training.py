@@ -2,13 +2,13 @@
 
 import torch
 from torch import nn
-from torch.nn.utils import rnn
+from torch.nn.utils import parameters_to_vector, rnn
 from torch.utils.checkpoint import checkpoint
 
 from .gradients import leaf
-from .mismatch import placed, square
-from .modules import devices, net
-from .placement import on
+from .mismatch import square
+from .modules import net
+from .placement import devices, on
 from .registry import CODE, DOCS, situation, table
 
 OPTIM = DOCS + "optim.html"
@@ -23,7 +23,7 @@ def optimizer_made_before_the_move_still_works():
     m.to("cuda")
     m(torch.ones(1, 1, device="cuda")).sum().backward()
     optimizer.step()
-    return placed(m.weight.detach())
+    return m.weight
 
 
 def state_after_a_step(make) -> dict:
@@ -32,32 +32,19 @@ def state_after_a_step(make) -> dict:
     optimizer = make([x])
     x.sum().backward()
     optimizer.step()
-    return {
-        name: str(value.device)
-        for name, value in optimizer.state[x].items()
-        if torch.is_tensor(value)
-    }
+    state = optimizer.state[x].items()
+    return {name: str(value.device) for name, value in state if torch.is_tensor(value)}
 
 
-table(
-    OPTIM + " and " + CODE + "torch/optim/adam.py",
-    {
-        "state of Adam": lambda: state_after_a_step(lambda p: torch.optim.Adam(p)),
-        "state of AdamW with amsgrad": lambda: state_after_a_step(
-            lambda p: torch.optim.AdamW(p, amsgrad=True)
-        ),
-        "state of fused Adam": lambda: state_after_a_step(
-            lambda p: torch.optim.Adam(p, fused=True)
-        ),
-        "state of capturable Adam": lambda: state_after_a_step(
-            lambda p: torch.optim.Adam(p, capturable=True)
-        ),
-        "state of SGD with momentum": lambda: state_after_a_step(
-            lambda p: torch.optim.SGD(p, lr=1, momentum=0.9)
-        ),
-        "state of Adagrad": lambda: state_after_a_step(lambda p: torch.optim.Adagrad(p)),
-    },
-)
+STATES = {
+    "state of Adam": lambda p: torch.optim.Adam(p),
+    "state of AdamW with amsgrad": lambda p: torch.optim.AdamW(p, amsgrad=True),
+    "state of fused Adam": lambda p: torch.optim.Adam(p, fused=True),
+    "state of capturable Adam": lambda p: torch.optim.Adam(p, capturable=True),
+    "state of SGD with momentum": lambda p: torch.optim.SGD(p, lr=1, momentum=0.9),
+    "state of Adagrad": lambda p: torch.optim.Adagrad(p),
+}
+table(OPTIM + " and " + CODE + "torch/optim/adam.py", STATES, through=state_after_a_step)
 
 
 @situation(OPTIM)
@@ -66,7 +53,7 @@ def one_step_of_sgd():
     optimizer = torch.optim.SGD([x], lr=0.5)
     (x * x).sum().backward()
     optimizer.step()
-    return placed(x.detach())
+    return x
 
 
 @situation(CODE + "torch/optim/optimizer.py")
@@ -110,69 +97,69 @@ def clip_grad_norm_on_the_device():
 def clip_grad_norm_over_two_gpus():
     x, y = leaf("cuda:0"), leaf("cuda:1")
     x.grad, y.grad = on("cuda:0", 3, 0), on("cuda:1", 0, 4)
-    return placed(nn.utils.clip_grad_norm_([x, y], 10.0)), y.grad.device
+    return nn.utils.clip_grad_norm_([x, y], 10.0), y.grad.device
 
 
-table(
-    DOCS + "nn.html#utilities",
-    {
-        "parameters_to_vector": lambda: (
-            nn.utils.parameters_to_vector(net().to("cuda").parameters()).device
-        ),
-        "parameters_to_vector of two devices": lambda: nn.utils.parameters_to_vector(
-            [on(), torch.ones(1)]
-        ),
-        "weight_norm": lambda: (
-            nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)).to("cuda")(square("cuda")).device
-        ),
-        "pad_sequence": lambda: rnn.pad_sequence([on(), on()[:1]]).device,
-        "pack_padded_sequence": lambda: (
-            rnn.pack_padded_sequence(torch.ones(3, 2, 1, device="cuda"), [3, 1]).data.device
-        ),
-        "batch sizes of a packed sequence": lambda: (
-            rnn.pack_padded_sequence(torch.ones(3, 2, 1, device="cuda"), [3, 1]).batch_sizes.device
-        ),
-        "packed sequence to the device": lambda: (lambda p: (p.data.device, p.is_cuda))(
-            rnn.pack_padded_sequence(torch.ones(3, 2, 1), [3, 1]).to("cuda")
-        ),
-        "pack_padded_sequence with lengths on the device": lambda: rnn.pack_padded_sequence(
-            torch.ones(3, 2, 1, device="cuda"), torch.tensor([3, 1], device="cuda")
-        ),
-    },
-)
-table(
-    RNN,
-    {
-        "outputs of an LSTM": lambda: (lambda out, state: devices([out, *state]))(
-            *nn.LSTM(2, 3).to("cuda")(torch.ones(4, 1, 2, device="cuda"))
-        ),
-        "GRU with its own start": lambda: (
-            nn.GRU(2, 3)
-            .to("cuda")(torch.ones(4, 1, 2, device="cuda"), torch.zeros(1, 1, 3, device="cuda"))[0]
-            .device
-        ),
-        "LSTM on GPU, input on CPU": lambda: nn.LSTM(2, 3).to("cuda")(torch.ones(4, 1, 2)),
-        "RNN on GPU, start on CPU": lambda: nn.RNN(2, 3).to("cuda")(
-            torch.ones(4, 1, 2, device="cuda"), torch.zeros(1, 1, 3)
-        ),
-        "LSTM on CPU, input on GPU": lambda: nn.LSTM(2, 3)(torch.ones(4, 1, 2, device="cuda")),
-        "attention layer": lambda: devices(
-            nn.MultiheadAttention(4, 2).to("cuda")(*[torch.ones(2, 1, 4, device="cuda")] * 3)
-        ),
-        "transformer layer": lambda: (
-            nn.TransformerEncoderLayer(4, 2, 8)
-            .to("cuda")(torch.ones(2, 1, 4, device="cuda"))
-            .device
-        ),
-    },
-)
+def packed(device, lengths) -> rnn.PackedSequence:
+    """Return two sequences on `device`, packed."""
+    return rnn.pack_padded_sequence(torch.ones(3, 2, 1, device=device), lengths)
+
+
+UTILITIES = {
+    "parameters_to_vector": lambda: parameters_to_vector(net().to("cuda").parameters()).device,
+    "parameters_to_vector of two devices": lambda: parameters_to_vector([on(), torch.ones(1)]),
+    "weight_norm": lambda: (
+        nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)).to("cuda")(square("cuda")).device
+    ),
+    "pad_sequence": lambda: rnn.pad_sequence([on(), on()[:1]]).device,
+    "pack_padded_sequence": lambda: packed("cuda", [3, 1]).data.device,
+    "batch sizes of a packed sequence": lambda: packed("cuda", [3, 1]).batch_sizes.device,
+    "packed sequence to the device": lambda: (
+        packed("cpu", [3, 1]).to("cuda").data.device,
+        packed("cpu", [3, 1]).to("cuda").is_cuda,
+    ),
+    "pack_padded_sequence with lengths on the device": lambda: packed(
+        "cuda", torch.tensor([3, 1], device="cuda")
+    ),
+}
+table(DOCS + "nn.html#utilities", UTILITIES)
+
+
+def ones(*shape) -> torch.Tensor:
+    """Return ones on the device."""
+    return torch.ones(*shape, device="cuda")
+
+
+@situation(RNN)
+def outputs_of_an_LSTM():
+    out, state = nn.LSTM(2, 3).to("cuda")(ones(4, 1, 2))
+    return devices([out, *state])
+
+
+LAYERS = {
+    "GRU with its own start": lambda: (
+        nn.GRU(2, 3).to("cuda")(ones(4, 1, 2), ones(1, 1, 3))[0].device
+    ),
+    "LSTM on GPU, input on CPU": lambda: nn.LSTM(2, 3).to("cuda")(torch.ones(4, 1, 2)),
+    "RNN on GPU, start on CPU": lambda: nn.RNN(2, 3).to("cuda")(
+        ones(4, 1, 2), torch.zeros(1, 1, 3)
+    ),
+    "LSTM on CPU, input on GPU": lambda: nn.LSTM(2, 3)(ones(4, 1, 2)),
+    "attention layer": lambda: devices(
+        nn.MultiheadAttention(4, 2).to("cuda")(*[ones(2, 1, 4)] * 3)
+    ),
+    "transformer layer": lambda: (
+        nn.TransformerEncoderLayer(4, 2, 8).to("cuda")(ones(2, 1, 4)).device
+    ),
+}
+table(RNN, LAYERS)
 
 
 @situation(DOCS + "checkpoint.html")
 def checkpoint_gives_the_gradient():
     x = leaf()
     checkpoint(lambda t: (t * t).sum(), x, use_reentrant=False).backward()
-    return placed(x.grad)
+    return x.grad
 
 
 @situation(DOCS + "checkpoint.html")

@@ -3,6 +3,7 @@
 import importlib
 import pkgutil
 
+from helpers.checks import core
 from helpers.checks.core import Exercise
 
 
@@ -14,3 +15,15 @@ def all_keys():
             members = vars(importlib.import_module(f"{__name__}.{module.name}")).values()
             found[module.name[-2:]] = tuple(m.key for m in members if isinstance(m, Exercise))
     return found
+
+
+def question(key):
+    """The quiz question `key` ("02.alone"); None where this version of the course does not have it."""
+    try:
+        lesson = importlib.import_module(f"{__name__}.lesson{key[:2]}")
+    except ModuleNotFoundError:
+        return None
+    return next((each for each in getattr(lesson, "QUIZ", ()) if each.key == key), None)
+
+
+core.find_question = question  # a quiz repeats what was answered wrongly in other lessons

@@ -27,12 +27,9 @@ def training(losses, accuracies):
     values = torch.stack(losses).tolist()
     trend = _moving_mean(values, 10)
     title = f"Loss down to {trend[-1]:.2f}, accuracy up to {accuracies[-1]:.0%}"
-    figure, axes = plots.new_figure(title, "", "loss (cross-entropy)", size=(6.4, 4.6))
-    below = figure.add_gridspec(2, 1).subplots(sharex=True)
-    axes.remove()
-    _draw_loss(below[0], values, trend)
-    _draw_accuracy(below[1], accuracies, len(values))
-    figure.suptitle(title, x=0.02, ha="left", fontsize=11)
+    figure, (above, below) = plots.panels(title, 2, 1, size=(6.4, 4.6), sharex=True)
+    _draw_loss(above, values, trend)
+    _draw_accuracy(below, accuracies, len(values))
     plots.show(figure, f"{title}, in {len(values)} steps.")
 
 
@@ -51,7 +48,7 @@ def _draw_loss(axes, values, trend):
     axes.set_ylabel("loss")
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, fontsize=9)
-    _tidy(axes)
+    plots.tidy(axes)
 
 
 def _draw_accuracy(axes, accuracies, steps):
@@ -68,12 +65,7 @@ def _draw_accuracy(axes, accuracies, steps):
     axes.set_ylim(0, 105)
     axes.set_ylabel("test pictures\nnamed right (%)")
     axes.set_xlabel("step")
-    _tidy(axes)
-
-
-def _tidy(axes):
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
+    plots.tidy(axes)
 
 
 def mistakes(data, logits, most=12):
@@ -95,7 +87,8 @@ def mistakes(data, logits, most=12):
 def elsewhere():
     """Show the seconds of one epoch on two CPUs and seven GPUs, as published."""
     epochs = plots.published("gan_epoch_colab", "epoch_s")
-    cpu, t4 = epochs["Colab's CPU"], epochs["Tesla T4"]
+    cpu = epochs["Colab's CPU"]
+    t4 = epochs["Tesla T4"]
     title = f"One epoch: {cpu:,.0f} s on Colab's CPU, {t4:.0f} s on its T4"
     figure = plots.bars([epochs], title, "seconds an epoch", digits=4)
     for bar, name in zip(figure.axes[0].patches, epochs, strict=True):

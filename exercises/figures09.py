@@ -3,14 +3,13 @@
 Each function returns (Figure, sentence).
 """
 
-import time
-
 import torch
 
 from exercises.lesson09 import kv_cache, mask, top_k
 from helpers import gpus, measurements, plots
 from helpers.checks.core import chosen
 from helpers.measurements.peaks import peak_bytes
+from helpers.timing import time_ms
 
 MIB = 2**20
 
@@ -54,10 +53,8 @@ def peaks_mib(attend, sizes, heads=8, width=64):
     device = torch.device("cuda")
     found = []
     for n in sizes:
-        q = k = v = (
-            None  # back to the allocator, and from there to the device: sizes aren't rounded to old blocks
-        )
-        torch.cuda.empty_cache()
+        q = k = v = None  # back to the allocator
+        torch.cuda.empty_cache()  # and to the device, so that sizes aren't rounded to old blocks
         q, k, v = torch.randn(3, 1, heads, n, width, device=device).unbind()
         found.append(peak_bytes(lambda q=q, k=k, v=v: attend(q, k, v), device) / MIB)
     return found
@@ -91,9 +88,7 @@ def tiles(count=6):
     from matplotlib.patches import Rectangle
 
     title = "Fused attention holds one tile, never the table"
-    figure, axes = plots.new_figure(title, size=(6.4, 3.2))
-    axes.remove()
-    parts = figure.add_gridspec(1, 2).subplots()
+    figure, parts = plots.panels(title, 1, 2, size=(6.4, 3.2))
     names = ("by hand: all n × n scores", "fused: one tile, and a few numbers a row")
     for axes, name, whole in zip(parts, names, (True, False), strict=True):
         for row in range(count):
@@ -112,7 +107,6 @@ def tiles(count=6):
         axes.set_xlabel("keys")
         axes.set_ylabel("queries")
         axes.spines[:].set_visible(False)
-    figure.suptitle(title, x=0.02, ha="left", fontsize=11)
     return figure, f"{title}. Blue and hatched: in memory now; gray: done and forgotten."
 
 
@@ -137,21 +131,9 @@ def steps_ms(model, cached, lengths):
             model(one, attend, start=n)
             cache.update(before)
 
-        plain.append(_median_ms(lambda ids=ids: model(ids), device))
-        quick.append(_median_ms(step, device))
+        plain.append(time_ms(lambda ids=ids: model(ids), device, warmup=1, seconds=0.05).median_ms)
+        quick.append(time_ms(step, device, warmup=1, seconds=0.05).median_ms)
     return plain, quick
-
-
-def _median_ms(step, device, times=5):
-    """Return the median time of `step()`; taught in lesson 07."""
-    samples = []
-    for _ in range(times + 1):
-        start = time.perf_counter()
-        step()
-        if device.type != "cpu":
-            torch.accelerator.synchronize()
-        samples.append(1000 * (time.perf_counter() - start))
-    return sorted(samples[1:])[times // 2]
 
 
 def steps(make_model, answer, lengths=(64, 128, 256, 512, 1000)):
@@ -254,7 +236,7 @@ def fits(model, precision, words, batch):
 @torch.inference_mode()
 def product_ms(rows, matrix):
     """Return the milliseconds of rows @ matrix."""
-    return _median_ms(lambda: rows @ matrix, matrix.device)
+    return time_ms(lambda: rows @ matrix, matrix.device, warmup=1, seconds=0.05).median_ms
 
 
 @torch.inference_mode()

@@ -20,9 +20,7 @@ def draw_four(losses, peaks, room, parameters):
     A dotted bar shows what weights, gradients and optimizer of so many `parameters` would take on one GPU.
     """
     title = f"It trains: loss {losses[0]:.1f} to {losses[-1]:.1f}, with at most {max(peaks):.0f} MiB on a GPU"
-    figure = plots.blank_figure((7.2, 2.9))
-    figure.suptitle(title, x=0.02, ha="left", fontsize=11)
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = plots.panels(title, 1, 2, size=(7.2, 2.9))
     left.plot(losses, color=plots.COLORS[0], linewidth=2)
     left.set(xlabel="step", ylabel="loss", ylim=(0, None), xticks=range(0, len(losses) + 1, 16))
     names = [f"GPU {index}" for index in range(len(peaks))]
@@ -34,9 +32,8 @@ def draw_four(losses, peaks, room, parameters):
         f"{room} MiB is all there is", (-0.4, room), (0, -3), textcoords="offset points", va="top"
     )
     right.set(ylabel="highest use (MiB)", ylim=(0, 1.1 * needed))
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25)
+    plots.tidy(left)
+    plots.tidy(right)
     return figure, f"{title}, of {room}."
 
 
@@ -44,9 +41,8 @@ def draw_stages(parameters, ranks=4):
     """A figure and a sentence: which parts of weights, gradients and optimizer each rank holds in each stage."""
     mib = [rank_bytes(parameters, ranks, stage) / 2**20 for stage in range(4)]
     title = f"A rank of {ranks} holds {mib[0]:.0f} MiB with DDP, {mib[3]:.0f} when all is split"
-    figure = plots.blank_figure((7.6, 3.4))
-    figure.suptitle(title, x=0.02, ha="left", fontsize=11)
-    for stage, axes in enumerate(figure.subplots(2, 2).flat):
+    figure, parts = plots.panels(title, 2, 2, size=(7.6, 3.4))
+    for stage, axes in enumerate(parts.flat):
         for rank in range(ranks):
             _draw_rank(axes, stage, rank, ranks)
         _dress_ranks(axes, ranks, f"{STAGES[stage]}: {mib[stage]:.0f} MiB a rank")
@@ -115,9 +111,8 @@ MOVES = (  # title, and what a rank holds of the block's weights and gradients: 
 def draw_moves(ranks=4):
     """A figure and a sentence: what each rank holds of one block, from its quarter to the gradients added up."""
     title = "One block: all-gather fetches the weights, reduce-scatter adds up the gradients"
-    figure = plots.blank_figure((8.4, 2.4))
-    figure.suptitle(title, x=0.02, ha="left", fontsize=11)
-    for axes, (name, *parts) in zip(figure.subplots(1, len(MOVES)), MOVES, strict=True):
+    figure, places = plots.panels(title, 1, len(MOVES), size=(8.4, 2.4))
+    for axes, (name, *parts) in zip(places, MOVES, strict=True):
         for rank, quarter in product(range(ranks), range(ranks)):
             for part, holds in enumerate(parts):
                 held = holds == "all" or (holds == "own" and quarter == rank)
@@ -140,9 +135,8 @@ MATRICES = (  # what a GPU has of each: its rows of cells, columns of cells, and
 def draw_splits(gpus=2):
     """A figure and a sentence: what each GPU holds of two products, split by columns first and by rows second."""
     title = "Columns first, rows second: nothing to send until the sum"
-    figure = plots.blank_figure((7.2, 3.4))
-    figure.suptitle(title, x=0.02, ha="left", fontsize=11)
-    for gpu, axes in enumerate(figure.subplots(gpus, 1)):
+    figure, places = plots.panels(title, gpus, 1, size=(7.2, 3.4))
+    for gpu, axes in enumerate(places):
         left = 0
         for name, rows, columns, split in MATRICES:
             axes.text(left, -0.8, name, fontsize=9)
@@ -201,8 +195,10 @@ def draw_scale(step_s, billions, tokens, gpus):
     """A figure and a sentence: memory and efficiency from 1 to 4,096 GPUs; `step_s(way, billions, tokens, n)` in s."""
     ways = ("DDP", "fully_shard", "sharded in a machine")
     numbers = [2**k for k in range(13)]
-    figure = plots.blank_figure((8.6, 3.7))
-    left, right = figure.subplots(1, 2)
+    held = memory_gb("fully_shard", billions, gpus)
+    share = efficiency(step_s, "fully_shard", billions, tokens, gpus)
+    title = f"fully_shard, {billions:g} billion, {gpus:,} GPUs: {held:.3g} GB each, {share:.0%} of the speed of one alone"
+    figure, (left, right) = plots.panels(title, 1, 2, size=(8.6, 3.7))
     for place, way in enumerate(ways):
         width = 4 if way == "DDP" else 2  # wide: another line may lie on it
         look = {"color": plots.COLORS[place], "linestyle": plots.STYLES[place], "linewidth": width}
@@ -211,13 +207,9 @@ def draw_scale(step_s, billions, tokens, gpus):
         right.plot(numbers, [100 * share for share in shares], label=way, **look)
     _draw_published(right)
     _dress(left, right, gpus)
-    held = memory_gb("fully_shard", billions, gpus)
-    share = efficiency(step_s, "fully_shard", billions, tokens, gpus)
-    sent = sent_gb("fully_shard", billions, gpus)
-    title = f"fully_shard, {billions:g} billion, {gpus:,} GPUs: {held:.3g} GB each, {share:.0%} of the speed of one alone"
-    figure.suptitle(title, x=0.02, ha="left", fontsize=11)
     names = ("fsdp_llama_h100", "fsdp_mpt_a100")
     sources = [f"published: {measurements.published(name).source}" for name in names]
+    sent = sent_gb("fully_shard", billions, gpus)
     return plots.sources(figure, *sources), f"{title}; each sends {sent:.3g} GB a step."
 
 
@@ -254,8 +246,7 @@ def _dress(left, right, gpus):
         axes.annotate(
             f"{gpus:,}", (gpus, 1), (3, -9), ("data", "axes fraction"), "offset points", fontsize=8
         )
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25)
+        plots.tidy(axes)
     left.set_yscale("log")
     left.set_ylim(top=3 * left.get_ylim()[1])  # room for a label
     plain_ticks(left.yaxis)

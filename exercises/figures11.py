@@ -1,11 +1,12 @@
 """The figures of lesson 11, Write a kernel: drawn from the addresses that `exercises.tracer11` noted."""
 
+import torch
+
 from exercises.tracer11 import trace
 from helpers import plots
 from helpers.figures import SMALL, blank_figure, plain_ticks
 
 LIGHT = 0.35  # share of a program's color in its cells, so that black text can be read
-OUTSIDE = "#ffffff"
 
 
 def touched(seen, title):
@@ -58,12 +59,12 @@ def _programs_of(seen, name):
     programs = seen.programs()
     found = {}
     for access in seen.accesses:
-        for place in access.places if access.name == name else ():
-            numbers = found.setdefault(place, [])
-            number = programs.index(access.program)
-            if number not in numbers:
-                numbers.append(number)
-    return found
+        if access.name != name:
+            continue
+        number = programs.index(access.program)
+        for place in access.places:
+            found.setdefault(place, set()).add(number)
+    return {place: sorted(numbers) for place, numbers in found.items()}
 
 
 def _draw_tensor(axes, name, tensor, programs, masked):
@@ -74,7 +75,8 @@ def _draw_tensor(axes, name, tensor, programs, masked):
         row, column = divmod(place, columns) if 0 <= place < count else (0, place)
         _draw_cell(axes, row, column, programs.get(place, []), 0 <= place < count)
     for row, column in masked:
-        _draw_masked(axes, row, column)
+        look = {"facecolor": "none", "edgecolor": "#808080", "linestyle": ":", "linewidth": 1}
+        _draw_box(axes, row, column, look, "–", color="#606060")
     rows = max(1, count // columns)
     beside += [column for _, column in masked]
     axes.set_xlim(min([0, *beside]) - 0.1, max([columns, *(place + 1 for place in beside)]) + 0.1)
@@ -88,32 +90,29 @@ def _draw_tensor(axes, name, tensor, programs, masked):
 
 
 def _draw_cell(axes, row, column, numbers, inside):
+    """A cell with the numbers of the programs that touched it; beside the tensor it is hatched and has a "!"."""
     from matplotlib.colors import to_rgb
-    from matplotlib.patches import Rectangle
 
-    fill = "#ffffff"
-    if numbers and inside:
+    text = ",".join(map(str, numbers)) if len(numbers) < 3 else f"{len(numbers)}×"
+    if not inside:
+        look = {"facecolor": "white", "edgecolor": "#b00000", "linewidth": 1.5, "hatch": "///"}
+        paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+        _draw_box(axes, row, column, look, f"{text}!", bbox=paper)
+        return
+    fill = "white"
+    if numbers:
         color = to_rgb(plots.COLORS[numbers[0] % 7])
         fill = [1 - LIGHT * (1 - part) for part in color]
     look = {"facecolor": fill, "edgecolor": "#606060", "linewidth": 0.8}
-    if not inside:
-        look = {"facecolor": OUTSIDE, "edgecolor": "#b00000", "linewidth": 1.5, "hatch": "///"}
-    axes.add_patch(Rectangle((column, row), 1, 1, **look))
-    text = ",".join(map(str, numbers[:2])) if len(numbers) < 3 else f"{len(numbers)}×"
-    if not inside:
-        text = f"{text}!"
-    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6} if not inside else None
-    axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=SMALL, bbox=box)
+    _draw_box(axes, row, column, look, text)
 
 
-def _draw_masked(axes, row, column):
+def _draw_box(axes, row, column, look, text, **letters):
     from matplotlib.patches import Rectangle
 
-    look = {"facecolor": "none", "edgecolor": "#808080", "linestyle": ":", "linewidth": 1}
     axes.add_patch(Rectangle((column, row), 1, 1, **look))
-    axes.text(
-        column + 0.5, row + 0.5, "–", ha="center", va="center", fontsize=SMALL, color="#606060"
-    )
+    middle = {"ha": "center", "va": "center", "fontsize": SMALL}
+    axes.text(column + 0.5, row + 0.5, text, **middle, **letters)
 
 
 def _said(seen):
@@ -121,12 +120,10 @@ def _said(seen):
     programs = seen.programs()
     written = []
     for number, program in enumerate(programs):
-        places = [
-            place
-            for access in seen.accesses
-            for place in access.places
-            if access.program == program and access.kind == "write"
-        ]
+        places = []
+        for access in seen.accesses:
+            if access.program == program and access.kind == "write":
+                places += access.places
         if places:
             written.append(f"{number}: {min(places)} to {max(places)}")
     many = f" and {len(written) - 6} more" if len(written) > 6 else ""
@@ -153,7 +150,6 @@ def _lanes_off(seen, programs):
 
 def blocks(kernel):
     """Return draw(n, block) for `explore`: which program of an addition touches which of n numbers."""
-    import torch
 
     def draw(n, block):
         x = torch.ones(n)
@@ -189,8 +185,6 @@ def one_program(seen, n):
 
 def _times(seen, program, name, n):
     """Return how often a program touched each element of an n × n tensor."""
-    import torch
-
     times = torch.zeros(n * n, dtype=torch.long)
     for access in seen.accesses:
         if access.program == program and access.name == name:
@@ -279,6 +273,5 @@ def _logarithmic(axes):
     axes.set_xlabel("numbers in a row (2,048 rows)", fontsize=9)
     axes.set_ylabel("milliseconds", fontsize=9)
     axes.legend(frameon=False, fontsize=SMALL, loc="upper left")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
+    plots.tidy(axes)
     axes.set_ylim(top=axes.get_ylim()[1] * 3)  # room for the legend

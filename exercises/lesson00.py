@@ -88,18 +88,18 @@ def _check_share(answer):
     for right in (40, 30, 7, 0):
         guesses = labels.clone()
         guesses[right:] = (labels[right:] + 3) % 10
-        found = expect.number(call(answer, guesses, labels), "your result")
-        if found == right and right > 1:
+        share = expect.number(call(answer, guesses, labels), "your result")
+        if share == right and right > 1:
             raise NotYet(
-                f"{right} of 40 are right and you return {found:g}: that's how many. Which share is it?"
+                f"{right} of 40 are right and you return {share:g}: that's how many. Which share is it?"
             )
-        if abs(found - (40 - right) / 40) < 1e-6 and right != 20:
+        if abs(share - (40 - right) / 40) < 1e-6 and right != 20:
             raise NotYet(
-                f"{right} of 40 are right and you return {found:g}, the share that is wrong."
+                f"{right} of 40 are right and you return {share:g}, the share that is wrong."
             )
-        if not abs(found - right / 40) <= 1e-6:
+        if not abs(share - right / 40) <= 1e-6:
             raise NotYet(
-                f"{right} of 40 guesses are right, a share of {right / 40:g}; you return {found:g}."
+                f"{right} of 40 guesses are right, a share of {right / 40:g}; you return {share:g}."
             )
     return "you can score any network in this course."
 

@@ -22,12 +22,12 @@ def draw_race(rates):
     here = plots.here(rates)
     yours = plots.yours("matmul", "tflop_per_s", x="size", dtype="float32")
     recorded = plots.recorded("matmul", "size", "tflop_per_s", kind="cuda", dtype="float32")
-    name, (_, found) = next(iter(rates.items()))
+    name, (_, values) = next(iter(rates.items()))
     h100 = max(published["H100 80GB HBM3"][1])
-    title = f"An H100 multiplies {h100 / max(found):,.0f} times as fast as this CPU"
+    title = f"An H100 multiplies {h100 / max(values):,.0f} times as fast as this CPU"
     groups = [here, yours, recorded, published]
     figure = plots.lines(groups, title, "matrix size n", "TFLOP/s (float32)", logx=True, logy=True)
-    return figure, f"{name}: {max(found):.3g} TFLOP/s at best. H100: {h100:.3g}."
+    return figure, f"{name}: {max(values):.3g} TFLOP/s at best. H100: {h100:.3g}."
 
 
 def draw_cpus_and_gpus():
@@ -37,8 +37,8 @@ def draw_cpus_and_gpus():
     for row in data.rows("best", dtype="float32"):
         if row["device_kind"] in kinds:
             kinds[row["device_kind"]][row["device"]] = row["tflop_per_s"]
-    most = {kind: max(rates.values()) for kind, rates in kinds.items()}
-    sentence = f"The best CPU reaches {most['cpu']:g} TFLOP/s, the best GPU {most['cuda']:g}"
+    highest = {kind: max(rates.values()) for kind, rates in kinds.items()}
+    sentence = f"The best CPU reaches {highest['cpu']:g} TFLOP/s, the best GPU {highest['cuda']:g}"
     figure = plots.blank_figure((7.2, 3.4))
     figure.suptitle(sentence, fontsize=11)
     for axes, (kind, rates) in zip(figure.subplots(1, 2), kinds.items(), strict=True):
@@ -58,15 +58,15 @@ def show_lookups():
     """Print published times of looking up ten and a million rows; return who is done first with ten, in words."""
     data = measurements.published("operations_cpu_gpu")
     names = {"Xeon Gold 6254": "a Xeon Gold 6254", "A100 80 GB PCIe": "an A100"}
-    few = {}
+    times = {}
     for count in ("10", "1,000,000"):
         for device, name in names.items():
             [row] = data.rows(operation=f"gather {count} indices", device=device)
             print(f"{count + ' rows':<16}{name:<20}{row['time_ms']:>6} ms")
             if count == "10":
-                few[name] = row["time_ms"]
+                times[name] = row["time_ms"]
     print(f"published: {data.source}")
-    return min(few, key=few.get)
+    return min(times, key=times.get)
 
 
 CARDS = {
@@ -136,9 +136,9 @@ def pick_device():
 
 
 def _pick_on(answer, cuda, mps):
-    found = None
+    gpu = None
     if cuda or mps:
-        found = torch.device("cuda" if cuda else "mps")
+        gpu = torch.device("cuda" if cuda else "mps")
     stand_ins = {
         "cuda.is_available": lambda: cuda,
         "cuda.device_count": lambda: int(cuda),
@@ -147,7 +147,7 @@ def _pick_on(answer, cuda, mps):
         "accelerator.is_available": lambda: cuda or mps,
         "accelerator.device_count": lambda: int(cuda or mps),
         "accelerator.current_accelerator":  # without check_available it names what was compiled in
-        lambda check_available=False: found if check_available or found else torch.device("cuda"),
+        lambda check_available=False: gpu if check_available or gpu else torch.device("cuda"),
     }
     with ExitStack() as stack:
         for name, stand_in in stand_ins.items():
@@ -158,29 +158,29 @@ def _pick_on(answer, cuda, mps):
 def _check_pick(answer):
     kinds = [(True, False, "cuda"), (False, False, "cpu"), (False, True, "mps")]
     for cuda, mps, expected in [*kinds, (True, True, "cuda")]:
-        found = _pick_on(answer, cuda, mps)
+        device = _pick_on(answer, cuda, mps)
         machine = f"Where CUDA is {'' if cuda else 'not '}available and MPS is {'' if mps else 'not '}available"
-        if isinstance(found, str):
+        if isinstance(device, str):
             raise NotYet(
-                f"pick_device() returned the string {found!r}. Wrap it: torch.device({found!r})."
+                f"pick_device() returned the string {device!r}. Wrap it: torch.device({device!r})."
             )
-        if not isinstance(found, torch.device):
+        if not isinstance(device, torch.device):
             raise NotYet(
-                f"{machine}, it returned {found!r}; expected a torch.device. Does every path return?"
+                f"{machine}, it returned {device!r}; expected a torch.device. Does every path return?"
             )
-        if str(found) not in (expected, f"{expected}:0"):
+        if str(device) not in (expected, f"{expected}:0"):
             raise NotYet(
-                f"{machine}, it returned {found}; expected {expected}.{_why_pick(found, expected)}"
+                f"{machine}, it returned {device}; expected {expected}.{_why_pick(device, expected)}"
             )
     return "the right device on four machines: CUDA, CPU only, MPS, and both GPUs."
 
 
-def _why_pick(found, expected):
-    if found.type == expected:
+def _why_pick(device, expected):
+    if device.type == expected:
         return " Which index exists on a machine with one GPU?"
-    if found.type == "cuda":
+    if device.type == "cuda":
         return " Ask whether it is available: the name alone does not tell whether a GPU is there."
-    if found.type == "cpu":
+    if device.type == "cpu":
         return f" {expected.upper()} is there on this machine; which of your questions notices it?"
     return " Which question do you ask first?"
 

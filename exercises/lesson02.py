@@ -50,16 +50,17 @@ def show_small_copies(rates, device):
     roads = (("copies_rtx6000", False), ("copies_rtx6000", True), ("copies_a100", True))
     for name, pinned in roads:
         where = {"section": "copies", "direction": "h2d", "pinned": pinned}
-        found = plots.published(name, "gb_per_s", x="bytes", **where)
+        series = plots.published(name, "gb_per_s", x="bytes", **where)
         kind = "pinned" if pinned else "pageable"
-        lines.append(found.renamed({label: f"to {label}, {kind}" for label in found}))
+        lines.append(series.renamed({label: f"to {label}, {kind}" for label in series}))
     title = "Small copies waste the road"
     figure = plots.lines(lines, title, "bytes in one copy", "GB/s", logx=True, logy=True)
     sizes = [2**k for k in range(8, 31, 4)]
     figure.axes[0].set_xticks(sizes, [format_bytes(size) for size in sizes], fontsize=8)
-    smallest, best = min(rates), max(rates.values())
-    said = f"Here: {rates[smallest]:.2g} GB/s with {smallest} bytes, {best:.2g} GB/s at best."
-    plots.show(figure, said)
+    smallest = min(rates)
+    best = max(rates.values())
+    sentence = f"Here: {rates[smallest]:.2g} GB/s with {smallest} bytes, {best:.2g} GB/s at best."
+    plots.show(figure, sentence)
 
 
 def show_crossing():
@@ -108,15 +109,15 @@ class _Crossings(TorchDispatchMode):
 @contextmanager
 def _counted(gpus):
     """Yields a dict that holds the copies of the block, by direction, once the block has ended."""
-    found = {}
+    copies = {}
     if gpus.real:
-        with _Crossings() as seen:
-            yield found
-        found.update(seen.transfers)
+        with _Crossings() as crossings:
+            yield copies
+        copies.update(crossings.transfers)
     else:
         before = gpus.transfers
-        yield found
-        found.update({way: gpus.transfers[way] - before[way] for way in before})
+        yield copies
+        copies.update({way: gpus.transfers[way] - before[way] for way in before})
 
 
 # --- move a nested batch ---------------------------------------------------------------------------------------------
@@ -132,12 +133,12 @@ def move_batch(batch, device):
 
 def _batches():
     t = torch.rand
-    other = {"image": t(2), "name": "cat", "size": 3, "none": None, "flag": True}
+    mixed = {"image": t(2), "name": "cat", "size": 3, "none": None, "flag": True}
     return {
         "a tensor": t(2, 3),
         "a dict": {"image": t(2, 3), "label": torch.tensor([1, 2])},
         "a tuple": (t(3, 2).T, t(()), [t(0)], t(2).half()),
-        "a dict with other things": other,
+        "a dict with other things": mixed,
         "a list of tuples of dicts": [({"x": t(2)}, [t(1), "a"]), ()],
         "an empty dict": {},
         "a string": "only text",
@@ -154,34 +155,34 @@ def _check_batch(answer):
     return "seven kinds of batch on three devices; structure, values and all other objects kept."
 
 
-def _like(found, expected, device, path):
+def _like(result, expected, device, path):
     """Compare what came back, part by part; `path` says where we are."""
-    if type(found) is not type(expected):
-        why = "Code that unpacks the batch may depend on the type: keep it."
-        if found is None:
-            why = "Does every path return something?"
-        kinds = f"{type(found).__name__}, expected {type(expected).__name__}"
-        raise NotYet(f"{path}: came back as {kinds}. {why}")
+    if type(result) is not type(expected):
+        advice = "Code that unpacks the batch may depend on the type: keep it."
+        if result is None:
+            advice = "Does every path return something?"
+        kinds = f"{type(result).__name__}, expected {type(expected).__name__}"
+        raise NotYet(f"{path}: came back as {kinds}. {advice}")
     if isinstance(expected, torch.Tensor):
-        if found.device != device:
-            why = "Is this the device you were given, and do you look inside each container?"
+        if result.device != device:
+            advice = "Is this the device you were given, and do you look inside each container?"
             if "the original" in path:
-                why = "The batch you were given has changed: build a new container."
-            raise NotYet(f"{path}: the tensor is on {found.device}, expected {device}. {why}")
-        if found.dtype != expected.dtype or not torch.equal(found.cpu(), expected):
+                advice = "The batch you were given has changed: build a new container."
+            raise NotYet(f"{path}: the tensor is on {result.device}, expected {device}. {advice}")
+        if result.dtype != expected.dtype or not torch.equal(result.cpu(), expected):
             raise NotYet(f"{path}: the values or the dtype changed on the way.")
     elif isinstance(expected, dict):
-        if found.keys() != expected.keys():
-            raise NotYet(f"{path}: keys {list(found)}, expected {list(expected)}.")
+        if result.keys() != expected.keys():
+            raise NotYet(f"{path}: keys {list(result)}, expected {list(expected)}.")
         for key in expected:
-            _like(found[key], expected[key], device, f"{path}[{key!r}]")
+            _like(result[key], expected[key], device, f"{path}[{key!r}]")
     elif isinstance(expected, (list, tuple)):
-        if len(found) != len(expected):
-            raise NotYet(f"{path}: {len(found)} parts, expected {len(expected)}.")
+        if len(result) != len(expected):
+            raise NotYet(f"{path}: {len(result)} parts, expected {len(expected)}.")
         for i, part in enumerate(expected):
-            _like(found[i], part, device, f"{path}[{i}]")
-    elif found != expected:
-        raise NotYet(f"{path}: {found!r}, expected {expected!r} untouched.")
+            _like(result[i], part, device, f"{path}[{i}]")
+    elif result != expected:
+        raise NotYet(f"{path}: {result!r}, expected {expected!r} untouched.")
 
 
 batch = Exercise(
@@ -217,19 +218,19 @@ def _check_repair(answer):
             weight = torch.rand(5, rows + 1, device=home, requires_grad=True)
             case = f"x on {x.device}, weight on {weight.device}"
             with _counted(gpus) as copies:
-                found = call(answer, x, weight)
-            _same_numbers(found, x, weight, case)
+                result = call(answer, x, weight)
+            _same_numbers(result, x, weight, case)
             _where_work(copies, x, weight, case)
             if weight.device != home or not weight.requires_grad:
                 raise NotYet(f"{case}: weight itself has changed; leave it as it is.")
     return "six pairs of places, and the work ran where weight lives."
 
 
-def _same_numbers(found, x, weight, case):
-    if not isinstance(found, numpy.ndarray):
-        raise NotYet(f"{case}: got {type(found).__name__}; expected a NumPy array.")
+def _same_numbers(result, x, weight, case):
+    if not isinstance(result, numpy.ndarray):
+        raise NotYet(f"{case}: got {type(result).__name__}; expected a NumPy array.")
     expected = (x.detach().cpu() @ weight.detach().cpu() + 1).sigmoid().numpy()
-    if found.shape != expected.shape or not numpy.allclose(found, expected, atol=1e-3):
+    if result.shape != expected.shape or not numpy.allclose(result, expected, atol=1e-3):
         raise NotYet(
             f"{case}: the numbers differ from those of broken on the CPU. Keep bias and sigmoid, repair places only."
         )
@@ -326,9 +327,9 @@ def show_times(answer):
 def _check_pays(answer):
     expect.choices(answer, faster(), _WHY_PAYS)
     times = published_times()
-    told = [f"{letter} {ms['CPU']:g} and {ms['GPU']:g} ms" for letter, ms in times.items()]
+    sentences = [f"{letter} {ms['CPU']:g} and {ms['GPU']:g} ms" for letter, ms in times.items()]
     return (
-        f"on CPU and GPU they took: {', '.join(told)}. Without its copies, the T4 needs 20.6 ms for A: the "
+        f"on CPU and GPU they took: {', '.join(sentences)}. Without its copies, the T4 needs 20.6 ms for A: the "
         "speed-up would be 116 instead of 67."
     )
 

@@ -40,9 +40,9 @@ def show_bytes(width, batch):
             mib[name] = _mib(model.get_submodule(name), x)
             x = F.max_pool2d(x, 2)
         mib["classify"] = _mib(model.classify, model.classify(x.flatten(1)))
-    held = sum(row["parameters"] for row in mib.values())
-    made = sum(row["outputs"] for row in mib.values())
-    title = f"Parameters {held:,.2f} MiB, outputs {made:,.2f} MiB"
+    parameters = sum(row["parameters"] for row in mib.values())
+    outputs = sum(row["outputs"] for row in mib.values())
+    title = f"Parameters {parameters:,.2f} MiB, outputs {outputs:,.2f} MiB"
     return plots.stacked(mib, title, "MiB"), f"{title}."
 
 
@@ -93,9 +93,11 @@ def show_rates(device):
     left.set_ylabel("pictures per second")
     plots.sources(figure, f"published: {data.source}")
     name, rates = next(iter(here.items()))
-    one = rates[1]
+    single = rates[1]
     best = max(rates.values())
-    plots.show(figure, f"{name}: {one:,.0f} pictures per second one by one, {best:,.0f} at best.")
+    plots.show(
+        figure, f"{name}: {single:,.0f} pictures per second one by one, {best:,.0f} at best."
+    )
 
 
 def _rates(device, batches):
@@ -141,11 +143,11 @@ def _builder(layers, log):
             log.append(str(inputs[0].device))
 
     def build():
-        made = nn.Sequential(*layers())
-        made[0].register_forward_pre_hook(note)
-        for parameter in made.parameters():
+        network = nn.Sequential(*layers())
+        network[0].register_forward_pre_hook(note)
+        for parameter in network.parameters():
             nn.init.constant_(parameter, 0.25)
-        return made
+        return network
 
     return build
 
@@ -160,7 +162,7 @@ _FEATURES = (
 def _check_finish(answer):
     for shape, classes, layers in _FEATURES:
         log = []
-        found = call(answer, _builder(layers, log), shape, classes)
+        network = call(answer, _builder(layers, log), shape, classes)
         if log:
             raise NotYet(
                 f"pictures {shape}: a real picture went through build()'s layers on {log[0]}. The number can "
@@ -168,26 +170,26 @@ def _check_finish(answer):
             )
         with torch.device("meta"):
             values = nn.Sequential(*layers())(torch.empty(1, *shape)).numel()
-        _check_network(found, shape, classes, values)
+        _check_network(network, shape, classes, values)
     return "three networks finished, and no picture was computed on."
 
 
-def _check_network(found, shape, classes, values):
-    if not isinstance(found, nn.Module):
-        raise NotYet(f"finish(...) returned {type(found).__name__}, expected an nn.Module.")
-    if any(nn.parameter.is_lazy(p) for p in found.parameters()):
+def _check_network(network, shape, classes, values):
+    if not isinstance(network, nn.Module):
+        raise NotYet(f"finish(...) returned {type(network).__name__}, expected an nn.Module.")
+    if any(nn.parameter.is_lazy(p) for p in network.parameters()):
         raise NotYet(
             "nn.LazyLinear postpones the question to the first batch; you can answer it now."
         )
-    for name, parameter in found.named_parameters():
+    for name, parameter in network.named_parameters():
         expect.tensor(parameter, device="cpu", what=f"with what you built inside the block, {name}")
-    convolutions = [module for module in found.modules() if isinstance(module, nn.Conv2d)]
+    convolutions = [module for module in network.modules() if isinstance(module, nn.Conv2d)]
     if not convolutions or not torch.all(convolutions[0].weight == 0.25):
         raise NotYet(
             "the network's first layer is not as build() makes it: a trip to meta loses the numbers. "
             "build() may be called twice."
         )
-    linears = [module for module in found.modules() if isinstance(module, nn.Linear)]
+    linears = [module for module in network.modules() if isinstance(module, nn.Linear)]
     takes = linears[-1].in_features if linears else values
     if takes != values and takes % values == 0:
         raise NotYet(
@@ -200,7 +202,7 @@ def _check_network(found, shape, classes, values):
             "number: channels, height and width together."
         )
     try:
-        logits = found(torch.rand(2, *shape))
+        logits = network(torch.rand(2, *shape))
     except RuntimeError as error:
         raise NotYet(
             f"pictures {shape}: a batch of two raised: {str(error).splitlines()[0]}. Between the maps and "
@@ -252,9 +254,9 @@ def _check_buffer(answer):
         if vars(module).keys() == vars(nn.Module()).keys() and not [*module.buffers()]:
             if not [*module.parameters()]:
                 raise NotAttempted
-        _check_kept(module)
-        found = expect.tensor(call(module, x), shape=x.shape, what="what forward returns")
-        if not torch.allclose(found, (x - mean) / std, atol=1e-5):
+        _check_attributes(module)
+        result = expect.tensor(call(module, x), shape=x.shape, what="what forward returns")
+        if not torch.allclose(result, (x - mean) / std, atol=1e-5):
             raise NotYet(
                 "Normalize(mean, std)(x) differs from (x - mean) / std. Was mean or std changed?"
             )
@@ -275,15 +277,15 @@ def _check_buffer(answer):
     return "mean and std move, are saved, and stay out of the optimizer's reach."
 
 
-def _check_kept(module):
+def _check_attributes(module):
     for name in ("mean", "std"):
-        kept = expect.tensor(getattr(module, name, None), what=f"the attribute {name}")
-        if kept.device.type != "cpu":
+        tensor = expect.tensor(getattr(module, name, None), what=f"the attribute {name}")
+        if tensor.device.type != "cpu":
             raise NotYet(
-                f"{name} came in on the CPU and is on {kept.device} before anyone moved the module. Leave the "
+                f"{name} came in on the CPU and is on {tensor.device} before anyone moved the module. Leave the "
                 "choice of the device to .to()."
             )
-        if isinstance(kept, nn.Parameter):
+        if isinstance(tensor, nn.Parameter):
             raise NotYet(
                 f"{name} is a parameter, so parameters() hands it to the optimizer, which may change it. It "
                 "is a constant that moves along: what are those called?"

@@ -237,9 +237,9 @@ def _check_bugs(answer):
                 "What does `total` hold on to?"
             )
         mean = sum(loss * n for loss, n in zip(losses, sizes, strict=True)) / sum(sizes)
-        found = expect.number(result.item() if isinstance(result, torch.Tensor) else result)
-        if not abs(found - mean) <= 1e-3:
-            raise NotYet(f"the mean loss is {found:.4f}; over all pictures it is {mean:.4f}.")
+        loss = expect.number(result.item() if isinstance(result, torch.Tensor) else result)
+        if not abs(loss - mean) <= 1e-3:
+            raise NotYet(f"the mean loss is {loss:.4f}; over all pictures it is {mean:.4f}.")
     return "all four fixed. Run the next cell to see what they cost."
 
 

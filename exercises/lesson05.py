@@ -34,38 +34,24 @@ def watch_step(model, optimizer, batch, step):
     what was there at the start; during the optimizer's step that is the optimizer's.
     """
     places = []
-    held = {part: [] for part in PARTS}
+    sizes_by_part = {part: [] for part in PARTS}
     device = next(model.parameters()).device
-
-    def bytes_of(tensors):
-        return sum(tensor.nbytes for tensor in tensors if tensor.device == device)
-
-    def known():
-        parameters = [*model.parameters()]
-        state = [v for s in optimizer.state.values() for v in s.values() if torch.is_tensor(v)]
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        return [bytes_of(tensors) for tensors in (parameters, state, batch, gradients)]
-
     optimizer.zero_grad()
-    outside = torch.cuda.memory_allocated(device) - sum(known())
+    counted = sum(_counted_bytes(model, optimizer, batch, device))
+    outside = torch.cuda.memory_allocated(device) - counted
 
     def mark(place):
-        sizes = known()
-        rest = max(0, torch.cuda.max_memory_allocated(device) - outside - sum(sizes))
+        sizes = _counted_bytes(model, optimizer, batch, device)
+        activations = max(0, torch.cuda.max_memory_allocated(device) - outside - sum(sizes))
         torch.cuda.reset_peak_memory_stats(device)
         places.append(place)
-        sizes.append(rest)
+        sizes.append(activations)
         if place == "step":
-            sizes = [sizes[0], sizes[1] + rest, *sizes[2:4], 0]
+            sizes = [sizes[0], sizes[1] + activations, *sizes[2:4], 0]
         for part, size in zip(PARTS, sizes, strict=True):
-            held[part].append(size / MIB)
+            sizes_by_part[part].append(size / MIB)
 
-    layers = [layer for layer in model.modules() if not [*layer.children()]]
-    hooks = [layer.register_forward_hook(lambda *_: mark("forward")) for layer in layers]
-    hooks += [
-        p.register_post_accumulate_grad_hook(lambda _: mark("backward")) for p in model.parameters()
-    ]
-    hooks.append(optimizer.register_step_post_hook(lambda *_: mark("step")))
+    hooks = _mark_moments(model, optimizer, mark)
     torch.cuda.reset_peak_memory_stats(device)
     mark("start")
     try:
@@ -74,22 +60,43 @@ def watch_step(model, optimizer, batch, step):
         for hook in hooks:
             hook.remove()
     mark("end")
-    return places, held
+    return places, sizes_by_part
+
+
+def _counted_bytes(model, optimizer, batch, device):
+    """Bytes on `device` of all `PARTS` but the activations."""
+    parameters = [*model.parameters()]
+    state = [v for s in optimizer.state.values() for v in s.values() if torch.is_tensor(v)]
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    return [
+        sum(tensor.nbytes for tensor in tensors if tensor.device == device)
+        for tensors in (parameters, state, batch, gradients)
+    ]
+
+
+def _mark_moments(model, optimizer, mark):
+    """Hooks that call `mark` with one of `PLACES` after each layer, each gradient and the optimizer's step."""
+    layers = [layer for layer in model.modules() if not [*layer.children()]]
+    hooks = [layer.register_forward_hook(lambda *_: mark("forward")) for layer in layers]
+    for parameter in model.parameters():
+        hooks.append(parameter.register_post_accumulate_grad_hook(lambda _: mark("backward")))
+    hooks.append(optimizer.register_step_post_hook(lambda *_: mark("step")))
+    return hooks
 
 
 def draw_step(model, optimizer, batch, step):
     """A figure and a sentence: a step's memory over time, by what it is for."""
-    places, held = watch_step(model, optimizer, batch, step)
-    peak, share = _peak(held)
+    places, sizes_by_part = watch_step(model, optimizer, batch, step)
+    peak, share = _peak(sizes_by_part)
     title = f"At the peak, {peak:.0f} MiB, {share:.0%} are activations"
-    figure, axes = _draw_parts(held, title)
+    figure, axes = _draw_parts(sizes_by_part, title)
     firsts = [places.index(place) for place in PLACES]
     axes.set_xticks(firsts, PLACES, ha="left")
     for first in firsts:
         axes.axvline(first, color="gray", linewidth=0.8)
-    most = {part: max(sizes) for part, sizes in held.items()}
-    said = ", ".join(f"{part} {size:.2g} MiB" for part, size in most.items())
-    return figure, f"{title}. At most: {said}."
+    highest = {part: max(sizes) for part, sizes in sizes_by_part.items()}
+    parts = ", ".join(f"{part} {size:.2g} MiB" for part, size in highest.items())
+    return figure, f"{title}. At most: {parts}."
 
 
 def draw_pieces(model, optimizer, batch, answer):
@@ -101,32 +108,32 @@ def draw_pieces(model, optimizer, batch, answer):
         pieces(model, rows, labels, len(rows) // 4)
         optimizer.step()
 
-    _, held = watch_step(model, optimizer, batch, step)
-    peak, _ = _peak(held)
-    whose = "the model answer" if pieces is accumulate else "your accumulate"
-    title = f"Four pieces, by {whose}: {peak:.0f} MiB at the peak"
-    figure, axes = _draw_parts(held, title)
+    _, sizes_by_part = watch_step(model, optimizer, batch, step)
+    peak, _ = _peak(sizes_by_part)
+    author = "the model answer" if pieces is accumulate else "your accumulate"
+    title = f"Four pieces, by {author}: {peak:.0f} MiB at the peak"
+    figure, axes = _draw_parts(sizes_by_part, title)
     axes.set_xticks([])
-    return figure, f"{title}. Activations take {max(held['activations']):.0f} MiB at most."
+    return figure, f"{title}. Activations take {max(sizes_by_part['activations']):.0f} MiB at most."
 
 
-def _peak(held):
+def _peak(sizes_by_part):
     """The most of all parts together, in MiB, and the share of activations in it."""
-    totals = [sum(sizes) for sizes in zip(*held.values(), strict=True)]
+    totals = [sum(sizes) for sizes in zip(*sizes_by_part.values(), strict=True)]
     peak = max(totals)
-    return peak, held["activations"][totals.index(peak)] / peak
+    return peak, sizes_by_part["activations"][totals.index(peak)] / peak
 
 
-def _draw_parts(held, title):
+def _draw_parts(sizes_by_part, title):
     """A figure and its axes: the parts on top of each other over time, named in the same order."""
     figure, axes = plots.new_figure(title, "", "MiB", size=(7.2, 3.2))
-    moments = range(len(held["batch"]))
+    moments = range(len(sizes_by_part["batch"]))
     look = {"colors": plots.COLORS, "edgecolor": "white", "linewidth": 0}  # the color of hatches
-    bands = axes.stackplot(moments, *held.values(), labels=held, **look)
+    bands = axes.stackplot(moments, *sizes_by_part.values(), labels=sizes_by_part, **look)
     for band, hatch in zip(bands, ("", "\\\\", "", "..", "//"), strict=True):
         band.set_hatch(hatch)
     axes.margins(x=0)
-    most = max(sum(sizes) for sizes in zip(*held.values(), strict=True))
+    most = max(sum(sizes) for sizes in zip(*sizes_by_part.values(), strict=True))
     axes.set_ylim(0, max(130, 1.05 * most))  # the same for both figures, up to 130 MiB
     names = axes.get_legend_handles_labels()
     upside_down = [part[::-1] for part in names]
@@ -165,8 +172,8 @@ def draw_ways():
     plots.sources(figure, f"published: {data.source}, one V100")
     least = min(rows, key=lambda row: row["memory_mib"])
     first = rows[0]
-    said = f"{first['way']}: {first['memory_mib']:,} MiB and {first['time_s']:g} s; least memory: {least['way']}"
-    return figure, f"{said}, {least['memory_mib']:,} MiB and {least['time_s']:g} s."
+    sentence = f"{first['way']}: {first['memory_mib']:,} MiB and {first['time_s']:g} s; least memory: {least['way']}"
+    return figure, f"{sentence}, {least['memory_mib']:,} MiB and {least['time_s']:g} s."
 
 
 def _network(width):
@@ -188,14 +195,14 @@ def draw_fit(width, batch, pixels, optimizer, precision):
     """A figure and a sentence: the memory that a training step needs, beside that of well-known cards."""
     weights = sum(p.nbytes for p in _network(width).parameters())
     copies = {"SGD": 2, "SGD with momentum": 3, "Adam": 4}[optimizer]
-    kept = copies * weights
-    need = (kept + _bytes_per_pixel(width, precision) * batch * pixels**2) / 1e9
+    constant = copies * weights
+    need = (constant + _bytes_per_pixel(width, precision) * batch * pixels**2) / 1e9
     cards = sorted(CARDS, key=lambda card: card.memory_gb)
     sizes = {card.name: card.memory_gb for card in cards}
     fits = [name for name, gb in sizes.items() if need < 0.9 * gb]
     title = (
         f"This step needs {plots.number(need, 2)} GB and fits {len(fits)} of {len(sizes)} cards; "
-        f"weights, gradients and optimizer take {plots.number(kept / 1e6, 2)} MB of it"
+        f"weights, gradients and optimizer take {plots.number(constant / 1e6, 2)} MB of it"
     )
     figure = plots.bars(sizes, title, "memory in GB (data sheets)")
     axes = figure.axes[0]
@@ -221,10 +228,10 @@ class _Watched(nn.Module):
     def __init__(self):
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(16, 4096), nn.ReLU(), nn.Linear(4096, 4))
-        self.seen = []
+        self.bytes_in_use = []
 
     def forward(self, x):
-        self.seen.append(torch.cuda.memory_allocated())
+        self.bytes_in_use.append(torch.cuda.memory_allocated())
         return self.layers(x)
 
 
@@ -239,14 +246,14 @@ def _check_leak(answer):
             expected = sum(F.cross_entropy(model.layers(x), y).item() for x, y in batches) / number
             gc.collect()
             before = torch.cuda.memory_allocated()
-            found = call(answer, model, batches)
-            if not isinstance(found, float):
-                raise NotYet(f"it returned {_described(found)}; expected a Python float.")
-            if not abs(found - expected) <= 1e-4:
+            result = call(answer, model, batches)
+            if not isinstance(result, float):
+                raise NotYet(f"it returned {_described(result)}; expected a Python float.")
+            if not abs(result - expected) <= 1e-4:
                 raise NotYet(
-                    f"for {number} batches it returned {found:.4f}, expected their mean loss {expected:.4f}."
+                    f"for {number} batches it returned {result:.4f}, expected their mean loss {expected:.4f}."
                 )
-            grown = max(model.seen[-1] - before, torch.cuda.memory_allocated() - before)
+            grown = max(model.bytes_in_use[-1] - before, torch.cuda.memory_allocated() - before)
             if grown > 1.75 * MIB:  # the last batch's graph, 1 MiB, may live as long as its name
                 raise NotYet(
                     f"when batch {number} came in, {grown / MIB:.0f} MiB of earlier batches were still held. "
@@ -293,16 +300,16 @@ def _check_largest(answer):
     for capacity, limit in devices:
         tried = []
         handled = []
-        found = call(answer, _pretend(capacity, tried, handled), limit)
+        batch = call(answer, _pretend(capacity, tried, handled), limit)
         expected = min(capacity, limit)
         case = f"With room for {capacity} and limit {limit}"
-        if not isinstance(found, Integral) or isinstance(found, bool):
+        if not isinstance(batch, Integral) or isinstance(batch, bool):
             raise NotYet(
-                f"{case}, it returned {found!r}, expected a whole number. Is one returned in every case?"
+                f"{case}, it returned {batch!r}, expected a whole number. Is one returned in every case?"
             )
-        if found != expected:
+        if batch != expected:
             raise NotYet(
-                f"{case}, it returned {found!r}, expected {expected}.{_why_largest(found, expected)}"
+                f"{case}, it returned {batch!r}, expected {expected}.{_why_largest(batch, expected)}"
             )
         outside = [batch for batch in tried if not 1 <= batch <= limit]
         if outside:
@@ -343,19 +350,19 @@ def _check_other_errors(answer):
             raise error
 
         try:
-            found = repr(call(answer, broken, 8))
-        except LearnerError as told:
-            if told.cause is error:
+            outcome = repr(call(answer, broken, 8))
+        except LearnerError as raised:
+            if raised.cause is error:
                 continue
-            found = f"another error, {type(told.cause).__name__}"
+            outcome = f"another error, {type(raised.cause).__name__}"
         raise NotYet(
-            f"try_batch raised {type(error).__name__} ({error}), and the answer was {found}. "
+            f"try_batch raised {type(error).__name__} ({error}), and the answer was {outcome}. "
             "Catch torch.OutOfMemoryError only: another error is a bug, not a full device."
         )
 
 
-def _why_largest(found, expected):
-    if found == 0 or expected == 0:
+def _why_largest(batch, expected):
+    if batch == 0 or expected == 0:
         return " Is 0 returned exactly when even a batch of 1 fails?"
     return " Is the last batch that fits also tried and kept?"
 
@@ -392,9 +399,9 @@ def _check_accumulate(answer):
         expected = [p.grad.clone() for p in model.parameters()]
         for p in model.parameters():
             p.grad = torch.ones_like(p)  # left over from an earlier step
-        seen = []
+        sizes_seen = []
         waiting = []
-        model.register_forward_hook(_watch(seen, waiting))
+        model.register_forward_hook(_watch(sizes_seen, waiting))
         weights = [p.detach().clone() for p in model.parameters()]
         call(answer, model, x, y, size)
         case = f"{n} samples in pieces of {size}"
@@ -402,7 +409,7 @@ def _check_accumulate(answer):
             raise NotYet(
                 f"{case}: the weights changed. Only the gradients are wanted; the optimizer steps later."
             )
-        _judge_seen(seen, n, size, case)
+        _judge_sizes(sizes_seen, n, size, case)
         _judge_gradients([p.grad for p in model.parameters()], expected, n, size, case)
         if max(waiting, default=0) > 1:
             raise NotYet(
@@ -412,12 +419,12 @@ def _check_accumulate(answer):
     return "gradients of the large batch, even and uneven pieces."
 
 
-def _watch(seen, waiting):
+def _watch(sizes_seen, waiting):
     """A forward hook that notes the samples it saw, and at each output how many had no backward yet."""
     open_outputs = []
 
     def hook(module, inputs, output):
-        seen.append(len(inputs[0]))
+        sizes_seen.append(len(inputs[0]))
         if output.requires_grad:
             open_outputs.append(output.shape)
             waiting.append(len(open_outputs))
@@ -426,17 +433,17 @@ def _watch(seen, waiting):
     return hook
 
 
-def _judge_seen(seen, n, size, case):
-    if not seen:
+def _judge_sizes(sizes_seen, n, size, case):
+    if not sizes_seen:
         raise NotYet(f"{case}: the model was never called. Give it each piece of x.")
-    if max(seen) > size:
+    if max(sizes_seen) > size:
         raise NotYet(
-            f"{case}: the model saw {max(seen)} samples at once. Split x and y first; "
+            f"{case}: the model saw {max(sizes_seen)} samples at once. Split x and y first; "
             "does your way of splitting take the length of a piece, or the number of pieces?"
         )
-    if sum(seen) < n:
+    if sum(sizes_seen) < n:
         raise NotYet(
-            f"{case}: the model saw {sum(seen)} samples in all. What about the last piece?"
+            f"{case}: the model saw {sum(sizes_seen)} samples in all. What about the last piece?"
         )
 
 
@@ -447,16 +454,16 @@ def _judge_gradients(grads, expected, n, size, case):
         return
     factor = (grads[1].norm() / expected[1].norm()).item()
     if _equal([g - 1 for g in grads], expected):
-        why = "Gradients of an earlier step are still in there."
+        reason = "Gradients of an earlier step are still in there."
     elif n % size and n > size:
-        why = "The pieces are uneven: which share of all samples does each piece have?"
+        reason = "The pieces are uneven: which share of all samples does each piece have?"
     else:
-        why = (
+        reason = (
             "Each piece's loss is a mean over the piece; what turns it into its part of the whole mean? "
             "(And zero_grad inside the loop would throw away the pieces before.)"
         )
     raise NotYet(
-        f"{case}: gradients differ from the large batch's, by a factor of {factor:.3g} in length. {why}"
+        f"{case}: gradients differ from the large batch's, by a factor of {factor:.3g} in length. {reason}"
     )
 
 

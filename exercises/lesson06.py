@@ -20,21 +20,23 @@ from helpers.checks.core import Exercise, NotYet, Question, call
 # --- figures --------------------------------------------------------------------------------------
 
 
-def draw_gradients(shards, mean, whole):
+def draw_gradients(shards, mean, single):
     """A figure and a sentence: one gradient of each shard (1-D tensors), their mean, and that of one device."""
     title = "The shards disagree; their mean is the gradient of one device"
     figure, axes = plots.new_figure(title, "number of the bias", "gradient")
-    places = range(len(whole))
+    places = range(len(single))
     for shard, marker, color in zip(shards, "^v", plots.COLORS, strict=False):
         label = f"shard on {shard.device}"
         axes.plot(places, shard.cpu(), marker, color=color, markersize=5, label=label)
     axes.plot(places, mean.cpu(), "x", color=plots.COLORS[2], markersize=8, label="their mean")
     ring = {"color": "black", "markersize": 12, "fillstyle": "none"}
-    axes.plot(places, whole.cpu(), "o", **ring, label="one device")
+    axes.plot(places, single.cpu(), "o", **ring, label="one device")
     axes.legend(frameon=False, fontsize=8, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.18))
-    apart = max((one.cpu() - whole.cpu()).abs().max() for one in shards)
-    said = f"A shard is off by up to {apart:.3f}; the mean lies on the gradient of one device."
-    return figure, said
+    largest = max((shard.cpu() - single.cpu()).abs().max() for shard in shards)
+    sentence = (
+        f"A shard is off by up to {largest:.3f}; the mean lies on the gradient of one device."
+    )
+    return figure, sentence
 
 
 def draw_all_reduce(before, after):
@@ -63,31 +65,31 @@ def draw_data_parallel():
     """A figure and a sentence: published images per second of DataParallel on 1 to 4 GPUs, beside the ideal."""
     where = {"network": "ResNet-18", "precision": "float32"}
     rates = plots.published("dataparallel_2080ti", "images_per_s", x="gpus", **where)
-    numbers, found = next(iter(rates.values()))
-    title = f"DataParallel: {found[0]:g} images per second with one GPU, {found[1]:g} with two"
-    ideal = {"ideal": (numbers, [found[0] * n for n in numbers])}
+    numbers, speeds = next(iter(rates.values()))
+    title = f"DataParallel: {speeds[0]:g} images per second with one GPU, {speeds[1]:g} with two"
+    ideal = {"ideal": (numbers, [speeds[0] * n for n in numbers])}
     figure = plots.lines([rates, ideal], title, "GPUs", "images per second")
     figure.axes[0].set_xticks(numbers, numbers)
     figure.axes[0].set_ylim(bottom=0)
-    return figure, f"{title}, {found[3]:g} with four."
+    return figure, f"{title}, {speeds[3]:g} with four."
 
 
 def draw_ddp():
     """A figure and a sentence: published speed-ups of ResNet-50 with DDP, beside the ideal."""
     v100 = measurements.published("ddp_v100")
     a100 = measurements.published("resnet50_lambda")
-    [alone] = v100.rows(network="ResNet-50", mode="no DDP")
+    [single] = v100.rows(network="ResNet-50", mode="no DDP")
     speedups = {"V100, batch 32 each": {1: 1.0}, "A100 SXM4, mixed precision": {}}
     for row in v100.rows(network="ResNet-50", mode="DDP"):
         if row["gpus"] > 1:
             together = row["gpus"] * row["images_per_s"]
-            speedups["V100, batch 32 each"][row["gpus"]] = together / alone["images_per_s"]
+            speedups["V100, batch 32 each"][row["gpus"]] = together / single["images_per_s"]
     rows = a100.rows("training", device="A100 80GB SXM4", precision="AMP")
     first = min(rows, key=lambda row: row["gpus"])
     for row in rows:
         speedup = row["images_per_s"] / first["images_per_s"]
         speedups["A100 SXM4, mixed precision"][row["gpus"]] = speedup
-    lines = {name: ([*found], [*found.values()]) for name, found in speedups.items()}
+    lines = {name: ([*by_gpus], [*by_gpus.values()]) for name, by_gpus in speedups.items()}
     sources = [f"published: {v100.source}", f"published: {a100.source}"]
     sixteen = speedups["V100, batch 32 each"][16]
     eight = speedups["A100 SXM4, mixed precision"][8]
@@ -102,12 +104,12 @@ def links():
     """Measured rates by what connects the devices: {name: (GB/s, source)}; an all-reduce's, and a plain copy's."""
     bus = measurements.published("copies_a100")
     [row] = bus.rows("copies", bytes=100_000_000, direction="h2d")
-    found = {"PCIe 4 (a copy to an A100)": (row["gb_per_s"], bus.source)}
-    reduced = measurements.published("all_reduce_nodes")
+    rates = {"PCIe 4 (a copy to an A100)": (row["gb_per_s"], bus.source)}
+    all_reduce = measurements.published("all_reduce_nodes")
     for device in ("8 × A100", "8 × H200", "32 × B200, four machines"):
-        [row] = reduced.rows(device=device, bytes=1_073_741_824)
-        found[device] = (row["gb_per_s"], reduced.source)
-    return found
+        [row] = all_reduce.rows(device=device, bytes=1_073_741_824)
+        rates[device] = (row["gb_per_s"], all_reduce.source)
+    return rates
 
 
 def draw_scaling(step_ms, megabytes, link, compute):
@@ -117,8 +119,8 @@ def draw_scaling(step_ms, megabytes, link, compute):
     times = [step_ms(n, compute, megabytes, rate) for n in numbers]
     speed = [times[0] / time for time in times]
     title = f"8 GPUs: {speed[3]:.2g} times as fast, so {speed[3] / 8:.0%} of each is used"
-    both = {"the formula": (numbers, speed), "ideal": (numbers, numbers)}
-    figure = plots.lines(both, title, "GPUs", "times as fast as one", logx=True, logy=True)
+    series = {"the formula": (numbers, speed), "ideal": (numbers, numbers)}
+    figure = plots.lines(series, title, "GPUs", "times as fast as one", logx=True, logy=True)
     figure.axes[0].set_ylim(0.5, 70)
     plots.sources(figure, f"published: {source}, the rate of the link")
     return figure, f"{link}, {rate:g} GB/s: {title}."
@@ -147,23 +149,23 @@ def _check_weigh(answer):
     return "equal to the mean over all samples, for tensors and numbers, even and uneven shards."
 
 
-def _compare_means(found, expected, sizes, kind):
-    if not isinstance(found, (float, torch.Tensor)):
+def _compare_means(result, expected, sizes, kind):
+    if not isinstance(result, (float, torch.Tensor)):
         raise NotYet(
-            f"for sizes {sizes} it returned {type(found).__name__}; expected the mean, as a float or tensor."
+            f"for sizes {sizes} it returned {type(result).__name__}; expected the mean, as a float or tensor."
         )
-    found = torch.as_tensor(found, dtype=torch.float64)
-    if found.shape != expected.shape:
+    result = torch.as_tensor(result, dtype=torch.float64)
+    if result.shape != expected.shape:
         raise NotYet(
-            f"for {kind} of shape {tuple(expected.shape)} the result has shape {tuple(found.shape)}. "
+            f"for {kind} of shape {tuple(expected.shape)} the result has shape {tuple(result.shape)}. "
             "Add the means to each other, not the elements within one."
         )
-    if not torch.allclose(found, expected, rtol=1e-4, atol=1e-6):
-        why = "A shard of three samples counts three times one of one."
+    if not torch.allclose(result, expected, rtol=1e-4, atol=1e-6):
+        reason = "A shard of three samples counts three times one of one."
         if len(set(sizes)) == 1:
-            why = "Divide by the number of samples."
+            reason = "Divide by the number of samples."
         raise NotYet(
-            f"for shards of sizes {sizes} the result is not the mean over all samples. {why}"
+            f"for shards of sizes {sizes} the result is not the mean over all samples. {reason}"
         )
 
 
@@ -230,16 +232,16 @@ def _check_script(answer):
     text = call(answer) if callable(answer) else answer
     if not isinstance(text, str):
         raise NotYet(f"expected the script as text, got {type(text).__name__}. Return the string.")
-    left = [todo for todo in _TODOS if todo in text]
+    todos = [todo for todo in _TODOS if todo in text]
     if text.split() == DDP_SCRIPT.split():
         raise NotYet(
-            f"the line {left[0]!r} is still there. Does replace name it exactly, and do you keep its result?"
+            f"the line {todos[0]!r} is still there. Does replace name it exactly, and do you keep its result?"
         )
     try:
         _judge_script(*_run_two(text))
-    except NotYet as found:
-        too = f" The line {left[0]!r} is still there." if left else ""
-        raise NotYet(f"{found}{too}") from None
+    except NotYet as reason:
+        too = f" The line {todos[0]!r} is still there." if todos else ""
+        raise NotYet(f"{reason}{too}") from None
     return "two processes, different samples, equal weights."
 
 
@@ -381,28 +383,28 @@ def _check_choose(answer):
         step = random.uniform(20, 500)
         cases.append((step, random.uniform(1, 800), random.uniform(1, 400), 0.7, 128))
     for *setup, efficiency, limit in cases:
-        found = call(answer, *setup, efficiency, limit)
+        answered = call(answer, *setup, efficiency, limit)
         enough = [n for n in range(2, limit + 1) if _efficiency(n, *setup) >= efficiency]
-        whole = isinstance(found, Integral) and not isinstance(found, bool)
-        if not whole or found != max(enough, default=1):
+        is_whole = isinstance(answered, Integral) and not isinstance(answered, bool)
+        if not is_whole or answered != max(enough, default=1):
             numbers = ", ".join(f"{number:.4g}" for number in setup)
-            why = f"{found!r} is no number of GPUs; return a whole number from 1 to limit."
-            if whole and 0 < found < 10**9:
-                why = _why_choose(found, _efficiency(found, *setup), efficiency, limit)
-            raise NotYet(f"most_gpus({numbers}, {efficiency}, {limit}): {why}")
+            reason = f"{answered!r} is no number of GPUs; return a whole number from 1 to limit."
+            if is_whole and 0 < answered < 10**9:
+                reason = _why_choose(answered, _efficiency(answered, *setup), efficiency, limit)
+            raise NotYet(f"most_gpus({numbers}, {efficiency}, {limit}): {reason}")
     return "nine set-ups, each with the most GPUs that still pay."
 
 
-def _why_choose(found, reached, efficiency, limit):
-    over = " and the limit is passed" if found > limit else ""
+def _why_choose(answered, reached, efficiency, limit):
+    over = " and the limit is passed" if answered > limit else ""
     if reached < efficiency:
-        why = f"that is below {efficiency}. Is the time on n GPUs multiplied by n?"
+        question = f"that is below {efficiency}. Is the time on n GPUs multiplied by n?"
     else:
-        why = (
+        question = (
             "more GPUs would still reach it. Does the search go up to limit, limit included, and is exactly "
             "that efficiency enough?"
         )
-    return f"{found} GPUs reach {reached:.3f}{over}; {why}"
+    return f"{answered} GPUs reach {reached:.3f}{over}; {question}"
 
 
 choose = Exercise(

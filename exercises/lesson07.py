@@ -88,13 +88,13 @@ class _Lab:
 def _check_stopwatch(answer):
     for ms in (5.0, random.uniform(1, 3)):
         lab = _Lab(ms)
-        found = call(answer, lab.fn, clock=lab.clock, synchronize=lab.synchronize)
-        found = expect.number(found)
+        reported = call(answer, lab.fn, clock=lab.clock, synchronize=lab.synchronize)
+        reported = expect.number(reported)
         _judge_readings(lab)
         truth = ms + 0.01
-        if not abs(found - truth) <= 0.03 * truth:
-            why = _why_stopwatch(found, truth)
-            raise NotYet(f"fn() takes {truth:.3g} ms, and you report {found:.3g}. {why}")
+        if not abs(reported - truth) <= 0.03 * truth:
+            reason = _why_stopwatch(reported, truth)
+            raise NotYet(f"fn() takes {truth:.3g} ms, and you report {reported:.3g}. {reason}")
     return "right to 3%, although the first calls and some later ones were disturbed."
 
 
@@ -127,11 +127,11 @@ def _judge_readings(lab):
             )
 
 
-def _why_stopwatch(found, truth):
-    for other in (found * 1000, found / 1000):
-        if abs(other - truth) <= 0.03 * truth:
+def _why_stopwatch(reported, truth):
+    for in_other_unit in (reported * 1000, reported / 1000):
+        if abs(in_other_unit - truth) <= 0.03 * truth:
             return "Which unit does the clock have?"
-    if found < truth:
+    if reported < truth:
         return "Some calls are lucky: which summary of the samples do they not move?"
     return (
         "Slow first calls (three of them), or disturbed samples, decide too much: how many calls "
@@ -172,20 +172,20 @@ def _check_flowing(answer):
             host = torch.randint(-4, 9, shape[::-1]).t() / 8.0  # negative numbers, and 0.5 itself
             expected = host[host > 0.5].sum().item()
             rows = host.to("cuda")
-            waited, found = waits_and_result(call, answer, rows)
-            found = expect.number(found)
-            if not abs(found - expected) <= 1e-4 * max(1.0, expected):
+            waits, total = waits_and_result(call, answer, rows)
+            total = expect.number(total)
+            if not abs(total - expected) <= 1e-4 * max(1.0, expected):
                 raise NotYet(
-                    f"for shape {shape} it returned {found:.4f}, expected {expected:.4f}: the sum of the "
+                    f"for shape {shape} it returned {total:.4f}, expected {expected:.4f}: the sum of the "
                     "elements above 0.5."
                 )
             if not torch.equal(rows.cpu(), host):
                 raise NotYet(
                     "the sum is right, but `rows` came back changed. Whoever called flowing may still need it."
                 )
-            if waited > 1:
+            if waits > 1:
                 raise NotYet(
-                    f"for shape {shape} it waited {waited} times. Reading with a mask as an index waits, since "
+                    f"for shape {shape} it waited {waits} times. Reading with a mask as an index waits, since "
                     "the size of the result is a value; a mask as a factor doesn't."
                 )
     return "the same sum, and one wait."
@@ -253,31 +253,17 @@ def _judge_side_busy(answer, work, side, used, ended):
         nap(600)
         napped = side.record_event()
     with _recorded_streams() as recorded:
-        found = call(answer, host, work, side)
+        returned = call(answer, host, work, side)
     python_waited = napped.query()
     reached = main.record_event()
-    copy, result = _pair(found)
-    if len(used) != 1:
-        raise NotYet(f"work() was called {len(used)} times; once is asked for.")
-    if used[0] != main:
-        raise NotYet(
-            "work() ran on the side stream. Only the copy belongs inside `with torch.cuda.stream(side)`."
-        )
+    copy, result = _pair(returned)
+    _judge_work(used, main)
     if python_waited:
         raise NotYet(
             "Python itself waited until the side stream was done. Is the copy asked for without blocking, "
             "and does a stream wait instead of Python?"
         )
-    if not _is_first(ended[-1], napped):
-        raise NotYet(
-            "the work waited for the copy, so the two took turns. When does the current stream have to wait: "
-            "before work(), or after it?"
-        )
-    if _is_first(reached, napped):
-        raise NotYet(
-            "the current stream went on while the side stream was still busy: it didn't wait for the copy, "
-            "so whatever uses the copy next may read it too early."
-        )
+    _judge_order(ended[-1], reached, napped)
     expect.tensor(copy, shape=host.shape, device="cuda:0", what="the copy")
     if not torch.equal(copy.cpu(), host) or result.tolist() != [7.0] * 4:
         raise NotYet(
@@ -290,12 +276,36 @@ def _judge_side_busy(answer, work, side, used, ended):
         )
 
 
-def _pair(found):
-    if not isinstance(found, (tuple, list)) or len(found) != 2:
+def _judge_work(used, main):
+    """The work ran once, on the stream `main`; `used` lists the streams on which it ran."""
+    if len(used) != 1:
+        raise NotYet(f"work() was called {len(used)} times; once is asked for.")
+    if used[0] != main:
         raise NotYet(
-            f"it returned {type(found).__name__}; expected the copy and the result of work(), in this order."
+            "work() ran on the side stream. Only the copy belongs inside `with torch.cuda.stream(side)`."
         )
-    copy, result = found
+
+
+def _judge_order(worked, reached, napped):
+    """The work ended before the side stream's nap (`worked`, `napped`), and what comes after it ran later."""
+    if not _is_first(worked, napped):
+        raise NotYet(
+            "the work waited for the copy, so the two took turns. When does the current stream have to wait: "
+            "before work(), or after it?"
+        )
+    if _is_first(reached, napped):
+        raise NotYet(
+            "the current stream went on while the side stream was still busy: it didn't wait for the copy, "
+            "so whatever uses the copy next may read it too early."
+        )
+
+
+def _pair(returned):
+    if not isinstance(returned, (tuple, list)) or len(returned) != 2:
+        raise NotYet(
+            f"it returned {type(returned).__name__}; expected the copy and the result of work(), in this order."
+        )
+    copy, result = returned
     return expect.tensor(copy, what="the copy"), expect.tensor(result, what="the result")
 
 
@@ -329,9 +339,9 @@ def _judge_current_busy(answer, work, side):
     awake = torch.cuda.current_stream().record_event()
     copy, _ = call(answer, host, work, side)
     with torch.cuda.stream(side):
-        seen = copy.clone()
+        content = copy.clone()
     side.synchronize()
-    if awake.query() or not torch.equal(seen.cpu(), host):
+    if awake.query() or not torch.equal(content.cpu(), host):
         raise NotYet(
             "while the current stream was busy, the copy did not run: it waited for the current stream. "
             "Was it put into the side stream, and is nothing waited for before it?"

@@ -17,6 +17,7 @@ from exercises.figures08 import (
     draw_parts,
     length,
 )
+from exercises.graph08 import graphed
 from exercises.roofline08 import bytes_moved, draw_roofline
 from exercises.threads08 import draw as draw_fight
 from exercises.threads08 import fight
@@ -24,7 +25,6 @@ from helpers import plots
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, Question, call
 from helpers.devices import pick_device
-from helpers.measurements.ladder import Setup, maker
 from helpers.timing import time_ms
 
 __all__ = [  # the lesson calls them
@@ -51,20 +51,6 @@ def time_convolution(formats, device):
         times[dtype] = time_ms(lambda layer=layer, x=x: layer(x), device).median_ms
         print(f"{dtype}: {times[dtype]:.2f} ms")
     return times
-
-
-def graphed(rows, half, device):
-    """make_step for `Climb`: a step as a CUDA graph, with the changes that `rows` kept; `half`: the 16-bit format."""
-    best = [row for row in rows if row["kept"]]
-    kept = [row["name"] for row in best]
-    setup = Setup(
-        batch=best[-1]["batch"],
-        dtype=half if "mixed precision" in kept else None,
-        channels_last="channels_last" in kept,
-        compiled="torch.compile" in kept,
-        graphed=True,
-    )
-    return maker(setup, device)
 
 
 # --- clip under mixed precision -------------------------------------------------------------------
@@ -115,7 +101,8 @@ def _check_clip(answer):
 
 def _judge_move(moved, gradient, most):
     """`moved` has the direction of `gradient` and the length `most`."""
-    size, true = moved.norm().item(), gradient.norm().item()
+    size = moved.norm().item()
+    true = gradient.norm().item()
     if math.isclose(size, most, rel_tol=1e-2):
         return
     lead = f"the gradient has length {true:g}, the limit is {most:g}, and the step had length {size:.3g}. "
@@ -209,6 +196,7 @@ profiles = Exercise(
 
 
 # --- reach a speed-up -----------------------------------------------------------------------------
+PAIRS = 5  # of timings, beside one that warms up
 TARGET = 3.0  # times as fast; the model answer reaches several times that
 
 
@@ -266,15 +254,16 @@ def _judge_labels(labels, expected, count):
         )
 
 
-def _alternating(slow, fast, pairs=5):
+def _alternating(slow, fast):
     """How many times as fast: the median over pairs timed in turn, so that a busy moment hits both. Both read values.
 
     One thread: beside another program, threads wait for each other much longer than such small work takes.
     """
-    threads, ratios = torch.get_num_threads(), []
+    threads = torch.get_num_threads()
+    ratios = []
     torch.set_num_threads(1)
     try:
-        for _ in range(pairs + 1):
+        for _ in range(PAIRS + 1):
             ratios.append(_seconds(slow) / _seconds(fast))
     finally:
         torch.set_num_threads(threads)

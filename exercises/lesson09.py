@@ -37,16 +37,16 @@ def _judge_weights(masked, scores):
     weights = masked.softmax(-1)
     n = scores.shape[-1]
     for i in range(n):
-        seen = weights[..., i, :]
-        if seen.isnan().any() or (seen[..., i] == 0).any():
+        row = weights[..., i, :]
+        if row.isnan().any() or (row[..., i] == 0).any():
             raise NotYet(f"word {i} does not see itself. Which diagonal does the mask begin at?")
-        if (seen[..., i + 1 :] > 0).any():
-            ahead = seen[..., i + 1 :].max().item()
+        if (row[..., i + 1 :] > 0).any():
+            ahead = row[..., i + 1 :].max().item()
             raise NotYet(
                 f"after softmax, word {i} still gives up to {ahead:.0%} of its attention to a later word. "
                 "What must a score be, so that its exponential is zero?"
             )
-        if not torch.allclose(seen[..., : i + 1], scores[..., i, : i + 1].softmax(-1), atol=1e-5):
+        if not torch.allclose(row[..., : i + 1], scores[..., i, : i + 1].softmax(-1), atol=1e-5):
             raise NotYet(f"the weights that word {i} gives to earlier words are wrong.")
 
 
@@ -85,35 +85,35 @@ def _check_cache(answer):
             _judge_step(answer, cache, layer, (q, k, v), 0, prompt, "the prompt")
         for place in range(prompt, prompt + 3):
             for layer, (q, k, v) in enumerate(lines):
-                what = f"word {place}, after a prompt of {prompt}"
-                _judge_step(answer, cache, layer, (q, k, v), place, place + 1, what)
+                words = f"word {place}, after a prompt of {prompt}"
+                _judge_step(answer, cache, layer, (q, k, v), place, place + 1, words)
     return "prompt and single words get what they'd get without a cache, in both layers."
 
 
-def _judge_step(answer, cache, layer, qkv, start, end, what):
+def _judge_step(answer, cache, layer, qkv, start, end, words):
     """Give the words from `start` to `end` of one layer to the answer; compare with attention over all words."""
     q, k, v = (part[:, :, start:end] for part in qkv)
-    found = call(answer, cache, layer, q, k, v)
-    expect.tensor(found, shape=q.shape, what=f"the result for {what}")
+    result = call(answer, cache, layer, q, k, v)
+    expect.tensor(result, shape=q.shape, what=f"the result for {words}")
     full_q, full_k, full_v = (part[:, :, :end] for part in qkv)
-    right = F.scaled_dot_product_attention(full_q, full_k, full_v, is_causal=True)[:, :, start:]
-    if not torch.allclose(found, right, atol=1e-5):
+    expected = F.scaled_dot_product_attention(full_q, full_k, full_v, is_causal=True)[:, :, start:]
+    if not torch.allclose(result, expected, atol=1e-5):
         raise NotYet(
-            f"in layer {layer}, the result for {what} is wrong. {_why(found, q, full_k, full_v)}"
+            f"in layer {layer}, the result for {words} is wrong. {_why_wrong(result, q, full_k, full_v)}"
         )
     if layer not in cache:
         raise NotYet(
-            f"after {what}, cache has nothing under {layer}: keys and values are forgotten."
+            f"after {words}, cache has nothing under {layer}: keys and values are forgotten."
         )
 
 
-def _why(found, q, k, v):
+def _why_wrong(result, q, k, v):
     """Name what a wrong result equals."""
-    if torch.allclose(found, F.scaled_dot_product_attention(q, k, v), atol=1e-5):
+    if torch.allclose(result, F.scaled_dot_product_attention(q, k, v), atol=1e-5):
         return "In the prompt, words looked ahead: there it has to be causal."
-    if torch.allclose(found, v[:, :, :1].expand_as(found), atol=1e-5):
+    if torch.allclose(result, v[:, :, :1].expand_as(result), atol=1e-5):
         return "It saw the very first word and nothing else. What does is_causal do with one query?"
-    if torch.allclose(found, v[:, :, -1:].expand_as(found), atol=1e-5):
+    if torch.allclose(result, v[:, :, -1:].expand_as(result), atol=1e-5):
         return "It saw itself and no earlier word. Where are their keys and values?"
     return "Which keys and values did it see: all of this layer, in order, and of no other layer?"
 
@@ -145,12 +145,12 @@ def _check_bytes(answer):
     cases = ((2, 4, 32, 64, 1, 4), (32, 32, 128, 4096, 1, 2), (80, 8, 128, 8192, 16, 2))
     for case in cases:
         layers, kv_heads, head_dim, words, batch, number = case
-        found = expect.number(call(answer, *case))
-        right = _counted(*case)
-        if found != right:
+        result = expect.number(call(answer, *case))
+        expected = _counted(*case)
+        if result != expected:
             raise NotYet(
                 f"for {layers} layers, {kv_heads} heads of {head_dim}, {words:,} words, a batch of {batch} and "
-                f"{number} bytes a number it says {found:,.0f} bytes. {_why_bytes(found, right)}"
+                f"{number} bytes a number it says {result:,.0f} bytes. {_why_bytes(result, expected)}"
             )
     if call(answer, 32, 32, 128, 4096) != 2**31:
         raise NotYet(
@@ -163,14 +163,14 @@ def _counted(layers, kv_heads, head_dim, words, batch, number):
     """Return the bytes of such keys and values, counted by PyTorch without taking memory."""
     kind = {2: torch.bfloat16, 4: torch.float32}[number]
     shape = (batch, kv_heads, words, head_dim)
-    one = torch.empty(shape, dtype=kind, device="meta").nbytes
-    return sum(one + one for _ in range(layers))
+    tensor_bytes = torch.empty(shape, dtype=kind, device="meta").nbytes
+    return sum(tensor_bytes + tensor_bytes for _ in range(layers))
 
 
-def _why_bytes(found, right):
-    if 2 * found == right:
+def _why_bytes(result, expected):
+    if 2 * result == expected:
         return "That's half: a layer keeps keys, and what else?"
-    return f"That's {found / right:.3g} times what it takes: is each of the six factors in it once?"
+    return f"That's {result / expected:.3g} times what it takes: is each of the six factors in it once?"
 
 
 sizes = Exercise(
@@ -197,9 +197,9 @@ def _check_pick(answer):
     logits = torch.tensor([0.0, 3.0, -1.0, 0.5, 1.0, -4.0])
     draws = 600
     for k in (1, 3):
-        found = [call(answer, logits.clone(), k) for _ in range(draws)]
-        expect.tensor(found[0], shape=(1,), dtype=torch.int64, what="the result")
-        counts = torch.cat(found).bincount(minlength=6) / draws
+        words = [call(answer, logits.clone(), k) for _ in range(draws)]
+        expect.tensor(words[0], shape=(1,), dtype=torch.int64, what="the result")
+        counts = torch.cat(words).bincount(minlength=6) / draws
         best = logits.topk(k).indices
         outside = counts.sum() - counts[best].sum()
         if outside > 0:
@@ -207,11 +207,11 @@ def _check_pick(answer):
                 f"with k = {k}, {outside:.0%} of {draws} draws fell outside the {k} largest logits. "
                 "Did a place among the best slip out instead of a word's own number?"
             )
-        right = logits[best].softmax(-1)
-        if (counts[best] - right).abs().max() > 0.1:
-            seen = ", ".join(f"{share:.0%}" for share in counts[best])
+        expected = logits[best].softmax(-1)
+        if (counts[best] - expected).abs().max() > 0.1:
+            shares = ", ".join(f"{share:.0%}" for share in counts[best])
             raise NotYet(
-                f"with k = {k}, the best words came in {seen} of the draws. Softmax of their logits says otherwise."
+                f"with k = {k}, the best words came in {shares} of the draws. Softmax of their logits says otherwise."
             )
     return "only the k best, each as often as its logit says."
 

@@ -31,18 +31,20 @@ def _check_bytes(answer):
     cases += [(7_000_000_000, 1, 3), (4_206_602, 3, 1)]
     cases += [(random.randint(1, 10**9), random.randint(2, 4096), stage) for stage in range(4)]
     for parameters, ranks, stage in cases:
-        here = f"rank_bytes({parameters}, {ranks}, {stage})"
-        found = expect.number(call(answer, parameters, ranks, stage), here)
+        call_text = f"rank_bytes({parameters}, {ranks}, {stage})"
+        result = expect.number(call(answer, parameters, ranks, stage), call_text)
         expected = rank_bytes(parameters, ranks, stage)
-        if not abs(found - expected) <= 1 + 1e-9 * expected:  # a byte for rounding; nan fails
-            raise NotYet(f"{here} is {found:,.0f}. {_why_bytes(found, parameters, ranks, stage)}")
+        if not abs(result - expected) <= 1 + 1e-9 * expected:  # a byte for rounding; nan fails
+            raise NotYet(
+                f"{call_text} is {result:,.0f}. {_why_bytes(result, parameters, ranks, stage)}"
+            )
     return "for one rank and thousands, in all four stages."
 
 
-def _why_bytes(found, parameters, ranks, stage):
-    if abs(found - rank_bytes(parameters, 1, 0)) <= 1:
+def _why_bytes(result, parameters, ranks, stage):
+    if abs(result - rank_bytes(parameters, 1, 0)) <= 1:
         return f"That is what one GPU alone needs. Stage {stage} splits {STAGES[stage]}."
-    if abs(found - rank_bytes(parameters, ranks, 3)) <= 1:
+    if abs(result - rank_bytes(parameters, ranks, 3)) <= 1:
         return f"Here everything is split, but stage {stage} splits {STAGES[stage]}."
     if stage == 0:
         return "Nothing is split in stage 0: add the bytes of weights, gradients and Adam."
@@ -80,23 +82,23 @@ def _check_product(answer):
             copies = [piece.cpu().clone() for piece in (x, *ups, *downs)]
             idle = _watch(len(widths))
             before = None if gpus.real else gpus.transfers["d2d"]
-            found = call(answer, x, list(ups), list(downs))
-            expect.tensor(found, what="what sharded_block returns")
+            result = call(answer, x, list(ups), list(downs))
+            expect.tensor(result, what="what sharded_block returns")
             moved = None if gpus.real else gpus.transfers["d2d"] - before
-            now = [piece.cpu() for piece in (x, *ups, *downs)]
-            if not all(torch.equal(one, copy) for one, copy in zip(now, copies)):
+            current = [piece.cpu() for piece in (x, *ups, *downs)]
+            if not all(torch.equal(piece, copy) for piece, copy in zip(current, copies)):
                 raise NotYet("x or the weights changed. Does an operator such as += write into x?")
-            _compare_product(found, x, ups, downs)
+            _compare_product(result, x, ups, downs)
             _check_work(idle(), moved, len(widths))
     return "the same as on one GPU, with even and uneven pieces, and no weight moved."
 
 
 def _watch(n):
     """A function that lists the GPUs among n which took no memory since now, so computed nothing."""
-    held = [torch.cuda.memory_allocated(index) for index in range(n)]
+    before = [torch.cuda.memory_allocated(index) for index in range(n)]
     for index in range(n):
         torch.cuda.reset_peak_memory_stats(index)
-    return lambda: [i for i in range(n) if torch.cuda.max_memory_allocated(i) == held[i]]
+    return lambda: [i for i in range(n) if torch.cuda.max_memory_allocated(i) == before[i]]
 
 
 def _check_work(idle, moved, n):
@@ -120,26 +122,26 @@ def _pieces(widths):
     return x, ups, downs
 
 
-def _compare_product(found, x, ups, downs):
+def _compare_product(result, x, ups, downs):
     x = x.cpu()
     up = torch.cat([piece.cpu() for piece in ups], 1)
     down = torch.cat([piece.cpu() for piece in downs])
     hidden = F.relu(x @ up)
-    right = hidden @ down
+    expected = hidden @ down
     n = len(ups)
-    if found.shape == (x.shape[0], n * x.shape[1]) and n > 1:
+    if result.shape == (x.shape[0], n * x.shape[1]) and n > 1:
         raise NotYet(
             "the results stand side by side. A split by rows gives whole-sized parts: what joins them?"
         )
-    expect.tensor(found, shape=right.shape, dtype=x.dtype, device="cuda:0", what="the result")
-    found = found.cpu()
-    if torch.allclose(found, right, rtol=1e-9, atol=1e-12):
+    expect.tensor(result, shape=expected.shape, dtype=x.dtype, device="cuda:0", what="the result")
+    result = result.cpu()
+    if torch.allclose(result, expected, rtol=1e-9, atol=1e-12):
         return
-    if torch.allclose(found * n, right, rtol=1e-9, atol=1e-12):
+    if torch.allclose(result * n, expected, rtol=1e-9, atol=1e-12):
         raise NotYet(f"it is 1/{n} of the right result. Parts of a sum are added, not averaged.")
-    if torch.allclose(found, x @ up @ down, rtol=1e-9, atol=1e-12):
+    if torch.allclose(result, x @ up @ down, rtol=1e-9, atol=1e-12):
         raise NotYet("the ReLU between the two products is missing.")
-    if torch.allclose(found, F.relu(x @ up @ down), rtol=1e-9, atol=1e-12):
+    if torch.allclose(result, F.relu(x @ up @ down), rtol=1e-9, atol=1e-12):
         raise NotYet("the ReLU belongs between the two products, not behind them.")
     raise NotYet(
         f"with {n} GPUs the numbers differ from those of one. Did every GPU's part arrive?"

@@ -29,36 +29,36 @@ def _traced(answer, grid, *args, **options):
         raise NotYet(NO_KERNEL)
     if is_untouched(function):
         raise NotAttempted
-    seen = call(trace, answer, grid, *args, **options)
-    for access in seen.outside():
+    run = call(trace, answer, grid, *args, **options)
+    for access in run.outside():
         verb = {"read": "reads", "write": "writes"}[access.kind]
-        size = " × ".join(map(str, seen.tensors[access.name].shape))
+        size = " × ".join(map(str, run.tensors[access.name].shape))
         raise NotYet(
             f"program {access.program[0]} {verb} beside `{access.name}`, which has {size} elements, at place "
             f"{access.outside[0]}. Is the mask of this {'load' if verb == 'reads' else 'store'} missing, or its address off?"
         )
-    return seen
+    return run
 
 
-def _judge_values(found, right, n):
+def _judge_values(result, expected, n):
     """Raise `NotYet` where a kernel's result differs from PyTorch's, naming the first element that does."""
-    wrong = (~torch.isclose(found, right, rtol=1e-4, atol=1e-5)).nonzero()
+    wrong = (~torch.isclose(result, expected, rtol=1e-4, atol=1e-5)).nonzero()
     if len(wrong) == 0:
         return
     place = tuple(wrong[0].tolist())
     name = f"out[{', '.join(map(str, place))}]"
-    value = found[place].item()
-    said = "was never written" if value == UNTOUCHED else f"is {value:.4g}"
-    raise NotYet(f"with {n}, {name} {said}, expected {right[place].item():.4g}.")
+    value = result[place].item()
+    finding = "was never written" if value == UNTOUCHED else f"is {value:.4g}"
+    raise NotYet(f"with {n}, {name} {finding}, expected {expected[place].item():.4g}.")
 
 
-def _judge_bytes(seen, reads, writes):
+def _judge_bytes(run, reads, writes):
     """Raise `NotYet` where a kernel read or wrote more bytes than `reads` and `writes`."""
-    for kind, most in (("read", reads), ("write", writes)):
-        count = seen.bytes(kind)
-        if count > most:
+    for kind, limit in (("read", reads), ("write", writes)):
+        count = run.bytes(kind)
+        if count > limit:
             raise NotYet(
-                f"the result is right, but the kernel {kind}s {count} bytes where {most} are enough. "
+                f"the result is right, but the kernel {kind}s {count} bytes where {limit} are enough. "
                 "What does it touch twice?"
             )
 
@@ -82,15 +82,15 @@ def mirror_kernel(x, out, n, BLOCK: tl.constexpr):
 def _check_mirror(answer):
     for n in (8, 10, 1, 33):
         x = torch.randn(n)
-        seen = _traced(answer, (-(-n // 8),), x, _blank(n), n, BLOCK=8)
-        _judge_values(_result(seen, 1), x.flip(0), f"n = {n}")
-        _judge_bytes(seen, 4 * n, 4 * n)
+        run = _traced(answer, (-(-n // 8),), x, _blank(n), n, BLOCK=8)
+        _judge_values(_result(run, 1), x.flip(0), f"n = {n}")
+        _judge_bytes(run, 4 * n, 4 * n)
     return "right for 8, 10, 1 and 33 numbers, each read once and written once."
 
 
-def _result(seen, place):
+def _result(run, place):
     """Return the tensor that a kernel got as argument `place`."""
-    return list(seen.tensors.values())[place]
+    return list(run.tensors.values())[place]
 
 
 mirror = Exercise(
@@ -114,8 +114,8 @@ mirror = Exercise(
 def draw_mirror(kernel):
     """Show which program of the learner's mirror touches what (until it passes, of the model answer's)."""
     x = torch.arange(10.0)
-    seen = trace(chosen(mirror, kernel), (3,), x, torch.empty(10), 10, BLOCK=4)
-    figures11.touched(seen, "Reads from the left, writes from the right")
+    run = trace(chosen(mirror, kernel), (3,), x, torch.empty(10), 10, BLOCK=4)
+    figures11.touched(run, "Reads from the left, writes from the right")
 
 
 # --- a fused activation -------------------------------------------------------------------------
@@ -130,22 +130,23 @@ def gated_kernel(gate, up, out, n, BLOCK: tl.constexpr):
 
 def _check_gated(answer):
     for n in (16, 21, 1, 100):
-        gate, up = 3 * torch.randn(n), torch.randn(n)
-        seen = _traced(answer, (-(-n // 16),), gate, up, _blank(n), n, BLOCK=16)
-        _judge_gated(_result(seen, 2), gate, up, n)
-        _judge_bytes(seen, 8 * n, 4 * n)
+        gate = 3 * torch.randn(n)
+        up = torch.randn(n)
+        run = _traced(answer, (-(-n // 16),), gate, up, _blank(n), n, BLOCK=16)
+        _judge_gated(_result(run, 2), gate, up, n)
+        _judge_bytes(run, 8 * n, 4 * n)
     return "equal to PyTorch, and every number crosses the memory bus once: 12 bytes an element instead of 20."
 
 
-def _judge_gated(found, gate, up, n):
-    for other, why in (
+def _judge_gated(result, gate, up, n):
+    for mistaken, reason in (
         (torch.sigmoid(gate) * up, "That is sigmoid(gate) * up; silu(g) is g * sigmoid(g)."),
         (gate * F.silu(up), "You have swapped `gate` and `up`: silu belongs to `gate`."),
         (F.silu(gate), "That is silu(gate) alone: where is `up`?"),
     ):
-        if torch.allclose(found, other, rtol=1e-4, atol=1e-5):
-            raise NotYet(why)
-    _judge_values(found, F.silu(gate) * up, f"n = {n}")
+        if torch.allclose(result, mistaken, rtol=1e-4, atol=1e-5):
+            raise NotYet(reason)
+    _judge_values(result, F.silu(gate) * up, f"n = {n}")
 
 
 gated = Exercise(
@@ -178,23 +179,23 @@ def row_sums_kernel(x, out, columns, BLOCK: tl.constexpr):
 def _check_row_sums(answer):
     for rows, columns in ((3, 16), (4, 40), (5, 7), (1, 1)):
         x = torch.randn(rows, columns) + 1
-        seen = _traced(answer, (rows,), x, _blank(rows), columns, BLOCK=16)
-        found = _result(seen, 1)
-        _judge_sums(found, x, rows, columns)
-        _judge_bytes(seen, 4 * rows * columns, 4 * rows)
+        run = _traced(answer, (rows,), x, _blank(rows), columns, BLOCK=16)
+        result = _result(run, 1)
+        _judge_sums(result, x, rows, columns)
+        _judge_bytes(run, 4 * rows * columns, 4 * rows)
     return "right for rows of 1, 7, 16 and 40 numbers with blocks of 16, each number read once."
 
 
-def _judge_sums(found, x, rows, columns):
-    if columns > 16 and torch.allclose(found, x[:, :16].sum(1), atol=1e-4):
+def _judge_sums(result, x, rows, columns):
+    if columns > 16 and torch.allclose(result, x[:, :16].sum(1), atol=1e-4):
         raise NotYet(
             f"only the first block of each row was added. A row of {columns} needs several blocks of 16: a loop."
         )
-    if columns > 16 and torch.allclose(found, x[:, columns // 16 * 16 :].sum(1), atol=1e-4):
+    if columns > 16 and torch.allclose(result, x[:, columns // 16 * 16 :].sum(1), atol=1e-4):
         raise NotYet(
             "only the last block of each row was added: what happens to the total in the loop?"
         )
-    _judge_values(found, x.sum(1), f"{rows} rows of {columns}")
+    _judge_values(result, x.sum(1), f"{rows} rows of {columns}")
 
 
 row_sums = Exercise(

@@ -28,13 +28,20 @@ def nap(ms):
 @functools.lru_cache
 def _cycles_per_ms(name):
     """Return the clock cycles in a millisecond of the GPU called `name`, measured by events on the second nap."""
-    for _ in range(2):  # during the first one a GPU at rest speeds up
-        begin, end = event(), event()
+    cycles = 100 * SLEEP
+    return cycles / second_ms(lambda: torch.cuda._sleep(cycles))
+
+
+def second_ms(work):
+    """Return the milliseconds of `work()` on the GPU, the second of two: during the first a GPU at rest speeds up."""
+    for _ in range(2):
+        begin = event()
+        end = event()
         begin.record()
-        torch.cuda._sleep(100 * SLEEP)
+        work()
         end.record()
         end.synchronize()
-    return 100 * SLEEP / begin.elapsed_time(end)
+    return begin.elapsed_time(end)
 
 
 def draw_call(returned, finished):
@@ -132,13 +139,7 @@ def work_ms(name):
 
 def copy_ms(host):
     """Return the milliseconds of a copy of `host` to the GPU, the second of two."""
-    for _ in range(2):
-        begin, end = event(), event()
-        begin.record()
-        host.to("cuda", non_blocking=True)
-        end.record()
-        end.synchronize()
-    return begin.elapsed_time(end)
+    return second_ms(lambda: host.to("cuda", non_blocking=True))
 
 
 def overlap_spans(copy_and_work, host, side, ms):
@@ -171,7 +172,8 @@ class Marking(TorchFunctionMode):
 
     def run(self, label, function, *args, **kwargs):
         """Return `function(*args, **kwargs)`, run between two events."""
-        begin, end = event(), event()
+        begin = event()
+        end = event()
         begin.record()
         result = function(*args, **kwargs)
         end.record()

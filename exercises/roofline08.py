@@ -59,7 +59,7 @@ def draw_roofline(flops, moved, rows, device, half):
     roof = min(peaks[dtype], bandwidth * x) / 1e9
     loop = best.removesuffix(" loop").capitalize()
     title = f"{loop} loop does {x:.0f} operations a byte, and reaches {y / roof:.0%} of its roof"
-    groups = [plots.here(own), _published_roofs()]
+    groups = [plots.here(own), *_gpu_roofs(), _published_roofs()]
     unit = "billion operations a second"
     figure = plots.lines(groups, title, "operations a byte", unit, logx=True, logy=True)
     axes = figure.axes[0]
@@ -96,6 +96,27 @@ def _roof(peak, bandwidth):
     return xs, [min(peak, bandwidth * x) / 1e9 for x in xs]
 
 
+def _gpu_roofs():
+    """The groups of the float32 roofs of your GPU and of recorded ones: their fastest product and copy."""
+    products = {"x": "size", "y": "tflop_per_s", "dtype": "float32"}
+    copies = {"x": "bytes", "y": "gb_per_s", "operation": "copy"}
+    pairs = [
+        (plots.yours("matmul", **products), plots.yours("bandwidth", **copies)),
+        (
+            plots.recorded("matmul", kind="cuda", **products),
+            plots.recorded("bandwidth", kind="cuda", **copies),
+        ),
+    ]
+    for fastest, copied in pairs:
+        lines = {
+            f"{name}, float32": _roof(1e12 * max(rates), 1e9 * max(copied[name][1]))
+            for name, (_, rates) in fastest.items()
+            if name in copied
+        }
+        if lines:
+            yield plots.Group(fastest.kind, lines, fastest.sources)
+
+
 def _published_roofs():
     """The group of the float32 roofs of GPUs whose product and memory others measured."""
     products = measurements.published("matmul_best")
@@ -104,7 +125,8 @@ def _published_roofs():
     for name, its in (("A100 SXM4 80GB", "A100 80GB"), ("H200", "H200")):
         [best] = products.rows("best", device=name, dtype="float32")
         [triad] = memory.rows("bandwidth", device=its, where="memory", operation="triad")
-        peak, bandwidth = 1e12 * best["tflop_per_s"], 1e9 * triad["gb_per_s"]
+        peak = 1e12 * best["tflop_per_s"]
+        bandwidth = 1e9 * triad["gb_per_s"]
         lines[f"{its}, float32"] = _roof(peak, bandwidth)
     sources = [f"published: {products.source}", f"published: {memory.source}"]
     return plots.Group("published", lines, sources)

@@ -158,8 +158,8 @@ def _interpreting():
 def _noting(accesses, spans):
     """Note each load and store of the interpreter; `spans` are (name, tensor, buffer)."""
     builder = _interpreter().interpreter_builder
-    missing = [name for name in (*METHODS, "grid_idx") if not hasattr(builder, name)]
-    if [name for name in missing if name != "grid_idx"]:
+    missing = [name for name in METHODS if not hasattr(builder, name)]
+    if missing:
         raise NotImplementedError(CHANGED.format(error=f"no {missing[0]}"))
     load, store, atomic = (getattr(builder, name) for name in METHODS)
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import torch
 
+from helpers.show import page
+
 KINDS = ("cuda", "accelerator", "mps", "xpu", "cpu")
 HEAD = ("task", "CUDA", "torch.<wbr>accelerator", "MPS", "XPU", "CPU", "lesson")
 
@@ -67,15 +69,7 @@ def show(group):
     """Show one group of the table, in a notebook as a table; ValueError lists the groups there are."""
     if group not in groups():
         raise ValueError(f"group is {group!r}; it takes one of {list(groups())}")
-    try:
-        from IPython import get_ipython
-        from IPython.display import display
-    except ImportError:
-        get_ipython = None
-    if get_ipython is None or get_ipython() is None:
-        print(markdown(group))
-    else:
-        display({"text/plain": markdown(group), "text/html": as_html(group)}, raw=True)
+    page(as_html(group), markdown(group))
 
 
 def markdown(group):
@@ -128,7 +122,9 @@ def execute(kind, device, path, skip=()):
     `path` is a file for torch.load, `skip` holds beginnings of calls to leave out. Two GPUs are needed for "cuda".
     Settings that a call changes are put back after it.
     """
-    device, failed, ran = torch.device(device), {}, 0
+    device = torch.device(device)
+    failed = {}
+    ran = 0
     known = {
         "torch": torch,
         "time": time,

@@ -58,8 +58,11 @@ def _star(u, v):
     """Five points: fold the plane into half a point, then take the distance to the line from its notch to its tip."""
     sector = 2 * math.pi / 5
     angle = (torch.remainder(torch.atan2(v, u), sector) - sector / 2).abs()
-    along, across = _length(u, v) * torch.cos(angle), _length(u, v) * torch.sin(angle)
-    notch, tip_along, tip_across = 0.5, 1.1 * math.cos(sector / 2), 1.1 * math.sin(sector / 2)
+    along = _length(u, v) * torch.cos(angle)
+    across = _length(u, v) * torch.sin(angle)
+    notch = 0.5
+    tip_along = 1.1 * math.cos(sector / 2)
+    tip_across = 1.1 * math.sin(sector / 2)
     edge = math.hypot(tip_along - notch, tip_across)
     return ((along - notch) * tip_across - across * (tip_along - notch)) / edge
 
@@ -112,9 +115,11 @@ def _draw(labels, generator, device):
     def random(*rest):
         return torch.rand(len(labels), *rest, generator=generator, device="cpu").to(device)
 
-    place, radius = (random(2, 1, 1) - 0.5) * (SIDE / 2), SIDE * (0.24 + 0.1 * random(1, 1))
+    place = (random(2, 1, 1) - 0.5) * (SIDE / 2)
+    radius = SIDE * (0.24 + 0.1 * random(1, 1))
     turn = random(1, 1) * (2 * math.pi)
-    dark, light = 0.4 * random(3, 1, 1), 0.65 + 0.35 * random(3, 1, 1)
+    dark = 0.4 * random(3, 1, 1)
+    light = 0.65 + 0.35 * random(3, 1, 1)
     noise = 0.2 * (random(3, SIDE, SIDE) - 0.5)
     cover = _cover(labels, place, radius, turn).unsqueeze(1)
     return (dark + (light - dark) * cover + noise).clamp_(0, 1)
@@ -123,8 +128,10 @@ def _draw(labels, generator, device):
 def _cover(labels, place, radius, turn):
     """How much of each pixel the shape covers, 0 to 1, [n, 32, 32]: from its distance in pixels to the edge."""
     pixel = torch.arange(SIDE, device=radius.device) - (SIDE - 1) / 2
-    x, y = (pixel - place[:, 0]) / radius, (pixel.unsqueeze(1) - place[:, 1]) / radius
-    u, v = x * turn.cos() + y * turn.sin(), y * turn.cos() - x * turn.sin()
+    x = (pixel - place[:, 0]) / radius
+    y = (pixel.unsqueeze(1) - place[:, 1]) / radius
+    u = x * turn.cos() + y * turn.sin()
+    v = y * turn.cos() - x * turn.sin()
     distance = torch.empty_like(u)
     for number, signed_distance in enumerate(_DISTANCES):
         which = (labels == number).nonzero().flatten().to(u.device)

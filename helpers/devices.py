@@ -21,9 +21,9 @@ def pick_device(prefer="auto"):
     ValueError, which lists what is. "auto" passes over a GPU for which this build of PyTorch has no code, with a
     warning. Where practice GPUs are on, they count as CUDA devices. Lesson 01 teaches how to write this function.
     """
-    here = device_names()
+    names = device_names()
     if prefer == "auto":
-        for name in here:
+        for name in names:
             if usable(name):
                 return torch.device(name)
             major, minor = torch.cuda.get_device_capability(name)
@@ -32,10 +32,10 @@ def pick_device(prefer="auto"):
                 "code, so it is passed over. `python3 -m helpers doctor` says how to repair that.",
                 stacklevel=2,
             )
-    return _known("prefer", prefer, here)
+    return _checked("prefer", prefer, names)
 
 
-def _known(argument, device, here):
+def _checked(argument, device, names):
     """`device`, a name or torch.device, as a torch.device with its index; errors name the `argument`."""
     if not isinstance(device, (str, torch.device)):
         raise TypeError(
@@ -43,8 +43,8 @@ def _known(argument, device, here):
         )
     name = str(device) if ":" in str(device) or str(device) == "cpu" else f"{device}:0"
     name = "cpu" if name == "cpu:0" else name
-    if name not in here:
-        raise ValueError(f"{argument} is {str(device)!r}; this machine has: {', '.join(here)}")
+    if name not in names:
+        raise ValueError(f"{argument} is {str(device)!r}; this machine has: {', '.join(names)}")
     return torch.device(name)
 
 
@@ -78,7 +78,7 @@ def describe(device):
     a CPU: the cores this process may use), "capability" (NVIDIA: compute capability, "9.0"; CPU: instruction set,
     "AVX2"), "l2_bytes", "bandwidth_bytes_per_s" (of the memory, from its clock and bus width), "generation" (NVIDIA).
     """
-    device = _known("device", device, device_names())
+    device = _checked("device", device, device_names())
     read = {"cpu": _describe_cpu, "mps": _describe_mps}.get(device.type, _describe_gpu)
     empty = dict.fromkeys(
         (
@@ -114,30 +114,31 @@ def _describe_mps(device):
 
 
 def _describe_gpu(device):
-    seen = getattr(torch, device.type).get_device_properties(device)
+    properties = getattr(torch, device.type).get_device_properties(device)
     kind = "rocm" if device.type == "cuda" and torch.version.hip else device.type
-    known = {
-        "name": seen.name,
+    compute_units = getattr(properties, "max_compute_units", None)  # of Intel's
+    description = {
+        "name": properties.name,
         "kind": kind,
-        "memory_bytes": seen.total_memory,
-        "multiprocessors": getattr(
-            seen, "multi_processor_count", getattr(seen, "max_compute_units", None)
-        ),
-        "l2_bytes": getattr(seen, "L2_cache_size", None) or None,
-        "bandwidth_bytes_per_s": _bandwidth(seen),
+        "memory_bytes": properties.total_memory,
+        "multiprocessors": getattr(properties, "multi_processor_count", compute_units),
+        "l2_bytes": getattr(properties, "L2_cache_size", None) or None,
+        "bandwidth_bytes_per_s": _bandwidth(properties),
     }
     if kind == "cuda":
-        known["capability"] = f"{seen.major}.{seen.minor}"
-        known["generation"] = gpus.tensor_cores(known["capability"])["generation"]
-    return known
+        description["capability"] = f"{properties.major}.{properties.minor}"
+        cores = gpus.tensor_cores(description["capability"])
+        description["generation"] = cores["generation"]
+    return description
 
 
-def _bandwidth(seen):
+def _bandwidth(properties):
     """Peak bytes per second: two transfers a clock (memory_clock_rate is in kHz) times the bus width (in bits).
 
     Source: https://developer.nvidia.com/blog/how-implement-performance-metrics-cuda-cc/
     """
-    clock, width = getattr(seen, "memory_clock_rate", None), getattr(seen, "memory_bus_width", None)
+    clock = getattr(properties, "memory_clock_rate", None)
+    width = getattr(properties, "memory_bus_width", None)
     return 2 * clock * 1000 * width // 8 if clock and width else None
 
 
@@ -151,11 +152,11 @@ def features(capability_or_device):
     value = capability_or_device
     if isinstance(value, tuple) or (isinstance(value, str) and value[:1].isdigit()):
         return gpus.tensor_cores(value)
-    known = describe(value)
-    if known["kind"] == "cuda":
-        return gpus.tensor_cores(known["capability"])
-    unknown = False if known["kind"] == "cpu" else None
-    return {"generation": None, **dict.fromkeys(gpus.FORMATS, unknown)}
+    description = describe(value)
+    if description["kind"] == "cuda":
+        return gpus.tensor_cores(description["capability"])
+    answer = False if description["kind"] == "cpu" else None
+    return {"generation": None, **dict.fromkeys(gpus.FORMATS, answer)}
 
 
 def versions():
@@ -188,7 +189,7 @@ def synchronize(device):
     try:
         _wait(torch.device(device) if isinstance(device, str) else device)
     except Exception:
-        _known("device", device, device_names())  # says what is wrong with the argument
+        _checked("device", device, device_names())  # says what is wrong with the argument
         raise
 
 

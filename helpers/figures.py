@@ -6,6 +6,8 @@ Each function returns a `matplotlib.figure.Figure`; nothing here touches pyplot'
 import io
 import textwrap
 
+from helpers.show import inside_notebook, show_picture
+
 SMALL = 8  # points, the smallest text
 
 
@@ -19,10 +21,22 @@ def new_figure(title, xlabel="", ylabel="", size=(6.4, 3.6)):
     axes.set_title(title, fontsize=11, loc="left", wrap=True)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
+    tidy(axes)
     axes.set_axisbelow(True)
     return figure, axes
+
+
+def panels(title, rows, columns, size, **shared):
+    """A figure of `rows` × `columns` axes under one `title`: (Figure, array of Axes); `shared` as for `subplots`."""
+    figure = blank_figure(size)
+    figure.suptitle(title, x=0.02, ha="left", fontsize=11)
+    return figure, figure.subplots(rows, columns, **shared)
+
+
+def tidy(axes):
+    """Leave the frame away above and at the right, and draw a pale grid."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
 
 
 def blank_figure(size):
@@ -108,22 +122,7 @@ def png(figure, dpi=90):
 
 def show(figure, sentence):
     """Display `figure` and print `sentence`, which says in words what the figure shows and is its alternative text."""
-    try:
-        from IPython import get_ipython
-        from IPython.display import display
-
-        inside = get_ipython() is not None
-    except ImportError:
-        inside = False
-    if inside:
-        import base64
-
+    if inside_notebook():
         below = figure._supxlabel
-        alternative = f"{sentence} ({below.get_text()})" if below else sentence
-        picture = base64.b64encode(png(figure)).decode("ascii")
-        display(
-            {"image/png": picture, "text/plain": "figure"},
-            metadata={"image/png": {"alt": alternative}},
-            raw=True,
-        )
+        show_picture(png(figure), f"{sentence} ({below.get_text()})" if below else sentence)
     print(sentence)

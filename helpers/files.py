@@ -21,7 +21,7 @@ def sections(path):
 
 
 @contextlib.contextmanager
-def whole(path):
+def atomic_write(path):
     """Give the path of a new file beside `path`; after the block that file, safe on the disk, takes its place.
 
     When the block raises, or the process is killed in it, what stood at `path` stands there still. The new file has the
@@ -46,7 +46,7 @@ def whole(path):
 
 def write(path, content):
     """Write `content`, bytes or text (UTF-8, its line ends kept), to the file `path`, whole or not at all."""
-    with whole(path) as part:
+    with atomic_write(path) as part:
         part.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
 

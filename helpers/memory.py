@@ -34,13 +34,12 @@ def format_bytes(n):
         raise TypeError(f"n is {n!r}; it takes a number of bytes")
     if not math.isfinite(n):
         raise ValueError(f"n is {n!r}; it takes a finite number of bytes")
-    sign, value, units = (
-        "-" if round(n) < 0 else "",
-        abs(round(n)),
-        ["B", "KiB", "MiB", "GiB", "TiB"],
-    )
+    sign = "-" if round(n) < 0 else ""
+    value = abs(round(n))
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
     while len(units) > 1 and _three_digits(value) >= 1024:
-        value, units = value / 1024, units[1:]
+        value = value / 1024
+        units = units[1:]
     return f"{sign}{_three_digits(value):.10g} {units[0]}"
 
 
@@ -91,11 +90,8 @@ def forecast(
     """
     shape = _checked(model, input_shape, batch, optimizer, autocast)
     tracker_class, fake_mode, no_modes = _tools()
-    with (
-        without_function_modes(),
-        no_modes(),
-        fake_mode(),
-    ):  # practice GPUs and default devices do not matter
+    # practice GPUs and default devices do not matter
+    with without_function_modes(), no_modes(), fake_mode():
         twin = _fake_copy(model)
         frozen = _park_frozen(twin)
         x = torch.zeros(shape, dtype=input_dtype, device="cpu")

@@ -17,11 +17,13 @@ from helpers.figures import (
     blank_figure,
     new_figure,
     number,
+    panels,
     pictures,
     plain_ticks,
     png,
     show,
     sources,
+    tidy,
 )
 from helpers.measurements.groups import KINDS, Group, here, published, recorded, yours
 
@@ -30,11 +32,13 @@ __all__ = [
     "Group",
     "blank_figure",
     "here",
+    "panels",
     "pictures",
     "png",
     "published",
     "recorded",
     "show",
+    "tidy",
     "yours",
 ]
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#604A20", "#7F20DF", "#000000")
@@ -116,6 +120,10 @@ def _outside_legend(figure, axes, columns):
     )
 
 
+def _bar_look(i):
+    return {"color": COLORS[i % 7], "hatch": HATCHES[_other(i)], "edgecolor": "white"}
+
+
 def _other(i):
     """The place of the style or hatch of series `i`: no pair of color and style returns with more than seven."""
     return (i + i // 7) % 7
@@ -130,8 +138,7 @@ def bars(values, title, unit, digits=3):
     figure, axes = new_figure(title, unit, size=(6.4, 1.3 + 0.36 * len(labelled)))
     kinds = list(dict.fromkeys(kind for _, kind, _ in labelled))
     for y, (_, kind, value) in enumerate(labelled):
-        look = {"color": COLORS[kinds.index(kind)], "hatch": HATCHES[kinds.index(kind)]}
-        axes.barh(-y, value, edgecolor="white", **look)
+        axes.barh(-y, value, **_bar_look(kinds.index(kind)))
         axes.annotate(f" {number(value, digits)}", (value, -y), va="center", fontsize=9)
     axes.set_yticks([-y for y in range(len(labelled))], [label for label, _, _ in labelled])
     axes.margins(x=0.12)
@@ -142,8 +149,7 @@ def bars(values, title, unit, digits=3):
 
 def _legend_of_kinds(figure, axes, kinds):
     for i, kind in enumerate(kinds):
-        words = KINDS.get(kind, "here")
-        axes.barh(0, 0, color=COLORS[i], hatch=HATCHES[i], edgecolor="white", label=words)
+        axes.barh(0, 0, label=KINDS.get(kind, "here"), **_bar_look(i))
     _outside_legend(figure, axes, 4)
 
 
@@ -185,8 +191,7 @@ def stacked(rows, title, unit, digits=3):
     left = [0.0] * len(labels)
     for i, part in enumerate(parts):
         sizes = [float(rows[label].get(part, 0)) for label in labels]
-        look = {"color": COLORS[i % 7], "hatch": HATCHES[_other(i)], "edgecolor": "white"}
-        axes.barh(labels, sizes, left=left, label=part, **look)
+        axes.barh(labels, sizes, left=left, label=part, **_bar_look(i))
         left = [a + b for a, b in zip(left, sizes, strict=True)]
     for y, total in enumerate(left):
         axes.annotate(f" {number(total, digits)}", (total, y), va="center", fontsize=9)
@@ -196,15 +201,12 @@ def stacked(rows, title, unit, digits=3):
     return figure
 
 
-def lanes(events, title, xlabel="milliseconds"):
-    """Who works when: `events` is a list of (lane, label, start, end); the first lane is at the top."""
+def lanes(events, title):
+    """Who works when: `events` is a list of (lane, label, start, end) in ms; the first lane is at the top."""
     names = list(dict.fromkeys(lane for lane, *_ in events))
     labels = list(dict.fromkeys(label for _, label, *_ in events))
-    looks = {
-        label: {"color": COLORS[i % 7], "hatch": HATCHES[_other(i)], "edgecolor": "white"}
-        for i, label in enumerate(labels)
-    }
-    figure, axes = new_figure(title, xlabel, size=(6.4, 1.3 + 0.5 * len(names)))
+    looks = {label: _bar_look(i) for i, label in enumerate(labels)}
+    figure, axes = new_figure(title, "milliseconds", size=(6.4, 1.3 + 0.5 * len(names)))
     for lane, label, start, end in events:
         axes.barh(lane, end - start, left=start, height=0.6, **looks[label])
     axes.set_yticks(range(len(names)), names)

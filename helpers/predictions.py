@@ -5,7 +5,7 @@ import math
 
 from helpers import show
 from helpers.checks import progress
-from helpers.plots import number
+from helpers.figures import number
 
 
 class Prediction:

@@ -44,11 +44,10 @@ def script_path(name):
     for candidate in [folder / file for folder in folders] + [Path(name)]:
         if candidate.is_file():
             return candidate.resolve()
-    there = sorted(
-        {path.name for folder in (_CHECKOUT, _PACKAGED) for path in folder.glob("[!_]*.py")}
-    )
+    scripts = [path for folder in (_CHECKOUT, _PACKAGED) for path in folder.glob("[!_]*.py")]
+    names = sorted({path.name for path in scripts})
     raise FileNotFoundError(
-        f"script is {os.fspath(name)!r}; the course has: {', '.join(there) or 'none'} "
+        f"script is {os.fspath(name)!r}; the course has: {', '.join(names) or 'none'} "
         "(or give the path of a file of your own)"
     )
 
@@ -71,17 +70,7 @@ def run(script, *args, processes=None, timeout=300, quiet=False):
         raise ValueError(f"timeout is {timeout!r}; it takes seconds above 0")
     path = script_path(script)
     print(command_line(path, *args, processes=processes), flush=True)
-    torchrun = [] if processes is None else ["-m", "helpers.torchrun", *_several(processes)]
-    child = subprocess.Popen(
-        [sys.executable, *torchrun, str(path), *map(str, args)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
-        env=_environment(processes),
-        start_new_session=sys.platform != "win32",
-    )
+    child = _start(path, args, processes)
     lines = []
     reader = threading.Thread(target=_read, args=(child.stdout, lines, quiet), daemon=True)
     reader.start()
@@ -100,6 +89,21 @@ def run(script, *args, processes=None, timeout=300, quiet=False):
     return Finished(child.returncode, "".join(lines))
 
 
+def _start(path, args, processes):
+    """The child process, alone or as torchrun's parent of several."""
+    torchrun = [] if processes is None else ["-m", "helpers.torchrun", *_several(processes)]
+    return subprocess.Popen(
+        [sys.executable, *torchrun, str(path), *map(str, args)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        env=_environment(processes),
+        start_new_session=sys.platform != "win32",
+    )
+
+
 def _several(processes):
     return ["--standalone", f"--nproc-per-node={processes}"]
 
@@ -108,9 +112,9 @@ def command_line(path, *args, processes=None):
     """The line that one would type in the folder of the notebooks to do the same, for example
     "$ torchrun --standalone --nproc-per-node=2 scripts/ddp.py --epochs 1"."""
     path = Path(path)
-    shown = f"scripts/{path.name}" if path.parent in (_CHECKOUT, _OWN) else path.as_posix()
-    start = ["python"] if processes is None else ["torchrun", *_several(processes)]
-    return "$ " + shlex.join([*start, shown, *map(str, args)])
+    script = f"scripts/{path.name}" if path.parent in (_CHECKOUT, _OWN) else path.as_posix()
+    program = ["python"] if processes is None else ["torchrun", *_several(processes)]
+    return "$ " + shlex.join([*program, script, *map(str, args)])
 
 
 def _environment(processes):

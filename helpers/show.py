@@ -89,6 +89,14 @@ def inside_notebook():
     return getattr(get_ipython(), "kernel", None) is not None
 
 
+def show_picture(png, alt):
+    """Display PNG bytes in a notebook; `alt` says in words what they show."""
+    from IPython.display import display
+
+    data, metadata = _picture(png, alt)
+    display({**data, "text/plain": "figure"}, metadata=metadata, raw=True)
+
+
 class Still:
     """The ordinary outputs that stand in for a widget: `update` changes them while the widget is used."""
 

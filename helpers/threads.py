@@ -40,9 +40,11 @@ def quota(root=CGROUPS, own="/proc/self/cgroup"):
     for line in _read(own).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            places, read = [root, root / "unified"], _quota_of_version_2
+            places = [root, root / "unified"]
+            read = _quota_of_version_2
         elif "cpu" in controllers.split(","):
-            places, read = [root / controllers, root / "cpu"], _quota_of_version_1
+            places = [root / controllers, root / "cpu"]
+            read = _quota_of_version_1
         else:
             continue
         relative = Path(path.lstrip("/"))
@@ -59,7 +61,8 @@ def _quota_of_version_2(folder):
 
 
 def _quota_of_version_1(folder):
-    allowed, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+    allowed = _read(folder / "cpu.cfs_quota_us")
+    period = _read(folder / "cpu.cfs_period_us")
     if not allowed.strip() or not period.strip() or int(allowed) <= 0:
         return None
     return int(allowed) / int(period)
@@ -81,9 +84,11 @@ def idle_cores(seconds=0.2):
 
 def choose(cores, quota=None, idle=None):
     """The `Choice` for a process with so many `cores`, a container's `quota` and `idle` cores; None: unknown."""
-    threads, why = cores, "one for each core."
+    threads = cores
+    why = "one for each core."
     if quota is not None and quota < threads:
-        threads, why = max(1, int(quota)), f"this container may use {quota:g} of {cores} cores."
+        threads = max(1, int(quota))
+        why = f"this container may use {quota:g} of {cores} cores."
     if idle is not None and round(idle) < threads:
         threads = max(1, round(idle))
         why = f"other programs keep {cores - idle:.1f} of {cores} cores busy."
@@ -121,14 +126,16 @@ def complaint():
     """What is wrong with this process's threads, cause and fix in a sentence; "" where nothing is. Half a second."""
     import torch
 
-    threads, limit = torch.get_num_threads(), quota()
+    threads = torch.get_num_threads()
+    limit = quota()
     if limit is not None and threads > max(1, limit):
         fits = choose(cpu_cores(), limit).threads
         return (
             f"PyTorch computes with {threads} threads where this container may use {limit:g} cores: "
             f"set {THREADS}={fits} before Python starts."
         )
-    together, alone = _step_ms(threads), _step_ms(1)
+    together = _step_ms(threads)
+    alone = _step_ms(1)
     if threads > 1 and together > 4 * alone:
         return (
             f"{threads} threads take {together / alone:.0f} times as long as one, since other programs use the cores: "
@@ -143,7 +150,8 @@ def _step_ms(threads, repeats=15):
 
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    images, filters = torch.rand(32, 16, 32, 32), torch.rand(16, 16, 3, 3)
+    images = torch.rand(32, 16, 32, 32)
+    filters = torch.rand(16, 16, 3, 3)
     times = []
     for _ in range(repeats):
         start = time.perf_counter()

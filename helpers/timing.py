@@ -6,11 +6,7 @@ import time
 import timeit
 from dataclasses import dataclass
 
-import torch
-
 from helpers.devices import pick_device, synchronize
-
-CLOCKS = ("wall", "events")
 
 
 @dataclass(frozen=True)
@@ -22,13 +18,12 @@ class Timing:
     samples_ms: tuple
     calls: int
     device: str
-    clock: str
 
     def __str__(self):
         return f"{self.median_ms:.3g} ms (IQR {self.iqr_ms:.2g}, {len(self.samples_ms)} samples of {self.calls})"
 
 
-def time_ms(fn, device=None, repeats=5, warmup=3, seconds=0.2, clock="wall"):
+def time_ms(fn, device=None, repeats=5, warmup=3, seconds=0.2):
     """Time `fn()`: `warmup` calls first, then at least `repeats` samples and about `seconds` of them, as a Timing.
 
     Short work is called many times a sample, so that reading the clock takes about a thousandth of it. Before each
@@ -36,20 +31,18 @@ def time_ms(fn, device=None, repeats=5, warmup=3, seconds=0.2, clock="wall"):
     `torch.utils.benchmark.Timer`, whose `blocked_autorange` wants a clock that takes a ten-thousandth: with one that
     waits for a GPU, that means seconds for each measurement.
 
-    clock: "wall" is the time that passes for the program, and sees all streams. "events" is the time between two events
-    in the current CUDA stream, seen by the device itself (https://docs.pytorch.org/docs/stable/notes/cuda.html).
     Errors of `fn` pass through. Raises TypeError or ValueError for arguments that do not fit.
     """
-    device = _checked(fn, device, repeats, warmup, seconds, clock)
+    device = _checked(fn, device, repeats, warmup, seconds)
     silence_missing_runtime()
     for _ in range(warmup):
         fn()
-    sample = timeit.Timer(
-        fn, timer=event_clock(device) if clock == "events" else wall_clock(device)
-    ).timeit
+    sample = timeit.Timer(fn, timer=wall_clock(device)).timeit
     reading = statistics.median(sample(0) for _ in range(5))
     least = min(max(1000 * reading, seconds / 100), seconds / repeats)
-    calls, samples = 1, [sample(1), sample(1)]  # two, since one may be disturbed
+    # two, since one may be disturbed
+    calls = 1
+    samples = [sample(1), sample(1)]
     while min(samples) < least:
         calls *= max(2, min(10, int(1.2 * least / max(min(samples), 1e-9))))
         samples = [sample(calls), sample(calls)]
@@ -59,7 +52,7 @@ def time_ms(fn, device=None, repeats=5, warmup=3, seconds=0.2, clock="wall"):
         total += samples[-1]
     samples = tuple(1e3 * passed / calls for passed in samples)
     low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
-    return Timing(middle, high - low, samples, calls, str(device), clock)
+    return Timing(middle, high - low, samples, calls, str(device))
 
 
 def silence_missing_runtime():
@@ -85,20 +78,7 @@ def wall_clock(device):
     return read
 
 
-def event_clock(device):
-    """A clock in seconds made of CUDA events in the current stream of `device`; it waits for each event."""
-
-    def event():
-        now = torch.cuda.Event(enable_timing=True)
-        now.record(torch.cuda.current_stream(device))
-        now.synchronize()
-        return now
-
-    start = event()
-    return lambda: start.elapsed_time(event()) / 1e3
-
-
-def _checked(fn, device, repeats, warmup, seconds, clock):
+def _checked(fn, device, repeats, warmup, seconds):
     if not callable(fn):
         raise TypeError(
             f"fn is {fn!r}; it takes a function without arguments, such as lambda: a @ b"
@@ -112,14 +92,7 @@ def _checked(fn, device, repeats, warmup, seconds, clock):
         or not 0 < seconds < float("inf")
     ):
         raise ValueError(f"seconds is {seconds!r}; it takes a number above 0")
-    device = pick_device("auto" if device is None else str(device))
-    if clock not in CLOCKS:
-        raise ValueError(f"clock is {clock!r}; it takes one of {', '.join(map(repr, CLOCKS))}")
-    if clock == "events" and device.type != "cuda":
-        raise ValueError(
-            f"clock is 'events' and device {str(device)!r}; events need a CUDA device; take clock='wall'"
-        )
-    return device
+    return pick_device("auto" if device is None else str(device))
 
 
 def profile_lanes(profile, longest=6):

@@ -40,6 +40,12 @@ def send(tensor, device):
     return tensor.to(device, non_blocking=torch.device(device).type == "cuda")
 
 
+def half_format(device):
+    """The 16-bit format for autocast: bfloat16, except on CUDA devices that only imitate it (lesson 04)."""
+    imitated = device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.float16 if imitated else torch.bfloat16
+
+
 def train_step(model, x, y, optimizer, dtype=None, scaler=None):
     """One step of training on one batch that is on the model's device (lesson 04); returns the loss, not synchronized.
 

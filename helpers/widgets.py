@@ -7,13 +7,12 @@ a lesson reads the same on paper. A widget never shows a traceback.
 import base64
 import functools
 import html
-import importlib
 from dataclasses import dataclass
 
 from helpers import show
-from helpers.checks import progress
-from helpers.plots import png
-from helpers.plots import show as show_figure
+from helpers.checks import core, progress
+from helpers.figures import png
+from helpers.figures import show as show_figure
 from helpers.predictions import predict
 
 __all__ = ["choice", "explore", "lesson_map", "predict", "quiz", "slider"]
@@ -87,17 +86,8 @@ def _to_repeat(questions, most=2):
         for key, entry in progress.load().items()
         if key.startswith("quiz.") and entry.get("right") is False
     ]
-    again = [_question(key) for key in wrong if key not in present]
+    again = [core.find_question(key) for key in wrong if key not in present]
     return [question for question in again if question][:most]
-
-
-def _question(key):
-    """The question `key` ("02.alone") of its lesson; None where this version of the course does not have it."""
-    try:
-        lesson = importlib.import_module(f"exercises.lesson{key[:2]}")
-    except ModuleNotFoundError:
-        return None
-    return next((question for question in getattr(lesson, "QUIZ", ()) if question.key == key), None)
 
 
 # --- Explorers

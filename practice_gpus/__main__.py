@@ -30,24 +30,24 @@ def options():
 
 def main():
     """Run the program, print the report, and return the exit status."""
-    given = options()
+    args = options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
     settings = {
-        name: getattr(given, name) for name in ("n", "memory", "asynchronous", "steps", "module")
+        name: getattr(args, name) for name in ("n", "memory", "asynchronous", "steps", "module")
     }
     try:
-        result = report(given.program, *given.arguments, **settings)
+        result = report(args.program, *args.arguments, **settings)
     except (FileNotFoundError, TypeError, ValueError) as error:
         print(f"python -m practice_gpus: {error}", file=sys.stderr)
         return 1
     if result is None:
         return 0
     sys.stdout.flush()
-    if not given.quiet:
+    if not args.quiet:
         print(result, file=sys.stderr)
-    if given.json:
-        result.save(given.json)
-    return result.status(given.strict)
+    if args.json:
+        result.save(args.json)
+    return result.status(args.strict)
 
 
 if __name__ == "__main__":

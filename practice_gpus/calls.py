@@ -11,9 +11,9 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils import _device
 
 from . import casting
-from .machine import CPU, refusal, storage
+from .machine import CPU, refusal, storage_of
 from .operators import meta, tensors
-from .rules import asked
+from .rules import let_pytorch_refuse
 from .torchscript import Devices
 
 T = torch.Tensor
@@ -43,7 +43,14 @@ class Calls(TorchFunctionMode):
         table |= dict.fromkeys((*layers, functions.scaled_dot_product_attention), self.fused)
         quantiles = (torch.quantile, T.quantile, torch.nanquantile, T.nanquantile)
         table |= dict.fromkeys(quantiles, self.unchecked)
-        table |= {
+        table[names._pack_padded_sequence] = self.pack_padded
+        table[functions.one_hot] = self.one_hot
+        table[torch.dropout] = self.dropout
+        return table | self.tensor_handlers()
+
+    def tensor_handlers(self):
+        """Attribute or method of a tensor → what is called instead."""
+        return {
             T.device.__get__: self.device,
             T.is_cuda.__get__: self.is_cuda,
             T.is_cpu.__get__: self.is_cpu,
@@ -64,11 +71,7 @@ class Calls(TorchFunctionMode):
             T.copy_: self.copy_,
             T.__setitem__: self.setitem,
             T.grad.__set__: self.set_grad,
-            names._pack_padded_sequence: self.pack_padded,
-            functions.one_hot: self.one_hot,
-            torch.dropout: self.dropout,
         }
-        return table
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         handler = self.table.get(func) if self.on else None
@@ -130,14 +133,14 @@ class Calls(TorchFunctionMode):
             if func in FROM_DATA and out.numel() > 0:
                 self.copied(goal, out, *args, **kwargs)
         if pin_memory:
-            storage(out).practice = machine.pinned
+            storage_of(out).practice = machine.pinned
         return out
 
     def copied(self, goal, out, *args, data=None, **options):
         """Numbers of Python are put together on the CPU and copied, and the CPU waits for that (pytorch#120996)."""
         source = data if data is not None else args[-1]
-        there = isinstance(source, T) and self.machine.place(source) == goal
-        if not there:
+        already_there = isinstance(source, T) and self.machine.place(source) == goal
+        if not already_there:
             self.machine.copied("h2d", out)
             self.machine.waits(goal, "h2d")
 
@@ -149,7 +152,8 @@ class Calls(TorchFunctionMode):
         if device == source:
             return T.to(x, **options) if options else x
         if device.type == "cuda" and source.type not in ("cpu", "cuda"):  # an Apple or Intel GPU
-            x, source = T.to(x, CPU), CPU
+            x = T.to(x, CPU)
+            source = CPU
         if {device.type, source.type} - {"cpu", "cuda"}:
             return T.to(x, device=device, non_blocking=non_blocking, **options)
         options = {"dtype": x.dtype} | options | {"copy": True, "non_blocking": non_blocking}
@@ -158,12 +162,12 @@ class Calls(TorchFunctionMode):
         if device.type == "cuda":
             self.machine.put(y, device)
         elif non_blocking:
-            storage(y).practice = self.machine.pinned
+            storage_of(y).practice = self.machine.pinned
         if y.grad_fn is not None:
-            y.grad_fn.register_hook(functools.partial(self._back, source))
+            y.grad_fn.register_hook(functools.partial(self._return_gradients, source))
         return y
 
-    def _back(self, source, inputs, outputs):
+    def _return_gradients(self, source, inputs, outputs):
         with torch._C.DisableTorchFunction():
             return tuple(g if g is None else self.move(g, source) for g in inputs)
 
@@ -203,9 +207,9 @@ class Calls(TorchFunctionMode):
             raise RuntimeError(
                 f"cannot pin '{self.type(T.type, x)}' only dense CPU tensors can be pinned"
             )
-        if storage(x).practice is not self.machine.pinned:
+        if storage_of(x).practice is not self.machine.pinned:
             x = x.clone()
-            storage(x).practice = self.machine.pinned
+            storage_of(x).practice = self.machine.pinned
         return x
 
     def copy_(self, func, target, source, *rest, **options):
@@ -257,7 +261,7 @@ class Calls(TorchFunctionMode):
         return self.machine.place(x) is None and func(x)
 
     def is_pinned(self, func, x, device=None):
-        return storage(x).practice is self.machine.pinned
+        return storage_of(x).practice is self.machine.pinned
 
     def cpu(self, func, x, **options):
         return self.move(x, CPU, **options)
@@ -297,18 +301,18 @@ class Calls(TorchFunctionMode):
         """An address of a practice GPU, as its allocator gives it out; the CPU's is no one's business."""
         if self.machine.place(x) is None or x.numel() == 0:
             return func(x)
-        return self.machine.address(storage(x)) + x.storage_offset() * x.element_size()
+        return self.machine.address(storage_of(x)) + x.storage_offset() * x.element_size()
 
     def numpy(self, func, x, *, force=False):
         if self.machine.place(x) is not None and not force:
-            asked(self.machine, func, x)
+            let_pytorch_refuse(self.machine, func, x)
         if self.machine.place(x) is not None:
             x = self.move(x.detach(), CPU)
         return func(x, force=force)
 
     def set_grad(self, func, x, grad):
         if isinstance(grad, T) and self.machine.place(grad) != self.machine.place(x):
-            asked(self.machine, lambda *pair: func(*pair), x, grad)
+            let_pytorch_refuse(self.machine, lambda *pair: func(*pair), x, grad)
         return func(x, grad)
 
     def fused(self, func, *args, **kwargs):
@@ -320,7 +324,7 @@ class Calls(TorchFunctionMode):
             with self:
                 return kind.__torch_function__(func, (kind,), args, kwargs)
         if len({self.machine.place(x) for x in inputs}) > 1:
-            asked(self.machine, func, *args, **kwargs)
+            let_pytorch_refuse(self.machine, func, *args, **kwargs)
         if any(self._ragged(x) for x in inputs):
             refusal("attention over jagged tensors", instead="pad them, and give a mask")()
         return casting.cast("lower", self.machine, func, *args, **kwargs)
@@ -330,9 +334,9 @@ class Calls(TorchFunctionMode):
 
     def pack_padded(self, func, x, lengths, *rest):
         if self.machine.place(lengths) is not None:
-            asked(self.machine, lambda it: func(meta(x), it, *rest), lengths)
+            let_pytorch_refuse(self.machine, lambda lengths: func(meta(x), lengths, *rest), lengths)
         data, sizes = func(x, lengths, *rest)
-        storage(sizes).practice = None  # PyTorch keeps them on the CPU
+        storage_of(sizes).practice = None  # PyTorch keeps them on the CPU
         return data, sizes
 
 

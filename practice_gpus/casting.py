@@ -26,34 +26,35 @@ def policies():
     """Callable → policy, for every place where PyTorch exposes an operator of the lists in its ``autocast_mode.h``."""
     if not HEADER.exists():  # then patches refuse autocast
         return {}
-    text, found = HEADER.read_text(encoding="utf-8"), {}
-    homes = (torch, torch.Tensor, torch._C._nn, torch._C._linalg, torch._C._VariableFunctions)
+    text = HEADER.read_text(encoding="utf-8")
+    policy_of = {}
+    namespaces = (torch, torch.Tensor, torch._C._nn, torch._C._linalg, torch._C._VariableFunctions)
     for policy, (macros, names) in LISTS.items():
         lists = [
             re.search(rf"define AT_FORALL_{macro}\(_\)(.*?)\n\n", text, re.S)[1]
             for macro in macros.split()
         ]
         for name in names.split() + re.findall(r"_\((\w+)", "".join(lists)):
-            found |= {
-                getattr(home, form): policy
-                for home in homes
+            policy_of |= {
+                getattr(namespace, form): policy
+                for namespace in namespaces
                 for form in (name, f"__{name}__", f"__r{name}__")
-                if hasattr(home, form)
+                if hasattr(namespace, form)
             }
-    return found
+    return policy_of
 
 
 def cast(policy, machine, func, *args, **kwargs):
     """Call ``func`` with its floating-point inputs on practice GPUs cast as ``policy`` says."""
     if not torch.is_autocast_enabled("cuda") and not torch.is_autocast_enabled("cpu"):
         return func(*args, **kwargs)
-    mine = {}
+    gpu_dtypes = {}
     for x in tree_leaves((args, kwargs)):
         if isinstance(x, torch.Tensor) and x.is_floating_point() and machine.place(x) is not None:
-            mine[id(x)] = x.dtype
-    on_cpu = not mine and torch.is_autocast_enabled("cpu")
+            gpu_dtypes[id(x)] = x.dtype
+    on_cpu = not gpu_dtypes and torch.is_autocast_enabled("cpu")
     with torch.autocast("cpu", enabled=on_cpu):  # for tensors of the CPU
-        if not torch.is_autocast_enabled("cuda") or not mine or kwargs.get("out") is not None:
+        if not torch.is_autocast_enabled("cuda") or not gpu_dtypes or kwargs.get("out") is not None:
             return func(*args, **kwargs)
         if policy == "banned":
             with torch._C._IncludeDispatchKeyGuard(torch._C.DispatchKey.AutocastCUDA):
@@ -61,12 +62,12 @@ def cast(policy, machine, func, *args, **kwargs):
         dtypes = {
             "lower": torch.get_autocast_dtype("cuda"),
             "float": torch.float32,
-            "widest": max(mine.values(), key=lambda dtype: dtype.itemsize),
+            "widest": max(gpu_dtypes.values(), key=lambda dtype: dtype.itemsize),
         }
         goal = dtypes[policy]
 
         def change(x):
-            stays = mine.get(id(x)) in (None, goal, torch.float64)
+            stays = gpu_dtypes.get(id(x)) in (None, goal, torch.float64)
             return x if stays else converted(machine, x, goal)
 
         args, kwargs = tree_map(change, (args, kwargs))

@@ -19,7 +19,8 @@ NAME = "Practice GPU (simulated on the CPU)"
 
 def answers(machine):
     """Name in ``torch._C`` → function."""
-    streams, local = machine.streams, machine.local
+    streams = machine.streams
+    local = machine.local
 
     def exchange(index):
         before = local.index
@@ -32,6 +33,22 @@ def answers(machine):
             raise RuntimeError(f"Invalid device argument {index}: did you call init?")
         return machine.allocators[index]
 
+    def reset_peak(index):
+        books(index).reset(peak=True)
+
+    def reset_accumulated(index):
+        books(index).reset(peak=False)
+
+    def set_sync_debug_mode(mode):
+        machine.sync_debug = mode
+
+    def sleep(cycles):
+        streams.current().put(lambda: time.sleep(cycles / 1e9))
+
+    def empty_cache():
+        for allocator in machine.allocators:
+            allocator.release_cached()
+
     table = {
         "_cuda_getDeviceCount": lambda: machine.n,
         "_cuda_getArchFlags": lambda: "sm_80",
@@ -40,27 +57,19 @@ def answers(machine):
         "_cuda_exchangeDevice _cuda_maybeExchangeDevice": exchange,
         "_accelerator_exchangeDevice _accelerator_maybeExchangeDevice": exchange,
         "_cuda_synchronize _accelerator_synchronizeDevice": machine.synchronize,
-        "_cuda_emptyCache _accelerator_emptyCache": lambda: [
-            each.release_cached() for each in machine.allocators
-        ],
+        "_cuda_emptyCache _accelerator_emptyCache": empty_cache,
         "_cuda_memoryStats _accelerator_getDeviceStats": lambda index: books(index).stats(),
-        "_cuda_resetPeakMemoryStats _accelerator_resetPeakStats": lambda index: books(index).reset(
-            True
-        ),
-        "_cuda_resetAccumulatedMemoryStats _accelerator_resetAccumulatedStats": lambda index: books(
-            index
-        ).reset(False),
+        "_cuda_resetPeakMemoryStats _accelerator_resetPeakStats": reset_peak,
+        "_cuda_resetAccumulatedMemoryStats _accelerator_resetAccumulatedStats": reset_accumulated,
         "_cuda_setMemoryFraction": lambda fraction, index: books(index).set_fraction(fraction),
         "_cuda_getMemoryFraction": lambda index: books(index).fraction,
         "_cuda_getAllocatorBackend": lambda: "native",
-        "_cuda_canDeviceAccessPeer": lambda one, other: one != other,
+        "_cuda_canDeviceAccessPeer": lambda device, peer: device != peer,
         "_cuda_hasPrimaryContext": lambda index: True,
-        "_cuda_set_sync_debug_mode": lambda mode: setattr(machine, "sync_debug", mode),
+        "_cuda_set_sync_debug_mode": set_sync_debug_mode,
         "_cuda_get_sync_debug_mode": lambda: machine.sync_debug,
         "_accelerator_isAllocatorInitialized": lambda: True,
-        "_cuda_sleep": lambda cycles: (
-            streams.current().put(lambda: time.sleep(cycles / 1e9)) and None
-        ),
+        "_cuda_sleep": sleep,
         "_accelerator_getAccelerator": lambda: torch.device("cuda"),
         "_accelerator_emptyHostCache _cuda_ipc_collect _cuda_clearCublasWorkspaces": lambda: None,
         "_accelerator_getDefaultGenerator": lambda index: machine.generators[index],
@@ -70,13 +79,12 @@ def answers(machine):
         "_cuda_getCurrentStream": lambda index: ids(streams.current(index)),
         "_cuda_getDefaultStream": lambda index: ids(streams.default[index]),
         "_cuda_getCurrentRawStream": lambda index: streams.current(index).cuda_stream,
-        "_cuda_setStream": lambda stream_id, **place: streams.select(streams.made[stream_id]),
+        "_cuda_setStream": lambda stream_id, **place: streams.select(streams.by_id[stream_id]),
         "_cuda_record_memory_history": snapshot.recorder(machine),
         "_cuda_memorySnapshot": lambda pool=None: snapshot.snapshot(machine, pool),
     }
-    return {
-        name: function for both, function in table.items() for name in both.split()
-    } | collectives(machine)
+    functions = {name: function for aliases, function in table.items() for name in aliases.split()}
+    return functions | collectives(machine)
 
 
 def ids(stream):
@@ -114,10 +122,9 @@ def memory_info(machine, device=None):
     return allocator.capacity - allocator.now("reserved_bytes"), allocator.capacity
 
 
-def names(machine):
-    """Name in ``torch.cuda`` → replacement, where PyTorch's own function would go past those of `answers`."""
-    streams, table, parent = machine.streams, answers(machine), os.getpid()
-    properties = SimpleNamespace(
+def properties(machine):
+    """What ``torch.cuda.get_device_properties`` says of every practice GPU."""
+    return SimpleNamespace(
         name=NAME,
         major=8,
         minor=0,
@@ -134,13 +141,21 @@ def names(machine):
         shared_memory_per_block=49152,
         uuid=uuid.UUID(int=0),
     )
+
+
+def names(machine):
+    """Name in ``torch.cuda`` → replacement, where PyTorch's own function would go past those of `answers`."""
+    streams = machine.streams
+    table = answers(machine)
+    parent = os.getpid()
+    device_properties = properties(machine)
     return {
         "device_count": lambda: machine.n,
         "_device_count_nvml": lambda: machine.n,
         "_cached_device_count": machine.n,
         "_initialized": True,
         "_is_in_bad_fork": lambda: os.getpid() != parent,
-        "_get_device_properties": lambda index: properties,
+        "_get_device_properties": lambda index: device_properties,
         "is_current_stream_capturing": lambda: False,
         "mem_get_info": lambda device=None: memory_info(machine, device),
         "_exchange_device": table["_cuda_exchangeDevice"],

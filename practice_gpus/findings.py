@@ -56,8 +56,8 @@ def failures(facts):
         text = failure["text"]
         fix = next((fix for words, fix in ERRORS.items() if re.search(words, text)), None)
         if fix is not None:
-            seen = f" ({failure['devices']})" if failure["devices"] else ""
-            yield finding("placement", *failure["place"], shorten(text) + seen, fix)
+            devices = f" ({failure['devices']})" if failure["devices"] else ""
+            yield finding("placement", *failure["place"], shorten(text) + devices, fix)
 
 
 def shorten(text):
@@ -81,17 +81,17 @@ def leaked(facts):
 def waits(facts):
     """Lines on which the CPU waits again and again."""
     steps = facts["steps"]
-    for why, file, line, count, _, moments in facts["waits"]:
-        times = moments if why == "print" else count  # printing asks for each number
+    for reason, file, line, count, _, moments in facts["waits"]:
+        times = moments if reason == "print" else count  # printing asks for each number
         often = steps and times >= max(NOTED, steps / 2)
         text = source(file, line)
         inner = times >= INNER * moments
-        if why not in ("h2d", "scaler", "save") and file and (often or inner):
+        if reason not in ("h2d", "scaler", "save") and file and (often or inner):
             fix = next(fix for words, fix in WAITS.items() if re.search(words, text))
             match = EXPRESSION.search(text)
-            shown = match[0] if match else text
+            call = match[0] if match else text
             ratio = f" in {steps} steps" if steps else ""
-            yield finding("wait", file, line, f"`{shown}` waits {count} times{ratio}", fix)
+            yield finding("wait", file, line, f"`{call}` waits {count} times{ratio}", fix)
 
 
 def copies(facts):
@@ -99,10 +99,10 @@ def copies(facts):
     steps = facts["steps"]
     for direction, file, line, count, total, moments in facts["copies"]:
         mean = total / count
-        again = moments >= steps / 2 if steps else True
-        few = mean <= FEW and count >= NOTED and again
-        several = mean <= SMALL and moments >= NOTED and count >= 4 * moments
-        if direction != "d2h" and file and (few or several):
+        most_steps = not steps or moments >= steps / 2
+        tiny = mean <= FEW and count >= NOTED and most_steps
+        small = mean <= SMALL and moments >= NOTED and count >= 4 * moments
+        if direction != "d2h" and file and (tiny or small):
             text = f"`{source(file, line)}` copies {mean:.0f} bytes {count} times"
             yield finding(
                 "small-copy", file, line, text, "make it on the GPU, or copy all of it at once"
@@ -116,8 +116,10 @@ def read(facts):
         for kind, line, text, fix in sources.look(path):
             alike.setdefault((kind, text, fix), []).append(line)
         for (kind, text, fix), lines in alike.items():
-            others = ", ".join(map(str, lines[1:9])) + ", …" * (len(lines) > 9)
-            yield finding(kind, path, lines[0], text + f" (also {others})" * bool(others), fix)
+            if len(lines) > 1:
+                other_lines = ", ".join(map(str, lines[1:9])) + ", …" * (len(lines) > 9)
+                text += f" (also {other_lines})"
+            yield finding(kind, path, lines[0], text, fix)
 
 
 def size(count):

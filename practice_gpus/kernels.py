@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from .launch import launch
-from .machine import PARTS, refusal, storage
+from .machine import PARTS, refusal, storage_of
 from .operators import FACTS, Call, T, blocking, facts, shapes, tensors
 from .rules import meet
 from .streams import dead
@@ -57,9 +57,9 @@ class Kernels(TorchDispatchMode):
             if fact.passes and args[0].layout not in PARTS and fake(FAKE) is None:
                 return func._op(*args, **kwargs or {})
             try:
-                return self._see(Call(self.machine, func, fact, args, kwargs or {}))
+                return self._dispatch(Call(self.machine, func, fact, args, kwargs or {}))
             except Exception as error:
-                self.machine.local.said = str(error)
+                self.machine.local.last_error = str(error)
                 raise
 
     def _run_inside(self, func, args, kwargs):
@@ -69,10 +69,10 @@ class Kernels(TorchDispatchMode):
             refusal(f"torch.ops.higher_order.{func.name()}", instead=instead)()
         for device in self.machine.devices:
             self.machine.streams.drain(device)
-        args, kwargs = tree_map_only(types.FunctionType, self._seen_from_here, (args, kwargs))
+        args, kwargs = tree_map_only(types.FunctionType, self._with_mode, (args, kwargs))
         return func.py_kernels[torch._C.DispatchKey.CompositeExplicitAutograd](*args, **kwargs)
 
-    def _seen_from_here(self, function):
+    def _with_mode(self, function):
         """A function whose operators pass through here."""
 
         def call(*args, **kwargs):
@@ -81,7 +81,8 @@ class Kernels(TorchDispatchMode):
 
         return call
 
-    def _see(self, call):
+    def _dispatch(self, call):
+        """Find out where an operator runs, and run it there."""
         machine = self.machine
         fact = call.fact
         homes = call.homes
@@ -90,7 +91,7 @@ class Kernels(TorchDispatchMode):
         elif homes:
             call.home = meet(machine, call)
         if call.loose and call.home is not None:
-            self._settle(call)
+            self._label_loose(call)
         if fact.counted:
             self._count(call)
         target = None
@@ -101,18 +102,18 @@ class Kernels(TorchDispatchMode):
         if call.home is not None or fact.copies and any(homes):
             return self._run(call)
         out = call.func._op(*call.args, **call.kwargs)
-        made = not homes and target is None and not fact.view
-        if made and isinstance(out, T) and out.is_cpu:
-            held = storage(out)
-            if held.practice is None:
-                held.practice = machine.floating
+        is_new = not homes and target is None and not fact.view
+        if is_new and isinstance(out, T) and out.is_cpu:
+            storage = storage_of(out)
+            if storage.practice is None:
+                storage.practice = machine.floating
         return out
 
-    def _settle(self, call):
+    def _label_loose(self, call):
         """Tensors that PyTorch made on the way live where the others are."""
         for tensor in call.loose:
-            held = storage(tensor)
-            if tensor.dim() and held.practice is self.machine.floating:
+            storage = storage_of(tensor)
+            if tensor.dim() and storage.practice is self.machine.floating:
                 self.machine.put(tensor, call.home)
 
     def _run(self, call):
@@ -133,9 +134,9 @@ class Kernels(TorchDispatchMode):
                 return out
         out = computed(machine, call)
         if fact.resizes:
-            storage(out).practice = None  # its bytes are counted anew
+            storage_of(out).practice = None  # its bytes are counted anew
         if home is not None and (call.loose or not fact.inplace or sparse):
-            for tensor in (out,) if isinstance(out, T) else tensors(out):
+            for tensor in tensors(out):
                 if tensor.is_cpu:
                     machine.put(tensor, home, fact.name)
         return out
@@ -182,16 +183,16 @@ class Kernels(TorchDispatchMode):
         home = call.home
         indices = [index for index in call.args[1] if index is not None]
         masks = [index for index in indices if index.dtype in (torch.bool, torch.uint8)]
-        here = [index for index in indices if machine.place(index) == home]
+        on_gpu = [index for index in indices if machine.place(index) == home]
         value = call.args[2] if len(call.args) > 2 else None
         number = value is not None and value.dim() == 0 and machine.on_cpu(value)
         accumulate = len(call.args) > 3 and call.args[3]
-        if number and not accumulate and len(masks) == len(indices) == len(here) == 1:
+        if number and not accumulate and len(masks) == len(indices) == len(on_gpu) == 1:
             return 0  # a masked fill
         on_cpu = [index for index in indices if machine.on_cpu(index)]
         for tensor in (*on_cpu, *[value] * number):
             machine.copied("h2d", tensor)
-        waiting_masks = sum(any(mask is index for index in here) for mask in masks)
+        waiting_masks = sum(any(mask is index for index in on_gpu) for mask in masks)
         waiting_copies = sum(all(mask is not index for mask in masks) for index in on_cpu)
         return waiting_masks + waiting_copies + number
 
@@ -204,28 +205,28 @@ class Kernels(TorchDispatchMode):
         if "foreach" in call.fact.name:
             pairs = zip(*call.args[:2], strict=True)
         for goal, source in pairs:
-            here = machine.place(source)
-            there = here
+            start = machine.place(source)
+            end = start
             if into:
-                there = machine.place(goal)
+                end = machine.place(goal)
             elif target is not None:
-                there = target if target.type == "cuda" else None
-            if here == there or source.numel() == 0:
+                end = target if target.type == "cuda" else None
+            if start == end or source.numel() == 0:
                 continue
-            if here is not None and there is not None:
+            if start is not None and end is not None:
                 machine.copied("d2d", source)
                 continue
-            direction = "h2d" if here is None else "d2h"
+            direction = "h2d" if start is None else "d2h"
             machine.copied(direction, source)
             if blocking(call):
-                machine.waits(here or there, direction)
+                machine.waits(start or end, direction)
 
 
 @functools.cache
 def has_own_code(kind):
     """Whether a type of tensors says itself what operators do with it."""
-    own = kind.__torch_dispatch__ is not T.__torch_dispatch__
-    return own and not issubclass(kind, torch._subclasses.FakeTensor)
+    overridden = kind.__torch_dispatch__ is not T.__torch_dispatch__
+    return overridden and not issubclass(kind, torch._subclasses.FakeTensor)
 
 
 def computed(machine, call):

@@ -3,7 +3,7 @@
 import torch
 from torch.utils._pytree import tree_map_only
 
-from .machine import storage
+from .machine import storage_of
 from .operators import T, blocking, shapes, tensors
 
 # The CPU's results have sizes of their own.
@@ -13,34 +13,27 @@ UNSURE = {"_embedding_bag", "_embedding_bag_forward_only"}
 def launch(machine, call):
     """Queue an operator. Returns (True, its result, to be filled in), or (False, None) if it must run at once."""
     fact = call.fact
-    device = call.home
     if not call.inputs:  # new memory: nothing to wait for
         return False, None
     places = {machine.place(t) for t in call.inputs} - {None}
-    stream = machine.streams.current(device or next(iter(places), None))
-    out = None
+    stream = machine.streams.current(call.home or next(iter(places), None))
     if at_once(machine, call):
         stream.drain()
         return False, None
-    if fact.inplace and fact.mutates:
-        out = call.args[fact.written.index(True)]
-    elif not fact.mutates:
-        out = shapes(call)
-        if any(t.layout != torch.strided for t in tensors(out)):
-            out = None
+    out = expected_result(call)
     if not (places or fact.copies) or out is None and not fact.inplace:  # nothing to queue
         stream.drain()
         return False, None
-    for other in {machine.streams.current(place) for place in places} - {stream}:
-        stream.wait_stream(other)
-    args, kwargs = tree_map_only(T, lambda t: kept(machine, t, call), (call.args, call.kwargs))
+    for other_stream in {machine.streams.current(place) for place in places} - {stream}:
+        stream.wait_stream(other_stream)
+    args, kwargs = tree_map_only(T, lambda t: captured(machine, t, call), (call.args, call.kwargs))
     if fact.inplace:
         stream.put(lambda: call.func(*args, **kwargs))
         return True, out if call.func._schema.returns else None
     out = tree_map_only(T, blank, out)
-    if device is not None:
+    if call.home is not None:
         for tensor in tensors(out):
-            machine.put(tensor, device, fact.name)
+            machine.put(tensor, call.home, fact.name)
     goals = [t.data for t in tensors(out)]
 
     def fill():
@@ -49,6 +42,19 @@ def launch(machine, call):
 
     stream.put(fill)
     return True, out
+
+
+def expected_result(call):
+    """The tensor that an operator writes to, or the shapes of its results (tensors without data); None: unknown."""
+    fact = call.fact
+    if fact.inplace and fact.mutates:
+        return call.args[fact.written.index(True)]
+    if fact.mutates:
+        return None
+    out = shapes(call)
+    if any(t.layout != torch.strided for t in tensors(out)):
+        return None
+    return out
 
 
 def blank(shape):
@@ -67,13 +73,13 @@ def at_once(machine, call):
     if fact.copies and blocking(call):
         return True
     to_host = fact.name == "copy_" and call.home is None
-    return to_host and storage(call.args[0]).practice is not machine.pinned
+    return to_host and storage_of(call.args[0]).practice is not machine.pinned
 
 
-def kept(machine, tensor, call):
+def captured(machine, tensor, call):
     """The bytes of a tensor as they will be, where the CPU must not change them until then; else as they are."""
     fact = call.fact
-    pinned = fact.copies and storage(tensor).practice is machine.pinned
+    pinned = fact.copies and storage_of(tensor).practice is machine.pinned
     written = fact.inplace and tensor is call.args[0]
     if pinned or written or machine.place(tensor) is not None:
         return tensor.data

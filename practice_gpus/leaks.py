@@ -32,7 +32,7 @@ def find(recorder, frame):
         if is_own(frame.f_code.co_filename):
             keepers += keepers_of(frame, leaked)
         frame = frame.f_back
-    keeper = max(keepers, key=lambda each: (each["graph"], each["bytes"]), default={"graph": False})
+    keeper = max(keepers, key=lambda box: (box["graph"], box["bytes"]), default={"graph": False})
     if not keeper["graph"] and step <= SMALL:
         return None
     largest = max(growing, key=lambda blocks: sum(block.size for block in blocks))
@@ -53,13 +53,13 @@ def keepers_of(frame, leaked):
         if hasattr(value, "__dict__") and not isinstance(value, (type, torch.nn.Module)):
             inside = {f"{name}.{key}": item for key, item in vars(value).items()}
         for label, box in inside.items():
-            held = kept_in(box, leaked)
-            if len(held) >= BIRTHS:
+            tensors = kept_in(box, leaked)
+            if len(tensors) >= BIRTHS:
                 yield {
                     "name": label,
                     "place": keeping_line(frame.f_code.co_filename, label),
-                    "bytes": sum(block_of(tensor).size for tensor in held),
-                    "graph": any(tensor.grad_fn is not None for tensor in held),
+                    "bytes": sum(block_of(tensor).size for tensor in tensors),
+                    "graph": any(tensor.grad_fn is not None for tensor in tensors),
                 }
 
 
@@ -82,15 +82,22 @@ def keeping_line(file, name):
     attribute = name.rpartition(".")[2]
     lines = []
     for node in ast.walk(tree):
-        goal, rank = None, 0
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            goal = node.func.value if node.func.attr in KEEPS else None
-        elif isinstance(node, ast.AugAssign):
-            goal = node.target
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-            goal, rank = node.targets[0].value, 1
-        while isinstance(goal, ast.Subscript):
-            goal = goal.value
+        goal = container_of(node)
         if goal is not None and ast.unparse(goal).rpartition(".")[2] == attribute:
-            lines.append((rank, node.lineno))
+            replaces = isinstance(node, ast.Assign)  # rather a line that adds something
+            lines.append((replaces, node.lineno))
     return (file, min(lines)[1]) if lines else None
+
+
+def container_of(node):
+    """The expression for what a statement or call puts something into, or None."""
+    goal = None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        goal = node.func.value if node.func.attr in KEEPS else None
+    elif isinstance(node, ast.AugAssign):
+        goal = node.target
+    elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        goal = node.targets[0]
+    while isinstance(goal, ast.Subscript):
+        goal = goal.value
+    return goal

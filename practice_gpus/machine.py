@@ -19,7 +19,8 @@ from .streams import ASYNC, Streams
 
 CPU = torch.device("cpu")
 PLAIN = {torch.Tensor, torch.nn.Parameter}
-ROWS, COLUMNS = ("crow_indices", "col_indices", "values"), ("ccol_indices", "row_indices", "values")
+ROWS = ("crow_indices", "col_indices", "values")
+COLUMNS = ("ccol_indices", "row_indices", "values")
 PARTS = {  # what gives the tensors that a sparse tensor consists of, its values last
     torch.sparse_coo: ("_indices", "_values"),
     torch.sparse_csr: ROWS,
@@ -38,11 +39,11 @@ ORDINAL = (
 listeners = []  # what is told of each refusal: the recorders of reports
 
 
-def refusal(name, original=None, when=None, instead="leave it out here, or borrow one"):
-    """A callable that says that practice GPUs do not imitate ``name``; given ``when``, only for such arguments."""
+def refusal(name, original=None, condition=None, instead="leave it out here, or borrow one"):
+    """A callable that says that practice GPUs do not imitate ``name``; given a ``condition``, only where it is true."""
 
     def call(*args, **kwargs):
-        if when is None or when(*args, **kwargs):
+        if condition is None or condition(*args, **kwargs):
             for listener in listeners:
                 listener.refused(name)
             raise NotImplementedError(
@@ -51,7 +52,7 @@ def refusal(name, original=None, when=None, instead="leave it out here, or borro
         return original(*args, **kwargs)
 
     call.refuses = name
-    call.always = when is None
+    call.always = condition is None
     return call
 
 
@@ -78,7 +79,7 @@ class Local(threading.local):
     target = None
     quiet = False
     tracing = False  # by torch.jit, with tensors of a practice GPU
-    said = ""  # by the latest error of an operator
+    last_error = ""  # the words of an operator's
 
     def __init__(self):
         self.streams = {}
@@ -128,25 +129,25 @@ class Machine:
 
     def place(self, tensor):
         """The practice device that a tensor is on, or None (the CPU, or a real device)."""
-        place = storage(tensor).practice
+        place = storage_of(tensor).practice
         return place.device if place is not None and place.machine is self else None
 
-    def label(self, held):
+    def label(self, storage):
         """The practice device that a storage is on, or None."""
-        place = held.practice
+        place = storage.practice
         return place.device if place is not None and place.machine is self else None
 
-    def address(self, held):
+    def address(self, storage):
         """Where a storage begins in the memory of its practice device."""
-        block = held.practice.block
+        block = storage.practice.block
         if block is None:
             return 0
-        held.practice.allocator.settle()
+        storage.practice.allocator.settle()
         return block.address
 
     def on_cpu(self, tensor):
         """Whether a tensor is on the CPU, and not one that PyTorch made on the way to a GPU."""
-        place = storage(tensor).practice
+        place = storage_of(tensor).practice
         return place is not self.floating and (place is None or place.machine is not self)
 
     def put(self, tensor, device, label=""):
@@ -155,11 +156,11 @@ class Machine:
             for name in PARTS[tensor.layout]:
                 self.put(getattr(tensor, name)(), device, label)
             return
-        held = storage(tensor)
-        place = held.practice
+        storage = storage_of(tensor)
+        place = storage.practice
         if place is not None and place.machine is self:
             return
-        size = held.nbytes()
+        size = storage.nbytes()
         block = None
         index = device.index
         allocator = self.allocators[index]
@@ -172,7 +173,7 @@ class Machine:
                     raise
                 self.streams.drain(device)  # work that is done gives back what it held
                 block = allocator.take(size, stream.stream_id, label)
-        held.practice = Place(self, device, allocator, block)
+        storage.practice = Place(self, device, allocator, block)
 
     def draw(self, call):
         """The result of an operator that draws random numbers: those of its device's generator."""
@@ -188,22 +189,22 @@ class Machine:
         if self.watch is not None:
             self.watch.copied(direction, tensor)
 
-    def waits(self, where, why=""):
+    def waits(self, place, reason=""):
         """The CPU waits for a stream, or the current one of a device: count it, and warn or refuse as asked."""
-        stream = self.streams.current(where) if isinstance(where, torch.device) else where
+        stream = self.streams.current(place) if isinstance(place, torch.device) else place
         if not self.local.quiet:
             if self.sync_debug == 2:
                 raise RuntimeError(SYNC)
             if self.sync_debug == 1:
                 warnings.warn(SYNC, stacklevel=4)
-            self.waited(why)
+            self.waited(reason)
         stream.drain()
 
-    def waited(self, why=""):
+    def waited(self, reason=""):
         """Count a wait of the CPU."""
         self.synchronizations += 1
         if self.watch is not None:
-            self.watch.waited(why)
+            self.watch.waited(reason)
 
     @contextlib.contextmanager
     def quietly(self):
@@ -233,7 +234,7 @@ def lent(generator):
         common.set_state(before)
 
 
-def storage(tensor):
+def storage_of(tensor):
     """The storage that carries the label of ``tensor`` (of its values, for a sparse, nested or wrapped one)."""
     if type(tensor) in PLAIN:
         try:

@@ -129,10 +129,9 @@ class Allocator:
         self.lock = threading.RLock()
         self.history = None  # a `snapshot.History` that notes what happens, while one is asked for
         self.recorded = None  # the latest of them
-        self.watch = (
-            None  # a `recorder.Memory`, and its recorder's method that looks at what is taken,
-        )
-        self.taking = None  # while a report is asked for
+        # while a report is asked for: a `recorder.Memory`, and its recorder's method that looks at what is taken
+        self.watch = None
+        self.taking = None
         self.next_address = (index + 1) << 40
         self.retries = 0
         self.ooms = 0
@@ -141,14 +140,14 @@ class Allocator:
         self.counts = {name: {pool: Counter() for pool in ("all", *POOLS)} for name in names}
         self.used = self.counts["allocated_bytes"]["all"]
         self.reserved = self.counts["reserved_bytes"]["all"]
-        self.ledgers = {(what, pool): self._ledger(what, pool) for what in BYTES for pool in POOLS}
+        self.ledgers = {(kind, pool): self._ledger(kind, pool) for kind in BYTES for pool in POOLS}
 
-    def _ledger(self, what, pool):
+    def _ledger(self, kind, pool):
         """The counters that change with a block: of blocks, of bytes, and of bytes that were asked for."""
-        names = [what, BYTES[what]]
-        if what == "allocation":
+        names = [kind, BYTES[kind]]
+        if kind == "allocation":
             names.append("requested_bytes")
-        return [self.counts[name][kind] for name in names for kind in ("all", pool)]
+        return [self.counts[name][column] for name in names for column in ("all", pool)]
 
     def now(self, name):
         """Current value of a counter such as "allocated_bytes"."""
@@ -159,9 +158,9 @@ class Allocator:
         """Whether ``count`` more bytes fit for certain; False when that takes a look into the books."""
         return self.reserved.now + self.growth + count <= self.limit
 
-    def _change(self, what, pool, blocks, size, asked=0):
-        amounts = (blocks, blocks, size, size, asked, asked)
-        for counter, amount in zip(self.ledgers[what, pool], amounts):  # noqa: B905
+    def _change(self, kind, pool, blocks, size, requested=0):
+        amounts = (blocks, blocks, size, size, requested, requested)
+        for counter, amount in zip(self.ledgers[kind, pool], amounts):  # noqa: B905
             counter.now += amount
             if amount > 0:
                 counter.taken += amount
@@ -217,23 +216,24 @@ class Allocator:
     def _place(self, block):
         """Find room for a block: the smallest free block that fits, or a new segment."""
         shelf = self.shelves[block.pool, block.stream]
-        at = bisect_left(shelf, (block.size,))
-        room = shelf.pop(at)[2] if at < len(shelf) else self._segment(block)
-        part = room.is_part()
+        position = bisect_left(shelf, (block.size,))
+        room = shelf.pop(position)[2] if position < len(shelf) else self._segment(block)
+        was_part = room.is_part()
         block.address = room.address
         block.before = room.before
-        rest = room.size - block.size
-        if rest >= ROUND if block.pool == "small_pool" else rest > SMALL:
+        remainder = room.size - block.size
+        splits = remainder >= ROUND if block.pool == "small_pool" else remainder > SMALL
+        if splits:
             block.after = room
             room.address += block.size
-            room.size = rest
-            insort(shelf, (rest, room.address, room))
-            change = -block.size if part else rest
-            self._change("inactive_split", block.pool, int(not part), change)
+            room.size = remainder
+            insort(shelf, (remainder, room.address, room))
+            change = -block.size if was_part else remainder
+            self._change("inactive_split", block.pool, int(not was_part), change)
         else:
             block.size = room.size
             block.after = room.after
-            if part:
+            if was_part:
                 self._change("inactive_split", block.pool, -1, -block.size)
         self._link(block)
         self._change("allocation", block.pool, 1, block.size, block.requested)
@@ -254,23 +254,23 @@ class Allocator:
 
     def _segment(self, block):
         """A new segment that ``block`` fits into."""
-        whole = -(-block.size // SEGMENT_ROUND) * SEGMENT_ROUND
+        size = -(-block.size // SEGMENT_ROUND) * SEGMENT_ROUND
         if block.size < OWN_SEGMENT:
-            whole = SMALL_SEGMENT if block.pool == "small_pool" else LARGE_SEGMENT
-        if self.reserved.now + whole > self.limit:
+            size = SMALL_SEGMENT if block.pool == "small_pool" else LARGE_SEGMENT
+        if self.reserved.now + size > self.limit:
             self.retries += 1
             self._return_segments()
         free = self.capacity - self.reserved.now
-        if self.reserved.now + whole > self.limit:
+        if self.reserved.now + size > self.limit:
             self.ooms += 1
             block.address = NOWHERE
             if self.history is not None:
-                self.history.note("oom", Block(block.pool, block.stream, whole, address=free))
-            raise torch.OutOfMemoryError(self._message(whole))
-        room = Block(block.pool, block.stream, whole, address=self.next_address)
+                self.history.note("oom", Block(block.pool, block.stream, size, address=free))
+            raise torch.OutOfMemoryError(self._message(size))
+        room = Block(block.pool, block.stream, size, address=self.next_address)
         room.free = True
-        self.next_address += whole
-        self._change("segment", block.pool, 1, whole)
+        self.next_address += size
+        self._change("segment", block.pool, 1, size)
         if self.history is not None:
             self.history.note("segment_alloc", room)
         return room
@@ -291,17 +291,17 @@ class Allocator:
         """Join a block with its free neighbors, and put it on its shelf."""
         shelf = self.shelves[block.pool, block.stream]
         blocks = size = 0  # that are free parts of a segment: how many more, how many bytes more
-        for other in (block.before, block.after):
-            if other is not None and other.free:
-                self._take_off(shelf, other)
+        for neighbor in (block.before, block.after):
+            if neighbor is not None and neighbor.free:
+                self._take_off(shelf, neighbor)
                 blocks -= 1
-                size -= other.size
-                block.size += other.size
-                if other is block.before:
-                    block.address = other.address
-                    block.before = other.before
+                size -= neighbor.size
+                block.size += neighbor.size
+                if neighbor is block.before:
+                    block.address = neighbor.address
+                    block.before = neighbor.before
                 else:
-                    block.after = other.after
+                    block.after = neighbor.after
         self._link(block)
         if block.is_part():
             blocks += 1
@@ -335,7 +335,8 @@ class Allocator:
         """``set_per_process_memory_fraction``: reserve at most this part of the device."""
         with self.lock:
             self.settle()  # what was taken before was taken under the old limit
-            self.fraction, self.limit = fraction, int(fraction * self.capacity)
+            self.fraction = fraction
+            self.limit = int(fraction * self.capacity)
 
     def reset(self, peak):
         """``reset_peak_memory_stats`` (``peak`` True) or ``reset_accumulated_memory_stats``."""
@@ -375,10 +376,17 @@ class Allocator:
     def _mark(self, label, seconds):
         self.timeline.append((seconds, self.index, self.used.now, self.reserved.now, label))
 
-    def _message(self, want):
-        used = self.reserved.now
-        taken = self.used.now
+    def _message(self, request):
+        reserved = self.reserved.now
+        allocated = self.used.now
         allowed = f"{show_size(self.limit)} allowed; " if self.fraction < 1 else ""
-        sizes = (want, self.capacity, self.capacity - used, used, taken, used - taken)
-        want, total, left, used, taken, cached = map(show_size, sizes)
-        return OUT_OF_MEMORY.format(want, self.index, total, left, allowed, used, taken, cached)
+        return OUT_OF_MEMORY.format(
+            show_size(request),
+            self.index,
+            show_size(self.capacity),
+            show_size(self.capacity - reserved),
+            allowed,
+            show_size(reserved),
+            show_size(allocated),
+            show_size(reserved - allocated),
+        )

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import torch
 from torch.utils._pytree import tree_map_only
 
-from .machine import storage
+from .machine import storage_of
 
 T = torch.Tensor
 has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -58,7 +58,7 @@ def facts(func):
     names = [a.name for a in schema.arguments]
     decomposes = func.namespace == "aten" and func._can_decompose()
     view = name == "detach" or bool(out) and all(a and not a.is_write for a in out)
-    alone = [str(a.type) for a in holding] == ["Tensor"]
+    one_tensor = [str(a.type) for a in holding] == ["Tensor"]
     composite = decomposes and not has_kernel(func.name(), "CPU")
     copies = name in ("copy_", "_to_copy", "_foreach_copy_")
     FACTS[id(func)] = SimpleNamespace(
@@ -72,7 +72,7 @@ def facts(func):
         resizes=name.startswith("resize"),
         composite=composite,
         view=view or name == "set_",
-        passes=view and alone and not composite,  # a view of one tensor: it is where that is
+        passes=view and one_tensor and not composite,  # a view of one tensor: it is where that is
         copies=copies,
         counted=copies or name in WAITS or name in WAITS_IF or name in INDEXING,
         waits=WAITS.get(name, 0),
@@ -113,7 +113,7 @@ class Call:
             for name in fact.keywords:
                 inputs += tensors(kwargs.get(name))
         for tensor in inputs:
-            place = storage(tensor).practice
+            place = storage_of(tensor).practice
             home = None
             if place is not None and place.machine is machine:
                 home = place.device
@@ -128,14 +128,14 @@ def tensors(values):
     """The tensors among ``values`` (a tensor, or a list of tensors, of lists of tensors and of other things)."""
     if isinstance(values, T):
         return [values]
-    found = []
+    result = []
     if type(values) in (list, tuple):
         for value in values:
             if isinstance(value, T):
-                found.append(value)
+                result.append(value)
             elif type(value) in (list, tuple):
-                found += [item for item in value if isinstance(item, T)]
-    return found
+                result += [element for element in value if isinstance(element, T)]
+    return result
 
 
 def blocking(call):
@@ -172,11 +172,15 @@ def bound(name, pointwise):
     if pointwise:
         return broadcast
     grows = any(part in name for part in GROWS)
-    several = product if name in PRODUCTS else convolved if name == "convolution" else pairs
+    of_several = pairs
+    if name in PRODUCTS:
+        of_several = product
+    elif name == "convolution":
+        of_several = convolved
 
     def most(call):
         if len(call.inputs) > 1:
-            return several(call)
+            return of_several(call)
         return call.inputs[0].numel() if call.inputs and not grows else math.inf
 
     return most

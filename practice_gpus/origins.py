@@ -1,26 +1,25 @@
 """Where in a person's own code something happens, and which block of memory a tensor fills."""
 
+import functools
 import os
 import sys
 import sysconfig
 from pathlib import Path
 
-from .machine import storage
+from .machine import storage_of
 
 HERE = str(Path(__file__).parent)
 PATHS = sysconfig.get_paths()
 INSTALLED = tuple({HERE, *(PATHS[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))})
 # Files of PyTorch whose waits have a purpose: once a step, once a tensor, once a number.
 PURPOSES = {"grad_scaler.py": "scaler", "serialization.py": "save", "_tensor_str.py": "print"}
-own = {}  # file name → whether it is the person's own code
 
 
+@functools.cache
 def is_own(name):
     """Whether a file holds a person's code, not that of Python, of an installed package or of practice GPUs."""
-    if name not in own:
-        inside = name.startswith(INSTALLED) or "site-packages" in name
-        own[name] = not inside and not name.startswith("<")
-    return own[name]
+    installed = name.startswith(INSTALLED) or "site-packages" in name
+    return not installed and not name.startswith("<")
 
 
 def origin():
@@ -28,8 +27,7 @@ def origin():
     frame = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
-        name = code.co_filename
-        if own[name] if name in own else is_own(name):
+        if is_own(code.co_filename):
             return code, frame.f_lasti
         frame = frame.f_back
     return None
@@ -49,7 +47,7 @@ def line(place):
 def block_of(tensor):
     """The block of memory that a tensor on a practice GPU fills, or None."""
     try:
-        return getattr(storage(tensor).practice, "block", None)
+        return getattr(storage_of(tensor).practice, "block", None)
     except (AttributeError, NotImplementedError, RuntimeError, ValueError):
         return None  # it has no storage, such as a parameter of a lazy module
 
@@ -58,8 +56,8 @@ def purpose():
     """What PyTorch waits for on behalf of the line that is running: "scaler", "save", "print", or "" for none of them."""
     frame = sys._getframe(2)
     while frame is not None and not is_own(frame.f_code.co_filename):
-        found = PURPOSES.get(os.path.basename(frame.f_code.co_filename))
-        if found is not None:
-            return found
+        name = PURPOSES.get(os.path.basename(frame.f_code.co_filename))
+        if name is not None:
+            return name
         frame = frame.f_back
     return ""

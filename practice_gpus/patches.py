@@ -30,54 +30,76 @@ def patches(machine, calls):
     generators = generator_class(machine)
     for device in machine.devices:
         machine.generators.append(generators(device).manual_seed(torch.initial_seed()))
-    yield from ((torch._C, name, function) for name, function in driver.answers(machine).items())
-    for module in (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.streams):
-        yield from (
-            (module, name, function)
-            for name, function in driver.names(machine).items()
-            if hasattr(module, name) or module is torch.cuda
-        )
+    yield from of_driver(machine)
     yield from refused()
     yield from casting.gates()
-    held, clear = torch.UntypedStorage, torch.clear_autocast_cache
-    autograd, push = torch._C._autograd, torch._C._autograd._push_saved_tensors_default_hooks
-    yield held, "practice", None
-    yield held, "device", property(lambda self: machine.label(self) or CPU)
-    yield held, "is_cuda", property(lambda self: machine.label(self) is not None)
-    yield held, "__new__", stored(machine)
-    yield (
-        held,
-        "data_ptr",
-        lambda self, own=held.data_ptr: machine.address(self) if machine.label(self) else own(self),
-    )
-    yield held, "clone", lambda self: contents(self).clone().untyped_storage()
-    yield (
-        held,
-        "to",
-        lambda self, device, non_blocking=False: (
-            contents(self).to(device, non_blocking=non_blocking).untyped_storage()
-        ),
-    )
+    yield from of_storages(machine)
+    yield from of_devices(machine)
+    yield torch, "Generator", generators
+    yield from of_autograd(machine, calls)
+    yield from without_driver()
+    yield from typed.patches(machine)
+    yield from torchscript.patches(machine)
+    yield from processes.patches(machine)
+    yield torch._tensor_str, "_str", printing(machine, torch._tensor_str._str)
+
+
+def of_driver(machine):
+    """The functions beneath ``torch.cuda`` and ``torch.accelerator``."""
+    yield from ((torch._C, name, function) for name, function in driver.answers(machine).items())
+    for module in (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.streams):
+        for name, function in driver.names(machine).items():
+            if hasattr(module, name) or module is torch.cuda:
+                yield module, name, function
+
+
+def of_storages(machine):
+    """What a storage says of its device, and how it is made, copied and moved."""
+    kind = torch.UntypedStorage
+    data_ptr = kind.data_ptr
+    is_shared = kind.is_shared
+
+    def address(storage):
+        return machine.address(storage) if machine.label(storage) else data_ptr(storage)
+
+    def moved(storage, device, non_blocking=False):
+        return contents(storage).to(device, non_blocking=non_blocking).untyped_storage()
+
+    yield kind, "practice", None
+    yield kind, "device", property(lambda self: machine.label(self) or CPU)
+    yield kind, "is_cuda", property(lambda self: machine.label(self) is not None)
+    yield kind, "__new__", stored(machine)
+    yield kind, "data_ptr", address
+    yield kind, "clone", lambda self: contents(self).clone().untyped_storage()
+    yield kind, "to", moved
+    yield kind, "is_shared", lambda self: bool(machine.label(self)) or is_shared(self)
+
+
+def of_devices(machine):
+    """What takes devices as arguments, and streams and events."""
     yield torch._C, "_group_tensors_by_device_and_dtype", grouped(machine)
     yield torch._C._nn, "_parse_to", parsed(machine)
     yield torch, "Stream", machine.streams.Stream
     yield torch, "Event", machine.streams.DeviceEvent
-    yield (
-        torch.nn.parallel._functions,
-        "torch",
-        SimpleNamespace(
-            **vars(torch)
-            | {  # copies need no streams
-                "device": machine.device,
-                "accelerator": SimpleNamespace(is_available=lambda: False),
-            }
-        ),
-    )
-    yield torch, "Generator", generators
-    yield torch, "clear_autocast_cache", lambda: (machine.casts.clear(), clear()) and None
+    # copies of nn.DataParallel need no streams
+    accelerator = SimpleNamespace(is_available=lambda: False)
+    namespace = vars(torch) | {"device": machine.device, "accelerator": accelerator}
+    yield torch.nn.parallel._functions, "torch", SimpleNamespace(**namespace)
+
+
+def of_autograd(machine, calls):
+    """Hooks, casts and gradients of the backward pass."""
+    autograd = torch._C._autograd
+    push = autograd._push_saved_tensors_default_hooks
+    yield torch, "clear_autocast_cache", forgetting(machine, torch.clear_autocast_cache)
     yield autograd, push.__name__, lambda *hooks: push(*map(calls.around, hooks))
+    yield T, "_make_wrapper_subclass", staticmethod(wrapping(machine))
+    yield torch.autograd, "_make_grads", checked_grads(torch.autograd._make_grads)
+
+
+def without_driver():
+    """What PyTorch chooses where a driver is there: NCCL, cuDNN, kernels of attention, the profiler, the compiler."""
     yield torch.cuda.nccl, "is_available", lambda tensors: False
-    yield held, "is_shared", lambda self, own=held.is_shared: bool(machine.label(self)) or own(self)
     if torch.distributed.is_available():
         yield torch.distributed, "is_nccl_available", lambda: False
     yield torch.backends.cuda, "is_built", lambda: True
@@ -86,12 +108,16 @@ def patches(machine, calls):
     yield torch, "compile", uncompiled()
     for backend in ("flash", "mem_efficient", "cudnn"):
         yield torch._C, f"_can_use_{backend}_attention", lambda params, debug=False: False
-    yield from typed.patches(machine)
-    yield from torchscript.patches(machine)
-    yield from processes.patches(machine)
-    yield T, "_make_wrapper_subclass", staticmethod(wrapping(machine))
-    yield torch.autograd, "_make_grads", checked_grads(torch.autograd._make_grads)
-    yield torch._tensor_str, "_str", printing(machine, torch._tensor_str._str)
+
+
+def forgetting(machine, clear):
+    """`torch.clear_autocast_cache`, which forgets the casts of practice GPUs, too."""
+
+    def clear_autocast_cache():
+        machine.casts.clear()
+        clear()
+
+    return clear_autocast_cache
 
 
 def refused():
@@ -101,8 +127,8 @@ def refused():
             if hasattr(sys.modules.get(path), name):
                 yield sys.modules[path], name, refusal(f"{path}.{name}")
 
-    def some(owner, name, label, when, instead):
-        return owner, name, refusal(label, getattr(owner, name), when, instead)
+    def some(owner, name, label, condition, instead):
+        return owner, name, refusal(label, getattr(owner, name), condition, instead)
 
     if torch.distributed.is_available():
         for name in ("init_process_group", "new_group"):
@@ -251,9 +277,9 @@ def stored(machine, original=torch._C.StorageBase.__new__):
     return new
 
 
-def contents(held):
+def contents(storage):
     """The bytes of a storage as a tensor."""
-    return torch.empty(0, dtype=torch.uint8, device=CPU).set_(held)
+    return torch.empty(0, dtype=torch.uint8, device=CPU).set_(storage)
 
 
 def printing(machine, original):
@@ -308,22 +334,22 @@ def grouped(machine, original=torch._C._group_tensors_by_device_and_dtype):
 
     def group(lists, with_indices=False):
         with torch._C.DisableTorchFunction():
-            homes, result = [machine.place(t) or t.device for t in lists[0]], {}
+            homes = [machine.place(t) or t.device for t in lists[0]]
+            result = {}
         for device in dict.fromkeys(homes):
             rows = [row for row, home in enumerate(homes) if home == device]
-            parts = [[each[row] for row in rows if each] for each in lists]
+            parts = [[values[row] for row in rows if values] for values in lists]
             if strangers(parts, device):
-                original(
-                    [[torch.empty(0)], [torch.empty(0, device="meta")]], False
-                )  # raises, in its own words
-            for (_, dtype), (found, places) in original(parts, with_indices).items():
-                result[device, dtype] = found, [rows[place] for place in places]
+                # raises, in its own words
+                original([[torch.empty(0)], [torch.empty(0, device="meta")]], False)
+            for (_, dtype), (groups, places) in original(parts, with_indices).items():
+                result[device, dtype] = groups, [rows[place] for place in places]
         return result
 
     def strangers(parts, device):
         with torch._C.DisableTorchFunction():
-            found = {machine.place(t) for part in parts for t in part if t is not None}
-        return found - {device, None}
+            devices = {machine.place(t) for part in parts for t in part if t is not None}
+        return devices - {device, None}
 
     return group
 
@@ -340,10 +366,12 @@ def generator_class(machine, original=torch._C.Generator):
             device = (
                 torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
             )
-            made = original.__new__(cls, "cpu") if device.type == "cuda" else original(device)
-            if machine.device(device).type == "cuda":
-                made.practice = device
-            return made
+            if device.type != "cuda":
+                return original(device)
+            generator = original.__new__(cls, "cpu")
+            machine.device(device)  # raises where there is no such device
+            generator.practice = device
+            return generator
 
         def __init__(self, device="cpu"):
             pass

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from .machine import storage
+from .machine import storage_of
 
 receivers = []  # the machines that are on, the innermost last
 START = BaseProcess.start
@@ -22,17 +22,17 @@ REPORT = "PRACTICE_GPUS_REPORT"  # the number of steps, and the folder for the f
 FOLDER = str(Path(__file__).parent / "children")
 
 
-def variables(wanted):
-    """The environment variables that turn on a machine like ``wanted``: (n, bytes, asynchronous)."""
+def variables(settings):
+    """The environment variables that turn on a machine with such ``settings``: (n, bytes, asynchronous)."""
     before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     paths = [FOLDER, *(path for path in before if path and path != FOLDER)]
-    return {VARIABLE: " ".join(map(str, map(int, wanted))), "PYTHONPATH": os.pathsep.join(paths)}
+    return {VARIABLE: " ".join(map(str, map(int, settings))), "PYTHONPATH": os.pathsep.join(paths)}
 
 
 @contextlib.contextmanager
-def handed_on(wanted):
+def handed_on(settings):
     """Processes that start in here have such a machine, too."""
-    new = variables(wanted)
+    new = variables(settings)
     before = {name: os.environ.get(name) for name in new}
     os.environ.update(new)
     try:
@@ -45,7 +45,7 @@ def handed_on(wanted):
                 os.environ[name] = value
 
 
-def asked():
+def requested():
     """(n, bytes, asynchronous) of the machine that the environment asks for. Raises ValueError if it is not readable."""
     text = os.environ.get(VARIABLE, "")
     try:
@@ -59,10 +59,10 @@ def asked():
 
 def patches(machine):
     """(class, name, replacement) for what starts a process."""
-    wanted = machine.n, machine.capacity, machine.asynchronous
+    settings = machine.n, machine.capacity, machine.asynchronous
 
     def handing_on(process):
-        with handed_on(wanted):
+        with handed_on(settings):
             START(process)
 
     yield BaseProcess, "start", handing_on
@@ -91,17 +91,17 @@ def sender(machine, reduce):
     """How a tensor is taken apart: as one of the CPU, in shared memory, and its device."""
 
     def send(value):
-        held = storage(value) if isinstance(value, torch.Tensor) else value
-        device = machine.label(held)
+        storage = storage_of(value) if isinstance(value, torch.Tensor) else value
+        device = machine.label(storage)
         if device is None:
             return reduce(value)
-        place = held.practice
-        held.practice = None
+        place = storage.practice
+        storage.practice = None
         try:
             rebuild, arguments = reduce(value)
         finally:
-            held.practice = place
-        if held is value:
+            storage.practice = place
+        if storage is value:
             return rebuild, arguments
         return received, (device.index, rebuild, arguments)
 

@@ -38,9 +38,9 @@ class Memory:
     def placed(self, block):
         """A block was taken."""
         self.live[block] = block.size
-        now = self.allocator.used.now
-        if now > self.peak:
-            self.peak = now
+        allocated = self.allocator.used.now
+        if allocated > self.peak:
+            self.peak = allocated
             self.highest = block
             self.rising = True
             self.reserved = max(self.reserved, self.allocator.reserved.now)
@@ -74,8 +74,8 @@ class Recorder:
         self.stepping = False
         self.noted = -1  # the highest peak whose blocks have their kinds
         self.copies = {}  # (direction, file, line) → [count, bytes, in how many steps, the latest of them]
-        self.waits = {}  # (why, file, line) → the same
-        self.refusals = {}  # (what, file, line) → the same
+        self.waits = {}  # (reason, file, line) → the same
+        self.refusals = {}  # (feature, file, line) → the same
         self.leak = None
         self.lock = threading.Lock()
         self.memory = [Memory(allocator) for allocator in machine.allocators]
@@ -116,9 +116,9 @@ class Recorder:
         else:
             block.kind = "other"
 
-    def count(self, table, what, size=0):
+    def count(self, table, event, size=0):
         """Count something that happens at the line that is running."""
-        key = what, *line(origin())
+        key = event, *line(origin())
         with self.lock:
             entry = table.setdefault(key, [0, 0, 0, -1])
             entry[0] += 1
@@ -133,13 +133,13 @@ class Recorder:
             size = inner(tensor).nbytes if tensor.layout != torch.strided else tensor.nbytes
         self.count(self.copies, direction, size)
 
-    def waited(self, why):
-        """The CPU waits; ``why`` is the direction of the copy that it waits for, or what PyTorch waits for there."""
-        self.count(self.waits, purpose() or why)
+    def waited(self, reason):
+        """The CPU waits; ``reason`` is the direction of the copy that it waits for, or "" for another one."""
+        self.count(self.waits, purpose() or reason)
 
-    def refused(self, what):
+    def refused(self, feature):
         """Something was asked for that practice GPUs do not imitate, or run without it."""
-        self.count(self.refusals, what)
+        self.count(self.refusals, feature)
 
     def registered(self, module, name, parameter):
         """A module got a parameter."""

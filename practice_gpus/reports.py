@@ -63,14 +63,14 @@ def report(program, *arguments, n=1, memory="16 GiB", asynchronous=False, steps=
             with command_line(program, arguments, module):
                 execute(program, module)
             return None
-        with processes.handed_on(gpus.wanted), set_variable(folder, steps):
+        with processes.handed_on(gpus.settings), set_variable(folder, steps):
             with (
                 Recorder(gpus.machine, steps) as recorder,
                 command_line(program, arguments, module),
             ):
                 ending = execute(program, module)
-                found = facts(recorder, ending)
-        return Report(program, merged([found, *read(folder)]), ending["outcome"])
+                own_facts = facts(recorder, ending)
+        return Report(program, merged([own_facts, *read(folder)]), ending["outcome"])
 
 
 @contextlib.contextmanager
@@ -130,13 +130,13 @@ def join_threads():
 
 def print_error(error):
     """The traceback of a program, without the frames of practice GPUs."""
-    shown = traceback.TracebackException.from_exception(error)
-    each = shown
-    while each is not None:
-        frames = [f for f in each.stack if not f.filename.startswith((HERE, "<frozen runpy"))]
-        each.stack = traceback.StackSummary.from_list(frames)
-        each = each.__cause__
-    print("".join(shown.format()), end="", file=sys.stderr)
+    trace = traceback.TracebackException.from_exception(error)
+    cause = trace
+    while cause is not None:
+        frames = [f for f in cause.stack if not f.filename.startswith((HERE, "<frozen runpy"))]
+        cause.stack = traceback.StackSummary.from_list(frames)
+        cause = cause.__cause__
+    print("".join(trace.format()), end="", file=sys.stderr)
 
 
 def facts(recorder, ending):
@@ -179,19 +179,20 @@ def failed(error):
     if error is None or isinstance(error, KeyboardInterrupt):
         return None
     frames = traceback.walk_tb(error.__traceback__)
-    mine = [(f, number) for f, number in frames if is_own(f.f_code.co_filename)]
-    place, devices = ("", 0), {}
-    while mine:
-        frame, number = mine.pop()
+    own_frames = [(f, number) for f, number in frames if is_own(f.f_code.co_filename)]
+    place = ("", 0)
+    devices = {}
+    while own_frames:
+        frame, number = own_frames.pop()
         place = frame.f_code.co_filename, number
         devices = devices_of(frame, number)
-        if not given(frame, devices):
+        if not is_callers_fault(frame, devices):
             break
-    shown = ", ".join(f"{word}: {device}" for word, device in devices.items())
-    return {"text": f"{type(error).__name__}: {error}", "place": place, "devices": shown}
+    listing = ", ".join(f"{word}: {device}" for word, device in devices.items())
+    return {"text": f"{type(error).__name__}: {error}", "place": place, "devices": listing}
 
 
-def given(frame, devices):
+def is_callers_fault(frame, devices):
     """Whether what is on the CPU, among tensors on GPUs, came in as an argument: then the caller's line is the one."""
     code = frame.f_code
     arguments = set(code.co_varnames[: code.co_argcount]) - {"self"}
@@ -202,23 +203,28 @@ def given(frame, devices):
 def devices_of(frame, number):
     """Where the tensors and modules are whose names the failing line holds: {"x": "cpu", "self.fc": "cuda:0"}."""
     names = frame.f_globals | frame.f_locals
-    found = {}
-    for word in re.findall(
-        r"[A-Za-z_][\w.]*", findings.source(frame.f_code.co_filename, number, 400)
-    ):
-        first, *rest = word.split(".")
-        value = names.get(first)
-        for part in rest:
-            if not isinstance(value, (torch.Tensor, torch.nn.Module)):
-                value = getattr(value, part, None)
-            elif isinstance(value, torch.nn.Module):
-                value = getattr(value, part, value)
+    code = findings.source(frame.f_code.co_filename, number, 400)
+    devices = {}
+    for word in re.findall(r"[A-Za-z_][\w.]*", code):
+        value = named(word, names)
         if isinstance(value, torch.nn.Module):
             value = list(value.parameters())
         tensor = next((leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)), None)
         if tensor is not None:
-            found[word] = str(tensor.device)
-    return found
+            devices[word] = str(tensor.device)
+    return devices
+
+
+def named(word, names):
+    """The value of "self.fc.weight" among ``names``, as far as it is a tensor, a module or leads to one; else None."""
+    first, *attributes = word.split(".")
+    value = names.get(first)
+    for attribute in attributes:
+        if not isinstance(value, (torch.Tensor, torch.nn.Module)):
+            value = getattr(value, attribute, None)
+        elif isinstance(value, torch.nn.Module):
+            value = getattr(value, attribute, value)
+    return value
 
 
 def files(before):
@@ -239,11 +245,11 @@ def in_child(gpus):
         ending["error"] = error
         hook(kind, error, trace)
 
-    mine = os.getpid()
+    process = os.getpid()
 
     def leave():
-        if os.getpid() == mine and os.path.isdir(folder):
-            with open(os.path.join(folder, f"{mine}.json"), "w", encoding="utf-8") as file:
+        if os.getpid() == process and os.path.isdir(folder):
+            with open(os.path.join(folder, f"{process}.json"), "w", encoding="utf-8") as file:
                 json.dump(facts(recorder, ending), file)
 
     sys.excepthook = note
@@ -259,16 +265,17 @@ def read(folder):
 
 def merged(all_facts):
     """The facts of several processes as those of one; a process that did nothing on a GPU is left out."""
-    active = [each for each in all_facts if any(device["peak"] for device in each["devices"])]
-    result = dict(all_facts[0]) if not active else dict(active[0])
-    for other in [each for each in all_facts if each is not (active or all_facts)[0]]:
+    active = [one for one in all_facts if any(device["peak"] for device in one["devices"])]
+    first = (active or all_facts)[0]
+    result = dict(first)
+    for other in [one for one in all_facts if one is not first]:
         result["steps"] += other["steps"]
         if other in active:
             result["devices"] = result["devices"] + other["devices"]
         for key in ("copies", "waits", "refused"):
             result[key] = summed([*result[key], *other[key]])
         for key in ("leaks", "failures"):
-            result[key] = result[key] + [each for each in other[key] if each not in result[key]]
+            result[key] = result[key] + [entry for entry in other[key] if entry not in result[key]]
         result["files"] = sorted({*result["files"], *other["files"]})
     return result
 
@@ -276,7 +283,7 @@ def merged(all_facts):
 def summed(rows):
     """Rows of the same place as one."""
     table = {}
-    for what, file, number, *amounts in rows:
-        entry = table.setdefault((what, file, number), [0, 0, 0])
-        table[what, file, number] = [a + b for a, b in zip(entry, amounts, strict=True)]
+    for event, file, number, *amounts in rows:
+        entry = table.setdefault((event, file, number), [0, 0, 0])
+        table[event, file, number] = [a + b for a, b in zip(entry, amounts, strict=True)]
     return [[*key, *entry] for key, entry in table.items()]

@@ -12,7 +12,7 @@ import re
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from .machine import storage
+from .machine import storage_of
 from .operators import INDEXING, T, meta, tensors
 
 TWO = "Expected all tensors to be on the same device, but found at least two devices, {} and {}!"
@@ -52,9 +52,9 @@ def entry(name, overload):
     text = operators().get(f"{name}.{overload}" if overload else name, "")
     suffix = "_out" if overload.endswith("out") else ""
     wrapper = f"{name}{suffix}_{overload}" if "structured" in text else f"{overload}_{name}{suffix}"
-    return "device_check: NoCheck" in text, wrapper[
-        :-1
-    ] if not overload and "structured" in text else wrapper
+    if not overload and "structured" in text:
+        wrapper = wrapper[:-1]
+    return "device_check: NoCheck" in text, wrapper
 
 
 def arguments(machine, call):
@@ -63,60 +63,63 @@ def arguments(machine, call):
     values = (
         dict(zip([argument.name for argument in schema], call.args, strict=False)) | call.kwargs
     )
-    found = []
+    placed = []
     for argument in schema:
         written = argument.alias_info is not None and argument.alias_info.is_write
         name = "out" if written else argument.name
         for tensor in tensors(values.get(argument.name)):
-            if storage(tensor).practice is not machine.floating:
-                found.append((name, tensor, machine.place(tensor)))
-    return found
+            if storage_of(tensor).practice is not machine.floating:
+                placed.append((name, tensor, machine.place(tensor)))
+    return placed
 
 
 def meet(machine, call):
     """The device on which a call with tensors of several devices runs; raises as CUDA does where it must not."""
     name = call.fact.name
     overload = call.func._schema.overload_name
-    found = arguments(machine, call)
-    first = found[0][2]
+    placed = arguments(machine, call)
+    first = placed[0][2]
     if name in FREE:
         return first
     if name in INDEXING:
-        return _index(found, first)
-    if name == "masked_fill_" and first != found[1][2]:
-        raise RuntimeError(MASK.format(*(place or "cpu" for _, _, place in found)))
+        return _index(placed, first)
+    if name == "masked_fill_" and first != placed[1][2]:
+        raise RuntimeError(MASK.format(*(place or "cpu" for _, _, place in placed)))
     if name == "convolution":
-        name, found = _convolution(found, first, call.args)
+        name, placed = _convolution(placed, first, call.args)
     if name in INNER:
         name, names = INNER[name]
-        found = [(names.get(label, label), tensor, place) for label, tensor, place in found]
+        placed = [(names.get(label, label), tensor, place) for label, tensor, place in placed]
         if name == "addmv_":
-            found = [("self", *found[1][1:]), *found]
+            placed = [("self", *placed[1][1:]), *placed]
     free, wrapper = entry(name, overload)
-    return _iterator(found) if free or name in ITERATED else _same(found, wrapper)
+    if free or name in ITERATED:
+        return _iterator(placed)
+    return _one_device(placed, wrapper)
 
 
-def _same(found, wrapper):
+def _one_device(placed, wrapper):
     """The rule of operators without one of their own: all tensors on one device."""
-    found = sorted(found, key=lambda item: item[0] != "out")
-    for label, _, place in found:
-        if place != found[0][2]:
-            raise RuntimeError(GOT.format(label, place or "cpu", found[0][2] or "cpu", wrapper))
-    return found[0][2]
+    placed = sorted(placed, key=lambda argument: argument[0] != "out")
+    first = placed[0][2]
+    for label, _, place in placed:
+        if place != first:
+            raise RuntimeError(GOT.format(label, place or "cpu", first or "cpu", wrapper))
+    return first
 
 
-def _iterator(found):
+def _iterator(placed):
     """TensorIterator's rule: CPU tensors without dimensions may join in, unless they are the one that is written."""
-    home = next((place for _, _, place in found if place is not None), None)
-    for label, tensor, place in found:
+    home = next((place for _, _, place in placed if place is not None), None)
+    for label, tensor, place in placed:
         if place != home and (place is not None or tensor.dim() or label == "out"):
             raise RuntimeError(TWO.format(home, place or "cpu"))
     return home
 
 
-def _index(found, home):
+def _index(placed, home):
     """Indices may be on the CPU; a value must be where the tensor is, or be a single number."""
-    for label, tensor, place in found[1:]:
+    for label, tensor, place in placed[1:]:
         if label == "indices" and place is not None and place != home:
             raise RuntimeError(INDICES.format(home or "cpu"))
         if label == "values" and place != home and (place is not None or tensor.dim()):
@@ -124,17 +127,17 @@ def _index(found, home):
     return home
 
 
-def _convolution(found, home, args):
+def _convolution(placed, home, args):
     """(name, tensors) of the kernel that compares devices. Types come first, unless the CPU's slow kernel would run."""
     x = args[0]
     weight = args[1]
     kinds = [
-        t.type() if p is None else t.type().replace("torch", "torch.cuda") for _, t, p in found
+        t.type() if p is None else t.type().replace("torch", "torch.cuda") for _, t, p in placed
     ]
     fast = x.dtype == torch.float32 and (
         args[8] > 1 or min(weight.shape[-2:]) > 3 or x.shape[0] > 1 or x.numel() > 20480
     )
-    for (label, _, place), kind in zip(found[1:], kinds[1:], strict=True):
+    for (label, _, place), kind in zip(placed[1:], kinds[1:], strict=True):
         if (place is None) != (home is None) and (home is not None or fast):
             raise RuntimeError(
                 TYPES.format(kinds[0], label, kind) + (MKLDNN if home is None else "")
@@ -142,9 +145,9 @@ def _convolution(found, home, args):
     name = _convolution_kernel(
         weight.dim() - 2, max(args[5]) > 1, args[6], 1 < args[8] == x.shape[1], home
     )
-    if name.startswith("cudnn") and found[0][2] == found[1][2]:
-        return "add_", found  # the bias is added afterwards
-    return name, found
+    if name.startswith("cudnn") and placed[0][2] == placed[1][2]:
+        return "add_", placed  # the bias is added afterwards
+    return name, placed
 
 
 def _convolution_kernel(dims, dilated, transposed, depthwise, home):
@@ -157,15 +160,14 @@ def _convolution_kernel(dims, dilated, transposed, depthwise, home):
     return f"slow_conv_dilated{max(dims, 2)}d" if dilated or dims == 3 else "_slow_conv2d_forward"
 
 
-def asked(machine, func, *args, **kwargs):
+def let_pytorch_refuse(machine, func, *args, **kwargs):
     """Have PyTorch refuse, in its own words, a call of a function that looks at devices before it looks at numbers.
 
     A meta tensor stands for each tensor on one practice GPU, the CPU's for one on another.
     """
-    homes = dict.fromkeys(
-        str(machine.place(x) or "cpu") for x in tree_leaves((args, kwargs)) if isinstance(x, T)
-    )
-    first, second, *_ = *(home for home in homes if home != "cpu"), "cpu"
+    inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, T)]
+    gpus = dict.fromkeys(str(machine.place(x)) for x in inputs if machine.place(x) is not None)
+    first, second, *_ = [*gpus, "cpu"]
     args, kwargs = tree_map_only(
         T, lambda x: meta(x) if str(machine.place(x)) == first else x, (args, kwargs)
     )
@@ -177,5 +179,5 @@ def asked(machine, func, *args, **kwargs):
     except (RuntimeError, TypeError) as error:
         words = {"'meta'": "'cuda'", "meta": first, "cpu": second}
         raise type(error)(
-            re.sub("'meta'|meta|cpu(?!\\()", lambda found: words[found[0]], str(error))
+            re.sub("'meta'|meta|cpu(?!\\()", lambda match: words[match[0]], str(error))
         ) from None

@@ -22,7 +22,7 @@ def show(report):
     lines = [heading(report)]
     for section in sections:
         lines += section(facts)
-    lines += found(report.findings)
+    lines += advice(report.findings)
     if facts["visible"]:
         lines.append(
             f"note      CUDA_VISIBLE_DEVICES is {facts['visible']!r}: it hides real GPUs, and no practice GPUs"
@@ -50,8 +50,8 @@ def devices(facts):
         parts = ", ".join(
             f"{kind} {size(count)}" for kind, count in device["parts"].items() if count
         )
-        at = f" at {short(*device['at'])}" if device["at"][0] else ""
-        lines.append(f"{device['name']:9} peak {size(device['peak'])}{at}: {parts}")
+        place = f" at {short(*device['at'])}" if device["at"][0] else ""
+        lines.append(f"{device['name']:9} peak {size(device['peak'])}{place}: {parts}")
         end = f"at the end {device['tensors']} tensors, {size(device['bytes'])}"
         lines.append(f"{'':9} {end}; reserved at the peak {size(device['reserved'])}")
     if not used:
@@ -83,9 +83,9 @@ def waits(facts):
     """How often the CPU waited, by line."""
     rows = sorted(facts["waits"], key=lambda row: -row[3])
     lines = [f"waits     {sum(row[3] for row in rows)} in all"]
-    for why, file, line, count, *_ in rows[:8]:
-        reason = {"h2d": "for a copy to the GPU", "scaler": "in the GradScaler"}.get(why, "")
-        lines.append(f"{count:8} × {short(file, line)}  {source(file, line, 60)}  {reason}"[:WIDTH])
+    for reason, file, line, count, *_ in rows[:8]:
+        note = {"h2d": "for a copy to the GPU", "scaler": "in the GradScaler"}.get(reason, "")
+        lines.append(f"{count:8} × {short(file, line)}  {source(file, line, 60)}  {note}"[:WIDTH])
     blocking = sum(row[3] for row in rows if row[0] == "h2d")
     if blocking >= 10:
         lines.append(
@@ -98,16 +98,17 @@ def refused(facts):
     """What practice GPUs do not imitate."""
     rows = facts["refused"]
     return [
-        f"refused   {what} at {short(file, line)}, {n} times" for what, file, line, n, *_ in rows
+        f"refused   {feature} at {short(file, line)}, {count} times"
+        for feature, file, line, count, *_ in rows
     ]
 
 
-def found(findings):
+def advice(findings):
     """The findings, each with its fix."""
     if not findings:
         return ["findings  none"]
     lines = [f"findings  {len(findings)}"]
-    for number, each in enumerate(findings, 1):
-        lines.append(f"{number:3}. {short(each['file'], each['line'])}  {each['text']}")
-        lines.append(f"     → {each['fix']}")
+    for number, finding in enumerate(findings, 1):
+        lines.append(f"{number:3}. {short(finding['file'], finding['line'])}  {finding['text']}")
+        lines.append(f"     → {finding['fix']}")
     return lines

@@ -49,12 +49,15 @@ class practice_gpus(contextlib.ContextDecorator):
             raise ValueError(f"n={n}: a machine has 1 to 64 practice GPUs")
         if not isinstance(asynchronous, bool):
             raise TypeError(f"asynchronous={asynchronous!r}: give True or False")
-        self.wanted = (n, parse_size(memory), asynchronous)
-        self.real, self.machine, self.depth, self.started = False, None, 0, False
+        self.settings = (n, parse_size(memory), asynchronous)
+        self.real = False
+        self.machine = None
+        self.depth = 0
+        self.started = False
 
     def __enter__(self):
         if self.depth == 0:
-            self.real = not active and enough_real_gpus(self.wanted[0])
+            self.real = not active and enough_real_gpus(self.settings[0])
             if not self.real:
                 self._install()
         self.depth += 1  # not before: what could not be turned on is off
@@ -71,10 +74,11 @@ class practice_gpus(contextlib.ContextDecorator):
         where that one asked for the same machine, the machine stays, and so do the tensors on it."""
         earlier = next((session for session in active if session.started), None)
         if earlier is not None and earlier is not self:
-            if earlier.wanted == self.wanted:
+            if earlier.settings == self.settings:
                 self.__dict__.update(earlier.__dict__)
                 active[active.index(earlier)] = self
-                earlier.started, earlier.depth = False, 0
+                earlier.started = False
+                earlier.depth = 0
             else:
                 earlier.stop()
         if not self.started:
@@ -89,26 +93,27 @@ class practice_gpus(contextlib.ContextDecorator):
             self.__exit__()
 
     def _recreate_cm(self):
-        return practice_gpus(*self.wanted)  # a decorated function has new ones at each call
+        return practice_gpus(*self.settings)  # a decorated function has new ones at each call
 
     @property
     def synchronizations(self):
         """How often the CPU has waited for a practice GPU."""
-        return self._seen("synchronizations")
+        return self._counted("synchronizations")
 
     @property
     def transfers(self):
         """Copies so far: ``{"h2d": to a GPU, "d2h": from a GPU, "d2d": between GPUs}``."""
-        return dict(self._seen("transfers"))
+        return dict(self._counted("transfers"))
 
     @property
     def timeline(self):
         """List of (seconds, device index, bytes allocated, bytes reserved, label), the latest 100,000."""
-        for allocator in self.machine.allocators if self.machine else ():
-            allocator.settle()
-        return list(self._seen("timeline"))
+        if self.machine:
+            for allocator in self.machine.allocators:
+                allocator.settle()
+        return list(self._counted("timeline"))
 
-    def _seen(self, name):
+    def _counted(self, name):
         if self.real:
             raise NotImplementedError(
                 f"{name}: counted on practice GPUs only, and these GPUs are real"
@@ -118,61 +123,68 @@ class practice_gpus(contextlib.ContextDecorator):
         return getattr(self.machine, name)
 
     def _install(self):
-        machine, self.patched = Machine(*self.wanted), []
-        self.calls, self.kernels = Calls(machine), Kernels(machine)
-        modes = [
-            (mode, "on", False)
-            for session in active[-1:]
-            for mode in (session.calls, session.kernels)
-        ]
-        modes += [
-            (self.calls, "on", True),
-            (self.kernels, "on", True),
-            (threading.Thread, "start", inherited(self)),
-            (sys, "unraisablehook", interrupts.passed_on(sys.unraisablehook, Place.__del__)),
-        ]
-        if (
-            machine.asynchronous
-        ):  # its first operator would import it; in a thread no interrupt cuts that
-            importer = threading.Thread(target=__import__, args=("torch._dynamo",))
-            importer.start()
-            importer.join()
-        with (
-            contextlib.ExitStack() as undo
-        ):  # so that a failure, or an interrupt, leaves nothing behind
-            for owner, name, value in (*modes, *patches(machine, self.calls)):
+        machine = Machine(*self.settings)
+        self.patched = []
+        self.calls = Calls(machine)
+        self.kernels = Kernels(machine)
+        if machine.asynchronous:
+            _import_dynamo()
+        # so that a failure, or an interrupt, leaves nothing behind
+        with contextlib.ExitStack() as undo:
+            for owner, name, value in (*self._switches(), *patches(machine, self.calls)):
                 self.patched.append([owner, name, vars(owner).get(name, MISSING)])
                 undo.callback(exchange, self.patched[-1])
                 setattr(owner, name, value)
-            undo.callback(
-                lambda before=_device.CURRENT_DEVICE: (
-                    before == _device.CURRENT_DEVICE or torch.set_default_device(before)
-                )
-            )
-            for mode, stack, length in (
-                (self.calls, overrides, overrides._len_torch_function_stack),
-                (self.kernels, _python_dispatch, _python_dispatch._len_torch_dispatch_stack),
-            ):
-                mode.__enter__()
-                undo.callback(_take_out, mode, stack, length)
+            undo.callback(_restore_default_device, _device.CURRENT_DEVICE)
+            self.calls.__enter__()
+            undo.callback(_take_out, self.calls, overrides, overrides._len_torch_function_stack)
+            self.kernels.__enter__()
+            length = _python_dispatch._len_torch_dispatch_stack
+            undo.callback(_take_out, self.kernels, _python_dispatch, length)
             undo.enter_context(processes.sent(machine))
             undo.callback(sys.meta_path.remove, Importer)
             sys.meta_path.insert(0, Importer)
             undo.callback(machine.streams.close)
-            self.machine, self.undo = machine, undo.pop_all()
+            self.machine = machine
+            self.undo = undo.pop_all()
             active.append(self)
+
+    def _switches(self):
+        """(object, name, value) that turn the outer session off and this one on."""
+        for session in active[-1:]:
+            yield session.calls, "on", False
+            yield session.kernels, "on", False
+        yield self.calls, "on", True
+        yield self.kernels, "on", True
+        yield threading.Thread, "start", inherited(self)
+        yield sys, "unraisablehook", interrupts.passed_on(sys.unraisablehook, Place.__del__)
+
+
+def _import_dynamo():
+    """An asynchronous machine's first operator would import it; in a thread no interrupt cuts that."""
+    importer = threading.Thread(target=__import__, args=("torch._dynamo",))
+    importer.start()
+    importer.join()
+
+
+def _restore_default_device(device):
+    if _device.CURRENT_DEVICE != device:
+        torch.set_default_device(device)
 
 
 def resume():
     """Turn on what the environment of a child process asks for."""
-    return practice_gpus(*processes.asked()).start()
+    return practice_gpus(*processes.requested()).start()
 
 
 def exchange(patch):
     """Exchange an attribute with the value kept in ``patch``: [object, name, value]."""
     owner, name, value = patch
     patch[2] = vars(owner).get(name, MISSING)
-    delattr(owner, name) if value is MISSING else setattr(owner, name, value)
+    if value is MISSING:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, value)
 
 
 class Importer:

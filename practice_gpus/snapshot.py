@@ -39,8 +39,8 @@ class History:
 
     def stack(self, action):
         """Where an action was asked for, if that is to be recorded."""
-        wanted = self.context == "all" or self.context == "alloc" and action == "alloc"
-        return stack() if wanted else []
+        recorded = self.context == "all" or self.context == "alloc" and action == "alloc"
+        return stack() if recorded else []
 
 
 def stack():
@@ -74,8 +74,8 @@ def recorder(machine):
             if enabled is None:
                 allocator.history = None
             elif allocator.history is None or clear:
-                kept = entries if enabled == "all" else 1
-                allocator.history = History(context, kept, skip)
+                length = entries if enabled == "all" else 1
+                allocator.history = History(context, length, skip)
                 allocator.recorded = allocator.history
             else:
                 allocator.history.context = context
@@ -85,14 +85,14 @@ def recorder(machine):
 
 def snapshot(machine, pool=None):
     """What stands in for ``torch._C._cuda_memorySnapshot``: segments, blocks and events of all devices."""
-    found = []
+    all_segments = []
     traces = []
     for allocator in machine.allocators:
         with allocator.lock:
-            found += segments(allocator)
+            all_segments += segments(allocator)
             traces.append(list(allocator.recorded.events) if allocator.recorded else [])
     return {
-        "segments": found,
+        "segments": all_segments,
         "device_traces": traces,
         "allocator_settings": {"max_split_size": -1, "expandable_segments": False},
         "external_annotations": [],
@@ -111,13 +111,13 @@ def segment(allocator, first):
     while blocks[-1].after is not None:
         blocks.append(blocks[-1].after)
     used = [block for block in blocks if not block.free]
-    taken = sum(block.size for block in used)
+    used_bytes = sum(block.size for block in used)
     return {
         "device": allocator.index,
         "address": first.address,
         "total_size": sum(block.size for block in blocks),
-        "allocated_size": taken,
-        "active_size": taken,
+        "allocated_size": used_bytes,
+        "active_size": used_bytes,
         "requested_size": sum(block.requested for block in used),
         "stream": first.stream,
         "segment_type": first.pool.removesuffix("_pool"),

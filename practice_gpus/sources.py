@@ -31,21 +31,21 @@ def look(path):
         return []
     reader = Reader()
     reader.visit(tree)
-    return sorted(set(reader.found), key=lambda item: item[1])
+    return sorted(set(reader.notes), key=lambda note: note[1])
 
 
 class Reader(ast.NodeVisitor):
     """Walks through a program, and knows whether a question about devices was asked around a place."""
 
     def __init__(self):
-        self.found = []
+        self.notes = []
         self.guarded = False
 
     def note(self, kind, node, text, fix):
         """Add something that was seen."""
-        self.found.append((kind, node.lineno, text, fix))
+        self.notes.append((kind, node.lineno, text, fix))
 
-    def asked(self, node, question):
+    def visit_guarded(self, node, question):
         """Visit what depends on a question."""
         before = self.guarded
         self.guarded = before or bool(GUARD.search(ast.unparse(question)))
@@ -53,12 +53,12 @@ class Reader(ast.NodeVisitor):
         self.guarded = before
 
     def visit_If(self, node):
-        self.asked(node, node.test)
+        self.visit_guarded(node, node.test)
 
     visit_IfExp = visit_While = visit_Assert = visit_If
 
     def visit_BoolOp(self, node):
-        self.asked(node, node.values[0])
+        self.visit_guarded(node, node.values[0])
 
     def visit_Assign(self, node):
         names = " ".join(ast.unparse(goal) for goal in node.targets)

@@ -31,7 +31,8 @@ class Streams:
     """The streams of a machine: one default stream a device, those the learner makes, and the threads behind them."""
 
     def __init__(self, machine):
-        self.machine, self.made = machine, []
+        self.machine = machine
+        self.by_id = []
         self.Stream = type(
             "Stream", (Stream,), {"owner": self, "__doc__": "``torch.cuda.Stream``."}
         )
@@ -54,13 +55,13 @@ class Streams:
 
     def drain(self, device=None):
         """Wait for all work on ``device``, or on all devices."""
-        for stream in self.made:
+        for stream in self.by_id:
             if device in (None, stream.device):
                 stream.drain()
 
     def close(self):
         """Finish the work and end the threads."""
-        for stream in self.made:
+        for stream in self.by_id:
             stream.thread.shutdown()
 
 
@@ -68,22 +69,22 @@ class Stream:
     """A queue of work on ``device``."""
 
     def __new__(cls, device=None, priority=0, stream_id=None, **place):
-        return object.__new__(cls) if stream_id is None else cls.owner.made[stream_id]
+        return object.__new__(cls) if stream_id is None else cls.owner.by_id[stream_id]
 
     def __init__(self, device=None, priority=0, stream_id=None, **place):
         if stream_id is not None:
             return  # one that was made before
-        self.device, self.priority = self.owner.machine.device(device), max(-3, min(priority, 0))
-        self.device_index, self.device_type, self.stream_id = (
-            self.device.index,
-            1,
-            len(self.owner.made),
-        )
-        self.cuda_stream, self.last, self.error = self.stream_id, None, None
-        self.thread = ThreadPoolExecutor(
-            1, f"practice stream {self.stream_id}"
-        )  # started by the first work
-        self.owner.made.append(self)
+        self.device = self.owner.machine.device(device)
+        self.priority = max(-3, min(priority, 0))
+        self.device_index = self.device.index
+        self.device_type = 1
+        self.stream_id = len(self.owner.by_id)
+        self.cuda_stream = self.stream_id
+        self.last = None
+        self.error = None
+        # started by the first work
+        self.thread = ThreadPoolExecutor(1, f"practice stream {self.stream_id}")
+        self.owner.by_id.append(self)
 
     def put(self, work):
         """Add work, and return the future of it; without threads, do it and return None."""
@@ -104,7 +105,8 @@ class Stream:
         """Wait until the work queued so far is done, and what it held is given back; raises what went wrong in it."""
         if self.last is not None:
             self.put(lambda: None).result()
-        error, self.error = self.error, None
+        error = self.error
+        self.error = None
         if error is not None:
             raise dead(error) if isinstance(error, IndexError) else error
 
@@ -161,7 +163,10 @@ class DeviceEvent:
             raise NotImplementedError(
                 f"practice GPUs have events of CUDA devices only, not of {device}"
             )
-        self.timing, self.mark, self.time, self.device = enable_timing, None, None, None
+        self.timing = enable_timing
+        self.mark = None
+        self.time = None
+        self.device = None
         self.event_id = self.cuda_event = 0  # made by the first record
 
     def record(self, stream=None):
@@ -174,7 +179,10 @@ class DeviceEvent:
             )
         self.device = stream.device
         self.event_id = self.cuda_event = id(self)
-        self.mark = stream.put(lambda: setattr(self, "time", time.perf_counter()))
+        self.mark = stream.put(self._note_time)
+
+    def _note_time(self):
+        self.time = time.perf_counter()
 
     def wait(self, stream=None):
         """Let later work of ``stream`` (default: the current one) wait for this mark."""

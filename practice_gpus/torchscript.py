@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from .machine import CPU, listeners
 
 DEVICES = re.compile(r"Device = prim::Constant|= (aten::cpu|aten::cuda|prim::is_cuda)\(")
-SAID = (
+NOTICE = (
     "torch.jit.{}: the code asks for devices, so practice GPUs run it as it is, with the same values; it has no graph, "
     "and cannot be saved. Make such tensors outside, and pass them"
 )
@@ -38,7 +38,7 @@ def as_it_is(name, code):
     """Say that ``code`` is not for TorchScript, and give it back."""
     for listener in listeners:
         listener.refused(f"torch.jit.{name} (run as it is)")
-    warnings.warn(SAID.format(name), stacklevel=3)
+    warnings.warn(NOTICE.format(name), stacklevel=3)
     return code
 
 
@@ -47,8 +47,8 @@ def traced(machine, name, original):
 
     @functools.wraps(original)
     def trace(func, *args, **options):
-        given = [*tree_leaves((args, options)), *getattr(func, "parameters", list)()]
-        tensors = [value for value in given if isinstance(value, torch.Tensor)]
+        inputs = [*tree_leaves((args, options)), *getattr(func, "parameters", list)()]
+        tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
         machine.local.tracing = any(map(machine.place, tensors))
         try:
             with torch._C._DisableTorchDispatch():
@@ -66,11 +66,11 @@ def scripted(original):
 
     @functools.wraps(original)
     def script(code, *args, **options):
-        made = original(code, *args, **options)
-        graph = getattr(made, "inlined_graph", None)
+        compiled = original(code, *args, **options)
+        graph = getattr(compiled, "inlined_graph", None)
         if graph is not None and (DEVICES.search(str(graph)) or any(map(moves, graph.nodes()))):
             return as_it_is("script", code)
-        return made
+        return compiled
 
     return script
 
@@ -92,13 +92,13 @@ def worded(machine, original):
     """A call of compiled code: the interpreter loses the words of an error that is raised in Python."""
 
     def call(code, *args, **options):
-        machine.local.said = ""  # nobody else's words
+        machine.local.last_error = ""  # nobody else's words
         try:
             return original(code, *args, **options)
         except RuntimeError as error:
             text = str(error)
             if text.endswith(WORDLESS):
-                error.args = (f"{text[:-1]}{machine.local.said}\n",)
+                error.args = (f"{text[:-1]}{machine.local.last_error}\n",)
             raise
 
     return call

@@ -22,22 +22,6 @@ LANES = {
 }
 FOLDERS = {"browser": {"browser"}, "torture": {"torture", "all"}}  # folder: flags that need it
 
-# Folders and files whose tests do something else where there is a GPU.
-GPU = {
-    "practice",
-    "test_cheatsheet.py",
-    "test_data.py",
-    "test_devices.py",
-    "test_doctor.py",
-    "test_exercises.py",
-    "test_measurements.py",
-    "test_memory.py",
-    "test_scripts.py",
-    "test_timing.py",
-    "test_training.py",
-    "test_troubleshooting.py",
-}
-
 
 def pytest_addoption(parser):
     """Add one flag for each lane."""
@@ -91,7 +75,7 @@ def pytest_collection_modifyitems(config, items):
         places = set(item.path.relative_to(TESTS).parts)
         for name in places & set(FOLDERS):
             item.add_marker(name)
-        if places & GPU:
+        if "practice" in places:
             item.add_marker("gpu")
     asked = flags(config) or {"default"}
     if "all" in asked:

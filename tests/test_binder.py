@@ -11,12 +11,11 @@ from helpers.commands import _environment
 from helpers.commands._environment import ROOT, WHEELS
 
 FOLDER = ROOT / "binder"
+# By the image that repo2docker begins with.
 BROUGHT = {
-    "jupyterlab",
-    "ipywidgets",
-    "platformdirs",
-    "psutil",
-}  # by the image that repo2docker begins with
+    *("jupyterlab", "ipywidgets", "platformdirs", "psutil"),
+    *("ipython", "nbformat", "nbconvert", "beautifulsoup4"),
+}
 EXTRA = {"triton"}  # lesson 11 runs to its end without it, and says so; here it shall run whole
 LINES = (FOLDER / "requirements.txt").read_text(encoding="utf-8").splitlines()
 NEEDS = {

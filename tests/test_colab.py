@@ -20,13 +20,8 @@ from nbclient import NotebookClient
 from helpers.commands import _notebooks, publish
 from helpers.commands._environment import ROOT
 
-SLOW = ("01", "04", "06")  # no GPU, a data set, several processes; the others: torture lane
-LANES = {path: "slow" if path.name[:2] in SLOW else "torture" for path in _notebooks.find()}
-LESSONS = [
-    pytest.param(path, id=path.stem, marks=getattr(pytest.mark, lane))
-    for path, lane in LANES.items()
-    if not path.name.startswith("92")  # it has no code
-]
+pytestmark = pytest.mark.slow
+LESSONS = [path for path in _notebooks.find() if not path.name.startswith("92")]  # it has no code
 NAMES = "torch, numpy, ipywidgets"
 WHERE = f"import {NAMES}; print([(m.__version__, m.__file__) for m in ({NAMES})])"
 
@@ -77,7 +72,7 @@ def outside(python, code, folder):
     return done.stdout if done.returncode == 0 else None
 
 
-@pytest.mark.parametrize("path", LESSONS)
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_a_lesson_alone_brings_its_helpers_and_nothing_else(
     path, archive, runtime, tmp_path, monkeypatch
 ):

@@ -19,6 +19,8 @@ from torch.nn import functional as F
 from helpers import data
 from practice_gpus import practice_gpus
 
+pytestmark = pytest.mark.gpu
+
 # --- Shapes
 
 
@@ -227,15 +229,13 @@ def test_cifar_10_is_fetched_and_read(host, tmp_path):
     train = data.load("cifar-10", root=str(tmp_path), n=2, download=True)
     images, labels = train.tensors
     assert images.shape == (2, 3, 32, 32) and labels.tolist() == [0, 1]
-    flat = (
-        torch.arange(2 * 3072).reshape(2, 3, 32, 32) % 251
-    )  # channel, row, column, as the format says
+    # channel, row, column, as the format says
+    flat = torch.arange(2 * 3072).reshape(2, 3, 32, 32) % 251
     torch.testing.assert_close(images, flat / 255)
     assert train.classes[3] == "class 3"
     assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-batches-py"]
-    (tmp_path / "cifar-10-python.tar.gz").write_bytes(
-        b"left by torchvision"
-    )  # no part of the data set
+    # no part of the data set
+    (tmp_path / "cifar-10-python.tar.gz").write_bytes(b"left by torchvision")
     with pytest.raises(ValueError, match="n: cifar-10 has 3 images in this part; got 4"):
         data.load("cifar-10", train=False, n=4, root=tmp_path)
 

@@ -9,6 +9,8 @@ import torch
 
 from helpers import devices, gpus, host
 
+pytestmark = pytest.mark.gpu
+
 BUILD_13_2 = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
 BUILD_12_6 = ("sm_50", "sm_60", "sm_70", "sm_80", "sm_86", "sm_90")
 

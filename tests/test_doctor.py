@@ -17,6 +17,8 @@ from helpers.commands._environment import ROOT
 from helpers.doctor import Device, Facts, Verdict, diagnose, doctor, gather_facts, probe, report
 from helpers.doctor import facts as facts_module
 
+pytestmark = pytest.mark.gpu
+
 BUILD = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
 START = "CUDA initialization: "
 NO_DRIVER = "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU"

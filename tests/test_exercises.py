@@ -27,6 +27,8 @@ from helpers.checks.core import (
 )
 from helpers.commands._environment import ROOT
 
+pytestmark = pytest.mark.gpu
+
 MODULES = [
     importlib.import_module(f"exercises.{m.name}")
     for m in pkgutil.iter_modules(exercises.__path__)
@@ -36,9 +38,8 @@ EXERCISES = [
     value for module in MODULES for value in vars(module).values() if isinstance(value, Exercise)
 ]
 KEYS = [exercise.key for exercise in EXERCISES]
-IN_PROCESS = [
-    exercise for exercise in EXERCISES if exercise.key != "06.script"
-]  # that one starts two processes
+# that one starts two processes
+IN_PROCESS = [exercise for exercise in EXERCISES if exercise.key != "06.script"]
 SLOW = ("05.leak", "07.events", "07.streams")  # they let a device work for most of a second
 
 

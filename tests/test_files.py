@@ -28,7 +28,7 @@ def test_text_and_bytes_come_back_as_they_were(tmp_path):
 
 def test_a_block_that_raises_leaves_what_stood(tmp_path):
     files.write(tmp_path / "a", "old")
-    with pytest.raises(ZeroDivisionError), files.whole(tmp_path / "a") as part:
+    with pytest.raises(ZeroDivisionError), files.atomic_write(tmp_path / "a") as part:
         part.write_text("half")
         1 / 0  # noqa: B018 - on purpose
     assert (tmp_path / "a").read_text() == "old" and names(tmp_path) == ["a"]

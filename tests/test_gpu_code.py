@@ -80,7 +80,7 @@ def test_a_kept_code_joins_figures_as_your_gpu(home):
 
 def test_a_kept_code_joins_the_figures_of_the_lessons(home, monkeypatch):
     """The learner borrowed ten minutes of a GPU for this."""
-    from exercises import figures08, lesson01, lesson02
+    from exercises import figures08, lesson01, lesson02, roofline08
 
     gpu_code.keep(gpu_code.encode(T4))
     race, _ = lesson01.draw_race({"this CPU": ([512, 2048], [0.1, 0.2])})
@@ -92,7 +92,9 @@ def test_a_kept_code_joins_the_figures_of_the_lessons(home, monkeypatch):
         assert "Tesla T4 (your GPU)" in labels
     first = {"rung": 0, "name": "baseline", "images_per_s": 10.0, "ratio": 1.0, "accuracy": 0.9}
     _, sentence = figures08.draw_climb([{**first, "peak_bytes": None, "kept": True}])
-    assert "your GPU, float32" in sentence
+    assert "your GPU (Tesla T4), float32: " in sentence
+    [roofs] = roofline08._gpu_roofs()
+    assert roofs.kind == "yours" and list(roofs) == ["Tesla T4, float32"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import importlib.metadata
 import json
 import os
 import re
@@ -10,7 +11,7 @@ import sys
 
 import pytest
 
-from helpers.commands._environment import ROOT
+from helpers.commands._environment import ROOT, needs
 
 HELPERS = ROOT / "helpers"
 PACKAGES = ("exercises", "helpers", "practice_gpus")
@@ -159,6 +160,23 @@ def test_commands_in_texts_exist():
     assert named - set(commands()) == set()
 
 
+def test_github_accepts_the_times_of_scheduled_tests():
+    """One time that GitHub cannot read, such as weekday 7, and no scheduled test ever runs; nothing says so."""
+    text = (ROOT / ".github/workflows/scheduled.yml").read_text(encoding="utf-8")
+    times = re.findall(r'cron: "(.+)"', text)
+    ranges = {
+        "minute": (0, 59),
+        "hour": (0, 23),
+        "day": (1, 31),
+        "month": (1, 12),
+        "weekday": (0, 6),
+    }
+    for time in times:
+        for value, (name, (low, high)) in zip(time.split(), ranges.items(), strict=True):
+            assert value == "*" or low <= int(value) <= high, (time, name)
+    assert set(re.findall(r"event.schedule != '(.+)'", text)) == set(times)
+
+
 @pytest.mark.parametrize("check", [["check"], ["format", "--check"]], ids=["check", "format"])
 def test_ruff_finds_nothing(check):
     """Layout and common mistakes are the formatter's business, and nobody's else."""
@@ -167,3 +185,31 @@ def test_ruff_finds_nothing(check):
     if "No module named ruff" in done.stderr:
         pytest.skip("needs the package ruff")
     assert done.returncode == 0, done.stdout
+
+
+def test_what_is_imported_is_declared():
+    """A package that only a neighbour brings is gone with the neighbour's next release, and a lesson stops."""
+    imported = {
+        name.split(".")[0]
+        for folder in (*PACKAGES, "tests")
+        for path in (ROOT / folder).rglob("*.py")
+        for name in top_imports(path)
+    }
+    own = {*PACKAGES, *(path.stem for path in (ROOT / "tests").rglob("*"))}
+    tables = ("dependencies", "test", "browser", "grade", "kernels")
+    declared = {re.split(r"[^\w.-]", need)[0].lower() for table in tables for need in needs(table)}
+    packages = importlib.metadata.packages_distributions()
+    for name in sorted(
+        imported - own - set(sys.stdlib_module_names) - {"sitecustomize", "slow_to_import"}
+    ):
+        distributions = {each.lower().replace("_", "-") for each in packages.get(name, [name])}
+        assert distributions & declared, name
+
+
+def top_imports(path):
+    """Return the names of the modules that a file imports, at its top or inside functions."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield node.module

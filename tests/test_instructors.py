@@ -3,7 +3,7 @@
 import ast
 import re
 
-import pytest
+import yaml
 
 from helpers import course
 from helpers.commands._environment import ROOT
@@ -34,7 +34,6 @@ def test_check_points_name_every_lesson():
 
 
 def test_settings_of_the_hub_are_python_and_yaml():
-    yaml = pytest.importorskip("yaml")
     found = re.findall(r"```(python|yaml)\n(.*?)```", TEXT, flags=re.S)
     for kind, text in found:
         ast.parse(text) if kind == "python" else yaml.safe_load(text)

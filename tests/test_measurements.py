@@ -10,8 +10,10 @@ from damage import DELETE, damaged
 
 from helpers import measurements
 from helpers.__main__ import main
-from helpers.measurements import ladder, links, measure, networks, recorder, rows, schema
+from helpers.measurements import measure, networks, recorder, rows, schema
 from helpers.measurements.climb import Climb
+
+pytestmark = pytest.mark.gpu
 
 CPU = torch.device("cpu")
 
@@ -41,7 +43,6 @@ PROVENANCE = {
     "done": [],
 }
 NET = {"network": "SmallCNN", "images_per_s": 32000.0, "peak_bytes": None}
-RUNG = {"rung": 0, "name": "baseline", "ratio": 1.0, "setup_s": 0.1, "accuracy": 0.9, "kept": True}
 ROWS = {
     "matmul": [
         {"size": 1000, "dtype": "float32", **TIME, "tflop_per_s": 1.0},
@@ -49,12 +50,7 @@ ROWS = {
     ],
     "copies": [{"bytes": 10**6, "direction": "h2d", "pinned": True, **TIME, "gb_per_s": 0.5}],
     "bandwidth": [{"operation": "copy", "bytes": 3 * 10**6, **TIME, "gb_per_s": 1.5}],
-    "all_reduce": [
-        {"processes": 4, "backend": "nccl", "bytes": 4 * 10**6, **TIME, "gb_per_s": 3.0}
-    ],
-    "launch": [{"operation": "add", "way": "queued", "time_us": 5.0, "time_iqr_us": 0.0}],
     "training": [{**NET, "batch": 64, **TIME, "precision": "float32"}],
-    "ladder": [{**NET, "batch": 32, **RUNG}],
 }
 
 
@@ -65,7 +61,7 @@ def example():
         section: [{"device": "cuda:0", **row} for row in given] for section, given in ROWS.items()
     }
     devices = {"cuda:0": {**gpu, "bandwidth_bytes_per_s": 1e12}, "cpu": CARD}
-    whole = {"schema": 2, "provenance": PROVENANCE, "devices": devices, "sections": sections}
+    whole = {"schema": 3, "provenance": PROVENANCE, "devices": devices, "sections": sections}
     return copy.deepcopy(whole)
 
 
@@ -99,7 +95,7 @@ def test_a_cpu_measured_while_others_used_it_says_so(load, busy, tmp_path):
 
 
 BROKEN = [  # where, new value, words of the error
-    ("schema", 3, r"schema is 3; this copy reads 2"),
+    ("schema", 4, r"schema is 4; this copy reads 3"),
     ("schema", DELETE, "schema is None"),
     ("notes", "x", "notes is no field here"),
     ("provenance", DELETE, "provenance is missing"),
@@ -120,6 +116,7 @@ BROKEN = [  # where, new value, words of the error
     ("sections matmul 1 time_ms", "2.0", r"sections\.matmul\[1\]\.time_ms is '2\.0'"),
     ("sections matmul 0 time_ms", math.nan, r"matmul\[0\]\.time_ms is nan"),
     ("sections matmul 0 time_ms", True, r"matmul\[0\]\.time_ms is True"),
+    ("sections matmul 0 time_s", 2e-3, r"matmul\[0\]\.time_s is no field here; .*time_ms"),
     ("sections matmul 0 size", DELETE, r"matmul\[0\]\.size is missing"),
     ("sections matmul 0 size", 1000.0, r"size is 1000\.0; it takes a whole number"),
     ("sections matmul 0 device", "cuda:1", r"device is 'cuda:1'; devices has cuda:0, cpu"),
@@ -130,10 +127,8 @@ BROKEN = [  # where, new value, words of the error
     ),
     ("sections copies 0 bytes", 10**3, r"copies\[0\]\.gb_per_s is 0\.5; .*another unit"),
     ("sections copies 0 pinned", "yes", r"pinned is 'yes'; it takes true or false"),
-    ("sections all_reduce 0 processes", 2, r"all_reduce\[0\]\.gb_per_s is 3\.0"),
     ("sections training 0 time_ms", 0.002, r"training\[0\]\.images_per_s is 32000\.0"),
-    ("sections ladder 0 accuracy", 93, r"accuracy is 93; it takes a number from 0 to 1"),
-    ("sections ladder 0", [1, 2], r"ladder\[0\] is \[1, 2\]; it takes an object"),
+    ("sections training 0", [1, 2], r"training\[0\] is \[1, 2\]; it takes an object"),
 ]
 
 
@@ -142,15 +137,6 @@ def test_a_broken_field_is_refused_by_name(where, value, words, tmp_path):
     keys = [int(key) if key.isdigit() else key for key in where.split()]
     with pytest.raises(ValueError, match=r"^made_up\.json: .*" + words):
         measurements.load(saved(damaged(example(), keys, value), tmp_path))
-
-
-def test_a_field_in_another_unit_is_refused(tmp_path):
-    data = example()
-    row = data["sections"]["matmul"][0]
-    row["time_s"] = row.pop("time_ms")
-    words = r"sections\.matmul\[0\]\.time_s is no field here; there are .*time_ms"
-    with pytest.raises(ValueError, match=words):
-        measurements.load(saved(data, tmp_path))
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"schema": 1', b"\xff\xfe", b"[]", b"null"])
@@ -187,10 +173,8 @@ def test_committed_recordings_are_whole_unedited_and_small(path):
     }
 
 
-def launches(n):
-    return [
-        {"operation": "x", "way": f"way {i}", "time_us": 1.0, "time_iqr_us": 0.0} for i in range(n)
-    ]
+def bandwidths(n):
+    return [{**ROWS["bandwidth"][0], "operation": f"way {i}"} for i in range(n)]
 
 
 class Parts(dict):
@@ -200,8 +184,8 @@ class Parts(dict):
         self.calls = []
 
         def first(device, quick):
-            self.calls.append("launch")
-            yield from launches(2)
+            self.calls.append("bandwidth")
+            yield from bandwidths(2)
 
         def second(device, quick):
             self.calls.append("matmul")
@@ -209,7 +193,7 @@ class Parts(dict):
             if interrupt and self.calls.count("matmul") == 1:
                 raise KeyboardInterrupt
 
-        super().__init__(launch=first, matmul=second)
+        super().__init__(bandwidth=first, matmul=second)
 
 
 @pytest.fixture
@@ -223,13 +207,13 @@ def test_an_interrupted_recording_keeps_finished_parts_and_goes_on(tmp_path, qui
     with pytest.raises(KeyboardInterrupt):
         recorder.record(path, "cpu", parts=parts)
     kept = measurements.load(path)
-    assert len(kept.rows("launch")) == 2
+    assert len(kept.rows("bandwidth")) == 2
     assert not kept.rows("matmul")
     assert not kept.provenance["complete"]
     found = recorder.record(path, "cpu", parts=parts)
-    assert parts.calls == ["launch", "matmul", "matmul"]
+    assert parts.calls == ["bandwidth", "matmul", "matmul"]
     assert found.provenance["complete"]
-    assert len(found.rows("launch")) == 2
+    assert len(found.rows("bandwidth")) == 2
     assert len(found.rows("matmul")) == 1
     assert found.provenance["date"] == kept.provenance["date"]
     assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
@@ -257,8 +241,8 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     recorder.write(example(), path)
     before = path.read_bytes()
     broken = example()
-    broken["sections"]["launch"][0]["time_us"] = -1
-    with pytest.raises(ValueError, match=r"launch\[0\]\.time_us"):
+    broken["sections"]["bandwidth"][0]["time_ms"] = -1
+    with pytest.raises(ValueError, match=r"bandwidth\[0\]\.time_ms"):
         recorder.write(broken, path)
 
     def full(*_):
@@ -287,22 +271,19 @@ def test_a_gpu_is_the_current_one_while_it_is_measured(tmp_path, quiet, imitated
         return ()
 
     with imitated(n=2):
-        recorder.record(tmp_path / "a.json", "cuda:1", quick=True, parts={"launch": part})
+        recorder.record(tmp_path / "a.json", "cuda:1", quick=True, parts={"bandwidth": part})
         assert torch.cuda.current_device() == 0
     assert seen == [("cuda:1", 1), ("cpu", None)]
 
 
 @pytest.fixture
 def hasty(monkeypatch):
-    """One sample a measurement, one size a series, and ladders of few images."""
-    from helpers.data import shapes
+    """One sample a measurement, one size a series."""
     from helpers.timing import Timing
 
-    timing = Timing(2.0, 0.0, (2.0,), 1, "cpu", "wall")
+    timing = Timing(2.0, 0.0, (2.0,), 1, "cpu")
     monkeypatch.setattr(measure, "limit_ms", lambda quick: 0)
     monkeypatch.setattr(measure, "time_ms", lambda fn, *_, **__: (fn(), timing)[1])
-    monkeypatch.setattr(ladder, "shapes", lambda n, seed: shapes(min(n, 128), seed=seed))
-    monkeypatch.setattr(torch, "compile", lambda function: function)
 
 
 def fits(section, measured, device="cpu"):
@@ -312,35 +293,29 @@ def fits(section, measured, device="cpu"):
     return data["sections"][section]
 
 
-@pytest.mark.parametrize("part", [p for p in recorder.PARTS if p != "all_reduce"])
+@pytest.mark.parametrize("part", recorder.PARTS)
 def test_every_part_gives_rows_that_fit(part, hasty):
     assert fits(part, recorder.PARTS[part](CPU, True)) or part == "copies"
 
 
-@pytest.mark.parametrize("part", ["matmul", "copies", "bandwidth", "launch", "training", "ladder"])
+@pytest.mark.parametrize("part", recorder.PARTS)
 def test_parts_run_through_their_cuda_branches_on_practice_gpus(part, hasty, monkeypatch):
     """What such a device gives is no measurement; that the rows fit and name both directions and formats is tested."""
     from practice_gpus import practice_gpus
 
     tiny = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 10))
     monkeypatch.setattr(networks, "networks", lambda device: {"tiny": lambda: copy.deepcopy(tiny)})
-    monkeypatch.setattr(ladder, "SmallCNN", lambda: copy.deepcopy(tiny))
-    all_rungs = ladder.rungs  # practice GPUs refuse to record graphs
-    monkeypatch.setattr(
-        ladder, "rungs", lambda *a: [r for r in all_rungs(*a) if r[0] != "CUDA graph"]
-    )
     with practice_gpus(n=1, memory="2 GiB"):
         formats = measure.formats(torch.device("cuda:0"))
         found = fits(part, recorder.PARTS[part](torch.device("cuda:0"), True), "cuda:0")
-    seen = {key: {row.get(key) for row in found} for key in ("direction", "pinned", "dtype", "way")}
+    seen = {key: {row.get(key) for row in found} for key in ("direction", "pinned", "dtype")}
     wanted = {
         "copies": {"direction": {"h2d", "d2h"}, "pinned": {True, False}},
         "matmul": {"dtype": set(formats)},
-        "launch": {"way": {"queued", "waited"}},
     }
     assert found
     assert all(seen[key] == values for key, values in wanted.get(part, {}).items())
-    if part in ("training", "ladder"):
+    if part == "training":
         assert all(row["peak_bytes"] > 0 for row in found)
 
 
@@ -441,55 +416,12 @@ def test_each_change_starts_from_the_same_weights():
     assert climb.rows[0]["peak_bytes"] > 0
 
 
-@pytest.mark.parametrize("change", [{"channels_last": True}, {"dtype": torch.bfloat16}], ids=str)
-def test_every_change_computes_the_loss_of_the_plain_step(change):
-    data = torch.rand(32, 3, 32, 32), torch.arange(32) % 10
-    losses = []
-    for setup in (ladder.Setup(), ladder.Setup(**change)):
-        torch.manual_seed(0)
-        step = ladder.maker(setup, CPU)(ladder.SmallCNN())
-        losses.append([step(*data).item() for _ in range(3)])
-    assert losses[1] == pytest.approx(losses[0], rel=0.02)
-
-
-SETUPS = [ladder.Setup(), ladder.Setup(batch=16, resident=True, channels_last=True)]
-
-
-@pytest.mark.parametrize("setup", SETUPS, ids=str)
-def test_batches_hold_every_image_once_in_the_wanted_layout(setup):
-    data = torch.arange(64.0).repeat_interleave(12).reshape(64, 3, 2, 2), torch.arange(64)
-    found = list(ladder.feeder(setup, data, CPU)())
-    assert {len(y) for _, y in found} == {setup.batch}
-    assert all(torch.equal(x[:, 0, 0, 0].long(), y) for x, y in found)
-    assert sorted(torch.cat([y for _, y in found]).tolist()) == list(range(64))
-    last = [x.is_contiguous(memory_format=torch.channels_last) for x, _ in found]
-    assert all(last) or not setup.channels_last
-
-
-def test_what_keeps_compile_from_running_is_said_in_a_line(monkeypatch):
-    def broken(function):
-        raise RuntimeError("no compiler\nand a long story")
-
-    monkeypatch.setattr(torch, "compile", broken)
-    assert ladder.compile_problem(CPU) == "RuntimeError: no compiler"
-    with pytest.warns(UserWarning, match="lacks torch.compile on cpu: RuntimeError: no compiler"):
-        assert "torch.compile" not in dict(ladder.rungs(CPU, 64))
-
-
 def test_tf32_is_put_back():
     before = torch.backends.cuda.matmul.fp32_precision
     with pytest.raises(ZeroDivisionError), measure.tf32(True):
         assert torch.backends.cuda.matmul.fp32_precision == "tf32"
         1 / 0  # noqa: B018
     assert torch.backends.cuda.matmul.fp32_precision == before
-
-
-def test_all_reduce_of_two_processes_gives_rows_with_the_traffic_of_a_ring():
-    found = fits("all_reduce", links.all_reduce(CPU, quick=True))
-    assert [row["bytes"] for row in found] == [2**n for n in range(12, 21, 2)]
-    assert {(row["backend"], row["processes"]) for row in found} == {("gloo", 2)}
-    for row in found:  # two processes: each sends half of the bytes twice
-        assert row["gb_per_s"] == pytest.approx(row["bytes"] / row["time_ms"] / 1e6, rel=1e-3)
 
 
 @pytest.mark.parametrize(

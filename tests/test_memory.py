@@ -16,6 +16,8 @@ from helpers.memory import forecast, format_bytes, tensor_bytes
 from helpers.training import SmallCNN
 from practice_gpus import practice_gpus
 
+pytestmark = pytest.mark.gpu
+
 
 def mlp(width=200):
     return nn.Sequential(nn.Linear(100, width), nn.ReLU(), nn.Linear(width, 10))
@@ -133,9 +135,8 @@ def test_forecast_sees_checkpointing_inside_the_model():
 
 def test_forecast_needs_no_memory_and_leaves_the_model_alone():
     with torch.device("meta"):
-        huge = nn.Sequential(
-            nn.Linear(200_000, 200_000), nn.Linear(200_000, 10)
-        )  # 149 GiB of parameters
+        # 149 GiB of parameters
+        huge = nn.Sequential(nn.Linear(200_000, 200_000), nn.Linear(200_000, 10))
     assert forecast(huge, (200_000,), 8, "sgd").parameters > 149 * 2**30
     model = mlp().eval()
     before = [p.clone() for p in model.parameters()]

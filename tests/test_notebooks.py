@@ -14,7 +14,6 @@ from helpers import course
 from helpers.commands import _notebooks, publish
 
 PATHS = _notebooks.find()
-MAX_LINE = 88
 # On Binder 2 may be all there is. A GPU's libraries and its context lie in the process, too.
 MEMORY_GIB = 6 if torch.cuda.is_available() else 1.2
 of_each = pytest.mark.parametrize("path", PATHS, ids=[path.stem for path in PATHS])
@@ -66,12 +65,6 @@ def test_what_is_not_compared_has_a_reason(path):
         tags = _notebooks.tags(cell)
         assert tags <= known and (not tags or cell.metadata.get("reason")), cell.source
         assert not re.search(r"#\s*(NBVAL_|PYTEST_VALIDATE)", cell.source)
-
-
-@of_each
-def test_code_fits_beside_a_second_window(path):
-    lines = [line for cell in code(path) for line in cell.source.splitlines()]
-    assert [line for line in lines if len(line) > MAX_LINE and "https://" not in line] == []
 
 
 def test_every_notebook_is_in_the_course_and_derived_parts_are_fresh():

@@ -1,5 +1,7 @@
 """Figures say what they show, in more than color, and stay small."""
 
+import types
+
 import matplotlib
 import pytest
 import torch
@@ -78,14 +80,22 @@ def test_pictures_are_small_files():
         plots.pictures(images[0])
 
 
-def test_show_gives_the_picture_its_sentence_as_alternative_text(monkeypatch, capsys):
+@pytest.fixture
+def displayed(monkeypatch):
+    """Be in a notebook; give what is displayed as a list of (kinds of data, alternative text)."""
     shown = []
-    monkeypatch.setattr("IPython.get_ipython", lambda: object())
-    monkeypatch.setattr(
-        "IPython.display.display", lambda data, **more: shown.append((set(data), more["metadata"]))
-    )
+
+    def display(data, metadata, raw):
+        shown.append((set(data), metadata["image/png"]["alt"]))
+
+    monkeypatch.setattr("IPython.get_ipython", lambda: types.SimpleNamespace(kernel="of Jupyter"))
+    monkeypatch.setattr("IPython.display.display", display)
+    return shown
+
+
+def test_show_gives_the_picture_its_sentence_as_alternative_text(displayed, capsys):
     plots.show(plots.bars({"a": 1.0}, "t", "s"), "One bar, 1 s.")
-    assert shown == [({"image/png", "text/plain"}, {"image/png": {"alt": "One bar, 1 s."}})]
+    assert displayed == [({"image/png", "text/plain"}, "One bar, 1 s.")]
     assert capsys.readouterr().out == "One bar, 1 s.\n"
 
 
@@ -119,19 +129,14 @@ def test_each_kind_of_number_has_words_and_a_line_of_its_own():
     assert all(f"source of {kind}" in below for kind in plots.KINDS)
 
 
-def test_a_figure_of_published_numbers_names_its_source_in_picture_and_alternative_text(
-    monkeypatch,
-):
-    shown = []
-    monkeypatch.setattr("IPython.get_ipython", lambda: object())
-    monkeypatch.setattr("IPython.display.display", lambda data, **more: shown.append(more))
+def test_a_figure_of_published_numbers_names_its_source_in_picture_and_words(displayed):
     group = plots.published("gan_epoch_colab", "epoch_s", device=["Tesla T4", "Colab's CPU"])
     assert group == {"Tesla T4": 33.796, "Colab's CPU": 1436.215}
     figure = plots.bars([plots.here({"this CPU": 900}), group], "t", "seconds")
     words = "published: pchaberski/GPU_tests, 2020-03-17 to 2020-04-03"
     assert figure._supxlabel.get_text() == words
     plots.show(figure, "Three bars.")
-    assert shown[0]["metadata"]["image/png"]["alt"] == f"Three bars. ({words})"
+    assert displayed[0][1] == f"Three bars. ({words})"
 
 
 def test_bars_and_dots_show_every_value_of_every_group():
@@ -184,17 +189,35 @@ def test_a_recording_of_this_machine_is_not_drawn_beside_it(monkeypatch):
     assert label in plots.recorded("matmul", "size", "tflop_per_s", **where)
 
 
+RUNG = {
+    "rung": 0,
+    "name": "baseline",
+    "kept": True,
+    "images_per_s": 10.0,
+    "accuracy": 0.9,
+    "peak_bytes": None,
+}
+
+
 def test_lessons_draw_a_recorded_gpu_but_never_this_machine_twice(monkeypatch):
     """README asks people for recordings of their GPUs: the figures must show them, except to their owners."""
-    from exercises import lesson01, lesson02
+    from exercises import figures08, lesson01, lesson02, roofline08
     from helpers import measurements
 
     time = {"device": "cuda:0", "time_ms": 2.0, "time_iqr_ms": 0.1}
     product = {**time, "size": 1000, "dtype": "float32", "tflop_per_s": 1.0}
     copy = {**time, "bytes": 10**6, "direction": "h2d", "pinned": True, "gb_per_s": 0.5}
+    moved = {**time, "bytes": 10**6, "operation": "copy", "gb_per_s": 0.5}
+    step = {**time, "network": "SmallCNN", "precision": "float32", "batch": 64}
+    training = {**step, "images_per_s": 32000.0, "peak_bytes": None}
     provenance = {"date": "2026-01-02T03:04:05Z", "cores": 4, "load_average": 0.1}
     card = {"name": "Made-up GPU", "kind": "cuda"}
-    sections = {"matmul": [product], "copies": [copy]}
+    sections = {
+        "matmul": [product],
+        "copies": [copy],
+        "bandwidth": [moved],
+        "training": [training],
+    }
     recording = measurements.Recording(None, provenance, {"cuda:0": card}, sections)
     monkeypatch.setattr(measurements, "all", lambda: [recording])
 
@@ -202,11 +225,15 @@ def test_lessons_draw_a_recorded_gpu_but_never_this_machine_twice(monkeypatch):
         figures = [lesson01.draw_race({"this CPU": ([512, 2048], [0.1, 0.2])})[0]]
         monkeypatch.setattr(plots, "show", lambda figure, sentence: figures.append(figure))
         lesson02.show_small_copies({256: 0.4, 2**20: 9.0}, "cpu")
-        return [[line.get_label() for line in figure.axes[0].get_lines()] for figure in figures]
+        labels = [line.get_label() for figure in figures for line in figure.axes[0].get_lines()]
+        labels += [label for group in roofline08._gpu_roofs() for label in group]
+        return labels + [figures08.draw_climb([RUNG])[1]]
 
-    assert all("Made-up GPU, 2026-01-02 (recorded)" in labels for labels in drawn())
+    recorded = [label for label in drawn() if "Made-up GPU, 2026-01-02" in label]
+    assert len(recorded) == 4
+    assert recorded[-1].endswith("Made-up GPU, 2026-01-02, float32: 32,000.")
     monkeypatch.setattr(measurements, "gpus_here", lambda: ["Made-up GPU"])
-    assert not any("recorded" in label for labels in drawn() for label in labels)
+    assert not any("Made-up GPU" in label for label in drawn())
 
 
 def test_lessons_reach_recordings_only_where_this_machine_is_left_out():

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,8 @@ import torch
 from torch.utils.data import DistributedSampler
 
 from helpers import scripts
+
+pytestmark = pytest.mark.gpu
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "notebooks" / "scripts"
@@ -257,8 +258,6 @@ def test_two_processes_learn_what_one_learns_with_their_batches_joined(ddp):
         ("shard", "4", ["--width", "200"], "--width takes .* a square; got 200"),
         ("shard", "4", ["--steps", "0"], "--steps takes a number above 0; got 0"),
         ("shard", "4", ["--out", "no/such/folder/r.json"], "--out takes"),
-        ("all_reduce", "1", ["--out", "rows.json"], "two processes or more"),
-        ("all_reduce", "2", ["--out", "rows.json", "--most", "8"], "--most takes 4096"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_processes_wait(
@@ -294,7 +293,7 @@ def started(monkeypatch):
     return started
 
 
-@pytest.mark.parametrize("name", ["ddp", "all_reduce", "shard"])
+@pytest.mark.parametrize("name", ["ddp", "shard"])
 def test_where_nccl_is_missing_two_gpus_stay_idle_and_the_script_runs(started, name):
     """PyTorch for Windows has no NCCL, however many GPUs there are."""
     device, (backend, _) = started(name, nccl=False)
@@ -357,9 +356,8 @@ def test_no_process_waits_longer_than_a_minute_for_one_that_hangs(nccl, started)
 
 
 def test_when_a_rank_dies_the_others_end_too_and_torchrun_names_it():
-    start = time.monotonic()
     how = ("--disable-cuda", "--width", 36, "--blocks", 2)
-    done = scripts.run("shard.py", *how, "--die", 1, processes=2, timeout=100)
-    assert done.returncode != 0 and time.monotonic() - start < 60
+    done = scripts.run("shard.py", *how, "--die", 1, processes=2, timeout=60)
+    assert done.returncode != 0
     assert "rank 1 ends: this rank fails on purpose" in done.text
     assert "Root Cause" in done.text, done.text

@@ -30,7 +30,9 @@ def checks(notebook):
 def place(notebook, before, answer):
     """Return (cell, first line, last line) of the starter that defines `answer`, at or before a cell."""
     for cell in reversed(notebook.cells[: before + 1]):
-        for node in ast.parse(cell.source).body if cell.cell_type == "code" else ():
+        if cell.cell_type != "code":
+            continue
+        for node in ast.parse(cell.source).body:
             names = [
                 getattr(node, "name", None),
                 *(getattr(part, "id", None) for part in getattr(node, "targets", ())),

@@ -18,6 +18,8 @@ from helpers import course, troubleshooting
 from helpers.troubleshooting.known import known_errors
 from practice_gpus import practice_gpus
 
+pytestmark = pytest.mark.gpu
+
 
 def said():
     """Return (entry, words) of every message in messages.txt."""

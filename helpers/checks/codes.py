@@ -9,11 +9,10 @@ import base64
 import hashlib
 
 MARK = "P1-"
-NOTHING, NOT_YET, DONE = (
-    0,
-    1,
-    2,
-)  # an exercise untried, tried or solved; a question unanswered, answered wrong or right
+# an exercise untried, tried or solved; a question unanswered, answered wrong or right
+NOTHING = 0
+NOT_YET = 1
+DONE = 2
 MOST_BYTES = 40  # of a name
 CHECKSUM = 4  # bytes
 
@@ -41,14 +40,14 @@ def encode(states, name=""):
 
     Raises ValueError for a `name` of more than 40 bytes, or with characters that cannot be printed.
     """
-    who = name.strip().encode("utf-8")
-    if len(who) > MOST_BYTES or not name.isprintable():
+    name_bytes = name.strip().encode("utf-8")
+    if len(name_bytes) > MOST_BYTES or not name.isprintable():
         raise ValueError(f"name is {name!r}; it takes up to {MOST_BYTES} bytes of printable text")
     packed = bytearray(-(-len(ITEMS) // 4))
     for place, item in enumerate(ITEMS):
         packed[place // 4] |= states.get(item, NOTHING) << 2 * (place % 4)
     results = bytes(packed).rstrip(b"\0")
-    return _written(bytes([len(who), len(results)]) + who + results)
+    return _written(bytes([len(name_bytes), len(results)]) + name_bytes + results)
 
 
 def decode(code):
@@ -62,11 +61,13 @@ def decode(code):
     body = _read(text)
     if body is None:
         raise ValueError(f"damaged or incomplete (copy it again, whole): {_short(text)}")
-    name, packed = body[2 : 2 + body[0]].decode("utf-8"), body[2 + body[0] :]
-    found = [byte >> shift & 3 for byte in packed for shift in (0, 2, 4, 6)]
-    if any(found[len(ITEMS) :]) or max(found, default=0) > DONE:
+    end_of_name = 2 + body[0]
+    name = body[2:end_of_name].decode("utf-8")
+    states = [byte >> shift & 3 for byte in body[end_of_name:] for shift in (0, 2, 4, 6)]
+    if any(states[len(ITEMS) :]) or max(states, default=0) > DONE:
         raise ValueError(f"made by a newer version of the course; update this one: {_short(text)}")
-    return {item: state for item, state in zip(ITEMS, found) if state}, name  # noqa: B905 - an older code is shorter
+    pairs = zip(ITEMS, states)  # noqa: B905 - an older code is shorter
+    return {item: state for item, state in pairs if state}, name
 
 
 def _written(body):

@@ -33,8 +33,8 @@ def number(value, what="it"):
         raise NotYet(f"{what} is of type {type(value).__name__}, expected a number.") from None
 
 
-def choices(answer, right, why, among=None):
-    """Return `answer`, a dict with the keys of `right` and its values; `why` maps a key to the reason it gets.
+def choices(answer, right, reasons, among=None):
+    """Return `answer`, a dict with the keys of `right` and its values; `reasons` has one for each key.
 
     The message names the first wrong key and its reason, never the right value; `among` lists the answers there are.
     """
@@ -45,9 +45,9 @@ def choices(answer, right, why, among=None):
         raise NotYet(f"no answer for {missing[0]!r}.")
     listed = "the answers there are" if among is None else f"{[*among]}"
     for key, value in right.items():
-        found = answer[key]
-        if not isinstance(found, type(value)) or (among and found not in among):
-            raise NotYet(f"{key!r}: {found!r} is none of {listed}.")
-        if found != value:
-            raise NotYet(f"{key!r}: {why[key]}")
+        choice = answer[key]
+        if not isinstance(choice, type(value)) or (among and choice not in among):
+            raise NotYet(f"{key!r}: {choice!r} is none of {listed}.")
+        if choice != value:
+            raise NotYet(f"{key!r}: {reasons[key]}")
     return answer

@@ -82,10 +82,10 @@ def _alarm(seconds, inside):
     before = {signal.SIGALRM: signal.signal(signal.SIGALRM, stops.alarm)}
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         before[signal.SIGINT] = signal.signal(signal.SIGINT, stops.interrupt)
-    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+    seconds_left, _ = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
 
     def end():
-        signal.setitimer(signal.ITIMER_REAL, left)
+        signal.setitimer(signal.ITIMER_REAL, seconds_left)
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -27,13 +27,13 @@ def _panel(exercise, result):
     import ipywidgets
 
     head = ipywidgets.HTML(show.STYLE + _message(result))
-    more = ipywidgets.Output()
+    words = ipywidgets.Output()
     hint = ipywidgets.Button(description="Hint", icon="question-circle")
     solution = ipywidgets.Button(description="Solution", icon="eye")
-    hint.on_click(lambda _: _fill(more, *exercise.next_hint()))
-    solution.on_click(lambda _: _fill(more, *exercise.model_answer()))
+    hint.on_click(lambda _: _fill(words, *exercise.next_hint()))
+    solution.on_click(lambda _: _fill(words, *exercise.model_answer()))
     buttons = [solution] if result.status == "correct" else [hint, solution]
-    return ipywidgets.VBox([head, ipywidgets.HBox(buttons), more])
+    return ipywidgets.VBox([head, ipywidgets.HBox(buttons), words])
 
 
 def _message(result):
@@ -45,7 +45,7 @@ def _message(result):
     )
 
 
-def _fill(place, words, text):
-    """Show Markdown `words` in `place`, an Output widget, as JupyterLab renders it: with code in color."""
-    data = {"text/markdown": words, "text/plain": text}
-    place.outputs = ({"output_type": "display_data", "data": data, "metadata": {}},)
+def _fill(output, markdown, text):
+    """Show `markdown` in an Output widget as JupyterLab renders it: with code in color."""
+    data = {"text/markdown": markdown, "text/plain": text}
+    output.outputs = ({"output_type": "display_data", "data": data, "metadata": {}},)

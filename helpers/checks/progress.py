@@ -38,15 +38,14 @@ def load():
     except (ValueError, RecursionError):
         _set_aside(file)
         stored = {}
-    fitting = {
-        key: {
-            field: value
-            for field, value in entry.items()
-            if _FITS.get(field, lambda v: True)(value)
-        }
-        for key, entry in stored.items()
+    return {**{key: _fitting(entry) for key, entry in stored.items()}, **_memory}
+
+
+def _fitting(entry):
+    """The fields of an entry that hold what they should."""
+    return {
+        field: value for field, value in entry.items() if field not in _FITS or _FITS[field](value)
     }
-    return {**fitting, **_memory}
 
 
 def record(key, **entry):
@@ -71,13 +70,14 @@ def record(key, **entry):
 
 def states():
     """What a code keeps: a dict of exercises tried and questions answered to `codes.NOT_YET` or `codes.DONE`."""
-    everything, found = load(), {}
+    everything = load()
+    result = {}
     for item in codes.ITEMS:
         entry = everything.get(item, {})
         if "status" in entry or "right" in entry:
             done = entry.get("status") == "correct" or entry.get("right") is True
-            found[item] = codes.DONE if done else codes.NOT_YET
-    return found
+            result[item] = codes.DONE if done else codes.NOT_YET
+    return result
 
 
 def code(name=""):
@@ -93,20 +93,17 @@ def restore(code):
 
     What is solved here stays solved. Raises ValueError where the code is damaged; then nothing changes.
     """
-    before, told = states(), codes.decode(code)[0]
+    before = states()
+    restored, _ = codes.decode(code)
     better = {
-        item: state for item, state in told.items() if state > before.get(item, codes.NOTHING)
+        item: state for item, state in restored.items() if state > before.get(item, codes.NOTHING)
     }
     for item, state in better.items():
         done = state == codes.DONE
-        record(
-            item,
-            **(
-                {"right": done}
-                if item.startswith("quiz.")
-                else {"status": "correct" if done else "not yet"}
-            ),
-        )
+        if item.startswith("quiz."):
+            record(item, right=done)
+        else:
+            record(item, status="correct" if done else "not yet")
     return len(better)
 
 

@@ -26,14 +26,14 @@ def prepare(anew=None):
     FOLDER.mkdir(exist_ok=True)
     renewed = [fresh(anew)] if anew else []
     record = read_record()
-    known = dict(record)
+    before = dict(record)
     notes = {"new": [], "followed": [], "newer": [], "kept": []}
     for original in originals():
         name = original.relative_to(ORIGINALS).as_posix()
         notes[bring(original, name, record)].append(name)
-    if record != known:
+    if record != before:
         files.write(FOLDER / RECORD, json.dumps(record, indent=1))
-    return said(notes) + renewed
+    return describe(notes) + renewed
 
 
 def originals():
@@ -44,8 +44,8 @@ def originals():
 def read_record():
     """Return what was copied; {} where the record is not there or damaged."""
     try:
-        found = json.loads((FOLDER / RECORD).read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else {}
+        record = json.loads((FOLDER / RECORD).read_text(encoding="utf-8"))
+        return record if isinstance(record, dict) else {}
     except (OSError, ValueError):
         return {}
 
@@ -66,20 +66,21 @@ def digest(data):
 def bring(original, name, record):
     """Copy `original` to the file `name` where that loses nothing; return what was done: a key of the notes."""
     data = content(original)
-    copy, newest = FOLDER / name, digest(data)
+    copy = FOLDER / name
+    newest = digest(data)
     before = record.setdefault(name, newest)
-    there = os.path.lexists(copy)
-    if there and before == newest:
+    exists = os.path.lexists(copy)
+    if exists and before == newest:
         return "kept"
-    if there and (not copy.is_file() or copy.is_symlink() or digest(copy.read_bytes()) != before):
+    if exists and (not copy.is_file() or copy.is_symlink() or digest(copy.read_bytes()) != before):
         return "newer"
     copy.parent.mkdir(exist_ok=True)
     files.write(copy, data)
     record[name] = newest
-    return "followed" if there else "new"
+    return "followed" if exists else "new"
 
 
-def said(notes):
+def describe(notes):
     """Return lines that say what was done and what is offered."""
     lines = []
     if notes["new"]:
@@ -99,8 +100,8 @@ def said(notes):
 
 def short(names):
     """Return the names of files as one would call them: "03, 07, train.py"."""
-    called = [name[:2] if name.endswith(".ipynb") else name.split("/")[-1] for name in names]
-    return ", ".join(called)
+    labels = [name[:2] if name.endswith(".ipynb") else name.split("/")[-1] for name in names]
+    return ", ".join(labels)
 
 
 def fresh(name):
@@ -108,11 +109,13 @@ def fresh(name):
 
     Returns a line that says so. Raises ValueError where there is no such lesson.
     """
-    known = {path.relative_to(ORIGINALS).as_posix(): path for path in originals()}
-    found = [each for each in known if each.startswith(f"{name}_") or name in (each, short([each]))]
-    if len(found) != 1:
-        raise ValueError(f"--fresh is {name!r}; it takes one of {short(known)}")
-    [file] = found
+    paths = {path.relative_to(ORIGINALS).as_posix(): path for path in originals()}
+    matches = [
+        file for file in paths if file.startswith(f"{name}_") or name in (file, short([file]))
+    ]
+    if len(matches) != 1:
+        raise ValueError(f"--fresh is {name!r}; it takes one of {short(paths)}")
+    [file] = matches
     copy = FOLDER / file
     line = f"{copy.relative_to(ROOT).as_posix()} is new."
     if os.path.lexists(copy):
@@ -121,16 +124,16 @@ def fresh(name):
         line += f" Your own is now {aside.name}."
     record = read_record()
     record.pop(file, None)
-    bring(known[file], file, record)
+    bring(paths[file], file, record)
     files.write(FOLDER / RECORD, json.dumps(record, indent=1))
     return line
 
 
 def free_name(path):
     """Return a path beside `path` that nothing has: its name with _mine, _mine2, …"""
-    other = path.with_stem(f"{path.stem}_mine")
+    candidate = path.with_stem(f"{path.stem}_mine")
     number = 2
-    while os.path.lexists(other):
-        other = path.with_stem(f"{path.stem}_mine{number}")
+    while os.path.lexists(candidate):
+        candidate = path.with_stem(f"{path.stem}_mine{number}")
         number += 1
-    return other
+    return candidate

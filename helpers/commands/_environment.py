@@ -43,12 +43,12 @@ def fingerprint():
 def stamp():
     """Return what the last complete installation wrote, three texts {"fingerprint", "wheels", "extras"}; None: nothing."""
     try:
-        found = json.loads((VENV / STAMP).read_text(encoding="utf-8"))
+        content = json.loads((VENV / STAMP).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
     names = ("fingerprint", "wheels", "extras")  # a damaged file may hold anything
-    sound = isinstance(found, dict) and all(isinstance(found.get(name), str) for name in names)
-    return found if sound and python_of(VENV).exists() else None
+    sound = isinstance(content, dict) and all(isinstance(content.get(name), str) for name in names)
+    return content if sound and python_of(VENV).exists() else None
 
 
 def machine():
@@ -110,19 +110,19 @@ def ensure(wheels=None, extras=()):
     installed on top, once. In a folder made by `pack` its own wheels are installed, with no network.
     Raises SetupError with what to do. What is complete is written last, so an interrupted run is repeated, not trusted.
     """
-    found = stamp()
-    if found and wheels not in (None, found["wheels"]):
+    installed = stamp()
+    if installed and wheels not in (None, installed["wheels"]):
         raise SetupError(
-            f"{VENV} holds the {found['wheels']} build of PyTorch. Delete that folder to change it. {AGAIN}"
+            f"{VENV} holds the {installed['wheels']} build of PyTorch. Delete that folder to change it. {AGAIN}"
         )
-    if found:
-        wheels = found["wheels"]
-        extras = {*extras, *found["extras"].split()}
+    if installed:
+        wheels = installed["wheels"]
+        extras = {*extras, *installed["extras"].split()}
     extras = sorted(extras)
-    if found and found == complete(wheels, extras):
+    if installed and installed == complete(wheels, extras):
         return python_of(VENV)
-    with files.locked(ROOT, patience=0) as alone:
-        if not alone:
+    with files.locked(ROOT, patience=0) as is_locked:
+        if not is_locked:
             raise SetupError(f"Another installation is at work in {ROOT}: wait until it is done.")
         make(wheels or manifest().get("wheels"), extras)
     return python_of(VENV)
@@ -135,13 +135,13 @@ def complete(wheels, extras):
 
 def make(wheels, extras):
     """Make or repair the environment in four steps; `wheels` None: the build that suits this machine."""
-    why = ""
+    reason = ""
     if wheels is None:
-        wheels, why = suitable()
-    check_machine(ROOT, why)
+        wheels, reason = suitable()
+    check_machine(ROOT, reason)
     check_disk(wheels, VENV)
     make_venv()
-    wheels = install(wheels, extras, asked=not why)
+    wheels = install(wheels, extras, requested=not reason)
     verify()
     files.write(VENV / STAMP, json.dumps(complete(wheels, extras)))
 
@@ -151,19 +151,19 @@ def suitable():
     from helpers.doctor.facts import find_driver
     from helpers.gpus import install_command
 
-    found = find_driver()
-    driver = found.get("driver")
+    facts = find_driver()
+    driver = facts.get("driver")
     if driver and sys.platform == "win32":
         wheels = install_command("Windows", driver).rpartition("/")[2]
-        why = f"; NVIDIA driver {driver}: PyTorch for CUDA ({wheels}; another: --wheels NAME)"
-        return wheels, why
-    if sys.platform in ("darwin", "win32") or found:
+        reason = f"; NVIDIA driver {driver}: PyTorch for CUDA ({wheels}; another: --wheels NAME)"
+        return wheels, reason
+    if sys.platform in ("darwin", "win32") or facts:
         return "default", ""
     return "cpu", "; no NVIDIA driver: PyTorch's CPU build (the other: --wheels default)"
 
 
-def check_machine(place, why=""):
-    """Print the first step: Python, the free disk at `place`, and `why`. Raise SetupError when something will not do."""
+def check_machine(place, reason=""):
+    """Print the first step: Python, free disk at `place`, `reason` for a build. SetupError when something will not do."""
     version = sysconfig.get_python_version()
     if sys.version_info < OLDEST:
         raise SetupError(
@@ -190,7 +190,7 @@ def check_machine(place, why=""):
             f"This Python lacks its module {' and '.join(missing)}. On Debian and Ubuntu: sudo apt install "
             f"python3-venv. With conda: create an environment and use --here. {AGAIN}"
         )
-    print(f"[1/4] Python {version}, {free_gb(place):.0f} GB free{why}", flush=True)
+    print(f"[1/4] Python {version}, {free_gb(place):.0f} GB free{reason}", flush=True)
 
 
 def free_gb(place):
@@ -210,7 +210,8 @@ def size(folder):
 
 def check_disk(wheels, folder):
     """Raise SetupError when there is too little room for `folder` on its disk; what it holds already counts."""
-    need, free = gigabytes(wheels), free_gb(folder.parent)
+    need = gigabytes(wheels)
+    free = free_gb(folder.parent)
     if free + size(folder) / 1e9 < need:
         hint = "" if need < 8 else " Or add --wheels cpu: PyTorch's CPU build fits into 1.5 GB."
         raise SetupError(
@@ -251,10 +252,12 @@ def make_venv():
             shutil.rmtree(path)
         elif path.name != STAMP:
             path.unlink()
-    made = subprocess.run([sys.executable, "-m", "venv", str(VENV)], capture_output=True, text=True)
-    if made.returncode != 0:
+    child = subprocess.run(
+        [sys.executable, "-m", "venv", str(VENV)], capture_output=True, text=True
+    )
+    if child.returncode != 0:
         raise SetupError(
-            f"python -m venv failed: {_pip.last_error(made.stdout + made.stderr)}. On Debian and Ubuntu: sudo apt "
+            f"python -m venv failed: {_pip.last_error(child.stdout + child.stderr)}. On Debian and Ubuntu: sudo apt "
             f"install python3-venv. Is a program using {VENV}? Close it. {AGAIN}"
         )
     line.done("made")
@@ -269,17 +272,17 @@ def quiet(arguments, python=None):
         return 1
 
 
-def install(wheels, extras=(), asked=True):
+def install(wheels, extras=(), requested=True):
     """Install the course with pip, torch and torchvision first and together when `wheels` names an index.
 
     A folder made by `pack` holds its wheels: those alone are used, unless another build of PyTorch was asked for.
-    Where nobody `asked` for that index and it does not answer, pip's default build is taken. Returns the build taken.
+    Where nobody `requested` that index and it does not answer, pip's default build is taken. Returns the build taken.
     """
     course = ["-e", f".[{','.join(extras)}]"] if extras else ["-r", "requirements.txt"]
     if manifest().get("wheels") == wheels:
         pip(["--no-index", "--find-links", "wheels", *course], "packages from wheels/, no network")
         return wheels
-    if wheels != "default" and not asked and not answers(wheels):
+    if wheels != "default" and not requested and not answers(wheels):
         print(f"      {WHEELS}{wheels} does not answer: pip's default build of PyTorch instead")
         wheels = "default"
         check_disk(wheels, VENV)
@@ -320,9 +323,9 @@ def pip(arguments, text, step=3, action="install", python=None, place=None):
     else:
         line.done("stopped")
         packed = "A file in wheels/ is missing or damaged: copy the folder again, or pack it again."
-        why = packed if "--no-index" in arguments else why_pip_failed(python, place)
+        cause = packed if "--no-index" in arguments else why_pip_failed(python, place)
         raise SetupError(
-            f"pip stopped: {_pip.last_error(words)}\n{why} All that pip said stands in {place / 'pip.log'}. {AGAIN}"
+            f"pip stopped: {_pip.last_error(words)}\n{cause} All that pip said stands in {place / 'pip.log'}. {AGAIN}"
         )
 
 
@@ -347,9 +350,9 @@ def verify():
     line = _pip.Line(4, "first import of PyTorch")
     code = "import torch, torchvision, jupyterlab, ipywidgets, matplotlib, helpers; print(torch.__version__)"
     command = [str(python_of(VENV)), "-c", code]
-    done = subprocess.run(command, cwd=str(ROOT), capture_output=True, text=True)
-    line.done(done.stdout.strip() or "failed")
-    if done.returncode != 0:
+    child = subprocess.run(command, cwd=str(ROOT), capture_output=True, text=True)
+    line.done(child.stdout.strip() or "failed")
+    if child.returncode != 0:
         raise SetupError(
-            f"Everything is installed, yet an import fails: {_pip.last_error(done.stderr)}. Delete {VENV}. {AGAIN}"
+            f"Everything is installed, yet an import fails: {_pip.last_error(child.stderr)}. Delete {VENV}. {AGAIN}"
         )

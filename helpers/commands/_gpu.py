@@ -7,7 +7,10 @@ import time
 
 from helpers.commands._environment import ROOT
 
-NEEDED = "torch pytest nbval nbclient ipykernel ipywidgets matplotlib platformdirs tqdm".split()
+# What these steps import; they open no JupyterLab and read no pages.
+NEEDED = (
+    "torch pytest nbval nbclient ipykernel ipywidgets matplotlib numpy platformdirs psutil tqdm"
+).split()
 
 
 def missing(python):
@@ -52,21 +55,27 @@ def run(python, out, pytest_arguments=()):
     if os.path.exists(out) or not os.path.isdir(os.path.dirname(os.path.abspath(out))):
         print(f"--gpu: --out {out} takes a new file in a folder that exists.", file=sys.stderr)
         if os.path.isfile(out):
-            more = f"To go on with a recording: python3 -m helpers record --out {out}"
-            print(more, file=sys.stderr)
+            advice = f"To go on with a recording: python3 -m helpers record --out {out}"
+            print(advice, file=sys.stderr)
         return 2
     if not sees_gpu(python):
-        why = "--gpu: PyTorch sees no GPU here. python3 -m helpers doctor says why."
-        print(why, file=sys.stderr)
+        message = "--gpu: PyTorch sees no GPU here. python3 -m helpers doctor says why."
+        print(message, file=sys.stderr)
         return 2
-    rows, failed = [], False
-    for name, arguments, variables in steps(os.path.abspath(out), pytest_arguments):
+    return run_steps(python, steps(os.path.abspath(out), pytest_arguments))
+
+
+def run_steps(python, all_steps):
+    """Run each step and print a table of how they ended; return 1 when one failed, else 0."""
+    rows = []
+    failed = False
+    for name, arguments, variables in all_steps:
         print(f"\n== {name}\n$ {' '.join([python, *arguments])}", flush=True)
         start = time.monotonic()
         environment = {**os.environ, **variables}
         status = subprocess.call([python, *arguments], cwd=str(ROOT), env=environment)
         failed = failed or status != 0
-        shown = f"FAILED ({status})" if status else "passed"
-        rows.append(f"{shown:<12}{time.monotonic() - start:7.0f} s  {name}")
+        outcome = f"FAILED ({status})" if status else "passed"
+        rows.append(f"{outcome:<12}{time.monotonic() - start:7.0f} s  {name}")
     print("\n" + "\n".join(rows))
     return int(failed)

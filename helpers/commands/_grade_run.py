@@ -54,19 +54,21 @@ def problem():
         return "bubblewrap is not installed; on Linux: apt install bubblewrap libseccomp2"
     code = f"import ipykernel; {THIS}refuse()"
     line = [*sealed(os.devnull, "/events", "/none"), sys.executable, "-c", code]
-    done = subprocess.run(line, text=True, capture_output=True, env=environment("/tmp", ""))
-    if "libseccomp.so" in done.stderr:
+    child = subprocess.run(line, text=True, capture_output=True, env=environment("/tmp", ""))
+    if "libseccomp.so" in child.stderr:
         return "install libseccomp2 (Debian, Ubuntu) or libseccomp (Fedora, Arch) for it"
-    return (done.stderr.strip().splitlines() or ["bwrap fails"])[-1] if done.returncode else ""
+    if child.returncode == 0:
+        return ""
+    return (child.stderr.strip().splitlines() or ["bwrap fails"])[-1]
 
 
 def environment(home, place):
     """Return the environment variables of learners' code."""
     names = {"PATH", "LANG", "LD_LIBRARY_PATH", "SYSTEMROOT"} & os.environ.keys()
-    kept = {name: os.environ[name] for name in names}
-    kept |= dict.fromkeys(("HOME", "TMPDIR", "TEMP", "GPU_COURSE_HOME"), home)
-    kept |= {"USER": "learner", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    return {**kept, "PYTHONPATH": str(ROOT), "GRADE_EVENTS": place}
+    variables = {name: os.environ[name] for name in names}
+    variables |= dict.fromkeys(("HOME", "TMPDIR", "TEMP", "GPU_COURSE_HOME"), home)
+    variables |= {"USER": "learner", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    return {**variables, "PYTHONPATH": str(ROOT), "GRADE_EVENTS": place}
 
 
 def run(cells, args, seconds, stopping):
@@ -83,18 +85,18 @@ def run(cells, args, seconds, stopping):
         options |= {"cwd": home, "env": variables, "start_new_session": True}
         process = subprocess.Popen([*sandbox, sys.executable, "-c", THIS + "main()"], **options)
         try:
-            why = watch(process, args.memory, time.monotonic() + seconds, stopping)
+            reason = watch(process, args.memory, time.monotonic() + seconds, stopping)
         finally:
             end(process, place)
-        return events(file)[1:], why
+        return events(file)[1:], reason
 
 
 def watch(process, memory, until, stopping):
     """Wait for a process to end; return why it must end early, or an empty text."""
     while process.poll() is None and not stopping.is_set():
-        why = excess(process.pid, memory)
-        if why or time.monotonic() > until:
-            return why or "the notebook's time was over"
+        reason = excess(process.pid, memory)
+        if reason or time.monotonic() > until:
+            return reason or "the notebook's time was over"
         time.sleep(0.5)
     return ""
 
@@ -102,11 +104,11 @@ def watch(process, memory, until, stopping):
 def excess(pid, memory):
     """Return what all processes below one take too much of, or an empty text."""
     used = threads = 0
-    for each in psutil.Process(pid).children(recursive=True):
+    for process in psutil.Process(pid).children(recursive=True):
         with suppress(psutil.Error):  # it has ended
-            threads += each.num_threads()
-            taken = each.memory_full_info()
-            used += getattr(taken, "pss", taken.uss) / 1e9  # shared parts count once
+            threads += process.num_threads()
+            info = process.memory_full_info()
+            used += getattr(info, "pss", info.uss) / 1e9  # shared parts count once
     if threads > THREADS:
         return f"more than {THREADS} processes and threads"
     if used > memory:
@@ -120,7 +122,9 @@ def end(process, place):
     process.kill()
     process.wait()
     until = time.monotonic() + 5
-    while any([killed(each, place) for each in psutil.process_iter()]) and time.monotonic() < until:
+    while any([killed(other, place) for other in psutil.process_iter()]):
+        if time.monotonic() >= until:
+            break
         time.sleep(0.05)  # until their memory is given back; more may start meanwhile
 
 
@@ -141,11 +145,11 @@ def note(**event):
 
 def events(path):
     """Return the events in a file, a list of dicts; whatever else stands there is left out."""
-    found = []
+    values = []
     for line in Path(path).read_bytes()[: 2**24].splitlines():
         with suppress(ValueError, RecursionError):
-            found.append(json.loads(line))
-    return [event for event in found if isinstance(event, dict)]
+            values.append(json.loads(line))
+    return [event for event in values if isinstance(event, dict)]
 
 
 def record():
@@ -168,18 +172,23 @@ def record():
 def judges():
     """Return {(module or class, name): code} of the functions of the checks, and of the built-in ones."""
     modules = [module for name, module in sys.modules.items() if name.startswith(JUDGES)]
-    every = [(place, *pair) for place in [*modules, core.Exercise] for pair in vars(place).items()]
-    found = {(place, name): getattr(value, "check_answer", value) for place, name, value in every}
-    return {key: getattr(f, "__code__", f) for key, f in found.items() if callable(f)}
+    functions = {}
+    for place in [*modules, core.Exercise]:
+        for name, value in vars(place).items():
+            function = getattr(value, "check_answer", value)
+            if callable(function):
+                functions[place, name] = getattr(function, "__code__", function)
+    return functions
 
 
-def again(calls):
+def recheck(calls):
     """In the kernel, at the end: call what has not passed, its answer may stand below; note what cells replaced."""
-    seen = [e["key"][3:] for e in events(EVENTS) if e.get("status") == core.CORRECT]
-    for call in [call for call, name in calls if name not in seen]:
-        get_ipython().run_cell(call)  # noqa: F821 - the kernel has it
-    now = judges()
-    for key in [key for key in unchanged if now.get(key) != unchanged[key]]:
+    solved = [e["key"][3:] for e in events(EVENTS) if e.get("status") == core.CORRECT]
+    for call, name in calls:
+        if name not in solved:
+            get_ipython().run_cell(call)  # noqa: F821 - the kernel has it
+    current = judges()
+    for key in [key for key in unchanged if current.get(key) != unchanged[key]]:
         note(review=f"replaced {key[1]}")
 
 
@@ -196,7 +205,7 @@ def main():
     job = events(EVENTS)[0]
     confine(job)
     run_notebook(job)
-    for event in [each for each in events(EVENTS) if each.get("status") == core.CORRECT]:
+    for event in [event for event in events(EVENTS) if event.get("status") == core.CORRECT]:
         with suppress(ValueError, SyntaxError):  # no plain value
             answer = ast.literal_eval(event["value"])
             exercise = pkgutil.resolve_name("exercises.lesson" + event["key"])
@@ -240,7 +249,7 @@ def run_notebook(job):
     """Run all cells, each with its time, then once more the checks that have not passed."""
     shutil.copytree(ROOT / "notebooks/scripts", "scripts")
     calls = [pair for source in job["cells"] for pair in checks(source)]
-    sources = [THIS + "record()", *job["cells"], f"{THIS}again({calls})"]
+    sources = [THIS + "record()", *job["cells"], f"{THIS}recheck({calls})"]
     notebook = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, sources)))
     client = NotebookClient(notebook, timeout=int(job["seconds"] / 2), kernel_name="python3")
     client.allow_errors = True

@@ -1,4 +1,4 @@
-"""Notebook files: which there are, how they are cleaned and written, and what is compared."""
+"""Notebook files: which there are, how they are cleaned and written."""
 
 import re
 from pathlib import Path
@@ -16,29 +16,31 @@ LANGUAGE = {
     "pygments_lexer": "ipython3",
 }
 KEPT = ("accelerator", "colab", "kaggle")
-MAX_KB, MAX_PNG_KB = 600, 60
+MAX_KB = 600
+MAX_PNG_KB = 60
 
 
 def find(names=()):
     """Return the notebooks that `names` mean (numbers like "01", file names or paths; none: all), sorted."""
     everything = sorted(FOLDER.glob("*.ipynb"))
-    found = [path for name in names for path in matching(name, everything)]
-    return found if names else everything
+    if not names:
+        return everything
+    return [path for name in names for path in matching(name, everything)]
 
 
 def matching(name, everything):
     """Return the paths that one name means; ValueError lists what there is."""
     if Path(name).is_file():
         return [Path(name).resolve()]
-    found = [
+    matches = [
         path
         for path in everything
         if path.name.startswith(f"{name}_") or name in (path.name, path.stem)
     ]
-    if not found:
-        there = [path.name for path in everything]
-        raise ValueError(f"no notebook is called {name!r}; there are {there}")
-    return found
+    if not matches:
+        file_names = [path.name for path in everything]
+        raise ValueError(f"no notebook is called {name!r}; there are {file_names}")
+    return matches
 
 
 def read(path):
@@ -67,7 +69,8 @@ def clean(notebook):
     """
     notebook.metadata = {key: notebook.metadata[key] for key in KEPT if key in notebook.metadata}
     notebook.metadata.update(kernelspec=dict(KERNEL), language_info=dict(LANGUAGE))
-    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    notebook.nbformat = 4
+    notebook.nbformat_minor = 5
     for index, cell in enumerate(notebook.cells):
         cell.setdefault("id", f"cell-{index:02d}")
         cell.metadata = clean_metadata(cell.metadata)
@@ -93,10 +96,10 @@ def clean_metadata(metadata):
     """Return a cell's tags, their reason, and whether its outputs are folded away until a click."""
     from nbformat import NotebookNode
 
-    kept = NotebookNode({key: metadata[key] for key in ("tags", "reason") if key in metadata})
+    cleaned = NotebookNode({key: metadata[key] for key in ("tags", "reason") if key in metadata})
     if metadata.get("jupyter", {}).get("outputs_hidden"):
-        kept.jupyter = NotebookNode(outputs_hidden=True)
-    return kept
+        cleaned.jupyter = NotebookNode(outputs_hidden=True)
+    return cleaned
 
 
 def clean_output(output):
@@ -110,7 +113,7 @@ def clean_output(output):
         return output
     output.data.pop(VIEW, None)
     output.metadata = {
-        kind: {"alt": more["alt"]} for kind, more in output.metadata.items() if "alt" in more
+        kind: {"alt": fields["alt"]} for kind, fields in output.metadata.items() if "alt" in fields
     }
     return output if output.data and not is_progress(output) else None
 
@@ -136,25 +139,6 @@ def merged(outputs):
         else:
             result.append(output)
     return result
-
-
-def compared(notebook):
-    """Return {cell index: plain outputs} for the code cells whose stored outputs must come out the same again."""
-    return {
-        i: [plain(o) for o in cell.outputs]
-        for i, cell in enumerate(notebook.cells)
-        if cell.cell_type == "code" and not tags(cell) & {"nbval-ignore-output", "nbval-skip"}
-    }
-
-
-def plain(output):
-    """Return what is compared of one output: its text, without pictures and counters."""
-    if output.output_type == "stream":
-        return output.name, output.text
-    if output.output_type == "error":
-        return "error", output.ename, output.evalue
-    texts = {kind: str(value) for kind, value in output.data.items() if "image/" not in kind}
-    return tuple(sorted(texts.items()))
 
 
 def heavy(notebook):

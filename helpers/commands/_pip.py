@@ -24,7 +24,8 @@ class Line:
     """One line of the screen for one step; where the output is no screen, only its beginning and its end."""
 
     def __init__(self, step, text):
-        self.head, self.begun = f"[{step}/4] {text}", time.monotonic()
+        self.head = f"[{step}/4] {text}"
+        self.begun = time.monotonic()
         self.live = sys.stdout.isatty()
         self._write(self.head, end="" if self.live else "\n")
 
@@ -35,10 +36,8 @@ class Line:
 
     def done(self, detail):
         """Say how the step ended and how long it took."""
-        head = self.head if self.live else "     "
-        self._write(
-            f"{head}: {detail}, {self.clock()}" if self.live else f"{head} {detail}, {self.clock()}"
-        )
+        head = f"{self.head}:" if self.live else "     "
+        self._write(f"{head} {detail}, {self.clock()}")
 
     def clock(self):
         """Return the time since the beginning, such as 2:05."""
@@ -114,5 +113,5 @@ def fetched(file):
 def last_error(text):
     """Return what pip says about its failure, in a line."""
     errors = re.findall(r"^ERROR: (.+)", text, flags=re.M)
-    lines = [each.strip() for each in text.splitlines() if each.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return (errors or lines or ["nothing"])[-1][:300]

@@ -17,8 +17,8 @@ def check(path, force):
     if os.path.lexists(place) and not force:
         raise ValueError(f"--out is {path}, which is there already; --force replaces it")
     if not os.access(place.parent, os.W_OK):
-        why = "you can't write into" if place.parent.is_dir() else "there is no folder"
-        raise ValueError(f"--out is {path}; {why} {place.parent}")
+        problem = "you can't write into" if place.parent.is_dir() else "there is no folder"
+        raise ValueError(f"--out is {path}; {problem} {place.parent}")
 
 
 def save(path, rows):
@@ -53,7 +53,7 @@ def text(rows):
 
 def harmless(cell):
     """Return the text of a cell as one printable line that no spreadsheet takes for a formula."""
-    shown = [c if c.isprintable() else ascii(c)[1:-1] for c in str(cell).replace("\n", " ")]
-    text = "".join(shown).strip()
+    characters = [c if c.isprintable() else ascii(c)[1:-1] for c in str(cell).replace("\n", " ")]
+    text = "".join(characters).strip()
     formula = text.startswith(("=", "+", "-", "@", "＝", "＋", "－", "＠"))
     return f"'{text}" if formula else text

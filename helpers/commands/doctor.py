@@ -15,7 +15,8 @@ from helpers.doctor.facts import gather_facts
 from helpers.host import cpu_name, memory_bytes
 
 HELP = "say what this machine can do, and why CUDA is not there; --room for a class"
-OPTIONAL = ("torchvision", "jupyterlab")  # of two lessons; one of several places for notebooks
+# of two lessons; one of several places for notebooks, and what comes with it; of commands for authors
+OPTIONAL = ("torchvision", "jupyterlab", "nbformat", "nbconvert", "beautifulsoup4")
 FIELDS = ("verdict", "torch", "device", "memory GB", "free disk GB", "packages")
 MARK = "R1"  # a room's code; a GPU's begins with G1
 DISK_GB = 1  # less free disk than this is a problem: data sets and checkpoints

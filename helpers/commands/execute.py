@@ -15,11 +15,6 @@ def add_arguments(parser):
     """Add the options of `execute`."""
     parser.add_argument("lessons", nargs="*", help="numbers (01), file names or paths; none: all")
     parser.add_argument(
-        "--check",
-        action="store_true",
-        help="execute and compare with what is stored; write nothing",
-    )
-    parser.add_argument(
         "--timeout", type=positive, default=120, help="seconds for one cell (default 120)"
     )
 
@@ -31,12 +26,12 @@ def positive(text):
     return int(text)
 
 
-def environment(home, **more):
-    """Return the variables for kernels: fresh stored progress in `home`, nothing of the caller's plotting, `more`."""
+def environment(home, **extra):
+    """Return the variables for kernels: fresh stored progress in `home`, nothing of the caller's plotting, `extra`."""
     hidden = ("MPLBACKEND", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
-    kept = {key: value for key, value in os.environ.items() if key not in hidden}
-    own = {"GPU_COURSE_HOME": str(home), "JUPYTER_PREFER_ENV_PATH": "1", threads.STORING: "1"}
-    return {**kept, **threads.variables(kept), **own, **more}
+    inherited = {key: value for key, value in os.environ.items() if key not in hidden}
+    fixed = {"GPU_COURSE_HOME": str(home), "JUPYTER_PREFER_ENV_PATH": "1", threads.STORING: "1"}
+    return {**inherited, **threads.variables(inherited), **fixed, **extra}
 
 
 def execute(notebook, folder, timeout=120):
@@ -70,34 +65,22 @@ def untagged_bars(notebook):
     ]
 
 
-def differences(old, new):
-    """Return a text for each untagged code cell whose output in `new` is not that of `old`."""
-    before, after = _notebooks.compared(old), _notebooks.compared(new)
-    return [
-        f"cell {i}: stored {before.get(i)} and now {after[i]}"
-        for i in after
-        if before.get(i) != after[i]
-    ]
-
-
-def one(path, check=False, timeout=120):
+def refresh(path, timeout=120):
     """Execute one notebook file; return a list of what is wrong with it. A failing notebook stays as it was."""
     import nbformat
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
     try:
-        stored = _notebooks.read(path)
-        nbformat.validate(stored)
+        notebook = _notebooks.read(path)
+        nbformat.validate(notebook)
     except Exception as error:  # noqa: BLE001 - nbformat raises many kinds
         return [f"not a notebook, left as it was: {error}"]
     try:
-        new = execute(_notebooks.read(path), path.parent, timeout)
+        new = execute(notebook, path.parent, timeout)
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         return [f"stopped, file left as it was\n{error}"]
     bars = untagged_bars(new)
     _notebooks.clean(new)
-    if check:
-        return differences(stored, new)
     _notebooks.write(new, path)
     return bars + _notebooks.heavy(new)
 
@@ -110,14 +93,14 @@ def run(args):
         print(error, file=sys.stderr)
         return 2
     foreign = [str(path) for path in paths if path.parent != _notebooks.FOLDER]
-    if foreign and not args.check:
+    if foreign:
         stay = f"not one of the course's notebooks, so it stays as it is: {', '.join(foreign)}"
-        print(f"{stay}; --check only compares", file=sys.stderr)
+        print(stay, file=sys.stderr)
         return 2
     wrong = 0
     for path in paths:
         print(f"{path.name} …", flush=True)
-        notes = one(path, args.check, args.timeout)
+        notes = refresh(path, args.timeout)
         wrong += len(notes)
         for note in notes or ["fine"]:
             print(f"  {note}")

@@ -49,13 +49,13 @@ def checked(args):
     """Return the paths of all files in the folder, sorted; ValueError for what cannot be graded."""
     _sheets.check(args.out, args.force)
     paths = [path for path in sorted(args.folder.rglob("*")) if not path.is_dir()]
-    shown = [path for path in paths if "/." not in f"/{path.relative_to(args.folder).as_posix()}"]
-    if not any(path.suffix.lower() == ".ipynb" for path in shown):
+    visible = [path for path in paths if "/." not in f"/{path.relative_to(args.folder).as_posix()}"]
+    if not any(path.suffix.lower() == ".ipynb" for path in visible):
         raise ValueError(f"FOLDER is {args.folder}; it takes a folder with notebooks in it")
     reason = "" if args.unsealed else _grade_run.problem()
     if reason:
         raise ValueError(f"no sandbox, so nothing ran: {reason}. Or --unsealed: see INSTRUCTORS.md")
-    return [path for path in shown if os.path.abspath(path) != os.path.abspath(args.out)]
+    return [path for path in visible if os.path.abspath(path) != os.path.abspath(args.out)]
 
 
 def grade_all(paths, args):
@@ -66,7 +66,7 @@ def grade_all(paths, args):
     with ThreadPoolExecutor(args.jobs) as pool:
         waiting = [pool.submit(grade_one, path, args, stopping) for path in paths]
         try:
-            return [each.result() for each in tqdm(waiting, unit="file")]
+            return [future.result() for future in tqdm(waiting, unit="file")]
         finally:
             stopping.set()
             pool.shutdown(cancel_futures=True)
@@ -80,16 +80,16 @@ def grade_one(path, args, stopping):
         row["lesson"], cells = read(path)
     except ValueError as error:
         return {**row, "note": error}
-    seen, stopped = run_cells(cells, args, stopping)
+    events, stopped = run_cells(cells, args, stopping)
     words = {f"uses {word}" for word in DOUBTFUL.findall("\n".join(cells))}
-    words |= {str(event["review"]) for event in seen if "review" in event}
+    words |= {str(event["review"]) for event in events if "review" in event}
     row["review"] = "; ".join(sorted(words))[:400]
     places = {0: "it did not start", len(cells) + 1: "the checks called again stopped"}
-    notes = [f"{places.get(n, f'cell {n} stopped')}: {why}" for n, why in stopped.items()]
+    notes = [f"{places.get(n, f'cell {n} stopped')}: {reason}" for n, reason in stopped.items()]
     row["note"] = "; ".join(notes)
     keys = all_keys()[row["lesson"]]
     for key in keys:
-        row[key], reason = outcome(key, cells, seen, stopped)
+        row[key], reason = outcome(key, cells, events, stopped)
         row[f"{key} reason"] = reason[:400]
     return {**row, "points": sum(row[key] == CORRECT for key in keys), "of": len(keys)}
 
@@ -114,27 +114,29 @@ def read(path):
 
 def run_cells(cells, args, stopping):
     """Return the events of all runs, and {number of a cell that ended its kernel: why}; 0 is before the first cell."""
-    seen, stopped = [], {}
+    all_events = []
+    stopped = {}
     for attempt in range(1, 5):  # a cell that ends its kernel is left out of the next
-        left = ["" if number in stopped else cell for number, cell in enumerate(cells, 1)]
-        events, why = _grade_run.run(left, args, args.seconds / 2**attempt, stopping)
-        seen += events
+        harmless = ["" if number in stopped else cell for number, cell in enumerate(cells, 1)]
+        events, reason = _grade_run.run(harmless, args, args.seconds / 2**attempt, stopping)
+        all_events += events
         begun = [event["begin"] for event in events if event.get("begin") in range(len(cells) + 2)]
         if stopping.is_set() or any("end" in event for event in events):
             break
-        stopped[begun[-1] if begun else 0] = why or "it took too long or ended the kernel"
-    return seen, stopped
+        stopped[begun[-1] if begun else 0] = reason or "it took too long or ended the kernel"
+    return all_events, stopped
 
 
-def outcome(key, cells, seen, stopped):
+def outcome(key, cells, events, stopped):
     """Return (status, text): what the check said, or why it said nothing. Solved once is solved."""
-    said = [(str(e.get("status")), str(e.get("message"))) for e in seen if e.get("key") == key]
-    for pair in [each for each in said if each[0] == CORRECT] or said[::-1]:
-        return pair
+    pairs = [(str(e.get("status")), str(e.get("message"))) for e in events if e.get("key") == key]
+    solved = [pair for pair in pairs if pair[0] == CORRECT]
+    if pairs:
+        return solved[0] if solved else pairs[-1]
     places = [number for number, cell in enumerate(cells, 1) if key[3:] in CHECK.findall(cell)]
     if not places:
         return NOT_ATTEMPTED, f"no call of ex{key[2:]}.check in the notebook"
-    errors = [str(event.get("error")) for event in seen if event.get("cell") == places[-1]]
+    errors = [str(event.get("error")) for event in events if event.get("cell") == places[-1]]
     if errors and places[-1] not in stopped:
         return ERROR, errors[-1]
     return "stopped", stopped.get(places[-1], "its check did not run")

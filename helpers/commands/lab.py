@@ -85,8 +85,11 @@ def command(python, args, folder):
         "--Application.log_level=ERROR",
         "--KernelManager.transport_encryption=auto",
     ]
-    line += ["--no-browser"] if args.no_browser else []
-    return line + (["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else [])
+    if args.no_browser:
+        line.append("--no-browser")
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        line.append("--allow-root")
+    return line
 
 
 def environment():

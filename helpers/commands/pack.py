@@ -85,11 +85,12 @@ def fetch(half, wheels):
     index = [] if wheels == "default" else ["--index-url", _environment.WHEELS + wheels]
     torch = _environment.torch_lines()
     needed = _environment.needs() + _environment.needs("requires")  # the last: to build helpers
-    rest = [need for need in needed if not need.startswith("torch")]
+    others = [need for need in needed if not need.startswith("torch")]
     pip(half, "download", [*download, *torch, *index], "PyTorch's wheels")
-    pip(half, "download", [*download, *rest], "the other wheels")
-    alone = ["--dry-run", "--ignore-installed", "--no-index", "--find-links", store]
-    pip(half, "install", [*alone, *torch, *rest], "trying the wheels without the network", step=4)
+    pip(half, "download", [*download, *others], "the other wheels")
+    offline = ["--dry-run", "--ignore-installed", "--no-index", "--find-links", store]
+    wheels_alone = [*offline, *torch, *others]
+    pip(half, "install", wheels_alone, "trying the wheels without the network", step=4)
 
 
 def pip(half, action, arguments, text, step=3):
@@ -120,7 +121,8 @@ def check(folder, half, wheels):
 
 def begin(half, manifest):
     """Make the folder `half`, or go on with the one that an interrupted run for the same machine and build left."""
-    path, text = half / _environment.PACK, json.dumps(manifest)
+    path = half / _environment.PACK
+    text = json.dumps(manifest)
     if half.exists() and (not path.exists() or path.read_text(encoding="utf-8") != text):
         raise SetupError(
             f"{half} is there already, and no interrupted run like this one left it. Delete it."

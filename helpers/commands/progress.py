@@ -8,6 +8,7 @@ from helpers.checks import codes
 from helpers.commands import _sheets
 from helpers.course import LESSONS
 
+MOST = 5  # exercises, and questions, that are named as most often wrong
 HELP = "make a table of a class from learners' progress codes"
 
 
@@ -58,14 +59,16 @@ def collect(words):
 
     A learner without a name gets a number, and so does the second of one name.
     """
-    rows, bad, names = [], [], []
+    rows = []
+    bad = []
+    names = []
     for number, word in enumerate(words, 1):
         try:
             states, name = codes.decode(word)
             namesakes = names.count(name)
             names.append(name)
-            shown = f"{name} ({namesakes + 1})" if namesakes else name
-            rows.append((shown if name else f"learner {number}", states))
+            learner = f"{name} ({namesakes + 1})" if namesakes else name
+            rows.append((learner if name else f"learner {number}", states))
         except ValueError as error:
             bad.append(f"code {number}: {error}")
     return rows, bad
@@ -77,10 +80,10 @@ def table(rows):
     lessons = {
         lesson.number: [i for i in exercises if i.startswith(lesson.number)] for lesson in LESSONS
     }
-    found = [["learner", *lessons, "all", "quiz", "tried, not solved"]]
+    table_rows = [["learner", *lessons, "all", "quiz", "tried, not solved"]]
     for name, states in rows:
         quiz = {item: state for item, state in states.items() if item.startswith("quiz.")}
-        found.append(
+        table_rows.append(
             [
                 name,
                 *(_share(states, items) for items in lessons.values()),
@@ -89,15 +92,15 @@ def table(rows):
                 " ".join(i for i in exercises if states.get(i) == codes.NOT_YET),
             ]
         )
-    return found
+    return table_rows
 
 
 def _share(states, items):
     return f"{sum(states.get(item) == codes.DONE for item in items)} of {len(items)}"
 
 
-def most_often_wrong(rows, most=5):
-    """Lines on the exercises and questions that the most learners tried and have not right, at most `most` of each."""
+def most_often_wrong(rows):
+    """Lines on the exercises and questions that the most learners tried and have not right, at most `MOST` of each."""
     wrong = Counter(
         item for _, states in rows for item, state in states.items() if state == codes.NOT_YET
     )
@@ -106,6 +109,8 @@ def most_often_wrong(rows, most=5):
     titles = {False: "exercises most often not solved yet", True: "questions most often wrong"}
     for quiz, title in titles.items():
         items = [item for item, _ in wrong.most_common() if item.startswith("quiz.") == quiz]
-        shown = [f"{item.removeprefix('quiz.')} ({wrong[item]} of {tried[item]})" for item in items]
-        lines.append(f"{title}: {', '.join(shown[:most]) or 'none'}")
+        counts = [
+            f"{item.removeprefix('quiz.')} ({wrong[item]} of {tried[item]})" for item in items
+        ]
+        lines.append(f"{title}: {', '.join(counts[:MOST]) or 'none'}")
     return lines

@@ -16,7 +16,8 @@ PICTURES = {
     "Kaggle": "https://kaggle.com/static/images/open-in-kaggle.svg",
     "Binder": "https://mybinder.org/badge_logo.svg",
 }
-OPEN, CLOSE = "<!-- nav -->", "<!-- /nav -->"
+OPEN = "<!-- nav -->"
+CLOSE = "<!-- /nav -->"
 CALM = "calm()  # leaves busy cores to their programs\n\n"
 ALONE = f"""\
 # No module named helpers? Open the course with: python3 -m helpers lab
@@ -81,7 +82,8 @@ def setup_lines(repository):
 
 def launches(repository, file):
     """Return the addresses that open one notebook elsewhere: {"Colab": address, …}."""
-    path, tag = f"notebooks/{file}", release()
+    path = f"notebooks/{file}"
+    tag = release()
     source = f"https://raw.githubusercontent.com/{repository}/{tag}/{path}"
     page = quote("lab/tree/" + path, safe="")
     return {
@@ -99,10 +101,11 @@ def badges(repository, file):
 
 def links(file):
     """Return the line of links to all lessons, the one in `file` in bold."""
-    names = [(each, f"{each.number} {each.title}") for each in course.NOTEBOOKS]
-    return " · ".join(
-        f"**{name}**" if each.file == file else f"[{name}]({each.file})" for each, name in names
-    )
+    parts = []
+    for lesson in course.NOTEBOOKS:
+        name = f"{lesson.number} {lesson.title}"
+        parts.append(f"**{name}**" if lesson.file == file else f"[{name}]({lesson.file})")
+    return " · ".join(parts)
 
 
 def stamp_first_cell(text, repository, file):
@@ -114,15 +117,16 @@ def stamp_first_cell(text, repository, file):
     block = "\n".join([OPEN, folded, CLOSE])
     if OPEN in text and CLOSE in text:
         return re.sub(f"{OPEN}.*?{CLOSE}", lambda _: block, text, flags=re.S)
-    title, _, rest = text.partition("\n")
-    return "\n\n".join([title, block, rest.strip()]).rstrip()
+    title, _, body = text.partition("\n")
+    return "\n\n".join([title, block, body.strip()]).rstrip()
 
 
 def stamp_setup(code, repository):
     """Return the first code cell with fresh set-up lines at its top; the lesson's own imports stay."""
-    before = SETUP.match(code)
-    own = code[before.end() :] if before else code
-    return (setup_lines(repository) + own).rstrip("\n")
+    old_lines = SETUP.match(code)
+    if old_lines:
+        code = code[old_lines.end() :]
+    return (setup_lines(repository) + code).rstrip("\n")
 
 
 def stamp_notebook(notebook, repository, file):
@@ -142,10 +146,11 @@ def stamp_notebook(notebook, repository, file):
 def table(repository):
     """Return README's table of lessons."""
     rows = ["| | lesson | what it is about | minutes | open |", "|---|---|---|---|---|"]
-    for each in course.NOTEBOOKS:
-        about = each.summary + (" · *practice GPUs*" if each.practice else "")
-        lesson = f"[{each.title}](notebooks/{each.file})"
-        cells = [each.number, lesson, about, each.minutes or "–", badges(repository, each.file)]
+    for lesson in course.NOTEBOOKS:
+        about = lesson.summary + (" · *practice GPUs*" if lesson.practice else "")
+        link = f"[{lesson.title}](notebooks/{lesson.file})"
+        opens = badges(repository, lesson.file)
+        cells = [lesson.number, link, about, lesson.minutes or "–", opens]
         rows.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(rows)
 
@@ -159,7 +164,7 @@ def stamp_readme(text, old, new):
 
 def stale(repository, root=ROOT):
     """Return {path: function that makes it fresh} for every file whose derived parts are not fresh."""
-    found = {}
+    writers = {}
     for path in sorted((root / "notebooks").glob("*.ipynb")):
         try:
             before = _notebooks.read(path)
@@ -167,7 +172,7 @@ def stale(repository, root=ROOT):
             raise ValueError(f"{path.name}: not a notebook ({error})") from None
         after = _notebooks.clean(stamp_notebook(copy.deepcopy(before), repository, path.name))
         if before != after:
-            found[path] = functools.partial(_notebooks.write, after, path)
+            writers[path] = functools.partial(_notebooks.write, after, path)
     texts = {
         root / "README.md": lambda text: stamp_readme(text, course.REPOSITORY, repository),
         root / "practice_gpus/README.md": lambda text: text.replace(course.REPOSITORY, repository),
@@ -178,8 +183,8 @@ def stale(repository, root=ROOT):
     for path, change in texts.items():
         before = path.read_text(encoding="utf-8")
         if change(before) != before:
-            found[path] = functools.partial(files.write, path, change(before))
-    return found
+            writers[path] = functools.partial(files.write, path, change(before))
+    return writers
 
 
 def run(args):
@@ -192,13 +197,13 @@ def run(args):
         )
         return 2
     try:
-        found = stale(repository)
+        writers = stale(repository)
     except ValueError as error:
         print(f"nothing written: {error}", file=sys.stderr)
         return 1
-    for path, freshen in found.items():
+    for path, freshen in writers.items():
         print(f"{'stale' if args.check else 'stamped'}: {path.relative_to(ROOT)}")
         if not args.check:
             freshen()
-    print(f"{len(found)} files, address {repository}, tag {release()}")
-    return int(args.check and bool(found))
+    print(f"{len(writers)} files, address {repository}, tag {release()}")
+    return int(args.check and bool(writers))

@@ -28,7 +28,7 @@ def run(args):
     from helpers.measurements.recorder import record
 
     try:
-        found = record(args.out, args.device, args.quick)
+        recording = record(args.out, args.device, args.quick)
     except KeyboardInterrupt:
         print(
             f"\nStopped. {args.out} keeps the finished parts, if any; the same command goes on from there.",
@@ -38,6 +38,7 @@ def run(args):
     except (ValueError, OSError, RuntimeError) as error:
         print(f"record: {error}", file=sys.stderr)
         return 2
-    rows = sum(map(len, found.sections.values()))
-    print(f"{args.out}: {rows} rows, {found.path.stat().st_size / 1000:.0f} KB; {found.label}")
+    rows = sum(map(len, recording.sections.values()))
+    size = recording.path.stat().st_size / 1000
+    print(f"{args.out}: {rows} rows, {size:.0f} KB; {recording.label}")
     return 0

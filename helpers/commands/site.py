@@ -79,8 +79,8 @@ def with_folds(html):
 
 def in_the_way(folder, names):
     """Return those of `names` in `folder` that this command did not write."""
-    there = [folder / name for name in names if os.path.lexists(folder / name)]
-    return [path.name for path in there if path.is_symlink() or not ours(path)]
+    existing = [folder / name for name in names if os.path.lexists(folder / name)]
+    return [path.name for path in existing if path.is_symlink() or not ours(path)]
 
 
 def ours(path):

@@ -61,6 +61,6 @@ def run(args):
         return 1
     line = pytest_line(args, python)
     print("$ " + " ".join(line), flush=True)
-    given = {"JUPYTER_PREFER_ENV_PATH": "1", threads.THREADS: "1", **os.environ}
-    variables = {**given, **threads.variables(given)}
+    variables = {"JUPYTER_PREFER_ENV_PATH": "1", threads.THREADS: "1", **os.environ}
+    variables |= threads.variables(variables)
     return subprocess.call(line, cwd=str(_environment.ROOT), env=variables)

@@ -23,9 +23,9 @@ def report(facts, verdict):
         f"PyTorch   {pytorch}",
         f"Driver    {facts.driver or 'no NVIDIA driver'}; GPUs: {', '.join(facts.gpus) or 'none listed'}",
     ]
-    for each in facts.devices:
-        result = first_line(each.error) or "computes correctly"
-        lines.append(f"{each.device:<9} {each.name}: {result}")
+    for device in facts.devices:
+        result = first_line(device.error) or "computes correctly"
+        lines.append(f"{device.device:<9} {device.name}: {result}")
     lines += [
         f"Verdict   {verdict.summary} [{verdict.code}]",
         f"Why       {verdict.cause}",
@@ -33,7 +33,7 @@ def report(facts, verdict):
     ]
     if facts.threads:
         lines.append(f"Threads   {facts.threads}")
-    return "\n".join(lines + [f"Unknown   {each}" for each in facts.problems])
+    return "\n".join(lines + [f"Unknown   {problem}" for problem in facts.problems])
 
 
 def _build(facts):

@@ -54,8 +54,8 @@ def _texts():
 
 def _verdict(case, facts, **values):
     """The verdict of one case, "no_gpu.mac", with `values` in its texts."""
-    known = {"facts": facts, **PHRASES, **values}
-    filled = {name: text.format(**known) for name, text in _texts()[case].items()}
+    fields = {"facts": facts, **PHRASES, **values}
+    filled = {name: text.format(**fields) for name, text in _texts()[case].items()}
     return Verdict(case.partition(".")[0], **filled)
 
 
@@ -81,35 +81,35 @@ def _devices(facts):
         unlisted = Device("cuda", "The GPU", error=UNLISTED)
         return _failing(unlisted, facts) if facts.cuda_available else None
     kind = facts.devices[0].device.split(":")[0]  # the best kind decides
-    devices = [each for each in facts.devices if each.device.startswith(kind)]
-    bad = [each for each in devices if each.error]
+    devices = [device for device in facts.devices if device.device.startswith(kind)]
+    bad = [device for device in devices if device.error]
     if not bad:
         code = "all_well" if kind == "cuda" else kind
         if facts.rocm_build and kind == "cuda":
             code = "rocm"
-        names = ", ".join(f"{each.device} {each.name}" for each in devices)
+        names = ", ".join(f"{device.device} {device.name}" for device in devices)
         return _verdict(code, facts, names=names, mask=_mask(facts))
     if len(bad) < len(devices):
         return _some_fail(devices, bad, facts)
-    lacking = [each for each in bad if _no_code(each, facts)]
+    lacking = [device for device in bad if _no_code(device, facts)]
     return _no_kernels(lacking[0], facts) if lacking else _failing(bad[0], facts)
 
 
 def _some_fail(devices, bad, facts):
     # the variable renumbers: PyTorch's 0 may be its entry "2"
     entries = visible_entries(facts.visible or "", 0)
-    indices = [int(each.device.split(":")[1]) for each in devices if not each.error]
+    indices = [int(device.device.split(":")[1]) for device in devices if not device.error]
     good = [entries[index] if index < len(entries) else str(index) for index in indices]
-    cause = "; ".join(f"{each.device} {each.name}: {first_line(each.error)}" for each in bad)
+    errors = [f"{device.device} {device.name}: {first_line(device.error)}" for device in bad]
     count = {"bad": len(bad), "all": len(devices)}
-    return _verdict("some_gpus_fail", facts, **count, cause=cause, good=",".join(good))
+    return _verdict("some_gpus_fail", facts, **count, cause="; ".join(errors), good=",".join(good))
 
 
 def _no_code(device, facts):
     if "no kernel image" in device.error:
         return True
-    known = device.capability and facts.architectures and not facts.rocm_build
-    return bool(known) and not has_kernels(device.capability, facts.architectures)
+    can_tell = device.capability and facts.architectures and not facts.rocm_build
+    return bool(can_tell) and not has_kernels(device.capability, facts.architectures)
 
 
 def _no_kernels(device, facts):
@@ -144,8 +144,8 @@ def _build(facts):
         return _verdict("no_gpu.mac" if facts.mps_built else "no_gpu.mac_without_mps", facts)
     build = f"for Intel GPUs (XPU {facts.xpu_build})" if facts.xpu_build else "for the CPU only"
     if facts.gpus or ((facts.driver or facts.cards) and not facts.container):
-        seen = ", ".join(facts.gpus) or "an NVIDIA GPU"
-        return _verdict("cpu_build", facts, build=build, seen=seen, install=_install(facts))
+        gpus = ", ".join(facts.gpus) or "an NVIDIA GPU"
+        return _verdict("cpu_build", facts, build=build, seen=gpus, install=_install(facts))
     return _verdict("cpu_build_no_gpu", facts, build=build)
 
 
@@ -155,21 +155,16 @@ def _hidden(facts):
     if visible_entries(facts.visible, len(facts.gpus)):
         return None
     last = len(facts.gpus) - 1
-    there = {-1: "", 0: " (GPU 0)"}.get(last, f" (GPU 0 to {last})")
-    return _verdict("hidden", facts, there=there)
+    numbers = {-1: "", 0: " (GPU 0)"}.get(last, f" (GPU 0 to {last})")
+    return _verdict("hidden", facts, there=numbers)
 
 
 def _start_of_cuda(facts):
-    told = f"{facts.cuda_error} {facts.smi_error}"
-    if "library version mismatch" in told or "Error 803" in told:
-        return _verdict("driver_mismatch", facts, cause=first_line(facts.smi_error or told))
-    if _too_old(facts, told):
-        found = re.search(r"\(found version (\d+)(\d\d)\d\)", told)
-        speaks = f", which knows CUDA up to {found[1]}.{int(found[2])}" if found else ""
-        where = " (in Windows, not inside WSL)" if facts.wsl else ""
-        values = {"driver": facts.driver or "older", "speaks": speaks, "where": where}
-        needs = driver_needed(facts.cuda_build) or "a newer version"
-        return _verdict("driver_too_old", facts, needs=needs, **values)
+    errors = f"{facts.cuda_error} {facts.smi_error}"
+    if "library version mismatch" in errors or "Error 803" in errors:
+        return _verdict("driver_mismatch", facts, cause=first_line(facts.smi_error or errors))
+    if _too_old(facts, errors):
+        return _old_driver(facts, errors)
     if facts.gpus and facts.cuda_build:
         counts = f"PyTorch counts no device, though nvidia-smi lists {', '.join(facts.gpus)}."
         cause = first_line(facts.cuda_error) or counts
@@ -177,8 +172,17 @@ def _start_of_cuda(facts):
     return None
 
 
-def _too_old(facts, told):
-    if re.search(r"too old \(found version \d+\)|Error 804|Error 35\b", told):
+def _old_driver(facts, errors):
+    version = re.search(r"\(found version (\d+)(\d\d)\d\)", errors)
+    speaks = f", which knows CUDA up to {version[1]}.{int(version[2])}" if version else ""
+    where = " (in Windows, not inside WSL)" if facts.wsl else ""
+    values = {"driver": facts.driver or "older", "speaks": speaks, "where": where}
+    needs = driver_needed(facts.cuda_build) or "a newer version"
+    return _verdict("driver_too_old", facts, needs=needs, **values)
+
+
+def _too_old(facts, errors):
+    if re.search(r"too old \(found version \d+\)|Error 804|Error 35\b", errors):
         return True
     needs = driver_needed(facts.cuda_build)
     major = int(facts.driver.split(".")[0]) if (facts.driver or "")[:3].isdigit() else None
@@ -211,7 +215,7 @@ def _install(facts, capability=None):
 
 
 def _mask(facts):
-    cuda = [each for each in facts.devices if each.device.startswith("cuda")]
+    cuda = [device for device in facts.devices if device.device.startswith("cuda")]
     if facts.visible is None or len(cuda) >= len(facts.gpus):
         return ""
     return f" {len(cuda)} of {len(facts.gpus)} GPUs are visible, because CUDA_VISIBLE_DEVICES is {facts.visible!r}."

@@ -14,7 +14,9 @@ from pathlib import Path
 
 from helpers.doctor import probe
 
-PACKAGES = "torch torchvision numpy matplotlib ipywidgets tqdm platformdirs psutil".split()
+PACKAGES = (
+    "torch torchvision numpy matplotlib pillow ipython ipywidgets tqdm platformdirs psutil".split()
+)
 HOSTS = {  # the first that is set; Kaggle's image keeps Colab's: https://github.com/Kaggle/kagglehub/pull/230
     "KAGGLE_KERNEL_RUN_TYPE": "kaggle",
     "COLAB_RELEASE_TAG": "colab",
@@ -83,14 +85,14 @@ def gather_facts():
     It looks at the real machine: PyTorch answers in a child process, where practice GPUs do not exist. A source that
     fails costs its facts, never the rest: what failed and why is in `Facts.problems`.
     """
-    found = {"torch": None}
+    facts = {"torch": None}
     problems = []
     for source in (_ask_system, _ask_container, find_driver, _ask_cards, _ask_packages, _ask_torch):
         try:
-            found.update(source())
+            facts.update(source())
         except Exception as error:  # noqa: BLE001 - told in `problems`, which the report prints
             problems.append(f"{type(error).__name__}: {error}")
-    return Facts(**found, problems=tuple(problems))
+    return Facts(**facts, problems=tuple(problems))
 
 
 def visible_entries(visible, count):
@@ -99,14 +101,14 @@ def visible_entries(visible, count):
     Entries from the first that names no GPU on are ignored, and a repeated entry hides all: the section on CUDA
     environment variables in https://docs.nvidia.com/cuda/cuda-programming-guide/
     """
-    kept = []
-    for entry in (each.strip() for each in visible.split(",")):
+    entries = []
+    for entry in map(str.strip, visible.split(",")):
         number = re.match(r"\+?\d+", entry)
-        there = number and (not count or int(number[0]) < count)
-        if not there and not entry.startswith(("GPU-", "MIG-")):
+        exists = number and (not count or int(number[0]) < count)
+        if not exists and not entry.startswith(("GPU-", "MIG-")):
             break
-        kept.append(entry)
-    return kept if len(kept) == len(set(kept)) else []
+        entries.append(entry)
+    return entries if len(entries) == len(set(entries)) else []
 
 
 def _ask_system():
@@ -136,22 +138,22 @@ def find_driver():
 
     From nvidia-smi, else from the kernel module.
     """
-    found = {}
+    module_facts = {}
     kernel_module = Path("/proc/driver/nvidia/version")
     if kernel_module.exists():
         version = re.search(r"\s(\d{3}\.\d+(\.\d+)?)\s", kernel_module.read_text(errors="replace"))
-        found["driver"] = version[1] if version else "unknown"
+        module_facts["driver"] = version[1] if version else "unknown"
     program = _nvidia_smi()
     if program is None:
-        return found
+        return module_facts
     try:
-        told = _run([program, "--query-gpu=driver_version,name", "--format=csv,noheader"], 20)
+        answer = _run([program, "--query-gpu=driver_version,name", "--format=csv,noheader"], 20)
     except subprocess.TimeoutExpired:
-        return {**found, "smi_error": "nvidia-smi did not answer within 20 seconds"}
-    rows = re.findall(r"^(\d+\.\d+[\d.]*), (.*)", told.stdout, flags=re.M)
+        return {**module_facts, "smi_error": "nvidia-smi did not answer within 20 seconds"}
+    rows = re.findall(r"^(\d+\.\d+[\d.]*), (.*)", answer.stdout, flags=re.M)
     if not rows:
-        words = (told.stdout + told.stderr).strip()[:500]
-        return {**found, "smi_error": words or f"exit status {told.returncode}"}
+        words = (answer.stdout + answer.stderr).strip()[:500]
+        return {**module_facts, "smi_error": words or f"exit status {answer.returncode}"}
     return {"driver": rows[0][0], "gpus": tuple(name.strip() for _, name in rows)}
 
 
@@ -175,8 +177,8 @@ def _run(command, timeout):
 
 def _nvidia_smi():
     windows = os.environ.get("SYSTEMROOT", r"C:\Windows") + r"\System32\nvidia-smi.exe"
-    others = (windows, "/usr/lib/wsl/lib/nvidia-smi", "/opt/bin/nvidia-smi")
-    for program in (shutil.which("nvidia-smi"), *others):
+    usual_places = (windows, "/usr/lib/wsl/lib/nvidia-smi", "/opt/bin/nvidia-smi")
+    for program in (shutil.which("nvidia-smi"), *usual_places):
         if program and Path(program).exists():
             return program
     return None
@@ -207,17 +209,17 @@ def _ask_torch():
     """Run probe.py in a child, started as a notebook's kernel is: the current folder comes first for imports."""
     code = f"import runpy; runpy.run_path({probe.__file__!r}, run_name='__main__')"
     try:
-        told = _run([sys.executable, "-c", code], TIMEOUT)
+        child = _run([sys.executable, "-c", code], TIMEOUT)
     except subprocess.TimeoutExpired:
         return {"torch_error": f"no answer within {TIMEOUT:g} seconds"}
-    lines = [line for line in told.stdout.splitlines() if line.startswith(probe.MARK)]
+    lines = [line for line in child.stdout.splitlines() if line.startswith(probe.MARK)]
     if not lines:
-        end = told.stderr.strip()[-500:]
-        return {"torch_error": f"crashed with exit status {told.returncode}: {end}"}
-    found = json.loads(lines[-1].removeprefix(probe.MARK))
+        end = child.stderr.strip()[-500:]
+        return {"torch_error": f"crashed with exit status {child.returncode}: {end}"}
+    facts = json.loads(lines[-1].removeprefix(probe.MARK))
     devices = []
-    for each in found.pop("devices", ()):
-        capability = each.pop("capability")
-        devices.append(Device(**each, capability=tuple(capability) if capability else None))
-    architectures = tuple(found.pop("architectures", ()))
-    return {**found, "architectures": architectures, "devices": tuple(devices)}
+    for fields in facts.pop("devices", ()):
+        capability = fields.pop("capability")
+        devices.append(Device(**fields, capability=tuple(capability) if capability else None))
+    architectures = tuple(facts.pop("architectures", ()))
+    return {**facts, "architectures": architectures, "devices": tuple(devices)}

@@ -19,13 +19,11 @@ def probe():
         version = str(torch.__version__)  # fails when another file of the name torch came first
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is the finding
         place = getattr(sys.modules.get("torch"), "__file__", None)
-        return {
-            "torch_error": f"{type(error).__name__}: {error}"
-            + (f" (torch is {place})" if place else "")
-        }
+        hint = f" (torch is {place})" if place else ""
+        return {"torch_error": f"{type(error).__name__}: {error}{hint}"}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = {
+        facts = {
             "torch": version,
             "cuda_build": torch.version.cuda,
             "rocm_build": torch.version.hip,
@@ -33,11 +31,11 @@ def probe():
             "mps_built": torch.backends.mps.is_built(),
             "architectures": torch.cuda.get_arch_list(),
         }
-        found["cuda_available"] = torch.cuda.is_available()
-        found["cuda_error"] = cuda_error(torch, caught)
-        found["devices"] = [look(torch, name) for name in names(torch)]
-    found["threads"] = threads()
-    return found
+        facts["cuda_available"] = torch.cuda.is_available()
+        facts["cuda_error"] = cuda_error(torch, caught)
+        facts["devices"] = [look(torch, name) for name in names(torch)]
+    facts["threads"] = threads()
+    return facts
 
 
 def threads():
@@ -53,9 +51,10 @@ def cuda_error(torch, caught):
     """Why CUDA did not start, in PyTorch's words: the warning of its first call, else the error of its start."""
     if torch.cuda.is_available() or not (torch.version.cuda or torch.version.hip):
         return ""
-    told = [str(each.message) for each in caught if "initialization" in str(each.message)]
-    if told:
-        return told[0]
+    messages = [str(warning.message) for warning in caught]
+    messages = [message for message in messages if "initialization" in message]
+    if messages:
+        return messages[0]
     try:
         torch.cuda.init()
     except Exception as error:  # noqa: BLE001 - its text is the finding
@@ -65,29 +64,29 @@ def cuda_error(torch, caught):
 
 def names(torch):
     """The devices that PyTorch says it can use, besides the CPU."""
-    found = []
+    result = []
     for kind in ("cuda", "mps", "xpu"):
         module = getattr(torch, kind, None)
         if module is not None and module.is_available():
-            found += [f"{kind}:{index}" for index in range(module.device_count())]
-    return found
+            result += [f"{kind}:{index}" for index in range(module.device_count())]
+    return result
 
 
 def look(torch, name):
     """Name, capability, memory and the result of a real operation of one device."""
-    seen = {"device": name, "name": None, "capability": None, "memory_bytes": None}
+    facts = {"device": name, "name": None, "capability": None, "memory_bytes": None}
     try:
         if name.startswith("mps"):
-            seen.update(name="Apple GPU", memory_bytes=torch.mps.recommended_max_memory())
+            facts.update(name="Apple GPU", memory_bytes=torch.mps.recommended_max_memory())
         else:
-            known = getattr(torch, name.split(":")[0]).get_device_properties(name)
-            seen.update(name=known.name, memory_bytes=known.total_memory)
+            properties = getattr(torch, name.split(":")[0]).get_device_properties(name)
+            facts.update(name=properties.name, memory_bytes=properties.total_memory)
             if name.startswith("cuda") and not torch.version.hip:
-                seen["capability"] = [known.major, known.minor]
-        seen["error"] = compute(torch, name)
+                facts["capability"] = [properties.major, properties.minor]
+        facts["error"] = compute(torch, name)
     except Exception as error:  # noqa: BLE001 - its text is the finding
-        seen["error"] = f"{type(error).__name__}: {error}"
-    return seen
+        facts["error"] = f"{type(error).__name__}: {error}"
+    return facts
 
 
 def compute(torch, name):

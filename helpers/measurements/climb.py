@@ -1,10 +1,8 @@
 """One protocol for a change to a training loop: train, test, and run old and new in turn. Lesson 08 explains it.
 
-    climb = Climb(model, test_batches, device)
-    climb("baseline", make_step, batches)
-    climb("mixed precision", make_mixed_step, batches)
-
-The lesson and the recorder call the same `Climb`.
+climb = Climb(model, test_batches, device)
+climb("baseline", make_step, batches)
+climb("mixed precision", make_mixed_step, batches)
 """
 
 import copy

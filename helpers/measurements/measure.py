@@ -1,4 +1,4 @@
-"""What a device can do: matrix products, copies, bandwidth, launches.
+"""What a device can do: matrix products, copies, bandwidth.
 
 Each part is a generator of rows (dicts, without the device) for its section: `part(device, quick)`, with a torch.device
 and whether a short run is wanted. Sizes grow until one measurement takes too long or the memory is full.
@@ -151,24 +151,3 @@ def traffic(device, floats, quick, operation):
     moved = 4 * floats * TENSORS[operation]
     rate = digits(moved / times["time_ms"] / 1e6)
     return {"operation": operation, "bytes": moved, **times, "gb_per_s": rate}
-
-
-def launch(device, quick):
-    """What a tiny operation costs: many in a row with one wait at the end, and with a wait after each."""
-    x = torch.zeros(1, device=device)
-
-    def waited():
-        x.add_(1)
-        synchronize(device)
-
-    ways = {"queued": lambda: x.add_(1)}
-    if device.type != "cpu":
-        ways["waited"] = waited
-    for way, fn in ways.items():
-        times = timed(fn, device, quick)
-        yield {
-            "operation": "add_ to 1 element",
-            "way": way,
-            "time_us": digits(1e3 * times["time_ms"]),
-            "time_iqr_us": digits(1e3 * times["time_iqr_ms"]),
-        }

@@ -20,31 +20,18 @@ from helpers import files, measurements
 from helpers.devices import describe, pick_device, versions
 from helpers.doctor.facts import gather_facts
 from helpers.host import cpu_cores, cpu_name
-from helpers.measurements import ladder, links, measure, networks, schema
+from helpers.measurements import measure, networks, schema
 from helpers.measurements.peaks import blas_workspace_bytes
 from helpers.measurements.rows import VERSION, Device
 
 PARTS = {
-    "launch": measure.launch,
     "matmul": measure.matmul,
     "bandwidth": measure.bandwidth,
     "copies": measure.copies,
     "training": networks.training,
-    "ladder": ladder.ladder,
-    "all_reduce": links.all_reduce,
-}  # last: where processes do not find each other, all else is there
-SAME = (
-    "quick",
-    "code",
-    "torch",
-    "cuda",
-    "rocm",
-    "cudnn",
-    "driver",
-    "cpu",
-    "cores",
-    "system",
-)  # to go on with a file
+}
+# to go on with a file
+SAME = ("quick", "code", "torch", "cuda", "rocm", "cudnn", "driver", "cpu", "cores", "system")
 
 
 def record(path, device=None, quick=False, parts=PARTS):

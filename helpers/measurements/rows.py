@@ -1,12 +1,12 @@
 """What a recording holds: one frozen dataclass a kind of row, with the units in the names of its fields.
 
-A field's unit is its ending: `_ms`, `_us`, `_s` time; `_bytes`; `gb_per_s` 10⁹ bytes a second; `tflop_per_s` 10¹²
+A field's unit is its ending: `_ms` time; `_bytes`; `gb_per_s` 10⁹ bytes a second; `tflop_per_s` 10¹²
 operations a second; `images_per_s`. Beside a median stands its interquartile range, `time_iqr_ms`.
 """
 
 from dataclasses import dataclass, fields
 
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -54,29 +54,6 @@ class Bandwidth(Moved):
 
 
 @dataclass(frozen=True)
-class Launch:
-    """One tiny operation; way "queued" (many in a row, then one wait) or "waited" (a wait after each)."""
-
-    device: str
-    operation: str
-    way: str
-    time_us: float
-    time_iqr_us: float
-
-
-@dataclass(frozen=True)
-class AllReduce(Moved):
-    """Gradients summed over processes; gb_per_s is what one link of a ring carries."""
-
-    processes: int
-    backend: str
-
-    def follows(self):
-        carried = 2 * (self.processes - 1) / max(1, self.processes) * self.bytes
-        return "gb_per_s", carried / self.time_ms / 1e6
-
-
-@dataclass(frozen=True)
 class Training:
     """A step on data that is on the device, with Adam; peak_bytes: most at once, above what was there before."""
 
@@ -93,31 +70,11 @@ class Training:
         return "images_per_s", 1e3 * self.batch / self.time_ms
 
 
-@dataclass(frozen=True)
-class Rung:
-    """One change to the training loop, by the protocol of `climb`; setup_s: of the first step; kept: it stays."""
-
-    device: str
-    rung: int
-    name: str
-    network: str
-    batch: int
-    images_per_s: float
-    ratio: float
-    setup_s: float
-    peak_bytes: int | None
-    accuracy: float
-    kept: bool
-
-
 SECTIONS = {
     "matmul": Matmul,
     "copies": Copy,
     "bandwidth": Bandwidth,
-    "launch": Launch,
-    "all_reduce": AllReduce,
     "training": Training,
-    "ladder": Rung,
 }
 
 

@@ -67,19 +67,18 @@ def _problem(value, field):
     kind = takes.removesuffix(" | None")
     if value is None and optional:
         return None
-    test, words = _TESTS["share" if field.name == "accuracy" else kind]
+    test, words = _TESTS[kind]
     if kind == "float" and value == 0 and not field.name.endswith(_MAY_BE_ZERO):
         return words
     return None if test(value) else words + (" or null" if optional else "")
 
 
-_MAY_BE_ZERO = ("_iqr_ms", "_iqr_us", "load_average", "setup_s", "bandwidth_bytes_per_s")
+_MAY_BE_ZERO = ("_iqr_ms", "load_average", "bandwidth_bytes_per_s")
 _TESTS = {
     "str": (lambda v: isinstance(v, str) and v != "" and v.isprintable(), "a text"),
     "bool": (lambda v: isinstance(v, bool), "true or false"),
     "int": (lambda v: type(v) is int and 0 <= v < 2**63, "a whole number of 0 or more"),
     "float": (lambda v: type(v) in (int, float) and 0 <= v < 1e300, "a number above 0"),
-    "share": (lambda v: type(v) in (int, float) and 0 <= v <= 1, "a number from 0 to 1"),
     "list": (lambda v: isinstance(v, list) and all(isinstance(x, str) for x in v), "a list"),
 }
 

@@ -45,13 +45,14 @@ def find(message):
         raise TypeError(
             f"message is {message!r}; it takes the text of an error, for example str(error)"
         )
-    text, places = _plain(message), {}
+    text = _plain(message)
+    places = {}
     for known in known_errors():
         for pattern, releases in known.wordings:
-            for found in re.finditer(pattern, text, flags=re.IGNORECASE):
+            for match in re.finditer(pattern, text, flags=re.IGNORECASE):
                 places.setdefault(known.key, (-1, None))
-                if found.end() > places[known.key][0]:
-                    places[known.key] = found.end(), Match(known, found[0], releases)
+                if match.end() > places[known.key][0]:
+                    places[known.key] = match.end(), Match(known, match[0], releases)
     return [match for _, match in sorted(places.values(), key=lambda place: -place[0])]
 
 
@@ -83,30 +84,25 @@ def _parts(message):
     if not message.strip():
         return [("", EMPTY)]
     if not matches:
-        advice = UNKNOWN.format(count=len(known_errors())) + (
-            LATE if "CUDA error" in message else ""
-        )
+        advice = UNKNOWN.format(count=len(known_errors()))
+        if "CUDA error" in message:
+            advice += LATE
         return [("", line) for line in advice.splitlines()]
-    first, *others = matches
-    seen = [] if first.releases == "any" else [("Seen in", f"PyTorch {first.releases}")]
-    return [
-        ("", first.known.title),
-        ("Words", first.words[:200]),
-        *seen,
-        ("Cause", first.known.cause),
-        ("Fix", first.known.fix),
-        *((("Read on", _reading(first.known)),) if first.known.lesson else ()),
-        *(("Also here", other.known.title) for other in others),
-    ]
+    last_raised, *earlier = matches
+    error = last_raised.known
+    parts = [("", error.title), ("Words", last_raised.words[:200])]
+    if last_raised.releases != "any":
+        parts.append(("Seen in", f"PyTorch {last_raised.releases}"))
+    parts += [("Cause", error.cause), ("Fix", error.fix)]
+    if error.lesson:
+        parts.append(("Read on", _reading(error)))
+    return parts + [("Also here", match.known.title) for match in earlier]
 
 
-def _reading(known):
-    """Number, title and file of the notebook that `known` names."""
-    return next(
-        f"{each.number} {each.title}, {each.file}"
-        for each in NOTEBOOKS
-        if each.number == known.lesson
-    )
+def _reading(error):
+    """Number, title and file of the notebook that a `Known` error names."""
+    notebook = next(notebook for notebook in NOTEBOOKS if notebook.number == error.lesson)
+    return f"{notebook.number} {notebook.title}, {notebook.file}"
 
 
 def explain(message):
@@ -123,7 +119,7 @@ def in_child(code, **variables):
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / PROGRAM
         program.write_text(code, encoding="utf-8")
-        done = subprocess.run(
+        child = subprocess.run(
             [sys.executable, str(program)],
             capture_output=True,
             encoding="utf-8",
@@ -131,12 +127,12 @@ def in_child(code, **variables):
             env={**os.environ, "PYTHONPATH": paths, "PYTHONIOENCODING": "utf-8", **variables},
             check=False,
         )
-    return done.stdout + done.stderr
+    return child.stdout + child.stderr
 
 
-def blamed_line(told):
-    """The line of a program's code that the traceback in `told`, from `in_child`, names; "" where it names none."""
-    lines = re.findall(rf'File ".*{PROGRAM}", line \d+, in .*\n +(.*)', told)
+def blamed_line(output):
+    """The line of a program's code that the traceback in its `output`, from `in_child`, names; "" where none."""
+    lines = re.findall(rf'File ".*{PROGRAM}", line \d+, in .*\n +(.*)', output)
     return lines[-1] if lines else ""
 
 

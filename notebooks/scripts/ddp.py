@@ -22,12 +22,13 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from helpers import data, files
-from helpers.training import SmallCNN, evaluate, train_epoch
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Subset
 from torch.utils.data.distributed import DistributedSampler
+
+from helpers import data, files
+from helpers.training import SmallCNN, evaluate, train_epoch
 
 
 def arguments():
@@ -71,9 +72,9 @@ def arguments():
 def start(disable_cuda):
     """Join the group of processes; returns this process's device. torchrun has set the environment variables."""
     local_rank = int(os.environ["LOCAL_RANK"])
-    here = int(os.environ["LOCAL_WORLD_SIZE"])
-    few = torch.cuda.device_count() < here
-    if disable_cuda or few or not dist.is_nccl_available():  # Windows has no NCCL
+    local_processes = int(os.environ["LOCAL_WORLD_SIZE"])
+    too_few = torch.cuda.device_count() < local_processes
+    if disable_cuda or too_few or not dist.is_nccl_available():  # Windows has no NCCL
         dist.init_process_group("gloo")
         return torch.device("cpu")
     device = torch.device("cuda", local_rank)
@@ -94,16 +95,16 @@ def gradients_equal(model, dataset, batch_size, device):
 
     In float64: the rounding of float32, or of TF32 on recent GPUs, would need a tolerance that hides small mistakes.
     """
-    rank, world = dist.get_rank(), dist.get_world_size()
-    share = min(
-        batch_size, len(dataset) // world
-    )  # as many images for every rank, so the mean of means is the mean
+    rank = dist.get_rank()
+    world = dist.get_world_size()
+    # as many images for every rank, so the mean of means is the mean
+    share = min(batch_size, len(dataset) // world)
     x, y = (tensor.to(device) for tensor in dataset[: world * share])
-    x, single = x.double(), copy.deepcopy(model.module).double()
+    x = x.double()
+    single = copy.deepcopy(model.module).double()
     shared = DistributedDataParallel(copy.deepcopy(single))
-    F.cross_entropy(
-        shared(x[rank::world]), y[rank::world]
-    ).backward()  # DDP averages the gradients of all ranks here
+    # DDP averages the gradients of all ranks here
+    F.cross_entropy(shared(x[rank::world]), y[rank::world]).backward()
     F.cross_entropy(single(x), y).backward()
     pairs = zip(shared.module.parameters(), single.parameters(), strict=True)
     equal = all(torch.allclose(a.grad, b.grad, rtol=1e-9, atol=1e-12) for a, b in pairs)
@@ -122,33 +123,31 @@ def weights_equal(model, device):
 
 def true_on_all_ranks(value, device):
     """True when `value` is True on every rank."""
-    everywhere = torch.tensor(int(value), device=device)
-    dist.all_reduce(everywhere, dist.ReduceOp.MIN)
-    return bool(everywhere.item())
+    lowest = torch.tensor(int(value), device=device)
+    dist.all_reduce(lowest, dist.ReduceOp.MIN)
+    return bool(lowest.item())
 
 
 def train(model, dataset, args, device):
     """All epochs; returns their losses, test accuracies and seconds, and this rank's first images of each epoch."""
-    rank, world = dist.get_rank(), dist.get_world_size()
+    rank = dist.get_rank()
+    world = dist.get_world_size()
     sampler = DistributedSampler(dataset, shuffle=True, seed=args.seed)
     loader = DataLoader(dataset, args.batch_size, sampler=sampler)
     test = data.load("shapes", train=False, n=1000)
     test_loader = DataLoader(Subset(test, range(rank, len(test), world)), 500)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
-    epochs, shards = [], []
+    epochs = []
+    shards = []
     for epoch in range(args.epochs):
         sampler.set_epoch(epoch)  # another order in each epoch, the same on all ranks
         shards.append(list(sampler)[:8])
         begin = time.perf_counter()
-        loss = mean_over_ranks(
-            train_epoch(model, loader, optimizer, device), len(sampler), device
-        )
+        loss = train_epoch(model, loader, optimizer, device)
+        loss = mean_over_ranks(loss, len(sampler), device)
         seconds = time.perf_counter() - begin
-        accuracy = mean_over_ranks(
-            evaluate(model.module, test_loader, device),
-            len(test_loader.dataset),
-            device,
-        )
+        accuracy = evaluate(model.module, test_loader, device)
+        accuracy = mean_over_ranks(accuracy, len(test_loader.dataset), device)
         epochs.append({"loss": loss, "accuracy": accuracy, "seconds": seconds})
     return epochs, shards
 
@@ -169,25 +168,22 @@ def report(results, model, args):
         print(f"  {epoch['seconds']:.1f} s")
     if args.check:
         print(f"weights equal: {results['weights_equal']}")
-    if (
-        args.checkpoint
-    ):  # of the module inside, so that names do not start with "module."
-        with files.whole(args.checkpoint) as part:
+    # of the module inside, so that names do not start with "module."
+    if args.checkpoint:
+        with files.atomic_write(args.checkpoint) as part:
             torch.save(model.module.state_dict(), part)
     if args.out:
         files.write(args.out, json.dumps(results, indent=1))
 
 
 def main(args):
-    sys.stdout.reconfigure(
-        line_buffering=True, write_through=False
-    )  # whole lines, though several processes print
+    # whole lines, though several processes print
+    sys.stdout.reconfigure(line_buffering=True, write_through=False)
     dataset = data.load("shapes", n=args.images)  # the same images in every process
     device = start(args.disable_cuda)
     torch.manual_seed(args.seed)
-    model = DistributedDataParallel(
-        SmallCNN().to(device)
-    )  # copies the weights of rank 0 to all
+    # copies the weights of rank 0 to all
+    model = DistributedDataParallel(SmallCNN().to(device))
     checks = {"gradients_equal": None, "weights_equal": None}
     if args.check:
         checks["gradients_equal"] = gradients_equal(
@@ -201,17 +197,8 @@ def main(args):
         ranks, {"rank": dist.get_rank(), "device": str(device), "shards": shards}
     )
     if dist.get_rank() == 0:
-        report(
-            {
-                "world_size": len(ranks),
-                "backend": dist.get_backend(),
-                **checks,
-                "epochs": epochs,
-                "ranks": ranks,
-            },
-            model,
-            args,
-        )
+        results = {"world_size": len(ranks), "backend": dist.get_backend(), **checks}
+        report({**results, "epochs": epochs, "ranks": ranks}, model, args)
     del model  # an orderly end: let go of DDP, wait for all ranks, then close the group
     dist.barrier()
     dist.destroy_process_group()

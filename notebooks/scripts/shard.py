@@ -19,8 +19,6 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from helpers import data, files
-from helpers.memory import format_bytes, tensor_bytes
 from torch import nn
 from torch.distributed import checkpoint
 from torch.distributed.device_mesh import init_device_mesh
@@ -28,6 +26,9 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn import functional as F
+
+from helpers import data, files
+from helpers.memory import format_bytes, tensor_bytes
 
 PATIENCE = 60  # seconds that a process waits for the others before it gives up
 
@@ -87,10 +88,10 @@ def load(width):
 def start(disable_cuda):
     """Join the group of processes; returns this process's device. torchrun has set the environment variables."""
     local_rank = int(os.environ["LOCAL_RANK"])
-    here = int(os.environ["LOCAL_WORLD_SIZE"])
+    local_processes = int(os.environ["LOCAL_WORLD_SIZE"])
     patience = datetime.timedelta(seconds=PATIENCE)
-    few = torch.cuda.device_count() < here
-    if disable_cuda or few or not dist.is_nccl_available():  # Windows has no NCCL
+    too_few = torch.cuda.device_count() < local_processes
+    if disable_cuda or too_few or not dist.is_nccl_available():  # Windows has no NCCL
         dist.init_process_group("gloo", timeout=patience)
         return torch.device("cpu")
     device = torch.device("cuda", local_rank)
@@ -136,8 +137,8 @@ def bytes_here(model, optimizer):
         "optimizer": [value for value in states if value.ndim],  # not the step's number
     }
     return {
-        kind: sum(tensor_bytes(local(one)) for one in many)
-        for kind, many in kinds.items()
+        kind: sum(tensor_bytes(local(tensor)) for tensor in tensors)
+        for kind, tensors in kinds.items()
     }
 
 
@@ -145,8 +146,8 @@ def batches_of(x, y, args, rank=0, world=1):
     """The share of one rank in each batch: every world-th image."""
     for step in range(args.steps):
         places = torch.arange(step * args.batch_size, (step + 1) * args.batch_size)
-        mine = places[rank::world] % len(x)
-        yield x[mine], y[mine]
+        share = places[rank::world] % len(x)
+        yield x[share], y[share]
 
 
 def products(mesh, width, device):
@@ -158,29 +159,30 @@ def products(mesh, width, device):
 
     columns = distribute_tensor(up, mesh, [Shard(1)])
     rows = distribute_tensor(down, mesh, [Shard(0)])
-    everywhere = distribute_tensor(x, mesh, [Replicate()])
+    copies = distribute_tensor(x, mesh, [Replicate()])
     with CommDebugMode() as traffic:
-        hidden = F.relu(everywhere @ columns)
+        hidden = F.relu(copies @ columns)
         result = hidden @ rows
         before = traffic.get_total_counts()
         total = result.redistribute(mesh, [Replicate()])
         after = traffic.get_total_counts()
 
-    right = F.relu(x @ up) @ down
-    shown = {"columns": columns, "rows": rows, "hidden": hidden, "result": result}
-    tensors = {
-        name: {
-            "whole": list(tensor.shape),
-            "here": list(tensor.to_local().shape),
-            "placed": str(tensor.placements[0]),
-        }
-        for name, tensor in shown.items()
-    }
-    error = (total.to_local() - right).abs().max() / right.abs().max()
+    expected = F.relu(x @ up) @ down
+    error = (total.to_local() - expected).abs().max() / expected.abs().max()
+    tensors = {"columns": columns, "rows": rows, "hidden": hidden, "result": result}
     return {
-        "tensors": tensors,
+        "tensors": {name: described(tensor) for name, tensor in tensors.items()},
         "exchanges": {"products": before, "sum": after - before},
         "error": error.item(),
+    }
+
+
+def described(tensor):
+    """Shapes of a DTensor, all of it and its part here, and how it is placed."""
+    return {
+        "whole": list(tensor.shape),
+        "here": list(tensor.to_local().shape),
+        "placed": str(tensor.placements[0]),
     }
 
 
@@ -201,12 +203,12 @@ def gather(value):
 
 
 def report(results):
-    for rank, held in enumerate(results["ranks"]):
-        words = ", ".join(f"{kind} {format_bytes(n)}" for kind, n in held.items())
+    for rank, sizes in enumerate(results["ranks"]):
+        words = ", ".join(f"{kind} {format_bytes(n)}" for kind, n in sizes.items())
         print(f"rank {rank} on {results['device']}: {words}")
-    total = sum(sum(held.values()) for held in results["ranks"])
-    each = total / results["parameters"]
-    print(f"together: {format_bytes(total)}, {each:g} bytes a parameter")
+    total = sum(sum(sizes.values()) for sizes in results["ranks"])
+    quotient = total / results["parameters"]
+    print(f"together: {format_bytes(total)}, {quotient:g} bytes a parameter")
     print(
         f"loss: {results['losses'][0]:.4f} at first, {results['losses'][-1]:.4f} at last"
     )
@@ -214,32 +216,32 @@ def report(results):
 
 
 def main(args):
-    sys.stdout.reconfigure(
-        line_buffering=True, write_through=False
-    )  # whole lines, though several processes print
+    # whole lines, though several processes print
+    sys.stdout.reconfigure(line_buffering=True, write_through=False)
     device = start(args.disable_cuda)
-    rank, world = dist.get_rank(), dist.get_world_size()
+    rank = dist.get_rank()
+    world = dist.get_world_size()
     x, y = (tensor.to(device) for tensor in load(args.width))
 
     mesh = init_device_mesh(device.type, (world,))
     model = shard(new_model(args.width, args.blocks).to(device), mesh)
-    mine = batches_of(x, y, args, rank, world)
-    losses, optimizer = train(model, mine, args.lr, args.die)
+    batches = batches_of(x, y, args, rank, world)
+    losses, optimizer = train(model, batches, args.lr, args.die)
     dist.all_reduce(losses)
     losses /= world  # of equal shares
 
     single = new_model(args.width, args.blocks).to(device)
-    alone = torch.zeros_like(losses)
+    single_losses = torch.zeros_like(losses)
     if rank == 0:  # the same training in one process, to compare with
-        alone, _ = train(single, batches_of(x, y, args), args.lr)
+        single_losses, _ = train(single, batches_of(x, y, args), args.lr)
     results = {
         "device": device.type,
         "backend": dist.get_backend(),
         "parameters": sum(weight.numel() for weight in single.parameters()),
         "ranks": gather(bytes_here(model, optimizer)),
         "losses": losses.tolist(),
-        "alone": alone.tolist(),
-        "difference": (losses - alone).abs().max().item(),
+        "alone": single_losses.tolist(),
+        "difference": (losses - single_losses).abs().max().item(),
     }
     if args.products:
         results["products"] = products(mesh, args.width, device)
@@ -294,12 +296,8 @@ if __name__ == "__main__":
     try:
         main(options)
     except RuntimeError as error:
-        where = os.environ["RANK"]
-        first = str(error).splitlines()[0]
-        reason = first.split("] ", 1)[-1]  # without gloo's file and line
-        print(
-            f"rank {where} ends: {reason}",
-            file=sys.stderr,
-            flush=True,
-        )
+        rank = os.environ["RANK"]
+        first_line = str(error).splitlines()[0]
+        reason = first_line.split("] ", 1)[-1]  # without gloo's file and line
+        print(f"rank {rank} ends: {reason}", file=sys.stderr, flush=True)
         sys.exit(1)

@@ -12,20 +12,15 @@ import zipfile
 from pathlib import Path
 
 import torch
-from helpers import data, files
-from helpers.devices import pick_device
-from helpers.training import SmallCNN, evaluate, send
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
-SAME_RUN = (
-    "data",
-    "images",
-    "batch_size",
-    "lr",
-    "amp",
-    "seed",
-)  # a resumed run must have these from its checkpoint
+from helpers import data, files
+from helpers.devices import pick_device
+from helpers.training import SmallCNN, evaluate, send
+
+# a resumed run must have these from its checkpoint
+SAME_RUN = ("data", "images", "batch_size", "lr", "amp", "seed")
 
 
 def arguments():
@@ -94,7 +89,8 @@ def train_epoch(model, loader, optimizer, scaler, device, dtype):
     model.train()
     total = torch.zeros((), device=device)
     for x, y in loader:
-        x, y = send(x, device), send(y, device)
+        x = send(x, device)
+        y = send(y, device)
         optimizer.zero_grad()
         with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
             loss = F.cross_entropy(model(x), y)
@@ -107,7 +103,7 @@ def train_epoch(model, loader, optimizer, scaler, device, dtype):
 
 def save(path, state):
     """Write the file whole or not at all: under another name first, which then takes the place of the old file."""
-    with files.whole(path) as part:
+    with files.atomic_write(path) as part:
         torch.save(state, part)
 
 
@@ -120,9 +116,8 @@ def load(path, args, parts):
             or not {"epoch", "rng", "args", *parts} <= state.keys()
         ):
             raise ValueError("it is not a checkpoint of this script")
-        if zipfile.ZipFile(
-            path
-        ).testzip():  # torch.save stores checksums, torch.load does not look at them
+        # torch.save stores checksums, torch.load does not look at them
+        if zipfile.ZipFile(path).testzip():
             raise ValueError("its bytes are damaged")
         if any(str(name).startswith("module.") for name in state["model"]):
             raise ValueError(
@@ -148,10 +143,7 @@ def load(path, args, parts):
 
 def main(args):
     device = check(args)
-    old_gpu = device.type == "cuda" and not torch.cuda.is_bf16_supported(
-        including_emulation=False
-    )
-    half = torch.float16 if old_gpu else torch.bfloat16
+    dtype = half_precision(device) if args.amp else None
     torch.manual_seed(args.seed)
     train_data = data.load(args.data, n=args.images, download=args.download)
     train_loader = DataLoader(
@@ -162,9 +154,7 @@ def main(args):
         len(train_data.classes), in_channels=train_data.tensors[0].shape[1]
     ).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
-    scaler = torch.amp.GradScaler(
-        device.type, enabled=args.amp and half == torch.float16
-    )
+    scaler = torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
     parts = {"model": model, "optimizer": optimizer, "scaler": scaler}
     first = load(args.checkpoint, args, parts) if args.resume else 0
     print(
@@ -173,9 +163,7 @@ def main(args):
     )
     for epoch in range(first + 1, args.epochs + 1):
         start = time.perf_counter()
-        loss = train_epoch(
-            model, train_loader, optimizer, scaler, device, half if args.amp else None
-        )
+        loss = train_epoch(model, train_loader, optimizer, scaler, device, dtype)
         seconds = time.perf_counter() - start
         print(
             f"epoch {epoch}: loss {loss:.3f}, test accuracy {evaluate(model, test_loader, device):.1%}"
@@ -185,16 +173,21 @@ def main(args):
             flush=True,
         )
         if args.checkpoint:
-            state = {name: part.state_dict() for name, part in parts.items()}
-            save(
-                args.checkpoint,
-                state
-                | {
-                    "epoch": epoch,
-                    "rng": torch.get_rng_state(),
-                    "args": settings(args),
-                },
-            )
+            save(args.checkpoint, state_of(epoch, args, parts))
+
+
+def half_precision(device):
+    """bfloat16; float16 on older GPUs, which only imitate bfloat16."""
+    if device.type != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False):
+        return torch.bfloat16
+    return torch.float16
+
+
+def state_of(epoch, args, parts):
+    """What `load` needs to go on after `epoch`, as a dict."""
+    state = {name: part.state_dict() for name, part in parts.items()}
+    rng = torch.get_rng_state()
+    return {**state, "epoch": epoch, "rng": rng, "args": settings(args)}
 
 
 def settings(args):
@@ -210,6 +203,5 @@ if __name__ == "__main__":
     try:
         main(parser.parse_args())
     except (ValueError, TypeError, OSError, ImportError) as error:
-        parser.error(
-            str(error)
-        )  # prints how to use the script, then the message; exit status 2
+        # prints how to use the script, then the message; exit status 2
+        parser.error(str(error))

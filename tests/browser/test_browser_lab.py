@@ -133,12 +133,6 @@ def test_lab_keeps_to_itself(lab, browser, tmp_path):
         "only the launch badges may be drawn by their makers' sites"
     )
     assert "Read-only file system" not in (tmp_path / "log").read_text()
-    own = {
-        ".local",
-        ".jupyter",
-        ".ipython",
-        ".cache",
-        ".config",
-        ".npm",
-    }  # Jupyter's (which asks npm), IPython's, …
+    # Jupyter's (which asks npm), IPython's, …
+    own = {".local", ".jupyter", ".ipython", ".cache", ".config", ".npm"}
     assert {path.name for path in (tmp_path / "home").iterdir()} <= own

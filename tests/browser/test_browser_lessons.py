@@ -65,18 +65,20 @@ def move(control):
         control.click()
 
 
-def moved(page, view, control, tries=3):
-    """Move a control up to `tries` times; return (before, after) of what its widget shows."""
+def moved(page, view, control):
+    """Move a control; return (before, after) of what its widget shows, as soon as it shows something else."""
     before = view.evaluate(SHOWN)
-    pictured = bool(before["pictures"])
-    for _ in range(tries):
-        move(control)
-        for _ in range(40):
+    move(control)
+    for _ in range(100):
+        after = view.evaluate(SHOWN)
+        if before["pictures"] and after["pictures"] != before["pictures"]:
+            break
+        if not before["pictures"] and after != before:  # perhaps only the choice, before its answer
+            page.evaluate(REPLY)
             after = view.evaluate(SHOWN)
-            if after["pictures"] != before["pictures"] if pictured else after != before:
-                return before, after
-            page.wait_for_timeout(50)
-    return before, view.evaluate(SHOWN)
+            break
+        page.wait_for_timeout(50)
+    return before, after
 
 
 @pytest.fixture(scope="module")

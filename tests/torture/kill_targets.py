@@ -12,25 +12,13 @@ from helpers.checks import codes, progress
 KEYS = codes.ITEMS[:25]
 
 
-def quietly(function):
-    """Return `function` with its output thrown away and one thread, as a process of its own runs it."""
-
-    def run(*args):
-        torch.set_num_threads(1)
-        with (
-            open(os.devnull, "w") as nothing,
-            contextlib.redirect_stdout(nothing),
-            contextlib.redirect_stderr(nothing),
-        ):
-            function(*args)
-
-    return run
-
-
 def start(name, ready, *args):
-    """Say by `ready` that the imports are over, then run the function `name` of this file."""
+    """Say by `ready` that the imports are over, then run the function `name` of this file; what it prints is lost."""
     ready.set()
-    quietly(globals()[name])(*args)
+    torch.set_num_threads(1)
+    with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
+        with contextlib.redirect_stderr(nothing):
+            globals()[name](*args)
 
 
 def keep_progress(folder, told):

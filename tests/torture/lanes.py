@@ -22,10 +22,8 @@ def within(seconds):
     def late(*_):
         raise AssertionError(f"still running after {seconds} s")
 
-    if (
-        not hasattr(signal, "setitimer")
-        or threading.current_thread() is not threading.main_thread()
-    ):
+    in_main = threading.current_thread() is threading.main_thread()
+    if not hasattr(signal, "setitimer") or not in_main:
         yield
         return
     before = signal.signal(signal.SIGALRM, late)

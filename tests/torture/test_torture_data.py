@@ -1,5 +1,6 @@
 """Data sets and checkpoints that are cut, altered, strange or hostile: a clear error or a right answer."""
 
+import hashlib
 import http.server
 import multiprocessing
 import os
@@ -10,6 +11,7 @@ import socket
 import threading
 import time
 
+import kill_targets
 import pytest
 import torch
 from lanes import share, within
@@ -66,8 +68,6 @@ def server(monkeypatch):
     archive, lists, meta = _cifar_archive()
     served.files["cifar-10-python.tar.gz"] = archive
     address = f"http://127.0.0.1:{served.server_address[1]}/"
-    import hashlib
-
     for name, value in {
         "tgz_md5": hashlib.md5(archive).hexdigest(),
         "train_list": lists[:1],
@@ -182,14 +182,7 @@ SMALL = ["--device", "cpu", "--images", "32", "--epochs"]
 @pytest.fixture
 def run(monkeypatch):
     """Return a function that runs train.py in this process, tested on 10 images."""
-    load = train.data.load
-    monkeypatch.setattr(
-        train.data,
-        "load",
-        lambda name, train=True, n=None, **more: load(
-            name, train=train, n=n if train else 10, **more
-        ),
-    )
+    monkeypatch.setattr(train.data, "load", kill_targets.few(train.data.load))
     return lambda *args: train.main(train.arguments().parse_args([*map(str, args)]))
 
 

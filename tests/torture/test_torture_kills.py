@@ -25,13 +25,11 @@ KILL = getattr(signal, "SIGKILL", 9)
 @pytest.fixture(scope="module")
 def context():
     """Give a server that starts processes without threads, and has imported what they need."""
-    server, before = multiprocessing.get_context("forkserver"), os.environ.get("PYTHONPATH")
+    server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(["kill_targets"])
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    yield server
-    os.environ.pop("PYTHONPATH")
-    if before is not None:
-        os.environ["PYTHONPATH"] = before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+        yield server
 
 
 @pytest.fixture
@@ -53,7 +51,8 @@ def started(context, target, *args):
 
 def finished(context, target, *args):
     """Run `target` to its end in a process; return the seconds of its work."""
-    process, start = started(context, target, *args), time.monotonic()
+    process = started(context, target, *args)
+    start = time.monotonic()
     process.join(120)
     assert process.exitcode == 0
     return time.monotonic() - start
@@ -88,23 +87,23 @@ def test_what_a_target_prints_is_thrown_away(monkeypatch, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, KILL], ids=lambda sent: sent.name)
 def test_progress(context, chance, tmp_path, sent):
-    kills, landed = share(3, 55), 0
-    home, told = tmp_path / "home", tmp_path / "told"
+    landed = 0
+    home = tmp_path / "home"
+    told = tmp_path / "told"
     seconds = finished(context, "keep_progress", home, told)
-    for _ in range(kills):
+    for _ in range(share(3, 55)):
         shutil.rmtree(home)
         told.unlink()
         landed += killed(context, chance, seconds, "keep_progress", home, told, sent=sent)
         kept = told.read_text().splitlines() if told.exists() else []
         there = json.loads((home / "progress.json").read_text()) if kept else {}
-        assert len(there) in (
-            len(kept),
-            len(kept) + 1,
-        )  # each one that was said to be kept, and the one in work
-        assert [there[key]["hints"] for key in kill_targets.KEYS[: len(kept)]] == list(
-            range(1, len(kept) + 1)
-        )
-        assert halves(home) <= 1 if home.exists() else not kept
+        assert len(there) - len(kept) in (0, 1)  # each one said to be kept, and the one in work
+        hints = [there[key]["hints"] for key in kill_targets.KEYS[: len(kept)]]
+        assert hints == list(range(1, len(kept) + 1))
+        if home.exists():
+            assert halves(home) <= 1
+        else:
+            assert not kept
         finished(context, "keep_progress", home, told)
         assert len(json.loads((home / "progress.json").read_text())) == len(kill_targets.KEYS)
     assert landed or not lanes.full
@@ -112,13 +111,18 @@ def test_progress(context, chance, tmp_path, sent):
 
 @pytest.mark.slow
 def test_training_with_resume(context, chance, tmp_path):
-    kills, landed = share(4, 25), 0
+    kills = share(4, 25)
+    landed = 0
     seconds = finished(context, "train_on", tmp_path / "whole.pt", EPOCHS)
     whole = torch.load(tmp_path / "whole.pt", weights_only=True)["model"]
-    path, done = tmp_path / "killed.pt", 0
+    path = tmp_path / "killed.pt"
+    done = 0
     for number in range(kills):
         landed += killed(context, chance, seconds, "train_on", path, EPOCHS)
-        before, done = done, torch.load(path, weights_only=True)["epoch"] if path.exists() else 0
+        before = done
+        done = 0
+        if path.exists():
+            done = torch.load(path, weights_only=True)["epoch"]
         assert before <= done
         if done == EPOCHS or number == kills - 1:
             finished(context, "train_on", path, EPOCHS)

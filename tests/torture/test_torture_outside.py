@@ -5,6 +5,7 @@ import random
 import subprocess
 
 import pytest
+from copies import FILES
 from lanes import share
 
 from helpers import __main__ as door
@@ -13,30 +14,12 @@ from helpers.commands import _copies, _environment, execute, grade, pack, site
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="makes links and pipes")]
 TRIALS = share(20, 200)
 PLACES = (
-    ".venv",
-    "my_notebooks",
-    "my_notebooks/scripts",
-    "my_notebooks/00_start.ipynb",
-    "notebooks/data",
+    ".venv my_notebooks my_notebooks/scripts my_notebooks/00_start.ipynb notebooks/data".split()
 )
-ODD = (
-    "nothing",
-    "folder",
-    "file",
-    "link",
-    "link to a file",
-    "link to nothing",
-    "pipe",
-    "mark of the course",
-)
-TARGETS = (
-    "outside/notes.csv",
-    "outside",
-    "link",
-    "link to a file.csv",
-    "pipe.csv",
-    "outside/notes.csv/x.csv",
-)
+ODD = ["nothing", "folder", "file", "link", "link to a file", "link to nothing", "pipe", "stamped"]
+OUTSIDE = ["outside/notes.csv", "outside", "outside/notes.csv/x.csv"]
+TARGETS = [*OUTSIDE, "link", "link to a file.csv", "pipe.csv"]
+LINKS = {"link": ".", "link to a file": "notes.csv", "link to nothing": "x"}
 
 
 def lines(target):
@@ -56,13 +39,8 @@ def lines(target):
 def make(path, kind, outside):
     """Put something of a kind at a path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    ends = {
-        "link": outside,
-        "link to a file": outside / "notes.csv",
-        "link to nothing": outside / "x",
-    }
-    if kind in ends:
-        path.symlink_to(ends[kind])
+    if kind in LINKS:
+        path.symlink_to(outside / LINKS[kind])
     elif kind == "file":
         path.write_text("precious")
     elif kind == "pipe":
@@ -70,23 +48,15 @@ def make(path, kind, outside):
     elif kind != "nothing":
         path.mkdir()
         (path / "inside").symlink_to(outside)
-        (path / (_environment.STAMP if "mark" in kind else "mine.txt")).write_text("{}")
+        (path / (_environment.STAMP if kind == "stamped" else "mine.txt")).write_text("{}")
 
 
 def course(root, monkeypatch):
     """Make a small course at `root`, in which nothing is installed, fetched or run, and precious files beside it."""
     house, outside = root / "course", root / "outside"
-    for name in (
-        "requirements.txt",
-        "pyproject.toml",
-        "LICENSE",
-        "README.md",
-        "notebooks/00_start.ipynb",
-    ):
-        (house / name).parent.mkdir(parents=True, exist_ok=True)
+    (house / "notebooks/scripts").mkdir(parents=True)
+    for name in (*FILES, "notebooks/00_start.ipynb", "notebooks/scripts/train.py"):
         (house / name).write_text("")
-    (house / "notebooks/scripts").mkdir()
-    (house / "notebooks/scripts/train.py").write_text("")
     outside.mkdir()
     for name in ("notes.csv", "index.html", "00_start.ipynb", "pyvenv.cfg", "pip.log"):
         (outside / name).write_text("precious")
@@ -121,9 +91,14 @@ def without_pip(command, **options):
 def contents(*folders):
     """Return {path: what is there} of all that is in folders; links are not followed."""
     found = {}
-    for path in [path for folder in folders for path in folder.rglob("*")]:
-        link = os.readlink(path) if path.is_symlink() else ""
-        found[path] = link or (path.read_bytes() if path.is_file() else "")
+    for folder in folders:
+        for path in folder.rglob("*"):
+            if path.is_symlink():
+                found[path] = os.readlink(path)
+            elif path.is_file():
+                found[path] = path.read_bytes()
+            else:
+                found[path] = ""
     return found
 
 
@@ -134,12 +109,15 @@ def test_what_is_not_the_courses_stays(tmp_path, monkeypatch, capsys):
         root = tmp_path / f"{number} a'b$c"
         with monkeypatch.context() as patch:
             house, outside = course(root, patch)
-            for place in (house / name for name in chance.sample(PLACES, 2)):
-                free = place.parent.is_dir() or not os.path.lexists(place.parent)
-                if free and not place.parent.is_symlink() and not os.path.lexists(place):
+            for name in chance.sample(PLACES, 2):
+                place = house / name
+                above = place.parent
+                free = above.is_dir() or not os.path.lexists(above)
+                if free and not above.is_symlink() and not os.path.lexists(place):
                     make(place, chance.choice(ODD), outside)
-            for kind in ("link", "link to a file", "pipe"):
-                make(root / (kind if kind == "link" else f"{kind}.csv"), kind, outside)
+            make(root / "link", "link", outside)
+            make(root / "link to a file.csv", "link to a file", outside)
+            make(root / "pipe.csv", "pipe", outside)
             line = chance.choice(lines(chance.choice(TARGETS)))
             before = contents(outside, root / "class")
             try:

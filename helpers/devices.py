@@ -29,7 +29,7 @@ def pick_device(prefer="auto"):
             major, minor = torch.cuda.get_device_capability(name)
             warnings.warn(
                 f"{name} has compute capability {major}.{minor}, for which this build of PyTorch has no "
-                "code, so it is passed over. `python3 -m helpers doctor` says how to repair that.",
+                "code, so it is passed over. `python3 -m tools doctor` says how to repair that.",
                 stacklevel=2,
             )
     return _checked("prefer", prefer, names)

@@ -25,7 +25,7 @@ from helpers.figures import (
     sources,
     tidy,
 )
-from helpers.measurements.groups import KINDS, Group, here, published, recorded, yours
+from measurements.groups import KINDS, Group, here, published, recorded, yours
 
 __all__ = [
     "KINDS",

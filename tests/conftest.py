@@ -111,7 +111,7 @@ def imitated():
 @pytest.fixture
 def lessons(tmp_path, monkeypatch):
     """Return a folder of two lessons and a script, whose copies go beside it."""
-    from helpers.commands import _copies
+    from tools import _copies
 
     originals = tmp_path / "notebooks"
     (originals / "scripts").mkdir(parents=True)
@@ -127,7 +127,7 @@ def lessons(tmp_path, monkeypatch):
 def home(tmp_path, monkeypatch):
     """Keep progress and the GPU code of one test in a folder of its own; give it."""
     from helpers.checks import progress
-    from helpers.measurements import gpu_code
+    from measurements import gpu_code
 
     monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(progress, "_memory", {})

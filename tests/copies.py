@@ -3,10 +3,10 @@
 import shutil
 import types
 
-from helpers.commands import _environment, pack
-from helpers.commands._environment import ROOT
+from tools import _environment, pack
+from tools._environment import ROOT
 
-PACKAGES = ("exercises", "helpers", "practice_gpus")
+PACKAGES = ("helpers", "lessons", "measurements", "practice_gpus", "tools")
 FILES = ("LICENSE", "README.md", "pyproject.toml", "requirements.txt")
 IGNORED = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
 

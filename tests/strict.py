@@ -12,8 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from helpers.commands._environment import ROOT
-from helpers.commands.execute import environment
+from tools._environment import ROOT
+from tools.execute import environment
 
 OFFLINE = ("unshare", "-r", "-n")
 LOOPBACK = """

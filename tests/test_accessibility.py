@@ -10,7 +10,7 @@ import torch
 
 from helpers import plots, show
 from helpers.checks import panel
-from helpers.commands import _notebooks
+from tools import _notebooks
 
 PATHS = _notebooks.find()
 WORDS = 4  # a line that says what a figure shows has at least as many

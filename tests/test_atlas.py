@@ -9,11 +9,11 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from torchvision import models
 
-from exercises.fusion11 import traffic
-from helpers import measurements
-from helpers.commands._environment import ROOT
+from lessons.lesson11.fusion import traffic
+import measurements
+from tools._environment import ROOT
 from helpers.figures import number
-from helpers.measurements import atlas
+from measurements import atlas
 
 
 @pytest.mark.parametrize("name", atlas.names())

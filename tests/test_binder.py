@@ -7,8 +7,8 @@ import subprocess
 import pytest
 from packaging.requirements import Requirement
 
-from helpers.commands import _environment
-from helpers.commands._environment import ROOT, WHEELS
+from tools import _environment
+from tools._environment import ROOT, WHEELS
 
 FOLDER = ROOT / "binder"
 # By the image that repo2docker begins with.

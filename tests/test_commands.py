@@ -26,7 +26,7 @@ from strict import offline_possible, run_strict
 
 from helpers import __main__ as door
 from helpers import course, files
-from helpers.commands import (
+from tools import (
     _copies,
     _environment,
     _gpu,
@@ -36,9 +36,9 @@ from helpers.commands import (
     lab,
     publish,
 )
-from helpers.commands._environment import ROOT, SetupError
+from tools._environment import ROOT, SetupError
 
-PLAIN = [sys.executable, "-S", "-m", "helpers"]  # -S: no installed packages
+PLAIN = [sys.executable, "-S", "-m", "tools"]  # -S: no installed packages
 
 
 def call(*arguments, **options):
@@ -55,24 +55,24 @@ def call(*arguments, **options):
 def test_help_names_each_command_and_needs_only_the_standard_library(arguments):
     done = call(*PLAIN, *arguments)
     assert done.returncode == 0
-    for path in (ROOT / "helpers/commands").glob("[a-z]*.py"):
+    for path in (ROOT / "tools").glob("[a-z]*.py"):
         assert re.search(rf"^  {path.stem} +\S+ \S+", done.stdout, flags=re.M), path.stem
 
 
 def test_help_of_lab_needs_only_the_standard_library():
     done = call(*PLAIN, "lab", "--help")
-    assert done.returncode == 0 and "usage: python3 -m helpers lab" in done.stdout
+    assert done.returncode == 0 and "usage: python3 lab.py" in done.stdout
 
 
 def test_an_unknown_command_is_guessed_and_those_there_are_listed(capsys):
     assert door.main(["doctr"]) == 2
     told = capsys.readouterr().err
-    assert "'doctr'. Did you mean: python3 -m helpers doctor?" in told and "execute" in told
+    assert "'doctr'. Did you mean: python3 -m tools doctor?" in told and "execute" in told
 
 
 def test_a_missing_package_is_named_with_what_to_do(house_copy):
-    (house_copy / "helpers/commands/broken.py").write_text("import not_there\nHELP = 'x'\n")
-    done = call(sys.executable, "-m", "helpers", "broken", cwd=house_copy)
+    (house_copy / "tools/broken.py").write_text("import not_there\nHELP = 'x'\n")
+    done = call(sys.executable, "-m", "tools", "broken", cwd=house_copy)
     assert done.returncode == 1 and "not_there" in done.stderr and "helpers lab" in done.stderr
 
 
@@ -83,7 +83,7 @@ def test_other_commands_are_handed_to_the_environment(monkeypatch):
     monkeypatch.setattr(door.subprocess, "call", lambda line, env: seen.append(line) or 7)
     assert door.main(["execute", "01"]) == 7
     assert seen == [
-        [str(_environment.python_of(_environment.VENV)), "-m", "helpers", "execute", "01"]
+        [str(_environment.python_of(_environment.VENV)), "-m", "tools", "execute", "01"]
     ]
 
 
@@ -389,7 +389,7 @@ def git(folder, *words):
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 def test_the_second_day_of_a_clone(house_copy, tmp_path_factory):
     """Working leaves `git status` clean; `git pull` of a changed lesson works and keeps the learner's text."""
-    lab_line = [sys.executable, "-m", "helpers", "lab", "--here", "--prepare"]
+    lab_line = [sys.executable, "-m", "tools", "lab", "--here", "--prepare"]
     shutil.copy(ROOT / ".gitignore", house_copy)
     git(house_copy, "init", "-q")
     git(house_copy, "add", "-A")
@@ -505,7 +505,7 @@ def test_a_kernel_prints_no_line_in_the_learners_terminal(tmp_path, capfd):
 @pytest.mark.skipif(os.name == "nt", reason="ends JupyterLab with a signal")
 def test_lab_serves_on_localhost_with_a_token(house_copy):
     port = free_port()
-    line = [sys.executable, "-m", "helpers", "lab", "--here", "--no-browser", "--port", str(port)]
+    line = [sys.executable, "-m", "tools", "lab", "--here", "--no-browser", "--port", str(port)]
     process = subprocess.Popen(
         line, cwd=house_copy, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -541,7 +541,7 @@ def test_codespaces_prepares_with_this_command_and_opens_the_first_lesson():
     python, *module, name, build, rest = settings["postCreateCommand"].split()
     parser = argparse.ArgumentParser()
     lab.add_arguments(parser)
-    assert (python, module, name) == ("python3", ["-m", "helpers"], "lab")
+    assert (python, module, name) == ("python3", ["-m", "tools"], "lab")
     assert parser.parse_args([build, rest]).wheels == "cpu"
     assert parser.parse_args([build, rest]).prepare
     options = settings["customizations"]
@@ -853,7 +853,7 @@ def test_publish_changes_a_copy_of_the_course_everywhere(tmp_path):
     (tmp_path / "notebooks").mkdir()
     nbformat.write(notebook("1"), tmp_path / "notebooks" / course.LESSONS[1].file)
     for argument, status in (("--check", 1), ("someone/their-copy", 0), ("--check", 0)):
-        done = call(sys.executable, "-m", "helpers", "publish", argument, cwd=tmp_path)
+        done = call(sys.executable, "-m", "tools", "publish", argument, cwd=tmp_path)
         assert done.returncode == status, done.stderr
     for name in ("README.md", "helpers/course.py"):
         text = (tmp_path / name).read_text(encoding="utf-8")

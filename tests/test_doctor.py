@@ -12,8 +12,8 @@ import sys
 import pytest
 import torch
 
-from helpers.commands import doctor as command
-from helpers.commands._environment import ROOT
+from tools import doctor as command
+from tools._environment import ROOT
 from helpers.doctor import Device, Facts, Verdict, diagnose, doctor, gather_facts, probe, report
 from helpers.doctor import facts as facts_module
 
@@ -323,7 +323,7 @@ def test_probe_sees_a_wrong_result(monkeypatch):
 def test_doctor_needs_no_torch_in_its_process():
     code = """import sys
 sys.modules.update(dict.fromkeys(["torch", "numpy", "matplotlib"]))  # importing one of them fails
-import helpers.commands.doctor
+import tools.doctor
 from helpers.doctor import Facts, diagnose, report
 print(report(Facts(), diagnose(Facts())))"""
     line = [sys.executable, "-c", code]

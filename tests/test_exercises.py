@@ -15,7 +15,7 @@ import pytest
 import torch
 from answers import wrong_answers
 
-import exercises
+import lessons
 from helpers.checks.core import (
     CORRECT,
     ERROR,
@@ -25,13 +25,13 @@ from helpers.checks.core import (
     NotYet,
     call,
 )
-from helpers.commands._environment import ROOT
+from tools._environment import ROOT
 
 pytestmark = pytest.mark.gpu
 
 MODULES = [
-    importlib.import_module(f"exercises.{m.name}")
-    for m in pkgutil.iter_modules(exercises.__path__)
+    importlib.import_module(f"lessons.{m.name}.exercises")
+    for m in pkgutil.iter_modules(lessons.__path__)
     if m.name.startswith("lesson")
 ]
 EXERCISES = [
@@ -287,7 +287,7 @@ def test_the_buttons_of_a_panel_show_hints_and_the_solution(home):
 def test_a_program_that_cannot_start_processes_is_told_how(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
-        "from exercises import lesson06 as ex\nex.script.check(ex.script.reference)\n"
+        "from lessons.lesson06 import exercises as ex\nex.script.check(ex.script.reference)\n"
     )
     done = subprocess.run(
         [sys.executable, program],

@@ -4,7 +4,7 @@ import matplotlib
 import pytest
 import torch
 
-from exercises import figures08, lesson06, roofline08
+from lessons.lesson08 import figures, lesson06, roofline08
 from helpers import plots
 from helpers.figures import SMALL
 
@@ -55,7 +55,7 @@ def test_a_roof_bends_where_bandwidth_times_intensity_is_the_peak(monkeypatch):
 
 def test_a_ladder_labels_each_gain_and_greys_what_brought_none():
     """Gain, memory and accuracy of each rung must be readable from the last row of a room."""
-    figure, _ = figures08.draw_cutter()
+    figure, _ = figures.draw_cutter()
     plots.png(figure)
     axes = figure.axes[0]
     texts = [text for text in axes.texts if text.get_text()]
@@ -69,14 +69,14 @@ def test_a_ladder_labels_each_gain_and_greys_what_brought_none():
         assert box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
         assert not any(box.overlaps(other) for other in boxes[:i])
     names = [label.get_text() for label in axes.get_yticklabels()]
-    grey = matplotlib.colors.to_rgba(figures08.GREY)
+    grey = matplotlib.colors.to_rgba(figures.GREY)
     bars = zip(names, axes.patches, strict=True)
     assert [name for name, bar in bars if bar.get_facecolor() == grey] == ["int8", "2:4 sparse"]
 
 
 def test_the_compiled_steps_say_their_milliseconds_at_the_markers():
     """637 and 674 ms can't be told apart on a logarithmic axis."""
-    figure, _ = figures08.draw_compile()
+    figure, _ = figures.draw_compile()
     plots.png(figure)
     axes = figure.axes[0]
     assert {text.get_text() for text in axes.texts} == {"18.7 ms", "58.8 ms", "637 ms", "674 ms"}

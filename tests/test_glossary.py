@@ -5,7 +5,7 @@ import re
 import pytest
 
 from helpers import course
-from helpers.commands import _notebooks
+from tools import _notebooks
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from helpers import plots
-from helpers.measurements import gpu_code
+from measurements import gpu_code
 
 T4 = gpu_code.Measured(
     "Tesla T4",
@@ -80,7 +80,7 @@ def test_a_kept_code_joins_figures_as_your_gpu(home):
 
 def test_a_kept_code_joins_the_figures_of_the_lessons(home, monkeypatch):
     """The learner borrowed ten minutes of a GPU for this."""
-    from exercises import figures08, lesson01, lesson02, roofline08
+    from lessons.lesson08 import figures, lesson01, lesson02, roofline08
 
     gpu_code.keep(gpu_code.encode(T4))
     race, _ = lesson01.draw_race({"this CPU": ([512, 2048], [0.1, 0.2])})
@@ -91,7 +91,7 @@ def test_a_kept_code_joins_the_figures_of_the_lessons(home, monkeypatch):
         labels = [line.get_label() for line in figure.axes[0].get_lines()]
         assert "Tesla T4 (your GPU)" in labels
     first = {"rung": 0, "name": "baseline", "images_per_s": 10.0, "ratio": 1.0, "accuracy": 0.9}
-    _, sentence = figures08.draw_climb([{**first, "peak_bytes": None, "kept": True}])
+    _, sentence = figures.draw_climb([{**first, "peak_bytes": None, "kept": True}])
     assert "your GPU (Tesla T4), float32: " in sentence
     [roofs] = roofline08._gpu_roofs()
     assert roofs.kind == "yours" and list(roofs) == ["Tesla T4, float32"]
@@ -102,7 +102,8 @@ def test_a_kept_code_joins_the_figures_of_the_lessons(home, monkeypatch):
 )
 @pytest.mark.parametrize("is_cpu", [False, True])
 def test_a_code_of_this_machine_is_not_drawn_beside_it(name, is_cpu, home, monkeypatch):
-    from helpers import host, measurements
+    import measurements
+from helpers import host
 
     gpu_code.keep(gpu_code.encode(replace(T4, device=name)))
     assert len(plots.yours("matmul", "tflop_per_s", x="size", dtype="float32")) == 1
@@ -130,7 +131,7 @@ def test_a_folder_that_cannot_be_written_keeps_the_code_for_this_kernel(home):
 
 
 def test_this_machine_makes_a_code(monkeypatch):
-    from helpers.measurements import measure, networks
+    from measurements import measure, networks
 
     times = {"time_ms": 2.0, "time_iqr_ms": 0.0}
     for module in (measure, networks):

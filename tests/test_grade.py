@@ -18,14 +18,14 @@ import nbformat
 import psutil
 import pytest
 
-from exercises import all_keys
+from lessons import all_keys
 from helpers.checks import core, expect
-from helpers.commands import _grade_run, _notebooks, _sheets, grade
-from helpers.commands._environment import ROOT
+from tools import _grade_run, _notebooks, _sheets, grade
+from tools._environment import ROOT
 
 SEALED = sys.platform == "linux" and not _grade_run.problem()
 needs_sandbox = pytest.mark.skipif(not SEALED, reason="needs bubblewrap")
-GRADE = [sys.executable, "-m", "helpers", "grade"]
+GRADE = [sys.executable, "-m", "tools", "grade"]
 PRELUDE = """import argparse, math, os, statistics, subprocess, sys, time
 import torch
 from torch import nn
@@ -36,7 +36,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 def exercises_of(lesson, kind):
     """Return the lesson's exercises whose model answers are of a kind."""
-    module = importlib.import_module(f"exercises.lesson{lesson}")
+    module = importlib.import_module(f"lessons.lesson{lesson}.exercises")
     every = [getattr(module, key[3:]) for key in all_keys()[lesson]]
     return [each for each in every if isinstance(each.reference, kind)]
 
@@ -51,7 +51,7 @@ def kinds_of(lesson):
 LESSON = max(all_keys(), key=kinds_of)
 CODED = exercises_of(LESSON, types.FunctionType)[0]
 CHOSEN = exercises_of(LESSON, dict)[0]
-IMPORT = f"from exercises import lesson{LESSON} as ex\n" + PRELUDE
+IMPORT = f"from lessons import lesson{LESSON} as ex\n" + PRELUDE
 MODEL = re.sub(rf"\b{CODED.reference.__name__}\b", "model", CODED.solution_source())
 CHECK = f"ex.{CODED.name}.check"
 TABLE = repr(CHOSEN.reference)
@@ -174,7 +174,7 @@ def test_forty_ways_to_write_an_answer(tmp_path):
 
 def with_model_answers(path):
     """Return a lesson with each model answer just above its check."""
-    module = importlib.import_module(f"exercises.lesson{path.name[:2]}")
+    module = importlib.import_module(f"lessons.lesson{path.name[:2]}.exercises")
     lesson = _notebooks.read(path)
     for cell in lesson.cells:
         for name in re.findall(r"^ex\.(\w+)\.check\(", cell.source, flags=re.M):
@@ -235,7 +235,7 @@ for _ in range(30):
     c.shmdt(place)
 time.sleep(900)""",
     "shared_memory": "with open('/dev/shm/x', 'wb') as f:\n    while True: f.write(b'x' * 10**6)",
-    "events": "from helpers.commands import _grade_run as g\nfor _ in range(10**5): g.note(a=1)",
+    "events": "from tools import _grade_run as g\nfor _ in range(10**5): g.note(a=1)",
     "garbage": "open(os.environ['GRADE_EVENTS'], 'ab').write(b'[' * 10**6 + b'\\n\\xff\\n{\"key\": []}')",
     "kills_all": "os.kill(-1, 9)",
     "kills_parent": "os.kill(os.getppid(), 9)",
@@ -275,7 +275,7 @@ def graded_hostile(names, tmp_path):
     secret.write_text("the password")
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        target = ROOT / "exercises" / "__init__.py"
+        target = ROOT / "lessons" / "__init__.py"
         places = {"FOLDER": folder, "SECRET": secret, "TARGET": target, "PORT": port}
         for name in names:
             save(folder, **{name: hostile(name, places)})
@@ -398,7 +398,7 @@ def test_a_run_ends_before_the_machine_is_out_of_memory(monkeypatch):
 LAZY = f"class Same(str):\n    def __eq__(self, other): return True\n    __hash__ = str.__hash__\nd = {TABLE}"
 CREDIT = {
     "reference": (["ex.{0}.check(ex.{0}.reference)"], "reference"),
-    "imported": ([f"from exercises.lesson{LESSON} import *", CHECK + "(CODED)"], "exercises."),
+    "imported": ([f"from lessons.lesson{LESSON}.exercises import *", CHECK + "(CODED)"], "lessons."),
     "printed": (["ex.{0}.solution()", MODEL, RUNS_ON], "solution"),
     "patched": (
         ["object.__setattr__(ex.{0}, 'check_answer', lambda a: 'fine')", CHECK + "(len)"],
@@ -417,7 +417,7 @@ CREDIT = {
 def test_what_a_cell_replaced_in_the_checks_is_noted(tmp_path, monkeypatch):
     monkeypatch.setattr(_grade_run, "EVENTS", str(tmp_path / "events"))
     monkeypatch.setattr(_grade_run, "unchanged", _grade_run.judges())
-    module = importlib.import_module(f"exercises.lesson{LESSON}")
+    module = importlib.import_module(f"lessons.lesson{LESSON}.exercises")
     (tmp_path / "events").touch()
     _grade_run.recheck([])
     assert _grade_run.events(tmp_path / "events") == []
@@ -535,7 +535,7 @@ def test_each_file_has_a_line_that_says_what_it_is(tmp_path):
     (folder / "deep").mkdir(parents=True)
     below = notebook(IMPORT, f"{CHECK}(model)", MODEL)
     other = next(number for number in all_keys() if number != LESSON)
-    first = f"from exercises import lesson{other} as first"
+    first = f"from lessons import lesson{other} as first"
     mixed = notebook(first, *[cell.source for cell in below.cells])
     failing = notebook(IMPORT, f"{CHECK}(model)")
     save(folder, below=below, mixed=mixed, failing=failing, empty=notebook("print(1)"))

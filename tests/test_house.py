@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from helpers.commands._environment import ROOT, needs
+from tools._environment import ROOT, needs
 
 HELPERS = ROOT / "helpers"
 PACKAGES = ("exercises", "helpers", "practice_gpus")
@@ -155,7 +155,7 @@ def test_commands_in_texts_exist():
     named = {
         word
         for path in texts
-        for word in re.findall(r"-m helpers ([a-z]+)", path.read_text(encoding="utf-8"))
+        for word in re.findall(r"-m tools ([a-z]+)", path.read_text(encoding="utf-8"))
     }
     assert named - set(commands()) == set()
 

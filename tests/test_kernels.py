@@ -9,11 +9,11 @@ import pytest
 import torch
 from strict import run_strict
 
-from exercises import figures11, fusion11, missing11
-from exercises.tracer11 import is_there, tl, trace, triton
+from lessons.lesson11 import figures, fusion11, missing11
+from lessons.lesson11.tracer import is_there, tl, trace, triton
 from helpers import plots
-from helpers.commands import _notebooks
-from helpers.commands._environment import ROOT
+from tools import _notebooks
+from tools._environment import ROOT
 
 needs_triton = pytest.mark.skipif(not is_there(), reason="Triton is not installed")
 LESSON = _notebooks.find(["11"])[0]
@@ -86,7 +86,7 @@ def test_strides_stay():
 
 PROBE = """
 import torch, triton, triton.language as tl
-from exercises.lesson11 import gated, mirror, row_sums
+from lessons.lesson11.exercises import gated, mirror, row_sums
 print([each.outcome(each.reference).status for each in (mirror, gated, row_sums)])
 """
 
@@ -131,7 +131,7 @@ def test_figures_can_be_read_from_afar():
     from matplotlib.text import Text
 
     seen = trace(shifted_kernel, (1,), torch.ones(4), torch.zeros(4), 0, BLOCK=4)
-    figure, sentence = figures11.touched_figure(seen, "t")
+    figure, sentence = figures.touched_figure(seen, "t")
     plots.png(figure)
     sizes = [text.get_fontsize() for text in figure.findobj(Text) if text.get_text()]
     assert min(sizes) >= 8 and "writes beside out: -2, -1" in sentence
@@ -173,6 +173,6 @@ def test_the_lesson_runs_to_its_end_without_triton_and_says_so_in_one_line(tmp_p
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     status, text, _ = run_strict(LESSON)
     assert status == 0, text
-    said = [sys.executable, "-c", "from exercises.missing11 import *; look_for_triton()"]
+    said = [sys.executable, "-c", "from lessons.lesson11.missing import *; look_for_triton()"]
     done = subprocess.run(said, cwd=ROOT, text=True, capture_output=True)
     assert done.stdout == f"{missing11.MISSING}\n", done.stderr

@@ -8,8 +8,8 @@ import mistune
 import pytest
 
 from helpers import course
-from helpers.commands import _notebooks, publish
-from helpers.commands._environment import ROOT
+from tools import _notebooks, publish
+from tools._environment import ROOT
 
 TEXTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("notebooks/*.md"))]
 PATHS = [*TEXTS, *_notebooks.find()]

@@ -1,4 +1,4 @@
-"""helpers.measurements: the check of files, the reader, and the command that writes them."""
+"""measurements: the check of files, the reader, and the command that writes them."""
 
 import copy
 import json
@@ -8,10 +8,10 @@ import pytest
 import torch
 from damage import DELETE, damaged
 
-from helpers import measurements
+import measurements
 from helpers.__main__ import main
-from helpers.measurements import measure, networks, recorder, rows, schema
-from helpers.measurements.climb import Climb
+from measurements import measure, networks, recorder, rows, schema
+from measurements.climb import Climb
 
 pytestmark = pytest.mark.gpu
 
@@ -259,7 +259,7 @@ def test_provenance_keeps_the_command_without_folders(quiet, monkeypatch):
     monkeypatch.setattr(recorder.sys, "argv", words)
     assert (
         recorder.provenance(True)["command"]
-        == "python3 -m helpers record --out=a.json b.json c.json --quick"
+        == "python3 -m tools record --out=a.json b.json c.json --quick"
     )
 
 
@@ -344,12 +344,12 @@ class Clock:
 def climb(monkeypatch):
     """A Climb on a clock of its own: make_step(seconds) is a change whose step takes so long."""
     clock = Clock()
-    monkeypatch.setattr("helpers.measurements.climb.time", clock)
-    monkeypatch.setattr("helpers.measurements.climb.peak_bytes", lambda step, device: 2**20)
+    monkeypatch.setattr("measurements.climb.time", clock)
+    monkeypatch.setattr("measurements.climb.peak_bytes", lambda step, device: 2**20)
     accuracies = {}
     made = Climb(torch.nn.Linear(2, 2), [], CPU, passes=1, seconds=0.1)
     monkeypatch.setattr(
-        "helpers.measurements.climb.evaluate", lambda model, *_: accuracies.get(made.name, 0.9)
+        "measurements.climb.evaluate", lambda model, *_: accuracies.get(made.name, 0.9)
     )
 
     def run(name, seconds, accuracy=0.9):

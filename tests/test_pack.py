@@ -11,8 +11,8 @@ import zipfile
 import pytest
 from copies import settle
 
-from helpers.commands import _environment, pack
-from helpers.commands._environment import SetupError
+from tools import _environment, pack
+from tools._environment import SetupError
 
 PROJECT = """[build-system]
 requires = ["tool>=3"]
@@ -138,7 +138,7 @@ def test_a_packed_folder_can_write_the_site(git, tmp_path, monkeypatch):
     for path in (tmp_path / "out/notebooks").glob("*.ipynb"):
         if path.name[:2] != "92":
             path.unlink()
-    line = [sys.executable, "-m", "helpers", "site", str(tmp_path / "pages")]
+    line = [sys.executable, "-m", "tools", "site", str(tmp_path / "pages")]
     done = subprocess.run(line, cwd=tmp_path / "out", text=True, capture_output=True, env=bare())
     assert done.returncode == 0, done.stderr
     assert "data:image/png;base64," in (tmp_path / "pages/index.html").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ import torch
 from matplotlib import pyplot
 
 from helpers import plots
-from helpers.commands._environment import ROOT
+from tools._environment import ROOT
 
 
 def test_stacked_parts_add_up():
@@ -175,7 +175,8 @@ def test_numbers_that_do_not_fit_a_figure_are_named(call, words):
 
 
 def test_a_recording_of_this_machine_is_not_drawn_beside_it(monkeypatch):
-    from helpers import host, measurements
+    import measurements
+from helpers import host
 
     known = measurements.all()[0]
     label = known.label_of("cpu")
@@ -201,8 +202,8 @@ RUNG = {
 
 def test_lessons_draw_a_recorded_gpu_but_never_this_machine_twice(monkeypatch):
     """README asks people for recordings of their GPUs: the figures must show them, except to their owners."""
-    from exercises import figures08, lesson01, lesson02, roofline08
-    from helpers import measurements
+    from lessons.lesson08 import figures, lesson01, lesson02, roofline08
+    import measurements
 
     time = {"device": "cuda:0", "time_ms": 2.0, "time_iqr_ms": 0.1}
     product = {**time, "size": 1000, "dtype": "float32", "tflop_per_s": 1.0}
@@ -227,7 +228,7 @@ def test_lessons_draw_a_recorded_gpu_but_never_this_machine_twice(monkeypatch):
         lesson02.show_small_copies({256: 0.4, 2**20: 9.0}, "cpu")
         labels = [line.get_label() for figure in figures for line in figure.axes[0].get_lines()]
         labels += [label for group in roofline08._gpu_roofs() for label in group]
-        return labels + [figures08.draw_climb([RUNG])[1]]
+        return labels + [figures.draw_climb([RUNG])[1]]
 
     recorded = [label for label in drawn() if "Made-up GPU, 2026-01-02" in label]
     assert len(recorded) == 4

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from exercises import all_keys
+from lessons import all_keys
 from helpers.__main__ import run
 from helpers.checks import codes, progress
-from helpers.commands import progress as command
+from tools import progress as command
 
 pytestmark = pytest.mark.usefixtures("home")
 

@@ -1,12 +1,13 @@
-"""helpers.measurements.published: numbers of others, each with its source."""
+"""measurements.published: numbers of others, each with its source."""
 
 import json
 
 import pytest
 from damage import DELETE, damaged
 
-from helpers import gpus, measurements
-from helpers.measurements import sources
+import measurements
+from helpers import gpus
+from measurements import sources
 
 NAMES = measurements.published_names()
 

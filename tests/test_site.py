@@ -7,8 +7,8 @@ import pytest
 from bs4 import BeautifulSoup
 
 from helpers import __main__ as door
-from helpers.commands import _notebooks
-from helpers.commands import site as site_command
+from tools import _notebooks
+from tools import site as site_command
 
 PATHS = _notebooks.find()
 PAGES = ["index", "INSTRUCTORS", "practice_gpus", "IMITATES", *(path.stem for path in PATHS)]

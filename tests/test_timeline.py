@@ -1,6 +1,6 @@
-"""exercises.timeline: what the lanes of lessons 07 and 08 show is what a queue does."""
+"""lessons.timeline: what the lanes of lessons 07 and 08 show is what a queue does."""
 
-from exercises.timeline import lay_out
+from lessons.timeline import lay_out
 
 
 def test_the_gpu_works_when_it_is_asked_and_one_thing_after_another():

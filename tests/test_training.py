@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from exercises import graph08
+from lessons import graph08
 from helpers.training import SmallCNN, evaluate, send, train_epoch, train_step
 from practice_gpus import practice_gpus
 

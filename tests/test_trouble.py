@@ -12,8 +12,8 @@ from copies import settle
 from test_pack import wheel
 
 from helpers import files
-from helpers.commands import _copies, _environment, lab
-from helpers.commands._environment import SetupError
+from tools import _copies, _environment, lab
+from tools._environment import SetupError
 
 WHEEL = "pictures-2.1-py3-none-any.whl"
 

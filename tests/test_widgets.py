@@ -122,7 +122,7 @@ QUESTION = Question("02.q1", "2 + 2?", {"3": "too few", "4": "yes"}, right=1)
 
 
 def test_quiz_gives_feedback_and_wrong_ones_come_back(monkeypatch):
-    monkeypatch.setattr("exercises.lesson02.QUIZ", (QUESTION,))
+    monkeypatch.setattr("lessons.lesson02.exercises.QUIZ", (QUESTION,))
     row = widgets._question_widget(QUESTION, "1.")
     row.children[1].index = 0
     assert "too few" in row.children[2].value and "Not quite" in row.children[2].value

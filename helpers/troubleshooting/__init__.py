@@ -22,7 +22,7 @@ UNKNOWN = """This message is not among the {count} errors known here. What helps
 3. Run the same step on the CPU: its messages name the line and the number.
 Ask for help with all of this, as text and not as a picture:
 - the whole traceback, and the shortest code that raises it;
-- the report of this command, which names machine, driver and versions: python3 -m helpers doctor
+- the report of this command, which names machine, driver and versions: python3 -m tools doctor
 - what you expected instead. A good place to ask: https://discuss.pytorch.org"""
 LATE = (
     "\nIt is a CUDA error; most of these come late: set CUDA_LAUNCH_BLOCKING=1 before CUDA starts for the true "

@@ -1,7 +1,7 @@
 """Wrong answers to the exercises of lesson 03."""
 
 from answers import edit, given, instead
-from exercises.lesson03 import FIXES
+from lessons.lesson03.exercises import FIXES
 
 META = '    with torch.device("meta"):\n        values = build()(torch.empty(1, *shape)).numel()\n'
 ALL_ON_META = "    return nn.Sequential(build(), nn.Flatten(), nn.Linear(values, classes))"

@@ -9,8 +9,8 @@ import sys
 import labpage
 import pytest
 
-from helpers.commands import _notebooks, lab
-from helpers.commands.execute import environment
+from tools import _notebooks, lab
+from tools.execute import environment
 
 BROWSERS = (
     "chromium",
@@ -58,7 +58,7 @@ def page(browser):
 
 @pytest.fixture(scope="session")
 def address(browser, tmp_path_factory):
-    """Start JupyterLab as `python3 -m helpers lab` does, over a copy of the lessons; give (base, token)."""
+    """Start JupyterLab as `python3 lab.py` does, over a copy of the lessons; give (base, token)."""
     if os.name == "nt":
         pytest.skip("ends JupyterLab with a signal")
     root = tmp_path_factory.mktemp("course")

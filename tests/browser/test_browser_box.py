@@ -2,7 +2,7 @@
 
 from labpage import END, open_lesson, run_all
 
-from helpers.commands import _notebooks
+from tools import _notebooks
 
 CASES = {
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.": "The GPU's memory is full",

@@ -11,7 +11,7 @@ import pytest
 from copies import copy_of_course
 from labpage import CELLS, END, IDLE, REPLY, RUN_ALL, VIEWS, errors, open_lesson, run_all
 
-from helpers.commands import _notebooks
+from tools import _notebooks
 
 MOVES = 100
 # Moves `count` random controls of all widgets that are there, one each 25 ms, by keys and clicks; says how many, and
@@ -60,7 +60,7 @@ def test_widgets_moved_at_random_while_cells_run(lesson, page, address):
     page.evaluate(END)
 
 
-# JupyterLab as `python3 -m helpers lab` starts it
+# JupyterLab as `python3 lab.py` starts it
 
 SEALED = """
 mount --bind '{0}' '{0}'
@@ -78,7 +78,7 @@ def lab(tmp_path):
     (tmp_path / "home").mkdir()
     (tmp_path / "tmp").mkdir()
     port = labpage.free_port()
-    line = [sys.executable, "-m", "helpers", "lab", "--here", "--no-browser", "--port", str(port)]
+    line = [sys.executable, "-m", "tools", "lab", "--here", "--no-browser", "--port", str(port)]
     if os.geteuid() == 0 and sys.platform == "linux" and shutil.which("unshare"):
         line = ["unshare", "-m", "sh", "-ec", SEALED.format(tmp_path), "sh", *line]
     hidden = ("JUPYTER", "XDG", "IPYTHON")

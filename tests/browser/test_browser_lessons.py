@@ -4,7 +4,7 @@ import pytest
 from axe import findings, in_theme
 from labpage import CELLS, END, REPLY, VIEWS, errors, new_context, open_lesson, run_all
 
-from helpers.commands import _notebooks
+from tools import _notebooks
 
 PATHS = _notebooks.find()
 LESSONS = [path for path in PATHS if path.name < "90"]

@@ -2,7 +2,7 @@
 
 from labpage import END, KERNEL, open_lesson, run_all
 
-from helpers.commands import _notebooks
+from tools import _notebooks
 
 SAVE = "() => window.jupyterapp.commands.execute('docmanager:save')"
 TEXT = "() => document.querySelector('.jp-Notebook').innerText"

@@ -4,7 +4,7 @@ import contextlib
 import signal
 import threading
 
-from helpers.commands import _notebooks
+from tools import _notebooks
 
 LESSONS = {path.name[:2]: path for path in _notebooks.find() if not path.name.startswith("92")}
 full = False  # conftest.py sets it: whether this is the torture lane, or its quick part in --all

@@ -17,9 +17,9 @@ from lanes import LESSONS
 from nbclient import NotebookClient
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
-from helpers.commands import _notebooks
-from helpers.commands._environment import ROOT
-from helpers.commands.execute import environment
+from tools import _notebooks
+from tools._environment import ROOT
+from tools.execute import environment
 
 Failure = namedtuple("Failure", "cell kind text")  # place among the cells, exception, its message
 SECONDS = 240  # for one cell, on a busy machine

@@ -14,12 +14,13 @@ import lanes
 import pytest
 from lanes import LESSONS, share, within
 
-from exercises import all_keys, lesson02
-from helpers import measurements, predictions, widgets
+from lessons import all_keys, lesson02
+import measurements
+from helpers import predictions, widgets
 from helpers.checks import codes, progress
 from helpers.checks.core import Exercise
-from helpers.commands import grade
-from helpers.measurements import schema
+from tools import grade
+from measurements import schema
 
 pytestmark = pytest.mark.slow
 hypothesis = pytest.importorskip("hypothesis", reason="needs the package hypothesis")
@@ -236,7 +237,7 @@ ANSWERS = "x|*x|**x|lambda: 1|(yield)|1e999|...|[*x]|x := 1|ex.same.reference|an
 ANSWERS += ["0x" + "f" * 5000, "(" * 300 + ")" * 300, "-" * 3000 + "1", "'\\ud800'"]
 LINES = "{}|{}|{}|x = 1|x[0] = 2|%matplotlib inline|!ls|torch?|del x|lambda: {}".split("|")
 LINES += ["def g():\n    {}", "async def h():\n    await {}", "match x:\n    case 1: {}"]
-LINES += ["from exercises import lesson02 as ex"]
+LINES += ["from lessons.lesson02 import exercises as ex"]
 BROKEN = [" " * 30_000 + "(", "\x00", "\ufeffx = 1", "x = " + "[" * 150, "%%bash\nexit 1"]
 BROKEN += ["a, " * 9000 + "=!", "x = -" + "-" * 5000 + "1", "'''", "\ud800"]
 

@@ -20,8 +20,8 @@ from test_grade import CHECK, IMPORT, MODEL, needs_sandbox, notebook, save
 from test_pack import PROJECT, wheel
 
 from helpers.checks.core import CORRECT
-from helpers.commands import _environment
-from helpers.commands._environment import ROOT
+from tools import _environment
+from tools._environment import ROOT
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 SIGNALS = [signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGKILL", 9)]
@@ -57,7 +57,7 @@ def variables(course):
 
 def command(course, *words, **options):
     """Start a command of the copy as a terminal does: in a group of its own."""
-    line = [sys.executable, "-m", "helpers", *map(str, words)]
+    line = [sys.executable, "-m", "tools", *map(str, words)]
     options |= {"cwd": course, "env": variables(course), "text": True, "start_new_session": True}
     output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     return subprocess.Popen(line, **output, **options)
@@ -215,7 +215,7 @@ def interrupted_check(lesson, name, seconds, mark):
 
     The file `mark` then holds "sent", or the seconds that the check took where it was over before.
     """
-    exercise = getattr(importlib.import_module(f"exercises.lesson{lesson}"), name)
+    exercise = getattr(importlib.import_module(f"lessons.lesson{lesson}.exercises"), name)
     answer = f"import torch\nfrom torch import nn\n{exercise.solution_source()}"
     check = f"ex.{name}.check({exercise.reference.__name__})"
     first = FIRST.replace("@CHECK@", check).replace("@SECONDS@", str(seconds))

@@ -9,7 +9,7 @@ from copies import FILES
 from lanes import share
 
 from helpers import __main__ as door
-from helpers.commands import _copies, _environment, execute, grade, pack, site
+from tools import _copies, _environment, execute, grade, pack, site
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="makes links and pipes")]
 TRIALS = share(20, 200)

@@ -1,0 +1,1 @@
+"""Lesson 01: its exercises, figures and machinery."""

@@ -1,0 +1,1 @@
+"""Lesson 03: its exercises, figures and machinery."""

@@ -1,0 +1,117 @@
+"""The tiny GPT of lesson 09: the words of this course, and a transformer that learns to write more of them.
+
+words.txt was made once, in November 2026, from the Markdown of lessons 00 to 08, of 90 and of 91, in this order (and of
+what stands around the terms of 92): a paragraph a line, a space around each word and mark, and without sentences that had
+code, digits or brackets. It does not follow the lessons when they change: each stored output of 09 would change, too.
+"""
+
+import re
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+MARKS = ".,?!:;"
+
+
+def course_words():
+    """Return the words and marks of the course's text, in order, as a list of str."""
+    return Path(__file__).with_name("words.txt").read_text(encoding="utf-8").split()
+
+
+def causal(layer, q, k, v):
+    """Return attention in which each word looks at itself and at the words before it."""
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+class TinyGPT(nn.Module):
+    """A GPT over the words in `words`: `model(ids)` maps [B, n] to the logits of each next word, [B, n, vocabulary].
+
+    `attend(layer, q, k, v)` computes the attention of each layer, from three tensors [B, heads, n, width / heads];
+    `start` is the place of the first word. ValueError where heads do not divide the width, or a place is not there.
+    """
+
+    def __init__(self, words, width=128, heads=4, layers=2, context=32):
+        super().__init__()
+        if width % heads:
+            fits = ", ".join(str(n) for n in range(1, width + 1) if width % n == 0)
+            raise ValueError(f"heads is {heads}; a width of {width} can be cut into {fits}")
+        self.vocabulary = sorted(set(words))
+        self.context = context
+        self.embedding = nn.Embedding(len(self.vocabulary), width)
+        self.places = nn.Embedding(context, width)
+        self.blocks = nn.ModuleList(_Block(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, len(self.vocabulary))
+        for table in (self.embedding, self.places):
+            nn.init.normal_(table.weight, std=0.04)
+
+    def forward(self, ids, attend=causal, start=0):
+        end = start + ids.shape[1]
+        if end > self.context:
+            raise ValueError(
+                f"there is no place {end - 1}: this model knows places 0 to {self.context - 1}"
+            )
+        x = self.embedding(ids) + self.places.weight[start:end]
+        for layer, block in enumerate(self.blocks):
+            x = block(x, layer, attend)
+        return self.head(self.norm(x))
+
+    def encode(self, text):
+        """Return the numbers of the words of `text`, int64 [1, n], on the model's device. ValueError for an unknown word."""
+        words = text.split()
+        unknown = [word for word in words if word not in self.vocabulary]
+        if unknown:
+            raise ValueError(f"the course has no word {unknown[0]!r}")
+        numbers = [self.vocabulary.index(word) for word in words]
+        return torch.tensor([numbers], device=self.head.weight.device)
+
+    def decode(self, ids):
+        """Return the text of `ids` [1, n], with capitals after full stops and no space before a mark."""
+        text = " ".join(self.vocabulary[number] for number in ids[0].tolist())
+        text = re.sub(rf" ([{MARKS}])", r"\1", text)
+        return re.sub(r"(^|[.?!] )([a-z])", lambda match: match[1] + match[2].upper(), text)
+
+
+class _Block(nn.Module):
+    """One layer: attention, then two linear layers for each word on its own, both added to what comes in."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, x, layer, attend):
+        parts = self.qkv(self.norms[0](x)).chunk(3, dim=-1)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        x = x + self.out(attend(layer, q, k, v).transpose(1, 2).flatten(2))
+        return x + self.mlp(self.norms[1](x))
+
+
+def batches(model, words, steps, size=16):
+    """Yield `steps` batches (x, y) of `size` random pieces of `words`, int64 [size, context]; y is one word further."""
+    numbers = {word: number for number, word in enumerate(model.vocabulary)}
+    text = torch.tensor([numbers[word] for word in words], device=model.head.weight.device)
+    for _ in range(steps):
+        starts = torch.randint(len(text) - model.context, (size, 1)).to(text.device)
+        places = starts + torch.arange(model.context + 1, device=text.device)
+        piece = text[places]
+        yield piece[:, :-1], piece[:, 1:]
+
+
+@torch.inference_mode()
+def write(model, start, count=55, temperature=0.5, seed=1):
+    """Return `start` and `count` more words as text, drawn by `model` (the same for the same `seed`)."""
+    ids = model.encode(start)
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(count):
+        logits = model(ids[:, -model.context :])[0, -1].float().cpu()
+        chances = (logits / temperature).softmax(-1)
+        ids = torch.cat([ids, chances.multinomial(1, generator=generator)[None].to(ids)], dim=1)
+    return model.decode(ids)

@@ -1,0 +1,1 @@
+"""Lesson 10: its exercises, figures and machinery."""

@@ -1,0 +1,230 @@
+"""The report is printed however a program ends, its exit status is the program's, and it can be installed alone."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from torch.optim import optimizer
+
+from tools._environment import ROOT
+from helpers.memory import forecast
+from helpers.training import SmallCNN
+from practice_gpus import imitates, practice_gpus, recorder, report
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="these GPUs are real")
+TRAIN = """
+    import torch
+    model = torch.nn.Linear(8, 2).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(6):
+        model(torch.ones(4, 8, device=torch.device("cuda", 0))).sum().backward()
+        optimizer.step()
+"""
+
+
+def start(folder, *command, **options):
+    """Start ``python -m practice_gpus`` with arguments."""
+    line = [sys.executable, "-m", "practice_gpus", *map(str, command)]
+    places = {"cwd": folder, "env": os.environ | {"PYTHONPATH": str(ROOT)}, "text": True}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.PIPE}
+    return subprocess.Popen(line, **places, **pipes, **options)
+
+
+def run(path, *options, given="", arguments=()):
+    """Run a program under the report: (exit status, what it printed, what the report says)."""
+    process = start(path.parent, *options, path, *arguments)
+    out, err = process.communicate(given, timeout=240)
+    return process.returncode, out, err
+
+
+def test_arguments_input_threads_and_workers_are_as_without_the_report(write):
+    """A user's program would read nothing, lose its arguments, or be reported before its threads are done."""
+    text = """
+        import sys, threading, time, torch
+        from torch.utils.data import DataLoader, TensorDataset
+        def later():
+            time.sleep(0.5)
+            torch.ones(1000, device="cuda:1")
+        if __name__ == "__main__":
+            threading.Thread(target=later).start()
+            data = TensorDataset(torch.ones(8, 3))
+            rows = sum(len(x.cuda()) for (x,) in DataLoader(data, batch_size=2, num_workers=1))
+            print(sys.argv[1:], input(), rows)
+    """
+    code, out, err = run(write(text), "-n", "2", given="typed\n", arguments=["--deep", "x y"])
+    assert (code, out) == (0, "['--deep', 'x y'] typed 8\n"), err
+    assert "program.py on 2 practice GPUs" in err and "4 ×" in err
+    assert "cuda:1    peak 4 KiB at program.py:6" in err, "the thread's tensor is missing"
+
+
+def test_a_long_training_ends_after_the_steps_asked_for_and_strict_fails_it(write, tmp_path):
+    """A user would wait for hours, or CI would let a finding pass."""
+    path = tmp_path / "report.json"
+    code, _, err = run(write(TRAIN), "--steps", "3", "--strict", "--json", path)
+    assert code == 2 and "ended after the steps that were asked for, 3 optimizer steps" in err
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    assert stored["steps"] == 3 and stored["devices"][0]["peak"] > 0
+    assert [each["kind"] for each in stored["findings"]] == ["hard-coded"]
+
+
+def test_failed_exited_and_missing_programs_have_status_1(write, tmp_path):
+    """CI would take a broken program for a sound one."""
+    code, _, err = run(write(TRAIN + "    raise KeyError('lost')"))
+    assert code == 1 and "KeyError: 'lost'" in err and "failed, 6 optimizer steps" in err
+    assert "practice_gpus" not in err.partition("──")[0], "frames that are not the program's"
+    code, _, err = run(write("import sys, torch; torch.ones(3).cuda(); sys.exit('no data')"))
+    assert code == 1 and err.startswith("no data\n") and "peak 512 B" in err
+    process = start(tmp_path, "nowhere.py")
+    assert "there is no file nowhere.py" in process.communicate()[1] and process.returncode == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows sends no such signals")
+@pytest.mark.parametrize("sent, status", [(signal.SIGINT, 130), (signal.SIGTERM, 1)])
+def test_an_interrupted_program_is_reported(write, sent, status):
+    """Who stops a long run wants to know what it did so far."""
+    path = write(TRAIN + "    print('now', flush=True)\n    import time; time.sleep(60)")
+    process = start(path.parent, path)
+    assert process.stdout.readline() == "now\n"
+    time.sleep(0.2)
+    process.send_signal(sent)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == status and "6 optimizer steps" in err and "cuda:0" in err
+
+
+def test_processes_that_a_program_starts_are_in_its_report(write):
+    """With torchrun or spawn all the work is in child processes: the report would be empty."""
+    text = """
+        import os, torch, torch.multiprocessing as mp
+        import torch.distributed as dist
+        def work(rank):
+            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29573"}
+            dist.init_process_group("nccl", rank=rank, world_size=2)
+            x = torch.ones(1000, device=f"cuda:{rank}")
+            dist.all_reduce(x)
+            print(x[0].item())
+            dist.destroy_process_group()
+        if __name__ == "__main__":
+            os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
+            mp.spawn(work, nprocs=2)
+    """
+    code, out, err = run(write(text), "-n", "2")
+    assert (code, out.count("2.0")) == (0, 2), err  # lines of two processes may mix
+    assert "cuda:0    peak 4 KiB" in err and "cuda:1    peak 4 KiB" in err
+    assert "init_process_group with nccl (gloo instead) at program.py:6, 2 times" in err
+    assert "on 2 practice GPUs" in err and "CUDA_VISIBLE_DEVICES is '0,1'" in err
+
+
+def test_the_peak_is_that_of_the_forecast_and_its_parts_add_up(write):
+    """A user would buy the wrong card."""
+    text = """
+        import torch
+        from torch.nn import functional as F
+        from helpers.training import SmallCNN
+        def main():
+            torch.manual_seed(0)
+            model = SmallCNN(10).cuda()
+            optimizer = torch.optim.Adam(model.parameters())
+            x, y = torch.rand(128, 3, 32, 32), torch.randint(10, (128,))
+            x, y = x.cuda(), y.cuda()
+            for step in range(3):
+                optimizer.zero_grad()
+                F.cross_entropy(model(x), y).backward()
+                optimizer.step()
+        main()
+    """
+    done = report(write(text))
+    [device] = done.facts["devices"]
+    expected = forecast(SmallCNN(10), (3, 32, 32), 128)
+    assert device["peak"] == pytest.approx(expected.peak, rel=0.05)
+    assert sum(device["parts"].values()) == device["peak"]
+    for kind in ("parameters", "optimizer", "activations"):
+        assert device["parts"][kind] == pytest.approx(getattr(expected, kind), rel=0.1), kind
+    assert device["at"][1] == 13 and "T4 (16 GB)" in repr(done)
+    assert device["tensors"] == 0, "all of it was given back"
+
+
+def test_without_a_report_nothing_is_collected(monkeypatch):
+    """Everybody's steps would pay for reports that nobody asked for."""
+    monkeypatch.setattr(recorder, "origin", lambda: pytest.fail("a line was looked for"))
+    with practice_gpus(1) as gpus:
+        model = torch.nn.Linear(8, 2).cuda()
+        torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.ones(4, 8).cuda()).sum().backward()
+        model.weight.grad.sum().item()
+        assert gpus.machine.watch is None and gpus.machine.allocators[0].taking is None
+        assert gpus.synchronizations == 4 and gpus.transfers["h2d"] == 3
+
+
+def test_what_is_patched_for_a_report_is_put_back(write):
+    """A notebook would pay, and count, for the rest of its life."""
+    apply = torch.nn.Module._apply
+    text = "import torch\ntorch.ones(3).cuda()\ntorch.eye(3).to_sparse().cuda()"
+    assert report(write(text)).outcome == "done", "a copy that has no bytes of its own"
+    assert torch.nn.Module._apply is apply and not recorder.listeners
+    assert not optimizer._global_optimizer_post_hooks
+    assert "PRACTICE_GPUS_REPORT" not in os.environ
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        report("nowhere.py")
+
+
+def test_plugin_gives_tests_their_gpus(write, tmp_path):
+    """GPU tests would be skipped in CI, and device bugs found by users."""
+    text = """
+        import pytest, torch
+        @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+        def test_run():
+            assert torch.cuda.device_count() == 1
+        @pytest.mark.gpus(3)
+        def test_marked():
+            assert torch.cuda.device_count() == 3
+        def test_fixture(gpus):
+            torch.ones(3).cuda()
+            assert gpus.synchronizations >= 1
+        def test_left_behind(gpus):
+            with pytest.raises(RuntimeError, match="at least two devices"):
+                torch.ones(3) + torch.ones(3, device="cuda")
+    """
+    write(text, "test_it.py")
+    line = [sys.executable, *"-m pytest -q -p practice_gpus.plugin -p no:cacheprovider".split()]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    for options, words in (([], "3 passed, 1 skipped"), (["--practice-gpus", "1"], "4 passed")):
+        line += options
+        done = subprocess.run(line, cwd=tmp_path, env=env, text=True, capture_output=True)
+        assert words in done.stdout, done.stdout + done.stderr
+
+
+def test_page_of_what_is_imitated_is_fresh():
+    """Users would trust a list that the code no longer keeps."""
+    page = (ROOT / "practice_gpus/IMITATES.md").read_text(encoding="utf-8")
+    assert page == imitates.page(), "python -m practice_gpus.imitates > practice_gpus/IMITATES.md"
+    assert "`torch.cuda`: `CUDAGraph`" in page and "nccl" in page and "| `nonzero` | 1 |" in page
+
+
+def test_the_folder_is_installed_alone(write, tmp_path):
+    """Who wants it for their tests does not want the course."""
+    pytest.importorskip("setuptools", minversion="77", reason="builds without a network")
+    folder = shutil.copytree(ROOT / "practice_gpus", tmp_path / "source")
+    line = "-m pip install -q --no-deps --no-index --no-build-isolation --target out"
+    command = [sys.executable, *line.split(), str(folder)]
+    done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    [points] = (tmp_path / "out").glob("*.dist-info/entry_points.txt")
+    assert "practice_gpus = practice_gpus.plugin" in points.read_text(encoding="utf-8")
+    path = write(TRAIN)
+    code = f"from practice_gpus import report; print(report({str(path)!r}).facts['steps'])"
+    env = os.environ | {"PYTHONPATH": str(tmp_path / "out")}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=env, text=True, capture_output=True)
+    assert done.stdout == "6\n", done.stderr
+
+
+def test_importing_loads_pytorch_only_when_it_is_used():
+    """Every run of pytest would wait seconds for a plugin that it may not use."""
+    code = "import sys, practice_gpus.plugin; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

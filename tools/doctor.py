@@ -1,0 +1,145 @@
+"""python3 -m tools doctor: what this machine can do, why CUDA is not there, and a room's machines at a glance."""
+
+import binascii
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+
+from tools import _sheets
+from tools._environment import needs
+from helpers.doctor import report, say
+from helpers.doctor.diagnosis import diagnose
+from helpers.doctor.facts import gather_facts
+from helpers.host import cpu_name, memory_bytes
+
+HELP = "say what this machine can do, and why CUDA is not there; --room for a class"
+# of two lessons; one of several places for notebooks, and what comes with it; of commands for authors
+OPTIONAL = ("torchvision", "jupyterlab", "nbformat", "nbconvert", "beautifulsoup4")
+FIELDS = ("verdict", "torch", "device", "memory GB", "free disk GB", "packages")
+MARK = "R1"  # a room's code; a GPU's begins with G1
+DISK_GB = 1  # less free disk than this is a problem: data sets and checkpoints
+
+
+def add_arguments(parser):
+    """Add --room and --collect to `parser`."""
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--room", action="store_true", help="print one line with a code to send to the instructor"
+    )
+    which.add_argument(
+        "--collect",
+        nargs="*",
+        metavar="CODE",
+        help="make a table of learners' codes (from the arguments, or lines on the standard input)",
+    )
+
+
+def run(args):
+    """Exit status 0; 1 where PyTorch does not work here, or where a collected code is damaged."""
+    if args.collect is not None:
+        return collect(args.collect or sys.stdin.read().split())
+    facts = gather_facts()
+    verdict = diagnose(facts)
+    if args.room:
+        problems = package_problems(facts)
+        fields = room_fields(facts, verdict, problems)
+        print(f"{verdict.summary} {' '.join(problems)}".strip())
+        print(f"Send this code: {encode(fields)}")
+    else:
+        say(report(facts, verdict))
+    return 1 if facts.torch is None else 0
+
+
+def package_problems(facts):
+    """What is wrong with the packages that the lessons need, as a list of short texts: ["ipywidgets-missing"]."""
+    problems = []
+    installed = dict(facts.packages)
+    for name, oldest in (need.split(">=") for need in needs()):
+        version = installed.get(name)
+        if name in OPTIONAL:
+            continue
+        if version is None:
+            problems.append(f"{name}-missing")
+        elif _numbers(version) < _numbers(oldest):
+            problems.append(f"{name}-{version}")
+    if installed.get("torchvision") and facts.torch and not _imports("torchvision"):
+        problems.append("torchvision-broken")
+    return problems
+
+
+def _numbers(version):
+    """The first two numbers of a version, (2, 11) for "2.11.0+cpu"."""
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
+
+
+def _imports(name):
+    line = [sys.executable, "-c", f"import {name}"]
+    try:
+        return subprocess.run(line, capture_output=True, timeout=60).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def room_fields(facts, verdict, problems):
+    """The values of `FIELDS` for this machine, as text; memory and disk in GB (10**9 bytes), "?" for unknown."""
+    best = facts.devices[0] if facts.devices else None
+    memory = best.memory_bytes if best else memory_bytes()
+    free = shutil.disk_usage(".").free
+    return (
+        verdict.code,
+        facts.torch or "none",
+        best.name if best else cpu_name(),
+        "?" if memory is None else str(round(memory / 1e9)),
+        str(round(free / 1e9)),
+        ",".join(problems) or "ok",
+    )
+
+
+def encode(fields):
+    """`fields` as one readable word, "R1/all_well/2.13.0/Tesla_T4/16/52/ok/1a2b"; its last part is a checksum."""
+    parts = [re.sub(r"[^A-Za-z0-9.,_+?-]+", "_", field).strip("_")[:40] for field in fields]
+    body = "/".join([MARK, *(part or "?" for part in parts)])
+    return f"{body}/{_checksum(body)}"
+
+
+def decode(code):
+    """The fields of a `code` as a dict by `FIELDS`; ValueError says what is wrong with it."""
+    body, _, checksum = code.rpartition("/")
+    parts = body.split("/")
+    # a forged code may hold a terminal's commands
+    plain = re.fullmatch(r"[A-Za-z0-9.,_+?/-]+", body)
+    if parts[0] != MARK or len(parts) != len(FIELDS) + 1 or not plain:
+        name = "`python3 -m tools doctor --room`"
+        raise ValueError(f"not a code of {name}, or a part of one: {code!r}")
+    if checksum != _checksum(body):
+        raise ValueError(f"damaged (copy it again, whole): {code!r}")
+    return dict(zip(FIELDS, parts[1:], strict=True))
+
+
+def _checksum(body):
+    return f"{binascii.crc_hqx(body.encode('utf-8'), 0):04x}"
+
+
+def collect(codes):
+    """Print a table of `codes`, what they have in common and what needs attention; 1 when a code is damaged, else 0."""
+    rows = []
+    bad = []
+    for number, code in enumerate(codes, 1):
+        try:
+            rows.append((str(number), *decode(code.strip()).values()))
+        except ValueError as error:
+            bad.append(f"code {number}: {error}")
+    if rows:
+        print(_sheets.aligned([("", *FIELDS), *rows]))
+        verdicts = Counter(row[1] for row in rows).most_common()
+        say("\n" + ", ".join(f"{count} × {name}" for name, count in verdicts))
+    for row in rows:
+        if row[6] != "ok" or (row[5].isdigit() and int(row[5]) < DISK_GB):
+            print(f"attend to {row[0]}: packages {row[6]}, {row[5]} GB of disk free")
+    if not codes:
+        bad.append("no codes: give them as arguments, or as lines on the standard input")
+    for line in bad:
+        print(line, file=sys.stderr)
+    return 1 if bad else 0

@@ -1,0 +1,66 @@
+"""Make the environment if need be and run the tests of one lane in it. Only standard library."""
+
+import os
+import subprocess
+import sys
+
+from helpers import threads
+from tools import _environment, _gpu
+
+HELP = "run the tests: notebooks compared strictly, helpers, exercises, practice GPUs, style"
+LANES = {
+    "all": "also the slow tests: changed answers, solutions in lessons, hostile grading, Colab",
+    "browser": "only the tests that drive JupyterLab in a browser",
+    "torture": "only what tries to break the course, all of it",
+}
+ONE_AT_A_TIME = ("browser", "torture")  # these run several kernels at once themselves
+
+
+def add_arguments(parser):
+    """Add the options of `test`."""
+    _environment.add_arguments(parser)
+    for name, text in LANES.items():
+        parser.add_argument(f"--{name}", action="store_true", help=text)
+    parser.add_argument(
+        "--gpu",
+        action="store_true",
+        help="what a GPU changes, on this machine's GPU, strictly against what was stored "
+        "without one; then a recording. Installs nothing",
+    )
+    parser.add_argument(
+        "--out",
+        default="gpu-recording.json",
+        metavar="FILE.json",
+        help="with --gpu: the new file for the recording (default: %(default)s)",
+    )
+    parser.add_argument(
+        "pytest", nargs="*", metavar="-- ARGUMENTS", help="passed on to pytest, after --"
+    )
+
+
+def pytest_line(args, python):
+    """Return the command line that runs the lanes asked for, with a worker for each core."""
+    lanes = [name for name in LANES if getattr(args, name)]
+    line = [str(python), "-m", "pytest", *(f"--{name}" for name in lanes)]
+    if not set(lanes) & set(ONE_AT_A_TIME):
+        workers = threads.choose(threads.cpu_cores(), threads.quota()).threads
+        line += ["--numprocesses", str(workers), "--dist", "loadfile"]
+    return [*line, *args.pytest]
+
+
+def run(args):
+    """Run pytest in the course's folder, its output shown, and return its exit status."""
+    if args.gpu:
+        ready = _environment.stamp() and not args.here
+        python = _environment.python_of(_environment.VENV) if ready else sys.executable
+        return _gpu.run(str(python), args.out, args.pytest)
+    try:
+        python = _environment.chosen(args, extras=["test", *["browser"] * args.browser])
+    except _environment.SetupError as error:
+        print(error, file=sys.stderr)
+        return 1
+    line = pytest_line(args, python)
+    print("$ " + " ".join(line), flush=True)
+    variables = {"JUPYTER_PREFER_ENV_PATH": "1", threads.THREADS: "1", **os.environ}
+    variables |= threads.variables(variables)
+    return subprocess.call(line, cwd=str(_environment.ROOT), env=variables)

@@ -13,9 +13,9 @@ from statistics import median
 import torch
 
 from helpers.devices import synchronize
+from helpers.training import evaluate
 from measurements.measure import digits
 from measurements.peaks import peak_bytes
-from helpers.training import evaluate
 
 PAIRS = 11  # short runs of old and new in turn
 WINS = 9  # a change that makes no difference wins so many in 1 of 30 cases (67 of 2048)

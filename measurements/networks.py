@@ -4,9 +4,9 @@ import torch
 from torch import nn
 
 from helpers.data import shapes
+from helpers.training import SmallCNN, train_step
 from measurements.measure import PRECISIONS, digits, growing, timed
 from measurements.peaks import peak_bytes
-from helpers.training import SmallCNN, train_step
 
 
 def mlp():

@@ -9,11 +9,11 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from torchvision import models
 
-from lessons.lesson11.fusion import traffic
 import measurements
-from tools._environment import ROOT
 from helpers.figures import number
+from lessons.lesson11.fusion import traffic
 from measurements import atlas
+from tools._environment import ROOT
 
 
 @pytest.mark.parametrize("name", atlas.names())

@@ -12,10 +12,10 @@ import sys
 import pytest
 import torch
 
-from tools import doctor as command
-from tools._environment import ROOT
 from helpers.doctor import Device, Facts, Verdict, diagnose, doctor, gather_facts, probe, report
 from helpers.doctor import facts as facts_module
+from tools import doctor as command
+from tools._environment import ROOT
 
 pytestmark = pytest.mark.gpu
 

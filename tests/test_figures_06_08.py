@@ -4,9 +4,9 @@ import matplotlib
 import pytest
 import torch
 
-from lessons.lesson08 import figures, lesson06, roofline08
 from helpers import plots
 from helpers.figures import SMALL
+from lessons.lesson08 import figures, lesson06, roofline08
 
 
 @pytest.mark.parametrize(

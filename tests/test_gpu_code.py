@@ -103,7 +103,7 @@ def test_a_kept_code_joins_the_figures_of_the_lessons(home, monkeypatch):
 @pytest.mark.parametrize("is_cpu", [False, True])
 def test_a_code_of_this_machine_is_not_drawn_beside_it(name, is_cpu, home, monkeypatch):
     import measurements
-from helpers import host
+    from helpers import host
 
     gpu_code.keep(gpu_code.encode(replace(T4, device=name)))
     assert len(plots.yours("matmul", "tflop_per_s", x="size", dtype="float32")) == 1

@@ -18,8 +18,8 @@ import nbformat
 import psutil
 import pytest
 
-from lessons import all_keys
 from helpers.checks import core, expect
+from lessons import all_keys
 from tools import _grade_run, _notebooks, _sheets, grade
 from tools._environment import ROOT
 
@@ -398,7 +398,10 @@ def test_a_run_ends_before_the_machine_is_out_of_memory(monkeypatch):
 LAZY = f"class Same(str):\n    def __eq__(self, other): return True\n    __hash__ = str.__hash__\nd = {TABLE}"
 CREDIT = {
     "reference": (["ex.{0}.check(ex.{0}.reference)"], "reference"),
-    "imported": ([f"from lessons.lesson{LESSON}.exercises import *", CHECK + "(CODED)"], "lessons."),
+    "imported": (
+        [f"from lessons.lesson{LESSON}.exercises import *", CHECK + "(CODED)"],
+        "lessons.",
+    ),
     "printed": (["ex.{0}.solution()", MODEL, RUNS_ON], "solution"),
     "patched": (
         ["object.__setattr__(ex.{0}, 'check_answer', lambda a: 'fine')", CHECK + "(len)"],

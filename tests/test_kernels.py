@@ -9,9 +9,9 @@ import pytest
 import torch
 from strict import run_strict
 
+from helpers import plots
 from lessons.lesson11 import figures, fusion11, missing11
 from lessons.lesson11.tracer import is_there, tl, trace, triton
-from helpers import plots
 from tools import _notebooks
 from tools._environment import ROOT
 

@@ -6,10 +6,10 @@ import sys
 import pytest
 import torch
 
-from lessons.lesson10 import figures, figures11, gpt09
-from lessons.lesson09.exercises import kv_cache
-from lessons.lesson11.tracer import Access, Trace
 from helpers import torchrun
+from lessons.lesson09.exercises import kv_cache
+from lessons.lesson10 import figures, gpt09
+from lessons.lesson11.tracer import Access, Trace
 
 FREE = "#f2f2f2"
 

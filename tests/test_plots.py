@@ -176,7 +176,7 @@ def test_numbers_that_do_not_fit_a_figure_are_named(call, words):
 
 def test_a_recording_of_this_machine_is_not_drawn_beside_it(monkeypatch):
     import measurements
-from helpers import host
+    from helpers import host
 
     known = measurements.all()[0]
     label = known.label_of("cpu")
@@ -202,8 +202,8 @@ RUNG = {
 
 def test_lessons_draw_a_recorded_gpu_but_never_this_machine_twice(monkeypatch):
     """README asks people for recordings of their GPUs: the figures must show them, except to their owners."""
-    from lessons.lesson08 import figures, lesson01, lesson02, roofline08
     import measurements
+    from lessons.lesson08 import lesson01, lesson02, roofline08
 
     time = {"device": "cuda:0", "time_ms": 2.0, "time_iqr_ms": 0.1}
     product = {**time, "size": 1000, "dtype": "float32", "tflop_per_s": 1.0}

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from lessons import all_keys
 from helpers.__main__ import run
 from helpers.checks import codes, progress
+from lessons import all_keys
 from tools import progress as command
 
 pytestmark = pytest.mark.usefixtures("home")

@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from lessons import graph08
 from helpers.training import SmallCNN, evaluate, send, train_epoch, train_step
+from lessons import graph08
 from practice_gpus import practice_gpus
 
 pytestmark = pytest.mark.gpu

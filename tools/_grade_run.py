@@ -18,8 +18,8 @@ import nbformat
 import psutil
 from nbclient import NotebookClient
 
-from lessons import all_keys
 from helpers.checks import core
+from lessons import all_keys
 from tools._environment import ROOT
 
 EVENTS = os.environ.get("GRADE_EVENTS", "")
@@ -208,7 +208,9 @@ def main():
     for event in [event for event in events(EVENTS) if event.get("status") == core.CORRECT]:
         with suppress(ValueError, SyntaxError):  # no plain value
             answer = ast.literal_eval(event["value"])
-            exercise = pkgutil.resolve_name("lessons.lesson" + event["key"].replace(".", ".exercises.", 1))
+            exercise = pkgutil.resolve_name(
+                "lessons.lesson" + event["key"].replace(".", ".exercises.", 1)
+            )
             if exercise.outcome(answer).status != core.CORRECT:
                 note(review=f"{exercise.name} differs when checked again")
     note(end=True)

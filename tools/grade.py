@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from lessons import all_keys
 from helpers.checks.core import CORRECT, ERROR, NOT_ATTEMPTED
+from lessons import all_keys
 from tools import _grade_run, _notebooks, _sheets
 from tools._grade_run import CHECK
 from tools.execute import positive

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from helpers import files
+from helpers.course import NOTEBOOKS
 from tools import _environment, _pip
 from tools._environment import ROOT, SetupError
-from helpers.course import NOTEBOOKS
 
 HELP = "for a class: pack lessons and wheels into one folder that installs with no network"
 TOPS = (

@@ -5,8 +5,8 @@ from collections import Counter
 from pathlib import Path
 
 from helpers.checks import codes
-from tools import _sheets
 from helpers.course import LESSONS
+from tools import _sheets
 
 MOST = 5  # exercises, and questions, that are named as most often wrong
 HELP = "make a table of a class from learners' progress codes"

@@ -9,6 +9,8 @@ from unittest import mock
 import torch
 from torch import nn
 
+from helpers.checks import expect
+from helpers.checks.core import Exercise, LearnerError, NotYet, Question, call
 from lessons.watch import (
     GPU,
     RATE,
@@ -19,8 +21,6 @@ from lessons.watch import (
     far,
     train_by_hand,
 )
-from helpers.checks import expect
-from helpers.checks.core import Exercise, LearnerError, NotYet, Question, call
 from practice_gpus import practice_gpus
 
 loss_function = nn.CrossEntropyLoss()

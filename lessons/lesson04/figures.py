@@ -2,10 +2,10 @@
 
 import torch
 
-from lessons.lesson04.exercises import bugs
 from helpers import plots
 from helpers.checks.core import CORRECT
 from helpers.training import SmallCNN, evaluate
+from lessons.lesson04.exercises import bugs
 
 
 def samples(data):

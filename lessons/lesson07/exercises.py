@@ -8,6 +8,8 @@ from unittest import mock
 
 import torch
 
+from helpers.checks import expect
+from helpers.checks.core import Exercise, NotYet, Question, call, chosen
 from lessons.lesson07 import queue
 from lessons.lesson07.queue import (
     draw_call,
@@ -18,8 +20,6 @@ from lessons.lesson07.queue import (
     training_step,
 )
 from lessons.watch import count_waits, waits_and_result
-from helpers.checks import expect
-from helpers.checks.core import Exercise, NotYet, Question, call, chosen
 from practice_gpus import practice_gpus
 
 # The lesson calls them, too.

@@ -7,6 +7,11 @@ from statistics import median
 import torch
 from torch import nn
 
+from helpers import plots
+from helpers.checks import expect
+from helpers.checks.core import Exercise, NotYet, Question, call
+from helpers.devices import pick_device
+from helpers.timing import time_ms
 from lessons.lesson08 import figures
 from lessons.lesson08.figures import (
     changed,
@@ -21,11 +26,6 @@ from lessons.lesson08.graph import graphed
 from lessons.lesson08.roofline import bytes_moved, draw_roofline
 from lessons.lesson08.threads import draw as draw_fight
 from lessons.lesson08.threads import fight
-from helpers import plots
-from helpers.checks import expect
-from helpers.checks.core import Exercise, NotYet, Question, call
-from helpers.devices import pick_device
-from helpers.timing import time_ms
 
 __all__ = [  # the lesson calls them
     "bytes_moved",

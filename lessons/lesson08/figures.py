@@ -5,10 +5,10 @@ import os
 
 import torch
 
-from lessons.timeline import lay_out
 import measurements
 from helpers import plots
 from helpers.figures import number
+from lessons.timeline import lay_out
 
 GREY = "#9a9a9a"
 PROFILED = {"convolution": "conv", "pooling": "pool", "optimizer": "optimizer.step"}

@@ -5,10 +5,10 @@ from itertools import takewhile
 
 import torch
 
-from lessons.lesson11.fusion import traffic
 import measurements
 from helpers import plots
 from helpers.timing import time_ms
+from lessons.lesson11.fusion import traffic
 
 
 def bytes_moved(make, network, batch):

@@ -3,9 +3,9 @@
 import torch
 from torch.nn import functional as F
 
-from lessons.lesson09.gpt import TinyGPT, batches, course_words, write
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, Question, call
+from lessons.lesson09.gpt import TinyGPT, batches, course_words, write
 from practice_gpus import practice_gpus
 
 __all__ = ["TinyGPT", "batches", "course_words", "write"]  # the lesson calls them, too

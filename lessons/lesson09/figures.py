@@ -5,12 +5,12 @@ Each function returns (Figure, sentence).
 
 import torch
 
-from lessons.lesson09.exercises import kv_cache, mask, top_k
 import measurements
 from helpers import gpus, plots
 from helpers.checks.core import chosen
-from measurements.peaks import peak_bytes
 from helpers.timing import time_ms
+from lessons.lesson09.exercises import kv_cache, mask, top_k
+from measurements.peaks import peak_bytes
 
 MIB = 2**20
 

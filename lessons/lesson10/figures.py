@@ -2,12 +2,12 @@
 
 from itertools import product
 
-from lessons.lesson10.exercises import bytes as bytes_exercise
-from lessons.lesson10.exercises import rank_bytes
 import measurements
 from helpers import plots
 from helpers.checks.core import CORRECT
 from helpers.figures import plain_ticks
+from lessons.lesson10.exercises import bytes as bytes_exercise
+from lessons.lesson10.exercises import rank_bytes
 
 PARTS = ("weights", "gradients", "optimizer")
 SHARES = (4, 4, 8)  # bytes a parameter of the three parts, in float32 with Adam

@@ -3,10 +3,6 @@
 import torch
 from torch.nn import functional as F
 
-from lessons.lesson11 import figures
-from lessons.lesson11.fusion import compiled_kernels, race, traffic
-from lessons.lesson11.missing import look_for_triton
-from lessons.lesson11.tracer import tl, trace, triton
 from helpers.checks.core import (
     Exercise,
     NotAttempted,
@@ -16,6 +12,10 @@ from helpers.checks.core import (
     chosen,
     is_untouched,
 )
+from lessons.lesson11 import figures
+from lessons.lesson11.fusion import compiled_kernels, race, traffic
+from lessons.lesson11.missing import look_for_triton
+from lessons.lesson11.tracer import tl, trace, triton
 
 # The lesson calls them, too.
 __all__ = ["compiled_kernels", "look_for_triton", "race", "trace", "traffic"]

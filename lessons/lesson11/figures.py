@@ -2,9 +2,9 @@
 
 import torch
 
-from lessons.lesson11.tracer import trace
 from helpers import plots
 from helpers.figures import SMALL, blank_figure, plain_ticks
+from lessons.lesson11.tracer import trace
 
 LIGHT = 0.35  # share of a program's color in its cells, so that black text can be read
 

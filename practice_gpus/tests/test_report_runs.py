@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch.optim import optimizer
 
-from tools._environment import ROOT
 from helpers.memory import forecast
 from helpers.training import SmallCNN
 from practice_gpus import imitates, practice_gpus, recorder, report
+from tools._environment import ROOT
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="these GPUs are real")
 TRAIN = """

@@ -14,13 +14,13 @@ import lanes
 import pytest
 from lanes import LESSONS, share, within
 
-from lessons import all_keys, lesson02
 import measurements
 from helpers import predictions, widgets
 from helpers.checks import codes, progress
 from helpers.checks.core import Exercise
-from tools import grade
+from lessons import all_keys, lesson02
 from measurements import schema
+from tools import grade
 
 pytestmark = pytest.mark.slow
 hypothesis = pytest.importorskip("hypothesis", reason="needs the package hypothesis")

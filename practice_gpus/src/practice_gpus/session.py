@@ -11,8 +11,8 @@ from torch import overrides
 from torch.utils import _device, _python_dispatch
 
 from . import interrupts, processes
-from .functions import Calls
 from .dispatch import Kernels
+from .functions import Calls
 from .machine import Machine, Place
 from .memory import parse_size
 from .patches import attention, patches

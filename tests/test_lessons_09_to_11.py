@@ -27,7 +27,7 @@ def held(axes):
 
 def test_a_rank_holds_a_quarter_then_all_then_a_quarter_of_the_sum():
     """The picture is the explanation of fully_shard; its pixels are compared with nothing."""
-    figure, _ = figures10.draw_moves()
+    figure, _ = figures.draw_moves()
     own = {(rank, rank) for rank in range(4)}
     whole = {(rank, quarter) for rank in range(4) for quarter in range(4)}
     held_by = [held(axes) for axes in figure.axes]
@@ -39,7 +39,7 @@ def test_a_rank_holds_a_quarter_then_all_then_a_quarter_of_the_sum():
 
 def test_a_gpu_needs_nothing_of_another_between_the_two_products():
     """What a split by columns leaves on a GPU, its rows of the next matrix take: the reason for the order."""
-    figure, _ = figures10.draw_splits()
+    figure, _ = figures.draw_splits()
     for gpu, axes in enumerate(figure.axes):
         cells = held(axes)
         hidden = {column - 12 - 2 for row, column in cells if 14 <= column < 20}
@@ -48,7 +48,7 @@ def test_a_gpu_needs_nothing_of_another_between_the_two_products():
 
 
 def test_each_stage_splits_one_part_more():
-    figure, _ = figures10.draw_stages(1000)
+    figure, _ = figures.draw_stages(1000)
     assert [len(held(axes)) for axes in figure.axes] == [48, 36, 24, 12]
 
 

@@ -1,13 +1,30 @@
 """What the tests of practice GPUs share: two of them, and programs in processes of their own."""
 
+import contextlib
 import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
-from tools._environment import ROOT
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+
+
+@pytest.fixture(scope="session")
+def imitated():
+    """Give practice_gpus as a context manager that skips the test where it would step aside for real GPUs."""
+    from practice_gpus import practice_gpus  # PyTorch, only for tests that ask for it
+
+    @contextlib.contextmanager
+    def turned_on(*args, **options):
+        with practice_gpus(*args, **options) as machine:
+            if machine.real:
+                pytest.skip("these GPUs are real")
+            yield machine
+
+    return turned_on
 
 
 @pytest.fixture
@@ -36,7 +53,7 @@ def run(write):
     def printed(text, *command):
         path = write(text)
         line = [sys.executable, *command, str(path)]
-        options = {"cwd": path.parent, "env": os.environ | {"PYTHONPATH": str(ROOT)}}
+        options = {"cwd": path.parent, "env": os.environ | {"PYTHONPATH": str(SOURCE)}}
         done = subprocess.run(line, **options, capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stderr
         return done.stdout

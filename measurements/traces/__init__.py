@@ -89,13 +89,19 @@ class Trace:
             raise ValueError(f"rank {number!r} is not in this trace; it has {self.ranks}")
         gpu = [event for event in self.gpu if event.rank == number]
         cpu = [span for span in self.cpu if span.rank == number]
-        return Trace(self.about, self.length, gpu, cpu, self.memory if number == self.ranks[0] else [])
+        return Trace(
+            self.about, self.length, gpu, cpu, self.memory if number == self.ranks[0] else []
+        )
 
     def between(self, begin, end):
         """Return the part from `begin` to `end` µs; events are cut at its borders."""
         if not 0 <= begin < end <= self.length:
-            raise ValueError(f"between({begin}, {end}): the trace goes from 0 to {self.length:.0f} µs")
-        gpu = [_cut(event, begin, end) for event in self.gpu if begin < event.end and event.start < end]
+            raise ValueError(
+                f"between({begin}, {end}): the trace goes from 0 to {self.length:.0f} µs"
+            )
+        gpu = [
+            _cut(event, begin, end) for event in self.gpu if begin < event.end and event.start < end
+        ]
         gpu = [e if e.launch is None else e._replace(launch=e.launch - begin) for e in gpu]
         cpu = [_cut(span, begin, end) for span in self.cpu if begin < span.end and span.start < end]
         memory = [(time - begin, size) for time, size in self.memory if begin <= time < end]
@@ -133,19 +139,21 @@ def load(source):
 
 
 def encode(trace):
-    """Return `trace` as a JSON object: tables of texts, columns of integers in 0.1 µs, starts as differences."""
+    """Return `trace` as a JSON object: tables of texts, columns of integers in 0.1 µs, times as differences."""
     kernels, operators, streams, spans = Table(), Table(), Table(), Table()
-    gpu = trace.gpu
+    gpu = sorted(trace.gpu, key=lambda e: (e.rank, e.stream, e.start))
     return {
         "version": VERSION,
         "about": trace.about,
         "length": _tenths(trace.length),
         "gpu": {
             "kernel": [kernels.index([e.name, e.kind]) for e in gpu],
-            "start": _differences([_tenths(e.start) for e in gpu]),
+            "gap": _gaps(gpu),
             "length": [_tenths(e.length) for e in gpu],
             "stream": [streams.index([e.rank, e.stream]) for e in gpu],
-            "launch": _differences([_tenths(e.launch) if e.launch is not None else NONE for e in gpu]),
+            "launch": _differences(
+                [_tenths(e.launch) if e.launch is not None else NONE for e in gpu]
+            ),
             "operator": [operators.index([e.operator, e.shapes, e.line]) for e in gpu],
             "bytes": [[i, e.bytes] for i, e in enumerate(gpu) if e.bytes],
         },
@@ -171,18 +179,23 @@ def decode(data):
         raise ValueError(f"an extract of version {data.get('version')!r}; this reads {VERSION}")
     gpu, cpu, memory = data["gpu"], data["cpu"], data["memory"]
     sizes = dict(gpu["bytes"])
-    starts = list(accumulate(gpu["start"]))
     events = []
     launches = list(accumulate(gpu["launch"]))
-    for i, start in enumerate(starts):
+    end = 0
+    for i, gap in enumerate(gpu["gap"]):
+        start = end + gap
+        end = start + gpu["length"][i]
         launch = None if launches[i] == NONE else launches[i] / 10
         kernel = data["kernels"][gpu["kernel"][i]]
         place = data["streams"][gpu["stream"][i]]
         operator = data["operators"][gpu["operator"][i]]
         time = (start / 10, gpu["length"][i] / 10)
         events.append(GpuEvent(*kernel, *time, *place, launch, *operator, sizes.get(i, 0)))
+    events.sort(key=lambda e: e.start)
     spans = []
-    for row, start, length in zip(cpu["span"], accumulate(cpu["start"]), cpu["length"], strict=True):
+    for row, start, length in zip(
+        cpu["span"], accumulate(cpu["start"]), cpu["length"], strict=True
+    ):
         name, thread, line, rank = data["spans"][row]
         spans.append(Span(name, start / 10, length / 10, rank, thread, line))
     times = [time / 10 for time in accumulate(memory["time"])]
@@ -208,6 +221,13 @@ class Table:
 
 def _tenths(microseconds):
     return round(10 * microseconds)
+
+
+def _gaps(events):
+    """Return the 0.1 µs between each event's start and the end of the one before it; they compress well."""
+    starts = [_tenths(event.start) for event in events]
+    ends = [start + _tenths(event.length) for start, event in zip(starts, events, strict=True)]
+    return [start - end for start, end in zip(starts, [0, *ends], strict=False)]
 
 
 def _differences(values):

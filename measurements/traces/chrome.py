@@ -137,14 +137,14 @@ class _Rank:
         return {"device": card.get("name") or "not recorded"}
 
     def _memory(self, begin, end):
-        """Return (µs, bytes allocated) on the GPU, without changes below 1 % of the highest."""
+        """Return (µs, bytes allocated) on the GPU, without changes below 2 % of the highest."""
         levels = [
             (float(e["ts"]) - begin, int(e["args"]["Total Allocated"]))
             for e in self.instants
             if e["args"].get("Device Type") == 1 and "Total Allocated" in e["args"]
         ]
         levels = sorted(level for level in levels if 0 <= level[0] < end - begin)
-        smallest = max((size for _, size in levels), default=0) / 100
+        smallest = max((size for _, size in levels), default=0) / 50
         kept = []
         for time, size in levels:
             if not kept or abs(size - kept[-1][1]) >= smallest:

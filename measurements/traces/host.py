@@ -11,7 +11,8 @@ CALLS = {"cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime"}
 KEPT = OPERATORS | CALLS | {"python_function", "user_annotation"}
 LAUNCHES = re.compile(r"Launch|Memcpy|Memset")
 _FRAME = re.compile(r"^(.*\.py)\((\d+)\): (.*)$")
-_LIBRARY = re.compile(r"^.*?(?:site-packages|dist-packages|lib/python\d[\d.]*)/")
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_LIBRARY = re.compile(r"^.*(?:site-packages|dist-packages|lib/python\d[\d.]*)/")
 
 
 def python_line(frame):
@@ -24,8 +25,9 @@ def python_line(frame):
         return ""
     path, number, function = found.groups()
     inside, libraries = _LIBRARY.subn("", path)
-    outside = "/".join(path.split("/")[-2:]) if not path.startswith("/") else path.split("/")[-1]
-    return f"{inside if libraries else outside}({number}): {function}"
+    if not (libraries or path.startswith("torch/")):
+        inside = "/".join(path.split("/")[-1 if path.startswith("/") else -2 :])
+    return f"{inside}({number}): {function}"
 
 
 def nearest(frames):
@@ -60,7 +62,7 @@ def _operator(above):
 def launch_threads(spans):
     """Return {thread: name} of the threads that ask for GPU work or run operators: Python, autograd, thread 3 …"""
     count = Counter(_thread(e) for e in spans if _category(e) in KEPT and _asks(e))
-    steps = Counter(_thread(e) for e in spans if e["name"].startswith("ProfilerStep"))
+    steps = Counter(_thread(e) for e in spans if _runs_python(e))
     backward = Counter(_thread(e) for e in spans if "Backward" in e["name"])
     order = sorted(count, key=lambda thread: (-steps[thread], -count[thread]))
     names = {}
@@ -70,6 +72,10 @@ def launch_threads(spans):
             name = "autograd"
         names[thread] = name
     return names
+
+
+def _runs_python(event):
+    return event["name"].startswith("ProfilerStep") or _category(event) == "python_function"
 
 
 def cpu_spans(spans, begin, end, rank, threads):
@@ -85,7 +91,7 @@ def cpu_spans(spans, begin, end, rank, threads):
             step = _category(event) == "user_annotation" and length >= SHORTEST
             if outside or not (step or own[id(event)] >= SHORTEST):
                 continue
-            name = python_line(event["name"]) or event["name"]
+            name = python_line(event["name"]) or _ADDRESS.sub("", event["name"])
             line = "" if name != event["name"] else _line(event, above)
             kept.append(Span(name[:90], start - begin, length, rank, threads[thread], line[:90]))
     return sorted(kept, key=lambda span: (span.start, -span.length))

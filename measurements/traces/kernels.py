@@ -18,6 +18,8 @@ LONGEST = 64  # characters of a name that are kept
 _CLASS_OF = (
     ("communication", r"nccl|rccl|all_?reduce|all_?to_?all|reduce_?scatter|all_?gather"),
     ("attention", r"flash|attention|fmha"),
+    ("other", r"reduce_kernel|catarray|finalize"),
+    ("elementwise", r"multi_tensor_apply"),
     ("normalization", r"norm|softmax|bn_fw|bn_bw"),
     (
         "matmul",
@@ -25,12 +27,14 @@ _CLASS_OF = (
     ),
     (
         "elementwise",
-        r"elementwise|multi_tensor_apply|pointwise|triton_poi|functor|subtensorop|fill|rotary",
+        r"elementwise|pointwise|triton_poi|functor|subtensorop|fill|rotary",
     ),
 )
 _NOISE = re.compile(r"\(anonymous namespace\)::|std::|at::native::|c10::|at::cuda::|^void ")
 _WRAPPERS = {"Kernel", "Kernel2", "kernel"}  # say nothing; the name is in the template's argument
-_FUNCTOR = re.compile(r"[A-Za-z]\w*(?:Functor\w*|_kernel_cuda|_kernel_impl|_scalar|Ops)\b|MulFunctor")
+_FUNCTOR = re.compile(
+    r"[A-Za-z]\w*(?:Functor\w*|_kernel_cuda|_kernel_impl|_scalar|Ops)\b|MulFunctor"
+)
 _NOT_THE_WORK = {"gpu_kernel_impl", "gpu_kernel_impl_nocast"}
 _OPERATOR = re.compile(r"binary_internal::(\w+)")
 
@@ -90,6 +94,6 @@ def _demangled(name):
         end = number.end() + int(number[0])
         word = name[number.end() : end]
         place = end if word.isidentifier() else number.end()
-        if word.isidentifier() and not word.startswith("_GLOBAL"):
+        if word.isidentifier() and len(word) > 2 and not word.startswith("_GLOBAL"):
             words.append(word)
     return " ".join(words[1:]) or name

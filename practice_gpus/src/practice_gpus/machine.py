@@ -90,6 +90,8 @@ class Machine:
 
     def __init__(self, n, capacity, asynchronous):
         self.n = n
+        self.values = True  # False: tensors have shapes alone, see `shapes`
+        self.stand_in = None
         self.capacity = capacity
         blocking = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"  # each call waits, as on hardware
         self.asynchronous = asynchronous and not blocking

@@ -73,7 +73,7 @@ def test_a_kept_code_joins_figures_as_your_gpu(home):
     figure = plots.lines([cpu, group], "t", "size", "TFLOP/s")
     labels = [line.get_label() for line in figure.axes[0].get_lines()]
     assert labels == ["this CPU (measured here)", "Tesla T4 (your GPU)"]
-    assert "your GPU: Tesla T4, 2026-11-22, PyTorch 2.11" in figure._supxlabel.get_text()
+    assert "your GPU: Tesla T4, 2026-11-22, PyTorch 2.11" in figure.sources[0]
     copies = plots.yours("copies", "gb_per_s", direction="h2d", pinned=True)
     assert list(copies) == ["Tesla T4"]
 

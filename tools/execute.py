@@ -30,7 +30,7 @@ def environment(home, **extra):
     """Return the variables for kernels: fresh stored progress in `home`, nothing of the caller's plotting, `extra`."""
     hidden = ("MPLBACKEND", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
     inherited = {key: value for key, value in os.environ.items() if key not in hidden}
-    fixed = {"GPU_COURSE_HOME": str(home), "JUPYTER_PREFER_ENV_PATH": "1", threads.STORING: "1"}
+    fixed = {"GPU_COURSE_HOME": str(home), "JUPYTER_PREFER_ENV_PATH": "1"}
     return {**inherited, **threads.variables(inherited), **fixed, **extra}
 
 

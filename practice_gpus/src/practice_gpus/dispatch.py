@@ -1,4 +1,4 @@
-"""`Kernels` sees every operator that PyTorch really runs, those of autograd's backward pass too.
+"""`DispatchMode` sees every operator that PyTorch really runs, those of autograd's backward pass too.
 
 It compares the devices of the inputs, labels the outputs, accounts for their memory, and, on an asynchronous machine,
 hands the work to the current stream instead of doing it.
@@ -28,7 +28,7 @@ OUTSIDE = re.compile(
 )
 
 
-class Kernels(TorchDispatchMode):
+class DispatchMode(TorchDispatchMode):
     """Checks, labels and accounts for every operator."""
 
     supports_higher_order_operators = True

@@ -50,7 +50,7 @@ FACTS = {}  # id of an operator → its facts; a dictionary of operators would a
 
 
 def facts(func):
-    """What `Kernels` needs to know about an operator, read once from its schema."""
+    """What `DispatchMode` needs to know about an operator, read once from its schema."""
     schema = func._schema
     name = schema.name.removeprefix("aten::")
     written = [a.alias_info is not None and a.alias_info.is_write for a in schema.arguments]

@@ -21,7 +21,9 @@ from .origins import is_own, line, origin
 REACH = 1 << 44  # bytes that are reserved, and never filled: no tensor is larger
 NOWHERE = 1 << 44  # the address where a system reserves none
 FALLBACK = 1 << 30  # bytes that the CPU's kernels are given at most
-PRESUMED = {"_maybe_opt_step": 0.0}  # a function of PyTorch → what it reads: a GradScaler, no infinities
+PRESUMED = {
+    "_maybe_opt_step": 0.0
+}  # a function of PyTorch → what it reads: a GradScaler, no infinities
 SKIPPED = {"_linalg_check_errors"}  # raises for some values, and gives nothing
 MISSING = (
     "{place}{name} needs values, and these practice GPUs have none (values=False): leave it out, or say what stands in "

@@ -12,9 +12,8 @@ HELP = "run the tests: notebooks compared strictly, helpers, exercises, practice
 LANES = {
     "all": "also the slow tests: changed answers, solutions in lessons, hostile grading, Colab",
     "browser": "only the tests that drive JupyterLab in a browser",
-    "torture": "only what tries to break the course, all of it",
 }
-ONE_AT_A_TIME = ("browser", "torture")  # these run several kernels at once themselves
+ONE_AT_A_TIME = ("browser",)  # these run several kernels at once themselves
 
 
 def add_arguments(parser):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import torch
 from torch.utils._pytree import tree_map_only
 
+from .dtypes import dtype_check
 from .halves import PRODUCTS
 from .machine import storage_of
 
@@ -40,6 +41,7 @@ WAITS_IF = {
     "normal": lambda mean, std=1.0, *rest, **options: int(isinstance(std, T)),
     "repeat_interleave": lambda repeats, output_size=None: 2 * (output_size is None),
 }
+DIVISIONS = set("div div_ floor_divide floor_divide_ remainder remainder_ fmod fmod_".split())
 READS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 MATRICES = {"mm", "bmm", "addmm", "baddbmm"}
 # Operators whose results are no larger than their inputs together.
@@ -82,6 +84,7 @@ def facts(func):
         waits_if=WAITS_IF.get(name),
         indexes=name in INDEXING,
         multiplies=name in PRODUCTS,
+        dtype_check=dtype_check(name),
         reads=any(tag in func.tags for tag in READS),
         random=torch.Tag.nondeterministic_seeded in func.tags,
         generator="generator" in names,

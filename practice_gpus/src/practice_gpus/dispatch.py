@@ -11,12 +11,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-<<<<<<< HEAD
 from . import halves, shapes
-=======
-from . import shapes
 from .errors import divide_by_zero, is_asserted
->>>>>>> main
 from .launch import launch
 from .machine import PARTS, refusal, storage_of
 from .operators import FACTS, Call, T, blocking, expected, facts, tensors

@@ -16,7 +16,10 @@ T = torch.Tensor
 @functools.cache
 def slow():
     """The 16-bit types for which this CPU has no fast kernels, as oneDNN tells."""
-    asked = {torch.bfloat16: "_is_mkldnn_bf16_supported", torch.float16: "_is_mkldnn_fp16_supported"}
+    asked = {
+        torch.bfloat16: "_is_mkldnn_bf16_supported",
+        torch.float16: "_is_mkldnn_fp16_supported",
+    }
     fast = {dtype for dtype, name in asked.items() if getattr(torch.ops.mkldnn, name, bool)()}
     return set(asked) - fast
 

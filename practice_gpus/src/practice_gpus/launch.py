@@ -38,7 +38,9 @@ def launch(machine, call):
     goals = [t.data for t in tensors(out)]
 
     def fill():
-        for goal, result in zip(goals, tensors(halves.run(call.func, fact, args, kwargs)), strict=True):
+        for goal, result in zip(
+            goals, tensors(halves.run(call.func, fact, args, kwargs)), strict=True
+        ):
             goal.copy_(result)
 
     stream.put(fill)

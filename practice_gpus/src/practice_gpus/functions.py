@@ -48,11 +48,8 @@ class FunctionMode(TorchFunctionMode):
         table[names._pack_padded_sequence] = self.pack_padded
         table[functions.one_hot] = self.one_hot
         table[torch.dropout] = self.dropout
-<<<<<<< HEAD
         table[torch.rms_norm] = self.rms_norm
-=======
         table |= dict.fromkeys([f for f in vars(torch.fft).values() if callable(f)], self.transform)
->>>>>>> main
         return table | self.tensor_handlers()
 
     def tensor_handlers(self):
@@ -251,19 +248,17 @@ class FunctionMode(TorchFunctionMode):
             return func(x, *args, **kwargs)
         return casting.dropout(func, x, *args, **kwargs)
 
-<<<<<<< HEAD
     def rms_norm(self, func, x, shape, weight=None, eps=None):
         """On a GPU one kernel, which keeps its input for the backward pass; the CPU keeps more, in float32."""
         if not self.machine.values and self.machine.place(x) is not None:
             func = one_kernel
         return casting.cast("float", self.machine, func, x, shape, weight, eps)
-=======
+
     def transform(self, func, x, *args, **kwargs):
         """A Fourier transform in half precision: cuFFT has it, the CPU has not."""
         if isinstance(x, T) and x.dtype in HALVES and self.machine.place(x) is not None:
             refusal("Fourier transforms in half precision", instead="use float32")()
         return self.create(func, x, *args, **kwargs) if kwargs else func(x, *args)
->>>>>>> main
 
     def unchecked(self, func, x, *args, **kwargs):
         """The CPU's kernel looks whether its arguments make sense; a GPU's does not wait for that."""

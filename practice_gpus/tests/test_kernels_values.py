@@ -9,7 +9,14 @@ from kernel_corpus import CASES, of_cuda, of_triton  # noqa: E402, F401
 from practice_gpus import kernels  # noqa: E402
 
 FAST = {"add_odd", "softmax_of_781", "flash_attention", "product_half", "scan", "transpose_tiled"}
-FAST |= {"sum_by_shuffles", "histogram_in_shared_memory", "product_tiled", "bitonic_sort", "half_pairs", "collatz"}
+FAST |= {
+    "sum_by_shuffles",
+    "histogram_in_shared_memory",
+    "product_tiled",
+    "bitonic_sort",
+    "half_pairs",
+    "collatz",
+}
 
 
 def run_case(case, card="A100"):
@@ -29,9 +36,13 @@ def run_case(case, card="A100"):
     return compiled, kernels.run(compiled, case.grid, case.block, *arguments)
 
 
-@pytest.mark.parametrize("name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in CASES])
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+)
 def test_values_are_pytorchs(name):
     torch.manual_seed(0)
     case = CASES[name]()
     run_case(case)
-    torch.testing.assert_close(case.out, case.expected, rtol=case.tolerance, atol=case.tolerance, equal_nan=True)
+    torch.testing.assert_close(
+        case.out, case.expected, rtol=case.tolerance, atol=case.tolerance, equal_nan=True
+    )

@@ -174,7 +174,9 @@ def histogram_in_shared_memory():
   for (int i = threadIdx.x; i < 256; i += blockDim.x) atomicAdd(&out[i], bins[i]);
 }""")
     x, out = torch.randint(0, 256, (4001,), dtype=torch.uint8), torch.zeros(256, dtype=torch.int32)
-    return Case(text, [x, out, 4001], out, torch.bincount(x, minlength=256).int(), (4,), (128,), tolerance=0)
+    return Case(
+        text, [x, out, 4001], out, torch.bincount(x, minlength=256).int(), (4,), (128,), tolerance=0
+    )
 
 
 @case
@@ -352,13 +354,24 @@ def mandelbrot():
     n = 40
     out = torch.empty(n, n, dtype=torch.int32)
     at = torch.arange(n, dtype=torch.float64)
-    c = torch.complex((-2 + 3 * at / n)[None].expand(n, n), (-1.5 + 3 * at / n)[:, None].expand(n, n))
+    c = torch.complex(
+        (-2 + 3 * at / n)[None].expand(n, n), (-1.5 + 3 * at / n)[:, None].expand(n, n)
+    )
     z, steps = torch.zeros_like(c), torch.zeros(n, n, dtype=torch.int32)
     for _ in range(50):
         inside = z.real**2 + z.imag**2 <= 4
         z = torch.where(inside, z * z + c, z)
         steps += inside.int()
-    return Case(text, [out, n], out, steps, (3, 3), (16, 16), options={"flags": ("-fmad=false",)}, tolerance=0)
+    return Case(
+        text,
+        [out, n],
+        out,
+        steps,
+        (3, 3),
+        (16, 16),
+        options={"flags": ("-fmad=false",)},
+        tolerance=0,
+    )
 
 
 @case
@@ -374,7 +387,9 @@ def compaction_by_ballot():
     out = torch.zeros(32, dtype=torch.int32)
     kept = x[x > 0]
     expected = torch.cat([kept, torch.zeros(32 - len(kept), dtype=torch.int32)])
-    return Case(text, [x, out, torch.zeros(1, dtype=torch.int32)], out, expected, (1,), (32,), tolerance=0)
+    return Case(
+        text, [x, out, torch.zeros(1, dtype=torch.int32)], out, expected, (1,), (32,), tolerance=0
+    )
 
 
 @case
@@ -426,7 +441,9 @@ def functions_of_math():
 }""")
     x, out = 20 * torch.randn(500), torch.empty(500)
     y = x.double()
-    expected = y.sin() + (y.abs() + 1).log() + y.tanh() + y.abs() ** 1.5 + (1 + y * y).rsqrt() + y.erf()
+    expected = (
+        y.sin() + (y.abs() + 1).log() + y.tanh() + y.abs() ** 1.5 + (1 + y * y).rsqrt() + y.erf()
+    )
     expected = (expected + x.floor() + x.trunc()).float()
     return Case(text, [x, out, 500], out, expected, (4,), (128,))
 

@@ -65,7 +65,9 @@ def gated_half():
     g, u = torch.randn(2, 3000).half()
     out = torch.empty_like(g)
     expected = (F.silu(g.float()) * u.float()).half()
-    return Case(gated, [g, u, out, 3000], out, expected, (6,), constants={"BLOCK": 512}, tolerance=2e-3)
+    return Case(
+        gated, [g, u, out, 3000], out, expected, (6,), constants={"BLOCK": 512}, tolerance=2e-3
+    )
 
 
 @triton.jit
@@ -94,7 +96,9 @@ def _softmax(rows, columns, **options):
     x, out = torch.randn(rows, columns), torch.empty(rows, columns)
     block = {"BLOCK": 1 << (columns - 1).bit_length()}
     expected = x.softmax(1)
-    return Case(softmax, [x, out, columns], out, expected, (rows,), constants=block, options=options)
+    return Case(
+        softmax, [x, out, columns], out, expected, (rows,), constants=block, options=options
+    )
 
 
 @case
@@ -154,7 +158,9 @@ def layer_norm_of_300():
     x, out = torch.randn(6, 300), torch.empty(6, 300)
     w, b = torch.randn(2, 300)
     expected = F.layer_norm(x, (300,), w, b, 1e-5)
-    return Case(layer_norm, [x, w, b, out, 300, 1e-5], out, expected, (6,), constants={"BLOCK": 512})
+    return Case(
+        layer_norm, [x, w, b, out, 300, 1e-5], out, expected, (6,), constants={"BLOCK": 512}
+    )
 
 
 @triton.jit
@@ -184,7 +190,9 @@ def largest(x, out, columns, BLOCK: tl.constexpr):
 @case
 def argmax():
     x, out = torch.randn(9, 333), torch.empty(9, dtype=torch.int32)
-    return Case(largest, [x, out, 333], out, x.argmax(1).int(), (9,), constants={"BLOCK": 512}, tolerance=0)
+    return Case(
+        largest, [x, out, 333], out, x.argmax(1).int(), (9,), constants={"BLOCK": 512}, tolerance=0
+    )
 
 
 @triton.jit
@@ -226,7 +234,9 @@ def histogram_of_blocks():
     x, out = torch.randint(0, 32, (2048,), dtype=torch.int32), torch.zeros(32, dtype=torch.int32)
     constants = {"BLOCK": 512, "BINS": 32}
     expected = torch.bincount(x, minlength=32).int()
-    return Case(counts_of_block, [x, out, 2048], out, expected, (4,), constants=constants, tolerance=0)
+    return Case(
+        counts_of_block, [x, out, 2048], out, expected, (4,), constants=constants, tolerance=0
+    )
 
 
 @triton.jit
@@ -252,7 +262,9 @@ def matmul(a, b, c, m, n, k, TILE: tl.constexpr, PRECISION: tl.constexpr):
     for start in range(0, k, TILE):
         at = start + tl.arange(0, TILE)
         left = tl.load(a + rows * k + at[None, :], mask=(rows < m) & (at[None, :] < k), other=0)
-        right = tl.load(b + at[:, None] * n + columns, mask=(at[:, None] < k) & (columns < n), other=0)
+        right = tl.load(
+            b + at[:, None] * n + columns, mask=(at[:, None] < k) & (columns < n), other=0
+        )
         total = tl.dot(left, right, total, input_precision=PRECISION, out_dtype=total.dtype)
     tl.store(c + rows * n + columns, total, mask=(rows < m) & (columns < n))
 
@@ -263,7 +275,9 @@ def _matmul(m, n, k, dtype, tile=32, precision="ieee", tolerance=1e-3, **options
     expected = a.float() @ b.float()
     constants = {"TILE": tile, "PRECISION": precision}
     grid = (cdiv(m, tile), cdiv(n, tile))
-    return Case(matmul, [a, b, out, m, n, k], out, expected, grid, None, constants, options, tolerance)
+    return Case(
+        matmul, [a, b, out, m, n, k], out, expected, grid, None, constants, options, tolerance
+    )
 
 
 @case
@@ -346,7 +360,9 @@ def convolve(x, weight, out, n, TAPS: tl.constexpr, BLOCK: tl.constexpr):
     total = tl.zeros((BLOCK,), tl.float32)
     for tap in tl.static_range(TAPS):
         place = at + tap - TAPS // 2
-        total += tl.load(weight + tap) * tl.load(x + place, mask=(place >= 0) & (place < n), other=0.0)
+        total += tl.load(weight + tap) * tl.load(
+            x + place, mask=(place >= 0) & (place < n), other=0.0
+        )
     tl.store(out + at, total, mask=at < n)
 
 
@@ -369,10 +385,22 @@ def quantized(x, weight, scale, out, columns, BLOCK: tl.constexpr):
 
 @case
 def quantized_matrix_times_vector():
-    w, x, s = torch.randint(-128, 127, (40, 500), dtype=torch.int8), torch.randn(500), torch.rand(40)
+    w, x, s = (
+        torch.randint(-128, 127, (40, 500), dtype=torch.int8),
+        torch.randn(500),
+        torch.rand(40),
+    )
     out = torch.empty(40)
     expected = (w.float() * s[:, None]) @ x
-    return Case(quantized, [x, w, s, out, 500], out, expected, (40,), constants={"BLOCK": 512}, tolerance=1e-2)
+    return Case(
+        quantized,
+        [x, w, s, out, 500],
+        out,
+        expected,
+        (40,),
+        constants={"BLOCK": 512},
+        tolerance=1e-2,
+    )
 
 
 @triton.jit
@@ -387,7 +415,15 @@ def rows_of(table, which, out, columns, BLOCK: tl.constexpr):
 def embedding():
     table, which = torch.randn(50, 96), torch.randint(0, 50, (20,))
     out = torch.empty(20, 96)
-    return Case(rows_of, [table, which, out, 96], out, table[which], (20,), constants={"BLOCK": 128}, tolerance=0)
+    return Case(
+        rows_of,
+        [table, which, out, 96],
+        out,
+        table[which],
+        (20,),
+        constants={"BLOCK": 128},
+        tolerance=0,
+    )
 
 
 @triton.jit
@@ -399,7 +435,9 @@ def in_order(x, out, BLOCK: tl.constexpr):
 @case
 def sort():
     x, out = torch.randn(256), torch.empty(256)
-    return Case(in_order, [x, out], out, x.sort().values, (1,), constants={"BLOCK": 256}, tolerance=0)
+    return Case(
+        in_order, [x, out], out, x.sort().values, (1,), constants={"BLOCK": 256}, tolerance=0
+    )
 
 
 @triton.jit
@@ -416,4 +454,6 @@ def cross_entropy(logits, labels, out, columns, BLOCK: tl.constexpr):
 def loss():
     logits, labels, out = torch.randn(12, 77), torch.randint(0, 77, (12,)), torch.empty(12)
     expected = F.cross_entropy(logits, labels, reduction="none")
-    return Case(cross_entropy, [logits, labels, out, 77], out, expected, (12,), constants={"BLOCK": 128})
+    return Case(
+        cross_entropy, [logits, labels, out, 77], out, expected, (12,), constants={"BLOCK": 128}
+    )

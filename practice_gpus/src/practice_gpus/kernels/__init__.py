@@ -18,7 +18,7 @@ from practice_gpus.kernels.errors import (
     Race,
     Unsupported,
 )
-from practice_gpus.kernels.run import run
+from practice_gpus.kernels.launch import run
 
 __all__ = [
     "BarrierError",

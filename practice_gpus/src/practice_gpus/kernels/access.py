@@ -37,7 +37,9 @@ class Reach:
         self.size = size
         self.access = access
         self.offset = address[2]
-        self.base = reader(address[1], "s64" if self.space in ("global", "", "const") else "u32", names)
+        self.base = reader(
+            address[1], "s64" if self.space in ("global", "", "const") else "u32", names
+        )
         if self.space == "local":
             self.base = reader(address[1], "s64", names)
 
@@ -74,19 +76,25 @@ class Reach:
 def load(instruction, names, access):
     """Return run(machine, lanes, mask) of ld."""
     size = BITS[instruction.type] // 8
-    reach = Reach(instruction, names, instruction.operands[1], "load", size * instruction.width, access)
+    reach = Reach(
+        instruction, names, instruction.operands[1], "load", size * instruction.width, access
+    )
     targets = _listed(instruction.operands[0])
     signed = instruction.type[0] == "s"
 
     def run(machine, lanes, mask):
         memory, places, active = reach.go(machine, lanes, mask)
         if memory is machine.spaces["shared"]:
-            memory.note(places, reach.size, active, "load", lanes.step, reach.line, reach.blame(lanes))
+            memory.note(
+                places, reach.size, active, "load", lanes.step, reach.line, reach.blame(lanes)
+            )
         places = places // size
         view = memory.views[size]
         for place, target in enumerate(targets):
             if target != "_":
-                lanes.write(target, view[places + place], active if mask is not None else None, signed)
+                lanes.write(
+                    target, view[places + place], active if mask is not None else None, signed
+                )
 
     return run
 
@@ -95,7 +103,9 @@ def store(instruction, names, access):
     """Return run(machine, lanes, mask) of st."""
     kind = instruction.type
     size = BITS[kind] // 8
-    reach = Reach(instruction, names, instruction.operands[0], "store", size * instruction.width, access)
+    reach = Reach(
+        instruction, names, instruction.operands[0], "store", size * instruction.width, access
+    )
     sources = [reader(each, f"u{8 * size}", names) for each in _listed(instruction.operands[1])]
 
     def run(machine, lanes, mask):
@@ -121,13 +131,24 @@ def put(machine, lanes, reach, memory, places, active, values, size):
         whole = lanes.index if active is None else lanes.index[active]
         spread = np.zeros(lanes.count, np.int64)
         spread[whole] = places
-        memory.note(spread, size * len(values), active, "store", lanes.step, reach.line, reach.blame(lanes), changes)
+        memory.note(
+            spread,
+            size * len(values),
+            active,
+            "store",
+            lanes.step,
+            reach.line,
+            reach.blame(lanes),
+            changes,
+        )
     for place, each in enumerate(values):
         view[cells + place] = each
         if shared:
             lost = view[cells + place] != each
             if lost.any():
-                thread = int((lanes.index if active is None else lanes.index[active])[lost.argmax()])
+                thread = int(
+                    (lanes.index if active is None else lanes.index[active])[lost.argmax()]
+                )
                 words = "race in shared memory: another thread writes something else to the same place at once"
                 lanes.fail(thread, Race, words, reach.line)
 
@@ -137,8 +158,15 @@ def atomic(instruction, names, access):
     returns = instruction.name == "atom"
     operands = instruction.operands if returns else ["_", *instruction.operands]
     target, address, *rest = operands
-    operation = next((each for each in instruction.parts if each in (*COMBINE, "exch", "cas", "inc", "dec")), None)
-    kind = instruction.type.replace("b", "u") if instruction.type[0] == "b" and instruction.type[1] != "f" else instruction.type
+    operation = next(
+        (each for each in instruction.parts if each in (*COMBINE, "exch", "cas", "inc", "dec")),
+        None,
+    )
+    kind = (
+        instruction.type.replace("b", "u")
+        if instruction.type[0] == "b" and instruction.type[1] != "f"
+        else instruction.type
+    )
     if operation is None or kind not in DTYPES or instruction.width > 1:
         return None
     size = BITS[kind] // 8
@@ -156,7 +184,11 @@ def atomic(instruction, names, access):
         if target == "_" and operation in COMBINE:
             COMBINE[operation].at(view, cells, values[0])
             return
-        old = _add_in_order(view, cells, values[0]) if operation == "add" else _in_order(view, cells, operation, values)
+        old = (
+            _add_in_order(view, cells, values[0])
+            if operation == "add"
+            else _in_order(view, cells, operation, values)
+        )
         if target != "_":
             found = np.zeros(lanes.count, old.dtype)
             found[lanes.index if active is None else active] = old
@@ -239,7 +271,9 @@ def copy_async(instruction, names, read, written):
                 found = memory.views[part][places // part + number]
                 each[reads] = found[reads]
         shared, places, _ = place.go(machine, lanes, mask)
-        machine.copies.add(lanes, on, lambda ready: put(machine, lanes, place, shared, places, ready, values, part))
+        machine.copies.add(
+            lanes, on, lambda ready: put(machine, lanes, place, shared, places, ready, values, part)
+        )
 
     return run
 
@@ -273,5 +307,3 @@ class Copies:
 
 def _listed(operand):
     return operand if isinstance(operand, list) else [operand]
-
-

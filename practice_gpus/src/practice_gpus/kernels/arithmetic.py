@@ -121,7 +121,11 @@ def _extreme(parts, without_nan, plain):
 
 
 def _bits(function):
-    return lambda parts: (function, "pred" if parts[-1] == "pred" else f"u{parts[-1][1:]}", parts[-1])
+    return lambda parts: (
+        function,
+        "pred" if parts[-1] == "pred" else f"u{parts[-1][1:]}",
+        parts[-1],
+    )
 
 
 def _invert(a):

@@ -40,7 +40,11 @@ def _process():
         return RUNNING[0]
     RUNNING.clear()
     worker = Path(__file__).with_name("worker.py")
-    command = [sys.executable, "-c", f"import runpy; runpy.run_path({str(worker)!r}, run_name='__main__')"]
+    command = [
+        sys.executable,
+        "-c",
+        f"import runpy; runpy.run_path({str(worker)!r}, run_name='__main__')",
+    ]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     RUNNING.append(subprocess.Popen(command, bufsize=0, **pipes))
     atexit.register(_end)

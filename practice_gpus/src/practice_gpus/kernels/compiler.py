@@ -7,10 +7,12 @@ from functools import cached_property
 
 from practice_gpus.kernels import client, source
 from practice_gpus.kernels.cards import multiprocessor
+from practice_gpus.kernels.errors import Line
 from practice_gpus.kernels.occupancy import occupancy
 from practice_gpus.kernels.ptx import parse
 
-TENSOR_CORES = re.compile(r"^(?:@!?U?P\w+ )?([HIQDBO]MMA|[HIQB]GMMA|UTC\w*MMA)\b", re.MULTILINE)
+TENSOR_CORES = re.compile(r"(?:@!?U?P\w+ )?([HIQDBO]MMA|[HIQB]GMMA|UTC\w*MMA)\b")
+SPILLS = re.compile(r"(?:@!?U?P\w+ )?(STL|LDL)\b")
 TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
 TYPES |= {"int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "i1"}
 COMPILED = {}  # what was asked → what came; a compiler gives one answer
@@ -29,14 +31,16 @@ class Compiled:
     language: str
     text: str = field(repr=False)  # the source whose lines are numbered
     ptx: str = field(repr=False)
-    sass: str = field(repr=False)
+    machine_code: list = field(repr=False)  # [(line of the text, instruction)]
     registers: int
     stack: int
     static_shared: int
     dynamic_shared: int
     threads: int  # of a block
     divisible: tuple = ()  # places of the arguments that were taken to be divisible by 16
-    fixed: dict = field(default_factory=dict)  # arguments that became part of the code: name → value
+    fixed: dict = field(
+        default_factory=dict
+    )  # arguments that became part of the code: name → value
     parameters: tuple = ()  # names of the arguments, in order, without those that are fixed
     offset: int = field(default=0, repr=False)  # lines before the kernel in what was compiled
 
@@ -58,7 +62,25 @@ class Compiled:
     @property
     def tensor_cores(self):
         """Tensor-core instructions in the machine code: {"HMMA": 32}; empty where there are none."""
-        return dict(Counter(TENSOR_CORES.findall(self.sass)))
+        found = (TENSOR_CORES.match(text) for _, text in self.machine_code)
+        return dict(Counter(each[1] for each in found if each))
+
+    @property
+    def sass(self):
+        """The machine code as text."""
+        return "\n".join(text for _, text in self.machine_code)
+
+    @property
+    def spills(self):
+        """Instructions that put registers on the stack or fetch them back: {line: how many}."""
+        lines = [line for line, text in self.machine_code if SPILLS.match(text)]
+        return {self.line(number): count for number, count in Counter(lines).most_common()}
+
+    def line(self, number):
+        """Return the `Line` of the kernel that is line `number` of what was compiled."""
+        texts = self.text.splitlines()
+        words = texts[number - 1].strip() if 0 < number <= len(texts) else ""
+        return Line(number - self.offset, words)
 
     @property
     def accesses(self):
@@ -113,10 +135,11 @@ def compile(function, signature, card="H100", *, aligned=True, limit=60, **optio
         language=request["language"],
         text=request["text"],
         ptx=found["ptx"],
-        sass=found["sass"],
+        machine_code=found["sass"],
         registers=found["registers"],
         stack=found["stack"],
-        static_shared=found["static"] - (sm.shared_reserved if found["static"] and sm.capability >= 90 else 0),
+        static_shared=found["static"]
+        - (sm.shared_reserved if found["static"] and sm.capability >= 90 else 0),
         dynamic_shared=found["dynamic"] + rest.pop("shared", 0),
         threads=found["threads"] or given,
         **rest,

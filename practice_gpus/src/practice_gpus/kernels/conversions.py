@@ -15,7 +15,9 @@ def convert(parts):
     target, origin = known
     if target in ("f16x2", "bf16x2"):
         half = target.removesuffix("x2")
-        return lambda high, low: _joined(_one(low, parts, half, origin), _one(high, parts, half, origin))
+        return lambda high, low: _joined(
+            _one(low, parts, half, origin), _one(high, parts, half, origin)
+        )
     return lambda bits: _one(bits, parts, target, origin)
 
 
@@ -42,7 +44,11 @@ def _one(bits, parts, target, origin):
         return _to_integer((rounding or np.rint)(values), DTYPES[target])
     if "sat" in parts:
         limits = np.iinfo(DTYPES[target])
-        values = np.clip(values, max(limits.min, np.iinfo(values.dtype).min), min(limits.max, np.iinfo(values.dtype).max))
+        values = np.clip(
+            values,
+            max(limits.min, np.iinfo(values.dtype).min),
+            min(limits.max, np.iinfo(values.dtype).max),
+        )
     return values.astype(DTYPES[target])
 
 

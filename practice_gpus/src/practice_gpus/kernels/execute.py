@@ -10,8 +10,23 @@ from practice_gpus.kernels.formats import UNSIGNED, encode, resize
 from practice_gpus.kernels.lanes import lanes_know, reader
 from practice_gpus.kernels.ptx import BITS
 
-NOTHING = {"membar", "fence", "prefetch", "prefetchu", "nanosleep", "griddepcontrol", "discard", "applypriority"}
-BRANCHES = {"bra": "branch", "ret": "return", "exit": "return", "bar": "barrier", "barrier": "barrier"}
+NOTHING = {
+    "membar",
+    "fence",
+    "prefetch",
+    "prefetchu",
+    "nanosleep",
+    "griddepcontrol",
+    "discard",
+    "applypriority",
+}
+BRANCHES = {
+    "bra": "branch",
+    "ret": "return",
+    "exit": "return",
+    "bar": "barrier",
+    "barrier": "barrier",
+}
 HINTS = {"wgmma": "A100", "tcgen05": "A100", "mbarrier": "A100", "elect": "A100", "mapa": "A100"}
 
 
@@ -22,7 +37,9 @@ def translate(instruction, machine):
     """
     name = instruction.name
     if name in BRANCHES and "warp" not in instruction.parts:
-        if name in ("bar", "barrier") and ("red" in instruction.parts or len(instruction.operands) > 1):
+        if name in ("bar", "barrier") and (
+            "red" in instruction.parts or len(instruction.operands) > 1
+        ):
             _refuse(instruction)
         return BRANCHES[name], None
     if name in NOTHING:
@@ -58,7 +75,9 @@ def _arithmetic(instruction, machine):
 
     def run(machine, lanes, mask):
         values = function(*[source(lanes) for source in sources])
-        lanes.write(target, values if keep and result == "pred" else encode(values, result), mask, signed)
+        lanes.write(
+            target, values if keep and result == "pred" else encode(values, result), mask, signed
+        )
 
     return run
 
@@ -171,7 +190,9 @@ _red = _atom
 def _redux(instruction, machine):
     target, source, _ = instruction.operands
     kind = instruction.type.replace("b", "u")
-    mode = next(each for each in ("add", "min", "max", "and", "or", "xor") if each in instruction.parts)
+    mode = next(
+        each for each in ("add", "min", "max", "and", "or", "xor") if each in instruction.parts
+    )
     read = reader(source, kind, machine.names)
 
     def run(machine, lanes, mask):
@@ -182,7 +203,9 @@ def _redux(instruction, machine):
 
 def _counted(instruction, machine, kind, space=None):
     """Return the `Access` that an instruction's requests go to."""
-    found = Access(instruction.line, kind, space or instruction.space or "global", instruction.bytes)
+    found = Access(
+        instruction.line, kind, space or instruction.space or "global", instruction.bytes
+    )
     machine.accesses.append(found)
     return found
 
@@ -197,12 +220,16 @@ def _shfl(instruction, machine):
     target, source, amount, clamp, members = instruction.operands
     first, _, second = target.partition("|")
     read = reader(source, "u32", machine.names)
-    amount, clamp, members = (reader(each, "u32", machine.names) for each in (amount, clamp, members))
+    amount, clamp, members = (
+        reader(each, "u32", machine.names) for each in (amount, clamp, members)
+    )
 
     def run(machine, lanes, mask):
         lanes.check_warp("shfl.sync", lanes.active(mask), members(lanes), instruction.line)
         step = amount(lanes).astype(np.int64) & 31
-        found, inside, lane = warps.shuffle(mode, lanes.spread(read(lanes)), step, clamp(lanes).astype(np.int64))
+        found, inside, lane = warps.shuffle(
+            mode, lanes.spread(read(lanes)), step, clamp(lanes).astype(np.int64)
+        )
         warps.check_source(lanes, lane, mask, instruction.line)
         lanes.write(first, found, mask)
         if second:
@@ -243,7 +270,9 @@ def _bar(instruction, machine):
     def run(machine, lanes, mask):
         active = lanes.active(mask)
         lanes.check_warp("__syncwarp()", active, members(lanes), instruction.line)
-        machine.spaces["shared"].warp_barrier[slice(None) if active is None else active] = lanes.step
+        machine.spaces["shared"].warp_barrier[slice(None) if active is None else active] = (
+            lanes.step
+        )
 
     return run
 
@@ -283,7 +312,9 @@ def _ldmatrix(instruction, machine):
         shared, places, _ = reach.go(machine, lanes, None if on.all() else on)
         used = None if on.all() else on
         shared.note(places, 16, used, "load", lanes.step, instruction.line, reach.blame(lanes))
-        registers = warps.load_matrices(shared.views[2], places, count, "trans" in instruction.parts)
+        registers = warps.load_matrices(
+            shared.views[2], places, count, "trans" in instruction.parts
+        )
         for name, values in zip(targets, registers, strict=True):
             lanes.write(name, values, mask)
 
@@ -301,5 +332,3 @@ def _cp(instruction, machine):
     read = _counted(instruction, machine, "load", "global")
     written = _counted(instruction, machine, "store", "shared")
     return access.copy_async(instruction, machine.names, read, written)
-
-

@@ -6,7 +6,11 @@ threads have the same value.
 
 import numpy as np
 
-INTEGERS = {f"{kind}{bits}": f"{'i' if kind == 's' else 'u'}{bits // 8}" for kind in "sub" for bits in (8, 16, 32, 64)}
+INTEGERS = {
+    f"{kind}{bits}": f"{'i' if kind == 's' else 'u'}{bits // 8}"
+    for kind in "sub"
+    for bits in (8, 16, 32, 64)
+}
 NUMBERS = {**INTEGERS, "f16": "f2", "f32": "f4", "f64": "f8", "tf32": "f4"}
 PAIRS = {"f16x2": "f16", "bf16x2": "bf16", "s16x2": "s16", "u16x2": "u16"}
 DTYPES = {name: np.dtype(code) for name, code in NUMBERS.items()} | {"pred": np.dtype(bool)}

@@ -61,7 +61,11 @@ class Lanes:
         bits = resize(bits, size, signed) if size and bits.dtype != bool else bits
         if mask is not None:
             old = self.read(name)
-            old = old.astype(bool) if bits.dtype == bool else resize(old, bits.itemsize).view(bits.dtype)
+            old = (
+                old.astype(bool)
+                if bits.dtype == bool
+                else resize(old, bits.itemsize).view(bits.dtype)
+            )
             bits = np.where(mask, bits, old)
         self.registers[name] = bits
 
@@ -141,7 +145,17 @@ def reader(operand, kind, names):
     return lambda lanes: decode(lanes.read(operand), kind)
 
 
-SPECIAL = ("%tid", "%ntid", "%ctaid", "%nctaid", "%laneid", "%warpid", "%clock", "%lanemask_", "%globaltimer")
+SPECIAL = (
+    "%tid",
+    "%ntid",
+    "%ctaid",
+    "%nctaid",
+    "%laneid",
+    "%warpid",
+    "%clock",
+    "%lanemask_",
+    "%globaltimer",
+)
 
 
 def lanes_know(operand):

@@ -121,7 +121,11 @@ class Memory:
             thread = int(outside.argmax())
             address = int(addresses[thread])
             region = min(self.regions, key=lambda each: _distance(each, address), default=None)
-            where = region.where(address + (0 if address < region.start else size - 1)) if region else "no tensor"
+            where = (
+                region.where(address + (0 if address < region.start else size - 1))
+                if region
+                else "no tensor"
+            )
             count = int(outside.sum())
             others = f"; {count} threads do so at once" if count > 1 else ""
             blame(thread, OutOfBounds, f"out-of-bounds {kind} of {size} bytes: {where}{others}")

@@ -18,7 +18,9 @@ VARIABLE = re.compile(
     r"\.(\w+)\s+([$\w]+)(\[\d*\])?\s*(?:=\s*\{?([^;}]*)\}?\s*)?;",
     re.MULTILINE,
 )
-LOCATION = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:,\s*function_name\s+\S+,\s*inlined_at\s+(\d+)\s+(\d+)\s+\d+)?")
+LOCATION = re.compile(
+    r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:,\s*function_name\s+\S+,\s*inlined_at\s+(\d+)\s+(\d+)\s+\d+)?"
+)
 STATEMENT = re.compile(r"\s*(?:(@)(!?)([%$\w]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+")
 BEGIN, END = "// begin inline asm", "// end inline asm"
@@ -48,7 +50,9 @@ class Instruction:
     @property
     def space(self):
         """The memory it touches; "" where its address says so (a generic address)."""
-        return next((each.split("::")[0] for each in self.parts if each.split("::")[0] in SPACES), "")
+        return next(
+            (each.split("::")[0] for each in self.parts if each.split("::")[0] in SPACES), ""
+        )
 
     @property
     def width(self):
@@ -113,7 +117,9 @@ def parse(text, kernel, source="", offset=0):
     begins = text.index("{", ends)
     body = text[begins + 1 : _closing(text, begins)]
     module = Module()
-    module.parameters = [_parameter(each) for each in text[entry.end() : ends].split(",") if each.strip()]
+    module.parameters = [
+        _parameter(each) for each in text[entry.end() : ends].split(",") if each.strip()
+    ]
     _declare(module, text[: entry.start()])
     _declare(module, body)
     _Body(module, source.splitlines(), offset).read(body)
@@ -131,7 +137,9 @@ def _closing(text, place):
 
 def _parameter(text):
     """Return (name, type, bytes) of a parameter; a struct has type "b8"."""
-    found = re.search(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s.*?([$\w]+)(?:\[(\d+)\])?\s*$", text.strip())
+    found = re.search(
+        r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s.*?([$\w]+)(?:\[(\d+)\])?\s*$", text.strip()
+    )
     return found[2], found[1], BITS[found[1]] // 8 * int(found[3] or 1)
 
 

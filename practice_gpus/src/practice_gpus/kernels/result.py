@@ -15,12 +15,16 @@ class Result:
         self.accesses = [each for each in machine.accesses if each.requests]
         self.divergent = dict(machine.divergent)
         self.tensor_flops = machine.tensor_flops
-        pairs = list(zip(machine.module.instructions, machine.executed, machine.threads, strict=True))
+        pairs = list(
+            zip(machine.module.instructions, machine.executed, machine.threads, strict=True)
+        )
         self.flops = int(sum(operations(each.parts) * threads for each, _, threads in pairs))
         self.instructions = Counter()
         for each, warps, _ in pairs:
             self.instructions[_kind(each)] += int(warps)
-        self._once = {kind: int(flags.sum()) * SECTOR for kind, flags in machine.memory.sectors.items()}
+        self._once = {
+            kind: int(flags.sum()) * SECTOR for kind, flags in machine.memory.sectors.items()
+        }
 
     def of(self, space="global", kind=None):
         """Return the accesses of a space, of one kind ("load", "store", "atomic") or all."""
@@ -70,6 +74,22 @@ class Result:
 
         return forecast(self, card or self.compiled.card)
 
+    def findings(self):
+        """Return [(what, line, words)]: what costs this kernel time that another order of its work would save."""
+        found = []
+        for each in self.by_line():
+            least = -(-each.useful // SECTOR)
+            if each.space == "global" and each.sectors > 1.5 * least:
+                words = f"{each.sectors_per_request:.3g} sectors a request where {least / each.requests:.3g} would do"
+                found.append(("uncoalesced", each.line, words))
+            if each.space == "shared" and each.worst > 1:
+                words = f"{each.worst} words of one bank at once: a {each.worst}-way bank conflict"
+                found.append(("bank conflict", each.line, words))
+        for line, count in self.compiled.spills.items():
+            words = f"{count} instructions move registers to the stack and back ({self.compiled.stack:,} bytes)"
+            found.append(("spill", line, words))
+        return found
+
     def __str__(self):
         lines = [
             f"{self.moved():,} bytes moved, {self.efficiency:.0%} of them used; {self.sectors_per_request():.1f} sectors "
@@ -94,8 +114,20 @@ def _rate(access):
     return f"{access.bytes} bytes a thread, {access.wavefronts / access.ideal:.1f} wavefronts each"
 
 
-KINDS = {"mma": "tensor core", "ldmatrix": "shared memory", "bar": "synchronization", "barrier": "synchronization"}
-KINDS |= {"shfl": "shuffle", "vote": "shuffle", "redux": "shuffle", "bra": "control", "ret": "control", "exit": "control"}
+KINDS = {
+    "mma": "tensor core",
+    "ldmatrix": "shared memory",
+    "bar": "synchronization",
+    "barrier": "synchronization",
+}
+KINDS |= {
+    "shfl": "shuffle",
+    "vote": "shuffle",
+    "redux": "shuffle",
+    "bra": "control",
+    "ret": "control",
+    "exit": "control",
+}
 KINDS |= {"cvt": "conversion", "mov": "move", "cvta": "move", "selp": "move", "setp": "comparison"}
 
 
@@ -104,4 +136,8 @@ def _kind(instruction):
         return f"{instruction.space or 'global'} memory"
     if instruction.name in KINDS:
         return KINDS[instruction.name]
-    return "floating point" if operations(instruction.parts) or instruction.type[0] == "f" else "integer"
+    return (
+        "floating point"
+        if operations(instruction.parts) or instruction.type[0] == "f"
+        else "integer"
+    )

@@ -50,10 +50,14 @@ class Scheduler:
             instruction = self.instructions[place]
             what, run = self.program[place]
             machine.executed[place] += warps
-            machine.threads[place] += int(mask.sum()) if whole is not None else int(lanes.alive.sum())
+            machine.threads[place] += (
+                int(mask.sum()) if whole is not None else int(lanes.alive.sum())
+            )
             lanes.step = machine.step = machine.step + 1
             if lanes.step > machine.limit:
-                raise KernelError(f"{machine.limit:,} instructions and no end: a loop that waits? At {instruction.line}")
+                raise KernelError(
+                    f"{machine.limit:,} instructions and no end: a loop that waits? At {instruction.line}"
+                )
             on = whole
             if instruction.guard:
                 on = self._guarded(instruction, mask, whole)
@@ -81,7 +85,12 @@ class Scheduler:
                 return
             else:
                 thread = int((mask if on is None else on).argmax())
-                lanes.fail(thread, KernelError, "the kernel stopped itself (trap or a failed assert)", instruction.line)
+                lanes.fail(
+                    thread,
+                    KernelError,
+                    "the kernel stopped itself (trap or a failed assert)",
+                    instruction.line,
+                )
         if place < end:
             self._join(place, mask)
 
@@ -145,5 +154,3 @@ class Scheduler:
         count = int((self.waiting[place] & block).sum())
         words = f"barrier not reached by all: {count} of {lanes.threads} threads of the block wait, and {why}"
         lanes.fail(thread, BarrierError, words, line)
-
-

@@ -28,7 +28,9 @@ class Shared:
         self.threads = threads
         self.tables = {name: np.zeros(len(self.bytes) // grain, np.int64) for name in TABLES}
         self.lines = {}  # step → line
-        self.block_barrier = np.zeros(blocks * threads, np.int64)  # the step of the last one, for each thread
+        self.block_barrier = np.zeros(
+            blocks * threads, np.int64
+        )  # the step of the last one, for each thread
         self.warp_barrier = np.zeros(blocks * threads, np.int64)
 
     def places(self, addresses, size, active, kind, blame):
@@ -38,7 +40,11 @@ class Shared:
         if wrong.any():
             thread = int(wrong.argmax())
             words = f"shared address {addresses[thread]}, and the block has {self.size:,} bytes"
-            blame(thread, OutOfBounds, f"out-of-bounds {kind} of {size} bytes in shared memory: {words}")
+            blame(
+                thread,
+                OutOfBounds,
+                f"out-of-bounds {kind} of {size} bytes in shared memory: {words}",
+            )
         odd = addresses % size != 0
         odd &= True if active is None else active
         if odd.any():

@@ -32,9 +32,7 @@ def of_triton(kernel):
     parameters = inspect.signature(function).parameters
     constants = tuple(name for name, each in parameters.items() if _is_constant(each.annotation))
     offset = before.count("\n") + 1 + _decorators(text)
-    return Source(
-        f"{before}\n{text}", function.__name__, offset, tuple(parameters), constants
-    )
+    return Source(f"{before}\n{text}", function.__name__, offset, tuple(parameters), constants)
 
 
 def _decorators(text):

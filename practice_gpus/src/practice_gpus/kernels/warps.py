@@ -39,7 +39,9 @@ def check_source(lanes, source, mask, line):
     asleep = on & ~on[lanes.index - lanes.index % WARP + source]
     if asleep.any():
         thread = int(asleep.argmax())
-        words = f"a shuffle reads lane {source[thread]}, which takes no part: the value is undefined"
+        words = (
+            f"a shuffle reads lane {source[thread]}, which takes no part: the value is undefined"
+        )
         lanes.fail(thread, BarrierError, words, line)
 
 
@@ -105,7 +107,9 @@ def _add(product, c, kind, group, inside):
         parts = np.stack([product[:, row, column].reshape(-1) for column in columns], axis=1)
         old = decode(c[place], "f16x2" if packed else kind).reshape(parts.shape)
         total = (old + parts).astype(old.dtype)
-        found.append(np.ascontiguousarray(total).view("u4").reshape(-1) if packed else total.reshape(-1))
+        found.append(
+            np.ascontiguousarray(total).view("u4").reshape(-1) if packed else total.reshape(-1)
+        )
     return found
 
 
@@ -136,5 +140,3 @@ def load_matrices(memory, places, count, transposed):
         matrices = matrices.swapaxes(2, 3)
     pairs = np.ascontiguousarray(matrices).view("u4").reshape(warps, count, WARP)
     return [np.ascontiguousarray(pairs[:, place]).reshape(-1) for place in range(count)]
-
-

@@ -16,7 +16,8 @@ import traceback
 from pathlib import Path
 
 USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+)")
-INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(.*?;)", re.MULTILINE)
+INSTRUCTION = re.compile(r"\s+/\*[0-9a-f]{4,}\*/\s+(.*?);")
+LISTED = re.compile(r'"[^"]*kernel\.(?:py|cu)", line (\d+)')
 
 
 def compile_triton(request):
@@ -95,20 +96,32 @@ def _inspect(cubin, name):
     """Return registers, stack, static shared memory and SASS of a kernel in a cubin, by NVIDIA's own tools."""
     import triton
 
-    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    tools = Path(triton.__file__).parent / "backends/nvidia/bin"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        usage = _output(tool, "-res-usage", file.name)
-        sass = _output(tool, "-sass", file.name)
+        usage = _output(tools / "cuobjdump", "-res-usage", file.name)
+        code = _output(tools / "nvdisasm", "-gi", "-c", file.name)
     for function, *numbers in USAGE.findall(usage):
         if name in ("", function):
             registers, stack, static = map(int, numbers)
-    parts = re.split(r"Function : (\S+)", sass)
-    codes = dict(zip(parts[1::2], parts[2::2], strict=True))
-    code = codes[name] if name else next(iter(codes.values()))
-    lines = "\n".join(" ".join(line.split()) for line in INSTRUCTION.findall(code))
-    return {"registers": registers, "stack": stack, "static": static, "sass": lines}
+    sass = _instructions(code, name)
+    return {"registers": registers, "stack": stack, "static": static, "sass": sass}
+
+
+def _instructions(code, name):
+    """Return [(line of the source, instruction)] of one kernel, from a listing with lines."""
+    found, line, ours = [], 0, not name
+    for text in code.splitlines():
+        if text.startswith(".text."):
+            ours = name in ("", text.removeprefix(".text.").rstrip(":"))
+        place = LISTED.findall(text)
+        if place:
+            line = int(place[-1])
+        instruction = INSTRUCTION.match(text)
+        if instruction and ours:
+            found.append((line, " ".join(instruction[1].split())))
+    return found
 
 
 def _output(*command):

@@ -35,7 +35,9 @@ class Machine:
         variables = self.module.variables.values()
         named = list(zip(_names(compiled, arguments), arguments, strict=True))
         tensors = [(name, value) for name, value in named if isinstance(value, torch.Tensor)]
-        self.memory = Memory(tensors, [each for each in variables if each.space in ("global", "const")])
+        self.memory = Memory(
+            tensors, [each for each in variables if each.space in ("global", "const")]
+        )
         self.layout = _layout([each for each in variables if each.space == "shared"])
         self.local = _layout([each for each in variables if each.space == "local"])
         self.shared_size = max(self.layout.pop(""), compiled.shared)
@@ -86,13 +88,19 @@ def _sizes(name, sizes):
 def _block(compiled, block):
     if compiled.language == "triton":
         if block is not None and int(np.prod(block)) != compiled.threads:
-            raise ValueError(f"block is {block}; this Triton kernel has {compiled.threads} threads: leave it None")
+            raise ValueError(
+                f"block is {block}; this Triton kernel has {compiled.threads} threads: leave it None"
+            )
         return (compiled.threads, 1, 1)
     if block is None:
-        raise ValueError("block is None; a CUDA C kernel takes the threads of a block, such as 256 or (32, 8)")
+        raise ValueError(
+            "block is None; a CUDA C kernel takes the threads of a block, such as 256 or (32, 8)"
+        )
     sizes = _sizes("block", block)
     if int(np.prod(sizes)) > 1024:
-        raise ValueError(f"block is {block}, {int(np.prod(sizes))} threads; a block has at most 1,024")
+        raise ValueError(
+            f"block is {block}, {int(np.prod(sizes))} threads; a block has at most 1,024"
+        )
     return sizes
 
 
@@ -100,7 +108,9 @@ def _arguments(compiled, arguments):
     """Check the arguments against what was compiled; tensors must be on the CPU."""
     names = list(compiled.parameters)
     if names and len(arguments) != len(names):
-        raise TypeError(f"{len(arguments)} arguments; {compiled.name} takes {', '.join(names)} (without constants)")
+        raise TypeError(
+            f"{len(arguments)} arguments; {compiled.name} takes {', '.join(names)} (without constants)"
+        )
     for name, value in zip(names, arguments, strict=False):
         if name in compiled.divisible and isinstance(value, int) and value % 16:
             raise ValueError(f"{name} is {value}; this code was compiled for multiples of 16")
@@ -114,13 +124,17 @@ def _names(compiled, arguments):
     if compiled.parameters:
         return compiled.parameters
     found = _declared(compiled)
-    return found if len(found) == len(arguments) else [f"argument {n}" for n in range(len(arguments))]
+    return (
+        found if len(found) == len(arguments) else [f"argument {n}" for n in range(len(arguments))]
+    )
 
 
 def _declared(compiled):
     """Return the names of a CUDA C kernel's parameters, as its source writes them."""
     _, _, rest = compiled.text.partition(f"{compiled.name}(")
-    return [each.split()[-1].lstrip("*&") for each in rest.partition(")")[0].split(",") if each.split()]
+    return [
+        each.split()[-1].lstrip("*&") for each in rest.partition(")")[0].split(",") if each.split()
+    ]
 
 
 def _layout(variables):
@@ -153,5 +167,7 @@ def _parameters(module, named, memory):
         try:
             found[name] = np.array([value]).astype(code).tobytes()
         except (TypeError, ValueError) as error:
-            raise KernelError(f"{label} is {value!r}; the kernel takes a number of type {kind}") from error
+            raise KernelError(
+                f"{label} is {value!r}; the kernel takes a number of type {kind}"
+            ) from error
     return found

@@ -1,19 +1,14 @@
-"""A GPU's measurements as one short line, `G1-…`, to carry from a borrowed GPU to any notebook of the course.
+"""A GPU's measurements as one line, `G2-…`, to carry from a borrowed GPU to any notebook of the course.
 
 `measure()` makes it in under a minute, `keep(code)` stores it with the learner's progress, and `plots.yours` draws it as
-*your GPU*. Its bytes: version, days since 2020, PyTorch's version, memory in GiB, one 16-bit number a slot, the device's
-name, and a checksum; written in base32 (letters and 2 to 7, so that nothing looks like anything else).
+*your GPU*.
 """
 
-import base64
-import binascii
-import math
-import struct
-import zlib
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 
 from helpers import files
+from helpers.checks import codes
 
 FORMATS = ("float32", "tf32", "float16", "bfloat16")
 SIZES = (512, 2048, 8192)
@@ -32,13 +27,9 @@ SLOTS = [  # section, what identifies the row, its number: their order is the co
         for p in ("float32", "float16")
     ],
 ]
-_VERSION = 1
-_PREFIX = f"G{_VERSION}-"
-_HEAD = struct.Struct(">BHBBH")
-_FIRST_DAY = date(2020, 1, 1)
-_LOWEST = -5  # numbers from 10**-5 to 10**8, in steps of 0.05 %
-_RANGE = 13
-_NAME_BYTES = 40
+MARK = "G2"
+DIGITS = 4  # that a number keeps
+NAME_BYTES = 40
 
 
 @dataclass(frozen=True)
@@ -61,77 +52,25 @@ class Measured:
         return rows
 
 
-def encode(measured):
+def encode(measured: Measured) -> str:
     """The code of a `Measured`."""
-    days = (measured.date - _FIRST_DAY).days
-    major, minor = (int(part) for part in measured.torch.split(".")[:2])
-    head = _HEAD.pack(_VERSION, days, major, minor, min(measured.memory_gib, 2**16 - 1))
-    numbers = b"".join(struct.pack(">H", _packed(value)) for value in measured.numbers)
-    body = head + numbers + cut(measured.device).encode()
-    text = base64.b32encode(body + struct.pack(">I", zlib.crc32(body))).decode()
-    return _PREFIX + text.rstrip("=")
+    numbers = [value and float(f"{value:.{DIGITS}g}") for value in measured.numbers]
+    day = measured.date.isoformat()
+    version = ".".join(measured.torch.split(".")[:2])
+    return codes.encode(MARK, [cut(measured.device), day, version, measured.memory_gib, numbers])
 
 
-def cut(name):
+def cut(name: str) -> str:
     """A device's name as a code carries it: its first 40 bytes."""
-    return name.encode()[:_NAME_BYTES].decode(errors="ignore")
+    return name.encode()[:NAME_BYTES].decode(errors="ignore")
 
 
-def _packed(value):
-    """A positive number in 16 bits, on a logarithmic scale; 0 stands for none."""
-    if value is None or not 0 < value < math.inf:
-        return 0
-    step = round((math.log10(value) - _LOWEST) / _RANGE * 65534) + 1
-    return max(1, min(65535, step))
-
-
-def _unpacked(step):
-    if step == 0:
-        return None
-    return float(f"{10 ** ((step - 1) / 65534 * _RANGE + _LOWEST):.4g}")
-
-
-def decode(code):
+def decode(code: str) -> Measured:
     """The `Measured` in `code`. TypeError for what is no text; ValueError that says what is wrong with it."""
-    if not isinstance(code, str):
-        raise TypeError(f"code is {code!r}; it takes the text that begins with {_PREFIX}")
-    text = "".join(code.split()).upper()
-    if not text.startswith("G") or "-" not in text[:4]:
-        raise ValueError(f"code is {_short(code)}; a GPU code begins with {_PREFIX}")
-    if not text.startswith(_PREFIX):
-        version = text.split("-")[0]
-        raise ValueError(f"the code is of version {version}, this course reads {_PREFIX[:-1]}")
-    body = _body(text.removeprefix(_PREFIX))
-    version, days, major, minor, memory = _HEAD.unpack(body[: _HEAD.size])
-    end = _HEAD.size + 2 * len(SLOTS)
-    steps = struct.unpack(f">{len(SLOTS)}H", body[_HEAD.size : end])
-    return Measured(
-        device=body[end:].decode(),
-        date=_FIRST_DAY + timedelta(days=days),
-        torch=f"{major}.{minor}",
-        memory_gib=memory,
-        numbers=tuple(map(_unpacked, steps)),
-    )
-
-
-def _body(text):
-    """The bytes of the code without prefix and checksum, or a ValueError."""
-    damaged = "the GPU code is damaged: copy the whole line again, from G1- to its last letter"
-    try:
-        data = base64.b32decode(text + "=" * (-len(text) % 8))
-    except (binascii.Error, ValueError):
-        raise ValueError(damaged) from None
-    body, checksum = data[:-4], data[-4:]
-    whole = base64.b32encode(data).decode().rstrip("=") == text
-    if len(body) < _HEAD.size + 2 * len(SLOTS) or not whole:
-        raise ValueError(damaged)
-    if struct.pack(">I", zlib.crc32(body)) != checksum:
-        raise ValueError(damaged)
-    return body
-
-
-def _short(code):
-    return repr(code if len(code) <= 30 else code[:27] + "...")
+    device, day, version, memory, numbers = codes.decode(MARK, code)
+    if len(numbers) != len(SLOTS):
+        raise ValueError("the GPU code was made by another version of the course: measure again")
+    return Measured(device, date.fromisoformat(day), version, memory, tuple(numbers))
 
 
 def measure(device=None):
@@ -187,7 +126,7 @@ _memory = {}  # where the folder cannot be written, a code lasts as long as the 
 def keep(code):
     """Store `code` beside the learner's progress, and return what it says. Raises as `decode`; then nothing changes."""
     measured = decode(code)
-    _memory["code"] = "".join(code.split()).upper()
+    _memory["code"] = codes.cleaned(code)
     try:
         files.user_folder().mkdir(parents=True, exist_ok=True)
         files.write(_file(), _memory["code"])

@@ -1,4 +1,4 @@
-"""`Calls` sees every call from Python: it turns ``device=`` arguments into labels, and labels into answers.
+"""`FunctionMode` sees every call from Python: it turns ``device=`` arguments into labels, and labels into answers.
 
 PyTorch's own Python functions run with the mode on (see `casting.gates`), so only C functions arrive here.
 """
@@ -19,10 +19,11 @@ from .torchscript import Devices
 T = torch.Tensor
 DISPATCHED = torch._C._len_torch_dispatch_stack
 FACTORIES = _device._device_constructors()
+HALVES = {torch.float16, torch.bfloat16, torch.complex32}
 FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray, T.new_tensor)
 
 
-class Calls(TorchFunctionMode):
+class FunctionMode(TorchFunctionMode):
     """Turns devices in calls into labels, and labels into answers. A handler gets the function, then its arguments."""
 
     def __init__(self, machine):
@@ -46,6 +47,7 @@ class Calls(TorchFunctionMode):
         table[names._pack_padded_sequence] = self.pack_padded
         table[functions.one_hot] = self.one_hot
         table[torch.dropout] = self.dropout
+        table |= dict.fromkeys([f for f in vars(torch.fft).values() if callable(f)], self.transform)
         return table | self.tensor_handlers()
 
     def tensor_handlers(self):
@@ -244,6 +246,12 @@ class Calls(TorchFunctionMode):
             return func(x, *args, **kwargs)
         return casting.dropout(func, x, *args, **kwargs)
 
+    def transform(self, func, x, *args, **kwargs):
+        """A Fourier transform in half precision: cuFFT has it, the CPU has not."""
+        if isinstance(x, T) and x.dtype in HALVES and self.machine.place(x) is not None:
+            refusal("Fourier transforms in half precision", instead="use float32")()
+        return self.create(func, x, *args, **kwargs) if kwargs else func(x, *args)
+
     def unchecked(self, func, x, *args, **kwargs):
         """The CPU's kernel looks whether its arguments make sense; a GPU's does not wait for that."""
         if self.machine.place(x) is None:
@@ -275,6 +283,8 @@ class Calls(TorchFunctionMode):
 
     def tolist(self, func, x):
         device = self.machine.place(x)
+        if device is not None and not self.machine.values:
+            return func(self.move(x.detach(), CPU))
         if device is not None:
             self.machine.copied("d2h", x)
             self.machine.waits(device)

@@ -9,6 +9,7 @@ import torch
 
 from . import casting, driver, processes, torchscript, typed
 from .machine import CPU, Place, listeners, refusal
+from .operators import meta
 
 T = torch.Tensor
 REFUSED = {
@@ -25,7 +26,7 @@ REFUSED = {
 }
 
 
-def patches(machine, calls):
+def patches(machine, functions):
     """(module or class, name, replacement) for all that asks the driver, or must not."""
     generators = generator_class(machine)
     for device in machine.devices:
@@ -36,7 +37,7 @@ def patches(machine, calls):
     yield from of_storages(machine)
     yield from of_devices(machine)
     yield torch, "Generator", generators
-    yield from of_autograd(machine, calls)
+    yield from of_autograd(machine, functions)
     yield from without_driver()
     yield from typed.patches(machine)
     yield from torchscript.patches(machine)
@@ -58,6 +59,7 @@ def of_storages(machine):
     kind = torch.UntypedStorage
     data_ptr = kind.data_ptr
     is_shared = kind.is_shared
+    device = kind.device.__get__
 
     def address(storage):
         return machine.address(storage) if machine.label(storage) else data_ptr(storage)
@@ -66,7 +68,7 @@ def of_storages(machine):
         return contents(storage).to(device, non_blocking=non_blocking).untyped_storage()
 
     yield kind, "practice", None
-    yield kind, "device", property(lambda self: machine.label(self) or CPU)
+    yield kind, "device", property(lambda self: machine.label(self) or device(self))
     yield kind, "is_cuda", property(lambda self: machine.label(self) is not None)
     yield kind, "__new__", stored(machine)
     yield kind, "data_ptr", address
@@ -87,12 +89,12 @@ def of_devices(machine):
     yield torch.nn.parallel._functions, "torch", SimpleNamespace(**namespace)
 
 
-def of_autograd(machine, calls):
+def of_autograd(machine, functions):
     """Hooks, casts and gradients of the backward pass."""
     autograd = torch._C._autograd
     push = autograd._push_saved_tensors_default_hooks
     yield torch, "clear_autocast_cache", forgetting(machine, torch.clear_autocast_cache)
-    yield autograd, push.__name__, lambda *hooks: push(*map(calls.around, hooks))
+    yield autograd, push.__name__, lambda *hooks: push(*map(functions.around, hooks))
     yield T, "_make_wrapper_subclass", staticmethod(wrapping(machine))
     yield torch.autograd, "_make_grads", checked_grads(torch.autograd._make_grads)
 
@@ -141,6 +143,7 @@ def refused():
     share = "share a copy on the CPU, x.cpu()"
     yield T, "record_stream", record_stream
     yield some(T, "__dlpack__", "Tensor.__dlpack__", of_gpu, share)
+    yield some(torch.utils.dlpack, "to_dlpack", "torch.utils.dlpack.to_dlpack", of_gpu, share)
     read = refusal("__cuda_array_interface__", T.__cuda_array_interface__.__get__, of_gpu, share)
     yield T, "__cuda_array_interface__", property(read)
     fakes = torch._subclasses.FakeTensorMode
@@ -279,7 +282,9 @@ def stored(machine, original=torch._C.StorageBase.__new__):
 
 def contents(storage):
     """The bytes of a storage as a tensor."""
-    return torch.empty(0, dtype=torch.uint8, device=CPU).set_(storage)
+    bytes = torch.empty(0, dtype=torch.uint8, device=CPU)
+    with torch._C._DisableTorchDispatch():
+        return bytes.set_(storage)
 
 
 def printing(machine, original):
@@ -287,6 +292,8 @@ def printing(machine, original):
 
     def show(tensor, **options):
         device = machine.place(tensor)
+        if device is not None and not machine.values:
+            return original(meta(tensor), **options).replace("device='meta'", f"device='{device}'")
         if device is not None:
             machine.waits(device, "print")
         return original(tensor, **options)

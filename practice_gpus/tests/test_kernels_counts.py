@@ -36,7 +36,14 @@ SECTORS = {
 }
 
 
-@pytest.mark.parametrize("name", SECTORS)
+def most_are_slow(names, fast):
+    """The parameters of a test: all, those not in `fast` in the slow lane."""
+    return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+@pytest.mark.parametrize(
+    "name", most_are_slow(SECTORS, ("every second", "shifted by one", "four floats each"))
+)
 def test_sectors_of_a_request(name):
     body, expected = SECTORS[name]
     result = run(body)
@@ -57,7 +64,7 @@ BANKS = {
 }
 
 
-@pytest.mark.parametrize("name", BANKS)
+@pytest.mark.parametrize("name", most_are_slow(BANKS, ("a column of 32", "fours, every second")))
 def test_wavefronts_of_shared_memory(name):
     body, ideal, expected = BANKS[name]
     result = run(f"{body}\n__syncthreads(); out[t] = s[t];", threads=32)

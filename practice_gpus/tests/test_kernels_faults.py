@@ -6,6 +6,7 @@ import torch
 pytest.importorskip("triton", reason="Triton has no build here", exc_type=ImportError)
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
+from test_kernels_counts import most_are_slow  # noqa: E402
 
 from practice_gpus import kernels  # noqa: E402
 
@@ -40,7 +41,10 @@ CUDA = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CUDA)
+FAST = ("one too many", "no barrier, reversal", "return before a barrier", "shuffle in a branch")
+
+
+@pytest.mark.parametrize("name", most_are_slow(CUDA, FAST))
 def test_faults_of_cuda_are_named_with_their_line(name):
     body, threads, kind, words = CUDA[name]
     compiled = kernels.compile(f"{HEAD}  {body}\n}}", "k", "A100", threads=threads)
@@ -134,6 +138,7 @@ STRIDED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRIDED)
 def test_strides_are_found(name):
     body, line = STRIDED[name]
@@ -152,6 +157,7 @@ CONFLICTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFLICTS)
 def test_bank_conflicts_are_found(name):
     body, line, way = CONFLICTS[name]

@@ -68,12 +68,6 @@ class Result:
         """How often a warp's threads parted at a branch."""
         return sum(self.divergent.values())
 
-    def forecast(self, card=None):
-        """Return the `Forecast` for `card`, by default the one it was compiled for."""
-        from practice_gpus.kernels.forecast import forecast
-
-        return forecast(self, card or self.compiled.card)
-
     def findings(self):
         """Return [(what, line, words)]: what costs this kernel time that another order of its work would save."""
         found = []

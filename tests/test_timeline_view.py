@@ -3,13 +3,13 @@
 import json
 
 import pytest
+from test_traces import recording
 
 from helpers import figures, timeline
 from helpers.timeline.rows import lay_out
 from helpers.timeline.spec import spec
 from lessons import reading
 from measurements import traces
-from test_traces import recording
 
 
 @pytest.fixture(params=["1a", "7", "9", "10"])

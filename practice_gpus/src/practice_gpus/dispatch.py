@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from . import shapes
+from . import halves, shapes
 from .errors import divide_by_zero, is_asserted
 from .launch import launch
 from .machine import PARTS, refusal, storage_of
@@ -236,6 +236,8 @@ def computed(machine, call):
     try:
         if call.fact.random and call.home is not None and call.kwargs.get("generator") is None:
             return machine.draw(call)
+        if call.fact.multiplies and call.home is not None:
+            return halves.run(call.func._op, call.fact, call.args, call.kwargs)
         return call.func._op(*call.args, **call.kwargs)
     except (IndexError, RuntimeError) as error:
         text = str(error)

@@ -25,7 +25,8 @@ from helpers.figures import (
     sources,
     tidy,
 )
-from measurements.groups import KINDS, Group, here, published, recorded, yours
+from helpers.gpu_code import recorded, yours
+from measurements.groups import KINDS, Group, here, published
 
 __all__ = [
     "KINDS",

@@ -1,42 +1,97 @@
-"""What every figure of the lessons shares: paper, ticks, numbers, sources, and how it is shown.
+"""The look of every figure: colors and what they mean, paper, type, numbers, and how a figure is shown.
 
-Each function returns a `matplotlib.figure.Figure`; nothing here touches pyplot's state or rcParams.
+Each function returns a `matplotlib.figure.Figure` or shows one; nothing here touches pyplot's state or rcParams.
+`show` takes a figure of matplotlib, `show_vega` a chart of Vega-Lite that stays alive without a kernel.
 """
 
+import base64
+import html
 import io
-import textwrap
+import json
 
-from helpers.show import inside_notebook, show_picture
+from helpers import show as outputs
+from helpers.palette import (
+    CARD,
+    COMM,
+    COPY,
+    CPU,
+    FAINT,
+    FONT,
+    GPU,
+    GREENS,
+    INK,
+    KERNELS,
+    MEMORY,
+    RULE,
+    TROUBLE,
+    WAIT,
+    duration,
+    meaning,
+    number,
+    vega_config,
+)
 
-SMALL = 8  # points, the smallest text
+# "COMM", "duration" and others: a figure's colors and numbers are reached through this module, too
+__all__ = [
+    "COMM",
+    "COPY",
+    "CPU",
+    "GPU",
+    "GREENS",
+    "KERNELS",
+    "MEMORY",
+    "TROUBLE",
+    "WAIT",
+    "duration",
+    "meaning",
+    "number",
+]
+
+SMALL = 8  # points, the smallest text: 13 pixels as displayed
+TITLE = 11
+PIXELS = 120  # as displayed, for an inch of the figure
+SHARP = 2  # stored pixels for a displayed one
+WIDEST = 880  # pixels as displayed; the column of a notebook has 913 on a screen of 1366
+VEGALITE = "application/vnd.vegalite.v5+json"  # what JupyterLab 4 draws without a network
 
 
 def new_figure(title, xlabel="", ylabel="", size=(6.4, 3.6)):
-    """A figure with one pair of axes, in the style of the lessons.
+    """A figure with one pair of axes, in the look of the lessons.
 
     `title` states the finding; `xlabel` and `ylabel` name quantity and unit; `size` in inches. Returns (Figure, Axes).
     """
     figure = blank_figure(size)
     axes = figure.add_subplot()
-    axes.set_title(title, fontsize=11, loc="left", wrap=True)
+    set_title(figure, title)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     tidy(axes)
-    axes.set_axisbelow(True)
     return figure, axes
 
 
 def panels(title, rows, columns, size, **shared):
     """A figure of `rows` × `columns` axes under one `title`: (Figure, array of Axes); `shared` as for `subplots`."""
     figure = blank_figure(size)
-    figure.suptitle(title, x=0.02, ha="left", fontsize=11)
+    set_title(figure, title)
     return figure, figure.subplots(rows, columns, **shared)
 
 
+def set_title(figure, title):
+    """Write the finding at the upper left of the whole figure, over as many lines as it takes; returns its Text."""
+    style = {"fontsize": TITLE, "fontweight": "bold", "color": INK, "family": FONT}
+    return figure.suptitle(title, x=0.02, ha="left", wrap=True, **style)
+
+
 def tidy(axes):
-    """Leave the frame away above and at the right, and draw a pale grid."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
+    """Give `axes` the look of the course: no frame but a base line, a pale grid behind, dark type."""
+    axes.set_facecolor("none")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(FAINT)
+    axes.grid(color=RULE, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0, colors=FAINT, labelsize=9)
+    for label in (axes.xaxis.label, axes.yaxis.label):
+        label.set(color=FAINT, fontsize=9)
 
 
 def blank_figure(size):
@@ -44,7 +99,8 @@ def blank_figure(size):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=size, layout="constrained", facecolor=CARD)
+    figure.get_layout_engine().set(w_pad=0.14, h_pad=0.12)
     FigureCanvasAgg(figure)
     return figure
 
@@ -62,23 +118,12 @@ def plain_ticks(axis):
     axis.set_major_formatter("{x:,g}")
 
 
-def number(value, digits=3):
-    """`value` with so many significant digits; from a thousand on with commas, without an exponent."""
-    rounded = float(f"{value:.{digits}g}")
-    if not 1000 <= abs(rounded) < float("inf"):
-        return f"{rounded:.{max(digits, 3)}g}"
-    text = f"{rounded:,.{max(0, digits - len(str(int(abs(rounded)))))}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
 def sources(figure, *lines_of):
-    """Write `lines_of` text, one or more sources, as the last lines of `figure`; returns the figure.
+    """Keep `lines_of` text as the sources that `show` writes below `figure`; returns the figure.
 
-    A figure of groups has them already; a figure that you draw yourself takes `measurements.published(name).source`.
+    A line with `measurements.published(name).source` becomes a link. A figure of groups has its sources already.
     """
-    if lines_of:
-        text = textwrap.fill(" · ".join(lines_of), int(15.5 * figure.get_figwidth()))
-        figure.supxlabel(text, fontsize=SMALL, x=0.01, ha="left", color="#404040")
+    figure.sources = [*getattr(figure, "sources", ()), *lines_of]
     return figure
 
 
@@ -90,39 +135,131 @@ def pictures(images, titles=None, title="", columns=8):
         )
     images = images.detach().float().clamp(0, 1).cpu()
     rows = -(-len(images) // columns)
-    figure = blank_figure((columns * 0.8, rows * (1.0 if titles else 0.8) + 0.35))
-    figure.suptitle(title, fontsize=11, wrap=True)
+    figure = blank_figure((columns * 0.8, rows * (1.0 if titles else 0.8) + 0.45))
+    if title:
+        set_title(figure, title)
     for i, image in enumerate(images):
         axes = figure.add_subplot(rows, columns, i + 1)
-        axes.imshow(
-            image.permute(1, 2, 0).squeeze(-1).numpy(),
-            cmap="gray",
-            vmin=0,
-            vmax=1,
-            interpolation="nearest",
-        )
+        shown = image.permute(1, 2, 0).squeeze(-1).numpy()
+        axes.imshow(shown, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         axes.set_axis_off()
         if titles:
-            axes.set_title(titles[i], fontsize=SMALL)
+            axes.set_title(titles[i], fontsize=SMALL, color=INK)
     return figure
 
 
-def png(figure, dpi=90):
-    """The figure as PNG bytes, in 256 colors so that notebooks stay small."""
+def png(figure, colors=128):
+    """The figure as PNG bytes, sharp on a good screen, in few colors so that notebooks stay small."""
     import numpy
     from PIL import Image
 
-    figure.set_dpi(dpi)
+    figure.set_dpi(SHARP * PIXELS)
     figure.canvas.draw()
     buffer = io.BytesIO()
     picture = Image.fromarray(numpy.asarray(figure.canvas.buffer_rgba())).convert("RGB")
-    picture.quantize(256, dither=Image.Dither.NONE).save(buffer, format="png", optimize=True)
+    picture.quantize(colors, dither=Image.Dither.NONE).save(buffer, format="png", optimize=True)
     return buffer.getvalue()
 
 
-def show(figure, sentence):
-    """Display `figure` and print `sentence`, which says in words what the figure shows and is its alternative text."""
-    if inside_notebook():
-        below = figure._supxlabel
-        show_picture(png(figure), f"{sentence} ({below.get_text()})" if below else sentence)
-    print(sentence)
+def page(figure, alt, caption=""):
+    """The figure as HTML: the picture with `alt` as its alternative text, and small below it caption and sources."""
+    data = base64.b64encode(png(figure)).decode("ascii")
+    width = min(WIDEST, round(PIXELS * figure.get_figwidth()))
+    look = "max-width:100%;height:auto;border-radius:10px"
+    image = (
+        f'<img alt="{html.escape(alt)}" width="{width}" style="{look}" '
+        f'src="data:image/png;base64,{data}">'
+    )
+    return f'<div class="course-figure">{image}{below(figure, caption)}</div>'
+
+
+def below(figure, caption=""):
+    """HTML of the caption and the sources of `figure`; empty where it has neither."""
+    parts = [html.escape(caption)] if caption else []
+    if getattr(figure, "sources", ()):
+        parts.append("Source: " + " · ".join(map(_source_link, dict.fromkeys(figure.sources))))
+    small = "font-size:12px;line-height:1.4;margin:4px 0 0 2px"
+    return "".join(f'<p style="{small}">{part}</p>' for part in parts)
+
+
+def _source_link(line):
+    """The line as HTML, a link to the page with the numbers where they are published ones."""
+    from measurements import published, published_names
+
+    known = (published(name) for name in published_names())
+    address = next((each.url for each in known if each.source in line), "")
+    text = html.escape(line.removeprefix("published: "))
+    return f'<a href="{html.escape(address)}">{text}</a>' if address else text
+
+
+def words(figure, alt, caption=""):
+    """The figure in words: `alt`, the caption and the sources."""
+    named = dict.fromkeys(getattr(figure, "sources", ()))
+    source = [f"Source: {' · '.join(named)}"] if named else []
+    return "\n".join(filter(None, [alt, caption, *source]))
+
+
+def show(figure, sentence, caption=""):
+    """Display `figure`. `sentence` says in words what it shows: its alternative text, printed outside a notebook.
+
+    `caption` stands below it, where there is something to add that the title does not say.
+    """
+    outputs.page(page(figure, sentence, caption), words(figure, sentence, caption))
+
+
+def show_vega(spec, figure, alt, caption=""):
+    """Display a Vega-Lite chart that stays alive in a reopened notebook, without a network.
+
+    `spec` is a dict of Vega-Lite 5 (Altair 5.5: `chart.to_dict()`); the look of the course is merged into its config,
+    and where it has no width it takes the column's. `figure` is the matplotlib Figure that stands in for it on pages
+    that draw no Vega-Lite. `alt` says in words what it shows. Give each mark its color by meaning (`figures.GPU`).
+    """
+    if not isinstance(spec, dict) or "Figure" not in type(figure).__name__:
+        raise TypeError(
+            f"show_vega takes a dict and a matplotlib Figure, got {type(spec).__name__} and {type(figure).__name__}"
+        )
+    text = words(figure, alt, caption)
+    if not outputs.inside_notebook():
+        print(text)
+        return
+    from IPython.display import display
+
+    picture = base64.b64encode(png(figure)).decode("ascii")
+    width = min(WIDEST, round(PIXELS * figure.get_figwidth()))
+    bundle = {VEGALITE: vega_spec(spec, alt), "image/png": picture, "text/plain": text}
+    metadata = {
+        VEGALITE: {"embed_options": _EMBED},
+        "image/png": {"alt": alt, "width": width},
+    }
+    display(bundle, metadata=metadata, raw=True)
+    note = below(figure, caption)
+    if note:
+        outputs.page(note, "")
+
+
+def vega_spec(spec, alt):
+    """A copy of the Vega-Lite `spec` in the look of the course, with `alt` as its description."""
+    spec = json.loads(json.dumps(spec))  # raises TypeError for what a notebook cannot hold
+    if not {"hconcat", "vconcat", "concat", "facet", "repeat"} & set(spec):
+        spec.setdefault("width", "container")
+        spec.setdefault("autosize", {"type": "fit-x", "contains": "padding"})
+    config = vega_config()
+    for key, value in spec.get("config", {}).items():
+        config[key] = {**config.get(key, {}), **value} if isinstance(value, dict) else value
+    return {**spec, "description": alt, "config": config}
+
+
+# How JupyterLab embeds a chart: sharp at any size, without a menu, as wide as its place, with rounded corners
+_EMBED = {
+    "actions": False,
+    "renderer": "svg",
+    "defaultStyle": (
+        ".vega-embed{display:block!important;width:100%;max-width:880px}"
+        ".vega-embed>svg,.vega-embed>.chart-wrapper{border-radius:10px}"
+        ".jp-OutputArea-output .vega-embed svg{border-radius:10px;max-width:100%}"
+        "#vg-tooltip-element{font:12px Verdana,sans-serif;padding:8px;border-radius:6px;"
+        "position:fixed;z-index:1000;visibility:hidden;background:#fff;color:#1f2530;"
+        "border:1px solid #d5dae1}#vg-tooltip-element.visible{visibility:visible}"
+        "#vg-tooltip-element td.key{color:#59616e;padding-right:8px}"
+    ),
+}

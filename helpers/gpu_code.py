@@ -7,11 +7,12 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from helpers import codes, devices, files
+from helpers import devices, files
+from helpers.checks import codes
 from measurements import groups
 from measurements.groups import Group
 
-MARK = "G2-"
+MARK = "G2"
 FORMATS = ("float32", "tf32", "float16", "bfloat16")
 SLOTS: list[
     tuple[str, dict[str, Any], str]
@@ -79,10 +80,10 @@ _memory: dict[
 def keep(code: str) -> Measured:
     """Store `code` beside the learner's progress, and return what it says. Raises as `decode`; then nothing changes."""
     measured = decode(code)
-    _memory["code"] = code
+    _memory["code"] = codes.cleaned(code)
     try:
         files.user_folder().mkdir(parents=True, exist_ok=True)
-        files.write(files.user_folder() / "gpu-code.txt", code)
+        files.write(files.user_folder() / "gpu-code.txt", _memory["code"])
     except OSError:
         pass  # it stays in memory
     return measured

@@ -1,15 +1,13 @@
 """How many threads PyTorch computes with here, and how long a thread spins while it waits. Lesson 08 shows why.
 
 OpenMP's threads spin while they wait for each other. Where another program has taken a core, they spin for one that is not
-running: a training step of the lessons' network then takes up to fifty times as long. Three answers: a short spin, no more
-threads than the container's share of the processor, and at the start of a lesson no more than there are idle cores.
-No torch until `calm` is called.
+running: a training step of the lessons' network then takes up to fifty times as long. So the environment of every kernel
+(`python3 lab.py`, Binder's start) asks for a short spin and leaves one core to the other programs.
 """
 
 import os
 import statistics
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.host import cpu_cores
@@ -18,16 +16,7 @@ from helpers.host import cpu_cores
 # (Intel's and LLVM's, https://openmp.llvm.org/design/Runtimes.html); the defaults are 300,000 or more, and 200 ms.
 SPIN = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}
 THREADS = "OMP_NUM_THREADS"
-STORING = "GPU_COURSE_STORING"  # set where the outputs of lessons are stored or compared
 CGROUPS = Path("/sys/fs/cgroup")
-
-
-@dataclass(frozen=True)
-class Choice:
-    """How many `threads` to compute with, and `why`, one sentence."""
-
-    threads: int
-    why: str
 
 
 def quota(root=CGROUPS, own="/proc/self/cgroup"):
@@ -75,51 +64,17 @@ def _read(path):
         return ""  # another system, or no such limit
 
 
-def idle_cores(seconds=0.2):
-    """How many cores of this computer were idle during the next `seconds`, such as 1.3."""
-    import psutil
-
-    return psutil.cpu_count() * (1 - psutil.cpu_percent(seconds) / 100)
-
-
-def choose(cores, quota=None, idle=None):
-    """The `Choice` for a process with so many `cores`, a container's `quota` and `idle` cores; None: unknown."""
-    threads = cores
-    why = "one for each core."
-    if quota is not None and quota < threads:
-        threads = max(1, int(quota))
-        why = f"this container may use {quota:g} of {cores} cores."
-    if idle is not None and round(idle) < threads:
-        threads = max(1, round(idle))
-        why = f"other programs keep {cores - idle:.1f} of {cores} cores busy."
-    return Choice(threads, why)
+def fitting(cores: int, limit: float | None = None) -> int:
+    """How many threads leave one of `cores` to other programs and stay within a container's `limit` of cores."""
+    within = cores if limit is None else min(cores, int(limit))
+    return max(1, min(within, cores - 1))
 
 
-def variables(environment=None):
+def variables(environment: dict | None = None) -> dict:
     """What to add to the `environment` (os.environ) of a new Python, as a dict; what a person set there stays."""
     given = os.environ if environment is None else environment
-    added = {name: value for name, value in SPIN.items() if name not in given}
-    limit = quota()
-    if limit is not None and limit < cpu_cores() and THREADS not in given:
-        added[THREADS] = str(choose(cpu_cores(), limit).threads)
-    return added
-
-
-def calm():
-    """Give PyTorch as many threads as there are idle cores, and return the `Choice`; a person's own number stays.
-
-    Says so where most of the cores are busy, since the lesson is then slow; not while its outputs are stored or compared.
-    """
-    import torch
-
-    if THREADS in os.environ:
-        return Choice(torch.get_num_threads(), f"{THREADS} is set.")
-    idle = idle_cores()
-    choice = choose(cpu_cores(), quota(), idle)
-    torch.set_num_threads(choice.threads)
-    if 2 * idle < cpu_cores() and STORING not in os.environ:
-        print(f"This lesson will be slow here, and its times too long: {choice.why}")
-    return choice
+    wanted = {**SPIN, THREADS: str(fitting(cpu_cores(), quota()))}
+    return {name: value for name, value in wanted.items() if name not in given}
 
 
 def complaint():
@@ -129,10 +84,9 @@ def complaint():
     threads = torch.get_num_threads()
     limit = quota()
     if limit is not None and threads > max(1, limit):
-        fits = choose(cpu_cores(), limit).threads
         return (
             f"PyTorch computes with {threads} threads where this container may use {limit:g} cores: "
-            f"set {THREADS}={fits} before Python starts."
+            f"set {THREADS}={fitting(cpu_cores(), limit)} before Python starts."
         )
     together = _step_ms(threads)
     alone = _step_ms(1)

@@ -130,7 +130,7 @@ def explore(draw, **controls):
     @functools.lru_cache(maxsize=64)
     def render(*values):
         figure, sentence = draw(**dict(zip(controls, values, strict=True)))
-        return png(figure, dpi=80), sentence
+        return png(figure), sentence
 
     first = [control.options[control.start][1] for control in controls.values()]
     if not show.inside_notebook():

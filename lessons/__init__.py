@@ -1,29 +1,25 @@
-"""Exercises of the lessons, one module a lesson: tasks, checks, hints, solutions and quiz questions."""
+"""The lessons, a folder each: exercises (tasks, checks, hints, solutions, quiz questions) and figures."""
 
 import importlib
 import pkgutil
 
 from helpers.checks import core
-from helpers.checks.core import Exercise
+
+core.LESSONS.update(
+    {
+        module.name[-2:]: f"{__name__}.{module.name}.exercises"
+        for module in pkgutil.iter_modules(__path__)
+        if module.name.startswith("lesson")
+    }
+)
 
 
-def all_keys():
+def all_keys() -> dict:
     """The keys of all exercises, as a dict of lesson number to a tuple, such as {"01": ("01.pick", …)}."""
-    found = {}
-    for module in pkgutil.iter_modules(__path__):
-        if module.name.startswith("lesson"):
-            members = vars(importlib.import_module(f"{__name__}.{module.name}.exercises")).values()
-            found[module.name[-2:]] = tuple(m.key for m in members if isinstance(m, Exercise))
-    return found
+    return {number: tuple(each.key for each in exercises(number)) for number in core.LESSONS}
 
 
-def question(key):
-    """The quiz question `key` ("02.alone"); None where this version of the course does not have it."""
-    try:
-        lesson = importlib.import_module(f"{__name__}.lesson{key[:2]}.exercises")
-    except ModuleNotFoundError:
-        return None
-    return next((each for each in getattr(lesson, "QUIZ", ()) if each.key == key), None)
-
-
-core.find_question = question  # a quiz repeats what was answered wrongly in other lessons
+def exercises(number: str) -> list:
+    """The exercises of the lesson `number` ("01"), in their order."""
+    members = vars(importlib.import_module(core.LESSONS[number])).values()
+    return [each for each in members if isinstance(each, core.Exercise)]

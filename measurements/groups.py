@@ -1,4 +1,4 @@
-"""The kinds of numbers that a figure draws: measured here, recorded, on your GPU, published.
+"""The kinds of numbers that a figure draws: measured here, recorded, on your GPU, published, forecast.
 
 A `Group` is a dict of label to value, or to (xs, ys), that knows its kind and its sources. The figures of
 `helpers.plots` take one group or a list of them, and give each kind its words, marker and line.
@@ -15,6 +15,7 @@ KINDS = {  # as the legend says it
     "yours": "your GPU",
     "recorded": "recorded",
     "published": "published",
+    "forecast": "forecast",
 }
 
 
@@ -40,6 +41,11 @@ class Group(dict):
 def here(values: Mapping[str, Any]) -> Group:
     """The group of what was measured on this machine, now: `values` is a dict of label to value or (xs, ys)."""
     return Group("here", values)
+
+
+def forecast(values: Mapping[str, Any], *sources: str) -> Group:
+    """The group of what was calculated, drawn hollow: label to value, (low, middle, high) or (xs, ys); `sources`: its rules."""
+    return Group("forecast", values, sources)
 
 
 def published(

@@ -17,10 +17,9 @@ TESTS = Path(__file__).resolve().parent
 LANES = {
     "all": "the default lane and the tests marked slow",
     "browser": "only the tests that drive JupyterLab in a browser",
-    "torture": "only what tries to break the course, all of it",
     "gpu": "only the tests to which a GPU makes a difference",
 }
-FOLDERS = {"browser": {"browser"}, "torture": {"torture", "all"}}  # folder: flags that need it
+FOLDERS = {"browser": {"browser"}}  # folder: flags that need it
 
 
 def pytest_addoption(parser):
@@ -65,7 +64,7 @@ def inside(folder, path):
 
 def lanes_of(item):
     """Return the lanes that a test belongs to."""
-    marks = {mark.name for mark in item.iter_markers()} & {"slow", "browser", "torture", "gpu"}
+    marks = {mark.name for mark in item.iter_markers()} & {"slow", "browser", "gpu"}
     return marks if marks - {"gpu"} else {*marks, "default"}
 
 

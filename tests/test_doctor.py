@@ -12,6 +12,7 @@ import sys
 import pytest
 import torch
 
+from helpers.checks import codes
 from helpers.doctor import Device, Facts, Verdict, diagnose, doctor, gather_facts, probe, report
 from helpers.doctor import facts as facts_module
 from tools import doctor as command
@@ -83,7 +84,7 @@ MACHINES = [
     case("some_gpus_fail", "CUDA_VISIBLE_DEVICES=1.", **TWO),
     case("some_gpus_fail", "CUDA_VISIBLE_DEVICES=3.", **TWO, visible="2,3"),
     # PyTorch itself
-    case("torch_missing", "helpers lab", **torchless("No module named 'torch'")),
+    case("torch_missing", "lab.py", **torchless("No module named 'torch'")),
     case("torch_broken", "--force-reinstall torch", **torchless("ImportError: libcudart.so.13")),
     case("torch_broken", "Rename", **torchless("module 'torch' has no attribute '__version__'")),
     case("torch_broken", "Visual C++", **torchless("[WinError 126] c10.dll", system="Windows")),
@@ -349,7 +350,8 @@ def call(*arguments):
 
 
 def code_of(facts, problems=()):
-    return command.encode(command.room_fields(facts, diagnose(facts), list(problems)))
+    fields = command.room_fields(facts, diagnose(facts), list(problems))
+    return codes.encode(command.MARK, fields)
 
 
 def test_command_reports(machine, capsys):
@@ -364,35 +366,15 @@ def test_room_code_travels(machine, capsys):
     assert call("--room") == 0
     summary, code_line = capsys.readouterr().out.splitlines()
     code = code_line.removeprefix("Send this code: ")
-    assert " " not in code and len(code) < 100 and "Tesla T4" in summary
-    told = command.decode(code)
-    assert told["verdict"] == "all_well"
-    assert told["device"] == "Tesla_T4"
-    assert told["memory GB"] == "16"
+    assert " " not in code and len(code) < 130 and "Tesla T4" in summary
+    told = dict(zip(command.FIELDS, command.decode(code), strict=True))
+    assert (told["verdict"], told["device"], told["memory GB"]) == ("all_well", "Tesla T4", "16")
     assert told["packages"] == "ok" and int(told["free disk GB"]) >= 0 and told["torch"] == "2.13.0"
 
 
-def test_odd_names_fit_into_a_code():
-    code = code_of(Facts(devices=(Device("cuda:0", "Intel(R) Xeon(R) / é 2.5GHz"),)))
-    assert command.decode(code)["device"] == "Intel_R_Xeon_R_2.5GHz"
-    assert command.decode(code)["memory GB"] == "?"
-
-
-def test_every_wrong_character_is_noticed():
-    code = code_of(Facts(devices=(T4,)))
-    for place, character in enumerate(code):
-        with pytest.raises(ValueError):
-            command.decode(code[:place] + ("x" if character != "x" else "y") + code[place + 1 :])
-    for broken in ("", "G1", code[:-1], code[3:], code.lower(), code + "/" + code, "hello"):
-        with pytest.raises(ValueError, match="damaged|not a code"):
-            command.decode(broken)
-
-
 def test_a_forged_code_gives_the_terminal_no_orders(capsys):
-    parts = code_of(Facts(devices=(T4,))).split("/")[:-1]
-    body = "/".join([*parts[:3], "\x1b[2J\x1b]0;owned\x07", *parts[4:]])
-    forged = f"{body}/{command._checksum(body)}"
-    assert call("--collect", forged) == 1
+    fields = ["no_gpu", "2.15.0", "\x1b[2J\x1b]0;owned\x07", "16", "50", "ok"]
+    assert call("--collect", codes.encode(command.MARK, fields)) == 0
     told = capsys.readouterr()
     assert "\x1b" not in told.out + told.err and "\x07" not in told.out + told.err
 
@@ -407,7 +389,7 @@ def test_collect(capsys):
 
 def test_collect_names_bad_codes(capsys, monkeypatch):
     good = code_of(Facts(devices=(T4,)))
-    assert call("--collect", good, good[:-1] + "~", "hello") == 1
+    assert call("--collect", good, good[:-1], "hello") == 1
     told = capsys.readouterr()
     assert "1 × all_well" in told.out
     assert [line.partition(":")[0] for line in told.err.splitlines()] == ["code 2", "code 3"]

@@ -89,5 +89,5 @@ def test_the_explorer_of_several_gpus_names_who_measured_each_link():
     for link, (rate, source) in lesson06.links().items():
         figure, sentence = lesson06.draw_scaling(lambda n, *_: 100 / n, 400, link, 100)
         assert f"{link}, {rate:g} GB/s" in sentence
-        assert figure._supxlabel.get_text().startswith(f"published: {source}")
+        assert figure.sources[0].startswith(f"published: {source}")
     assert len({source for _, source in lesson06.links().values()}) == 2

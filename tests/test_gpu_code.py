@@ -20,7 +20,7 @@ T4 = gpu_code.Measured(
 
 def test_a_code_brings_back_what_was_measured():
     code = gpu_code.encode(T4)
-    assert len(code) < 200
+    assert len(code) < 320
     found = gpu_code.decode(f"  {code[:50]}\n{code[50:].lower()} ")  # as a mail may break it
     assert (found.device, found.date, found.torch, found.memory_gib) == (
         "Tesla T4",
@@ -36,7 +36,7 @@ def damaged(code, chance):
     """Return the code with one thing wrong: something inserted, a letter changed, lost, doubled, or an end cut off."""
     place = chance.randrange(3, len(code))
     before, letter, after = code[:place], code[place], code[place + 1 :]
-    other = chance.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567".replace(letter, "!?é0189="))
+    other = chance.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567".replace(letter, "0189"))
     ways = [other + after, after, letter + letter + after, other + letter + after, ""]
     return before + chance.choice(ways)
 
@@ -45,16 +45,16 @@ def test_a_thousand_damaged_codes_are_refused_in_a_sentence():
     chance = random.Random(0)
     code = gpu_code.encode(T4)
     for _ in range(1000):
-        with pytest.raises(ValueError, match="the GPU code is damaged: copy the whole line again"):
+        with pytest.raises(ValueError, match="code is damaged or incomplete|begins with G2-"):
             gpu_code.decode(damaged(code, chance))
 
 
 @pytest.mark.parametrize(
     "code, error, words",
     [
-        ("", ValueError, "code is ''; a GPU code begins with G1-"),
-        ("P1-ABCD", ValueError, "begins with G1-"),
-        ("G2-ABCD", ValueError, "version G2, this course reads G1"),
+        ("", ValueError, "code is ''; this takes one that begins with G2-"),
+        ("P2-ABCD", ValueError, "begins with G2-"),
+        ("G1-ABCD", ValueError, "begins with G2-"),
         (None, TypeError, "code is None; it takes the text"),
         (42, TypeError, "code is 42"),
     ],
@@ -73,14 +73,16 @@ def test_a_kept_code_joins_figures_as_your_gpu(home):
     figure = plots.lines([cpu, group], "t", "size", "TFLOP/s")
     labels = [line.get_label() for line in figure.axes[0].get_lines()]
     assert labels == ["this CPU (measured here)", "Tesla T4 (your GPU)"]
-    assert "your GPU: Tesla T4, 2026-11-22, PyTorch 2.11" in figure._supxlabel.get_text()
+    assert "your GPU: Tesla T4, 2026-11-22, PyTorch 2.11" in figure.sources[0]
     copies = plots.yours("copies", "gb_per_s", direction="h2d", pinned=True)
     assert list(copies) == ["Tesla T4"]
 
 
 def test_a_kept_code_joins_the_figures_of_the_lessons(home, monkeypatch):
     """The learner borrowed ten minutes of a GPU for this."""
-    from lessons.lesson08 import figures, lesson01, lesson02, roofline08
+    from lessons.lesson01 import exercises as lesson01
+    from lessons.lesson02 import exercises as lesson02
+    from lessons.lesson08 import figures, roofline
 
     gpu_code.keep(gpu_code.encode(T4))
     race, _ = lesson01.draw_race({"this CPU": ([512, 2048], [0.1, 0.2])})
@@ -93,7 +95,7 @@ def test_a_kept_code_joins_the_figures_of_the_lessons(home, monkeypatch):
     first = {"rung": 0, "name": "baseline", "images_per_s": 10.0, "ratio": 1.0, "accuracy": 0.9}
     _, sentence = figures.draw_climb([{**first, "peak_bytes": None, "kept": True}])
     assert "your GPU (Tesla T4), float32: " in sentence
-    [roofs] = roofline08._gpu_roofs()
+    [roofs] = roofline._gpu_roofs()
     assert roofs.kind == "yours" and list(roofs) == ["Tesla T4, float32"]
 
 
@@ -115,7 +117,7 @@ def test_a_code_of_this_machine_is_not_drawn_beside_it(name, is_cpu, home, monke
 def test_a_bad_code_leaves_the_kept_one_alone_and_an_unreadable_one_costs_no_figure(home):
     gpu_code.keep(gpu_code.encode(T4))
     with pytest.raises(ValueError, match="damaged"):
-        gpu_code.keep("G1-AAAA")
+        gpu_code.keep("G2-AAAA")
     gpu_code._memory.clear()  # another kernel, another day
     assert gpu_code.yours().device == "Tesla T4"
     (home / "gpu-code.txt").write_text("G9-FROM-LATER", encoding="utf-8")

@@ -361,7 +361,7 @@ def test_a_cell_begins_once_there_is_room(tmp_path, monkeypatch):
 
 
 @needs_sandbox
-@pytest.mark.torture
+@pytest.mark.slow
 def test_forty_hostile_notebooks(tmp_path):
     assert_costs_only_itself(graded_hostile(list(HOSTILE), tmp_path))
 

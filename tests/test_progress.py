@@ -1,15 +1,17 @@
 """Progress survives restarts and damage, and needs no writable disk."""
 
 import csv
+import importlib
 import io
 import random
 
 import pytest
 
-from helpers.__main__ import run
-from helpers.checks import codes, progress
+from helpers.checks import core, progress
+from helpers.course import LESSONS
 from lessons import all_keys
 from tools import progress as command
+from tools.__main__ import run
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -41,11 +43,10 @@ def test_a_folder_that_cannot_be_written_keeps_progress_in_memory(home):
 def random_states(chance):
     """Return random results of a learner, from few to all."""
     share = chance.random()
-    items = [item for item in codes.ITEMS if chance.random() < share]
-    return {item: chance.choice([codes.NOT_YET, codes.DONE]) for item in items}
+    items = [item for item in progress.ITEMS if chance.random() < share]
+    return {item: chance.choice([progress.NOT_YET, progress.DONE]) for item in items}
 
 
-FIRST = "P1-AAIZTGMZTGMZTGMZTGMZTGMZTGMZSGIHOSZDI"  # all 67 items of the first codes, solved and not solved in turn
 NAMES = ("", "Ann", "Łukasz Ö.", "李小龍", "=1+1", "x" * 40)
 
 
@@ -53,68 +54,72 @@ def test_a_code_gives_back_what_went_in():
     for seed in range(300):
         chance = random.Random(seed)
         states, name = random_states(chance), chance.choice(NAMES)
-        code = codes.encode(states, name)
-        assert codes.decode(code) == (states, name)
-        assert codes.decode(f" {code[:7].lower()}\n{code[7:]} ") == (states, name)
-    assert len(codes.encode(dict.fromkeys(codes.ITEMS, codes.DONE), "Ann")) <= 60
+        code = progress.encode(states, name)
+        assert progress.decode(code) == (states, name)
+        assert len(code) <= 140
+    with pytest.raises(ValueError, match="up to 40 bytes"):
+        progress.encode({}, "é" * 21)
 
 
-def test_every_wrong_character_is_noticed_and_nearly_every_other_slip():
-    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567018-/ é"
-    for seed in range(8):
-        chance = random.Random(seed)
-        code = codes.encode(random_states(chance), chance.choice(NAMES))
-        places = range(len(code))
-        slips = {code[:i] + letter + code[i + 1 :] for i in places for letter in letters}
-        slips |= {code[:i] + code[i : i + 2][::-1] + code[i + 2 :] for i in places}
-        slips |= {code[:i] + code[i + 1 :] for i in places} | {code[:i] for i in places}
-        slips |= {code + "".join(chance.choices("AB7", k=1 + i % 12)) for i in range(100)}
-        for damaged in slips - {code}:
-            with pytest.raises(ValueError, match="progress code|damaged"):
-                codes.decode(damaged)
+@pytest.mark.parametrize(
+    "sent",
+    ["`{}`", "“{}”", "'{}'.", "\u200b{}\u200b", " {} \n"],
+)
+@pytest.mark.parametrize("dash", "-–—‑−")
+def test_a_code_from_a_phone_is_read(sent, dash):
+    """Learners copy it into a chat, which turns dashes and quotes into typographic ones."""
+    code = progress.encode({"02.batch": progress.DONE}, "Ann")
+    half = len(code) // 2
+    broken = f"{code[:half].lower()}\n{code[half:]}"
+    for each in (code, broken):
+        assert progress.decode(sent.format(each.replace("-", dash)))[1] == "Ann"
 
 
-def test_two_learners_of_one_name_keep_a_row_each():
-    ann = codes.encode({"02.same": codes.DONE}, "Ann")
-    rows, bad = command.collect([ann, ann, codes.encode({}), ann])
-    assert [name for name, _ in rows] == ["Ann", "Ann (2)", "learner 3", "Ann (3)"] and not bad
+def test_every_slip_is_noticed():
+    chance = random.Random(0)
+    code = progress.encode(random_states(chance), "Ann")
+    for place in range(3, len(code)):
+        before, letter, after = code[:place], code[place], code[place + 1 :]
+        for damaged in (before + "A7"[letter == "A"] + after, before + after, before):
+            with pytest.raises(ValueError, match="damaged"):
+                progress.decode(damaged)
 
 
-NONSENSE = ("", "P1-AAAA", "G1/x/y", "P2-AAAA", "P1-" + "7" * 4000, None)
-
-
-@pytest.mark.parametrize("nonsense", NONSENSE)
+@pytest.mark.parametrize(
+    "nonsense", ["", "P1-AAAA", "G2-AAAA", "R2/x/y", "P2-AAAA", "P2-" + "7" * 4000]
+)
 def test_nonsense_is_no_code(nonsense):
-    with pytest.raises(ValueError, match="progress code|damaged"):
-        codes.decode(nonsense)
+    with pytest.raises(ValueError, match="begins with P2-|damaged"):
+        progress.decode(nonsense)
+    with pytest.raises(TypeError, match="code is None; it takes the text that begins with P2-"):
+        progress.restore(None)
 
 
-def test_old_codes_keep_their_meaning_when_lessons_gain_exercises(monkeypatch):
-    states = random_states(random.Random(1))
-    code, items = codes.encode(states, "Ann"), codes.ITEMS
-    monkeypatch.setattr(codes, "ITEMS", (*items, "08.new", "08.newer"))
-    assert codes.decode(code) == (states, "Ann")
-    newer = codes.encode({**states, "08.newer": codes.DONE})
-    monkeypatch.setattr(codes, "ITEMS", items)
-    with pytest.raises(ValueError, match="newer version"):
-        codes.decode(newer)
+def test_codes_keep_their_meaning_when_lessons_gain_exercises(monkeypatch):
+    code, items = progress.encode({"02.batch": progress.DONE}, "Ann"), progress.ITEMS
+    monkeypatch.setattr(progress, "ITEMS", (*items, "77.new"))
+    assert progress.decode(code) == ({"02.batch": progress.DONE}, "Ann")
+    newer = progress.encode({"77.new": progress.DONE})
+    monkeypatch.setattr(progress, "ITEMS", items)
+    with pytest.raises(ValueError, match="another version"):
+        progress.decode(newer)
 
 
-def test_every_exercise_and_question_has_a_place_that_stays():
-    """Places are never given to another item: the first 67 stand as they stood when codes were first written."""
-    from test_exercises import MODULES
-
+def test_teacher_and_learner_count_the_same_exercises_and_questions():
     present = {key for keys in all_keys().values() for key in keys}
-    quizzes = [getattr(module, "QUIZ", ()) for module in MODULES]
-    present |= {f"quiz.{question.key}" for quiz in quizzes for question in quiz}
-    assert present - set(codes.ITEMS) == set() and len(set(codes.ITEMS)) == len(codes.ITEMS)
-    first = {item: 1 + place % 2 for place, item in enumerate(codes.ITEMS[:67])}
-    assert codes.encode(first) == FIRST
+    for name in core.LESSONS.values():
+        present |= {
+            f"quiz.{each.key}" for each in getattr(importlib.import_module(name), "QUIZ", ())
+        }
+    assert present == set(progress.ITEMS), (
+        "ITEMS in helpers/checks/progress.py; new ones at its end"
+    )
+    assert len(set(progress.ITEMS)) == len(progress.ITEMS)
 
 
 def test_progress_goes_from_one_machine_to_another(monkeypatch, tmp_path):
     progress.record("02.batch", status="correct")
-    progress.record("02.same", status="not yet", hints=1)
+    progress.record("02.repair", status="not yet", hints=1)
     progress.record("quiz.02.alone", right=False)
     progress.record("predict.02.default", guess="on the CPU")
     code = progress.code("Ann")
@@ -122,7 +127,7 @@ def test_progress_goes_from_one_machine_to_another(monkeypatch, tmp_path):
     assert progress.restore(code) == 3
     assert progress.load() == {
         "02.batch": {"status": "correct"},
-        "02.same": {"status": "not yet"},
+        "02.repair": {"status": "not yet"},
         "quiz.02.alone": {"right": False},
     }
     assert progress.code("Ann") == code and progress.restore(code) == 0
@@ -134,7 +139,7 @@ def test_restoring_never_loses_what_is_there():
     older = progress.code()
     progress.record("02.batch", status="correct")
     progress.record("quiz.02.alone", right=True)
-    progress.record("02.same", status="correct", hints=2)
+    progress.record("02.repair", status="correct", hints=2)
     here = progress.load()
     assert progress.restore(older) == 0 and progress.load() == here
     with pytest.raises(ValueError, match="damaged"):
@@ -145,9 +150,9 @@ def test_restoring_never_loses_what_is_there():
 @pytest.fixture
 def learners():
     """Return the codes of a class of three; the third has no name."""
-    ann = {"00.warm_up": 2, "02.batch": 1, "02.same": 2, "quiz.02.alone": 1, "quiz.02.result": 2}
+    ann = {"00.warm_up": 2, "02.batch": 1, "02.repair": 2, "quiz.02.alone": 1, "quiz.02.pieces": 2}
     bob = {"02.batch": 1, "quiz.02.alone": 1}
-    return [codes.encode(ann, "Ann"), codes.encode(bob, "=Bob"), codes.encode({})]
+    return [progress.encode(ann, "Ann"), progress.encode(bob, "=Bob"), progress.encode({})]
 
 
 def test_a_class_becomes_a_table(learners, capsys):
@@ -160,25 +165,46 @@ def test_a_class_becomes_a_table(learners, capsys):
     assert "not solved yet: 02.batch (2 of 2)" in out and "wrong: 02.alone (2 of 2)" in out
 
 
+def test_two_learners_of_one_name_keep_a_row_each(learners):
+    rows, bad = command.collect([*learners, learners[0]])
+    assert [name for name, _ in rows] == ["Ann", "=Bob", "learner 3", "Ann (2)"] and not bad
+
+
+def test_bare_progress_shows_your_own_map_and_where_to_go_on(capsys):
+    assert run("progress", []) == 0 and "begin with 00, Start here" in capsys.readouterr().out
+    progress.record("quiz.02.alone", right=True)
+    assert command.going_on()[1] == "02"
+    for item in command.of("02"):
+        progress.record(item, status="correct")
+    assert run("progress", []) == 0
+    out = capsys.readouterr().out
+    assert f"3 of {len(command.EXERCISES)} solved: go on with 03," in out
+    assert f"{len(command.of('02'))} of {len(command.of('02'))}" in out
+    for item in progress.ITEMS:
+        progress.record(item, status="correct", right=True)
+    assert command.going_on()[1] == LESSONS[-1].number
+
+
 def test_a_bad_code_costs_only_its_own_row_and_is_named(learners, capsys):
-    learners[1] = learners[1][:-1] + ("A" if learners[1][-1] != "A" else "B")
+    learners[1] = learners[1][:-2]
     assert run("progress", learners) == 1
     told = capsys.readouterr()
     assert "Ann" in told.out and "learner 3" in told.out and "Bob" not in told.out
-    assert "code 2: damaged" in told.err and learners[1] in told.err
+    assert "code 2: code is damaged" in told.err
 
 
 def test_codes_come_from_a_file_or_from_the_standard_input(learners, capsys, monkeypatch, tmp_path):
     (tmp_path / "codes.txt").write_text("\ufeff" + "\n".join(learners), encoding="utf-8")
     assert run("progress", ["--file", str(tmp_path / "codes.txt")]) == 0
     first = capsys.readouterr().out
-    monkeypatch.setattr("sys.stdin", io.StringIO("\n\n".join(learners)))
-    assert run("progress", []) == 0
+    lines = "\n".join(f"Ann, 10:32: {code[:20]}\n{code[20:]}\nBye!" for code in learners)
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    assert run("progress", ["--file", "-"]) == 0
     assert capsys.readouterr().out == first
     assert run("progress", ["--file", str(tmp_path / "none.txt")]) == 2
     assert "none.txt" in capsys.readouterr().err
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    assert run("progress", []) == 1 and "no codes" in capsys.readouterr().err
+    assert run("progress", ["--file", "-"]) == 1 and "no codes" in capsys.readouterr().err
 
 
 def test_the_csv_is_safe_in_a_spreadsheet_and_written_whole(learners, tmp_path, capsys):
@@ -190,7 +216,7 @@ def test_the_csv_is_safe_in_a_spreadsheet_and_written_whole(learners, tmp_path, 
     before = file.read_bytes()
     assert run("progress", [*learners, "--out", str(file)]) == 2
     assert "which is there already; --force replaces it" in capsys.readouterr().err
-    assert run("progress", ["P1-AAAA", "--out", str(file), "--force"]) == 1
+    assert run("progress", ["P2-AAAA", "--out", str(file), "--force"]) == 1
     assert file.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["class.csv"]
     assert run("progress", [*learners, "--out", str(tmp_path / "none" / "class.csv")]) == 2

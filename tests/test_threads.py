@@ -1,35 +1,19 @@
-"""helpers.threads: a busy neighbor, a container's quota and a person's own setting decide how many threads there are."""
-
-import os
-import subprocess
-import sys
+"""helpers.threads: free cores, a container's quota and a person's own setting decide how many threads there are."""
 
 import pytest
 import torch
 
 from helpers import threads
+from tools import _notebooks
 
 
 @pytest.mark.parametrize(
-    ("cores", "quota", "idle", "expected"),
-    [
-        (2, None, None, 2),
-        (2, None, 2.0, 2),
-        (2, None, 1.7, 2),  # a browser that draws now and then
-        (2, None, 1.0, 1),
-        (2, None, 0.0, 1),
-        (8, None, 5.2, 5),
-        (8, 2.0, None, 2),
-        (8, 2.5, None, 2),
-        (8, 0.5, None, 1),  # less than a core
-        (8, 2.0, 7.9, 2),
-        (1, None, 0.0, 1),
-    ],
+    ("cores", "limit", "expected"),
+    [(1, None, 1), (2, None, 1), (8, None, 7), (8, 2.0, 2), (8, 2.5, 2), (8, 0.5, 1), (2, 2.0, 1)],
 )
-def test_no_more_threads_than_cores_that_are_free(cores, quota, idle, expected):
-    choice = threads.choose(cores, quota, idle)
-    assert choice.threads == expected
-    assert choice.why.endswith(".")
+def test_one_core_stays_free_and_a_container_s_share_is_kept(cores, limit, expected):
+    """Beside one busy program a step would else take several times as long."""
+    assert threads.fitting(cores, limit) == expected
 
 
 @pytest.fixture
@@ -70,47 +54,17 @@ def test_a_persons_own_setting_wins():
     assert threads.variables(mine) == {"KMP_BLOCKTIME": "1"}
 
 
-def test_a_containers_quota_reaches_new_processes(monkeypatch):
+def test_processes_get_short_spins_and_threads_that_fit(monkeypatch):
     monkeypatch.setattr(threads, "quota", lambda: 1.0)
     monkeypatch.setattr(threads, "cpu_cores", lambda: 8)
-    assert threads.variables({})["OMP_NUM_THREADS"] == "1"
+    assert threads.variables({}) == {**threads.SPIN, "OMP_NUM_THREADS": "1"}
 
 
-@pytest.mark.parametrize(
-    ("idle", "storing", "words"),
-    [(2.0, False, ""), (1.1, False, ""), (0.1, False, "slow here"), (0.1, True, "")],
-)
-def test_calm_leaves_busy_cores_and_says_when_the_lesson_is_slow(
-    idle, storing, words, monkeypatch, capsys
-):
-    """Nothing is said while outputs are stored or compared: another run would not say it."""
-    before = torch.get_num_threads()
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.delenv(threads.STORING, raising=False)
-    if storing:
-        monkeypatch.setenv(threads.STORING, "1")
-    monkeypatch.setattr(threads, "cpu_cores", lambda: 2)
-    monkeypatch.setattr(threads, "quota", lambda: None)
-    monkeypatch.setattr(threads, "idle_cores", lambda: idle)
-    try:
-        assert threads.calm().threads == torch.get_num_threads() == max(1, int(idle))
-    finally:
-        torch.set_num_threads(before)
-    said = capsys.readouterr().out
-    assert words in said and bool(said) == bool(words)
-
-
-@pytest.mark.parametrize("value", ["3", "0", "many"])
-def test_calm_leaves_the_number_of_threads_to_who_set_it(value):
-    code = (
-        "import torch; before = torch.get_num_threads(); from helpers.threads import calm;"
-        "print(calm().why, torch.get_num_threads() == before)"
-    )
-    environment = {**os.environ, "OMP_NUM_THREADS": value}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
-    )
-    assert done.stdout.strip() == "OMP_NUM_THREADS is set. True", done.stderr
+def test_no_lesson_chooses_its_threads():
+    """The first cell a learner reads holds imports; the environment of the kernel does the rest."""
+    for path in _notebooks.find():
+        text = path.read_text(encoding="utf-8")
+        assert "calm()" not in text and "helpers.threads" not in text, path.name
 
 
 def test_the_doctor_hears_of_threads_that_fight(monkeypatch):

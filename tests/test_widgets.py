@@ -139,9 +139,8 @@ def test_quiz_gives_feedback_and_wrong_ones_come_back(monkeypatch):
 
 
 def test_questions_come_back_after_a_code_and_those_that_are_gone_do_not():
-    from helpers.checks import codes
-
-    progress.restore(codes.encode({"quiz.02.alone": codes.NOT_YET, "quiz.03.stays": codes.NOT_YET}))
+    wrong = {"quiz.02.alone": progress.NOT_YET, "quiz.03.stays": progress.NOT_YET}
+    progress.restore(progress.encode(wrong))
     progress.record("quiz.02.gone", right=False)
     progress.record("quiz.77.gone", right=False)
     assert [question.key for question in widgets._to_repeat([])] == ["02.alone", "03.stays"]

@@ -16,8 +16,9 @@ LANGUAGE = {
     "pygments_lexer": "ipython3",
 }
 KEPT = ("accelerator", "colab", "kaggle")
-MAX_KB = 600
-MAX_PNG_KB = 60
+MAX_KB = 700
+MAX_PNG_KB = 90
+SHOWN = ("alt", "width", "height")  # how a picture is shown
 
 
 def find(names=()):
@@ -113,7 +114,9 @@ def clean_output(output):
         return output
     output.data.pop(VIEW, None)
     output.metadata = {
-        kind: {"alt": fields["alt"]} for kind, fields in output.metadata.items() if "alt" in fields
+        kind: {name: fields[name] for name in SHOWN if name in fields}
+        for kind, fields in output.metadata.items()
+        if isinstance(fields, dict) and fields.keys() & set(SHOWN)
     }
     return output if output.data and not is_progress(output) else None
 
@@ -142,7 +145,7 @@ def merged(outputs):
 
 
 def heavy(notebook):
-    """Return a text for each stored picture of more than 60 KB."""
+    """Return a text for each stored picture of more than MAX_PNG_KB."""
     return [
         f"cell {i}: picture of {len(png) * 3 / 4096:.0f} KB, at most {MAX_PNG_KB}"
         for i, cell in enumerate(notebook.cells)

@@ -1,6 +1,5 @@
 """python3 -m tools doctor: what this machine can do, why CUDA is not there, and a room's machines at a glance."""
 
-import binascii
 import re
 import shutil
 import subprocess
@@ -8,6 +7,7 @@ import sys
 from collections import Counter
 from importlib import metadata
 
+from helpers.checks import codes
 from helpers.doctor import diagnose, gather_facts, report, say
 from helpers.host import cpu_name, memory_bytes
 from tools import _sheets
@@ -17,7 +17,7 @@ HELP = "say what this machine can do, and why CUDA is not there; --room for a cl
 # of two lessons; one of several places for notebooks, and what comes with it; of commands for authors
 OPTIONAL = ("torchvision", "jupyterlab", "nbformat", "nbconvert", "beautifulsoup4")
 FIELDS = ("verdict", "torch", "device", "memory GB", "free disk GB", "packages")
-MARK = "R1"  # a room's code; a GPU's begins with G1
+MARK = "R2"  # a room's code
 DISK_GB = 1  # less free disk than this is a problem: data sets and checkpoints
 
 
@@ -38,14 +38,14 @@ def add_arguments(parser):
 def run(args):
     """Exit status 0; 1 where PyTorch does not work here, or where a collected code is damaged."""
     if args.collect is not None:
-        return collect(args.collect or sys.stdin.read().split())
+        return collect(args.collect or codes.pick(MARK, sys.stdin.read()))
     facts = gather_facts()
     verdict = diagnose(facts)
     if args.room:
         problems = package_problems(facts)
         fields = room_fields(facts, verdict, problems)
         print(f"{verdict.summary} {' '.join(problems)}".strip())
-        print(f"Send this code: {encode(fields)}")
+        print(f"Send this code: {codes.encode(MARK, fields)}")
     else:
         say(report(facts, verdict))
     return 1 if facts.torch is None else 0
@@ -103,38 +103,22 @@ def room_fields(facts, verdict, problems):
     )
 
 
-def encode(fields):
-    """`fields` as one readable word, "R1/all_well/2.13.0/Tesla_T4/16/52/ok/1a2b"; its last part is a checksum."""
-    parts = [re.sub(r"[^A-Za-z0-9.,_+?-]+", "_", field).strip("_")[:40] for field in fields]
-    body = "/".join([MARK, *(part or "?" for part in parts)])
-    return f"{body}/{_checksum(body)}"
-
-
 def decode(code):
-    """The fields of a `code` as a dict by `FIELDS`; ValueError says what is wrong with it."""
-    body, _, checksum = code.rpartition("/")
-    parts = body.split("/")
-    # a forged code may hold a terminal's commands
-    plain = re.fullmatch(r"[A-Za-z0-9.,_+?/-]+", body)
-    if parts[0] != MARK or len(parts) != len(FIELDS) + 1 or not plain:
-        name = "`python3 -m tools doctor --room`"
-        raise ValueError(f"not a code of {name}, or a part of one: {code!r}")
-    if checksum != _checksum(body):
-        raise ValueError(f"damaged (copy it again, whole): {code!r}")
-    return dict(zip(FIELDS, parts[1:], strict=True))
+    """The fields of a `code`, a tuple of texts by `FIELDS`; ValueError says what is wrong with it."""
+    fields = codes.decode(MARK, code)
+    if len(fields) != len(FIELDS):
+        raise ValueError("the code was made by another version of the course")
+    return tuple(
+        re.sub(r"[^ -~]", "?", str(field)) for field in fields
+    )  # no orders for the terminal
 
 
-def _checksum(body):
-    return f"{binascii.crc_hqx(body.encode('utf-8'), 0):04x}"
-
-
-def collect(codes):
-    """Print a table of `codes`, what they have in common and what needs attention; 1 when a code is damaged, else 0."""
-    rows = []
-    bad = []
-    for number, code in enumerate(codes, 1):
+def collect(words):
+    """Print a table of codes, what they have in common and what needs attention; 1 when a code is damaged, else 0."""
+    rows, bad = [], []
+    for number, code in enumerate(words, 1):
         try:
-            rows.append((str(number), *decode(code.strip()).values()))
+            rows.append((str(number), *decode(code)))
         except ValueError as error:
             bad.append(f"code {number}: {error}")
     if rows:
@@ -145,8 +129,6 @@ def collect(codes):
         full = free.isdigit() and int(free) < DISK_GB
         if full or packages != "ok":
             print(f"attend to {number}: packages {packages}, {free} GB of disk free")
-    if not codes:
-        bad.append("no codes: give them as arguments, or as lines on the standard input")
-    for line in bad:
+    for line in bad if words else ["no codes: give them as arguments, or on the standard input"]:
         print(line, file=sys.stderr)
-    return 1 if bad else 0
+    return 1 if bad or not words else 0

@@ -1,51 +1,51 @@
-"""python3 -m tools progress: what a class has solved, from the codes that the learners send."""
+"""python3 -m tools progress: your own map; or what a class has solved, from the codes that the learners send."""
 
 import sys
 from collections import Counter
 from pathlib import Path
 
-from helpers.checks import codes
+from helpers.checks import codes, progress
+from helpers.checks.progress import DONE, ITEMS, NOT_YET
 from helpers.course import LESSONS
 from tools import _sheets
 
 MOST = 5  # exercises, and questions, that are named as most often wrong
-HELP = "make a table of a class from learners' progress codes"
+HELP = "your own map; with codes: a table of a class"
+EXERCISES = [item for item in ITEMS if not item.startswith("quiz.")]
 
 
 def add_arguments(parser):
     """Add the codes, --file and --out to `parser`."""
-    parser.add_argument(
-        "codes", nargs="*", metavar="CODE", help="what progress.code() prints; none: from --file"
-    )
-    parser.add_argument(
-        "--file", metavar="FILE", default="-", help="a text file of codes (default: standard input)"
-    )
-    parser.add_argument("--out", metavar="FILE.csv", help="write the table for a spreadsheet, too")
-    parser.add_argument("--force", action="store_true", help="replace the table that is there")
+    add = parser.add_argument
+    add("codes", nargs="*", metavar="CODE", help="what progress.code() prints; none: your own map")
+    add("--file", metavar="FILE", help="a text with codes in it; - for the standard input")
+    add("--out", metavar="FILE.csv", help="write the table for a spreadsheet, too")
+    add("--force", action="store_true", help="replace the table that is there")
 
 
 def run(args):
-    """Print the table; exit status 1 where a code is bad (the others count), 2 where a file is not to be had."""
+    """Print a map or a table; exit status 1 where a code is bad (the others count), 2 where a file is not to be had."""
+    if not args.codes and not args.file:
+        print(own_map())
+        return 0
     try:
         if args.out:
             _sheets.check(args.out, args.force)
-        words = args.codes or _read(args.file).split()
-        rows, bad = collect(words)
-        if args.out and rows and _sheets.save(args.out, table(rows)):
-            return 2
+        words = args.codes or codes.pick(progress.MARK, _read(args.file))
     except ValueError as error:
         print(f"progress: {error}", file=sys.stderr)
         return 2
     except OSError as error:
         print(f"progress: {error.filename or args.file}: {error.strerror}", file=sys.stderr)
         return 2
+    rows, bad = collect(words)
     if rows:
         print("\n".join([_sheets.aligned(table(rows)), "", *most_often_wrong(rows)]))
-    if not words:
-        bad = ["no codes: give them as arguments, in --file FILE or on the standard input"]
-    for line in bad:
+    for line in bad if words else ["no codes in it"]:
         print(line, file=sys.stderr)
-    return 1 if bad else 0
+    if args.out and rows and _sheets.save(args.out, table(rows)):
+        return 2
+    return 1 if bad or not words else 0
 
 
 def _read(name):
@@ -54,63 +54,102 @@ def _read(name):
     return Path(name).read_text(encoding="utf-8-sig", errors="replace")
 
 
-def collect(words):
+def own_map() -> str:
+    """Your own results as text: a line for each lesson, and where to go on."""
+    states = progress.states()
+    head = ["", "lesson", "solved", "tried, not solved"]
+    rows = [
+        [
+            each.number,
+            each.title,
+            share(states, of(each.number)),
+            open_ones(states, of(each.number)),
+        ]
+        for each in LESSONS
+    ]
+    return f"{_sheets.aligned([head, *rows])}\n\n{going_on()[0]}"
+
+
+def going_on() -> tuple:
+    """(a sentence on what is solved and where to go on, the number of that lesson)."""
+    states = progress.states()
+    begun = [number for number in map(lesson_of, progress.load()) if number]
+    last = max(begun, default="00")
+    left = [n.number for n in LESSONS if n.number >= last and open_lesson(states, n.number)]
+    goal = left[0] if left else LESSONS[-1].number
+    title = next(each.title for each in LESSONS if each.number == goal)
+    word = "go on with" if begun else "begin with"
+    return f"{share(states, EXERCISES)} solved: {word} {goal}, {title}.", goal
+
+
+def lesson_of(key):
+    """The number of the lesson that a key of the progress file belongs to, such as "02" for "quiz.02.alone"; or ""."""
+    parts = [part for part in key.split(".") if part in {each.number for each in LESSONS}]
+    return parts[0] if parts else ""
+
+
+def open_lesson(states, number):
+    """Tell whether a lesson has an exercise that is not solved."""
+    return any(states.get(item) != DONE for item in of(number))
+
+
+def of(number):
+    """The exercises of a lesson."""
+    return [item for item in EXERCISES if item.startswith(number)]
+
+
+def collect(words: list) -> tuple:
     """([(learner, states)], [what is wrong with a code]) from codes.
 
     A learner without a name gets a number, and so does the second of one name.
     """
-    rows = []
-    bad = []
-    names = []
+    rows, bad, names = [], [], []
     for number, word in enumerate(words, 1):
         try:
-            states, name = codes.decode(word)
-            namesakes = names.count(name)
-            names.append(name)
-            learner = f"{name} ({namesakes + 1})" if namesakes else name
-            rows.append((learner if name else f"learner {number}", states))
+            states, name = progress.decode(word)
         except ValueError as error:
             bad.append(f"code {number}: {error}")
+            continue
+        namesakes = names.count(name)
+        names.append(name)
+        learner = f"{name} ({namesakes + 1})" if namesakes else name
+        rows.append((learner if name else f"learner {number}", states))
     return rows, bad
 
 
 def table(rows):
     """The table as rows of texts, head first: exercises solved by lesson, quiz answers, exercises not solved yet."""
-    exercises = [item for item in codes.ITEMS if not item.startswith("quiz.")]
-    lessons = {
-        lesson.number: [i for i in exercises if i.startswith(lesson.number)] for lesson in LESSONS
-    }
-    table_rows = [["learner", *lessons, "all", "quiz", "tried, not solved"]]
-    for name, states in rows:
-        quiz = {item: state for item, state in states.items() if item.startswith("quiz.")}
-        table_rows.append(
-            [
-                name,
-                *(_share(states, items) for items in lessons.values()),
-                _share(states, exercises),
-                _share(quiz, quiz),
-                " ".join(i for i in exercises if states.get(i) == codes.NOT_YET),
-            ]
-        )
-    return table_rows
+    head = ["learner", *(each.number for each in LESSONS), "all", "quiz", "tried, not solved"]
+    return [head, *(row(name, states) for name, states in rows)]
 
 
-def _share(states, items):
-    return f"{sum(states.get(item) == codes.DONE for item in items)} of {len(items)}"
+def row(name, states):
+    """A learner's row of the table."""
+    quiz = [item for item in states if item.startswith("quiz.")]
+    lessons = [share(states, of(each.number)) for each in LESSONS]
+    every = share(states, EXERCISES)
+    return [name, *lessons, every, share(states, quiz), open_ones(states, EXERCISES)]
+
+
+def share(states, items):
+    """How many of `items` are solved, as "2 of 3"."""
+    return f"{sum(states.get(item) == DONE for item in items)} of {len(items)}"
+
+
+def open_ones(states, items):
+    """Those of `items` that were tried and are not solved, as one text."""
+    return " ".join(item for item in items if states.get(item) == NOT_YET)
 
 
 def most_often_wrong(rows):
     """Lines on the exercises and questions that the most learners tried and have not right, at most `MOST` of each."""
-    wrong = Counter(
-        item for _, states in rows for item, state in states.items() if state == codes.NOT_YET
-    )
+    wrong = Counter(i for _, states in rows for i, state in states.items() if state == NOT_YET)
     tried = Counter(item for _, states in rows for item in states)
     lines = []
-    titles = {False: "exercises most often not solved yet", True: "questions most often wrong"}
-    for quiz, title in titles.items():
+    for quiz, title in enumerate(
+        ("exercises most often not solved yet", "questions most often wrong")
+    ):
         items = [item for item, _ in wrong.most_common() if item.startswith("quiz.") == quiz]
-        counts = [
-            f"{item.removeprefix('quiz.')} ({wrong[item]} of {tried[item]})" for item in items
-        ]
-        lines.append(f"{title}: {', '.join(counts[:MOST]) or 'none'}")
+        counts = [f"{i.removeprefix('quiz.')} ({wrong[i]} of {tried[i]})" for i in items[:MOST]]
+        lines.append(f"{title}: {', '.join(counts) or 'none'}")
     return lines

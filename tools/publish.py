@@ -18,25 +18,17 @@ PICTURES = {
 }
 OPEN = "<!-- nav -->"
 CLOSE = "<!-- /nav -->"
-CALM = "calm()  # leaves busy cores to their programs\n\n"
-ALONE = f"""\
-# No module named helpers? Open the course with: python3 lab.py
-from helpers.threads import calm
-
-{CALM}"""
+ALONE = "# No module named helpers? Open the course with: python3 lab.py\n"
 BRING = """\
 try:
     import helpers
 except ImportError:  # on Colab and Kaggle; the whole course: https://github.com/{repository}
     %pip install -q --no-deps {address} "{address}#subdirectory=practice_gpus"
-from helpers.threads import calm
 
 """
-# What a set-up cell may begin with: one of these two
-SETUP = re.compile(
-    r"(?:# No module .*\n)?from helpers\.threads import calm.*\n+calm\(\)  # .*\n*"
-    r"|try:\n    import helpers\nexcept ImportError:.*\n    %pip .*\n"
-    r"from helpers\.threads import calm\n+calm\(\)  # .*\n*"
+SETUP = re.compile(  # what a set-up cell may begin with: one of these two, and calls of earlier versions
+    r"(?:# No module .*\n|try:\n    import helpers\nexcept ImportError:.*\n    %pip .*\n+)"
+    r"(?:from helpers\.threads import calm.*\n+calm\(\)  # .*\n+)?"
 )
 METADATA = {
     "accelerator": "GPU",
@@ -77,7 +69,7 @@ def setup_lines(repository):
     if repository.startswith("OWNER_NAME/"):
         return ALONE
     address = f"https://github.com/{repository}/archive/refs/tags/{release()}.zip"
-    return BRING.format(repository=repository, address=address) + CALM
+    return BRING.format(repository=repository, address=address)
 
 
 def launches(repository, file):

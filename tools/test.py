@@ -5,15 +5,15 @@ import subprocess
 import sys
 
 from helpers import threads
+from helpers.host import cpu_cores
 from tools import _environment, _gpu
 
 HELP = "run the tests: notebooks compared strictly, helpers, exercises, practice GPUs, style"
 LANES = {
     "all": "also the slow tests: changed answers, solutions in lessons, hostile grading, Colab",
     "browser": "only the tests that drive JupyterLab in a browser",
-    "torture": "only what tries to break the course, all of it",
 }
-ONE_AT_A_TIME = ("browser", "torture")  # these run several kernels at once themselves
+ONE_AT_A_TIME = ("browser",)  # these run several kernels at once themselves
 
 
 def add_arguments(parser):
@@ -43,7 +43,7 @@ def pytest_line(args, python):
     lanes = [name for name in LANES if getattr(args, name)]
     line = [str(python), "-m", "pytest", *(f"--{name}" for name in lanes)]
     if not set(lanes) & set(ONE_AT_A_TIME):
-        workers = threads.choose(threads.cpu_cores(), threads.quota()).threads
+        workers = max(1, int(min(cpu_cores(), threads.quota() or cpu_cores())))
         line += ["--numprocesses", str(workers), "--dist", "loadfile"]
     return [*line, *args.pytest]
 

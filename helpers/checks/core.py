@@ -6,6 +6,7 @@ from a wrong answer. Checks look at behavior (values, devices, copies, bytes), n
 """
 
 import dis
+import importlib
 import inspect
 import linecache
 import os
@@ -171,9 +172,15 @@ class Question:
         return tuple(self.answers.values())
 
 
+LESSONS = {}  # number of a lesson: the name of the module with its exercises; the lessons enter themselves
+
+
 def find_question(key):
-    """The question `key` ("02.alone") of its lesson; None where there is none. `exercises` puts its own here."""
-    return None
+    """The quiz question `key` ("02.alone"); None where this version of the course does not have it."""
+    if key[:2] not in LESSONS:
+        return None
+    lesson = importlib.import_module(LESSONS[key[:2]])
+    return next((each for each in getattr(lesson, "QUIZ", ()) if each.key == key), None)
 
 
 def call(function, *args, **kwargs):
@@ -229,7 +236,7 @@ def describe_error(error):
 def _is_learners(filename):
     if filename.startswith("<frozen") or "site-packages" in filename or "/torch/" in filename:
         return False
-    rooms = [str(COURSE / room) + os.sep for room in ("helpers", "exercises", "practice_gpus")]
+    rooms = [str(COURSE / room) + os.sep for room in ("helpers", "lessons", "practice_gpus")]
     return not filename.startswith(tuple(rooms))
 
 

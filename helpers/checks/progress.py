@@ -9,11 +9,35 @@ kernel.
 import json
 import math
 import os
+import zlib
 
 from helpers import files
 from helpers.checks import codes
 from helpers.files import user_folder as folder
 
+MARK = "P2"
+# an exercise untried, tried or solved; a question unanswered, answered wrong or right
+NOTHING = 0
+NOT_YET = 1
+DONE = 2
+MOST_BYTES = 40  # of a name
+# Every exercise and question of the course. A code names them by their place, so new ones come at the end.
+ITEMS = tuple(
+    """
+00.warm_up
+01.pick 01.machines 01.impossible quiz.01.false quiz.01.bf16 quiz.01.small
+02.batch 02.repair 02.pays quiz.02.alone quiz.02.current quiz.02.pieces
+03.flat 03.buffer 03.messages quiz.03.inplace quiz.03.stays quiz.03.optimizer
+04.step 04.checkpoint 04.bugs quiz.04.order quiz.04.eval quiz.04.map
+05.leak 05.largest 05.accumulation quiz.05.cache quiz.05.empty quiz.05.activations
+06.weigh 06.script 06.choose quiz.06.rank quiz.06.epoch quiz.06.scaling
+07.stopwatch 07.sums 07.streams quiz.07.naive quiz.07.nonzero quiz.07.early
+08.clip 08.profiles 08.speedup quiz.08.order quiz.08.batch quiz.08.first
+09.mask 09.kv_cache 09.sizes 09.top_k quiz.09.fused quiz.09.decode quiz.09.cached
+10.bytes 10.product 10.choose quiz.10.sixteen quiz.10.whole quiz.10.pair
+11.mirror 11.gated 11.row_sums quiz.11.fuse quiz.11.mask quiz.11.when
+""".split()
+)
 _memory = {}
 # What a field holds; a value of another kind is left out when the file is read
 _FITS = {
@@ -68,38 +92,58 @@ def record(key, **entry):
     return saved
 
 
-def states():
-    """What a code keeps: a dict of exercises tried and questions answered to `codes.NOT_YET` or `codes.DONE`."""
+def states() -> dict:
+    """What a code keeps: a dict of exercises tried and questions answered to `NOT_YET` or `DONE`."""
     everything = load()
     result = {}
-    for item in codes.ITEMS:
+    for item in ITEMS:
         entry = everything.get(item, {})
         if "status" in entry or "right" in entry:
             done = entry.get("status") == "correct" or entry.get("right") is True
-            result[item] = codes.DONE if done else codes.NOT_YET
+            result[item] = DONE if done else NOT_YET
     return result
 
 
-def code(name=""):
+def code(name: str = "") -> str:
     """All results so far as a short text, to be kept or sent; `name` says whose they are. `restore` reads it.
 
     Raises ValueError for a `name` of more than 40 bytes or with characters that cannot be printed.
     """
-    return codes.encode(states(), name)
+    return encode(states(), name)
 
 
-def restore(code):
+def encode(states: dict, name: str = "") -> str:
+    """The code of `states`, a dict of items to NOTHING, NOT_YET or DONE, and of a learner's `name`."""
+    if len(name.strip().encode("utf-8")) > MOST_BYTES or not name.isprintable():
+        raise ValueError(f"name is {name!r}; it takes up to {MOST_BYTES} bytes of printable text")
+    digits = "".join(str(states.get(item, NOTHING)) for item in ITEMS).rstrip("0")
+    return codes.encode(MARK, [name.strip(), digits, _version(len(digits))])
+
+
+def decode(code: str) -> tuple:
+    """(states, name) of a `code`: states as a dict of those items that are not NOTHING. Raises as `codes.decode`."""
+    name, digits, version = codes.decode(MARK, code)
+    if version != _version(len(digits)):
+        raise ValueError("the code was made by another version of the course: update the older one")
+    pairs = zip(ITEMS, map(int, digits), strict=False)  # zeros at the end are left out
+    return {item: state for item, state in pairs if state}, name
+
+
+def _version(count):
+    """A number that changes when one of the first `count` items does."""
+    return zlib.crc32(" ".join(ITEMS[:count]).encode()) & 0xFFFF
+
+
+def restore(code: str) -> int:
     """Bring back the results in `code`, which `code()` made, and return how many were new or better than those here.
 
     What is solved here stays solved. Raises ValueError where the code is damaged; then nothing changes.
     """
     before = states()
-    restored, _ = codes.decode(code)
-    better = {
-        item: state for item, state in restored.items() if state > before.get(item, codes.NOTHING)
-    }
+    restored, _ = decode(code)
+    better = {item: state for item, state in restored.items() if state > before.get(item, NOTHING)}
     for item, state in better.items():
-        done = state == codes.DONE
+        done = state == DONE
         if item.startswith("quiz."):
             record(item, right=done)
         else:

@@ -10,7 +10,7 @@ import torch
 
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, Question, call, chosen
-from lessons.lesson07 import queue
+from lessons.lesson07 import queue as figures
 from lessons.lesson07.queue import (
     draw_call,
     draw_profile,
@@ -158,7 +158,7 @@ stopwatch = Exercise(
 
 def draw_stopwatch(my_time_ms):
     """Draw growing products by the learner's stopwatch (until it passes, the model answer's); (Figure, sentence)."""
-    return queue.draw_stopwatch(chosen(stopwatch, my_time_ms))
+    return figures.draw_stopwatch(chosen(stopwatch, my_time_ms))
 
 
 # --- three hidden waits -------------------------------------------------------------------------
@@ -369,7 +369,7 @@ streams = Exercise(
 
 def draw_overlap(copy_and_work):
     """Draw when copy and work ran (with the model answer, if untouched); (Figure, sentence)."""
-    return queue.draw_overlap(copy_and_work, streams.reference)
+    return figures.draw_overlap(copy_and_work, streams.reference)
 
 
 QUIZ = (

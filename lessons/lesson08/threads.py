@@ -27,7 +27,7 @@ def fight():
     """
     own = {name: value for name, value in os.environ.items() if name not in (*SPIN, THREADS)}
     finished = subprocess.run(
-        [sys.executable, "-c", "from lessons import threads08; threads08.measure()"],
+        [sys.executable, "-c", "from lessons.lesson08 import threads; threads.measure()"],
         env={**own, "PYTHONPATH": str(COURSE)},
         capture_output=True,
         text=True,

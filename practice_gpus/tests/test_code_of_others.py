@@ -193,7 +193,7 @@ def test_what_the_environment_asks_for_in_vain(monkeypatch):
     from practice_gpus.session import resume
 
     monkeypatch.setenv("PRACTICE_GPUS", "two")
-    with pytest.raises(ValueError, match="PRACTICE_GPUS='two': it takes three numbers"):
+    with pytest.raises(ValueError, match="PRACTICE_GPUS='two': it takes settings as JSON"):
         resume()
 
 

@@ -2,12 +2,15 @@
 
 import gc
 import os
+import pickle
 import threading
+import unittest
 
 import pytest
 import torch
 
 from practice_gpus import patches, practice_gpus, session
+from practice_gpus.settings import Settings
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="these GPUs are real")
 PLACES = (
@@ -191,7 +194,13 @@ def test_steps_aside_for_real_gpus(monkeypatch):
         (dict(n=0), ValueError),
         (dict(n="2"), TypeError),
         (dict(n=True), TypeError),
-        (dict(memory=None), TypeError),
+        (dict(memory=1.5), TypeError),
+        (dict(card=4090), TypeError),
+        (dict(card="GTX 970"), ValueError),
+        (dict(values=None), TypeError),
+        (dict(clock="fast"), TypeError),
+        (dict(asserts=True), ValueError),
+        (dict(real="no"), ValueError),
         (dict(asynchronous=1), TypeError),
     ],
 )
@@ -278,3 +287,58 @@ def test_a_tensor_of_an_apple_gpu_comes_by_way_of_the_cpu():
     x = torch.ones(2).as_subclass(Apple)
     with practice_gpus(1):
         assert x.to("cuda:0").untyped_storage().device == torch.device("cuda:0")
+
+
+def test_a_card_gives_its_memory_and_the_settings_reach_a_child_process():
+    settings = practice_gpus(2, card="4090", asserts="sticky").settings
+    assert settings.memory == int(23.64 * 2**30)
+    assert Settings.from_json(settings.to_json()) == settings
+
+
+def test_ended_in_the_wrong_order_nothing_stays_on():
+    outer = practice_gpus(2).start()
+    inner = practice_gpus(1)
+    inner.__enter__()
+    with pytest.warns(RuntimeWarning, match="1 turned on later"):
+        outer.stop()
+    assert not torch.cuda.is_available() or outer.real
+    inner.__exit__(None, None, None)  # the end of the with block, late
+    assert not inner.real and not session.active
+
+
+def test_another_thread_is_told_where_practice_gpus_are_on():
+    told = []
+    go = threading.Event()
+
+    def other():
+        go.wait()
+        for act in (lambda: practice_gpus(1).__enter__(), lambda: torch.ones(2, device="cuda")):
+            try:
+                act()
+            except RuntimeError as error:
+                told.append(str(error))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with practice_gpus(1):
+        go.set()
+        thread.join()
+    assert len(told) == 2 and all("thread 'MainThread'" in words for words in told)
+
+
+def test_a_machine_in_a_pickle_is_refused_in_words():
+    with (
+        practice_gpus(1) as gpus,
+        pytest.raises(TypeError, match="practice GPUs cannot be pickled"),
+    ):
+        pickle.dumps(gpus)
+
+
+def test_beside_real_gpus_they_are_used_hidden_or_the_test_is_skipped(monkeypatch):
+    monkeypatch.setattr(session, "enough_real_gpus", lambda n: True)
+    with practice_gpus(1) as gpus:
+        assert gpus.real
+    with practice_gpus(1, real="hide") as gpus:
+        assert not gpus.real and torch.ones(1, device="cuda").is_cuda
+    with pytest.raises(unittest.SkipTest, match="there are real ones"):
+        practice_gpus(1, real="skip").__enter__()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from practice_gpus import memory, practice_gpus, snapshot
+from practice_gpus import memory, practice_gpus, settings, snapshot
 
 MIB = 1 << 20
 
@@ -29,10 +29,10 @@ def now():
 
 
 def test_sizes_are_read():
-    sizes = [memory.parse_size(size) for size in ("2 MiB", "1.5GiB", "1 gib", "2 GB")]
+    sizes = [settings.parse_size(size) for size in ("2 MiB", "1.5GiB", "1 gib", "2 GB")]
     assert sizes == [2 * MIB, 3 << 29, 1 << 30, 2 * 10**9]
     with pytest.raises(ValueError, match="at least 2 MiB"):
-        memory.parse_size(123)
+        settings.parse_size(123)
 
 
 @pytest.mark.parametrize("bad", ["much", "1 XB", "", "-1 GiB"])

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import torch
 
 from . import snapshot
-from .machine import CPU
+from .machine import CPU, OTHER_THREAD
 
 NAME = "Practice GPU (simulated on the CPU)"
 
@@ -143,6 +143,17 @@ def properties(machine):
     )
 
 
+def initialization(machine, original=torch.cuda._lazy_init):
+    """``torch.cuda._lazy_init``, which PyTorch calls before it asks the driver; clear where this thread has no GPUs."""
+
+    def lazy_init():
+        if not machine.local.has_modes:
+            raise RuntimeError(OTHER_THREAD.format(machine.thread.name))
+        original()
+
+    return lazy_init
+
+
 def names(machine):
     """Name in ``torch.cuda`` → replacement, where PyTorch's own function would go past those of `answers`."""
     streams = machine.streams
@@ -154,6 +165,7 @@ def names(machine):
         "_device_count_nvml": lambda: machine.n,
         "_cached_device_count": machine.n,
         "_initialized": True,
+        "_lazy_init": initialization(machine),
         "_is_in_bad_fork": lambda: os.getpid() != parent,
         "_get_device_properties": lambda index: device_properties,
         "is_current_stream_capturing": lambda: False,

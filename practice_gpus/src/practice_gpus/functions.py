@@ -1,4 +1,4 @@
-"""`Calls` sees every call from Python: it turns ``device=`` arguments into labels, and labels into answers.
+"""`FunctionMode` sees every call from Python: it turns ``device=`` arguments into labels, and labels into answers.
 
 PyTorch's own Python functions run with the mode on (see `casting.gates`), so only C functions arrive here.
 """
@@ -22,7 +22,7 @@ FACTORIES = _device._device_constructors()
 FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray, T.new_tensor)
 
 
-class Calls(TorchFunctionMode):
+class FunctionMode(TorchFunctionMode):
     """Turns devices in calls into labels, and labels into answers. A handler gets the function, then its arguments."""
 
     def __init__(self, machine):
@@ -275,6 +275,8 @@ class Calls(TorchFunctionMode):
 
     def tolist(self, func, x):
         device = self.machine.place(x)
+        if device is not None and not self.machine.values:
+            return func(self.move(x.detach(), CPU))
         if device is not None:
             self.machine.copied("d2h", x)
             self.machine.waits(device)

@@ -15,6 +15,7 @@ from collections import deque
 import torch
 
 from .memory import Allocator
+from .settings import Settings
 from .streams import ASYNC, Streams
 
 CPU = torch.device("cpu")
@@ -36,6 +37,7 @@ ORDINAL = (
 )
 
 
+OTHER_THREAD = "practice GPUs are on in the thread {!r}, and belong to it and to threads started from it: turn them on and off there"
 listeners = []  # what is told of each refusal: the recorders of reports
 
 
@@ -78,6 +80,9 @@ class Local(threading.local):
     index = 0
     target = None
     quiet = False
+    has_modes = (
+        False  # it sees this machine: the thread that turned it on, and those started from it
+    )
     tracing = False  # by torch.jit, with tensors of a practice GPU
     last_error = ""  # the words of an operator's
 
@@ -86,13 +91,19 @@ class Local(threading.local):
 
 
 class Machine:
-    """``n`` practice GPUs of ``capacity`` bytes each, with their allocators, streams and counters."""
+    """Practice GPUs as `Settings` ask for them, with their allocators, streams and counters."""
 
-    def __init__(self, n, capacity, asynchronous):
+    def __init__(self, settings: Settings) -> None:
+        n = settings.n
+        capacity = settings.capacity
+        self.settings = settings
+        self.thread = threading.current_thread()
         self.n = n
+        self.values = settings.values  # False: tensors have shapes alone, see `shapes`
+        self.stand_in = settings.stand_in
         self.capacity = capacity
         blocking = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"  # each call waits, as on hardware
-        self.asynchronous = asynchronous and not blocking
+        self.asynchronous = settings.asynchronous and not blocking
         self.timeline = deque(maxlen=100_000)
         self.local = Local()
         self.sync_debug = 0

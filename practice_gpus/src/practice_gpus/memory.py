@@ -7,7 +7,6 @@ free block that fits is taken and split; a freed block joins its free neighbors;
 device on ``empty_cache`` and before an allocation fails.
 """
 
-import re
 import threading
 import time
 from bisect import bisect_left, insort
@@ -40,25 +39,6 @@ OUT_OF_MEMORY = (
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory Management "
     " (https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
 )
-
-
-def parse_size(size):
-    """Bytes of ``size``: an int, or text such as "1 GiB", "512 MiB" or "2 GB". Raises TypeError or ValueError."""
-    if isinstance(size, bool) or not isinstance(size, (int, str)):
-        raise TypeError(
-            f"memory={size!r}: give an int (bytes) or text such as '1 GiB', not {type(size).__name__}"
-        )
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(I?))?B?\s*", str(size).upper())
-    if not match:
-        raise ValueError(
-            f"memory={size!r}: give bytes, or a number with a unit, such as '512 MiB' or '1 GiB'"
-        )
-    count = int(float(match[1]) * (1024 if match[3] else 1000) ** " KMGT".index(match[2] or " "))
-    if count < SMALL_SEGMENT:
-        raise ValueError(
-            f"memory={size!r} is {count} bytes: a practice GPU needs at least 2 MiB (one small segment)"
-        )
-    return count
 
 
 def show_size(count):

@@ -9,6 +9,7 @@ import torch
 
 from . import casting, driver, processes, torchscript, typed
 from .machine import CPU, Place, listeners, refusal
+from .operators import meta
 
 T = torch.Tensor
 REFUSED = {
@@ -25,7 +26,7 @@ REFUSED = {
 }
 
 
-def patches(machine, calls):
+def patches(machine, functions):
     """(module or class, name, replacement) for all that asks the driver, or must not."""
     generators = generator_class(machine)
     for device in machine.devices:
@@ -36,7 +37,7 @@ def patches(machine, calls):
     yield from of_storages(machine)
     yield from of_devices(machine)
     yield torch, "Generator", generators
-    yield from of_autograd(machine, calls)
+    yield from of_autograd(machine, functions)
     yield from without_driver()
     yield from typed.patches(machine)
     yield from torchscript.patches(machine)
@@ -87,12 +88,12 @@ def of_devices(machine):
     yield torch.nn.parallel._functions, "torch", SimpleNamespace(**namespace)
 
 
-def of_autograd(machine, calls):
+def of_autograd(machine, functions):
     """Hooks, casts and gradients of the backward pass."""
     autograd = torch._C._autograd
     push = autograd._push_saved_tensors_default_hooks
     yield torch, "clear_autocast_cache", forgetting(machine, torch.clear_autocast_cache)
-    yield autograd, push.__name__, lambda *hooks: push(*map(calls.around, hooks))
+    yield autograd, push.__name__, lambda *hooks: push(*map(functions.around, hooks))
     yield T, "_make_wrapper_subclass", staticmethod(wrapping(machine))
     yield torch.autograd, "_make_grads", checked_grads(torch.autograd._make_grads)
 
@@ -287,6 +288,8 @@ def printing(machine, original):
 
     def show(tensor, **options):
         device = machine.place(tensor)
+        if device is not None and not machine.values:
+            return original(meta(tensor), **options).replace("device='meta'", f"device='{device}'")
         if device is not None:
             machine.waits(device, "print")
         return original(tensor, **options)

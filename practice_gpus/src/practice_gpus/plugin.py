@@ -40,7 +40,7 @@ def pytest_report_header(config):
     session = config.stash.get(RUN, None)
     if session is None:
         return None
-    return "real GPUs" if session.real else f"practice GPUs: {session.settings[0]}"
+    return "real GPUs" if session.real else f"practice GPUs: {session.settings.n}"
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def gpus(request):
     marker = request.node.get_closest_marker("gpus")
     run = request.config.stash.get(RUN, None)
     count = marker.args[0] if marker and marker.args else 1
-    if run is not None and run.settings[0] >= count:
+    if run is not None and run.settings.n >= count:
         yield run
         return
     with session(count, request.config) as machine:

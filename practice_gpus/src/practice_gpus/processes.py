@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from .machine import storage_of
+from .settings import Settings
 
 receivers = []  # the machines that are on, the innermost last
 START = BaseProcess.start
@@ -22,15 +23,15 @@ REPORT = "PRACTICE_GPUS_REPORT"  # the number of steps, and the folder for the f
 FOLDER = str(Path(__file__).parent / "children")
 
 
-def variables(settings):
-    """The environment variables that turn on a machine with such ``settings``: (n, bytes, asynchronous)."""
+def variables(settings: Settings) -> dict[str, str]:
+    """The environment variables that turn on a machine with such ``settings``."""
     before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     paths = [FOLDER, *(path for path in before if path and path != FOLDER)]
-    return {VARIABLE: " ".join(map(str, map(int, settings))), "PYTHONPATH": os.pathsep.join(paths)}
+    return {VARIABLE: settings.to_json(), "PYTHONPATH": os.pathsep.join(paths)}
 
 
 @contextlib.contextmanager
-def handed_on(settings):
+def handed_on(settings: Settings):
     """Processes that start in here have such a machine, too."""
     new = variables(settings)
     before = {name: os.environ.get(name) for name in new}
@@ -45,24 +46,22 @@ def handed_on(settings):
                 os.environ[name] = value
 
 
-def requested():
-    """(n, bytes, asynchronous) of the machine that the environment asks for. Raises ValueError if it is not readable."""
+def requested() -> Settings:
+    """The settings of the machine that the environment asks for. Raises ValueError if they are not readable."""
     text = os.environ.get(VARIABLE, "")
     try:
-        n, memory, asynchronous = map(int, text.split())
-    except ValueError:
+        return Settings.from_json(text)
+    except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{VARIABLE}={text!r}: it takes three numbers: GPUs, bytes of each, 1 if asynchronous"
+            f"{VARIABLE}={text!r}: it takes settings as JSON, such as '{{\"n\": 2}}' ({error})"
         ) from None
-    return n, memory, bool(asynchronous)
 
 
 def patches(machine):
     """(class, name, replacement) for what starts a process."""
-    settings = machine.n, machine.capacity, machine.asynchronous
 
     def handing_on(process):
-        with handed_on(settings):
+        with handed_on(machine.settings):
             START(process)
 
     yield BaseProcess, "start", handing_on

@@ -56,7 +56,7 @@ def report(program, *arguments, n=1, memory="16 GiB", asynchronous=False, steps=
     program = os.fspath(program)
     if not module and not os.path.isfile(program):
         raise FileNotFoundError(f"there is no file {program}")
-    gpus = practice_gpus(n, memory, asynchronous)
+    gpus = practice_gpus(n, memory, asynchronous=asynchronous)
     with gpus, tempfile.TemporaryDirectory() as folder:
         if gpus.real:
             print(REAL, file=sys.stderr)

@@ -1,27 +1,38 @@
 """Turning practice GPUs on and off."""
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import sys
 import threading
+import unittest
+import warnings
+from collections.abc import Callable
 from importlib.machinery import PathFinder
+from typing import Literal, NoReturn
 
 import torch
 from torch import overrides
 from torch.utils import _device, _python_dispatch
 
 from . import interrupts, processes
-from .dispatch import Kernels
-from .functions import Calls
-from .machine import Machine, Place
-from .memory import parse_size
+from .dispatch import DispatchMode
+from .functions import FunctionMode
+from .machine import OTHER_THREAD, Machine, Place
 from .patches import attention, patches
+from .settings import Settings
 
 MISSING = object()
-active = []  # the sessions that are on, outermost first; the last one rules
+active: list[Session] = []  # those that are on, outermost first; the last one rules
+turning = threading.RLock()  # held by the thread that turns some on
+OUT_OF_ORDER = (
+    "practice GPUs are turned off while {} turned on later are on: those are off now, too. End the inner with block, or "
+    "stop() what was started last, first"
+)
 
 
-def computes(index):
+def computes(index: int) -> bool:
     """Whether the real GPU ``index`` runs this build's code; a card older than the build has no kernels in it."""
     try:
         return bool((torch.ones(1, device=f"cuda:{index}") == 1).item())
@@ -29,56 +40,100 @@ def computes(index):
         return False
 
 
-def enough_real_gpus(n):
+def enough_real_gpus(n: int) -> bool:
     """Whether PyTorch has ``n`` CUDA GPUs that compute."""
     return torch.cuda.device_count() >= n and all(computes(index) for index in range(n))
 
 
-class practice_gpus(contextlib.ContextDecorator):
-    """``n`` practice GPUs, on for a ``with`` block, a decorated function, or from ``start()`` to ``stop()``.
+def _takes_real_gpus(settings: Settings) -> bool:
+    """Whether to leave real GPUs alone. Raises unittest.SkipTest (pytest knows it) where there are some and it is asked."""
+    if settings.real == "hide" or not settings.values or not enough_real_gpus(settings.n):
+        return False
+    if settings.real == "skip":
+        raise unittest.SkipTest("for practice GPUs only, and there are real ones")
+    return True
 
-    ``memory`` is the size of each: bytes, or text such as "1 GiB". On an ``asynchronous`` machine calls return before
-    the work is done, as on hardware. Where PyTorch has ``n`` real CUDA GPUs, and code for them, nothing is changed, and
-    ``real`` is True. Raises TypeError or ValueError for arguments that do not fit.
+
+def _check_thread() -> None:
+    """Raise RuntimeError where practice GPUs are on in another thread: PyTorch's modes belong to one."""
+    for session in active[-1:]:
+        if session.machine.thread is not threading.current_thread():
+            raise RuntimeError(OTHER_THREAD.format(session.machine.thread.name))
+
+
+def practice_gpus(
+    n: int = 1,
+    memory: int | str | None = None,
+    *,
+    card: str | None = None,
+    values: bool = True,
+    stand_in: float | Callable[[torch.Tensor], float | torch.Tensor] | None = None,
+    clock: bool = False,
+    asynchronous: bool = False,
+    asserts: Literal["once", "sticky"] = "once",
+    real: Literal["use", "hide", "skip"] = "use",
+) -> Session:
+    """``n`` practice GPUs: a `Session` for a ``with`` block, a decorated function, or ``start()`` and ``stop()``.
+
+    The arguments are those of `settings.Settings`, which raises TypeError or ValueError for what does not fit.
+    """
+    return Session(Settings(n, memory, card, values, stand_in, clock, asynchronous, asserts, real))
+
+
+class Session(contextlib.ContextDecorator):
+    """Practice GPUs, on for a ``with`` block, a decorated function, or from ``start()`` to ``stop()``.
+
+    Where PyTorch has as many real CUDA GPUs, and code for them, nothing is changed, and ``real`` is True, unless the
+    settings say otherwise.
     """
 
-    def __init__(self, n=1, memory="1 GiB", asynchronous=False):
-        if isinstance(n, bool) or not isinstance(n, int):
-            raise TypeError(f"n={n!r}: give the number of practice GPUs as an int")
-        if not 1 <= n <= 64:
-            raise ValueError(f"n={n}: a machine has 1 to 64 practice GPUs")
-        if not isinstance(asynchronous, bool):
-            raise TypeError(f"asynchronous={asynchronous!r}: give True or False")
-        self.settings = (n, parse_size(memory), asynchronous)
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
         self.real = False
-        self.machine = None
+        self.machine: Machine | None = None
         self.depth = 0
         self.started = False
 
-    def __enter__(self):
+    def __enter__(self) -> Session:
         if self.depth == 0:
-            self.real = not active and enough_real_gpus(self.settings[0])
-            if not self.real:
-                self._install()
+            with turning:
+                _check_thread()
+                self.real = not active and _takes_real_gpus(self.settings)
+                if not self.real:
+                    self._install()
         self.depth += 1  # not before: what could not be turned on is off
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
+        if self.depth == 0:
+            return  # turned off already, with one that was outside of it
+        if self.depth == 1 and not self.real:
+            self._uninstall()
         self.depth -= 1
-        if self.depth == 0 and not self.real:
-            active.remove(self)
-            self.undo.close()
 
-    def start(self):
-        """Turn on for the rest of the program or notebook, and return self. Instead of an earlier start, not beside it:
-        where that one asked for the same machine, the machine stays, and so do the tensors on it."""
+    def _uninstall(self) -> None:
+        """Turn off this session, and before it those that were turned on later and are on still."""
+        _check_thread()
+        later = active[active.index(self) + 1 :]
+        if later:
+            warnings.warn(OUT_OF_ORDER.format(len(later)), RuntimeWarning, stacklevel=4)
+        for session in later[::-1]:
+            session.depth = 1
+            session.started = False
+            session.__exit__()
+        active.remove(self)
+        self.undo.close()
+
+    def start(self) -> Session:
+        """Turn on for the rest of the program or notebook, and return self.
+
+        What an earlier ``start`` turned on is turned off, unless it asked for the same machine: that one stays, with
+        the tensors on it, and belongs to this session from now on.
+        """
         earlier = next((session for session in active if session.started), None)
         if earlier is not None and earlier is not self:
             if earlier.settings == self.settings:
-                self.__dict__.update(earlier.__dict__)
-                active[active.index(earlier)] = self
-                earlier.started = False
-                earlier.depth = 0
+                self._take_over(earlier)
             else:
                 earlier.stop()
         if not self.started:
@@ -86,27 +141,39 @@ class practice_gpus(contextlib.ContextDecorator):
             self.started = True
         return self
 
-    def stop(self):
+    def _take_over(self, earlier: Session) -> None:
+        """Become the session ``earlier``, which is off from now on and leaves its machine on."""
+        self.__dict__.update(earlier.__dict__)
+        active[active.index(earlier)] = self
+        earlier.started = False
+        earlier.depth = 0
+
+    def stop(self) -> None:
         """Turn off what ``start`` turned on; does nothing when it is off already."""
         if self.started:
             self.started = False
             self.__exit__()
 
-    def _recreate_cm(self):
-        return practice_gpus(*self.settings)  # a decorated function has new ones at each call
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "practice GPUs cannot be pickled: processes started inside have them anyway"
+        )
+
+    def _recreate_cm(self) -> Session:
+        return Session(self.settings)  # a decorated function has new ones at each call
 
     @property
-    def synchronizations(self):
+    def synchronizations(self) -> int:
         """How often the CPU has waited for a practice GPU."""
         return self._counted("synchronizations")
 
     @property
-    def transfers(self):
+    def transfers(self) -> dict[str, int]:
         """Copies so far: ``{"h2d": to a GPU, "d2h": from a GPU, "d2d": between GPUs}``."""
         return dict(self._counted("transfers"))
 
     @property
-    def timeline(self):
+    def timeline(self) -> list[tuple]:
         """List of (seconds, device index, bytes allocated, bytes reserved, label), the latest 100,000."""
         if self.machine:
             for allocator in self.machine.allocators:
@@ -123,28 +190,29 @@ class practice_gpus(contextlib.ContextDecorator):
         return getattr(self.machine, name)
 
     def _install(self):
-        machine = Machine(*self.settings)
-        self.patched = []
-        self.calls = Calls(machine)
-        self.kernels = Kernels(machine)
+        machine = Machine(self.settings)
+        self.patched: list[list] = []
+        self.functions = FunctionMode(machine)
+        self.operators = DispatchMode(machine)
         if machine.asynchronous:
             _import_dynamo()
         # so that a failure, or an interrupt, leaves nothing behind
         with contextlib.ExitStack() as undo:
-            for owner, name, value in (*self._switches(), *patches(machine, self.calls)):
+            for owner, name, value in (*self._switches(), *patches(machine, self.functions)):
                 self.patched.append([owner, name, vars(owner).get(name, MISSING)])
                 undo.callback(exchange, self.patched[-1])
                 setattr(owner, name, value)
             undo.callback(_restore_default_device, _device.CURRENT_DEVICE)
-            self.calls.__enter__()
-            undo.callback(_take_out, self.calls, overrides, overrides._len_torch_function_stack)
-            self.kernels.__enter__()
+            self.functions.__enter__()
+            undo.callback(_take_out, self.functions, overrides, overrides._len_torch_function_stack)
+            self.operators.__enter__()
             length = _python_dispatch._len_torch_dispatch_stack
-            undo.callback(_take_out, self.kernels, _python_dispatch, length)
+            undo.callback(_take_out, self.operators, _python_dispatch, length)
             undo.enter_context(processes.sent(machine))
             undo.callback(sys.meta_path.remove, Importer)
             sys.meta_path.insert(0, Importer)
             undo.callback(machine.streams.close)
+            machine.local.has_modes = True
             self.machine = machine
             self.undo = undo.pop_all()
             active.append(self)
@@ -152,10 +220,10 @@ class practice_gpus(contextlib.ContextDecorator):
     def _switches(self):
         """(object, name, value) that turn the outer session off and this one on."""
         for session in active[-1:]:
-            yield session.calls, "on", False
-            yield session.kernels, "on", False
-        yield self.calls, "on", True
-        yield self.kernels, "on", True
+            yield session.functions, "on", False
+            yield session.operators, "on", False
+        yield self.functions, "on", True
+        yield self.operators, "on", True
         yield threading.Thread, "start", inherited(self)
         yield sys, "unraisablehook", interrupts.passed_on(sys.unraisablehook, Place.__del__)
 
@@ -172,9 +240,9 @@ def _restore_default_device(device):
         torch.set_default_device(device)
 
 
-def resume():
+def resume() -> Session:
     """Turn on what the environment of a child process asks for."""
-    return practice_gpus(*processes.requested()).start()
+    return Session(processes.requested()).start()
 
 
 def exchange(patch):
@@ -233,7 +301,8 @@ def inherited(session, original=threading.Thread.start):
 
     def start(thread):
         def inside(run=thread.run):
-            with session.calls, session.kernels:
+            session.machine.local.has_modes = True
+            with session.functions, session.operators:
                 run()
 
         thread.run = inside

@@ -1,0 +1,66 @@
+"""The running project: photos of the learner's own, the samples, and the network that looks at them."""
+
+import pytest
+import torch
+from PIL import Image
+
+from helpers import photos
+
+
+def save(folder, count, size=(300, 200), suffix="jpg"):
+    folder.mkdir(parents=True)
+    for i in range(count):
+        Image.new("RGB", size, (40 * i % 255, 90, 20)).save(folder / f"{i}.{suffix}")
+
+
+def test_the_network_names_what_the_samples_show():
+    network, names = photos.pretrained(), photos.imagenet_names()
+    images = torch.stack([photos.sample(name) for name in photos.SAMPLES])
+    with torch.inference_mode():
+        best = network(photos.prepare(images)).argmax(1)
+    assert [names[i] for i in best] == ["espresso", "tripod", "Egyptian cat"]
+
+
+def test_without_photos_of_their_own_learners_get_three_textures_and_no_test_pixel_is_trained_on():
+    train, test = photos.load("no such folder")
+    assert train.classes == test.classes == ("brick", "grass", "gravel")
+    assert train.images.shape == (72, 3, 224, 224) and train.images.dtype == torch.uint8
+    assert (
+        train.labels.bincount().tolist() == [24] * 3 and test.labels.bincount().tolist() == [8] * 3
+    )
+    assert photos.pretrained(3).eval()(photos.prepare(test.images[:1])).shape == (1, 3)
+
+
+def test_folders_of_photos_become_classes_split_alike_each_time(tmp_path):
+    save(tmp_path / "p/cats", 10)
+    save(tmp_path / "p/dogs", 5, suffix="png")
+    train, test = photos.load(tmp_path / "p")
+    assert train.classes == ("cats", "dogs")
+    assert (train.labels.bincount().tolist(), test.labels.bincount().tolist()) == ([7, 3], [3, 2])
+    assert torch.equal(train.images, photos.load(tmp_path / "p")[0].images)
+
+
+def test_a_photo_from_a_phone_is_turned_upright(tmp_path):
+    picture = Image.new("RGB", (200, 100))
+    picture.paste((255, 255, 255), (0, 0, 100, 100))  # the left half is white
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was turned: left becomes top
+    picture.save(tmp_path / "phone.jpg", exif=exif)
+    upright = photos.read(tmp_path / "phone.jpg").float().mean((0, 2))
+    assert upright[:90].min() > 200 and upright[-90:].max() < 50
+
+
+def test_what_does_not_fit_is_said_by_name(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nothing.jpg"):
+        photos.read(tmp_path / "nothing.jpg")
+    (tmp_path / "text.jpg").write_text("no photo")
+    with pytest.raises(ValueError, match="text.jpg can't be read as a photo"):
+        photos.read(tmp_path / "text.jpg")
+    save(tmp_path / "one/cats", 5)
+    with pytest.raises(ValueError, match="two or more classes; found cats"):
+        photos.load(tmp_path / "one")
+    save(tmp_path / "one/dogs", 3)
+    with pytest.raises(ValueError, match="dogs has 3 photos; a class needs at least four"):
+        photos.load(tmp_path / "one")
+    with pytest.raises(ValueError, match="name is 'tea'; it takes one of coffee"):
+        photos.sample("tea")

@@ -56,8 +56,8 @@ class Measured:
 
 
 def encode(measured: Measured) -> str:
-    """The code of a `Measured`; its numbers keep three digits."""
-    numbers = [None if each is None else float(f"{each:.3g}") for each in measured.numbers]
+    """The code of a `Measured`; its numbers keep four digits."""
+    numbers = [None if each is None else float(f"{each:.4g}") for each in measured.numbers]
     return codes.encode(MARK, list((asdict(measured) | {"numbers": numbers}).values()))
 
 

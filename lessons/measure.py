@@ -203,9 +203,11 @@ def _number(device: torch.device, section: str, fields: Row) -> float | None:
         "training": (trained, "batch", "images_per_s"),
     }[section]
     on_cpu = device.type == "cpu"
-    if fields.get("dtype", "float32") not in formats(device):
+    dtype = fields.get("dtype", "float32")
+    if dtype not in formats(device):
         return None
-    if on_cpu and (section == "copies" or fields.get("size", 0) > 2048):
+    # on some CPUs 16-bit products take minutes
+    if on_cpu and (section == "copies" or dtype != "float32" or fields.get("size", 0) > 2048):
         return None
     if fields.get("pinned") and device.type != "cuda":
         return None

@@ -6,6 +6,7 @@ import torch
 from lessons.lesson09 import gpt
 from lessons.lesson09.exercises import kv_cache
 from lessons.lesson10 import figures
+from lessons.lesson11 import figures as kernels
 from lessons.lesson11.tracer import Access, Trace
 
 FREE = "#f2f2f2"
@@ -52,7 +53,7 @@ def test_each_stage_splits_one_part_more():
 def masked_texts(masked):
     """Return the texts of a drawn vector of two numbers, whose only program had `masked` lanes."""
     seen = Trace({"x": torch.zeros(2)}, [Access((0, 0, 0), "read", "x", [0, 1], [], masked)])
-    [axes] = figures.touched_figure(seen, "t")[0].axes
+    [axes] = kernels.touched_figure(seen, "t")[0].axes
     right = axes.get_xlim()[1]
     return [text.get_text() for text in axes.texts], round(right)
 
@@ -68,7 +69,7 @@ def test_lanes_that_are_masked_off_stand_beside_their_programs_row():
         Access((0, 0, 0), "read", "x", [0, 1], [], [2, 3]),
         Access((1, 0, 0), "read", "x", [2, 3], [], [4, 5]),
     ]
-    figure, sentence = figures.touched_figure(Trace({"x": torch.zeros(2, 2)}, accesses), "t")
+    figure, sentence = kernels.touched_figure(Trace({"x": torch.zeros(2, 2)}, accesses), "t")
     cells = [(*text.get_position(), text.get_text()) for text in figure.axes[0].texts]
     dashes = [(x, y) for x, y, text in cells if text == "–"]
     assert dashes == [(2.5, 0.5), (3.5, 0.5), (2.5, 1.5), (3.5, 1.5)]
@@ -78,8 +79,8 @@ def test_lanes_that_are_masked_off_stand_beside_their_programs_row():
 def test_two_cards_of_others_stand_in_two_panels(monkeypatch):
     """In one panel, a learner compares an A100 with an RTX 3090 where the operations differ, too."""
     drawn = []
-    monkeypatch.setattr(figures.plots, "show", lambda figure, sentence: drawn.append(figure))
-    figures.elsewhere()
+    monkeypatch.setattr(kernels.plots, "show", lambda figure, sentence: drawn.append(figure))
+    kernels.elsewhere()
     titles = [axes.get_title() for axes in drawn[0].axes]
     assert titles == ["RMS norm, bfloat16, on an A100", "Softmax, float32, on an RTX 3090"]
     assert [len(axes.lines) for axes in drawn[0].axes] == [2, 2]

@@ -172,8 +172,9 @@ def let_pytorch_refuse(machine, func, *args, **kwargs):
     A meta tensor stands for each tensor on one practice GPU, the CPU's for one on another.
     """
     inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, T)]
-    gpus = dict.fromkeys(str(machine.place(x)) for x in inputs if machine.place(x) is not None)
-    first, second, *_ = [*gpus, "cpu"]
+    places = dict.fromkeys(str(machine.place(x) or "cpu") for x in inputs)
+    gpus = [place for place in places if place != "cpu"]
+    first, second = (gpus + ["cpu"])[:2]
     args, kwargs = tree_map_only(
         T, lambda x: meta(x) if str(machine.place(x)) == first else x, (args, kwargs)
     )

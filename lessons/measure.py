@@ -196,6 +196,7 @@ def gpu_code(device: str | None = None) -> str:
 
 def _number(device: torch.device, section: str, fields: Row) -> float | None:
     """The number of one slot of a code, or None where it does not fit this device."""
+    measured: Callable[..., Row]
     measured, size, number = {
         "matmul": (product, "size", "tflop_per_s"),
         "copies": (copy, "bytes", "gb_per_s"),

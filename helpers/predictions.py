@@ -1,5 +1,6 @@
 """Predictions: a question asked before a run, and how the first guess compares with what the run showed."""
 
+import asyncio
 import html
 import math
 
@@ -7,8 +8,26 @@ from helpers import show
 from helpers.checks import panel, progress
 from helpers.palette import number
 
+SETTLED = 1.5  # seconds without another move, after which a guess is final: arrow keys pass other choices on their way
 NEAR, CLOSE = 1.15, 2  # factors between guess and truth up to which a number is right, and close
 ASK = "Make your guess above first: it takes a second, and you'll remember more."
+
+
+class _Pause:
+    """Runs an action when nothing has been started again for SETTLED seconds; at once where no event loop runs."""
+
+    def __init__(self):
+        self.waiting = None
+
+    def start(self, action):
+        if self.waiting:
+            self.waiting.cancel()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            action()
+            return
+        self.waiting = loop.call_later(SETTLED, action)
 
 
 class Prediction:
@@ -25,6 +44,7 @@ class Prediction:
         self.unit = unit
         self.span = span
         self.changed = lambda: None  # told when the guess is made, and when it is compared
+        self._pause = _Pause()
         self._waiting = None  # (output, actual, because): a reveal that came before the guess
         stored = progress.load().get(f"predict.{key}", {})
         self.guess = stored.get("guess") if self._fits(stored.get("guess")) else None
@@ -46,10 +66,14 @@ class Prediction:
         progress.record(f"predict.{self.key}", guess=guess)
         self.changed()
         if self._waiting:
-            output, *truth = self._waiting
-            verdict = self._verdict(*truth)
-            bundle = {"text/html": panel.page(verdict), "text/plain": panel.text(verdict)}
-            output.update(bundle, raw=True)
+            self._pause.start(self._open)
+
+    def _open(self):
+        """Put the verdict where a reveal has asked for a guess."""
+        output, *truth = self._waiting
+        verdict = self._verdict(*truth)
+        bundle = {"text/html": panel.page(verdict), "text/plain": panel.text(verdict)}
+        output.update(bundle, raw=True)
 
     def reveal(self, actual, because=""):
         """Show how the guess compares with `actual`, a choice or a number; `because` says what that means.
@@ -152,13 +176,20 @@ def _prediction_widget(prediction):
     control = _choices(prediction) if prediction.choices else _slider(prediction)
     box = panel.question(title, control)
 
+    first = control.index
+
     def changed():
-        control.disabled = prediction.compared
         box.children[2].value = panel.status(_note(prediction))
 
-    control.observe(
-        lambda change: change["new"] != "" and prediction.choose(change["new"]), "value"
-    )
+    def chosen(change):
+        nonlocal first
+        if prediction.compared:
+            control.index = first  # the first guess stays, and so does what shows it
+        elif change["new"] != "":
+            first = control.index
+            prediction.choose(change["new"])
+
+    control.observe(chosen, "value")
     prediction.changed = changed
     changed()
     box.add_class(show.GOES_ON)

@@ -35,11 +35,10 @@ function goOn(event, box) {
 // Keys that move or press a control are not JupyterLab's: it leaves alone what carries this attribute. All other keys,
 // such as Shift+Enter, are. The window hears a key before JupyterLab does.
 function keepKeys(event) {
-    const box = event.target.closest && event.target.closest('.course-live');
-    if (!box) return;
+    if (!event.target.closest || !event.target.closest('.course-live')) return;
     const plain = !event.shiftKey && !event.ctrlKey && !event.altKey && !event.metaKey;
     const own = /^(Arrow|Home$|End$|Page|Enter$| $)/.test(event.key) || event.target.matches('textarea');
-    box.toggleAttribute('data-lm-suppress-shortcuts', plain && own);
+    event.target.toggleAttribute('data-lm-suppress-shortcuts', plain && own);
 }
 
 const box = this.closest('.course-live') || this.closest('.widget-vbox');

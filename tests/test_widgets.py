@@ -1,5 +1,6 @@
 """Predictions, quizzes and explorers, driven without a browser."""
 
+import asyncio
 import importlib
 import re
 from collections import Counter
@@ -63,7 +64,9 @@ def test_the_first_guess_stays_the_verdict(displayed):
     again.choose("yes")
     again.reveal("yes")
     assert texts(displayed)[-1].startswith("✗ Not this time: You predicted “no”.")
-    assert predictions._prediction_widget(again).children[1].disabled
+    radios = predictions._prediction_widget(again).children[1]
+    radios.value = "yes"
+    assert radios.value == "no", "it shows the guess that counts"
     assert "It counts, since it was your first" in texts(displayed)[1]
 
 
@@ -124,6 +127,22 @@ def test_without_a_guess_the_answer_stays_folded_until_there_is_one(displayed):
     assert "Show anyway" in folded and "Answer: no." in folded
     guess.choose("yes")
     assert texts(displayed)[-1] == "✗ Not this time: You predicted “yes”. The answer is “no”."
+
+
+def test_a_guess_on_the_way_to_another_choice_does_not_count_yet(displayed):
+    """Arrow keys and a dragged slider pass other choices before they reach the one that is meant."""
+
+    async def pass_by():
+        for choice in ("a", "b", "c"):
+            guess.choose(choice)
+            await asyncio.sleep(0)
+        assert not guess.compared
+        guess._pause.waiting._run()
+
+    guess = widgets.predict("t", "Which?", ["a", "b", "c"])
+    guess.reveal("c")
+    asyncio.run(pass_by())
+    assert texts(displayed)[-1].startswith("✓ Right!")
 
 
 def test_a_prediction_leaves_words_that_follow_what_is_chosen(displayed, monkeypatch):

@@ -133,9 +133,8 @@ def test_everything_is_reached_and_used_with_the_keyboard_alone(scratch):
         if now["in"]:
             assert now["ring"], now
             stops.append((now["kind"], now["name"]))
-            page.keyboard.press(
-                {"submit": "Enter", "radio": "Space"}.get(now["kind"], "ArrowRight")
-            )
+            key = {"submit": "Enter", "radio": "Space"}.get(now["kind"], "ArrowRight")
+            page.keyboard.press(key)
             page.evaluate(REPLY)
         page.keyboard.press("Tab")
     kinds = [kind for kind, _ in stops]

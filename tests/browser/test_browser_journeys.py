@@ -130,6 +130,8 @@ def test_everything_is_reached_and_used_with_the_keyboard_alone(scratch):
     stops = []
     for _ in range(60):
         now = page.evaluate(FOCUS)
+        if now["in"] and now["name"] and (now["kind"], now["name"]) in stops:
+            break  # once round
         if now["in"]:
             assert now["ring"], now
             stops.append((now["kind"], now["name"]))
@@ -138,8 +140,7 @@ def test_everything_is_reached_and_used_with_the_keyboard_alone(scratch):
             page.evaluate(REPLY)
         page.keyboard.press("Tab")
     kinds = [kind for kind, _ in stops]
-    names = [name for kind, name in stops if kind == "radio"]
-    assert len(names) == len(set(names)) == 1 + ("Which waits" in page.evaluate(TEXT))
+    assert kinds.count("radio") == 2, "one stop for each question"
     assert kinds.count("submit") == 4 and len([k for k in kinds if "noUi" in k]) == 2, stops
     text = page.evaluate(TEXT)
     for words in ("Hint 1 of 3", "Kept: four", "You answered “y.item()”", "2 seconds", "too low"):

@@ -8,6 +8,7 @@ import sys
 import threading
 import unittest
 import warnings
+from collections.abc import Callable
 from importlib.machinery import PathFinder
 from typing import Literal, NoReturn
 
@@ -46,7 +47,7 @@ def enough_real_gpus(n: int) -> bool:
 
 def _takes_real_gpus(settings: Settings) -> bool:
     """Whether to leave real GPUs alone. Raises unittest.SkipTest (pytest knows it) where there are some and it is asked."""
-    if settings.real == "hide" or not enough_real_gpus(settings.n):
+    if settings.real == "hide" or not settings.values or not enough_real_gpus(settings.n):
         return False
     if settings.real == "skip":
         raise unittest.SkipTest("for practice GPUs only, and there are real ones")
@@ -56,8 +57,8 @@ def _takes_real_gpus(settings: Settings) -> bool:
 def _check_thread() -> None:
     """Raise RuntimeError where practice GPUs are on in another thread: PyTorch's modes belong to one."""
     for session in active[-1:]:
-        if session.machine.thread is not threading.current_thread():
-            raise RuntimeError(OTHER_THREAD.format(session.machine.thread.name))
+        if session.thread is not threading.current_thread():
+            raise RuntimeError(OTHER_THREAD.format(session.thread.name))
 
 
 def practice_gpus(
@@ -66,6 +67,7 @@ def practice_gpus(
     *,
     card: str | None = None,
     values: bool = True,
+    stand_in: float | Callable[[torch.Tensor], float | torch.Tensor] | None = None,
     clock: bool = False,
     asynchronous: bool = False,
     asserts: Literal["once", "sticky"] = "once",
@@ -75,7 +77,7 @@ def practice_gpus(
 
     The arguments are those of `settings.Settings`, which raises TypeError or ValueError for what does not fit.
     """
-    return Session(Settings(n, memory, card, values, clock, asynchronous, asserts, real))
+    return Session(Settings(n, memory, card, values, stand_in, clock, asynchronous, asserts, real))
 
 
 class Session(contextlib.ContextDecorator):
@@ -89,6 +91,7 @@ class Session(contextlib.ContextDecorator):
         self.settings = settings
         self.real = False
         self.machine: Machine | None = None
+        self.thread = threading.current_thread()
         self.depth = 0
         self.started = False
 
@@ -190,6 +193,7 @@ class Session(contextlib.ContextDecorator):
     def _install(self):
         machine = Machine(self.settings)
         self.patched: list[list] = []
+        self.thread = threading.current_thread()
         self.functions = FunctionMode(machine)
         self.operators = DispatchMode(machine)
         if machine.asynchronous:

@@ -8,15 +8,9 @@ SCRIPT = pytest.importorskip(
     "axe_playwright_python.base", reason="needs the package axe-playwright-python"
 ).AXE_SCRIPT
 OURS = [".jp-Notebook .jp-RenderedMarkdown", ".jp-Notebook .jp-OutputArea-output"]
-# Three things are JupyterLab's: its colors for code inside Markdown; it takes no alternative text for a picture (its
-# renderer ignores that in the metadata): there, the printed line that follows the picture stands for it; and it does not
-# underline links: our widgets do that for the whole notebook, so a notebook without widgets keeps JupyterLab's links.
+# JupyterLab's own: its colors for code inside Markdown.
 FIND = """async ([ours, rules]) => {
-    const told = part => part.closest('.jp-OutputArea-child')?.nextElementSibling?.querySelector('.jp-RenderedText');
-    const plain = !document.querySelector('.jupyter-widgets style[onload]');
-    const excused = (rule, part) => rule.id === 'image-alt' && part.closest('.jp-RenderedImage') && told(part)
-        || rule.id === 'color-contrast' && part.closest('.jp-RenderedMarkdown pre')
-        || rule.id === 'link-in-text-block' && part.closest('.jp-RenderedMarkdown, .jp-RenderedText') && plain;
+    const excused = (rule, part) => rule.id === 'color-contrast' && part.closest('.jp-RenderedMarkdown pre');
     document.querySelector('.jp-WindowedPanel-outer')?.scrollTo(0, 0);
     const cells = [...document.querySelectorAll('.jp-Notebook .jp-Cell')];
     const options = {elementRef: true, ...(rules && {runOnly: {type: 'rule', values: rules}})};

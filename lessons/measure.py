@@ -183,6 +183,16 @@ def _peak_on_cpu(step: Callable[[], object]) -> int:
     return most
 
 
+SECTIONS: dict[
+    str, tuple[Callable[..., Row], str, str]
+] = {  # what measures a row, its size, its number
+    "matmul": (product, "size", "tflop_per_s"),
+    "copies": (copy, "bytes", "gb_per_s"),
+    "bandwidth": (traffic, "bytes", "gb_per_s"),
+    "training": (trained, "batch", "images_per_s"),
+}
+
+
 def gpu_code(device: str | None = None) -> str:
     """Measure `device` (None: the best one here) in under a minute and return its code, for `helpers.gpu_code.keep`."""
     place = pick_device("auto" if device is None else device)
@@ -196,12 +206,7 @@ def gpu_code(device: str | None = None) -> str:
 
 def _number(device: torch.device, section: str, fields: Row) -> float | None:
     """The number of one slot of a code, or None where it does not fit this device."""
-    measured, size, number = {
-        "matmul": (product, "size", "tflop_per_s"),
-        "copies": (copy, "bytes", "gb_per_s"),
-        "bandwidth": (traffic, "bytes", "gb_per_s"),
-        "training": (trained, "batch", "images_per_s"),
-    }[section]
+    measured, size, number = SECTIONS[section]
     on_cpu = device.type == "cpu"
     dtype = fields.get("dtype", "float32")
     if dtype not in formats(device):

@@ -219,8 +219,10 @@ class Question:
         return tuple(self.answers.values())
 
 
-_correct = {}  # key: the answer that was correct in this kernel
-LESSONS = {}  # number of a lesson: the name of the module with its exercises; the lessons enter themselves
+_correct: dict = {}  # key: the answer that was correct in this kernel
+LESSONS: dict[
+    str, str
+] = {}  # number of a lesson: the name of the module with its exercises; the lessons enter themselves
 
 
 def find_question(key):

@@ -3,8 +3,7 @@
 import shutil
 import types
 
-from tools import _environment, pack
-from tools._environment import ROOT
+from tools import ROOT, _environment, pack
 
 PACKAGES = ("helpers", "lessons", "measurements", "practice_gpus", "tools")
 FILES = ("LICENSE", "README.md", "pyproject.toml", "requirements.txt")

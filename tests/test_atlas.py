@@ -13,7 +13,7 @@ import measurements
 from helpers.figures import number
 from lessons.lesson11.fusion import traffic
 from measurements import atlas
-from tools._environment import ROOT
+from tools import ROOT
 
 
 @pytest.mark.parametrize("name", atlas.names())

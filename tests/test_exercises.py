@@ -25,7 +25,7 @@ from helpers.checks.core import (
     NotYet,
     call,
 )
-from tools._environment import ROOT
+from tools import ROOT
 
 pytestmark = pytest.mark.gpu
 

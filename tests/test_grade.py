@@ -20,8 +20,7 @@ import pytest
 
 from helpers.checks import core, expect
 from lessons import all_keys
-from tools import _grade_run, _notebooks, _sheets, grade
-from tools._environment import ROOT
+from tools import ROOT, _grade_run, _notebooks, _sheets, grade
 
 SEALED = sys.platform == "linux" and not _grade_run.problem()
 needs_sandbox = pytest.mark.skipif(not SEALED, reason="needs bubblewrap")

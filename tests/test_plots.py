@@ -8,7 +8,7 @@ import torch
 from matplotlib import pyplot
 
 from helpers import plots
-from tools._environment import ROOT
+from tools import ROOT
 
 
 def test_stacked_parts_add_up():

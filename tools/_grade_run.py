@@ -20,7 +20,7 @@ from nbclient import NotebookClient
 
 from helpers.checks import core
 from lessons import all_keys
-from tools._environment import ROOT
+from tools import ROOT
 
 EVENTS = os.environ.get("GRADE_EVENTS", "")
 CHECK = re.compile(r"\b(\w+)\.check\(")  # the exercise's name in ex.NAME.check(

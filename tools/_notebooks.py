@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from helpers import files
-from tools._environment import ROOT
+from tools import ROOT
 
 FOLDER = ROOT / "notebooks"
 VIEW = "application/vnd.jupyter.widget-view+json"

@@ -8,8 +8,7 @@ from html import escape
 from pathlib import Path
 
 from helpers import files
-from tools import _notebooks
-from tools._environment import ROOT
+from tools import ROOT, _notebooks
 
 MARK = b'content="gpus-in-pytorch"'  # on every page, by the template
 HELP = "write the lessons as web pages, to read without running them"

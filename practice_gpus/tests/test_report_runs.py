@@ -15,7 +15,7 @@ from torch.optim import optimizer
 from helpers.memory import forecast
 from helpers.training import SmallCNN
 from practice_gpus import imitates, practice_gpus, recorder, report
-from tools._environment import ROOT
+from tools import ROOT
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="these GPUs are real")
 TRAIN = """

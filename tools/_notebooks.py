@@ -48,7 +48,9 @@ def read(path):
     """Return the notebook at `path` in the current format."""
     import nbformat
 
-    return nbformat.read(path, as_version=4)
+    return nbformat.reads(
+        path.read_text(encoding="utf-8-sig"), as_version=4
+    )  # some editors mark it
 
 
 def write(notebook, path):

@@ -100,10 +100,11 @@ def fetch(half: Path, wheels: str):
     others = ["uv", *needs("requires"), *(need for need in needs() if need not in torch)]
     _environment.call("pip, for PyTorch,", [*download, "--no-deps", *torch, *index])
     found = [path.name.split("-")[:2] for path in store.glob("torch*-*.whl")]
-    if len({version.partition("+")[2] for _, version in found}) > 1:
+    builds = {version.partition("+")[2] for _, version in found}
+    if len(builds) > 1 or (index and sys.platform != "darwin" and builds != {wheels}):
         names = ", ".join("-".join(pair) for pair in sorted(found))
         raise SetupError(
-            f"There are no torch and torchvision of one build, but {names}. Delete {half}; choose other --wheels."
+            f"Not the build {wheels}: {names}. Delete {half}, and take another --wheels."
         )
     pinned = ["==".join(pair) for pair in found]
     versions = ["--find-links", store, "--constraint", ROOT / _environment.VERSIONS]

@@ -1,7 +1,10 @@
 """Execute the lessons again on the CPU and store their outputs in the one form that tests compare."""
 
 import argparse
+import base64
+import importlib
 import os
+import re
 import sys
 import tempfile
 
@@ -65,6 +68,25 @@ def untagged_bars(notebook):
     ]
 
 
+FIRST = re.compile(r"!\[[^]]*\]\(attachment:first\.png\)")
+
+
+def put_first_picture(notebook, number):
+    """Draw the picture at the top of lesson `number` anew, by `first_picture()` of its figures, which returns (Figure, alt).
+
+    It is an attachment of the cell whose text has ![…](attachment:first.png): seen before any code, on every page.
+    """
+    from helpers.figures import png
+
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown" and FIRST.search(cell.source):
+            figures = importlib.import_module(f"lessons.lesson{number}.figures")
+            figure, alt = figures.first_picture()
+            cell.source = FIRST.sub(f"![{alt}](attachment:first.png)", cell.source)
+            picture = base64.b64encode(png(figure)).decode("ascii")
+            cell.attachments = {"first.png": {"image/png": picture}}
+
+
 def refresh(path, timeout=120):
     """Execute one notebook file; return a list of what is wrong with it. A failing notebook stays as it was."""
     import nbformat
@@ -80,6 +102,7 @@ def refresh(path, timeout=120):
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         return [f"stopped, file left as it was\n{error}"]
     bars = untagged_bars(new)
+    put_first_picture(new, path.name[:2])
     _notebooks.clean(new)
     _notebooks.write(new, path)
     return bars + _notebooks.heavy(new)

@@ -33,6 +33,8 @@ dies. On an asynchronous machine operators become work for a stream's thread (`l
 | memory | rounding, pools, segments, splitting, counters of ``torch.cuda`` and ``torch.accelerator``, out of memory |
 | streams, events | in order, on threads if ``asynchronous`` and not CUDA_LAUNCH_BLOCKING=1; ``set_sync_debug_mode``; counters of waits, transfers |
 | memory snapshots | ``_record_memory_history``, ``memory_snapshot``, ``_dump_snapshot``, for PyTorch's viewer |
+| shapes alone | ``values=False``: nothing is computed or stored, so a step of a model of any size runs in seconds; |
+| | what reads values raises, with the line, or takes ``stand_in``; sparse tensors, tracing, processes need values |
 | others' code | ``torch.func``, lazy modules, sparse, jagged and typed tensors, spawned processes, the profiler |
 | runs as it is | ``torch.compile``, ``torch.jit`` of code that asks for devices: the values are the same; it says so |
 | refused by name | CUDA graphs, NCCL, CUDA extensions, DLPack, memory pools, NVML, strided nested tensors, |

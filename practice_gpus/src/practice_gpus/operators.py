@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import torch
 from torch.utils._pytree import tree_map_only
 
+from .dtypes import dtype_check
+from .halves import PRODUCTS
 from .machine import storage_of
 
 T = torch.Tensor
@@ -39,7 +41,9 @@ WAITS_IF = {
     "normal": lambda mean, std=1.0, *rest, **options: int(isinstance(std, T)),
     "repeat_interleave": lambda repeats, output_size=None: 2 * (output_size is None),
 }
-PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
+DIVISIONS = set("div div_ floor_divide floor_divide_ remainder remainder_ fmod fmod_".split())
+READS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+MATRICES = {"mm", "bmm", "addmm", "baddbmm"}
 # Operators whose results are no larger than their inputs together.
 SMALL = ("backward", "_foreach_", "pool", "norm", "softmax", "loss", "attention", "cat", "stack")
 GROWS = ("repeat", "pad", "im2col", "upsample", "new_")  # results larger than their only input
@@ -69,6 +73,7 @@ def facts(func):
         written=written,
         mutates=any(written),
         inplace=all(a and a.is_write for a in out) and not name.startswith("resize"),
+        restrides=torch.Tag.inplace_view in func.tags and not name.startswith("resize"),
         resizes=name.startswith("resize"),
         composite=composite,
         view=view or name == "set_",
@@ -78,6 +83,9 @@ def facts(func):
         waits=WAITS.get(name, 0),
         waits_if=WAITS_IF.get(name),
         indexes=name in INDEXING,
+        multiplies=name in PRODUCTS,
+        dtype_check=dtype_check(name),
+        reads=any(tag in func.tags for tag in READS),
         random=torch.Tag.nondeterministic_seeded in func.tags,
         generator="generator" in names,
         most_elements=bound(name, torch.Tag.pointwise in func.tags),
@@ -149,7 +157,7 @@ def meta(x):
     return torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device="meta")
 
 
-def shapes(call):
+def expected(call):
     """The result of a call as tensors without data, or None where PyTorch cannot tell it beforehand."""
     options = {
         key: value
@@ -173,7 +181,7 @@ def bound(name, pointwise):
         return broadcast
     grows = any(part in name for part in GROWS)
     of_several = pairs
-    if name in PRODUCTS:
+    if name in MATRICES:
         of_several = product
     elif name == "convolution":
         of_several = convolved

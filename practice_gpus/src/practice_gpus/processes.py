@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from .machine import storage_of
+from .machine import refusal, storage_of
 from .settings import Settings
 
 receivers = []  # the machines that are on, the innermost last
@@ -94,6 +94,8 @@ def sender(machine, reduce):
         device = machine.label(storage)
         if device is None:
             return reduce(value)
+        if not machine.values:
+            refusal("sharing a tensor without values", instead="give values=True")()
         place = storage.practice
         storage.practice = None
         try:

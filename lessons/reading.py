@@ -1,0 +1,82 @@
+"""Numbers to read out of a timeline: how busy the GPU is, how far ahead the CPU runs, what communication costs.
+
+Each is written out in the lesson that teaches it. They take a `measurements.traces.Trace`; times are microseconds.
+"""
+
+import statistics
+from collections import Counter
+
+from measurements.traces.intervals import idle, innermost, merged
+
+COPIES = ("copy", "memset")
+
+
+def total(intervals):
+    """Return the sum of the lengths of `intervals`, which don't overlap."""
+    return sum(end - start for start, end in intervals)
+
+
+def busy_share(trace):
+    """Return the share of the window in which the GPU runs anything, from 0 to 1."""
+    return total(merged(trace.gpu, trace.length)) / trace.length
+
+
+def gaps(trace):
+    """Return the idle stretches (start, length) of the GPU, the longest first."""
+    found = idle(merged(trace.gpu, trace.length), trace.length)
+    return sorted(((begin, end - begin) for begin, end in found), key=lambda gap: -gap[1])
+
+
+def launch_delay(trace):
+    """Return the median µs between a kernel's launch by the CPU and its start on the GPU.
+
+    Short (some 10 µs): the GPU waits for the CPU. Long: kernels wait in the queue, the CPU is ahead. None where no
+    launch is recorded.
+    """
+    delays = [
+        e.start - e.launch for e in trace.gpu if e.launch is not None and e.kind not in COPIES
+    ]
+    return statistics.median(delays) if delays else None
+
+
+def exposed(trace):
+    """Return the share of the window in which the GPU does nothing but communicate with other GPUs."""
+    work = [event for event in trace.gpu if event.kind != "communication"]
+    alone = total(merged(trace.gpu, trace.length)) - total(merged(work, trace.length))
+    return alone / trace.length
+
+
+def overlap(trace):
+    """Return the share of the communication's time in which the GPU computes or copies too; None without any."""
+    communication = [event for event in trace.gpu if event.kind == "communication"]
+    spent = total(merged(communication, trace.length))
+    return 1 - exposed(trace) * trace.length / spent if spent else None
+
+
+def share_by_kind(trace):
+    """Return {kind: share of all kernel time}, the largest first; kernels side by side count twice."""
+    times = Counter()
+    for event in trace.gpu:
+        times[event.kind] += min(event.end, trace.length) - max(0.0, event.start)
+    whole = sum(times.values())
+    return {kind: time / whole for kind, time in times.most_common()}
+
+
+def on_cpu(trace, begin, end):
+    """Return {what the CPU did: µs} between two times, the innermost spans, the longest first."""
+    times = Counter()
+    for span in innermost(trace.cpu):
+        inside = min(end, span.end) - max(begin, span.start)
+        if inside > 0:
+            times[span.name] += inside
+    return dict(times.most_common())
+
+
+def product_flops(rows, inner, columns, batch=1):
+    """Return the floating-point operations of `batch` products [rows, inner] @ [inner, columns]."""
+    return 2 * batch * rows * inner * columns
+
+
+def per_second(amount, microseconds):
+    """Return `amount` a second, for bytes or operations done in so many microseconds."""
+    return amount / (microseconds * 1e-6)

@@ -28,7 +28,7 @@ def run(args):
     exporter = HTMLExporter(raw_template=template, embed_images=True)
     pages = {path.stem: path for path in [*(ROOT / "notebooks").glob("*.md"), *_notebooks.find()]}
     pages |= {"index": ROOT / "README.md", "practice_gpus": PACKAGE / "README.md"}
-    pages |= {path.stem: path for path in PACKAGE.glob("src/practice_gpus/[A-Z]*.md")}
+    pages |= {path.stem: path for path in PACKAGE.glob("[HI]*.md")}
     args.folder.mkdir(parents=True, exist_ok=True)
     for name, path in pages.items():
         target = args.folder / f"{name}.html"
@@ -56,7 +56,7 @@ def page(path: Path, exporter) -> str:
     html, _ = exporter.from_notebook_node(
         notebook, {"metadata": {"name": title, "path": str(path.parent)}}
     )
-    html = re.sub(r'(?<=<h\d id=")[^"]+|(?<=href="#)[^"]+', lambda anchor: anchor[0].lower(), html)
+    html = re.sub(r'(<h\d id="|href="[^":]*#)([^"]+)', lambda part: part[1] + part[2].lower(), html)
     html = html.replace('"practice_gpus/README.md', '"practice_gpus.md')
     link = r'(<a [^>]*href=")(?:[\w./-]*/)?([\w-]+)\.(?:ipynb|md)(?=["#])'
     return re.sub(link, r"\1\2.html", html).replace('"README.html', '"index.html')

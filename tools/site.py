@@ -12,7 +12,7 @@ from tools import ROOT, _notebooks
 
 HELP = "write the lessons as web pages, to read without running them"
 MARK = 'content="gpus-in-pytorch"'  # on every page, by the template
-PACKAGE = ROOT / "practice_gpus"
+LINK = re.compile(r'(<a [^>]*href=")(?:[\w./-]*/)?([\w-]+)\.(?:ipynb|md)(?=["#])')
 
 
 def add_arguments(parser):
@@ -27,8 +27,8 @@ def run(args):
     template = Path(__file__).with_suffix(".html.j2").read_text(encoding="utf-8")
     exporter = HTMLExporter(raw_template=template, embed_images=True)
     pages = {path.stem: path for path in [*(ROOT / "notebooks").glob("*.md"), *_notebooks.find()]}
-    pages |= {"index": ROOT / "README.md", "practice_gpus": PACKAGE / "README.md"}
-    pages |= {path.stem: path for path in PACKAGE.glob("[HI]*.md")}
+    pages |= {path.stem: path for path in (ROOT / "practice_gpus").glob("[HI]*.md")}
+    pages |= {"index": ROOT / "README.md", "practice_gpus": ROOT / "practice_gpus/README.md"}
     args.folder.mkdir(parents=True, exist_ok=True)
     for name, path in pages.items():
         target = args.folder / f"{name}.html"
@@ -58,5 +58,4 @@ def page(path: Path, exporter) -> str:
     )
     html = re.sub(r'(<h\d id="|href="[^":]*#)([^"]+)', lambda part: part[1] + part[2].lower(), html)
     html = html.replace('"practice_gpus/README.md', '"practice_gpus.md')
-    link = r'(<a [^>]*href=")(?:[\w./-]*/)?([\w-]+)\.(?:ipynb|md)(?=["#])'
-    return re.sub(link, r"\1\2.html", html).replace('"README.html', '"index.html')
+    return LINK.sub(r"\1\2.html", html).replace('"README.html', '"index.html')

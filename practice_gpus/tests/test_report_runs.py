@@ -14,10 +14,6 @@ import torch
 from torch.optim import optimizer
 
 from practice_gpus import practice_gpus, recorder, report
-<<<<<<< HEAD
-from tools import ROOT
-=======
->>>>>>> main
 
 FOLDER = Path(__file__).resolve().parents[1]
 SOURCE = FOLDER / "src"

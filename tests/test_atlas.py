@@ -13,7 +13,7 @@ import measurements
 from helpers.figures import number
 from lessons.lesson01 import atlas
 from lessons.lesson11.fusion import traffic
-from tools._environment import ROOT
+from tools import ROOT
 
 
 def test_a_job_takes_the_longer_of_arithmetic_and_memory():

@@ -18,8 +18,9 @@ import torch
 from torch import nn
 
 from helpers import gpu_code as codes
+from helpers import gpus
 from helpers.data import shapes
-from helpers.devices import describe, features, pick_device, synchronize
+from helpers.devices import describe, pick_device, synchronize
 from helpers.timing import time_ms
 from helpers.training import SmallCNN, train_step
 
@@ -63,7 +64,8 @@ def formats(device: torch.device) -> tuple[str, ...]:
         return ("float32", "float64", "bfloat16")
     if device.type != "cuda":
         return ("float32", "float16")
-    has_tf32 = describe(device)["kind"] == "cuda" and features(device)["TF32"] is not False
+    capability = describe(device)["capability"]  # None on AMD's GPUs
+    has_tf32 = capability and gpus.tensor_cores(capability)["TF32"] is not False
     return ("float32", "float64", "bfloat16", "float16") + (("tf32",) if has_tf32 else ())
 
 

@@ -48,7 +48,7 @@ def page():
     sometimes = [f.refuses for f in functions if not getattr(f, "always", True)]
     waits = [f"| `{name}` | {count} |" for name, count in operators.WAITS.items()]
     waits += [f"| `{name}` | depends on its arguments |" for name in operators.WAITS_IF]
-    cards = [f"| {name} | {size:.2f} | {source} |" for name, (size, source) in CARDS.items()]
+    cards = [f"| {c.name} | {c.memory:.2f} | {c.memory_source} |" for c in CARDS.values()]
     return PAGE.format(
         tables="\n\n".join(tidy(table) for table in tables if table.startswith("|")),
         refused="\n".join(refused),

@@ -58,10 +58,14 @@ class DispatchMode(TorchDispatchMode):
             if fact.passes and args[0].layout not in PARTS and fake(FAKE) is None:
                 return func._op(*args, **kwargs or {})
             try:
-                return self._dispatch(Call(self.machine, func, fact, args, kwargs or {}))
+                call = Call(self.machine, func, fact, args, kwargs or {})
+                out = self._dispatch(call)
             except Exception as error:
                 self.machine.local.last_error = str(error)
                 raise
+            if self.machine.clock is not None:
+                self.machine.clock.operator(call, out)
+            return out
 
     def _run_inside(self, func, args, kwargs):
         """``torch.cond`` runs the function it chooses; other operators that are given functions are refused."""
@@ -193,7 +197,7 @@ class DispatchMode(TorchDispatchMode):
             return 0  # a masked fill
         on_cpu = [index for index in indices if machine.on_cpu(index)]
         for tensor in (*on_cpu, *[value] * number):
-            machine.copied("h2d", tensor)
+            machine.copied("h2d", tensor, home)
         waiting_masks = sum(any(mask is index for index in on_gpu) for mask in masks)
         waiting_copies = sum(all(mask is not index for mask in masks) for index in on_cpu)
         return waiting_masks + waiting_copies + number
@@ -216,10 +220,13 @@ class DispatchMode(TorchDispatchMode):
             if start == end or source.numel() == 0:
                 continue
             if start is not None and end is not None:
-                machine.copied("d2d", source)
+                machine.copied("d2d", source, end)
                 continue
             direction = "h2d" if start is None else "d2h"
-            machine.copied(direction, source)
+            host = source if start is None else goal
+            pinned = storage_of(host).practice is machine.pinned
+            pinned |= direction == "d2h" and not into and not blocking(call)  # PyTorch pins the result
+            machine.copied(direction, source, end, pinned)
             if blocking(call):
                 machine.waits(start or end, direction)
 

@@ -141,7 +141,7 @@ class FunctionMode(TorchFunctionMode):
         source = data if data is not None else args[-1]
         already_there = isinstance(source, T) and self.machine.place(source) == goal
         if not already_there:
-            self.machine.copied("h2d", out)
+            self.machine.copied("h2d", out, goal)
             self.machine.waits(goal, "h2d")
 
     def move(self, x, device, non_blocking=False, **options):

@@ -65,6 +65,8 @@ STREAMED |= {"uniform", "normal", "bernoulli", "random", "exponential", "local_s
 STREAMED |= {"unfold", "unfold_backward", "im2col", "col2im", "pixel_shuffle", "multinomial"}
 STREAMED |= {"pixel_unshuffle", "channel_shuffle", "native_channel_shuffle", "grid_sampler_2d"}
 STREAMED |= {"_scaled_dot_product_fused_attention_overrideable", "lerp", "tanh_backward"}
+ELEMENTWISE = {"hardswish", "hardswish_backward", "hardsigmoid_backward", "hardtanh_backward"}
+ELEMENTWISE |= {"silu_backward", "mish_backward", "native_dropout", "native_dropout_backward", "_to_copy"}
 PARTLY = ("pool", "norm", "upsample", "loss", "_foreach_", "_fused_", "pad", "_amp_", "attention")
 
 
@@ -146,7 +148,7 @@ def known(func):
 def pointwise(func):
     """Whether an operator computes each element by itself; of one in place its other form knows."""
     name = schema(func)[0]
-    if torch.Tag.pointwise in func.tags:
+    if torch.Tag.pointwise in func.tags or name.rstrip("_") in ELEMENTWISE:
         return True
     other = getattr(aten, name.rstrip("_"), None)
     overloads = [getattr(other, each) for each in other.overloads()] if other is not None else []
@@ -240,7 +242,7 @@ def fusible(func, name, given):
     """Whether a compiler merges an operator with its neighbors."""
     if name in TRAINED:
         return not is_training(name, given)
-    return pointwise(func) or name in ("_to_copy", "native_dropout", "native_dropout_backward")
+    return pointwise(func)
 
 
 def launches(name, given):
@@ -293,20 +295,35 @@ def depthwise(x, weight, groups):
 
 
 def convolution_backward(given, results):
-    """The works of a convolution's backward pass: the input's gradient, the weight's, the bias's."""
+    """The works of a convolution's backward pass: the gradients of its input, weight and bias.
+
+    On tensor cores cuDNN computes these channels last, and turns tensors that are not there and back (NVIDIA, Deep Learning
+    Performance: Convolutional Layers, "Tensor Layouts"). A depthwise filter's gradient reads all once for each of its
+    elements (``conv_depthwise2d_grad_weight_kernel`` of DepthwiseConv2d.cu has a block for each).
+    """
     grad, x, weight = given["grad_output"], given["input"], given["weight"]
     flops = conv_flop_count(x.shape, weight.shape, grad.shape, given["transposed"])
-    unit = "fp32" if depthwise(x, weight, given["groups"]) else unit_of(x, "conv")
+    single = depthwise(x, weight, given["groups"])
+    unit = "fp32" if single else unit_of(x, "conv")
     last = is_channels_last(x)
+    turned = [(number(t), extent(t)) for t in (grad, x)] if unit in ("fp16", "bf16", "tf32") else []
     works = []
-    outs = iter(results)
     parts = (("input", weight), ("weight", x), ("bias", None))
-    for (part, other), wanted in zip(parts, given["output_mask"], strict=True):
+    for (part, other), wanted, out in zip(parts, given["output_mask"], results_of(given, results), strict=True):
         if not wanted:
             continue
-        out = next(outs)
         reads = [(number(t), extent(t)) for t in (grad, other) if t is not None]
+        if single and part == "weight":
+            reads *= math.prod(weight.shape[2:])
         writes = [(number(out), extent(out))]
         done = (flops, unit) if other is not None else (0, "")
         works.append(Work(f"convolution_backward ({part})", reads, writes, *done, last))
+        if turned and other is not None and not last:
+            works.append(Work("to channels last and back", turned, turned))
     return works
+
+
+def results_of(given, results):
+    """The three results of a convolution's backward pass, None for those not wanted."""
+    found = iter(results)
+    return [next(found) if wanted else None for wanted in given["output_mask"]]

@@ -19,6 +19,7 @@ from .torchscript import Devices
 T = torch.Tensor
 DISPATCHED = torch._C._len_torch_dispatch_stack
 FACTORIES = _device._device_constructors()
+HALVES = {torch.float16, torch.bfloat16, torch.complex32}
 FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray, T.new_tensor)
 
 
@@ -46,6 +47,7 @@ class FunctionMode(TorchFunctionMode):
         table[names._pack_padded_sequence] = self.pack_padded
         table[functions.one_hot] = self.one_hot
         table[torch.dropout] = self.dropout
+        table |= dict.fromkeys([f for f in vars(torch.fft).values() if callable(f)], self.transform)
         return table | self.tensor_handlers()
 
     def tensor_handlers(self):
@@ -243,6 +245,12 @@ class FunctionMode(TorchFunctionMode):
         if self.machine.place(x) is None:
             return func(x, *args, **kwargs)
         return casting.dropout(func, x, *args, **kwargs)
+
+    def transform(self, func, x, *args, **kwargs):
+        """A Fourier transform in half precision: cuFFT has it, the CPU has not."""
+        if isinstance(x, T) and x.dtype in HALVES and self.machine.place(x) is not None:
+            refusal("Fourier transforms in half precision", instead="use float32")()
+        return self.create(func, x, *args, **kwargs) if kwargs else func(x, *args)
 
     def unchecked(self, func, x, *args, **kwargs):
         """The CPU's kernel looks whether its arguments make sense; a GPU's does not wait for that."""

@@ -14,9 +14,10 @@ from collections import deque
 
 import torch
 
+from . import errors
 from .memory import Allocator
 from .settings import Settings
-from .streams import ASYNC, Streams
+from .streams import Streams
 
 CPU = torch.device("cpu")
 PLAIN = {torch.Tensor, torch.nn.Parameter}
@@ -30,11 +31,6 @@ PARTS = {  # what gives the tensors that a sparse tensor consists of, its values
     torch.sparse_bsc: COLUMNS,
 }
 SYNC = "called a synchronizing CUDA operation"
-ORDINAL = (
-    "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\nSearch for "
-    "`cudaErrorInvalidDevice' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for "
-    "more information.\n" + ASYNC
-)
 
 
 OTHER_THREAD = "practice GPUs are on in the thread {!r}, and belong to it and to threads started from it: turn them on and off there"
@@ -117,6 +113,7 @@ class Machine:
         self.pinned = Place(None, None)  # on the CPU, page-locked
         self.casts = {}  # autocast: id of a float32 weight → (the weight, its cast copy), until the region ends
         self.streams = Streams(self)
+        self.broken = {}  # device → the error of its failed assertion, if they are to be sticky
         self.generators = []  # of random numbers, one a device: see `randomness`
 
     def select(self, index):
@@ -136,7 +133,7 @@ class Machine:
             torch.cuda._lazy_init()  # refuses in PyTorch's words
         index = self.local.index if device.index is None else device.index
         if not 0 <= index < self.n:
-            raise torch.AcceleratorError(ORDINAL)
+            raise errors.invalid_device()
         return self.devices[index]
 
     def place(self, tensor):
@@ -187,6 +184,18 @@ class Machine:
                 block = allocator.take(size, stream.stream_id, label)
         storage.practice = Place(self, device, allocator, block)
 
+    def asserted(self, device, reason):
+        """The error for a failed assertion on ``device``; each later call fails with it, too, if that is asked for."""
+        error = errors.device_assert(reason)
+        if self.settings.asserts == "sticky":
+            self.broken[device] = str(error)
+        return error
+
+    def check_alive(self, device):
+        """Raise for a device on which an assertion has failed, as CUDA does for the rest of a process."""
+        if device in self.broken:
+            raise errors.accelerator_error(self.broken[device], errors.DEVICE_ASSERT)
+
     def draw(self, call):
         """The result of an operator that draws random numbers: those of its device's generator."""
         generator = self.generators[call.home.index]
@@ -215,6 +224,8 @@ class Machine:
             if self.clock is not None:
                 self.clock.waited(stream, reason=reason)
         stream.drain()
+        if self.broken:
+            self.check_alive(stream.device)
 
     def waited(self, reason=""):
         """Count a wait of the CPU."""
@@ -234,9 +245,12 @@ class Machine:
     def synchronize(self, index=None):
         """``torch.cuda.synchronize``: the CPU waits for all streams of a device."""
         self.waited()
+        device = self.device(index)
         if self.clock is not None:
-            self.clock.waited(device=index)
-        self.streams.drain(self.device(index))
+            self.clock.waited(device=device)
+        self.streams.drain(device)
+        if self.broken:
+            self.check_alive(device)
 
 
 @contextlib.contextmanager

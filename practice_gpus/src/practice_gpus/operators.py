@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import torch
 from torch.utils._pytree import tree_map_only
 
+from .dtypes import dtype_check
 from .machine import storage_of
 
 T = torch.Tensor
@@ -39,6 +40,7 @@ WAITS_IF = {
     "normal": lambda mean, std=1.0, *rest, **options: int(isinstance(std, T)),
     "repeat_interleave": lambda repeats, output_size=None: 2 * (output_size is None),
 }
+DIVISIONS = set("div div_ floor_divide floor_divide_ remainder remainder_ fmod fmod_".split())
 READS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
 # Operators whose results are no larger than their inputs together.
@@ -79,6 +81,7 @@ def facts(func):
         waits=WAITS.get(name, 0),
         waits_if=WAITS_IF.get(name),
         indexes=name in INDEXING,
+        dtype_check=dtype_check(name),
         reads=any(tag in func.tags for tag in READS),
         random=torch.Tag.nondeterministic_seeded in func.tags,
         generator="generator" in names,

@@ -61,7 +61,9 @@ BLACKWELL = (
     "https://images.nvidia.com/aem-dam/Solutions/geforce/blackwell/"
     "nvidia-rtx-blackwell-gpu-architecture.pdf"
 )
-BLACKWELL_PRO = NVIDIA + "content/dam/en-zz/Solutions/design-visualization/quadro-product-literature/"
+BLACKWELL_PRO = (
+    NVIDIA + "content/dam/en-zz/Solutions/design-visualization/quadro-product-literature/"
+)
 SHEET = "data sheet"
 ISSUES = "https://github.com/"
 
@@ -135,9 +137,14 @@ def recorded(path: str) -> Card:
         name, device = next(
             (name, each) for name, each in data["devices"].items() if each["kind"] != "cpu"
         )
-        rows = {part: [r for r in found if r["device"] == name] for part, found in data["sections"].items()}
+        rows = {
+            part: [r for r in found if r["device"] == name]
+            for part, found in data["sections"].items()
+        }
         best = {
-            unit: max((r["tflop_per_s"] for r in rows["matmul"] if r["dtype"] == dtype), default=None)
+            unit: max(
+                (r["tflop_per_s"] for r in rows["matmul"] if r["dtype"] == dtype), default=None
+            )
             for unit, dtype in UNITS.items()
         }
         fp32 = best["fp32"] / COMPUTE
@@ -145,7 +152,10 @@ def recorded(path: str) -> Card:
         bandwidth = max(r["gb_per_s"] for r in rows["bandwidth"]) / MEMORY
         copies = rows.get("copies", [])
         pinned, pageable = (
-            max((r["gb_per_s"] for r in copies if r["pinned"] is kind and r["direction"] == "h2d"), default=rate)
+            max(
+                (r["gb_per_s"] for r in copies if r["pinned"] is kind and r["direction"] == "h2d"),
+                default=rate,
+            )
             for kind, rate in zip((True, False), PCIE[3], strict=True)
         )
         title = f"{device['name']} ({Path(path).name})"
@@ -163,11 +173,18 @@ def recorded(path: str) -> Card:
 
 def words(text: str) -> set[str]:
     """The words and numbers of a card's name, in small letters."""
-    return set(re.findall(r"[a-z]+\d*[a-z]*|\d+", text.lower())) - {"gb", "gib", "nvidia", "geforce"}
+    return set(re.findall(r"[a-z]+\d*[a-z]*|\d+", text.lower())) - {
+        "gb",
+        "gib",
+        "nvidia",
+        "geforce",
+    }
 
 
 def find_card(name: str) -> str:
     """The only card whose name has all words of ``name``, such as "A100 80". Raises ValueError with the nearest names."""
+    if not isinstance(name, str):
+        raise ValueError(f"card={name!r}: give the name of a card as text")
     if name.endswith(".json"):
         return name
     wanted = words(name)
@@ -177,6 +194,7 @@ def find_card(name: str) -> str:
     if found:
         raise ValueError(f"card={name!r}: there is more than one, give one of {', '.join(found)}")
     short = {card.split(" (")[0].lower(): card for card in CARDS}
+    short |= {card.split()[0].lower(): card for card in CARDS if not card.startswith("RTX")}
     near = difflib.get_close_matches(name.lower(), short, 1, 0.5)
     hint = f"did you mean {short[near[0]]!r}? " if near else ""
     raise ValueError(

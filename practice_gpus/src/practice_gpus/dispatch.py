@@ -225,7 +225,9 @@ class DispatchMode(TorchDispatchMode):
             direction = "h2d" if start is None else "d2h"
             host = source if start is None else goal
             pinned = storage_of(host).practice is machine.pinned
-            pinned |= direction == "d2h" and not into and not blocking(call)  # PyTorch pins the result
+            pinned |= (
+                direction == "d2h" and not into and not blocking(call)
+            )  # PyTorch pins the result
             machine.copied(direction, source, end, pinned)
             if blocking(call):
                 machine.waits(start or end, direction)

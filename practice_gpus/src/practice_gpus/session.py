@@ -167,7 +167,11 @@ class Session(contextlib.ContextDecorator):
         return Session(self.settings)  # a decorated function has new ones at each call
 
     def forecast(
-        self, step: Callable[[], object], repeat: int = 1, card: str | None = None, fused: bool = False
+        self,
+        step: Callable[[], object],
+        repeat: int = 1,
+        card: str | None = None,
+        fused: bool = False,
     ) -> Forecast:
         """What ``step()``, run ``repeat`` times, would take on a card: see `clock.forecast.forecast`."""
         from .clock.forecast import forecast

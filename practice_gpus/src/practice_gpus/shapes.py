@@ -114,7 +114,9 @@ def shaped(machine, call, twin):
 def last(args):
     """Whether cuDNN answers channels last: input or weight are so (``cudnn_conv_suggest_memory_format``)."""
     return any(
-        x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+        x.dim() == 4
+        and x.is_contiguous(memory_format=torch.channels_last)
+        and not x.is_contiguous()
         for x in args[:2]
     )
 

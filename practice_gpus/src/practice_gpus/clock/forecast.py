@@ -12,9 +12,9 @@ import torch
 
 from ..cards import CARDS, GIB, Card, get_card
 from . import change, trace
-from .log import Copy, Entry, Host, Launch, Wait, recording
+from .log import Copy, Entry, Launch, Wait, recording
 from .queue import Queue, Span, play
-from .rates import COMPUTE, ISSUES, WATTS, sustained
+from .rates import ISSUES, WATTS
 
 CLOSE = 1.5  # limits within this factor are "mixed"
 SPREAD = 1.5  # a forecast's range when the GPU decides: inference
@@ -86,8 +86,8 @@ class Forecast:
         """(low_ms, high_ms): no wider than three times where the GPU decides."""
         training = any(isinstance(entry, Launch) and entry.backward for entry in self.entries)
         factor = WIDE if training or self.card.watts <= WATTS else SPREAD
-        low = min(self._ms(issue=ISSUES[0], slow=1 / factor), self.ms / factor)
-        high = max(self._ms(issue=ISSUES[1], slow=factor), self.ms * factor)
+        low = self._ms(issue=ISSUES[0], slow=1 / factor)
+        high = self._ms(issue=ISSUES[1], slow=factor)
         if self.limits["overhead"] * CLOSE < self.limits["compute"] + self.limits["memory"]:
             high = min(high, 3 * low)
         return low, high
@@ -123,7 +123,7 @@ class Forecast:
             return None
         kernels = [(kernel.start, kernel.start + kernel.ms) for kernel in self.kernels]
         both = total(copies) + total(kernels) - total(copies + kernels)
-        return both / total(copies)
+        return max(0.0, both / total(copies))
 
     @property
     def flops(self) -> int:
@@ -152,7 +152,7 @@ class Forecast:
         parts = Counter({kernel.bound: 0.0 for kernel in self.kernels})
         for kernel in self.kernels:
             parts[kernel.bound] += kernel.ms / self.repeat / len(self.busy)
-        issue = self.queue.issue * sum(not isinstance(e, (Host, Wait)) for e in self.entries)
+        issue = self.queue.issue * sum(isinstance(e, (Launch, Copy)) for e in self.entries)
         gaps = self.ms - self._ms(issue=0.0, waits=False, pin=True, host=False)
         overhead = max(1e3 * issue / self.repeat, parts["launch"] + max(0.0, gaps))
         exposed = self.ms * self.idle - max(0.0, gaps)
@@ -169,7 +169,9 @@ class Forecast:
         compute, memory, overhead = self.limits.values()
         if overhead > CLOSE * (compute + memory):
             return "overhead"
-        if overhead * CLOSE >= compute + memory or max(compute, memory) <= CLOSE * min(compute, memory):
+        if overhead * CLOSE >= compute + memory or max(compute, memory) <= CLOSE * min(
+            compute, memory
+        ):
             return "mixed"
         return "compute" if compute > memory else "memory"
 
@@ -177,14 +179,14 @@ class Forecast:
     def gains(self) -> dict[str, float]:
         """What would be gained, in ms of one step, by each change alone, the largest gain first.
 
-        "waits": the CPU never waits; "unpinned copies": all copies pinned and non_blocking; "launches": operators cost the CPU
-        nothing, as in a CUDA graph; "cpu work": operators on the CPU's tensors cost nothing.
+        "waits": the CPU never waits; "unpinned copies": all copies pinned and non_blocking; "cpu work": operators on the CPU's
+        tensors cost nothing; "launches": operators cost the CPU nothing, and kernels have no shortest time.
         """
         changed = {
             "waits": {"waits": False},
             "unpinned copies": {"pin": True},
-            "launches": {"issue": 0.0},
             "cpu work": {"host": False},
+            "launches": {"issue": 0.0, "shortest": 0.0},
         }
         gains = {name: self.ms - self._ms(**what_if) for name, what_if in changed.items()}
         return dict(sorted(gains.items(), key=lambda gain: -gain[1]))

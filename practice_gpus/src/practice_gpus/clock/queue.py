@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..cards import Card
 from .log import Copy, Entry, Host, Join, Launch, Mark, Reduce, Wait
-from .rates import ISSUE, all_reduce_seconds, copy_seconds, limits, link_seconds
+from .rates import ISSUE, SHORTEST, all_reduce_seconds, copy_seconds, limits, link_seconds
 
 HOST_BYTES = 10e9  # bytes a second that an operator on the CPU reads and writes
 REDUCED = -1  # the mark of the latest all-reduce
@@ -32,7 +32,8 @@ class Queue:
 
     ``issue``: seconds of the CPU for each operator; ``slow``: factor on the time of kernels and copies; ``waits``: whether the
     CPU waits where it is told to; ``pin``: whether all copies are pinned and the CPU doesn't wait for them; ``skip``: a
-    place (file:line) whose waits are left out; ``host``: whether the CPU's own operators take time.
+    place (file:line) for which both are so; ``host``: whether the CPU's own operators take time; ``shortest``: seconds of the
+    shortest kernel.
     """
 
     card: Card
@@ -41,6 +42,7 @@ class Queue:
     waits: bool = True
     pin: bool = False
     host: bool = True
+    shortest: float = SHORTEST
     skip: str | None = None
     cpu: float = 0.0
     ends: dict = field(default_factory=lambda: defaultdict(float))  # (device, stream) → seconds
@@ -81,7 +83,7 @@ class Queue:
         if entry.seconds is not None:
             self.run(entry, None, entry.seconds, entry.work.name, "launch")
             return
-        possible = limits(entry.work, self.card)
+        possible = limits(entry.work, self.card, self.shortest)
         bound = max(possible, key=possible.get)
         seconds = possible[bound] * (self.slow if bound != "launch" else 1)
         engine = "kernels" if bound != "launch" else None
@@ -89,7 +91,7 @@ class Queue:
 
     def copy(self, entry: Copy) -> None:
         """A copy: the CPU takes part in it where memory is not pinned."""
-        pinned = entry.pinned or self.pin
+        pinned = entry.pinned or self.pin or self.skip == entry.place
         self.take(self.issue, f"launch copy {entry.direction}", entry)
         if entry.direction == "d2d":
             other = entry.source, 0
@@ -101,7 +103,9 @@ class Queue:
             seconds = copy_seconds(entry.bytes, self.card, pinned)
         name = f"copy {entry.direction}" + (" (pageable)" if not pinned else "")
         end = self.run(entry, entry.direction, seconds * self.slow, name, "copy")
-        if not pinned and entry.direction != "d2d" and entry.bytes > 65536:  # smaller ones are staged at once
+        if (
+            not pinned and entry.direction != "d2d" and entry.bytes > 65536
+        ):  # smaller ones are staged at once
             self.take(max(0.0, end - self.cpu), "copy from pageable memory", entry)
 
     def wait(self, entry: Wait) -> None:
@@ -138,7 +142,9 @@ class Queue:
         self.ends["reduce"] = self.marks[REDUCED] = start + seconds
         if self.spans is not None:
             row = entry.device, "all-reduce"
-            self.spans.append(Span("all_reduce", start, start + seconds, row, entry, "reduce", self.cpu))
+            self.spans.append(
+                Span("all_reduce", start, start + seconds, row, entry, "reduce", self.cpu)
+            )
 
 
 PLAYS = {

@@ -20,14 +20,14 @@ def sustained(card: Card) -> float:
     return LOW_POWER if card.watts <= WATTS else 1.0
 
 
-def limits(work: Work, card: Card) -> dict[str, float]:
+def limits(work: Work, card: Card, shortest: float = SHORTEST) -> dict[str, float]:
     """Seconds that each limit alone would allow: {"compute", "memory", "launch"}."""
     share = CHANNELS_LAST if work.channels_last else MEMORY
     compute = 0.0
     if work.flops:
         compute = work.flops / (COMPUTE * sustained(card) * card.peak(work.unit))
     memory = work.bytes / (share * card.bandwidth * 1e9)
-    return {"compute": compute, "memory": memory, "launch": SHORTEST * work.launches}
+    return {"compute": compute, "memory": memory, "launch": shortest * work.launches}
 
 
 def copy_seconds(size: int, card: Card, pinned: bool) -> float:

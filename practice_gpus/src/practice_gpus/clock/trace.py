@@ -29,7 +29,10 @@ def process(row) -> int:
 def names(forecast, rows, numbers) -> list[dict]:
     """What the rows are called."""
     card = forecast.card.name
-    found = [meta("process_name", 0, 0, "forecast: CPU"), meta("thread_name", 0, 0, "CPU (forecast)")]
+    found = [
+        meta("process_name", 0, 0, "forecast: CPU"),
+        meta("thread_name", 0, 0, "CPU (forecast)"),
+    ]
     for device in sorted({row[0] for row in rows}):
         found.append(meta("process_name", device + 1, 0, f"forecast: GPU {device}, {card}"))
     for row in rows:

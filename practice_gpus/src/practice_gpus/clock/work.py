@@ -66,7 +66,13 @@ STREAMED |= {"unfold", "unfold_backward", "im2col", "col2im", "pixel_shuffle", "
 STREAMED |= {"pixel_unshuffle", "channel_shuffle", "native_channel_shuffle", "grid_sampler_2d"}
 STREAMED |= {"_scaled_dot_product_fused_attention_overrideable", "lerp", "tanh_backward"}
 ELEMENTWISE = {"hardswish", "hardswish_backward", "hardsigmoid_backward", "hardtanh_backward"}
-ELEMENTWISE |= {"silu_backward", "mish_backward", "native_dropout", "native_dropout_backward", "_to_copy"}
+ELEMENTWISE |= {
+    "silu_backward",
+    "mish_backward",
+    "native_dropout",
+    "native_dropout_backward",
+    "_to_copy",
+}
 PARTLY = ("pool", "norm", "upsample", "loss", "_foreach_", "_fused_", "pad", "_amp_", "attention")
 
 
@@ -309,7 +315,9 @@ def convolution_backward(given, results):
     turned = [(number(t), extent(t)) for t in (grad, x)] if unit in ("fp16", "bf16", "tf32") else []
     works = []
     parts = (("input", weight), ("weight", x), ("bias", None))
-    for (part, other), wanted, out in zip(parts, given["output_mask"], results_of(given, results), strict=True):
+    for (part, other), wanted, out in zip(
+        parts, given["output_mask"], results_of(given, results), strict=True
+    ):
         if not wanted:
             continue
         reads = [(number(t), extent(t)) for t in (grad, other) if t is not None]

@@ -317,9 +317,9 @@ def summary(chosen: list[Point]) -> dict:
 
     ratios = [p.forecast_ms / p.measured_ms for p in chosen]
     measured = [p.measured_ms for p in chosen]
-    several = len(chosen) > 2 and len(set(measured)) > 1
     forecasts = [p.forecast_ms for p in chosen]
-    rank = statistics.correlation(measured, forecasts, method="ranked") if several else None
+    several = len(set(measured)) > 2 and len(set(forecasts)) > 2
+    rank = statistics.correlation(ranks(measured), ranks(forecasts)) if several else None
     return {
         "points": len(chosen),
         "median_error": error("forecast_ms"),
@@ -329,6 +329,12 @@ def summary(chosen: list[Point]) -> dict:
         "flops_error": error("flops_ms"),
         "bytes_error": error("bytes_ms"),
     }
+
+
+def ranks(values: list[float]) -> list[int]:
+    """The place of each value among all, from the least."""
+    place = {value: index for index, value in enumerate(sorted(set(values)))}
+    return [place[value] for value in values]
 
 
 def report(found: list[Point]) -> str:

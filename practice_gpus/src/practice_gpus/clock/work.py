@@ -55,7 +55,7 @@ PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "addmv", "mv", "dot",
 # Operators without a tag of PyTorch's that go once through their inputs and results.
 STREAMED = {"copy", "_to_copy", "clone", "contiguous", "cat", "stack", "constant_pad_nd", "roll"}
 STREAMED |= {"native_dropout", "native_dropout_backward", "native_layer_norm", "_fused_rms_norm"}
-STREAMED |= {"_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"}
+STREAMED |= {"_softmax", "_safe_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"}
 STREAMED |= {"embedding_dense_backward", "slice_backward", "select_backward", "arange", "repeat"}
 STREAMED |= {"zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "rand", "randn"}
 STREAMED |= {"rand_like", "randn_like", "randint", "scalar_tensor", "new_zeros", "new_ones"}
@@ -184,6 +184,9 @@ def work(func, args, kwargs, out):
     elif name in ("mv", "addmv", "dot"):
         flops = 2 * max(t.numel() for t in tensors(list(given.values())))
     large = max(tensors(list(given.values())) or tensors(out), key=T.numel, default=None)
+    if "scaled_dot_product" in name:  # by whichever kernel
+        backward = "_backward" * name.endswith("_backward")
+        name = f"scaled_dot_product_attention{backward}"
     return [
         Work(
             name,

@@ -174,7 +174,7 @@ class DispatchMode(TorchDispatchMode):
         elif fact.indexes:
             count = self._index_waits(call)
         for _ in range(count):
-            machine.waits(call.home)
+            machine.waits(call.home, fact.name)
 
     def _index_waits(self, call):
         """A mask on the GPU waits for the number of its ones; an index or a number on the CPU is copied first.

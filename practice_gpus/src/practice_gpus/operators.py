@@ -49,7 +49,9 @@ SMALL = ("backward", "_foreach_", "pool", "norm", "softmax", "loss", "attention"
 GROWS = ("repeat", "pad", "im2col", "upsample", "new_")  # results larger than their only input
 
 
-FACTS = {}  # id of an operator → its facts; a dictionary of operators would ask each for its hash, in Python
+FACTS: dict[
+    int, SimpleNamespace
+] = {}  # id of an operator → its facts; a dictionary of operators would ask each for its hash, in Python
 
 
 def facts(func):

@@ -14,8 +14,7 @@ import torch
 
 from helpers.devices import synchronize
 from helpers.training import evaluate
-from measurements.measure import digits
-from measurements.peaks import peak_bytes
+from lessons.measure import digits, peak_bytes
 
 PAIRS = 11  # short runs of old and new in turn
 WINS = 9  # a change that makes no difference wins so many in 1 of 30 cases (67 of 2048)
@@ -23,7 +22,7 @@ LOSS = 0.01  # of accuracy, which a change may cost
 
 
 class Climb:
-    """Measures one change after another. Each call trains a copy of `model`; `rows` keeps what it found.
+    """Measures one change after another. Each call trains a copy of `model` and adds its row to `rows`.
 
     `test`: batches (images, labels) of the test. `passes`: over the training images for each change. `seconds`: of
     each of the short runs that decide.
@@ -117,16 +116,16 @@ class Climb:
 
     def _line(self, row):
         peak = "" if row["peak_bytes"] is None else f", {row['peak_bytes'] / 2**20:.1f} MiB"
-        told = f"{row['images_per_s']:,.0f} images/s, {row['accuracy']:.1%} right{peak}"
+        result = f"{row['images_per_s']:,.0f} images/s, {row['accuracy']:.1%} right{peak}"
         if row["rung"] == 0:
-            return f"{row['name']}: {told}"
+            return f"{row['name']}: {result}"
         verdict = "kept" if row["kept"] else "not kept"
         against = (
             f"{row['ratio']:.2f} × {self.best_before(row)}, faster in {row['wins']} of {PAIRS}"
         )
-        return f"{row['name']}: {told}; {against}: {verdict}"
+        return f"{row['name']}: {result}; {against}: {verdict}"
 
-    def best_before(self, row):
+    def best_before(self, row: dict) -> str:
         """Name of the change that `row` was compared with."""
         earlier = itertools.takewhile(lambda other: other["rung"] < row["rung"], self.rows)
         return [other["name"] for other in earlier if other["kept"]][-1]

@@ -1,4 +1,8 @@
-"""Situations of the fidelity test, in the order in which they run; memory comes first, in a fresh process."""
+"""Situations with CUDA devices and the lines that they print, in the order in which they run.
+
+`python -m practice_gpus verify` runs them; memory comes first, in a fresh process. `expected.txt` holds the lines to
+expect.
+"""
 
 from . import memory, memory_training, memory_reports  # isort: skip
 from . import placement, contexts, mismatch, python_side, gradients  # isort: skip

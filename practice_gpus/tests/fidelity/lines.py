@@ -1,21 +1,16 @@
-"""Print one line for each of many small situations with CUDA devices: `python tests/practice/fidelity.py`.
+"""One line for each of many small situations with CUDA devices; situations that need two say so where there is one.
 
-On a machine with a GPU the situations run on it, and those that need two say so where there is one. Anywhere else they
-run on two practice GPUs. `fidelity_expected.txt` holds the lines to expect. Nothing in them depends on the GPU's model.
+Nothing in them depends on the GPU's model.
 """
 
-import contextlib
 import gc
 import re
-import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+from . import SITUATIONS
 
 # What differs from release to release or from machine to machine, and what stands for it in a line.
 VARIABLE = (
@@ -71,26 +66,8 @@ def outcome(one) -> str:
 
 def lines() -> Iterator[str]:
     """Run every situation and yield the lines `NNN name: result`."""
-    from situations import SITUATIONS
-
     gc.collect()
     gc.freeze()
     for number, one in enumerate(SITUATIONS, 1):
         yield f"{number:03} {one.name}: {outcome(one)}"
-
-
-def main() -> None:
-    """Print the lines, on the machine's GPUs where there are any, else on two practice GPUs."""
-    devices = contextlib.nullcontext()
-    if not torch.cuda.is_available():
-        from practice_gpus import practice_gpus
-
-        devices = practice_gpus(n=2)
-    with devices:
-        for line in lines():
-            print(line, flush=True)
     gc.unfreeze()
-
-
-if __name__ == "__main__":
-    main()

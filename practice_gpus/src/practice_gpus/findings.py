@@ -32,6 +32,7 @@ ERRORS = {
     r"invalid device ordinal|Invalid device id": "numbers begin with 0: compare with torch.cuda.device_count()",
     r"out of memory": "a smaller batch; then accumulation, checkpointing, 16 bits; or a larger card",
     r"Cannot re-initialize CUDA in forked": "torch.multiprocessing.set_start_method('spawn')",
+    r"do not imitate FSDP2": "run it with DDP here, or borrow real GPUs",
     r"practice GPUs do not imitate": "leave it out here, or borrow a real GPU",
 }
 

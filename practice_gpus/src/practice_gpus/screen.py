@@ -29,7 +29,8 @@ def show(report):
     """All of it: how it ended and what was found first, counts after."""
     facts = report.facts
     lines = [heading(report)]
-    for failure in facts["failures"]:
+    known = any(finding["kind"] == "placement" for finding in report.findings)
+    for failure in [] if known else facts["failures"]:
         lines.append(f"failed    {short(*failure['place'])}  {shorten(failure['text'])}")
     lines += advice(report.findings)
     for section in (devices, refused, copies, waits):

@@ -40,14 +40,19 @@ class Watch:
     def look(self):
         """Look until it has taken too long."""
         while not self.over.wait(PERIOD):
-            frame = sys._current_frames().get(self.program)
-            while frame is not None and not is_own(frame.f_code.co_filename):
-                frame = frame.f_back
-            if frame is not None and self.recorder.taken:
-                self.lines[frame.f_code.co_filename, frame.f_lineno] += 1
+            place = self.place()  # not the frame: that would keep what the program has given up
+            if place is not None and self.recorder.taken:
+                self.lines[place] += 1
             if self.lines.total() * PERIOD >= PATIENCE:
                 self.warn()
                 break
+
+    def place(self):
+        """(file, line) of the person's own code that is running, or None."""
+        frame = sys._current_frames().get(self.program)
+        while frame is not None and not is_own(frame.f_code.co_filename):
+            frame = frame.f_back
+        return frame and (frame.f_code.co_filename, frame.f_lineno)
 
     def warn(self):
         """Say it."""

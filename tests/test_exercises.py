@@ -27,7 +27,7 @@ from helpers.checks.core import (
     NotYet,
     call,
 )
-from tools._environment import ROOT
+from tools import ROOT
 
 pytestmark = pytest.mark.gpu
 

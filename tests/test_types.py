@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tools._environment import ROOT
+from tools import ROOT
 
 CHECKED = ("helpers", "measurements", "practice_gpus/src", "lessons/measure.py", "tools/record.py")
 LATER = (  # modules whose hints are not complete yet: take one out when they are

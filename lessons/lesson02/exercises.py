@@ -85,7 +85,7 @@ def show_crossing():
     labels = (title, "width of a layer", "ms for one row")
     figure = plots.lines([times, computed], *labels, logx=True, logy=True)
     figure.axes[0].set_ylim(bottom=5)
-    plots.sources(figure, f"published: {layers.source}", copies.source)
+    plots.sources(figure, f"published: {layers.source}, under WSL 2", copies.source)
     plots.show(figure, f"{title}.")
 
 

@@ -5,6 +5,7 @@ hands the work to the current stream instead of doing it.
 """
 
 import functools
+import os
 import types
 
 import torch
@@ -16,6 +17,7 @@ from .errors import divide_by_zero, is_asserted
 from .launch import launch
 from .machine import PARTS, refusal, storage_of
 from .operators import FACTS, Call, T, blocking, expected, facts, tensors
+from .origins import within
 from .rules import meet
 
 fake = torch._C._get_dispatch_mode
@@ -118,7 +120,7 @@ class DispatchMode(TorchDispatchMode):
         fact = call.fact
         home = call.home
         if fake(FAKE) is not None:
-            refusal("devices under FakeTensorMode")()
+            refuse_fakes()
         if machine.broken:
             for device in (home, *call.homes):
                 machine.check_alive(device)
@@ -174,7 +176,7 @@ class DispatchMode(TorchDispatchMode):
         elif fact.indexes:
             count = self._index_waits(call)
         for _ in range(count):
-            machine.waits(call.home)
+            machine.waits(call.home, fact.name)
 
     def _index_waits(self, call):
         """A mask on the GPU waits for the number of its ones; an index or a number on the CPU is copied first.
@@ -235,6 +237,14 @@ def has_own_code(kind):
     """Whether a type of tensors says itself what operators do with it."""
     overridden = kind.__torch_dispatch__ is not T.__torch_dispatch__
     return overridden and not issubclass(kind, torch._subclasses.FakeTensor)
+
+
+def refuse_fakes():
+    """Refuse an operator of ``FakeTensorMode``, in the name of what uses it."""
+    paths = [code.co_filename.replace(os.sep, "/") for code in within()]
+    if any(part in path for path in paths for part in ("distributed/fsdp", "distributed/tensor")):
+        refusal("FSDP2 (fully_shard, DTensor)", instead="DDP is imitated")()
+    refusal("devices under FakeTensorMode")()
 
 
 def computed(machine, call):

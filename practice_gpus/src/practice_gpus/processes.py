@@ -2,7 +2,7 @@
 
 A process that ``multiprocessing`` spawns has the machine of its parent, and so has everything below
 ``python -m practice_gpus``: torchrun's workers, for example. Each process has memory of its own to count, and tensors
-that go from one to another share their bytes. A forked process is refused, as on hardware.
+that go from one to another share their bytes. A forked process is refused, as CUDA refuses it.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import torch
 from .machine import refusal, storage_of
 from .settings import Settings
 
-receivers = []  # the machines that are on, the innermost last
+receivers: list = []  # the machines that are on, the innermost last
 START = BaseProcess.start
 VARIABLE = "PRACTICE_GPUS"
 REPORT = "PRACTICE_GPUS_REPORT"  # the number of steps, and the folder for the facts of a report

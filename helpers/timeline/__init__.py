@@ -10,7 +10,7 @@ from helpers.timeline.rows import COLORS, lay_out
 from helpers.timeline.spec import spec
 
 FORECAST = "forecast"
-COLORS_STORED = 32  # of the picture; a timeline has few
+COLORS_STORED = 20  # of the picture; a timeline has few
 
 
 def show(source, title, alt="", measure=None, detail=200, caption=""):

@@ -5,7 +5,7 @@ from helpers.checks import progress
 from lessons.lesson13.patients import PATIENTS
 from measurements import traces
 
-DETAIL = 150
+DETAIL = 110
 RUNNING = {
     "hang": "three processes that hang",
     "recompiles": "a model that compiles again and again",

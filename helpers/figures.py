@@ -10,32 +10,48 @@ import io
 import json
 
 from helpers import show as outputs
+from helpers.palette import (
+    CARD,
+    COMM,
+    COPY,
+    CPU,
+    FAINT,
+    FONT,
+    GPU,
+    GREENS,
+    INK,
+    KERNELS,
+    MEMORY,
+    RULE,
+    TROUBLE,
+    WAIT,
+    duration,
+    meaning,
+    number,
+    vega_config,
+)
 
-# One meaning a color, in the whole course
-CPU = "#3B6FB6"
-GPU = "#1B8A5A"
-COPY = "#C77700"
-WAIT = "#8A9099"
-COMM = "#7A52A1"
-TROUBLE = "#C2344A"
-GREENS = ("#0B4F33", "#1B8A5A", "#4FAE83", "#8CCBAE", "#BFE0D0")  # five steps of the GPU's green
-MEMORY = dict(
-    zip(("parameters", "gradients", "optimizer", "activations", "batch"), GREENS, strict=True)
-)
-KERNELS = dict(
-    zip(("matmul", "attention", "normalization", "elementwise", "other"), GREENS, strict=True)
-)
-INK = "#1F2530"  # text, and lines that mean none of these
-FAINT = "#59616E"  # notes, ticks; 5.9 to 1 on the card
-RULE = "#D5DAE1"  # the grid
-CARD = "#F7F8FA"  # the paper: a light card on a light page and on a dark one
+# "COMM", "duration" and others: a figure's colors and numbers are reached through this module, too
+__all__ = [
+    "COMM",
+    "COPY",
+    "CPU",
+    "GPU",
+    "GREENS",
+    "KERNELS",
+    "MEMORY",
+    "TROUBLE",
+    "WAIT",
+    "duration",
+    "meaning",
+    "number",
+]
 
 SMALL = 8  # points, the smallest text: 13 pixels as displayed
 TITLE = 11
 PIXELS = 120  # as displayed, for an inch of the figure
 SHARP = 2  # stored pixels for a displayed one
 WIDEST = 880  # pixels as displayed; the column of a notebook has 913 on a screen of 1366
-FONT = "DejaVu Sans"  # matplotlib brings it; Verdana is its sister in a browser
 VEGALITE = "application/vnd.vegalite.v5+json"  # what JupyterLab 4 draws without a network
 
 
@@ -102,28 +118,10 @@ def plain_ticks(axis):
     axis.set_major_formatter("{x:,g}")
 
 
-def number(value, digits=3):
-    """`value` with so many significant digits; from a thousand on with commas, without an exponent."""
-    rounded = float(f"{value:.{digits}g}")
-    if not 1000 <= abs(rounded) < float("inf"):
-        return f"{rounded:.{max(digits, 3)}g}"
-    text = f"{rounded:,.{max(0, digits - len(str(int(abs(rounded)))))}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def duration(seconds):
-    """`seconds` in the unit that reads best, three digits: "340 µs", "2.5 s", "45 minutes", "3.5 hours" above 120."""
-    for size, unit, below in ((1e-6, "µs", 1e-3), (1e-3, "ms", 1), (1, "s", 120)):
-        if seconds < below:
-            return f"{number(seconds / size)} {unit}"
-    minutes = seconds / 60
-    return f"{number(minutes)} minutes" if minutes <= 120 else f"{number(minutes / 60)} hours"
-
-
 def sources(figure, *lines_of):
     """Keep `lines_of` text as the sources that `show` writes below `figure`; returns the figure.
 
-    A line is text, or (text, address) for a link. A figure of groups has its sources already.
+    A line with `measurements.published(name).source` becomes a link. A figure of groups has its sources already.
     """
     figure.sources = [*getattr(figure, "sources", ()), *lines_of]
     return figure
@@ -178,23 +176,26 @@ def page(figure, alt, caption=""):
 def below(figure, caption=""):
     """HTML of the caption and the sources of `figure`; empty where it has neither."""
     parts = [html.escape(caption)] if caption else []
-    named = [_source_link(line) for line in getattr(figure, "sources", ())]
-    if named:
-        parts.append("Source: " + " · ".join(dict.fromkeys(named)))
+    if getattr(figure, "sources", ()):
+        parts.append("Source: " + " · ".join(map(_source_link, dict.fromkeys(figure.sources))))
     small = "font-size:12px;line-height:1.4;margin:4px 0 0 2px"
     return "".join(f'<p style="{small}">{part}</p>' for part in parts)
 
 
 def _source_link(line):
-    text, address = line if isinstance(line, tuple) else (line, None)
-    text = html.escape(text)
+    """The line as HTML, a link to the page with the numbers where they are published ones."""
+    from measurements import published, published_names
+
+    known = (published(name) for name in published_names())
+    address = next((each.url for each in known if each.source in line), "")
+    text = html.escape(line.removeprefix("published: "))
     return f'<a href="{html.escape(address)}">{text}</a>' if address else text
 
 
 def words(figure, alt, caption=""):
     """The figure in words: `alt`, the caption and the sources."""
-    named = [line if isinstance(line, str) else line[0] for line in getattr(figure, "sources", ())]
-    source = [f"Source: {' · '.join(dict.fromkeys(named))}"] if named else []
+    named = dict.fromkeys(getattr(figure, "sources", ()))
+    source = [f"Source: {' · '.join(named)}"] if named else []
     return "\n".join(filter(None, [alt, caption, *source]))
 
 
@@ -246,26 +247,6 @@ def vega_spec(spec, alt):
     for key, value in spec.get("config", {}).items():
         config[key] = {**config.get(key, {}), **value} if isinstance(value, dict) else value
     return {**spec, "description": alt, "config": config}
-
-
-def vega_config():
-    """The look of the course as a config of Vega-Lite 5."""
-    text = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
-    color = {"labelColor": FAINT, "titleColor": FAINT}
-    return {
-        "background": CARD,
-        "padding": 16,
-        "font": f"{FONT}, Verdana, sans-serif",
-        "view": {"stroke": None},
-        "title": {"anchor": "start", "fontSize": 17, "color": INK, "offset": 12, "frame": "bounds"},
-        "axis": {**text, **color, "gridColor": RULE, "domainColor": FAINT, "ticks": False},
-        "axisY": {"domain": False},
-        "legend": {**text, **color, "orient": "top"},
-        "header": {**text, **color},
-        "text": {"fontSize": 12, "color": INK},
-        "mark": {"color": GPU},
-        "range": {"category": [GPU, CPU, COPY, COMM, WAIT, TROUBLE], "ramp": list(GREENS[::-1])},
-    }
 
 
 # How JupyterLab embeds a chart: sharp at any size, without a menu, as wide as its place, with rounded corners

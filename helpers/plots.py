@@ -1,80 +1,137 @@
-"""Figures for the lessons: one style, readable without color, and a printed sentence that says what each one shows.
+"""The charts of the lessons: bars, lines, points, stacked parts and lanes, in the look of `helpers.figures`.
 
 Each function returns a `matplotlib.figure.Figure`; nothing here touches pyplot's state or rcParams. A lesson draws
-numbers of one kind as a dict, and numbers of several kinds as a list of groups, each with its own look, and with the
-sources in the last line of the figure:
+numbers of one kind as a dict, and numbers of several kinds as a list of groups:
 
     times = [plots.here({"this CPU": seconds}), plots.published("gan_epoch_colab", "epoch_s")]
     figure = plots.bars(times, "A T4 needs 34 s for what Colab's CPU needs 24 minutes for", "seconds")
-    plots.show(figure, "…")
+    plots.show(figure, "Bars of three devices: …")
 
-Palette: Okabe and Ito (https://jfly.uni-koeln.de/color/), with brown and violet in place of their two light colors, so
-that each has a contrast of 3 to 1 or more against white. A marker, a line style or a hatch stands beside each color.
+What was measured here, recorded or published is solid; a forecast is hollow and says so. Colors go by meaning: a label
+with "CPU" is blue, one with "GPU" or the name of a card green, "copy" amber, "wait" gray, "all-reduce" violet; where
+the words don't tell, name the color: `colors={"fused": figures.GPU}`. What means none of these is drawn in ink.
 """
 
 from helpers.figures import (
-    SMALL,
     blank_figure,
     new_figure,
-    number,
     panels,
     pictures,
     plain_ticks,
     png,
+    set_title,
     show,
+    show_vega,
     sources,
     tidy,
 )
-from measurements.groups import KINDS, Group, here, published, recorded, yours
+from helpers.palette import (
+    CARD,
+    COMM,
+    COPY,
+    CPU,
+    GPU,
+    GREENS,
+    INK,
+    KERNELS,
+    MEMORY,
+    duration,
+    meaning,
+    number,
+)
+from measurements.groups import KINDS, Group, forecast, here, published, recorded, yours
 
 __all__ = [
     "KINDS",
     "Group",
     "blank_figure",
+    "duration",
+    "forecast",
     "here",
     "panels",
     "pictures",
     "png",
     "published",
     "recorded",
+    "set_title",
     "show",
+    "show_vega",
     "tidy",
     "yours",
 ]
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#604A20", "#7F20DF", "#000000")
+NEUTRAL = "#566073"  # bars that mean nothing else
+COLORS = (CPU, COPY, GPU, COMM, NEUTRAL, "#3F9A72", INK)  # by place, for a lesson's own drawings
+GREEN_LINES = (GPU, GREENS[0], "#3F9A72")  # steps that stand out from the card as thin lines
 MARKERS = "osD^vPX"
 STYLES = ("-", "--", "-.", ":", (0, (8, 2)), (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
-HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo")
-LINES = {"here": "-", "yours": "-.", "recorded": "--", "published": ":"}  # a kind's style
-WIDTHS = {"here": 2.4, "yours": 2.4, "recorded": 1.6, "published": 1.6}
+HATCHES = ("",) * 7  # colors differ in lightness, and labels stand beside them
+WIDTHS = {"here": 2.6, "yours": 2.6}  # other kinds are thinner
+DIRECT = 6  # so many lines carry their names at their ends; more take a legend
 
 
-def lines(series, title, xlabel, ylabel, logx=False, logy=False):
+def _color(label, colors, otherwise=INK):
+    return (colors or {}).get(label) or meaning(label) or otherwise
+
+
+def _line_colors(labels, colors):
+    """A color for each line: by meaning, several GPUs in steps of green, several without a meaning in ink and gray."""
+    steps = {GPU: list(GREEN_LINES), INK: [INK, NEUTRAL]}
+    chosen = []
+    for label in labels:
+        color = _color(label, colors)
+        if color in steps and label not in (colors or {}):
+            steps[color].append(steps[color].pop(0))
+            color = steps[color][-1]
+        chosen.append(color)
+    return chosen
+
+
+def lines(series, title, xlabel, ylabel, logx=False, logy=False, colors=None):
     """Lines of `series`: a dict of label to (xs, ys), two sequences of equal length, or a list of groups of such.
 
+    Up to six carry their names at their ends. `colors` maps a label to its color where its words don't tell it.
     Raises ValueError where the lengths differ, a label comes twice, or `series` is empty.
     """
     labelled, sources_of = _labelled(series, "series", "(xs, ys)")
-    size = (6.4, 3.6) if len(labelled) <= 5 else (6.4, 3.6 + 0.1 * len(labelled))
-    figure, axes = new_figure(title, xlabel, ylabel, size)
+    direct = len(labelled) <= DIRECT
+    figure, axes = new_figure(title, xlabel, ylabel, (7.2, 3.7 + (0 if direct else 0.12) * 9))
     kinds = {kind for _, kind, _ in labelled}
-    for i, (label, kind, (xs, ys)) in enumerate(labelled):
+    looks = _line_colors([label for label, _, _ in labelled], colors)
+    for i, ((label, kind, (xs, ys)), color) in enumerate(zip(labelled, looks, strict=True)):
         if len(xs) != len(ys):
             raise ValueError(
                 f"series[{label!r}] has {len(xs)} xs and {len(ys)} ys; both take the same length"
             )
-        axes.plot(xs, ys, label=_with_kind(label, kind, kinds), **_line_look(i, kind))
+        axes.plot(xs, ys, label=_with_kind(label, kind, kinds), **_line_look(i, kind, color))
     if logx:
         axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_major_formatter("{x:,g}")
     if logy:
         axes.set_yscale("log")
         plain_ticks(axes.yaxis)
-    if len(labelled) > 5:
-        _outside_legend(figure, axes, 2)
+    if not direct:
+        legend(figure, axes, 2)
     elif len(labelled) > 1:
-        axes.legend(frameon=False, fontsize=SMALL)
+        label_ends(axes)
     return sources(figure, *sources_of)
+
+
+def label_ends(axes, gap=13):
+    """Write each labelled line's name at its right end, in its color, `gap` points apart at least."""
+    axes.figure.draw_without_rendering()
+    ends = []
+    for line in axes.get_lines():
+        if len(line.get_xdata()) and not line.get_label().startswith("_"):
+            point = line.get_xdata()[-1], line.get_ydata()[-1]
+            ends.append((axes.transData.transform(point)[1] * 72 / axes.figure.dpi, point, line))
+    below = float("-inf")
+    for height, point, line in sorted(ends, key=lambda end: end[0]):
+        place = max(height, below + gap)
+        below = place
+        words = {"color": line.get_color(), "fontsize": 9, "va": "center"}
+        axes.annotate(
+            line.get_label(), point, (8, place - height), textcoords="offset points", **words
+        )
 
 
 def _labelled(values, name, takes):
@@ -93,67 +150,71 @@ def _labelled(values, name, takes):
     return labelled, list(dict.fromkeys(found))
 
 
-def _line_look(i, kind):
-    """Colour and marker of series `i`; style, width and filling of its kind."""
-    look = {"color": COLORS[i % 7], "marker": MARKERS[i % 7], "markersize": 5}
-    if kind is None:
-        return {**look, "linestyle": STYLES[_other(i)]}
-    look |= {"linestyle": LINES[kind], "linewidth": WIDTHS[kind]}
-    if kind in ("recorded", "published"):
-        look["markerfacecolor"] = "white"
+def _line_look(i, kind, color):
+    """Marker of series `i` in `color`; a forecast is dashed with hollow markers, all else solid."""
+    look = {"color": color, "marker": MARKERS[i % 7], "markersize": 5.5, "linestyle": "-"}
+    look["linewidth"] = WIDTHS.get(kind or "here", 1.8)
+    if kind == "forecast":
+        look |= {"linestyle": (0, (4, 2.5)), "markerfacecolor": CARD, "markeredgewidth": 1.6}
     return look
 
 
 def _with_kind(label, kind, kinds):
-    """The label, with its kind in words where the figure has several."""
-    return f"{label} ({KINDS[kind]})" if kind and len(kinds) > 1 else label
+    """The label, with its kind in words where the figure has several, and for each forecast."""
+    told = kind and (len(kinds) > 1 or kind == "forecast")
+    return f"{label} ({KINDS[kind]})" if told else label
 
 
-def _outside_legend(figure, axes, columns):
-    """A legend above the axes."""
-    figure.legend(
-        *axes.get_legend_handles_labels(),
-        frameon=False,
-        fontsize=SMALL,
-        loc="outside upper left",
-        ncols=columns,
-    )
+def legend(figure, axes, columns):
+    """A legend between title and axes, for what cannot be labelled directly."""
+    handles, labels = axes.get_legend_handles_labels()
+    look = {"frameon": False, "fontsize": 9, "labelcolor": INK, "borderaxespad": 0.2}
+    axes.legend(handles, labels, loc="lower left", bbox_to_anchor=(0, 1.01), ncols=columns, **look)
 
 
-def _bar_look(i):
-    return {"color": COLORS[i % 7], "hatch": HATCHES[_other(i)], "edgecolor": "white"}
-
-
-def _other(i):
-    """The place of the style or hatch of series `i`: no pair of color and style returns with more than seven."""
-    return (i + i // 7) % 7
-
-
-def bars(values, title, unit, digits=3):
+def bars(values, title, unit, digits=3, colors=None):
     """Horizontal bars, one a label: `values` is a dict of label to number, or a list of groups of such.
 
-    `unit` names what is measured. Groups stand in their order, each kind with its own colour and hatch.
+    `unit` names what is measured. Groups stand in their order. The value of a forecast may be (low, middle, high): its
+    bar is hollow and carries that range.
     """
     labelled, sources_of = _labelled(values, "values", "number")
-    figure, axes = new_figure(title, unit, size=(6.4, 1.3 + 0.36 * len(labelled)))
-    kinds = list(dict.fromkeys(kind for _, kind, _ in labelled))
-    for y, (_, kind, value) in enumerate(labelled):
-        axes.barh(-y, value, **_bar_look(kinds.index(kind)))
-        axes.annotate(f" {number(value, digits)}", (value, -y), va="center", fontsize=9)
+    figure, axes = new_figure(title, unit, size=(7.2, 1.4 + 0.42 * len(labelled)))
+    kinds = {kind for _, kind, _ in labelled}
+    for y, (label, kind, value) in enumerate(labelled):
+        low, middle, high = value if isinstance(value, tuple) else (value,) * 3
+        color = _color(label, colors, NEUTRAL)
+        axes.barh(-y, middle, **_bar_look(color, kind))
+        if high > low:
+            axes.plot([low, high], [-y, -y], color=color, linewidth=1.4, marker="|", markersize=9)
+        told = number(middle, digits)
+        if kind and (len(kinds) > 1 or kind == "forecast"):
+            told += f"  {KINDS[kind]}"
+        axes.annotate(told, (high, -y), (6, 0), textcoords="offset points", **_NOTE)
     axes.set_yticks([-y for y in range(len(labelled))], [label for label, _, _ in labelled])
-    axes.margins(x=0.12)
-    if len(kinds) > 1:
-        _legend_of_kinds(figure, axes, kinds)
+    _only_upright_grid(axes)
+    axes.margins(x=0.16 if len(kinds) < 2 else 0.26)
     return sources(figure, *sources_of)
 
 
-def _legend_of_kinds(figure, axes, kinds):
-    for i, kind in enumerate(kinds):
-        axes.barh(0, 0, label=KINDS.get(kind, "here"), **_bar_look(i))
-    _outside_legend(figure, axes, 4)
+_NOTE = {"va": "center", "fontsize": 9, "color": INK}
 
 
-def dots(series, title, unit, log=False):
+def _only_upright_grid(axes):
+    axes.grid(False, axis="y")
+    axes.tick_params(axis="y", labelcolor=INK)
+    axes.xaxis.set_major_formatter(lambda x, _: number(x))
+
+
+def _bar_look(color, kind=None):
+    """A solid bar; a hollow one for a forecast."""
+    look = {"height": 0.62, "zorder": 2}
+    if kind == "forecast":
+        return {**look, "facecolor": CARD, "edgecolor": color, "linewidth": 1.6, "linestyle": "--"}
+    return {**look, "facecolor": color, "edgecolor": CARD, "linewidth": 0.8}
+
+
+def dots(series, title, unit, log=False, colors=None):
     """Points for things without an order: `series` is a dict of label to {thing: number}, or groups of (things, numbers).
 
     One row a thing, with a point for each label. Raises ValueError where `series` is empty or a label comes twice.
@@ -164,54 +225,87 @@ def dots(series, title, unit, log=False):
         for _, _, value in labelled
     ]
     things = list(dict.fromkeys(thing for pair in pairs for thing in pair))
-    figure, axes = new_figure(title, unit, size=(6.4, 1.5 + 0.3 * len(things)))
+    figure, axes = new_figure(title, unit, size=(7.2, 1.6 + 0.33 * len(things)))
     for y, thing in enumerate(things):
         there = [pair[thing] for pair in pairs if thing in pair]
-        axes.plot([min(there), max(there)], [-y, -y], color="#b0b0b0", linewidth=1, zorder=1)
+        axes.plot([min(there), max(there)], [-y, -y], color="#B9C0CA", linewidth=3, zorder=1)
     kinds = {kind for _, kind, _ in labelled}
+    looks = _line_colors([label for label, _, _ in labelled], colors)
     for i, ((label, kind, _), pair) in enumerate(zip(labelled, pairs, strict=True)):
-        look = _line_look(i, kind) | {"linestyle": "none", "markersize": 7}
+        look = _line_look(i, kind, looks[i]) | {"linestyle": "none", "markersize": 8}
         ys = [-things.index(thing) for thing in pair]
         axes.plot(list(pair.values()), ys, label=_with_kind(label, kind, kinds), **look)
     axes.set_yticks([-y for y in range(len(things))], things)
+    _only_upright_grid(axes)
     if log:
         axes.set_xscale("log")
         plain_ticks(axes.xaxis)
-    _outside_legend(figure, axes, 2)
+    legend(figure, axes, 3)
     return sources(figure, *sources_of)
 
 
-def stacked(rows, title, unit, digits=3):
-    """Horizontal bars made of parts: `rows` is a dict of label to {part: number}; the total stands at the end."""
+def stacked(rows, title, unit, digits=3, colors=None):
+    """Horizontal bars made of parts: `rows` is a dict of label to {part: number}; the total stands at the end.
+
+    Parts of memory and kinds of kernels have their own colors (`figures.MEMORY`, `figures.KERNELS`).
+    """
     if not rows:
         raise ValueError("rows is empty; it takes a dict of label to {part: number}")
-    figure, axes = new_figure(title, unit, size=(6.4, 1.2 + 0.42 * len(rows)))
-    parts = list(dict.fromkeys(part for row in rows.values() for part in row))
-    labels = list(rows)[::-1]
-    left = [0.0] * len(labels)
+    figure, axes = new_figure(title, unit, size=(7.2, 1.5 + 0.46 * len(rows)))
+    parts = _ordered(part for row in rows.values() for part in row)
+    left = dict.fromkeys(rows, 0.0)
     for i, part in enumerate(parts):
-        sizes = [float(rows[label].get(part, 0)) for label in labels]
-        axes.barh(labels, sizes, left=left, label=part, **_bar_look(i))
-        left = [a + b for a, b in zip(left, sizes, strict=True)]
-    for y, total in enumerate(left):
-        axes.annotate(f" {number(total, digits)}", (total, y), va="center", fontsize=9)
+        look = _bar_look(_color(part, colors, GREENS[i % 5]))
+        sizes = [float(row.get(part, 0)) for row in rows.values()]
+        axes.barh([*rows], sizes, left=[*left.values()], label=part, **look)
+        left = {label: left[label] + size for label, size in zip(rows, sizes, strict=True)}
+    axes.invert_yaxis()
+    for label, total in left.items():
+        axes.annotate(
+            number(total, digits), (total, label), (6, 0), textcoords="offset points", **_NOTE
+        )
     axes.margins(x=0.12)
+    _only_upright_grid(axes)
     if len(parts) > 1:
-        _outside_legend(figure, axes, min(4, len(parts)))
+        legend(figure, axes, min(5, len(parts)))
     return figure
 
 
-def lanes(events, title):
-    """Who works when: `events` is a list of (lane, label, start, end) in ms; the first lane is at the top."""
+def _ordered(parts):
+    """Each of `parts` once: parts of memory and kinds of kernels in their fixed order, others as they come."""
+    parts = list(dict.fromkeys(parts))
+    fixed = next((each for each in (MEMORY, KERNELS) if set(parts) <= set(each)), parts)
+    return [part for part in fixed if part in parts]
+
+
+def lanes(events, title, colors=None):
+    """Who works when: `events` is a list of (lane, label, start, end) in ms; the first lane is at the top.
+
+    A label's color is its meaning's, else a step of its lane's.
+    """
     names = list(dict.fromkeys(lane for lane, *_ in events))
-    labels = list(dict.fromkeys(label for _, label, *_ in events))
-    looks = {label: _bar_look(i) for i, label in enumerate(labels)}
-    figure, axes = new_figure(title, "milliseconds", size=(6.4, 1.3 + 0.5 * len(names)))
+    labels = list(dict.fromkeys((label, lane) for lane, label, *_ in events))
+    looks = _lane_looks(labels, colors)
+    figure, axes = new_figure(title, "milliseconds", size=(7.2, 1.5 + 0.55 * len(names)))
     for lane, label, start, end in events:
-        axes.barh(lane, end - start, left=start, height=0.6, **looks[label])
+        axes.barh(lane, end - start, left=start, **looks[label])
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
+    _only_upright_grid(axes)
     for label, look in looks.items():
         axes.barh(names[0], 0, label=label, **look)
-    _outside_legend(figure, axes, min(4, len(labels)))
+    legend(figure, axes, min(4, len(labels)))
     return figure
+
+
+def _lane_looks(labels, colors):
+    """The look of each label: its own meaning's color, else a step of its lane's."""
+    looks, places = {}, {}
+    for label, lane in labels:
+        color = (colors or {}).get(label) or meaning(label)
+        if color is None:
+            base = meaning(lane) or GPU
+            place = places[lane] = places.get(lane, -1) + 1
+            color = base if base != GPU else GREENS[(place + 1) % 5]
+        looks.setdefault(label, _bar_look(color) | {"height": 0.6})
+    return looks

@@ -1,4 +1,4 @@
-"""The kinds of numbers that a figure draws: measured here, recorded, on your GPU, published.
+"""The kinds of numbers that a figure draws: measured here, recorded, on your GPU, published, forecast.
 
 A `Group` is a dict of label to value, or to (xs, ys), that knows its kind and its source. The figures of
 `helpers.plots` take one group or a list of them, and give each kind its words, marker and line.
@@ -12,6 +12,7 @@ KINDS = {  # as the legend says it
     "yours": "your GPU",
     "recorded": "recorded",
     "published": "published",
+    "forecast": "forecast",
 }
 
 
@@ -37,6 +38,11 @@ class Group(dict):
 def here(values):
     """The group of what was measured on this machine, now: `values` is a dict of label to value or (xs, ys)."""
     return Group("here", values)
+
+
+def forecast(values, *sources):
+    """The group of what was calculated, drawn hollow: label to value, (low, middle, high) or (xs, ys); `sources`: its rules."""
+    return Group("forecast", values, sources)
 
 
 def published(name, y, x=None, by="device", section=None, **where):

@@ -1,13 +1,17 @@
 """Figures say what they show, in more than color, and stay small."""
 
+import base64
+import re
 import types
 
 import matplotlib
 import pytest
 import torch
 from matplotlib import pyplot
+from matplotlib.colors import to_hex
 
-from helpers import plots
+from helpers import figures, plots
+from helpers.palette import CARD, COMM, COPY, CPU, GPU, WAIT
 from tools._environment import ROOT
 
 
@@ -31,11 +35,10 @@ def test_a_long_title_takes_another_line_and_is_not_cut(draw):
         "a finding that needs far more words than one line of the figure has room for, " * 2
     )
     plots.png(figure)
-    texts = [figure._suptitle] if figure._suptitle else [axes._left_title for axes in figure.axes]
-    for text in texts:
-        box = text.get_window_extent()
-        assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
-        assert box.height > 2 * text.get_fontsize()
+    text = figure._suptitle
+    box = text.get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
+    assert box.height > 2 * text.get_fontsize() * figure.dpi / 72
 
 
 @pytest.mark.parametrize(
@@ -82,21 +85,73 @@ def test_pictures_are_small_files():
 
 @pytest.fixture
 def displayed(monkeypatch):
-    """Be in a notebook; give what is displayed as a list of (kinds of data, alternative text)."""
+    """Be in a notebook; give what is displayed as a list of bundles."""
     shown = []
 
-    def display(data, metadata, raw):
-        shown.append((set(data), metadata["image/png"]["alt"]))
+    def display(data, metadata=None, raw=True, display_id=None):
+        shown.append((data, metadata))
 
     monkeypatch.setattr("IPython.get_ipython", lambda: types.SimpleNamespace(kernel="of Jupyter"))
     monkeypatch.setattr("IPython.display.display", display)
     return shown
 
 
-def test_show_gives_the_picture_its_sentence_as_alternative_text(displayed, capsys):
-    plots.show(plots.bars({"a": 1.0}, "t", "s"), "One bar, 1 s.")
-    assert displayed == [({"image/png", "text/plain"}, "One bar, 1 s.")]
-    assert capsys.readouterr().out == "One bar, 1 s.\n"
+def image(bundle):
+    """Return (alternative text, width as displayed, width as stored) of the picture in a bundle."""
+    page = bundle["text/html"]
+    data = base64.b64decode(re.search('base64,([^"]+)"', page)[1])
+    alt, width = re.search('alt="([^"]*)" width="([0-9]+)"', page).groups()
+    return alt, int(width), int.from_bytes(data[16:20], "big")
+
+
+def test_a_figure_is_sharp_and_has_its_sentence_as_alternative_text_and_nowhere_else(
+    displayed, capsys
+):
+    """A screen reader says it; a reader with eyes has the title, and does not read the same again."""
+    plots.show(plots.bars({"a": 1.0}, "t", "s"), 'One bar, 1 s, called "a".')
+    [(bundle, _)] = displayed
+    alt, width, stored = image(bundle)
+    assert alt == "One bar, 1 s, called &quot;a&quot;."
+    assert 700 <= width <= 900 and stored == 2 * width
+    assert bundle["text/html"].count("One bar") == 1 and capsys.readouterr().out == ""
+
+
+def test_a_caption_and_the_source_stand_small_below_and_the_source_is_a_link(displayed):
+    figure = plots.bars([plots.published("gan_epoch_colab", "epoch_s")], "t", "s")
+    plots.show(figure, "Bars.", caption="What the title doesn't say.")
+    page = displayed[0][0]["text/html"].partition("<img")[2]
+    assert "What the title doesn&#x27;t say." in page
+    assert re.search(
+        '<a href="https://github.com/pchaberski[^"]+">pchaberski/GPU_tests, 2020', page
+    )
+
+
+VEGA = {"mark": "bar", "encoding": {"x": {"field": "t"}}, "config": {"axis": {"grid": False}}}
+
+
+def test_a_chart_of_vega_lite_is_shown_alive_with_a_picture_beside_it(displayed):
+    """JupyterLab draws the chart; pages that can't, such as GitHub's, show the picture."""
+    figures.show_vega(VEGA, plots.bars({"a": 1.0}, "t", "s"), "One bar of 1 s.")
+    [(bundle, metadata)] = displayed
+    assert set(bundle) == {figures.VEGALITE, "image/png", "text/plain"}
+    chart = bundle[figures.VEGALITE]
+    assert chart["description"] == "One bar of 1 s." and chart["width"] == "container"
+    assert chart["config"]["background"] == CARD and chart["config"]["axis"]["grid"] is False
+    assert chart["config"]["axis"]["labelFontSize"] >= 11 and "background" not in VEGA["config"]
+    assert metadata["image/png"]["alt"] == "One bar of 1 s."
+
+
+def test_a_chart_without_its_picture_is_refused():
+    with pytest.raises(TypeError, match="a dict and a matplotlib Figure, got dict and NoneType"):
+        figures.show_vega(VEGA, None, "x")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.00034, "340 µs"), (2.5, "2.5 s"), (7200, "120 minutes"), (12_600, "3.5 hours")],
+)
+def test_durations_are_in_the_unit_that_reads_best(seconds, text):
+    assert plots.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -114,29 +169,57 @@ def test_large_numbers_are_written_out_with_as_many_digits_as_asked(value, digit
     assert plots.number(value, digits) == text
 
 
-def test_each_kind_of_number_has_words_and_a_line_of_its_own():
-    """A learner must see at a glance what this machine did and what others say."""
+def test_each_kind_of_number_has_its_words_and_a_forecast_is_hollow():
+    """A learner must see at a glance what was measured and what was only calculated."""
     groups = [
         plots.Group(kind, {"a card": ([1, 2], [3, 4])}, [f"source of {kind}"])
         for kind in plots.KINDS
     ]
     figure = plots.lines(groups, "t", "x", "y")
     drawn = figure.axes[0].get_lines()
-    labels = [line.get_label() for line in drawn]
-    assert labels == [f"a card ({words})" for words in plots.KINDS.values()]
-    assert len({str(line._dash_pattern) for line in drawn}) == len(plots.KINDS)
-    below = figure._supxlabel.get_text()
-    assert all(f"source of {kind}" in below for kind in plots.KINDS)
+    assert [line.get_label() for line in drawn] == [
+        f"a card ({words})" for words in plots.KINDS.values()
+    ]
+    hollow = [line.get_markerfacecolor() == CARD for line in drawn]
+    assert hollow == [kind == "forecast" for kind in plots.KINDS]
+    assert figure.sources == [f"source of {kind}" for kind in plots.KINDS]
 
 
-def test_a_figure_of_published_numbers_names_its_source_in_picture_and_words(displayed):
-    group = plots.published("gan_epoch_colab", "epoch_s", device=["Tesla T4", "Colab's CPU"])
-    assert group == {"Tesla T4": 33.796, "Colab's CPU": 1436.215}
-    figure = plots.bars([plots.here({"this CPU": 900}), group], "t", "seconds")
-    words = "published: pchaberski/GPU_tests, 2020-03-17 to 2020-04-03"
-    assert figure._supxlabel.get_text() == words
-    plots.show(figure, "Three bars.")
-    assert displayed[0][1] == f"Three bars. ({words})"
+def test_the_bar_of_a_forecast_is_hollow_shows_its_range_and_says_forecast():
+    groups = [plots.here({"this GPU": 2}), plots.forecast({"H100": (1, 1.5, 3)}, "the clock")]
+    axes = plots.bars(groups, "t", "ms").axes[0]
+    solid, hollow = [to_hex(bar.get_facecolor()) for bar in axes.patches]
+    assert (solid, hollow) == (figures.GPU.lower(), CARD.lower())
+    assert [*axes.get_lines()[0].get_xdata()] == [1, 3]
+    assert [text.get_text() for text in axes.texts] == ["2  measured here", "1.5  forecast"]
+    alone = plots.bars([plots.forecast({"H100": 1.0})], "t", "ms").axes[0]
+    assert "forecast" in alone.texts[0].get_text()
+
+
+@pytest.mark.parametrize(
+    ("label", "color"),
+    [
+        *[("this CPU", CPU), ("Xeon Gold 6254", CPU), ("Tesla T4", GPU), ("A100", GPU)],
+        *[("copy to the GPU", COPY), ("waits", WAIT), ("all-reduce", COMM), ("by hand", None)],
+        *[("parameters", figures.MEMORY["parameters"]), ("matmul", figures.KERNELS["matmul"])],
+    ],
+)
+def test_a_color_has_one_meaning_in_every_chart(label, color):
+    assert figures.meaning(label) == color
+    if color:
+        drawn = plots.bars({label: 1}, "t", "s"), plots.lines({label: ([1], [1])}, "t", "x", "y")
+        assert to_hex(drawn[0].axes[0].patches[0].get_facecolor()) == color.lower()
+        assert to_hex(drawn[1].axes[0].get_lines()[0].get_color()) == color.lower()
+
+
+def test_lines_carry_their_names_at_their_ends_apart_from_each_other():
+    series = {f"line {i}": ([1, 2], [0, 100 + i]) for i in range(4)}
+    figure = plots.lines(series, "t", "x", "y")
+    plots.png(figure)
+    texts = figure.axes[0].texts
+    assert [text.get_text() for text in texts] == list(series) and not figure.axes[0].get_legend()
+    heights = [text.get_window_extent() for text in texts]
+    assert all(a.y1 <= b.y0 + 2 for a, b in zip(heights, heights[1:], strict=False))
 
 
 def test_bars_and_dots_show_every_value_of_every_group():
@@ -147,8 +230,7 @@ def test_bars_and_dots_show_every_value_of_every_group():
     assert list(points["waited"].get_xdata())[:2] == [2.48, 2.68]
     assert [label.get_text() for label in axes.get_yticklabels()][0] == "Sort"
     bars = plots.bars([plots.here({"a": 1}), plots.Group("published", {"a": 2})], "t", "s")
-    assert [t.get_text().strip() for t in bars.axes[0].texts] == ["1", "2"]
-    assert len({bar.get_hatch() for bar in bars.axes[0].patches}) == 2
+    assert [t.get_text() for t in bars.axes[0].texts] == ["1  measured here", "2  published"]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +285,9 @@ RUNG = {
 def test_lessons_draw_a_recorded_gpu_but_never_this_machine_twice(monkeypatch):
     """README asks people for recordings of their GPUs: the figures must show them, except to their owners."""
     import measurements
-    from lessons.lesson08 import lesson01, lesson02, roofline08
+    from lessons.lesson01 import exercises as lesson01
+    from lessons.lesson02 import exercises as lesson02
+    from lessons.lesson08 import figures, roofline
 
     time = {"device": "cuda:0", "time_ms": 2.0, "time_iqr_ms": 0.1}
     product = {**time, "size": 1000, "dtype": "float32", "tflop_per_s": 1.0}
@@ -223,11 +307,11 @@ def test_lessons_draw_a_recorded_gpu_but_never_this_machine_twice(monkeypatch):
     monkeypatch.setattr(measurements, "all", lambda: [recording])
 
     def drawn():
-        figures = [lesson01.draw_race({"this CPU": ([512, 2048], [0.1, 0.2])})[0]]
-        monkeypatch.setattr(plots, "show", lambda figure, sentence: figures.append(figure))
+        shown = [lesson01.draw_race({"this CPU": ([512, 2048], [0.1, 0.2])})[0]]
+        monkeypatch.setattr(plots, "show", lambda figure, sentence: shown.append(figure))
         lesson02.show_small_copies({256: 0.4, 2**20: 9.0}, "cpu")
-        labels = [line.get_label() for figure in figures for line in figure.axes[0].get_lines()]
-        labels += [label for group in roofline08._gpu_roofs() for label in group]
+        labels = [line.get_label() for figure in shown for line in figure.axes[0].get_lines()]
+        labels += [label for group in roofline._gpu_roofs() for label in group]
         return labels + [figures.draw_climb([RUNG])[1]]
 
     recorded = [label for label in drawn() if "Made-up GPU, 2026-01-02" in label]
@@ -239,7 +323,7 @@ def test_lessons_draw_a_recorded_gpu_but_never_this_machine_twice(monkeypatch):
 
 def test_lessons_reach_recordings_only_where_this_machine_is_left_out():
     """`plots.recorded` leaves out a recording of the machine that runs; reading the files would draw it twice."""
-    lessons = [*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("exercises/*.py")]
+    lessons = [*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("lessons/*/*.py")]
     others = ("measurements.all(", "measurements.load(", "by_device(")
     for path in lessons:
         text = path.read_text(encoding="utf-8")

@@ -12,9 +12,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from . import shapes
 from .launch import launch
 from .machine import PARTS, refusal, storage_of
-from .operators import FACTS, Call, T, blocking, facts, shapes, tensors
+from .operators import FACTS, Call, T, blocking, expected, facts, tensors
 from .rules import meet
 from .streams import dead
 
@@ -128,11 +129,12 @@ class DispatchMode(TorchDispatchMode):
             return call.func._op(*call.args, **call.kwargs)
         if home is not None and not fact.mutates:
             self._fit(call)
-        if machine.asynchronous:
+        if machine.asynchronous and machine.values:
             queued, out = launch(machine, call)
             if queued:
                 return out
-        out = computed(machine, call)
+        compute = computed if machine.values else shapes.computed
+        out = compute(machine, call)
         if fact.resizes:
             storage_of(out).practice = None  # its bytes are counted anew
         if home is not None and (call.loose or not fact.inplace or sparse):
@@ -148,7 +150,7 @@ class DispatchMode(TorchDispatchMode):
         if allocator.has_room(need):
             return
         room = allocator.limit - allocator.now("allocated_bytes")
-        results = tensors(shapes(call)) if need > room else []
+        results = tensors(expected(call)) if need > room else []
         sizes = [t.nbytes for t in results if t.layout == torch.strided]
         if sum(sizes) > room:
             self.machine.streams.drain(call.home)  # work that is done gives back what it held

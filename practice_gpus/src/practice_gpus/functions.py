@@ -275,6 +275,8 @@ class FunctionMode(TorchFunctionMode):
 
     def tolist(self, func, x):
         device = self.machine.place(x)
+        if device is not None and not self.machine.values:
+            return func(self.move(x.detach(), CPU))
         if device is not None:
             self.machine.copied("d2h", x)
             self.machine.waits(device)

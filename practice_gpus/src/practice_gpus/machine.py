@@ -99,6 +99,8 @@ class Machine:
         self.settings = settings
         self.thread = threading.current_thread()
         self.n = n
+        self.values = settings.values  # False: tensors have shapes alone, see `shapes`
+        self.stand_in = settings.stand_in
         self.capacity = capacity
         blocking = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"  # each call waits, as on hardware
         self.asynchronous = settings.asynchronous and not blocking

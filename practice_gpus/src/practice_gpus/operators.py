@@ -39,6 +39,7 @@ WAITS_IF = {
     "normal": lambda mean, std=1.0, *rest, **options: int(isinstance(std, T)),
     "repeat_interleave": lambda repeats, output_size=None: 2 * (output_size is None),
 }
+READS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
 # Operators whose results are no larger than their inputs together.
 SMALL = ("backward", "_foreach_", "pool", "norm", "softmax", "loss", "attention", "cat", "stack")
@@ -78,6 +79,7 @@ def facts(func):
         waits=WAITS.get(name, 0),
         waits_if=WAITS_IF.get(name),
         indexes=name in INDEXING,
+        reads=any(tag in func.tags for tag in READS),
         random=torch.Tag.nondeterministic_seeded in func.tags,
         generator="generator" in names,
         most_elements=bound(name, torch.Tag.pointwise in func.tags),
@@ -149,7 +151,7 @@ def meta(x):
     return torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device="meta")
 
 
-def shapes(call):
+def expected(call):
     """The result of a call as tensors without data, or None where PyTorch cannot tell it beforehand."""
     options = {
         key: value

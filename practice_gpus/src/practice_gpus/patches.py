@@ -9,6 +9,7 @@ import torch
 
 from . import casting, driver, processes, torchscript, typed
 from .machine import CPU, Place, listeners, refusal
+from .operators import meta
 
 T = torch.Tensor
 REFUSED = {
@@ -287,6 +288,8 @@ def printing(machine, original):
 
     def show(tensor, **options):
         device = machine.place(tensor)
+        if device is not None and not machine.values:
+            return original(meta(tensor), **options).replace("device='meta'", f"device='{device}'")
         if device is not None:
             machine.waits(device, "print")
         return original(tensor, **options)

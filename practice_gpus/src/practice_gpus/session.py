@@ -8,6 +8,7 @@ import sys
 import threading
 import unittest
 import warnings
+from collections.abc import Callable
 from importlib.machinery import PathFinder
 from typing import Literal, NoReturn
 
@@ -46,7 +47,7 @@ def enough_real_gpus(n: int) -> bool:
 
 def _takes_real_gpus(settings: Settings) -> bool:
     """Whether to leave real GPUs alone. Raises unittest.SkipTest (pytest knows it) where there are some and it is asked."""
-    if settings.real == "hide" or not enough_real_gpus(settings.n):
+    if settings.real == "hide" or not settings.values or not enough_real_gpus(settings.n):
         return False
     if settings.real == "skip":
         raise unittest.SkipTest("for practice GPUs only, and there are real ones")
@@ -66,6 +67,7 @@ def practice_gpus(
     *,
     card: str | None = None,
     values: bool = True,
+    stand_in: float | Callable[[torch.Tensor], float | torch.Tensor] | None = None,
     clock: bool = False,
     asynchronous: bool = False,
     asserts: Literal["once", "sticky"] = "once",
@@ -75,7 +77,7 @@ def practice_gpus(
 
     The arguments are those of `settings.Settings`, which raises TypeError or ValueError for what does not fit.
     """
-    return Session(Settings(n, memory, card, values, clock, asynchronous, asserts, real))
+    return Session(Settings(n, memory, card, values, stand_in, clock, asynchronous, asserts, real))
 
 
 class Session(contextlib.ContextDecorator):

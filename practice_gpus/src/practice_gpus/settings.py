@@ -20,7 +20,8 @@ class Settings:
     """A machine as it was asked for. Raises TypeError or ValueError for what does not fit.
 
     ``n``: number of GPUs. ``memory``: bytes of each, or text such as "16 GiB"; None: as ``card`` has, else 1 GiB.
-    ``card``: the card they stand for, a part of its name in `cards.CARDS`. ``values``: whether anything is computed.
+    ``card``: the card they stand for, a part of its name in `cards.CARDS`. ``values``: whether anything is computed;
+    False: tensors have shapes alone, and ``stand_in`` is read instead of values, a number or a function of the tensor.
     ``clock``: whether times are forecast. ``asynchronous``: whether calls return before their work is done.
     ``asserts``: after a device-side assert, whether only the call that waits fails ("once"), or each later one, too
     ("sticky", as CUDA has it). ``real``: beside ``n`` real GPUs use those, hide them, or skip the test.
@@ -30,6 +31,7 @@ class Settings:
     memory: int | str | None = None
     card: str | None = None
     values: bool = True
+    stand_in: float | Callable[..., Any] | None = None
     clock: bool = False
     asynchronous: bool = False
     asserts: str = "once"
@@ -47,8 +49,8 @@ class Settings:
         return self.memory
 
     def to_json(self) -> str:
-        """Text for a child process: see `from_json`."""
-        return json.dumps(dataclasses.asdict(self))
+        """Text for a child process: see `from_json`. A function stays behind."""
+        return json.dumps(dataclasses.asdict(self), default=lambda function: None)
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
@@ -124,10 +126,12 @@ def _choice(name: str, choices: tuple[str, ...]) -> Callable[[Settings, object],
     return check
 
 
-def _check_values(settings: Settings, values: object) -> bool:
-    if not _flag("values")(settings, values):
-        raise NotImplementedError("values=False: practice GPUs cannot run on shapes alone yet")
-    return True
+def _check_stand_in(settings: Settings, stand_in: object) -> object:
+    if stand_in is not None and not callable(stand_in) and not isinstance(stand_in, (int, float)):
+        raise TypeError(f"stand_in={stand_in!r}: give a number, or a function of a tensor")
+    if stand_in is not None and settings.values:
+        raise ValueError(f"stand_in={stand_in!r}: it is for values=False, and there are values")
+    return stand_in
 
 
 def _check_clock(settings: Settings, clock: object) -> bool:
@@ -140,7 +144,8 @@ CHECKS: dict[str, Callable[[Settings, Any], Any]] = {
     "n": _check_n,
     "memory": _check_memory,
     "card": _check_card,
-    "values": _check_values,
+    "values": _flag("values"),
+    "stand_in": _check_stand_in,
     "clock": _check_clock,
     "asynchronous": _flag("asynchronous"),
     "asserts": _choice("asserts", ASSERTS),

@@ -1,0 +1,162 @@
+"""Practice GPUs without values: every operator gives a result of the right shape, and nothing is computed.
+
+A tensor without values is a CPU tensor, as all practice tensors are, whose storage has a size and an address, but no
+memory. No kernel of the CPU sees it: PyTorch's kernels for the meta device say what a result looks like. Where those
+lack an operator, or refuse one in words of their own, the CPU's kernel is given zeros.
+"""
+
+import functools
+import mmap
+import os
+import sys
+import warnings
+
+import torch
+from torch.utils._pytree import tree_map_only
+
+from .machine import CPU, refusal
+from .operators import T, meta
+from .origins import is_own, line, origin
+
+REACH = 1 << 44  # bytes that are reserved, and never filled: no tensor is larger
+NOWHERE = 1 << 44  # the address where a system reserves none
+FALLBACK = 1 << 30  # bytes that the CPU's kernels are given at most
+PRESUMED = {
+    "_maybe_opt_step": 0.0
+}  # a function of PyTorch → what it reads: a GradScaler, no infinities
+SKIPPED = {"_linalg_check_errors"}  # raises for some values, and gives nothing
+MISSING = (
+    "{place}{name} needs values, and these practice GPUs have none (values=False): leave it out, or say what stands in "
+    "for them, such as stand_in=1.0, or a function that gets the tensor"
+)
+
+
+@functools.cache
+def reserved():
+    """The address at which all tensors without values begin: pages that nobody fills."""
+    try:
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        pages = mmap.mmap(-1, REACH, flags=flags, prot=mmap.PROT_READ)
+    except (AttributeError, OSError, ValueError):
+        return NOWHERE
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they cannot be written to
+        reserved.pages = torch.frombuffer(pages, dtype=torch.uint8)
+    return reserved.pages.data_ptr()
+
+
+def blank(shape):
+    """A tensor without values, on the CPU and in no memory, of the shape of a meta tensor."""
+    size = shape.untyped_storage().nbytes()
+    storage = torch._C._construct_storage_from_data_pointer(reserved(), CPU, size)
+    out = torch.empty(0, dtype=shape.dtype, device=CPU)
+    return out.set_(storage, shape.storage_offset(), shape.size(), shape.stride())
+
+
+def computed(machine, call):
+    """The result of an operator without its values; what it writes to gets its new size."""
+    fact = call.fact
+    if any(t.layout != torch.strided for t in call.inputs):
+        refusal("sparse tensors without values", instead="give values=True")()
+    if call.func.namespace == "c10d":
+        refusal("torch.distributed without values", instead="give values=True")()
+    if fact.name in SKIPPED:
+        return None
+    if needs_values(machine, call):
+        return with_values(machine, call)
+    twins = {}  # storage of a meta tensor → the meta tensor, and what it stands for
+
+    def twin(tensor):
+        shape = meta(tensor)
+        twins[shape.untyped_storage()._cdata] = shape, tensor
+        return shape
+
+    out = shaped(machine, call, twin)
+    for shape, tensor in twins.values() if fact.mutates else ():
+        if shape.size() != tensor.size():
+            tensor.set_(blank(shape))
+    return tree_map_only(T, lambda result: given(result, twins), out)
+
+
+def given(result, twins):
+    """The result that a meta tensor stands for: an input, a view of one, or a new tensor."""
+    if not result.is_meta:
+        return result
+    shape, tensor = twins.get(result.untyped_storage()._cdata, (None, None))
+    if tensor is None:
+        return blank(result)
+    if result is shape:
+        return tensor
+    return tensor.as_strided(result.size(), result.stride(), tensor.storage_offset())
+
+
+def shaped(machine, call, twin):
+    """The result of an operator as meta tensors."""
+    left_out = ("generator", "pin_memory")
+    kwargs = {key: value for key, value in call.kwargs.items() if key not in left_out}
+    if call.fact.device:
+        kwargs["device"] = "meta"
+    args, kwargs = tree_map_only(T, twin, (call.args, kwargs))
+    try:
+        return call.func._op(*args, **kwargs)
+    except (AssertionError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError):
+        if call.func.namespace != "aten":
+            return with_values(machine, call)
+        if sum(tensor.nbytes for tensor in call.inputs) > FALLBACK:
+            raise
+    out = filled(machine, call, lambda tensor: 0)
+    if call.fact.name == "_pack_padded_sequence":
+        return meta(out[0]), out[1]  # its sizes are the CPU's
+    return tree_map_only(T, meta, out)
+
+
+def needs_values(machine, call):
+    """Whether the result, or its shape, depends on values of a practice GPU."""
+    fact = call.fact
+    if fact.copies:
+        return call.home is None
+    if fact.indexes:
+        masks = [x for x in call.args[1] if x is not None and x.dtype in (torch.bool, torch.uint8)]
+        return fact.name in ("index", "_unsafe_index") and bool(masks)
+    return fact.reads
+
+
+def with_values(machine, call):
+    """The result of an operator whose inputs have the values that stand in for theirs."""
+    out = filled(machine, call, lambda tensor: stand_in(machine, call, tensor))
+    if call.home is None:
+        return out
+    return tree_map_only(T, lambda tensor: blank(meta(tensor)), out)
+
+
+def filled(machine, call, value_of):
+    """The result of the CPU's kernel; ``value_of`` gives a tensor without values a number, or a tensor with values."""
+
+    def fill(tensor):
+        if machine.place(tensor) is None:
+            return tensor
+        value = value_of(tensor)
+        if isinstance(value, T):
+            return value.to(tensor.dtype).expand(tensor.size())
+        return torch.full(tensor.size(), value, device=CPU).to(tensor.dtype)
+
+    args, kwargs = tree_map_only(T, fill, (call.args, call.kwargs))
+    return call.func._op(*args, **kwargs)
+
+
+def stand_in(machine, call, tensor):
+    """What the user gave instead of the values of a tensor, or NotImplementedError with the line that reads them."""
+    frame = sys._getframe(1)
+    while frame is not None and not is_own(frame.f_code.co_filename):
+        if frame.f_code.co_name in PRESUMED:
+            return PRESUMED[frame.f_code.co_name]
+        frame = frame.f_back
+    instead = machine.stand_in
+    if instead is None:
+        file, number = line(origin())
+        place = f"{os.path.basename(file)}:{number}: " if file else ""
+        name = {"_local_scalar_dense": ".item()", "_to_copy": "a copy to the CPU"}
+        raise NotImplementedError(
+            MISSING.format(place=place, name=name.get(call.fact.name, call.fact.name))
+        )
+    return instead(tensor) if callable(instead) else instead

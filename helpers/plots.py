@@ -25,6 +25,7 @@ from helpers.figures import (
     sources,
     tidy,
 )
+from helpers.gpu_code import recorded, yours
 from helpers.palette import (
     CARD,
     COMM,
@@ -39,7 +40,7 @@ from helpers.palette import (
     meaning,
     number,
 )
-from measurements.groups import KINDS, Group, forecast, here, published, recorded, yours
+from measurements.groups import KINDS, Group, forecast, here, published
 
 __all__ = [
     "KINDS",

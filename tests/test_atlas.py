@@ -1,4 +1,4 @@
-"""The atlas: what is known about a card, each number with its source."""
+"""The explorer of lesson 01: how long a job takes at best on each card, and how long others took."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,55 +11,38 @@ from torchvision import models
 
 import measurements
 from helpers.figures import number
+from lessons.lesson01 import atlas
 from lessons.lesson11.fusion import traffic
-from measurements import atlas
 from tools._environment import ROOT
 
 
-@pytest.mark.parametrize("name", atlas.names())
-def test_every_number_about_a_card_has_a_source(name):
-    facts = atlas.about(name)
-    assert all(fact.source and fact.url.startswith("https://") for fact in facts)
-    assert all(fact.value > 0 for fact in facts)
-    assert all(fact.kind in ("data sheet", "measured", "listed") for fact in facts)
-
-
-def test_a_card_is_known_by_its_data_sheet_and_by_what_others_measured():
-    facts = [str(fact) for fact in atlas.about("T4")]
-    assert "memory: 16 GB (data sheet: NVIDIA)" in facts
-    words = "float16 products: 41.91 TFLOP/s (measured: zzc0721/torch-performance-test-data, up to"
-    assert any(fact.startswith(words) for fact in facts)
-    assert atlas.best("T4", "memory bandwidth").value == 240
-    assert atlas.best("T4", "tf32 products") is None
-
-
 def test_a_job_takes_the_longer_of_arithmetic_and_memory():
-    by_arithmetic = {each.card: each for each in atlas.job(4193, 240, 8)}["T4"]
+    assert atlas.best_rate("T4", "float16") == 41.93
+    by_arithmetic = {each.card: each for each in atlas.job(4193, 240, 8, "float16")}["T4"]
     assert by_arithmetic.seconds == pytest.approx(100)
     assert by_arithmetic.limit == "arithmetic"
     assert by_arithmetic.usd == pytest.approx(0.53 * 100 / 3600)
-    by_memory = {each.card: each for each in atlas.job(1, 2400, 8)}["T4"]
+    by_memory = {each.card: each for each in atlas.job(1, 2400, 8, "float16")}["T4"]
     assert by_memory.seconds == pytest.approx(10)
     assert by_memory.limit == "memory"
-    assert {each.card: each.fits for each in atlas.job(1, 1, 20)}["T4"] is False
 
 
-def test_what_nobody_measured_stays_empty():
+def test_what_nobody_measured_and_what_does_not_fit_stays_out():
     """An invented time would be worse than none."""
-    answers = {each.card: each for each in atlas.job(100, 100, 8, dtype="tf32")}
-    assert answers["T4"].seconds is None
-    assert answers["RTX 4090"].seconds is not None
-    assert answers["K80"].fits is None
+    cards = {each.card for each in atlas.job(100, 100, 8, "tf32")}
+    assert "RTX 4090" in cards and "T4" not in cards  # a T4 has no TF32
+    assert "T4" not in {each.card for each in atlas.job(1, 1, 20, "float16")}
+    prices = {each.card: each.usd for each in atlas.job(1, 1, 8, "float16")}
+    assert prices["H200"] is None  # no such hour is in the list
 
 
 @pytest.mark.parametrize(
     "call, words",
     [
-        (lambda: atlas.about("T5"), "name is 'T5'; it takes one of"),
-        (lambda: atlas.job(0, 1, 1), "tflop is 0; it takes a number above 0"),
-        (lambda: atlas.job(1, "2", 1), "gigabytes is '2'"),
-        (lambda: atlas.job(1, 1, 1, dtype="int8"), "dtype is 'int8'; it takes float32"),
-        (lambda: atlas.minutes(1, 1, 10_000), "memory_gb is 10000; no card"),
+        (lambda: atlas.job(0, 1, 1, "float16"), "tflop is 0; it takes a number above 0"),
+        (lambda: atlas.job(1, "2", 1, "float16"), "gigabytes is '2'"),
+        (lambda: atlas.job(1, 1, 1, "int8"), "dtype is 'int8'; it takes float32"),
+        (lambda: atlas.minutes(1, 1, 10_000, "float16"), "memory_gb is 10000; no card"),
     ],
 )
 def test_a_wrong_question_is_answered_with_what_fits(call, words):
@@ -68,7 +51,7 @@ def test_a_wrong_question_is_answered_with_what_fits(call, words):
 
 
 def test_the_explorer_draws_cards_where_the_job_fits():
-    group = atlas.minutes(50_000, 20_000, 30)
+    group = atlas.minutes(50_000, 20_000, 30, "float16")
     assert any(label.startswith("A100 40 GB, $") for label in group)
     assert not any(label.startswith("T4") for label in group)
     assert list(group.values()) == sorted(group.values())
@@ -243,7 +226,7 @@ def test_a_figure_of_times_at_best_says_how_much_longer_they_took(works):
         size = "small" if "MNIST" in work.words else "large"
         times[size].append(work.measured / answer.seconds)
     least, most = f"{min(times['large']):.1f}", f"{max(times['large']):.1f}"
-    line = atlas.minutes(50_000, 20_000, 30).sources[-1]
+    line = atlas.minutes(50_000, 20_000, 30, "float16").sources[-1]
     assert f"{least} to {most} times as long" in line
     assert "small networks much longer" in line
     assert min(times["small"]) > 2 > max(times["large"])

@@ -1,14 +1,12 @@
 """What lessons 09 to 11 show beside their stored words: who holds what, which lanes are masked, and what a model refuses."""
 
-import os
-import sys
-
 import pytest
 import torch
 
-from helpers import torchrun
+from lessons.lesson09 import gpt
 from lessons.lesson09.exercises import kv_cache
-from lessons.lesson10 import figures, gpt09
+from lessons.lesson10 import figures
+from lessons.lesson11 import figures as kernels
 from lessons.lesson11.tracer import Access, Trace
 
 FREE = "#f2f2f2"
@@ -55,7 +53,7 @@ def test_each_stage_splits_one_part_more():
 def masked_texts(masked):
     """Return the texts of a drawn vector of two numbers, whose only program had `masked` lanes."""
     seen = Trace({"x": torch.zeros(2)}, [Access((0, 0, 0), "read", "x", [0, 1], [], masked)])
-    [axes] = figures.touched_figure(seen, "t")[0].axes
+    [axes] = kernels.touched_figure(seen, "t")[0].axes
     right = axes.get_xlim()[1]
     return [text.get_text() for text in axes.texts], round(right)
 
@@ -71,7 +69,7 @@ def test_lanes_that_are_masked_off_stand_beside_their_programs_row():
         Access((0, 0, 0), "read", "x", [0, 1], [], [2, 3]),
         Access((1, 0, 0), "read", "x", [2, 3], [], [4, 5]),
     ]
-    figure, sentence = figures.touched_figure(Trace({"x": torch.zeros(2, 2)}, accesses), "t")
+    figure, sentence = kernels.touched_figure(Trace({"x": torch.zeros(2, 2)}, accesses), "t")
     cells = [(*text.get_position(), text.get_text()) for text in figure.axes[0].texts]
     dashes = [(x, y) for x, y, text in cells if text == "–"]
     assert dashes == [(2.5, 0.5), (3.5, 0.5), (2.5, 1.5), (3.5, 1.5)]
@@ -81,8 +79,8 @@ def test_lanes_that_are_masked_off_stand_beside_their_programs_row():
 def test_two_cards_of_others_stand_in_two_panels(monkeypatch):
     """In one panel, a learner compares an A100 with an RTX 3090 where the operations differ, too."""
     drawn = []
-    monkeypatch.setattr(figures.plots, "show", lambda figure, sentence: drawn.append(figure))
-    figures.elsewhere()
+    monkeypatch.setattr(kernels.plots, "show", lambda figure, sentence: drawn.append(figure))
+    kernels.elsewhere()
     titles = [axes.get_title() for axes in drawn[0].axes]
     assert titles == ["RMS norm, bfloat16, on an A100", "Softmax, float32, on an RTX 3090"]
     assert [len(axes.lines) for axes in drawn[0].axes] == [2, 2]
@@ -91,7 +89,7 @@ def test_two_cards_of_others_stand_in_two_panels(monkeypatch):
 @pytest.fixture
 def model():
     torch.manual_seed(0)
-    return gpt09.TinyGPT(["a", "b", "c"], width=16, heads=2, context=8).eval()
+    return gpt.TinyGPT(["a", "b", "c"], width=16, heads=2, context=8).eval()
 
 
 def test_a_model_names_the_place_it_does_not_know(model):
@@ -102,7 +100,7 @@ def test_a_model_names_the_place_it_does_not_know(model):
     with pytest.raises(
         ValueError, match="heads is 3; a width of 16 can be cut into 1, 2, 4, 8, 16$"
     ):
-        gpt09.TinyGPT(["a"], width=16, heads=3)
+        gpt.TinyGPT(["a"], width=16, heads=3)
 
 
 @torch.inference_mode()
@@ -116,17 +114,3 @@ def test_one_word_at_a_time_with_a_cache_gives_the_logits_of_all_at_once(model):
     parts = [model(ids[:, :2], attend)]
     parts += [model(ids[:, place : place + 1], attend, start=place) for place in (2, 3, 4)]
     torch.testing.assert_close(torch.cat(parts, dim=1), model(ids), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("copies", [True, False])
-def test_processes_are_copied_only_where_they_may_be(copies, monkeypatch):
-    """CUDA that is touched before a copy fails in every process; without copies, four imports take long."""
-    from torch.distributed import run
-
-    lines = []
-    monkeypatch.setattr(run, "main", lambda: lines.append(sys.argv[1:]))
-    monkeypatch.setattr(sys, "argv", ["torchrun", "shard.py"])
-    monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr(os.path, "exists", lambda path: not copies)
-    torchrun.main()
-    assert lines == [["--run-path", "--start-method=fork", "shard.py"] if copies else ["shard.py"]]

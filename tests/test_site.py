@@ -11,7 +11,14 @@ from tools import _notebooks
 from tools import site as site_command
 
 PATHS = _notebooks.find()
-PAGES = ["index", "INSTRUCTORS", "practice_gpus", "IMITATES", *(path.stem for path in PATHS)]
+PAGES = [
+    "index",
+    "INSTRUCTORS",
+    "practice_gpus",
+    "IMITATES",
+    "HOW_IT_WORKS",
+    *(path.stem for path in PATHS),
+]
 BADGES = {"colab.research.google.com", "mybinder.org", "kaggle.com", "www.kaggle.com"}
 each_page = pytest.mark.parametrize("name", PAGES)
 each_lesson = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

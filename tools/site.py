@@ -101,7 +101,8 @@ def run(args):
     )
     pages = {path.stem: path for path in [*(ROOT / "notebooks").glob("*.md"), *_notebooks.find()]}
     package = ROOT / "practice_gpus"
-    pages |= {"practice_gpus": package / "README.md", "IMITATES": package / "IMITATES.md"}
+    pages |= {"practice_gpus": package / "README.md"}
+    pages |= {name: package / f"{name}.md" for name in ("IMITATES", "HOW_IT_WORKS")}
     pages = {"index": ROOT / "README.md", **pages}
     try:
         args.folder.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,6 @@ from torch.nn import functional as F
 import measurements
 from helpers import plots
 from helpers.checks.core import Exercise, LearnerError, NotYet, Question, call, chosen
-from helpers.gpus import CARDS
 from helpers.memory import forecast
 from practice_gpus import practice_gpus
 
@@ -198,7 +197,7 @@ def draw_fit(width, batch, pixels, optimizer, precision):
     copies = {"SGD": 2, "SGD with momentum": 3, "Adam": 4}[optimizer]
     constant = copies * weights
     need = (constant + _bytes_per_pixel(width, precision) * batch * pixels**2) / 1e9
-    cards = sorted(CARDS, key=lambda card: card.memory_gb)
+    cards = sorted(measurements.cards(), key=lambda card: card.memory_gb)
     sizes = {card.name: card.memory_gb for card in cards}
     fits = [name for name, gb in sizes.items() if need < 0.9 * gb]
     title = (

@@ -6,11 +6,11 @@ Each function returns (Figure, sentence).
 import torch
 
 import measurements
-from helpers import gpus, plots
+from helpers import plots
 from helpers.checks.core import chosen
 from helpers.timing import time_ms
 from lessons.lesson09.exercises import kv_cache, mask, top_k
-from measurements.peaks import peak_bytes
+from lessons.measure import peak_bytes
 
 MIB = 2**20
 
@@ -168,7 +168,7 @@ def weights_of(model):
 
 def card(name):
     """Return the data sheet of a card."""
-    return next(each for each in gpus.CARDS if each.name == name)
+    return next(each for each in measurements.cards() if each.name == name)
 
 
 def bound(model, precision, bandwidth_gb_s):
@@ -209,7 +209,7 @@ def fits(model, precision, words, batch):
     cache = 2 * layers * kv_heads * (width // heads) * words * batch * 2 / 1e9
     table = VOCABULARY * width * 2 / 1e9
     need = weights + table + cache
-    cards = sorted(gpus.CARDS, key=lambda each: each.memory_gb)
+    cards = sorted(measurements.cards(), key=lambda each: each.memory_gb)
     most = {}
     for each in cards:
         fit = need < 0.9 * each.memory_gb

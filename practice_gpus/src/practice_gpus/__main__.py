@@ -3,12 +3,15 @@
 ``-m module`` instead of a script runs a module, such as ``-m torch.distributed.run``; processes below it have practice
 GPUs, too. The report goes to the standard error, the program's own output stays as it is. The exit status is 0, 1 if the
 program failed, 2 if ``--strict`` was given and there are findings, 130 after an interrupt.
+
+``python -m practice_gpus verify`` compares the GPUs that are there with what practice GPUs print.
 """
 
 import argparse
 import signal
 import sys
 
+from . import verify
 from .reports import report
 
 
@@ -30,6 +33,8 @@ def options():
 
 def main():
     """Run the program, print the report, and return the exit status."""
+    if sys.argv[1:] == ["verify"]:
+        return verify.main()
     args = options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
     settings = {

@@ -5,27 +5,22 @@ hands the work to the current stream instead of doing it.
 """
 
 import functools
-import re
 import types
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from . import shapes
+from . import halves, shapes
+from .errors import divide_by_zero, is_asserted
 from .launch import launch
 from .machine import PARTS, refusal, storage_of
 from .operators import FACTS, Call, T, blocking, expected, facts, tensors
 from .rules import meet
-from .streams import dead
 
 fake = torch._C._get_dispatch_mode
 FAKE = torch._C._TorchDispatchModeKey.FAKE
 NoFunctions = torch._C.DisableTorchFunction
-# What the CPU's kernels say of an index out of range, where a GPU fails an assertion.
-OUTSIDE = re.compile(
-    r"(index|Target) -?\d+ is out of bounds|index out of range|out of bounds for dim"
-)
 
 
 class DispatchMode(TorchDispatchMode):
@@ -124,6 +119,11 @@ class DispatchMode(TorchDispatchMode):
         home = call.home
         if fake(FAKE) is not None:
             refusal("devices under FakeTensorMode")()
+        if machine.broken:
+            for device in (home, *call.homes):
+                machine.check_alive(device)
+        if fact.dtype_check is not None and home is not None:
+            fact.dtype_check(call)
         sparse = bool(call.inputs) and call.inputs[0].layout in PARTS  # a view of it may be a copy
         if fact.view and not sparse:
             return call.func._op(*call.args, **call.kwargs)
@@ -236,13 +236,17 @@ def computed(machine, call):
     try:
         if call.fact.random and call.home is not None and call.kwargs.get("generator") is None:
             return machine.draw(call)
+        if call.fact.multiplies and call.home is not None:
+            return halves.run(call.func._op, call.fact, call.args, call.kwargs)
         return call.func._op(*call.args, **call.kwargs)
     except (IndexError, RuntimeError) as error:
         text = str(error)
         if isinstance(error, NotImplementedError) and call.home is not None:
             label = f"{call.func.name()} with these arguments"
             refusal(label, instead=f"the CPU has no code for it: {text[:200]}")()
-        if OUTSIDE.search(text) and call.home is not None:
-            raise dead(error) from error
+        if text == "ZeroDivisionError" and call.home is not None:
+            return divide_by_zero(call.func, call.args, call.kwargs)
+        if call.home is not None and is_asserted(error, call.fact.name):
+            raise machine.asserted(call.home, error) from error
         error.args = (text.replace("expected m1 and m2", "expected mat1 and mat2"),)
         raise

@@ -14,9 +14,10 @@ from collections import deque
 
 import torch
 
+from . import errors
 from .memory import Allocator
 from .settings import Settings
-from .streams import ASYNC, Streams
+from .streams import Streams
 
 CPU = torch.device("cpu")
 PLAIN = {torch.Tensor, torch.nn.Parameter}
@@ -30,15 +31,10 @@ PARTS = {  # what gives the tensors that a sparse tensor consists of, its values
     torch.sparse_bsc: COLUMNS,
 }
 SYNC = "called a synchronizing CUDA operation"
-ORDINAL = (
-    "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\nSearch for "
-    "`cudaErrorInvalidDevice' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for "
-    "more information.\n" + ASYNC
-)
 
 
 OTHER_THREAD = "practice GPUs are on in the thread {!r}, and belong to it and to threads started from it: turn them on and off there"
-listeners = []  # what is told of each refusal: the recorders of reports
+listeners: list = []  # what is told of each refusal: the recorders of reports
 
 
 def refusal(name, original=None, condition=None, instead="leave it out here, or borrow one"):
@@ -102,9 +98,9 @@ class Machine:
         self.values = settings.values  # False: tensors have shapes alone, see `shapes`
         self.stand_in = settings.stand_in
         self.capacity = capacity
-        blocking = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"  # each call waits, as on hardware
+        blocking = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"  # each call waits, as with CUDA
         self.asynchronous = settings.asynchronous and not blocking
-        self.timeline = deque(maxlen=100_000)
+        self.timeline: deque[tuple] = deque(maxlen=100_000)
         self.local = Local()
         self.sync_debug = 0
         self.devices = [torch.device("cuda", index) for index in range(n)]
@@ -114,9 +110,16 @@ class Machine:
         self.watch = None  # the `recorder.Recorder` of a report, if one is asked for
         self.floating = Place(None, None)  # made inside PyTorch, not yet on any device
         self.pinned = Place(None, None)  # on the CPU, page-locked
-        self.casts = {}  # autocast: id of a float32 weight → (the weight, its cast copy), until the region ends
+        self.casts: dict[
+            int, tuple
+        ] = {}  # autocast: id of a float32 weight → (the weight, its cast copy), until the region ends
         self.streams = Streams(self)
-        self.generators = []  # of random numbers, one a device: see `randomness`
+        self.broken: dict[
+            torch.device, str
+        ] = {}  # device → the error of its failed assertion, if they are to be sticky
+        self.generators: list[
+            torch.Generator
+        ] = []  # of random numbers, one a device: see `randomness`
 
     def select(self, index):
         """``torch.cuda.set_device``."""
@@ -135,7 +138,7 @@ class Machine:
             torch.cuda._lazy_init()  # refuses in PyTorch's words
         index = self.local.index if device.index is None else device.index
         if not 0 <= index < self.n:
-            raise torch.AcceleratorError(ORDINAL)
+            raise errors.invalid_device()
         return self.devices[index]
 
     def place(self, tensor):
@@ -186,6 +189,18 @@ class Machine:
                 block = allocator.take(size, stream.stream_id, label)
         storage.practice = Place(self, device, allocator, block)
 
+    def asserted(self, device, reason):
+        """The error for a failed assertion on ``device``; each later call fails with it, too, if that is asked for."""
+        error = errors.device_assert(reason)
+        if self.settings.asserts == "sticky":
+            self.broken[device] = str(error)
+        return error
+
+    def check_alive(self, device):
+        """Raise for a device on which an assertion has failed, as CUDA does for the rest of a process."""
+        if device in self.broken:
+            raise errors.accelerator_error(self.broken[device], errors.DEVICE_ASSERT)
+
     def draw(self, call):
         """The result of an operator that draws random numbers: those of its device's generator."""
         generator = self.generators[call.home.index]
@@ -210,6 +225,8 @@ class Machine:
                 warnings.warn(SYNC, stacklevel=4)
             self.waited(reason)
         stream.drain()
+        if self.broken:
+            self.check_alive(stream.device)
 
     def waited(self, reason=""):
         """Count a wait of the CPU."""
@@ -229,7 +246,10 @@ class Machine:
     def synchronize(self, index=None):
         """``torch.cuda.synchronize``: the CPU waits for all streams of a device."""
         self.waited()
-        self.streams.drain(self.device(index))
+        device = self.device(index)
+        self.streams.drain(device)
+        if self.broken:
+            self.check_alive(device)
 
 
 @contextlib.contextmanager

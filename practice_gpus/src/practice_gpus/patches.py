@@ -59,6 +59,7 @@ def of_storages(machine):
     kind = torch.UntypedStorage
     data_ptr = kind.data_ptr
     is_shared = kind.is_shared
+    device = kind.device.__get__
 
     def address(storage):
         return machine.address(storage) if machine.label(storage) else data_ptr(storage)
@@ -67,12 +68,13 @@ def of_storages(machine):
         return contents(storage).to(device, non_blocking=non_blocking).untyped_storage()
 
     yield kind, "practice", None
-    yield kind, "device", property(lambda self: machine.label(self) or CPU)
+    yield kind, "device", property(lambda self: machine.label(self) or device(self))
     yield kind, "is_cuda", property(lambda self: machine.label(self) is not None)
     yield kind, "__new__", stored(machine)
     yield kind, "data_ptr", address
     yield kind, "clone", lambda self: contents(self).clone().untyped_storage()
     yield kind, "to", moved
+    yield kind, "_write_file", written(machine)
     yield kind, "is_shared", lambda self: bool(machine.label(self)) or is_shared(self)
 
 
@@ -142,6 +144,7 @@ def refused():
     share = "share a copy on the CPU, x.cpu()"
     yield T, "record_stream", record_stream
     yield some(T, "__dlpack__", "Tensor.__dlpack__", of_gpu, share)
+    yield some(torch.utils.dlpack, "to_dlpack", "torch.utils.dlpack.to_dlpack", of_gpu, share)
     read = refusal("__cuda_array_interface__", T.__cuda_array_interface__.__get__, of_gpu, share)
     yield T, "__cuda_array_interface__", property(read)
     fakes = torch._subclasses.FakeTensorMode
@@ -278,9 +281,22 @@ def stored(machine, original=torch._C.StorageBase.__new__):
     return new
 
 
+def written(machine, original=torch.UntypedStorage._write_file):
+    """Writing a storage to a file, as ``pickle`` does: what it lacks is asked for."""
+
+    def write(storage, *args):
+        if machine.label(storage) is not None and not machine.values:
+            storage = storage.cpu()
+        return original(storage, *args)
+
+    return write
+
+
 def contents(storage):
     """The bytes of a storage as a tensor."""
-    return torch.empty(0, dtype=torch.uint8, device=CPU).set_(storage)
+    bytes = torch.empty(0, dtype=torch.uint8, device=CPU)
+    with torch._C._DisableTorchDispatch():
+        return bytes.set_(storage)
 
 
 def printing(machine, original):

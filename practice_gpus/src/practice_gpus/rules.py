@@ -24,7 +24,11 @@ INDICES = "indices should be either on cpu or on the same device as the indexed 
 MASK = "expected self and mask to be on the same device, but got mask on {1} and self on {0}"
 TYPES = "Input type ({}) and {} type ({}) should be the same"
 MKLDNN = " or input should be a MKLDNN tensor and weight is a dense tensor"
-FREE = {"copy_", "fill_", "_to_copy", "set_", "_foreach_copy_", "_to_cpu", "result_type"}
+OTHER_STORAGE = (
+    'Attempted to set the storage of a tensor on device "{}" to a storage on different device "{}".  This is no longer '
+    "allowed; the devices must match."
+)
+FREE = {"copy_", "fill_", "_to_copy", "_foreach_copy_", "_to_cpu", "result_type"}
 FREE |= {"_pack_padded_sequence"}
 ITERATED = {"allclose", "isclose", "where", "add_"}
 # Operators whose CUDA kernel calls another one, which then refuses: its name, and what it calls the arguments.
@@ -81,6 +85,8 @@ def meet(machine, call):
     first = placed[0][2]
     if name in FREE:
         return first
+    if name == "set_":
+        raise RuntimeError(OTHER_STORAGE.format(first or "cpu", placed[1][2] or "cpu"))
     if name in INDEXING:
         return _index(placed, first)
     if name == "masked_fill_" and first != placed[1][2]:
@@ -166,8 +172,9 @@ def let_pytorch_refuse(machine, func, *args, **kwargs):
     A meta tensor stands for each tensor on one practice GPU, the CPU's for one on another.
     """
     inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, T)]
-    gpus = dict.fromkeys(str(machine.place(x)) for x in inputs if machine.place(x) is not None)
-    first, second, *_ = [*gpus, "cpu"]
+    places = dict.fromkeys(str(machine.place(x) or "cpu") for x in inputs)
+    gpus = [place for place in places if place != "cpu"]
+    first, second = (gpus + ["cpu"])[:2]
     args, kwargs = tree_map_only(
         T, lambda x: meta(x) if str(machine.place(x)) == first else x, (args, kwargs)
     )

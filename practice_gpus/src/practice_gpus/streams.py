@@ -10,21 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-ASYNC = (
-    "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
-    "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
-)
-DEAD = (
-    "CUDA error: device-side assert triggered\n"
-    + ASYNC
-    + "Compile with `TORCH_USE_CUDA_DSA` to enable "
-    "device-side assertions.\n\n(practice GPU: {})"
-)
-
-
-def dead(error):
-    """What PyTorch raises for an index out of range on a GPU."""
-    return torch.AcceleratorError(DEAD.format(error))
+from .errors import invalid_handle, is_asserted
 
 
 class Streams:
@@ -108,7 +94,7 @@ class Stream:
         error = self.error
         self.error = None
         if error is not None:
-            raise dead(error) if isinstance(error, IndexError) else error
+            raise self.owner.machine.asserted(self.device, error) if is_asserted(error) else error
 
     def synchronize(self):
         """Let the CPU wait for this stream."""
@@ -206,7 +192,7 @@ class DeviceEvent:
         if self.device is None or end.device is None:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
         if self.device != end.device:
-            raise torch.AcceleratorError("CUDA error: invalid resource handle\n" + ASYNC)
+            raise invalid_handle()
         if not (self.query() and end.query()):
             raise RuntimeError("Both events must be completed before calculating elapsed time.")
         return (end.time - self.time) * 1000

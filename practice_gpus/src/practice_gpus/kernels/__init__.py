@@ -1,0 +1,36 @@
+"""The GPU's own compilers and the code they make, run and counted on a CPU.
+
+    compiled = kernels.compile(function, {"x": x, "n": 1000, "BLOCK": 1024}, card="H100")
+    result = kernels.run(compiled, grid, None, x, 1000)
+
+Needs Triton (Linux), and for CUDA C also NVRTC, which comes with CUDA builds of PyTorch. No GPU.
+"""
+
+from practice_gpus.kernels.compiler import Compiled, compile
+from practice_gpus.kernels.errors import (
+    BarrierError,
+    CompileError,
+    CompilerMissing,
+    CompileTimeout,
+    KernelError,
+    Misaligned,
+    OutOfBounds,
+    Race,
+    Unsupported,
+)
+from practice_gpus.kernels.launch import run
+
+__all__ = [
+    "BarrierError",
+    "CompileError",
+    "CompileTimeout",
+    "Compiled",
+    "CompilerMissing",
+    "KernelError",
+    "Misaligned",
+    "OutOfBounds",
+    "Race",
+    "Unsupported",
+    "compile",
+    "run",
+]

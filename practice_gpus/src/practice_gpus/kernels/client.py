@@ -1,0 +1,81 @@
+"""Asks the compiling process: starts it once, gives each request a time limit, and ends it where that runs out."""
+
+import atexit
+import pickle
+import select
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from practice_gpus.kernels.errors import CompileError, CompilerMissing, CompileTimeout
+
+LOCK = threading.Lock()
+RUNNING = []  # the process, where there is one
+NEEDED = {
+    "triton": "Triton has no build for this machine, or isn't installed (Linux: pip install triton)",
+    "cuda": "NVRTC isn't installed (Linux: pip install triton nvidia-cuda-nvrtc cuda-bindings)",
+}
+
+
+def ask(request, limit):
+    """Return what the compiler made of `request`, a dict; `limit` in seconds. Raises the errors of `errors`."""
+    with LOCK:
+        process = _process()
+        data = pickle.dumps(request)
+        process.stdin.write(struct.pack("q", len(data)) + data)
+        process.stdin.flush()
+        status, found = _read(process, limit)
+    if status == "missing":
+        raise CompilerMissing(f"{NEEDED[request['language']]}: {found}")
+    if status == "failed":
+        raise CompileError(found)
+    return found
+
+
+def _process():
+    if RUNNING and RUNNING[0].poll() is None:
+        return RUNNING[0]
+    RUNNING.clear()
+    worker = Path(__file__).with_name("worker.py")
+    command = [
+        sys.executable,
+        "-c",
+        f"import runpy; runpy.run_path({str(worker)!r}, run_name='__main__')",
+    ]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    RUNNING.append(subprocess.Popen(command, bufsize=0, **pipes))
+    atexit.register(_end)
+    return RUNNING[0]
+
+
+def _end():
+    while RUNNING:
+        process = RUNNING.pop()
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+
+
+def _read(process, limit):
+    deadline = time.monotonic() + limit
+    [size] = struct.unpack("q", _bytes(process, 8, deadline, limit))
+    return pickle.loads(_bytes(process, size, deadline, limit))
+
+
+def _bytes(process, count, deadline, limit):
+    found = b""
+    while len(found) < count:
+        ready, _, _ = select.select([process.stdout], [], [], max(0, deadline - time.monotonic()))
+        if not ready:
+            _end()
+            raise CompileTimeout(f"no code after {limit} seconds; try smaller tiles or more warps")
+        part = process.stdout.read(count - len(found))
+        if not part:
+            _end()
+            raise CompileError("the compiler ended without an answer")
+        found += part
+    return found

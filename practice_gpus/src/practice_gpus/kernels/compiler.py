@@ -1,0 +1,215 @@
+"""Compiles a Triton function or CUDA C for a card that needn't be here, and says what the compiler made of it."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from practice_gpus.kernels import client, source
+from practice_gpus.kernels.cards import multiprocessor
+from practice_gpus.kernels.errors import Line
+from practice_gpus.kernels.occupancy import occupancy
+from practice_gpus.kernels.ptx import parse
+
+TENSOR_CORES = re.compile(r"(?:@!?U?P\w+ )?([HIQDBO]MMA|[HIQB]GMMA|UTC\w*MMA)\b")
+SPILLS = re.compile(r"(?:@!?U?P\w+ )?(STL|LDL)\b")
+TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
+TYPES |= {"int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "i1"}
+COMPILED = {}  # what was asked → what came; a compiler gives one answer
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A kernel as `card` would run it. Sizes in bytes; `registers` and `stack` are for one thread.
+
+    A `stack` that isn't 0 means that registers ran out and were spilled to memory (or that an array is indexed by a
+    number known only when the kernel runs).
+    """
+
+    name: str
+    card: str
+    language: str
+    text: str = field(repr=False)  # the source whose lines are numbered
+    ptx: str = field(repr=False)
+    machine_code: list = field(repr=False)  # [(line of the text, instruction)]
+    registers: int
+    stack: int
+    static_shared: int
+    dynamic_shared: int
+    threads: int  # of a block
+    divisible: tuple = ()  # places of the arguments that were taken to be divisible by 16
+    fixed: dict = field(
+        default_factory=dict
+    )  # arguments that became part of the code: name → value
+    parameters: tuple = ()  # names of the arguments, in order, without those that are fixed
+    offset: int = field(default=0, repr=False)  # lines before the kernel in what was compiled
+
+    @cached_property
+    def module(self):
+        """The parsed PTX."""
+        return parse(self.ptx, self.name, self.text, self.offset)
+
+    @property
+    def shared(self):
+        """Static and dynamic shared memory of a block, in bytes."""
+        return self.static_shared + self.dynamic_shared
+
+    @property
+    def occupancy(self):
+        """How many blocks an SM of the card can hold, and why not more."""
+        return occupancy(multiprocessor(self.card), self.threads, self.registers, self.shared)
+
+    @property
+    def tensor_cores(self):
+        """Tensor-core instructions in the machine code: {"HMMA": 32}; empty where there are none."""
+        found = (TENSOR_CORES.match(text) for _, text in self.machine_code)
+        return dict(Counter(each[1] for each in found if each))
+
+    @property
+    def sass(self):
+        """The machine code as text."""
+        return "\n".join(text for _, text in self.machine_code)
+
+    @property
+    def spills(self):
+        """Instructions that put registers on the stack or fetch them back: {line: how many}."""
+        lines = [line for line, text in self.machine_code if SPILLS.match(text)]
+        return {self.line(number): count for number, count in Counter(lines).most_common()}
+
+    def line(self, number):
+        """Return the `Line` of the kernel that is line `number` of what was compiled."""
+        texts = self.text.splitlines()
+        words = texts[number - 1].strip() if 0 < number <= len(texts) else ""
+        return Line(number - self.offset, words)
+
+    @property
+    def accesses(self):
+        """Each load and store of global memory in the PTX: [(line, "load" or "store", bytes of one thread)]."""
+        found = []
+        for each in self.module.instructions:
+            if each.moves_global:
+                kind = "store" if each.name in ("st", "red") else "load"
+                found.append((each.line, kind, each.bytes))
+        return found
+
+    def by_line(self):
+        """Return {line of the source: [PTX instructions that came of it]}, lines in their order."""
+        found = {}
+        for each in sorted(self.module.instructions, key=lambda each: each.line.number):
+            found.setdefault(each.line, []).append(each.text)
+        return found
+
+    def __str__(self):
+        cores = ", ".join(f"{count} {name}" for name, count in self.tensor_cores.items())
+        return (
+            f"{self.name} on {self.card}: {self.registers} registers, {self.stack} bytes of stack, "
+            f"{self.shared:,} bytes of shared memory, occupancy {self.occupancy}, "
+            f"tensor cores: {cores or 'none'}"
+        )
+
+
+def compile(function, signature, card="H100", *, aligned=True, limit=60, **options):
+    """Return a `Compiled` kernel; needs no GPU.
+
+    `function` under @triton.jit with `signature` {parameter: tensor, number, or type such as "*fp32"}; values of
+    tl.constexpr among them. Or CUDA C as text with `signature` the kernel's name. `aligned`: pointers and integers count
+    as divisible by 16 where they are (types always), as at a real launch; False: never. `limit` in seconds.
+    More `options`: for Triton num_warps, num_stages; for CUDA C threads (of a block), shared (dynamic bytes), flags.
+    Raises CompileError, CompileTimeout or CompilerMissing.
+    """
+    sm = multiprocessor(card)
+    if isinstance(function, str):
+        request, rest = _cuda_request(function, signature, **options)
+    else:
+        request, rest = _triton_request(function, signature, aligned, options)
+    request["capability"] = sm.capability
+    key = repr((request, aligned))
+    if key not in COMPILED:
+        COMPILED[key] = client.ask(request, limit)
+    found = COMPILED[key]
+    block = re.search(r"\.(?:reqntid|maxntid) (\d+)", found["ptx"])
+    given = rest.pop("threads", None) or (int(block[1]) if block else 256)
+    return Compiled(
+        name=request["name"],
+        card=card,
+        language=request["language"],
+        text=request["text"],
+        ptx=found["ptx"],
+        machine_code=found["sass"],
+        registers=found["registers"],
+        stack=found["stack"],
+        static_shared=found["static"]
+        - (sm.shared_reserved if found["static"] and sm.capability >= 90 else 0),
+        dynamic_shared=found["dynamic"] + rest.pop("shared", 0),
+        threads=found["threads"] or given,
+        **rest,
+    )
+
+
+def _cuda_request(text, name, threads=None, shared=0, flags=()):
+    if not isinstance(name, str):
+        raise TypeError(f"signature is {type(name).__name__}; for CUDA C it is the kernel's name")
+    request = {"language": "cuda", "text": text, "name": name, "options": list(flags)}
+    return request, {"threads": threads, "shared": shared}
+
+
+def _triton_request(function, signature, aligned, options):
+    found = source.of_triton(function)
+    lacking = [name for name in found.parameters if name not in signature]
+    if lacking or len(signature) > len(found.parameters):
+        needed = ", ".join(found.parameters)
+        raise ValueError(f"signature has {', '.join(signature)}; {found.name} takes {needed}")
+    values = {name: signature[name] for name in found.parameters}
+    fixed = {name: value for name, value in values.items() if name in found.constants}
+    fixed |= {name: 1 for name, value in values.items() if _is_one(value)}
+    types = {name: "constexpr" if name in fixed else _type(name, values[name]) for name in values}
+    places = [place for place, name in enumerate(values) if name not in fixed]
+    names = list(values)
+    divisible = [each for each in places if aligned and _is_divisible(values[names[each]])]
+    request = {
+        "language": "triton",
+        "text": found.text,
+        "name": found.name,
+        "signature": types,
+        "constants": fixed,
+        "divisible": divisible,
+        "options": options,
+    }
+    parameters = tuple(name for name in names if name not in fixed)
+    return request, {
+        "divisible": tuple(names[each] for each in divisible),
+        "fixed": fixed,
+        "parameters": parameters,
+        "offset": found.offset,
+    }
+
+
+def _is_one(value):
+    """True for an integer 1: a real launch makes it part of the code, too."""
+    return isinstance(value, int) and not isinstance(value, bool) and value == 1
+
+
+def _type(name, value):
+    """Return Triton's name of a type: "*fp32" of a float tensor, "i32" of an int."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "u1"
+    if isinstance(value, int):
+        return "i32" if -(2**31) <= value < 2**31 else "i64"
+    if isinstance(value, float):
+        return "fp32"
+    dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
+    if dtype not in TYPES:
+        raise TypeError(
+            f"{name} is {type(value).__name__} {dtype}; it takes a tensor, a number, or a type such as '*fp32'"
+        )
+    return f"*{TYPES[dtype]}"
+
+
+def _is_divisible(value):
+    if isinstance(value, str):
+        return value[0] == "*" or value in ("i32", "i64")
+    if isinstance(value, (bool, float)):
+        return False
+    return (value if isinstance(value, int) else value.data_ptr()) % 16 == 0

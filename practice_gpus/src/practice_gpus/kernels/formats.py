@@ -1,0 +1,71 @@
+"""How a register's bits are read as numbers, and written back: all types of PTX, a NumPy lane for each thread.
+
+A register is an array of one unsigned integer (or float of the same size) for each thread, or of one element where all
+threads have the same value.
+"""
+
+import numpy as np
+
+INTEGERS = {
+    f"{kind}{bits}": f"{'i' if kind == 's' else 'u'}{bits // 8}"
+    for kind in "sub"
+    for bits in (8, 16, 32, 64)
+}
+NUMBERS = {**INTEGERS, "f16": "f2", "f32": "f4", "f64": "f8", "tf32": "f4"}
+PAIRS = {"f16x2": "f16", "bf16x2": "bf16", "s16x2": "s16", "u16x2": "u16"}
+DTYPES = {name: np.dtype(code) for name, code in NUMBERS.items()} | {"pred": np.dtype(bool)}
+UNSIGNED = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"), 8: np.dtype("u8")}
+
+
+def resize(bits, size, signed=False):
+    """Return an array's bits in elements of `size` bytes: cut, or filled with zeros (`signed`: with the sign)."""
+    if bits.dtype.itemsize == size:
+        return bits
+    if bits.dtype == bool:
+        return bits.astype(UNSIGNED[size])
+    whole = bits.view(UNSIGNED[bits.dtype.itemsize])
+    if signed:
+        whole = whole.view(f"i{whole.itemsize}").astype(f"i{size}")
+    return whole.astype(UNSIGNED[size])
+
+
+def decode(bits, kind):
+    """Return what `bits` mean as type `kind` of PTX; pairs have a second dimension of 2, bfloat16 becomes float32."""
+    if kind in PAIRS:
+        halves = np.ascontiguousarray(resize(bits, 4)).view("u2").reshape(-1, 2)
+        return decode(halves, PAIRS[kind])
+    if kind == "bf16":
+        return (resize(bits, 2).view("u2").astype("u4") << 16).view("f4")
+    dtype = DTYPES[kind]
+    if bits.dtype == dtype:
+        return bits
+    return resize(bits, dtype.itemsize).view(dtype)
+
+
+def encode(values, kind):
+    """Return the bits of `values` as type `kind`, rounded to nearest even where they must be."""
+    if kind in PAIRS:
+        halves = encode(values, PAIRS[kind])
+        return np.ascontiguousarray(halves).view("u4").reshape(-1)
+    if kind == "bf16":
+        return to_bfloat16(values)
+    dtype = DTYPES[kind]
+    return values if values.dtype == dtype else values.astype(dtype)
+
+
+def to_bfloat16(values):
+    """Return float values rounded to bfloat16, as 16-bit integers."""
+    bits = np.ascontiguousarray(values, dtype="f4").view("u4")
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(values), 0x7FFF, rounded).astype("u2")
+
+
+def to_tf32(values):
+    """Return float32 rounded to the 10 bits of mantissa that a tensor core keeps (ties away from zero, cvt.rna)."""
+    bits = np.ascontiguousarray(values, dtype="f4").view("u4")
+    return ((bits + 0x1000) & np.uint32(0xFFFFE000)).view("f4")
+
+
+def is_float(kind):
+    """True where the type is a floating-point one, or a pair of them."""
+    return kind[0] == "f" or kind[:2] in ("bf", "tf")

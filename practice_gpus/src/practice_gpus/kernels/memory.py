@@ -1,0 +1,148 @@
+"""The card's memory during a run: the tensors' bytes in one array, at addresses that are checked at each access."""
+
+import numpy as np
+import torch
+
+from practice_gpus.kernels.errors import Misaligned, OutOfBounds
+from practice_gpus.kernels.formats import UNSIGNED
+
+BASE = 0x7F0000000000
+GAP = 4096  # bytes between two tensors
+ALIGN = 512  # as PyTorch's allocator
+
+
+class Region:
+    """A tensor, or a variable of the kernel: its bytes are at addresses `start` to `end`."""
+
+    def __init__(self, name, start, size, tensor=None):
+        self.name = name
+        self.start = start
+        self.end = start + size
+        self.tensor = tensor
+
+    def where(self, address):
+        """Say in words where an address is: "x[1000], 0 elements behind the end of x (1000 elements)"."""
+        element = self.tensor.element_size() if self.tensor is not None else 1
+        count = (self.end - self.start) // element
+        index = (address - self.start) // element
+        beyond = index - count + 1 if index >= 0 else -index
+        side = "past the end" if index >= 0 else "before the start"
+        noun = "element" if beyond == 1 else "elements"
+        kind = str(self.tensor.dtype).removeprefix("torch.") if self.tensor is not None else "bytes"
+        return f"{self.name}[{index}], {beyond} {noun} {side} of {self.name} ({count:,} of {kind})"
+
+
+class Memory:
+    """Holds copies of the tensors' storages; `give_back` writes what the kernel wrote into the tensors."""
+
+    def __init__(self, tensors, variables):
+        self.regions = []
+        self.storages = {}  # address on the host → (address here, a tensor that uses it)
+        self.names = {}  # variables of the kernel → their addresses
+        place = 0
+        for name, tensor in tensors:
+            storage = tensor.untyped_storage()
+            host = storage.data_ptr()
+            if host not in self.storages:
+                self.storages[host] = (BASE + place, tensor)
+                place += -(-(storage.nbytes() + GAP) // ALIGN) * ALIGN
+            start = self.storages[host][0] + tensor.data_ptr() - host
+            self.regions.append(Region(name, start, _extent(tensor), tensor))
+        for each in variables:
+            self.names[each.name] = BASE + place
+            self.regions.append(Region(each.name, BASE + place, each.size))
+            place += -(-(each.size + GAP) // ALIGN) * ALIGN
+        self.bytes = np.zeros(max(place, ALIGN), np.uint8)
+        self.views = {size: self.bytes.view(kind) for size, kind in UNSIGNED.items()}
+        self.sectors = {kind: np.zeros(len(self.bytes) // 32, bool) for kind in ("load", "store")}
+        for address, tensor in self.storages.values():
+            self._of(address, tensor)[:] = _bytes(tensor)
+        for each in variables:
+            start = self.names[each.name] - BASE
+            self.bytes[start : start + len(each.start)] = np.frombuffer(each.start, np.uint8)
+        self._join()
+
+    def _of(self, address, tensor):
+        start = address - BASE
+        return self.bytes[start : start + tensor.untyped_storage().nbytes()]
+
+    def _join(self):
+        """Make intervals of valid addresses, those that overlap joined."""
+        spans = []
+        for region in sorted(self.regions, key=lambda each: each.start):
+            if spans and region.start <= spans[-1][1]:
+                spans[-1][1] = max(spans[-1][1], region.end)
+            else:
+                spans.append([region.start, region.end])
+        self.starts = np.array([start for start, _ in spans] or [0], np.int64)
+        self.ends = np.array([end for _, end in spans] or [0], np.int64)
+
+    def address(self, tensor):
+        """Return the address of a tensor's first element."""
+        host = tensor.untyped_storage().data_ptr()
+        return self.storages[host][0] + tensor.data_ptr() - host
+
+    def give_back(self):
+        """Copy every storage back into its tensor."""
+        for address, tensor in self.storages.values():
+            new = torch.from_numpy(self._of(address, tensor).copy())
+            tensor.untyped_storage().copy_(new.untyped_storage())
+
+    def places(self, addresses, size, active, kind, blame):
+        """Return indices into the bytes, for threads that are on; raises where an access is outside or misaligned.
+
+        `blame(thread, kind of error, words)` raises the error with line, block and thread.
+        """
+        used = addresses if active is None else addresses[active]
+        if not used.size:
+            return np.zeros(addresses.shape, np.int64)
+        low, high = used.min(), used.max()
+        place = np.searchsorted(self.starts, low, side="right") - 1
+        if place < 0 or high + size > self.ends[place]:
+            self._check(addresses, size, active, kind, blame)
+        if (used % size).any():
+            off = addresses % size != 0
+            thread = int((off if active is None else off & active).argmax())
+            words = f"{kind} of {size} bytes at an address that is {addresses[thread] % size} more than a multiple of {size}"
+            blame(thread, Misaligned, f"misaligned {words}: {self._inside(int(addresses[thread]))}")
+        found = addresses - BASE
+        return found if active is None else np.where(active, found, 0)
+
+    def _inside(self, address):
+        region = min(self.regions, key=lambda each: _distance(each, address))
+        element = region.tensor.element_size() if region.tensor is not None else 1
+        return f"{region.name}[{(address - region.start) // element}]"
+
+    def _check(self, addresses, size, active, kind, blame):
+        place = np.searchsorted(self.starts, addresses, side="right") - 1
+        outside = (place < 0) | (addresses + size > self.ends[np.maximum(place, 0)])
+        outside &= True if active is None else active
+        if outside.any():
+            thread = int(outside.argmax())
+            address = int(addresses[thread])
+            region = min(self.regions, key=lambda each: _distance(each, address), default=None)
+            where = (
+                region.where(address + (0 if address < region.start else size - 1))
+                if region
+                else "no tensor"
+            )
+            count = int(outside.sum())
+            others = f"; {count} threads do so at once" if count > 1 else ""
+            blame(thread, OutOfBounds, f"out-of-bounds {kind} of {size} bytes: {where}{others}")
+
+
+def _distance(region, address):
+    return max(region.start - address, address - region.end + 1, 0)
+
+
+def _extent(tensor):
+    """Return the bytes from a tensor's first element to its last."""
+    if tensor.numel() == 0:
+        return 0
+    steps = sum(step * (size - 1) for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return (steps + 1) * tensor.element_size()
+
+
+def _bytes(tensor):
+    flat = torch.empty(0, dtype=torch.uint8).set_(tensor.detach().untyped_storage())
+    return flat.numpy()

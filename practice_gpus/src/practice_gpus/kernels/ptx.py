@@ -1,0 +1,245 @@
+"""Reads PTX, NVIDIA's assembly language for GPUs: the instructions of one kernel, its variables and parameters.
+
+Grammar: NVIDIA, "PTX ISA" (docs.nvidia.com/cuda/parallel-thread-execution).
+"""
+
+import re
+import struct
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from practice_gpus.kernels.errors import CompileError, Line
+
+BITS = {"pred": 1} | {f"{kind}{bits}": bits for kind in "busf" for bits in (8, 16, 32, 64)}
+BITS |= {"f16x2": 32, "bf16": 16, "bf16x2": 32, "tf32": 32, "s16x2": 32, "u16x2": 32, "b128": 128}
+SPACES = ("global", "shared", "local", "const", "param")
+VARIABLE = re.compile(
+    r"^\s*(?:\.(extern|visible|weak|common)\s+)?\.(shared|const|global|local)\s+(?:\.align\s+(\d+)\s+)?"
+    r"\.(\w+)\s+([$\w]+)(\[\d*\])?\s*(?:=\s*\{?([^;}]*)\}?\s*)?;",
+    re.MULTILINE,
+)
+LOCATION = re.compile(
+    r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:,\s*function_name\s+\S+,\s*inlined_at\s+(\d+)\s+(\d+)\s+\d+)?"
+)
+STATEMENT = re.compile(r"\s*(?:(@)(!?)([%$\w]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
+OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+")
+BEGIN, END = "// begin inline asm", "// end inline asm"
+
+
+@dataclass
+class Instruction:
+    """One instruction: `parts` of its name ("ld", "global", "v4", "b32"), operands as text, and where it came from.
+
+    `guard` is (predicate, negated) or None. Operands: "%r1", "0x10", "name", ("[", base, offset), or a list of operands.
+    """
+
+    parts: tuple
+    operands: list
+    guard: tuple
+    line: Line
+    text: str
+
+    @property
+    def name(self):
+        return self.parts[0]
+
+    @property
+    def type(self):
+        return self.parts[-1]
+
+    @property
+    def space(self):
+        """The memory it touches; "" where its address says so (a generic address)."""
+        return next(
+            (each.split("::")[0] for each in self.parts if each.split("::")[0] in SPACES), ""
+        )
+
+    @property
+    def width(self):
+        """How many elements each thread moves."""
+        return next((int(each[1:]) for each in self.parts if each in ("v2", "v4", "v8")), 1)
+
+    @property
+    def bytes(self):
+        """How many bytes each thread moves."""
+        if self.name == "cp":
+            return int(self.operands[2], 0)
+        return self.width * BITS[self.type] // 8
+
+    @property
+    def moves_global(self):
+        """True where it reads or writes the card's memory."""
+        if self.parts[:2] == ("cp", "async"):
+            return len(self.operands) > 1
+        return self.name in ("ld", "st", "atom", "red") and self.space in ("global", "")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """Memory that the kernel declares: `space`, `size` in bytes, `start` values as bytes."""
+
+    name: str
+    space: str
+    size: int
+    align: int
+    start: bytes = b""
+    extern: bool = False
+
+
+@dataclass
+class Module:
+    """A kernel's `instructions`, `labels` {name: place}, `parameters` [(name, type, size)], `variables`, register `bits`."""
+
+    instructions: list = field(default_factory=list)
+    labels: dict = field(default_factory=dict)
+    parameters: list = field(default_factory=list)
+    variables: dict = field(default_factory=dict)
+    prefixes: dict = field(default_factory=dict)
+
+    def bits(self, register):
+        """Return the size of a register in bits; raises KeyError for what isn't one."""
+        found = self.prefixes.get(register)
+        return found or self.prefixes[register.rstrip("0123456789")]
+
+    @cached_property
+    def smallest_shared(self):
+        """The fewest bytes that one element of a shared access has: what races are looked for in."""
+        sizes = [BITS.get(i.type, 32) // 8 for i in self.instructions if i.space == "shared"]
+        return max(1, min([*sizes, 4]))
+
+
+def parse(text, kernel, source="", offset=0):
+    """Return the `Module` of one kernel in PTX `text`; `source` gives its lines their words, less `offset` lines."""
+    entry = re.search(rf"\.entry\s+{re.escape(kernel)}\s*\(", text)
+    if not entry:
+        raise CompileError(f"no kernel named {kernel} in this PTX")
+    ends = text.index(")", entry.end())
+    begins = text.index("{", ends)
+    body = text[begins + 1 : _closing(text, begins)]
+    module = Module()
+    module.parameters = [
+        _parameter(each) for each in text[entry.end() : ends].split(",") if each.strip()
+    ]
+    _declare(module, text[: entry.start()])
+    _declare(module, body)
+    _Body(module, source.splitlines(), offset).read(body)
+    return module
+
+
+def _closing(text, place):
+    depth = 0
+    for found in re.finditer(r"//[^\n]*|[{}]", text[place:]):
+        depth += {"{": 1, "}": -1}.get(found[0], 0)
+        if depth == 0:
+            return place + found.start()
+    raise CompileError("this PTX ends inside a kernel")
+
+
+def _parameter(text):
+    """Return (name, type, bytes) of a parameter; a struct has type "b8"."""
+    found = re.search(
+        r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s.*?([$\w]+)(?:\[(\d+)\])?\s*$", text.strip()
+    )
+    return found[2], found[1], BITS[found[1]] // 8 * int(found[3] or 1)
+
+
+def _declare(module, text):
+    """Add the variables and registers that `text` declares."""
+    for extern, space, align, kind, name, count, values in VARIABLE.findall(text):
+        size = BITS[kind] // 8
+        start = b"".join(_packed(each.strip(), kind) for each in values.split(",") if each.strip())
+        length = size * int(count.strip("[]") or 0) if count else size
+        module.variables[name] = Variable(
+            name, space, length, int(align or size), start, extern == "extern" and length == 0
+        )
+    for kind, names in re.findall(r"\.reg\s+\.(\w+)\s+([^;]+);", text):
+        for name in names.split(","):
+            module.prefixes[name.strip().split("<")[0]] = BITS[kind]
+
+
+def _packed(text, kind):
+    size = BITS[kind] // 8
+    return (number(text) & (1 << 8 * size) - 1).to_bytes(size, "little")
+
+
+def number(text):
+    """Return the bits of an immediate operand as an int: 12, -1, 0x1F, 0f3F800000, 0d…; raises ValueError."""
+    if text[:2] in ("0f", "0F", "0d", "0D"):
+        return int(text[2:], 16)
+    if "." in text:
+        return struct.unpack("I", struct.pack("f", float(text)))[0]
+    return int(text.rstrip("U"), 0)
+
+
+class _Body:
+    """Reads the statements of a kernel's body."""
+
+    def __init__(self, module, lines, offset):
+        self.module = module
+        self.lines = lines
+        self.offset = offset
+        self.line = Line()
+        self.inline = 0  # 1: inside inline assembly, 2: its place is known. Triton counts its lines as the kernel's
+
+    def read(self, body):
+        pending = ""
+        for raw in body.splitlines():
+            if BEGIN in raw:
+                self.inline = 1
+            elif END in raw:
+                self.inline = 0
+            text = raw.split("//")[0].strip()
+            if re.match(r"\.loc\s", text):
+                self._locate(text)
+                continue
+            pending += " " + text
+            *done, pending = re.split(r";", pending)
+            for statement in done:
+                self._statement(statement)
+            pending = self._labels(pending)
+
+    def _locate(self, text):
+        if self.inline == 2:
+            return
+        self.inline *= 2
+        file, line, outer_file, outer_line = LOCATION.match(text).groups()
+        if file != "1" and outer_file != "1":
+            return  # inside a library: the line that called it was the last one named
+        place = int(line if file == "1" else outer_line)
+        if place:
+            words = self.lines[place - 1].strip() if place <= len(self.lines) else ""
+            self.line = Line(place - self.offset, words)
+
+    def _labels(self, text):
+        text = text.strip()
+        while found := re.match(r"[{}\s]*([$\w]+):(?!:)", text):
+            self.module.labels[found[1]] = len(self.module.instructions)
+            text = text[found.end() :].strip()
+        return text.lstrip("{} \t") if text[:1] in "{}" else text
+
+    def _statement(self, text):
+        text = self._labels(text)
+        if not text or text.startswith("."):
+            return
+        _, negated, guard, name, rest = STATEMENT.match(text).groups()
+        instruction = Instruction(
+            tuple(name.split(".")),
+            [_operand(each) for each in OPERAND.findall(rest)],
+            (guard, negated == "!") if guard else None,
+            self.line,
+            " ".join(text.split()),
+        )
+        self.module.instructions.append(instruction)
+
+
+def _operand(text):
+    if text[0] == "{":
+        return [_operand(each) for each in OPERAND.findall(text[1:-1])]
+    if text[0] == "[":
+        inner = text[1:-1].replace(" ", "")
+        base, _, offset = inner.partition("+")
+        if not offset and "-" in base[1:]:
+            base, _, offset = base.partition("-")
+            offset = f"-{offset}"
+        return "[", base, int(offset or "0", 0)
+    return text

@@ -1,0 +1,208 @@
+"""Planted faults are named with their line, as compute-sanitizer and a profiler would name them."""
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="Triton has no build here", exc_type=ImportError)
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+from test_kernels_counts import most_are_slow  # noqa: E402
+
+from practice_gpus import kernels  # noqa: E402
+
+HEAD = 'extern "C" __global__ void k(float* x, float* out, int n) {\n  int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;\n'
+# name → (body of CUDA C, threads, what is found, words of the line that is at fault)
+CUDA = {
+    "no test of the index": ("out[i] = x[i] + 1;", 256, kernels.OutOfBounds, "out[i] = x[i] + 1;"),
+    "one too many": ("if (i <= n) out[i] = 1;", 256, kernels.OutOfBounds, "i <= n"),
+    "in front": ("if (i < n) out[i] = x[i - 1];", 256, kernels.OutOfBounds, "x[i - 1]"),
+    "behind shared memory": ("__shared__ float s[32];\n  s[t] = x[t % 9];\n  __syncthreads();\n  out[t] = s[t ^ 1];",
+                             64, kernels.OutOfBounds, "s[t] ="),
+    "no barrier, reversal": ("__shared__ float s[64];\n  s[t] = x[t];\n  out[t] = s[63 - t];", 64, kernels.Race, "63 - t"),
+    "no barrier, one warp": ("__shared__ float s[32];\n  s[t] = x[t];\n  out[t] = s[31 - t];", 32, kernels.Race, "31 - t"),
+    "no barrier, sum": ("__shared__ float s[64];\n  s[t] = x[t] + 1;\n  __syncthreads();\n"
+                        "  for (int h = 32; h > 0; h /= 2)\n    if (t < h) s[t] += s[t + h];\n  out[t] = s[t];",
+                        64, kernels.Race, "s[t + h]"),
+    "no barrier, zeros": ("__shared__ int s[64];\n  s[t] = 1;\n  atomicAdd(&s[(t * 7) % 64], 1);\n  __syncthreads();\n"
+                          "  out[t] = s[t];", 64, kernels.Race, "atomicAdd"),
+    "no second barrier": ("__shared__ float s[64];\n  float v = 0;\n  for (int p = 0; p < 4; p++) {\n"
+                          "    s[t] = x[t] + p * t;\n    __syncthreads();\n    v += s[63 - t];\n  }\n  out[t] = v;",
+                          64, kernels.Race, "s[t] = x[t] + p * t"),
+    "all write one place": ("__shared__ float s[1];\n  s[0] = t;\n  __syncthreads();\n  out[t] = s[0];",
+                            64, kernels.Race, "s[0] = t"),
+    "barrier for some": ("__shared__ float s[64];\n  s[t] = 1;\n  if (x[t] == 0 && t < 40)\n    __syncthreads();\n  out[t] = s[t];",
+                         64, kernels.BarrierError, "__syncthreads"),
+    "return before a barrier": ("__shared__ float s[64];\n  s[t] = 1;\n  if (t > 50) return;\n  __syncthreads();\n"
+                                "  out[t] = s[50 - t];", 64, kernels.BarrierError, "__syncthreads"),
+    "shuffle in a branch": ("float v = t;\n  if (x[t] == 0 && t < 16)\n    v += __shfl_xor_sync(0xffffffff, v, 16);\n  out[t] = v;",
+                            32, kernels.BarrierError, "__shfl_xor_sync"),
+    "four floats from one on": ("if (t < 8) ((float4*)out)[t] = *(float4*)(x + 4 * t + 1);", 32, kernels.Misaligned, "x + 4 * t + 1"),
+    "two floats at an odd place": ("if (t < 8) *(float2*)(out + 3 * t) = make_float2(1, 2);", 32, kernels.Misaligned, "3 * t"),
+}  # fmt: skip
+
+
+FAST = ("one too many", "no barrier, reversal", "return before a barrier", "shuffle in a branch")
+
+
+@pytest.mark.parametrize("name", most_are_slow(CUDA, FAST))
+def test_faults_of_cuda_are_named_with_their_line(name):
+    body, threads, kind, words = CUDA[name]
+    compiled = kernels.compile(f"{HEAD}  {body}\n}}", "k", "A100", threads=threads)
+    with pytest.raises(kind) as error:
+        kernels.run(compiled, 1, threads, torch.zeros(100), torch.zeros(100), 100)
+    assert words in str(error.value).partition(", in line ")[2]
+
+
+@triton.jit
+def unmasked(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + at)
+    tl.store(out + at, v, mask=at < n)
+
+
+@triton.jit
+def rows_too_wide(x, out, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    v = tl.load(x + row * columns + at, mask=at < columns, other=0.0)
+    tl.store(out + row * columns + at, v * 2)
+
+
+@triton.jit
+def column(x, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    v = tl.load(x + at * n)
+    tl.store(out + at, v)
+
+
+@triton.jit
+def large_product(a, b, c, TILE: tl.constexpr):
+    at = tl.arange(0, TILE)
+    left = tl.load(a + at[:, None] * TILE + at[None, :])
+    right = tl.load(b + at[:, None] * TILE + at[None, :])
+    tl.store(c + at[:, None] * TILE + at[None, :], tl.dot(left, right, input_precision="ieee"))
+
+
+def run_triton(kernel, *arguments, card="A100", **constants):
+    signature = dict(zip(kernel.arg_names, arguments, strict=False)) | constants
+    compiled = kernels.compile(kernel, signature, card)
+    return kernels.run(compiled, 3, None, *[signature[name] for name in compiled.parameters])
+
+
+def test_a_load_without_a_mask_is_named():
+    with pytest.raises(
+        kernels.OutOfBounds,
+        match=r"x\[100\], 1 element past the end of x .*line 3: v = tl.load\(x \+ at\)",
+    ):
+        run_triton(unmasked, torch.zeros(100), torch.zeros(100), 100, BLOCK=64)
+
+
+def test_a_store_without_a_mask_is_named():
+    with pytest.raises(kernels.OutOfBounds, match=r"write|store of .* out\[30\].*line 5: tl.store"):
+        run_triton(rows_too_wide, torch.zeros(3, 10), torch.zeros(3, 10), 10, BLOCK=16)
+
+
+def test_a_view_that_is_not_aligned_is_named():
+    """The compiler was promised addresses divisible by 16; a view that begins one element later breaks the promise."""
+    x, out = torch.zeros(400), torch.zeros(384)
+    compiled = kernels.compile(
+        unmasked, {"x": x, "out": out, "n": 384, "BLOCK": 128}, "A100", num_warps=1
+    )
+    with pytest.raises(kernels.Misaligned, match="line 3: v = tl.load"):
+        kernels.run(compiled, 3, None, x[1:385], out, 384)
+
+
+def test_integers_that_break_the_promise_are_refused():
+    x, out = torch.zeros(112), torch.zeros(112)
+    compiled = kernels.compile(unmasked, {"x": x, "out": out, "n": 112, "BLOCK": 16}, "A100")
+    with pytest.raises(ValueError, match="n is 100; this code was compiled for multiples of 16"):
+        kernels.run(compiled, 7, None, x, out, 100)
+
+
+def named(result, what):
+    return [(line.text, words) for kind, line, words in result.findings() if kind == what]
+
+
+def test_a_column_is_found_as_uncoalesced():
+    result = run_triton(column, torch.zeros(64, 64), torch.zeros(64), 64, BLOCK=64)
+    [(line, words)] = named(result, "uncoalesced")
+    assert line == "v = tl.load(x + at * n)" and words.startswith("32 sectors a request where 4")
+
+
+STRIDED = {
+    "every fourth": ("out[i] = x[4 * (i % 25)];", "x[4 * (i % 25)]"),
+    "a structure's first field": (
+        "float4* p = (float4*)x;\n  if (t < 25) out[t] = p[t].x;",
+        "p[t].x",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STRIDED)
+def test_strides_are_found(name):
+    body, line = STRIDED[name]
+    compiled = kernels.compile(f"{HEAD}  {body}\n}}", "k", "A100", threads=64)
+    result = kernels.run(compiled, 1, 64, torch.zeros(100), torch.zeros(100), 100)
+    assert any(line in text for text, _ in named(result, "uncoalesced"))
+
+
+CONFLICTS = {
+    "a column of 32": (
+        "__shared__ float s[32][32];\n  s[t][t / 40] = t;",
+        "s[t][t / 40]",
+        "32-way",
+    ),
+    "every eighth": ("__shared__ float s[512];\n  s[8 * t] = t;", "s[8 * t]", "8-way"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFLICTS)
+def test_bank_conflicts_are_found(name):
+    body, line, way = CONFLICTS[name]
+    text = f"{HEAD}  {body}\n  __syncthreads();\n  out[t] = ((float*)s)[t];\n}}"
+    compiled = kernels.compile(text, "k", "A100", threads=32)
+    result = kernels.run(compiled, 1, 32, torch.zeros(100), torch.zeros(100), 100)
+    [(found, words)] = named(result, "bank conflict")
+    assert line in found and way in words
+
+
+def test_spills_are_found_with_their_line():
+    compiled = kernels.compile(
+        large_product, {"a": "*fp32", "b": "*fp32", "c": "*fp32", "TILE": 64}, "A100"
+    )
+    assert compiled.stack > 0 and compiled.spills
+    assert "tl.dot" in next(iter(compiled.spills)).text
+
+
+def test_spills_of_cuda_are_found():
+    text = """extern "C" __global__ void k(float* x, float* out) {
+  float v[96];
+  for (int j = 0; j < 96; j++) v[j] = x[threadIdx.x + 32 * j];
+  for (int s = 0; s < 9; s++)
+    for (int j = 0; j < 96; j++) v[j] = v[j] * v[(j + 7) % 96] + s;
+  for (int j = 0; j < 96; j++) out[threadIdx.x + 32 * j] = v[j];
+}"""
+    tight = kernels.compile(text, "k", "A100", threads=32, flags=("--maxrregcount=32",))
+    loose = kernels.compile(text, "k", "A100", threads=32)
+    assert (tight.registers, loose.stack, loose.spills) == (32, 0, {}) and tight.stack > 0
+    assert all(1 <= line.number <= 7 for line in tight.spills)
+
+
+def test_what_is_not_executed_is_refused_by_name():
+    compiled = kernels.compile(
+        large_product, {"a": "*fp16", "b": "*fp16", "c": "*fp32", "TILE": 64}, "H100"
+    )
+    assert "HGMMA" in compiled.tensor_cores
+    with pytest.raises(
+        kernels.Unsupported, match=r'(wgmma|mbarrier|fence)\S* isn.t executed here.*card="A100"'
+    ):
+        kernels.run(compiled, 1, None, *torch.zeros(2, 64, 64).half(), torch.zeros(64, 64))
+
+
+def test_a_loop_without_end_ends(monkeypatch):
+    monkeypatch.setattr("practice_gpus.kernels.launch.LIMIT", 5000)
+    compiled = kernels.compile(f"{HEAD}  while (((volatile float*)x)[0] == 0);\n}}", "k", "A100")
+    with pytest.raises(kernels.KernelError, match="5,000 instructions and no end"):
+        kernels.run(compiled, 1, 32, torch.zeros(100), torch.zeros(100), 1)

@@ -1,0 +1,48 @@
+"""Kernels of both compilers, executed from their PTX, give PyTorch's values: without this no count of them is worth anything."""
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="Triton has no build here", exc_type=ImportError)
+from kernel_corpus import CASES, of_cuda, of_triton  # noqa: E402, F401
+
+from practice_gpus import kernels  # noqa: E402
+
+FAST = {"add_odd", "softmax_of_781", "flash_attention", "product_half", "scan", "transpose_tiled"}
+FAST |= {
+    "sum_by_shuffles",
+    "histogram_in_shared_memory",
+    "product_tiled",
+    "bitonic_sort",
+    "half_pairs",
+    "collatz",
+}
+
+
+def run_case(case, card="A100"):
+    """Compile and run a case; returns (Compiled, Result)."""
+    options = dict(case.options or {})
+    if isinstance(case.kernel, str):
+        signature = "k"
+        options["threads"] = int(torch.tensor(case.block).prod())
+    else:
+        names = list(case.kernel.arg_names)
+        signature = dict(zip(names, case.arguments, strict=False)) | case.constants
+    compiled = kernels.compile(case.kernel, signature, card, **options)
+    names = compiled.parameters
+    arguments = case.arguments
+    if names:
+        arguments = [signature[name] for name in names]
+    return compiled, kernels.run(compiled, case.grid, case.block, *arguments)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+)
+def test_values_are_pytorchs(name):
+    torch.manual_seed(0)
+    case = CASES[name]()
+    run_case(case)
+    torch.testing.assert_close(
+        case.out, case.expected, rtol=case.tolerance, atol=case.tolerance, equal_nan=True
+    )

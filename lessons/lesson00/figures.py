@@ -50,7 +50,7 @@ def first_picture():
     before = guesses_of(model)
     train(model)
     after = guesses_of(model)
-    figure = figures.blank_figure((7.4, 3.25))
+    figure = figures.blank_figure((7.4, 3.0))
     figure.set_layout_engine("none")
     right = [(guesses == twenty()[1]).sum().item() for guesses in (before, after)]
     _heading(figure, f"Before training: {right[0]} of 20 right", 0.02)

@@ -3,7 +3,6 @@
 The doctor, which says why CUDA is not there, lives in `helpers.doctor`: it must work where torch does not import.
 """
 
-import platform
 import warnings
 from typing import Any
 
@@ -125,39 +124,6 @@ def _bandwidth(properties: Any) -> int | None:
     clock = getattr(properties, "memory_clock_rate", None)
     width = getattr(properties, "memory_bus_width", None)
     return 2 * clock * 1000 * width // 8 if clock and width else None
-
-
-def features(device: str | torch.device) -> dict[str, Any]:
-    """Which number formats the tensor cores of `device` take: "FP16", "BF16", "TF32", "FP8", "FP4", and "generation".
-
-    True, False or None (unknown). A CPU has no tensor cores; of AMD, Apple and Intel GPUs this table knows nothing.
-    Source: see `helpers.gpus.tensor_cores`.
-    """
-    description = describe(device)
-    if description["kind"] == "cuda":
-        return gpus.tensor_cores(description["capability"])
-    answer = False if description["kind"] == "cpu" else None
-    return {"generation": None, **dict.fromkeys(gpus.FORMATS, answer)}
-
-
-def versions() -> dict[str, str | None]:
-    """Versions of "python", "torch", "cuda", "rocm", "cudnn", "nccl"; None where PyTorch was built without it."""
-    cudnn = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
-    has_nccl = torch.distributed.is_available() and torch.distributed.is_nccl_available()
-    return {
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "cuda": torch.version.cuda,
-        "rocm": torch.version.hip,
-        "cudnn": None if cudnn is None else _cudnn_text(cudnn),
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if has_nccl else None,
-    }
-
-
-def _cudnn_text(number: int) -> str:
-    """cuDNN's version number as text: major * 10000 + minor * 100 + patch since 9.0, major * 1000 before."""
-    thousands = 10000 if number >= 90000 else 1000
-    return f"{number // thousands}.{number % thousands // 100}.{number % 100}"
 
 
 def synchronize(device: str | torch.device) -> None:

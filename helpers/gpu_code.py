@@ -68,8 +68,8 @@ def decode(code: str) -> Measured:
         raise ValueError(
             "the code is of another version of the course: measure again with this one"
         )
-    *rest, numbers = values
-    return Measured(*rest, tuple(numbers))
+    device, date, torch, memory_gib, numbers = values
+    return Measured(device, date, torch, memory_gib, tuple(numbers))
 
 
 _memory: dict[

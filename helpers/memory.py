@@ -218,6 +218,7 @@ def _forecast(tracker: Any, frozen: int) -> Forecast:
         return {getattr(kind, "value", kind): size for kind, size in sizes.items()}
 
     peak = snapshot("peak")
-    main = [peak[name] for name in ("Parameter", "Gradient", "Optstate", "Activation")]
-    main[0] += frozen
-    return Forecast(*main, peak["Total"] - sum(main), peak["Total"], snapshot("current")["Total"])
+    parameters = peak["Parameter"] + frozen
+    parts = (parameters, peak["Gradient"], peak["Optstate"], peak["Activation"])
+    total = peak["Total"]
+    return Forecast(*parts, other=total - sum(parts), peak=total, held=snapshot("current")["Total"])

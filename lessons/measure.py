@@ -18,8 +18,9 @@ import torch
 from torch import nn
 
 from helpers import gpu_code as codes
+from helpers import gpus
 from helpers.data import shapes
-from helpers.devices import describe, features, pick_device, synchronize
+from helpers.devices import describe, pick_device, synchronize
 from helpers.timing import time_ms
 from helpers.training import SmallCNN, train_step
 
@@ -63,7 +64,8 @@ def formats(device: torch.device) -> tuple[str, ...]:
         return ("float32", "float64", "bfloat16")
     if device.type != "cuda":
         return ("float32", "float16")
-    has_tf32 = describe(device)["kind"] == "cuda" and features(device)["TF32"] is not False
+    capability = describe(device)["capability"]  # None on AMD's GPUs
+    has_tf32 = capability and gpus.tensor_cores(capability)["TF32"] is not False
     return ("float32", "float64", "bfloat16", "float16") + (("tf32",) if has_tf32 else ())
 
 
@@ -183,6 +185,16 @@ def _peak_on_cpu(step: Callable[[], object]) -> int:
     return most
 
 
+SECTIONS: dict[
+    str, tuple[Callable[..., Row], str, str]
+] = {  # what measures a row, its size, its number
+    "matmul": (product, "size", "tflop_per_s"),
+    "copies": (copy, "bytes", "gb_per_s"),
+    "bandwidth": (traffic, "bytes", "gb_per_s"),
+    "training": (trained, "batch", "images_per_s"),
+}
+
+
 def gpu_code(device: str | None = None) -> str:
     """Measure `device` (None: the best one here) in under a minute and return its code, for `helpers.gpu_code.keep`."""
     place = pick_device("auto" if device is None else device)
@@ -196,12 +208,7 @@ def gpu_code(device: str | None = None) -> str:
 
 def _number(device: torch.device, section: str, fields: Row) -> float | None:
     """The number of one slot of a code, or None where it does not fit this device."""
-    measured, size, number = {
-        "matmul": (product, "size", "tflop_per_s"),
-        "copies": (copy, "bytes", "gb_per_s"),
-        "bandwidth": (traffic, "bytes", "gb_per_s"),
-        "training": (trained, "batch", "images_per_s"),
-    }[section]
+    measured, size, number = SECTIONS[section]
     on_cpu = device.type == "cpu"
     dtype = fields.get("dtype", "float32")
     if dtype not in formats(device):

@@ -13,7 +13,7 @@ import measurements
 from helpers.figures import number
 from lessons.lesson01 import atlas
 from lessons.lesson11.fusion import traffic
-from tools._environment import ROOT
+from tools import ROOT
 
 
 def test_a_job_takes_the_longer_of_arithmetic_and_memory():
@@ -91,43 +91,6 @@ def mlp():
     return nn.Sequential(*layers, nn.Linear(64, 10))
 
 
-def lenet():
-    features = [nn.Conv2d(1, 6, 5), nn.Tanh(), nn.MaxPool2d(2)]
-    features += [nn.Conv2d(6, 16, 5), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten()]
-    layers = [nn.Linear(400, 120), nn.Tanh(), nn.Linear(120, 84), nn.Tanh(), nn.Linear(84, 10)]
-    return nn.Sequential(*features, *layers)
-
-
-def generator():
-    deeper = [nn.BatchNorm2d(256), nn.LeakyReLU(0.3)]
-    for inputs, outputs, stride in ((256, 128, 1), (128, 64, 2)):
-        more = {"stride": stride, "padding": 2, "output_padding": stride - 1, "bias": False}
-        deeper += [nn.ConvTranspose2d(inputs, outputs, 5, **more)]
-        deeper += [nn.BatchNorm2d(outputs), nn.LeakyReLU(0.3)]
-    last = nn.ConvTranspose2d(64, 1, 5, stride=2, padding=2, output_padding=1, bias=False)
-    start = [nn.Linear(100, 7 * 7 * 256, bias=False), nn.Unflatten(1, (256, 7, 7))]
-    return nn.Sequential(*start, *deeper, last, nn.Tanh())
-
-
-def discriminator():
-    first = [nn.Conv2d(1, 64, 5, stride=2, padding=2), nn.LeakyReLU(0.3), nn.Dropout(0.3)]
-    second = [nn.Conv2d(64, 128, 5, stride=2, padding=2), nn.LeakyReLU(0.3)]
-    return nn.Sequential(*first, *second, nn.Flatten(), nn.Dropout(0.3), nn.Linear(6272, 1))
-
-
-def gan_step():
-    """The discriminator learns from 256 pictures and 256 inventions, then the generator from 256 of its own."""
-    with torch.device("meta"):
-        make, judge = generator(), discriminator()
-
-    def step():
-        judge(torch.empty(256, 1, 28, 28)).sum().backward()
-        for _ in range(2):
-            judge(make(torch.empty(256, 100))).sum().backward()
-
-    return step
-
-
 @dataclass(frozen=True)
 class Work:
     """A job that somebody measured: `parts` are (step, how often); `measured`: its seconds."""
@@ -152,14 +115,11 @@ def small_works():
     minutes = measurements.published("vgg_and_lenet")
     for words, build, shape, images in (
         ("MLP, MNIST", mlp, (128, 1, 28, 28), 54_000),
-        ("LeNet, MNIST", lenet, (128, 1, 32, 32), 54_000),
         ("VGG-16, CIFAR-10", lambda: models.vgg16_bn(num_classes=10), (32, 3, 224, 224), 45_000),
     ):
         [row] = minutes.rows("epochs", device="RTX 3090", network=words)
         parts = ((image_step(build, shape), images / shape[0]),)
         yield Work(f"{words}, an epoch", "RTX 3090", "float32", parts, 60 * row["epoch_minutes"])
-    [row] = measurements.published("gan_epoch_colab").rows("epochs", device="Tesla T4")
-    yield Work(f"{row['network']}, an epoch", "T4", "float32", ((gan_step(), 235),), row["epoch_s"])
     [row] = measurements.published("resnet18_epoch").rows("epochs", device="Tesla T4")
     shape = (64, 3, 224, 224)
     parts = (

@@ -14,7 +14,7 @@ FOLDER = ROOT / "binder"
 # By the image that repo2docker begins with.
 BROUGHT = {
     *("jupyterlab", "ipywidgets", "platformdirs", "psutil"),
-    *("ipython", "nbformat", "nbconvert", "beautifulsoup4"),
+    *("ipython", "nbformat", "nbconvert", "beautifulsoup4", "jsonschema"),
 }
 EXTRA = {"triton"}  # lesson 11 runs to its end without it, and says so; here it shall run whole
 LINES = (FOLDER / "requirements.txt").read_text(encoding="utf-8").splitlines()

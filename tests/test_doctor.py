@@ -15,8 +15,8 @@ import torch
 from helpers.checks import codes
 from helpers.doctor import Device, Facts, Verdict, diagnose, doctor, gather_facts, probe, report
 from helpers.doctor import facts as facts_module
+from tools import ROOT
 from tools import doctor as command
-from tools._environment import ROOT
 
 pytestmark = pytest.mark.gpu
 

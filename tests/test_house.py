@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tools._environment import ROOT, needs
+from tools import ROOT, needs
 
 HELPERS = ROOT / "helpers"
 PACKAGES = ("exercises", "helpers", "practice_gpus")

@@ -12,8 +12,7 @@ from strict import run_strict
 from helpers import plots
 from lessons.lesson11 import figures, fusion11, missing11
 from lessons.lesson11.tracer import is_there, tl, trace, triton
-from tools import _notebooks
-from tools._environment import ROOT
+from tools import ROOT, _notebooks
 
 needs_triton = pytest.mark.skipif(not is_there(), reason="Triton is not installed")
 LESSON = _notebooks.find(["11"])[0]

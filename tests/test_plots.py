@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 
 from helpers import figures, plots
 from helpers.palette import CARD, COMM, COPY, CPU, GPU, WAIT
-from tools._environment import ROOT
+from tools import ROOT
 
 
 def test_stacked_parts_add_up():

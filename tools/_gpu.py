@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 
-from tools._environment import ROOT
+from tools import ROOT
 
 # What these steps import; they open no JupyterLab and read no pages.
 NEEDED = (

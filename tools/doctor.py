@@ -10,8 +10,7 @@ from importlib import metadata
 from helpers.checks import codes
 from helpers.doctor import diagnose, gather_facts, report, say
 from helpers.host import cpu_name, memory_bytes
-from tools import _sheets
-from tools._environment import needs
+from tools import _sheets, needs
 
 HELP = "say what this machine can do, and why CUDA is not there; --room for a class"
 # of two lessons; one of several places for notebooks, and what comes with it; of commands for authors

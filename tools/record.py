@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 import measurements
 from helpers import files
-from helpers.devices import describe, pick_device, versions
+from helpers.devices import describe, pick_device
 from helpers.doctor import gather_facts
 from helpers.host import cpu_cores, cpu_name
 from lessons import measure
@@ -237,6 +237,26 @@ def provenance(quick: bool) -> dict[str, Any]:
         "complete": False,
         "done": [],
     }
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of "python", "torch", "cuda", "rocm", "cudnn", "nccl"; None where PyTorch was built without it."""
+    cudnn = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
+    has_nccl = torch.distributed.is_available() and torch.distributed.is_nccl_available()
+    return {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "rocm": torch.version.hip,
+        "cudnn": None if cudnn is None else _cudnn_text(cudnn),
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if has_nccl else None,
+    }
+
+
+def _cudnn_text(number: int) -> str:
+    """cuDNN's version number as text: major * 10000 + minor * 100 + patch since 9.0, major * 1000 before."""
+    thousands = 10000 if number >= 90000 else 1000
+    return f"{number // thousands}.{number % thousands // 100}.{number % 100}"
 
 
 def code_version() -> str:

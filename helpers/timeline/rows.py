@@ -30,7 +30,7 @@ class Block(NamedTuple):
     line: str
     launch: float | None
     busy: float  # µs in which something runs
-    count: int
+    count: int  # type: ignore[assignment] # tuples have a method of this name
 
 
 @dataclass

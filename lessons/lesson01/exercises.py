@@ -350,10 +350,10 @@ QUIZ = (
         "torch.cuda.is_available() is False and torch.version.cuda is '13.2'. What is certain?",
         {
             "The build has no CUDA code": "torch.version.cuda would be None then.",
-            "The build has CUDA code; what is wrong lies outside the build": "Yes: the driver may be absent or too old, or no GPU visible. The doctor tells which.",
             "The GPU is broken": "It may be absent, hidden, or without a driver; nothing says broken.",
+            "The build has CUDA code; what is wrong lies outside the build": "Yes: the driver may be absent or too old, or no GPU visible. The doctor tells which.",
         },
-        right=1,
+        right=2,
     ),
     Question(
         "01.bf16",

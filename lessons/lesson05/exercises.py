@@ -492,11 +492,11 @@ QUIZ = (
         "05.cache",
         "nvidia-smi shows 6 GB for your process, memory_allocated() 2 GB. Why?",
         {
-            "A leak of 4 GB": "Freed blocks are kept for reuse; that is no leak.",
             "Cached segments and the CUDA context": "Yes: reserved memory and the context come on top.",
+            "A leak of 4 GB": "Freed blocks are kept for reuse; that is no leak.",
             "nvidia-smi counts other processes": "It lists each process by itself.",
         },
-        right=1,
+        right=0,
     ),
     Question(
         "05.empty",

@@ -191,7 +191,7 @@ def rates():
     title = f"{rows[0]['model']}: {reached[0]:.0f} tokens a second, of {most[0]:.0f} at most"
     series = {"at most, by the bandwidth": dict(zip(names, most, strict=True))}
     series["measured"] = dict(zip(names, reached, strict=True))
-    figure = plots.dots(series, title, "tokens a second on an A100 80 GB")
+    figure = plots.dots(series, title, "tokens a second on an A100 80 GB that was limited to 330 W")
     figure.axes[0].set_xlim(left=0)
     plots.sources(
         figure, f"published: {source.source}; bandwidth: NVIDIA's data sheet, {speed:,} GB/s"

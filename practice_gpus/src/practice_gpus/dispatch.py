@@ -184,19 +184,25 @@ class DispatchMode(TorchDispatchMode):
         machine = self.machine
         home = call.home
         indices = [index for index in call.args[1] if index is not None]
-        masks = [index for index in indices if index.dtype in (torch.bool, torch.uint8)]
-        on_gpu = [index for index in indices if machine.place(index) == home]
         value = call.args[2] if len(call.args) > 2 else None
-        number = value is not None and value.dim() == 0 and machine.on_cpu(value)
         accumulate = len(call.args) > 3 and call.args[3]
-        if number and not accumulate and len(masks) == len(indices) == len(on_gpu) == 1:
-            return 0  # a masked fill
-        on_cpu = [index for index in indices if machine.on_cpu(index)]
-        for tensor in (*on_cpu, *[value] * number):
+        has_cpu_number = value is not None and value.dim() == 0 and machine.on_cpu(value)
+        on_gpu_masks = waiting = 0
+        for index in indices:
+            is_mask = index.dtype in (torch.bool, torch.uint8)
+            on_gpu_masks += is_mask and machine.place(index) == home
+            if machine.on_cpu(index):
+                waiting += (
+                    not is_mask
+                )  # a mask's positions are found on the CPU, and copied without a wait
+        is_masked_fill = len(indices) == on_gpu_masks == 1
+        if has_cpu_number and is_masked_fill and not accumulate:
+            return 0
+        for tensor in [index for index in indices if machine.on_cpu(index)]:
             machine.copied("h2d", tensor)
-        waiting_masks = sum(any(mask is index for index in on_gpu) for mask in masks)
-        waiting_copies = sum(all(mask is not index for mask in masks) for index in on_cpu)
-        return waiting_masks + waiting_copies + number
+        if has_cpu_number:
+            machine.copied("h2d", value)
+        return on_gpu_masks + waiting + has_cpu_number
 
     def _count_copies(self, call):
         """Count copies between devices, and the wait of the CPU that a blocking one means."""

@@ -1,6 +1,7 @@
 """The figures of lesson 00: twenty images and the guesses of a network, photos and their names, other machines."""
 
 import torch
+from torch import nn
 
 import measurements
 from helpers import figures, photos
@@ -161,3 +162,76 @@ def show_elsewhere():
         "LeNet: the laptop 4.8 seconds, the RTX 3090 10.8 seconds."
     )
     figures.show(figure, alt)
+
+
+CARDS = ("T4", "V100", "RTX 3090", "RTX 4090", "L40S", "A100 80GB", "H100 SXM", "B200")
+
+
+def show_cards():
+    """Show forecasts of one training step on eight cards: of the lesson's network, and of VGG-16."""
+    small = _forecasts(SmallCNN, (25, 3, 32, 32))
+    large = _forecasts(_vgg16, (64, 3, 224, 224))
+    title = "Forecast: VGG-16 gains from every faster card, the small network from none"
+    figure, places = figures.panels(title, 1, 2, (7.4, 3.6))
+    names = ("our network, batch of 25", "VGG-16, batch of 64")
+    for axes, rows, name in zip(places, (small, large), names, strict=True):
+        _draw_forecasts(axes, rows)
+        axes.set_xlabel(f"{name}: ms per step")
+    places[1].set_yticklabels([])
+    words = [f"{card} {figures.number(row.ms)} ms" for card, row in zip(CARDS, large, strict=True)]
+    alt = (
+        f"Forecast ms per training step on eight cards. Our network: {_milliseconds(small[-1])} ms on each. "
+        f"VGG-16: {', '.join(words)}."
+    )
+    figures.show(figure, alt, "The line through each bar is the forecast's range.")
+
+
+def _forecasts(build, shape):
+    """Return the forecasts of a training step of `build()` on `CARDS`, in their order, from shapes alone."""
+    from practice_gpus import practice_gpus
+
+    with practice_gpus(1, memory="80 GiB", card=CARDS[0], values=False) as gpus:
+        model = build().cuda()
+        optimizer = torch.optim.Adam(model.parameters())
+        images = torch.empty(shape, device="cuda")
+        labels = torch.empty(shape[0], dtype=torch.int64, device="cuda")
+
+        def step():
+            train_step(model, images, labels, optimizer)
+
+        step()
+        forecast = gpus.forecast(step)
+    return [forecast.on(card) for card in CARDS]
+
+
+def _milliseconds(row):
+    """Return a forecast as text: its range where the CPU decides, else one number."""
+    if row.limits["overhead"] > row.limits["compute"] + row.limits["memory"]:
+        return f"{figures.number(row.low_ms, 2)} to {figures.number(row.high_ms, 2)}"
+    return figures.number(row.ms)
+
+
+def _vgg16():
+    """Return VGG-16: thirteen convolutions in five stages, each halved by pooling, and three linear layers."""
+    layers, channels = [], 3
+    for width, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+        for _ in range(count):
+            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
+            channels = width
+        layers.append(nn.MaxPool2d(2))
+    linear = nn.Linear(512 * 7 * 7, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU()
+    return nn.Sequential(*layers, nn.Flatten(), *linear, nn.Linear(4096, 1000))
+
+
+def _draw_forecasts(axes, rows):
+    style = {"facecolor": "none", "edgecolor": figures.GPU, "linewidth": 1.4}
+    axes.barh(CARDS, [row.ms for row in rows], height=0.6, **style)
+    for place, row in enumerate(rows):
+        axes.plot((row.low_ms, row.high_ms), (place, place), color=figures.GPU, linewidth=1)
+        note = {"fontsize": 9, "color": figures.INK, "va": "center"}
+        axes.text(row.high_ms, place, f"  {_milliseconds(row)}", **note)
+    figures.tidy(axes)
+    axes.set(xticks=(), xlim=(0, 1.25 * max(row.high_ms for row in rows)))
+    axes.grid(False)
+    axes.spines["bottom"].set_visible(False)
+    axes.invert_yaxis()

@@ -10,7 +10,7 @@ import torch
 from strict import run_strict
 
 from helpers import plots
-from lessons.lesson11 import figures, fusion11, missing11
+from lessons.lesson11 import figures, fusion, missing
 from lessons.lesson11.tracer import is_there, tl, trace, triton
 from tools import ROOT, _notebooks
 
@@ -111,7 +111,7 @@ def test_a_changed_interpreter_is_named(monkeypatch):
 
 
 def test_traffic_counts_what_operations_read_and_write():
-    rows = fusion11.traffic(lambda x: (x + 1).view(-1).sum(), torch.ones(2, 3))
+    rows = fusion.traffic(lambda x: (x + 1).view(-1).sum(), torch.ones(2, 3))
     assert rows == [("add", 24, 24), ("sum", 24, 4)]
 
 
@@ -120,7 +120,7 @@ def test_where_nothing_compiles_the_result_is_there_with_a_reason(monkeypatch):
         raise RuntimeError("No working C++ compiler found")
 
     monkeypatch.setattr(torch, "compile", refuse)
-    names, result = fusion11.compiled_kernels(torch.exp, torch.zeros(2))
+    names, result = fusion.compiled_kernels(torch.exp, torch.zeros(2))
     assert names == ["(nothing compiled here: No working C++ compiler found)"]
     assert result.tolist() == [1, 1]
 
@@ -140,7 +140,7 @@ def test_figures_can_be_read_from_afar():
 
 
 def test_cells_that_need_triton_are_replaced_and_others_are_not():
-    transform = missing11.WithoutTriton()
+    transform = missing.WithoutTriton()
     cells = {
         "import triton\nx = triton.cdiv(3, 2)": False,
         "print(x)": False,
@@ -158,10 +158,10 @@ def test_a_replaced_cell_shows_what_is_stored(monkeypatch, tmp_path, capsys):
     cell = {"source": ["a = 1\n", "b"], "outputs": [{"output_type": "stream", "text": ["one\n"]}]}
     (tmp_path / "11_write_a_kernel.ipynb").write_text(json.dumps({"cells": [cell]}))
     monkeypatch.chdir(tmp_path)
-    missing11.show_stored("a = 1\nb\n")
+    missing.show_stored("a = 1\nb\n")
     assert capsys.readouterr().out == "one\n"
-    missing11.show_stored("a = 2\nb\n")
-    assert capsys.readouterr().out == f"{missing11.CHANGED}\n"
+    missing.show_stored("a = 2\nb\n")
+    assert capsys.readouterr().out == f"{missing.CHANGED}\n"
 
 
 @pytest.mark.slow
@@ -174,4 +174,4 @@ def test_the_lesson_runs_to_its_end_without_triton_and_says_so_in_one_line(tmp_p
     assert status == 0, text
     said = [sys.executable, "-c", "from lessons.lesson11.missing import *; look_for_triton()"]
     done = subprocess.run(said, cwd=ROOT, text=True, capture_output=True)
-    assert done.stdout == f"{missing11.MISSING}\n", done.stderr
+    assert done.stdout == f"{missing.MISSING}\n", done.stderr

@@ -37,7 +37,7 @@ def steps(out, pytest_arguments=()):
     hidden = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
     return [
         ("what a GPU changes, on the GPU", [*test, *pytest_arguments], {}),
-        ("practice GPUs beside it", [*test, "tests/practice"], hidden),
+        ("practice GPUs beside it", [*test, "practice_gpus/tests"], hidden),
         ("recording", ["-m", "tools", "record", "--out", out], {}),
     ]
 

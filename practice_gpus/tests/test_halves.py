@@ -19,6 +19,9 @@ PRODUCTS = {
 }
 
 
+QKV = [torch.Size((2, 4, 32, 16))] * 3
+
+
 def results(multiply, inputs):
     """The product, and the gradients."""
     inputs = [x.clone().requires_grad_() for x in inputs]
@@ -41,6 +44,18 @@ def test_products_are_rounded_once_and_the_cpus_kernels_are_no_closer(product, d
         rounding = torch.finfo(dtype).eps * true.abs().clamp(min=0.02)
         assert (ours - true).abs().le(rounding).all()
         assert (ours - true).norm() <= 1.01 * (theirs - true).norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
+def test_attention_is_that_of_the_cpus_kernel_but_for_rounding(dtype):
+    torch.manual_seed(0)
+    inputs = [torch.randn(shape).to(dtype) for shape in QKV]
+    exact = results(F.scaled_dot_product_attention, [x.double() for x in inputs])
+    plain = results(F.scaled_dot_product_attention, inputs)
+    with practice_gpus(1):
+        practice = results(F.scaled_dot_product_attention, [x.cuda() for x in inputs])
+    for ours, theirs, true in zip(practice, plain, exact, strict=True):
+        assert (ours - true).norm() <= 1.05 * (theirs - true).norm()
 
 
 def test_exact_results_are_exact():

@@ -67,7 +67,7 @@ def test_a_long_training_ends_after_the_steps_asked_for_and_strict_fails_it(writ
     """A user would wait for hours, or CI would let a finding pass."""
     path = tmp_path / "report.json"
     code, _, err = run(write(TRAIN), "--steps", "3", "--strict", "--json", path)
-    assert code == 2 and "ended after the steps that were asked for, 3 optimizer steps" in err
+    assert code == 2 and "ended after the steps that were asked for, 3 training steps" in err
     stored = json.loads(path.read_text(encoding="utf-8"))
     assert stored["steps"] == 3 and stored["devices"][0]["peak"] > 0
     assert [each["kind"] for each in stored["findings"]] == ["hard-coded"]
@@ -76,7 +76,7 @@ def test_a_long_training_ends_after_the_steps_asked_for_and_strict_fails_it(writ
 def test_failed_exited_and_missing_programs_have_status_1(write, tmp_path):
     """CI would take a broken program for a sound one."""
     code, _, err = run(write(TRAIN + "    raise KeyError('lost')"))
-    assert code == 1 and "KeyError: 'lost'" in err and "failed, 6 optimizer steps" in err
+    assert code == 1 and "KeyError: 'lost'" in err and "failed, 6 training steps" in err
     assert "practice_gpus" not in err.partition("──")[0], "frames that are not the program's"
     code, _, err = run(write("import sys, torch; torch.ones(3).cuda(); sys.exit('no data')"))
     assert code == 1 and err.startswith("no data\n") and "peak 512 B" in err
@@ -94,7 +94,7 @@ def test_an_interrupted_program_is_reported(write, sent, status):
     time.sleep(0.2)
     process.send_signal(sent)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == status and "6 optimizer steps" in err and "cuda:0" in err
+    assert process.returncode == status and "6 training steps" in err and "cuda:0" in err
 
 
 def test_processes_that_a_program_starts_are_in_its_report(write):
@@ -144,7 +144,7 @@ def test_the_peak_is_that_of_the_counters_and_its_parts_add_up(write):
     assert device["parts"]["optimizer"] > 1.99 * weights, (
         "its two averages, and what it needs meanwhile"
     )
-    assert device["at"][1] == 11 and "T4 (16 GB)" in err
+    assert device["at"][1] == 11 and "from 8 GB (RTX 4060)" in err
     assert device["tensors"] == 0, "all of it was given back"
 
 

@@ -8,6 +8,7 @@ program failed, 2 if ``--strict`` was given and there are findings, 130 after an
 """
 
 import argparse
+import os
 import signal
 import sys
 
@@ -20,7 +21,10 @@ def options():
     parser = argparse.ArgumentParser(prog="python -m practice_gpus", description=__doc__)
     parser.add_argument("-n", type=int, default=1, help="number of GPUs")
     parser.add_argument("--memory", default="16 GiB", help="memory of each")
-    parser.add_argument("--steps", type=int, help="end the program after so many optimizer steps")
+    parser.add_argument("--steps", type=int, help="end the program after so many training steps")
+    parser.add_argument(
+        "--shapes", action="store_true", help="compute nothing; numbers that are read are 1"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the report there, too")
     parser.add_argument("--strict", action="store_true", help="exit with 2 if there are findings")
     parser.add_argument("--quiet", action="store_true", help="print no report")
@@ -37,9 +41,10 @@ def main():
         return verify.main()
     args = options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
-    settings = {
-        name: getattr(args, name) for name in ("n", "memory", "asynchronous", "steps", "module")
-    }
+    names = ("n", "memory", "asynchronous", "steps", "module", "shapes")
+    settings = {name: getattr(args, name) for name in names}
+    if not args.module and sys.path[:1] == [os.getcwd()]:
+        del sys.path[0]  # it is there for ``-m practice_gpus``; a script has its own folder
     try:
         result = report(args.program, *args.arguments, **settings)
     except (FileNotFoundError, TypeError, ValueError) as error:

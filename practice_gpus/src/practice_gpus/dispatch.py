@@ -11,8 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from . import halves, shapes
-from .errors import divide_by_zero, is_asserted
+from . import compute, shapes
 from .launch import launch
 from .machine import PARTS, refusal, storage_of
 from .operators import FACTS, Call, T, blocking, expected, facts, tensors
@@ -122,7 +121,7 @@ class DispatchMode(TorchDispatchMode):
         fact = call.fact
         home = call.home
         if fake(FAKE) is not None:
-            refusal("devices under FakeTensorMode")()
+            compute.refuse_fakes()
         if machine.broken:
             for device in (home, *call.homes):
                 machine.check_alive(device)
@@ -137,8 +136,8 @@ class DispatchMode(TorchDispatchMode):
             queued, out = launch(machine, call)
             if queued:
                 return out
-        compute = computed if machine.values else shapes.computed
-        out = compute(machine, call)
+        run = compute.computed if machine.values else shapes.computed
+        out = run(machine, call)
         if fact.resizes:
             storage_of(out).practice = None  # its bytes are counted anew
         if home is not None and (call.loose or not fact.inplace or sparse):
@@ -178,7 +177,7 @@ class DispatchMode(TorchDispatchMode):
         elif fact.indexes:
             count = self._index_waits(call)
         for _ in range(count):
-            machine.waits(call.home)
+            machine.waits(call.home, fact.name)
 
     def _index_waits(self, call):
         """A mask on the GPU waits for the number of its ones; an index or a number on the CPU is copied first.
@@ -244,24 +243,3 @@ def has_own_code(kind):
     """Whether a type of tensors says itself what operators do with it."""
     overridden = kind.__torch_dispatch__ is not T.__torch_dispatch__
     return overridden and not issubclass(kind, torch._subclasses.FakeTensor)
-
-
-def computed(machine, call):
-    """The result of the CPU's kernel; its errors in the words of CUDA's where they differ."""
-    try:
-        if call.fact.random and call.home is not None and call.kwargs.get("generator") is None:
-            return machine.draw(call)
-        if call.fact.multiplies and call.home is not None:
-            return halves.run(call.func._op, call.fact, call.args, call.kwargs)
-        return call.func._op(*call.args, **call.kwargs)
-    except (IndexError, RuntimeError) as error:
-        text = str(error)
-        if isinstance(error, NotImplementedError) and call.home is not None:
-            label = f"{call.func.name()} with these arguments"
-            refusal(label, instead=f"the CPU has no code for it: {text[:200]}")()
-        if text == "ZeroDivisionError" and call.home is not None:
-            return divide_by_zero(call.func, call.args, call.kwargs)
-        if call.home is not None and is_asserted(error, call.fact.name):
-            raise machine.asserted(call.home, error) from error
-        error.args = (text.replace("expected m1 and m2", "expected mat1 and mat2"),)
-        raise

@@ -10,6 +10,8 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 PRODUCTS = {"mm", "bmm", "mv", "addmm", "addmv", "baddbmm", "convolution", "convolution_backward"}
+ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
+PRODUCTS |= {ATTENTION, f"{ATTENTION}_backward"}
 T = torch.Tensor
 
 
@@ -29,15 +31,18 @@ def run(func, fact, args, kwargs):
     if fact.multiplies and not fact.mutates:
         first = args[0] if isinstance(args[0], T) else None
         if first is not None and first.dtype in slow():
-            return rounded(func, args, kwargs, first.dtype)
+            return rounded(func, fact, args, kwargs, first.dtype)
     return func(*args, **kwargs)
 
 
-def rounded(func, args, kwargs, dtype):
-    """The result of a product in float32, rounded to ``dtype``; all its tensors have that type."""
+def rounded(func, fact, args, kwargs, dtype):
+    """The result of a product in float32, rounded to ``dtype``."""
     tensors = [value for value in args if isinstance(value, T)]
-    if any(tensor.dtype != dtype for tensor in tensors):
+    attention = fact.name.startswith(ATTENTION)  # keeps sums in float32 for any type
+    if not attention and any(tensor.dtype != dtype for tensor in tensors):
         return func(*args, **kwargs)  # which refuses it
-    wide = tree_map_only(T, lambda tensor: tensor.float(), (args, kwargs))
-    out = func(*wide[0], **wide[1])
+    args, kwargs = tree_map_only(T, lambda tensor: tensor.float(), (args, kwargs))
+    out = func(*args, **kwargs)
+    if fact.name == ATTENTION:
+        return out[0].to(dtype), out[1]
     return tree_map_only(T, lambda tensor: tensor.to(dtype), out)

@@ -13,7 +13,7 @@ from .machine import storage_of
 T = torch.Tensor
 has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
-# How often the CPU waits in an operator on a real GPU; tests/practice/waits.csv names the source of each number.
+# How often the CPU waits in an operator on a real GPU; tests/waits.csv names the source of each number.
 WAITS = {
     "_local_scalar_dense": 1,
     "_unique2": 1,

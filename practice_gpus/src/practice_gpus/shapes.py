@@ -186,4 +186,8 @@ def stand_in(machine, call, tensor):
         place = f"{os.path.basename(file)}:{number}: " if file else ""
         name = NAMES.get(call.fact.name, call.fact.name)
         raise NotImplementedError(MISSING.format(place=place, name=name))
+    if machine.watch is not None:
+        machine.watch.refused(
+            f"values ({'those of a function' if callable(instead) else instead} instead)"
+        )
     return instead(tensor) if callable(instead) else instead

@@ -55,7 +55,13 @@ PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "addmv", "mv", "dot",
 # Operators without a tag of PyTorch's that go once through their inputs and results.
 STREAMED = {"copy", "_to_copy", "clone", "contiguous", "cat", "stack", "constant_pad_nd", "roll"}
 STREAMED |= {"native_dropout", "native_dropout_backward", "native_layer_norm", "_fused_rms_norm"}
-STREAMED |= {"_softmax", "_safe_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"}
+STREAMED |= {
+    "_softmax",
+    "_safe_softmax",
+    "_log_softmax",
+    "_softmax_backward_data",
+    "_log_softmax_backward_data",
+}
 STREAMED |= {"embedding_dense_backward", "slice_backward", "select_backward", "arange", "repeat"}
 STREAMED |= {"zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "rand", "randn"}
 STREAMED |= {"rand_like", "randn_like", "randint", "scalar_tensor", "new_zeros", "new_ones"}

@@ -101,6 +101,13 @@ LESSONS = (
         "Write code for a GPU's lanes yourself, see what it touches, and hand it to PyTorch",
         practice=False,
     ),
+    Lesson(
+        "13_clinic.ipynb",
+        "The clinic",
+        60,
+        "Diagnose sixteen patients, twelve of them recorded on real GPUs, from a timeline and a number",
+        practice=False,
+    ),
 )
 
 REFERENCES = (  # to look things up in: no minutes, no exercises

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from . import compute, shapes
+from .determinism import alert
 from .launch import launch
 from .machine import PARTS, refusal, storage_of
 from .operators import FACTS, Call, T, blocking, expected, facts, tensors
@@ -52,10 +53,14 @@ class DispatchMode(TorchDispatchMode):
             if fact.passes and args[0].layout not in PARTS and fake(FAKE) is None:
                 return func._op(*args, **kwargs or {})
             try:
-                return self._dispatch(Call(self.machine, func, fact, args, kwargs or {}))
+                call = Call(self.machine, func, fact, args, kwargs or {})
+                out = self._dispatch(call)
             except Exception as error:
                 self.machine.local.last_error = str(error)
                 raise
+            if self.machine.clock is not None:
+                self.machine.clock.operator(call, out)
+            return out
 
     def _run_inside(self, func, args, kwargs):
         """``torch.cond`` runs the function it chooses; other operators that are given functions are refused."""
@@ -123,6 +128,8 @@ class DispatchMode(TorchDispatchMode):
                 machine.check_alive(device)
         if fact.dtype_check is not None and home is not None:
             fact.dtype_check(call)
+        if fact.alerts and home is not None:
+            alert(call)
         sparse = bool(call.inputs) and call.inputs[0].layout in PARTS  # a view of it may be a copy
         if fact.view and not sparse:
             return call.func._op(*call.args, **call.kwargs)
@@ -198,9 +205,9 @@ class DispatchMode(TorchDispatchMode):
         if has_cpu_number and is_masked_fill and not accumulate:
             return 0
         for tensor in [index for index in indices if machine.on_cpu(index)]:
-            machine.copied("h2d", tensor)
+            machine.copied("h2d", tensor, home)
         if has_cpu_number:
-            machine.copied("h2d", value)
+            machine.copied("h2d", value, home)
         return on_gpu_masks + waiting + has_cpu_number
 
     def _count_copies(self, call):
@@ -221,10 +228,15 @@ class DispatchMode(TorchDispatchMode):
             if start == end or source.numel() == 0:
                 continue
             if start is not None and end is not None:
-                machine.copied("d2d", source)
+                machine.copied("d2d", source, end)
                 continue
             direction = "h2d" if start is None else "d2h"
-            machine.copied(direction, source)
+            host = source if start is None else goal
+            pinned = storage_of(host).practice is machine.pinned
+            pinned |= (
+                direction == "d2h" and not into and not blocking(call)
+            )  # PyTorch pins the result
+            machine.copied(direction, source, end, pinned)
             if blocking(call):
                 machine.waits(start or end, direction)
 

@@ -35,8 +35,8 @@ LESSONS = (
     Lesson(
         "01_check_for_cuda.ipynb",
         "Check for CUDA",
-        49,
-        "See what a GPU is good at, whether PyTorch can use yours, why not, and how to fix it",
+        52,
+        "Race your CPU against real GPUs, estimate how long a job takes and why, and find out why CUDA is missing",
         practice=False,
     ),
     Lesson(

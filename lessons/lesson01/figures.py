@@ -152,7 +152,7 @@ _HOURS = {
     "field": "hours",
     "type": "quantitative",
     "title": "hours at best",
-    "scale": {"domain": [0, 16], "clamp": True},
+    "scale": {"domain": [0, 19], "clamp": True},
 }
 
 

@@ -26,6 +26,23 @@ def _vectors(make):
     ]
 
 
+def four_cards(kernel):
+    """Show what compilers make of the attention kernel for four cards."""
+    from lessons.lesson12.figures import answers
+    from practice_gpus import kernels
+
+    pointers = {
+        "q": "*fp16",
+        "k": "*fp16",
+        "v": "*fp16",
+        "out": "*fp32",
+        "n": "i32",
+        "scale": "fp32",
+    }
+    values = pointers | {"D": 64, "BLOCK": 64}
+    answers([kernels.compile(kernel, values, card) for card in ("T4", "A100", "H100", "B200")])
+
+
 # --- a mirror -----------------------------------------------------------------------------------
 @triton.jit
 def mirror_kernel(x, out, n, BLOCK: tl.constexpr):

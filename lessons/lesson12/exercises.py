@@ -4,7 +4,7 @@ import torch
 
 from helpers.checks.core import Exercise, NotYet, Question
 from lessons.lesson11.kernels import matmul_kernel, softmax_kernel
-from lessons.lesson93.puzzle import Problem, blank, puzzle, requested
+from lessons.lesson93.puzzle import UNTOUCHED, Problem, blank, puzzle, requested
 
 # --- a scaled sum -------------------------------------------------------------------------------
 SAXPY = """
@@ -82,10 +82,10 @@ def _transpose_problems():
 def _transpose_mistakes(problem):
     x, out, rows, columns = problem.values
     yield x.reshape(columns, rows), "that is x, unchanged: a row of `out` has `rows` elements."
-    sparse = blank(columns, rows)
-    for start in range(0, rows, 32):
-        sparse[:, start : start + 8] = x.T[:, start : start + 8]
-    yield sparse, "only 8 of every 32 rows were moved: 32 × 8 threads take four steps for a tile."
+    left = (torch.arange(columns) % 32 < 8)[:, None]
+    above = (torch.arange(rows) % 32 < 8)[None]
+    once = torch.where(left, torch.where(above, x.T, 0.0), UNTOUCHED)
+    yield once, "only 8 of every 32 rows were moved: 32 × 8 threads take four steps for a tile."
 
 
 def _transpose_score(compiled, result, problem):

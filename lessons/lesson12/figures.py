@@ -84,7 +84,11 @@ def sectors(counted):
     _plain(axes, "sectors of 32 bytes for one request of a warp")
     axes.set_xlim(0, 40)
     said = ", ".join(f"{words}: {count:.3g}" for words, count in numbers.items())
-    show_figure(figure, f"Bars of sectors per request. {said}.")
+    what = "that a request of a warp touches, with the share of their bytes that is used"
+    show_figure(
+        figure,
+        f"Horizontal bars, one for each expression that thread t reads: sectors of 32 bytes {what}. {said}.",
+    )
 
 
 def _plain(axes, xlabel):
@@ -242,4 +246,7 @@ def trap(compiled):
         f"{words}: {each.occupancy.share:.0%}, {each.stack:,} bytes"
         for words, each in compiled.items()
     )
-    show_figure(figure, f"Occupancy and stack. {said}.")
+    what = "on the left the occupancy of an SM, on the right the bytes of stack of each thread"
+    show_figure(
+        figure, f"Two panels of bars for a row of 32,768 numbers in 4 to 32 warps: {what}. {said}."
+    )

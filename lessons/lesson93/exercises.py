@@ -41,9 +41,6 @@ outer = puzzle(
     _outer_problems,
     asked,
     "bytes loaded and stored per element",
-    mistakes=lambda problem: [
-        (problem.expected.T, "rows and columns are swapped: out[i, j] is x[i] + y[j].")
-    ],
     hints=(
         "A program makes a tile of `out`, so it needs TILE numbers of x and TILE of y, not TILE² of each.",
         "Load two vectors, `a` and `b`. `a[:, None] + b[None, :]` is the tile.",
@@ -340,7 +337,7 @@ quantized = puzzle(
 def _attention_problems():
     found = []
     for n in (50, 128):
-        q, k, v = torch.randn(3, n, 32).half()
+        q, k, v = (torch.randn(n, 32).half() for _ in range(3))
         out = blank(n, 32)
         expected = F.scaled_dot_product_attention(
             q.float()[None], k.float()[None], v.float()[None]

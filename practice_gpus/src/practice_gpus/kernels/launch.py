@@ -53,7 +53,9 @@ class Machine:
         """Run blocks `first` to `first + blocks`."""
         lanes = Lanes(self.module, self.grid, self.block, first, blocks)
         grain = self.module.smallest_shared
-        self.spaces["shared"] = Shared(self.shared_size, blocks, lanes.padded, grain, self.layout)
+        self.spaces["shared"] = Shared(
+            self.shared_size, blocks, lanes.padded, grain, self.layout, lanes.name
+        )
         self.spaces["local"] = Local(self.local_size, lanes.count)
         self.copies = Copies(lanes.count)
         self.limit = self.step + LIMIT

@@ -281,7 +281,7 @@ product = Exercise(
     check_answer=_check_tiles,
     hints=(
         "Double the tile, halve the traffic. Until the registers run out: TILE² sums have to fit into the block's threads.",
-        "TILE² / (32 · num_warps) is the number of sums in each thread. Stay at 64 or below.",
+        "TILE² / (32 · num_warps) is the number of sums in each thread, and 255 registers have to hold them and all else.",
     ),
     reference=TILES,
     source='tiles = {"TILE": 64, "num_warps": 4}',

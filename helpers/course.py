@@ -19,7 +19,7 @@ class Lesson:
     practice: bool = True
 
     @property
-    def number(self):
+    def number(self) -> str:
         """The first two characters of its file, for example "04"."""
         return self.file[:2]
 

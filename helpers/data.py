@@ -5,16 +5,15 @@
 
 import math
 import os
-import shutil
 import socket
 import tempfile
-import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import TensorDataset
-
-from helpers import files
 
 CLASSES = (
     "circle",
@@ -30,7 +29,6 @@ CLASSES = (
 )
 SIDE = 32  # pixels, both ways
 _CHUNK = 1000  # images drawn at once: their noise is 12 MB
-_ABANDONED = 86400  # seconds after which a half download is what a killed process left behind
 # name → (class of torchvision.datasets, folder it keeps under root, size of the download)
 _SETS = {
     "fashion-mnist": ("FashionMNIST", "FashionMNIST", "30 MB"),
@@ -41,20 +39,20 @@ _SETS = {
 # --- Shapes: signed distance to the edge (negative inside) at u, v; lengths in units of the shape's radius
 
 
-def _length(u, v):
+def _length(u: Tensor, v: Tensor) -> Tensor:
     return torch.sqrt(u * u + v * v)
 
 
-def _box(u, v, half_width, half_height):
+def _box(u: Tensor, v: Tensor, half_width: float, half_height: float) -> Tensor:
     return torch.maximum(u.abs() - half_width, v.abs() - half_height)
 
 
-def _triangle(u, v):
+def _triangle(u: Tensor, v: Tensor) -> Tensor:
     sides = [u * math.cos(a) + v * math.sin(a) for a in (math.pi / 3, math.pi, 5 * math.pi / 3)]
     return torch.stack(sides).amax(0) - 0.55
 
 
-def _star(u, v):
+def _star(u: Tensor, v: Tensor) -> Tensor:
     """Five points: fold the plane into half a point, then take the distance to the line from its notch to its tip."""
     sector = 2 * math.pi / 5
     angle = (torch.remainder(torch.atan2(v, u), sector) - sector / 2).abs()
@@ -67,13 +65,13 @@ def _star(u, v):
     return ((along - notch) * tip_across - across * (tip_along - notch)) / edge
 
 
-def _heart(u, v):
+def _heart(u: Tensor, v: Tensor) -> Tensor:
     corner = (u.abs() + (v - 0.1).abs() - 0.85) / math.sqrt(2)
     lobes = _length(u.abs() - 0.42, v - 0.52) - 0.6
     return torch.minimum(corner, lobes)
 
 
-_DISTANCES = (  # in the order of CLASSES
+_DISTANCES: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (  # in the order of CLASSES
     lambda u, v: _length(u, v) - 0.9,
     lambda u, v: (_length(u, v) - 0.75).abs() - 0.2,
     lambda u, v: torch.maximum(_length(u, v) - 1, 0.8 - _length(u - 0.5, v)),
@@ -87,7 +85,7 @@ _DISTANCES = (  # in the order of CLASSES
 )
 
 
-def shapes(n, seed=0, device="cpu"):
+def shapes(n: int, seed: int = 0, device: str | torch.device = "cpu") -> tuple[Tensor, Tensor]:
     """Draw `n` pictures of shapes: (images float32 [n, 3, 32, 32] in 0..1, labels int64 [n]), both on `device`.
 
     The classes (`CLASSES`) come equally often, in random order. Each shape has its own light color on its own dark
@@ -109,10 +107,10 @@ def shapes(n, seed=0, device="cpu"):
     return images, labels.to(device)
 
 
-def _draw(labels, generator, device):
+def _draw(labels: Tensor, generator: torch.Generator, device: str | torch.device) -> Tensor:
     """Images [n, 3, 32, 32] of the shapes that the CPU tensor `labels` [n] asks for."""
 
-    def random(*rest):
+    def random(*rest: int) -> Tensor:
         return torch.rand(len(labels), *rest, generator=generator, device="cpu").to(device)
 
     place = (random(2, 1, 1) - 0.5) * (SIDE / 2)
@@ -125,7 +123,7 @@ def _draw(labels, generator, device):
     return (dark + (light - dark) * cover + noise).clamp_(0, 1)
 
 
-def _cover(labels, place, radius, turn):
+def _cover(labels: Tensor, place: Tensor, radius: Tensor, turn: Tensor) -> Tensor:
     """How much of each pixel the shape covers, 0 to 1, [n, 32, 32]: from its distance in pixels to the edge."""
     pixel = torch.arange(SIDE, device=radius.device) - (SIDE - 1) / 2
     x = (pixel - place[:, 0]) / radius
@@ -142,7 +140,13 @@ def _cover(labels, place, radius, turn):
 # --- Data sets by name
 
 
-def load(name, train=True, n=None, root=None, download=False):
+def load(
+    name: str,
+    train: bool = True,
+    n: int | None = None,
+    root: str | os.PathLike[str] | None = None,
+    download: bool = False,
+) -> TensorDataset:
     """The data set `name` as a `TensorDataset` of images (float32, 0..1, 32×32) and labels (int64), on the CPU.
 
     "shapes" is drawn here: 8,000 images to train on (seed 0) or 2,000 others to test on (seed 1), or `n`.
@@ -153,10 +157,9 @@ def load(name, train=True, n=None, root=None, download=False):
     Raises ValueError or TypeError for an argument that does not fit, FileNotFoundError when the files are missing or
     broken, OSError when they cannot be fetched, ImportError without torchvision.
     """
-    if name not in ("shapes", *_SETS):
-        raise ValueError(
-            f"name: takes one of {', '.join(map(repr, ('shapes', *_SETS)))}; got {name!r}"
-        )
+    names = ("shapes", *_SETS)
+    if name not in names:
+        raise ValueError(f"name: takes one of {', '.join(map(repr, names))}; got {name!r}")
     if n is not None:
         _check_whole("n", n, 1)
     if name == "shapes":
@@ -169,21 +172,21 @@ def load(name, train=True, n=None, root=None, download=False):
     return _dataset(_as_images(source.data[:n]), labels, source.classes)
 
 
-def _dataset(images, labels, classes):
+def _dataset(images: Tensor, labels: Tensor, classes: Iterable[str]) -> TensorDataset:
     dataset = TensorDataset(images, labels)
-    dataset.classes = tuple(classes)
+    dataset.classes = tuple(classes)  # type: ignore[attr-defined]
     return dataset
 
 
-def _as_images(data):
+def _as_images(data: Any) -> Tensor:
     """Bytes [n, 28, 28] or [n, 32, 32, 3] as floats [n, channels, 32, 32] in 0..1."""
-    data = torch.as_tensor(data)
-    data = data.unsqueeze(1) if data.ndim == 3 else data.permute(0, 3, 1, 2)
-    border = (SIDE - data.shape[-1]) // 2
-    return torch.nn.functional.pad(data, [border] * 4).contiguous().float().div_(255)
+    images = torch.as_tensor(data)
+    images = images.unsqueeze(1) if images.ndim == 3 else images.permute(0, 3, 1, 2)
+    border = (SIDE - images.shape[-1]) // 2
+    return torch.nn.functional.pad(images, [border] * 4).contiguous().float().div_(255)
 
 
-def _open(name, train, root, download):
+def _open(name: str, train: bool, root: Path, download: bool) -> Any:
     """torchvision's data set from the files under `root`, fetched first where they are missing and `download` is on."""
     try:
         import torchvision
@@ -195,79 +198,66 @@ def _open(name, train, root, download):
         return make(root, train=train)
     except Exception as error:  # torchvision's own differ: RuntimeError, AssertionError, …
         if not download:
-            raise FileNotFoundError(
-                f"root: {name} is missing or broken in {root} ({_line(error)}); load({name!r}, "
-                f"download=True) fetches {size}, or copy the folder {folder} there"
-            ) from error
+            words = (
+                f"load({name!r}, download=True) fetches {size}, or copy the folder {folder} there"
+            )
+            missing = f"root: {name} is missing or broken in {root} ({_line(error)})"
+            raise FileNotFoundError(f"{missing}; {words}") from error
     try:
-        _fetch(name, make, folder, root)
+        _fetch(make, folder, root)
     except Exception as error:
-        raise OSError(
-            f"download: {name} could not be fetched into {root} ({_line(error)}); check the network and the "
-            f"free space, or copy the folder {folder} there from another machine"
-        ) from error
+        failed = f"download: {name} could not be fetched into {root} ({_line(error)})"
+        words = "check the network and the free space, or copy the folder"
+        raise OSError(f"{failed}; {words} {folder} there from another machine") from error
     return make(root, train=train)
 
 
-def _fetch(name, make, folder, root):
+def _fetch(make: Callable[..., Any], folder: str, root: Path) -> None:
     """Download into a folder beside, where torchvision tests its checksums, and move it into place."""
     root.mkdir(parents=True, exist_ok=True)
-    for old in root.glob(f".{name}-*"):
-        if time.time() - old.stat().st_mtime > _ABANDONED:
-            shutil.rmtree(old, ignore_errors=True)
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(30)  # seconds without an answer; torchvision sets none
     try:
-        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=root) as temporary:
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as temporary:
             make(temporary, download=True)
-            with files.locked(root):
-                _put(Path(temporary), folder, make, root)
+            if (
+                root / folder
+            ).exists():  # broken, or put there by another process: this one is whole
+                os.replace(root / folder, Path(temporary) / "before")
+            os.replace(Path(temporary) / folder, root / folder)
     finally:
         socket.setdefaulttimeout(before)
 
 
-def _put(temporary, folder, make, root):
-    """Move the fetched `folder` into place, unless another process has put a whole one there meanwhile."""
-    try:
-        for train in (True, False):
-            make(root, train=train)
-    except Exception:  # noqa: BLE001 - whatever is wrong with it, a whole one replaces it
-        if (root / folder).exists():
-            os.replace(root / folder, temporary / "broken")
-        os.replace(temporary / folder, root / folder)
-
-
-def _line(error):
+def _line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
 # --- Arguments
 
 
-def _check_whole(name, value, least):
+def _check_whole(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name}: takes a whole number; got {value!r} ({type(value).__name__})")
     if not least <= value < 2**63:
         raise ValueError(f"{name}: takes a whole number of at least {least}; got {value}")
 
 
-def _check_device(device):
+def _check_device(device: object) -> None:
     try:
-        torch.empty(0, device=device)
+        torch.empty(0, device=device)  # type: ignore[call-overload]
     except (RuntimeError, AssertionError, TypeError) as error:
-        raise ValueError(
-            f"device: {device!r} is not usable here; 'cpu' always is ({error})"
-        ) from error
+        words = f"{device!r} is not usable here; 'cpu' always is ({error})"
+        raise ValueError(f"device: {words}") from error
 
 
-def _check_root(root):
+def _check_root(root: object) -> Path:
     if root is None:
         try:
             root = Path.home() / ".cache" / "gpus-in-pytorch"
         except RuntimeError as error:
-            raise ValueError(
-                "root: this user has no home folder; give root, the path of a folder"
-            ) from error
+            words = "this user has no home folder; give root, the path of a folder"
+            raise ValueError(f"root: {words}") from error
     if not isinstance(root, (str, os.PathLike)):
         raise TypeError(f"root: takes the path of a folder; got {root!r} ({type(root).__name__})")
     if Path(root).exists() and not Path(root).is_dir():

@@ -207,7 +207,7 @@ def show(figure, sentence, caption=""):
     outputs.page(page(figure, sentence, caption), words(figure, sentence, caption))
 
 
-def show_vega(spec, figure, alt, caption=""):
+def show_vega(spec, figure, alt, caption="", colors=128):
     """Display a Vega-Lite chart that stays alive in a reopened notebook, without a network.
 
     `spec` is a dict of Vega-Lite 5 (Altair 5.5: `chart.to_dict()`); the look of the course is merged into its config,
@@ -224,7 +224,7 @@ def show_vega(spec, figure, alt, caption=""):
         return
     from IPython.display import display
 
-    picture = base64.b64encode(png(figure)).decode("ascii")
+    picture = base64.b64encode(png(figure, colors)).decode("ascii")
     width = min(WIDEST, round(PIXELS * figure.get_figwidth()))
     bundle = {VEGALITE: vega_spec(spec, alt), "image/png": picture, "text/plain": text}
     metadata = {

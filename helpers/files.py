@@ -1,27 +1,20 @@
-"""Files written whole or not at all, one writer at a time; files of texts read."""
+"""Files written whole or not at all, one writer at a time."""
 
-import configparser
 import contextlib
 import errno
 import glob
 import os
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 ABANDONED = 3600  # seconds after which a half file is what a killed process left behind
 PATIENCE = 5  # seconds
 
 
-def sections(path):
-    """The sections of a file of texts, {name: {key: text}}; a text goes on in the lines indented below it."""
-    file = configparser.ConfigParser(interpolation=None, delimiters=["="], comment_prefixes=["#"])
-    file.read_string(path.read_text(encoding="utf-8"))
-    return {name: dict(file[name]) for name in file.sections()}
-
-
 @contextlib.contextmanager
-def atomic_write(path):
+def atomic_write(path: str | Path) -> Iterator[Path]:
     """Give the path of a new file beside `path`; after the block that file, safe on the disk, takes its place.
 
     When the block raises, or the process is killed in it, what stood at `path` stands there still. The new file has the
@@ -44,14 +37,14 @@ def atomic_write(path):
         _to_disk(path.parent)
 
 
-def write(path, content):
+def write(path: str | Path, content: str | bytes) -> None:
     """Write `content`, bytes or text (UTF-8, its line ends kept), to the file `path`, whole or not at all."""
     with atomic_write(path) as part:
         part.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
 
 @contextlib.contextmanager
-def locked(folder, patience=PATIENCE):
+def locked(folder: str | Path, patience: float = PATIENCE) -> Iterator[bool]:
     """Let one process at a time into the block, by a lock on `folder` that ends with the process.
 
     Gives False when another process still holds the lock after `patience` seconds, and goes on. Gives True without a
@@ -106,7 +99,7 @@ def _remove(path, older=0):
             path.unlink()
 
 
-def user_folder():
+def user_folder() -> Path:
     """The folder of what the course keeps for a learner (progress, a GPU code), as a Path; it need not exist yet."""
     named = os.environ.get("GPU_COURSE_HOME")
     if named:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 
-def cpu_name():
+def cpu_name() -> str:
     """The processor's name, for example "AMD Ryzen 7 5800X"; the kind of machine ("arm64") where it has no name."""
     if sys.platform == "darwin":
         name = _read_command(["sysctl", "-n", "machdep.cpu.brand_string"])
@@ -18,14 +18,14 @@ def cpu_name():
     return " ".join(name.split()) or platform.processor() or platform.machine()
 
 
-def cpu_cores():
+def cpu_cores() -> int:
     """How many cores this process may use, at least 1."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def memory_bytes():
+def memory_bytes() -> int | None:
     """The memory of this computer in bytes, or a container's limit where that is lower; None when unknown."""
     try:
         import psutil

@@ -25,6 +25,7 @@ from helpers.figures import (
     sources,
     tidy,
 )
+from helpers.gpu_code import recorded, yours
 from helpers.palette import (
     CARD,
     COMM,
@@ -39,7 +40,7 @@ from helpers.palette import (
     meaning,
     number,
 )
-from measurements.groups import KINDS, Group, forecast, here, published, recorded, yours
+from measurements.groups import KINDS, Group, forecast, here, published
 
 __all__ = [
     "KINDS",
@@ -74,16 +75,19 @@ def _color(label, colors, otherwise=INK):
 
 
 def _line_colors(labels, colors):
-    """A color for each line: by meaning, several GPUs in steps of green, several without a meaning in ink and gray."""
-    steps = {GPU: list(GREEN_LINES), INK: [INK, NEUTRAL]}
-    chosen = []
+    """A color for each line: by meaning; lines of one meaning in steps of lightness."""
+    used, chosen = {}, []
     for label in labels:
         color = _color(label, colors)
-        if color in steps and label not in (colors or {}):
-            steps[color].append(steps[color].pop(0))
-            color = steps[color][-1]
-        chosen.append(color)
+        place = used[color] = used.get(color, -1) + 1
+        steps = {GPU: GREEN_LINES, INK: (INK, NEUTRAL)}.get(color, (color, _darker(color)))
+        chosen.append(color if label in (colors or {}) else steps[place % len(steps)])
     return chosen
+
+
+def _darker(color):
+    """`color`, "#RRGGBB", with half of its light."""
+    return "#" + "".join(f"{int(color[i : i + 2], 16) // 2:02X}" for i in (1, 3, 5))
 
 
 def lines(series, title, xlabel, ylabel, logx=False, logy=False, colors=None):
@@ -118,7 +122,10 @@ def lines(series, title, xlabel, ylabel, logx=False, logy=False, colors=None):
 
 def label_ends(axes, gap=13):
     """Write each labelled line's name at its right end, in its color, `gap` points apart at least."""
+    from matplotlib.patheffects import withStroke
+
     axes.figure.draw_without_rendering()
+    halo = {"path_effects": [withStroke(linewidth=3, foreground=CARD)]}  # over other lines
     ends = []
     for line in axes.get_lines():
         if len(line.get_xdata()) and not line.get_label().startswith("_"):
@@ -128,7 +135,7 @@ def label_ends(axes, gap=13):
     for height, point, line in sorted(ends, key=lambda end: end[0]):
         place = max(height, below + gap)
         below = place
-        words = {"color": line.get_color(), "fontsize": 9, "va": "center"}
+        words = {"color": line.get_color(), "fontsize": 9, "va": "center", **halo}
         axes.annotate(
             line.get_label(), point, (8, place - height), textcoords="offset points", **words
         )

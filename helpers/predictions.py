@@ -1,17 +1,40 @@
-"""Predictions: a question asked before a run, and how the guess compares with what the run showed."""
+"""Predictions: a question asked before a run, and how the first guess compares with what the run showed."""
 
+import asyncio
 import html
 import math
 
 from helpers import show
-from helpers.checks import progress
-from helpers.figures import number
+from helpers.checks import panel, progress
+from helpers.palette import number
+
+SETTLED = 1.5  # seconds without another move, after which a guess is final: arrow keys pass other choices on their way
+NEAR, CLOSE = 1.15, 2  # factors between guess and truth up to which a number is right, and close
+ASK = "Make your guess above first: it takes a second, and you'll remember more."
+
+
+class _Pause:
+    """Runs an action when nothing has been started again for SETTLED seconds; at once where no event loop runs."""
+
+    def __init__(self):
+        self.waiting = None
+
+    def start(self, action):
+        if self.waiting:
+            self.waiting.cancel()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            action()
+            return
+        self.waiting = loop.call_later(SETTLED, action)
 
 
 class Prediction:
-    """A question asked before a run; `reveal` compares the stored answer with what the run showed.
+    """A question asked before a run; `reveal` compares the stored guess with what the run showed.
 
-    An answer of an earlier day counts: `guess` begins as the stored one. `span` holds the ends of the scale of numbers.
+    A guess of an earlier day counts. Once it has been compared it stays: the first guess is the verdict. `span` holds
+    the ends of the scale of numbers.
     """
 
     def __init__(self, key, question, choices, unit, span=(1e-3, 1e3)):
@@ -20,9 +43,12 @@ class Prediction:
         self.choices = choices
         self.unit = unit
         self.span = span
-        self._waiting = None  # (output, actual): a reveal that came before the guess
-        stored = progress.load().get(f"predict.{key}", {}).get("guess")
-        self.guess = stored if self._fits(stored) else None
+        self.changed = lambda: None  # told when the guess is made, and when it is compared
+        self._pause = _Pause()
+        self._waiting = None  # (output, actual, because): a reveal that came before the guess
+        stored = progress.load().get(f"predict.{key}", {})
+        self.guess = stored.get("guess") if self._fits(stored.get("guess")) else None
+        self.compared = self.guess is not None and bool({"right", "factor"} & set(stored))
 
     def _fits(self, guess):
         if self.choices:
@@ -30,83 +56,79 @@ class Prediction:
         return isinstance(guess, (int, float)) and guess > 0
 
     def choose(self, guess):
-        """Store `guess`: one of the choices, or a number above 0 in the prediction's unit."""
+        """Store `guess`: one of the choices, or a number above 0 in its unit; the first one stays once compared."""
         if not self._fits(guess):
             takes = f"one of {list(self.choices)}" if self.choices else "a number above 0"
             raise ValueError(f"guess is {guess!r}; it takes {takes}")
+        if self.compared:
+            return
         self.guess = guess
         progress.record(f"predict.{self.key}", guess=guess)
+        self.changed()
         if self._waiting:
-            output, actual = self._waiting
-            page, text = _verdict_page(self._verdict(actual))
-            output.update({"text/html": page, "text/plain": text}, raw=True)
+            self._pause.start(self._open)
 
-    def reveal(self, actual):
-        """Show how the prediction compares with `actual`: a choice, or a number in the prediction's unit.
+    def _open(self):
+        """Put the verdict where a reveal has asked for a guess."""
+        output, *truth = self._waiting
+        verdict = self._verdict(*truth)
+        bundle = {"text/html": panel.page(verdict), "text/plain": panel.text(verdict)}
+        output.update(bundle, raw=True)
+
+    def reveal(self, actual, because=""):
+        """Show how the guess compares with `actual`, a choice or a number; `because` says what that means.
 
         Without a guess it asks for one, with the answer folded below; the guess, once made, opens it.
         """
         if self.guess is not None:
-            show.page(*_verdict_page(self._verdict(actual)))
+            verdict = self._verdict(actual, because)
+            show.page(panel.page(verdict), panel.text(verdict))
             return
-        answer = f"Answer: {self._say(actual)}."
-        ask = "Make your guess above first: it takes a second, and you'll remember more."
+        answer = f"Answer: {self.say(actual)}. {because}".strip()
         folded = f"<details><summary>Show anyway</summary>{html.escape(answer)}</details>"
-        output = show.page(f"<p>{html.escape(ask)}</p>{folded}", answer)
+        asked = panel.page(panel.Verdict("open", "What is your guess?", ASK)) + folded
+        output = show.page(asked, answer)
         if output:
-            self._waiting = output, actual
+            self._waiting = output, actual, because
 
-    def _say(self, value):
+    def say(self, value):
+        """`value` in words: a choice, or a number with its unit."""
         return str(value) if self.choices else f"{number(value)} {self.unit}"
 
-    def _verdict(self, actual):
-        if not self.choices:
-            return self._distance(actual)
+    def _verdict(self, actual, because):
+        self.compared = True
+        self.changed()
+        compare = self._of_choices if self.choices else self._of_numbers
+        return compare(actual, because)
+
+    def _of_choices(self, actual, because):
         right = self.guess == actual
         progress.record(f"predict.{self.key}", right=right)
-        return f"You predicted: {self.guess}. " + (
-            "That is right." if right else f"The answer: {actual}."
-        )
+        if right:
+            return panel.Verdict("right", "Right!", f"You predicted “{actual}”.", because)
+        told = f"You predicted “{self.guess}”. The answer is “{actual}”."
+        return panel.Verdict("wrong", "Not this time", told, because)
 
-    def _distance(self, actual):
-        """How far the guess is from the number `actual`, in words and on a scale."""
-        told = f"You predicted {self._say(self.guess)}; it was {self._say(actual)}"
+    def _of_numbers(self, actual, because):
+        told = f"You predicted {self.say(self.guess)}. It is {self.say(actual)}."
         if actual <= 0:
             progress.record(f"predict.{self.key}", factor=float("inf"))
-            return f"{told}."
+            return panel.Verdict("wrong", "Not this time", told, because)
         factor = max(self.guess / actual, actual / self.guess)
         progress.record(f"predict.{self.key}", factor=factor)
-        scale = _scale(self.guess, actual, *self.span)
-        if factor < 1.05:
-            return f"{told}: that is right.\n{scale}"
-        way = "too high" if self.guess > actual else "too low"
-        return f"{told}: a factor of {factor:.2g} apart, {way}.\n{scale}"
-
-
-def _verdict_page(text):
-    """(HTML, text) of a verdict: its sentence, and the scale below it where there is one."""
-    sentence, _, scale = text.partition("\n")
-    page = f"<p>{html.escape(sentence)}</p>"
-    if scale:
-        page += f"<pre>{html.escape(scale)}</pre>"
-    return page, text
-
-
-def _scale(guess, actual, low, high, width=41):
-    """A line of text from `low` to `high` on a log scale: "?" where the guess lies, "!" where the answer does."""
-    low = min(low, guess, actual)
-    high = max(high, guess, actual)
-    line = ["·"] * width
-    for sign, value in (("?", guess), ("!", actual)):
-        line[round((width - 1) * math.log(value / low) / math.log(high / low))] = sign
-    return f"{number(low)} {''.join(line)} {number(high)}  ? guess, ! answer"
+        state, title = "right", "Spot on!" if factor <= NEAR else "Close!"
+        if factor > CLOSE:
+            way = "too high" if self.guess > actual else "too low"
+            state, title = "wrong", f"{number(factor, 2)} times {way}"
+        scale = panel.Scale(self.guess, actual, *self.span, self.unit)
+        return panel.Verdict(state, title, told, because, scale)
 
 
 def predict(key, question, choices=None, unit=None, low=1e-3, high=1e3):
     """Ask `question` before a run and return the `Prediction`, whose `reveal(actual)` the run's cell calls.
 
     Either `choices` (2 to 5 strings) or `unit` (a number on a log scale from `low` to `high`, both above 0). A stored
-    answer of an earlier day is shown and counts.
+    guess of an earlier day is shown and counts.
     """
     if (choices is None) == (unit is None):
         raise ValueError(
@@ -118,7 +140,13 @@ def predict(key, question, choices=None, unit=None, low=1e-3, high=1e3):
     if show.inside_notebook():
         box = _prediction_widget(prediction)
         still = show.widget(box, *_asked(prediction))
-        box.children[1].observe(lambda _: still.update(*_asked(prediction)), names="value")
+        in_widget = prediction.changed
+
+        def changed():
+            in_widget()
+            still.update(*_asked(prediction))
+
+        prediction.changed = changed
     else:
         print(_asked(prediction)[1])
     return prediction
@@ -128,45 +156,62 @@ def _asked(prediction):
     """(HTML, text) of a prediction where it cannot be clicked: the question, the choices, how to choose."""
     low, high = prediction.span
     choices = prediction.choices or [f"from {number(low)} to {number(high)} {prediction.unit}"]
-    note = "Run this cell to choose."
-    if prediction.guess is not None:
-        note = f"You chose: {prediction._say(prediction.guess)}. Run the notebook up to here to choose again."
+    note = _note(prediction) or "Run this cell to choose."
     return show.listed("Predict:", prediction.question, choices, note)
 
 
+def _note(prediction):
+    """What has become of the guess, in a sentence; "" where there is none."""
+    if prediction.guess is None:
+        return ""
+    guess = f"Your guess: {prediction.say(prediction.guess)}."
+    after = (
+        "It counts, since it was your first." if prediction.compared else "Now run the next cell."
+    )
+    return f"{guess} {after}"
+
+
 def _prediction_widget(prediction):
-    import ipywidgets
+    title = f"<b>Predict:</b> {html.escape(prediction.question)}"
+    control = _choices(prediction) if prediction.choices else _slider(prediction)
+    box = panel.question(title, control)
 
-    note = ipywidgets.HTML(_kept(prediction))
-    if prediction.choices:
-        index = None if prediction.guess is None else prediction.choices.index(prediction.guess)
-        control = ipywidgets.RadioButtons(
-            options=prediction.choices, index=index, layout={"width": "auto"}
-        )
-    else:
-        options, index = _options(prediction)
-        control = ipywidgets.SelectionSlider(
-            options=options, index=index, description="your guess", layout={"width": "36em"}
-        )
+    first = control.index
 
-    def keep(change):
-        if change["new"] == "":
-            return
-        prediction.choose(change["new"])
-        note.value = _kept(prediction)
+    def changed():
+        box.children[2].value = panel.status(_note(prediction))
 
-    control.observe(keep, names="value")
-    title = ipywidgets.HTML(f"{show.STYLE}<b>Predict:</b> {html.escape(prediction.question)}")
-    box = ipywidgets.VBox([title, control, note])
+    def chosen(change):
+        nonlocal first
+        if prediction.compared:
+            control.index = first  # the first guess stays, and so does what shows it
+        elif change["new"] != "":
+            first = control.index
+            prediction.choose(change["new"])
+
+    control.observe(chosen, "value")
+    prediction.changed = changed
+    changed()
     box.add_class(show.GOES_ON)
     return box
 
 
-def _kept(prediction):
-    if prediction.guess is None:
-        return ""
-    guess = prediction._say(prediction.guess)
-    return f'<span role="status">Kept: {html.escape(guess)}. Now run the next cell.</span>'
+def _choices(prediction):
+    import ipywidgets
+
+    index = None if prediction.guess is None else prediction.choices.index(prediction.guess)
+    return ipywidgets.RadioButtons(
+        options=prediction.choices, index=index, layout={"width": "auto"}
+    )
+
+
+def _slider(prediction):
+    import ipywidgets
+
+    options, index = _options(prediction)
+    return ipywidgets.SelectionSlider(
+        options=options, index=index, description="your guess", layout={"width": "36em"}
+    )
 
 
 def _options(prediction):

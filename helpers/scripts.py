@@ -12,8 +12,7 @@ import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-
-from helpers import threads
+from typing import IO
 
 _HERE = Path(__file__).resolve().parent
 _CHECKOUT = _HERE.parent / "notebooks" / "scripts"
@@ -30,48 +29,51 @@ class Finished:
     text: str
 
 
-def script_path(name):
+def script_path(name: str | os.PathLike[str]) -> Path:
     """Where the script `name` ("train.py" or "train") of the course lies: in a checkout or in the installed package.
 
     A path to a file of your own is returned as it is. FileNotFoundError lists the scripts there are.
     """
     if not isinstance(name, (str, os.PathLike)) or not os.fspath(name):
         raise TypeError(f"name is {name!r}; it takes the name of a script or a path")
-    file = Path(name) if Path(name).suffix else Path(f"{name}.py")
-    folders = (_CHECKOUT, _PACKAGED) if file == Path(file.name) else ()
+    file = Path(name) if Path(name).suffix else Path(f"{os.fspath(name)}.py")
+    folders = [_CHECKOUT, _PACKAGED] if file == Path(file.name) else []
     if folders and Path.cwd() == _OWN.parent:
-        folders = (_OWN, *folders)
+        folders.insert(0, _OWN)
     for candidate in [folder / file for folder in folders] + [Path(name)]:
         if candidate.is_file():
             return candidate.resolve()
     scripts = [path for folder in (_CHECKOUT, _PACKAGED) for path in folder.glob("[!_]*.py")]
-    names = sorted({path.name for path in scripts})
-    raise FileNotFoundError(
-        f"script is {os.fspath(name)!r}; the course has: {', '.join(names) or 'none'} "
-        "(or give the path of a file of your own)"
-    )
+    names = ", ".join(sorted({path.name for path in scripts})) or "none"
+    words = f"the course has: {names} (or give the path of a file of your own)"
+    raise FileNotFoundError(f"script is {os.fspath(name)!r}; {words}")
 
 
-def run(script, *args, processes=None, timeout=300, quiet=False):
+def run(
+    script: str | os.PathLike[str],
+    *args: object,
+    processes: int | None = None,
+    timeout: float = 300,
+    quiet: bool = False,
+) -> Finished:
     """Run `script` with `args` in a child process with this Python and return `Finished`(returncode, text).
 
-    First prints the equivalent command line, then shows the output as it comes, unless `quiet`. With `processes` (an
-    int, at least 1) torchrun starts that many, each with one thread for its operations (OMP_NUM_THREADS=1). Their lines
-    mix, unless the script calls sys.stdout.reconfigure(line_buffering=True, write_through=False).
+    Prints the command line that runs, then shows the output as it comes, unless `quiet`. With `processes` (an int, at
+    least 1) torchrun starts that many, each with one thread for its operations (OMP_NUM_THREADS=1). Their lines mix,
+    unless the script calls sys.stdout.reconfigure(line_buffering=True, write_through=False).
     A script that fails raises nothing: look at `returncode`. Under gloo a process may abort at its very end, after it
     wrote its results, so judge by the results, not by the return code alone. After `timeout` seconds everything it
     started is killed and TimeoutError tells the last lines; an interrupt (the stop button, Ctrl+C) kills it too.
     """
     if processes is not None and (type(processes) is not int or processes < 1):
-        raise ValueError(
-            f"processes is {processes!r}; it takes None or a whole number of at least 1"
-        )
+        words = "it takes None or a whole number of at least 1"
+        raise ValueError(f"processes is {processes!r}; {words}")
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
         raise ValueError(f"timeout is {timeout!r}; it takes seconds above 0")
-    path = script_path(script)
-    print(command_line(path, *args, processes=processes), flush=True)
-    child = _start(path, args, processes)
-    lines = []
+    command = [*_launcher(processes), str(script_path(script)), *map(str, args)]
+    print(shown(command), flush=True)
+    child = _start(command, processes)
+    lines: list[str] = []
     reader = threading.Thread(target=_read, args=(child.stdout, lines, quiet), daemon=True)
     reader.start()
     try:
@@ -79,9 +81,8 @@ def run(script, *args, processes=None, timeout=300, quiet=False):
         reader.join(_GRACE)  # a process left behind may hold the output open
     except subprocess.TimeoutExpired:
         last = "".join(lines[-5:]).rstrip() or "(no output)"
-        raise TimeoutError(
-            f"the script took longer than timeout={timeout:g} seconds and was stopped; it ended:\n{last}"
-        ) from None
+        words = f"the script took longer than timeout={timeout:g} seconds and was stopped"
+        raise TimeoutError(f"{words}; it ended:\n{last}") from None
     finally:
         if reader.is_alive():
             _end(child)
@@ -89,11 +90,27 @@ def run(script, *args, processes=None, timeout=300, quiet=False):
     return Finished(child.returncode, "".join(lines))
 
 
-def _start(path, args, processes):
-    """The child process, alone or as torchrun's parent of several."""
-    torchrun = [] if processes is None else ["-m", "helpers.torchrun", *_several(processes)]
+def _launcher(processes: int | None) -> list[str]:
+    """The beginning of the command: this Python, and torchrun (torch.distributed.run) for several `processes`."""
+    if processes is None:
+        return [sys.executable]
+    options = ["--standalone", f"--nproc-per-node={processes}"]
+    return [sys.executable, "-m", "torch.distributed.run", *options]
+
+
+def shown(command: list[str]) -> str:
+    """The `command` as one types it in the notebooks' folder: with the names of Python and of the course's scripts."""
+    folders = {str(folder): "scripts" for folder in (_CHECKOUT, _OWN)}
+    words = ["python" if word == sys.executable else word for word in command]
+    for i, word in enumerate(words):
+        folder = folders.get(os.path.dirname(word))
+        words[i] = f"{folder}/{os.path.basename(word)}" if folder else word
+    return "$ " + shlex.join(words)
+
+
+def _start(command: list[str], processes: int | None) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, *torchrun, str(path), *map(str, args)],
+        command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -104,22 +121,8 @@ def _start(path, args, processes):
     )
 
 
-def _several(processes):
-    return ["--standalone", f"--nproc-per-node={processes}"]
-
-
-def command_line(path, *args, processes=None):
-    """The line that one would type in the folder of the notebooks to do the same, for example
-    "$ torchrun --standalone --nproc-per-node=2 scripts/ddp.py --epochs 1"."""
-    path = Path(path)
-    script = f"scripts/{path.name}" if path.parent in (_CHECKOUT, _OWN) else path.as_posix()
-    program = ["python"] if processes is None else ["torchrun", *_several(processes)]
-    return "$ " + shlex.join([*program, script, *map(str, args)])
-
-
-def _environment(processes):
-    env = {**os.environ, **threads.variables()}
-    env.update(PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8", MPLBACKEND="Agg")
+def _environment(processes: int | None) -> dict[str, str]:
+    env = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8", "MPLBACKEND": "Agg"}
     if (_HERE.parent / "pyproject.toml").is_file():  # a checkout that may not be installed
         paths = [str(_HERE.parent), env.get("PYTHONPATH", "")]
         env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
@@ -130,7 +133,7 @@ def _environment(processes):
     return env
 
 
-def _read(stream, lines, quiet):
+def _read(stream: IO[str], lines: list[str], quiet: bool) -> None:
     with stream:
         for line in stream:
             lines.append(line)
@@ -138,7 +141,7 @@ def _read(stream, lines, quiet):
                 print(line, end="", flush=True)
 
 
-def _end(child):
+def _end(child: subprocess.Popen[str]) -> None:
     """End the child and all that it started; torchrun puts its workers into sessions of their own."""
     import psutil
 

@@ -19,7 +19,7 @@ THREADS = "OMP_NUM_THREADS"
 CGROUPS = Path("/sys/fs/cgroup")
 
 
-def quota(root=CGROUPS, own="/proc/self/cgroup"):
+def quota(root: Path = CGROUPS, own: str | Path = "/proc/self/cgroup") -> float | None:
     """How many cores' worth of time the container may use, such as 0.5 or 2.0; None without a limit.
 
     Looks at the process's control group and those above it, of version 2 (cpu.max) and 1 (cpu.cfs_quota_us).
@@ -77,7 +77,7 @@ def variables(environment: dict | None = None) -> dict:
     return {name: value for name, value in wanted.items() if name not in given}
 
 
-def complaint():
+def complaint() -> str:
     """What is wrong with this process's threads, cause and fix in a sentence; "" where nothing is. Half a second."""
     import torch
 

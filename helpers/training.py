@@ -1,10 +1,13 @@
 """The network and the loops that lessons 03 and 04 write out in full; later lessons and the scripts import them."""
 
+from collections.abc import Iterable
 from contextlib import nullcontext
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
+
+Batches = Iterable[tuple[Tensor, Tensor]]  # of images and labels
 
 
 class SmallCNN(nn.Module):
@@ -15,14 +18,14 @@ class SmallCNN(nn.Module):
     Another picture size does not fit the linear layer and raises RuntimeError there.
     """
 
-    def __init__(self, classes=10, width=16, in_channels=3):
+    def __init__(self, classes: int = 10, width: int = 16, in_channels: int = 3) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(in_channels, width, kernel_size=3, padding=1)
         self.conv2 = nn.Conv2d(width, 2 * width, kernel_size=3, padding=1)
         self.conv3 = nn.Conv2d(2 * width, 2 * width, kernel_size=3, padding=1)
         self.classify = nn.Linear(2 * width * 4 * 4, classes)  # 32 pixels, halved three times: 4
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         x = 4 * x - 2  # 0..1 becomes -2..2: about mean 0 and spread 1
         x = F.max_pool2d(F.relu(self.conv1(x)), 2)
         x = F.max_pool2d(F.relu(self.conv2(x)), 2)
@@ -30,7 +33,7 @@ class SmallCNN(nn.Module):
         return self.classify(x.flatten(1))
 
 
-def send(tensor, device):
+def send(tensor: Tensor, device: str | torch.device) -> Tensor:
     """Copy `tensor` to `device`; towards a CUDA device the copy is only queued and the program goes on (lesson 04).
 
     Work queued on that device later finds the values in place. From pinned memory the copy is read while the program
@@ -40,13 +43,20 @@ def send(tensor, device):
     return tensor.to(device, non_blocking=torch.device(device).type == "cuda")
 
 
-def half_format(device):
+def half_format(device: torch.device) -> torch.dtype:
     """The 16-bit format for autocast: bfloat16, except on CUDA devices that only imitate it (lesson 04)."""
     imitated = device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False)
     return torch.float16 if imitated else torch.bfloat16
 
 
-def train_step(model, x, y, optimizer, dtype=None, scaler=None):
+def train_step(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    optimizer: torch.optim.Optimizer,
+    dtype: torch.dtype | None = None,
+    scaler: torch.amp.GradScaler | None = None,
+) -> Tensor:
     """One step of training on one batch that is on the model's device (lesson 04); returns the loss, not synchronized.
 
     `x` float [N, C, H, W], `y` int64 [N]; the loss is a tensor without a graph, on the same device. `dtype`: of
@@ -65,7 +75,12 @@ def train_step(model, x, y, optimizer, dtype=None, scaler=None):
     return loss.detach()
 
 
-def train_epoch(model, loader, optimizer, device):
+def train_epoch(
+    model: nn.Module,
+    loader: Batches,
+    optimizer: torch.optim.Optimizer,
+    device: str | torch.device,
+) -> float:
     """Train once through `loader` (batches of images and labels); returns the mean loss per image (lesson 04).
 
     The losses are added up on the device and read once, at the end. Leaves the model in training mode. An empty
@@ -80,7 +95,7 @@ def train_epoch(model, loader, optimizer, device):
     return _mean(total, count)
 
 
-def evaluate(model, loader, device):
+def evaluate(model: nn.Module, loader: Batches, device: str | torch.device) -> float:
     """Share of the images of `loader` that the model names right, 0 to 1 (lesson 04).
 
     Counts on the device and synchronizes once, at the end. The model comes back in the mode (train or eval) it was in.
@@ -98,10 +113,9 @@ def evaluate(model, loader, device):
     return _mean(correct, count)
 
 
-def _mean(total, count):
+def _mean(total: Tensor, count: int) -> float:
     """Read `total` from its device and divide; this is the one place that waits for the device."""
     if count == 0:
-        raise ValueError(
-            "loader: it gave no batch; it needs at least one image (is drop_last set on a small set?)"
-        )
+        words = "it needs at least one image (is drop_last set on a small set?)"
+        raise ValueError(f"loader: it gave no batch; {words}")
     return total.item() / count

@@ -4,15 +4,12 @@ Each works with ipywidgets 7.7 and 8, and leaves ordinary outputs for places tha
 a lesson reads the same on paper. A widget never shows a traceback.
 """
 
-import base64
 import functools
 import html
 from dataclasses import dataclass
 
-from helpers import show
-from helpers.checks import core, progress
-from helpers.figures import png
-from helpers.figures import show as show_figure
+from helpers import figures, show
+from helpers.checks import core, panel, progress
 from helpers.predictions import predict
 
 __all__ = ["choice", "explore", "lesson_map", "predict", "quiz", "slider"]
@@ -21,15 +18,15 @@ __all__ = ["choice", "explore", "lesson_map", "predict", "quiz", "slider"]
 
 
 def quiz(questions):
-    """Show `questions`, with feedback for each answer. A question answered wrongly comes back in later lessons."""
+    """Show `questions`, with a verdict on each answer. A question answered wrongly comes back in later lessons."""
     given = {}
     if not show.inside_notebook():
         print(_quiz_still(questions, given)[1])
         return
     import ipywidgets
 
-    def answered(question, index):
-        given[question.key] = index
+    def answered(question, verdict):
+        given[question.key] = verdict
         still.update(*_quiz_still(questions, given))
 
     rows = [_question_widget(q, "Once more:", answered) for q in _to_repeat(questions)]
@@ -38,44 +35,45 @@ def quiz(questions):
 
 
 def _quiz_still(questions, given):
-    """(HTML, text) of a quiz where it cannot be clicked; `given` holds the index of each answer by its key."""
-    parts = []
+    """(HTML, text) of a quiz where it cannot be clicked; `given` holds the verdict on each answer by its key."""
+    pages, texts = [], []
     for place, question in enumerate(questions, 1):
-        index = given.get(question.key)
-        note = "Run this cell to answer."
-        if index is not None:
-            sign = _sign(question, index)
-            note = f"You answered: {question.choices[index]}. {sign} {question.feedback[index]}"
-        parts.append(show.listed(f"{place}.", question.text, question.choices, note))
-    return "".join(page for page, _ in parts), "\n\n".join(text for _, text in parts)
+        verdict = given.get(question.key)
+        note = "" if verdict else "Run this cell to answer."
+        page, text = show.listed(f"{place}.", question.text, question.choices, note)
+        pages.append(page + (panel.page(verdict) if verdict else ""))
+        texts.append(text + (f"\n{panel.text(verdict)}" if verdict else ""))
+    return "".join(pages), "\n\n".join(texts)
 
 
-def _sign(question, index):
-    return "✓ Right." if index == question.right else "✗ Not quite."
+def _judged(question, index):
+    """The verdict on the answer at `index`, which is recorded; the first answer is kept beside a later one."""
+    chosen, right = question.choices[index], index == question.right
+    first = progress.load().get(f"quiz.{question.key}", {}).get("first", chosen)
+    progress.record(f"quiz.{question.key}", right=right, answer=chosen, first=first)
+    title = "Not quite"
+    if right:
+        title = "Right!" if first == chosen else f"Right now. Your first answer was “{first}”"
+    told = f"You answered “{chosen}”."
+    return panel.Verdict("right" if right else "wrong", title, told, question.feedback[index])
 
 
-def _question_widget(question, number, answered=lambda question, index: None):
+def _question_widget(question, number, answered=lambda question, verdict: None):
     import ipywidgets
 
-    title = ipywidgets.HTML(f"{show.STYLE}<b>{number}</b> {html.escape(question.text)}")
     control = ipywidgets.RadioButtons(
         options=question.choices, index=None, layout={"width": "auto"}
     )
-    note = ipywidgets.HTML("")
+    box = panel.question(f"<b>{number}</b> {html.escape(question.text)}", control)
 
-    def answer(change):
-        index = control.index
-        if index is None:
-            return
-        progress.record(
-            f"quiz.{question.key}", right=index == question.right, answer=question.choices[index]
-        )
-        feedback = html.escape(question.feedback[index])
-        note.value = f'<div role="status"><b>{_sign(question, index)}</b> {feedback}</div>'
-        answered(question, index)
+    def answer(_):
+        if control.index is not None:
+            verdict = _judged(question, control.index)
+            box.children[2].value = panel.page(verdict)
+            answered(question, verdict)
 
     control.observe(answer, names="index")
-    return ipywidgets.VBox([title, control, note])
+    return box
 
 
 def _to_repeat(questions, most=2):
@@ -130,31 +128,30 @@ def explore(draw, **controls):
     @functools.lru_cache(maxsize=64)
     def render(*values):
         figure, sentence = draw(**dict(zip(controls, values, strict=True)))
-        return png(figure), sentence
+        return figures.page(figure, sentence), sentence
 
     first = [control.options[control.start][1] for control in controls.values()]
     if not show.inside_notebook():
-        show_figure(*draw(**dict(zip(controls, first, strict=True))))
+        print(draw(**dict(zip(controls, first, strict=True)))[1])
         return
-    picture, sentence = render(*first)
 
     def changed(picture, sentence):
-        still.update(*_explorer_still(sentence, controls), picture, sentence)
+        still.update(*_explorer_still(picture, sentence, controls))
 
     box = _explorer_widget(render, controls, changed)
-    still = show.widget(box, *_explorer_still(sentence, controls), picture, sentence)
+    still = show.widget(box, *_explorer_still(*render(*first), controls))
 
 
-def _explorer_still(sentence, controls):
-    """(HTML, text) under the picture of an explorer that cannot be moved."""
+def _explorer_still(picture, sentence, controls):
+    """(HTML, text) of an explorer that cannot be moved: its picture, its sentence, how to move it."""
     names = ", ".join(control.label for control in controls.values())
     note = f"Run the notebook up to here to change: {names}."
-    page = f"<p>{html.escape(sentence)}</p><p><i>{html.escape(note)}</i></p>"
+    page = f"{picture}<p>{html.escape(sentence)}</p><p><i>{html.escape(note)}</i></p>"
     return page, f"{sentence}\n{note}"
 
 
 def _explorer_widget(render, controls, changed=lambda picture, sentence: None):
-    """Controls beside their figure where there is room, above it elsewhere."""
+    """Controls above their figure, whose sentence is said when it changes."""
     import ipywidgets
 
     place = ipywidgets.HTML()
@@ -164,9 +161,9 @@ def _explorer_widget(render, controls, changed=lambda picture, sentence: None):
         try:
             picture, sentence = render(*(part.value for part in parts))
         except Exception as error:  # noqa: BLE001 - shown to the learner in place of the picture
-            place.value = _status(f"This setting has no picture: {error}")
+            place.value = panel.status(f"This setting has no picture: {error}")
             return None
-        place.value = _image(picture, sentence) + _status(sentence)
+        place.value = show.STYLE + picture + panel.status(sentence)
         return picture, sentence
 
     def follow(_):
@@ -177,19 +174,7 @@ def _explorer_widget(render, controls, changed=lambda picture, sentence: None):
     for part in parts:
         part.observe(follow, names="value")
     draw()
-    left = ipywidgets.VBox(parts, layout={"flex": "1 1 20em", "max_width": "32em"})
-    right = ipywidgets.VBox([place], layout={"flex": "100 1 28em"})
-    return ipywidgets.HBox([left, right], layout={"flex_flow": "row wrap"})
-
-
-def _image(png, words):
-    data = base64.b64encode(png).decode("ascii")
-    alt = html.escape(words, quote=True)
-    return f'<img alt="{alt}" src="data:image/png;base64,{data}" style="max-width:100%">'
-
-
-def _status(sentence):
-    return f'{show.STYLE}<p role="status" aria-live="polite" style="margin:0">{html.escape(sentence)}</p>'
+    return ipywidgets.VBox([ipywidgets.VBox(parts), place])
 
 
 def _control_widget(control):

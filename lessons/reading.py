@@ -3,24 +3,12 @@
 Each is written out in the lesson that teaches it. They take a `measurements.traces.Trace`; times are microseconds.
 """
 
-import math
 import statistics
 from collections import Counter
 
+from measurements.traces.intervals import idle, innermost, merged
+
 COPIES = ("copy", "memset")
-
-
-def merged(events, length):
-    """Return the intervals (start, end) in which at least one of `events` runs, cut to 0 … `length`, in their order."""
-    intervals = []
-    for event in sorted(events, key=lambda e: e.start):
-        start = max(0.0, event.start)
-        end = min(length, event.end)
-        if intervals and start <= intervals[-1][1]:
-            intervals[-1][1] = max(intervals[-1][1], end)
-        elif end >= start:
-            intervals.append([start, end])
-    return [tuple(interval) for interval in intervals]
 
 
 def total(intervals):
@@ -35,13 +23,8 @@ def busy_share(trace):
 
 def gaps(trace):
     """Return the idle stretches (start, length) of the GPU, the longest first."""
-    edges = [
-        0.0,
-        *(edge for pair in merged(trace.gpu, trace.length) for edge in pair),
-        trace.length,
-    ]
-    found = [(begin, end - begin) for begin, end in zip(edges[::2], edges[1::2], strict=True)]
-    return sorted((gap for gap in found if gap[1] > 0), key=lambda gap: -gap[1])
+    found = idle(merged(trace.gpu, trace.length), trace.length)
+    return sorted(((begin, end - begin) for begin, end in found), key=lambda gap: -gap[1])
 
 
 def launch_delay(trace):
@@ -87,37 +70,6 @@ def on_cpu(trace, begin, end):
         if inside > 0:
             times[span.name] += inside
     return dict(times.most_common())
-
-
-def innermost(spans):
-    """Return pieces of `spans` such that in each thread only the innermost span of each moment is left."""
-    pieces = []
-    threads = {}
-    for span in sorted(spans, key=lambda s: (s.start, -s.length)):
-        threads.setdefault((span.rank, span.thread), []).append(span)
-    for own in threads.values():
-        pieces += _innermost_of_one(own)
-    return sorted(pieces, key=lambda piece: piece.start)
-
-
-def _innermost_of_one(spans):
-    pieces, stack, now = [], [], -math.inf
-    for span in [*spans, None]:
-        until = math.inf if span is None else span.start
-        while stack and stack[-1].end <= until:
-            now = _add(pieces, stack.pop(), now)
-        if span is not None:
-            now = _add(pieces, stack[-1], now, until) if stack else until
-            stack.append(span)
-    return pieces
-
-
-def _add(pieces, span, start, end=math.inf):
-    """Append the piece of `span` from `start` to `end`, if any, and return where the next one begins."""
-    start, end = max(start, span.start), min(end, span.end)
-    if end > start:
-        pieces.append(span._replace(start=start, length=end - start))
-    return max(start, end)
 
 
 def product_flops(rows, inner, columns, batch=1):

@@ -1,11 +1,14 @@
 """The kinds of numbers that a figure draws: measured here, recorded, on your GPU, published, forecast.
 
-A `Group` is a dict of label to value, or to (xs, ys), that knows its kind and its source. The figures of
+A `Group` is a dict of label to value, or to (xs, ys), that knows its kind and its sources. The figures of
 `helpers.plots` take one group or a list of them, and give each kind its words, marker and line.
 """
 
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
 import measurements
-from measurements.rows import SECTIONS, names
+from measurements.reader import Row, sections
 
 KINDS = {  # as the legend says it
     "here": "measured here",
@@ -19,14 +22,14 @@ KINDS = {  # as the legend says it
 class Group(dict):
     """Numbers of one kind: label to value, or to (xs, ys). `sources`: lines to print under the figure."""
 
-    def __init__(self, kind, values, sources=()):
+    def __init__(self, kind: str, values: Mapping[str, Any], sources: Iterable[str] = ()) -> None:
         if kind not in KINDS:
             raise ValueError(f"kind is {kind!r}; it takes one of {list(KINDS)}")
         super().__init__(values)
         self.kind = kind
         self.sources = tuple(sources)
 
-    def renamed(self, labels):
+    def renamed(self, labels: Mapping[str, str]) -> "Group":
         """The group with other labels: `labels` is a dict of old to new; the others stay."""
         unknown = [label for label in labels if label not in self]
         if unknown:
@@ -35,17 +38,24 @@ class Group(dict):
         return Group(self.kind, renamed, self.sources)
 
 
-def here(values):
+def here(values: Mapping[str, Any]) -> Group:
     """The group of what was measured on this machine, now: `values` is a dict of label to value or (xs, ys)."""
     return Group("here", values)
 
 
-def forecast(values, *sources):
+def forecast(values: Mapping[str, Any], *sources: str) -> Group:
     """The group of what was calculated, drawn hollow: label to value, (low, middle, high) or (xs, ys); `sources`: its rules."""
     return Group("forecast", values, sources)
 
 
-def published(name, y, x=None, by="device", section=None, **where):
+def published(
+    name: str,
+    y: str,
+    x: str | None = None,
+    by: str = "device",
+    section: str | None = None,
+    **where: Any,
+) -> Group:
     """The group of a published source: field `y` by the label in field `by`; with a field `x`, (xs, ys) a label.
 
     `section` and `where` choose rows; a list takes any of its values and their order: device=["Tesla T4", "Tesla P4"].
@@ -63,7 +73,7 @@ def published(name, y, x=None, by="device", section=None, **where):
     return Group("published", values, [f"published: {source.source}"])
 
 
-def _chosen(rows, where, name):
+def _chosen(rows: list[Row], where: Mapping[str, Any], name: str) -> list[Row]:
     """Rows with the values that `where` asks for, in the order of its lists."""
     for field, wanted in where.items():
         wanted = list(wanted) if isinstance(wanted, (list, tuple)) else [wanted]
@@ -75,8 +85,8 @@ def _chosen(rows, where, name):
     return rows
 
 
-def _values(rows, y, by, name):
-    values = {}
+def _values(rows: list[Row], y: str, by: str, name: str) -> dict[str, Any]:
+    values: dict[str, Any] = {}
     for row in rows:
         label = str(row[by])
         if label in values:
@@ -87,8 +97,8 @@ def _values(rows, y, by, name):
     return values
 
 
-def _series(rows, x, y, by):
-    series = {}
+def _series(rows: list[Row], x: str, y: str, by: str) -> dict[str, tuple[list, list]]:
+    series: dict[str, tuple[list, list]] = {}
     for row in rows:
         xs, ys = series.setdefault(str(row[by]), ([], []))
         xs.append(row[x])
@@ -96,48 +106,34 @@ def _series(rows, x, y, by):
     return series
 
 
-def yours(section, y, x=None, **where):
-    """The group of the device whose code was kept: its name to `y`, or to (xs, ys); empty where there is none, or it is here.
-
-    `section` ("matmul", "copies", "bandwidth", "training") and `where` choose its rows, see `gpu_code.SLOTS`.
-    """
-    from helpers import host
-    from measurements import gpu_code
-
-    measured = gpu_code.yours()
-    if measured is None:
-        return Group("yours", {})
-    names_here = map(gpu_code.cut, [*measurements.gpus_here(), host.cpu_name()])
-    rows = measured.rows(section, **where)
-    if not rows or measured.device in names_here:
-        return Group("yours", {})
-    values = [row[y] for row in rows]
-    value = values[0] if x is None else ([row[x] for row in rows], values)
-    source = f"your GPU: {measured.device}, {measured.date}, PyTorch {measured.torch}"
-    return Group("yours", {measured.device: value}, [source])
-
-
-def recorded(section, x, y, kind=None, **where):
+def recorded(
+    section: str,
+    x: str,
+    y: str,
+    kind: str | None = None,
+    without: Collection[str] = (),
+    **where: Any,
+) -> Group:
     """The group of recorded machines: label (device and date) to (xs, ys) of fields `x` and `y` of `section`.
 
-    `where` keeps rows with these values, `kind` ("cuda", "cpu") such devices. A machine that equals this one, by name
-    and cores, is left out: it would be drawn twice. An unknown section or field raises ValueError.
+    `where` keeps rows with these values, `kind` ("cuda", "cpu") such devices, and `without` leaves devices of these
+    identities out (see `Recording.identity`). An unknown section or field raises ValueError.
     """
-    if section not in SECTIONS:
-        raise ValueError(f"section is {section!r}; it takes one of {list(SECTIONS)}")
-    has = names(section)
+    fields = sections().get(section)
+    if fields is None:
+        raise ValueError(f"section is {section!r}; it takes one of {list(sections())}")
     for name in (x, y, *where):
-        if name not in has:
-            raise ValueError(f"field {name!r} is not in section {section!r}, which has {has}")
+        if name not in fields:
+            raise ValueError(f"field {name!r} is not in section {section!r}, which has {fields}")
     series = {}
-    sources = []
-    for recording in measurements.all():
-        for label, rows in recording.by_device(section).items():
+    for recording in measurements.recordings():
+        for device, known in recording.devices.items():
+            rows = recording.rows(section, device)
             rows = [row for row in rows if all(row[field] == v for field, v in where.items())]
-            rows = [row for row in rows if kind in (None, row["device_kind"])]
-            if not rows or recording.is_here(rows[0]["device"]):
+            if not rows or kind not in (None, known["kind"]):
                 continue
-            rows.sort(key=lambda row: row[x])
-            series[label] = ([row[x] for row in rows], [row[y] for row in rows])
-            sources.append(f"recorded: {label}")
-    return Group("recorded", series, sources)
+            if recording.identity(device) not in without:
+                rows.sort(key=lambda row: row[x])
+                columns = [row[x] for row in rows], [row[y] for row in rows]
+                series[recording.label_of(device)] = columns
+    return Group("recorded", series, [f"recorded: {label}" for label in series])

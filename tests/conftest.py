@@ -124,8 +124,8 @@ def lessons(tmp_path, monkeypatch):
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """Keep progress and the GPU code of one test in a folder of its own; give it."""
+    from helpers import gpu_code
     from helpers.checks import progress
-    from measurements import gpu_code
 
     monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(progress, "_memory", {})

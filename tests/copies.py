@@ -3,12 +3,12 @@
 import shutil
 import types
 
-from tools import _environment, pack
-from tools._environment import ROOT
+import tools
+from tools import ROOT, _environment, pack
 
 PACKAGES = ("helpers", "lessons", "measurements", "practice_gpus", "tools")
-FILES = ("LICENSE", "README.md", "pyproject.toml", "requirements.txt")
-IGNORED = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
+FILES = ("LICENSE", "README.md", "lab.py", "pyproject.toml", "requirements.txt")
+IGNORED = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints", "*.egg-info")
 
 
 def copy_of_course(place, folders=(*PACKAGES, "notebooks"), change=None):
@@ -27,7 +27,13 @@ def copy_of_course(place, folders=(*PACKAGES, "notebooks"), change=None):
 
 def settle(monkeypatch, house, free=9e9):
     """Let the commands take `house` for the folder of the course, on a disk with so many free bytes."""
-    for module in (_environment, pack):
+    for module in (tools, _environment, pack):
         monkeypatch.setattr(module, "ROOT", house)
     monkeypatch.setattr(_environment, "VENV", house / ".venv")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=free))
+
+
+def everything(folder):
+    """Return {name: bytes} of all files below `folder`."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tools._environment import ROOT
+from tools import ROOT
 from tools.execute import environment
 
 OFFLINE = ("unshare", "-r", "-n")

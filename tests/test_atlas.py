@@ -1,4 +1,4 @@
-"""The atlas: what is known about a card, each number with its source."""
+"""The explorer of lesson 01: how long a job takes at best on each card, and how long others took."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,55 +11,38 @@ from torchvision import models
 
 import measurements
 from helpers.figures import number
+from lessons.lesson01 import atlas
 from lessons.lesson11.fusion import traffic
-from measurements import atlas
-from tools._environment import ROOT
-
-
-@pytest.mark.parametrize("name", atlas.names())
-def test_every_number_about_a_card_has_a_source(name):
-    facts = atlas.about(name)
-    assert all(fact.source and fact.url.startswith("https://") for fact in facts)
-    assert all(fact.value > 0 for fact in facts)
-    assert all(fact.kind in ("data sheet", "measured", "listed") for fact in facts)
-
-
-def test_a_card_is_known_by_its_data_sheet_and_by_what_others_measured():
-    facts = [str(fact) for fact in atlas.about("T4")]
-    assert "memory: 16 GB (data sheet: NVIDIA)" in facts
-    words = "float16 products: 41.91 TFLOP/s (measured: zzc0721/torch-performance-test-data, up to"
-    assert any(fact.startswith(words) for fact in facts)
-    assert atlas.best("T4", "memory bandwidth").value == 240
-    assert atlas.best("T4", "tf32 products") is None
+from tools import ROOT
 
 
 def test_a_job_takes_the_longer_of_arithmetic_and_memory():
-    by_arithmetic = {each.card: each for each in atlas.job(4193, 240, 8)}["T4"]
+    assert atlas.best_rate("T4", "float16") == 41.93
+    by_arithmetic = {each.card: each for each in atlas.job(4193, 240, 8, "float16")}["T4"]
     assert by_arithmetic.seconds == pytest.approx(100)
     assert by_arithmetic.limit == "arithmetic"
     assert by_arithmetic.usd == pytest.approx(0.53 * 100 / 3600)
-    by_memory = {each.card: each for each in atlas.job(1, 2400, 8)}["T4"]
+    by_memory = {each.card: each for each in atlas.job(1, 2400, 8, "float16")}["T4"]
     assert by_memory.seconds == pytest.approx(10)
     assert by_memory.limit == "memory"
-    assert {each.card: each.fits for each in atlas.job(1, 1, 20)}["T4"] is False
 
 
-def test_what_nobody_measured_stays_empty():
+def test_what_nobody_measured_and_what_does_not_fit_stays_out():
     """An invented time would be worse than none."""
-    answers = {each.card: each for each in atlas.job(100, 100, 8, dtype="tf32")}
-    assert answers["T4"].seconds is None
-    assert answers["RTX 4090"].seconds is not None
-    assert answers["K80"].fits is None
+    cards = {each.card for each in atlas.job(100, 100, 8, "tf32")}
+    assert "RTX 4090" in cards and "T4" not in cards  # a T4 has no TF32
+    assert "T4" not in {each.card for each in atlas.job(1, 1, 20, "float16")}
+    prices = {each.card: each.usd for each in atlas.job(1, 1, 8, "float16")}
+    assert prices["H200"] is None  # no such hour is in the list
 
 
 @pytest.mark.parametrize(
     "call, words",
     [
-        (lambda: atlas.about("T5"), "name is 'T5'; it takes one of"),
-        (lambda: atlas.job(0, 1, 1), "tflop is 0; it takes a number above 0"),
-        (lambda: atlas.job(1, "2", 1), "gigabytes is '2'"),
-        (lambda: atlas.job(1, 1, 1, dtype="int8"), "dtype is 'int8'; it takes float32"),
-        (lambda: atlas.minutes(1, 1, 10_000), "memory_gb is 10000; no card"),
+        (lambda: atlas.job(0, 1, 1, "float16"), "tflop is 0; it takes a number above 0"),
+        (lambda: atlas.job(1, "2", 1, "float16"), "gigabytes is '2'"),
+        (lambda: atlas.job(1, 1, 1, "int8"), "dtype is 'int8'; it takes float32"),
+        (lambda: atlas.minutes(1, 1, 10_000, "float16"), "memory_gb is 10000; no card"),
     ],
 )
 def test_a_wrong_question_is_answered_with_what_fits(call, words):
@@ -68,7 +51,7 @@ def test_a_wrong_question_is_answered_with_what_fits(call, words):
 
 
 def test_the_explorer_draws_cards_where_the_job_fits():
-    group = atlas.minutes(50_000, 20_000, 30)
+    group = atlas.minutes(50_000, 20_000, 30, "float16")
     assert any(label.startswith("A100 40 GB, $") for label in group)
     assert not any(label.startswith("T4") for label in group)
     assert list(group.values()) == sorted(group.values())
@@ -108,43 +91,6 @@ def mlp():
     return nn.Sequential(*layers, nn.Linear(64, 10))
 
 
-def lenet():
-    features = [nn.Conv2d(1, 6, 5), nn.Tanh(), nn.MaxPool2d(2)]
-    features += [nn.Conv2d(6, 16, 5), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten()]
-    layers = [nn.Linear(400, 120), nn.Tanh(), nn.Linear(120, 84), nn.Tanh(), nn.Linear(84, 10)]
-    return nn.Sequential(*features, *layers)
-
-
-def generator():
-    deeper = [nn.BatchNorm2d(256), nn.LeakyReLU(0.3)]
-    for inputs, outputs, stride in ((256, 128, 1), (128, 64, 2)):
-        more = {"stride": stride, "padding": 2, "output_padding": stride - 1, "bias": False}
-        deeper += [nn.ConvTranspose2d(inputs, outputs, 5, **more)]
-        deeper += [nn.BatchNorm2d(outputs), nn.LeakyReLU(0.3)]
-    last = nn.ConvTranspose2d(64, 1, 5, stride=2, padding=2, output_padding=1, bias=False)
-    start = [nn.Linear(100, 7 * 7 * 256, bias=False), nn.Unflatten(1, (256, 7, 7))]
-    return nn.Sequential(*start, *deeper, last, nn.Tanh())
-
-
-def discriminator():
-    first = [nn.Conv2d(1, 64, 5, stride=2, padding=2), nn.LeakyReLU(0.3), nn.Dropout(0.3)]
-    second = [nn.Conv2d(64, 128, 5, stride=2, padding=2), nn.LeakyReLU(0.3)]
-    return nn.Sequential(*first, *second, nn.Flatten(), nn.Dropout(0.3), nn.Linear(6272, 1))
-
-
-def gan_step():
-    """The discriminator learns from 256 pictures and 256 inventions, then the generator from 256 of its own."""
-    with torch.device("meta"):
-        make, judge = generator(), discriminator()
-
-    def step():
-        judge(torch.empty(256, 1, 28, 28)).sum().backward()
-        for _ in range(2):
-            judge(make(torch.empty(256, 100))).sum().backward()
-
-    return step
-
-
 @dataclass(frozen=True)
 class Work:
     """A job that somebody measured: `parts` are (step, how often); `measured`: its seconds."""
@@ -169,14 +115,11 @@ def small_works():
     minutes = measurements.published("vgg_and_lenet")
     for words, build, shape, images in (
         ("MLP, MNIST", mlp, (128, 1, 28, 28), 54_000),
-        ("LeNet, MNIST", lenet, (128, 1, 32, 32), 54_000),
         ("VGG-16, CIFAR-10", lambda: models.vgg16_bn(num_classes=10), (32, 3, 224, 224), 45_000),
     ):
         [row] = minutes.rows("epochs", device="RTX 3090", network=words)
         parts = ((image_step(build, shape), images / shape[0]),)
         yield Work(f"{words}, an epoch", "RTX 3090", "float32", parts, 60 * row["epoch_minutes"])
-    [row] = measurements.published("gan_epoch_colab").rows("epochs", device="Tesla T4")
-    yield Work(f"{row['network']}, an epoch", "T4", "float32", ((gan_step(), 235),), row["epoch_s"])
     [row] = measurements.published("resnet18_epoch").rows("epochs", device="Tesla T4")
     shape = (64, 3, 224, 224)
     parts = (
@@ -243,7 +186,7 @@ def test_a_figure_of_times_at_best_says_how_much_longer_they_took(works):
         size = "small" if "MNIST" in work.words else "large"
         times[size].append(work.measured / answer.seconds)
     least, most = f"{min(times['large']):.1f}", f"{max(times['large']):.1f}"
-    line = atlas.minutes(50_000, 20_000, 30).sources[-1]
+    line = atlas.minutes(50_000, 20_000, 30, "float16").sources[-1]
     assert f"{least} to {most} times as long" in line
     assert "small networks much longer" in line
     assert min(times["small"]) > 2 > max(times["large"])

@@ -7,14 +7,14 @@ import subprocess
 import pytest
 from packaging.requirements import Requirement
 
-from tools import _environment
-from tools._environment import ROOT, WHEELS
+from tools import ROOT, needs
+from tools._environment import WHEELS
 
 FOLDER = ROOT / "binder"
 # By the image that repo2docker begins with.
 BROUGHT = {
     *("jupyterlab", "ipywidgets", "platformdirs", "psutil"),
-    *("ipython", "nbformat", "nbconvert", "beautifulsoup4"),
+    *("ipython", "nbformat", "nbconvert", "beautifulsoup4", "jsonschema"),
 }
 EXTRA = {"triton"}  # lesson 11 runs to its end without it, and says so; here it shall run whole
 LINES = (FOLDER / "requirements.txt").read_text(encoding="utf-8").splitlines()
@@ -25,7 +25,7 @@ NEEDS = {
 
 def ranges():
     """Return {package: its range} of what a learner needs."""
-    return {need.name: need.specifier for need in map(Requirement, _environment.needs())}
+    return {need.name: need.specifier for need in map(Requirement, needs())}
 
 
 def test_binder_installs_what_a_learner_needs():
@@ -46,7 +46,10 @@ def test_pytorch_is_the_cpu_build_from_its_own_index():
 def test_helpers_are_installed_last_and_bring_nothing():
     lines = (FOLDER / "postBuild").read_text(encoding="utf-8").splitlines()
     commands = [line for line in lines if not line.startswith("#")]
-    assert commands == ["set -e", "python -m pip install --no-cache-dir --no-deps -e ."]
+    assert commands == [
+        "set -e",
+        "python -m pip install --no-cache-dir --no-deps -e ./practice_gpus -e .",
+    ]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no executable bit")

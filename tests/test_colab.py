@@ -17,8 +17,7 @@ import pytest
 from copies import FILES, PACKAGES
 from nbclient import NotebookClient
 
-from tools import _notebooks, publish
-from tools._environment import ROOT
+from tools import ROOT, _notebooks, publish
 
 pytestmark = pytest.mark.slow
 LESSONS = [path for path in _notebooks.find() if not path.name.startswith("92")]  # it has no code

@@ -176,27 +176,19 @@ TENSOR_CORES = {  # NVIDIA's tables of compute capabilities and whitepapers, rea
 
 
 @pytest.mark.parametrize("capability", TENSOR_CORES)
-def test_features_by_capability(capability):
+def test_tensor_cores_by_capability(capability):
     generation, formats = TENSOR_CORES[capability]
-    found = devices.features(capability)
+    found = gpus.tensor_cores(capability)
     assert found.pop("generation") == generation
     assert [name for name, has in found.items() if has] == formats.split()
-    assert devices.features(tuple(map(int, capability.split(".")))) == {
-        "generation": generation,
-        **found,
-    }
+    pair = tuple(map(int, capability.split(".")))
+    assert gpus.tensor_cores(pair) == {"generation": generation, **found}
 
 
-def test_features_of_the_unknown(machine):
-    assert devices.features("4.0")["generation"] is None
-    assert devices.features("4.0")["FP16"] is False
-    assert devices.features("99.0") == {"generation": None, **dict.fromkeys(gpus.FORMATS)}
-    assert devices.features("cpu") == {"generation": None, **dict.fromkeys(gpus.FORMATS, False)}
-    machine(cuda=(H200,))
-    assert devices.features("cuda")["FP8"] is True
-    assert devices.features(torch.device("cuda:0"))["FP4"] is False
-    machine(cuda=(H200,), rocm="7.0")
-    assert devices.features("cuda")["FP8"] is None
+def test_tensor_cores_of_the_unknown():
+    assert gpus.tensor_cores("4.0")["generation"] is None
+    assert gpus.tensor_cores("4.0")["FP16"] is False
+    assert gpus.tensor_cores("99.0") == {"generation": None, **dict.fromkeys(gpus.FORMATS)}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Every exercise, three ways: the reference passes, each wrong answer fails with its own message, untouched says so."""
 
+import dataclasses
 import importlib
 import os
 import pkgutil
@@ -16,6 +17,7 @@ import torch
 from answers import wrong_answers
 
 import lessons
+from helpers.checks import expect, panel
 from helpers.checks.core import (
     CORRECT,
     ERROR,
@@ -25,7 +27,7 @@ from helpers.checks.core import (
     NotYet,
     call,
 )
-from tools._environment import ROOT
+from tools import ROOT
 
 pytestmark = pytest.mark.gpu
 
@@ -48,7 +50,7 @@ def test_keys_are_unique_and_name_their_place():
     for module in MODULES:
         for name, value in vars(module).items():
             if isinstance(value, Exercise):
-                assert value.key == f"{module.__name__[-2:]}.{name}"
+                assert value.key == f"{module.__name__.split('.')[1][-2:]}.{name}"
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=KEYS)
@@ -255,9 +257,9 @@ def test_check_shows_and_remembers(capsys, home):
 
     exercise = make(lambda a: "good" if call(a, 2) == 4 else _square(3))
     exercise.check(lambda x: 5)
-    assert "Not yet: three" in capsys.readouterr().out
+    assert "✗ Not yet: three" in capsys.readouterr().out
     exercise.check(_square)
-    assert "Correct: good" in capsys.readouterr().out
+    assert "✓ Correct! good" in capsys.readouterr().out
     assert progress.load()["00.t"]["status"] == CORRECT
     exercise.check(lambda x: 5)
     assert progress.load()["00.t"]["status"] == CORRECT, "a solved exercise stays solved"
@@ -274,14 +276,52 @@ def test_hints_come_one_by_one_and_the_solution_is_shown(capsys, home):
 
 
 def test_the_buttons_of_a_panel_show_hints_and_the_solution(home):
-    from helpers.checks import panel
-
     exercise = make(lambda a: None)
-    box = panel._panel(exercise, exercise.outcome(None))
+    untouched = exercise.outcome(None)
+    box = panel.widget(exercise.verdict(untouched), exercise._buttons(untouched))
     _, buttons, place = box.children
     for button, words in zip(buttons.children, ("Hint 1 of 2", "def _square"), strict=True):
         button.click()
         assert words in place.outputs[0]["data"]["text/markdown"]
+
+
+def test_correct_says_what_one_can_do_now(capsys, home):
+    exercise = dataclasses.replace(make(lambda a: "it squares."), unlocked="You can square.")
+    exercise.check(_square)
+    assert capsys.readouterr().out == "✓ Correct! It squares.\nYou can square.\n"
+    exercise.check(None)
+    assert capsys.readouterr().out.splitlines() == [
+        "… Not attempted yet: Fill in the cell above, then run it again.",
+        "Stuck? ex.t.hint() helps.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("expected", "words"),
+    [
+        (lambda: expect.number(None, "your mean"), "your mean is None, expected a number"),
+        (lambda: expect.tensor(None, what="f(x)"), "f(x) is None, expected a tensor"),
+    ],
+)
+def test_a_forgotten_return_is_named(expected, words):
+    with pytest.raises(NotYet) as told:
+        expected()
+    assert str(told.value) == f"{words}: is there a `return`?"
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("expected a dict.", "Expected a dict."),
+        ("it is on cpu.", "It is on cpu."),
+        *[
+            (text, text)
+            for text in ("row_sums(x) is 3", "mean is 3", "x.to() gives a copy", "2 left")
+        ],
+    ],
+)
+def test_messages_are_sentences_and_names_stay_as_they_are(words, shown):
+    assert panel.sentence(words) == shown
 
 
 def test_a_program_that_cannot_start_processes_is_told_how(tmp_path):

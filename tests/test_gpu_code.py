@@ -2,16 +2,14 @@
 
 import random
 from dataclasses import replace
-from datetime import date
 
 import pytest
 
-from helpers import plots
-from measurements import gpu_code
+from helpers import gpu_code, plots
 
 T4 = gpu_code.Measured(
     "Tesla T4",
-    date(2026, 11, 22),
+    "2026-11-22",
     "2.11",
     15,
     tuple(10.0 ** (i % 7 - 3) * 1.234 for i in range(len(gpu_code.SLOTS) - 1)) + (None,),
@@ -24,7 +22,7 @@ def test_a_code_brings_back_what_was_measured():
     found = gpu_code.decode(f"  {code[:50]}\n{code[50:].lower()} ")  # as a mail may break it
     assert (found.device, found.date, found.torch, found.memory_gib) == (
         "Tesla T4",
-        date(2026, 11, 22),
+        "2026-11-22",
         "2.11",
         15,
     )
@@ -104,13 +102,14 @@ def test_a_kept_code_joins_the_figures_of_the_lessons(home, monkeypatch):
 )
 @pytest.mark.parametrize("is_cpu", [False, True])
 def test_a_code_of_this_machine_is_not_drawn_beside_it(name, is_cpu, home, monkeypatch):
-    import measurements
-    from helpers import host
+    from helpers import devices, host
 
     gpu_code.keep(gpu_code.encode(replace(T4, device=name)))
     assert len(plots.yours("matmul", "tflop_per_s", x="size", dtype="float32")) == 1
-    monkeypatch.setattr(measurements, "gpus_here", lambda: [] if is_cpu else [name])
+    described = devices.describe("cpu") | ({} if is_cpu else {"name": name})
     monkeypatch.setattr(host, "cpu_name", lambda: name if is_cpu else "another")
+    if not is_cpu:
+        monkeypatch.setattr(devices, "describe", lambda device: described)
     assert plots.yours("matmul", "tflop_per_s", x="size", dtype="float32") == {}
 
 
@@ -119,26 +118,25 @@ def test_a_bad_code_leaves_the_kept_one_alone_and_an_unreadable_one_costs_no_fig
     with pytest.raises(ValueError, match="damaged"):
         gpu_code.keep("G2-AAAA")
     gpu_code._memory.clear()  # another kernel, another day
-    assert gpu_code.yours().device == "Tesla T4"
+    assert gpu_code.stored().device == "Tesla T4"
     (home / "gpu-code.txt").write_text("G9-FROM-LATER", encoding="utf-8")
     gpu_code._memory.clear()
-    assert gpu_code.yours() is None
+    assert gpu_code.stored() is None
     assert plots.yours("training", "images_per_s") == {}
 
 
 def test_a_folder_that_cannot_be_written_keeps_the_code_for_this_kernel(home):
     home.touch()  # a file where the folder should be
     gpu_code.keep(gpu_code.encode(T4))
-    assert gpu_code.yours().device == "Tesla T4"
+    assert gpu_code.stored().device == "Tesla T4"
 
 
 def test_this_machine_makes_a_code(monkeypatch):
-    from measurements import measure, networks
+    from lessons import measure
 
     times = {"time_ms": 2.0, "time_iqr_ms": 0.0}
-    for module in (measure, networks):
-        monkeypatch.setattr(module, "timed", lambda fn, device, quick: (fn(), times)[1])
-    found = gpu_code.decode(gpu_code.measure("cpu"))
+    monkeypatch.setattr(measure, "timed", lambda fn, device, quick: (fn(), times)[1])
+    found = gpu_code.decode(measure.gpu_code("cpu"))
     (row,) = found.rows("matmul", size=512, dtype="float32")
     assert row["tflop_per_s"] == pytest.approx(2 * 512**3 / 2.0 / 1e9, rel=1e-3)
     (row,) = found.rows("bandwidth")

@@ -11,86 +11,71 @@ import sys
 
 import pytest
 
-from tools._environment import ROOT, needs
+from tools import ROOT, needs
+from tools.__main__ import commands
 
-HELPERS = ROOT / "helpers"
-PACKAGES = ("exercises", "helpers", "practice_gpus")
-MODULES = sorted(
-    path
-    for package in PACKAGES
-    for path in (ROOT / package).rglob("*.py")
-    if "__pycache__" not in path.parts
-)
-# A room may import rooms of lower rank, and of its own rank where that makes no circle. Rooms not named: GROUND.
-GROUND = 1
-RANKS = {
-    "practice_gpus": 0,
-    "course": 0,
-    "timing": 3,
-    "memory": 3,
-    "measurements": 3,
-    "data": 3,
-    "training": 3,
-    "plots": 4,
-    "troubleshooting": 5,
-    "predictions": 5,
-    "widgets": 5,
-    "checks": 5,
-    "exercises": 6,
-    "commands": 7,
+SOURCES = {
+    "helpers": ROOT / "helpers",
+    "lessons": ROOT / "lessons",
+    "measurements": ROOT / "measurements",
+    "practice_gpus": ROOT / "practice_gpus/src/practice_gpus",
+    "tools": ROOT / "tools",
+}
+MODULES = sorted(path for folder in SOURCES.values() for path in folder.rglob("*.py"))
+# What a room may import: itself, and what lies below it. Nothing imports tools.
+BELOW = {
+    "practice_gpus": set(),
+    "measurements": {"helpers", "practice_gpus"},
+    "helpers": {"measurements", "practice_gpus"},
+    "lessons": {"helpers", "measurements", "practice_gpus"},
+    "tools": {"helpers", "lessons", "measurements", "practice_gpus"},
 }
 
 
-def room(path):
-    """Return the name of the room a file belongs to: a package, or a module or folder of helpers."""
-    return (
-        path.relative_to(HELPERS if HELPERS in path.parents else ROOT).parts[0].removesuffix(".py")
-    )
+def dotted(path):
+    """Return the dotted name of a module of the course."""
+    [(room, folder)] = [pair for pair in SOURCES.items() if pair[1] in path.parents]
+    parts = path.relative_to(folder.parent).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
 
 
 def imports(path):
-    """Return the dotted names that a file imports from helpers, at its top or inside functions."""
+    """Return the dotted names that a file imports from the course, at its top or inside functions."""
+    here = dotted(path).split(".")[: None if path.name == "__init__.py" else -1]
     names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            here = list(path.relative_to(ROOT).parts[:-1])
             base = ".".join(here[: len(here) + 1 - node.level]) if node.level else ""
-            names |= {
-                ".".join(filter(None, [base, node.module, alias.name])) for alias in node.names
-            }
-    return {name for name in names if name.split(".")[0] in PACKAGES}
-
-
-def imported_rooms(path):
-    """Return the rooms of helpers that a file imports."""
-    parts = [name.split(".") for name in imports(path)]
-    return {part[1] if part[0] == "helpers" else part[0] for part in parts} - {room(path)}
+            names |= {".".join(filter(None, [base, node.module, a.name])) for a in node.names}
+    return {name for name in names if name.split(".")[0] in SOURCES}
 
 
 def module_graph():
-    """Return {module: modules of helpers that it imports}."""
-    files = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-        for path in MODULES
-    }
+    """Return {module: modules of the course that it imports}."""
+    files = {dotted(path): path for path in MODULES}
     return {
         name: {wanted if wanted in files else wanted.rpartition(".")[0] for wanted in imports(path)}
-        - {name}
+        - {
+            name,
+            *(inside for inside in files if inside.startswith(f"{name}.")),
+        }  # a package's parts
         for name, path in files.items()
     }
 
 
 def test_imports_go_downwards():
+    """practice_gpus serves others without the course, and a lesson never needs a teacher's tools."""
     for path in MODULES:
-        rank = RANKS.get(room(path), GROUND)
-        above = [name for name in imported_rooms(path) if RANKS.get(name, GROUND) > rank]
-        assert above == [] or room(path) == "__main__", path
+        room = dotted(path).split(".")[0]
+        rooms = {name.split(".")[0] for name in imports(path)} - {room}
+        assert rooms <= BELOW[room], (path, rooms - BELOW[room])
 
 
 def test_no_module_imports_itself_around_a_circle():
-    graphlib.TopologicalSorter(module_graph()).prepare()  # CycleError names the modules
+    graph = {name: wanted for name, wanted in module_graph().items() if "practice" not in name}
+    graphlib.TopologicalSorter(graph).prepare()  # CycleError names the modules
 
 
 PROBE = """
@@ -117,10 +102,9 @@ for name in sys.argv[1:]:
 
 def rooms():
     """Return the dotted names that a lesson or another program may import."""
-    files = [path for path in HELPERS.glob("*.py") if not path.name.startswith("_")]
-    folders = [path.parent for path in HELPERS.glob("*/__init__.py")]
-    names = [f"helpers.{path.stem}" for path in files + folders if path.stem != "commands"]
-    return ["helpers", "exercises", "practice_gpus", *sorted(names)]
+    lessons = ROOT.glob("lessons/lesson*/__init__.py")
+    files = [*ROOT.glob("helpers/[!_]*.py"), *ROOT.glob("helpers/*/__init__.py"), *lessons]
+    return ["helpers", "lessons", "measurements", "practice_gpus", *sorted(map(dotted, files))]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -135,29 +119,27 @@ def test_importing_a_room_shows_nothing_starts_nothing_and_costs_little():
 
 
 def test_pyproject_lists_every_package():
+    """A package that is left out is missing on Colab, and only there."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     packages = re.search(r"^packages = \[(.*?)\]", text, flags=re.M | re.S)[1]
-    on_disk = {".".join(path.parent.relative_to(ROOT).parts) for path in MODULES}
-    assert set(re.findall(r'"([\w.]+)"', packages)) == on_disk | {"helpers.lesson_scripts"}
+    course = [path for path in MODULES if SOURCES["practice_gpus"] not in path.parents]
+    inits = [path for path in course if path.name == "__init__.py"]
+    folders = {dotted(path) for path in inits} | {"helpers.lesson_scripts"}
+    assert set(re.findall(r'"([\w.]+)"', packages)) == folders
 
 
 def test_commands_in_texts_exist():
-    from helpers.__main__ import commands
-
-    places = [
-        ROOT / "README.md",
-        *ROOT.glob("notebooks/*"),
-        *ROOT.glob(".github/workflows/*"),
-        *HELPERS.rglob("*.txt"),
-        *MODULES,
+    places = [ROOT / "README.md", *ROOT.glob("notebooks/*"), *ROOT.glob(".github/workflows/*")]
+    places += [*ROOT.glob("helpers/**/*.txt"), ROOT / ".ci/run", *MODULES]
+    kinds = (".ipynb", ".md", ".py", ".txt", ".yml", "")
+    texts = [
+        path.read_text(encoding="utf-8")
+        for path in places
+        if path.suffix in kinds and path.is_file()
     ]
-    texts = [path for path in places if path.suffix in (".ipynb", ".md", ".py", ".txt", ".yml")]
-    named = {
-        word
-        for path in texts
-        for word in re.findall(r"-m tools ([a-z]+)", path.read_text(encoding="utf-8"))
-    }
-    assert named - set(commands()) == set()
+    named = {word for text in texts for word in re.findall(r"-m tools ([a-z]\w*)", text)}
+    assert named and named - set(commands()) == set()
+    assert not [text for text in texts if re.search(r"-m helpers\b|tools lab\b", text)]
 
 
 def test_github_accepts_the_times_of_scheduled_tests():
@@ -189,19 +171,14 @@ def test_ruff_finds_nothing(check):
 
 def test_what_is_imported_is_declared():
     """A package that only a neighbour brings is gone with the neighbour's next release, and a lesson stops."""
-    imported = {
-        name.split(".")[0]
-        for folder in (*PACKAGES, "tests")
-        for path in (ROOT / folder).rglob("*.py")
-        for name in top_imports(path)
-    }
-    own = {*PACKAGES, *(path.stem for path in (ROOT / "tests").rglob("*"))}
+    tests = [*(ROOT / "tests").rglob("*.py")]
+    imported = {name.split(".")[0] for path in [*MODULES, *tests] for name in top_imports(path)}
+    own = {*SOURCES, *(path.stem for path in (ROOT / "tests").rglob("*"))}
     tables = ("dependencies", "test", "browser", "grade", "kernels")
     declared = {re.split(r"[^\w.-]", need)[0].lower() for table in tables for need in needs(table)}
     packages = importlib.metadata.packages_distributions()
-    for name in sorted(
-        imported - own - set(sys.stdlib_module_names) - {"sitecustomize", "slow_to_import"}
-    ):
+    brought = {"cuda", "sitecustomize", "slow_to_import"}  # by PyTorch's CUDA builds; by tests
+    for name in sorted(imported - own - brought - set(sys.stdlib_module_names)):
         distributions = {each.lower().replace("_", "-") for each in packages.get(name, [name])}
         assert distributions & declared, name
 

@@ -6,7 +6,7 @@ import re
 import yaml
 
 from helpers import course
-from tools._environment import ROOT
+from tools import ROOT
 
 TEXT = (ROOT / "notebooks/INSTRUCTORS.md").read_text(encoding="utf-8")
 

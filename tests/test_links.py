@@ -8,8 +8,7 @@ import mistune
 import pytest
 
 from helpers import course
-from tools import _notebooks, publish
-from tools._environment import ROOT
+from tools import ROOT, _notebooks, publish
 
 TEXTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("notebooks/*.md"))]
 PATHS = [*TEXTS, *_notebooks.find()]

@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 
 from helpers import figures, plots
 from helpers.palette import CARD, COMM, COPY, CPU, GPU, WAIT
-from tools._environment import ROOT
+from tools import ROOT
 
 
 def test_stacked_parts_add_up():
@@ -260,7 +260,7 @@ def test_a_recording_of_this_machine_is_not_drawn_beside_it(monkeypatch):
     import measurements
     from helpers import host
 
-    known = measurements.all()[0]
+    known = measurements.recordings()[0]
     label = known.label_of("cpu")
     where = {"dtype": "float32", "kind": "cpu"}
     monkeypatch.setattr(host, "cpu_name", lambda: "another CPU")
@@ -304,7 +304,7 @@ def test_lessons_draw_a_recorded_gpu_but_never_this_machine_twice(monkeypatch):
         "training": [training],
     }
     recording = measurements.Recording(None, provenance, {"cuda:0": card}, sections)
-    monkeypatch.setattr(measurements, "all", lambda: [recording])
+    monkeypatch.setattr(measurements, "recordings", lambda: [recording])
 
     def drawn():
         shown = [lesson01.draw_race({"this CPU": ([512, 2048], [0.1, 0.2])})[0]]
@@ -317,14 +317,14 @@ def test_lessons_draw_a_recorded_gpu_but_never_this_machine_twice(monkeypatch):
     recorded = [label for label in drawn() if "Made-up GPU, 2026-01-02" in label]
     assert len(recorded) == 4
     assert recorded[-1].endswith("Made-up GPU, 2026-01-02, float32: 32,000.")
-    monkeypatch.setattr(measurements, "gpus_here", lambda: ["Made-up GPU"])
+    monkeypatch.setattr("helpers.devices.names_here", lambda: {"Made-up GPU"})
     assert not any("Made-up GPU" in label for label in drawn())
 
 
 def test_lessons_reach_recordings_only_where_this_machine_is_left_out():
     """`plots.recorded` leaves out a recording of the machine that runs; reading the files would draw it twice."""
     lessons = [*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("lessons/*/*.py")]
-    others = ("measurements.all(", "measurements.load(", "by_device(")
+    others = ("measurements.recordings(", "measurements.load(")
     for path in lessons:
         text = path.read_text(encoding="utf-8")
         assert not [call for call in others if call in text], path.name

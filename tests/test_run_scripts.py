@@ -128,14 +128,15 @@ def test_torchrun_starts_processes_with_one_thread_each(script, monkeypatch):
     assert ranks == ["rank 0 of 2 threads 1", "rank 1 of 2 threads 1"]
 
 
-def test_command_line(course):
+def test_the_line_shown_is_the_line_that_runs(course):
     train = course[0] / "train.py"
-    line = scripts.command_line(train, "--device", "cpu")
+    line = scripts.shown([sys.executable, str(train), "--device", "cpu"])
     assert line == "$ python scripts/train.py --device cpu"
-    line = scripts.command_line(train, 3, processes=2)
-    assert line == "$ torchrun --standalone --nproc-per-node=2 scripts/train.py 3"
-    packaged = course[1] / "ddp.py"
-    assert scripts.command_line(packaged) == f"$ python {packaged.as_posix()}"
+    line = scripts.shown([*scripts._launcher(2), str(train), "3"])
+    options = "--standalone --nproc-per-node=2"
+    assert line == f"$ python -m torch.distributed.run {options} scripts/train.py 3"
+    packaged = str(course[1] / "ddp.py")
+    assert scripts.shown([sys.executable, packaged]) == f"$ python {packaged}"
 
 
 def test_script_path(course, tmp_path):
@@ -157,7 +158,7 @@ def test_a_notebook_of_the_learners_runs_the_script_beside_it(course, tmp_path, 
     monkeypatch.chdir(own.parent)
     assert scripts.script_path("train.py") == (own / "train.py").resolve()
     assert scripts.script_path("ddp.py").parent == course[1]
-    assert scripts.command_line(own / "train.py") == "$ python scripts/train.py"
+    assert scripts.shown([sys.executable, str(own / "train.py")]) == "$ python scripts/train.py"
 
 
 def test_unknown_script_lists_what_there_is(course):

@@ -22,8 +22,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from helpers.checks import progress
 from lessons import all_keys
-from tools import _notebooks
-from tools._environment import ROOT
+from tools import ROOT, _notebooks
 from tools.execute import environment
 
 pytestmark = [

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from helpers import course, troubleshooting
-from helpers.troubleshooting.known import known_errors
+from helpers.troubleshooting.table import known_errors
 from practice_gpus import practice_gpus
 
 pytestmark = pytest.mark.gpu
@@ -55,7 +55,7 @@ def test_words_of_many_releases_are_recognized(key, message):
 def test_near_misses_are_not_recognized(message):
     assert troubleshooting.find(message) == []
     assert "not among the" in troubleshooting.explanation(message)
-    assert "helpers doctor" in troubleshooting.explanation(message)
+    assert "the report of this command" in troubleshooting.explanation(message)
 
 
 def test_unknown_cuda_errors_get_the_hint_that_they_come_late():
@@ -273,8 +273,21 @@ def test_without_widgets_the_box_prints_the_explanation(capsys):
     assert capsys.readouterr().out.startswith("Tensors of two devices")
 
 
-def test_the_box_follows_what_is_pasted():
-    _, field, answer = troubleshooting._box("").children
+class Still:
+    """What stands in for a box in a saved notebook."""
+
+    def update(self, page, text):
+        self.text = text
+
+
+def test_the_box_follows_what_is_pasted(monkeypatch):
+    boxes = []
+    monkeypatch.setattr(troubleshooting.show, "inside_notebook", lambda: True)
+    monkeypatch.setattr(
+        troubleshooting.show, "widget", lambda box, *still: (boxes.append(box), Still())[1]
+    )
+    troubleshooting.explain_box()
+    _, field, answer = boxes[0].children
     assert troubleshooting.EMPTY in answer.value
     for key, message in MESSAGES:
         field.value = message
@@ -282,7 +295,7 @@ def test_the_box_follows_what_is_pasted():
         assert known.title.replace("'", "&#x27;") in answer.value
         assert (".ipynb" in answer.value) == bool(known.lesson)
     field.value = "<script>alert(1)</script>"
-    assert "<script>" not in answer.value and "helpers doctor" in answer.value
+    assert "<script>" not in answer.value and "tools doctor" in answer.value
     field.value = ""
     assert troubleshooting.EMPTY in answer.value
 

@@ -14,6 +14,11 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
+GROUPS = {
+    "to learn": ("lab", "doctor", "progress"),
+    "to teach": ("grade", "pack", "site"),
+    "to maintain": (),  # all others
+}
 
 
 def commands():
@@ -32,12 +37,14 @@ def help_line(path):
 
 def overview():
     """Return the text of ``python3 -m tools --help``."""
-    rows = [f"  {name:<10} {text}" for name, text in commands().items()]
-    return "\n".join(
-        ["usage: python3 -m tools COMMAND [options]", "", "commands:"]
-        + rows
-        + ["", "python3 -m tools COMMAND --help says more about one of them."]
-    )
+    texts = commands()
+    named = {name for names in GROUPS.values() for name in names}
+    others = tuple(name for name in texts if name not in named)
+    lines = ["usage: python3 -m tools COMMAND [options]"]
+    for group, names in GROUPS.items():
+        rows = [f"  {name:<10} {texts[name]}" for name in names or others]
+        lines += ["", f"{group}:", *rows]
+    return "\n".join([*lines, "", "python3 -m tools COMMAND --help says more about one of them."])
 
 
 def in_course_environment(arguments):
@@ -73,7 +80,8 @@ def run(name, rest):
     """Import the module of command `name`, parse `rest` and run it."""
     try:
         module = importlib.import_module("tools." + name)
-        parser = argparse.ArgumentParser(prog="python3 -m tools " + name, description=module.HELP)
+        program = "python3 lab.py" if name == "lab" else f"python3 -m tools {name}"
+        parser = argparse.ArgumentParser(prog=program, description=module.HELP)
         module.add_arguments(parser)
         return module.run(parser.parse_args(rest)) or 0
     except ModuleNotFoundError as error:

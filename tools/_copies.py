@@ -6,7 +6,7 @@ import os
 import re
 
 from helpers import files
-from tools._environment import ROOT
+from tools import ROOT
 
 ORIGINALS = ROOT / "notebooks"
 FOLDER = ROOT / "my_notebooks"
@@ -24,7 +24,7 @@ def prepare(anew=None):
         if folder.is_symlink():
             raise OSError(f"{folder} is a link, which the course does not follow")
     FOLDER.mkdir(exist_ok=True)
-    renewed = [fresh(anew)] if anew else []
+    renewed = [] if anew is None else [fresh(anew)]
     record = read_record()
     before = dict(record)
     notes = {"new": [], "followed": [], "newer": [], "kept": []}
@@ -46,7 +46,7 @@ def read_record():
     try:
         record = json.loads((FOLDER / RECORD).read_text(encoding="utf-8"))
         return record if isinstance(record, dict) else {}
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
 
 
@@ -104,18 +104,18 @@ def short(names):
     return ", ".join(labels)
 
 
-def fresh(name):
-    """Put a new copy of the lesson `name` ("03", a file's name) in the place of the learner's, which gets another name.
-
-    Returns a line that says so. Raises ValueError where there is no such lesson.
-    """
-    paths = {path.relative_to(ORIGINALS).as_posix(): path for path in originals()}
-    matches = [
-        file for file in paths if file.startswith(f"{name}_") or name in (file, short([file]))
-    ]
+def file_of(name: str) -> str:
+    """Return the file that `name` means: "03", a file's name, a script's; ValueError where there is no such lesson."""
+    files_there = [path.relative_to(ORIGINALS).as_posix() for path in originals()]
+    matches = [f for f in files_there if f.startswith(f"{name}_") or name in (f, short([f]))]
     if len(matches) != 1:
-        raise ValueError(f"--fresh is {name!r}; it takes one of {short(paths)}")
-    [file] = matches
+        raise ValueError(f"--fresh is {name!r}; it takes one of {short(files_there)}")
+    return matches[0]
+
+
+def fresh(name: str) -> str:
+    """Put a new copy of the lesson `name` in the place of the learner's, which gets another name; return a line on it."""
+    file = file_of(name)
     copy = FOLDER / file
     line = f"{copy.relative_to(ROOT).as_posix()} is new."
     if os.path.lexists(copy):
@@ -124,7 +124,7 @@ def fresh(name):
         line += f" Your own is now {aside.name}."
     record = read_record()
     record.pop(file, None)
-    bring(paths[file], file, record)
+    bring(ORIGINALS / file, file, record)
     files.write(FOLDER / RECORD, json.dumps(record, indent=1))
     return line
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 
-from tools._environment import ROOT
+from tools import ROOT
 
 # What these steps import; they open no JupyterLab and read no pages.
 NEEDED = (
@@ -37,7 +37,7 @@ def steps(out, pytest_arguments=()):
     hidden = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
     return [
         ("what a GPU changes, on the GPU", [*test, *pytest_arguments], {}),
-        ("practice GPUs beside it", [*test, "tests/practice"], hidden),
+        ("practice GPUs beside it", [*test, "practice_gpus/tests"], hidden),
         ("recording", ["-m", "tools", "record", "--out", out], {}),
     ]
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from helpers import files
-from tools._environment import ROOT
+from tools import ROOT
 
 FOLDER = ROOT / "notebooks"
 VIEW = "application/vnd.jupyter.widget-view+json"
@@ -48,7 +48,9 @@ def read(path):
     """Return the notebook at `path` in the current format."""
     import nbformat
 
-    return nbformat.read(path, as_version=4)
+    return nbformat.reads(
+        path.read_text(encoding="utf-8-sig"), as_version=4
+    )  # some editors mark it
 
 
 def write(notebook, path):

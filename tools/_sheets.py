@@ -17,38 +17,26 @@ def check(path, force):
     if os.path.lexists(place) and not force:
         raise ValueError(f"--out is {path}, which is there already; --force replaces it")
     if not os.access(place.parent, os.W_OK):
-        problem = "you can't write into" if place.parent.is_dir() else "there is no folder"
-        raise ValueError(f"--out is {path}; {problem} {place.parent}")
+        raise ValueError(f"--out is {path}; there is no folder {place.parent} to write into")
 
 
 def save(path, rows):
     """Write a table, rows of texts and numbers, to the file `path`, or show it where that fails; return an exit status."""
+    table = io.StringIO(newline="")
+    csv.writer(table).writerows([[harmless(cell) for cell in row] for row in rows])
     try:
-        files.write(path, text(rows).encode("utf-8-sig"))
+        files.write(path, table.getvalue().encode("utf-8-sig"))
     except OSError as error:
-        print(text(rows), end="")
+        print(table.getvalue(), end="")
         print(f"{path}: {error.strerror}; the table stands above", file=sys.stderr)
         return 2
     return 0
-
-
-def lines(records):
-    """Return the rows of a table, head first, of records {column: text}; what a record lacks stays empty."""
-    columns = list(dict.fromkeys(name for record in records for name in record))
-    return [columns, *[[record.get(name, "") for name in columns] for record in records]]
 
 
 def aligned(rows):
     """Return a table, rows of texts, as lines with straight columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-
-
-def text(rows):
-    """Return a table, rows of texts and numbers, as CSV."""
-    table = io.StringIO(newline="")
-    csv.writer(table).writerows([[harmless(cell) for cell in row] for row in rows])
-    return table.getvalue()
 
 
 def harmless(cell):

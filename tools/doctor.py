@@ -5,14 +5,12 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from importlib import metadata
 
 from helpers.checks import codes
-from helpers.doctor import report, say
-from helpers.doctor.diagnosis import diagnose
-from helpers.doctor.facts import gather_facts
+from helpers.doctor import diagnose, gather_facts, report, say
 from helpers.host import cpu_name, memory_bytes
-from tools import _sheets
-from tools._environment import needs
+from tools import _sheets, needs
 
 HELP = "say what this machine can do, and why CUDA is not there; --room for a class"
 # of two lessons; one of several places for notebooks, and what comes with it; of commands for authors
@@ -55,18 +53,25 @@ def run(args):
 def package_problems(facts):
     """What is wrong with the packages that the lessons need, as a list of short texts: ["ipywidgets-missing"]."""
     problems = []
-    installed = dict(facts.packages)
     for name, oldest in (need.split(">=") for need in needs()):
-        version = installed.get(name)
+        version = _installed(name)
         if name in OPTIONAL:
             continue
         if version is None:
             problems.append(f"{name}-missing")
         elif _numbers(version) < _numbers(oldest):
             problems.append(f"{name}-{version}")
-    if installed.get("torchvision") and facts.torch and not _imports("torchvision"):
+    if _installed("torchvision") and facts.torch and not _imports("torchvision"):
         problems.append("torchvision-broken")
     return problems
+
+
+def _installed(name):
+    """The installed version of a package, or None."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _numbers(version):
@@ -120,7 +125,8 @@ def collect(words):
         verdicts = Counter(row[1] for row in rows).most_common()
         say("\n" + ", ".join(f"{count} × {name}" for name, count in verdicts))
     for number, *_, free, packages in rows:
-        if packages != "ok" or (free.isdigit() and int(free) < DISK_GB):
+        full = free.isdigit() and int(free) < DISK_GB
+        if full or packages != "ok":
             print(f"attend to {number}: packages {packages}, {free} GB of disk free")
     for line in bad if words else ["no codes: give them as arguments, or on the standard input"]:
         print(line, file=sys.stderr)

@@ -1,26 +1,27 @@
-"""Grade a class: run every notebook of a folder whole in a sandbox, note what each check says, write one table."""
+"""Grade a class: every notebook runs whole in a container of its own, and what its checks say there is the grade."""
 
+import json
 import os
 import re
+import shutil
+import subprocess
 import sys
-import threading
+import tempfile
+import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
-from tqdm import tqdm
-
-from helpers.checks.core import CORRECT, ERROR, NOT_ATTEMPTED
+from helpers.checks.core import CORRECT, ERROR, NOT_ATTEMPTED, Exercise
 from lessons import all_keys
-from tools import _grade_run, _notebooks, _sheets
-from tools._grade_run import CHECK
+from tools import ROOT, _notebooks, _sheets
 from tools.execute import positive
 
 HELP = "grade submitted notebooks: FOLDER --out grades.csv, one line for each file"
-DOUBTFUL = re.compile(  # words that honest answers do not need
-    r"\b(?:_getframe|currentframe|f_back|f_locals|f_globals|settrace|setprofile|get_objects|get_refer\w+|ctypes|"
-    r"builtins|exercises\.\w+|answers\.lesson|__\w*(?:eq|code|globals|function|subclasses)__|_grade_\w+|GRADE_\w+)\b|"
-    r"(?<=[.'\"])(?:reference|solution|solution_source|check_answer|outcome)\b"
-)
+CHECK = re.compile(r"\b(\w+)\.check\(")  # the exercise's name in ex.NAME.check(
+MIME = "application/vnd.gpus-in-pytorch.outcome+json"
+SEALED = """run --rm --interactive --network=none --read-only --tmpfs=/tmp:rw,exec,size=1g,mode=1777 --shm-size=256m
+    --user=65534:65534 --cap-drop=ALL --security-opt=no-new-privileges --pids-limit=128 --cpus=1 --workdir=/tmp"""
 
 
 def add_arguments(parser):
@@ -29,114 +30,191 @@ def add_arguments(parser):
     add("folder", type=Path, metavar="FOLDER", help="the notebooks, also in folders below it")
     add("--out", type=Path, required=True, metavar="FILE.csv", help="the table, written whole")
     add("--force", action="store_true", help="replace the table that is there")
+    add("--image", default="gpus-in-pytorch", help="of the container (see INSTRUCTORS.md)")
     add("--jobs", type=positive, default=os.cpu_count() or 1, help="notebooks at once (one a core)")
-    add("--seconds", type=positive, default=600, help="for one notebook, all tries (600)")
-    add("--memory", type=positive, default=3, help="GB for one notebook (default 3)")
-    add("--unsealed", action="store_true", help="run without a sandbox, with limits only")
+    add("--seconds", type=positive, default=600, help="for one notebook; a quarter for one cell")
+    add("--memory", type=positive, default=3, help="GB for one notebook (3)")
+    add("--unsealed", action="store_true", help="run without a container, for people you trust")
 
 
 def run(args):
     """Grade all files and write the table. Returns 0, 2 where that cannot be."""
+    from tqdm import tqdm
+
     try:
-        rows = grade_all(checked(args), args)
+        _sheets.check(args.out, args.force)
+        container = [] if args.unsealed else sealed(args)
     except ValueError as error:
         print(f"grade: {error}", file=sys.stderr)
         return 2
-    return _sheets.save(args.out, _sheets.lines(rows))
-
-
-def checked(args):
-    """Return the paths of all files in the folder, sorted; ValueError for what cannot be graded."""
-    _sheets.check(args.out, args.force)
-    paths = [path for path in sorted(args.folder.rglob("*")) if not path.is_dir()]
-    visible = [path for path in paths if "/." not in f"/{path.relative_to(args.folder).as_posix()}"]
-    if not any(path.suffix.lower() == ".ipynb" for path in visible):
-        raise ValueError(f"FOLDER is {args.folder}; it takes a folder with notebooks in it")
-    reason = "" if args.unsealed else _grade_run.problem()
-    if reason:
-        raise ValueError(f"no sandbox, so nothing ran: {reason}. Or --unsealed: see INSTRUCTORS.md")
-    return [path for path in visible if os.path.abspath(path) != os.path.abspath(args.out)]
-
-
-def grade_all(paths, args):
-    """Return the lines of the table, `args.jobs` files at once; shows how far it is and the time left."""
     if args.unsealed:
         print("Not sealed: notebooks can read, change and send whatever you can.", flush=True)
-    stopping = threading.Event()
+    everything = [path for path in sorted(args.folder.rglob("[!.]*")) if path.suffix != ".csv"]
+    paths = [path for path in everything if path.is_file() or path.is_symlink()]
+    if not paths:
+        print(f"grade: FOLDER is {args.folder}; it takes one with notebooks in it", file=sys.stderr)
+        return 2
     with ThreadPoolExecutor(args.jobs) as pool:
-        waiting = [pool.submit(grade_one, path, args, stopping) for path in paths]
-        try:
-            return [future.result() for future in tqdm(waiting, unit="file")]
-        finally:
-            stopping.set()
-            pool.shutdown(cancel_futures=True)
+        waiting = [pool.submit(grade_one, path, args, container) for path in paths]
+        rows = [future.result() for future in tqdm(waiting, unit="file")]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    return _sheets.save(args.out, [columns, *[[row.get(n, "") for n in columns] for row in rows]])
 
 
-def grade_one(path, args, stopping):
-    """Return a line of the table, {column: text}: points, notes, each exercise's outcome and its reason."""
+def sealed(args) -> list:
+    """Return the words that put Python into a container; ValueError where there is none."""
+    engine = shutil.which("docker") or shutil.which("podman")
+    if not engine:
+        raise ValueError("no docker or podman, so nothing ran. See INSTRUCTORS.md; or --unsealed")
+    if subprocess.run([engine, "image", "inspect", args.image], capture_output=True).returncode:
+        build = f"{Path(engine).name} build -t {args.image} -f tools/Dockerfile ."
+        raise ValueError(f"no image {args.image!r}, so nothing ran. Make it once: {build}")
+    memory = [f"--memory={args.memory}g", f"--memory-swap={args.memory}g"]
+    variables = [f"--env={name}={value}" for name, value in environment("/course", "/tmp").items()]
+    return [engine, *SEALED.split(), *memory, *variables, f"-v{ROOT}:/course:ro", args.image]
+
+
+def environment(course, home) -> dict:
+    """Return the variables of learners' code that differ from those around it."""
+    names = dict.fromkeys(("HOME", "TMPDIR", "GPU_COURSE_HOME", "IPYTHONDIR"), str(home))
+    return {**names, "PYTHONPATH": str(course), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+
+
+def grade_one(path, args, container) -> dict:
+    """Return a line of the table, {column: text}: points, a note, each exercise's outcome and its reason."""
     row = dict.fromkeys(("submission", "lesson", "points", "of", "note", "review"), "")
-    row["submission"] = path.relative_to(args.folder)
+    row["submission"] = path.relative_to(args.folder).as_posix()
     try:
         row["lesson"], cells = read(path)
-    except ValueError as error:
-        return {**row, "note": error}
-    events, stopped = run_cells(cells, args, stopping)
-    words = {f"uses {word}" for word in DOUBTFUL.findall("\n".join(cells))}
-    words |= {str(event["review"]) for event in events if "review" in event}
-    row["review"] = "; ".join(sorted(words))[:400]
-    places = {0: "it did not start", len(cells) + 1: "the checks called again stopped"}
-    notes = [f"{places.get(n, f'cell {n} stopped')}: {reason}" for n, reason in stopped.items()]
-    row["note"] = "; ".join(notes)
+        job = json.dumps({"cells": cells, "seconds": args.seconds, "memory": args.memory})
+        result = run_once(job, args.seconds, container)
+        events = [event for event in result["events"] if event["cell"] in range(len(cells))]
+        noted = [(str(e["key"]), e) for e in events if "key" in e]
+        row["note"] = str(result["stopped"])
+    except (ValueError, KeyError, TypeError) as error:  # what a run prints may be anything
+        return {**row, "note": f"{error}"}
+    lone = {key for key, e in noted if key[3:] not in CHECK.findall(cells[e["cell"]])}
+    own = {key for key, e in noted if e.get("own")}
+    row["review"] = "; ".join(
+        [f"{key} was noted where no check of it stands" for key in sorted(lone)]
+        + [f"the course's own answer to {key}" for key in sorted(own)]
+    )
     keys = all_keys()[row["lesson"]]
     for key in keys:
-        row[key], reason = outcome(key, cells, events, stopped)
-        row[f"{key} reason"] = reason[:400]
+        row[key], row[f"{key} reason"] = outcome(key, cells, events, row["note"])
     return {**row, "points": sum(row[key] == CORRECT for key in keys), "of": len(keys)}
 
 
 def read(path):
     """Return (lesson, sources of the code cells); ValueError where the file is no lesson's notebook."""
-    if path.suffix.lower() != ".ipynb":
-        raise ValueError("its name does not end in .ipynb: unpack or rename it")
-    if path.is_symlink() or not path.is_file() or path.stat().st_size > 20e6:
-        raise ValueError("a link, no regular file, or larger than 20 MB")
+    if path.is_symlink() or path.stat().st_size > 20e6 or path.suffix.lower() != ".ipynb":
+        raise ValueError("a link, larger than 20 MB, or no .ipynb: not read")
     try:
         cells = [str(c.source) for c in _notebooks.read(path).cells if c.cell_type == "code"]
-    except Exception as error:
+    except Exception as error:  # nbformat raises many kinds
         raise ValueError(f"not a notebook ({type(error).__name__}: {str(error)[:80]})") from None
-    checked = {name for cell in cells for name in CHECK.findall(cell)}
-    counts = {n: len({key[3:] for key in keys} & checked) for n, keys in all_keys().items()}
+    names = {name for cell in cells for name in CHECK.findall(cell)}
+    counts = {n: len({key[3:] for key in keys} & names) for n, keys in all_keys().items()}
     lesson = max(counts, key=counts.get)
     if not counts[lesson]:
         raise ValueError("no lesson's notebook: it checks no exercise of the course")
     return lesson, cells
 
 
-def run_cells(cells, args, stopping):
-    """Return the events of all runs, and {number of a cell that ended its kernel: why}; 0 is before the first cell."""
-    all_events = []
-    stopped = {}
-    for attempt in range(1, 5):  # a cell that ends its kernel is left out of the next
-        harmless = ["" if number in stopped else cell for number, cell in enumerate(cells, 1)]
-        events, reason = _grade_run.run(harmless, args, args.seconds / 2**attempt, stopping)
-        all_events += events
-        begun = [event["begin"] for event in events if event.get("begin") in range(len(cells) + 2)]
-        if stopping.is_set() or any("end" in event for event in events):
-            break
-        stopped[begun[-1] if begun else 0] = reason or "it took too long or ended the kernel"
-    return all_events, stopped
-
-
 def outcome(key, cells, events, stopped):
     """Return (status, text): what the check said, or why it said nothing. Solved once is solved."""
-    pairs = [(str(e.get("status")), str(e.get("message"))) for e in events if e.get("key") == key]
-    solved = [pair for pair in pairs if pair[0] == CORRECT]
+    places = [number for number, cell in enumerate(cells) if key[3:] in CHECK.findall(cell)]
+    said = [event for event in events if event["cell"] in places]
+    pairs = [(str(e["status"]), str(e["message"])) for e in said if e.get("key") == key]
     if pairs:
-        return solved[0] if solved else pairs[-1]
-    places = [number for number, cell in enumerate(cells, 1) if key[3:] in CHECK.findall(cell)]
+        return next((pair for pair in pairs if pair[0] == CORRECT), pairs[-1])
     if not places:
-        return NOT_ATTEMPTED, f"no call of ex{key[2:]}.check in the notebook"
-    errors = [str(event.get("error")) for event in events if event.get("cell") == places[-1]]
-    if errors and places[-1] not in stopped:
-        return ERROR, errors[-1]
-    return "stopped", stopped.get(places[-1], "its check did not run")
+        return NOT_ATTEMPTED, f"no call of ex.{key[3:]}.check in the notebook"
+    errors = [str(e["error"]) for e in said if "error" in e]
+    return (ERROR, errors[-1]) if errors else ("stopped", stopped or "its check did not run")
+
+
+def run_once(job, seconds, container) -> dict:
+    """Run a job; return what it printed last. ValueError where that is nothing after so many seconds."""
+    import psutil
+
+    name = f"grade-{uuid.uuid4().hex[:12]}"
+    sealed_in = [*container[:2], f"--name={name}", *container[2:], "python"]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+        variables = {} if container else environment(ROOT, home)
+        process = subprocess.Popen(
+            [*(sealed_in if container else [sys.executable]), "-m", "tools.grade"],
+            **{"cwd": home, "env": {**os.environ, **variables}, "text": True},
+            **{"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL},
+        )
+        try:
+            said, _ = process.communicate(job, timeout=seconds)
+            return json.loads(said.splitlines()[-1])
+        except (subprocess.TimeoutExpired, ValueError, IndexError, RecursionError):
+            raise ValueError(f"no result in {seconds} s, or the whole run was ended") from None
+        finally:
+            if container:
+                subprocess.run([container[0], "kill", name], capture_output=True)
+            with suppress(psutil.NoSuchProcess):
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    child.kill()
+            process.kill()
+
+
+def inside():
+    """In the container: run the cells of the job on the standard input, and print what was noted in which of them."""
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellTimeoutError, DeadKernelError
+
+    job, begun, stopped = json.load(sys.stdin), [], ""
+    with suppress(ImportError, ValueError, OSError):  # Windows has no such limit
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (job["memory"] * 10**9,) * 2)
+    shutil.copytree(ROOT / "notebooks/scripts", "scripts")
+    sources = ["import tools.grade; tools.grade.record()", *job["cells"]]
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    options = {"timeout": job["seconds"] // 4, "interrupt_on_timeout": True, "allow_errors": True}
+    client = NotebookClient(nbformat.v4.new_notebook(cells=cells), **options)
+    client.on_cell_start = lambda cell, cell_index: begun.append(cell_index)
+    try:
+        client.execute(cwd=os.getcwd())
+    except CellTimeoutError:
+        stopped = f"cell {begun[-1]} hung: not done after {client.timeout} s, nor to be interrupted"
+    except DeadKernelError:
+        stopped = f"cell {begun[-1]} ended its kernel, or took more than {job['memory']} GB"
+    events = []
+    for number, output in ((n, output) for n, cell in enumerate(cells) for output in cell.outputs):
+        if MIME in output.get("data", {}):
+            events.append({"cell": number - 1, **output.data[MIME]})
+        elif output.output_type == "error":
+            error = f"{output.ename}: {output.evalue}"[:400]
+            events.append({"cell": number - 1, "error": error})
+    print(json.dumps({"stopped": stopped, "events": events}))
+
+
+def record():
+    """In the kernel: from now on every check also publishes its outcome, and quit() does nothing."""
+    from IPython import get_ipython
+    from IPython.display import publish_display_data
+
+    check, first_outcome, last = Exercise.check, Exercise.outcome, {}
+
+    def noted(exercise, answer=None):
+        last[exercise.key] = first_outcome(exercise, answer)
+        return last[exercise.key]
+
+    def published(exercise, answer=None):
+        check(exercise, answer)
+        result = last[exercise.key]
+        own = str(getattr(answer, "__module__", "")).startswith("lessons.")
+        event = {"key": exercise.key, "status": result.status, "message": result.message[:400]}
+        publish_display_data({MIME: {**event, "own": own}})
+
+    Exercise.outcome, Exercise.check = noted, published
+    get_ipython().user_ns.update(quit=print, exit=print)
+
+
+if __name__ == "__main__":
+    inside()

@@ -7,8 +7,7 @@ import sys
 from urllib.parse import quote
 
 from helpers import course, files
-from tools import _notebooks
-from tools._environment import ROOT
+from tools import ROOT, _notebooks
 
 HELP = "for authors: stamp address, badges, links and README's table; --check says what is stale"
 PICTURES = {

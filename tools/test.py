@@ -6,7 +6,7 @@ import sys
 
 from helpers import threads
 from helpers.host import cpu_cores
-from tools import _environment, _gpu
+from tools import ROOT, _environment, _gpu, lab
 
 HELP = "run the tests: notebooks compared strictly, helpers, exercises, practice GPUs, style"
 LANES = {
@@ -18,7 +18,7 @@ ONE_AT_A_TIME = ("browser",)  # these run several kernels at once themselves
 
 def add_arguments(parser):
     """Add the options of `test`."""
-    _environment.add_arguments(parser)
+    lab.environment_arguments(parser)
     for name, text in LANES.items():
         parser.add_argument(f"--{name}", action="store_true", help=text)
     parser.add_argument(
@@ -55,7 +55,7 @@ def run(args):
         python = _environment.python_of(_environment.VENV) if ready else sys.executable
         return _gpu.run(str(python), args.out, args.pytest)
     try:
-        python = _environment.chosen(args, extras=["test", *["browser"] * args.browser])
+        python = lab.chosen(args, extras=["test", *["browser"] * args.browser])
     except _environment.SetupError as error:
         print(error, file=sys.stderr)
         return 1
@@ -63,4 +63,4 @@ def run(args):
     print("$ " + " ".join(line), flush=True)
     variables = {"JUPYTER_PREFER_ENV_PATH": "1", threads.THREADS: "1", **os.environ}
     variables |= threads.variables(variables)
-    return subprocess.call(line, cwd=str(_environment.ROOT), env=variables)
+    return subprocess.call(line, cwd=ROOT, env=variables)

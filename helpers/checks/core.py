@@ -1,4 +1,4 @@
-"""The core of the exercises: three verbs (`check`, `hint`, `solution`) and four outcomes.
+"""The core of the exercises: four verbs (`check`, `hint`, `solution`, `keep`) and four outcomes.
 
 A lesson's module defines `Exercise` objects. Each has a check function that takes the learner's answer and raises
 `NotYet` with what it found; it calls the learner's code only through `call`, so that an exception there is told apart
@@ -15,7 +15,7 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers import show
+from helpers import my_tools, show
 from helpers.checks import panel, progress
 from helpers.checks.limit import TooLong, limit
 
@@ -24,6 +24,12 @@ NOT_YET = "not yet"
 NOT_ATTEMPTED = "not attempted"
 ERROR = "error in your code"
 SECONDS = 10
+LOOKS = {  # of an outcome: state of its panel, title
+    CORRECT: ("right", "Correct!"),
+    NOT_YET: ("wrong", "Not yet"),
+    NOT_ATTEMPTED: ("open", "Not attempted yet"),
+    ERROR: ("error", "Error in your code"),
+}
 COURSE = Path(__file__).resolve().parents[2]
 STOPPED = (
     "still running after {seconds} seconds, so it was stopped. Does a loop never end, or does it wait "
@@ -65,7 +71,8 @@ class Exercise:
     `key` ("02.nested_batch") names it in the progress file and in the lesson (`ex.nested_batch`).
     `check_answer(answer)` raises `NotYet`, or returns a sentence of praise that names what was shown. `reference` is
     the model answer: a function with the name the lesson's starter uses, or a value with `source` as its text.
-    `seconds` is a time limit for answers that must take long (0: the usual one).
+    `seconds` is a time limit for answers that must take long (0: the usual one). `unlocked` says what a learner can do
+    now; `tool` names the function of my_gpu_tools.py as which a correct answer can be kept ("": none).
     """
 
     key: str
@@ -76,6 +83,8 @@ class Exercise:
     explanation: str
     source: str = ""
     seconds: float = 0
+    unlocked: str = ""
+    tool: str = ""
 
     @property
     def name(self):
@@ -104,8 +113,7 @@ class Exercise:
             return Result(ERROR, f"{describe_error(error)}\n  {end}")
 
     def _not_attempted(self):
-        advice = "fill in the cell above, then run it again. Stuck?"
-        return Result(NOT_ATTEMPTED, f"{advice} ex.{self.name}.hint()")
+        return Result(NOT_ATTEMPTED, "fill in the cell above, then run it again.")
 
     def check(self, answer=None):
         """Check `answer`, show the outcome and keep it in the learner's progress."""
@@ -113,7 +121,46 @@ class Exercise:
         solved = progress.load().get(self.key, {}).get("status") == CORRECT
         if result.status != NOT_ATTEMPTED and not solved:
             progress.record(self.key, status=result.status)
-        panel.show_result(self, result)
+        if result.status == CORRECT:
+            _correct[self.key] = answer
+        panel.show_verdict(self.verdict(result), self._buttons(result))
+
+    def verdict(self, result):
+        """The panel of `result`."""
+        state, title = LOOKS[result.status]
+        then = {NOT_ATTEMPTED: f"Stuck? ex.{self.name}.hint() helps.", CORRECT: self.unlocked}
+        if result.status == CORRECT and self.tool:
+            then[CORRECT] += (
+                f"\nKeep it for later: ex.{self.name}.keep() puts it into {my_tools.FILE}."
+            )
+        return panel.Verdict(state, title, result.message, then.get(result.status, "").strip())
+
+    def _buttons(self, result):
+        if result.status != CORRECT:
+            return [("Hint", self.next_hint), ("Solution", self.model_answer)]
+        keep = [("Keep it", self._kept)] if self.tool else []
+        return [*keep, ("Compare with ours", self.model_answer)]
+
+    def keep(self, replace=False):
+        """Add your correct answer to my_gpu_tools.py; `replace` takes the place of another of that name there."""
+        show.markdown(*self._kept(replace))
+
+    def _kept(self, replace=False):
+        """What became of keeping the answer, as (Markdown, plain text)."""
+        if not self.tool:
+            told = "This exercise has nothing to keep."
+        elif self.key not in _correct:
+            told = f"Only a correct answer can be kept: run ex.{self.name}.check(…) first."
+        else:
+            try:
+                told = my_tools.keep(_correct[self.key], self.tool, replace)
+            except my_tools.NotKept as reason:
+                told = f"Not kept: {reason}"
+                if "another" in told:
+                    told += f" ex.{self.name}.keep(replace=True) replaces it."
+            except OSError as error:
+                told = f"Not kept: {my_tools.path()} can't be written ({error.strerror})."
+        return told, told
 
     def hint(self):
         """Show the next hint with those before it; after the last one, all of them again."""
@@ -172,7 +219,10 @@ class Question:
         return tuple(self.answers.values())
 
 
-LESSONS = {}  # number of a lesson: the name of the module with its exercises; the lessons enter themselves
+_correct: dict = {}  # key: the answer that was correct in this kernel
+LESSONS: dict[
+    str, str
+] = {}  # number of a lesson: the name of the module with its exercises; the lessons enter themselves
 
 
 def find_question(key):

@@ -10,6 +10,8 @@ from helpers.checks.core import NotYet
 
 def tensor(value, shape=None, dtype=None, device=None, what="it"):
     """Return `value`, a tensor of `shape` (a tuple), `dtype` and `device` ("cuda:0"); None does not look."""
+    if value is None:
+        raise NotYet(f"{what} is None, expected a tensor: is there a `return`?")
     if not isinstance(value, torch.Tensor):
         raise NotYet(f"{what} is of type {type(value).__name__}, expected a tensor.")
     if shape is not None and tuple(value.shape) != tuple(shape):
@@ -23,6 +25,8 @@ def tensor(value, shape=None, dtype=None, device=None, what="it"):
 
 def number(value, what="it"):
     """Return `value` as a float; it is a number of Python or NumPy, not a bool and not a tensor."""
+    if value is None:
+        raise NotYet(f"{what} is None, expected a number: is there a `return`?")
     if isinstance(value, torch.Tensor):
         raise NotYet(f"{what} is a tensor, expected a number: .item() reads it.")
     if isinstance(value, bool):

@@ -38,7 +38,7 @@ ITEMS = tuple(
 11.mirror 11.gated 11.row_sums quiz.11.fuse quiz.11.mask quiz.11.when
 """.split()
 )
-_memory = {}
+_memory: dict = {}
 # What a field holds; a value of another kind is left out when the file is read
 _FITS = {
     "status": lambda v: isinstance(v, str),

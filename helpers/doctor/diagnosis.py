@@ -1,13 +1,11 @@
 """From the facts about a machine to the one cause and the one fix. Nothing here looks at the machine."""
 
-import functools
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
-from helpers import files
 from helpers.doctor.facts import Device, Facts, visible_entries
 from helpers.gpus import driver_needed, has_kernels, install_command
+from helpers.troubleshooting.table import entries
 
 PHRASES = {
     "colab": "Runtime → Change runtime type → T4 GPU → Save",
@@ -27,8 +25,8 @@ class Verdict:
     fix: str
 
 
-def diagnose(facts):
-    """The `Verdict` on `facts`; besides them it reads only verdicts.txt.
+def diagnose(facts: Facts) -> Verdict:
+    """The `Verdict` on `facts`; besides them it reads only the table of errors.
 
     Codes. Works: all_well, rocm, mps, xpu. A GPU that fails: architecture, gpu_busy, gpu_fails, some_gpus_fail.
     PyTorch: torch_missing, torch_broken, no_answer, cpu_build, cpu_build_no_gpu. Driver: no_driver, driver_too_old,
@@ -36,9 +34,8 @@ def diagnose(facts):
     kaggle_without_gpu, binder_without_gpu. Neither present nor missing: no_gpu.
     """
     if not isinstance(facts, Facts):
-        raise TypeError(
-            f"facts is {facts!r}; it takes helpers.doctor.Facts, for example from gather_facts()"
-        )
+        words = "it takes helpers.doctor.Facts, for example from gather_facts()"
+        raise TypeError(f"facts is {facts!r}; {words}")
     for look in (_torch_itself, _devices, _hosted, _build, _hidden, _start_of_cuda):
         verdict = look(facts)
         if verdict:
@@ -46,20 +43,15 @@ def diagnose(facts):
     return _nothing_there(facts)
 
 
-@functools.cache
-def _texts():
-    """The texts of verdicts.txt: {case: {"summary": …, "cause": …, "fix": …}}."""
-    return files.sections(Path(__file__).with_name("verdicts.txt"))
-
-
-def _verdict(case, facts, **values):
+def _verdict(case: str, facts: Facts, **values: object) -> Verdict:
     """The verdict of one case, "no_gpu.mac", with `values` in its texts."""
-    fields = {"facts": facts, **PHRASES, **values}
-    filled = {name: text.format(**fields) for name, text in _texts()[case].items()}
-    return Verdict(case.partition(".")[0], **filled)
+    entry = entries()[case]
+    texts = [entry.get(f"here_{field}", entry[field]) for field in ("title", "cause", "fix")]
+    title, cause, fix = (text.format(facts=facts, **(PHRASES | values)) for text in texts)
+    return Verdict(case.partition(".")[0], f"{title}.", cause, fix)
 
 
-def _torch_itself(facts):
+def _torch_itself(facts: Facts) -> Verdict | None:
     error = facts.torch_error
     if facts.torch is not None and not error:
         return None
@@ -76,7 +68,7 @@ def _torch_itself(facts):
     return _verdict(case, facts, cause=first_line(error), install=_install(facts))
 
 
-def _devices(facts):
+def _devices(facts: Facts) -> Verdict | None:
     if not facts.devices:
         unlisted = Device("cuda", "The GPU", error=UNLISTED)
         return _failing(unlisted, facts) if facts.cuda_available else None
@@ -95,24 +87,25 @@ def _devices(facts):
     return _no_kernels(lacking[0], facts) if lacking else _failing(bad[0], facts)
 
 
-def _some_fail(devices, bad, facts):
+def _some_fail(devices: list[Device], bad: list[Device], facts: Facts) -> Verdict:
     # the variable renumbers: PyTorch's 0 may be its entry "2"
-    entries = visible_entries(facts.visible or "", 0)
+    visible = visible_entries(facts.visible or "", 0)
     indices = [int(device.device.split(":")[1]) for device in devices if not device.error]
-    good = [entries[index] if index < len(entries) else str(index) for index in indices]
+    good = [visible[index] if index < len(visible) else str(index) for index in indices]
     errors = [f"{device.device} {device.name}: {first_line(device.error)}" for device in bad]
     count = {"bad": len(bad), "all": len(devices)}
     return _verdict("some_gpus_fail", facts, **count, cause="; ".join(errors), good=",".join(good))
 
 
-def _no_code(device, facts):
+def _no_code(device: Device, facts: Facts) -> bool:
     if "no kernel image" in device.error:
         return True
-    can_tell = device.capability and facts.architectures and not facts.rocm_build
-    return bool(can_tell) and not has_kernels(device.capability, facts.architectures)
+    if not device.capability or not facts.architectures or facts.rocm_build:
+        return False
+    return not has_kernels(device.capability, facts.architectures)
 
 
-def _no_kernels(device, facts):
+def _no_kernels(device: Device, facts: Facts) -> Verdict:
     major, minor = device.capability or (0, 0)
     cause = (
         f"{device.name} has compute capability {major}.{minor}; this build holds code for "
@@ -124,20 +117,20 @@ def _no_kernels(device, facts):
     return _verdict(case, facts, cause=cause, install=_install(facts, (major, minor)))
 
 
-def _failing(device, facts):
+def _failing(device: Device, facts: Facts) -> Verdict:
     busy = "out of memory" in device.error or "busy or unavailable" in device.error
     driver = DRIVERS[device.device.split(":")[0]]
     case = "gpu_busy" if busy else "gpu_fails"
     return _verdict(case, facts, device=device, cause=first_line(device.error), driver=driver)
 
 
-def _hosted(facts):
+def _hosted(facts: Facts) -> Verdict | None:
     if facts.gpus or facts.host not in ("colab", "kaggle", "binder"):
         return None
     return _verdict(f"{facts.host}_without_gpu", facts)
 
 
-def _build(facts):
+def _build(facts: Facts) -> Verdict | None:
     if facts.cuda_build or facts.rocm_build:
         return None
     if facts.system == "Darwin":
@@ -149,7 +142,7 @@ def _build(facts):
     return _verdict("cpu_build_no_gpu", facts, build=build)
 
 
-def _hidden(facts):
+def _hidden(facts: Facts) -> Verdict | None:
     if facts.visible is None or not (facts.gpus or facts.driver):
         return None
     if visible_entries(facts.visible, len(facts.gpus)):
@@ -159,12 +152,17 @@ def _hidden(facts):
     return _verdict("hidden", facts, there=numbers)
 
 
-def _start_of_cuda(facts):
+def _start_of_cuda(facts: Facts) -> Verdict | None:
     errors = f"{facts.cuda_error} {facts.smi_error}"
     if "library version mismatch" in errors or "Error 803" in errors:
         return _verdict("driver_mismatch", facts, cause=first_line(facts.smi_error or errors))
     if _too_old(facts, errors):
-        return _old_driver(facts, errors)
+        version = re.search(r"\(found version (\d+)(\d\d)\d\)", errors)
+        speaks = f", which knows CUDA up to {version[1]}.{int(version[2])}" if version else ""
+        where = " (in Windows, not inside WSL)" if facts.wsl else ""
+        values = {"driver": facts.driver or "older", "speaks": speaks, "where": where}
+        needs = driver_needed(facts.cuda_build) or "a newer version"
+        return _verdict("driver_too_old", facts, needs=needs, **values)
     if facts.gpus and facts.cuda_build:
         counts = f"PyTorch counts no device, though nvidia-smi lists {', '.join(facts.gpus)}."
         cause = first_line(facts.cuda_error) or counts
@@ -172,24 +170,15 @@ def _start_of_cuda(facts):
     return None
 
 
-def _old_driver(facts, errors):
-    version = re.search(r"\(found version (\d+)(\d\d)\d\)", errors)
-    speaks = f", which knows CUDA up to {version[1]}.{int(version[2])}" if version else ""
-    where = " (in Windows, not inside WSL)" if facts.wsl else ""
-    values = {"driver": facts.driver or "older", "speaks": speaks, "where": where}
-    needs = driver_needed(facts.cuda_build) or "a newer version"
-    return _verdict("driver_too_old", facts, needs=needs, **values)
-
-
-def _too_old(facts, errors):
+def _too_old(facts: Facts, errors: str) -> bool:
     if re.search(r"too old \(found version \d+\)|Error 804|Error 35\b", errors):
         return True
     needs = driver_needed(facts.cuda_build)
-    major = int(facts.driver.split(".")[0]) if (facts.driver or "")[:3].isdigit() else None
-    return bool(major and needs and major < needs)
+    series = re.match(r"\d{3}", facts.driver or "")
+    return bool(series and needs and int(series[0]) < needs)
 
 
-def _nothing_there(facts):
+def _nothing_there(facts: Facts) -> Verdict:
     if facts.rocm_build:
         cause = first_line(facts.cuda_error) or "The ROCm build counts no device."
         return _verdict("no_gpu.rocm", facts, cause=cause)
@@ -210,18 +199,19 @@ def _nothing_there(facts):
     return _verdict(case, facts, cause=cause or "Neither a driver nor nvidia-smi was found.")
 
 
-def _install(facts, capability=None):
+def _install(facts: Facts, capability: tuple[int, int] | None = None) -> str:
     return install_command(facts.system, facts.driver, capability)
 
 
-def _mask(facts):
-    cuda = [device for device in facts.devices if device.device.startswith("cuda")]
-    if facts.visible is None or len(cuda) >= len(facts.gpus):
+def _mask(facts: Facts) -> str:
+    count = sum(device.device.startswith("cuda") for device in facts.devices)
+    if facts.visible is None or count >= len(facts.gpus):
         return ""
-    return f" {len(cuda)} of {len(facts.gpus)} GPUs are visible, because CUDA_VISIBLE_DEVICES is {facts.visible!r}."
+    words = f"because CUDA_VISIBLE_DEVICES is {facts.visible!r}"
+    return f" {count} of {len(facts.gpus)} GPUs are visible, {words}."
 
 
-def first_line(text):
+def first_line(text: str) -> str:
     """The first line that says something, without PyTorch's prefix."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0].removeprefix("CUDA initialization: ")[:300] if lines else ""

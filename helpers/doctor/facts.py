@@ -9,14 +9,11 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from helpers.doctor import probe
 
-PACKAGES = (
-    "torch torchvision numpy matplotlib pillow ipython ipywidgets tqdm platformdirs psutil".split()
-)
 HOSTS = {  # the first that is set; Kaggle's image keeps Colab's: https://github.com/Kaggle/kagglehub/pull/230
     "KAGGLE_KERNEL_RUN_TYPE": "kaggle",
     "COLAB_RELEASE_TAG": "colab",
@@ -35,7 +32,7 @@ class Device:
 
     device: str
     name: str | None = None
-    capability: tuple | None = None
+    capability: tuple[int, int] | None = None
     memory_bytes: int | None = None
     error: str = ""
 
@@ -50,8 +47,8 @@ class Facts:
     (CUDA_VISIBLE_DEVICES; None: not set). PyTorch's side: `torch` (version; None: it does not import, and then
     `torch_error` says why), `cuda_build`, `rocm_build`, `xpu_build` (version it was built for, or None), `mps_built`,
     `architectures` (it holds code for), `cuda_available`, `cuda_error` (words of its CUDA start), `devices` (what
-    it can use besides the CPU), `threads` (what is wrong with them, a sentence). Also `packages` ((name, version or None), …) and `problems` (facts that
-    could not be had, and why).
+    it can use besides the CPU), `threads` (what is wrong with them, a sentence). Also `problems` (facts that could not
+    be had, and why).
     """
 
     system: str = "Linux"
@@ -60,7 +57,7 @@ class Facts:
     wsl: bool = False
     container: bool = False
     driver: str | None = None
-    gpus: tuple = ()
+    gpus: tuple[str, ...] = ()
     smi_error: str = ""
     cards: int | None = None
     visible: str | None = None
@@ -70,38 +67,37 @@ class Facts:
     rocm_build: str | None = None
     xpu_build: str | None = None
     mps_built: bool = False
-    architectures: tuple = ()
+    architectures: tuple[str, ...] = ()
     cuda_available: bool = False
     cuda_error: str = ""
-    devices: tuple = ()
+    devices: tuple[Device, ...] = ()
     threads: str = ""
-    packages: tuple = ()
-    problems: tuple = ()
+    problems: tuple[str, ...] = ()
 
 
-def gather_facts():
+def gather_facts() -> Facts:
     """Collect the `Facts` of this machine; takes about as long as `import torch`, at most about `TIMEOUT` seconds.
 
     It looks at the real machine: PyTorch answers in a child process, where practice GPUs do not exist. A source that
     fails costs its facts, never the rest: what failed and why is in `Facts.problems`.
     """
-    facts = {"torch": None}
+    facts: dict[str, Any] = {"torch": None}
     problems = []
-    for source in (_ask_system, _ask_container, find_driver, _ask_cards, _ask_packages, _ask_torch):
+    for source in (_ask_system, _ask_container, find_driver, _ask_cards, _ask_torch):
         try:
             facts.update(source())
-        except Exception as error:  # noqa: BLE001 - told in `problems`, which the report prints
+        except Exception as error:  # noqa: BLE001 - the report prints it
             problems.append(f"{type(error).__name__}: {error}")
     return Facts(**facts, problems=tuple(problems))
 
 
-def visible_entries(visible, count):
+def visible_entries(visible: str, count: int) -> list[str]:
     """The entries of CUDA_VISIBLE_DEVICES=`visible` that count among `count` GPUs (0: unknown), as a list of text.
 
     Entries from the first that names no GPU on are ignored, and a repeated entry hides all: the section on CUDA
     environment variables in https://docs.nvidia.com/cuda/cuda-programming-guide/
     """
-    entries = []
+    entries: list[str] = []
     for entry in map(str.strip, visible.split(",")):
         number = re.match(r"\+?\d+", entry)
         exists = number and (not count or int(number[0]) < count)
@@ -111,7 +107,7 @@ def visible_entries(visible, count):
     return entries if len(entries) == len(set(entries)) else []
 
 
-def _ask_system():
+def _ask_system() -> dict[str, Any]:
     hosts = [host for variable, host in HOSTS.items() if variable in os.environ]
     return {
         "system": platform.system(),
@@ -122,7 +118,7 @@ def _ask_system():
     }
 
 
-def _ask_container():
+def _ask_container() -> dict[str, Any]:
     signs = (
         Path("/.dockerenv").exists(),
         Path("/run/.containerenv").exists(),
@@ -133,12 +129,12 @@ def _ask_container():
     return {"container": any(signs)}
 
 
-def find_driver():
+def find_driver() -> dict[str, Any]:
     """NVIDIA's "driver", "gpus" and "smi_error" as in `Facts`, as a dict, {} where there is no trace of a driver.
 
     From nvidia-smi, else from the kernel module.
     """
-    module_facts = {}
+    module_facts: dict[str, Any] = {}
     kernel_module = Path("/proc/driver/nvidia/version")
     if kernel_module.exists():
         version = re.search(r"\s(\d{3}\.\d+(\.\d+)?)\s", kernel_module.read_text(errors="replace"))
@@ -157,7 +153,7 @@ def find_driver():
     return {"driver": rows[0][0], "gpus": tuple(name.strip() for _, name in rows)}
 
 
-def _run(command, timeout):
+def _run(command: list[str], timeout: float) -> subprocess.CompletedProcess[str]:
     """Like subprocess.run, but does not wait for a child that cannot be killed, as one stuck in a driver."""
     child = subprocess.Popen(
         command,
@@ -175,7 +171,7 @@ def _run(command, timeout):
     return subprocess.CompletedProcess(command, child.returncode, output, errors)
 
 
-def _nvidia_smi():
+def _nvidia_smi() -> str | None:
     windows = os.environ.get("SYSTEMROOT", r"C:\Windows") + r"\System32\nvidia-smi.exe"
     usual_places = (windows, "/usr/lib/wsl/lib/nvidia-smi", "/opt/bin/nvidia-smi")
     for program in (shutil.which("nvidia-smi"), *usual_places):
@@ -184,28 +180,19 @@ def _nvidia_smi():
     return None
 
 
-def _ask_cards():
+def _ask_cards() -> dict[str, Any]:
     """NVIDIA display controllers (vendor 10de, class 03) on the PCI bus; Linux shows it to containers too."""
-    if not glob.glob("/sys/bus/pci/devices/*/vendor") or "microsoft" in platform.release().lower():
+    vendors = glob.glob("/sys/bus/pci/devices/*/vendor")
+    if not vendors or "microsoft" in platform.release().lower():
         return {"cards": None}
     cards = 0
-    for vendor in glob.glob("/sys/bus/pci/devices/*/vendor"):
+    for vendor in vendors:
         if Path(vendor).read_text().strip() == "0x10de":
             cards += Path(vendor).with_name("class").read_text().startswith("0x03")
     return {"cards": cards}
 
 
-def _ask_packages():
-    def version(name):
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            return None
-
-    return {"packages": tuple((name, version(name)) for name in PACKAGES)}
-
-
-def _ask_torch():
+def _ask_torch() -> dict[str, Any]:
     """Run probe.py in a child, started as a notebook's kernel is: the current folder comes first for imports."""
     code = f"import runpy; runpy.run_path({probe.__file__!r}, run_name='__main__')"
     try:

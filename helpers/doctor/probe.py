@@ -7,11 +7,12 @@ starts CUDA in the notebook's own process, and practice GPUs, which live in that
 import json
 import sys
 import warnings
+from typing import Any
 
 MARK = "doctor-probe:"
 
 
-def probe():
+def probe() -> dict[str, Any]:
     """A dict of the facts of `helpers.doctor.facts.Facts` that need torch; values are plain (text, numbers, lists, None)."""
     try:
         import torch
@@ -23,7 +24,7 @@ def probe():
         return {"torch_error": f"{type(error).__name__}: {error}{hint}"}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        facts = {
+        facts: dict[str, Any] = {
             "torch": version,
             "cuda_build": torch.version.cuda,
             "rocm_build": torch.version.hip,
@@ -38,7 +39,7 @@ def probe():
     return facts
 
 
-def threads():
+def threads() -> str:
     """What is wrong with this machine's threads, a sentence or ""; helpers is on the path, or nothing is said."""
     try:
         from helpers.threads import complaint
@@ -47,7 +48,7 @@ def threads():
     return complaint()
 
 
-def cuda_error(torch, caught):
+def cuda_error(torch: Any, caught: list[warnings.WarningMessage]) -> str:
     """Why CUDA did not start, in PyTorch's words: the warning of its first call, else the error of its start."""
     if torch.cuda.is_available() or not (torch.version.cuda or torch.version.hip):
         return ""
@@ -62,9 +63,9 @@ def cuda_error(torch, caught):
     return ""
 
 
-def names(torch):
+def names(torch: Any) -> list[str]:
     """The devices that PyTorch says it can use, besides the CPU."""
-    result = []
+    result: list[str] = []
     for kind in ("cuda", "mps", "xpu"):
         module = getattr(torch, kind, None)
         if module is not None and module.is_available():
@@ -72,9 +73,9 @@ def names(torch):
     return result
 
 
-def look(torch, name):
+def look(torch: Any, name: str) -> dict[str, Any]:
     """Name, capability, memory and the result of a real operation of one device."""
-    facts = {"device": name, "name": None, "capability": None, "memory_bytes": None}
+    facts: dict[str, Any] = {"device": name, "name": None, "capability": None, "memory_bytes": None}
     try:
         if name.startswith("mps"):
             facts.update(name="Apple GPU", memory_bytes=torch.mps.recommended_max_memory())
@@ -89,7 +90,7 @@ def look(torch, name):
     return facts
 
 
-def compute(torch, name):
+def compute(torch: Any, name: str) -> str:
     """Multiply small matrices of whole numbers on the device and compare with exact arithmetic; "" when they agree.
 
     The matrix product comes from a library (cuBLAS), the addition from PyTorch's own kernels: each can lack code for

@@ -56,6 +56,7 @@ def imagenet_names() -> list[str]:
         raise ModuleNotFoundError("torchvision is missing, which holds the names of the classes")
     path = Path(package.origin).parent / "models" / "_meta.py"  # torchvision itself isn't imported
     spec = importlib.util.spec_from_file_location("imagenet_meta", path)
+    assert spec is not None and spec.loader is not None
     meta = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(meta)
     return list(meta._IMAGENET_CATEGORIES)
@@ -135,7 +136,7 @@ def _textures(patch: int = 128) -> tuple[Photos, Photos]:
     """Patches of three textures: the upper five eighths of each photo to train on, the lower three to test with."""
     from PIL import Image
 
-    halves = {"train": [], "test": []}
+    halves: dict[str, list[tuple[torch.Tensor, int]]] = {"train": [], "test": []}
     for label, name in enumerate(TEXTURES):
         photo = Image.open(HERE / f"{name}.jpg").convert("RGB")
         for half, rows in (("train", (0, 64, 128, 192)), ("test", (320, 384))):
@@ -144,7 +145,7 @@ def _textures(patch: int = 128) -> tuple[Photos, Photos]:
                     box = (left, top, left + patch, top + patch)
                     piece = photo.crop(box).resize((SIZE, SIZE), Image.Resampling.BICUBIC)
                     halves[half].append((_tensor(piece), label))
-    return tuple(
+    train, test = (
         Photos(
             torch.stack([image for image, _ in pieces]),
             torch.tensor([label for _, label in pieces]),
@@ -152,3 +153,4 @@ def _textures(patch: int = 128) -> tuple[Photos, Photos]:
         )
         for pieces in halves.values()
     )
+    return train, test

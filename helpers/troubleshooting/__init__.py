@@ -1,4 +1,4 @@
-"""What an error message means: paste it, get the cause, the fix and the lesson. The table is known.txt."""
+"""What an error message means: paste it, get the cause, the fix and the lesson. The table is errors.txt."""
 
 import html
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from helpers import show
 from helpers.course import NOTEBOOKS
-from helpers.troubleshooting.known import Known, known_errors
+from helpers.troubleshooting.table import Known, known_errors
 
 PROGRAM = "program.py"
 EMPTY = "Paste an error message: the last lines of the red text, or all of it."
@@ -24,88 +24,72 @@ Ask for help with all of this, as text and not as a picture:
 - the whole traceback, and the shortest code that raises it;
 - the report of this command, which names machine, driver and versions: python3 -m tools doctor
 - what you expected instead. A good place to ask: https://discuss.pytorch.org"""
-LATE = (
-    "\nIt is a CUDA error; most of these come late: set CUDA_LAUNCH_BLOCKING=1 before CUDA starts for the true "
-    "line."
-)
+LATE = "It is a CUDA error; most come late: set CUDA_LAUNCH_BLOCKING=1 before CUDA starts for the true line."
 
 
 @dataclass(frozen=True)
 class Match:
-    """A `Known` error found in a text: the `words` that told, and the `releases` of PyTorch that use them."""
+    """A `Known` error in a text: the `words` by which it was recognized, and the `releases` of PyTorch that use them."""
 
     known: Known
     words: str
     releases: str
 
 
-def find(message):
-    """The known errors in `message` (text, also a whole traceback), as a list of `Match`, the last one raised first."""
+def find(message: str) -> list[Match]:
+    """The known errors in `message` (text, also a whole traceback), the last one raised first."""
     if not isinstance(message, str):
-        raise TypeError(
-            f"message is {message!r}; it takes the text of an error, for example str(error)"
-        )
+        words = "it takes the text of an error, for example str(error)"
+        raise TypeError(f"message is {message!r}; {words}")
     text = _plain(message)
-    places = {}
+    last: dict[str, tuple[int, Match]] = {}  # where the last words of each error end
     for known in known_errors():
         for pattern, releases in known.wordings:
             for match in re.finditer(pattern, text, flags=re.IGNORECASE):
-                places.setdefault(known.key, (-1, None))
-                if match.end() > places[known.key][0]:
-                    places[known.key] = match.end(), Match(known, match[0], releases)
-    return [match for _, match in sorted(places.values(), key=lambda place: -place[0])]
+                if match.end() > last.get(known.key, (-1,))[0]:
+                    last[known.key] = match.end(), Match(known, match[0], releases)
+    return [match for _, match in sorted(last.values(), key=lambda each: -each[0])]
 
 
-def _plain(text):
+def _plain(text: str) -> str:
     """`text` with colors of a terminal, frames, typographic quotes and line ends taken out; one blank between words."""
     text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
-    for fancy, plain in (("\u2018", "'"), ("\u2019", "'"), ("\u201c", '"'), ("\u201d", '"')):
-        text = text.replace(fancy, plain)
+    text = text.translate(str.maketrans("‘’“”", "''\"\""))
     return re.sub(r"[\s\u2502|]+", " ", text)
 
 
-def explanation(message):
+def explanation(message: str) -> str:
     """What `message` means, as text: cause, fix and lesson of the error that was raised last; advice where unknown."""
-    return "\n".join(
-        textwrap.fill(
-            text,
-            88,
-            initial_indent=f"{label:<10}" if label else "",
-            subsequent_indent=" " * 10 if label else "   ",
-            break_on_hyphens=False,
-        )
-        for label, text in _parts(message)
-    )
+    lines = []
+    for label, text in _parts(message):
+        first, later = (f"{label:<10}", " " * 10) if label else ("", "   ")
+        fill = textwrap.TextWrapper(88, first, later, break_on_hyphens=False).fill
+        lines.append(fill(text))
+    return "\n".join(lines)
 
 
-def _parts(message):
+def _parts(message: str) -> list[tuple[str, str]]:
     """The lines of an explanation as pairs (label, text); a line without a label has ""."""
     matches = find(message)
     if not message.strip():
         return [("", EMPTY)]
     if not matches:
-        advice = UNKNOWN.format(count=len(known_errors()))
-        if "CUDA error" in message:
-            advice += LATE
-        return [("", line) for line in advice.splitlines()]
+        advice = UNKNOWN.format(count=len(known_errors())).splitlines()
+        late = [LATE] if "CUDA error" in message else []
+        return [("", line) for line in advice + late]
     last_raised, *earlier = matches
     error = last_raised.known
     parts = [("", error.title), ("Words", last_raised.words[:200])]
     if last_raised.releases != "any":
         parts.append(("Seen in", f"PyTorch {last_raised.releases}"))
     parts += [("Cause", error.cause), ("Fix", error.fix)]
-    if error.lesson:
-        parts.append(("Read on", _reading(error)))
+    for notebook in NOTEBOOKS:
+        if notebook.number == error.lesson:
+            parts.append(("Read on", f"{notebook.number} {notebook.title}, {notebook.file}"))
     return parts + [("Also here", match.known.title) for match in earlier]
 
 
-def _reading(error):
-    """Number, title and file of the notebook that a `Known` error names."""
-    notebook = next(notebook for notebook in NOTEBOOKS if notebook.number == error.lesson)
-    return f"{notebook.number} {notebook.title}, {notebook.file}"
-
-
-def explain(message):
+def explain(message: str) -> None:
     """Print what an error `message` means: its cause, its fix and the lesson on it.
 
     Takes the message or a whole traceback, in the words of old and new releases of PyTorch. TypeError if it is no text.
@@ -113,7 +97,7 @@ def explain(message):
     print(explanation(message))
 
 
-def in_child(code, **variables):
+def in_child(code: str, **variables: str) -> str:
     """What `code` prints as a program of its own, its errors included; `variables` join its environment."""
     paths = os.pathsep.join(filter(None, sys.path))
     with tempfile.TemporaryDirectory() as folder:
@@ -130,55 +114,45 @@ def in_child(code, **variables):
     return child.stdout + child.stderr
 
 
-def blamed_line(output):
+def blamed_line(output: str) -> str:
     """The line of a program's code that the traceback in its `output`, from `in_child`, names; "" where none."""
     lines = re.findall(rf'File ".*{PROGRAM}", line \d+, in .*\n +(.*)', output)
     return lines[-1] if lines else ""
 
 
-def explain_box(message=""):
+def explain_box(message: str = "") -> None:
     """Show a box into which an error message can be pasted; without widgets, print what `message` means."""
     if not show.inside_notebook():
         explain(message)
         return
+    import ipywidgets
 
-    def changed(message):
-        still.update(*_still(message))
+    field = ipywidgets.Textarea(
+        value=message, placeholder=EMPTY, layout={"width": "98%", "height": "8em"}
+    )
+    answer = ipywidgets.HTML(show.STYLE + _as_html(message))
+    box = ipywidgets.VBox([ipywidgets.HTML("<b>Your error message:</b>"), field, answer])
+    still = show.widget(box, *_still(message))
 
-    still = show.widget(_box(message, changed), *_still(message))
+    def update(_: object) -> None:
+        answer.value = show.STYLE + _as_html(field.value)
+        still.update(*_still(field.value))
+
+    field.observe(update, names="value")
 
 
-def _still(message):
+def _still(message: str) -> tuple[str, str]:
     """(HTML, text) of a box that nothing can be pasted into."""
     note = "Run the notebook up to here to paste another message."
     return f"{_as_html(message)}<p><i>{note}</i></p>", f"{explanation(message)}\n{note}"
 
 
-def _box(message, changed=lambda message: None):
-    import ipywidgets
-
-    field = ipywidgets.Textarea(
-        value=message,
-        placeholder=EMPTY,
-        layout={"width": "98%", "height": "8em"},
-        continuous_update=True,
-    )
-    answer = ipywidgets.HTML(show.STYLE + _as_html(message))
-
-    def update(_):
-        answer.value = show.STYLE + _as_html(field.value)
-        changed(field.value)
-
-    field.observe(update, names="value")
-    title = ipywidgets.HTML("<b>Your error message:</b>")
-    return ipywidgets.VBox([title, field, answer])
-
-
-def _as_html(message):
+def _as_html(message: str) -> str:
     """The explanation of `message` as HTML, with a link to the notebook that it names."""
     lines = []
     for place, (label, text) in enumerate(_parts(message)):
-        words = _linked(text)
+        link = r'<a href="\2" target="_blank">\1</a>'
+        words = re.sub(r"(\d\d [^,<]+), (\d\d_\w+\.ipynb)", link, html.escape(text))
         if label:
             words = f"<b>{label}:</b> {words}"
         elif place == 0:
@@ -186,12 +160,3 @@ def _as_html(message):
         lines.append(f'<p style="margin:0 0 2px">{words}</p>')
     style = "border-left:4px solid #00664d;padding:2px 10px;line-height:1.5"
     return f'<div role="status" aria-live="polite" style="{style}">{"".join(lines)}</div>'
-
-
-def _linked(text):
-    """`text` safe in HTML, the name of a notebook as a link."""
-    return re.sub(
-        r"(\d\d [^,<]+), (\d\d_\w+\.ipynb)",
-        r'<a href="\2" target="_blank">\1</a>',
-        html.escape(text),
-    )

@@ -10,7 +10,7 @@ from helpers import plots
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, Question, call
 from helpers.doctor import Device, Facts, diagnose
-from measurements import atlas
+from lessons.lesson01 import atlas
 
 # --- figures --------------------------------------------------------------------------------------
 
@@ -118,9 +118,9 @@ def draw_call():
 
 def draw_job(hours, memory):
     """A figure and a sentence: a job of so many hours on a T4 at its best (float16), needing `memory` GB, on other cards."""
-    rate = atlas.best("T4", "float16 products").value
+    rate = atlas.best_rate("T4", "float16")
     tflop = rate * 3600 * hours
-    times = atlas.minutes(tflop, tflop / 100, memory, dtype="float16")
+    times = atlas.minutes(tflop, tflop / 100, memory, "float16")
     label, least = min(times.items(), key=lambda pair: pair[1])
     title = f"{len(times)} measured cards have {memory} GB or more; the fastest: {label}"
     figure = plots.bars([times], title, "minutes at best")
@@ -350,10 +350,10 @@ QUIZ = (
         "torch.cuda.is_available() is False and torch.version.cuda is '13.2'. What is certain?",
         {
             "The build has no CUDA code": "torch.version.cuda would be None then.",
-            "The build has CUDA code; what is wrong lies outside the build": "Yes: the driver may be absent or too old, or no GPU visible. The doctor tells which.",
             "The GPU is broken": "It may be absent, hidden, or without a driver; nothing says broken.",
+            "The build has CUDA code; what is wrong lies outside the build": "Yes: the driver may be absent or too old, or no GPU visible. The doctor tells which.",
         },
-        right=1,
+        right=2,
     ),
     Question(
         "01.bf16",

@@ -85,7 +85,7 @@ def show_crossing():
     labels = (title, "width of a layer", "ms for one row")
     figure = plots.lines([times, computed], *labels, logx=True, logy=True)
     figure.axes[0].set_ylim(bottom=5)
-    plots.sources(figure, f"published: {layers.source}", copies.source)
+    plots.sources(figure, f"published: {layers.source}, under WSL 2", copies.source)
     plots.show(figure, f"{title}.")
 
 
@@ -356,21 +356,21 @@ QUIZ = (
         "02.alone",
         'x is on the CPU. After the line x.to("cuda:0"), where is x?',
         {
-            "On cuda:0": "The call made a new tensor there and nobody kept it.",
             "On the CPU": "Yes: .to returns the moved tensor, and x was not assigned.",
+            "On cuda:0": "The call made a new tensor there and nobody kept it.",
             "On both": "A copy is another tensor.",
         },
-        right=1,
+        right=0,
     ),
     Question(
         "02.current",
         'In a block with torch.device("cuda:1"), where does torch.zeros(3, device="cuda") live?',
         {
             "On cuda:1, the device of the block": "The block only fills in a device where none is given; here one is.",
-            "On the current CUDA device, cuda:0 unless changed": 'Yes: an explicit device wins, and plain "cuda" means the current one.',
             "On the CPU": "A device was given.",
+            "On the current CUDA device, cuda:0 unless changed": 'Yes: an explicit device wins, and plain "cuda" means the current one.',
         },
-        right=1,
+        right=2,
     ),
     Question(
         "02.pieces",

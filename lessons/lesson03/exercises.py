@@ -384,19 +384,19 @@ QUIZ = (
         "After model.to(device), what is still where it was?",
         {
             "a BatchNorm layer's running mean": "Buffers move.",
-            "a tensor in a Python list of the module": "Yes: .to() only knows what is registered.",
             "a layer's bias": "Parameters move.",
+            "a tensor in a Python list of the module": "Yes: .to() only knows what is registered.",
         },
-        right=1,
+        right=2,
     ),
     Question(
         "03.optimizer",
         "Adam has taken a step on the CPU; then the model moved to the GPU. What happens next?",
         {
-            "Training goes on": "Not after the first step.",
             "The step fails: Adam's averages are on the CPU": "Yes: .to() moved the parameters, not the optimizer's state.",
+            "Training goes on": "Not after the first step.",
             "Adam changes an old copy": "The parameters are the same objects.",
         },
-        right=1,
+        right=0,
     ),
 )

@@ -265,10 +265,10 @@ QUIZ = (
         "A loop calls backward() and step(), and never zero_grad(). What does step() follow?",
         {
             "The gradient of the latest batch": "backward() adds to .grad; it doesn't replace it.",
-            "The sum of the gradients of all batches so far": "Yes, and the accuracy stays where it began.",
             "Nothing: an error is raised": "It runs without a word, which is why this bug lives long.",
+            "The sum of the gradients of all batches so far": "Yes, and the accuracy stays where it began.",
         },
-        right=1,
+        right=2,
     ),
     Question(
         "04.eval",

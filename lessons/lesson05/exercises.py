@@ -14,7 +14,6 @@ from torch.nn import functional as F
 import measurements
 from helpers import plots
 from helpers.checks.core import Exercise, LearnerError, NotYet, Question, call, chosen
-from helpers.gpus import CARDS
 from helpers.memory import forecast
 from practice_gpus import practice_gpus
 
@@ -198,7 +197,7 @@ def draw_fit(width, batch, pixels, optimizer, precision):
     copies = {"SGD": 2, "SGD with momentum": 3, "Adam": 4}[optimizer]
     constant = copies * weights
     need = (constant + _bytes_per_pixel(width, precision) * batch * pixels**2) / 1e9
-    cards = sorted(CARDS, key=lambda card: card.memory_gb)
+    cards = sorted(measurements.cards(), key=lambda card: card.memory_gb)
     sizes = {card.name: card.memory_gb for card in cards}
     fits = [name for name, gb in sizes.items() if need < 0.9 * gb]
     title = (
@@ -493,11 +492,11 @@ QUIZ = (
         "05.cache",
         "nvidia-smi shows 6 GB for your process, memory_allocated() 2 GB. Why?",
         {
-            "A leak of 4 GB": "Freed blocks are kept for reuse; that is no leak.",
             "Cached segments and the CUDA context": "Yes: reserved memory and the context come on top.",
+            "A leak of 4 GB": "Freed blocks are kept for reuse; that is no leak.",
             "nvidia-smi counts other processes": "It lists each process by itself.",
         },
-        right=1,
+        right=0,
     ),
     Question(
         "05.empty",

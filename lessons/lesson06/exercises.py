@@ -438,20 +438,20 @@ QUIZ = (
         "06.epoch",
         "You forget sampler.set_epoch(epoch). What happens?",
         {
-            "An error in the second epoch": "Nothing fails, which is the trap.",
             "Every epoch has the same order": "Yes: the shuffle is seeded by the epoch number.",
+            "An error in the second epoch": "Nothing fails, which is the trap.",
             "Ranks see the same images": "Shards still differ between ranks.",
         },
-        right=1,
+        right=0,
     ),
     Question(
         "06.scaling",
         "Eight GPUs, same total batch: the all-reduce takes as long as the compute on one GPU. What helps?",
         {
             "More GPUs": "Compute shrinks further; communication stays.",
-            "A larger batch per GPU": "Yes: more compute per all-reduce.",
             "DataParallel": "It copies the model at every step, too.",
+            "A larger batch per GPU": "Yes: more compute per all-reduce.",
         },
-        right=1,
+        right=2,
     ),
 )

@@ -378,20 +378,20 @@ QUIZ = (
         "A report says a GPU is 24,000 times faster than a CPU. What do you check first?",
         {
             "The GPU's model": "The model may explain some of it; first see what the clock measured.",
-            "Whether it synchronized before reading the clock": "Yes: without it, the clock measured how long it takes to ask.",
             "The CPU's temperature": "That may cost some percent.",
+            "Whether it synchronized before reading the clock": "Yes: without it, the clock measured how long it takes to ask.",
         },
-        right=1,
+        right=2,
     ),
     Question(
         "07.nonzero",
         "Why does x.nonzero() wait for the device?",
         {
-            "It is slow": "A slow kernel can wait in the queue while Python goes on.",
             "The size of its result depends on values": "Yes: Python needs the shape of every result, and this one has to be counted first.",
+            "It is slow": "A slow kernel can wait in the queue while Python goes on.",
             "It copies to the CPU": "The result stays on the device.",
         },
-        right=1,
+        right=0,
     ),
     Question(
         "07.early",

@@ -8,9 +8,8 @@ from torch.overrides import TorchFunctionMode
 
 from helpers import plots
 from helpers.checks.core import is_untouched
-from helpers.timing import profile_lanes
 from helpers.training import SmallCNN, train_step
-from lessons.timeline import lay_out
+from lessons.timeline import lay_out, profile_lanes
 
 SLEEP = 1_000_000  # cycles a millisecond, where the device's clock runs at 1 GHz
 

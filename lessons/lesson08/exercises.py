@@ -299,21 +299,21 @@ QUIZ = (
         "08.order",
         "A loop is too slow. What comes first?",
         {
-            "torch.compile": "Perhaps later: it helps where the calls of small operations or memory traffic are the limit.",
             "A measurement of where the time goes": "Yes: each change helps against one limit only.",
+            "torch.compile": "Perhaps later: it helps where the calls of small operations or memory traffic are the limit.",
             "A larger batch": "That may help, or do nothing, or cost accuracy.",
         },
-        right=1,
+        right=0,
     ),
     Question(
         "08.batch",
         "A batch four times as large doubles the images a second. What else changes?",
         {
             "Nothing": "Count the steps of a pass.",
-            "A pass has a quarter of the steps, so the accuracy after it may fall": "Yes: compare accuracies, not only rates.",
             "The loss doubles": "The mean loss does not depend on the batch.",
+            "A pass has a quarter of the steps, so the accuracy after it may fall": "Yes: compare accuracies, not only rates.",
         },
-        right=1,
+        right=2,
     ),
     Question(
         "08.first",

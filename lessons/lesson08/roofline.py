@@ -64,9 +64,6 @@ def draw_roofline(flops, moved, rows, device, half):
     unit = "billion operations a second"
     figure = plots.lines(groups, title, "operations a byte", unit, logx=True, logy=True)
     axes = figure.axes[0]
-    axes.get_legend().remove()
-    handles = axes.get_legend_handles_labels()
-    figure.legend(*handles, loc="outside upper left", ncols=2, frameon=False, fontsize=8)
     for (name, place), up in zip(places.items(), (-21, -10), strict=True):
         _mark(axes, name, *place, up)
     roofs = ", ".join(f"{_label(device, each)} {peak / 1e9:,.0f}" for each, peak in peaks.items())

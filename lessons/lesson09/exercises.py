@@ -247,19 +247,19 @@ QUIZ = (
         "A chat with a 7B model is slow on your card, one word after the other. Which number of the card decides?",
         {
             "TFLOP/s": "Reading the prompt is limited by it; writing hardly uses it.",
-            "GB/s of its memory": "Yes: each word reads all weights once.",
             "Its number of cores": "They mostly wait for the weights.",
+            "GB/s of its memory": "Yes: each word reads all weights once.",
         },
-        right=1,
+        right=2,
     ),
     Question(
         "09.cached",
         "What does a KV cache keep for each word?",
         {
-            "Its query": "An old query has been answered; nobody asks it again.",
             "Its key and its value, in each layer": "Yes: later words ask for both.",
+            "Its query": "An old query has been answered; nobody asks it again.",
             "Its row of attention weights": "They belong to one query, and are used once.",
         },
-        right=1,
+        right=0,
     ),
 )

@@ -6,11 +6,11 @@ Each function returns (Figure, sentence).
 import torch
 
 import measurements
-from helpers import gpus, plots
+from helpers import plots
 from helpers.checks.core import chosen
 from helpers.timing import time_ms
 from lessons.lesson09.exercises import kv_cache, mask, top_k
-from measurements.peaks import peak_bytes
+from lessons.measure import peak_bytes
 
 MIB = 2**20
 
@@ -168,7 +168,7 @@ def weights_of(model):
 
 def card(name):
     """Return the data sheet of a card."""
-    return next(each for each in gpus.CARDS if each.name == name)
+    return next(each for each in measurements.cards() if each.name == name)
 
 
 def bound(model, precision, bandwidth_gb_s):
@@ -191,7 +191,7 @@ def rates():
     title = f"{rows[0]['model']}: {reached[0]:.0f} tokens a second, of {most[0]:.0f} at most"
     series = {"at most, by the bandwidth": dict(zip(names, most, strict=True))}
     series["measured"] = dict(zip(names, reached, strict=True))
-    figure = plots.dots(series, title, "tokens a second on an A100 80 GB")
+    figure = plots.dots(series, title, "tokens a second on an A100 80 GB that was limited to 330 W")
     figure.axes[0].set_xlim(left=0)
     plots.sources(
         figure, f"published: {source.source}; bandwidth: NVIDIA's data sheet, {speed:,} GB/s"
@@ -209,7 +209,7 @@ def fits(model, precision, words, batch):
     cache = 2 * layers * kv_heads * (width // heads) * words * batch * 2 / 1e9
     table = VOCABULARY * width * 2 / 1e9
     need = weights + table + cache
-    cards = sorted(gpus.CARDS, key=lambda each: each.memory_gb)
+    cards = sorted(measurements.cards(), key=lambda each: each.memory_gb)
     most = {}
     for each in cards:
         fit = need < 0.9 * each.memory_gb

@@ -231,20 +231,20 @@ QUIZ = (
         "10.whole",
         "fully_shard over four ranks. While a block runs, whose weights does a rank hold?",
         {
-            "Its quarter of everything, and this block whole (perhaps the next, too)": "Yes: fetched before the block runs, dropped after it.",
             "Its quarter of everything, nothing else": "A product needs the whole matrix, so the block is fetched first.",
+            "Its quarter of everything, and this block whole (perhaps the next, too)": "Yes: fetched before the block runs, dropped after it.",
             "All blocks whole": "That would be DDP again.",
         },
-        right=0,
+        right=1,
     ),
     Question(
         "10.pair",
         "First matrix by columns, second by rows. How many exchanges does the pair's forward pass need?",
         {
-            "None": "Each GPU has only a part of the sum.",
             "One sum at the end": "Yes: the hidden values stay where they were made.",
+            "None": "Each GPU has only a part of the sum.",
             "One after each product": "The columns' results are what the rows need.",
         },
-        right=1,
+        right=0,
     ),
 )

@@ -198,21 +198,21 @@ QUIZ = (
         "11.fuse",
         "Why is a fused softmax faster than separate operations on a GPU?",
         {
-            "It computes less": "It computes the same exponentials and sums.",
             "It reads and writes less memory": "Yes: what lies between the steps never leaves the chip.",
+            "It computes less": "It computes the same exponentials and sums.",
             "It uses more programs": "The number of programs says little about the time.",
         },
-        right=1,
+        right=0,
     ),
     Question(
         "11.mask",
         "1,000 numbers, blocks of 256. How many programs, and how many elements does the last one mask off?",
         {
-            "4 programs, 24 elements": "Yes: 4 × 256 is 1,024, which is 24 too many.",
             "3 programs, 232 elements": "Three programs reach 768 numbers only.",
+            "4 programs, 24 elements": "Yes: 4 × 256 is 1,024, which is 24 too many.",
             "4 programs, 232 elements": "The last program starts at 768 and has 232 numbers to do.",
         },
-        right=0,
+        right=1,
     ),
     Question(
         "11.when",

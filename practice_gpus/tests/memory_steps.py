@@ -1,4 +1,4 @@
-"""Thirty steps on one CUDA device; after each, what the memory counters say: `python tests/practice/memory_steps.py`.
+"""Thirty steps on one CUDA device; after each, what the memory counters say: `python practice_gpus/tests/memory_steps.py`.
 
 Elementwise operations only, since matrix products reserve a workspace whose size depends on the GPU's model.
 """

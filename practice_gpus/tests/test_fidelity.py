@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+from practice_gpus import verify
 
-from situations import SITUATIONS, mismatch  # noqa: E402
-
+SOURCE = Path(verify.__file__).resolve().parents[1]
+SITUATIONS = verify.situations().SITUATIONS
+mismatch = verify.situations().mismatch
 # Name of the situation: the result that the practice GPUs give instead, and why it is left at that.
 # A difference that heals must leave this list, or the test fails.
 KNOWN_DIFFERENCES: dict[str, tuple[str, str]] = {}
@@ -23,37 +23,21 @@ if not torch.version.cuda:
     )
 
 
-def expected() -> list[str]:
-    """Return the lines of `fidelity_expected.txt` without its comments."""
-    text = (HERE / "fidelity_expected.txt").read_text(encoding="utf-8")
-    return [line for line in text.splitlines() if not line.startswith("#")]
-
-
-def compare(wanted: list[str], got: list[str]) -> dict[str, tuple[str, str]]:
-    """Return what differs: the name of each situation, with the result wanted and the result got."""
-    differences = {}
-    for one, other in zip(wanted, got, strict=True):
-        name, _, result = one.partition(": ")
-        same_name, _, outcome = other.partition(": ")
-        assert name == same_name, "the same situations in the same order"
-        if outcome != result and not outcome.startswith("needs 2 GPUs"):
-            differences[name[4:]] = result, outcome
-    return differences
-
-
 @pytest.fixture(scope="module")
 def lines():
-    """Run the script once, as a learner or a machine with GPUs would, and return its lines."""
-    line = [sys.executable, str(HERE / "fidelity.py")]
+    """Run the situations once in a process of their own, and return its lines."""
+    code = (
+        "from practice_gpus import verify; [print(line, flush=True) for line in verify.printed()]"
+    )
     options = {"capture_output": True, "text": True, "encoding": "utf-8", "timeout": 120}
-    done = subprocess.run(line, **options)
+    done = subprocess.run([sys.executable, "-c", code], cwd=SOURCE, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
 
 def test_practice_gpus_print_what_cuda_devices_print(lines):
     known = {} if torch.cuda.is_available() else KNOWN_DIFFERENCES
-    differences = compare(expected(), lines)
+    differences = verify.compare(verify.expected(), lines)
     healed = set(known) - set(differences)
     assert not healed, f"take these out of KNOWN_DIFFERENCES: {healed}"
     new = []
@@ -64,23 +48,23 @@ def test_practice_gpus_print_what_cuda_devices_print(lines):
 
 
 def test_at_least_98_percent_are_equal():
-    assert len(KNOWN_DIFFERENCES) <= 0.02 * len(expected())
+    assert len(KNOWN_DIFFERENCES) <= 0.02 * len(verify.expected())
     assert all(len(reason) > 20 for _, reason in KNOWN_DIFFERENCES.values())
 
 
 def test_situations_are_many_named_once_and_have_sources():
     names = [one.name for one in SITUATIONS]
     assert len(names) >= 170 and len(set(names)) == len(names)
-    assert [line.partition(": ")[0] for line in expected()] == [
+    assert [line.partition(": ")[0] for line in verify.expected()] == [
         f"{n:03} {name}" for n, name in enumerate(names, 1)
     ]
     assert all(one.source.startswith("https://") for one in SITUATIONS)
 
 
 def test_a_changed_line_is_noticed():
-    wanted = expected()
+    wanted = verify.expected()
     got = wanted[:-1] + [wanted[-1] + "!"]
-    assert list(compare(wanted, got)) == [SITUATIONS[-1].name]
+    assert list(verify.compare(wanted, got)) == [SITUATIONS[-1].name]
 
 
 class Hollow(torch.Tensor):
@@ -116,7 +100,7 @@ def test_words_of_errors_are_those_of_this_build(monkeypatch):
 
     for name in shapes:
         monkeypatch.setattr(mismatch, name, maker(name))
-    wanted = dict(line[4:].split(": ", 1) for line in expected())
+    wanted = dict(line[4:].split(": ", 1) for line in verify.expected())
     same = []
     for one in SITUATIONS:
         if one.action.__module__ != mismatch.__name__ or "Error: " not in wanted[one.name]:
@@ -131,3 +115,19 @@ def test_words_of_errors_are_those_of_this_build(monkeypatch):
             assert words == wanted[one.name], one.name
             same.append(one.name)
     assert len(same) >= 30
+
+
+def test_verify_shows_each_difference_and_fails(monkeypatch, capsys):
+    """Whoever has a GPU would be told that all is as expected."""
+    wanted = verify.expected()
+    monkeypatch.setattr(
+        verify, "printed", lambda: [*wanted[:-2], wanted[-2] + "!", "999 x: needs 2 GPUs"]
+    )
+    monkeypatch.setattr(verify, "expected", lambda: [*wanted[:-1], "999 x: 1"])
+    assert verify.main() == 1
+    out = capsys.readouterr().out
+    assert (
+        f"{len(wanted) - 2} lines of {len(wanted)} as expected, 1 differ, 1 need a second GPU"
+        in out
+    )
+    assert SITUATIONS[-2].name in out and "practice GPUs, for want of a real one" in out

@@ -199,3 +199,16 @@ def test_an_event_of_another_device_is_refused(imitated):
     with imitated(2):
         with pytest.raises(NotImplementedError, match="CUDA devices only, not of cpu"):
             torch.Event("cpu")
+
+
+def test_a_tensor_that_is_used_while_python_ends_prints_no_traceback(run):
+    """A learner's last cell would end in an error that says nothing about it."""
+    program = """
+        import atexit, torch
+        from practice_gpus import practice_gpus
+        gpus = practice_gpus(1, asynchronous=True).start()
+        x = torch.ones(3, device="cuda") * 2
+        torch.cuda.synchronize()
+        atexit.register(lambda: print((x + 1).sum().item()))
+    """
+    assert run(program) == "9.0\n"

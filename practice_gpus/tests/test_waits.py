@@ -1,7 +1,7 @@
 """How often the CPU waits for a GPU: lesson 07 counts these waits, and a learner who trusts a wrong count optimises
 the wrong line.
 
-`waits.csv` holds calls and their waits on hardware, each with the file and the function of PyTorch's source that says
+`waits.csv` holds calls and their waits on a GPU, each with the file and the function of PyTorch's source that says
 so (or PyTorch's own test of them, `test_sync_warning`). Read in November 2026 for PyTorch 2.11 to 2.15; not yet
 confirmed on a GPU.
 """
@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 from torch.nn import functional as F
+
+from practice_gpus import operators, patches
 
 with (Path(__file__).parent / "waits.csv").open(encoding="utf-8", newline="") as file:
     ROWS = list(csv.DictReader(file))
@@ -72,11 +74,11 @@ def counted(machine, call):
     return machine.synchronizations - before
 
 
-def test_every_call_of_the_table_waits_as_often_as_on_hardware(imitated):
+def test_every_call_of_the_table_waits_as_often_as_pytorch_s_source_says(imitated):
     with imitated(n=2) as machine:
         got = {row["call"]: counted(machine, row["call"]) for row in ROWS}
     wrong = [
-        f"{row['call']}: {got[row['call']]}, on hardware {row['waits']} ({row['where']})"
+        f"{row['call']}: {got[row['call']]}, by its source {row['waits']} ({row['where']})"
         for row in ROWS
         if got[row["call"]] != int(row["waits"])
     ]
@@ -120,3 +122,12 @@ def test_a_real_gpu_waits_where_the_table_says_so(row):
     waits = sum("called a synchronizing" in str(one.message) for one in seen)
     print(f"{row['call']}: {waits}, the table says {row['waits']}")
     assert (waits > 0) == (row["waits"] != "0")
+
+
+def test_the_page_names_all_that_waits_and_all_that_is_refused():
+    """Users would trust a list that the code no longer keeps."""
+    page = (Path(__file__).parents[1] / "IMITATES.md").read_text(encoding="utf-8")
+    for name in (*operators.WAITS, *operators.WAITS_IF):
+        assert f"| `{name}` |" in page
+    for name in " ".join(patches.REFUSED.values()).split():
+        assert f"`{name}`" in page

@@ -6,7 +6,7 @@ WRONG = {
     "warm_up": (
         edit("that's how many", ".float().mean()", ".sum()"),
         edit("is a tensor", ".item()", ""),
-        edit("NoneType", "return ", ""),
+        edit("is there a `return`", "return ", ""),
         edit("the share that is wrong", "==", "!="),
         edit("could not infer output dtype", ".float()", ""),
     )

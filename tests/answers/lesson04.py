@@ -27,7 +27,7 @@ WRONG = {
         ),
         edit("weights are not those", 'model.load_state_dict(checkpoint["model"])', ""),
         edit("weight is on cpu", "    return", '    model.to("cpu")\n    return'),
-        edit("the epoch is of type NoneType", "return ", ""),
+        edit("the epoch is None", "return ", ""),
         edit("the file says epoch 7", '["epoch"]', '["epoch"] + 1'),
     ),
     "bugs": (

@@ -57,11 +57,16 @@ def page(browser):
 
 
 @pytest.fixture(scope="session")
-def address(browser, tmp_path_factory):
+def root(tmp_path_factory):
+    """Give the folder from which JupyterLab is started."""
+    return tmp_path_factory.mktemp("course")
+
+
+@pytest.fixture(scope="session")
+def address(browser, root):
     """Start JupyterLab as `python3 lab.py` does, over a copy of the lessons; give (base, token)."""
     if os.name == "nt":
         pytest.skip("ends JupyterLab with a signal")
-    root = tmp_path_factory.mktemp("course")
     ignored = shutil.ignore_patterns(".ipynb_checkpoints")
     shutil.copytree(_notebooks.FOLDER, root / "notebooks", ignore=ignored)
     for name, values in SETTINGS.items():

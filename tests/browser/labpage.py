@@ -17,13 +17,14 @@ RUN_ALL = """async () => {
 }"""
 CELLS = "() => window.jupyterapp.shell.currentWidget.content.model.sharedModel.toJSON().cells"
 KERNEL = "() => window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel"
-IDLE = """() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'"""
 # Resolves when the kernel has dealt with all that was sent before, and its messages are here.
 REPLY = """async () => {
     await window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.requestKernelInfo();
 }"""
 END = "() => window.jupyterapp.serviceManager.sessions.shutdownAll()"
-VIEWS = ".jp-OutputArea-output > .jupyter-widgets"
+SAVE = "() => window.jupyterapp.commands.execute('docmanager:save')"
+TEXT = "() => document.querySelector('.jp-Notebook').innerText"
+ACTIVE = "() => window.jupyterapp.shell.currentWidget.content.activeCellIndex"
 
 
 def free_port():
@@ -61,7 +62,7 @@ def wait_for_address(server, log, seconds=180):
 
 def new_context(browser):
     """Return a fresh context, its pages large enough that nothing is hidden."""
-    context = browser.new_context(viewport={"width": 1400, "height": 1000})
+    context = browser.new_context(viewport={"width": 1366, "height": 768})
     context.set_default_timeout(60_000)
     return context
 

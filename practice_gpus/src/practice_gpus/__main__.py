@@ -3,12 +3,16 @@
 ``-m module`` instead of a script runs a module, such as ``-m torch.distributed.run``; processes below it have practice
 GPUs, too. The report goes to the standard error, the program's own output stays as it is. The exit status is 0, 1 if the
 program failed, 2 if ``--strict`` was given and there are findings, 130 after an interrupt.
+
+``python -m practice_gpus verify`` compares the GPUs that are there with what practice GPUs print.
 """
 
 import argparse
+import os
 import signal
 import sys
 
+from . import verify
 from .reports import report
 
 
@@ -17,7 +21,10 @@ def options():
     parser = argparse.ArgumentParser(prog="python -m practice_gpus", description=__doc__)
     parser.add_argument("-n", type=int, default=1, help="number of GPUs")
     parser.add_argument("--memory", default="16 GiB", help="memory of each")
-    parser.add_argument("--steps", type=int, help="end the program after so many optimizer steps")
+    parser.add_argument("--steps", type=int, help="end the program after so many training steps")
+    parser.add_argument(
+        "--shapes", action="store_true", help="compute nothing; numbers that are read are 1"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the report there, too")
     parser.add_argument("--strict", action="store_true", help="exit with 2 if there are findings")
     parser.add_argument("--quiet", action="store_true", help="print no report")
@@ -30,11 +37,14 @@ def options():
 
 def main():
     """Run the program, print the report, and return the exit status."""
+    if sys.argv[1:] == ["verify"]:
+        return verify.main()
     args = options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
-    settings = {
-        name: getattr(args, name) for name in ("n", "memory", "asynchronous", "steps", "module")
-    }
+    names = ("n", "memory", "asynchronous", "steps", "module", "shapes")
+    settings = {name: getattr(args, name) for name in names}
+    if not args.module and sys.path[:1] == [os.getcwd()]:
+        del sys.path[0]  # it is there for ``-m practice_gpus``; a script has its own folder
     try:
         result = report(args.program, *args.arguments, **settings)
     except (FileNotFoundError, TypeError, ValueError) as error:

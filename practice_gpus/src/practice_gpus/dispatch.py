@@ -5,17 +5,19 @@ hands the work to the current stream instead of doing it.
 """
 
 import functools
+import os
 import types
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from . import shapes
+from . import halves, shapes
 from .errors import divide_by_zero, is_asserted
 from .launch import launch
 from .machine import PARTS, refusal, storage_of
 from .operators import FACTS, Call, T, blocking, expected, facts, tensors
+from .origins import within
 from .rules import meet
 
 fake = torch._C._get_dispatch_mode
@@ -118,7 +120,7 @@ class DispatchMode(TorchDispatchMode):
         fact = call.fact
         home = call.home
         if fake(FAKE) is not None:
-            refusal("devices under FakeTensorMode")()
+            refuse_fakes()
         if machine.broken:
             for device in (home, *call.homes):
                 machine.check_alive(device)
@@ -174,7 +176,7 @@ class DispatchMode(TorchDispatchMode):
         elif fact.indexes:
             count = self._index_waits(call)
         for _ in range(count):
-            machine.waits(call.home)
+            machine.waits(call.home, fact.name)
 
     def _index_waits(self, call):
         """A mask on the GPU waits for the number of its ones; an index or a number on the CPU is copied first.
@@ -184,19 +186,25 @@ class DispatchMode(TorchDispatchMode):
         machine = self.machine
         home = call.home
         indices = [index for index in call.args[1] if index is not None]
-        masks = [index for index in indices if index.dtype in (torch.bool, torch.uint8)]
-        on_gpu = [index for index in indices if machine.place(index) == home]
         value = call.args[2] if len(call.args) > 2 else None
-        number = value is not None and value.dim() == 0 and machine.on_cpu(value)
         accumulate = len(call.args) > 3 and call.args[3]
-        if number and not accumulate and len(masks) == len(indices) == len(on_gpu) == 1:
-            return 0  # a masked fill
-        on_cpu = [index for index in indices if machine.on_cpu(index)]
-        for tensor in (*on_cpu, *[value] * number):
+        has_cpu_number = value is not None and value.dim() == 0 and machine.on_cpu(value)
+        on_gpu_masks = waiting = 0
+        for index in indices:
+            is_mask = index.dtype in (torch.bool, torch.uint8)
+            on_gpu_masks += is_mask and machine.place(index) == home
+            if machine.on_cpu(index):
+                waiting += (
+                    not is_mask
+                )  # a mask's positions are found on the CPU, and copied without a wait
+        is_masked_fill = len(indices) == on_gpu_masks == 1
+        if has_cpu_number and is_masked_fill and not accumulate:
+            return 0
+        for tensor in [index for index in indices if machine.on_cpu(index)]:
             machine.copied("h2d", tensor)
-        waiting_masks = sum(any(mask is index for index in on_gpu) for mask in masks)
-        waiting_copies = sum(all(mask is not index for mask in masks) for index in on_cpu)
-        return waiting_masks + waiting_copies + number
+        if has_cpu_number:
+            machine.copied("h2d", value)
+        return on_gpu_masks + waiting + has_cpu_number
 
     def _count_copies(self, call):
         """Count copies between devices, and the wait of the CPU that a blocking one means."""
@@ -231,11 +239,21 @@ def has_own_code(kind):
     return overridden and not issubclass(kind, torch._subclasses.FakeTensor)
 
 
+def refuse_fakes():
+    """Refuse an operator of ``FakeTensorMode``, in the name of what uses it."""
+    paths = [code.co_filename.replace(os.sep, "/") for code in within()]
+    if any(part in path for path in paths for part in ("distributed/fsdp", "distributed/tensor")):
+        refusal("FSDP2 (fully_shard, DTensor)", instead="DDP is imitated")()
+    refusal("devices under FakeTensorMode")()
+
+
 def computed(machine, call):
     """The result of the CPU's kernel; its errors in the words of CUDA's where they differ."""
     try:
         if call.fact.random and call.home is not None and call.kwargs.get("generator") is None:
             return machine.draw(call)
+        if call.fact.multiplies and call.home is not None:
+            return halves.run(call.func._op, call.fact, call.args, call.kwargs)
         return call.func._op(*call.args, **call.kwargs)
     except (IndexError, RuntimeError) as error:
         text = str(error)

@@ -17,6 +17,19 @@ from .machine import CPU, OTHER_THREAD
 NAME = "Practice GPU (simulated on the CPU)"
 
 
+TWINS = {  # a function of torch.accelerator → the one of torch.cuda that it equals
+    "_accelerator_getDeviceIndex": "_cuda_getDevice",
+    "_accelerator_setDeviceIndex": "_cuda_setDevice",
+    "_accelerator_exchangeDevice": "_cuda_exchangeDevice",
+    "_accelerator_maybeExchangeDevice": "_cuda_maybeExchangeDevice",
+    "_accelerator_synchronizeDevice": "_cuda_synchronize",
+    "_accelerator_emptyCache": "_cuda_emptyCache",
+    "_accelerator_getDeviceStats": "_cuda_memoryStats",
+    "_accelerator_resetPeakStats": "_cuda_resetPeakMemoryStats",
+    "_accelerator_resetAccumulatedStats": "_cuda_resetAccumulatedMemoryStats",
+}
+
+
 def answers(machine):
     """Name in ``torch._C`` → function."""
     streams = machine.streams
@@ -49,18 +62,18 @@ def answers(machine):
         for allocator in machine.allocators:
             allocator.release_cached()
 
-    table = {
+    functions = {
         "_cuda_getDeviceCount": lambda: machine.n,
         "_cuda_getArchFlags": lambda: "sm_80",
-        "_cuda_getDevice _accelerator_getDeviceIndex": lambda: local.index,
-        "_cuda_setDevice _accelerator_setDeviceIndex": machine.select,
-        "_cuda_exchangeDevice _cuda_maybeExchangeDevice": exchange,
-        "_accelerator_exchangeDevice _accelerator_maybeExchangeDevice": exchange,
-        "_cuda_synchronize _accelerator_synchronizeDevice": machine.synchronize,
-        "_cuda_emptyCache _accelerator_emptyCache": empty_cache,
-        "_cuda_memoryStats _accelerator_getDeviceStats": lambda index: books(index).stats(),
-        "_cuda_resetPeakMemoryStats _accelerator_resetPeakStats": reset_peak,
-        "_cuda_resetAccumulatedMemoryStats _accelerator_resetAccumulatedStats": reset_accumulated,
+        "_cuda_getDevice": lambda: local.index,
+        "_cuda_setDevice": machine.select,
+        "_cuda_exchangeDevice": exchange,
+        "_cuda_maybeExchangeDevice": exchange,
+        "_cuda_synchronize": machine.synchronize,
+        "_cuda_emptyCache": empty_cache,
+        "_cuda_memoryStats": lambda index: books(index).stats(),
+        "_cuda_resetPeakMemoryStats": reset_peak,
+        "_cuda_resetAccumulatedMemoryStats": reset_accumulated,
         "_cuda_setMemoryFraction": lambda fraction, index: books(index).set_fraction(fraction),
         "_cuda_getMemoryFraction": lambda index: books(index).fraction,
         "_cuda_getAllocatorBackend": lambda: "native",
@@ -68,22 +81,25 @@ def answers(machine):
         "_cuda_hasPrimaryContext": lambda index: True,
         "_cuda_set_sync_debug_mode": set_sync_debug_mode,
         "_cuda_get_sync_debug_mode": lambda: machine.sync_debug,
-        "_accelerator_isAllocatorInitialized": lambda: True,
         "_cuda_sleep": sleep,
-        "_accelerator_getAccelerator": lambda: torch.device("cuda"),
-        "_accelerator_emptyHostCache _cuda_ipc_collect _cuda_clearCublasWorkspaces": lambda: None,
-        "_accelerator_getDefaultGenerator": lambda index: machine.generators[index],
-        "_accelerator_getMemoryInfo": lambda index: memory_info(machine, index),
-        "_accelerator_getStream": streams.current,
-        "_accelerator_setStream": streams.select,
+        "_cuda_ipc_collect": lambda: None,
+        "_cuda_clearCublasWorkspaces": lambda: None,
         "_cuda_getCurrentStream": lambda index: ids(streams.current(index)),
         "_cuda_getDefaultStream": lambda index: ids(streams.default[index]),
         "_cuda_getCurrentRawStream": lambda index: streams.current(index).cuda_stream,
         "_cuda_setStream": lambda stream_id, **place: streams.select(streams.by_id[stream_id]),
         "_cuda_record_memory_history": snapshot.recorder(machine),
         "_cuda_memorySnapshot": lambda pool=None: snapshot.snapshot(machine, pool),
+        "_accelerator_isAllocatorInitialized": lambda: True,
+        "_accelerator_getAccelerator": lambda: torch.device("cuda"),
+        "_accelerator_emptyHostCache": lambda: None,
+        "_accelerator_getDefaultGenerator": lambda index: machine.generators[index],
+        "_accelerator_getMemoryInfo": lambda index: memory_info(machine, index),
+        "_accelerator_getStream": streams.current,
+        "_accelerator_setStream": streams.select,
     }
-    functions = {name: function for aliases, function in table.items() for name in aliases.split()}
+    for name, twin in TWINS.items():
+        functions[name] = functions[twin]
     return functions | collectives(machine)
 
 

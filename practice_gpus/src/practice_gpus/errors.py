@@ -45,7 +45,7 @@ NO_KERNEL = (
 def accelerator_error(text: str, code: int) -> torch.AcceleratorError:
     """The error that PyTorch raises for an error of the CUDA runtime with the number ``code``."""
     error = torch.AcceleratorError(text)
-    error.error_code = code
+    setattr(error, "error_code", code)  # noqa: B010  which PyTorch's stubs do not know
     return error
 
 

@@ -1,24 +1,28 @@
 """What a report finds in the facts that were collected: each finding with its line, in a sentence, and with a fix."""
 
+import ast
 import linecache
 import os
 import re
 
-from . import sources
+from . import sources, statements
 
 NOTED = 5  # waits or copies on one line that make a loop of it
 INNER = 10  # between two optimizer steps
 FEW = 16  # bytes: one or two numbers
 SMALL = 4096  # bytes that are not worth a copy, where a step makes several
-# What a line that waits looks like → what to do about it.
-WAITS = {
-    r"synchronize\(": "only a clock needs to wait: take it out of the loop",
-    r"\.item\(|\bfloat\(|\bint\(": "add up on the GPU, and read it once at the end",
-    r"\.cpu\(|\.numpy\(|\.tolist\(": "keep it on the GPU, and copy it once at the end",
-    r"^\s*(if|while|elif|assert)\b": "a condition needs the number: torch.where, or ask now and then",
-    r"\bprint\(": "print now and then, not in each round",
-    r"": "the CPU needs a number of the GPU there: move it out of the loop, or use torch.where",
-}
+READ_LATER = "add up on the GPU, and read it once at the end, or now and then"
+JOIN = "stack them and read them at once, torch.stack([…]).tolist(), or now and then"
+COPY_LATER = "keep it on the GPU, and copy it once at the end"
+LOOP_OVER = "copy all of them at once, before the loop: for … in {}.tolist()"
+DECIDE = "a condition needs the number: torch.where, or ask now and then"
+PRINT = "print now and then, not in each round"
+CLOCK = "only a clock needs to wait: take it out of the loop"
+CHOOSE = "it waits for how many are chosen: torch.where, or multiply by the mask"
+INSIDE = "{} reads numbers of the GPU: call it less often, or choose one that doesn't"
+ELSE = "the CPU needs a number of the GPU there: move it out of the loop, or use torch.where"
+CHOOSES = {"nonzero", "index", "masked_select", "_unique2", "unique_dim", "unique_consecutive"}
+QUIET = ("h2d", "pinned", "set-up", "scaler", "save")
 # What an error says → what to do about it, as on the course's page of known errors.
 ERRORS = {
     r"found at least two devices|different from other tensors on|should be either on|expected self and mask|"
@@ -28,14 +32,14 @@ ERRORS = {
     r"invalid device ordinal|Invalid device id": "numbers begin with 0: compare with torch.cuda.device_count()",
     r"out of memory": "a smaller batch; then accumulation, checkpointing, 16 bits; or a larger card",
     r"Cannot re-initialize CUDA in forked": "torch.multiprocessing.set_start_method('spawn')",
+    r"do not imitate FSDP2": "run it with DDP here, or borrow real GPUs",
     r"practice GPUs do not imitate": "leave it out here, or borrow a real GPU",
 }
-EXPRESSION = re.compile(r"[\w.\[\]]+\.(item|tolist|cpu|numpy|synchronize)\([^()]*\)")
 
 
 def find(facts):
     """All findings in the facts of a run: [{"kind", "file", "line", "text", "fix"}]."""
-    parts = (failures, leaked, waits, copies, read)
+    parts = (failures, leaked, waits, copies, again, read)
     return [finding for part in parts for finding in part(facts)]
 
 
@@ -46,7 +50,9 @@ def finding(kind, file, line, text, fix):
 
 def source(file, line, limit=60):
     """A line of a program, shortened."""
-    text = " ".join(linecache.getline(file, line).split())
+    node = statements.statement(file, line)
+    text = ast.unparse(node) if node is not None else linecache.getline(file, line)
+    text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -79,34 +85,94 @@ def leaked(facts):
 
 
 def waits(facts):
-    """Lines on which the CPU waits again and again."""
+    """Lines on which the CPU waits again and again; those of one loop with one fix are one finding."""
     steps = facts["steps"]
+    found = {}
     for reason, file, line, count, _, moments in facts["waits"]:
         times = moments if reason == "print" else count  # printing asks for each number
-        often = steps and times >= max(NOTED, steps / 2)
-        text = source(file, line)
-        inner = times >= INNER * moments
-        if reason not in ("h2d", "scaler", "save") and file and (often or inner):
-            fix = next(fix for words, fix in WAITS.items() if re.search(words, text))
-            match = EXPRESSION.search(text)
-            call = match[0] if match else text
-            ratio = f" in {steps} steps" if steps else ""
-            yield finding("wait", file, line, f"`{call}` waits {count} times{ratio}", fix)
+        often = steps and times >= max(NOTED, facts["ranks"] * steps / 2)
+        if reason not in QUIET and file and (often or times >= INNER * moments):
+            call, fix = advice(reason, file, line)
+            loop = statements.loop(file, line)
+            key = file, fix, loop.lineno if loop is not None and fix == READ_LATER else line
+            found.setdefault(key, []).append((line, call, count))
+    for (file, fix, _), rows in found.items():
+        count = sum(row[2] for row in rows) // facts["ranks"]
+        ratio = f" in {steps} steps" if steps else ""
+        rows = sorted(dict.fromkeys(row[:2] for row in rows))
+        calls = ", ".join(f"`{call}`" + f" ({line})" * (len(rows) > 1) for line, call in rows)
+        verb = "wait" if len(rows) > 1 or ", " in calls else "waits"
+        fix = JOIN if verb == "wait" and fix == READ_LATER else fix
+        yield finding("wait", file, rows[0][0], f"{calls} {verb} {count} times{ratio}", fix)
+
+
+def advice(reason, file, line):
+    """(the calls on a line that make the CPU wait, what to do about it)."""
+    node = statements.statement(file, line)
+    whole = source(file, line)
+    operator, _, inside = reason.partition(" in ")
+    if inside:
+        return whole, INSIDE.format(inside)
+    if operator in CHOOSES:
+        return whole, CHOOSE
+    if statements.calls(node, ["synchronize"]):
+        return whole, CLOCK
+    if operator == "print":
+        return whole, PRINT
+    if operator in ("d2h", ""):
+        return shown(statements.calls(node, ["cpu", "numpy", "tolist"]), whole), COPY_LATER
+    reads = statements.calls(node, statements.READS) or statements.calls(node, ["float", "int"])
+    loop = statements.loop(file, line)
+    if reads and isinstance(loop, ast.For):
+        if statements.names(loop.target) & statements.names(reads[0]) and simple(loop.iter):
+            return shown(reads, whole), LOOP_OVER.format(ast.unparse(loop.iter))
+    if statements.is_condition(file, line):
+        return shown(reads, whole), DECIDE
+    if statements.calls(node, ["print"]) and not reads:
+        return whole, PRINT
+    return shown(reads, whole), READ_LATER if reads else ELSE
+
+
+def simple(node):
+    """Whether a loop goes over a variable itself."""
+    return isinstance(node, (ast.Name, ast.Attribute))
+
+
+def shown(calls, whole):
+    """The calls as text, or the whole line."""
+    return "`, `".join(dict.fromkeys(ast.unparse(call)[:60] for call in calls)) or whole
 
 
 def copies(facts):
-    """Lines that copy a few bytes again and again."""
-    steps = facts["steps"]
+    """Lines that copy a few bytes, or a constant, again and again."""
+    steps = facts["steps"] * facts["ranks"]
     for direction, file, line, count, total, moments in facts["copies"]:
         mean = total / count
         most_steps = not steps or moments >= steps / 2
-        tiny = mean <= FEW and count >= NOTED and most_steps
+        tiny = mean <= FEW or is_constant(file, line)
         small = mean <= SMALL and moments >= NOTED and count >= 4 * moments
-        if direction != "d2h" and file and (tiny or small):
-            text = f"`{source(file, line)}` copies {mean:.0f} bytes {count} times"
+        repeated = count >= NOTED and most_steps
+        if direction in ("h2d", "d2d") and file and (tiny and repeated or small):
+            text = f"`{source(file, line)}` copies {mean:.0f} bytes {count // facts['ranks']} times"
             yield finding(
                 "small-copy", file, line, text, "make it on the GPU, or copy all of it at once"
             )
+
+
+def is_constant(file, line):
+    """Whether a line makes a tensor of numbers that stand there."""
+    made = statements.calls(statements.statement(file, line), ["tensor", "as_tensor"])
+    return bool(made) and all(call.args and statements.is_constant(call.args[0]) for call in made)
+
+
+def again(facts):
+    """Lines that copy a tensor which was copied before, in each step."""
+    steps = facts["steps"] * facts["ranks"]
+    for _, file, line, count, total, moments in facts["again"]:
+        mean = total / count
+        if file and mean > FEW and count >= NOTED and moments >= max(steps / 2, NOTED):
+            text = f"`{source(file, line)}` copies the same {size(mean)} {count // facts['ranks'] + 1} times"
+            yield finding("again", file, line, text, "copy it once, before the loop")
 
 
 def read(facts):

@@ -44,9 +44,11 @@ class FunctionMode(TorchFunctionMode):
         table |= dict.fromkeys((*layers, functions.scaled_dot_product_attention), self.fused)
         quantiles = (torch.quantile, T.quantile, torch.nanquantile, T.nanquantile)
         table |= dict.fromkeys(quantiles, self.unchecked)
+        table |= dict.fromkeys((torch.tensor_split, T.tensor_split), self.split_at)
         table[names._pack_padded_sequence] = self.pack_padded
         table[functions.one_hot] = self.one_hot
         table[torch.dropout] = self.dropout
+        table[torch.rms_norm] = self.rms_norm
         table |= dict.fromkeys([f for f in vars(torch.fft).values() if callable(f)], self.transform)
         return table | self.tensor_handlers()
 
@@ -246,6 +248,12 @@ class FunctionMode(TorchFunctionMode):
             return func(x, *args, **kwargs)
         return casting.dropout(func, x, *args, **kwargs)
 
+    def rms_norm(self, func, x, shape, weight=None, eps=None):
+        """On a GPU one kernel, which keeps its input for the backward pass; the CPU keeps more, in float32."""
+        if not self.machine.values and self.machine.place(x) is not None:
+            func = one_kernel
+        return casting.cast("float", self.machine, func, x, shape, weight, eps)
+
     def transform(self, func, x, *args, **kwargs):
         """A Fourier transform in half precision: cuFFT has it, the CPU has not."""
         if isinstance(x, T) and x.dtype in HALVES and self.machine.place(x) is not None:
@@ -337,10 +345,19 @@ class FunctionMode(TorchFunctionMode):
             let_pytorch_refuse(self.machine, func, *args, **kwargs)
         if any(self._ragged(x) for x in inputs):
             refusal("attention over jagged tensors", instead="pad them, and give a mask")()
+        # The CPU has no kernel for dropout in attention, and would keep each pair of tokens.
+        if not self.machine.values and func is torch._C._nn.scaled_dot_product_attention:
+            args = *args[:4], *[0.0] * (len(args) > 4), *args[5:]
+            kwargs |= {"dropout_p": 0.0} if "dropout_p" in kwargs else {}
         return casting.cast("lower", self.machine, func, *args, **kwargs)
 
     def _ragged(self, x):
         return x.layout == torch.jagged and self.machine.place(x._values) is not None
+
+    def split_at(self, func, x, places, *rest, **options):
+        if isinstance(places, T) and self.machine.place(places) is not None:
+            let_pytorch_refuse(self.machine, lambda p: func(meta(x), p, *rest, **options), places)
+        return func(x, places, *rest, **options)
 
     def pack_padded(self, func, x, lengths, *rest):
         if self.machine.place(lengths) is not None:
@@ -348,6 +365,11 @@ class FunctionMode(TorchFunctionMode):
         data, sizes = func(x, lengths, *rest)
         storage_of(sizes).practice = None  # PyTorch keeps them on the CPU
         return data, sizes
+
+
+def one_kernel(x, shape, weight, eps):
+    """A norm of one kernel, which keeps as much as a GPU's `rms_norm` does."""
+    return torch.native_layer_norm(x, shape, weight, None, eps or 0.0)[0]
 
 
 def default_device(func):

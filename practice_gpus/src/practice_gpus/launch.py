@@ -3,6 +3,7 @@
 import torch
 from torch.utils._pytree import tree_map_only
 
+from . import halves
 from .machine import storage_of
 from .operators import DIVISIONS, T, blocking, expected, tensors
 
@@ -37,7 +38,9 @@ def launch(machine, call):
     goals = [t.data for t in tensors(out)]
 
     def fill():
-        for goal, result in zip(goals, tensors(call.func(*args, **kwargs)), strict=True):
+        for goal, result in zip(
+            goals, tensors(halves.run(call.func, fact, args, kwargs)), strict=True
+        ):
             goal.copy_(result)
 
     stream.put(fill)

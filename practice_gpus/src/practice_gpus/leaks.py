@@ -11,27 +11,35 @@ from .origins import block_of, is_own, line
 
 RECENT = 6  # of so many steps
 BIRTHS = 4  # at least so many left something from the same line
+TURNS = 8  # the same, for a program without an optimizer
+KEPT = ("parameters", "optimizer", "buckets", "replicas")
 SMALL = 4096  # bytes a step that may be kept on purpose, such as detached losses
 KEEPS = ("append", "appendleft", "add", "extend", "insert", "put", "update", "setdefault")
 
 
 def find(recorder, frame):
-    """{"place": (file, line), "name": what keeps it or None, "bytes": a step} of the largest leak, or None."""
+    """{"place": (file, line), "name": what keeps it or None, "bytes": a step} of the largest leak, or None.
+
+    Without an optimizer the turns of the line that takes memory count instead of steps, and a list, or the like, must
+    have grown since the look before.
+    """
     groups = defaultdict(list)
     for memory in recorder.memory:
         for block in memory.live:
-            if block.kind not in ("parameters", "optimizer") and block.origin is not None:
+            if block.kind not in KEPT and block.origin is not None:
                 groups[id(block.origin[0]), block.origin[1]].append(block)
-    growing = [blocks for blocks in groups.values() if is_growing(blocks, recorder.steps)]
-    if not growing:
-        return None
+    growing = [blocks for place, blocks in groups.items() if is_growing(blocks, recorder, place)]
     leaked = {block for blocks in growing for block in blocks}
-    step = sum(block.size for block in leaked) // len({block.step for block in leaked})
     keepers = []
-    while frame is not None:
+    while frame is not None and leaked:
         if is_own(frame.f_code.co_filename):
             keepers += keepers_of(frame, leaked)
         frame = frame.f_back
+    if not recorder.steps:
+        keepers = grown(keepers, recorder)
+    if not leaked or not (keepers or recorder.steps):
+        return None
+    step = sum(block.size for block in leaked) // len({block.step for block in leaked})
     keeper = max(keepers, key=lambda box: (box["graph"], box["bytes"]), default={"graph": False})
     if not keeper["graph"] and step <= SMALL:
         return None
@@ -40,10 +48,22 @@ def find(recorder, frame):
     return {"place": place, "name": keeper.get("name"), "bytes": step}
 
 
-def is_growing(blocks, steps):
-    """Whether many steps, a late one among them, left something here."""
-    births = {block.step for block in blocks}
-    return len(births) >= BIRTHS and max(births) > steps - RECENT
+def is_growing(blocks, recorder, place):
+    """Whether many steps, or turns of its line, a late one among them, left something here."""
+    if recorder.steps:
+        births = {max(block.step, 0) for block in blocks}
+        return len(births) >= BIRTHS and max(births) > recorder.steps - RECENT
+    births = {-block.step for block in blocks if block.kind != "data"}
+    return len(births) >= TURNS and max(births) > recorder.turns[place] - RECENT
+
+
+def grown(keepers, recorder):
+    """Those that were there at the look before, with less in them."""
+    before = recorder.boxes
+    recorder.boxes = {keeper["box"]: keeper["count"] for keeper in keepers}
+    return [
+        keeper for keeper in keepers if before.get(keeper["box"], keeper["count"]) < keeper["count"]
+    ]
 
 
 def keepers_of(frame, leaked):
@@ -57,6 +77,8 @@ def keepers_of(frame, leaked):
             if len(tensors) >= BIRTHS:
                 yield {
                     "name": label,
+                    "box": (label, id(box)),
+                    "count": len(tensors),
                     "place": keeping_line(frame.f_code.co_filename, label),
                     "bytes": sum(block_of(tensor).size for tensor in tensors),
                     "graph": any(tensor.grad_fn is not None for tensor in tensors),

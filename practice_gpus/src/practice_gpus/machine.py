@@ -34,7 +34,7 @@ SYNC = "called a synchronizing CUDA operation"
 
 
 OTHER_THREAD = "practice GPUs are on in the thread {!r}, and belong to it and to threads started from it: turn them on and off there"
-listeners = []  # what is told of each refusal: the recorders of reports
+listeners: list = []  # what is told of each refusal: the recorders of reports
 
 
 def refusal(name, original=None, condition=None, instead="leave it out here, or borrow one"):
@@ -98,9 +98,9 @@ class Machine:
         self.values = settings.values  # False: tensors have shapes alone, see `shapes`
         self.stand_in = settings.stand_in
         self.capacity = capacity
-        blocking = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"  # each call waits, as on hardware
+        blocking = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"  # each call waits, as with CUDA
         self.asynchronous = settings.asynchronous and not blocking
-        self.timeline = deque(maxlen=100_000)
+        self.timeline: deque[tuple] = deque(maxlen=100_000)
         self.local = Local()
         self.sync_debug = 0
         self.devices = [torch.device("cuda", index) for index in range(n)]
@@ -110,10 +110,16 @@ class Machine:
         self.watch = None  # the `recorder.Recorder` of a report, if one is asked for
         self.floating = Place(None, None)  # made inside PyTorch, not yet on any device
         self.pinned = Place(None, None)  # on the CPU, page-locked
-        self.casts = {}  # autocast: id of a float32 weight → (the weight, its cast copy), until the region ends
+        self.casts: dict[
+            int, tuple
+        ] = {}  # autocast: id of a float32 weight → (the weight, its cast copy), until the region ends
         self.streams = Streams(self)
-        self.broken = {}  # device → the error of its failed assertion, if they are to be sticky
-        self.generators = []  # of random numbers, one a device: see `randomness`
+        self.broken: dict[
+            torch.device, str
+        ] = {}  # device → the error of its failed assertion, if they are to be sticky
+        self.generators: list[
+            torch.Generator
+        ] = []  # of random numbers, one a device: see `randomness`
 
     def select(self, index):
         """``torch.cuda.set_device``."""

@@ -65,8 +65,17 @@ class Block:
     """``size`` bytes at ``address``, between its neighbors ``before`` and ``after`` in the same segment."""
 
     __slots__ = (
-        "pool stream size requested label taken given address before after free frames".split()
-        + "kind origin step".split()  # of a report
+        *(
+            "pool",
+            "stream",
+            "size",
+            "requested",
+            "label",
+            "frames",
+        ),  # what was asked for, and where
+        *("taken", "given"),  # when
+        *("address", "before", "after", "free"),  # its place in the segment
+        *("kind", "origin", "step"),  # of a report
     )
 
     def __init__(self, pool, stream, size, requested=0, label="", address=None):

@@ -7,12 +7,13 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from .dtypes import dtype_check
+from .halves import PRODUCTS
 from .machine import storage_of
 
 T = torch.Tensor
 has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
-# How often the CPU waits in an operator on a real GPU; tests/practice/waits.csv names the source of each number.
+# How often the CPU waits in an operator on a real GPU; tests/waits.csv names the source of each number.
 WAITS = {
     "_local_scalar_dense": 1,
     "_unique2": 1,
@@ -42,13 +43,15 @@ WAITS_IF = {
 }
 DIVISIONS = set("div div_ floor_divide floor_divide_ remainder remainder_ fmod fmod_".split())
 READS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
-PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
+MATRICES = {"mm", "bmm", "addmm", "baddbmm"}
 # Operators whose results are no larger than their inputs together.
 SMALL = ("backward", "_foreach_", "pool", "norm", "softmax", "loss", "attention", "cat", "stack")
 GROWS = ("repeat", "pad", "im2col", "upsample", "new_")  # results larger than their only input
 
 
-FACTS = {}  # id of an operator → its facts; a dictionary of operators would ask each for its hash, in Python
+FACTS: dict[
+    int, SimpleNamespace
+] = {}  # id of an operator → its facts; a dictionary of operators would ask each for its hash, in Python
 
 
 def facts(func):
@@ -72,6 +75,7 @@ def facts(func):
         written=written,
         mutates=any(written),
         inplace=all(a and a.is_write for a in out) and not name.startswith("resize"),
+        restrides=torch.Tag.inplace_view in func.tags and not name.startswith("resize"),
         resizes=name.startswith("resize"),
         composite=composite,
         view=view or name == "set_",
@@ -81,6 +85,7 @@ def facts(func):
         waits=WAITS.get(name, 0),
         waits_if=WAITS_IF.get(name),
         indexes=name in INDEXING,
+        multiplies=name in PRODUCTS,
         dtype_check=dtype_check(name),
         reads=any(tag in func.tags for tag in READS),
         random=torch.Tag.nondeterministic_seeded in func.tags,
@@ -178,7 +183,7 @@ def bound(name, pointwise):
         return broadcast
     grows = any(part in name for part in GROWS)
     of_several = pairs
-    if name in PRODUCTS:
+    if name in MATRICES:
         of_several = product
     elif name == "convolution":
         of_several = convolved

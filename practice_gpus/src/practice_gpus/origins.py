@@ -13,6 +13,14 @@ PATHS = sysconfig.get_paths()
 INSTALLED = tuple({HERE, *(PATHS[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))})
 # Files of PyTorch whose waits have a purpose: once a step, once a tensor, once a number.
 PURPOSES = {"grad_scaler.py": "scaler", "serialization.py": "save", "_tensor_str.py": "print"}
+# Files of PyTorch that take memory of their own: what for.
+OWNERS = {
+    "distributed.py": "buckets",
+    "replicate.py": "replicas",
+    "grad_scaler.py": "optimizer",
+    "clip_grad.py": "optimizer",
+}
+THIN = ("_tensor.py", "_tensor_str.py", "functional.py", "_decorators.py", "_contextlib.py")
 
 
 @functools.cache
@@ -52,12 +60,27 @@ def block_of(tensor):
         return None  # it has no storage, such as a parameter of a lazy module
 
 
-def purpose():
-    """What PyTorch waits for on behalf of the line that is running: "scaler", "save", "print", or "" for none of them."""
+def within():
+    """The codes of installed packages that are running for the innermost line of a person's own, innermost first."""
     frame = sys._getframe(2)
+    codes = []
     while frame is not None and not is_own(frame.f_code.co_filename):
-        name = PURPOSES.get(os.path.basename(frame.f_code.co_filename))
-        if name is not None:
-            return name
+        code = frame.f_code
+        if not code.co_filename.startswith((HERE, "<")):
+            codes.append(code)
         frame = frame.f_back
+    return codes
+
+
+def first_of(table, codes):
+    """What ``table`` says of the first file among ``codes`` that it knows, or ""."""
+    names = (os.path.basename(code.co_filename) for code in codes)
+    return next((table[name] for name in names if name in table), "")
+
+
+def cause(codes):
+    """The function of an installed package that a wait comes from, such as "LBFGS.step"; "" for a person's own call."""
+    for code in codes:
+        if os.path.basename(code.co_filename) not in THIN:
+            return getattr(code, "co_qualname", code.co_name).replace(".<locals>", "")
     return ""

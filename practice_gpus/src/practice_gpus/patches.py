@@ -74,6 +74,7 @@ def of_storages(machine):
     yield kind, "data_ptr", address
     yield kind, "clone", lambda self: contents(self).clone().untyped_storage()
     yield kind, "to", moved
+    yield kind, "_write_file", written(machine)
     yield kind, "is_shared", lambda self: bool(machine.label(self)) or is_shared(self)
 
 
@@ -278,6 +279,17 @@ def stored(machine, original=torch._C.StorageBase.__new__):
         return contents(original(cls, *args)).to(goal).untyped_storage()
 
     return new
+
+
+def written(machine, original=torch.UntypedStorage._write_file):
+    """Writing a storage to a file, as ``pickle`` does: what it lacks is asked for."""
+
+    def write(storage, *args):
+        if machine.label(storage) is not None and not machine.values:
+            storage = storage.cpu()
+        return original(storage, *args)
+
+    return write
 
 
 def contents(storage):

@@ -1,41 +1,55 @@
 """The pytest plugin: practice GPUs for tests. Where there are enough real GPUs, the tests run on those.
 
 ``pytest --practice-gpus 2`` turns them on for the whole run, from before the tests are collected, so that what is skipped
-without a GPU runs. ``@pytest.mark.gpus(2)`` gives one test so many, with or without the option, and a test that takes the
-fixture ``gpus`` gets the session itself (its counters of waits and transfers), with one GPU unless it is marked.
+without a GPU runs. ``@pytest.mark.practice_gpus(2)`` gives one test so many, with or without the option, and a test that
+takes the fixture ``practice_gpus`` gets the session itself (its counters of waits and transfers), with one GPU unless it
+is marked. The mark takes the arguments of `practice_gpus.practice_gpus`, such as ``memory="8 GiB"``.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+if TYPE_CHECKING:
+    from .session import Session
+
+NAME = "practice_gpus"  # of the mark and the fixture
 MEMORY = "16 GiB"
 HELP = "run the tests with so many practice GPUs, where there are not so many real ones"
-RUN = pytest.StashKey()
+MARK = f"{NAME}(n=1, **settings): this test gets n GPUs, real ones or practice GPUs"
+RUN: pytest.StashKey[Any] = pytest.StashKey()
 
 
-def pytest_addoption(parser):
+def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
     group = parser.getgroup("practice GPUs")
     group.addoption("--practice-gpus", type=int, default=0, metavar="N", help=HELP)
     group.addoption(
-        "--practice-memory", default=MEMORY, metavar="SIZE", help="memory of each of them"
+        "--practice-gpus-memory", default=MEMORY, metavar="SIZE", help="memory of each of them"
     )
 
 
-def pytest_configure(config):
+def pytest_configure(config: pytest.Config) -> None:
     """Name the marker, and turn practice GPUs on for a run that asks for them."""
-    config.addinivalue_line("markers", "gpus(n): this test gets n GPUs, real ones or practice GPUs")
+    config.addinivalue_line("markers", MARK)
     count = config.getoption("--practice-gpus")
     if count:
-        config.stash[RUN] = start(count, config)
+        try:
+            config.stash[RUN] = new_session(config, n=count).start()
+        except (TypeError, ValueError) as error:
+            raise pytest.UsageError(str(error)) from None
 
 
-def pytest_unconfigure(config):
+def pytest_unconfigure(config: pytest.Config) -> None:
     """Turn them off again."""
     if config.stash.get(RUN, None) is not None:
         config.stash[RUN].stop()
 
 
-def pytest_report_header(config):
+def pytest_report_header(config: pytest.Config) -> str | None:
     """Say which GPUs the tests run on."""
     session = config.stash.get(RUN, None)
     if session is None:
@@ -44,35 +58,30 @@ def pytest_report_header(config):
 
 
 @pytest.fixture
-def gpus(request):
-    """Practice GPUs for this test, as many as its marker ``gpus(n)`` says."""
-    marker = request.node.get_closest_marker("gpus")
+def practice_gpus(request: pytest.FixtureRequest) -> Iterator[Session]:
+    """Practice GPUs for this test, as its marker says."""
+    marker = request.node.get_closest_marker(NAME)
+    settings = dict(marker.kwargs) if marker else {}
+    settings.setdefault("n", marker.args[0] if marker and marker.args else 1)
     run = request.config.stash.get(RUN, None)
-    count = marker.args[0] if marker and marker.args else 1
-    if run is not None and run.settings.n >= count:
+    if run is not None and len(settings) == 1 and run.settings.n >= settings["n"]:
         yield run
         return
-    with session(count, request.config) as machine:
-        yield machine
+    with new_session(request.config, **settings) as session:
+        yield session
 
 
 @pytest.fixture(autouse=True)
-def _practice_gpus(request):
+def _practice_gpus_of_mark(request: pytest.FixtureRequest) -> None:
     """Give a marked test its GPUs, though it does not ask for the fixture."""
-    if request.node.get_closest_marker("gpus"):
-        request.getfixturevalue("gpus")
+    if request.node.get_closest_marker(NAME):
+        request.getfixturevalue(NAME)
 
 
-def session(count, config):
+def new_session(config: pytest.Config, **settings: Any) -> Session:
     """Practice GPUs that are not on yet."""
-    from .session import practice_gpus  # PyTorch, only where it is needed
+    from .session import practice_gpus as make  # PyTorch, only where it is needed
 
-    return practice_gpus(count, config.getoption("--practice-memory"))
-
-
-def start(count, config):
-    """Practice GPUs for the whole run; a number or size that does not fit ends it with a sentence."""
-    try:
-        return session(count, config).start()
-    except (TypeError, ValueError) as error:
-        raise pytest.UsageError(str(error)) from None
+    if not settings.get("card"):
+        settings.setdefault("memory", config.getoption("--practice-gpus-memory"))
+    return make(**settings)

@@ -2,7 +2,7 @@
 
 A process that ``multiprocessing`` spawns has the machine of its parent, and so has everything below
 ``python -m practice_gpus``: torchrun's workers, for example. Each process has memory of its own to count, and tensors
-that go from one to another share their bytes. A forked process is refused, as on hardware.
+that go from one to another share their bytes. A forked process is refused, as CUDA refuses it.
 """
 
 import contextlib
@@ -13,10 +13,10 @@ from pathlib import Path
 
 import torch
 
-from .machine import storage_of
+from .machine import refusal, storage_of
 from .settings import Settings
 
-receivers = []  # the machines that are on, the innermost last
+receivers: list = []  # the machines that are on, the innermost last
 START = BaseProcess.start
 VARIABLE = "PRACTICE_GPUS"
 REPORT = "PRACTICE_GPUS_REPORT"  # the number of steps, and the folder for the facts of a report
@@ -94,6 +94,8 @@ def sender(machine, reduce):
         device = machine.label(storage)
         if device is None:
             return reduce(value)
+        if not machine.values:
+            refusal("sharing a tensor without values", instead="give values=True")()
         place = storage.practice
         storage.practice = None
         try:

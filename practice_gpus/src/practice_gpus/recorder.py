@@ -12,10 +12,16 @@ from torch.optim import optimizer as optimizers
 from torch.utils._pytree import tree_leaves
 
 from . import leaks
-from .machine import inner, listeners
-from .origins import block_of, line, origin, purpose
+from .machine import inner, listeners, storage_of
+from .origins import OWNERS, PURPOSES, block_of, cause, first_of, is_own, line, origin, within
+from .slow import Watch
 
-KINDS = ("parameters", "gradients", "optimizer", "activations", "other")
+KINDS = "parameters gradients optimizer activations backward data buckets replicas".split()
+FACTORIES = set(
+    "empty zeros ones full rand randn randint arange eye linspace empty_strided".split()
+)
+HERE = __name__.partition(".")[0]
+FIRST_LOOK = 64  # blocks, after which a program without an optimizer is looked at
 in_backward = torch._C._current_graph_task_id
 
 
@@ -70,12 +76,19 @@ class Recorder:
     def __init__(self, machine, limit=None):
         self.machine = machine
         self.limit = limit
-        self.steps = 0
+        self.steps = 0  # of the optimizer that has made the most
+        self.each = {}  # id of an optimizer → its steps
         self.stepping = False
-        self.noted = -1  # the highest peak whose blocks have their kinds
+        self.moving = False  # a module
+        self.arriving = False  # a tensor of the CPU
+        self.pinned = False  # the last of them
+        self.taken = 0
+        self.turns = {}  # line → how often it took memory before the first step
+        self.boxes = {}  # containers that keep memory, as of the latest look: see `leaks`
         self.copies = {}  # (direction, file, line) → [count, bytes, in how many steps, the latest of them]
         self.waits = {}  # (reason, file, line) → the same
         self.refusals = {}  # (feature, file, line) → the same
+        self.again = {}  # ("again", file, line) → the same, of tensors that were copied before
         self.leak = None
         self.lock = threading.Lock()
         self.memory = [Memory(allocator) for allocator in machine.allocators]
@@ -89,7 +102,9 @@ class Recorder:
             optimizers.register_optimizer_step_pre_hook(self.before_step),
             optimizers.register_optimizer_step_post_hook(self.after_step),
             torch.nn.modules.module.register_module_parameter_registration_hook(self.registered),
+            torch.nn.modules.module.register_module_buffer_registration_hook(self.registered),
         ]
+        self.slow = Watch(self).start()
         self.apply = torch.nn.Module._apply
         torch.nn.Module._apply = marking(self)
         listeners.append(self)
@@ -97,6 +112,7 @@ class Recorder:
 
     def __exit__(self, *error):
         listeners.remove(self)
+        self.slow.stop()
         torch.nn.Module._apply = self.apply
         for hook in self.hooks:
             hook.remove()
@@ -108,13 +124,29 @@ class Recorder:
     def taking(self, block, label):
         """A block is being taken: from where, when, and what it probably is for."""
         block.origin = origin()
-        block.step = self.steps
-        if self.stepping:
-            block.kind = "optimizer"
-        elif label and in_backward() < 0:
-            block.kind = "activations"
-        else:
-            block.kind = "other"
+        block.step = self.steps or -self.turn(block.origin)
+        block.kind = self.purpose_of(label)
+        self.taken += 1
+        if not self.steps and self.taken >= FIRST_LOOK and self.taken.bit_count() == 1:
+            self.settle()
+            self.leak = leaks.find(self, sys._getframe(1)) or self.leak
+
+    def turn(self, place):
+        """How often a line has taken memory."""
+        key = place and (id(place[0]), place[1])
+        self.turns[key] = self.turns.get(key, 0) + 1
+        return self.turns[key]
+
+    def purpose_of(self, label):
+        """What memory is for that the operator ``label`` takes, as far as it can be told now."""
+        arriving = self.arriving
+        self.arriving = False
+        owner = first_of(OWNERS, within())
+        if owner or self.stepping:
+            return owner or "optimizer"
+        if arriving or not label or label in FACTORIES:
+            return "data"
+        return "activations" if in_backward() < 0 else "backward"
 
     def count(self, table, event, size=0):
         """Count something that happens at the line that is running."""
@@ -131,11 +163,25 @@ class Recorder:
         """A copy between devices."""
         with torch._C.DisableTorchFunction():
             size = inner(tensor).nbytes if tensor.layout != torch.strided else tensor.nbytes
-        self.count(self.copies, direction, size)
+            if direction == "h2d":
+                self.arriving = True
+                self.pinned = storage_of(tensor).practice is self.machine.pinned
+                if not self.moving and tensor.layout == torch.strided and is_again(tensor):
+                    self.count(self.again, "again", size)
+        self.count(self.copies, "set-up" if self.moving else direction, size)
 
     def waited(self, reason):
-        """The CPU waits; ``reason`` is the direction of the copy that it waits for, or "" for another one."""
-        self.count(self.waits, purpose() or reason)
+        """The CPU waits; ``reason`` is the direction of the copy that it waits for, or the name of an operator."""
+        codes = within()
+        if self.moving:
+            reason = "set-up"
+        elif reason == "h2d":
+            reason = "pinned" if self.pinned else "h2d"
+        elif first_of(PURPOSES, codes):
+            reason = first_of(PURPOSES, codes)
+        elif cause(codes):
+            reason = f"{reason} in {cause(codes)}"
+        self.count(self.waits, reason)
 
     def refused(self, feature):
         """Something was asked for that practice GPUs do not imitate, or run without it."""
@@ -155,29 +201,29 @@ class Recorder:
                         block.kind = kind
 
     def before_step(self, optimizer, *rest):
-        """An optimizer steps: at a new peak its parameters and gradients are looked at."""
+        """An optimizer steps: its parameters and gradients are looked at."""
         self.settle()
-        if sum(memory.peak for memory in self.memory) != self.noted:
-            parameters = [p for group in optimizer.param_groups for p in group["params"]]
-            self.classify(parameters, "parameters")
-            with torch._C.DisableTorchFunction():
-                self.classify([p.grad for p in parameters if p.grad is not None], "gradients")
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self.classify(parameters, "parameters")
+        with torch._C.DisableTorchFunction():
+            self.classify([p.grad for p in parameters if p.grad is not None], "gradients")
         self.stepping = True
 
     def after_step(self, optimizer, *rest):
         """An optimizer has stepped."""
         self.stepping = False
-        self.steps += 1
+        self.each[id(optimizer)] = self.each.get(id(optimizer), 0) + 1
+        again = self.steps == max(self.each.values())  # another optimizer of the same step
+        self.steps = max(self.each.values())
+        self.slow.stepped()
         self.settle()
-        peak = sum(memory.peak for memory in self.memory)
-        if peak != self.noted or self.steps <= 3:
-            self.classify(tree_leaves(list(optimizer.state.values())), "optimizer")
-            self.noted = peak
+        self.classify(tree_leaves(list(optimizer.state.values())), "optimizer")
         last = self.limit is not None and self.steps >= self.limit
-        if self.steps >= 5 and (last or self.steps % 5 == 0 and (self.steps // 5).bit_count() == 1):
+        due = self.steps % 5 == 0 and (self.steps // 5).bit_count() == 1
+        if not again and self.steps >= 5 and (last or due):
             self.leak = leaks.find(self, sys._getframe(1)) or self.leak
         if last:
-            raise Enough(0)
+            end_with_loop(sys._getframe(1))
 
     def settle(self):
         """Bring the books of all devices up to date."""
@@ -192,11 +238,48 @@ class Recorder:
                 memory.settle()
 
 
+def is_again(tensor):
+    """Whether the same part of a storage was copied before, and not written to since."""
+    storage = storage_of(tensor)
+    copied = vars(storage).setdefault("copied", set())
+    part = tensor.storage_offset(), tensor.size(), tensor._version
+    again = part in copied
+    copied.add(part)
+    return again
+
+
+def end_with_loop(frame):
+    """End the program when a line above the one that is running comes again, or a function above it returns there."""
+    while frame is not None and not is_own(frame.f_code.co_filename):
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in ("torch", HERE):
+            raise Enough(0)  # another package has the loop
+        frame = frame.f_back
+    if frame is None:
+        raise Enough(0)
+    start = frame.f_lineno
+
+    def trace(frame, event, argument):
+        if event == "line" and frame.f_lineno < start:
+            sys.settrace(None)
+            raise Enough(0)
+        if event == "return":
+            end_with_loop(frame.f_back)
+        return trace
+
+    frame.f_trace = trace
+    sys.settrace(lambda *event: None)
+
+
 def marking(recorder):
     """``Module._apply``, which moves a module; afterwards its parameters and buffers are known as such."""
 
     def _apply(module, *args, **options):
-        out = recorder.apply(module, *args, **options)
+        before = recorder.moving
+        recorder.moving = True
+        try:
+            out = recorder.apply(module, *args, **options)
+        finally:
+            recorder.moving = before
         recorder.classify([*module._parameters.values(), *module._buffers.values()], "parameters")
         return out
 

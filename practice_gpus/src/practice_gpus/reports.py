@@ -5,21 +5,19 @@ import contextlib
 import glob
 import json
 import os
-import re
 import runpy
 import sys
 import tempfile
 import threading
 import traceback
 
-import torch
-from torch.utils._pytree import tree_leaves
-
 from . import findings, processes, screen
+from .failures import failed
 from .origins import HERE, is_own, line
 from .recorder import Enough, Recorder
 from .session import practice_gpus
 
+TABLES = ("copies", "waits", "refusals", "again")  # of a recorder
 REAL = "These GPUs are real: the program runs on them, and there is no report. CUDA_VISIBLE_DEVICES= hides them."
 
 
@@ -47,16 +45,26 @@ class Report:
             json.dump(content | self.facts, file, indent=1)
 
 
-def report(program, *arguments, n=1, memory="16 GiB", asynchronous=False, steps=None, module=False):
+def report(
+    program,
+    *arguments,
+    n=1,
+    memory="16 GiB",
+    asynchronous=False,
+    steps=None,
+    module=False,
+    shapes=False,
+):
     """Run a script (or, with ``module``, a module) as Python would, on ``n`` practice GPUs; returns a `Report`.
 
-    ``steps``: end it after so many optimizer steps. None is returned where PyTorch has ``n`` real GPUs: the program runs
+    ``steps``: end it after so many training steps. ``shapes``: on shapes alone; each number that it reads is 1. None is returned where PyTorch has ``n`` real GPUs: the program runs
     on them. Raises TypeError or ValueError for arguments that do not fit, FileNotFoundError where there is no such file.
     """
     program = os.fspath(program)
     if not module and not os.path.isfile(program):
         raise FileNotFoundError(f"there is no file {program}")
-    gpus = practice_gpus(n, memory, asynchronous=asynchronous)
+    alone = {"values": False, "stand_in": 1.0} if shapes else {}
+    gpus = practice_gpus(n, memory, asynchronous=asynchronous, **alone)
     with gpus, tempfile.TemporaryDirectory() as folder:
         if gpus.real:
             print(REAL, file=sys.stderr)
@@ -143,14 +151,12 @@ def facts(recorder, ending):
     """What was collected, as plain lists and dictionaries."""
     recorder.finish()
     failure = failed(ending["error"])
-    tables = recorder.copies, recorder.waits, recorder.refusals
-    copies, waits, refused = ([[*key, *entry[:3]] for key, entry in t.items()] for t in tables)
+    tables = {name: getattr(recorder, name) for name in TABLES}
     return {
         "steps": recorder.steps,
+        "ranks": 1,
         "devices": [device(memory) for memory in recorder.memory],
-        "copies": copies,
-        "waits": waits,
-        "refused": refused,
+        **{name: [[*key, *entry[:3]] for key, entry in t.items()] for name, t in tables.items()},
         "leaks": [recorder.leak] if recorder.leak else [],
         "failures": [failure] if failure else [],
         "files": sorted(files(ending["before"])),
@@ -172,59 +178,6 @@ def device(memory):
         "tensors": len(memory.live),
         "bytes": allocator.used.now,
     }
-
-
-def failed(error):
-    """The text of an error, its place in the person's own code, and the devices of what is there."""
-    if error is None or isinstance(error, KeyboardInterrupt):
-        return None
-    frames = traceback.walk_tb(error.__traceback__)
-    own_frames = [(f, number) for f, number in frames if is_own(f.f_code.co_filename)]
-    place = ("", 0)
-    devices = {}
-    while own_frames:
-        frame, number = own_frames.pop()
-        place = frame.f_code.co_filename, number
-        devices = devices_of(frame, number)
-        if not is_callers_fault(frame, devices):
-            break
-    listing = ", ".join(f"{word}: {device}" for word, device in devices.items())
-    return {"text": f"{type(error).__name__}: {error}", "place": place, "devices": listing}
-
-
-def is_callers_fault(frame, devices):
-    """Whether what is on the CPU, among tensors on GPUs, came in as an argument: then the caller's line is the one."""
-    code = frame.f_code
-    arguments = set(code.co_varnames[: code.co_argcount]) - {"self"}
-    odd = {word.split(".")[0] for word, device in devices.items() if device == "cpu"}
-    return bool(odd) and odd <= arguments and len(set(devices.values())) > 1
-
-
-def devices_of(frame, number):
-    """Where the tensors and modules are whose names the failing line holds: {"x": "cpu", "self.fc": "cuda:0"}."""
-    names = frame.f_globals | frame.f_locals
-    code = findings.source(frame.f_code.co_filename, number, 400)
-    devices = {}
-    for word in re.findall(r"[A-Za-z_][\w.]*", code):
-        value = named(word, names)
-        if isinstance(value, torch.nn.Module):
-            value = list(value.parameters())
-        tensor = next((leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)), None)
-        if tensor is not None:
-            devices[word] = str(tensor.device)
-    return devices
-
-
-def named(word, names):
-    """The value of "self.fc.weight" among ``names``, as far as it is a tensor, a module or leads to one; else None."""
-    first, *attributes = word.split(".")
-    value = names.get(first)
-    for attribute in attributes:
-        if not isinstance(value, (torch.Tensor, torch.nn.Module)):
-            value = getattr(value, attribute, None)
-        elif isinstance(value, torch.nn.Module):
-            value = getattr(value, attribute, value)
-    return value
 
 
 def files(before):
@@ -269,10 +222,11 @@ def merged(all_facts):
     first = (active or all_facts)[0]
     result = dict(first)
     for other in [one for one in all_facts if one is not first]:
-        result["steps"] += other["steps"]
+        result["steps"] = max(result["steps"], other["steps"])
+        result["ranks"] = len(active) or 1
         if other in active:
             result["devices"] = result["devices"] + other["devices"]
-        for key in ("copies", "waits", "refused"):
+        for key in TABLES:
             result[key] = summed([*result[key], *other[key]])
         for key in ("leaks", "failures"):
             result[key] = result[key] + [entry for entry in other[key] if entry not in result[key]]

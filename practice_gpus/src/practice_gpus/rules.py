@@ -124,36 +124,51 @@ def _iterator(placed):
 
 
 def _index(placed, home):
-    """Indices may be on the CPU; a value must be where the tensor is, or be a single number."""
+    """Indices may be on the CPU; a value must be where the tensor is, or be a single number of the CPU."""
     for label, tensor, place in placed[1:]:
-        if label == "indices" and place is not None and place != home:
+        if place == home:
+            continue
+        if label == "indices" and place is not None:
             raise RuntimeError(INDICES.format(home or "cpu"))
-        if label == "values" and place != home and (place is not None or tensor.dim()):
-            raise RuntimeError(TWO.format(*(home, place or "cpu") if home else (place, "cpu")))
+        is_cpu_number = place is None and tensor.dim() == 0
+        if label == "values" and not is_cpu_number:
+            both = (home, place or "cpu") if home else (place, "cpu")
+            raise RuntimeError(TWO.format(*both))
     return home
 
 
 def _convolution(placed, home, args):
-    """(name, tensors) of the kernel that compares devices. Types come first, unless the CPU's slow kernel would run."""
-    x = args[0]
-    weight = args[1]
-    kinds = [
-        t.type() if p is None else t.type().replace("torch", "torch.cuda") for _, t, p in placed
-    ]
-    fast = x.dtype == torch.float32 and (
-        args[8] > 1 or min(weight.shape[-2:]) > 3 or x.shape[0] > 1 or x.numel() > 20480
-    )
-    for (label, _, place), kind in zip(placed[1:], kinds[1:], strict=True):
-        if (place is None) != (home is None) and (home is not None or fast):
-            raise RuntimeError(
-                TYPES.format(kinds[0], label, kind) + (MKLDNN if home is None else "")
-            )
-    name = _convolution_kernel(
-        weight.dim() - 2, max(args[5]) > 1, args[6], 1 < args[8] == x.shape[1], home
-    )
+    """(name, tensors) of the kernel that compares devices; before it, most kernels compare types, which name a device."""
+    x, weight = args[:2]
+    stride_padding_dilation, transposed, groups = args[3:6], args[6], args[8]
+    if home is not None or _uses_mkldnn(x, weight, groups):
+        _check_types(placed, home)
+    dilated = max(stride_padding_dilation[2]) > 1
+    depthwise = groups > 1 and groups == x.shape[1]
+    name = _convolution_kernel(weight.dim() - 2, dilated, transposed, depthwise, home)
     if name.startswith("cudnn") and placed[0][2] == placed[1][2]:
         return "add_", placed  # the bias is added afterwards
     return name, placed
+
+
+def _uses_mkldnn(x, weight, groups):
+    """Whether the CPU convolves with MKLDNN (oneDNN), which compares types; its own slow kernels do not."""
+    large = x.shape[0] > 1 or x.numel() > 20480 or min(weight.shape[-2:]) > 3
+    return x.dtype == torch.float32 and (groups > 1 or large)
+
+
+def _check_types(placed, home):
+    """Raise where weight or bias is on the CPU and the input is not, or the reverse."""
+    kinds = [_type_name(tensor, place) for _, tensor, place in placed]
+    for (label, _, place), kind in zip(placed[1:], kinds[1:], strict=True):
+        if (place is None) != (home is None):
+            words = TYPES.format(kinds[0], label, kind)
+            raise RuntimeError(words + (MKLDNN if home is None else ""))
+
+
+def _type_name(tensor, place):
+    """The type's name, such as torch.cuda.FloatTensor."""
+    return tensor.type() if place is None else tensor.type().replace("torch", "torch.cuda")
 
 
 def _convolution_kernel(dims, dilated, transposed, depthwise, home):
@@ -172,8 +187,9 @@ def let_pytorch_refuse(machine, func, *args, **kwargs):
     A meta tensor stands for each tensor on one practice GPU, the CPU's for one on another.
     """
     inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, T)]
-    gpus = dict.fromkeys(str(machine.place(x)) for x in inputs if machine.place(x) is not None)
-    first, second, *_ = [*gpus, "cpu"]
+    places = dict.fromkeys(str(machine.place(x) or "cpu") for x in inputs)
+    gpus = [place for place in places if place != "cpu"]
+    first, second = (gpus + ["cpu"])[:2]
     args, kwargs = tree_map_only(
         T, lambda x: meta(x) if str(machine.place(x)) == first else x, (args, kwargs)
     )

@@ -3,9 +3,19 @@
 import os
 
 from .cards import fits
-from .findings import short, size, source
+from .findings import SMALL, short, shorten, size, source
 
-ARROWS = {"h2d": "CPU → GPU", "d2h": "GPU → CPU", "d2d": "GPU → GPU"}
+ARROWS = {"set-up": "set-up", "h2d": "CPU → GPU", "d2h": "GPU → CPU", "d2d": "GPU → GPU"}
+NOTES = {
+    "h2d": "for a copy to the GPU",
+    "pinned": "for a copy to the GPU",
+    "scaler": "in the GradScaler",
+}
+PINNING = {
+    "h2d": "pinned memory (pin_memory=True in the DataLoader) and non_blocking=True at {}",
+    "pinned": "already pinned; non_blocking=True at {}",
+}
+OFTEN = 5  # steps, in which a line waits for a copy
 ENDINGS = {
     "done": "ran to its end",
     "enough": "ended after the steps that were asked for",
@@ -16,13 +26,15 @@ WIDTH = 110
 
 
 def show(report):
-    """All of it."""
+    """All of it: how it ended and what was found first, counts after."""
     facts = report.facts
-    sections = (devices, copies, waits, refused)
     lines = [heading(report)]
-    for section in sections:
-        lines += section(facts)
+    known = any(finding["kind"] == "placement" for finding in report.findings)
+    for failure in [] if known else facts["failures"]:
+        lines.append(f"failed    {short(*failure['place'])}  {shorten(failure['text'])}")
     lines += advice(report.findings)
+    for section in (devices, refused, copies, waits):
+        lines += section(facts)
     if facts["visible"]:
         lines.append(
             f"note      CUDA_VISIBLE_DEVICES is {facts['visible']!r}: it hides real GPUs, and no practice GPUs"
@@ -35,7 +47,7 @@ def heading(report):
     first = report.facts["devices"][0]
     count = len({device["name"] for device in report.facts["devices"]})
     gpus = f"{count} practice GPU{'s' * (count > 1)} of {size(first['capacity'])}"
-    steps = f"{report.facts['steps']} optimizer steps"
+    steps = f"{report.facts['steps']} training step{'s' * (report.facts['steps'] != 1)}"
     return (
         f"── {os.path.basename(report.title)} on {gpus}: {ENDINGS[report.outcome]}, {steps} "
         + "─" * 8
@@ -57,12 +69,18 @@ def devices(facts):
     if not used:
         return ["memory    nothing was put on a GPU"]
     cards = fits(max(device["reserved"] for device in used))
-    shares = ", ".join(f"{name} {share:.1%}" for name, share in cards) or "none of the cards known"
-    lines.append(f"fits      {shares}")
-    lines.append(
-        f"{'':9} a share of the card's memory; the CUDA context and workspaces come on top"
-    )
+    name, _, memory = cards[0][0].rstrip(")").partition(" (") if cards else ("", "", "")
+    first = f"from {memory} ({name})" if cards else "on none of the cards known"
+    lines.append(f"fits      {first}; the CUDA context and workspaces come on top")
     return lines
+
+
+def rate(count, facts):
+    """How often something happens, in each step of each process if it happens in each."""
+    steps = facts["steps"] * facts["ranks"]
+    if not steps or count < steps or steps < 2:
+        return f"{count:8} ×"
+    return f"{count / steps:6.3g} a step"
 
 
 def copies(facts):
@@ -70,37 +88,52 @@ def copies(facts):
     totals = []
     for direction, arrow in ARROWS.items():
         rows = [row for row in facts["copies"] if row[0] == direction]
-        amount = size(sum(row[4] for row in rows))
-        totals.append(f"{arrow} {sum(row[3] for row in rows)} ({amount})")
-    lines = [f"copies    {', '.join(totals)}"]
-    for direction, file, line, count, total, _ in sorted(facts["copies"], key=lambda r: -r[4])[:10]:
+        if rows:
+            amount = size(sum(row[4] for row in rows))
+            totals.append(f"{arrow} {sum(row[3] for row in rows)} ({amount})")
+    lines = [f"copies    {', '.join(totals)}"] if totals else []
+    rows = [row for row in facts["copies"] if row[0] != "set-up"]
+    for direction, file, line, count, total, _ in sorted(rows, key=lambda row: -row[4])[:5]:
         place = f"{short(file, line)}  {source(file, line, 44)}"
-        lines.append(f"{count:8} × {size(total):>9} in all  {ARROWS[direction]}  {place}"[:WIDTH])
+        lines.append(
+            f"{rate(count, facts)} {size(total):>9} in all  {ARROWS[direction]}  {place}"[:WIDTH]
+        )
     return lines
 
 
 def waits(facts):
     """How often the CPU waited, by line."""
-    rows = sorted(facts["waits"], key=lambda row: -row[3])
-    lines = [f"waits     {sum(row[3] for row in rows)} in all"]
-    for reason, file, line, count, *_ in rows[:8]:
-        note = {"h2d": "for a copy to the GPU", "scaler": "in the GradScaler"}.get(reason, "")
-        lines.append(f"{count:8} × {short(file, line)}  {source(file, line, 60)}  {note}"[:WIDTH])
-    blocking = sum(row[3] for row in rows if row[0] == "h2d")
-    if blocking >= 10:
-        lines.append(
-            f"{'':9} pin_memory=True in the DataLoader and non_blocking=True in .to() save the {blocking} for copies"
-        )
+    rows = [row for row in facts["waits"] if row[0] != "set-up"]
+    rows.sort(key=lambda row: -row[3])
+    lines = [f"waits     {sum(row[3] for row in rows)} in all"] if rows else []
+    for reason, file, line, count, *_ in rows[:5]:
+        note = NOTES.get(reason, "")
+        inside = reason.partition(" in ")[2]
+        note = f"in {inside}" if inside else note
+        text = f"{rate(count, facts)} {short(file, line)}  {source(file, line, 60)}  {note}"
+        lines.append(text[:WIDTH])
+    return lines + pinning(facts, rows)
+
+
+def pinning(facts, rows):
+    """What would save waits for batches: the half that is missing."""
+    lines = []
+    large = {tuple(row[1:3]) for row in facts["copies"] if row[4] > SMALL * row[3]}
+    for reason, file, line, count, _, moments in rows:
+        often = moments >= max(OFTEN, facts["steps"] / 2) and (file, line) in large
+        if reason in PINNING and file and often:
+            lines.append(f"{'':9} {PINNING[reason].format(short(file, line))}, saves {count} waits")
     return lines
 
 
 def refused(facts):
-    """What practice GPUs do not imitate."""
-    rows = facts["refused"]
-    return [
-        f"refused   {feature} at {short(file, line)}, {count} times"
-        for feature, file, line, count, *_ in rows
-    ]
+    """What practice GPUs do not imitate, and what they replaced by something else."""
+    lines = []
+    for feature, file, line, count, *_ in facts["refusals"]:
+        word = "replaced" if feature.endswith((" instead)", "as it is)")) else "refused"
+        times = f", {count} times" if count > 1 else ""
+        lines.append(f"{word:9} {feature} at {short(file, line)}{times}")
+    return lines
 
 
 def advice(findings):

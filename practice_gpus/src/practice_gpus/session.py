@@ -57,8 +57,8 @@ def _takes_real_gpus(settings: Settings) -> bool:
 def _check_thread() -> None:
     """Raise RuntimeError where practice GPUs are on in another thread: PyTorch's modes belong to one."""
     for session in active[-1:]:
-        if session.machine.thread is not threading.current_thread():
-            raise RuntimeError(OTHER_THREAD.format(session.machine.thread.name))
+        if session.thread is not threading.current_thread():
+            raise RuntimeError(OTHER_THREAD.format(session.thread.name))
 
 
 def practice_gpus(
@@ -91,6 +91,7 @@ class Session(contextlib.ContextDecorator):
         self.settings = settings
         self.real = False
         self.machine: Machine | None = None
+        self.thread = threading.current_thread()
         self.depth = 0
         self.started = False
 
@@ -192,6 +193,7 @@ class Session(contextlib.ContextDecorator):
     def _install(self):
         machine = Machine(self.settings)
         self.patched: list[list] = []
+        self.thread = threading.current_thread()
         self.functions = FunctionMode(machine)
         self.operators = DispatchMode(machine)
         if machine.asynchronous:

@@ -25,6 +25,14 @@ PRESUMED = {
     "_maybe_opt_step": 0.0
 }  # a function of PyTorch → what it reads: a GradScaler, no infinities
 SKIPPED = {"_linalg_check_errors"}  # raises for some values, and gives nothing
+NAMES = {
+    "_local_scalar_dense": "a number of Python, such as .item() or a condition,",
+    "_to_copy": "a copy to the CPU",
+    "copy_": "a copy to the CPU",
+    "index": "a boolean mask",
+}
+GIVE = "give values=True"
+sparse = refusal("sparse tensors without values", instead=GIVE)
 MISSING = (
     "{place}{name} needs values, and these practice GPUs have none (values=False): leave it out, or say what stands in "
     "for them, such as stand_in=1.0, or a function that gets the tensor"
@@ -57,11 +65,13 @@ def computed(machine, call):
     """The result of an operator without its values; what it writes to gets its new size."""
     fact = call.fact
     if any(t.layout != torch.strided for t in call.inputs):
-        refusal("sparse tensors without values", instead="give values=True")()
+        sparse()
     if call.func.namespace == "c10d":
-        refusal("torch.distributed without values", instead="give values=True")()
+        refusal("torch.distributed without values", instead=GIVE)()
     if fact.name in SKIPPED:
         return None
+    if fact.restrides:
+        return call.func._op(*call.args, **call.kwargs)
     if needs_values(machine, call):
         return with_values(machine, call)
     twins = {}  # storage of a meta tensor → the meta tensor, and what it stands for
@@ -74,12 +84,15 @@ def computed(machine, call):
     out = shaped(machine, call, twin)
     for shape, tensor in twins.values() if fact.mutates else ():
         if shape.size() != tensor.size():
-            tensor.set_(blank(shape))
+            home = machine.place(tensor)
+            machine.put(tensor.set_(blank(shape)), home or call.home)
     return tree_map_only(T, lambda result: given(result, twins), out)
 
 
 def given(result, twins):
     """The result that a meta tensor stands for: an input, a view of one, or a new tensor."""
+    if result.layout != torch.strided:
+        sparse()
     if not result.is_meta:
         return result
     shape, tensor = twins.get(result.untyped_storage()._cdata, (None, None))
@@ -155,8 +168,10 @@ def stand_in(machine, call, tensor):
     if instead is None:
         file, number = line(origin())
         place = f"{os.path.basename(file)}:{number}: " if file else ""
-        name = {"_local_scalar_dense": ".item()", "_to_copy": "a copy to the CPU"}
-        raise NotImplementedError(
-            MISSING.format(place=place, name=name.get(call.fact.name, call.fact.name))
+        name = NAMES.get(call.fact.name, call.fact.name)
+        raise NotImplementedError(MISSING.format(place=place, name=name))
+    if machine.watch is not None:
+        machine.watch.refused(
+            f"values ({'those of a function' if callable(instead) else instead} instead)"
         )
     return instead(tensor) if callable(instead) else instead

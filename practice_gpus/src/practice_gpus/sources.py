@@ -11,7 +11,7 @@ HARD_FIX = (
     "device = torch.accelerator.current_accelerator() or torch.device('cpu'), then .to(device)"
 )
 LOAD = "torch.load without map_location puts tensors where they were saved, and fails where that GPU is missing"
-LOAD_FIX = "torch.load(path, map_location='cpu', weights_only=True)"
+LOAD_FIX = "add map_location='cpu', and move what was loaded afterwards"
 PARALLEL = "nn.DataParallel is slower than one process for each GPU, and PyTorch advises against it"
 PARALLEL_FIX = "torch.nn.parallel.DistributedDataParallel with torchrun"
 OLD = {

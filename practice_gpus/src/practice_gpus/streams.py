@@ -74,10 +74,13 @@ class Stream:
 
     def put(self, work):
         """Add work, and return the future of it; without threads, do it and return None."""
-        if self.owner.machine.asynchronous:
-            self.last = self.thread.submit(self._do, work)
-        else:
+        if not self.owner.machine.asynchronous:
             work()
+            return self.last
+        try:
+            self.last = self.thread.submit(self._do, work)
+        except RuntimeError:  # Python ends, or the machine has: no thread takes work any more
+            self._do(work)
         return self.last
 
     def _do(self, work):

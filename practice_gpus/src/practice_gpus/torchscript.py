@@ -10,7 +10,7 @@ import warnings
 import torch
 from torch.utils._pytree import tree_leaves
 
-from .machine import CPU, listeners
+from .machine import CPU, listeners, refusal
 
 DEVICES = re.compile(r"Device = prim::Constant|= (aten::cpu|aten::cuda|prim::is_cuda)\(")
 NOTICE = (
@@ -50,6 +50,9 @@ def traced(machine, name, original):
         inputs = [*tree_leaves((args, options)), *getattr(func, "parameters", list)()]
         tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
         machine.local.tracing = any(map(machine.place, tensors))
+        if machine.local.tracing and not machine.values:
+            machine.local.tracing = False
+            refusal(f"torch.jit.{name} without values", instead="give values=True")()
         try:
             with torch._C._DisableTorchDispatch():
                 return original(func, *args, **options)

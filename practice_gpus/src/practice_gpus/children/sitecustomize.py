@@ -50,6 +50,7 @@ sys.path[:] = [path for path in sys.path if os.path.abspath(path) != HERE]
 ITSELF = sys.modules.pop("sitecustomize", None)
 if importlib.util.find_spec("sitecustomize") is not None:
     import sitecustomize  # noqa: F401, PLW0406  the one that this module stood before
-sys.modules.setdefault("sitecustomize", ITSELF)
+if ITSELF is not None:
+    sys.modules.setdefault("sitecustomize", ITSELF)
 if os.environ.get("PRACTICE_GPUS"):
     sys.meta_path.insert(0, Waiting())

@@ -15,7 +15,7 @@ from practice_gpus.kernels.errors import CompileError, CompilerMissing, CompileT
 from practice_gpus.kernels.worker import nvrtc_libraries
 
 LOCK = threading.Lock()
-RUNNING = []  # the process, where there is one
+RUNNING: list = []  # the process, where there is one
 NEEDED = {
     "triton": "Triton has no build for this machine, or isn't installed (Linux: pip install triton)",
     "cuda": "NVRTC isn't installed (Linux: pip install triton nvidia-cuda-nvrtc cuda-bindings)",

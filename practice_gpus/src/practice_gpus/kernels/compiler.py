@@ -15,7 +15,7 @@ TENSOR_CORES = re.compile(r"(?:@!?U?P\w+ )?([HIQDBO]MMA|[HIQB]GMMA|UTC\w*MMA)\b"
 SPILLS = re.compile(r"(?:@!?U?P\w+ )?(STL|LDL)\b")
 TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
 TYPES |= {"int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "i1"}
-COMPILED = {}  # what was asked → what came; a compiler gives one answer
+COMPILED: dict = {}  # what was asked → what came; a compiler gives one answer
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,220 @@
+"""`my_gpu_tools.py`: the learner's own module, into which solved exercises go and from which later lessons take them.
+
+It lies in the folder in which the notebook runs. What stands in it is the learner's: code is added, never changed or
+taken away unasked. A file that doesn't load is named with its mistake, and the course's function stands in.
+"""
+
+import ast
+import builtins
+import importlib.util
+import inspect
+import linecache
+import symtable
+import sys
+import textwrap
+from pathlib import Path
+
+from helpers import files
+
+FILE = "my_gpu_tools.py"
+HEAD = '"""My own GPU tools: what I wrote in the course. This file is mine to change."""\n'
+PLAIN = (int, float, str, bytes, bool, type(None))  # values that can be written into a file
+
+
+class NotKept(ValueError):
+    """The function was not kept; the message says why, in words for the learner."""
+
+
+def path() -> Path:
+    """Where the learner's module lies, or will lie: in the folder in which the notebook runs."""
+    return Path.cwd() / FILE
+
+
+def mine(name: str, ours):
+    """The learner's `name` from my_gpu_tools.py; `ours` where it isn't there, with one line that says which it is.
+
+    A lesson writes `pick_device = mine("pick_device", ours)`.
+    """
+    problem = ""
+    if path().exists():
+        try:
+            found = getattr(_load(), name, None)
+            if callable(found):
+                print(f"{name}: yours, from {FILE}")
+                return found
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the learner's file raises
+            problem = f"{FILE} doesn't load: {_mistake(error)}. "
+    print(
+        f"{problem}{name}: the course's own stands in"
+        + ("" if problem else " until you keep yours")
+    )
+    return ours
+
+
+def _load():
+    """The learner's module, as the file is now."""
+    spec = importlib.util.spec_from_file_location(Path(FILE).stem, path())
+    module = importlib.util.module_from_spec(spec)
+    exec(compile(path().read_bytes(), str(path()), "exec"), vars(module))  # noqa: S102 - not from a stale .pyc
+    sys.modules[module.__name__] = module
+    return module
+
+
+def _mistake(error):
+    """The error's type, message and line in the learner's file."""
+    lines = [error.lineno] if isinstance(error, SyntaxError) else []
+    frame = error.__traceback__
+    while frame and not isinstance(error, SyntaxError):
+        lines += [frame.tb_lineno] if frame.tb_frame.f_code.co_filename == str(path()) else []
+        frame = frame.tb_next
+    told = getattr(error, "msg", None) or error
+    return f"{type(error).__name__}: {told}" + (f" in line {lines[-1]}" if lines else "")
+
+
+def keep(answer, name: str, replace: bool = False) -> str:
+    """Add `answer`, a function or class, to my_gpu_tools.py with what it needs; returns what was done, in a sentence.
+
+    It is reached there by `name`, too. Raises NotKept, and changes nothing, where the file is broken, where it has
+    another `name` (unless `replace`), and for code that works only in this notebook.
+    """
+    imports, parts = _collected(answer)
+    if answer.__name__ != name:
+        parts[name] = f"{name} = {answer.__name__}"
+    old = path().read_text(encoding="utf-8") if path().exists() else HEAD
+    try:
+        tree = ast.parse(old)
+    except SyntaxError as error:
+        reason = f"{FILE} has a mistake in line {error.lineno}: {error.msg}"
+        raise NotKept(f"{reason}. Mend it, then keep this; nothing was changed.") from None
+    there = {each: node for node in tree.body for each in _defined(node)}
+    differ = [
+        n
+        for n, s in parts.items()
+        if n in there and ast.dump(there[n]) != ast.dump(ast.parse(s).body[0])
+    ]
+    if differ and not replace:
+        raise NotKept(f"{FILE} has another {differ[0]} already, and nothing was changed.")
+    missing = {n: s for n, s in parts.items() if n not in there or n in differ}
+    if not missing:
+        return f"{name} is in {FILE} already, just as it is here."
+    new = _inserted(_without([there[n] for n in differ], old), imports)
+    body = "\n\n\n".join(missing.values())
+    files.write(path(), f"{new.rstrip()}\n\n\n{body}\n")
+    return f"Kept: {name} is in {FILE} now. Later lessons, and your own code, take it from there."
+
+
+def _collected(answer):
+    """(lines of imports, {name: source}) that `answer` and all that it uses of the notebook need."""
+    imports, parts, todo = [], {}, [(answer.__name__, answer)]
+    while todo:
+        name, value = todo.pop()
+        line = _import_of(name, value)
+        if line:
+            imports.append(line)
+        elif inspect.isfunction(value) or inspect.isclass(value):
+            parts = {name: _source(value), **{n: s for n, s in parts.items() if n != name}}
+            spaces = _around(value)
+            used = [each for each in _names(parts[name]) if each in spaces and each not in parts]
+            todo += [(each, spaces[each]) for each in used]
+        elif _is_plain(value):
+            parts = {name: f"{name} = {value!r}", **parts}
+        else:
+            raise NotKept(
+                f"it uses {name} of this notebook, which no other program has. Make it an argument, then keep it."
+            )
+    return sorted(set(imports)), parts
+
+
+def _around(value):
+    """The names around a function or class: those of its notebook."""
+    if inspect.isclass(value):
+        value = next(filter(inspect.isfunction, vars(value).values()))
+    return inspect.unwrap(value).__globals__
+
+
+def _is_plain(value):
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_plain, value))
+    return (
+        isinstance(value, PLAIN)
+        and value == value
+        and abs(hash(value)) >= 0
+        and "inf" != str(value)
+    )
+
+
+def _import_of(name, value):
+    """The line that imports `value` under `name`; "" for what the notebook itself defines."""
+    if inspect.ismodule(value):
+        return f"import {name}" if value.__name__ == name else f"import {value.__name__} as {name}"
+    home, own = getattr(value, "__module__", None), getattr(value, "__name__", name)
+    if home in (None, "__main__") or getattr(sys.modules.get(home), own, None) is not value:
+        return ""
+    return f"from {home} import {own}" + ("" if own == name else f" as {name}")
+
+
+def _source(value):
+    """The source of a function or class as the learner wrote it."""
+    try:
+        if inspect.isclass(value):
+            return _class_source(value)
+        return textwrap.dedent(inspect.getsource(value)).strip()
+    except (OSError, TypeError, SyntaxError, StopIteration):
+        raise NotKept("its source isn't to be found: write it with def in a cell.") from None
+
+
+def _class_source(value):
+    """The source of a class of a notebook, which `inspect` doesn't find: from the cell of one of its methods."""
+    method = next(filter(inspect.isfunction, vars(value).values()))
+    lines = linecache.getlines(method.__code__.co_filename)
+    classes = (
+        node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, ast.ClassDef)
+    )
+    found = next(node for node in classes if node.name == value.__name__)
+    return "".join(lines[_first_line(found) - 1 : found.end_lineno]).strip()
+
+
+def _first_line(node):
+    return min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
+
+
+def _names(source):
+    """The names that `source` takes from around it."""
+    tables, found = [symtable.symtable(source, FILE, "exec")], []
+    while tables:
+        table = tables.pop()
+        found += [
+            s.get_name()
+            for s in table.get_symbols()
+            if s.is_global() or table.get_type() == "module"
+        ]
+        tables += table.get_children()
+    return [name for name in dict.fromkeys(found) if not hasattr(builtins, name)]
+
+
+def _defined(node):
+    """The names that a statement at the top of a module defines."""
+    targets = getattr(node, "targets", [])
+    return [node.name] if hasattr(node, "name") else [t.id for t in targets if hasattr(t, "id")]
+
+
+def _without(nodes, text):
+    """`text` without the lines of `nodes`."""
+    lines = text.splitlines()
+    for node in nodes:
+        first = _first_line(node)
+        lines[first - 1 : node.end_lineno] = [None] * (node.end_lineno - first + 1)
+    return "\n".join(line for line in lines if line is not None) + "\n"
+
+
+def _inserted(text, imports):
+    """`text` with those `imports` that it lacks, after its last import at the top or its docstring."""
+    lines = text.splitlines()
+    body = ast.parse(text).body
+    top = [n.end_lineno for n in body if isinstance(n, (ast.Import, ast.ImportFrom))]
+    first = body and isinstance(body[0], ast.Expr) and body[0].end_lineno
+    place = max(top) if top else first or 0
+    missing = [line for line in imports if line not in lines]
+    if missing and not top and place:
+        missing = ["", *missing]
+    return "\n".join([*lines[:place], *missing, *lines[place:]]) + "\n"

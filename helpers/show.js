@@ -1,0 +1,52 @@
+// For each widget of the course, once it is drawn. `box` is the widget's outermost part. ipywidgets gives sliders and
+// groups of radio buttons no name that a screen reader could say, and radio buttons of one question no common name, so
+// that each would be a stop for the Tab key and arrow keys would leave them and move JupyterLab's selection.
+const words = part => part ? part.innerText.trim() : '';
+
+function name(part) {
+    const row = part.closest('.widget-radio, .widget-slider');
+    const title = row.previousElementSibling;
+    const above = title && title.classList.contains('widget-html') ? words(title) : '';
+    const readout = row.querySelector('.widget-readout');
+    part.setAttribute('aria-label', `${above} ${words(row.querySelector('.widget-label'))}`.trim());
+    part.setAttribute('role', readout ? 'slider' : 'radiogroup');
+    if (readout) part.setAttribute('aria-valuetext', words(readout));
+    // ipywidgets 7: the place of the handle is its value, 0 to 100
+    if (part.matches('.ui-slider-handle')) part.setAttribute('aria-valuenow', parseFloat(part.style.left) || 0);
+    const radios = part.querySelectorAll('input[type=radio]');
+    window.courseQuestions = window.courseQuestions || 0;
+    if (radios.length && !part.dataset.question) part.dataset.question = `question-${++window.courseQuestions}`;
+    radios.forEach(radio => { radio.name = part.dataset.question; });
+}
+
+function nameAll(box) {
+    box.querySelectorAll('.widget-radio-box, .noUi-handle, .ui-slider-handle').forEach(name);
+    box.querySelectorAll('.widget-output, .jp-OutputArea').forEach(part => part.setAttribute('role', 'status'));
+}
+
+// A choice made with the mouse makes the next cell the active one, so that Shift+Enter goes on.
+function goOn(event, box) {
+    const cell = box.closest('.jp-Cell'), next = cell && cell.nextElementSibling;
+    const place = next && next.querySelector('.jp-InputPrompt, .jp-Cell-inputWrapper');
+    if (!event.detail || !event.target.matches('input[type=radio]') || !place) return;
+    place.dispatchEvent(new MouseEvent('mousedown', {bubbles: true, button: 0}));
+}
+
+// Keys that move or press a control are not JupyterLab's: it leaves alone what carries this attribute. All other keys,
+// such as Shift+Enter, are. The window hears a key before JupyterLab does.
+function keepKeys(event) {
+    if (!event.target.closest || !event.target.closest('.course-live')) return;
+    const plain = !event.shiftKey && !event.ctrlKey && !event.altKey && !event.metaKey;
+    const own = /^(Arrow|Home$|End$|Page|Enter$| $)/.test(event.key) || event.target.matches('textarea');
+    event.target.toggleAttribute('data-lm-suppress-shortcuts', plain && own);
+}
+
+const box = this.closest('.course-live') || this.closest('.widget-vbox');
+if (!window.courseKeys) window.addEventListener('keydown', keepKeys, true);
+window.courseKeys = true;
+if (box && !box.named) {
+    box.named = new MutationObserver(() => nameAll(box));
+    box.named.observe(box, {childList: true, subtree: true});
+    if (box.matches('.course-goes-on')) box.addEventListener('click', event => setTimeout(goOn, 0, event, box));
+    nameAll(box);
+}

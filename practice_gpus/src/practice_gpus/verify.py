@@ -1,0 +1,79 @@
+"""``python -m practice_gpus verify``: do real GPUs print what practice GPUs print? Each difference is shown.
+
+The situations and the lines to expect are in tests/fidelity, which is installed as ``practice_gpus.fidelity``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import platform
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+CHECKOUT = Path(__file__).resolve().parents[2] / "tests"
+NEEDS_TWO = "needs 2 GPUs"
+
+
+def situations() -> ModuleType:
+    """The package of situations, whether this one is installed or a checkout of its sources."""
+    if (Path(__file__).parent / "fidelity").is_dir():
+        return importlib.import_module("practice_gpus.fidelity")
+    if str(CHECKOUT) not in sys.path:
+        sys.path.append(str(CHECKOUT))
+    return importlib.import_module("fidelity")
+
+
+def expected() -> list[str]:
+    """The lines to expect: ``NNN name: result``."""
+    text = (Path(situations().__path__[0]) / "expected.txt").read_text(encoding="utf-8")
+    return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+def printed() -> Iterator[str]:
+    """The lines of the GPUs that are there, else of two practice GPUs."""
+    from .session import practice_gpus
+
+    run = importlib.import_module(f"{situations().__name__}.lines").lines
+    devices = contextlib.nullcontext() if torch.cuda.is_available() else practice_gpus(2)
+    with devices:
+        yield from run()
+
+
+def compare(wanted: list[str], got: list[str]) -> dict[str, tuple[str, str]]:
+    """What differs: the name of each situation → the result wanted and the result got."""
+    differences = {}
+    for one, other in zip(wanted, got, strict=True):
+        name, _, result = one.partition(": ")
+        same_name, _, outcome = other.partition(": ")
+        assert name == same_name, "the same situations in the same order"
+        if outcome != result and not outcome.startswith(NEEDS_TWO):
+            differences[name[4:]] = result, outcome
+    return differences
+
+
+def machine() -> str:
+    """What the lines come from, in words."""
+    versions = f"PyTorch {torch.__version__}, {platform.system()}"
+    if not torch.cuda.is_available():
+        return f"two practice GPUs, for want of a real one; {versions}"
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return f"{', '.join(names)}; CUDA {torch.version.cuda}; {versions}"
+
+
+def main() -> int:
+    """Print the differences, and return 1 if there are any, else 0."""
+    wanted = expected()
+    where = machine()
+    got = list(printed())
+    for name, (result, outcome) in (differences := compare(wanted, got)).items():
+        print(f"{name}\n  expected {result}\n  here     {outcome}")
+    left_out = sum(NEEDS_TWO in line for line in got)
+    same = len(wanted) - len(differences) - left_out
+    print(f"{where}: {same} lines of {len(wanted)} as expected, {len(differences)} differ", end="")
+    print(f", {left_out} need a second GPU" if left_out else "")
+    return 1 if differences else 0

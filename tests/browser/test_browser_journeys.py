@@ -1,0 +1,159 @@
+"""Three journeys of a learner in JupyterLab: a first lesson, the second day without a kernel, the keyboard alone."""
+
+import nbformat
+import pytest
+from axe import findings, in_theme
+from labpage import ACTIVE, END, KERNEL, REPLY, SAVE, TEXT, open_lesson, run_all
+
+from tools import _notebooks
+
+# Everything of the course that can be clicked or moved, small: each kind of question, a figure of each kind.
+SCRATCH = """
+from helpers import figures, plots, widgets
+from helpers.checks.core import Exercise, NotYet, Question, call
+guess = widgets.predict("90.a", "After x.to(device), x is on …", ["the GPU", "the CPU"])
+---
+guess.reveal("the CPU", because="It returns a copy.")
+---
+times = widgets.predict("90.b", "How many times as long?", unit="times", low=1, high=1000)
+---
+times.reveal(50.0)
+---
+def check(answer):
+    if call(answer) != 4:
+        raise NotYet("expected 4, got something else.")
+    return "that is 4."
+def four():
+    return 4
+ex = Exercise("90.four", "Four", check, ("a", "b", "c"), four, "because", unlocked="You can count.", tool="four")
+ex.check(lambda: 5)
+---
+ex.check(four)
+---
+widgets.quiz([Question("90.q", "Which waits?", {"y.item()": "It needs the number.", "y + 1": "It is queued."}, 0)])
+---
+draw = lambda n: (plots.bars({"this CPU": n}, f"{n} seconds", "s"), f"One bar of {n} seconds.")
+widgets.explore(draw, n=widgets.slider("seconds", (1, 2, 3), 1))
+---
+spec = {"data": {"values": [{"t": 1}]}, "mark": "bar", "encoding": {"x": {"field": "t", "type": "quantitative"}}}
+figures.show_vega(spec, plots.bars({"t": 1}, "t", "s"), "One bar as long as one second.")
+"""
+# The pictures in the outputs whose words a screen reader would not say, or whose pixels are too few for a good screen.
+POOR = """() => [...document.querySelectorAll('.jp-OutputArea-output img')].filter(image => image.clientWidth &&
+    (image.alt.split(' ').length < 4 || image.naturalWidth < 1.9 * image.clientWidth)).map(image => image.alt)"""
+FOCUS = """() => {
+    const part = document.activeElement, style = getComputedStyle(part);
+    return {in: !!part.closest('.course-live'), kind: part.type || part.className, name: part.name || '',
+            ring: style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2,
+            text: part.closest('.course-live')?.innerText || ''};
+}"""
+
+
+@pytest.fixture
+def scratch(address, page, root):
+    """Open a notebook with one of each kind of question and figure; give its page."""
+    cells = [nbformat.v4.new_code_cell(source.strip()) for source in SCRATCH.split("---")]
+    path = root / "notebooks" / "scratch.ipynb"
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), path)
+    open_lesson(page, address, path)
+    run_all(page)
+    page.locator(".course-live").nth(4).wait_for()
+    yield page
+    page.evaluate(END)
+
+
+def panel(page, words):
+    """Return the panel that says `words`, once it is to be seen."""
+    found = page.locator(f".course-panel:visible:has-text('{words}')").first
+    found.wait_for()
+    return found
+
+
+def test_the_first_lesson_runs_answers_and_passes_the_rules_of_accessibility(page, address):
+    [path] = _notebooks.find(["00"])
+    open_lesson(page, address, path)
+    run_all(page)
+    choice = page.locator(".course-goes-on input[type=radio]").nth(1)
+    choice.click()
+    page.wait_for_function("() => document.querySelector('.course-panel:not(.course-still *)')")
+    page.evaluate(REPLY)
+    assert page.locator(".jupyter-widgets:has-text('Error displaying widget')").count() == 0
+    assert page.evaluate(POOR) == []
+    found = findings(page)
+    with in_theme(page, "JupyterLab Dark"):
+        found += [f"dark, {each}" for each in findings(page, ["color-contrast"])]
+    assert not found, "\n".join(found)
+    page.evaluate(END)
+
+
+def test_the_second_day_shows_what_was_answered_without_a_kernel(scratch, address, root):
+    page = scratch
+    page.locator(".course-goes-on input[type=radio]").nth(1).click()
+    panel(page, "Right!")
+    page.locator(".course-live:has-text('Which waits') input[type=radio]").nth(1).click()
+    panel(page, "Not quite")
+    page.locator("button:has-text('Keep it')").click()
+    page.wait_for_function(
+        "() => document.body.innerText.includes('Kept: four is in my_gpu_tools.py')"
+    )
+    assert "def four" in (root / "notebooks" / "my_gpu_tools.py").read_text()
+    page.wait_for_timeout(1000)  # what was chosen reaches the saved words
+    page.evaluate(SAVE)
+    page.evaluate(END)
+    open_lesson(page, address, root / "notebooks" / "scratch.ipynb")
+    page.wait_for_function(KERNEL)
+    page.wait_for_timeout(3000)  # JupyterLab looks for the widgets in the new kernel
+    text = page.evaluate(TEXT)
+    for words in (
+        "Your guess: the CPU",
+        "You answered “y + 1”",
+        "Correct!",
+        "You can count",
+        "Not yet",
+    ):
+        assert words in text
+    assert "Error displaying widget" not in text and page.evaluate(POOR) == []
+    chart = page.locator("[role=graphics-document][aria-label='One bar as long as one second.']")
+    assert chart.count() == 1, "the chart is alive and says what it shows"
+
+
+def test_everything_is_reached_and_used_with_the_keyboard_alone(scratch):
+    page = scratch
+    page.locator(".course-goes-on input[type=radio]").first.focus()
+    cell = page.evaluate(ACTIVE)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    chosen = "() => [...document.querySelectorAll('.course-goes-on input[type=radio]')].map(r => r.checked)"
+    assert page.evaluate(chosen) == [False, True], "arrows go round inside the question"
+    assert page.evaluate(ACTIVE) == cell, "the notebook's selection stays"
+    stops, said = [], ""
+    for _ in range(60):
+        now = page.evaluate(FOCUS)
+        if now["in"] and now["name"] and (now["kind"], now["name"]) in stops:
+            break  # once round
+        if now["in"]:
+            assert now["ring"], now
+            stops.append((now["kind"], now["name"]))
+            key = {"submit": "Enter", "radio": "Space"}.get(now["kind"], "ArrowRight")
+            page.keyboard.press(key)
+            page.evaluate(REPLY)
+            page.wait_for_timeout(300)
+            said += page.evaluate(TEXT)
+        page.keyboard.press("Tab")
+    kinds = [kind for kind, _ in stops]
+    assert kinds.count("radio") == 2, "one stop for each question"
+    assert kinds.count("submit") == 4 and len([k for k in kinds if "noUi" in k]) == 2, stops
+    for words in (
+        "Hint 1 of 3",
+        "four is in my_gpu_tools.py",
+        "You answered “y.item()”",
+        "One bar of 2",
+        "too low",
+    ):
+        assert words in said, words
+    found = findings(page)
+    with in_theme(page, "JupyterLab Dark"):
+        found += [f"dark, {each}" for each in findings(page, ["color-contrast"])]
+    assert not found, "\n".join(found)

@@ -1,0 +1,305 @@
+"""What the lessons measure and `record` writes: rows that fit, files that are whole, changes compared fairly."""
+
+import copy
+import sys
+
+import pytest
+import torch
+from test_measurements import ROWS, example
+
+import measurements
+from lessons import measure
+from lessons.lesson08.climb import Climb
+from tools import record
+from tools.__main__ import main
+
+pytestmark = pytest.mark.gpu
+
+CPU = torch.device("cpu")
+
+
+def bandwidths(n):
+    return [{**ROWS["bandwidth"][0], "bytes": 3 * 10**6 + i} for i in range(n)]
+
+
+class Parts(dict):
+    """Two parts in place of the real ones; the second stops the first time, as Ctrl+C does."""
+
+    def __init__(self, interrupt=True):
+        self.calls = []
+
+        def first(device, quick):
+            self.calls.append("bandwidth")
+            yield from bandwidths(2)
+
+        def second(device, quick):
+            self.calls.append("matmul")
+            yield {"size": 100, "dtype": "x", "time_ms": 2.0, "time_iqr_ms": 0, "tflop_per_s": 1e-3}
+            if interrupt and self.calls.count("matmul") == 1:
+                raise KeyboardInterrupt
+
+        super().__init__(bandwidth=first, matmul=second)
+
+
+@pytest.fixture
+def quiet(monkeypatch):
+    """Provenance without waiting for the doctor's facts."""
+    monkeypatch.setattr(record, "gather_facts", lambda: type("Facts", (), {"driver": None}))
+
+
+def test_an_interrupted_recording_keeps_finished_parts_and_goes_on(tmp_path, quiet):
+    path, parts = tmp_path / "x.json", Parts()
+    with pytest.raises(KeyboardInterrupt):
+        record.record(path, "cpu", False, parts)
+    kept = measurements.load(path)
+    assert len(kept.rows("bandwidth")) == 2
+    assert not kept.rows("matmul")
+    assert not kept.provenance["complete"]
+    found = record.record(path, "cpu", False, parts)
+    assert parts.calls == ["bandwidth", "matmul", "matmul"]
+    assert found.provenance["complete"]
+    assert len(found.rows("bandwidth")) == 2
+    assert len(found.rows("matmul")) == 1
+    assert found.provenance["date"] == kept.provenance["date"]
+    assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_a_finished_file_and_one_of_another_machine_stay_as_they_are(tmp_path, quiet, monkeypatch):
+    path = tmp_path / "x.json"
+    record.record(path, "cpu", False, Parts(interrupt=False))
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="a finished recording"):
+        record.record(path, "cpu", False, Parts())
+    assert path.read_bytes() == before
+    path.unlink()
+    with pytest.raises(KeyboardInterrupt):
+        record.record(path, "cpu", False, Parts())
+    before = path.read_bytes()
+    monkeypatch.setattr(record, "cpu_name", lambda: "another CPU")
+    with pytest.raises(ValueError, match="begun with another cpu"):
+        record.record(path, "cpu", False, Parts())
+    assert path.read_bytes() == before
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "x.json"
+    record.write(example(), path)
+    before = path.read_bytes()
+    broken = example()
+    broken["sections"]["bandwidth"][0]["time_ms"] = -1
+    with pytest.raises(ValueError, match=r"bandwidth\[0\]\.time_ms"):
+        record.write(broken, path)
+
+    def full(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(record.files.os, "replace", full)
+    with pytest.raises(OSError, match="no space left"):
+        record.write(example(), path)
+    assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_provenance_keeps_the_command_without_folders(quiet, monkeypatch):
+    words = ["x", "record", "--out=/home/me/a.json", "/home/me/b.json", "C:\\me\\c.json", "--quick"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert (
+        record.provenance(True)["command"]
+        == "python3 -m tools record --out=a.json b.json c.json --quick"
+    )
+
+
+def test_a_gpu_is_the_current_one_while_it_is_measured(tmp_path, quiet, imitated):
+    seen = []
+
+    def part(device, quick):
+        seen.append((str(device), torch.cuda.current_device() if device.type == "cuda" else None))
+        return ()
+
+    with imitated(n=2):
+        record.record(tmp_path / "a.json", "cuda:1", True, {"bandwidth": part})
+        assert torch.cuda.current_device() == 0
+    assert seen == [("cuda:1", 1), ("cpu", None)]
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """One sample a measurement, one size a series."""
+    from helpers.timing import Timing
+
+    timing = Timing(2.0, 0.0, (2.0,), 1, "cpu")
+    monkeypatch.setattr(record, "limit_ms", lambda quick: 0)
+    monkeypatch.setattr(measure, "time_ms", lambda fn, *_, **__: (fn(), timing)[1])
+
+
+def fits(section, measured, device="cpu"):
+    data = example()
+    data["sections"] = {section: [{"device": device, **row} for row in measured]}
+    measurements.check(data, "here")
+    return data["sections"][section]
+
+
+@pytest.mark.parametrize("part", record.PARTS)
+def test_every_part_gives_rows_that_fit(part, hasty):
+    assert fits(part, record.PARTS[part](CPU, True)) or part == "copies"
+
+
+@pytest.mark.parametrize("part", record.PARTS)
+def test_parts_run_through_their_cuda_branches_on_practice_gpus(part, hasty, monkeypatch):
+    """What such a device gives is no measurement; that the rows fit and name both directions and formats is tested."""
+    from practice_gpus import practice_gpus
+
+    tiny = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 10))
+    monkeypatch.setattr(measure, "NETWORKS", {"tiny": lambda: copy.deepcopy(tiny)})
+    with practice_gpus(n=1, memory="2 GiB"):
+        formats = measure.formats(torch.device("cuda:0"))
+        found = fits(part, record.PARTS[part](torch.device("cuda:0"), True), "cuda:0")
+    seen = {key: {row.get(key) for row in found} for key in ("direction", "pinned", "dtype")}
+    wanted = {
+        "copies": {"direction": {"h2d", "d2h"}, "pinned": {True, False}},
+        "matmul": {"dtype": set(formats)},
+    }
+    assert found
+    assert all(seen[key] == values for key, values in wanted.get(part, {}).items())
+    if part == "training":
+        assert all(row["peak_bytes"] > 0 for row in found)
+
+
+@pytest.mark.parametrize(
+    "capability, there", [("7.0", False), ("7.5", False), ("8.0", True), (None, False)]
+)
+def test_only_cards_that_have_tf32_get_rows_of_it(capability, there, monkeypatch):
+    """A V100 or an AMD GPU would show its float32 rate twice, once under a wrong name."""
+    monkeypatch.setattr(measure, "describe", lambda device: {"capability": capability})
+    assert ("tf32" in measure.formats(torch.device("cuda:0"))) is there
+
+
+class Clock:
+    """Seconds that pass only when a step takes them."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+
+@pytest.fixture
+def climb(monkeypatch):
+    """A Climb on a clock of its own: make_step(seconds) is a change whose step takes so long."""
+    clock = Clock()
+    monkeypatch.setattr("lessons.lesson08.climb.time", clock)
+    monkeypatch.setattr("lessons.lesson08.climb.peak_bytes", lambda step, device: 2**20)
+    accuracies = {}
+    made = Climb(torch.nn.Linear(2, 2), [], CPU, passes=1, seconds=0.1)
+    monkeypatch.setattr(
+        "lessons.lesson08.climb.evaluate", lambda model, *_: accuracies.get(made.name, 0.9)
+    )
+
+    def run(name, seconds, accuracy=0.9):
+        made.name = name
+        accuracies[name] = accuracy
+
+        def step(x, y):
+            clock.now += next(seconds) if hasattr(seconds, "__next__") else seconds
+            return torch.zeros(())
+
+        batches = [(torch.zeros(10, 2), torch.zeros(10))] * 8
+        return made(name, lambda model: step, lambda: batches)
+
+    run.climb = made
+    return run
+
+
+def test_a_change_stays_when_it_is_faster_and_as_accurate(climb, capsys):
+    assert climb("baseline", 0.02)["kept"]
+    fast = climb("faster", 0.01)
+    assert fast["ratio"] == pytest.approx(2)
+    assert fast["images_per_s"] == pytest.approx(1000)
+    assert fast["kept"]
+    assert not climb("slower", 0.03)["kept"]
+    assert not climb("wrong", 0.005, accuracy=0.88)["kept"]
+    assert climb("nearly as accurate", 0.005, accuracy=0.895)["kept"]
+    assert climb.climb.best["name"] == "nearly as accurate"
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "baseline: 500 images/s, 90.0% right, 1.0 MiB"
+    assert lines[1].endswith("2.00 × baseline, faster in 11 of 11: kept")
+    assert lines[2].endswith("0.33 × faster, faster in 0 of 11: not kept")
+
+
+def test_a_change_that_cannot_be_told_apart_does_not_stay(climb):
+    """Timing noise must not add a rung."""
+    climb("baseline", 0.02)
+    uneven = iter([0.01, 0.03] * 10_000)
+    assert not climb("noise", uneven)["kept"]
+
+
+def test_a_cell_that_runs_again_replaces_its_row(climb):
+    """A learner runs a cell twice: its change must not be compared with itself."""
+    climb("baseline", 0.02)
+    climb("change", 0.01)
+    again = climb("change", 0.01)
+    assert [row["name"] for row in climb.climb.rows] == ["baseline", "change"]
+    assert again["ratio"] == pytest.approx(2)
+
+
+def test_each_change_starts_from_the_same_weights():
+    model = torch.nn.Linear(3072, 10)
+    batch = [(torch.rand(8, 3072), torch.zeros(8, dtype=torch.int64))] * 2
+    seen = []
+
+    def make_step(model):
+        seen.append(model.weight.detach().clone())
+        adam = torch.optim.Adam(model.parameters(), 0.1)
+        return lambda x, y: measure.train_step(model, x, y, adam)
+
+    climb = Climb(model, batch, CPU, passes=1, seconds=0.001)
+    climb("one", make_step, lambda: batch)
+    climb("two", make_step, lambda: batch)
+    assert torch.equal(*seen)
+    assert climb.rows[0]["peak_bytes"] > 0
+
+
+def test_tf32_is_put_back():
+    before = torch.backends.cuda.matmul.fp32_precision
+    with pytest.raises(ZeroDivisionError), measure.tf32(True):
+        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+        1 / 0  # noqa: B018
+    assert torch.backends.cuda.matmul.fp32_precision == before
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--out", "missing_folder/x.json"], "missing_folder"),
+        (["--out", "."], "takes a file"),
+        (["--out", "x.json", "--device", "cuda:99"], "cuda:99"),
+    ],
+)
+def test_the_command_names_what_is_wrong(arguments, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["record", *arguments]) == 2
+    assert words in capsys.readouterr().err and list(tmp_path.iterdir()) == []
+
+
+def test_the_command_measures_says_where_and_survives_being_stopped(
+    tmp_path, quiet, monkeypatch, capsys
+):
+    monkeypatch.setattr(record, "PARTS", Parts())
+    arguments = ["record", "--out", str(tmp_path / "x.json"), "--device", "cpu", "--quick"]
+    assert main(arguments) == 130
+    assert "goes on from there" in capsys.readouterr().err
+    assert main(arguments) == 0
+    assert "3 rows" in capsys.readouterr().out
+    assert measurements.load(tmp_path / "x.json").provenance["quick"]
+
+
+def test_a_series_ends_where_it_takes_long_and_where_memory_is_full():
+    def measured(device, size, quick):
+        if size == 64:
+            raise torch.OutOfMemoryError("full")
+        return {"time_ms": float(size)}
+
+    def times(*sizes):
+        return [row["time_ms"] for row in record.growing(measured, sizes, CPU, True)]
+
+    assert times(4, 64, 8) == [4] and times(4, 32, 8) == [4, 32]

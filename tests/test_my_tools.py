@@ -1,0 +1,173 @@
+"""my_gpu_tools.py: what a learner keeps is theirs, whole, and never lost or changed unasked."""
+
+import dataclasses
+import linecache
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from helpers import my_tools
+from helpers.checks import core
+from helpers.checks.core import Exercise
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Work in an empty folder, as a notebook does in its own; give the path of the learner's module."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(core, "_correct", {})
+    yield tmp_path / my_tools.FILE
+    sys.modules.pop("my_gpu_tools", None)
+
+
+def written(source, name):
+    """Return what `source`, run as a notebook's cell, calls `name`."""
+    source = textwrap.dedent(source).lstrip()
+    file = f"<cell {len(linecache.cache)}>"
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
+    space = {"__name__": "__main__"}
+    exec(compile(source, file, "exec"), space)  # noqa: S102 - a cell of a test
+    return space[name]
+
+
+PICK = """
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+    from helpers.timing import time_ms as clock
+
+    TRIES = 3
+
+    def usable(device):
+        return F.relu(torch.ones(1, device=device)).item() == 1
+
+    class Net(nn.Module):
+        def forward(self, x):
+            return F.relu(x)
+
+    # my own thoughts
+    def pick_device(tries=TRIES, net: Net = None):
+        '''The best device here.'''
+        found = [d for d in ["cpu"] * tries if usable(d)]
+        return found[0], clock
+    """
+
+
+def test_what_is_kept_works_in_a_program_of_its_own(folder):
+    """With its imports, its constants and the notebook's functions that it calls."""
+    told = my_tools.keep(written(PICK, "pick_device"), "pick_device")
+    assert told.startswith("Kept: pick_device is in my_gpu_tools.py now.")
+    code = "from my_gpu_tools import pick_device; print(pick_device()[0])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder.parent, capture_output=True, text=True
+    )
+    assert done.stdout == "cpu\n", done.stderr
+    text = folder.read_text()
+    assert "'''The best device here.'''" in text and text.count("import torch\n") == 1
+
+
+def test_the_next_function_joins_the_first_and_all_else_stays(folder):
+    my_tools.keep(written(PICK, "pick_device"), "pick_device")
+    folder.write_text(folder.read_text() + "\n\nMINE = 7  # my own\n")
+    before = folder.read_text()
+    my_tools.keep(
+        written("import math\nimport torch\ndef third(x):\n    return math.sin(x)\n", "third"),
+        "third",
+    )
+    after = folder.read_text()
+    assert set(before.splitlines()) <= set(after.splitlines())
+    assert after.count("import torch\n") == 1 and "import math" in after
+    assert my_tools.mine("third", None)(0) == 0 and my_tools._load().MINE == 7
+
+
+def test_another_function_of_that_name_is_replaced_only_when_asked(folder):
+    one, two = (written(f"def f():\n    return {n}\n", "f") for n in (1, 2))
+    my_tools.keep(one, "f")
+    assert "already, just as it is here" in my_tools.keep(one, "f")
+    before = folder.read_text()
+    with pytest.raises(my_tools.NotKept, match="another f already, and nothing was changed"):
+        my_tools.keep(two, "f")
+    assert folder.read_text() == before
+    my_tools.keep(two, "f", replace=True)
+    assert my_tools.mine("f", None)() == 2 and folder.read_text().count("def f") == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("model = object()\ndef f():\n    return model\n", "uses model of this notebook"),
+        ("f = eval('lambda: 1')\n", "source isn't to be found"),
+    ],
+)
+def test_what_works_only_in_the_notebook_is_not_kept(folder, source, words):
+    with pytest.raises(my_tools.NotKept, match=words):
+        my_tools.keep(written(source, "f"), "f")
+    assert not folder.exists()
+
+
+def test_a_broken_file_is_named_left_alone_and_ours_stands_in(folder, capsys):
+    folder.write_text("def f(:\n")
+    with pytest.raises(my_tools.NotKept, match="mistake in line 1: .*Mend it"):
+        my_tools.keep(written("def g():\n    return 1\n", "g"), "g")
+    assert folder.read_text() == "def f(:\n"
+    assert my_tools.mine("f", len) is len
+    assert "my_gpu_tools.py doesn't load: SyntaxError" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "f: the course's own stands in until you keep yours\n"),
+        ("f = 3\n", "f: the course's own stands in until you keep yours\n"),
+        (
+            "\n1 / 0\n",
+            "doesn't load: ZeroDivisionError: division by zero in line 2. f: the course's",
+        ),
+        ("import sys\nsys.exit(1)\n", "doesn't load: SystemExit: 1 in line 2."),
+    ],
+)
+def test_without_the_learners_own_the_courses_stands_in_and_one_line_says_so(
+    folder, text, told, capsys
+):
+    if text:
+        folder.write_text(text)
+    assert my_tools.mine("f", len) is len
+    out = capsys.readouterr().out
+    assert told in out and out.count("\n") == 1
+
+
+def test_a_change_of_the_file_counts_at_once(folder, capsys):
+    folder.write_text("def f():\n    return 1\n")
+    assert my_tools.mine("f", None)() == 1
+    folder.write_text("def f():\n    return 2\n")
+    assert my_tools.mine("f", None)() == 2
+    assert capsys.readouterr().out == 2 * "f: yours, from my_gpu_tools.py\n"
+
+
+def test_an_exercise_keeps_only_what_it_found_correct(folder, home, capsys):
+    right, wrong = (written(f"def solve():\n    return {n}\n", "solve") for n in (4, 5))
+
+    def check(answer):
+        if core.call(answer) != 4:
+            raise core.NotYet("four is meant.")
+
+    plain = Exercise("01.t", "t", check, ("a", "b", "c"), right, "because")
+    exercise = dataclasses.replace(plain, tool="four")
+    exercise.check(wrong)
+    assert "keep()" not in capsys.readouterr().out
+    exercise.keep()
+    assert "run ex.t.check(…) first" in capsys.readouterr().out and not folder.exists()
+    exercise.check(right)
+    assert "ex.t.keep() puts it into my_gpu_tools.py" in capsys.readouterr().out
+    exercise.keep()
+    assert my_tools.mine("four", None)() == 4
+    capsys.readouterr()
+    folder.write_text(folder.read_text().replace("return 4", "return 2 + 2"))
+    exercise.keep()
+    assert "ex.t.keep(replace=True) replaces it" in capsys.readouterr().out
+    exercise.keep(replace=True)
+    assert "return 4" in folder.read_text() and "2 + 2" not in folder.read_text()
+    plain.keep()
+    assert "nothing to keep" in capsys.readouterr().out

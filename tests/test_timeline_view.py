@@ -1,0 +1,94 @@
+"""helpers.timeline: what one view shows of real traces, of a trace of one's own, and of a forecast."""
+
+import json
+
+import pytest
+from test_traces import recording
+
+from helpers import figures, timeline
+from helpers.timeline.rows import lay_out
+from helpers.timeline.spec import spec
+from lessons import reading
+from measurements import traces
+
+
+@pytest.fixture(params=["1a", "7", "9", "10"])
+def trace(request):
+    return traces.case(request.param)
+
+
+def busy_of(chart):
+    """Return the busy ms that the sentence under a chart computes for the whole window."""
+    data = chart["vconcat"][2]["layer"][0]["data"]["values"].splitlines()[1:]
+    rows = [tuple(map(float, line.split(","))) for line in data]
+    return sum(busy for _, _, busy in rows) / 1e4
+
+
+def test_the_view_is_vega_lite_5_as_its_schema_says(trace):
+    altair = pytest.importorskip("altair", "5")
+    chart = figures.vega_spec(spec(lay_out(trace), "A title", (1, 2)), "words")
+    altair.VConcatChart.from_dict(chart, validate=True)
+
+
+def test_what_is_measured_in_the_view_is_what_the_trace_says(trace):
+    chart = spec(lay_out(trace, detail=120), "A title")
+    share = busy_of(chart) / (trace.length / 1000)
+    if len(trace.ranks) == 1:
+        assert share == pytest.approx(reading.busy_share(trace), abs=0.002)
+    gaps = chart["vconcat"][2]["layer"][1]["data"]["values"].splitlines()[1:]
+    begin, end = map(float, gaps[0].split(","))
+    assert (end - begin) / 10 == pytest.approx(reading.gaps(trace)[0][1], abs=0.2)
+
+
+def test_a_view_stays_small_and_loses_no_work(trace):
+    few = lay_out(trace, detail=100)
+    many = lay_out(trace, detail=10**6)
+    assert len(few.blocks) <= 400 < len(many.blocks)
+    assert sum(b.busy for b in few.blocks) == pytest.approx(sum(b.busy for b in many.blocks))
+    assert len(json.dumps(spec(few, "A title"))) < 40_000
+
+
+def test_rows_are_threads_launches_streams_and_memory():
+    labels = lay_out(traces.case("9")).labels
+    assert labels[:3] == ["Python", "autograd", "launches"]
+    assert {"GPU, stream 7", "copies (22)", "communication (21)"} <= set(labels)
+    assert lay_out(traces.case("10")).labels[-1] == "memory (to 4.49 GB)"
+    assert lay_out(traces.case("7")).labels == [f"rank {rank}" for rank in range(8)]
+
+
+def test_a_line_leads_from_a_launch_to_its_kernel():
+    rows = lay_out(traces.load(recording()))
+    launch, start, row = rows.arrows()[0]
+    assert start - launch == 30 and rows.labels[row] == "GPU, stream 7"
+
+
+def test_a_trace_of_ones_own_is_drawn_from_its_file(tmp_path, capsys):
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(recording()))
+    timeline.show(path, "My step")
+    assert "of NVIDIA H100: busy 69% of the time, longest gap 0.2 ms." in capsys.readouterr().out
+
+
+def test_a_forecast_says_that_it_is_one(monkeypatch):
+    class Forecast:
+        trace = recording()
+
+    shown = []
+    monkeypatch.setattr(figures, "show_vega", lambda *given: shown.append(given))
+    timeline.show(Forecast(), "A step on an H100")
+    chart, figure, *_ = shown[0]
+    assert chart["title"]["text"] == "A step on an H100 (forecast)"
+    assert "stroke" in json.dumps(chart["vconcat"][0]["layer"][1]["encoding"])
+
+
+def test_what_is_no_trace_is_refused():
+    with pytest.raises(TypeError, match="source is a int; it takes a Trace, a Chrome trace"):
+        timeline.show(3, "x")
+    with pytest.raises(ValueError, match="no GPU events"):
+        timeline.show({"traceEvents": []}, "x")
+
+
+def test_a_picture_stands_beside_the_view():
+    for name in ("4a", "7", "10"):
+        rows = lay_out(traces.case(name), detail=60)
+        assert len(figures.png(timeline.draw(rows, name), 24)) > 5000

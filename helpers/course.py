@@ -108,6 +108,13 @@ LESSONS = (
         "Write CUDA C, compile it for four cards, and count sectors, bank conflicts and spills without a GPU",
         practice=False,
     ),
+    Lesson(
+        "13_clinic.ipynb",
+        "The clinic",
+        60,
+        "Diagnose sixteen patients, twelve of them recorded on real GPUs, from a timeline and a number",
+        practice=False,
+    ),
 )
 
 REFERENCES = (  # to look things up in: no minutes, no exercises

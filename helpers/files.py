@@ -44,41 +44,26 @@ def write(path: str | Path, content: str | bytes) -> None:
 
 
 @contextlib.contextmanager
-def locked(folder: str | Path, patience: float = PATIENCE) -> Iterator[bool]:
-    """Let one process at a time into the block, by a lock on `folder` that ends with the process.
+def locked(folder, patience: float = PATIENCE):
+    """Let one process at a time into the block, by a lock in `folder` that ends with the process.
 
     Gives False when another process still holds the lock after `patience` seconds, and goes on. Gives True without a
-    lock where the system has none for folders (Windows).
+    lock where there can be none: no such folder, or a disk without locks.
     """
-    try:
-        import fcntl
+    from filelock import FileLock, Timeout
 
-        handle = os.open(folder, os.O_RDONLY)
-    except (ImportError, OSError):
-        handle = None
-    if handle is None:
-        yield True
-        return
+    lock = FileLock(Path(folder) / ".lock", timeout=patience)
     try:
-        end = time.monotonic() + patience
-        taken = _taken(fcntl, handle)
-        while not taken and time.monotonic() < end:
-            time.sleep(0.01)
-            taken = _taken(fcntl, handle)
+        lock.acquire(poll_interval=0.01)
+        taken = True
+    except Timeout:
+        taken = False
+    except (OSError, NotImplementedError):
+        taken = True
+    try:
         yield taken
     finally:
-        os.close(handle)
-
-
-def _taken(fcntl, handle):
-    """True when the lock is ours, or when this disk has no locks."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
+        lock.release()
 
 
 def _to_disk(path):

@@ -37,6 +37,8 @@ def run_strict(path, cell_timeout=600):
     """
     options = ["-c", os.devnull, "--rootdir", str(path.parent), "-q", "-p", "no:cacheprovider"]
     nbval = ["-p", "strict", "--nbval", f"--nbval-cell-timeout={cell_timeout}", str(path)]
+    # pictures in HTML differ with the release of matplotlib and its fonts
+    nbval.append(f"--nbval-sanitize-with={Path(__file__).with_name('nbval_sanitize.cfg')}")
     line = [sys.executable, "-m", "pytest", *options, *nbval]
     if offline_possible():
         line = [*OFFLINE, sys.executable, "-c", LOOPBACK, *line]

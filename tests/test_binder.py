@@ -13,7 +13,7 @@ from tools._environment import WHEELS
 FOLDER = ROOT / "binder"
 # By the image that repo2docker begins with.
 BROUGHT = {
-    *("jupyterlab", "ipywidgets", "platformdirs", "psutil"),
+    *("jupyterlab", "ipywidgets", "platformdirs", "psutil", "filelock"),
     *("ipython", "nbformat", "nbconvert", "beautifulsoup4", "jsonschema"),
 }
 EXTRA = {"triton"}  # lesson 11 runs to its end without it, and says so; here it shall run whole

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import sys
 import time
 
 import pytest
@@ -92,7 +91,7 @@ def test_another_writer_is_waited_for_but_not_forever(tmp_path):
 
 
 def test_without_locks_it_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "fcntl", None)
-    with files.locked(tmp_path):
-        files.write(tmp_path / "a", "x")
-    assert names(tmp_path) == ["a"]
+    """On a disk without locks progress is kept all the same."""
+    monkeypatch.setattr(os, "open", lambda *what, **more: (_ for _ in ()).throw(OSError(5, "none")))
+    with files.locked(tmp_path) as alone:
+        assert alone

@@ -15,7 +15,7 @@ from tools import _notebooks, publish
 
 PATHS = _notebooks.find()
 # On Binder 2 may be all there is. A GPU's libraries and its context lie in the process, too.
-MEMORY_GIB = 6 if torch.cuda.is_available() else 1.2
+MEMORY_GIB = 6 if torch.cuda.is_available() else 1.5
 of_each = pytest.mark.parametrize("path", PATHS, ids=[path.stem for path in PATHS])
 
 

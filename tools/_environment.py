@@ -91,10 +91,7 @@ def ensure(wheels: str | None = None, extras=(), latest: bool = False) -> Path:
 
 @contextlib.contextmanager
 def alone():
-    """Give a lock on the course's folder that the programs of the installation inherit: it lasts as long as any of them.
-
-    SetupError while another one is at work. Windows has no such lock: there uv waits for the other uv.
-    """
+    """Give a lock on the course's folder that lasts as long as any program of the installation; Windows has none."""
     if os.name == "nt":
         yield ()
         return
@@ -155,16 +152,16 @@ def check_machine(wheels: str):
 
 def make_venv(lock):
     """Make .venv, or make it anew where its Python or pip does not start; what the course did not make stays."""
-    mark, other = VENV / STAMP, VENV.is_symlink() or VENV.is_file()
-    if other or (VENV.exists() and any(VENV.iterdir()) and not mark.exists()):
+    mark = VENV / STAMP
+    there = VENV.is_dir() and [path.name for path in VENV.iterdir()]
+    if VENV.is_symlink() or VENV.is_file() or (there and STAMP not in "".join(there)):
         raise SetupError(
             f"{VENV} is there, and the course did not make it, so it stays as it is. Rename or delete it. Or use an "
             "environment of your own: in it, pip install -r requirements.txt, then python lab.py --here."
         )
     code = f"import pip, sys; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    python = python_of(VENV)
-    works = python.exists() and not subprocess.call([str(python), "-c", code], **quiet)
+    line = [str(python_of(VENV)), "-c", code]
+    works = os.path.exists(line[0]) and not subprocess.call(line, stderr=subprocess.DEVNULL)
     VENV.mkdir(exist_ok=True)
     files.write(mark, "")  # incomplete from here on
     if not works:

@@ -10,7 +10,7 @@ from helpers.timeline.rows import COLORS, lay_out
 from helpers.timeline.spec import spec
 
 FORECAST = "forecast"
-COLORS_STORED = 24  # of the picture; a timeline has few
+COLORS_STORED = 20  # of the picture; a timeline has few
 
 
 def show(source, title, alt="", measure=None, detail=200, caption=""):
@@ -65,7 +65,7 @@ def draw(rows, title, measure=None, forecast=False):
     figure, axes = figures.new_figure(title, "ms", size=(7.3, 1.2 + 0.27 * len(rows.labels)))
     for kind in rows.kinds:
         _draw_kind(axes, rows, kind, forecast)
-    for launch, start, row in rows.arrows():
+    for launch, start, row in rows.arrows(30):
         axes.plot(
             [launch / 1000, start / 1000],
             [rows.launch_row + 0.5, row + 0.12],
@@ -89,7 +89,7 @@ def draw(rows, title, measure=None, forecast=False):
 
 def _draw_kind(axes, rows, kind, forecast):
     color = COLORS[kind]
-    look = {"facecolors": color, "linewidth": 0}
+    look = {"facecolors": color, "linewidth": 0, "antialiased": False}
     if forecast:
         look = {"facecolors": color, "alpha": 0.5, "edgecolors": color, "linewidth": 0.6}
     for row in range(len(rows.labels)):

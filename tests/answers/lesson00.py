@@ -7,7 +7,7 @@ WRONG = {
         edit("that's how many", ".float().mean()", ".sum()"),
         edit("is a tensor", ".item()", ""),
         edit("is there a `return`", "return ", ""),
-        edit("the share that is wrong", "==", "!="),
+        edit("the fraction that is wrong", "==", "!="),
         edit("could not infer output dtype", ".float()", ""),
     )
 }

@@ -5,19 +5,17 @@ hands the work to the current stream instead of doing it.
 """
 
 import functools
-import os
 import types
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from . import halves, shapes
-from .errors import divide_by_zero, is_asserted
+from . import compute, shapes
+from .determinism import alert
 from .launch import launch
 from .machine import PARTS, refusal, storage_of
 from .operators import FACTS, Call, T, blocking, expected, facts, tensors
-from .origins import within
 from .rules import meet
 
 fake = torch._C._get_dispatch_mode
@@ -55,10 +53,14 @@ class DispatchMode(TorchDispatchMode):
             if fact.passes and args[0].layout not in PARTS and fake(FAKE) is None:
                 return func._op(*args, **kwargs or {})
             try:
-                return self._dispatch(Call(self.machine, func, fact, args, kwargs or {}))
+                call = Call(self.machine, func, fact, args, kwargs or {})
+                out = self._dispatch(call)
             except Exception as error:
                 self.machine.local.last_error = str(error)
                 raise
+            if self.machine.clock is not None:
+                self.machine.clock.operator(call, out)
+            return out
 
     def _run_inside(self, func, args, kwargs):
         """``torch.cond`` runs the function it chooses; other operators that are given functions are refused."""
@@ -120,12 +122,14 @@ class DispatchMode(TorchDispatchMode):
         fact = call.fact
         home = call.home
         if fake(FAKE) is not None:
-            refuse_fakes()
+            compute.refuse_fakes()
         if machine.broken:
             for device in (home, *call.homes):
                 machine.check_alive(device)
         if fact.dtype_check is not None and home is not None:
             fact.dtype_check(call)
+        if fact.alerts and home is not None:
+            alert(call)
         sparse = bool(call.inputs) and call.inputs[0].layout in PARTS  # a view of it may be a copy
         if fact.view and not sparse:
             return call.func._op(*call.args, **call.kwargs)
@@ -135,8 +139,8 @@ class DispatchMode(TorchDispatchMode):
             queued, out = launch(machine, call)
             if queued:
                 return out
-        compute = computed if machine.values else shapes.computed
-        out = compute(machine, call)
+        run = compute.computed if machine.values else shapes.computed
+        out = run(machine, call)
         if fact.resizes:
             storage_of(out).practice = None  # its bytes are counted anew
         if home is not None and (call.loose or not fact.inplace or sparse):
@@ -201,9 +205,9 @@ class DispatchMode(TorchDispatchMode):
         if has_cpu_number and is_masked_fill and not accumulate:
             return 0
         for tensor in [index for index in indices if machine.on_cpu(index)]:
-            machine.copied("h2d", tensor)
+            machine.copied("h2d", tensor, home)
         if has_cpu_number:
-            machine.copied("h2d", value)
+            machine.copied("h2d", value, home)
         return on_gpu_masks + waiting + has_cpu_number
 
     def _count_copies(self, call):
@@ -224,10 +228,15 @@ class DispatchMode(TorchDispatchMode):
             if start == end or source.numel() == 0:
                 continue
             if start is not None and end is not None:
-                machine.copied("d2d", source)
+                machine.copied("d2d", source, end)
                 continue
             direction = "h2d" if start is None else "d2h"
-            machine.copied(direction, source)
+            host = source if start is None else goal
+            pinned = storage_of(host).practice is machine.pinned
+            pinned |= (
+                direction == "d2h" and not into and not blocking(call)
+            )  # PyTorch pins the result
+            machine.copied(direction, source, end, pinned)
             if blocking(call):
                 machine.waits(start or end, direction)
 
@@ -237,32 +246,3 @@ def has_own_code(kind):
     """Whether a type of tensors says itself what operators do with it."""
     overridden = kind.__torch_dispatch__ is not T.__torch_dispatch__
     return overridden and not issubclass(kind, torch._subclasses.FakeTensor)
-
-
-def refuse_fakes():
-    """Refuse an operator of ``FakeTensorMode``, in the name of what uses it."""
-    paths = [code.co_filename.replace(os.sep, "/") for code in within()]
-    if any(part in path for path in paths for part in ("distributed/fsdp", "distributed/tensor")):
-        refusal("FSDP2 (fully_shard, DTensor)", instead="DDP is imitated")()
-    refusal("devices under FakeTensorMode")()
-
-
-def computed(machine, call):
-    """The result of the CPU's kernel; its errors in the words of CUDA's where they differ."""
-    try:
-        if call.fact.random and call.home is not None and call.kwargs.get("generator") is None:
-            return machine.draw(call)
-        if call.fact.multiplies and call.home is not None:
-            return halves.run(call.func._op, call.fact, call.args, call.kwargs)
-        return call.func._op(*call.args, **call.kwargs)
-    except (IndexError, RuntimeError) as error:
-        text = str(error)
-        if isinstance(error, NotImplementedError) and call.home is not None:
-            label = f"{call.func.name()} with these arguments"
-            refusal(label, instead=f"the CPU has no code for it: {text[:200]}")()
-        if text == "ZeroDivisionError" and call.home is not None:
-            return divide_by_zero(call.func, call.args, call.kwargs)
-        if call.home is not None and is_asserted(error, call.fact.name):
-            raise machine.asserted(call.home, error) from error
-        error.args = (text.replace("expected m1 and m2", "expected mat1 and mat2"),)
-        raise

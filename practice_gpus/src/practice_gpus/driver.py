@@ -56,7 +56,10 @@ def answers(machine):
         machine.sync_debug = mode
 
     def sleep(cycles):
-        streams.current().put(lambda: time.sleep(cycles / 1e9))
+        stream = streams.current()
+        if machine.clock is not None:
+            machine.clock.slept(stream, cycles / 1e9)
+        stream.put(lambda: time.sleep(cycles / 1e9))
 
     def empty_cache():
         for allocator in machine.allocators:

@@ -13,6 +13,7 @@ FEW = 16  # bytes: one or two numbers
 SMALL = 4096  # bytes that are not worth a copy, where a step makes several
 READ_LATER = "add up on the GPU, and read it once at the end, or now and then"
 JOIN = "stack them and read them at once, torch.stack([…]).tolist(), or now and then"
+ONCE = "read it once, into a variable, and use that"
 COPY_LATER = "keep it on the GPU, and copy it once at the end"
 LOOP_OVER = "copy all of them at once, before the loop: for … in {}.tolist()"
 DECIDE = "a condition needs the number: torch.where, or ask now and then"
@@ -93,17 +94,21 @@ def waits(facts):
         often = steps and times >= max(NOTED, facts["ranks"] * steps / 2)
         if reason not in QUIET and file and (often or times >= INNER * moments):
             call, fix = advice(reason, file, line)
-            loop = statements.loop(file, line)
-            key = file, fix, loop.lineno if loop is not None and fix == READ_LATER else line
-            found.setdefault(key, []).append((line, call, count))
+            whole = getattr(statements.statement(file, line), "lineno", line)
+            loop = statements.loop(file, line) if fix == READ_LATER else None
+            rows = found.setdefault((file, fix, loop.lineno if loop else whole), {})
+            first, before = rows.get((whole, call), (line, 0))
+            rows[whole, call] = min(first, line), before + count
     for (file, fix, _), rows in found.items():
-        count = sum(row[2] for row in rows) // facts["ranks"]
+        count = sum(count for _, count in rows.values()) // facts["ranks"]
         ratio = f" in {steps} steps" if steps else ""
-        rows = sorted(dict.fromkeys(row[:2] for row in rows))
-        calls = ", ".join(f"`{call}`" + f" ({line})" * (len(rows) > 1) for line, call in rows)
-        verb = "wait" if len(rows) > 1 or ", " in calls else "waits"
-        fix = JOIN if verb == "wait" and fix == READ_LATER else fix
-        yield finding("wait", file, rows[0][0], f"{calls} {verb} {count} times{ratio}", fix)
+        lines = {line: call for (_, call), (line, _) in sorted(rows.items())}
+        several = len(lines) > 1
+        calls = ", ".join(f"`{call}`" + f" ({line})" * several for line, call in lines.items())
+        if several and fix == READ_LATER:
+            fix = JOIN if len(set(lines.values())) > 1 else ONCE
+        verb = "wait" if several or "`, `" in calls else "waits"
+        yield finding("wait", file, min(lines), f"{calls} {verb} {count} times{ratio}", fix)
 
 
 def advice(reason, file, line):
@@ -124,8 +129,9 @@ def advice(reason, file, line):
     reads = statements.calls(node, statements.READS) or statements.calls(node, ["float", "int"])
     loop = statements.loop(file, line)
     if reads and isinstance(loop, ast.For):
-        if statements.names(loop.target) & statements.names(reads[0]) and simple(loop.iter):
-            return shown(reads, whole), LOOP_OVER.format(ast.unparse(loop.iter))
+        over = statements.looped(loop)
+        if statements.names(loop.target) & statements.names(reads[0]) and simple(over):
+            return shown(reads, whole), LOOP_OVER.format(ast.unparse(over))
     if statements.is_condition(file, line):
         return shown(reads, whole), DECIDE
     if statements.calls(node, ["print"]) and not reads:
@@ -146,13 +152,15 @@ def shown(calls, whole):
 def copies(facts):
     """Lines that copy a few bytes, or a constant, again and again."""
     steps = facts["steps"] * facts["ranks"]
+    waiting = {tuple(row[1:3]) for row in facts["waits"]}
     for direction, file, line, count, total, moments in facts["copies"]:
         mean = total / count
         most_steps = not steps or moments >= steps / 2
         tiny = mean <= FEW or is_constant(file, line)
         small = mean <= SMALL and moments >= NOTED and count >= 4 * moments
         repeated = count >= NOTED and most_steps
-        if direction in ("h2d", "d2d") and file and (tiny and repeated or small):
+        stalls = direction == "d2d" or direction == "h2d" and (file, line) in waiting
+        if stalls and file and (tiny and repeated or small):
             text = f"`{source(file, line)}` copies {mean:.0f} bytes {count // facts['ranks']} times"
             yield finding(
                 "small-copy", file, line, text, "make it on the GPU, or copy all of it at once"

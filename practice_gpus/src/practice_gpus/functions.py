@@ -145,7 +145,7 @@ class FunctionMode(TorchFunctionMode):
         source = data if data is not None else args[-1]
         already_there = isinstance(source, T) and self.machine.place(source) == goal
         if not already_there:
-            self.machine.copied("h2d", out)
+            self.machine.copied("h2d", out, goal)
             self.machine.waits(goal, "h2d")
 
     def move(self, x, device, non_blocking=False, **options):
@@ -217,6 +217,9 @@ class FunctionMode(TorchFunctionMode):
         return x
 
     def copy_(self, func, target, source, *rest, **options):
+        if not isinstance(source, T):  # as PyTorch has it: a number starts on the CPU
+            with self.toward(CPU):
+                source = torch.scalar_tensor(source, dtype=target.dtype)
         if source.requires_grad and torch.is_grad_enabled():  # so that gradients find the way back
             source = self.move(source, self.machine.place(target) or CPU)
         return func(target, source, *rest, **options)
@@ -349,6 +352,8 @@ class FunctionMode(TorchFunctionMode):
         if not self.machine.values and func is torch._C._nn.scaled_dot_product_attention:
             args = *args[:4], *[0.0] * (len(args) > 4), *args[5:]
             kwargs |= {"dropout_p": 0.0} if "dropout_p" in kwargs else {}
+        if not self.machine.values and func is torch._C._nn.scaled_dot_product_attention:
+            args, kwargs = without_dropout(*args, **kwargs)
         return casting.cast("lower", self.machine, func, *args, **kwargs)
 
     def _ragged(self, x):
@@ -370,6 +375,11 @@ class FunctionMode(TorchFunctionMode):
 def one_kernel(x, shape, weight, eps):
     """A norm of one kernel, which keeps as much as a GPU's `rms_norm` does."""
     return torch.native_layer_norm(x, shape, weight, None, eps or 0.0)[0]
+
+
+def without_dropout(*args, dropout_p=0.0, **kwargs):
+    """The arguments of an attention whose probabilities nobody drops: the CPU has no fused kernel for that, a GPU has."""
+    return args[:4] + (0.0,) * (len(args) > 4) + args[5:], kwargs
 
 
 def default_device(func):

@@ -108,6 +108,7 @@ class Machine:
         self.synchronizations = 0
         self.transfers = {"h2d": 0, "d2h": 0, "d2d": 0}
         self.watch = None  # the `recorder.Recorder` of a report, if one is asked for
+        self.clock = None  # a `clock.log.Log`, where times are forecast
         self.floating = Place(None, None)  # made inside PyTorch, not yet on any device
         self.pinned = Place(None, None)  # on the CPU, page-locked
         self.casts: dict[
@@ -209,9 +210,11 @@ class Machine:
         with lent(generator):
             return call.func(*call.args, **call.kwargs)
 
-    def copied(self, direction, tensor):
-        """Count a copy of a tensor: "h2d" to a GPU, "d2h" from one, "d2d" between two."""
+    def copied(self, direction, tensor, goal=None, pinned=False):
+        """Count a copy of a tensor: "h2d" to the GPU ``goal``, "d2h" from one, "d2d" between two."""
         self.transfers[direction] += 1
+        if self.clock is not None:
+            self.clock.copied(direction, tensor, goal, pinned)
         if self.watch is not None:
             self.watch.copied(direction, tensor)
 
@@ -224,6 +227,8 @@ class Machine:
             if self.sync_debug == 1:
                 warnings.warn(SYNC, stacklevel=4)
             self.waited(reason)
+            if self.clock is not None:
+                self.clock.waited(stream, reason=reason)
         stream.drain()
         if self.broken:
             self.check_alive(stream.device)
@@ -247,6 +252,8 @@ class Machine:
         """``torch.cuda.synchronize``: the CPU waits for all streams of a device."""
         self.waited()
         device = self.device(index)
+        if self.clock is not None:
+            self.clock.waited(device=device)
         self.streams.drain(device)
         if self.broken:
             self.check_alive(device)
@@ -273,7 +280,21 @@ def storage_of(tensor):
         except (NotImplementedError, RuntimeError):
             pass  # it has none of its own
     with torch._C.DisableTorchFunction():
-        return inner(tensor).untyped_storage()
+        tensor = inner(tensor)
+        try:
+            return tensor.untyped_storage()
+        except NotImplementedError:
+            return unbatched(tensor)
+
+
+def unbatched(tensor):
+    """The storage of a tensor in the older ``vmap``, with which ``gradcheck`` computes several gradients at once."""
+    with torch._C._DisableTorchDispatch():
+        for level in range(1, 9):
+            without = torch._remove_batch_dim(tensor, level, 1, 0)
+            with contextlib.suppress(NotImplementedError):  # it was not at this level
+                return without.untyped_storage()
+    return tensor.untyped_storage()
 
 
 def inner(tensor):

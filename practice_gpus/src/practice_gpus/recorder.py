@@ -12,21 +12,17 @@ from torch.optim import optimizer as optimizers
 from torch.utils._pytree import tree_leaves
 
 from . import leaks
+from .ending import end_with_loop
 from .machine import inner, listeners, storage_of
-from .origins import OWNERS, PURPOSES, block_of, cause, first_of, is_own, line, origin, within
+from .origins import OWNERS, PURPOSES, block_of, cause, first_of, line, origin, within
 from .slow import Watch
 
 KINDS = "parameters gradients optimizer activations backward data buckets replicas".split()
 FACTORIES = set(
     "empty zeros ones full rand randn randint arange eye linspace empty_strided".split()
 )
-HERE = __name__.partition(".")[0]
 FIRST_LOOK = 64  # blocks, after which a program without an optimizer is looked at
 in_backward = torch._C._current_graph_task_id
-
-
-class Enough(SystemExit):
-    """Ends a program after so many optimizer steps, as ``sys.exit()`` would."""
 
 
 class Memory:
@@ -246,28 +242,6 @@ def is_again(tensor):
     again = part in copied
     copied.add(part)
     return again
-
-
-def end_with_loop(frame):
-    """End the program when a line above the one that is running comes again, or a function above it returns there."""
-    while frame is not None and not is_own(frame.f_code.co_filename):
-        if frame.f_globals.get("__name__", "").partition(".")[0] not in ("torch", HERE):
-            raise Enough(0)  # another package has the loop
-        frame = frame.f_back
-    if frame is None:
-        raise Enough(0)
-    start = frame.f_lineno
-
-    def trace(frame, event, argument):
-        if event == "line" and frame.f_lineno < start:
-            sys.settrace(None)
-            raise Enough(0)
-        if event == "return":
-            end_with_loop(frame.f_back)
-        return trace
-
-    frame.f_trace = trace
-    sys.settrace(lambda *event: None)
 
 
 def marking(recorder):

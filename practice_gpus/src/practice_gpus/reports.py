@@ -12,9 +12,10 @@ import threading
 import traceback
 
 from . import findings, processes, screen
+from .ending import Enough
 from .failures import failed
 from .origins import HERE, is_own, line
-from .recorder import Enough, Recorder
+from .recorder import Recorder
 from .session import practice_gpus
 
 TABLES = ("copies", "waits", "refusals", "again")  # of a recorder

@@ -10,18 +10,22 @@ import unittest
 import warnings
 from collections.abc import Callable
 from importlib.machinery import PathFinder
-from typing import Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import torch
 from torch import overrides
 from torch.utils import _device, _python_dispatch
 
 from . import interrupts, processes
+from .cards import get_card
 from .dispatch import DispatchMode
 from .functions import FunctionMode
 from .machine import OTHER_THREAD, Machine, Place
 from .patches import attention, patches
 from .settings import Settings
+
+if TYPE_CHECKING:
+    from .clock import Forecast
 
 MISSING = object()
 active: list[Session] = []  # those that are on, outermost first; the last one rules
@@ -163,6 +167,18 @@ class Session(contextlib.ContextDecorator):
     def _recreate_cm(self) -> Session:
         return Session(self.settings)  # a decorated function has new ones at each call
 
+    def forecast(
+        self,
+        step: Callable[[], object],
+        repeat: int = 1,
+        card: str | None = None,
+        fused: bool = False,
+    ) -> Forecast:
+        """What ``step()``, run ``repeat`` times, would take on a card: see `clock.forecast.forecast`."""
+        from .clock.forecast import forecast
+
+        return forecast(self, step, repeat, card, fused)
+
     @property
     def synchronizations(self) -> int:
         """How often the CPU has waited for a practice GPU."""
@@ -198,6 +214,8 @@ class Session(contextlib.ContextDecorator):
         self.operators = DispatchMode(machine)
         if machine.asynchronous:
             _import_dynamo()
+        if self.settings.clock:
+            _start_clock(machine)
         # so that a failure, or an interrupt, leaves nothing behind
         with contextlib.ExitStack() as undo:
             for owner, name, value in (*self._switches(), *patches(machine, self.functions)):
@@ -230,6 +248,13 @@ class Session(contextlib.ContextDecorator):
         yield sys, "unraisablehook", interrupts.passed_on(sys.unraisablehook, Place.__del__)
 
 
+def _start_clock(machine):
+    from .clock.log import Log
+    from .clock.queue import Queue
+
+    machine.clock = Log(machine, Queue(get_card(machine.settings.card)))
+
+
 def _import_dynamo():
     """An asynchronous machine's first operator would import it; in a thread no interrupt cuts that."""
     importer = threading.Thread(target=__import__, args=("torch._dynamo",))
@@ -258,13 +283,19 @@ def exchange(patch):
 
 
 class Importer:
-    """Imports torch._dynamo, which keeps what it finds in ``torch.cuda``, with practice GPUs off for the moment, and
-    patches what comes late."""
+    """Imports with practice GPUs off what keeps things that they replace, and patches what comes late.
+
+    torch._dynamo keeps what it finds in ``torch.cuda``; the rules of forward derivatives are compiled by ``torch.jit``.
+    """
 
     @staticmethod
     def find_spec(name, path, target=None):
         """The module's spec, as Python's import system asks for it."""
-        loaders = {"torch._dynamo": Importer.load, "torch.nn.attention.bias": Importer.late}
+        loaders = {
+            "torch._dynamo": Importer.load,
+            "torch._decomp.decompositions_for_jvp": Importer.load,
+            "torch.nn.attention.bias": Importer.late,
+        }
         if name in loaders:
             spec = PathFinder.find_spec(name, path)
             spec.loader.exec_module = functools.partial(loaders[name], spec.loader.exec_module)

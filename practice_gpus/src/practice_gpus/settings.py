@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from .cards import CARDS, GIB
+from .cards import GIB, find_card, get_card
 
 SMALLEST = 2 << 20  # bytes: one small segment of the allocator
 REAL = ("use", "hide", "skip")
@@ -20,8 +20,9 @@ class Settings:
     """A machine as it was asked for. Raises TypeError or ValueError for what does not fit.
 
     ``n``: number of GPUs. ``memory``: bytes of each, or text such as "16 GiB"; None: as ``card`` has, else 1 GiB.
-    ``card``: the card they stand for, a part of its name in `cards.CARDS`. ``values``: whether anything is computed;
-    False: tensors have shapes alone, and ``stand_in`` is read instead of values, a number or a function of the tensor.
+    ``card``: the card they stand for, words of its name in `cards.CARDS`, or the path of a recording.
+    ``values``: whether anything is computed; False: tensors have shapes alone, and ``stand_in`` is read instead of
+    values, a number or a function of the tensor.
     ``clock``: whether times are forecast. ``asynchronous``: whether calls return before their work is done.
     ``asserts``: after a device-side assert, whether only the call that waits fails ("once"), or each later one, too
     ("sticky", as CUDA has it). ``real``: beside ``n`` real GPUs use those, hide them, or skip the test.
@@ -77,15 +78,6 @@ def parse_size(size: object) -> int:
     return count
 
 
-def find_card(name: str) -> str:
-    """The only card in `cards.CARDS` whose name holds ``name``. Raises ValueError."""
-    found = [card for card in CARDS if name.lower() in card.lower()]
-    exact = [card for card in found if card.lower() == name.lower()]
-    if len(exact or found) != 1:
-        raise ValueError(f"card={name!r}: give one of {', '.join(CARDS)}, or a part of its name")
-    return (exact or found)[0]
-
-
 def _check_n(settings: Settings, n: object) -> int:
     if isinstance(n, bool) or not isinstance(n, int):
         raise TypeError(f"n={n!r}: give the number of practice GPUs as an int")
@@ -98,7 +90,7 @@ def _check_memory(settings: Settings, memory: object) -> int:
     if memory is not None:
         return parse_size(memory)
     if isinstance(settings.card, str):
-        return int(CARDS[find_card(settings.card)][0] * GIB)
+        return int(get_card(settings.card).memory * GIB) or GIB
     return GIB
 
 
@@ -135,9 +127,9 @@ def _check_stand_in(settings: Settings, stand_in: object) -> object:
 
 
 def _check_clock(settings: Settings, clock: object) -> bool:
-    if _flag("clock")(settings, clock):
-        raise NotImplementedError("clock=True: practice GPUs cannot forecast times yet")
-    return False
+    if _flag("clock")(settings, clock) and settings.card is None:
+        raise ValueError("clock=True: name the card whose times to forecast, such as card='T4'")
+    return bool(clock)
 
 
 CHECKS: dict[str, Callable[[Settings, Any], Any]] = {

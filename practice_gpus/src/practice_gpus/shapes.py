@@ -111,7 +111,8 @@ def shaped(machine, call, twin):
         kwargs["device"] = "meta"
     args, kwargs = tree_map_only(T, twin, (call.args, kwargs))
     try:
-        return call.func._op(*args, **kwargs)
+        out = call.func._op(*args, **kwargs)
+        return channels_last(out) if call.fact.name == "convolution" and last(args) else out
     except (AssertionError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError):
         if call.func.namespace != "aten":
             return with_values(machine, call)
@@ -121,6 +122,21 @@ def shaped(machine, call, twin):
     if call.fact.name == "_pack_padded_sequence":
         return meta(out[0]), out[1]  # its sizes are the CPU's
     return tree_map_only(T, meta, out)
+
+
+def last(args):
+    """Whether cuDNN answers channels last: input or weight are so (``cudnn_conv_suggest_memory_format``)."""
+    return any(
+        x.dim() == 4
+        and x.is_contiguous(memory_format=torch.channels_last)
+        and not x.is_contiguous()
+        for x in args[:2]
+    )
+
+
+def channels_last(shape):
+    """A meta tensor with its channels next to each other."""
+    return torch.empty_like(shape, memory_format=torch.channels_last)
 
 
 def needs_values(machine, call):

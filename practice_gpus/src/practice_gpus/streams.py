@@ -113,6 +113,8 @@ class Stream:
 
     def wait_event(self, event):
         """Let later work here wait for ``event``."""
+        if self.owner.machine.clock is not None:
+            self.owner.machine.clock.joined(event, self)
         if event.mark is not None:
             self.put(event.mark.result)
 
@@ -155,6 +157,7 @@ class DeviceEvent:
         self.timing = enable_timing
         self.mark = None
         self.time = None
+        self.clock_mark = None  # its number in a forecast
         self.device = None
         self.event_id = self.cuda_event = 0  # made by the first record
 
@@ -168,6 +171,8 @@ class DeviceEvent:
             )
         self.device = stream.device
         self.event_id = self.cuda_event = id(self)
+        if self.owner.machine.clock is not None:
+            self.owner.machine.clock.marked(self, stream)
         self.mark = stream.put(self._note_time)
 
     def _note_time(self):
@@ -185,11 +190,13 @@ class DeviceEvent:
         """Let the CPU wait for the mark."""
         if self.device is not None:
             self.owner.machine.waited()
+        if self.device is not None and self.owner.machine.clock is not None:
+            self.owner.machine.clock.waited(device=self.device, mark=self.clock_mark)
         if self.mark is not None:
             self.mark.result()
 
     def elapsed_time(self, end):
-        """Milliseconds from this mark to ``end``, on the CPU's clock."""
+        """Milliseconds from this mark to ``end``: on the CPU's clock, or, with ``clock=True``, as forecast."""
         if not (self.timing and end.timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if self.device is None or end.device is None:
@@ -198,6 +205,9 @@ class DeviceEvent:
             raise invalid_handle()
         if not (self.query() and end.query()):
             raise RuntimeError("Both events must be completed before calculating elapsed time.")
+        clock = self.owner.machine.clock
+        if clock is not None and clock.queue is not None:
+            return clock.elapsed(self, end)
         return (end.time - self.time) * 1000
 
     def __repr__(self):

@@ -1,0 +1,1 @@
+"""Lesson 13, The clinic: sixteen programs with something wrong, or nothing."""

@@ -1,0 +1,17 @@
+"""A clock for practice GPUs: how long a step would take on a card, and why.
+
+    with practice_gpus(1, card="RTX 4090", values=False) as gpus:
+        model = Net().cuda()
+        x = torch.empty(256, 3, 224, 224, device="cuda")
+        f = gpus.forecast(lambda: model(x))
+    print(f)                       # forecast: 41 ms on RTX 4090 (24 GB) (27 to 62), memory
+    f.on("T4").ms                  # the same step on another card
+
+A kernel's time is max(bytes / (0.75 · bandwidth), FLOPs / (0.8 · peak of its type), 3 µs); the CPU issues an operator in 7 µs;
+the queues of the streams are simulated. `work` counts bytes and FLOPs, `log` notes what the CPU does, `rates` gives times,
+`queue` plays the log on a card, `change` fuses and scales, `forecast` holds the result, `trace` draws it for Perfetto.
+"""
+
+from .forecast import PROMISE, Forecast, forecast
+
+__all__ = ["PROMISE", "Forecast", "forecast"]

@@ -1,0 +1,50 @@
+"""How fast a card does one kernel's work: a roofline with one set of constants for all cards, none of them fitted."""
+
+from __future__ import annotations
+
+from ..cards import Card
+from .work import Work
+
+MEMORY = 0.75  # of a data sheet's bandwidth that a kernel reaches
+CHANNELS_LAST = 0.8  # the same for images whose channels are next to each other
+COMPUTE = 0.8  # of a data sheet's peak that a product or convolution reaches
+SHORTEST = 3e-6  # seconds of the shortest kernel
+ISSUE = 7e-6  # seconds that the CPU needs to issue one operator
+LOW_POWER = 0.6  # of its peak that a card of 75 W or less sustains: it cannot hold its boost clock
+WATTS = 75
+ISSUES = (5e-6, 60e-6)  # from C++ alone to much Python around each operator
+
+
+def sustained(card: Card) -> float:
+    """The share of its peak rates that a card's power lets it hold."""
+    return LOW_POWER if card.watts <= WATTS else 1.0
+
+
+def limits(work: Work, card: Card, shortest: float = SHORTEST) -> dict[str, float]:
+    """Seconds that each limit alone would allow: {"compute", "memory", "launch"}."""
+    share = CHANNELS_LAST if work.channels_last else MEMORY
+    compute = 0.0
+    if work.flops:
+        compute = work.flops / (COMPUTE * sustained(card) * card.peak(work.unit))
+    memory = work.bytes / (share * card.bandwidth * 1e9)
+    return {"compute": compute, "memory": memory, "launch": shortest * work.launches}
+
+
+def copy_seconds(size: int, card: Card, pinned: bool) -> float:
+    """Seconds of a copy of ``size`` bytes between CPU and GPU."""
+    rate = MEMORY * card.pcie if pinned else min(card.pageable, MEMORY * card.pcie)
+    return SHORTEST + size / (rate * 1e9)
+
+
+def link_seconds(size: int, card: Card) -> float:
+    """Seconds of a copy between two GPUs: by NVLink, else by the bus."""
+    return SHORTEST + size / (MEMORY * (card.nvlink or card.pcie) * 1e9)
+
+
+def all_reduce_seconds(size: int, card: Card, gpus: int) -> float:
+    """Seconds of an all-reduce: 2 (n - 1) / n of the bytes at the bus bandwidth published, or at a link's rate.
+
+    44 µs at least: 32 KiB between eight A100 (stas00/ml-engineering@744d01e, network/README.md).
+    """
+    rate = card.bus or MEMORY * (card.nvlink or card.pcie)
+    return max(44e-6, 2 * (gpus - 1) / gpus * size / (rate * 1e9))

@@ -1,0 +1,37 @@
+"""Runs the CPU's kernels, and words their errors as CUDA does."""
+
+import os
+
+from . import halves
+from .errors import divide_by_zero, is_asserted
+from .machine import refusal
+from .origins import within
+
+
+def refuse_fakes():
+    """Refuse an operator of ``FakeTensorMode``, in the name of what uses it."""
+    paths = [code.co_filename.replace(os.sep, "/") for code in within()]
+    if any(part in path for path in paths for part in ("distributed/fsdp", "distributed/tensor")):
+        refusal("FSDP2 (fully_shard, DTensor)", instead="DDP is imitated")()
+    refusal("devices under FakeTensorMode")()
+
+
+def computed(machine, call):
+    """The result of the CPU's kernel; its errors in the words of CUDA's where they differ."""
+    try:
+        if call.fact.random and call.home is not None and call.kwargs.get("generator") is None:
+            return machine.draw(call)
+        if call.fact.multiplies and call.home is not None:
+            return halves.run(call.func._op, call.fact, call.args, call.kwargs)
+        return call.func._op(*call.args, **call.kwargs)
+    except (IndexError, RuntimeError) as error:
+        text = str(error)
+        if isinstance(error, NotImplementedError) and call.home is not None:
+            label = f"{call.func.name()} with these arguments"
+            refusal(label, instead=f"the CPU has no code for it: {text[:200]}")()
+        if text == "ZeroDivisionError" and call.home is not None:
+            return divide_by_zero(call.func, call.args, call.kwargs)
+        if call.home is not None and is_asserted(error, call.fact.name):
+            raise machine.asserted(call.home, error) from error
+        error.args = (text.replace("expected m1 and m2", "expected mat1 and mat2"),)
+        raise

@@ -1,0 +1,388 @@
+"""Forecasts of times: numbers that can be worked out by hand, on shapes alone."""
+
+import json
+import time
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from practice_gpus import practice_gpus
+from practice_gpus.cards import CARDS, get_card
+from practice_gpus.clock.rates import COMPUTE, ISSUE, MEMORY, SHORTEST
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def gpus():
+    with practice_gpus(1, card="A100 40", values=False, stand_in=1.0) as session:
+        yield session
+
+
+def net(width=1024, depth=6):
+    layers = [[torch.nn.Linear(width, width), torch.nn.ReLU()] for _ in range(depth)]
+    return torch.nn.Sequential(*[layer for pair in layers for layer in pair]).cuda()
+
+
+def empty(*shape, **options):
+    return torch.empty(*shape, device="cuda", **options)
+
+
+def only(forecast):
+    """The kernel of a forecast that has one."""
+    (kernel,) = forecast.kernels
+    return kernel
+
+
+def test_a_large_addition_takes_as_long_as_its_bytes(gpus):
+    """Else memory-bound work would be forecast wrong."""
+    x = empty(256 * MIB)
+    kernel = only(gpus.forecast(lambda: x + x))
+    assert kernel.bytes == 3 * x.nbytes  # it is read as each argument, and a result is written
+    assert kernel.ms == pytest.approx(1e3 * kernel.bytes / (MEMORY * 1555e9))
+    assert kernel.bound == "memory"
+
+
+def test_a_large_product_takes_as_long_as_its_operations(gpus):
+    """Else compute-bound work would be forecast wrong, or TF32 counted where a product has none."""
+    x = empty(4096, 4096)
+    kernel = only(gpus.forecast(lambda: x @ x))
+    assert kernel.flops == 2 * 4096**3
+    assert kernel.ms == pytest.approx(1e3 * kernel.flops / (COMPUTE * 19.5e12))
+    half = x.half()
+    faster = only(gpus.forecast(lambda: half @ half))
+    assert kernel.ms / faster.ms == pytest.approx(312 / 19.5)
+
+
+def test_float32_convolutions_use_tf32_from_ampere_on(gpus):
+    """Else image networks in float32 would look eight times slower than they are on an A100."""
+    layer = torch.nn.Conv2d(512, 512, 3, bias=False).cuda()
+    x = empty(64, 512, 32, 32)
+    forecast = gpus.forecast(lambda: layer(x))
+    assert only(forecast).ms == pytest.approx(1e3 * only(forecast).flops / (COMPUTE * 156e12))
+    there = forecast.on("V100")
+    assert only(there).ms == pytest.approx(1e3 * only(there).flops / (COMPUTE * 15.7e12))
+
+
+def test_tiny_kernels_are_bound_by_the_cpu_and_given_as_a_range(gpus):
+    """Else a loop over tiny kernels would get one number that depends on the learner's CPU."""
+    x = empty(64)
+
+    def step():
+        for _ in range(100):
+            x.mul(2)
+
+    forecast = gpus.forecast(step)
+    assert forecast.bound == "overhead"
+    assert forecast.cause == "launches"
+    assert forecast.ms == pytest.approx(1e3 * (100 * ISSUE + SHORTEST))
+    assert forecast.low_ms == pytest.approx(1e3 * (100 * 5e-6 + SHORTEST))
+    assert forecast.high_ms == pytest.approx(1e3 * (100 * 60e-6 + SHORTEST))
+    assert forecast.graphed.ms == pytest.approx(1e3 * 100 * SHORTEST)
+
+
+def test_views_are_free_and_expanded_tensors_are_read_once(gpus):
+    """Else broadcasting and reshaping would seem to cost memory traffic."""
+    x = empty(1024, 1024)
+    row = empty(1024).expand(1024, 1024)
+    forecast = gpus.forecast(lambda: x.t()[:].add_(row))
+    assert only(forecast).bytes == 2 * x.nbytes + 4 * 1024
+
+
+def test_attention_is_one_kernel_forward_and_one_backward(gpus):
+    """Else fused attention would be forecast as slow as attention written out."""
+    q = empty(2, 8, 512, 64, dtype=torch.half, requires_grad=True)
+    forecast = gpus.forecast(lambda: F.scaled_dot_product_attention(q, q, q, dropout_p=0.1))
+    assert [k.name for k in forecast.kernels] == ["scaled_dot_product_attention"]
+    assert only(forecast).bytes < 5 * q.nbytes
+
+
+def test_autocast_costs_the_casts_of_its_weights(gpus):
+    """Else mixed precision would look free for small batches."""
+    model = torch.nn.Linear(4096, 4096, bias=False).cuda()
+    x = empty(8, 4096)
+
+    def step():
+        with torch.autocast("cuda", torch.float16):
+            model(x)
+
+    casts = [k.bytes for k in gpus.forecast(step).kernels if k.name == "_to_copy"]
+    assert max(casts) == 6 * 4096**2
+
+
+def test_backward_of_a_depthwise_convolution_counts_twice_its_forward(gpus):
+    """Else the counter of PyTorch makes it 64 times too much, and MobileNets compute-bound."""
+    layer = torch.nn.Conv2d(64, 64, 3, groups=64, bias=False).cuda()
+    x = empty(8, 64, 32, 32, requires_grad=True)
+    forecast = gpus.forecast(lambda: layer(x).sum().backward())
+    flops = {k.name: k.flops for k in forecast.kernels if k.flops}
+    assert len(set(flops.values())) == 1
+    assert list(flops) == [
+        "convolution",
+        "convolution_backward (input)",
+        "convolution_backward (weight)",
+    ]
+
+
+def test_flops_of_a_network_are_those_of_pytorchs_counter():
+    """Else MFU would not compare with other tools'."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 16, 3), torch.nn.Flatten(), torch.nn.LazyLinear(10)
+    )
+    x = torch.ones(2, 3, 8, 8, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        model(x).sum().backward()
+    with practice_gpus(1, card="T4", values=False) as gpus:
+        there = model.cuda()
+        y = empty(2, 3, 8, 8, requires_grad=True)
+        forecast = gpus.forecast(lambda: there(y).sum().backward())
+    assert forecast.flops == counter.get_total_flops()
+
+
+def test_channels_last_saves_the_turning_of_images(gpus):
+    """Else lesson 08's channels_last would gain nothing in a forecast."""
+    layer = torch.nn.Conv2d(64, 64, 3, padding=1, bias=False).cuda().half()
+    x = empty(64, 64, 56, 56, dtype=torch.half, requires_grad=True)
+    before = gpus.forecast(lambda: layer(x).sum().backward())
+    last = layer.to(memory_format=torch.channels_last)
+    y = x.detach().contiguous(memory_format=torch.channels_last).requires_grad_()
+    after = gpus.forecast(lambda: last(y).sum().backward())
+    assert 1.2 < before.ms / after.ms < 2.5
+
+
+def test_fused_chains_touch_memory_once(gpus):
+    """Else compiling would look useless for memory-bound chains."""
+    x = empty(64 * MIB)
+    eager = gpus.forecast(lambda: (x * 2).add(1).relu())
+    fused = gpus.forecast(lambda: (x * 2).add(1).relu(), fused=True)
+    assert eager.bytes == 6 * x.nbytes
+    assert fused.bytes == 2 * x.nbytes
+    assert fused.ms < eager.ms / 2.5
+
+
+def test_a_chain_keeps_what_is_read_later(gpus):
+    """Else fusing would drop activations that the backward pass needs."""
+    x = empty(MIB)
+
+    def step():
+        y = x * 2
+        z = y + 1
+        return z.view(1024, 1024) @ y.view(1024, 1024)
+
+    assert gpus.forecast(step, fused=True).kernels[0].bytes == 3 * x.nbytes
+
+
+@pytest.mark.parametrize("loop", range(10))
+def test_planted_waits_copies_launches_and_starved_queues_are_named(gpus, loop):
+    """Else a learner who looks for what slows a loop down would look in the wrong place."""
+    width, batch, depth, count = 256 + 128 * loop, 128 << loop % 4, 2 + loop, 4 + loop
+    model = net(width, depth)
+    there = empty(batch, width)
+    pageable = torch.empty(batch, width)
+    pinned = pageable.pin_memory()
+    tiny = empty(32)
+
+    def run(each):
+        return gpus.forecast(lambda: [each() for _ in range(count)])
+
+    clean = run(lambda: model(there))
+    waiting = run(lambda: model(there).sum().item())
+    assert waiting.ms > clean.ms
+    assert waiting.gains["waits"] > clean.gains["waits"] == 0
+    assert waiting.waits[0].count == count
+    copied = run(lambda: model(pinned.to("cuda", non_blocking=True)))
+    unpinned = run(lambda: model(pageable.to("cuda")))
+    assert unpinned.ms > copied.ms > clean.ms
+    assert unpinned.gains["unpinned copies"] > copied.gains["unpinned copies"] == 0
+    small = run(lambda: [tiny.mul(2) for _ in range(60)])
+    assert (small.bound, small.cause) == ("overhead", "launches")
+    starved = run(lambda: model(torch.ones(8 * MIB)[: batch * width].view(batch, -1).to("cuda")))
+    assert starved.cause == "cpu work"
+    assert starved.idle > max(clean.idle, 0.2)
+
+
+def test_a_copy_in_another_stream_hides_behind_kernels(gpus):
+    """Else prefetching could not be seen to work."""
+    model = net(4096)
+    batch = torch.empty(4096, 4096).pin_memory()
+    side = torch.cuda.Stream()
+
+    def step():
+        for _ in range(5):
+            with torch.cuda.stream(side):
+                batch.to("cuda", non_blocking=True)
+            model(empty(4096, 4096))
+            torch.cuda.current_stream().wait_stream(side)
+
+    def plain():
+        for _ in range(5):
+            model(batch.to("cuda", non_blocking=True))
+
+    hidden, shown = gpus.forecast(step), gpus.forecast(plain)
+    assert hidden.overlap == pytest.approx(1, abs=0.01)
+    assert shown.overlap == pytest.approx(0, abs=0.01)
+    assert hidden.ms < shown.ms
+
+
+def test_kernels_and_idle_time_add_up_to_the_step(gpus):
+    """Else a timeline would not be the time it claims to explain."""
+    model = net(512)
+    forecast = gpus.forecast(lambda: model(empty(64, 512)).sum().item(), repeat=3)
+    total = sum(kernel.ms for kernel in forecast.kernels) / 3
+    # without the copy of the number
+    assert total + forecast.idle * forecast.ms == pytest.approx(forecast.ms)
+    assert forecast.kernels[0].line.startswith("test_clock.py:")
+
+
+def test_the_trace_is_one_that_perfetto_reads(gpus, tmp_path):
+    """Else nobody could open it; it must say that it is a forecast."""
+    model = net(512)
+    side = torch.cuda.Stream()
+
+    def step():
+        with torch.cuda.stream(side):
+            torch.empty(512, 512).to("cuda")
+        model(empty(64, 512)).sum().item()
+
+    forecast = gpus.forecast(step)
+    data = json.loads(forecast.trace(tmp_path / "step.json").read_text())
+    events = data["traceEvents"]
+    names = [e["args"]["name"] for e in events if e["name"] in ("process_name", "thread_name")]
+    assert len(names) >= 5
+    assert all("forecast" in name for name in names)
+    boxes = [e for e in events if e["ph"] == "X"]
+    assert all(e["ts"] >= 0 and e["dur"] >= 0 and {"pid", "tid", "name"} <= set(e) for e in boxes)
+    for row in {(e["pid"], e["tid"]) for e in boxes}:
+        spans = sorted((e["ts"], e["dur"]) for e in boxes if (e["pid"], e["tid"]) == row)
+        ends = [start + length for start, length in spans]
+        assert all(end <= after[0] + 1e-6 for end, after in zip(ends, spans[1:], strict=False))
+    assert max(e["ts"] + e["dur"] for e in boxes) == pytest.approx(1e3 * forecast.ms)
+    starts = [e["id"] for e in events if e["ph"] == "s"]
+    assert sorted(starts) == sorted(e["id"] for e in events if e["ph"] == "f")
+
+
+def test_eight_gpus_wait_for_their_gradients(gpus):
+    """Else scaling would look perfect on any link."""
+    model = net(2048)
+    x = empty(512, 2048)
+    forecast = gpus.forecast(lambda: model(x).sum().backward(), card="A100 80")
+    fast = forecast.on(gpus=8, gradients=model)
+    slow = gpus.forecast(lambda: model(x).sum().backward(), card="RTX 4090")
+    assert forecast.ms < fast.ms
+    assert slow.on(gpus=8, gradients=model).ms / slow.ms > fast.ms / forecast.ms
+    with pytest.raises(ValueError, match="gradients=model"):
+        forecast.on(gpus=8)
+
+
+def test_events_tell_forecast_times_on_a_machine_with_a_clock():
+    """Else the course's own timing would show the CPU's milliseconds as a GPU's."""
+    with practice_gpus(1, card="T4", clock=True):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        x = torch.ones(256, 256, device="cuda")
+        begin.record()
+        y = x @ x
+        end.record()
+        torch.cuda.synchronize()
+        passed = begin.elapsed_time(end)
+    assert y[0, 0].item() == 256  # values are real all the same
+    flops = 2 * 256**3
+    assert passed == pytest.approx(1e3 * (flops / (COMPUTE * 0.6 * 8.1e12)), rel=0.5)
+
+
+def test_the_same_step_on_every_card_for_an_explorer(gpus):
+    """Else lessons could not ask "which card?"."""
+    x = empty(1024, 1024)
+    rows = gpus.forecast(lambda: x @ x).on_cards(["T4", "H200"], {"T4": 0.5}, steps=60_000)
+    assert [row["card"] for row in rows] == ["H200 (141 GB)", "T4 (16 GB)"]
+    slowest = rows[-1]
+    assert slowest["minutes"] == pytest.approx(slowest["ms"])
+    assert slowest["usd"] == pytest.approx(0.5 * slowest["minutes"] / 60)
+    assert rows[0]["usd"] is None
+
+
+def test_a_card_from_a_recording_reaches_what_was_recorded(tmp_path, gpus):
+    """Else owners of other cards would have no forecast."""
+    device = {"name": "My GPU", "kind": "cuda", "memory_bytes": 8 << 30}
+    matmul = {"device": "cuda", "size": 4096, "dtype": "float32", "tflop_per_s": 10.0}
+    moved = {"device": "cuda", "operation": "copy", "gb_per_s": 200.0}
+    path = tmp_path / "my-gpu.json"
+    sections = {"matmul": [matmul], "bandwidth": [moved]}
+    path.write_text(json.dumps({"devices": {"cuda": device}, "sections": sections}))
+    x = empty(4096, 4096)
+    forecast = gpus.forecast(lambda: x @ x, card=str(path))
+    assert forecast.ms == pytest.approx(2 * 4096**3 / 10e12 * 1e3, rel=0.01)
+    path.write_text("{}")
+    with pytest.raises(ValueError, match="no recording of a GPU"):
+        get_card(str(path))
+
+
+def test_cards_are_whole_and_name_their_sources():
+    """Else a number of a data sheet could be made up."""
+    for card in CARDS.values():
+        assert card.source.startswith("https://")
+        assert card.memory_source.startswith("https://")
+        assert card.fp32 <= card.fp16
+        assert card.fp64 <= card.fp32
+    assert CARDS["RTX 3090 (24 GB)"].fp16 == 71  # with accumulation in float32
+
+
+@pytest.mark.parametrize(
+    ("card", "words"),
+    [("H10", "did you mean 'H100"), ("A100", "more than one"), ("", "give|Give"), (3, "as text")],
+)
+def test_an_unknown_card_is_refused_with_the_nearest(gpus, card, words):
+    """Else a misspelled card would leave a learner without a list."""
+    with pytest.raises(ValueError, match=words):
+        gpus.forecast(lambda: empty(3) + 1, card=card)
+
+
+def test_what_cannot_be_forecast_says_so(gpus):
+    """Else a wrong call would give a number, or an error from deep inside."""
+    with pytest.raises(ValueError, match="used no practice GPU"):
+        gpus.forecast(lambda: torch.ones(3))
+    with pytest.raises(TypeError, match="function without arguments"):
+        gpus.forecast(3)
+    with pytest.raises(ValueError, match="repeat=0"):
+        gpus.forecast(lambda: empty(3) + 1, repeat=0)
+    with pytest.raises(torch.OutOfMemoryError):
+        gpus.forecast(lambda: empty(64 << 30))
+    x = empty(3)
+    with pytest.raises(ValueError, match="test_clock.py:.*makes the CPU wait"):
+        _ = gpus.forecast(lambda: (x + 1).sum().item()).graphed
+    with pytest.raises(ValueError, match=r"\.json"):
+        gpus.forecast(lambda: x + 1).trace("step.txt")
+
+
+def test_a_forecast_after_stop_is_refused():
+    """Else it would run on the CPU and call that a GPU."""
+    session = practice_gpus(1, card="T4").start()
+    session.stop()
+    with pytest.raises(RuntimeError, match="off"):
+        session.forecast(lambda: None)
+    with practice_gpus(1) as gpus, pytest.raises(ValueError, match="card=None"):
+        gpus.forecast(lambda: None)
+    with pytest.raises(ValueError, match="clock=True"):
+        practice_gpus(1, clock=True)
+
+
+def test_an_operator_without_a_rule_is_named(gpus):
+    """Else a forecast would hide what it only guesses."""
+    x = empty(64, 64)
+    assert gpus.forecast(lambda: torch.fft.fft(x)).unknown == ["_fft_r2c"]
+    assert gpus.forecast(lambda: x @ x).unknown == []
+
+
+def test_resnet50_on_shapes_alone_takes_seconds():
+    """Else a page that forecasts would not load in time (bar: 5 s on two idle cores)."""
+    models = pytest.importorskip("torchvision.models")
+    with practice_gpus(1, card="RTX 4090", values=False) as gpus, torch.no_grad():
+        model = models.resnet50().cuda().eval()
+        x = empty(256, 3, 224, 224)
+        begin = time.process_time()
+        forecast = gpus.forecast(lambda: model(x))
+        assert time.process_time() - begin < 5
+    assert forecast.bound == "memory"
+    assert 2 < forecast.peak_bytes / (1 << 30) < 4

@@ -1,0 +1,231 @@
+"""What the report names, and how: memory, leaks without an optimizer, fixes for the whole statement, the end of a run."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from practice_gpus import report, slow
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="these GPUs are real")
+START = """
+    import torch
+    from torch import nn
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 4)).to(device)
+    optimizer = torch.optim.Adam(model.parameters())
+    data = torch.rand(640, 256)
+"""
+STEP = """
+    for step in range(20):
+        x = data[step * 32 : step * 32 + 32].to(device)
+        loss = model(x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def found(done, *kinds):
+    """[(kind, line)] of the findings, of some kinds alone if any are named."""
+    return [(f["kind"], f["line"]) for f in done.findings if not kinds or f["kind"] in kinds]
+
+
+def line_of(path, text):
+    """The number of the first line that holds a text."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return next(number for number, line in enumerate(lines, 1) if text in line)
+
+
+def test_a_sound_program_has_no_findings_and_no_unnamed_memory(write):
+    """A user could not tell what fills the card."""
+    done = report(write(START + STEP))
+    assert done.findings == [], done
+    [device] = done.facts["devices"]
+    assert sum(device["parts"].values()) == device["peak"] and "other" not in device["parts"]
+    weights = 4 * (256 * 256 + 256 + 256 * 4 + 4)
+    assert device["parts"]["parameters"] == pytest.approx(weights, rel=0.02)
+    assert device["parts"]["gradients"] == pytest.approx(weights, rel=0.02)
+
+
+@pytest.mark.parametrize("own_sgd", [True, False], ids=["own SGD", "inference"])
+def test_a_leak_without_an_optimizer_is_named_at_its_line(write, own_sgd):
+    """A user's own loop would fill the card, and the report would be silent."""
+    text = """
+        import torch
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        w = torch.ones(64, 64, device=device, requires_grad=OWN)
+        kept = []
+        def main():
+            for turn in range(200):
+                loss = (w * turn).square()
+                total = loss.mean()
+                if OWN:
+                    total.backward()
+                    with torch.no_grad():
+                        w.sub_(w.grad)
+                    w.grad = None
+                kept.append(loss)
+        main()
+    """
+    path = write(text.replace("OWN", str(own_sgd)))
+    done = report(path)
+    assert found(done) == [("leak", line_of(path, "kept.append"))], done
+    assert "`kept` keeps" in done.findings[0]["text"]
+
+
+def test_lists_that_begin_anew_and_batches_that_are_loaded_at_once_are_no_leaks(write):
+    """A user would look for a leak where there is none."""
+    text = """
+        import torch
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        batches = [torch.rand(64, 64).to(device) for _ in range(150)]
+        cell = torch.nn.RNNCell(64, 64).to(device)
+        for batch in batches:
+            hidden = []
+            state = None
+            for row in range(40):
+                state = cell(batch, state)
+                hidden.append(state)
+            torch.stack(hidden).mean()
+    """
+    assert found(report(write(text)), "leak") == []
+
+
+SEVERAL = """
+        a = loss.item()
+        b = loss.square().detach().item() * 2
+"""
+LONG = """
+        print("the loss of this step, with a very long text before the number itself is read:", loss.item())
+"""
+CONSTANT = """
+        scale = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]).to(device)
+"""
+AGAIN = """
+        weights = data[:100].to(device)
+"""
+CHOICE = """
+        chosen = x[x > 0.5]
+"""
+CONDITION = """
+        if loss > 100:
+            break
+"""
+INSIDE = """
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
+"""
+TWICE = """
+        a = loss.item()
+        b = loss.item() * 2
+"""
+OVER = """
+        rows = x[:8, 0]
+        for index, row in enumerate(rows):
+            known = {index: row.item()}
+"""
+CASES = {
+    "loop": (OVER, "wait", "known =", "for … in rows.tolist()"),
+    "twice": (TWICE, "wait", "a = loss", "read it once, into a variable"),
+    "several": (SEVERAL, "wait", "a = loss", "stack them and read them at once"),
+    "long": (LONG, "wait", "print(", "add up on the GPU"),
+    "constant": (CONSTANT, "small-copy", "scale =", "make it on the GPU"),
+    "again": (AGAIN, "again", "weights =", "copy it once, before the loop"),
+    "mask": (CHOICE, "wait", "chosen =", "torch.where, or multiply by the mask"),
+    "condition": (CONDITION, "wait", "if loss", "a condition needs the number"),
+    "inside PyTorch": (INSIDE, "wait", "nn.utils.clip", "reads numbers of the GPU"),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_fix_fits_the_whole_statement(write, case):
+    """A user would follow advice for something else."""
+    code, kind, text, fix = case
+    path = write(START + STEP + code)
+    done = report(path)
+    assert found(done) == [(kind, line_of(path, text))], done
+    assert fix in done.findings[0]["fix"]
+
+
+def test_what_waits_inside_pytorch_is_named(write):
+    """A user would not see why a line of theirs waits."""
+    done = report(write(START + STEP + INSIDE))
+    assert "total_norm reads numbers of the GPU" in done.findings[0]["fix"], done
+
+
+def test_a_file_with_a_whole_module_gets_no_advice_that_would_fail(write):
+    """`weights_only=True` refuses such a file."""
+    text = "import torch\nmodel = torch.load('model.pt')\nmodel.eval()"
+    path = write(f"if False:\n    {text.replace(chr(10), chr(10) + '    ')}")
+    [advice] = report(path).findings
+    assert advice["kind"] == "map_location" and "weights_only" not in advice["fix"]
+
+
+def test_steps_end_after_the_last_line_of_the_step(write, capsys):
+    """The last lines of the last step, which print what the user waits for, would be missing."""
+    done = report(write(START + STEP + "        print('step', step)\n"), steps=3)
+    assert done.outcome == "enough" and done.facts["steps"] == 3
+    assert capsys.readouterr().out.split() == ["step", "0", "step", "1", "step", "2"]
+
+
+def test_steps_are_those_of_the_training_not_of_each_optimizer(write):
+    """A GAN's report would count twice as many."""
+    text = START + "    other = torch.optim.SGD(model.parameters(), lr=0.1)\n" + STEP
+    done = report(write(text + "        other.step()\n"))
+    assert done.facts["steps"] == 20 and "20 training steps" in repr(done)
+
+
+PIN = """
+    from torch.utils.data import DataLoader, TensorDataset
+    for (x,) in DataLoader(TensorDataset(torch.rand(640, 256)), batch_size=32, pin_memory=PINNED):
+        loss = model(x.to(device)).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("pinned", [True, False], ids=["pinned", "pageable"])
+def test_the_hint_for_pinned_memory_names_the_missing_half_for_batches_only(write, pinned):
+    """A user would pin what is pinned, or look for a model's copies."""
+    path = write(START + PIN.replace("PINNED", str(pinned)))
+    text = repr(report(path))
+    place = f"program.py:{line_of(path, 'x.to(device)')}"
+    half = "already pinned; non_blocking=True at " if pinned else "pinned memory (pin_memory=True"
+    assert half in text and f"non_blocking=True at {place}, saves 20 waits" in text
+    assert "set-up 4 (" in text, "the model's copies in one line"
+
+
+def test_shapes_alone_need_no_values_and_say_what_stood_in(write):
+    """A user would wait for numbers that nobody looks at."""
+    text = START.replace("256", "16384") + STEP.replace("20", "2") + "        a = loss.item()\n"
+    done = report(write(text.replace("640", "64")), shapes=True)
+    assert done.outcome == "done", done
+    assert done.facts["devices"][0]["peak"] > 4 * 16384**2 * 4
+    assert "replaced  values (1.0 instead) at program.py:" in repr(done)
+
+
+def test_a_step_that_takes_long_is_told_early(write, monkeypatch, capsys):
+    """A user would wait without a word."""
+    monkeypatch.setattr(slow, "PATIENCE", 0.5)
+    path = write(
+        START + "    x = torch.rand(1500, 1500, device=device)\n    for _ in range(40): x @ x"
+    )
+    report(path)
+    text = capsys.readouterr().err
+    assert f"without the first step, 100% of it in program.py:{line_of(path, 'x @ x')}" in text
+
+
+def test_a_script_does_not_see_the_folder_from_which_it_is_started(write, tmp_path):
+    """A module that lies there by chance would be imported, and the script would fail without the report."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "by_chance.py").write_text("")
+    path = write("import importlib.util as u\nprint(u.find_spec('by_chance'))")
+    line = [sys.executable, "-m", "practice_gpus", "--quiet", str(path)]
+    done = subprocess.run(
+        line, cwd=tmp_path / "elsewhere", env=dict(os.environ), capture_output=True, text=True
+    )
+    assert done.stdout == "None\n", done.stderr

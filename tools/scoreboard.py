@@ -7,12 +7,11 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import measurements
+from measurements import forecasts
 
 HELP = "compare the clock's forecasts with published measurements"
-STORE = Path(measurements.FOLDER).parent / "forecasts" / "scoreboard.json"
 SHEETS = {  # the words of `measurements` for a card → those of practice GPUs
     "A100 40 GB": "A100 40",
     "A100 80 GB": "A100 80",
@@ -376,7 +375,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tables", nargs="*", help=f"of {', '.join(TABLES)}; all without one")
     parser.add_argument("--every", type=int, default=1, help="only every Nth case of timm's tables")
     parser.add_argument("--stored", action="store_true", help="print what was stored, run nothing")
-    parser.add_argument("--write", action="store_true", help=f"store the points in {STORE.name}")
+    parser.add_argument(
+        "--write", action="store_true", help=f"store the points in {forecasts.FILE.name}"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -393,19 +394,22 @@ def run(options: argparse.Namespace) -> int:
     for table in options.tables or TABLES:
         every = options.every if table.startswith("timm") else 1
         found += points(list(TABLES[table]())[::every], lambda text: print(text, flush=True))
-    if options.write:
-        write(found)
+        if options.write:
+            write(found)
     print(report(found))
     return 0
 
 
 def write(found: list[Point]) -> None:
-    """Store points, one a line."""
-    STORE.parent.mkdir(exist_ok=True)
-    lines = ",\n".join(json.dumps(asdict(each)) for each in found)
-    STORE.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    """Store points, one a line, in place of those of the same tables."""
+    tables = {each.table for each in found}
+    kept = (
+        [each for each in stored() if each.table not in tables] if forecasts.FILE.exists() else []
+    )
+    lines = ",\n".join(json.dumps(asdict(each)) for each in [*kept, *found])
+    forecasts.FILE.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 
 
 def stored() -> list[Point]:
     """The points that were stored."""
-    return [Point(**row) for row in json.loads(STORE.read_text(encoding="utf-8"))]
+    return [Point(**row) for row in forecasts.points()]

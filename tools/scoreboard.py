@@ -1,12 +1,14 @@
 """Forecasts of the clock against what others measured: errors by table, card, family and regime, and two baselines."""
 
 import argparse
+import contextlib
 import json
 import re
 import statistics
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from importlib import import_module
 
 import measurements
 from measurements import forecasts
@@ -60,7 +62,7 @@ def network(name: str):
     import torch
 
     try:
-        from timm import create_model as make
+        make = import_module("timm").create_model
     except ImportError:
         import torchvision.models as known
 
@@ -261,12 +263,13 @@ def record(case: Case, progress):
     from practice_gpus import practice_gpus
 
     progress(f"{case.table} {case.network}")
+    choose_attention(case)
     tf32 = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = case.table.startswith(
         "timm"
     )  # as its benchmark.py does
     try:
-        with practice_gpus(1, "900 GiB", values=False, stand_in=0.0) as gpus, attention(case):
+        with practice_gpus(1, "900 GiB", values=False, stand_in=0.0) as gpus:
             step = case.make()
             if step is None:
                 return None, 0
@@ -280,18 +283,10 @@ def record(case: Case, progress):
         torch.backends.cuda.matmul.allow_tf32 = tf32
 
 
-def attention(case):
-    """A block in which timm's networks have the attention of their time: fused since PyTorch 2.0."""
-    import contextlib
-
-    if not case.table.startswith("timm"):
-        return contextlib.nullcontext()
-    try:
-        from timm.layers import set_fused_attn
-    except ImportError:
-        return contextlib.nullcontext()
-    set_fused_attn(case.kind == "inference")
-    return contextlib.nullcontext()
+def choose_attention(case: Case) -> None:
+    """Give timm's networks the attention of their time: fused since PyTorch 2.0."""
+    with contextlib.suppress(ImportError):
+        import_module("timm.layers").set_fused_attn(case.kind == "inference")
 
 
 def point(case: Case, forecast) -> Point:

@@ -9,7 +9,7 @@ from practice_gpus.kernels.lanes import reader
 from practice_gpus.kernels.ptx import BITS
 
 WINDOWS = {"shared": 1 << 56, "local": 1 << 57}  # where generic addresses of these spaces begin
-COMBINE = {"add": np.add, "min": np.minimum, "max": np.maximum}
+COMBINE: dict[str, np.ufunc] = {"add": np.add, "min": np.minimum, "max": np.maximum}
 COMBINE |= {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 
 

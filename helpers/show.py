@@ -74,9 +74,12 @@ def widget(box, page, text):
     return Still(page, text)
 
 
+CLOSED = " \n"  # JupyterLab shows the first line of an output that is folded: a blank one, or it would tell the answer
+
+
 def page(words, text):
     """Show HTML `words` in a notebook and `text` elsewhere; returns a handle whose `update` changes it, or None."""
-    return _display("text/html", words, text)
+    return _display("text/html", CLOSED + words, text)
 
 
 def markdown(words, text):

@@ -89,6 +89,8 @@ def problems(markdown, shown, path):
     """Return a text for everything that is wrong with the links of one file."""
     wrong = []
     for text, address in links(markdown, shown):
+        if address.startswith("attachment:"):
+            continue  # a picture that the notebook's file holds
         wrong.append(outside(address) if urlsplit(address).scheme else inside(address, path))
         if not text.strip():
             wrong.append(f"no words: {address}")

@@ -284,3 +284,13 @@ def test_printed_words_break_only_between_words():
         for name, rule in re.findall(r"([^{}]+){([^{}]*)}", show.STYLE)
     }
     assert "word-break: normal" in rules[".jp-Notebook .jp-OutputArea-output pre"]
+
+
+def test_a_folded_output_does_not_tell_its_answer(monkeypatch):
+    """JupyterLab shows the first line of the HTML in place of an output that is folded."""
+    shown = []
+    monkeypatch.setattr(show, "inside_notebook", lambda: True)
+    monkeypatch.setattr("IPython.display.display", lambda bundle, **_: shown.append(bundle))
+    figure, _ = figures.new_figure("20 of 20 are right")
+    figures.show(figure, "Twenty images, and all twenty guesses are right.")
+    assert shown[0]["text/html"].split("\n")[0].strip() == ""

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from practice_gpus import dtypes
+from practice_gpus import determinism, dtypes
 
 HERE = Path(__file__).resolve().parent
 
@@ -84,6 +84,39 @@ def test_dtypes_that_cuda_lacks_are_refused_in_its_words(gpus, name):
     assert str(told.value).startswith(words)
 
 
+def test_products_of_complex_numbers_are_not_scattered(gpus):
+    zero = torch.zeros(2, dtype=torch.int64, device="cuda")
+    x = torch.ones(2, dtype=torch.complex64, device="cuda")
+    with pytest.raises(NotImplementedError, match="not implemented for 'ComplexFloat'"):
+        x.scatter_(0, zero, x.clone(), reduce="multiply")
+
+
+NOT_DETERMINISTIC = {
+    "upsample_bilinear2d_backward_out_cuda": lambda x: (
+        torch._C._nn.upsample_bilinear2d(x, (8, 8), False).sum().backward()
+    ),
+    "_bincount_cuda": lambda x: torch.bincount(numbers(3), weights=torch.ones(3, device="cuda")),
+    "median CUDA with indices output": lambda x: x.median(dim=0),
+}
+
+
+@pytest.mark.parametrize("name", NOT_DETERMINISTIC)
+def test_kernels_that_are_not_deterministic_say_so_when_asked(gpus, name):
+    """Who debugs a training that differs from run to run would be told on the GPU only."""
+    x = torch.ones(1, 1, 4, 4, device="cuda", requires_grad=True)
+    NOT_DETERMINISTIC[name](x)
+    torch.use_deterministic_algorithms(True)
+    try:
+        torch.median(x), torch.bincount(numbers(3))  # these are
+        with pytest.raises(RuntimeError, match=f"^{name} does not have a deterministic implem"):
+            NOT_DETERMINISTIC[name](x)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        with pytest.warns(UserWarning, match=f"^{name} does not have a deterministic implem"):
+            NOT_DETERMINISTIC[name](x)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_the_cpu_keeps_what_it_can(gpus):
     ones = torch.ones(2, 2, dtype=torch.int64)
     assert (ones @ ones).tolist() == [[2, 2], [2, 2]]
@@ -107,6 +140,7 @@ def test_names_in_messages_are_in_pytorch_s_cuda_library():
     """Names of other releases would not be found by whoever searches for them."""
     library = Path(torch.__file__).parent / "lib/libtorch_cuda.so"
     names = {name for name, _ in dtypes.KERNELS.values()} | {dtypes.SCATTER[0]}
+    names |= set(determinism.ALERTS.values())
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         missing = [name for name in names if text.find(name.encode() + b"\0") < 0]
         texts = (dtypes.FLOAT8, dtypes.CUDNN.partition("{")[0])
@@ -217,3 +251,18 @@ def test_a_gpu_tensor_takes_no_storage_of_the_cpu(gpus):
         RuntimeError, match='storage of a tensor on device "cuda:0" to a storage on d'
     ):
         torch.ones(2, device="cuda").set_(torch.ones(3))
+    with pytest.raises(
+        RuntimeError, match='on device "cuda:0" to a storage on different device "cuda:1"'
+    ):
+        torch.ones(2, device="cuda").set_(torch.ones(3, device="cuda:1").untyped_storage())
+
+
+def test_a_number_is_copied_into_a_gpu_tensor(gpus):
+    assert torch.ones(2, device="cuda").copy_(float("inf")).isinf().all()
+
+
+def test_storages_without_bytes_say_so(gpus):
+    storage = torch.empty(3, device="meta").untyped_storage()
+    assert storage.clone().device.type == "meta"
+    with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor; no data"):
+        storage.cpu()

@@ -122,7 +122,13 @@ TWICE = """
         a = loss.item()
         b = loss.item() * 2
 """
+OVER = """
+        rows = x[:8, 0]
+        for index, row in enumerate(rows):
+            known = {index: row.item()}
+"""
 CASES = {
+    "loop": (OVER, "wait", "known =", "for … in rows.tolist()"),
     "twice": (TWICE, "wait", "a = loss", "read it once, into a variable"),
     "several": (SEVERAL, "wait", "a = loss", "stack them and read them at once"),
     "long": (LONG, "wait", "print(", "add up on the GPU"),

@@ -154,3 +154,21 @@ def test_what_lightning_and_fastai_ask_for_at_their_start(gpus):
     properties = torch.cuda.get_device_properties(device)
     assert len(str(properties.uuid)) == 36 and properties.is_integrated == 0
     assert len(torch.cuda.get_rng_state_all()) == 2
+
+
+def test_gradients_are_checked_several_at_once(gpus):
+    x = torch.rand(3, dtype=torch.float64, device="cuda", requires_grad=True)
+    assert torch.autograd.gradcheck(torch.nn.functional.hardsigmoid, x, check_batched_grad=True)
+
+
+def test_rules_of_forward_derivatives_are_compiled_though_practice_is_on(run):
+    run("""
+        import torch
+        from practice_gpus import practice_gpus
+        with practice_gpus(1):
+            from torch._decomp import decompositions_for_jvp
+            assert decompositions_for_jvp.decomposition_table_for_jvp
+            x = torch.rand(1, 1, 2, 2, dtype=torch.float64, device="cuda", requires_grad=True)
+            double = lambda x: torch.nn.functional.interpolate(x, scale_factor=2, mode="nearest")
+            assert torch.autograd.gradcheck(double, x, check_forward_ad=True)
+    """)

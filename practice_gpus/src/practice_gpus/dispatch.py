@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from . import compute, shapes
+from .determinism import alert
 from .launch import launch
 from .machine import PARTS, refusal, storage_of
 from .operators import FACTS, Call, T, blocking, expected, facts, tensors
@@ -127,6 +128,8 @@ class DispatchMode(TorchDispatchMode):
                 machine.check_alive(device)
         if fact.dtype_check is not None and home is not None:
             fact.dtype_check(call)
+        if fact.alerts and home is not None:
+            alert(call)
         sparse = bool(call.inputs) and call.inputs[0].layout in PARTS  # a view of it may be a copy
         if fact.view and not sparse:
             return call.func._op(*call.args, **call.kwargs)

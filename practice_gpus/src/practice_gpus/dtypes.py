@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from .errors import NO_KERNEL
+from .errors import NO_KERNEL, OTHER_STORAGE
 from .machine import refusal
 
 REAL = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
@@ -66,6 +66,10 @@ def dtype_check(name: str) -> Callable[[Any], None] | None:
         return _refuse_operator
     if name.startswith("scatter_reduce"):
         return _check_scatter
+    if name in ("scatter", "scatter_"):
+        return _check_multiplied
+    if name == "set_":
+        return _check_storage
     if name == "convolution":
         return _check_convolution
     if name.startswith("_scaled_mm"):
@@ -98,6 +102,18 @@ def _check_kernel(call: Any) -> None:
 def _check_scatter(call: Any) -> None:
     if call.args[4:5] not in (("sum",), ("mean",)):
         _check(call.inputs[0].dtype, *SCATTER)
+
+
+def _check_multiplied(call: Any) -> None:
+    if (call.kwargs.get("reduce") or call.args[4:5]) in ("multiply", ("multiply",)):
+        _check(call.inputs[0].dtype, *SCATTER)
+
+
+def _check_storage(call: Any) -> None:
+    """A tensor takes no storage of another device; where it takes a tensor, `rules.meet` says so."""
+    storage = call.args[1] if len(call.args) > 1 else None
+    if isinstance(storage, torch.UntypedStorage) and storage.device != call.home:
+        raise RuntimeError(OTHER_STORAGE.format(call.home, storage.device))
 
 
 def _check_convolution(call: Any) -> None:

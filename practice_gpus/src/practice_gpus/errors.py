@@ -40,6 +40,10 @@ NO_KERNEL = (
     "Could not run 'aten::{}' with arguments from the 'CUDA' backend. This could be because the operator doesn't exist "
     "for this backend, or was omitted during the selective/custom build process (if using custom build)."
 )
+OTHER_STORAGE = (
+    'Attempted to set the storage of a tensor on device "{}" to a storage on different device "{}".  This is no longer '
+    "allowed; the devices must match."
+)
 
 
 def accelerator_error(text: str, code: int) -> torch.AcceleratorError:

@@ -129,8 +129,9 @@ def advice(reason, file, line):
     reads = statements.calls(node, statements.READS) or statements.calls(node, ["float", "int"])
     loop = statements.loop(file, line)
     if reads and isinstance(loop, ast.For):
-        if statements.names(loop.target) & statements.names(reads[0]) and simple(loop.iter):
-            return shown(reads, whole), LOOP_OVER.format(ast.unparse(loop.iter))
+        over = statements.looped(loop)
+        if statements.names(loop.target) & statements.names(reads[0]) and simple(over):
+            return shown(reads, whole), LOOP_OVER.format(ast.unparse(over))
     if statements.is_condition(file, line):
         return shown(reads, whole), DECIDE
     if statements.calls(node, ["print"]) and not reads:

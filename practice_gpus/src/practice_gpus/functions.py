@@ -217,6 +217,9 @@ class FunctionMode(TorchFunctionMode):
         return x
 
     def copy_(self, func, target, source, *rest, **options):
+        if not isinstance(source, T):  # as PyTorch has it: a number starts on the CPU
+            with self.toward(CPU):
+                source = torch.scalar_tensor(source, dtype=target.dtype)
         if source.requires_grad and torch.is_grad_enabled():  # so that gradients find the way back
             source = self.move(source, self.machine.place(target) or CPU)
         return func(target, source, *rest, **options)

@@ -280,7 +280,21 @@ def storage_of(tensor):
         except (NotImplementedError, RuntimeError):
             pass  # it has none of its own
     with torch._C.DisableTorchFunction():
-        return inner(tensor).untyped_storage()
+        tensor = inner(tensor)
+        try:
+            return tensor.untyped_storage()
+        except NotImplementedError:
+            return unbatched(tensor)
+
+
+def unbatched(tensor):
+    """The storage of a tensor in the older ``vmap``, with which ``gradcheck`` computes several gradients at once."""
+    with torch._C._DisableTorchDispatch():
+        for level in range(1, 9):
+            without = torch._remove_batch_dim(tensor, level, 1, 0)
+            with contextlib.suppress(NotImplementedError):  # it was not at this level
+                return without.untyped_storage()
+    return tensor.untyped_storage()
 
 
 def inner(tensor):

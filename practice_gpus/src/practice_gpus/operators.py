@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import torch
 from torch.utils._pytree import tree_map_only
 
+from .determinism import ALERTS
 from .dtypes import dtype_check
 from .halves import PRODUCTS
 from .machine import storage_of
@@ -87,6 +88,7 @@ def facts(func):
         indexes=name in INDEXING,
         multiplies=name in PRODUCTS,
         dtype_check=dtype_check(name),
+        alerts=name in ALERTS,
         reads=any(tag in func.tags for tag in READS),
         random=torch.Tag.nondeterministic_seeded in func.tags,
         generator="generator" in names,

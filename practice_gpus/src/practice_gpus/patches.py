@@ -60,11 +60,21 @@ def of_storages(machine):
     data_ptr = kind.data_ptr
     is_shared = kind.is_shared
     device = kind.device.__get__
+    clone = kind.clone
+    to = kind.to
 
     def address(storage):
         return machine.address(storage) if machine.label(storage) else data_ptr(storage)
 
+    def has_bytes(storage):
+        return machine.label(storage) or device(storage).type == "cpu"
+
+    def cloned(storage):
+        return contents(storage).clone().untyped_storage() if has_bytes(storage) else clone(storage)
+
     def moved(storage, device, non_blocking=False):
+        if not has_bytes(storage):
+            return to(storage, device=device, non_blocking=non_blocking)
         return contents(storage).to(device, non_blocking=non_blocking).untyped_storage()
 
     yield kind, "practice", None
@@ -72,7 +82,7 @@ def of_storages(machine):
     yield kind, "is_cuda", property(lambda self: machine.label(self) is not None)
     yield kind, "__new__", stored(machine)
     yield kind, "data_ptr", address
-    yield kind, "clone", lambda self: contents(self).clone().untyped_storage()
+    yield kind, "clone", cloned
     yield kind, "to", moved
     yield kind, "_write_file", written(machine)
     yield kind, "is_shared", lambda self: bool(machine.label(self)) or is_shared(self)

@@ -12,6 +12,7 @@ import re
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from .errors import OTHER_STORAGE
 from .machine import storage_of
 from .operators import INDEXING, T, meta, tensors
 
@@ -24,10 +25,6 @@ INDICES = "indices should be either on cpu or on the same device as the indexed 
 MASK = "expected self and mask to be on the same device, but got mask on {1} and self on {0}"
 TYPES = "Input type ({}) and {} type ({}) should be the same"
 MKLDNN = " or input should be a MKLDNN tensor and weight is a dense tensor"
-OTHER_STORAGE = (
-    'Attempted to set the storage of a tensor on device "{}" to a storage on different device "{}".  This is no longer '
-    "allowed; the devices must match."
-)
 FREE = {"copy_", "fill_", "_to_copy", "_foreach_copy_", "_to_cpu", "result_type"}
 FREE |= {"_pack_padded_sequence"}
 ITERATED = {"allclose", "isclose", "where", "add_"}

@@ -289,13 +289,19 @@ def exchange(patch):
 
 
 class Importer:
-    """Imports torch._dynamo, which keeps what it finds in ``torch.cuda``, with practice GPUs off for the moment, and
-    patches what comes late."""
+    """Imports with practice GPUs off what keeps things that they replace, and patches what comes late.
+
+    torch._dynamo keeps what it finds in ``torch.cuda``; the rules of forward derivatives are compiled by ``torch.jit``.
+    """
 
     @staticmethod
     def find_spec(name, path, target=None):
         """The module's spec, as Python's import system asks for it."""
-        loaders = {"torch._dynamo": Importer.load, "torch.nn.attention.bias": Importer.late}
+        loaders = {
+            "torch._dynamo": Importer.load,
+            "torch._decomp.decompositions_for_jvp": Importer.load,
+            "torch.nn.attention.bias": Importer.late,
+        }
         if name in loaders:
             spec = PathFinder.find_spec(name, path)
             spec.loader.exec_module = functools.partial(loaders[name], spec.loader.exec_module)

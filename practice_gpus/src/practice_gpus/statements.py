@@ -42,6 +42,14 @@ def loop(file, line):
     return loops[-1] if loops else None
 
 
+def looped(node):
+    """What a for loop goes over, without ``enumerate``."""
+    over = node.iter
+    if isinstance(over, ast.Call) and name(over) == "enumerate" and over.args:
+        return over.args[0]
+    return over
+
+
 def is_condition(file, line):
     """Whether a line decides where the program goes on."""
     found = around(file, line, ast.stmt)

@@ -9,7 +9,7 @@ from practice_gpus.kernels.lanes import reader
 from practice_gpus.kernels.ptx import BITS
 
 WINDOWS = {"shared": 1 << 56, "local": 1 << 57}  # where generic addresses of these spaces begin
-COMBINE = {"add": np.add, "min": np.minimum, "max": np.maximum}
+COMBINE: dict[str, np.ufunc] = {"add": np.add, "min": np.minimum, "max": np.maximum}
 COMBINE |= {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 
 
@@ -62,6 +62,8 @@ class Reach:
             count_global(self.access, addresses, active)
             touched = memory.sectors["load" if self.kind == "load" else "store"]
             touched[(places if active is None else places[active]) // 32] = True
+            if machine.notes:
+                machine.notes.add(self.kind, self.line, lanes, addresses, active)
         return memory, places, active
 
     def _generic(self, addresses, active):
@@ -143,7 +145,9 @@ def put(machine, lanes, reach, memory, places, active, values, size):
         )
     for place, each in enumerate(values):
         view[cells + place] = each
-        if shared:
+        if (
+            shared and machine.compiled.language == "cuda"
+        ):  # Triton lets threads hold the same value, but for rounding
             lost = view[cells + place] != each
             if lost.any():
                 thread = int(

@@ -8,7 +8,9 @@ from practice_gpus.kernels.counters import SECTOR, Access
 
 
 class Result:
-    """Counts of one run. `accesses`: an `Access` for each memory instruction; `divergent`: {line: warps that parted}."""
+    """Counts of one run. `accesses`: an `Access` for each memory instruction; `divergent`: {line: warps that parted};
+    `touches`: a `Touch` for each access of a block, where the run was asked for them.
+    """
 
     def __init__(self, compiled, machine):
         self.compiled = compiled
@@ -19,6 +21,7 @@ class Result:
             zip(machine.module.instructions, machine.executed, machine.threads, strict=True)
         )
         self.flops = int(sum(operations(each.parts) * threads for each, _, threads in pairs))
+        self.touches = machine.notes.found if machine.notes else []
         self.instructions = Counter()
         for each, warps, _ in pairs:
             self.instructions[_kind(each)] += int(warps)

@@ -128,6 +128,10 @@ def show_crossing():
     colors = {label: figures.COPY}
     figure = plots.lines([times, forecast], title, *axes, logx=True, logy=True, colors=colors)
     figure.axes[0].set_ylim(bottom=5)
-    plots.sources(figure, f"{layers.source}, under WSL 2", copies.source)
+    plots.sources(figure, copies.source)
     told = "Narrow layers of 128: CPU 2,052 ms, GPU 2,786. Wide ones of 4,096: CPU 288, GPU 10, with the copy 343."
-    plots.show(figure, told)
+    plots.show(
+        figure,
+        told,
+        "Both devices were measured under WSL 2; the forecast adds the copy over PCIe 4.",
+    )

@@ -42,8 +42,8 @@ LESSONS = (
     Lesson(
         "02_move_tensors.ipynb",
         "Move tensors",
-        54,
-        "Put tensors on a GPU, read the first error, and know what a move costs",
+        59,
+        "Put tensors on a GPU, read the first error, and know what a copy costs",
     ),
     Lesson(
         "03_put_a_cnn_on_the_gpu.ipynb",

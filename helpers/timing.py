@@ -47,7 +47,7 @@ def time_ms(
     Errors of `fn` pass through. Raises TypeError or ValueError for arguments that do not fit.
     """
     place = _checked(fn, device, repeats, warmup, seconds)
-    if place.type == "cuda" and _forecast_seconds() is not None:
+    if place.type == "cuda" and _on_a_clock():
         return _forecast(fn, place, repeats, warmup)
     silence_missing_runtime()
     for _ in range(warmup):
@@ -67,10 +67,16 @@ def time_ms(
     return Timing(middle, high - low, samples_ms, calls, str(place))
 
 
-def _forecast_seconds() -> float | None:
-    """The clock of practice GPUs, where one is on."""
+def _on_a_clock() -> bool:
     session = sys.modules.get("practice_gpus.session")
-    return session.forecast_seconds() if session is not None else None
+    return session is not None and session.forecast_seconds() is not None
+
+
+def _forecast_seconds() -> float:
+    """The clock of practice GPUs; 0 where none is on."""
+    session = sys.modules.get("practice_gpus.session")
+    seconds = session.forecast_seconds() if session is not None else None
+    return seconds or 0.0
 
 
 def _forecast(fn: Callable[[], object], place: torch.device, repeats: int, warmup: int) -> Timing:

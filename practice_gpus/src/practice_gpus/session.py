@@ -257,7 +257,8 @@ def _start_clock(machine):
 
 def forecast_seconds() -> float | None:
     """The forecast time of the CPU, in seconds from the start; None where no session with ``clock=True`` is on."""
-    log = active[-1].machine.clock if active else None
+    machine = active[-1].machine if active else None
+    log = machine.clock if machine is not None else None
     return log.queue.cpu if log is not None and log.queue is not None else None
 
 

@@ -10,7 +10,7 @@ from helpers.timeline.rows import COLORS, lay_out
 from helpers.timeline.spec import spec
 
 FORECAST = "forecast"
-COLORS_STORED = 20  # of the picture; a timeline has few
+COLORS_STORED = 40  # of the picture; a timeline has few
 
 
 def show(source, title, alt="", measure=None, detail=200, caption=""):
@@ -54,8 +54,11 @@ def describe(trace, rows=None):
     rows = rows or lay_out(trace)
     busy = sum(busy for _, _, busy in rows.busy) / trace.length
     gap = max((end - begin for begin, end in rows.gaps), default=0)
+    who = "" if rows.ranks == 1 else ", at least one GPU"
     whole, longest = (figures.number(time / 1000) for time in (trace.length, gap))
-    return f"{whole} ms of {trace.device}: busy {busy:.0%} of the time, longest gap {longest} ms."
+    return (
+        f"{whole} ms of {trace.device}{who}: busy {busy:.0%} of the time, longest gap {longest} ms."
+    )
 
 
 def draw(rows, title, measure=None, forecast=False):
@@ -88,14 +91,18 @@ def draw(rows, title, measure=None, forecast=False):
 
 
 def _draw_kind(axes, rows, kind, forecast):
+    from matplotlib.colors import to_rgba
+
     color = COLORS[kind]
-    look = {"facecolors": color, "linewidth": 0, "antialiased": False}
-    if forecast:
-        look = {"facecolors": color, "alpha": 0.5, "edgecolors": color, "linewidth": 0.6}
+    edge = {"edgecolors": color, "linewidth": 0.6} if forecast else {"linewidth": 0}
     for row in range(len(rows.labels)):
         own = [b for b in rows.blocks if b.kind == kind and b.row == row]
         bars = [(b.start / 1000, (b.end - b.start) / 1000) for b in own]
-        axes.broken_barh(bars, (row + 0.12, 0.76), **look)
+        shades = [0.4 if forecast else 0.25 + 0.75 * round(2 * b.density) / 2 for b in own]
+        faces = [to_rgba(color, shade) for shade in shades]
+        axes.broken_barh(
+            bars, (row + 0.12, 0.76), facecolors=faces, antialiased=bool(forecast), **edge
+        )
 
 
 def _draw_memory(axes, rows):

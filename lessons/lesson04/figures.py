@@ -47,9 +47,9 @@ def _features(images):
 
 
 def _draw_photo(axes, image, size=96):
-    """Draw `image` with as many pixels as it takes on the page, so that notebooks stay small."""
+    """Draw `image` with as many pixels as it has on the page, and 32 shades, so that notebooks stay small."""
     small = F.interpolate(image[None].float(), size, mode="bilinear", antialias=True)[0]
-    axes.imshow(small.byte().permute(1, 2, 0).numpy(), interpolation="nearest")
+    axes.imshow((small.byte() // 8 * 8).permute(1, 2, 0).numpy(), interpolation="nearest")
     axes.set_axis_off()
 
 
@@ -76,7 +76,7 @@ def named(data, most=9):
     with torch.inference_mode():
         answers = photos.pretrained()(photos.prepare(data.images[order])).argmax(1)
     title = "Your label, and what the pretrained network calls it"
-    figure, row = figures.panels(title, 1, len(order), (7.4, 1.75))
+    figure, row = figures.panels(title, 1, len(order), (7.4, 1.5))
     said = []
     for axes, i, answer in zip(row, order, answers, strict=True):
         _draw_photo(axes, data.images[i])

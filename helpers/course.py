@@ -35,15 +35,15 @@ LESSONS = (
     Lesson(
         "01_check_for_cuda.ipynb",
         "Check for CUDA",
-        49,
-        "See what a GPU is good at, whether PyTorch can use yours, why not, and how to fix it",
+        53,
+        "Race your CPU against real GPUs, estimate how long a job takes and why, and find out why CUDA is missing",
         practice=False,
     ),
     Lesson(
         "02_move_tensors.ipynb",
         "Move tensors",
-        54,
-        "Put tensors on a GPU, read the first error, and know what a move costs",
+        59,
+        "Put tensors on a GPU, read the first error, and know what a copy costs",
     ),
     Lesson(
         "03_put_a_cnn_on_the_gpu.ipynb",

@@ -35,15 +35,15 @@ LESSONS = (
     Lesson(
         "01_check_for_cuda.ipynb",
         "Check for CUDA",
-        49,
-        "See what a GPU is good at, whether PyTorch can use yours, why not, and how to fix it",
+        53,
+        "Race your CPU against real GPUs, estimate how long a job takes and why, and find out why CUDA is missing",
         practice=False,
     ),
     Lesson(
         "02_move_tensors.ipynb",
         "Move tensors",
-        54,
-        "Put tensors on a GPU, read the first error, and know what a move costs",
+        59,
+        "Put tensors on a GPU, read the first error, and know what a copy costs",
     ),
     Lesson(
         "03_put_a_cnn_on_the_gpu.ipynb",
@@ -54,13 +54,13 @@ LESSONS = (
     Lesson(
         "04_train_and_test.ipynb",
         "Train and test",
-        58,
-        "Train a network on pictures, test it, save it, and go on with it anywhere",
+        60,
+        "Teach a network your own photos, test it, save it, and bet on a GPU",
     ),
     Lesson(
         "05_manage_gpu_memory.ipynb",
         "Manage GPU memory",
-        52,
+        60,
         "See what fills the memory, forecast it, make training fit, and recover when it doesn't",
     ),
     Lesson(
@@ -98,7 +98,14 @@ LESSONS = (
         "11_write_a_kernel.ipynb",
         "Write a kernel",
         60,
-        "Write code for a GPU's lanes yourself, see what it touches, and hand it to PyTorch",
+        "Write Triton kernels up to flash attention, and see from their addresses what they touch",
+        practice=False,
+    ),
+    Lesson(
+        "12_look_inside_a_kernel.ipynb",
+        "Look inside a kernel",
+        60,
+        "Write CUDA C, compile it for four cards, and count sectors, bank conflicts and spills without a GPU",
         practice=False,
     ),
     Lesson(
@@ -128,6 +135,13 @@ REFERENCES = (  # to look things up in: no minutes, no exercises
         "Glossary",
         0,
         "Each term in a sentence, with the place where you see it at work",
+        practice=False,
+    ),
+    Lesson(
+        "93_kernel_puzzles.ipynb",
+        "Kernel puzzles",
+        0,
+        "Eight kernels to write, each with a score counted from its compiled code, and par",
         practice=False,
     ),
 )

@@ -51,6 +51,7 @@ SMALL = 8  # points, the smallest text: 13 pixels as displayed
 TITLE = 11
 PIXELS = 120  # as displayed, for an inch of the figure
 SHARP = 2  # stored pixels for a displayed one
+STAND_IN = 1.5  # the same for the picture beside a chart, seen where no chart is drawn
 WIDEST = 880  # pixels as displayed; the column of a notebook has 913 on a screen of 1366
 VEGALITE = "application/vnd.vegalite.v5+json"  # what JupyterLab 4 draws without a network
 
@@ -148,12 +149,12 @@ def pictures(images, titles=None, title="", columns=8):
     return figure
 
 
-def png(figure, colors=128):
+def png(figure, colors=128, sharp=SHARP):
     """The figure as PNG bytes, sharp on a good screen, in few colors so that notebooks stay small."""
     import numpy
     from PIL import Image
 
-    figure.set_dpi(SHARP * PIXELS)
+    figure.set_dpi(sharp * PIXELS)
     figure.canvas.draw()
     buffer = io.BytesIO()
     picture = Image.fromarray(numpy.asarray(figure.canvas.buffer_rgba())).convert("RGB")
@@ -224,7 +225,7 @@ def show_vega(spec, figure, alt, caption="", colors=128):
         return
     from IPython.display import display
 
-    picture = base64.b64encode(png(figure, colors)).decode("ascii")
+    picture = base64.b64encode(png(figure, colors, STAND_IN)).decode("ascii")
     width = min(WIDEST, round(PIXELS * figure.get_figwidth()))
     bundle = {VEGALITE: vega_spec(spec, alt), "image/png": picture, "text/plain": text}
     metadata = {

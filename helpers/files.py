@@ -44,7 +44,7 @@ def write(path: str | Path, content: str | bytes) -> None:
 
 
 @contextlib.contextmanager
-def locked(folder, patience: float = PATIENCE):
+def locked(folder: str | Path, patience: float = PATIENCE) -> Iterator[bool]:
     """Let one process at a time into the block, by a lock in `folder` that ends with the process.
 
     Gives False when another process still holds the lock after `patience` seconds, and goes on. Gives True without a

@@ -10,52 +10,40 @@ from torch.utils.flop_counter import FlopCounterMode
 from torchvision import models
 
 import measurements
+from helpers import plots
 from helpers.figures import number
-from lessons.lesson01 import atlas
+from lessons.lesson01 import figures
 from lessons.lesson11.fusion import traffic
+from measurements import atlas
 from tools import ROOT
 
 
 def test_a_job_takes_the_longer_of_arithmetic_and_memory():
-    assert atlas.best_rate("T4", "float16") == 41.93
-    by_arithmetic = {each.card: each for each in atlas.job(4193, 240, 8, "float16")}["T4"]
-    assert by_arithmetic.seconds == pytest.approx(100)
-    assert by_arithmetic.limit == "arithmetic"
-    assert by_arithmetic.usd == pytest.approx(0.53 * 100 / 3600)
-    by_memory = {each.card: each for each in atlas.job(1, 2400, 8, "float16")}["T4"]
-    assert by_memory.seconds == pytest.approx(10)
-    assert by_memory.limit == "memory"
+    t4 = atlas.cards("float16")["T4"]
+    assert (t4.tflop_per_s, t4.gb_per_s) == (41.93, 240)
+    assert t4.seconds(4193, 240) == pytest.approx(100) and t4.limit(4193, 240) == "arithmetic"
+    assert t4.seconds(1, 2400) == pytest.approx(10) and t4.limit(1, 2400) == "memory"
 
 
 def test_what_nobody_measured_and_what_does_not_fit_stays_out():
-    """An invented time would be worse than none."""
-    cards = {each.card for each in atlas.job(100, 100, 8, "tf32")}
+    """An invented time or price would be worse than none; a price without its day misleads."""
+    cards = atlas.cards("tf32")
     assert "RTX 4090" in cards and "T4" not in cards  # a T4 has no TF32
-    assert "T4" not in {each.card for each in atlas.job(1, 1, 20, "float16")}
-    prices = {each.card: each.usd for each in atlas.job(1, 1, 8, "float16")}
-    assert prices["H200"] is None  # no such hour is in the list
+    assert atlas.cards("float16")["H200"].usd_per_h is None  # no such hour is in the list
+    a100 = atlas.cards("float16")["A100 40 GB"]
+    assert (a100.usd_per_h, a100.listed) == (1.10, "Lambda, Aug 2022")
 
 
-@pytest.mark.parametrize(
-    "call, words",
-    [
-        (lambda: atlas.job(0, 1, 1, "float16"), "tflop is 0; it takes a number above 0"),
-        (lambda: atlas.job(1, "2", 1, "float16"), "gigabytes is '2'"),
-        (lambda: atlas.job(1, 1, 1, "int8"), "dtype is 'int8'; it takes float32"),
-        (lambda: atlas.minutes(1, 1, 10_000, "float16"), "memory_gb is 10000; no card"),
-    ],
-)
-def test_a_wrong_question_is_answered_with_what_fits(call, words):
-    with pytest.raises(ValueError, match=words):
-        call()
-
-
-def test_the_explorer_draws_cards_where_the_job_fits():
-    group = atlas.minutes(50_000, 20_000, 30, "float16")
-    assert any(label.startswith("A100 40 GB, $") for label in group)
-    assert not any(label.startswith("T4") for label in group)
-    assert list(group.values()) == sorted(group.values())
-    assert "te42kyfo/gpu-benches" in group.sources[0]
+def test_the_explorer_says_why_and_asks_for_memory(monkeypatch):
+    """A learner who needs 30 GB must not be sent to a T4."""
+    shown = []
+    monkeypatch.setattr(plots, "show_vega", lambda *args: shown.append(args))
+    figures.show_cards(memory_gb=30)
+    spec, figure, alt, caption = shown[0]
+    assert "T4 " not in alt and "A100 40 GB 104 minutes" in alt
+    assert {"filter": "datum.memory_gb >= memory"} in spec["transform"]
+    assert any("the-full-stack" in source for source in figure.sources)
+    assert caption == atlas.BOUND
 
 
 # --- the atlas's times against those that people measured ----------------------------------------
@@ -92,6 +80,14 @@ def mlp():
 
 
 @dataclass(frozen=True)
+class Answer:
+    """Seconds at best, and what limits them."""
+
+    seconds: float
+    limit: str
+
+
+@dataclass(frozen=True)
 class Work:
     """A job that somebody measured: `parts` are (step, how often); `measured`: its seconds."""
 
@@ -106,8 +102,8 @@ class Work:
         costs = [(counted(step), times) for step, times in self.parts]
         tflop = sum(cost[0] * times for cost, times in costs)
         gigabytes = sum(cost[1] * times for cost, times in costs)
-        answers = {each.card: each for each in atlas.job(tflop, gigabytes, 1, self.dtype)}
-        return answers[self.card]
+        card = atlas.cards(self.dtype)[self.card]
+        return Answer(card.seconds(tflop, gigabytes), card.limit(tflop, gigabytes))
 
 
 def small_works():
@@ -186,7 +182,6 @@ def test_a_figure_of_times_at_best_says_how_much_longer_they_took(works):
         size = "small" if "MNIST" in work.words else "large"
         times[size].append(work.measured / answer.seconds)
     least, most = f"{min(times['large']):.1f}", f"{max(times['large']):.1f}"
-    line = atlas.minutes(50_000, 20_000, 30, "float16").sources[-1]
-    assert f"{least} to {most} times as long" in line
-    assert "small networks much longer" in line
+    assert f"{least} to {most} times as long" in atlas.BOUND
+    assert "small networks much longer" in atlas.BOUND
     assert min(times["small"]) > 2 > max(times["large"])

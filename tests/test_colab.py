@@ -75,14 +75,15 @@ def outside(python, code, folder):
 def test_a_lesson_alone_brings_its_helpers_and_nothing_else(
     path, archive, runtime, tmp_path, monkeypatch
 ):
-    uninstall(runtime, "gpus-in-pytorch", tmp_path)
+    for name in ("gpus-in-pytorch", "practice-gpus"):
+        uninstall(runtime, name, tmp_path)
     before = outside(runtime, WHERE, tmp_path)
     assert before and outside(runtime, "import helpers", tmp_path) is None
     notebook = publish.stamp_notebook(_notebooks.read(path), "someone/their-copy", path.name)
     setup = next(cell for cell in notebook.cells if cell.cell_type == "code")
-    address = r"https://github\.com/someone\S+?\.zip"
+    address = r"https://github\.com/someone[^\s\"#]+?\.zip"
     setup.source, count = re.subn(address, archive.as_uri(), setup.source)
-    assert count == 1
+    assert count == 2, "the course and practice-gpus"
     monkeypatch.setenv("JUPYTER_PATH", str(runtime.parent.parent / "share" / "jupyter"))
     monkeypatch.delenv("PYTHONPATH", raising=False)
     variables = {

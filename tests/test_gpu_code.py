@@ -78,8 +78,8 @@ def test_a_kept_code_joins_figures_as_your_gpu(home):
 
 def test_a_kept_code_joins_the_figures_of_the_lessons(home, monkeypatch):
     """The learner borrowed ten minutes of a GPU for this."""
-    from lessons.lesson01 import exercises as lesson01
-    from lessons.lesson02 import exercises as lesson02
+    from lessons.lesson01 import figures as lesson01
+    from lessons.lesson02 import figures as lesson02
     from lessons.lesson08 import figures, roofline
 
     gpu_code.keep(gpu_code.encode(T4))

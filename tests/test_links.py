@@ -78,6 +78,8 @@ def inside(address, path):
 def outside(address):
     """Return what is wrong with an address of another place, or None."""
     parts = urlsplit(address)
+    if parts.scheme == "attachment":  # a picture inside the notebook
+        return None
     if parts.scheme != "https":
         return f"not https: {address}"
     if re.search(r"[\s<>\"`{}|\\^]|[.,;:]$", address):
@@ -89,6 +91,8 @@ def problems(markdown, shown, path):
     """Return a text for everything that is wrong with the links of one file."""
     wrong = []
     for text, address in links(markdown, shown):
+        if address.startswith("attachment:"):
+            continue  # a picture that the notebook's file holds
         wrong.append(outside(address) if urlsplit(address).scheme else inside(address, path))
         if not text.strip():
             wrong.append(f"no words: {address}")

@@ -285,8 +285,8 @@ RUNG = {
 def test_lessons_draw_a_recorded_gpu_but_never_this_machine_twice(monkeypatch):
     """README asks people for recordings of their GPUs: the figures must show them, except to their owners."""
     import measurements
-    from lessons.lesson01 import exercises as lesson01
-    from lessons.lesson02 import exercises as lesson02
+    from lessons.lesson01 import figures as lesson01
+    from lessons.lesson02 import figures as lesson02
     from lessons.lesson08 import figures, roofline
 
     time = {"device": "cuda:0", "time_ms": 2.0, "time_iqr_ms": 0.1}

@@ -18,7 +18,7 @@ LANGUAGE = {
 KEPT = ("accelerator", "colab", "kaggle")
 MAX_KB = 700
 MAX_PNG_KB = 90
-SHOWN = ("alt", "width", "height")  # how a picture is shown
+SHOWN = ("alt", "width", "height", "embed_options")  # how a picture or a chart is shown
 
 
 def find(names=()):

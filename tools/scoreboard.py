@@ -1,18 +1,19 @@
 """Forecasts of the clock against what others measured: errors by table, card, family and regime, and two baselines."""
 
 import argparse
+import contextlib
 import json
 import re
 import statistics
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from importlib import import_module
 
 import measurements
+from measurements import forecasts
 
 HELP = "compare the clock's forecasts with published measurements"
-STORE = Path(measurements.FOLDER).parent / "forecasts" / "scoreboard.json"
 SHEETS = {  # the words of `measurements` for a card → those of practice GPUs
     "A100 40 GB": "A100 40",
     "A100 80 GB": "A100 80",
@@ -61,7 +62,7 @@ def network(name: str):
     import torch
 
     try:
-        from timm import create_model as make
+        make = import_module("timm").create_model
     except ImportError:
         import torchvision.models as known
 
@@ -262,12 +263,13 @@ def record(case: Case, progress):
     from practice_gpus import practice_gpus
 
     progress(f"{case.table} {case.network}")
+    choose_attention(case)
     tf32 = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = case.table.startswith(
         "timm"
     )  # as its benchmark.py does
     try:
-        with practice_gpus(1, "900 GiB", values=False, stand_in=0.0) as gpus, attention(case):
+        with practice_gpus(1, "900 GiB", values=False, stand_in=0.0) as gpus:
             step = case.make()
             if step is None:
                 return None, 0
@@ -281,18 +283,10 @@ def record(case: Case, progress):
         torch.backends.cuda.matmul.allow_tf32 = tf32
 
 
-def attention(case):
-    """A block in which timm's networks have the attention of their time: fused since PyTorch 2.0."""
-    import contextlib
-
-    if not case.table.startswith("timm"):
-        return contextlib.nullcontext()
-    try:
-        from timm.layers import set_fused_attn
-    except ImportError:
-        return contextlib.nullcontext()
-    set_fused_attn(case.kind == "inference")
-    return contextlib.nullcontext()
+def choose_attention(case: Case) -> None:
+    """Give timm's networks the attention of their time: fused since PyTorch 2.0."""
+    with contextlib.suppress(ImportError):
+        import_module("timm.layers").set_fused_attn(case.kind == "inference")
 
 
 def point(case: Case, forecast) -> Point:
@@ -376,7 +370,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tables", nargs="*", help=f"of {', '.join(TABLES)}; all without one")
     parser.add_argument("--every", type=int, default=1, help="only every Nth case of timm's tables")
     parser.add_argument("--stored", action="store_true", help="print what was stored, run nothing")
-    parser.add_argument("--write", action="store_true", help=f"store the points in {STORE.name}")
+    parser.add_argument(
+        "--write", action="store_true", help=f"store the points in {forecasts.FILE.name}"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -393,19 +389,22 @@ def run(options: argparse.Namespace) -> int:
     for table in options.tables or TABLES:
         every = options.every if table.startswith("timm") else 1
         found += points(list(TABLES[table]())[::every], lambda text: print(text, flush=True))
-    if options.write:
-        write(found)
+        if options.write:
+            write(found)
     print(report(found))
     return 0
 
 
 def write(found: list[Point]) -> None:
-    """Store points, one a line."""
-    STORE.parent.mkdir(exist_ok=True)
-    lines = ",\n".join(json.dumps(asdict(each)) for each in found)
-    STORE.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    """Store points, one a line, in place of those of the same tables."""
+    tables = {each.table for each in found}
+    kept = (
+        [each for each in stored() if each.table not in tables] if forecasts.FILE.exists() else []
+    )
+    lines = ",\n".join(json.dumps(asdict(each)) for each in [*kept, *found])
+    forecasts.FILE.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 
 
 def stored() -> list[Point]:
     """The points that were stored."""
-    return [Point(**row) for row in json.loads(STORE.read_text(encoding="utf-8"))]
+    return [Point(**row) for row in forecasts.points()]

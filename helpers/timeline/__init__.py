@@ -1,7 +1,7 @@
 """One timeline for whatever happens over time: real traces, your own profile, a forecast of the clock, memory.
 
 `show(traces.case("4a"), "An H100 that waits")` draws a `measurements.traces.Trace`, a Chrome trace (path or dict), or
-what has a `.trace` of one. The chart is Vega-Lite: it zooms, measures and names things in a reopened notebook and on a
+a forecast of practice GPUs. The chart is Vega-Lite: it zooms, measures and names things in a reopened notebook and on a
 page without a kernel; a picture stands beside it for the rest.
 """
 
@@ -10,7 +10,7 @@ from helpers.timeline.rows import COLORS, lay_out
 from helpers.timeline.spec import spec
 
 FORECAST = "forecast"
-COLORS_STORED = 20  # of the picture; a timeline has few
+COLORS_STORED = 40  # of the picture; a timeline has few
 
 
 def show(source, title, alt="", measure=None, detail=200, caption=""):
@@ -39,14 +39,13 @@ def trace_of(source):
         return source
     if isinstance(source, dict | list | str) or hasattr(source, "__fspath__"):
         return load(source)
-    inner = getattr(source, "trace", None)
-    if inner is None:
-        raise TypeError(
-            f"source is a {type(source).__name__}; it takes a Trace, a Chrome trace (path or dict), or a forecast"
-        )
-    trace = trace_of(inner() if callable(inner) else inner)
-    trace.about["kind"] = FORECAST
-    return trace
+    if hasattr(source, "queue") and hasattr(source, "card"):
+        from helpers.timeline.forecasts import trace_of_forecast
+
+        return trace_of_forecast(source)
+    raise TypeError(
+        f"source is a {type(source).__name__}; it takes a Trace, a Chrome trace (path or dict), or a forecast"
+    )
 
 
 def describe(trace, rows=None):
@@ -54,8 +53,11 @@ def describe(trace, rows=None):
     rows = rows or lay_out(trace)
     busy = sum(busy for _, _, busy in rows.busy) / trace.length
     gap = max((end - begin for begin, end in rows.gaps), default=0)
+    who = "" if rows.ranks == 1 else ", at least one GPU"
     whole, longest = (figures.number(time / 1000) for time in (trace.length, gap))
-    return f"{whole} ms of {trace.device}: busy {busy:.0%} of the time, longest gap {longest} ms."
+    return (
+        f"{whole} ms of {trace.device}{who}: busy {busy:.0%} of the time, longest gap {longest} ms."
+    )
 
 
 def draw(rows, title, measure=None, forecast=False):
@@ -90,14 +92,18 @@ def draw(rows, title, measure=None, forecast=False):
 
 
 def _draw_kind(axes, rows, kind, forecast):
+    from matplotlib.colors import to_rgba
+
     color = COLORS[kind]
-    look = {"facecolors": color, "linewidth": 0, "antialiased": False}
-    if forecast:
-        look = {"facecolors": color, "alpha": 0.5, "edgecolors": color, "linewidth": 0.6}
+    edge = {"edgecolors": color, "linewidth": 0.6} if forecast else {"linewidth": 0}
     for row in range(len(rows.labels)):
         own = [b for b in rows.blocks if b.kind == kind and b.row == row]
         bars = [(b.start / 1000, (b.end - b.start) / 1000) for b in own]
-        axes.broken_barh(bars, (row + 0.12, 0.76), **look)
+        shades = [0.4 if forecast else 0.25 + 0.75 * round(2 * b.density) / 2 for b in own]
+        faces = [to_rgba(color, shade) for shade in shades]
+        axes.broken_barh(
+            bars, (row + 0.12, 0.76), facecolors=faces, antialiased=bool(forecast), **edge
+        )
 
 
 def _draw_memory(axes, rows):

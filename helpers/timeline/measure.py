@@ -61,6 +61,7 @@ def sentences(rows, whole):
     """Return what is measured in the span: length, busy share, longest gap, and what the CPU did most."""
     high = f"(isDefined(span.s) ? span.s[1] : {whole})"
     ends = calculate(low=LOW, high=high)
+    who = "the GPU" if rows.ranks == 1 else "at least one GPU"
     busy = {
         **csv("b,e,w", [tuple(map(tenths, row)) for row in rows.busy]),
         "transform": [
@@ -69,7 +70,7 @@ def sentences(rows, whole):
             *calculate(part=f"{CLIP} * datum.w / max(1e-6, datum.e - datum.b)"),
             _sum(["low", "high"]),
             *calculate(
-                words="format(datum.high - datum.low, '.3~r') + ' ms measured: the GPU is busy ' + "
+                words=f"format(datum.high - datum.low, '.3~r') + ' ms measured: {who} is busy ' + "
                 "format(datum.part / (datum.high - datum.low), '.0%') + ' of it'"
             ),
         ],

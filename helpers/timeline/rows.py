@@ -15,7 +15,9 @@ COLORS = {
     "CPU, short calls": "#B4CAE8",
     "CPU, in the driver": figures.WAIT,
 }
-_DRIVER = re.compile(r"^(?:cuda|hip|cu)[A-Z]")  # a call of 100 µs and more mostly waits
+_DRIVER = re.compile(
+    r"^(?:cuda|hip|cu)[A-Z]|^wait|pageable"
+)  # a call of 100 µs and more mostly waits
 _AROUND = re.compile(r"^(?:ProfilerStep|## )|run_torch_profiler|: main$|: <module>$")
 
 
@@ -30,7 +32,13 @@ class Block(NamedTuple):
     line: str
     launch: float | None
     busy: float  # µs in which something runs
-    count: int  # type: ignore[assignment] # tuples have a method of this name
+    events: int
+
+    @property
+    def density(self):
+        """The share of the block in which something runs, in steps of 10 %: joined blocks have gaps inside."""
+        length = self.end - self.start
+        return 1 if self.events == 1 else min(1, max(0.1, round(self.busy / length, 1)))
 
 
 @dataclass
@@ -44,6 +52,7 @@ class Rows:
     gaps: list  # (start, end) of the longest
     cpu: list  # blocks of the CPU, for the question what it did
     launch_row: int | None
+    ranks: int = 1
     memory: list = field(default_factory=list)
     memory_row: int | None = None
 
@@ -82,7 +91,16 @@ def lay_out(trace, detail=200):
     blocks = [block._replace(row=row) for row, own in enumerate(rows) for block in own]
     intervals = merged(trace.gpu, trace.length)
     gaps = sorted(idle(intervals, trace.length), key=lambda gap: gap[0] - gap[1])[:60]
-    known = Rows(labels, blocks, trace.length, _coarse(intervals, detail), gaps, [], launch_row)
+    known = Rows(
+        labels,
+        blocks,
+        trace.length,
+        _coarse(intervals, detail),
+        gaps,
+        [],
+        launch_row,
+        len(trace.ranks),
+    )
     known.cpu = [block for block in blocks if block.row < len(cpu)]
     if trace.memory:
         known.memory, known.memory_row = trace.memory, len(labels)
@@ -105,7 +123,8 @@ def _piece(span):
     if _DRIVER.search(span.name):
         kind = "CPU, in the driver"
     line = span.line or (span.name if ".py(" in span.name else "")
-    return span.thread, Block(0, span.start, span.end, kind, span.name, line, None, span.length, 1)
+    name = span.name.removeprefix("enumerate(DataLoader)#")
+    return span.thread, Block(0, span.start, span.end, kind, name, line, None, span.length, 1)
 
 
 def _streams(trace, detail):
@@ -156,7 +175,7 @@ def _launches(events, length, detail):
     width = length / 1500
     ordered = sorted(events, key=lambda e: e.launch)
     blocks = [
-        Block(0, e.launch, e.launch + width, "CPU", f"launch of {e.name}", e.line, None, 0, 1)
+        Block(0, e.launch, e.launch + width, "CPU", f"launch of {e.name}", e.line, None, width, 1)
         for e in ordered
         if e.launch < length
     ]
@@ -193,7 +212,7 @@ def _together(first, second):
         name=name,
         launch=first.launch,
         busy=first.busy + second.busy,
-        count=first.count + second.count,
+        events=first.events + second.events,
     )
 
 

@@ -3,7 +3,7 @@
 from helpers import figures
 from helpers.timeline.measure import WIDTH, measured, sentences, strip, time
 from helpers.timeline.rows import COLORS
-from helpers.vega import Texts, calculate, csv, slider, tenths
+from helpers.vega import Texts, calculate, csv, number, tenths
 
 USE = "drag to move · Ctrl or Alt + scroll to zoom · double-click: everything"
 ROW = 28  # pixels
@@ -17,10 +17,10 @@ def spec(rows, title, measure=None, forecast=False):
         "title": {"text": title},
         "spacing": 6,
         "params": [
-            slider("zoom", 7),
-            slider("move", 1),
-            {"name": "width_ms", "expr": f"{whole} / pow(2, zoom)"},
-            {"name": "from_ms", "expr": f"move * ({whole} - width_ms)"},
+            number("zoom", "zoom in, times two"),
+            number("move", "move right, by half a screen"),
+            {"name": "width_ms", "expr": f"{whole} / pow(2, clamp(zoom, 0, 12))"},
+            {"name": "from_ms", "expr": f"clamp(move * width_ms / 2, 0, {whole} - width_ms)"},
         ],
         "vconcat": [_timeline(rows, forecast), strip(whole, measure), sentences(rows, whole)],
         "resolve": {"scale": {"x": "shared"}},
@@ -60,18 +60,20 @@ def _block_data(rows):
             rows.kinds.index(block.kind),
             names.index(block.name),
             lines.index(block.line),
-            block.count,
+            block.events,
+            round(10 * block.density),
             "" if block.launch is None else tenths(block.launch),
         )
         for block in rows.blocks
     ]
     return {
-        **csv("r,b,d,k,n,l,c,q", table),
+        **csv("r,b,d,k,n,l,c,w,q", table),
         "transform": calculate(
             s="datum.b / 1e4",
             e="(datum.b + datum.d) / 1e4",
             top="datum.r + 0.12",
             bottom="datum.r + 0.88",
+            shade="0.25 + 0.075 * datum.w",
             kind=f"{rows.kinds}[datum.k]",
             name=f"{names.list}[datum.n] + (datum.c > 1 ? ' and ' + (datum.c - 1) + ' more' : '')",
             line=f"{lines.list}[datum.l] || 'not recorded'",
@@ -91,6 +93,11 @@ def _blocks(rows, forecast):
     }
     point = {"type": "point", "on": "pointerover", "clear": "pointerout"}
     hollow = {"fillOpacity": 0.35, "strokeWidth": 1} if forecast else {}
+    shade = (
+        {}
+        if forecast
+        else {"fillOpacity": {"field": "shade", "type": "quantitative", "scale": None}}
+    )
     colors = {"domain": rows.kinds, "range": [COLORS[kind] for kind in rows.kinds]}
     color = {"field": "kind", "type": "nominal", "scale": colors}
     return {
@@ -100,7 +107,7 @@ def _blocks(rows, forecast):
             "x2": {"field": "e"},
             "y2": {"field": "bottom"},
             "fill": {**color, "legend": {"title": None, "symbolType": "square"}},
-            **({"stroke": color} if forecast else {}),
+            **({"stroke": color} if forecast else shade),
             "tooltip": [
                 {"field": "name", "title": "what"},
                 {"field": "length"},

@@ -1,130 +1,15 @@
-"""Exercises, quiz and figures of lesson 01, Check for CUDA."""
+"""Exercises and quiz of lesson 01, Check for CUDA."""
 
+import html
 from contextlib import ExitStack
 from unittest import mock
 
 import torch
 
-import measurements
-from helpers import plots
+from helpers import show
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, Question, call
 from helpers.doctor import Device, Facts, diagnose
-from lessons.lesson01 import atlas
-
-# --- figures --------------------------------------------------------------------------------------
-
-
-def draw_race(rates):
-    """A figure and a sentence: TFLOP/s of products by size, `rates` ({label: (sizes, TFLOP/s)}) here and published ones."""
-    cards = ["V100-SXM2-16GB", "A100-PCIE-40GB", "H100 80GB HBM3"]
-    where = {"dtype": "float32", "device": cards}
-    published = plots.published("matmul_sizes", "tflop_per_s", x="size", **where)
-    here = plots.here(rates)
-    yours = plots.yours("matmul", "tflop_per_s", x="size", dtype="float32")
-    recorded = plots.recorded("matmul", "size", "tflop_per_s", kind="cuda", dtype="float32")
-    name, (_, values) = next(iter(rates.items()))
-    h100 = max(published["H100 80GB HBM3"][1])
-    title = f"An H100 multiplies {h100 / max(values):,.0f} times as fast as this CPU"
-    groups = [here, yours, recorded, published]
-    figure = plots.lines(groups, title, "matrix size n", "TFLOP/s (float32)", logx=True, logy=True)
-    return figure, f"{name}: {max(values):.3g} TFLOP/s at best. H100: {h100:.3g}."
-
-
-def draw_cpus_and_gpus():
-    """A figure and a sentence: the best published rate of a float32 product on nine CPUs and ten GPUs."""
-    data = measurements.published("cpus_and_gpus")
-    kinds = {"cpu": {}, "cuda": {}}
-    for row in data.rows("best", dtype="float32"):
-        if row["device_kind"] in kinds:
-            kinds[row["device_kind"]][row["device"]] = row["tflop_per_s"]
-    highest = {kind: max(rates.values()) for kind, rates in kinds.items()}
-    sentence = f"The best CPU reaches {highest['cpu']:g} TFLOP/s, the best GPU {highest['cuda']:g}"
-    figure = plots.blank_figure((7.2, 3.4))
-    figure.suptitle(sentence, fontsize=11)
-    for axes, (kind, rates) in zip(figure.subplots(1, 2), kinds.items(), strict=True):
-        rates = dict(sorted(rates.items(), key=lambda pair: pair[1]))
-        color, hatch = (plots.COLORS[1], "//") if kind == "cpu" else (plots.COLORS[2], "")
-        bars = axes.barh([*rates], [*rates.values()], color=color, hatch=hatch, edgecolor="white")
-        axes.bar_label(bars, [f"{rate:g}" for rate in rates.values()], padding=3, fontsize=8)
-        axes.set_xlim(0, 70)
-        axes.set_xlabel(f"{'CPUs' if kind == 'cpu' else 'GPUs'}: TFLOP/s (float32)")
-        axes.tick_params(labelsize=8)
-        axes.spines[["top", "right"]].set_visible(False)
-    plots.sources(figure, f"published: {data.source}")
-    return figure, f"{sentence}."
-
-
-def show_lookups():
-    """Print published times of looking up ten and a million rows; return who is done first with ten, in words."""
-    data = measurements.published("operations_cpu_gpu")
-    names = {"Xeon Gold 6254": "a Xeon Gold 6254", "A100 80 GB PCIe": "an A100"}
-    times = {}
-    for count in ("10", "1,000,000"):
-        for device, name in names.items():
-            [row] = data.rows(operation=f"gather {count} indices", device=device)
-            print(f"{count + ' rows':<16}{name:<20}{row['time_ms']:>6} ms")
-            if count == "10":
-                times[name] = row["time_ms"]
-    print(f"published: {data.source}")
-    return min(times, key=times.get)
-
-
-CARDS = {
-    "P100": "P100-PCIE-16GB",
-    "V100": "V100-SXM2-16GB",
-    "T4": "T4, Colab",
-    "A100": "A100-PCIE-40GB",
-    "L4": "L4",
-    "H100": "H100 80GB HBM3",
-}
-
-
-def draw_formats(card):
-    """A figure and a sentence: the best published rates of one of `CARDS` by number format."""
-    name, section = ("matmul_best", "best") if card == "T4" else ("matmul_sizes", "matmul")
-    data = measurements.published(name)
-    rates = {}
-    for row in data.rows(section, device=CARDS[card]):
-        rates[row["dtype"]] = max(rates.get(row["dtype"], 0), row["tflop_per_s"])
-    gain = rates["float16"] / rates["float32"]
-    title = f"{card}: float16 is {gain:.2g} times as fast as float32"
-    figure = plots.bars(rates, title, "TFLOP/s at best", digits=3)
-    plots.sources(figure, f"published: {data.source}")
-    figure.axes[0].set_xlim(0, max(rates.values()) * 1.15)
-    loses = rates["bfloat16"] < rates["float32"]
-    return figure, title + (", and bfloat16 loses against both." if loses else ".")
-
-
-def draw_call():
-    """A figure and a sentence: what a call passes through on its way to the GPU."""
-    figure = plots.blank_figure((7.2, 1.5))
-    axes = figure.add_subplot()
-    axes.set_axis_off()
-    stations = ("a @ b", "PyTorch", "cuBLAS", "driver", "GPU")
-    notes = ("your line", "checks, chooses", "holds the kernels", "puts it in a queue", "runs it")
-    box = {"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": plots.COLORS[0]}
-    middle = {"ha": "center", "va": "center"}
-    for i, (station, note) in enumerate(zip(stations, notes, strict=True)):
-        axes.text(i, 0.6, station, fontsize=12, bbox=box, **middle)
-        axes.text(i, 0.05, note, fontsize=9, **middle)
-        if i:
-            arrow = {"arrowstyle": "->", "shrinkA": 34, "shrinkB": 34}
-            axes.annotate("", (i, 0.6), (i - 1, 0.6), arrowprops=arrow)
-    axes.set_xlim(-0.5, 4.5)
-    axes.set_ylim(-0.2, 1)
-    return figure, "a @ b passes through PyTorch, cuBLAS and the driver before the GPU runs it."
-
-
-def draw_job(hours, memory):
-    """A figure and a sentence: a job of so many hours on a T4 at its best (float16), needing `memory` GB, on other cards."""
-    rate = atlas.best_rate("T4", "float16")
-    tflop = rate * 3600 * hours
-    times = atlas.minutes(tflop, tflop / 100, memory, "float16")
-    label, least = min(times.items(), key=lambda pair: pair[1])
-    title = f"{len(times)} measured cards have {memory} GB or more; the fastest: {label}"
-    figure = plots.bars([times], title, "minutes at best")
-    return figure, f"{title}, {least:.3g} minutes."
 
 
 # --- choose the best device ------------------------------------------------------------------------------------------
@@ -173,7 +58,7 @@ def _check_pick(answer):
             raise NotYet(
                 f"{machine}, it returned {device}; expected {expected}.{_why_pick(device, expected)}"
             )
-    return "the right device on four machines: CUDA, CPU only, MPS, and both GPUs."
+    return "Your function chose the right device on four machines: CUDA, CPU only, MPS, and one with both."
 
 
 def _why_pick(device, expected):
@@ -198,6 +83,8 @@ pick = Exercise(
     reference=pick_device,
     explanation="The questions run from the fastest device to the one that is always there, and every path returns a "
     "torch.device, so the callers never need to ask again.",
+    unlocked="You can now start the same script on any machine.",
+    tool="pick_device",
 )
 
 
@@ -207,6 +94,7 @@ MACHINES = {
         system="Windows",
         driver="581.42",
         gpus=("NVIDIA GeForce RTX 4060",),
+        cards=1,
         torch="2.13.0+cpu",
         cuda_build=None,
     ),
@@ -244,36 +132,53 @@ CAUSES = {
     "E": "no code for this card",
 }
 _LOOK = {
-    "A": "cuda_build: was CUDA compiled in?",
-    "B": "driver, beside cards: is the card there, and does anything speak to it?",
-    "C": "cuda_error: 11040 is CUDA 11.4. Which CUDA was the build made for?",
-    "D": "visible: that is CUDA_VISIBLE_DEVICES.",
-    "E": "the device's capability, beside the architectures of the build.",
+    "A": "torch.version.cuda: does this build include CUDA?",
+    "B": "the row driver, next to the cards on the bus: is the card there, and does anything talk to it?",
+    "C": "CUDA's error: 11040 means CUDA 11.4. Which CUDA was this PyTorch built with?",
+    "D": "CUDA_VISIBLE_DEVICES. Which GPU has the number -1?",
+    "E": "the card's capability, next to what the build has code for.",
+}
+
+
+COLUMNS = {  # what the doctor knows about each machine, and the words above it
+    "cuda_build": "torch.version.cuda",
+    "cards": "NVIDIA cards on the bus",
+    "driver": "driver",
+    "gpus": "nvidia-smi lists",
+    "visible": "CUDA_VISIBLE_DEVICES",
+    "cuda_error": "CUDA's error",
+    "devices": "what PyTorch sees",
+    "architectures": "code in the build for",
 }
 
 
 def show_machines():
-    """Print build and driver of the five machines, and whatever else differs from the defaults of `Facts`."""
-    plain = Facts()
-    for name, facts in MACHINES.items():
-        print(f"machine {name}\n    cuda_build: {facts.cuda_build}\n    driver: {facts.driver}")
-        for key, value in vars(facts).items():
-            if value != getattr(plain, key) and key not in ("cuda_build", "driver"):
-                print(f"    {key}: {_plain(value)}")
+    """Show the facts of the five machines as a table; a dash where there is nothing to say."""
+    rows = {name: [_plain(getattr(m, key)) for key in COLUMNS] for name, m in MACHINES.items()}
+    head = "".join(f'<th style="text-align:left">{name}</th>' for name in MACHINES)
+    lines, texts = [], []
+    for place, title in enumerate(COLUMNS.values()):
+        cells = [row[place] for row in rows.values()]
+        told = "".join(f'<td style="text-align:left">{html.escape(cell)}</td>' for cell in cells)
+        lines.append(f'<tr><th style="text-align:left">{title}</th>{told}</tr>')
+        texts.append(
+            f"{title}: " + "; ".join(f"{n} {c}" for n, c in zip(MACHINES, cells, strict=True))
+        )
+    show.page(f"<table><tr><th></th>{head}</tr>{''.join(lines)}</table>", "\n".join(texts))
 
 
 def _plain(value):
     if isinstance(value, tuple):
-        return ", ".join(_plain(part) for part in value)
+        return ", ".join(_plain(part) for part in value) or "–"
     if isinstance(value, Device):
-        return f"{value.device} capability {value.capability}: {value.error}"
-    return str(value)
+        return f"{value.device}, capability {'.'.join(map(str, value.capability))}: {value.error}"
+    return "–" if value in (None, "") else str(value)
 
 
 def _check_machines(answer):
     expect.choices(answer, CAUSES, {name: f"no. Look at {look}" for name, look in _LOOK.items()})
     fixes = [f"{name}: {diagnose(facts).fix}" for name, facts in MACHINES.items()]
-    return "\n".join(["five machines, five causes. The doctor prescribes", *fixes])
+    return "\n".join(["Five machines, five causes. The doctor prescribes:", *fixes])
 
 
 machines = Exercise(
@@ -281,66 +186,89 @@ machines = Exercise(
     title="diagnose five machines",
     check_answer=_check_machines,
     hints=(
-        "The table under Why is it False? lists five things. Each machine lacks one of them.",
-        "Each machine has one fact that gives it away. Find it before you read the rest.",
+        "The table under Why is it False? lists five causes. Each machine has one of them.",
+        "Each machine has one row that gives it away. Find it before you read the rest.",
         "No CUDA version in the build, no driver, an old driver, a variable that hides, a card the build has no code for.",
     ),
     reference=CAUSES,
     source=f"causes = {CAUSES!r}",
-    explanation="A is a CPU-only build beside a healthy driver. B has a card that no driver speaks to. On C the driver is "
+    explanation="A has a CPU-only build next to a healthy driver. B has a card that no driver talks to. On C the driver is "
     "older than the CUDA version of the build. On D the variable is -1. E sees its card, yet 6.0 is not among the "
     "architectures of the build, so every operation fails.",
 )
 
 
-# --- which number is impossible? ------------------------------------------------------------------
-CLAIMS = {
-    "A": "An A100 multiplies bfloat16 matrices at 234 TFLOP/s.",
-    "B": "An Arc B580 multiplies matrices at 11,920 TFLOP/s.",
-    "C": "An RTX 4090 reads 3,868 GB a second from its memory.",
-    "D": "A V100 is slower in bfloat16 than in float32.",
-    "E": "A Core i9 with 24 cores multiplies matrices at 1.2 TFLOP/s.",
+# --- how long, and why? ---------------------------------------------------------------------------
+A100 = {"tflop_per_s": 19.0, "gb_per_s": 1490.0, "overhead_ms": 0.03}
+
+
+def how_long(flops, moved, card):
+    compute = flops / (card["tflop_per_s"] * 1e12) * 1e3
+    memory = moved / (card["gb_per_s"] * 1e9) * 1e3
+    overhead = card["overhead_ms"]
+    parts = {"compute": compute, "memory": memory, "overhead": overhead}
+    return overhead + max(compute, memory), max(parts, key=parts.get)
+
+
+JOBS = {  # floating-point operations and bytes moved, in float32
+    "matmul of 8,192 × 8,192": (2 * 8192**3, 3 * 4 * 8192**2),
+    "sum of two vectors of 100 million": (10**8, 12 * 10**8),
+    "sum of two vectors of 1,000": (1_000, 12_000),
 }
-POSSIBLE = {
-    "A": "possible",
-    "B": "impossible",
-    "C": "impossible",
-    "D": "possible",
-    "E": "possible",
-}
-_WHY_POSSIBLE = {
-    "A": "the data sheet says 312, so 234 is 75% of it: what a good product reaches.",
-    "B": "that's fifteen times the best H100 in your figures. Its clock didn't wait (lesson 07).",
-    "C": "the data sheet says 1,008. The numbers were few enough to lie in the chip's cache.",
-    "D": "the explorer shows it: tensor cores for bfloat16 came only with the A100's generation.",
-    "E": "look at the figure with CPUs and GPUs.",
-}
+_SLOW = {"tflop_per_s": 0.5, "gb_per_s": 15.0, "overhead_ms": 0.002}
 
 
-def show_claims():
-    """Print the five claims."""
-    for letter, claim in CLAIMS.items():
-        print(f"{letter}  {claim}")
+def _check_how_long(answer):
+    lines = []
+    for card in (A100, _SLOW):
+        for name, (flops, moved) in JOBS.items():
+            result = call(answer, flops, moved, dict(card))
+            if not isinstance(result, tuple) or len(result) != 2:
+                kind = "None: is there a `return`?" if result is None else f"{result!r}."
+                raise NotYet(f"expected two values, the milliseconds and the limit; got {kind}")
+            _same_time(result, how_long(flops, moved, card), name, card)
+            lines.append(f"{name}: {result[0]:,.3g} ms, {result[1]}-bound")
+    return "\n".join(
+        ["Your formula names time and limit. By it, an A100 needs:", *lines[: len(JOBS)]]
+    )
 
 
-def _check_impossible(answer):
-    expect.choices(answer, POSSIBLE, _WHY_POSSIBLE)
-    return "all five were published. B and C measured something else than they say."
+def _same_time(result, expected, name, card):
+    ms, named = expect.number(result[0], f"{name}: the time"), result[1]
+    if abs(ms - expected[0]) > 1e-6 * expected[0]:
+        where = f"{name}, on {card}: you return {ms:g} ms, expected {expected[0]:g} ms."
+        raise NotYet(f"{where} {_why_time(ms, expected[0], card['overhead_ms'])}")
+    if named != expected[1]:
+        raise NotYet(
+            f"{name}, on {card}: the time is right, and the limit isn't {named!r}. Which part is longest?"
+        )
 
 
-impossible = Exercise(
-    key="01.impossible",
-    title="which of these numbers is impossible?",
-    check_answer=_check_impossible,
+def _why_time(ms, right, overhead):
+    if abs(ms - (right - overhead)) < 1e-6 * right:
+        return "Each call has its overhead, too."
+    ratio = (ms - overhead) / (right - overhead)
+    if any(abs(ratio * factor - 1) < 0.01 for factor in (1e-3, 1e3, 1e6, 1e9, 1e12)):
+        return "Look at the units: tera is 10¹², giga is 10⁹, and a second has 1,000 ms."
+    if ratio > 1:
+        return "Computing and moving run in parallel, so only the longer of the two counts."
+    return "The slower of computing and moving decides, and both belong in ms."
+
+
+limit = Exercise(
+    key="01.limit",
+    title="how long, and why?",
+    check_answer=_check_how_long,
     hints=(
-        "Your figures hold the best rates of many cards. Compare.",
-        "Nothing is faster than its data sheet: an A100 is built for 312 TFLOP/s in bfloat16, an RTX 4090 for 1,008 GB/s.",
-        "Two of the five cannot be.",
+        "Three times: what would computing alone take, what would moving alone take, and what does every call take?",
+        "A time is an amount divided by a rate. Turn TFLOP/s and GB/s into plain units first, then seconds into ms.",
+        "`compute = flops / (card['tflop_per_s'] * 1e12) * 1e3`, and `memory` likewise with 1e9. The time is the overhead "
+        "plus `max(compute, memory)`; the limit is the name of the longest of the three.",
     ),
-    reference=POSSIBLE,
-    source=f"verdicts = {POSSIBLE!r}",
-    explanation="B was the time of a call, not of the work: it grew by eight whenever n doubled. C was a vector of 16 MB, "
-    "which lies in the chip's cache of 72 MB, so the memory was never asked.",
+    reference=how_long,
+    explanation="Arithmetic units and memory work in parallel, so the slower one sets the pace, and the overhead comes on "
+    "top. Whichever part is longest is what you would have to improve.",
+    unlocked="You can now say what limits a job before you run it.",
 )
 
 
@@ -350,28 +278,28 @@ QUIZ = (
         "torch.cuda.is_available() is False and torch.version.cuda is '13.2'. What is certain?",
         {
             "The build has no CUDA code": "torch.version.cuda would be None then.",
-            "The GPU is broken": "It may be absent, hidden, or without a driver; nothing says broken.",
-            "The build has CUDA code; what is wrong lies outside the build": "Yes: the driver may be absent or too old, or no GPU visible. The doctor tells which.",
+            "The GPU is broken": "It may be absent, hidden or without a driver. Nothing here says that it's broken.",
+            "The build includes CUDA; what's missing lies outside it": "The driver may be missing or too old, or no GPU is visible. The doctor tells you which.",
         },
         right=2,
     ),
     Question(
-        "01.bf16",
-        "A T4 has compute capability 7.5. Which format has tensor cores on it?",
+        "01.driver",
+        "nvidia-smi shows CUDA Version 12.2. Which build of PyTorch won't run on this driver?",
         {
-            "FP16": "Yes: FP16 tensor cores came with 7.0.",
-            "BF16": "BF16 came with 8.0.",
-            "FP8": "FP8 came with 8.9.",
+            "One built for CUDA 13.0": "A new major version needs a newer driver: 580 or later for CUDA 13.",
+            "One built for CUDA 11.8": "Drivers run builds for every older CUDA.",
+            "One built for CUDA 12.8": "Within major version 12, newer builds run too, with a limited set of features.",
         },
         right=0,
     ),
     Question(
         "01.small",
-        "Why can a CPU win a race of 64×64 products against a large GPU?",
+        "Why can a CPU beat an A100 at looking up ten rows?",
         {
-            "The GPU's arithmetic is less exact": "Both compute in FP32 here.",
-            "Starting the work costs more than the work": "Yes: the fixed price of a call does not shrink with the matrix.",
-            "GPUs cannot multiply small matrices": "They can; it only does not pay.",
+            "The A100's arithmetic is less exact": "Looking up rows needs no arithmetic, and both use the same format.",
+            "The overhead of one GPU operation is longer than the whole job": "The job is overhead-bound. With a million rows the A100 wins by a factor of 34.",
+            "The A100's memory has less bandwidth": "It has more, and ten rows hardly need any.",
         },
         right=1,
     ),

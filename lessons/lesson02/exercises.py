@@ -1,4 +1,4 @@
-"""Exercises, quiz and figures of lesson 02, Move tensors. Checks run on two GPUs, real ones or practice GPUs."""
+"""Exercises and quiz of lesson 02, Move tensors. Checks run on two GPUs, real ones or practice GPUs."""
 
 import copy
 from contextlib import contextmanager
@@ -8,85 +8,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import measurements
-from helpers import plots
 from helpers.checks import expect
-from helpers.checks.core import CORRECT, Exercise, NotYet, Question, call
-from helpers.memory import format_bytes
+from helpers.checks.core import Exercise, NotYet, Question, call
 from practice_gpus import practice_gpus
 
 CPU = torch.device("cpu")
 GPUS = (torch.device("cuda:0"), torch.device("cuda:1"))
-
-
-# --- figures --------------------------------------------------------------------------------------
-
-
-def show_roads():
-    """Show published rates: what the bus carries to a GPU, and what the GPU's own memory gives."""
-    a100 = measurements.published("copies_a100")
-    rtx = measurements.published("copies_rtx6000")
-    [pageable] = rtx.rows(bytes=1_048_576, direction="h2d", pinned=False)
-    [pinned] = rtx.rows(bytes=1_048_576, direction="h2d", pinned=True)
-    [bus] = a100.rows("copies", bytes=1_000_000_000, direction="h2d")
-    [inside] = a100.rows("bandwidth", bytes=1_000_000_000)
-    rates = {
-        "to a Quadro RTX 6000, PCIe 3": pageable["gb_per_s"],
-        "the same, pinned": pinned["gb_per_s"],
-        "to an A100, PCIe 4, pinned": bus["gb_per_s"],
-        "inside the A100": inside["gb_per_s"],
-    }
-    title = "The A100's memory: nearly 50 times PCIe"
-    figure = plots.bars(rates, title, "GB/s", digits=3)
-    plots.sources(figure, "published: " + rtx.source, a100.source)
-    plots.show(figure, f"{title}.")
-
-
-def show_small_copies(rates, device):
-    """Show the rate of copies by size: `rates` ({bytes: GB/s}) here to `device`, and published ones to two GPUs."""
-    here = plots.here({f"to {device}": ([*rates], [*rates.values()])})
-    where = {"direction": "h2d", "pinned": True}
-    yours = plots.yours("copies", "gb_per_s", x="bytes", **where)
-    recorded = plots.recorded("copies", "bytes", "gb_per_s", **where)
-    lines = [here, yours, recorded]
-    roads = (("copies_rtx6000", False), ("copies_rtx6000", True), ("copies_a100", True))
-    for name, pinned in roads:
-        where = {"section": "copies", "direction": "h2d", "pinned": pinned}
-        series = plots.published(name, "gb_per_s", x="bytes", **where)
-        kind = "pinned" if pinned else "pageable"
-        lines.append(series.renamed({label: f"to {label}, {kind}" for label in series}))
-    title = "Small copies waste the road"
-    figure = plots.lines(lines, title, "bytes in one copy", "GB/s", logx=True, logy=True)
-    sizes = [2**k for k in range(8, 31, 4)]
-    figure.axes[0].set_xticks(sizes, [format_bytes(size) for size in sizes], fontsize=8)
-    smallest = min(rates)
-    best = max(rates.values())
-    sentence = f"Here: {rates[smallest]:.2g} GB/s with {smallest} bytes, {best:.2g} GB/s at best."
-    plots.show(figure, sentence)
-
-
-def show_crossing():
-    """Show published times of 2.1 billion weights in narrow and in wide layers, on a CPU and on a GPU.
-
-    A third line is computed: the GPU's times, and the time in which the weights reach it at an A100's rate of PCIe 4.
-    """
-    layers = measurements.published("crossover_4090")
-    copies = measurements.published("copies_a100")
-    [bus] = copies.rows("copies", bytes=1_000_000_000, direction="h2d")
-    widths = []
-    totals = []
-    for row in layers.rows("shape", device="RTX 4090"):
-        weights = row["layers"] * row["width"] ** 2
-        copy_ms = 4 * weights / (bus["gb_per_s"] * 1e6)
-        widths.append(row["width"])
-        totals.append(row["time_ms"] + copy_ms)
-    times = plots.published("crossover_4090", "time_ms", x="width", section="shape")
-    computed = {"RTX 4090, weights sent first (computed)": (widths, totals)}
-    title = "Wide layers suit the GPU, unless their weights must travel first"
-    labels = (title, "width of a layer", "ms for one row")
-    figure = plots.lines([times, computed], *labels, logx=True, logy=True)
-    figure.axes[0].set_ylim(bottom=5)
-    plots.sources(figure, f"published: {layers.source}, under WSL 2", copies.source)
-    plots.show(figure, f"{title}.")
 
 
 class _Crossings(TorchDispatchMode):
@@ -153,7 +80,7 @@ def _check_batch(answer):
                 untouched = copy.deepcopy(batch)
                 _like(call(answer, batch, device), untouched, device, name)
                 _like(batch, untouched, CPU, f"{name}, afterwards (the original)")
-    return "seven kinds of batch on three devices; structure, values and all other objects kept."
+    return "Your function moved seven kinds of batch to three devices, and kept everything else."
 
 
 def _like(result, expected, device, path):
@@ -171,7 +98,7 @@ def _like(result, expected, device, path):
                 advice = "The batch you were given has changed: build a new container."
             raise NotYet(f"{path}: the tensor is on {result.device}, expected {device}. {advice}")
         if result.dtype != expected.dtype or not torch.equal(result.cpu(), expected):
-            raise NotYet(f"{path}: the values or the dtype changed on the way.")
+            raise NotYet(f"{path}: the values or the dtype changed in the copy.")
     elif isinstance(expected, dict):
         if result.keys() != expected.keys():
             raise NotYet(f"{path}: keys {list(result)}, expected {list(expected)}.")
@@ -192,7 +119,7 @@ batch = Exercise(
     check_answer=_check_batch,
     hints=(
         "A list of tensors moved with one line, in Move a batch. What has to happen for each other kind of thing?",
-        "Recursion: a tensor moves; a container is rebuilt from its moved parts; everything else comes back as it is.",
+        "Recursion: a tensor moves, a container is rebuilt from its moved parts, and everything else comes back as it is.",
         "Three tests with `isinstance`. A list or tuple becomes `type(batch)(parts)`, a dict `{key: move_batch(value, "
         "device) for key, value in batch.items()}`.",
     ),
@@ -200,6 +127,8 @@ batch = Exercise(
     explanation="The function calls itself on each part, so depth does not matter. Containers keep their type, because "
     "code that unpacks a batch depends on it, and the original is left alone. (A namedtuple would take its parts one "
     "by one: type(batch)(*parts).)",
+    unlocked="You can now send any batch to any device with one call.",
+    tool="move_batch",
 )
 
 
@@ -224,7 +153,7 @@ def _check_repair(answer):
             _where_work(copies, x, weight, case)
             if weight.device != home or not weight.requires_grad:
                 raise NotYet(f"{case}: weight itself has changed; leave it as it is.")
-    return "six pairs of places, and the work ran where weight lives."
+    return "Your function works for six pairs of places, and always where weight is."
 
 
 def _same_numbers(result, x, weight, case):
@@ -255,99 +184,87 @@ repair = Exercise(
     check_answer=_check_repair,
     hints=(
         "You met all three above: in Move it, in Follow another tensor and at `.numpy()`. Each line of `broken` has one of them.",
-        "A result that nobody keeps, a tensor born on the CPU, a conversion that NumPy can't do.",
+        "A result that isn't kept, a tensor created on the CPU, a conversion that NumPy can't do.",
         "`x = x.to(weight.device)`; `weight.new_ones(...)` instead of `torch.ones`; `.detach().cpu()` before `.numpy()`.",
     ),
     reference=repaired,
-    explanation="weight decides where the work happens: x moves to it and is assigned, bias is made beside it, and "
-    "only the small result travels back, without its graph.",
+    explanation="weight decides where the work happens: x moves to it and is assigned, bias is created there, and "
+    "only the small result is copied back, without its graph.",
 )
 
 
-# --- when does it pay? ----------------------------------------------------------------------------
-JOBS = {
-    "A": "convolve an image of 2,048 × 2,048, with both copies: Colab's CPU, or its T4",
-    "B": "one row through 2,048 layers of 128 units, already there: Ryzen 9 7950X3D, or RTX 4090",
-    "C": "2,048 rows at once through 128 such layers, already there: the same two",
-    "D": "write 10 rows into a table, already there: Xeon Gold 6254, or A100",
-}
-_WHY_PAYS = {
-    "A": "2,400 ms of arithmetic on the CPU. How long do 34 MB travel?",
-    "B": "each of the 2,048 narrow layers is started anew, and has hardly anything to do.",
-    "C": "only 128 layers to start, and now each of them has 2,048 rows to do.",
-    "D": "how much is there to do for this one call?",
-}
+# --- fit the cost of a copy -----------------------------------------------------------------------
+def fit_copy(small, large):
+    per_byte = (large[1] - small[1]) / (large[0] - small[0])
+    overhead_us = small[1] - small[0] * per_byte
+    return overhead_us, 1 / per_byte / 1000
 
 
-def published_times():
-    """Milliseconds of each job on the CPU and on the GPU, as {letter: {"CPU": ms, "GPU": ms}}, all published."""
-    image = measurements.published("convolution_t4").rows("convolution")
-    ways = {row["way"]: row["time_ms"] for row in image}
-    layers = measurements.published("crossover_4090")
-    table = measurements.published("operations_cpu_gpu").rows(operation="scatter 10 rows")
-    rows = {row["device"]: row["time_ms"] for row in table}
-    return {
-        "A": {"CPU": ways["CPU"], "GPU": ways["GPU, synchronized, with both copies"]},
-        "B": _by_kind(layers.rows("depth", layers=2048)),
-        "C": _by_kind(layers.rows("batch", batch=2048)),
-        "D": {"CPU": rows["Xeon Gold 6254"], "GPU": rows["A100 80 GB PCIe"]},
-    }
+def pinned_copy(size):
+    """(bytes, microseconds) of a published copy of `size` bytes from pinned memory to a Quadro RTX 6000."""
+    rows = measurements.published("copies_rtx6000")
+    [row] = rows.rows(bytes=size, direction="h2d", pinned=True)
+    return size, size / row["gb_per_s"] / 1000
 
 
-def _by_kind(rows):
-    times = {row["device_kind"]: row["time_ms"] for row in rows}
-    return {"CPU": times["cpu"], "GPU": times["cuda"]}
-
-
-def show_jobs():
-    """Print the four jobs."""
-    for letter, job in JOBS.items():
-        print(f"{letter}  {job}")
-
-
-def faster():
-    """Which is faster for each job: {letter: "CPU" or "GPU"}."""
-    return {letter: min(times, key=times.get) for letter, times in published_times().items()}
-
-
-def show_times(answer):
-    """Show how long the four jobs took, once `answer` is right; before, say that a figure is waiting."""
-    if pays.outcome(answer).status != CORRECT:
-        print("A figure is waiting here for four right answers.")
-        return
-    times = published_times()
-    points = {kind: {letter: times[letter][kind] for letter in JOBS} for kind in ("CPU", "GPU")}
-    title = "A and C have much to do for each call; B and D haven't"
-    figure = plots.dots(points, title, "milliseconds", log=True)
-    names = ("convolution_t4", "crossover_4090", "operations_cpu_gpu")
-    sources = [measurements.published(name).source for name in names]
-    plots.sources(figure, "published: " + sources[0], *sources[1:])
-    plots.show(figure, f"{title}.")
-
-
-def _check_pays(answer):
-    expect.choices(answer, faster(), _WHY_PAYS)
-    times = published_times()
-    sentences = [f"{letter} {ms['CPU']:g} and {ms['GPU']:g} ms" for letter, ms in times.items()]
+def _check_fit(answer):
+    copies = [(pinned_copy(2**10), pinned_copy(2**20)), ((4096, 12.0), (4_000_000, 212.0))]
+    for small, large in copies:
+        result = call(answer, small, large)
+        if not isinstance(result, tuple) or len(result) != 2:
+            kind = "None: is there a `return`?" if result is None else f"{result!r}."
+            raise NotYet(f"expected two values, overhead and bandwidth; got {kind}")
+        overhead = expect.number(result[0], "the overhead")
+        bandwidth = expect.number(result[1], "the bandwidth")
+        _same_line(overhead, bandwidth, small, large)
+    overhead, bandwidth = fit_copy(*copies[0])
+    size, measured = pinned_copy(2**16)
+    told = overhead + size / bandwidth / 1000
     return (
-        f"on CPU and GPU they took: {', '.join(sentences)}. Without its copies, the T4 needs 20.6 ms for A: the "
-        "speed-up would be 116 instead of 67."
+        f"By your formula, each copy has {overhead:.1f} µs of overhead and then moves at {bandwidth:.1f} GB/s. "
+        f"For 64 KiB it says {told:.1f} µs, and {measured:.1f} were measured."
     )
 
 
-pays = Exercise(
-    key="02.pays",
-    title="when does it pay?",
-    check_answer=_check_pays,
+def _same_line(overhead, bandwidth, small, large):
+    right = fit_copy(small, large)
+    case = f"for the copies {small} and {large}"
+    if abs(bandwidth / right[1] - 1) > 1e-6:
+        if (
+            abs(bandwidth / right[1] * 1000 - 1) < 1e-6
+            or abs(bandwidth / right[1] / 1000 - 1) < 1e-6
+        ):
+            raise NotYet(
+                f"{case}: bytes per µs are millions of bytes per second. How many make a GB/s?"
+            )
+        if abs(bandwidth / (large[0] / large[1] / 1000) - 1) < 1e-6:
+            raise NotYet(
+                f"{case}: that bandwidth still has the overhead in it. Both copies have the same one."
+            )
+        raise NotYet(f"{case}: the bandwidth is {bandwidth:g} GB/s, expected {right[1]:g}.")
+    if abs(overhead - small[1]) < 1e-9:
+        raise NotYet(
+            f"{case}: the small copy's time isn't all overhead: its bytes took some of it."
+        )
+    if abs(overhead / right[0] - 1) > 1e-6:
+        raise NotYet(f"{case}: the overhead is {overhead:g} µs, expected {right[0]:g}.")
+
+
+fit = Exercise(
+    key="02.fit",
+    title="fit the cost of a copy",
+    check_answer=_check_fit,
     hints=(
-        "The figure under When does the CPU win? has layers of 128 units at its left end. B is like them.",
-        "Ask of each job: how much arithmetic is there for each call, and for each byte that travels?",
-        "Two of the four belong on the CPU: those that hardly compute.",
+        "Both copies have the same overhead. What's left when you subtract one time from the other?",
+        "The difference in time belongs to the difference in bytes alone: that's the time per byte. What a copy takes "
+        "beyond its bytes is overhead.",
+        "`per_byte = (large[1] - small[1]) / (large[0] - small[0])`. The overhead is `small[1] - small[0] * per_byte`, and "
+        "`1 / per_byte` is in bytes per µs: divide by 1,000 for GB/s.",
     ),
-    reference={"A": "GPU", "B": "CPU", "C": "GPU", "D": "CPU"},
-    source="winners = {'A': 'GPU', 'B': 'CPU', 'C': 'GPU', 'D': 'CPU'}",
-    explanation="B and D have so little to do for each call that the price of starting work on a GPU decides. A and C "
-    "have plenty, and in A that pays for both copies as well.",
+    reference=fit_copy,
+    explanation="Two points determine a line: its slope is the time per byte, and where it meets zero bytes is the "
+    "overhead. The formula then predicts every size in between.",
+    unlocked="You can now tell what any copy on any machine costs, from two measurements.",
 )
 
 
@@ -356,8 +273,8 @@ QUIZ = (
         "02.alone",
         'x is on the CPU. After the line x.to("cuda:0"), where is x?',
         {
-            "On the CPU": "Yes: .to returns the moved tensor, and x was not assigned.",
-            "On cuda:0": "The call made a new tensor there and nobody kept it.",
+            "On the CPU": ".to returns the copy, and nothing was assigned to x.",
+            "On cuda:0": "The call made a new tensor there, and nothing kept it.",
             "On both": "A copy is another tensor.",
         },
         right=0,
@@ -368,17 +285,17 @@ QUIZ = (
         {
             "On cuda:1, the device of the block": "The block only fills in a device where none is given; here one is.",
             "On the CPU": "A device was given.",
-            "On the current CUDA device, cuda:0 unless changed": 'Yes: an explicit device wins, and plain "cuda" means the current one.',
+            "On the current CUDA device, cuda:0 unless changed": 'An explicit device wins, and plain "cuda" means the current one.',
         },
         right=2,
     ),
     Question(
         "02.pieces",
-        "10,000 small tensors must reach the GPU. What makes it fastest?",
+        "10,000 small tensors have to reach the GPU. What helps most?",
         {
-            "A faster link": "Bandwidth hardly matters where the fixed price of each copy dominates.",
-            "Joining them into one copy": "Yes: the fixed price is then paid once.",
-            "A GPU with more lanes": "The copy does not use them.",
+            "A faster link": "Bandwidth hardly matters while the overhead of each copy dominates.",
+            "Concatenating them into one copy": "There's one overhead then, not 10,000.",
+            "A GPU with more cores": "The copy doesn't use them.",
         },
         right=1,
     ),

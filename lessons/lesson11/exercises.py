@@ -3,71 +3,45 @@
 import torch
 from torch.nn import functional as F
 
-from helpers.checks.core import (
-    Exercise,
-    NotAttempted,
-    NotYet,
-    Question,
-    call,
-    chosen,
-    is_untouched,
-)
+from helpers.checks.core import Question, chosen
 from lessons.lesson11 import figures
-from lessons.lesson11.fusion import compiled_kernels, race, traffic
-from lessons.lesson11.missing import look_for_triton
-from lessons.lesson11.tracer import tl, trace, triton
+from lessons.lesson11.fusion import race, traffic
+from lessons.lesson11.inductor import written_for_cuda
+from lessons.lesson11.trace import trace
+from lessons.lesson93.puzzle import Problem, blank, puzzle, tl, triton
 
 # The lesson calls them, too.
-__all__ = ["compiled_kernels", "look_for_triton", "race", "trace", "traffic"]
-NO_KERNEL = "expected a kernel: the name of a function under @triton.jit, without parentheses."
+__all__ = ["race", "trace", "traffic", "written_for_cuda"]
 
 
-def _traced(answer, grid, *args, **options):
-    """Return the `Trace` of the learner's kernel; raises `NotYet` where it touches something beside its tensors."""
-    function = getattr(answer, "fn", answer)
-    if not hasattr(function, "__code__"):
-        raise NotYet(NO_KERNEL)
-    if is_untouched(function):
-        raise NotAttempted
-    run = call(trace, answer, grid, *args, **options)
-    for access in run.outside():
-        verb = {"read": "reads", "write": "writes"}[access.kind]
-        size = " × ".join(map(str, run.tensors[access.name].shape))
-        raise NotYet(
-            f"program {access.program[0]} {verb} beside `{access.name}`, which has {size} elements, at place "
-            f"{access.outside[0]}. Is the mask of this {'load' if verb == 'reads' else 'store'} missing, or its address off?"
-        )
-    return run
+def asked(compiled, result, problem):
+    """Return the bytes that the kernel loads and stores, for each element of its first tensor."""
+    return result.useful() / problem.values[0].numel()
 
 
-def _judge_values(result, expected, n):
-    """Raise `NotYet` where a kernel's result differs from PyTorch's, naming the first element that does."""
-    wrong = (~torch.isclose(result, expected, rtol=1e-4, atol=1e-5)).nonzero()
-    if len(wrong) == 0:
-        return
-    place = tuple(wrong[0].tolist())
-    name = f"out[{', '.join(map(str, place))}]"
-    value = result[place].item()
-    finding = "was never written" if value == UNTOUCHED else f"is {value:.4g}"
-    raise NotYet(f"with {n}, {name} {finding}, expected {expected[place].item():.4g}.")
+def _vectors(make):
+    """Return problems of 10 and 33 elements in blocks of 8, and of 4,096 in blocks of 1,024."""
+    small = {"aligned": False}
+    return [
+        make(n, block, small if block == 8 else {}) for n, block in ((10, 8), (33, 8), (4096, 1024))
+    ]
 
 
-def _judge_bytes(run, reads, writes):
-    """Raise `NotYet` where a kernel read or wrote more bytes than `reads` and `writes`."""
-    for kind, limit in (("read", reads), ("write", writes)):
-        count = run.bytes(kind)
-        if count > limit:
-            raise NotYet(
-                f"the result is right, but the kernel {kind}s {count} bytes where {limit} are enough. "
-                "What does it touch twice?"
-            )
+def four_cards(kernel):
+    """Show what compilers make of the attention kernel for four cards."""
+    from lessons.lesson12.figures import answers
+    from practice_gpus import kernels
 
-
-UNTOUCHED = -77.0  # what the results hold before a kernel runs
-
-
-def _blank(*shape):
-    return torch.full(shape, UNTOUCHED)
+    pointers = {
+        "q": "*fp16",
+        "k": "*fp16",
+        "v": "*fp16",
+        "out": "*fp32",
+        "n": "i32",
+        "scale": "fp32",
+    }
+    values = pointers | {"D": 64, "BLOCK": 64}
+    answers([kernels.compile(kernel, values, card) for card in ("T4", "A100", "H100", "B200")])
 
 
 # --- a mirror -----------------------------------------------------------------------------------
@@ -79,24 +53,23 @@ def mirror_kernel(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + n - 1 - places, values, mask=inside)
 
 
-def _check_mirror(answer):
-    for n in (8, 10, 1, 33):
-        x = torch.randn(n)
-        run = _traced(answer, (-(-n // 8),), x, _blank(n), n, BLOCK=8)
-        _judge_values(_result(run, 1), x.flip(0), f"n = {n}")
-        _judge_bytes(run, 4 * n, 4 * n)
-    return "right for 8, 10, 1 and 33 numbers, each read once and written once."
+def _mirror_problem(n, block, options):
+    x, out = torch.randn(n), blank(n)
+    return Problem([x, out, n, block], out, x.flip(0), -(-n // block), f"n = {n}", options=options)
 
 
-def _result(run, place):
-    """Return the tensor that a kernel got as argument `place`."""
-    return list(run.tensors.values())[place]
-
-
-mirror = Exercise(
-    key="11.mirror",
-    title="a mirror",
-    check_answer=_check_mirror,
+mirror = puzzle(
+    "11.mirror",
+    "a mirror",
+    lambda: _vectors(_mirror_problem),
+    asked,
+    "bytes loaded and stored per element",
+    mistakes=lambda problem: [
+        (
+            problem.values[0],
+            "that is x as it was: which place of `out` gets the element at place p?",
+        )
+    ],
     hints=(
         "Begin with `add_kernel` and take out what you don't need. Where does the first number of `x` end up? And the "
         "one at place p?",
@@ -106,15 +79,15 @@ mirror = Exercise(
         "`tl.store(out + n - 1 - places, values, mask=places < n)`.",
     ),
     reference=mirror_kernel,
-    explanation="The mask stays what it was, since it asks whether a place of x exists. Only the address that is written runs "
-    "backwards. Without the mask, the last program would write in front of out.",
+    explanation="The mask stays what it was, because it says whether a place of x exists. Only the address that is written "
+    "runs backwards. Without the mask, the last program would write in front of out.",
 )
 
 
 def draw_mirror(kernel):
     """Show which program of the learner's mirror touches what (until it passes, of the model answer's)."""
     x = torch.arange(10.0)
-    run = trace(chosen(mirror, kernel), (3,), x, torch.empty(10), 10, BLOCK=4)
+    run = trace(chosen(mirror, kernel), 3, x, torch.empty(10), 10, BLOCK=4)
     figures.touched(run, "Reads from the left, writes from the right")
 
 
@@ -128,31 +101,26 @@ def gated_kernel(gate, up, out, n, BLOCK: tl.constexpr):
     tl.store(out + places, g * tl.sigmoid(g) * u, mask=inside)
 
 
-def _check_gated(answer):
-    for n in (16, 21, 1, 100):
-        gate = 3 * torch.randn(n)
-        up = torch.randn(n)
-        run = _traced(answer, (-(-n // 16),), gate, up, _blank(n), n, BLOCK=16)
-        _judge_gated(_result(run, 2), gate, up, n)
-        _judge_bytes(run, 8 * n, 4 * n)
-    return "equal to PyTorch, and every number crosses the memory bus once: 12 bytes an element instead of 20."
+def _gated_problem(n, block, options):
+    gate, up, out = 3 * torch.randn(n), torch.randn(n), blank(n)
+    values = [gate, up, out, n, block]
+    return Problem(values, out, F.silu(gate) * up, -(-n // block), f"n = {n}", options=options)
 
 
-def _judge_gated(result, gate, up, n):
-    for mistaken, reason in (
-        (torch.sigmoid(gate) * up, "That is sigmoid(gate) * up; silu(g) is g * sigmoid(g)."),
-        (gate * F.silu(up), "You have swapped `gate` and `up`: silu belongs to `gate`."),
-        (F.silu(gate), "That is silu(gate) alone: where is `up`?"),
-    ):
-        if torch.allclose(result, mistaken, rtol=1e-4, atol=1e-5):
-            raise NotYet(reason)
-    _judge_values(result, F.silu(gate) * up, f"n = {n}")
+def _gated_mistakes(problem):
+    gate, up = problem.values[:2]
+    yield torch.sigmoid(gate) * up, "that is sigmoid(gate) * up; silu(g) is g * sigmoid(g)."
+    yield gate * F.silu(up), "you have swapped `gate` and `up`: silu belongs to `gate`."
+    yield F.silu(gate), "that is silu(gate) alone: where is `up`?"
 
 
-gated = Exercise(
-    key="11.gated",
-    title="a fused activation",
-    check_answer=_check_gated,
+gated = puzzle(
+    "11.gated",
+    "a fused activation",
+    lambda: _vectors(_gated_problem),
+    asked,
+    "bytes loaded and stored per element",
+    mistakes=_gated_mistakes,
     hints=(
         "Again `add_kernel`, with other arithmetic between the loads and the store.",
         "Load a block of `gate` and a block of `up`, each once. `silu(g)` is `g * sigmoid(g)`, and Triton has `tl.sigmoid`.",
@@ -176,32 +144,43 @@ def row_sums_kernel(x, out, columns, BLOCK: tl.constexpr):
     tl.store(out + row, tl.sum(total, axis=0))
 
 
-def _check_row_sums(answer):
-    for rows, columns in ((3, 16), (4, 40), (5, 7), (1, 1)):
-        x = torch.randn(rows, columns) + 1
-        run = _traced(answer, (rows,), x, _blank(rows), columns, BLOCK=16)
-        result = _result(run, 1)
-        _judge_sums(result, x, rows, columns)
-        _judge_bytes(run, 4 * rows * columns, 4 * rows)
-    return "right for rows of 1, 7, 16 and 40 numbers with blocks of 16, each number read once."
-
-
-def _judge_sums(result, x, rows, columns):
-    if columns > 16 and torch.allclose(result, x[:, :16].sum(1), atol=1e-4):
-        raise NotYet(
-            f"only the first block of each row was added. A row of {columns} needs several blocks of 16: a loop."
+def _row_sums_problems():
+    found = []
+    for rows, columns in ((5, 7), (4, 40), (3, 1024)):
+        x, out = torch.randn(rows, columns) + 1, blank(rows)
+        block = 16 if columns < 100 else 256
+        words = f"{rows} rows of {columns}"
+        options = {"aligned": columns > 100}
+        found.append(
+            Problem(
+                [x, out, columns, block],
+                out,
+                x.sum(1),
+                rows,
+                words,
+                options=options,
+                tolerance=1e-3,
+            )
         )
-    if columns > 16 and torch.allclose(result, x[:, columns // 16 * 16 :].sum(1), atol=1e-4):
-        raise NotYet(
-            "only the last block of each row was added: what happens to the total in the loop?"
-        )
-    _judge_values(result, x.sum(1), f"{rows} rows of {columns}")
+    return found
 
 
-row_sums = Exercise(
-    key="11.row_sums",
-    title="row sums",
-    check_answer=_check_row_sums,
+def _row_sums_mistakes(problem):
+    x, _, columns, block = problem.values
+    if columns > block:
+        first = f"only the first block of each row was added. A row of {columns} needs several blocks of {block}: a loop."
+        yield x[:, :block].sum(1), first
+        last = "only the last block of each row was added: what happens to the total in the loop?"
+        yield x[:, (columns - 1) // block * block :].sum(1), last
+
+
+row_sums = puzzle(
+    "11.row_sums",
+    "row sums",
+    _row_sums_problems,
+    asked,
+    "bytes loaded and stored per element",
+    mistakes=_row_sums_mistakes,
     hints=(
         "`softmax_kernel` shows a program for each row, `matmul_kernel` a loop that adds up.",
         "Begin with `tl.zeros((BLOCK,), dtype=tl.float32)`. In the loop, add the next `BLOCK` numbers of the row; beyond its "
@@ -228,11 +207,11 @@ QUIZ = (
     ),
     Question(
         "11.mask",
-        "1,000 numbers, blocks of 256. How many programs, and how many lanes does the last one mask off?",
+        "1,000 numbers, blocks of 256. How many programs, and how many elements does the last one mask off?",
         {
-            "3 programs, 232 lanes": "Three programs reach 768 numbers only.",
-            "4 programs, 24 lanes": "Yes: 4 × 256 is 1,024, which is 24 too many.",
-            "4 programs, 232 lanes": "The last program starts at 768 and has 232 numbers to do.",
+            "3 programs, 232 elements": "Three programs reach 768 numbers only.",
+            "4 programs, 24 elements": "Yes: 4 × 256 is 1,024, which is 24 too many.",
+            "4 programs, 232 elements": "The last program starts at 768 and has 232 numbers to do.",
         },
         right=1,
     ),
@@ -240,9 +219,9 @@ QUIZ = (
         "11.when",
         "You want bias, GELU and dropout in one kernel. What do you try first?",
         {
+            "Write it in CUDA C++": "That is the most work, for the same memory traffic.",
             "Write it in Triton": "You can, but somebody may have done it for you.",
-            "Write it in CUDA C++": "That is more work still, for memory traffic that is the same.",
-            "torch.compile": "Yes: point-wise operations in a row are what it fuses best. Then measure.",
+            "torch.compile": "Yes: pointwise operations in a row are what it fuses best. Then measure.",
         },
         right=2,
     ),

@@ -1,12 +1,34 @@
-"""The figures of lesson 11, Write a kernel: drawn from the addresses that `lessons.lesson11.tracer` noted."""
+"""The figures of lesson 11, Write a kernel: drawn from the addresses that its compiled code touched."""
 
 import torch
 
 from helpers import plots
-from helpers.figures import SMALL, blank_figure, plain_ticks
-from lessons.lesson11.tracer import trace
+from helpers.figures import GPU, GREENS, SMALL, TROUBLE, blank_figure, plain_ticks, set_title
+from helpers.palette import FAINT, INK, RULE
+from lessons.lesson11.trace import Trace, trace
 
-LIGHT = 0.35  # share of a program's color in its cells, so that black text can be read
+PROGRAMS = (
+    "#8CCBAE",
+    "#F2C57C",
+    "#C9B6DD",
+    "#A9C4E8",
+    "#E3E6EA",
+)  # neighbors differ; black text can be read on each
+
+
+def first_picture():
+    """Return (figure, alternative text): three programs of eight lines each add ten numbers."""
+    from lessons.lesson11.kernels import add_kernel
+
+    x = torch.arange(10.0)
+    seen = trace(add_kernel, 3, x, x.clone(), torch.empty(10), 10, BLOCK=4)
+    figure, words = touched_figure(
+        seen, "Eight lines, run by three programs at once: who touches what"
+    )
+    return (
+        figure,
+        f"The elements of x, y and out as cells with the number of their program. {words}",
+    )
 
 
 def touched(seen, title):
@@ -15,25 +37,22 @@ def touched(seen, title):
 
 
 def touched_figure(seen, title):
-    """The figure of `touched` and its sentence.
-
-    Elements beside a tensor are hatched and marked with "!"; dotted cells beside a row are lanes that are masked off.
-    """
+    """Return the figure of `touched` and its sentence; dotted cells are places that a mask rules out."""
     tensors = list(seen.tensors.items())
     flat = all(tensor.ndim < 2 for _, tensor in tensors)
-    size = (6.4, 0.75 + 0.62 * len(tensors)) if flat else (6.4, 1.7)
-    figure = blank_figure(size)
-    figure.suptitle(title, fontsize=11, x=0.01, ha="left")
+    figure = blank_figure((7.3, 0.9 + 0.66 * len(tensors)) if flat else (7.3, 2.1))
+    set_title(figure, title)
     for place, (name, tensor) in enumerate(tensors, 1):
         grid = (len(tensors), 1) if flat else (1, len(tensors))
         axes = figure.add_subplot(*grid, place)
-        masked = _masked_beside(seen, name, tensor)
-        _draw_tensor(axes, name, tensor, _programs_of(seen, name), masked)
+        _draw_tensor(
+            axes, name, tensor, _programs_of(seen, name), _masked_beside(seen, name, tensor)
+        )
     return figure, _said(seen)
 
 
 def _masked_beside(seen, name, tensor):
-    """Return the cells (row, column) of the lanes that masks ruled out beside a vector, or beside the rows of a matrix.
+    """Return the cells (row, column) that masks ruled out beside a vector, or beside the rows of a matrix.
 
     In a matrix their addresses belong to the next row; they are drawn beside the row that their program touched.
     """
@@ -45,8 +64,8 @@ def _masked_beside(seen, name, tensor):
         rows = {place // columns for place in access.places} if tensor.ndim > 1 else {0}
         if len(rows) == 1:
             [row] = rows
-            lanes = [place - row * columns for place in access.masked]
-            cells |= {(row, lane) for lane in lanes if not 0 <= lane < columns}
+            places = [place - row * columns for place in access.off]
+            cells |= {(row, place) for place in places if not 0 <= place < columns}
     return sorted(cells)
 
 
@@ -59,93 +78,67 @@ def _programs_of(seen, name):
     programs = seen.programs()
     found = {}
     for access in seen.accesses:
-        if access.name != name:
-            continue
-        number = programs.index(access.program)
-        for place in access.places:
-            found.setdefault(place, set()).add(number)
+        if access.name == name:
+            number = programs.index(access.block)
+            for place in access.places:
+                found.setdefault(place, set()).add(number)
     return {place: sorted(numbers) for place, numbers in found.items()}
 
 
 def _draw_tensor(axes, name, tensor, programs, masked):
     columns = _columns(tensor)
     count = tensor.numel()
-    beside = [place for place in programs if not 0 <= place < count]
-    for place in [*range(count), *beside]:
-        row, column = divmod(place, columns) if 0 <= place < count else (0, place)
-        _draw_cell(axes, row, column, programs.get(place, []), 0 <= place < count)
+    for place in range(count):
+        numbers = programs.get(place, [])
+        fill = PROGRAMS[numbers[0] % len(PROGRAMS)] if numbers else "white"
+        text = ",".join(map(str, numbers)) if len(numbers) < 3 else f"{len(numbers)}×"
+        _draw_box(
+            axes,
+            *divmod(place, columns),
+            {"facecolor": fill, "edgecolor": FAINT, "linewidth": 0.8},
+            text,
+        )
     for row, column in masked:
-        look = {"facecolor": "none", "edgecolor": "#808080", "linestyle": ":", "linewidth": 1}
-        _draw_box(axes, row, column, look, "–", color="#606060")
+        _draw_box(
+            axes, row, column, {"facecolor": "none", "edgecolor": FAINT, "linestyle": ":"}, "–"
+        )
     rows = max(1, count // columns)
-    beside += [column for _, column in masked]
+    beside = [column for _, column in masked]
     axes.set_xlim(min([0, *beside]) - 0.1, max([columns, *(place + 1 for place in beside)]) + 0.1)
     axes.set_ylim(rows + 0.05, -0.05)
     axes.set_aspect("equal", adjustable="box", anchor="W")
     axes.set_xticks([])
-    axes.set_yticks([rows / 2], [name], fontsize=10)
+    axes.set_yticks([rows / 2], [name], fontsize=10, color=INK)
     axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    axes.set_facecolor("none")
+    axes.spines[:].set_visible(False)
 
 
-def _draw_cell(axes, row, column, numbers, inside):
-    """A cell with the numbers of the programs that touched it; beside the tensor it is hatched and has a "!"."""
-    from matplotlib.colors import to_rgb
-
-    text = ",".join(map(str, numbers)) if len(numbers) < 3 else f"{len(numbers)}×"
-    if not inside:
-        look = {"facecolor": "white", "edgecolor": "#b00000", "linewidth": 1.5, "hatch": "///"}
-        paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
-        _draw_box(axes, row, column, look, f"{text}!", bbox=paper)
-        return
-    fill = "white"
-    if numbers:
-        color = to_rgb(plots.COLORS[numbers[0] % 7])
-        fill = [1 - LIGHT * (1 - part) for part in color]
-    look = {"facecolor": fill, "edgecolor": "#606060", "linewidth": 0.8}
-    _draw_box(axes, row, column, look, text)
-
-
-def _draw_box(axes, row, column, look, text, **letters):
+def _draw_box(axes, row, column, look, text):
     from matplotlib.patches import Rectangle
 
     axes.add_patch(Rectangle((column, row), 1, 1, **look))
-    middle = {"ha": "center", "va": "center", "fontsize": SMALL}
-    axes.text(column + 0.5, row + 0.5, text, **middle, **letters)
+    middle = {"ha": "center", "va": "center", "fontsize": SMALL, "color": INK}
+    axes.text(column + 0.5, row + 0.5, text, **middle)
 
 
 def _said(seen):
-    """Say in a sentence what each program wrote, and what it touched beside the tensors."""
+    """Say in a sentence how many programs there are, and what the first and the last of them write."""
     programs = seen.programs()
     written = []
-    for number, program in enumerate(programs):
-        places = []
-        for access in seen.accesses:
-            if access.program == program and access.kind == "write":
-                places += access.places
-        if places:
-            written.append(f"{number}: {min(places)} to {max(places)}")
-    many = f" and {len(written) - 6} more" if len(written) > 6 else ""
-    sentence = f"{len(programs)} programs; places written by each: {', '.join(written[:6])}{many}."
-    lanes = _lanes_off(seen, programs)
-    if lanes:
-        sentence += f" Lanes masked off: {lanes}."
-    for access in seen.outside():
-        number = programs.index(access.program)
-        places = ", ".join(map(str, access.outside))
-        sentence += f" Program {number} {access.kind}s beside {access.name}: {places}."
-    return sentence
-
-
-def _lanes_off(seen, programs):
-    """Say how many lanes each program's mask rules out, for the programs with any, such as "2: 2"."""
-    off = {}
-    for access in seen.accesses:
-        if access.masked:
-            number = programs.index(access.program)
-            off[number] = max(off.get(number, 0), len(access.masked))
-    return ", ".join(f"{number}: {count}" for number, count in off.items())
+    for program in programs:
+        stores = [
+            each.places for each in seen.accesses if each.block == program and each.kind == "store"
+        ]
+        written.append([place for places in stores for place in places])
+    first, last = written[0], written[-1]
+    noun = "program" if len(programs) == 1 else "programs"
+    if not first or not last:
+        return f"{len(programs)} {noun}."
+    sentence = f"{len(programs)} {noun}. Program 0 writes elements {min(first)} to {max(first)}"
+    if len(programs) > 1:
+        sentence += f", program {len(programs) - 1} elements {min(last)} to {max(last)}"
+    return f"{sentence}."
 
 
 def blocks(kernel):
@@ -154,107 +147,132 @@ def blocks(kernel):
     def draw(n, block):
         x = torch.ones(n)
         programs = -(-n // block)
-        seen = trace(kernel, (programs,), x, x, x, n, BLOCK=block)
+        seen = trace(kernel, programs, x, x, x, n, BLOCK=block)
         off = programs * block - n
         noun = "program" if programs == 1 else "programs"
-        words = f"{n} numbers, blocks of {block}: {programs} {noun}, {off} lanes masked off"
-        return touched_figure(seen, words)[0], f"{words}."
+        words = f"{n} numbers, blocks of {block}: {programs} {noun}, {off} places masked off"
+        only = Trace({"out": seen.tensors["out"]}, seen.accesses)
+        return touched_figure(only, words)[0], f"{words}."
 
     return draw
 
 
 def one_program(seen, n):
-    """Return draw(row, column) for `explore`: what the program of one tile of a product reads and writes."""
+    """Return draw(row, column) for `explore`: what the program of one tile of a product loads and stores."""
 
     def draw(row, column):
-        program = (row, column, 0)
-        figure = blank_figure((6.4, 2.6))
-        title = (
-            f"Program ({row}, {column}) reads a band of a and a band of b, and writes a tile of c"
-        )
-        figure.suptitle(title, fontsize=11, x=0.01, ha="left")
-        counts = {name: _times(seen, program, name, n) for name in seen.tensors}
-        for place, (name, times) in enumerate(counts.items(), 1):
-            _draw_matrix(figure.add_subplot(1, 3, place), name, times)
-        numbers = {name: int((times > 0).sum()) for name, times in counts.items()}
-        words = ", ".join(f"{count} of {name}" for name, count in numbers.items())
-        return figure, f"Program ({row}, {column}) touches {words} ({n * n} numbers each)."
+        figure = blank_figure((7.3, 3.0))
+        set_title(figure, f"Program ({row}, {column}): a band of a, a band of b, one tile of c")
+        counts = {name: _touched_by(seen, (row, column, 0), name, n) for name in seen.tensors}
+        for place, (name, on) in enumerate(counts.items(), 1):
+            _draw_matrix(figure.add_subplot(1, 3, place), name, on)
+        words = ", ".join(f"{int(on.sum()):,} of {name}" for name, on in counts.items())
+        return figure, f"Program ({row}, {column}) touches {words} ({n * n:,} numbers each)."
 
     return draw
 
 
-def _times(seen, program, name, n):
-    """Return how often a program touched each element of an n × n tensor."""
-    times = torch.zeros(n * n, dtype=torch.long)
+def _touched_by(seen, program, name, n):
+    """Return which elements of an n × n tensor a program touched."""
+    found = torch.zeros(n * n, dtype=torch.bool)
     for access in seen.accesses:
-        if access.program == program and access.name == name:
-            places = torch.tensor(access.places)
-            times += torch.bincount(places, minlength=n * n)
-    return times.view(n, n)
+        if access.block == program and access.name == name:
+            found[access.places] = True
+    return found.view(n, n)
 
 
-def _draw_matrix(axes, name, times):
-    n = len(times)
-    axes.imshow(times > 0, cmap="Blues", vmin=0, vmax=1.6)
-    axes.set_xticks([place - 0.5 for place in range(1, n)], minor=True)
-    axes.set_yticks([place - 0.5 for place in range(1, n)], minor=True)
-    axes.grid(which="minor", color="#d0d0d0", linewidth=0.5)
-    axes.tick_params(which="both", length=0, labelbottom=False, labelleft=False)
-    axes.set_title(f"{name}: {int((times > 0).sum())} numbers", fontsize=9)
+def _draw_matrix(axes, name, on):
+    from matplotlib.colors import ListedColormap
+
+    n = len(on)
+    axes.imshow(on, cmap=ListedColormap(["white", GPU]), vmin=0, vmax=1)
+    for place in range(0, n + 1, n // 4):
+        axes.axhline(place - 0.5, color=RULE, linewidth=0.8)
+        axes.axvline(place - 0.5, color=RULE, linewidth=0.8)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.set_title(f"{name}: {int(on.sum()):,} numbers", fontsize=9, color=INK)
 
 
 def softmax_traffic(rows, seen, n):
-    """Show the bytes a number that separate operations move, and those of one kernel."""
+    """Show the bytes per number that separate operations move, and those of one kernel."""
     separate = {}
     for name, read, written in rows:
         separate[name] = separate.get(name, 0) + (read + written) / n
-    fused = {"softmax_kernel": (seen.bytes("read") + seen.bytes("write")) / n}
-    bars = {"one kernel": fused, "five operations": separate}
+    fused = (seen.bytes("load") + seen.bytes("store")) / n
     total = sum(separate.values())
-    times = total / fused["softmax_kernel"]
-    title = f"Separate operations move {times:.1f} times the bytes of one kernel"
-    sentence = f"Bytes for each number: {total:.1f} in separate operations, {fused['softmax_kernel']:.1f} in one kernel."
-    plots.show(plots.stacked(bars, title, "bytes read and written, for each number"), sentence)
+    bars = {"one kernel": {"all at once": fused}, "five operations": separate}
+    colors = dict(zip(separate, (GREENS[0], *GREENS[2:], RULE), strict=False)) | {
+        "all at once": GPU
+    }
+    title = f"Fused softmax moves {fused:.0f} bytes per number instead of {total:.0f}"
+    what = "that separate operations and one kernel read and write for each number of a matrix"
+    sentence = f"Two stacked bars of the bytes {what}: {total:.0f} and {fused:.0f}."
+    figure = plots.stacked(bars, title, "bytes read and written, per number", colors=colors)
+    plots.show(figure, sentence)
 
 
 def tile_traffic(counted, n):
-    """Show the bytes that a tiled product reads by the size of its tiles: `counted` is {tile: bytes}."""
+    """Show the bytes that a tiled product loads by the size of its tiles: `counted` is {tile: bytes}."""
     tiles = list(counted)
     kilobytes = [count / 1000 for count in counted.values()]
     least = 2 * n * n * 4 / 1000
     series = {
-        "counted": (tiles, kilobytes),
-        "each number of a and b once": ([tiles[0], tiles[-1]], [least, least]),
+        "loaded by the programs": (tiles, kilobytes),
+        "each number once": ([tiles[0], tiles[-1]], [least, least]),
     }
-    title = f"Tiles twice as wide read half as much ({n} × {n} product)"
-    figure = plots.lines(series, title, "width of a tile", "kilobytes read", logx=True, logy=True)
+    title = "Double the tile, halve the traffic"
+    figure = plots.lines(series, title, "tile width", "data loaded (kB)", logx=True, logy=True)
     words = ", ".join(f"{tile}: {count:.0f}" for tile, count in zip(tiles, kilobytes, strict=True))
-    plots.show(
-        figure, f"Kilobytes read by width of the tile: {words}; each number once: {least:.0f}."
+    what = f"that the programs of a {n} × {n} product load, over the width of their tiles"
+    plots.show(figure, f"A line of the kilobytes {what}: {words}; at least {least:.0f}.")
+
+
+def attention_traffic(counted):
+    """Show bytes of attention by hand and in one kernel: `counted` is {words: (by hand, in one kernel)}."""
+    lengths = list(counted)
+    series = {
+        "by hand": (lengths, [hand / 1e6 for hand, _ in counted.values()]),
+        "one kernel": (lengths, [one / 1e6 for _, one in counted.values()]),
+    }
+    hand, one = counted[lengths[-1]]
+    title = f"Attention over {lengths[-1]} words: {hand / one:.0f} times less traffic in one kernel"
+    colors = {"by hand": TROUBLE, "one kernel": GPU}
+    figure = plots.lines(
+        series,
+        title,
+        "sequence length (words)",
+        "bytes moved (MB)",
+        logx=True,
+        logy=True,
+        colors=colors,
     )
+    words = "; ".join(f"{n}: {a / 1e6:.2g} and {b / 1e6:.2g}" for n, (a, b) in counted.items())
+    plots.show(figure, f"Megabytes moved, by hand and in one kernel, by length: {words}.")
 
 
 PANELS = {  # source: title
     "triton_rms_norm_a100": "RMS norm, bfloat16, on an A100",
     "triton_softmax_rtx3090": "Softmax, float32, on an RTX 3090",
 }
+LINES = {"separate": TROUBLE, "Triton": GPU, "PyTorch": INK}
 
 
 def elsewhere():
     """Show published times of Triton kernels and PyTorch: a panel for each of two sources, each with a card of its own."""
-    title = "Fused, RMS norm is six to ten times as fast; softmax was fused already"
-    figure = blank_figure((6.4, 3.4))
-    figure.suptitle(title, fontsize=11, x=0.01, ha="left")
+    figure = blank_figure((7.3, 3.4))
+    set_title(figure, "Fusion speeds up RMS norm 6–10×; softmax was fused already")
     sources = []
-    for axes, (name, words) in zip(figure.subplots(1, 2), PANELS.items(), strict=True):
+    for axes, (name, words) in zip(figure.subplots(1, 2, sharey=True), PANELS.items(), strict=True):
         group = plots.published(name, "time_ms", x="width", by="code", section="forward")
         sources += group.sources
         for place, (code, line) in enumerate(group.items()):
-            look = {"color": plots.COLORS[place], "marker": plots.MARKERS[place]}
             label = code.split(", ")[1].split(" (")[0]  # the panel's title has the rest
-            axes.plot(*line, label=label, linestyle=":", markerfacecolor="white", **look)
-        axes.set_title(words, fontsize=9)
+            color = next((color for part, color in LINES.items() if part in label), INK)
+            axes.plot(*line, marker=plots.MARKERS[place], color=color, markersize=4, label=label)
+        axes.set_title(words, fontsize=9, color=INK)
         _logarithmic(axes)
+    figure.axes[0].set_ylabel("time (ms, log scale)", fontsize=9, color=FAINT)
     plots.sources(figure, *sources)
     plots.show(
         figure,
@@ -269,9 +287,6 @@ def _logarithmic(axes):
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.set_yscale("log")
     plain_ticks(axes.yaxis)
-    axes.tick_params(labelsize=SMALL)
-    axes.set_xlabel("numbers in a row (2,048 rows)", fontsize=9)
-    axes.set_ylabel("milliseconds", fontsize=9)
+    axes.set_xlabel("row length (2,048 rows)", fontsize=9, color=FAINT)
     axes.legend(frameon=False, fontsize=SMALL, loc="upper left")
     plots.tidy(axes)
-    axes.set_ylim(top=axes.get_ylim()[1] * 3)  # room for the legend

@@ -20,8 +20,8 @@ def admit(case):
     about = trace.about
     parts = [trace.device if trace.device != "not recorded" else "", about.get("model", "")]
     title = ", ".join(part for part in parts if part)
-    facts = [about.get("batch", ""), about.get("note", "")]
-    caption = ". ".join(fact[0].upper() + fact[1:] for fact in facts if fact)
+    facts = [f"Batch: {about['batch']}" if "batch" in about else "", about.get("note", "")]
+    caption = " · ".join(fact[0].upper() + fact[1:] for fact in facts if fact)
     timeline.show(trace, title, detail=DETAIL, caption=caption)
     return trace
 

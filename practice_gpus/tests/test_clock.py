@@ -227,6 +227,36 @@ def test_a_copy_in_another_stream_hides_behind_kernels(gpus):
     assert hidden.ms < shown.ms
 
 
+def test_a_stream_waits_for_what_it_is_told_to(gpus):
+    """Else a forecast would let a kernel use a batch before it is there."""
+    x = empty(64 * MIB)
+    side = torch.cuda.Stream()
+    batch = torch.empty(64 * MIB).pin_memory()
+
+    def step(wait):
+        with torch.cuda.stream(side):
+            batch.to("cuda", non_blocking=True)
+        if wait:
+            torch.cuda.current_stream().wait_stream(side)
+        x.add_(1)
+
+    early, late = (
+        gpus.forecast(lambda wait=wait: step(wait)).kernels[-1] for wait in (False, True)
+    )
+    assert early.start < 1 < late.start
+
+
+def test_memory_that_is_not_pinned_makes_the_cpu_wait_even_if_told_not_to(gpus):
+    """Else ``non_blocking=True`` alone would seem to be enough."""
+    batch = torch.empty(16 * MIB)
+    pinned = batch.pin_memory()
+    alone = gpus.forecast(lambda: batch.to("cuda", non_blocking=True).add_(1))
+    both = gpus.forecast(lambda: pinned.to("cuda", non_blocking=True).add_(1))
+    assert alone.cause == "unpinned copies"
+    assert alone.waits[0].ms > 1
+    assert not both.waits
+
+
 def test_kernels_and_idle_time_add_up_to_the_step(gpus):
     """Else a timeline would not be the time it claims to explain."""
     model = net(512)

@@ -5,6 +5,7 @@ Most are the model answer with a few words changed, so that one sees what the le
 
 import importlib
 import inspect
+import linecache
 import textwrap
 from dataclasses import dataclass
 
@@ -39,7 +40,14 @@ def edited(reference, texts):
         assert old in source, f"{old!r} is not in the model answer"
         source = source.replace(old, new)
     names = dict(vars(inspect.getmodule(reference)))
-    exec(compile(source, "<answer>", "exec"), names)  # noqa: S102 - our own source, changed
+    file = f"<answer {hash(source)}>"
+    linecache.cache[file] = (
+        len(source),
+        None,
+        source.splitlines(True),
+        file,
+    )  # a compiler asks for it
+    exec(compile(source, file, "exec"), names)  # noqa: S102 - our own source, changed
     return names[reference.__name__]
 
 

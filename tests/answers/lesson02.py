@@ -1,6 +1,6 @@
 """Wrong answers to the exercises of lesson 02."""
 
-from answers import edit, given, instead
+from answers import edit
 
 LIST = "return type(batch)(move_batch(part, device) for part in batch)"
 DICT = "return {key: move_batch(value, device) for key, value in batch.items()}"
@@ -33,12 +33,13 @@ WRONG = {
         ),
         edit("expected a NumPy array", ".detach().cpu().numpy()", ""),
     ),
-    "pays": (
-        instead("2,048 narrow layers", B="GPU", D="GPU"),
-        instead("34 MB travel", A="CPU"),
-        instead("2,048 rows to do", C="CPU"),
-        instead("this one call", D="GPU"),
-        given("no answer for", {"A": "GPU"}),
-        instead("none of the answers", B=1),
+    "fit": (
+        edit("still has the overhead", "1 / per_byte / 1000", "large[0] / large[1] / 1000"),
+        edit("How many make a GB/s", "1 / per_byte / 1000", "1 / per_byte"),
+        edit("isn't all overhead", "small[1] - small[0] * per_byte", "small[1]"),
+        edit("the overhead is", "small[1] - small[0]", "large[1] - small[0]"),
+        edit("the bandwidth is", "1 / per_byte / 1000", "per_byte"),
+        edit("expected two values", ", 1 / per_byte / 1000", ""),
+        edit("is there a `return`", "    return overhead_us", "    overhead_us"),
     ),
 }

@@ -97,12 +97,30 @@ MI300X (192 GB) | 192 | {SHEET} | 5300 | 750 | 163.4 163.4 653.7 1307.4 1307.4 2
 
 def _card(line: str) -> Card:
     name, memory, thread, bandwidth, watts, rates, pcie, nvlink, source = line.split(" | ")
-    rates = rates.split()
-    peaks = [float(rates[1] if rate == "-" else rate) for rate in rates]
+    texts = rates.split()
+    fp64, fp32, *others = (float(texts[1] if text == "-" else text) for text in texts)
+    tf32, fp16, bf16, fp8 = others
+    pinned, pageable = PCIE[int(pcie)]
     bus = next((rate for start, rate in BUS.items() if name.startswith(start)), None)
     memory_source = source if thread == SHEET else ISSUES + thread
-    numbers = float(memory), memory_source, float(bandwidth), float(watts)
-    return Card(name, *numbers, *peaks, *PCIE[int(pcie)], float(nvlink), source, bus)
+    return Card(
+        name,
+        float(memory),
+        memory_source,
+        float(bandwidth),
+        float(watts),
+        fp64,
+        fp32,
+        tf32,
+        fp16,
+        bf16,
+        fp8,
+        pinned,
+        pageable,
+        float(nvlink),
+        source,
+        bus,
+    )
 
 
 CARDS = {card.name: card for card in map(_card, TABLE.strip().splitlines())}
@@ -142,11 +160,11 @@ def recorded(path: str) -> Card:
             for part, found in data["sections"].items()
         }
         best = {
-            unit: max(
-                (r["tflop_per_s"] for r in rows["matmul"] if r["dtype"] == dtype), default=None
-            )
+            unit: max((r["tflop_per_s"] for r in rows["matmul"] if r["dtype"] == dtype), default=0)
             for unit, dtype in UNITS.items()
         }
+        if not best["fp32"]:
+            raise LookupError("no products in float32")
         fp32 = best["fp32"] / COMPUTE
         peaks = {unit: rate / COMPUTE if rate else fp32 for unit, rate in best.items()}
         bandwidth = max(r["gb_per_s"] for r in rows["bandwidth"]) / MEMORY

@@ -353,7 +353,7 @@ class FunctionMode(TorchFunctionMode):
             args = *args[:4], *[0.0] * (len(args) > 4), *args[5:]
             kwargs |= {"dropout_p": 0.0} if "dropout_p" in kwargs else {}
         if not self.machine.values and func is torch._C._nn.scaled_dot_product_attention:
-            args, kwargs = without_dropout(*args, **kwargs)
+            args, kwargs = fusible(*args, **kwargs)
         return casting.cast("lower", self.machine, func, *args, **kwargs)
 
     def _ragged(self, x):
@@ -377,9 +377,14 @@ def one_kernel(x, shape, weight, eps):
     return torch.native_layer_norm(x, shape, weight, None, eps or 0.0)[0]
 
 
-def without_dropout(*args, dropout_p=0.0, **kwargs):
-    """The arguments of an attention whose probabilities nobody drops: the CPU has no fused kernel for that, a GPU has."""
-    return args[:4] + (0.0,) * (len(args) > 4) + args[5:], kwargs
+def fusible(query, key, value, attn_mask=None, dropout_p=0.0, *rest, **options):
+    """The arguments of an attention that a GPU computes in one kernel, as the CPU's fused kernel wants them too: no
+    dropout, a mask of two or four dimensions."""
+    if attn_mask is not None and not torch.is_grad_enabled():
+        attn_mask = attn_mask.detach()
+    if attn_mask is not None and attn_mask.dim() == 3:
+        attn_mask = attn_mask.unsqueeze(0)
+    return (query, key, value, attn_mask, 0.0, *rest), options
 
 
 def default_device(func):

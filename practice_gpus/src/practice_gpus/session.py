@@ -255,6 +255,13 @@ def _start_clock(machine):
     machine.clock = Log(machine, Queue(get_card(machine.settings.card)))
 
 
+def forecast_seconds() -> float | None:
+    """The forecast time of the CPU, in seconds from the start; None where no session with ``clock=True`` is on."""
+    machine = active[-1].machine if active else None
+    log = machine.clock if machine is not None else None
+    return log.queue.cpu if log is not None and log.queue is not None else None
+
+
 def _import_dynamo():
     """An asynchronous machine's first operator would import it; in a thread no interrupt cuts that."""
     importer = threading.Thread(target=__import__, args=("torch._dynamo",))

@@ -23,15 +23,15 @@ def fused(entries: list[Entry]) -> list[Entry]:
             uses.update({mark for mark, _ in entry.work.reads})
     result: list[Entry] = []
     chain: list[Launch] = []
-    for entry in [*entries, None]:
+    for entry in entries:
         if chain and not belongs(entry, chain[-1]):
             result.append(merged(chain, uses))
             chain = []
         if isinstance(entry, Launch) and entry.work.fusible:
             chain.append(entry)
-        elif entry is not None:
+        else:
             result.append(entry)
-    return result
+    return [*result, merged(chain, uses)] if chain else result
 
 
 def belongs(entry: Entry | None, last: Launch) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -76,6 +77,11 @@ class Forecast:
         """The queues, as forecast."""
         return self.play()
 
+    @property
+    def spans(self) -> list[Span]:
+        """What the CPU and the streams do, and when."""
+        return self.queue.spans or []
+
     @cached_property
     def ms(self) -> float:
         """Milliseconds of one step."""
@@ -98,7 +104,7 @@ class Forecast:
     @cached_property
     def kernels(self) -> list[Kernel]:
         """Every kernel of all repetitions, in the order of their starts."""
-        spans = [span for span in self.queue.spans if isinstance(span.entry, Launch) and span.bound]
+        spans = [span for span in self.spans if isinstance(span.entry, Launch) and span.bound]
         return sorted(map(_kernel, spans), key=lambda kernel: kernel.start)
 
     @cached_property
@@ -118,7 +124,7 @@ class Forecast:
     @property
     def overlap(self) -> float | None:
         """The share of the time of copies that is hidden behind kernels; None without copies."""
-        copies = [(1e3 * s.start, 1e3 * s.end) for s in self.queue.spans if s.bound == "copy"]
+        copies = [(1e3 * s.start, 1e3 * s.end) for s in self.spans if s.bound == "copy"]
         if not copies:
             return None
         kernels = [(kernel.start, kernel.start + kernel.ms) for kernel in self.kernels]
@@ -149,7 +155,7 @@ class Forecast:
         Kernels by what bounds them, copies with memory; overhead is what the CPU takes to issue everything, or, if that is
         more, the shortest kernels and the gaps in which the GPU waits.
         """
-        parts = Counter({kernel.bound: 0.0 for kernel in self.kernels})
+        parts: dict[str, float] = defaultdict(float)
         for kernel in self.kernels:
             parts[kernel.bound] += kernel.ms / self.repeat / len(self.busy)
         issue = self.queue.issue * sum(isinstance(e, (Launch, Copy)) for e in self.entries)
@@ -182,7 +188,7 @@ class Forecast:
         "waits": the CPU never waits; "unpinned copies": all copies pinned and non_blocking; "cpu work": operators on the CPU's
         tensors cost nothing; "launches": operators cost the CPU nothing, and kernels have no shortest time.
         """
-        changed = {
+        changed: dict[str, dict] = {
             "waits": {"waits": False},
             "unpinned copies": {"pin": True},
             "cpu work": {"host": False},
@@ -197,13 +203,13 @@ class Forecast:
         name, gain = next(iter(self.gains.items()))
         if gain >= 0.1 * self.ms:
             return name
-        return max(self.limits, key=self.limits.get)
+        return max(self.limits, key=lambda limit: self.limits[limit])
 
     @cached_property
     def waits(self) -> list[Stop]:
         """Where the CPU waits, by line, the largest gain first; copies it waits for, too."""
         found: dict = {}
-        for span in self.queue.spans:
+        for span in self.spans:
             entry = span.entry
             if span.row == "cpu" and (isinstance(entry, Wait) or "pageable" in span.name):
                 found.setdefault(entry.place, []).append(span)
@@ -300,7 +306,7 @@ class Forecast:
 
 
 def _kernel(span: Span) -> Kernel:
-    entry = span.entry
+    entry = cast(Launch, span.entry)
     work = entry.work
     start, end = 1e3 * span.start, 1e3 * span.end
     where = entry.stream, entry.device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..cards import Card
@@ -48,7 +49,7 @@ class Queue:
     ends: dict = field(default_factory=lambda: defaultdict(float))  # (device, stream) → seconds
     engines: dict = field(default_factory=lambda: defaultdict(float))  # (device, what) → seconds
     marks: dict = field(default_factory=dict)
-    spans: list | None = None
+    spans: list[Span] | None = None
 
     def play(self, entry: Entry) -> None:
         """One more thing that the CPU does."""
@@ -84,7 +85,7 @@ class Queue:
             self.run(entry, None, entry.seconds, entry.work.name, "launch")
             return
         possible = limits(entry.work, self.card, self.shortest)
-        bound = max(possible, key=possible.get)
+        bound = max(possible, key=lambda limit: possible[limit])
         seconds = possible[bound] * (self.slow if bound != "launch" else 1)
         engine = "kernels" if bound != "launch" else None
         self.run(entry, engine, seconds, entry.work.name, bound)
@@ -147,7 +148,7 @@ class Queue:
             )
 
 
-PLAYS = {
+PLAYS: dict[type, Callable] = {
     Launch: Queue.launch,
     Copy: Queue.copy,
     Wait: Queue.wait,

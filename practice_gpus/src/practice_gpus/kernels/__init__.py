@@ -6,6 +6,7 @@
 Needs Triton (Linux), and for CUDA C also NVRTC, which comes with CUDA builds of PyTorch. No GPU.
 """
 
+from practice_gpus.kernels.client import missing, start
 from practice_gpus.kernels.compiler import Compiled, compile
 from practice_gpus.kernels.errors import (
     BarrierError,
@@ -32,5 +33,7 @@ __all__ = [
     "Race",
     "Unsupported",
     "compile",
+    "missing",
     "run",
+    "start",
 ]

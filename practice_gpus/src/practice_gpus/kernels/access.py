@@ -62,6 +62,8 @@ class Reach:
             count_global(self.access, addresses, active)
             touched = memory.sectors["load" if self.kind == "load" else "store"]
             touched[(places if active is None else places[active]) // 32] = True
+            if machine.notes:
+                machine.notes.add(self.kind, self.line, lanes, addresses, active)
         return memory, places, active
 
     def _generic(self, addresses, active):
@@ -143,7 +145,9 @@ def put(machine, lanes, reach, memory, places, active, values, size):
         )
     for place, each in enumerate(values):
         view[cells + place] = each
-        if shared:
+        if (
+            shared and machine.compiled.language == "cuda"
+        ):  # Triton lets threads hold the same value, but for rounding
             lost = view[cells + place] != each
             if lost.any():
                 thread = int(

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import threading
 import time
+from importlib import util
 from pathlib import Path
 
 from practice_gpus.kernels.errors import CompileError, CompilerMissing, CompileTimeout
+from practice_gpus.kernels.worker import nvrtc_libraries
 
 LOCK = threading.Lock()
 RUNNING: list = []  # the process, where there is one
@@ -33,6 +35,21 @@ def ask(request, limit):
     if status == "failed":
         raise CompileError(found)
     return found
+
+
+def missing(language="triton"):
+    """Return what lacks here to compile "triton" or "cuda": "Triton", "NVRTC", or "" for nothing."""
+    if not util.find_spec("triton"):
+        return "Triton"  # CUDA C needs its tools to read machine code
+    if language == "cuda" and not (util.find_spec("cuda") and nvrtc_libraries()):
+        return "NVRTC"
+    return ""
+
+
+def start():
+    """Start the compiling process, so that the first answer comes sooner."""
+    with LOCK:
+        _process()
 
 
 def _process():

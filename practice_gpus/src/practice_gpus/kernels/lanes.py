@@ -100,10 +100,14 @@ class Lanes:
         found |= {"gt": ~(below | one << lane), "ge": ~below}
         return found[order].astype("u4")
 
+    def name(self, thread):
+        """Write a thread of a block as CUDA counts it: 5, or (5, 0)."""
+        return _coordinates(thread, self.block)
+
     def place(self, thread):
         """Say in words which thread a lane is."""
         block = _coordinates(int(self.block_number[thread]), self.grid)
-        return f"thread {_coordinates(int(self.thread[thread]), self.block)} of block {block}"
+        return f"thread {self.name(int(self.thread[thread]))} of block {block}"
 
     def fail(self, thread, kind, words, line):
         """Raise an error of a thread: what, who, where."""

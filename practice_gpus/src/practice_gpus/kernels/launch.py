@@ -11,6 +11,7 @@ from practice_gpus.kernels.memory import Memory
 from practice_gpus.kernels.result import Result
 from practice_gpus.kernels.schedule import LIMIT, Scheduler
 from practice_gpus.kernels.shared import Shared
+from practice_gpus.kernels.touches import Notes
 
 AT_ONCE = 32768  # threads that run together, in whole blocks
 CODES = {"b8": "u1", "s8": "i1", "u8": "u1", "b16": "u2", "s16": "i2", "u16": "u2", "f16": "f2"}
@@ -22,6 +23,7 @@ class Machine:
     """What a run has beside its threads: memory, parameters, counts."""
 
     def __init__(self, compiled, grid, block, arguments):
+        self.compiled = compiled
         self.module = compiled.module
         self.grid = grid
         self.block = block
@@ -32,6 +34,7 @@ class Machine:
         self.tensor_flops = 0
         self.step = 0
         self.limit = LIMIT
+        self.notes = None
         variables = self.module.variables.values()
         named = list(zip(_names(compiled, arguments), arguments, strict=True))
         tensors = [(name, value) for name, value in named if isinstance(value, torch.Tensor)]
@@ -50,23 +53,26 @@ class Machine:
         """Run blocks `first` to `first + blocks`."""
         lanes = Lanes(self.module, self.grid, self.block, first, blocks)
         grain = self.module.smallest_shared
-        self.spaces["shared"] = Shared(self.shared_size, blocks, lanes.padded, grain, self.layout)
+        self.spaces["shared"] = Shared(
+            self.shared_size, blocks, lanes.padded, grain, self.layout, lanes.name
+        )
         self.spaces["local"] = Local(self.local_size, lanes.count)
         self.copies = Copies(lanes.count)
         self.limit = self.step + LIMIT
         Scheduler(self, program, lanes).run()
 
 
-def run(compiled, grid, block, *arguments):
+def run(compiled, grid, block, *arguments, touches=False):
     """Run a compiled kernel: its tensors are changed in place. Returns the `Result`, what was counted.
 
     `grid` and `block`: up to three sizes; `block` None for a Triton kernel, whose warps decide it. Arguments as at a launch,
-    without those of tl.constexpr. Raises OutOfBounds, Misaligned, Race, BarrierError, and Unsupported by the name of an
+    without those of tl.constexpr. With `touches`, the result says which block touched what. Raises OutOfBounds, Misaligned, Race, BarrierError, and Unsupported by the name of an
     instruction that isn't executed here.
     """
     grid, block = _sizes("grid", grid), _block(compiled, block)
     arguments = _arguments(compiled, arguments)
     machine = Machine(compiled, grid, block, arguments)
+    machine.notes = Notes(machine) if touches else None
     program = [execute.translate(each, machine) for each in machine.module.instructions]
     total = int(np.prod(grid))
     threads = -(-int(np.prod(block)) // 32) * 32

@@ -5,10 +5,13 @@ from functools import cached_property
 
 from practice_gpus.kernels.arithmetic import operations
 from practice_gpus.kernels.counters import SECTOR, Access
+from practice_gpus.kernels.forecast import forecast
 
 
 class Result:
-    """Counts of one run. `accesses`: an `Access` for each memory instruction; `divergent`: {line: warps that parted}."""
+    """Counts of one run. `accesses`: an `Access` for each memory instruction; `divergent`: {line: warps that parted};
+    `touches`: a `Touch` for each access of a block, where the run was asked for them.
+    """
 
     def __init__(self, compiled, machine):
         self.compiled = compiled
@@ -19,6 +22,7 @@ class Result:
             zip(machine.module.instructions, machine.executed, machine.threads, strict=True)
         )
         self.flops = int(sum(operations(each.parts) * threads for each, _, threads in pairs))
+        self.touches = machine.notes.found if machine.notes else []
         self.instructions = Counter()
         for each, warps, _ in pairs:
             self.instructions[_kind(each)] += int(warps)
@@ -67,6 +71,10 @@ class Result:
     def divergent_branches(self):
         """How often a warp's threads parted at a branch."""
         return sum(self.divergent.values())
+
+    def forecast(self, card=None):
+        """Return the `Forecast` for `card`, by default the one it was compiled for."""
+        return forecast(self, card or self.compiled.card)
 
     def findings(self):
         """Return [(what, line, words)]: what costs this kernel time that another order of its work would save."""

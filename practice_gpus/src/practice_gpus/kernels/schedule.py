@@ -147,7 +147,7 @@ class Scheduler:
         gone = block & lanes.exists & ~lanes.alive
         line = self.instructions[place].line
         if gone.any():
-            why = f"thread {int(lanes.thread[int(gone.argmax())])} has returned without reaching it"
+            why = f"thread {lanes.name(int(lanes.thread[int(gone.argmax())]))} has returned without reaching it"
         else:
             other = max(self.waiting)
             why = f"other threads wait at another one, in {self.instructions[other].line}"

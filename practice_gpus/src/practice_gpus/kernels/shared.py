@@ -16,12 +16,13 @@ WORDS = {"written": "wrote", "read": "read", "read too": "read", "added": "added
 class Shared:
     """Shared memory of `blocks` blocks with `threads` threads each (whole warps); `grain`: the finest access in bytes."""
 
-    def __init__(self, size, blocks, threads, grain, variables):
+    def __init__(self, size, blocks, threads, grain, variables, name):
         self.size = size
         self.stride = -(-max(size, 16) // 16) * 16
         self.bytes = np.zeros(self.stride * blocks, np.uint8)
         self.views = {size: self.bytes.view(kind) for size, kind in UNSIGNED.items()}
         self.names = variables  # name → address
+        self.name = name  # thread of a block → words
         self.grain = grain
         self.thread = np.arange(blocks * threads)
         self.begin = (self.thread // threads) * self.stride
@@ -89,7 +90,7 @@ class Shared:
             first = int(racing.argmax())
             verb = {"load": "reads", "store": "writes", "atomic": "adds to"}[kind]
             words = (
-                f"race in shared memory: this thread {verb} what thread {others[first]} {WORDS[name]} in "
+                f"race in shared memory: this thread {verb} what thread {self.name(int(others[first]))} {WORDS[name]} in "
                 f"{self.lines[int(steps[first])]}, and no barrier lies between them"
             )
             blame(int(threads[first]), Race, words)

@@ -1,4 +1,4 @@
-"""What lessons 09 to 11 show beside their stored words: who holds what, which lanes are masked, and what a model refuses."""
+"""What lessons 09 and 10 show beside their stored words: who holds what, and what a model refuses."""
 
 import pytest
 import torch
@@ -6,8 +6,6 @@ import torch
 from lessons.lesson09 import gpt
 from lessons.lesson09.exercises import kv_cache
 from lessons.lesson10 import figures
-from lessons.lesson11 import figures as kernels
-from lessons.lesson11.tracer import Access, Trace
 
 FREE = "#f2f2f2"
 
@@ -48,42 +46,6 @@ def test_a_gpu_needs_nothing_of_another_between_the_two_products():
 def test_each_stage_splits_one_part_more():
     figure, _ = figures.draw_stages(1000)
     assert [len(held(axes)) for axes in figure.axes] == [48, 36, 24, 12]
-
-
-def masked_texts(masked):
-    """Return the texts of a drawn vector of two numbers, whose only program had `masked` lanes."""
-    seen = Trace({"x": torch.zeros(2)}, [Access((0, 0, 0), "read", "x", [0, 1], [], masked)])
-    [axes] = kernels.touched_figure(seen, "t")[0].axes
-    right = axes.get_xlim()[1]
-    return [text.get_text() for text in axes.texts], round(right)
-
-
-def test_lanes_that_are_masked_off_stand_beside_the_vector():
-    assert masked_texts([]) == (["0", "0"], 2)
-    assert masked_texts([2, 3]) == (["0", "0", "–", "–"], 4)
-
-
-def test_lanes_that_are_masked_off_stand_beside_their_programs_row():
-    """Lanes 2 and 3 of row 0 have the addresses of row 1; drawn there, or not at all, softmax's mask can't be seen."""
-    accesses = [
-        Access((0, 0, 0), "read", "x", [0, 1], [], [2, 3]),
-        Access((1, 0, 0), "read", "x", [2, 3], [], [4, 5]),
-    ]
-    figure, sentence = kernels.touched_figure(Trace({"x": torch.zeros(2, 2)}, accesses), "t")
-    cells = [(*text.get_position(), text.get_text()) for text in figure.axes[0].texts]
-    dashes = [(x, y) for x, y, text in cells if text == "–"]
-    assert dashes == [(2.5, 0.5), (3.5, 0.5), (2.5, 1.5), (3.5, 1.5)]
-    assert sentence.endswith("Lanes masked off: 0: 2, 1: 2.")
-
-
-def test_two_cards_of_others_stand_in_two_panels(monkeypatch):
-    """In one panel, a learner compares an A100 with an RTX 3090 where the operations differ, too."""
-    drawn = []
-    monkeypatch.setattr(kernels.plots, "show", lambda figure, sentence: drawn.append(figure))
-    kernels.elsewhere()
-    titles = [axes.get_title() for axes in drawn[0].axes]
-    assert titles == ["RMS norm, bfloat16, on an A100", "Softmax, float32, on an RTX 3090"]
-    assert [len(axes.lines) for axes in drawn[0].axes] == [2, 2]
 
 
 @pytest.fixture

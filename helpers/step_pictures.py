@@ -1,0 +1,178 @@
+"""The pictures of the course that one steps through: a launch queue, a ring, FSDP, and tiles."""
+
+from helpers import figures
+from helpers.steps import Box, Picture
+
+PALE = "#D5DAE1"  # a place that is empty
+HALF = figures.GREENS[2]
+
+
+def launch_queue(kernels=6, launch=1, run=2):
+    """Return the picture of a CPU that launches `kernels`, each in `launch` ms, for a GPU that runs one in `run` ms."""
+    ends = []
+    for kernel in range(kernels):
+        begin = max((kernel + 1) * launch, ends[-1] if ends else 0)
+        ends.append(begin + run)
+    picture = Picture(
+        "The CPU runs ahead, and the queue fills",
+        f"Three rows over time: the CPU launches {kernels} kernels, they wait in a queue, and the GPU runs one after another.",
+        columns=kernels,
+        rows=3,
+        labels=["CPU launches", "queue", "GPU runs"],
+    )
+    for now in range(0, ends[-1] + 1):
+        boxes = []
+        for kernel, end in enumerate(ends):
+            launched, begun = (kernel + 1) * launch, end - run
+            if now < launched:
+                place = (0, figures.CPU) if now >= kernel * launch else None
+            else:
+                place = (1, figures.WAIT) if now < begun else (2, figures.GPU)
+            if place and now < end:
+                boxes.append(Box(kernel, place[0] + 0.1, 0.95, 0.8, place[1], f"{kernel + 1}"))
+        waiting = sum(box.color == figures.WAIT for box in boxes)
+        done = sum(end <= now for end in ends)
+        picture.frame(f"{now} ms: {waiting} waiting in the queue, {done} done", boxes)
+    return picture
+
+
+def ring_all_reduce(ranks=4):
+    """Return the picture of a ring all-reduce: `ranks` GPUs, as many chunks, 2 (ranks - 1) steps."""
+    picture = Picture(
+        f"A ring all-reduce of {ranks} GPUs: {2 * (ranks - 1)} steps, one chunk each",
+        "A row for each GPU and a column for each chunk; the number says how many GPUs' values a chunk sums up.",
+        columns=ranks,
+        rows=ranks,
+        labels=[f"GPU {rank}" for rank in range(ranks)],
+    )
+    sums = [[1] * ranks for _ in range(ranks)]
+    picture.frame("Each GPU begins with its own gradient, in chunks.", _ring_boxes(sums, set()))
+    for step in range(2 * (ranks - 1)):
+        first_half = step < ranks - 1
+        came = set()
+        before = [row[:] for row in sums]
+        for rank in range(ranks):
+            chunk = (rank - step) % ranks
+            to = (rank + 1) % ranks
+            sums[to][chunk] = before[rank][chunk] + (before[to][chunk] if first_half else 0)
+            came.add((to, chunk))
+        what = "adds it to its own" if first_half else "keeps it in place of its own"
+        half = "reduce-scatter" if first_half else "all-gather"
+        picture.frame(
+            f"Step {step + 1}, {half}: each gets a chunk and {what}.", _ring_boxes(sums, came)
+        )
+    return picture
+
+
+def _ring_boxes(sums, came):
+    ranks = len(sums)
+    for rank, row in enumerate(sums):
+        for chunk, count in enumerate(row):
+            color = figures.GPU if count == ranks else HALF if count > 1 else figures.WAIT
+            if (rank, chunk) in came:
+                color = figures.COMM
+            yield Box(chunk, rank + 0.08, 0.97, 0.84, color, f"{count} of {ranks}")
+
+
+def fsdp(blocks=4, ranks=4):
+    """Return the picture of a training step under FSDP: each of `ranks` keeps its part of each of `blocks`."""
+    picture = Picture(
+        "FSDP: a block is whole only while it runs",
+        "A row for each GPU, a column for each block: a thin part is kept always; one block at a time is gathered, used, dropped.",
+        columns=blocks,
+        rows=ranks,
+        labels=[f"GPU {rank}" for rank in range(ranks)],
+    )
+    picture.frame(f"At rest, each GPU has 1/{ranks} of every block.", _fsdp_boxes(blocks, ranks))
+    for block in range(blocks):
+        boxes = _fsdp_boxes(blocks, ranks, block, figures.GPU)
+        picture.frame(f"Forward, block {block + 1}: all-gather, compute, drop.", boxes)
+    for block in reversed(range(blocks)):
+        words = (
+            f"Backward, block {block + 1}: all-gather, compute, reduce-scatter the gradients, drop."
+        )
+        picture.frame(words, _fsdp_boxes(blocks, ranks, block, figures.COMM))
+    return picture
+
+
+def _fsdp_boxes(blocks, ranks, whole=None, color=None):
+    for rank in range(ranks):
+        for block in range(blocks):
+            width = 0.96 / ranks
+            if block == whole:
+                yield Box(block, rank + 0.1, 0.96, 0.8, color, "whole")
+            else:
+                yield Box(block, rank + 0.1, 0.96, 0.8, PALE)
+                yield Box(block + rank * width, rank + 0.1, width, 0.8, figures.GREENS[0])
+
+
+def product_tiles(tiles=3):
+    """Return the picture of A @ B in tiles: for each tile of the result, a row of A's tiles meets a column of B's."""
+    picture = Picture(
+        "A product in tiles: each tile of C reads a row of A and a column of B",
+        "Three grids of tiles, A, B and C; in each step one tile of A and one of B are in shared memory, and add to one of C.",
+        columns=3 * tiles + 2,
+        rows=tiles,
+        labels=[],
+    )
+    for i, j, k in _places(tiles):
+        done = tiles * i + j
+        boxes = []
+        for row, column in _grid(tiles):
+            in_a, in_b, in_c = (
+                (row, column) == (i, k),
+                (row, column) == (k, j),
+                (row, column) == (i, j),
+            )
+            finished = tiles * row + column < done
+            result = HALF if in_c else figures.GREENS[0] if finished else PALE
+            boxes += [
+                Box(column, row, 0.95, 0.92, figures.COPY if in_a else PALE, "A" if in_a else ""),
+                Box(
+                    tiles + 1 + column,
+                    row,
+                    0.95,
+                    0.92,
+                    figures.COPY if in_b else PALE,
+                    "B" if in_b else "",
+                ),
+                Box(
+                    2 * tiles + 2 + column, row, 0.95, 0.92, result, "C" if in_c or finished else ""
+                ),
+            ]
+        words = f"C[{i}, {j}] += A[{i}, {k}] @ B[{k}, {j}]: {tiles * done + k + 1} of {tiles**3}"
+        picture.frame(words, boxes)
+    return picture
+
+
+def _places(tiles):
+    return [(i, j, k) for i in range(tiles) for j in range(tiles) for k in range(tiles)]
+
+
+def _grid(tiles):
+    return [(row, column) for row in range(tiles) for column in range(tiles)]
+
+
+def attention_tiles(tiles=4):
+    """Return the picture of fused attention: tiles of scores live for one step; only the output is kept."""
+    picture = Picture(
+        "Fused attention: a tile of scores is used at once and forgotten",
+        "A grid of scores, rows of queries and columns of keys: one tile at a time exists; the output beside it grows row by row.",
+        columns=tiles + 2,
+        rows=tiles,
+        labels=[f"queries {row + 1}" for row in range(tiles)],
+    )
+    for row in range(tiles):
+        for column in range(tiles):
+            boxes = []
+            for r, c in _grid(tiles):
+                here = (r, c) == (row, column)
+                boxes.append(
+                    Box(c, r, 0.95, 0.92, figures.COPY if here else PALE, "Q Kᵀ" if here else "")
+                )
+            for r in range(tiles):
+                color = figures.GREENS[0] if r < row else HALF if r == row else PALE
+                boxes.append(Box(tiles + 1, r, 0.95, 0.92, color, "output" if r <= row else ""))
+            words = f"Keys {column + 1}: rescale the running sums, add this tile's softmax times V."
+            picture.frame(words, boxes)
+    return picture

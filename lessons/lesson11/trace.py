@@ -1,0 +1,46 @@
+"""Which program of a Triton kernel touches what: its code for an A100 is run on copies, and each address noted."""
+
+import inspect
+from dataclasses import dataclass
+
+import torch
+
+from lessons.lesson93.puzzle import CARD
+
+
+@dataclass
+class Trace:
+    """What a kernel touched: `accesses` as `touches` of practice_gpus.kernels, and the `tensors` it left, by argument."""
+
+    tensors: dict
+    accesses: list
+    result: object = None
+
+    def bytes(self, kind, name=None):
+        """Return how many bytes programs loaded ("load") or stored ("store"), in one tensor or in all."""
+        return sum(
+            len(each.places) * self.tensors[each.name].element_size()
+            for each in self.accesses
+            if each.kind == kind and name in (None, each.name)
+        )
+
+    def programs(self):
+        """Return the programs, (x, y, z), that touched anything, in the order of the grid."""
+        return sorted({each.block for each in self.accesses}, key=lambda block: block[::-1])
+
+
+def trace(kernel, grid, *arguments, num_warps=1, **constants):
+    """Run `kernel[grid](*arguments, **constants)` as compiled for an A100, on copies; returns the `Trace`."""
+    from practice_gpus import kernels
+
+    copies = [
+        each.detach().cpu().clone() if isinstance(each, torch.Tensor) else each
+        for each in arguments
+    ]
+    names = list(inspect.signature(getattr(kernel, "fn", kernel)).parameters)
+    values = dict(zip(names, copies, strict=False)) | constants
+    compiled = kernels.compile(kernel, values, CARD, aligned=False, num_warps=num_warps)
+    chosen = [values[name] for name in compiled.parameters]
+    result = kernels.run(compiled, grid, None, *chosen, touches=True)
+    tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
+    return Trace(tensors, result.touches, result)

@@ -1,0 +1,1 @@
+"""Kernel puzzles: what they share, and those of page 93."""

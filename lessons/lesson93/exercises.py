@@ -1,0 +1,363 @@
+"""The puzzles of page 93, from easy to hard: each with a specification, problems, a score and a model answer."""
+
+import torch
+from torch.nn import functional as F
+
+from helpers.checks.core import Exercise, NotYet
+from lessons.lesson11.kernels import attention_kernel, matmul_kernel
+from lessons.lesson93 import puzzle as base
+from lessons.lesson93.puzzle import Problem, blank, puzzle, requested, tl, triton
+
+
+def asked(compiled, result, problem):
+    """Return the bytes that the kernel loads and stores per element of the result."""
+    return result.useful() / problem.out.numel()
+
+
+# --- broadcast ----------------------------------------------------------------------------------
+@triton.jit
+def outer_kernel(x, y, out, n, TILE: tl.constexpr):
+    rows = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    columns = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    a = tl.load(x + rows, mask=rows < n)
+    b = tl.load(y + columns, mask=columns < n)
+    inside = (rows[:, None] < n) & (columns[None, :] < n)
+    tl.store(out + rows[:, None] * n + columns[None, :], a[:, None] + b[None, :], mask=inside)
+
+
+def _outer_problems():
+    found = []
+    for n, tile in ((10, 8), (128, 32)):
+        x, y, out = torch.randn(n), torch.randn(n), blank(n, n)
+        side = -(-n // tile)
+        values = [x, y, out, n, tile]
+        found.append(Problem(values, out, x[:, None] + y[None], (side, side), f"n = {n}"))
+    return found
+
+
+outer = puzzle(
+    "93.outer",
+    "broadcast",
+    _outer_problems,
+    asked,
+    "bytes loaded and stored per element",
+    hints=(
+        "A program makes a tile of `out`, so it needs TILE numbers of x and TILE of y, not TILE² of each.",
+        "Load two vectors, `a` and `b`. `a[:, None] + b[None, :]` is the tile.",
+    ),
+    reference=outer_kernel,
+    explanation="Each number is loaded once per tile. Loading `x + rows[:, None]` with the shape of the tile would ask for TILE "
+    "times as many.",
+)
+
+
+# --- vector loads -------------------------------------------------------------------------------
+@triton.jit
+def double_kernel(x, out, columns, BLOCK: tl.constexpr):
+    eighths = columns // 8
+    places = tl.arange(0, BLOCK)
+    inside = places < eighths * 8
+    start = tl.program_id(0) * eighths * 8
+    values = tl.load(x + start + places, mask=inside)
+    tl.store(out + start + places, 2 * values, mask=inside)
+
+
+def _double_problems():
+    found = []
+    for columns in (40, 1000):
+        x, out = torch.randn(4, columns), blank(4, columns)
+        block = 1 << (columns - 1).bit_length()
+        found.append(Problem([x, out, columns, block], out, 2 * x, 4, f"4 rows of {columns}"))
+    return found
+
+
+def _requests_per_row(compiled, result, problem):
+    """Return the memory instructions that warps execute for each row."""
+    return sum(each.requests for each in result.of("global")) / len(problem.out)
+
+
+double = puzzle(
+    "93.double",
+    "vector loads",
+    _double_problems,
+    _requests_per_row,
+    "memory instructions of a warp per row",
+    hints=(
+        "A row has `columns` numbers, a multiple of 8, but not of 16. The launcher promises the compiler only multiples of 16, "
+        "so it takes the numbers one by one.",
+        "Write the start of a row and its end as `columns // 8 * 8`. It's the same number, but now the compiler can see that it is "
+        "a multiple of 8, and takes four numbers of a thread at once.",
+    ),
+    reference=double_kernel,
+    explanation="If each row starts and ends at a multiple of 16 bytes, one instruction moves four numbers of a thread. Triton "
+    "follows the divisibility of integers through your arithmetic, and it has to be sure.",
+)
+
+
+# --- histogram ----------------------------------------------------------------------------------
+@triton.jit
+def histogram_kernel(x, out, n, BLOCK: tl.constexpr, BINS: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(x + places, mask=places < n, other=0)
+    counts = tl.histogram(values, BINS, mask=places < n)
+    tl.atomic_add(out + tl.arange(0, BINS), counts)
+
+
+def _histogram_problems():
+    found = []
+    for n, block in ((300, 256), (8192, 2048)):
+        x = torch.randint(0, 64, (n,), dtype=torch.int32)
+        out = torch.zeros(64, dtype=torch.int32)
+        expected = torch.bincount(x, minlength=64).int()
+        found.append(
+            Problem([x, out, n, block, 64], out, expected, -(-n // block), f"n = {n}", tolerance=0)
+        )
+    return found
+
+
+def _updates(compiled, result, problem):
+    """Return the atomic updates of global memory for 1,000 elements."""
+    return 1000 * sum(each.useful for each in result.of("global", "atomic")) / 4 / problem.values[2]
+
+
+histogram = puzzle(
+    "93.histogram",
+    "histogram",
+    _histogram_problems,
+    _updates,
+    "atomic updates per 1,000 elements",
+    hints=(
+        "`tl.atomic_add(out + values, 1, mask=…)` works, and every element goes to memory. Count within the block first.",
+        "`tl.histogram(values, BINS, mask=…)` counts a block; then add its 64 counts to `out`, atomically.",
+    ),
+    reference=histogram_kernel,
+    explanation="Each block counts in shared memory, and only its 64 totals go to global memory. Atomic updates of one address "
+    "wait in line, so fewer of them is what counts.",
+)
+
+# --- convolution --------------------------------------------------------------------------------
+CONVOLVE = """
+extern "C" __global__ void convolve(const float* x, const float* w, float* out, int n) {
+  __shared__ float tile[132];
+  __shared__ float taps[5];
+  int t = threadIdx.x, first = blockIdx.x * 128 - 2;
+  for (int p = t; p < 132; p += 128)
+    tile[p] = first + p >= 0 && first + p < n ? x[first + p] : 0;
+  if (t < 5) taps[t] = w[t];
+  __syncthreads();
+  float total = 0;
+  for (int k = 0; k < 5; k++) total += taps[k] * tile[t + k];
+  if (blockIdx.x * 128 + t < n) out[blockIdx.x * 128 + t] = total;
+}
+"""
+
+
+def _convolve_problems():
+    found = []
+    for n in (100, 1024):
+        x, w, out = torch.randn(n), torch.randn(5), blank(n)
+        expected = F.conv1d(x[None, None], w[None, None], padding=2).flatten()
+        found.append(Problem([x, w, out, n], out, expected, -(-n // 128), f"n = {n}", 128))
+    return found
+
+
+convolve = puzzle(
+    "93.convolve",
+    "convolution",
+    _convolve_problems,
+    lambda compiled, result, problem: requested(result, problem),
+    "bytes requested per element",
+    mistakes=lambda problem: [
+        (
+            F.conv1d(
+                problem.values[0][None, None], problem.values[1].flip(0)[None, None], padding=2
+            ).flatten(),
+            "the weights are turned around: out[i] is the sum of w[k] * x[i + k - 2].",
+        )
+    ],
+    hints=(
+        "Each x is used by five neighbors. Fetch it once per block, into shared memory; 128 threads need 132 numbers.",
+        "Threads 0 to 3 fetch a second number. What lies outside of x is 0. Then `__syncthreads()`, and five products.",
+    ),
+    reference=CONVOLVE,
+    source=CONVOLVE,
+    explanation="Five reads of each number become one, plus two at either edge of a block: the halo.",
+)
+
+
+# --- online softmax -----------------------------------------------------------------------------
+@triton.jit
+def online_kernel(x, out, columns, BLOCK: tl.constexpr):
+    start = tl.program_id(0) * columns
+    largest = -float("inf")
+    total = 0.0
+    for first in range(0, columns, BLOCK):
+        places = first + tl.arange(0, BLOCK)
+        v = tl.load(x + start + places, mask=places < columns, other=-float("inf"))
+        new = tl.maximum(largest, tl.max(v, axis=0))
+        total = total * tl.exp(largest - new) + tl.sum(tl.exp(v - new), axis=0)
+        largest = new
+    for first in range(0, columns, BLOCK):
+        places = first + tl.arange(0, BLOCK)
+        v = tl.load(x + start + places, mask=places < columns)
+        tl.store(out + start + places, tl.exp(v - largest) / total, mask=places < columns)
+
+
+def _online_problems():
+    found = []
+    for columns, block in ((50, 16), (4096, 1024)):
+        x, out = 3 * torch.randn(3, columns), blank(3, columns)
+        found.append(Problem([x, out, columns, block], out, x.softmax(1), 3, f"rows of {columns}"))
+    return found
+
+
+online = puzzle(
+    "93.online",
+    "online softmax",
+    _online_problems,
+    asked,
+    "bytes loaded and stored per element",
+    hints=(
+        "Largest value, sum, result: three passes over the row are 16 bytes per element. Two are enough, if the first one "
+        "finds the largest value *and* the sum.",
+        "When a new largest value turns up, the sum so far is too large by the factor exp(new - old): multiply it by "
+        "`exp(old - new)`, and go on.",
+    ),
+    reference=online_kernel,
+    explanation="The running sum is rescaled whenever the maximum grows. This step is the heart of flash attention.",
+)
+
+# --- a tiled product ----------------------------------------------------------------------------
+TILES = {"TILE": 64, "num_warps": 4}
+
+
+def product_score(tile, num_warps):
+    """Return (bytes requested per 1,000 floating-point operations, stack) of a product of 256 × 256 in float16."""
+    a, b = torch.randn(2, 256, 256).half()
+    out = blank(256, 256)
+    values, side = [a, b, out, 256, tile, "ieee"], 256 // tile
+    problem = Problem(
+        values,
+        out,
+        a.float() @ b.float(),
+        (side, side),
+        "",
+        options={"num_warps": num_warps},
+        tolerance=0.05,
+    )
+    compiled, result = base.run(matmul_kernel, problem)
+    base.compare(problem)
+    return 1000 * result.moved("load") / (2 * 256**3), compiled.stack
+
+
+def _check_tiles(answer):
+    if not isinstance(answer, dict) or set(answer) != set(TILES):
+        raise NotYet('expected a dict: {"TILE": …, "num_warps": …}.')
+    tile, num_warps = answer["TILE"], answer["num_warps"]
+    if (
+        tile not in (16, 32, 64, 128)
+        or num_warps not in (1, 2, 4, 8)
+        or isinstance(num_warps, bool)
+    ):
+        raise NotYet(
+            f"TILE is {str(tile)[:20]}, num_warps {str(num_warps)[:20]}; they take 16, 32, 64 or 128, and 1, 2, 4 or 8."
+        )
+    if tile == 128 and num_warps < 4:
+        raise NotYet(
+            f"{num_warps} warps would hold {128 * 128 // 32 // num_warps} sums in each thread: more than its 255 registers."
+        )
+    mine, stack = product_score(tile, num_warps)
+    if stack:
+        raise NotYet(
+            f"{mine:.3g} bytes per 1,000 operations, but {stack:,} bytes of stack: the tile spills."
+        )
+    par, _ = product_score(**{"tile": TILES["TILE"], "num_warps": TILES["num_warps"]})
+    return base.verdict("a tiled product", mine, par, "bytes requested per 1,000 operations")
+
+
+product = Exercise(
+    key="93.product",
+    title="a tiled product",
+    check_answer=_check_tiles,
+    hints=(
+        "Double the tile, halve the traffic. Until the registers run out: TILE² sums have to fit into the block's threads.",
+        "TILE² / (32 · num_warps) is the number of sums in each thread, and 255 registers have to hold them and all else.",
+    ),
+    reference=TILES,
+    source='tiles = {"TILE": 64, "num_warps": 4}',
+    explanation="Each number that is loaded takes part in TILE products. 128 is possible, and under par: with enough warps to "
+    "hold 16,384 sums.",
+    seconds=40,
+)
+
+
+# --- quantized matrix times vector --------------------------------------------------------------
+@triton.jit
+def quantized_kernel(x, weight, scale, out, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    total = tl.zeros((ROWS,), dtype=tl.float32)
+    for first in range(0, columns, BLOCK):
+        places = first + tl.arange(0, BLOCK)
+        v = tl.load(x + places, mask=places < columns, other=0.0)
+        inside = (row[:, None] < rows) & (places[None, :] < columns)
+        w = tl.load(weight + row[:, None] * columns + places[None, :], mask=inside, other=0)
+        total += tl.sum(w.to(tl.float32) * v[None, :], axis=1)
+    tl.store(out + row, total * tl.load(scale + row, mask=row < rows), mask=row < rows)
+
+
+def _quantized_problems():
+    found = []
+    for rows, columns, block in ((10, 70, 32), (64, 512, 256)):
+        weight = torch.randint(-127, 128, (rows, columns), dtype=torch.int8)
+        x, scale, out = torch.randn(columns), torch.rand(rows), blank(rows)
+        expected = (weight.float() @ x) * scale
+        values = [x, weight, scale, out, rows, columns, 16, block]
+        words = f"{rows} rows of {columns}"
+        found.append(Problem(values, out, expected, -(-rows // 16), words, tolerance=1e-2))
+    return found
+
+
+quantized = puzzle(
+    "93.quantized",
+    "quantized matrix times vector",
+    _quantized_problems,
+    lambda compiled, result, problem: result.useful() / problem.values[1].numel(),
+    "bytes loaded and stored per weight",
+    hints=(
+        "A weight is one byte, and an x is four. If each row fetched x for itself, x would be most of the traffic.",
+        "A program takes ROWS rows: load a block of x once, a ROWS × BLOCK block of weights, and sum along the rows.",
+    ),
+    reference=quantized_kernel,
+    explanation="One load of x serves 16 rows, so a weight costs little more than its own byte. This is what decoding with an "
+    "int8 model does all day.",
+)
+
+
+# --- attention ----------------------------------------------------------------------------------
+def _attention_problems():
+    found = []
+    for n in (50, 128):
+        q, k, v = (torch.randn(n, 32).half() for _ in range(3))
+        out = blank(n, 32)
+        expected = F.scaled_dot_product_attention(
+            q.float()[None], k.float()[None], v.float()[None]
+        )[0]
+        values = [q, k, v, out, n, 32**-0.5, 32, 32]
+        found.append(Problem(values, out, expected, -(-n // 32), f"{n} words", tolerance=5e-3))
+    return found
+
+
+attention = puzzle(
+    "93.attention",
+    "flash attention",
+    _attention_problems,
+    asked,
+    "bytes loaded and stored per element",
+    hints=(
+        "Lesson 11 has the whole kernel. Write it again without looking: one program for BLOCK queries, a loop over keys.",
+        "Keep a running maximum, a running sum, and a running result; rescale the last two whenever the maximum grows.",
+    ),
+    reference=attention_kernel,
+    explanation="The scores never leave the chip. Keys and values are fetched once for every BLOCK queries.",
+    seconds=20,
+)

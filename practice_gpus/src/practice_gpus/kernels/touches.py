@@ -1,0 +1,49 @@
+"""Which block of a kernel touched which elements of which tensor: noted during a run where that is asked for."""
+
+from dataclasses import dataclass
+
+from practice_gpus.kernels.errors import Line
+
+
+@dataclass(frozen=True)
+class Touch:
+    """One load or store of one block: `places` are elements of the tensor `name`, in storage order from its first.
+
+    `off` are the places at which threads that a mask (or a branch) rules out would have gone.
+    """
+
+    block: tuple
+    kind: str  # "load", "store" or "atomic"
+    name: str
+    places: list
+    off: list
+    line: Line
+
+
+class Notes:
+    """Collects the touches of a run."""
+
+    def __init__(self, machine):
+        self.grid = machine.grid
+        self.regions = [each for each in machine.memory.regions if each.tensor is not None]
+        self.found = []
+
+    def add(self, kind, line, lanes, addresses, active):
+        """Note one instruction of all threads."""
+        on = lanes.exists if active is None else active
+        for block in range(lanes.blocks):
+            here = slice(block * lanes.padded, (block + 1) * lanes.padded)
+            inside = addresses[here][on[here]]
+            if not len(inside):
+                continue
+            region = next(each for each in self.regions if each.start <= inside[0] < each.end)
+            outside = addresses[here][lanes.exists[here] & ~on[here]]
+            self._add(int(lanes.block_number[here][0]), kind, line, region, inside, outside)
+
+    def _add(self, block, kind, line, region, inside, outside):
+        size = region.tensor.element_size()
+        places = sorted(set(((inside - region.start) // size).tolist()))
+        off = set(((outside - region.start) // size).tolist()) - set(places)
+        x, y, _ = self.grid
+        where = (block % x, block // x % y, block // (x * y))
+        self.found.append(Touch(where, kind, region.name, places, sorted(off), line))

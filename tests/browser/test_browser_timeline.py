@@ -1,0 +1,49 @@
+"""A timeline in a reopened notebook, of which nothing has been run: it measures, zooms and names."""
+
+import re
+
+import pytest
+from labpage import END, open_lesson
+
+
+@pytest.fixture
+def chart(address, page, root):
+    """Open lesson 13 as it is stored and give its first chart."""
+    open_lesson(page, address, root / "notebooks" / "13_clinic.ipynb")
+    found = page.locator(".vega-embed").first
+    found.locator("svg text").first.wait_for(state="attached")
+    found.scroll_into_view_if_needed()
+    yield found
+    page.evaluate(END)
+
+
+def says(chart, words):
+    """Wait until a text of `chart` contains `words`."""
+    chart.locator("svg text", has_text=words).first.wait_for(state="attached", timeout=10_000)
+
+
+def drag(page, begin, end):
+    """Drag the mouse from one place of the page to another."""
+    page.mouse.move(*begin)
+    page.mouse.down()
+    page.mouse.move((begin[0] + end[0]) / 2, begin[1], steps=4)
+    page.mouse.move(*end, steps=4)
+    page.mouse.up()
+
+
+def test_one_can_measure_zoom_and_point_without_a_kernel(chart, page):
+    says(chart, "174 ms measured: the GPU is busy 57% of it")
+    box = chart.locator("svg.marks").bounding_box()
+    strip = chart.locator("svg text", has_text="drag here to measure").bounding_box()
+    y = strip["y"] + strip["height"] / 2
+    drag(page, (box["x"] + 170, y), (box["x"] + 330, y))
+    says(chart, "the GPU is busy 0% of it")
+    says(chart, "_SingleProcessDataLoaderIter.__next__")
+    row = chart.locator("svg text", has_text="Python").bounding_box()
+    page.mouse.move(box["x"] + 200, row["y"] + 6)
+    page.mouse.move(box["x"] + 204, row["y"] + 7)
+    page.locator("#vg-tooltip-element.visible").wait_for(timeout=10_000)
+    chart.locator("input[name=zoom]").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowUp")
+    says(chart, re.compile("^13$"))  # a label of the axis, where an eighth of 174 ms is left

@@ -1,0 +1,64 @@
+"""The clock's forecasts against published measurements."""
+
+import pytest
+
+from tools import scoreboard
+
+
+def ours(table, kind, every=1, keep=lambda case: True):
+    cases = [case for case in scoreboard.TABLES[table]() if case.kind == kind and keep(case)]
+    return scoreboard.summary(scoreboard.points(cases[::every]))
+
+
+def test_large_products_are_forecast_on_ten_cards():
+    """Else compute-bound steps would be forecast wrong on a card that nobody looked at."""
+    large = ours("operators", "operator", 1, lambda case: case.key[0] in (4096, 8192))
+    assert large["points"] >= 40
+    assert large["median_error"] < 0.22
+    assert large["within_1_5"] > 0.9
+    assert large["rank"] > 0.95
+
+
+def test_gpu_bound_resnet50_is_forecast_on_two_cards():
+    """Else learners would choose a card by wrong numbers."""
+    large = ours("resnet50_nvidia", "inference", 1, lambda case: case.key[2] == 256)
+    assert large["points"] == 4
+    assert large["within_1_5"] == large["in_range"] == 1
+
+
+def test_overhead_is_held_by_the_range():
+    """Else a range of 5 to 60 µs an operator would be an empty promise."""
+    stacks = ours("crossover_4090", "inference", 1, lambda case: case.key[0] == 128)
+    assert stacks["in_range"] >= 0.9
+
+
+def test_what_is_stored_for_the_figure_is_whole_and_keeps_the_promise():
+    """Else the course would draw forecasts that the words beside them do not fit."""
+    points = scoreboard.stored()
+    for kind, table in (("inference", "timm_infer_3090"), ("training", "timm_train_3090")):
+        found = scoreboard.summary([p for p in points if (p.table, p.kind) == (table, kind)])
+        assert found["points"] >= 15
+        assert found["within_1_5"] >= 0.85
+        assert found["in_range"] >= 0.9
+        assert found["median_error"] < min(found["flops_error"], found["bytes_error"])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_image_networks_are_forecast_better_than_by_either_limit_alone():
+    """Else the clock would be no better than a data sheet and a division."""
+    names = {"resnet18", "resnet50", "vgg11", "densenet121", "resnext50_32x4d"}
+    for table, kind, most in (("infer", "inference", 0.12), ("train", "training", 0.22)):
+        found = ours(f"timm_{table}_3090", kind, 1, lambda case: case.network in names)
+        assert found["points"] >= 5
+        assert found["median_error"] <= most
+        assert found["within_1_5"] >= 0.85
+        assert found["median_error"] < min(found["flops_error"], found["bytes_error"])
+
+
+def test_the_command_names_its_tables(capsys):
+    """Else a misspelled table would run nothing and print nothing."""
+    from tools.__main__ import main
+
+    assert main(["scoreboard", "nothing"]) == 2
+    assert "timm_infer_3090" in capsys.readouterr().err

@@ -1,0 +1,79 @@
+"""The machine's picture and the pictures one steps through: drawn, alive without a kernel, and right in each step."""
+
+import json
+import re
+
+import pytest
+
+from helpers import figures, machine_picture, step_pictures, steps
+
+PICTURES = ("launch_queue", "ring_all_reduce", "fsdp", "product_tiles", "attention_tiles")
+
+
+@pytest.fixture(params=PICTURES)
+def picture(request):
+    return getattr(step_pictures, request.param)()
+
+
+def test_a_picture_is_vega_lite_5_with_a_slider_over_all_frames(picture):
+    altair = pytest.importorskip("altair", "5")
+    chart = figures.vega_spec(steps.spec(picture), picture.alt)
+    altair.VConcatChart.from_dict(chart, validate=True)
+    assert chart["params"][0]["bind"]["max"] == len(picture.frames) - 1
+    assert len(json.dumps(chart)) < 25_000
+
+
+def test_every_frame_can_be_drawn_and_stays_on_its_paper(picture):
+    for _, boxes in picture.frames:
+        assert all(0 <= b.x and b.x + b.width <= picture.columns for b in boxes)
+        assert all(0 <= b.y and b.y + b.height <= picture.rows for b in boxes)
+    assert len(figures.png(steps.draw(picture, 0), 32)) > 3000
+
+
+def test_a_ring_ends_with_the_whole_sum_everywhere():
+    for ranks in (2, 3, 4, 8):
+        frames = step_pictures.ring_all_reduce(ranks).frames
+        assert len(frames) == 1 + 2 * (ranks - 1)
+        assert {box.label for box in frames[-1][1]} == {f"{ranks} of {ranks}"}
+        halfway = [box.label for box in frames[ranks - 1][1]]
+        assert halfway.count(f"{ranks} of {ranks}") == ranks  # each has one finished chunk
+
+
+def test_a_queue_fills_and_every_kernel_is_run():
+    frames = step_pictures.launch_queue(kernels=6, launch=1, run=2).frames
+    waiting = [int(re.search(r"(\d+) waiting", words)[1]) for words, _ in frames]
+    assert max(waiting) == 3 and waiting[-1] == 0
+    assert frames[-1][0].endswith("6 done")
+    idle = step_pictures.launch_queue(kernels=4, launch=2, run=1).frames
+    assert all("0 waiting" in words for words, _ in idle)
+
+
+def test_fsdp_has_one_whole_block_at_most():
+    for _, boxes in step_pictures.fsdp().frames:
+        assert len({box.x for box in boxes if box.label == "whole"}) <= 1
+
+
+def test_a_product_of_tiles_makes_each_pair_once():
+    words = [words for words, _ in step_pictures.product_tiles(3).frames]
+    assert len({text.split(":")[0] for text in words}) == 27
+
+
+@pytest.mark.parametrize("part", [None, *machine_picture.PARTS, ("hbm", "l2")])
+def test_the_machine_is_drawn_with_any_part_highlighted(part):
+    figure = machine_picture.draw(part, "A title")
+    assert len(figure.axes[0].patches) > 100
+    if part:
+        assert "Highlighted: " in machine_picture.words(part)
+
+
+def test_the_links_are_as_wide_as_their_bandwidth():
+    figure = machine_picture.draw()
+    widths = sorted(min(p.get_width(), p.get_height()) for p in figure.axes[0].patches)
+    for gb_s in (50, 63, 307.2, 450, 3350):
+        wide = machine_picture.SCALE * gb_s
+        assert any(width == pytest.approx(wide, rel=1e-6) for width in widths), gb_s
+
+
+def test_an_unknown_part_is_answered_with_the_known_ones():
+    with pytest.raises(ValueError, match="highlight has 'ssd'; the parts are cpu, memory, bus"):
+        machine_picture.draw("ssd")

@@ -156,8 +156,8 @@ def draw_fit(batch, pixels, optimizer, precision):
         color = figures.GPU if name in fits else figures.GREENS[4]
         axes.barh(y, USABLE * size, height=0.62, color=color)
         axes.barh(y, size, height=0.62, facecolor="none", edgecolor=figures.WAIT, linewidth=0.8)
-        axes.annotate(f"{size}", (size, y), (5, 0), **_OFFSET, **_BESIDE)
-    axes.set_yticks(range(len(sizes)), sizes)
+    names = [name if "GB" in name else f"{name} {size} GB" for name, size in sizes.items()]
+    axes.set_yticks(range(len(sizes)), names)
     axes.invert_yaxis()
     axes.grid(False, axis="y")
     axes.set_xlim(0, 155)

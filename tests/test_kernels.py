@@ -9,7 +9,7 @@ import pytest
 import torch
 from strict import run_strict
 
-from lessons.lesson11 import figures, fusion, missing
+from lessons.lesson11 import figures, fusion, inductor, missing
 from lessons.lesson11.kernels import add_kernel, attention_kernel, matmul_kernel, softmax_kernel
 from lessons.lesson11.trace import Trace, trace
 from lessons.lesson12 import exercises as twelve
@@ -112,14 +112,31 @@ def test_traffic_counts_what_operations_read_and_write():
     assert rows == [("add", 24, 24), ("sum", 24, 4)]
 
 
-def test_where_nothing_compiles_the_result_is_there_with_a_reason(monkeypatch):
-    def refuse(*args, **kwargs):
-        raise RuntimeError("No working C++ compiler found")
+def softmax_apart(x):
+    x = x - x.amax(1, keepdim=True)
+    powers = x.exp()
+    return powers / powers.sum(1, keepdim=True)
 
-    monkeypatch.setattr(torch, "compile", refuse)
-    names, result = fusion.compiled_kernels(torch.exp, torch.zeros(2))
-    assert names == ["(nothing compiled here: No working C++ compiler found)"]
-    assert result.tolist() == [1, 1]
+
+@needs_compilers
+@pytest.mark.slow
+def test_what_torch_compile_writes_for_a_gpu_is_one_kernel_that_is_right():
+    """The page says that it is the learner's softmax; so it has to be one, and its values PyTorch's."""
+    names, sources = inductor.written_for_cuda((softmax_apart, (64, 200)))["softmax_apart"]
+    assert len(names) == 1 and names == list(sources) and "fused" in names[0]
+    assert "tl.load" in sources[names[0]] and "tl.store" in sources[names[0]]
+
+
+def test_where_inductor_cannot_be_asked_a_recorded_kernel_stands_in_and_says_so(
+    monkeypatch, capsys
+):
+    def refuse(*args, **kwargs):
+        raise subprocess.CalledProcessError(1, "python")
+
+    monkeypatch.setattr(inductor.subprocess, "run", refuse)
+    names, sources = inductor.written_for_cuda((softmax_apart, (64, 200)))["softmax_apart"]
+    assert len(names) == 1 and "tl.store" in sources[names[0]]
+    assert "this is what PyTorch 2.15 wrote" in capsys.readouterr().out
 
 
 # --- pictures

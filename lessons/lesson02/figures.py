@@ -11,7 +11,9 @@ from lessons.lesson02 import exercises
 def first_picture():
     """(Figure, alt): published bandwidths of links from the CPU's memory to a GPU, and of the GPU's own memory."""
     links, inside, sources = _bandwidths()
-    title = f"PCIe delivers {links['to an A100, PCIe 4']:.3g} GB/s to an A100, the card's own memory 1,250"
+    [memory] = inside.values()
+    bus = links["to an A100, PCIe 4"]
+    title = f"PCIe delivers {bus:g} GB/s to an A100, the card's own memory {figures.number(memory)}"
     figure, axes = plots.new_figure(title, "GB/s, published", size=(7.4, 2.2))
     for y, (label, rate) in enumerate({**links, **inside}.items()):
         color = figures.COPY if label in links else figures.GPU
@@ -65,7 +67,10 @@ def show_small_copies(rates, device):
     lines.append(plots.here({label: ([*rates], [*rates.values()])}))
     slow, fast = (exercises.pinned_copy(size) for size in (2**10, 2**20))
     times = (slow[1] / slow[0]) / (fast[1] / fast[0])
-    title = "Small copies waste bandwidth: 0.15 GB/s in 1 KiB copies, 11 in 1 MiB copies"
+    low, high = (size / us / 1000 for size, us in (slow, fast))
+    title = (
+        f"Small copies waste bandwidth: {low:.2f} GB/s in 1 KiB copies, {high:.0f} in 1 MiB copies"
+    )
     axes = ("bytes in one copy (log scale)", "GB/s (log scale)")
     figure = plots.lines(lines, title, *axes, logx=True, logy=True)
     sizes = [2**k for k in range(8, 31, 4)]

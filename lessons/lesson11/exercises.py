@@ -5,12 +5,13 @@ from torch.nn import functional as F
 
 from helpers.checks.core import Question, chosen
 from lessons.lesson11 import figures
-from lessons.lesson11.fusion import compiled_kernels, race, traffic
+from lessons.lesson11.fusion import race, traffic
+from lessons.lesson11.inductor import written_for_cuda
 from lessons.lesson11.trace import trace
 from lessons.lesson93.puzzle import Problem, blank, puzzle, tl, triton
 
 # The lesson calls them, too.
-__all__ = ["compiled_kernels", "race", "trace", "traffic"]
+__all__ = ["race", "trace", "traffic", "written_for_cuda"]
 
 
 def asked(compiled, result, problem):

@@ -3,7 +3,7 @@
 import torch
 
 from helpers import plots
-from helpers.figures import GPU, SMALL, TROUBLE, blank_figure, plain_ticks, set_title
+from helpers.figures import GPU, GREENS, SMALL, TROUBLE, blank_figure, plain_ticks, set_title
 from helpers.palette import FAINT, INK, RULE
 from lessons.lesson11.trace import Trace, trace
 
@@ -201,10 +201,15 @@ def softmax_traffic(rows, seen, n):
         separate[name] = separate.get(name, 0) + (read + written) / n
     fused = (seen.bytes("load") + seen.bytes("store")) / n
     total = sum(separate.values())
-    bars = {"one kernel": {"softmax_kernel": fused}, "five operations": separate}
+    bars = {"one kernel": {"all at once": fused}, "five operations": separate}
+    colors = dict(zip(separate, (GREENS[0], *GREENS[2:], RULE), strict=False)) | {
+        "all at once": GPU
+    }
     title = f"Fused softmax moves {fused:.0f} bytes per number instead of {total:.0f}"
-    sentence = f"Bytes per number: {total:.0f} in five operations, {fused:.0f} in one kernel."
-    plots.show(plots.stacked(bars, title, "bytes read and written, per number"), sentence)
+    what = "that separate operations and one kernel read and write for each number of a matrix"
+    sentence = f"Two stacked bars of the bytes {what}: {total:.0f} and {fused:.0f}."
+    figure = plots.stacked(bars, title, "bytes read and written, per number", colors=colors)
+    plots.show(figure, sentence)
 
 
 def tile_traffic(counted, n):
@@ -219,9 +224,8 @@ def tile_traffic(counted, n):
     title = "Double the tile, halve the traffic"
     figure = plots.lines(series, title, "tile width", "data loaded (kB)", logx=True, logy=True)
     words = ", ".join(f"{tile}: {count:.0f}" for tile, count in zip(tiles, kilobytes, strict=True))
-    plots.show(
-        figure, f"Kilobytes loaded by tile width, {n} × {n} product: {words}; at least {least:.0f}."
-    )
+    what = f"that the programs of a {n} × {n} product load, over the width of their tiles"
+    plots.show(figure, f"A line of the kilobytes {what}: {words}; at least {least:.0f}.")
 
 
 def attention_traffic(counted):

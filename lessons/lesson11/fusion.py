@@ -1,14 +1,10 @@
-"""Counting what fusing saves: bytes of PyTorch's separate operations, and the kernels that torch.compile makes of them."""
-
-import re
+"""Counting what fusing saves: the bytes of PyTorch's separate operations, and their times on a GPU."""
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from helpers.timing import silence_missing_runtime, time_ms
-
-KERNEL = re.compile(r"^ +(\w*fused\w*|extern_kernels\.\w+)(?:\.run)?\(", flags=re.M)
+from helpers.timing import time_ms
 
 
 class _Traffic(TorchDispatchMode):
@@ -35,25 +31,6 @@ def traffic(function, *args):
     with _Traffic() as counting:
         function(*args)
     return counting.rows
-
-
-def compiled_kernels(function, *args):
-    """Return the names of the kernels that `torch.compile` makes of `function`, in their order, and what it returns.
-
-    Where nothing can be compiled, the names are one sentence that says why, and the result is the plain function's.
-    """
-    torch.compiler.reset()
-    silence_missing_runtime()  # a CUDA compiler without a GPU is no news here
-    try:
-        from torch._inductor import config
-        from torch._inductor.utils import run_and_get_code
-
-        with config.patch(compile_threads=1):
-            result, programs = run_and_get_code(torch.compile(function), *args)
-    except Exception as error:  # noqa: BLE001 - no compiler, or no such function in this release
-        why = str(error).strip().splitlines() or [type(error).__name__]
-        return [f"(nothing compiled here: {why[0][:70]})"], function(*args)
-    return [name for text in programs for name in KERNEL.findall(text)], result
 
 
 def race(functions, device):

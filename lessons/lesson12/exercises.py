@@ -166,7 +166,7 @@ def product_row(card, numbers, precision):
     pointers = dict.fromkeys("abc", f"*{numbers}") | {"c": "*fp32", "n": "i32"}
     values = pointers | {"TILE": 64, "PRECISION": precision}
     compiled = kernels.compile(matmul_kernel, values, card)
-    plain = sum("FFMA" in text for _, text in compiled.machine_code)
+    plain = sum(text.count("FFMA") + text.count("FFMA2") for _, text in compiled.machine_code)
     cores = ", ".join(f"{count} {name}" for name, count in compiled.tensor_cores.items())
     return card, numbers, precision, f"{plain:,}", cores or "none", f"{compiled.stack:,}"
 

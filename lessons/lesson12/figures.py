@@ -12,7 +12,7 @@ FLOATS = 8  # in a sector of 32 bytes
 def first_picture():
     """Return (figure, alternative text): the memory that one request of a warp moves, by neighbors and by a column."""
     figure = blank_figure((7.3, 3.0))
-    set_title(figure, "The same 32 numbers: 4 sectors moved, or 32")
+    set_title(figure, "32 numbers for one warp: 4 sectors moved, or 32")
     axes = figure.subplots(2, 1, gridspec_kw={"hspace": 0.25})
     _memory(axes[0], [(thread,) for thread in range(32)], "a row: thread t reads x[t]", 4)
     _memory(
@@ -56,7 +56,7 @@ def _memory(axes, threads, words, count):
     axes.text(
         32,
         1.3,
-        f"{count} sectors, {32 * count:,} bytes, {used:.0%} used",
+        f"{count} sectors, {32 * count:,} bytes, {100 * used:.3g}% used",
         fontsize=10,
         color=INK,
         ha="right",
@@ -76,9 +76,14 @@ def sectors(counted):
     axes = figure.subplots()
     for place, (words, count) in enumerate(numbers.items()):
         used = counted[words].useful("load") / counted[words].moved("load")
-        axes.barh(place, count, color=GPU if used > 0.9 else COPY, height=0.62)
+        axes.barh(place, count, color=GPU if count <= 4 else COPY, height=0.62)
         axes.text(
-            count + 0.4, place, f"{count:.3g}, {used:.0%} used", va="center", fontsize=9, color=INK
+            count + 0.4,
+            place,
+            f"{count:.3g}, {100 * used:.3g}% used",
+            va="center",
+            fontsize=9,
+            color=INK,
         )
     axes.set_yticks(range(len(numbers)), numbers, fontsize=9, family="monospace")
     _plain(axes, "sectors of 32 bytes for one request of a warp")
@@ -93,6 +98,7 @@ def sectors(counted):
 
 def _plain(axes, xlabel):
     axes.invert_yaxis()
+    axes.set_facecolor("none")
     axes.set_xlabel(xlabel, fontsize=9, color=FAINT)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(length=0)
@@ -219,6 +225,7 @@ def _draw_banks(axes, padding):
         "bank of shared memory (filled: a word of the tile's column 0)", fontsize=9, color=FAINT
     )
     axes.tick_params(length=0)
+    axes.set_facecolor("none")
     axes.spines[:].set_visible(False)
     axes.vlines(range(33), -0.5, lines + 0.5, color=RULE, linewidth=0.6)
 
@@ -231,7 +238,7 @@ def trap(compiled):
     for place, each in enumerate(compiled.values()):
         share = 100 * each.occupancy.share
         left.barh(place, share, color=WAIT, height=0.62)
-        left.text(share + 2, place, f"{share:.0f}%", va="center", fontsize=9, color=INK)
+        left.text(share + 2, place, f"{share:.3g}%", va="center", fontsize=9, color=INK)
         right.barh(place, each.stack, color=TROUBLE, height=0.62)
         right.text(each.stack + 60, place, f"{each.stack:,}", va="center", fontsize=9, color=INK)
     left.set_yticks(range(len(compiled)), compiled, fontsize=9)
@@ -239,6 +246,7 @@ def trap(compiled):
     right.set_xlim(0, 1.25 * max(1, *(each.stack for each in compiled.values())))
     for axes, words in ((left, "occupancy (%)"), (right, "stack of each thread (bytes)")):
         axes.set_xlabel(words, fontsize=9, color=FAINT)
+        axes.set_facecolor("none")
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.tick_params(length=0)
     left.invert_yaxis()

@@ -126,8 +126,8 @@ class Memory:
                 if region
                 else "no tensor"
             )
-            count = int(outside.sum())
-            others = f"; {count} threads do so at once" if count > 1 else ""
+            count = len(np.unique(addresses[outside]))
+            others = f"; {count} such addresses at once" if count > 1 else ""
             blame(thread, OutOfBounds, f"out-of-bounds {kind} of {size} bytes: {where}{others}")
 
 

@@ -5,6 +5,7 @@ from functools import cached_property
 
 from practice_gpus.kernels.arithmetic import operations
 from practice_gpus.kernels.counters import SECTOR, Access
+from practice_gpus.kernels.forecast import forecast
 
 
 class Result:
@@ -70,6 +71,10 @@ class Result:
     def divergent_branches(self):
         """How often a warp's threads parted at a branch."""
         return sum(self.divergent.values())
+
+    def forecast(self, card=None):
+        """Return the `Forecast` for `card`, by default the one it was compiled for."""
+        return forecast(self, card or self.compiled.card)
 
     def findings(self):
         """Return [(what, line, words)]: what costs this kernel time that another order of its work would save."""

@@ -9,7 +9,7 @@ HALF = figures.GREENS[2]
 
 def launch_queue(kernels: int = 6, launch: int = 1, run: int = 2) -> Picture:
     """Return the picture of a CPU that launches `kernels`, each in `launch` ms, for a GPU that runs one in `run` ms."""
-    ends = []
+    ends: list[int] = []
     for kernel in range(kernels):
         begin = max((kernel + 1) * launch, ends[-1] if ends else 0)
         ends.append(begin + run)

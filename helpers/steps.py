@@ -40,7 +40,7 @@ class Picture:
     labels: list
     frames: list = field(default_factory=list)
 
-    def frame(self, sentence, boxes):
+    def frame(self, sentence: str, boxes: list[Box]) -> None:
         """Add a frame."""
         self.frames.append((sentence, list(boxes)))
 

@@ -59,6 +59,7 @@ def forecast_spans(forecast):
 
 def draw_lanes(axes, spans, whole, hollow=False):
     """Draw `spans` into `axes`, which reach to `whole` ms; a label stands once, in a bar or above it. `hollow`: a forecast."""
+    lanes = list(dict.fromkeys(lane for lane, *_ in spans))
     room = {}
     for lane, label, start, end in spans:
         color = COLORS.get(label.split(",")[0], figures.GPU)
@@ -75,8 +76,8 @@ def draw_lanes(axes, spans, whole, hollow=False):
         if end - start > 0.0125 * len(label) * whole:
             axes.text((start + end) / 2, lane, label, fontsize=9, **inside)
         else:
-            above = {"xytext": (0, 9), "textcoords": "offset points", "va": "bottom"}
-            axes.annotate(label, (start, lane), fontsize=8, color=figures.INK, **above)
+            top = lanes.index(lane) - 0.29
+            axes.text(start, top, label, fontsize=8, color=figures.INK, va="bottom")
     axes.set_xlim(0, whole)
     axes.invert_yaxis()
     axes.margins(y=0.12)

@@ -345,7 +345,8 @@ MAKERS = {
 
 def make(parts):
     """Return (function, types of operands, type of the result); None where the instruction is no arithmetic."""
-    if parts[0] not in MAKERS or "cc" in parts:
+    directed = is_float(parts[-1]) and {"rz", "rm", "rp"} & set(parts)
+    if parts[0] not in MAKERS or "cc" in parts or directed:
         return None
     return MAKERS[parts[0]](parts)
 

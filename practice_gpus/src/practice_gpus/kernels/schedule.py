@@ -10,7 +10,9 @@ from practice_gpus.kernels.errors import BarrierError, KernelError
 from practice_gpus.kernels.lanes import WARP
 
 LIMIT = 500_000  # instructions of one batch of blocks
-TURN = 5000  # instructions after which the threads farthest ahead get a turn: others may wait for them
+TURN = (
+    5000  # instructions after which the threads farthest ahead get a turn: others may wait for them
+)
 
 
 class Scheduler:

@@ -54,13 +54,13 @@ LESSONS = (
     Lesson(
         "04_train_and_test.ipynb",
         "Train and test",
-        58,
-        "Train a network on pictures, test it, save it, and go on with it anywhere",
+        60,
+        "Teach a network your own photos, test it, save it, and bet on a GPU",
     ),
     Lesson(
         "05_manage_gpu_memory.ipynb",
         "Manage GPU memory",
-        52,
+        60,
         "See what fills the memory, forecast it, make training fit, and recover when it doesn't",
     ),
     Lesson(

@@ -1,24 +1,19 @@
-"""Sizes in bytes, and a forecast of what training needs. Lesson 05 teaches both."""
+"""Sizes in bytes, and what a training step holds over time: by part, or in total. Lesson 05 teaches both."""
 
-import copy
+import linecache
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
-from torch import Tensor, nn, overrides
+from torch import Tensor, nn
 
-from practice_gpus import casting
+from helpers import figures
 
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "sgd": lambda weights: torch.optim.SGD(weights, lr=0.1, foreach=True),
-    "momentum": lambda weights: torch.optim.SGD(weights, lr=0.1, momentum=0.9, foreach=True),
-    "adam": lambda weights: torch.optim.Adam(weights, foreach=True),
-    "adamw": lambda weights: torch.optim.AdamW(weights, foreach=True),
-}  # foreach is the default on a GPU, see torch.optim's page
-AUTOCAST = {None: None, "bfloat16": torch.bfloat16, "float16": torch.float16}
+MIB = 2**20
+GROUND = ("parameters", "optimizer", "batch", "gradients", "activations")  # from the ground up
+PLACES = ("forward", "backward", "step")
 
 
 def tensor_bytes(tensor: Tensor) -> int:
@@ -55,170 +50,142 @@ def _three_digits(value: float) -> float:
     return round(value, 2 if value < 10 else 1 if value < 100 else 0)
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """Bytes at the moment of the highest use in a training step. The five parts add up to `peak`.
-
-    `gradients` are those that exist at that moment (backward makes them one by one); `optimizer` includes what its step
-    needs for a moment; `other` is the batch, buffers and temporary tensors of backward; `held` stays between two steps.
-    """
-
-    parameters: int
-    gradients: int
-    optimizer: int
-    activations: int
-    other: int
-    peak: int
-    held: int
-
-    def __str__(self) -> str:
-        parts = ("parameters", "gradients", "optimizer", "activations", "other")
-        sizes = ", ".join(f"{part} {format_bytes(getattr(self, part))}" for part in parts)
-        return f"{format_bytes(self.peak)} ({sizes})"
-
-
-def forecast(
+def by_part(
     model: nn.Module,
-    input_shape: Sequence[int],
-    batch: int,
-    optimizer: str = "adam",
-    autocast: str | None = None,
-    loss: Callable[[Any], Tensor] | None = None,
-    input_dtype: torch.dtype = torch.float32,
-) -> Forecast:
-    """What a training step of `model` would hold on a GPU, found without one and without the memory.
-
-    Runs one step, the optimizer's state in place, on fake tensors: they have shapes and no values
-    (https://docs.pytorch.org/docs/stable/torch.compiler_fake_tensor.html). PyTorch's own tracker counts them. `model`
-    itself is neither run nor changed, and may live on any device, "meta" too.
-
-    model: nn.Module; input_shape: shape of one input without the batch, such as (3, 32, 32); batch: inputs a step;
-    optimizer: "sgd", "momentum", "adam" or "adamw"; autocast: None, "bfloat16" or "float16"; loss: function of the
-    output that gives a scalar (by default cross-entropy for an output [batch, classes], else the mean).
-    The allocator's rounding, library workspaces and the CUDA context come on top. Returns Forecast.
-    Raises TypeError or ValueError for arguments that do not fit, RuntimeError where this PyTorch has no tracker.
-    """
-    shape = _checked(model, input_shape, batch, optimizer, autocast)
-    tracker_class, fake_mode, no_modes = _tools()
-    # practice GPUs and default devices do not matter
-    with without_function_modes(), no_modes(), fake_mode():
-        twin = _fake_copy(model)
-        frozen = _park_frozen(twin)
-        x = torch.zeros(shape, dtype=input_dtype, device="cpu")
-        y = torch.zeros(batch, dtype=torch.int64, device="cpu")
-        opt = _with_state(OPTIMIZERS[optimizer], list(twin.parameters()))
-        tracker = tracker_class()
-        tracker.track_external(twin, opt, x, y)
-        with tracker:
-            _step(twin, x, opt, AUTOCAST[autocast], loss or (lambda out: _usual_loss(out, y)))
-        return _forecast(tracker, frozen)
-
-
-def _checked(
-    model: object, input_shape: Any, batch: object, optimizer: object, autocast: object
-) -> tuple[int, ...]:
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model is a {type(model).__name__}; it takes a torch.nn.Module")
-    if not any(p.requires_grad for p in model.parameters()):
-        raise ValueError("model has no parameter that requires a gradient; a step needs one")
-    choices = (("optimizer", optimizer, OPTIMIZERS), ("autocast", autocast, AUTOCAST))
-    for name, value, allowed in choices:
-        if value not in allowed:
-            raise ValueError(f"{name} is {value!r}; it takes {', '.join(map(repr, allowed))}")
-    if isinstance(input_shape, str) or not hasattr(input_shape, "__iter__"):
-        words = "it takes the shape of one input, such as (3, 32, 32)"
-        raise TypeError(f"input_shape is {input_shape!r}; {words}")
-    shape = (batch, *input_shape)
-    if not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in shape):
-        words = "both take whole numbers above 0"
-        raise ValueError(f"batch is {batch!r} and input_shape {input_shape!r}; {words}")
-    return shape  # type: ignore[return-value]
-
-
-def _tools() -> tuple[Any, Any, Any]:
-    """PyTorch's memory tracker, fake mode, and a way past other modes; none is a stable interface."""
-    try:
-        from torch._subclasses.fake_tensor import FakeTensorMode
-        from torch.distributed._tools.mem_tracker import MemTracker
-        from torch.utils._python_dispatch import _disable_current_modes
-    except ImportError as error:
-        words = f"lacks the memory tracker that forecast needs ({error})"
-        has = "2.11 to 2.15 have it in their builds with torch.distributed"
-        raise RuntimeError(f"PyTorch {torch.__version__} {words}; {has}") from error
-    return MemTracker, FakeTensorMode, _disable_current_modes
-
-
-@contextmanager
-def without_function_modes() -> Iterator[None]:
-    """Take PyTorch's function modes away, such as those of practice GPUs or of a default device, and put them back."""
-    modes = [overrides._pop_mode() for _ in range(overrides._len_torch_function_stack())]
-    try:
-        yield
-    finally:
-        for mode in reversed(modes):
-            overrides._push_mode(mode)
-
-
-def _fake_copy(model: nn.Module) -> nn.Module:
-    """A copy of `model` whose parameters and buffers are fake tensors on the CPU; takes no memory for them."""
-
-    def twin(t: Tensor) -> Tensor:
-        return torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device="cpu")
-
-    memo: dict[int, Any] = {id(b): twin(b) for b in model.buffers()}
-    for p in model.parameters():
-        memo[id(p)] = nn.Parameter(twin(p), requires_grad=p.requires_grad)
-    return copy.deepcopy(model, memo).train()
-
-
-def _park_frozen(twin: nn.Module) -> int:
-    """Make frozen parameters buffers, since the tracker hooks the gradient of every parameter. Returns their bytes."""
-    frozen: dict[Tensor, Tensor] = {}
-    for module in twin.modules():
-        for name, p in list(module.named_parameters(recurse=False)):
-            if not p.requires_grad:
-                delattr(module, name)
-                module.register_buffer(name, frozen.setdefault(p, p.detach()))
-    return sum(map(tensor_bytes, frozen))
-
-
-def _with_state(
-    make: Callable[..., torch.optim.Optimizer], weights: list[nn.Parameter]
-) -> torch.optim.Optimizer:
-    """The optimizer after a first step, with its state."""
-    optimizer = make(weights)
-    for p in weights:
-        p.grad = torch.empty_like(p)
-    optimizer.step()
-    optimizer.zero_grad()
-    return optimizer
-
-
-def _step(
-    model: nn.Module,
-    x: Tensor,
     optimizer: torch.optim.Optimizer,
-    dtype: torch.dtype | None,
-    loss: Callable[[Any], Tensor],
-) -> None:
-    with casting.Autocast(dtype):  # the lists of CUDA operators, whatever this machine has
-        value = loss(model(x))
-    value.backward()
-    optimizer.step()
+    batch: Sequence[Tensor],
+    step: Callable[[], object],
+) -> tuple[list[str], dict[str, list[float]]]:
+    """Run `step()` once and return (moments, {part: [MiB]}), a part of `GROUND`.
+
+    A moment is the end of a layer's forward, of a parameter's gradient or of the optimizer's step, and counts the most
+    that was in use since the moment before. Activations are what is left beside the parts that can be counted, and
+    what was there at the start; during the optimizer's step that is the optimizer's.
+    """
+    places: list[str] = []
+    sizes_by_part: dict[str, list[float]] = {part: [] for part in GROUND}
+    device = next(model.parameters()).device
     optimizer.zero_grad()
+    counted = sum(_counted_bytes(model, optimizer, batch, device))
+    outside = torch.cuda.memory_allocated(device) - counted
+
+    def mark(place: str) -> None:
+        sizes = _counted_bytes(model, optimizer, batch, device)
+        activations = max(0, torch.cuda.max_memory_allocated(device) - outside - sum(sizes))
+        torch.cuda.reset_peak_memory_stats(device)
+        places.append(place)
+        sizes.append(activations)
+        if place == "step":
+            sizes = [sizes[0], sizes[1] + activations, *sizes[2:4], 0]
+        for part, size in zip(GROUND, sizes, strict=True):
+            sizes_by_part[part].append(size / MIB)
+
+    hooks = _mark_moments(model, optimizer, mark)
+    torch.cuda.reset_peak_memory_stats(device)
+    mark("start")
+    try:
+        step()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    mark("end")
+    return places, sizes_by_part
 
 
-def _usual_loss(out: Tensor, y: Tensor) -> Tensor:
-    return nn.functional.cross_entropy(out, y) if out.ndim == 2 else out.mean()
+def _counted_bytes(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batch: Sequence[Tensor],
+    device: torch.device,
+) -> list[int]:
+    """Bytes on `device` of each of `GROUND` but the activations."""
+    parameters = [*model.parameters()]
+    state = [v for s in optimizer.state.values() for v in s.values() if torch.is_tensor(v)]
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    return [
+        sum(tensor.nbytes for tensor in tensors if tensor.device == device)
+        for tensors in (parameters, state, batch, gradients)
+    ]
 
 
-def _forecast(tracker: Any, frozen: int) -> Forecast:
-    def snapshot(moment: str) -> dict[str, int]:
-        sizes = tracker.get_tracker_snapshot(moment)[torch.device("cpu")]
-        return {getattr(kind, "value", kind): size for kind, size in sizes.items()}
+def _mark_moments(
+    model: nn.Module, optimizer: torch.optim.Optimizer, mark: Callable[[str], None]
+) -> list[Any]:
+    """Hooks that call `mark` with one of `PLACES` after each layer, each gradient and the optimizer's step."""
+    layers = [layer for layer in model.modules() if not [*layer.children()]]
+    hooks = [layer.register_forward_hook(lambda *_: mark("forward")) for layer in layers]
+    for parameter in model.parameters():
+        hooks.append(parameter.register_post_accumulate_grad_hook(lambda _: mark("backward")))
+    hooks.append(optimizer.register_step_post_hook(lambda *_: mark("step")))
+    return hooks
 
-    peak = snapshot("peak")
-    parameters = peak["Parameter"] + frozen
-    parts = (parameters, peak["Gradient"], peak["Optstate"], peak["Activation"])
-    total = peak["Total"]
-    return Forecast(*parts, other=total - sum(parts), peak=total, held=snapshot("current")["Total"])
+
+def in_total(step: Callable[[], object]) -> list[float]:
+    """Run `step()` once and return the MiB in use after each allocation and each release."""
+    before = torch.cuda.memory_allocated()
+    torch.cuda.memory._record_memory_history(context=None)
+    try:
+        step()
+        events = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+    signs = {"alloc": 1, "free_completed": -1}
+    changes = (signs[e["action"]] * e["size"] for e in events if e["action"] in signs)
+    return [size / MIB for size in accumulate(changes, initial=before)]
+
+
+def draw_step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batch: Sequence[Tensor],
+    step: Callable[[], object],
+) -> tuple[Any, str]:
+    """Return (Figure, sentence): a step's memory over time, by what it is for."""
+    places, sizes = by_part(model, optimizer, batch, step)
+    totals = [sum(each) for each in zip(*sizes.values(), strict=True)]
+    peak, parameters = max(totals), max(sizes["parameters"])
+    title = f"{parameters:.0f} MiB of parameters, {peak:.0f} MiB at the peak"
+    figure, axes = figures.new_figure(title, "", "MiB in use", (7.4, 3.0))
+    colors = [figures.MEMORY[part] for part in sizes]
+    axes.stackplot(range(len(places)), *sizes.values(), colors=colors)
+    axes.set_xlim(0, len(places) - 1)
+    axes.set_ylim(0, 1.1 * peak)
+    firsts = [places.index(place) for place in PLACES]
+    axes.set_xticks(firsts, PLACES, ha="left")
+    for first in firsts:
+        axes.axvline(first, color=figures.WAIT, linewidth=0.8)
+    _name_bands(axes, sizes)
+    highest = ", ".join(f"{part} {max(each):.2g} MiB" for part, each in sizes.items())
+    return figure, f"{title}. At most: {highest}."
+
+
+def _name_bands(axes: Any, sizes: dict[str, list[float]]) -> None:
+    """Write the parts' names: activations inside their hill, the others at the right end of their bands."""
+    bottom = 0.0
+    for part in GROUND[:-1]:
+        size = sizes[part][-1]
+        axes.annotate(part, (1, bottom + size / 2), (6, 0), **_RIGHT)
+        bottom += size
+    hill = sizes["activations"]
+    top = hill.index(max(hill))
+    below = sum(sizes[part][top] for part in GROUND[:-1])
+    place = (top, below + 0.4 * hill[top])
+    axes.annotate("activations", place, ha="center", fontsize=9, color=figures.INK)
+
+
+_RIGHT = {
+    "xycoords": ("axes fraction", "data"),
+    "textcoords": "offset points",
+    "va": "center",
+    "fontsize": 9,
+    "color": figures.INK,
+}
+
+
+def source_line(frames: Sequence[dict[str, Any]]) -> str:
+    """The text of the notebook's line among a block's `frames`, innermost first; of any line where there is none."""
+    lines = [linecache.getline(frame["filename"], frame["line"]).strip() for frame in frames]
+    own = [
+        line for line, frame in zip(lines, frames, strict=True) if "ipykernel" in frame["filename"]
+    ]
+    return next((line for line in [*own, *lines] if line), "unknown")

@@ -4,9 +4,14 @@ import json
 
 
 def slider(name, high, step=None, start=0, label=None):
-    """Return the parameter `name`, a slider from 0 to `high`; the arrow keys move it, too."""
+    """Return the parameter `name`, a slider from 0 to `high`."""
     bind = {"input": "range", "min": 0, "max": high, "step": step or high / 100}
     return {"name": name, "value": start, "bind": {**bind, "name": f"{label or name} "}}
+
+
+def number(name, label):
+    """Return the parameter `name`, a field with a whole number: its arrow keys work in JupyterLab, a slider's don't."""
+    return {"name": name, "value": 0, "bind": {"input": "number", "name": f"{label} "}}
 
 
 def csv(header, table):

@@ -13,7 +13,7 @@ RATE = 0.5  # learning rate of plain SGD in the checks
 
 
 class Watched(nn.Module):
-    """A small classifier with batch norm that notes at each call whether it was in training mode.
+    """A small classifier with batch norm that notes at each call whether it was in training mode, and whether a graph was recorded.
 
     Input float [N, 3, 2, 2], output logits [N, 5].
     """
@@ -23,9 +23,11 @@ class Watched(nn.Module):
         self.norm = nn.BatchNorm1d(12)
         self.linear = nn.Linear(12, 5)
         self.modes = []
+        self.recorded = []
 
     def forward(self, x):
         self.modes.append(self.training)
+        self.recorded.append(torch.is_grad_enabled())
         return self.linear(self.norm(x.flatten(1)))
 
 

@@ -84,7 +84,7 @@ def test_a_run_prints_results_and_times_on_lines_of_their_own(run):
     lines = run("--epochs", 2)
     assert lines[0] == "device cpu: 100 images of shapes, 0 of 2 epochs done"
     assert re.fullmatch(r"epoch 1: loss 2\.\d{3}, test accuracy \d+\.\d%", lines[1])
-    assert re.fullmatch(r"  \d+\.\d s, \d+ images a second", lines[2])
+    assert re.fullmatch(r"  \d+\.\d s, \d+ images per second", lines[2])
     assert lines[3].startswith("epoch 2: ") and len(lines) == 5
     again = run("--epochs", 2)
     assert [lines[0], lines[1], lines[3]] == [again[0], again[1], again[3]]

@@ -69,16 +69,35 @@ def test_a_trace_of_ones_own_is_drawn_from_its_file(tmp_path, capsys):
     assert "of NVIDIA H100: busy 69% of the time, longest gap 0.2 ms." in capsys.readouterr().out
 
 
-def test_a_forecast_says_that_it_is_one(monkeypatch):
-    class Forecast:
-        trace = recording()
+@pytest.fixture(scope="module")
+def forecast():
+    """Return a forecast of three small steps on an A100, each with a copy, a product and a wait."""
+    import torch
 
+    from practice_gpus import practice_gpus
+
+    with practice_gpus(1, card="A100 40", values=False, stand_in=1.0) as gpus:
+        model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()).cuda()
+        batch = torch.empty(32, 64)
+        return gpus.forecast(lambda: [model(batch.to("cuda")).sum().item() for _ in range(3)])
+
+
+def test_a_forecast_says_that_it_is_one(forecast, monkeypatch):
     shown = []
     monkeypatch.setattr(figures, "show_vega", lambda *given: shown.append(given))
-    timeline.show(Forecast(), "A step on an H100")
+    timeline.show(forecast, "Three steps")
     chart, figure, *_ = shown[0]
-    assert chart["title"]["text"] == "A step on an H100 (forecast)"
+    assert chart["title"]["text"] == "Three steps (forecast)"
     assert "stroke" in json.dumps(chart["vconcat"][0]["layer"][1]["encoding"])
+
+
+def test_a_forecast_is_a_trace_like_any_other(forecast):
+    trace = timeline.trace_of(forecast)
+    assert trace.length / 1000 == pytest.approx(forecast.ms, rel=0.05)
+    assert {"matmul", "elementwise", "copy"} <= {event.kind for event in trace.gpu}
+    assert 0 < reading.busy_share(trace) < 1 and reading.launch_delay(trace) >= 0
+    assert lay_out(trace).labels == ["Python", "launches", "GPU, stream 0"]
+    assert any("test_timeline_view.py" in event.line for event in trace.gpu)
 
 
 def test_what_is_no_trace_is_refused():

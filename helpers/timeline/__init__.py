@@ -1,7 +1,7 @@
 """One timeline for whatever happens over time: real traces, your own profile, a forecast of the clock, memory.
 
 `show(traces.case("4a"), "An H100 that waits")` draws a `measurements.traces.Trace`, a Chrome trace (path or dict), or
-what has a `.trace` of one. The chart is Vega-Lite: it zooms, measures and names things in a reopened notebook and on a
+a forecast of practice GPUs. The chart is Vega-Lite: it zooms, measures and names things in a reopened notebook and on a
 page without a kernel; a picture stands beside it for the rest.
 """
 
@@ -39,14 +39,13 @@ def trace_of(source):
         return source
     if isinstance(source, dict | list | str) or hasattr(source, "__fspath__"):
         return load(source)
-    inner = getattr(source, "trace", None)
-    if inner is None:
-        raise TypeError(
-            f"source is a {type(source).__name__}; it takes a Trace, a Chrome trace (path or dict), or a forecast"
-        )
-    trace = trace_of(inner() if callable(inner) else inner)
-    trace.about["kind"] = FORECAST
-    return trace
+    if hasattr(source, "queue") and hasattr(source, "card"):
+        from helpers.timeline.forecasts import trace_of_forecast
+
+        return trace_of_forecast(source)
+    raise TypeError(
+        f"source is a {type(source).__name__}; it takes a Trace, a Chrome trace (path or dict), or a forecast"
+    )
 
 
 def describe(trace, rows=None):
@@ -65,7 +64,9 @@ def draw(rows, title, measure=None, forecast=False):
     """Return the timeline as a matplotlib Figure, in the colors of the chart."""
     from matplotlib.patches import Patch
 
-    figure, axes = figures.new_figure(title, "ms", size=(7.3, 1.2 + 0.27 * len(rows.labels)))
+    figure, axes = figures.new_figure(
+        title, "ms", size=(7.3, max(1.9, 1.2 + 0.27 * len(rows.labels)))
+    )
     for kind in rows.kinds:
         _draw_kind(axes, rows, kind, forecast)
     for launch, start, row in rows.arrows(30):

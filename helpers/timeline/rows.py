@@ -15,7 +15,9 @@ COLORS = {
     "CPU, short calls": "#B4CAE8",
     "CPU, in the driver": figures.WAIT,
 }
-_DRIVER = re.compile(r"^(?:cuda|hip|cu)[A-Z]")  # a call of 100 µs and more mostly waits
+_DRIVER = re.compile(
+    r"^(?:cuda|hip|cu)[A-Z]|^wait|pageable"
+)  # a call of 100 µs and more mostly waits
 _AROUND = re.compile(r"^(?:ProfilerStep|## )|run_torch_profiler|: main$|: <module>$")
 
 

@@ -3,7 +3,7 @@
 from helpers import figures
 from helpers.timeline.measure import WIDTH, measured, sentences, strip, time
 from helpers.timeline.rows import COLORS
-from helpers.vega import Texts, calculate, csv, slider, tenths
+from helpers.vega import Texts, calculate, csv, number, tenths
 
 USE = "drag to move · Ctrl or Alt + scroll to zoom · double-click: everything"
 ROW = 28  # pixels
@@ -17,10 +17,10 @@ def spec(rows, title, measure=None, forecast=False):
         "title": {"text": title},
         "spacing": 6,
         "params": [
-            slider("zoom", 7),
-            slider("move", 1),
-            {"name": "width_ms", "expr": f"{whole} / pow(2, zoom)"},
-            {"name": "from_ms", "expr": f"move * ({whole} - width_ms)"},
+            number("zoom", "zoom in, times two"),
+            number("move", "move right, by half a screen"),
+            {"name": "width_ms", "expr": f"{whole} / pow(2, clamp(zoom, 0, 12))"},
+            {"name": "from_ms", "expr": f"clamp(move * width_ms / 2, 0, {whole} - width_ms)"},
         ],
         "vconcat": [_timeline(rows, forecast), strip(whole, measure), sentences(rows, whole)],
         "resolve": {"scale": {"x": "shared"}},

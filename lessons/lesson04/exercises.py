@@ -2,12 +2,14 @@
 
 import copy
 import os
+import pickle
 import tempfile
 from pathlib import Path
 from unittest import mock
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from helpers.checks import expect
 from helpers.checks.core import Exercise, LearnerError, NotYet, Question, call
@@ -23,18 +25,16 @@ from lessons.watch import (
 )
 from practice_gpus import practice_gpus
 
-loss_function = nn.CrossEntropyLoss()
-
 
 # --- write the step -----------------------------------------------------------------------------
-def counting_step(model, x, y, optimizer, device):
+def train_step(model, x, y, optimizer):
+    device = next(model.parameters()).device
     x, y = x.to(device), y.to(device)
     optimizer.zero_grad()
-    logits = model(x)
-    loss = loss_function(logits, y)
+    loss = F.cross_entropy(model(x), y)
     loss.backward()
     optimizer.step()
-    return loss.detach(), (logits.argmax(1) == y).sum()
+    return loss.detach()
 
 
 def _check_step(answer):
@@ -44,32 +44,19 @@ def _check_step(answer):
         model(torch.randn(4, 3, 2, 2).to(GPU)).sum().backward()  # gradients of an earlier batch
         for x, y in batches(8, 3, 5):
             before = model.linear.weight.detach().clone()
-            y[0] = copy.deepcopy(model).cpu()(x)[0].argmax()  # one right answer at least
-            twin, [loss], [right] = train_by_hand(model, [(x, y)])
-            result = call(answer, model, x, y, optimizer, GPU)
-            _check_step_result(result, loss, right)
+            twin, [loss], _ = train_by_hand(model, [(x, y)])
+            _check_step_result(call(answer, model, x, y, optimizer), loss)
             _check_step_weights(model, before, twin)
         _check_step_waits(answer, model, optimizer)
     return "three batches, the right weights after each, and nothing fetched from the GPU."
 
 
-def _check_step_result(result, loss, right):
-    if not isinstance(result, (tuple, list)) or len(result) != 2:
-        raise NotYet(
-            f"returned {type(result).__name__}; expected two things, "
-            "the loss and the number of right answers."
-        )
-    for part, name in zip(result, ("the loss", "the number of right answers"), strict=True):
-        expect.tensor(part, shape=(), device=GPU, what=name)
-    if result[0].requires_grad:
+def _check_step_result(result, loss):
+    expect.tensor(result, shape=(), device=GPU, what="the loss")
+    if result.requires_grad:
         raise NotYet("the loss still carries its graph. Which method of a tensor lets go of it?")
-    if not abs(result[0].item() - loss) <= 1e-3:
-        raise NotYet(f"the loss is {result[0].item():.4f}, expected {loss:.4f}.")
-    if result[1].item() != right:
-        raise NotYet(
-            f"the batch had {right} right answers before the step, and {result[1].item():g} came "
-            "back. Compare the largest output of each row with its label, and add up."
-        )
+    if not abs(result.item() - loss) <= 1e-3:
+        raise NotYet(f"the loss is {result.item():.4f}, expected {loss:.4f}.")
 
 
 def _check_step_weights(model, before, twin):
@@ -84,7 +71,7 @@ def _check_step_weights(model, before, twin):
 
 def _check_step_waits(answer, model, optimizer):
     [(x, y)] = batches(4)
-    waits = count_waits(call, answer, model, x.to(GPU), y.to(GPU), optimizer, GPU)
+    waits = count_waits(call, answer, model, x.to(GPU), y.to(GPU), optimizer)
     if waits:
         often = "once" if waits == 1 else f"{waits} times"
         raise NotYet(
@@ -97,105 +84,185 @@ step = Exercise(
     title="write the step",
     check_answer=_check_step,
     hints=(
-        "The loop in “Ten lines that learn” has every line but the count, in the right order.",
-        "You need the outputs twice, for the loss and for the count: give `model(x)` a name. "
-        "`detach()` is for the loss; a count has no graph.",
-        "The count is `(logits.argmax(1) == y).sum()`. Return `loss.detach()` and the count.",
+        "The loop in “Ten lines that learn” has every line, in the right order. What stands for `device`?",
+        "`next(model.parameters()).device` is where the model is. The batch goes there first.",
+        "After `optimizer.step()`, return the loss without its graph: `return loss.detach()`.",
     ),
-    reference=counting_step,
-    explanation="zero_grad comes before backward, step after it. Both results are tensors on the "
-    "device, so whoever calls the step decides when to read them. detach() lets go of the graph.",
+    reference=train_step,
+    explanation="zero_grad comes before backward, step after it. The loss is a tensor on the device, so whoever "
+    "calls the step decides when to read it. detach() lets go of the graph.",
+    unlocked="You can now train any classifier, on any device, with a loop of two lines.",
+    tool="train_step",
 )
 
 
-# --- a checkpoint anywhere ----------------------------------------------------------------------
-def resume(path, model, optimizer):
-    checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    model.load_state_dict(checkpoint["model"])
-    optimizer.load_state_dict(checkpoint["optimizer"])
-    return checkpoint["epoch"]
+# --- test it ------------------------------------------------------------------------------------
+def evaluate(model, loader, device):
+    training = model.training
+    model.eval()
+    correct, count = 0, 0
+    with torch.inference_mode():
+        for x, y in loader:
+            x, y = x.to(device), y.to(device)
+            correct += (model(x).argmax(1) == y).sum()
+            count += len(y)
+    model.train(training)
+    return correct.item() / count
+
+
+def _check_evaluate(answer):
+    with practice_gpus(1):
+        for training in (True, False):
+            model = Watched().to(GPU).train(training)
+            loader = _answered(model, batches(4, 4, 2), right=(4, 1, 0))
+            share = call(answer, model, loader, GPU)
+            _check_switches(model, training)
+            _check_share(share, 5, 10)
+        on_gpu = [(x.to(GPU), y.to(GPU)) for x, y in loader]
+        waits = count_waits(call, answer, model, on_gpu, GPU)
+        if waits > 1:
+            raise NotYet(
+                f"three batches made the program wait {waits} times. Read the count once, after the loop."
+            )
+    return "the right fraction, both switches set and set back, and one wait for three batches."
+
+
+def _answered(model, loader, right):
+    """The batches of `loader` with labels of which `model`, in eval mode, has so many `right`."""
+    twin = copy.deepcopy(model).cpu().eval()
+    labelled = []
+    for (x, _), count in zip(loader, right, strict=True):
+        y = twin(x).argmax(1)
+        y[count:] = (y[count:] + 1) % 5
+        labelled.append((x, y))
+    return labelled
+
+
+def _check_share(share, right, count):
+    share = expect.number(share, "your result")
+    if share == right:
+        raise NotYet(f"{right} of {count} are right and you return {right}. What fraction is it?")
+    if not abs(share - right / count) <= 1e-6:
+        raise NotYet(
+            f"{right} of {count} are right, in batches of 4, 4 and 2, and you return {share:g}. "
+            "Add up the right answers of all batches, and divide once by the number of photos."
+        )
+
+
+def _check_switches(model, training):
+    if any(model.modes) or not model.modes:
+        raise NotYet("the model was not in eval mode while it was tested.")
+    if any(model.recorded):
+        raise NotYet("a graph was recorded for each batch, and nobody will call backward.")
+    if model.training != training:
+        was, now = ("training" if mode else "eval" for mode in (training, model.training))
+        raise NotYet(f"the model came in {was} mode and went in {now} mode.")
+
+
+test = Exercise(
+    key="04.test",
+    title="write the test",
+    check_answer=_check_evaluate,
+    hints=(
+        "`model.training` says in which mode the model is now, and `model.train(mode)` sets it.",
+        "Inside `with torch.inference_mode():` add `(model(x).argmax(1) == y).sum()` to a count, batch by batch.",
+        "After the loop: `model.train(training)`, then `return correct.item() / count`.",
+    ),
+    reference=evaluate,
+    explanation="eval() and inference_mode() do different jobs, so a test needs both. The count stays on the device until "
+    "the loop is done, and the model goes back into the mode it came in.",
+    unlocked="You can now score any classifier without stalling its GPU.",
+    tool="evaluate",
+)
+
+
+# --- a checkpoint that survives -----------------------------------------------------------------
+def save_checkpoint(path, model, optimizer, epoch):
+    states = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save({**states, "epoch": epoch}, f"{path}.part")
+    os.replace(f"{path}.part", path)
 
 
 def _new_run(device):
     model = nn.Linear(3, 2).to(device)
-    return model, torch.optim.Adam(model.parameters())
-
-
-def _save_from_second_gpu(path):
-    """Write a checkpoint from cuda:1; returns it with its tensors on the CPU."""
-    with practice_gpus(2):
-        model, optimizer = _new_run("cuda:1")
-        model(torch.ones(4, 3).to("cuda:1")).sum().backward()
-        optimizer.step()
-        states = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 7}
-        torch.save(states, path)
-    return torch.load(path, map_location="cpu", weights_only=True)
-
-
-class _Trap:
-    """Pickles as a call that sets an environment variable when the file is opened without weights_only."""
-
-    def __reduce__(self):
-        return os.putenv, ("GPU_COURSE_TRAP", "1")
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(4, 3).to(device)).sum().backward()
+    optimizer.step()
+    return model, optimizer
 
 
 def _check_checkpoint(answer):
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "run.pt"
-        saved = _save_from_second_gpu(path)
-        with mock.patch("torch.cuda.is_available", lambda: False):
-            _check_resumed(answer, path, saved, "cpu", "a machine without a GPU")
+        path = str(Path(folder) / "run.pt")
         with practice_gpus(1):
-            _check_resumed(answer, path, saved, GPU, "a machine with one GPU")
-        _check_refuses_code(answer, path, saved)
-    return "opened without a GPU and with another one; a file that carries code was refused."
+            model, optimizer = _new_run(GPU)
+            call(answer, path, model, optimizer, 7)
+            expect.tensor(model.weight, device=GPU, what="afterward the model's weight")
+        _check_saved(path, model.weight.cpu())
+        _check_survives(answer, path)
+    return "it opens without a GPU, and a save that failed halfway left the old file whole."
 
 
-def _check_resumed(answer, path, saved, device, where):
-    model, optimizer = _new_run(device)
+def _check_saved(path, weight):
+    """Go on from the file at `path` without a GPU, as a learner would."""
+    model, optimizer = _new_run("cpu")
     try:
-        epoch = call(answer, path, model, optimizer)
-    except LearnerError as error:
-        if "deserialize" not in str(error):
-            raise
+        states = torch.load(path, map_location="cpu", weights_only=True)
+        model.load_state_dict(states["model"])
+        optimizer.load_state_dict(states["optimizer"])
+        epoch = states["epoch"]
+    except FileNotFoundError:
+        raise NotYet("there is no file at `path` afterward.") from None
+    except pickle.UnpicklingError:
         raise NotYet(
-            f"on {where} the file did not open: its tensors want back to cuda:1. "
-            "Which argument of torch.load says where they go?"
+            "the file holds a whole model or optimizer, which opens only with its source code. "
+            "Which method gives their tensors as a plain dictionary?"
         ) from None
-    expect.tensor(model.weight, device=device, what=f"on {where} the model's weight")
-    if far(model.weight, saved["model"]["weight"]):
-        raise NotYet(f"on {where} the model's weights are not those of the file.")
-    averages = [state["exp_avg"] for state in optimizer.state_dict()["state"].values()]
-    if not averages or far(averages[0], saved["optimizer"]["state"][0]["exp_avg"]):
-        raise NotYet(f"on {where} the optimizer starts afresh; its averages are in the file too.")
-    if expect.number(epoch, "the epoch") != 7:
-        raise NotYet(f"returned {epoch!r}; the file says epoch 7.")
+    except Exception as error:  # noqa: BLE001 - whatever load_state_dict raises
+        told = str(error).splitlines()[0]
+        raise NotYet(f"a run can't go on from the file: {type(error).__name__}: {told}") from None
+    if epoch != 7 or far(model.weight, weight):
+        raise NotYet(f"epoch 7 was saved with its weights; the file says epoch {epoch!r}.")
 
 
-def _check_refuses_code(answer, path, saved):
-    torch.save({**saved, "note": _Trap()}, path)
+def _half(states, file, *args, **kwargs):
+    """Stands in for torch.save where the disk fills up: writes the first bytes, then fails."""
+    if hasattr(file, "write"):
+        file.write(b"half")
+    else:
+        Path(file).write_bytes(b"half")
+    raise OSError("No space left on device")
+
+
+def _check_survives(answer, path):
+    with mock.patch("torch.save", _half):
+        try:
+            call(answer, path, *_new_run("cpu"), 8)
+        except LearnerError:
+            pass
     try:
-        call(answer, path, *_new_run("cpu"))
-    except LearnerError:
-        return
-    raise NotYet("a file that runs code of its own was opened: leave weights_only at True.")
+        torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:  # noqa: BLE001 - whatever half a file raises
+        raise NotYet(
+            "a save failed halfway (the disk was full), and the checkpoint of epoch 7 is gone. "
+            "Write to another name first."
+        ) from None
 
 
 checkpoint = Exercise(
     key="04.checkpoint",
-    title="go on from a checkpoint, anywhere",
+    title="save a checkpoint that survives",
     check_answer=_check_checkpoint,
     hints=(
-        "Look at the last cell of “Take it to another machine”: it opens a file that was saved on a GPU.",
-        "Load everything to the CPU. `load_state_dict` then copies to wherever model and optimizer "
-        "live, so neither has to move.",
-        '`checkpoint = torch.load(path, map_location="cpu")`, then one `load_state_dict` for the '
-        'model, one for the optimizer, and return `checkpoint["epoch"]`.',
+        "Which three things does a run need to go on? The cell above saves them.",
+        'Save under another name in the same folder, such as `f"{path}.part"`.',
+        "`os.replace(part, path)` then takes the old file's place in one go: whole, or not at all.",
     ),
-    reference=resume,
-    explanation="map_location sends every tensor of the file to the CPU, whatever device it was "
-    "saved from, and load_state_dict copies it to the parameter's own device. weights_only=True is "
-    "the default; it takes plain data only, so that no file can run code.",
+    reference=save_checkpoint,
+    explanation="torch.save needs a while, and a session can end at any time. os.replace is one operation of the file "
+    "system, so at `path` there is always a whole file, the old one or the new one.",
+    unlocked="A lost session now costs you one epoch at most.",
+    tool="save_checkpoint",
 )
 
 
@@ -206,7 +273,7 @@ def fixed_epoch(model, loader, optimizer, device):
     for x, y in loader:
         x, y = x.to(device), y.to(device)
         optimizer.zero_grad()
-        loss = loss_function(model(x), y)
+        loss = F.cross_entropy(model(x), y)
         loss.backward()
         optimizer.step()
         total += loss.detach() * len(y)
@@ -239,7 +306,7 @@ def _check_bugs(answer):
         mean = sum(loss * n for loss, n in zip(losses, sizes, strict=True)) / sum(sizes)
         loss = expect.number(result.item() if isinstance(result, torch.Tensor) else result)
         if not abs(loss - mean) <= 1e-3:
-            raise NotYet(f"the mean loss is {loss:.4f}; over all pictures it is {mean:.4f}.")
+            raise NotYet(f"the mean loss is {loss:.4f}; over all photos it is {mean:.4f}.")
     return "all four fixed. Run the next cell to see what they cost."
 
 
@@ -248,13 +315,13 @@ bugs = Exercise(
     title="find four bugs",
     check_answer=_check_bugs,
     hints=(
-        "Compare it line by line with the loop in “Ten lines that learn” and with `accuracy`.",
+        "Compare it line by line with the loop in “Ten lines that learn” and with `evaluate`.",
         "One bug is about the model's mode, one about a device, one about old gradients, one "
         "about what `total` holds on to.",
         "Missing are `model.train()`, `y.to(device)`, `optimizer.zero_grad()` and `loss.detach()`.",
     ),
     reference=fixed_epoch,
-    explanation="model.train() undoes the eval() of the last test; the labels follow the pictures; "
+    explanation="model.train() undoes the eval() of the last test; the labels follow the photos; "
     "zero_grad clears what the last batch left; detach keeps the sum from holding every graph.",
 )
 

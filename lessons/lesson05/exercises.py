@@ -1,6 +1,5 @@
-"""Exercises, quiz and figures of lesson 05, Manage GPU memory."""
+"""Exercises and quiz of lesson 05, Manage GPU memory."""
 
-import functools
 import gc
 import math
 import random
@@ -11,274 +10,71 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import measurements
-from helpers import plots
-from helpers.checks.core import Exercise, LearnerError, NotYet, Question, call, chosen
-from helpers.memory import forecast
+from helpers.checks.core import Exercise, LearnerError, NotYet, Question, call
 from practice_gpus import practice_gpus
 
 MIB = 2**20
 
 
-# --- figures --------------------------------------------------------------------------------------
-
-PARTS = ("parameters", "optimizer", "batch", "gradients", "activations")
-PLACES = ("forward", "backward", "step")
-
-
-def watch_step(model, optimizer, batch, step):
-    """Run `step()` once and return what it takes over time: (moments, {part: [MiB]}), a part of `PARTS`.
-
-    A moment is the end of a layer's forward, of a parameter's gradient or of the optimizer's step, and counts the most
-    that was in use since the moment before. Activations are what is left beside the parts that can be counted, and
-    what was there at the start; during the optimizer's step that is the optimizer's.
-    """
-    places = []
-    sizes_by_part = {part: [] for part in PARTS}
-    device = next(model.parameters()).device
-    optimizer.zero_grad()
-    counted = sum(_counted_bytes(model, optimizer, batch, device))
-    outside = torch.cuda.memory_allocated(device) - counted
-
-    def mark(place):
-        sizes = _counted_bytes(model, optimizer, batch, device)
-        activations = max(0, torch.cuda.max_memory_allocated(device) - outside - sum(sizes))
-        torch.cuda.reset_peak_memory_stats(device)
-        places.append(place)
-        sizes.append(activations)
-        if place == "step":
-            sizes = [sizes[0], sizes[1] + activations, *sizes[2:4], 0]
-        for part, size in zip(PARTS, sizes, strict=True):
-            sizes_by_part[part].append(size / MIB)
-
-    hooks = _mark_moments(model, optimizer, mark)
-    torch.cuda.reset_peak_memory_stats(device)
-    mark("start")
-    try:
-        step()
-    finally:
-        for hook in hooks:
-            hook.remove()
-    mark("end")
-    return places, sizes_by_part
-
-
-def _counted_bytes(model, optimizer, batch, device):
-    """Bytes on `device` of all `PARTS` but the activations."""
-    parameters = [*model.parameters()]
-    state = [v for s in optimizer.state.values() for v in s.values() if torch.is_tensor(v)]
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    return [
-        sum(tensor.nbytes for tensor in tensors if tensor.device == device)
-        for tensors in (parameters, state, batch, gradients)
-    ]
-
-
-def _mark_moments(model, optimizer, mark):
-    """Hooks that call `mark` with one of `PLACES` after each layer, each gradient and the optimizer's step."""
-    layers = [layer for layer in model.modules() if not [*layer.children()]]
-    hooks = [layer.register_forward_hook(lambda *_: mark("forward")) for layer in layers]
-    for parameter in model.parameters():
-        hooks.append(parameter.register_post_accumulate_grad_hook(lambda _: mark("backward")))
-    hooks.append(optimizer.register_step_post_hook(lambda *_: mark("step")))
-    return hooks
-
-
-def draw_step(model, optimizer, batch, step):
-    """A figure and a sentence: a step's memory over time, by what it is for."""
-    places, sizes_by_part = watch_step(model, optimizer, batch, step)
-    peak, share = _peak(sizes_by_part)
-    title = f"At the peak, {peak:.0f} MiB, {share:.0%} are activations"
-    figure, axes = _draw_parts(sizes_by_part, title)
-    firsts = [places.index(place) for place in PLACES]
-    axes.set_xticks(firsts, PLACES, ha="left")
-    for first in firsts:
-        axes.axvline(first, color="gray", linewidth=0.8)
-    highest = {part: max(sizes) for part, sizes in sizes_by_part.items()}
-    parts = ", ".join(f"{part} {size:.2g} MiB" for part, size in highest.items())
-    return figure, f"{title}. At most: {parts}."
-
-
-def draw_pieces(model, optimizer, batch, answer):
-    """A figure and a sentence: the memory of a step over four pieces of the batch, by the learner's answer if it is right."""
-    pieces = chosen(accumulation, answer)
-    rows, labels = batch
-
-    def step():
-        pieces(model, rows, labels, len(rows) // 4)
-        optimizer.step()
-
-    _, sizes_by_part = watch_step(model, optimizer, batch, step)
-    peak, _ = _peak(sizes_by_part)
-    author = "the model answer" if pieces is accumulate else "your accumulate"
-    title = f"Four pieces, by {author}: {peak:.0f} MiB at the peak"
-    figure, axes = _draw_parts(sizes_by_part, title)
-    axes.set_xticks([])
-    return figure, f"{title}. Activations take {max(sizes_by_part['activations']):.0f} MiB at most."
-
-
-def _peak(sizes_by_part):
-    """The most of all parts together, in MiB, and the share of activations in it."""
-    totals = [sum(sizes) for sizes in zip(*sizes_by_part.values(), strict=True)]
-    peak = max(totals)
-    return peak, sizes_by_part["activations"][totals.index(peak)] / peak
-
-
-def _draw_parts(sizes_by_part, title):
-    """A figure and its axes: the parts on top of each other over time, named in the same order."""
-    figure, axes = plots.new_figure(title, "", "MiB", size=(7.2, 3.2))
-    moments = range(len(sizes_by_part["batch"]))
-    look = {"colors": plots.COLORS, "edgecolor": "white", "linewidth": 0}  # the color of hatches
-    bands = axes.stackplot(moments, *sizes_by_part.values(), labels=sizes_by_part, **look)
-    for band, hatch in zip(bands, ("", "\\\\", "", "..", "//"), strict=True):
-        band.set_hatch(hatch)
-    axes.margins(x=0)
-    most = max(sum(sizes) for sizes in zip(*sizes_by_part.values(), strict=True))
-    axes.set_ylim(0, max(130, 1.05 * most))  # the same for both figures, up to 130 MiB
-    names = axes.get_legend_handles_labels()
-    upside_down = [part[::-1] for part in names]
-    axes.legend(*upside_down, frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-    return figure, axes
-
-
-# The point of each way, and where its words stand: points to the right and up.
-WAYS = {
-    "batch 4": ("start: batch 4", -45, 9),
-    "gradient accumulation 4 × 1": ("accumulation", 7, -3),
-    "accumulation and checkpointing": ("accumulation, checkpointing", 7, -3),
-    "fp16, batch 4": ("16 bits", -44, -3),
-    "accumulation, checkpointing, fp16": ("accumulation, checkpointing, 16 bits", 7, -9),
-    "Adafactor, batch 4": ("Adafactor", -26, 8),
-    "accumulation, checkpointing, fp16, Adafactor": ("all four", -18, 8),
-}
-
-
-def draw_ways():
-    """A figure and a sentence: published memory and time of BERT-large's training, by what saves memory."""
-    data = measurements.published("bert_memory_v100")
-    rows = [row for row in data.rows("ways") if row["way"] in WAYS]
-    [floor] = data.rows("floor", way="one tiny tensor")
-    title = "BERT-large: from 14.6 to 4.7 GiB in the same time"
-    figure, axes = plots.new_figure(title, "GiB in use", "seconds", size=(7.2, 3.6))
-    for color, marker, row in zip(plots.COLORS, plots.MARKERS, rows, strict=True):
-        place = (row["memory_mib"] / 1024, row["time_s"])
-        words, right, up = WAYS[row["way"]]
-        axes.plot(*place, marker, color=color, markersize=8)
-        axes.annotate(words, place, (right, up), textcoords="offset points", fontsize=9)
-    axes.axvline(floor["memory_mib"] / 1024, color="gray", linestyle=":")
-    axes.text(floor["memory_mib"] / 1024 + 0.1, 4, "the context alone", fontsize=9, color="#505050")
-    axes.set_xlim(0, 16)
-    axes.set_ylim(0, 100)
-    plots.sources(figure, f"published: {data.source}, one V100")
-    least = min(rows, key=lambda row: row["memory_mib"])
-    first = rows[0]
-    sentence = f"{first['way']}: {first['memory_mib']:,} MiB and {first['time_s']:g} s; least memory: {least['way']}"
-    return figure, f"{sentence}, {least['memory_mib']:,} MiB and {least['time_s']:g} s."
-
-
-def _network(width):
-    layers = [nn.Conv2d(3, width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-    layers += [nn.Conv2d(width, 2 * width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-    layers += [nn.Conv2d(2 * width, 4 * width, 3, padding=1), nn.ReLU()]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, 10))
-
-
-@functools.cache
-def _bytes_per_pixel(width, precision):
-    """Bytes that a training step of `_network` holds for each pixel of a batch, from one forecast."""
-    cast = {"FP32": None, "BF16 autocast": "bfloat16"}[precision]
-    trial = forecast(_network(width), (3, 64, 64), 8, "sgd", autocast=cast)
-    return (trial.activations + trial.other) / (8 * 64 * 64)
-
-
-def draw_fit(width, batch, pixels, optimizer, precision):
-    """A figure and a sentence: the memory that a training step needs, beside that of well-known cards."""
-    weights = sum(p.nbytes for p in _network(width).parameters())
-    copies = {"SGD": 2, "SGD with momentum": 3, "Adam": 4}[optimizer]
-    constant = copies * weights
-    need = (constant + _bytes_per_pixel(width, precision) * batch * pixels**2) / 1e9
-    cards = sorted(measurements.cards(), key=lambda card: card.memory_gb)
-    sizes = {card.name: card.memory_gb for card in cards}
-    fits = [name for name, gb in sizes.items() if need < 0.9 * gb]
-    title = (
-        f"This step needs {plots.number(need, 2)} GB and fits {len(fits)} of {len(sizes)} cards; "
-        f"weights, gradients and optimizer take {plots.number(constant / 1e6, 2)} MB of it"
-    )
-    figure = plots.bars(sizes, title, "memory in GB (data sheets)")
-    axes = figure.axes[0]
-    for bar, name in zip(axes.patches, sizes, strict=True):
-        if name not in fits:
-            bar.set(facecolor="#c4c4c4", hatch="//")
-    axes.axvline(need, color="black", linewidth=2)
-    axes.annotate(" this step", (need, 1), xycoords=("data", "axes fraction"), va="top", fontsize=9)
-    return figure, f"{title}. It fits: {', '.join(fits) or 'none'}."
-
-
-# --- find the leak ---------------------------------------------------------------------------------------------------
-def mean_loss(model, batches):
-    losses = []
-    for images, labels in batches:
-        losses.append(nn.functional.cross_entropy(model(images), labels).detach())
-    return torch.stack(losses).mean().item()
-
-
-class _Watched(nn.Module):
-    """A model with large activations that notes the bytes in use whenever a batch comes in."""
-
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(16, 4096), nn.ReLU(), nn.Linear(4096, 4))
-        self.bytes_in_use = []
-
-    def forward(self, x):
-        self.bytes_in_use.append(torch.cuda.memory_allocated())
-        return self.layers(x)
+# --- which line holds it? ---------------------------------------------------------------------------
+def tidy_epoch(model, batches):
+    losses, samples = [], []
+    for rows, labels in batches:
+        rows, labels = rows.to("cuda"), labels.to("cuda")
+        loss = nn.functional.cross_entropy(model(rows), labels)
+        losses.append(loss.item())
+        samples.append(rows[0].clone())
+    return sum(losses) / len(losses), samples
 
 
 def _check_leak(answer):
+    peaks = []
     with practice_gpus(1):
-        for number in (1, 5):
-            model = _Watched().to("cuda")
-            batches = [
-                (torch.randn(64, 16, device="cuda"), torch.randint(4, (64,), device="cuda"))
-                for _ in range(number)
-            ]
-            expected = sum(F.cross_entropy(model.layers(x), y).item() for x, y in batches) / number
+        for number in (2, 8):
+            model = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 4)).to("cuda")
+            batches = [(torch.randn(256, 1024), torch.randint(4, (256,))) for _ in range(number)]
+            losses = [F.cross_entropy(model(x.cuda()), y.cuda()).item() for x, y in batches]
             gc.collect()
             before = torch.cuda.memory_allocated()
+            torch.cuda.reset_peak_memory_stats()
             result = call(answer, model, batches)
-            if not isinstance(result, float):
-                raise NotYet(f"it returned {_described(result)}; expected a Python float.")
-            if not abs(result - expected) <= 1e-4:
-                raise NotYet(
-                    f"for {number} batches it returned {result:.4f}, expected their mean loss {expected:.4f}."
-                )
-            grown = max(model.bytes_in_use[-1] - before, torch.cuda.memory_allocated() - before)
-            if grown > 1.75 * MIB:  # the last batch's graph, 1 MiB, may live as long as its name
-                raise NotYet(
-                    f"when batch {number} came in, {grown / MIB:.0f} MiB of earlier batches were still held. "
-                    "What does a loss with a graph keep alive?"
-                )
-    return "the same mean, and nothing of earlier batches held."
+            peaks.append(torch.cuda.max_memory_allocated() - before)
+            _judge_results(result, sum(losses) / number, [x[0] for x, _ in batches])
+            del model, result
+    grown = (peaks[1] - peaks[0]) / MIB
+    if grown > 1:
+        raise NotYet(
+            f"the results are right, and six batches more take {grown:.0f} MiB more. "
+            "The samples take 4 KiB each: what else does a sample, or a loss, keep alive?"
+        )
+    return "the same mean, the same samples, and no batch held behind them."
 
 
-def _described(value):
-    return f"a {type(value).__name__}" if value is not None else "None"
+def _judge_results(result, mean, samples):
+    if not isinstance(result, tuple) or len(result) != 2:
+        what = "None" if result is None else f"a {type(result).__name__}"
+        raise NotYet(f"it returned {what}; expected the mean loss and the samples.")
+    if not isinstance(result[0], float) or not abs(result[0] - mean) <= 1e-3:
+        raise NotYet(f"the mean loss is {result[0]!r}, expected the float {mean:.4f}.")
+    same = [torch.equal(torch.as_tensor(a).cpu(), b) for a, b in zip(result[1], samples)]
+    if len(result[1]) != len(samples) or not all(same):
+        raise NotYet("the samples aren't the first row of each batch.")
 
 
 leak = Exercise(
     key="05.leak",
-    title="find the leak",
+    title="mend the leak",
     check_answer=_check_leak,
     seconds=30,
     hints=(
-        "The section What frees memory: what did four losses hold, and what did four numbers hold?",
-        "A loss tensor refers to its graph, and the graph to all activations of its batch. Let go of it in the loop.",
-        "Keep `loss.detach()` in the list, or put the loop under `torch.inference_mode()`.",
+        "The snapshot names the line that *allocated* what is held. Which results still refer to those tensors?",
+        "`loss.item()` is a number. `rows[0]` is a view: what did `row` keep alive in What frees memory?",
+        "Give the sample memory of its own: `rows[0].clone()`.",
     ),
-    reference=mean_loss,
-    explanation="detach() gives the number without its graph, so each batch's activations go before the next batch comes. One "
-    "item() at the end waits for the GPU once.",
+    reference=tidy_epoch,
+    explanation="A view shares the storage of its tensor, so one row keeps all 256. clone() copies the row, and the batch goes "
+    "as soon as its name is used for the next one.",
+    unlocked="You can now find what fills a GPU's memory, in any program.",
 )
 
 
@@ -298,33 +94,36 @@ def largest_batch(try_batch, limit):
 def _check_largest(answer):
     devices = ((37, 64), (0, 16), (64, 64), (100, 64), (1, 1), (random.randint(1, 900), 1000))
     for capacity, limit in devices:
-        tried = []
-        handled = []
+        tried, handled = [], []
         batch = call(answer, _pretend(capacity, tried, handled), limit)
-        expected = min(capacity, limit)
-        case = f"With room for {capacity} and limit {limit}"
-        if not isinstance(batch, Integral) or isinstance(batch, bool):
-            raise NotYet(
-                f"{case}, it returned {batch!r}, expected a whole number. Is one returned in every case?"
-            )
-        if batch != expected:
-            raise NotYet(
-                f"{case}, it returned {batch!r}, expected {expected}.{_why_largest(batch, expected)}"
-            )
-        outside = [batch for batch in tried if not 1 <= batch <= limit]
-        if outside:
-            raise NotYet(f"{case}, it tried a batch outside 1 to {limit}: {outside[0]}.")
-        if len(tried) > 2 * math.log2(limit + 1) + 3:
-            raise NotYet(
-                f"{case}, it needed {len(tried)} trials. Halve the range each time instead of stepping."
-            )
-        if handled:
-            raise NotYet(
-                f"{case}, a batch of {handled[0]} was tried inside an except block. There the error still holds the "
-                "tensors of the failed trial; what can wait until the block has ended?"
-            )
-    _check_other_errors(answer)
+        problem = _largest_problem(batch, min(capacity, limit), limit, tried, handled)
+        if problem:
+            raise NotYet(f"With room for {capacity} and limit {limit}, {problem}")
+    for error in (ValueError("labels are missing"), RuntimeError("mat1 and mat2 don't fit")):
+        _check_other_error(answer, error)
     return "six devices, few trials, and other errors pass through."
+
+
+def _largest_problem(batch, expected, limit, tried, handled):
+    """What is wrong with the answer `batch`, or with the batches tried for it; None where nothing is."""
+    if not isinstance(batch, Integral) or isinstance(batch, bool):
+        return f"it returned {batch!r}, expected a whole number. Is one returned in every case?"
+    if batch != expected:
+        why = "Is the last batch that fits also tried and kept?"
+        if batch == 0 or expected == 0:
+            why = "Is 0 returned exactly when even a batch of 1 fails?"
+        return f"it returned {batch!r}, expected {expected}. {why}"
+    outside = [batch for batch in tried if not 1 <= batch <= limit]
+    if outside:
+        return f"it tried a batch outside 1 to {limit}: {outside[0]}."
+    if len(tried) > 2 * math.log2(limit + 1) + 3:
+        return f"it needed {len(tried)} trials. Halve the range each time instead of stepping."
+    if handled:
+        return (
+            f"a batch of {handled[0]} was tried inside an except block. There the error still holds the "
+            "tensors of the failed trial; what can wait until the block has ended?"
+        )
+    return None
 
 
 def _pretend(capacity, tried, handled):
@@ -335,36 +134,25 @@ def _pretend(capacity, tried, handled):
         if isinstance(sys.exc_info()[1], torch.OutOfMemoryError):
             handled.append(batch)
         if batch > capacity:
-            raise torch.OutOfMemoryError(
-                f"CUDA out of memory (pretended by the check, for a batch of {batch})."
-            )
+            raise torch.OutOfMemoryError(f"CUDA out of memory (pretended, for a batch of {batch}).")
 
     return try_batch
 
 
-def _check_other_errors(answer):
-    shapes = RuntimeError("mat1 and mat2 shapes cannot be multiplied")
-    for error in (ValueError("labels are missing"), shapes):
+def _check_other_error(answer, error):
+    def broken(batch):
+        raise error
 
-        def broken(batch, error=error):
-            raise error
-
-        try:
-            outcome = repr(call(answer, broken, 8))
-        except LearnerError as raised:
-            if raised.cause is error:
-                continue
-            outcome = f"another error, {type(raised.cause).__name__}"
-        raise NotYet(
-            f"try_batch raised {type(error).__name__} ({error}), and the answer was {outcome}. "
-            "Catch torch.OutOfMemoryError only: another error is a bug, not a full device."
-        )
-
-
-def _why_largest(batch, expected):
-    if batch == 0 or expected == 0:
-        return " Is 0 returned exactly when even a batch of 1 fails?"
-    return " Is the last batch that fits also tried and kept?"
+    try:
+        outcome = repr(call(answer, broken, 8))
+    except LearnerError as raised:
+        if raised.cause is error:
+            return
+        outcome = f"another error, {type(raised.cause).__name__}"
+    raise NotYet(
+        f"try_batch raised {type(error).__name__} ({error}), and the answer was {outcome}. "
+        "Catch torch.OutOfMemoryError only: another error is a bug, not a full device."
+    )
 
 
 largest = Exercise(
@@ -372,13 +160,15 @@ largest = Exercise(
     title="find the largest batch",
     check_answer=_check_largest,
     hints=(
-        "Out of memory, safely: the next allocation worked, so trying costs nothing but time.",
+        "Break it: the next allocation worked, so trying costs nothing but time.",
         "Keep two numbers: the largest batch known to fit (0 at first), the smallest known not to (`limit + 1`).",
         "Try the middle of the two; success raises the first, `torch.OutOfMemoryError` lowers the second; stop when they touch.",
     ),
     reference=largest_batch,
-    explanation="Bisection: the range between fits and too_large halves with each trial, so ten trials serve for 1,000 "
+    explanation="Bisection: the range between fits and too_large halves with each trial, so ten trials are enough for 1,000 "
     "batches. Only OutOfMemoryError is caught, so that bugs stay visible.",
+    unlocked="You can now fit any network to any card, without renting one.",
+    tool="largest_batch",
 )
 
 
@@ -393,82 +183,66 @@ def accumulate(model, x, y, size):
 def _check_accumulate(answer):
     for n, size in ((12, 4), (10, 4), (5, 8), (3, 1)):
         model = nn.Linear(6, 3).double()
-        x = torch.randn(n, 6, dtype=torch.float64)
-        y = torch.randint(3, (n,))
-        F.cross_entropy(model(x), y).backward()
-        expected = [p.grad.clone() for p in model.parameters()]
+        x, y = torch.randn(n, 6, dtype=torch.float64), torch.randint(3, (n,))
+        expected = torch.autograd.grad(F.cross_entropy(model(x), y), [*model.parameters()])
         for p in model.parameters():
             p.grad = torch.ones_like(p)  # left over from an earlier step
-        sizes_seen = []
-        waiting = []
-        model.register_forward_hook(_watch(sizes_seen, waiting))
-        weights = [p.detach().clone() for p in model.parameters()]
+        seen, waiting = [], []
+        model.register_forward_hook(_watch(seen, waiting))
         call(answer, model, x, y, size)
-        case = f"{n} samples in pieces of {size}"
-        if any(not torch.equal(p, w) for p, w in zip(model.parameters(), weights)):
-            raise NotYet(
-                f"{case}: the weights changed. Only the gradients are wanted; the optimizer steps later."
+        problem = _sizes_problem(seen, n, size)
+        problem = problem or _gradients_problem(model, expected, n, size)
+        if not problem and len(seen) > 1 and max(waiting) == len(seen):
+            problem = (
+                f"{len(seen)} pieces waited for one backward. When could each one's activations go?"
             )
-        _judge_sizes(sizes_seen, n, size, case)
-        _judge_gradients([p.grad for p in model.parameters()], expected, n, size, case)
-        if max(waiting, default=0) > 1:
-            raise NotYet(
-                f"{case}: {max(waiting)} pieces waited for one backward, so their activations were held together. "
-                "When could each piece's activations go?"
-            )
+        if problem:
+            raise NotYet(f"{n} samples in pieces of {size}: {problem}")
     return "gradients of the large batch, even and uneven pieces."
 
 
-def _watch(sizes_seen, waiting):
+def _watch(seen, waiting):
     """A forward hook that notes the samples it saw, and at each output how many had no backward yet."""
     open_outputs = []
 
     def hook(module, inputs, output):
-        sizes_seen.append(len(inputs[0]))
-        if output.requires_grad:
-            open_outputs.append(output.shape)
-            waiting.append(len(open_outputs))
-            output.register_hook(lambda gradient: open_outputs.clear())
+        seen.append(len(inputs[0]))
+        open_outputs.append(output.shape)
+        waiting.append(len(open_outputs))
+        output.register_hook(lambda gradient: open_outputs.clear())
 
     return hook
 
 
-def _judge_sizes(sizes_seen, n, size, case):
-    if not sizes_seen:
-        raise NotYet(f"{case}: the model was never called. Give it each piece of x.")
-    if max(sizes_seen) > size:
-        raise NotYet(
-            f"{case}: the model saw {max(sizes_seen)} samples at once. Split x and y first; "
+def _sizes_problem(seen, n, size):
+    if max(seen, default=0) > size:
+        return (
+            f"the model saw {max(seen)} samples at once. Split x and y first; "
             "does your way of splitting take the length of a piece, or the number of pieces?"
         )
-    if sum(sizes_seen) < n:
-        raise NotYet(
-            f"{case}: the model saw {sum(sizes_seen)} samples in all. What about the last piece?"
-        )
+    if sum(seen) < n:
+        return f"the model saw {sum(seen)} samples in all. What about the last piece?"
+    return None
 
 
-def _judge_gradients(grads, expected, n, size, case):
-    if any(g is None for g in grads):
-        raise NotYet(f"{case}: a gradient is None. Is backward called for each piece?")
-    if _equal(grads, expected):
-        return
-    factor = (grads[1].norm() / expected[1].norm()).item()
-    if _equal([g - 1 for g in grads], expected):
-        reason = "Gradients of an earlier step are still in there."
-    elif n % size and n > size:
-        reason = "The pieces are uneven: which share of all samples does each piece have?"
-    else:
-        reason = (
-            "Each piece's loss is a mean over the piece; what turns it into its part of the whole mean? "
-            "(And zero_grad inside the loop would throw away the pieces before.)"
-        )
-    raise NotYet(
-        f"{case}: gradients differ from the large batch's, by a factor of {factor:.3g} in length. {reason}"
+def _gradients_problem(model, expected, n, size):
+    found = [p.grad for p in model.parameters()]
+    if any(g is None for g in found):
+        return "a gradient is None. Is backward called for each piece?"
+    if _equal(found, expected):
+        return None
+    if _equal([g - 1 for g in found], expected):
+        return "Gradients of an earlier step are still in there."
+    if n % size and n > size:
+        return "The pieces are uneven: which share of all samples does each piece have?"
+    return (
+        "Each piece's loss is a mean over the piece; what turns it into its part of the whole mean? "
+        "(And zero_grad inside the loop would throw away the pieces before.)"
     )
 
 
-def _equal(grads, expected):
-    return all(torch.allclose(g, e, rtol=1e-7, atol=1e-10) for g, e in zip(grads, expected))
+def _equal(found, expected):
+    return all(torch.allclose(a, b, rtol=1e-7, atol=1e-10) for a, b in zip(found, expected))
 
 
 accumulation = Exercise(
@@ -484,6 +258,7 @@ accumulation = Exercise(
     reference=accumulate,
     explanation="The mean over all samples is the sum of the pieces' means, each weighted by its share. backward after each "
     "piece adds the gradients and frees that piece's activations.",
+    unlocked="You can now train with large batches on small cards.",
 )
 
 

@@ -169,7 +169,7 @@ def main(args):
             f"epoch {epoch}: loss {loss:.3f}, test accuracy {evaluate(model, test_loader, device):.1%}"
         )
         print(
-            f"  {seconds:.1f} s, {len(train_data) / seconds:.0f} images a second",
+            f"  {seconds:.1f} s, {len(train_data) / seconds:.0f} images per second",
             flush=True,
         )
         if args.checkpoint:

@@ -4,9 +4,7 @@ from answers import edit
 
 ZERO = "    optimizer.zero_grad()\n"
 STEP = "    optimizer.step()\n"
-RETURN = "return loss.detach(), (logits.argmax(1) == y).sum()"
 MEAN = "total += loss.detach() * len(y)\n        count += len(y)"
-LOAD = ', map_location="cpu", weights_only=True'
 WRONG = {
     "step": (
         edit("earlier batch", ZERO, ""),
@@ -15,20 +13,30 @@ WRONG = {
         edit("carries its graph", "loss.detach()", "loss"),
         edit("the loss is of type float", "loss.detach()", "loss.item()"),
         edit("wait for the GPU once", "    return", "    loss.item()\n    return"),
-        edit("add up", ".sum()", ".sum() / 1000"),
-        edit("the loss is", "loss.detach(),", "loss.detach() * len(y),"),
-        edit("expected two things", RETURN, "return loss.detach()"),
+        edit("the loss is", "loss.detach()", "loss.detach() * len(y)"),
+    ),
+    "test": (
+        edit("not in eval mode", "    model.eval()\n", ""),
+        edit("nobody will call backward", "torch.inference_mode()", "torch.enable_grad()"),
+        edit("went in training mode", "model.train(training)", "model.train()"),
+        edit("went in eval mode", "    model.train(training)\n", ""),
+        edit("What fraction", "correct.item() / count", "correct.item()"),
+        edit("divide once", ".sum()", ".float().mean()", "len(y)", "1"),
+        edit(
+            "wait 4 times",
+            "            count +=",
+            "            correct.item()\n            count +=",
+        ),
+        edit("same device", "x, y = x.to(device), y.to(device)", "x = x.to(device)"),
     ),
     "checkpoint": (
-        edit("Which argument of torch.load", LOAD, ""),
-        edit("runs code of its own", "weights_only=True", "weights_only=False"),
-        edit(
-            "the optimizer starts afresh", 'optimizer.load_state_dict(checkpoint["optimizer"])', ""
-        ),
-        edit("weights are not those", 'model.load_state_dict(checkpoint["model"])', ""),
-        edit("weight is on cpu", "    return", '    model.to("cpu")\n    return'),
-        edit("the epoch is None", "return ", ""),
-        edit("the file says epoch 7", '["epoch"]', '["epoch"] + 1'),
+        edit("the checkpoint of epoch 7 is gone", 'f"{path}.part")\n    os', "path)\n    #"),
+        edit("opens only with its source code", "model.state_dict()", "model"),
+        edit("no file at `path`", "    os.replace", "    #"),
+        edit("KeyError: 'epoch'", '{**states, "epoch": epoch}', "states"),
+        edit("the file says epoch 8", '"epoch": epoch', '"epoch": epoch + 1'),
+        edit("KeyError: 'param_groups'", '"optimizer": optimizer', '"optimizer": model'),
+        edit("weight is on cpu", "    torch.save", '    model.to("cpu")\n    torch.save'),
     ),
     "bugs": (
         edit("back into training mode", "model.train()", ""),
@@ -42,6 +50,6 @@ WRONG = {
             "total / count",
             "(total / count).detach()",
         ),
-        edit("over all pictures", MEAN, "total += loss.detach()\n        count += 1"),
+        edit("over all photos", MEAN, "total += loss.detach()\n        count += 1"),
     ),
 }

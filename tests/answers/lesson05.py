@@ -13,9 +13,17 @@ DROPS_LAST = (
 )
 WRONG = {
     "leak": (
-        edit("keep alive", ".detach()", ""),
-        edit("expected their mean", "torch.stack(losses).mean()", "sum(losses)"),
-        edit("a Tensor", ".item()", ""),
+        edit("what else does a sample", ".clone()", ""),
+        edit(
+            "a loss, keep alive",
+            "loss.item()",
+            "loss",
+            "sum(losses) / len(losses)",
+            "float(sum(losses) / len(losses))",
+        ),
+        edit("the mean loss is", "/ len(losses)", ""),
+        edit("first row", "rows[0].clone()", "rows[-1].clone()"),
+        edit("mean loss and the samples", ", samples\n", "\n"),
         edit("returned None", "return ", ""),
     ),
     "largest": (

@@ -214,8 +214,12 @@ def test_rounding_towards_zero_is_executed_or_refused_never_ignored():
     x, out = torch.tensor([1.0009, -1.0009, 3.0, 0.1] * 8), torch.zeros(32)
     kernels.run(kernels.compile(text, "k", "A100", threads=32), 1, 32, x, out, 32)
     assert out[:3].tolist() == [1.0, -1.0, 3.0] and 0 < 0.1 - out[3].item() < 1e-4
-    compiled = kernels.compile(
-        f"{HEAD}  out[t] = __fadd_rd(x[t], x[0]);\n}}", "k", "A100", threads=32
-    )
-    with pytest.raises(kernels.Unsupported, match="add.rm.f32"):
+    third = torch.full((32,), 1 / 3)
+    text = f"{HEAD}  out[t] = __fmul_rd(x[t], x[t]);\n}}"
+    kernels.run(kernels.compile(text, "k", "A100", threads=32), 1, 32, third, out, 32)
+    exact = third[0].double() ** 2
+    assert out[0].double() <= exact < torch.nextafter(out[0], torch.tensor(1.0)).double()
+    text = f"{HEAD}  ((double*)out)[t % 8] = __dadd_rd(((double*)x)[t % 8], 0.1);\n}}"
+    compiled = kernels.compile(text, "k", "A100", threads=32)
+    with pytest.raises(kernels.Unsupported, match="add.rm.f64"):
         kernels.run(compiled, 1, 32, x, out, 32)

@@ -343,11 +343,31 @@ MAKERS = {
 }  # fmt: skip
 
 
+EXACT = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "fma": lambda a, b, c: a * b + c}
+
+
+def _directed(parts, way):
+    """Float32 arithmetic rounded towards zero, down or up: computed in double precision, then stepped where it must be."""
+    if parts[-1] != "f32" or parts[0] not in EXACT or "sat" in parts:
+        return None
+
+    def function(*operands):
+        exact = EXACT[parts[0]](*(each.astype("f8") for each in operands))
+        nearest = exact.astype("f4")
+        limit = {"rm": -np.inf, "rp": np.inf, "rz": 0}[way]
+        past = {"rm": nearest > exact, "rp": nearest < exact, "rz": np.abs(nearest) > np.abs(exact)}
+        return np.where(past[way], np.nextafter(nearest, np.float32(limit)), nearest)
+
+    return function, "f32", "f32"
+
+
 def make(parts):
     """Return (function, types of operands, type of the result); None where the instruction is no arithmetic."""
-    directed = is_float(parts[-1]) and {"rz", "rm", "rp"} & set(parts)
-    if parts[0] not in MAKERS or "cc" in parts or directed:
+    if parts[0] not in MAKERS or "cc" in parts:
         return None
+    way = next((each for each in ("rz", "rm", "rp") if each in parts), None)
+    if way and is_float(parts[-1]):
+        return _directed(parts, way)
     return MAKERS[parts[0]](parts)
 
 

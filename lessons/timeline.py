@@ -1,4 +1,16 @@
-"""Two lanes, Python and the GPU, as the figures of lessons 07 and 08 draw them: computed, not measured."""
+"""Who works when, CPU and GPU: a loop that is computed here, a forecast's queue, and how both are drawn (07, 08)."""
+
+from helpers import figures
+
+COLORS = {
+    "prepare": figures.CPU,
+    "prepare images": figures.CPU,
+    "launch": figures.CPU,
+    "launch kernels": figures.CPU,
+    "copy": figures.COPY,
+    "blocked": figures.WAIT,
+    "blocked in synchronize()": figures.WAIT,
+}
 
 
 def lay_out(work):
@@ -26,41 +38,47 @@ def lay_out(work):
     return spans, max(now, free)
 
 
-def profile_lanes(profile, longest=6):
-    """(lanes for `plots.lanes`, names) of a torch.profiler profile: the outermost calls and the GPU's kernels.
-
-    Times are milliseconds from the first call; names other than the `longest` become "other". Lesson 07 draws one.
-    """
-    spans = [_profile_span(event) for event in profile.events() if _is_drawn(event)]
-    total = {}
-    for _, name, start, end in spans:
-        total[name] = total.get(name, 0) + end - start
-    names = sorted(total, key=total.get, reverse=True)[:longest]
-    zero = min(start for _, _, start, _ in spans)
-    lanes = [
-        (lane, name if name in names else "other", (start - zero) / 1e3, (end - zero) / 1e3)
-        for lane, name, start, end in spans
-    ]
-    return lanes, names
-
-
-def _is_drawn(event):
-    """Whether a profile's event is a kernel of a GPU or an outermost call on the CPU."""
-    optimizer = event.name.startswith("Optimizer.")  # a note around all that the optimizer does
-    if _on_gpu(event):
-        return not optimizer
-    call = optimizer or event.name.startswith(("aten::", "autograd::"))
-    return call and event.cpu_parent is None
+def forecast_spans(forecast):
+    """Spans (lane, label, start, end) in ms of a forecast's queue, the CPU first; neighbors of one kind are joined."""
+    labels = {"cpu": "prepare images", "launch": "launch kernels"}
+    lanes = {}
+    for span in forecast.queue.spans:
+        label = "copy" if span.bound == "copy" else "kernels"
+        lane = "GPU"
+        if span.row == "cpu":
+            lane, label = "CPU", labels.get(span.name.split()[0], "blocked")
+        elif label == "copy" and span.row[1] != 0:
+            lane = "GPU, 2nd stream"
+        own = lanes.setdefault(lane, [])
+        start, end = 1e3 * span.start, 1e3 * span.end
+        if own and own[-1][1] == label and start - own[-1][3] < 0.1:
+            start = own.pop()[2]
+        own.append((lane, label, start, end))
+    return [span for lane in sorted(lanes) for span in lanes[lane]]
 
 
-def _on_gpu(event):
-    return "CUDA" in str(event.device_type)
-
-
-def _profile_span(event):
-    """(lane, name, start, end) of a profile's event, in microseconds."""
-    name = event.name.split("<")[0].split(":")[-1].split("#")[0].strip()
-    name = name.replace("Backward0", " backward").replace("WithIndices", "")
-    name = name if len(name) <= 24 else f"{name[:23]}…"
-    lane = "GPU" if _on_gpu(event) else "CPU"
-    return lane, name, event.time_range.start, event.time_range.end
+def draw_lanes(axes, spans, whole, hollow=False):
+    """Draw `spans` into `axes`, which reach to `whole` ms; a label stands once, in a bar or above it. `hollow`: a forecast."""
+    room = {}
+    for lane, label, start, end in spans:
+        color = COLORS.get(label.split(",")[0], figures.GPU)
+        look = {"facecolor": color, "edgecolor": figures.CARD, "linewidth": 0.8}
+        if hollow:
+            look = {"facecolor": color + "30", "edgecolor": color, "linewidth": 1.1}
+        axes.barh(lane, end - start, left=start, height=0.56, **look)
+        before = room.get((lane, label), (0, 0))
+        if end - start > 1.2 * (before[1] - before[0]):
+            room[lane, label] = (start, end)
+    for (lane, label), (start, end) in room.items():
+        dark = hollow or COLORS.get(label) == figures.WAIT
+        inside = {"ha": "center", "va": "center", "color": figures.INK if dark else "white"}
+        if end - start > 0.0125 * len(label) * whole:
+            axes.text((start + end) / 2, lane, label, fontsize=9, **inside)
+        else:
+            above = {"xytext": (0, 9), "textcoords": "offset points", "va": "bottom"}
+            axes.annotate(label, (start, lane), fontsize=8, color=figures.INK, **above)
+    axes.set_xlim(0, whole)
+    axes.invert_yaxis()
+    axes.margins(y=0.12)
+    axes.grid(False, axis="y")
+    axes.tick_params(axis="y", labelcolor=figures.INK)

@@ -79,4 +79,4 @@ def test_every_solution_is_correct_in_its_lesson(path):
         )
         client.execute(env=environment(home, CUDA_VISIBLE_DEVICES=""), cwd=str(path.parent))
     told = {name: shown(notebook.cells[index]) for index, name, _ in found}
-    assert {name: text for name, text in told.items() if "Correct: " not in text} == {}
+    assert {name: text for name, text in told.items() if "Correct! " not in text} == {}

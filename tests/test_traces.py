@@ -137,6 +137,21 @@ def test_what_the_cpu_did_in_a_gap_is_the_innermost_span(trace):
     assert "ProfilerStep#1" not in reading.on_cpu(trace, 0, 100)
 
 
+def test_what_lies_outside_the_window_does_not_count():
+    whole = chrome.read(recording(), (50, 150))
+    assert whole.length == 100 and reading.busy_share(whole) == 1
+    assert reading.exposed(whole) == 0
+
+
+def test_a_span_of_many_short_calls_is_kept():
+    calls = [event("aten::add", 1320 + 15 * i, 14, "cpu_op") for i in range(10)]
+    around = event("model.py(7): forward", 1320, 150, "python_function")
+    document = recording()
+    document["traceEvents"] += [around, *calls]
+    names = [span.name for span in traces.load(document).cpu]
+    assert "model.py(7): forward" in names and "aten::add" not in names
+
+
 def test_a_part_of_a_trace_is_cut_at_its_borders(trace):
     part = trace.between(150, 550)
     assert part.length == 400

@@ -64,7 +64,9 @@ def draw(rows, title, measure=None, forecast=False):
     """Return the timeline as a matplotlib Figure, in the colors of the chart."""
     from matplotlib.patches import Patch
 
-    figure, axes = figures.new_figure(title, "ms", size=(7.3, 1.2 + 0.27 * len(rows.labels)))
+    figure, axes = figures.new_figure(
+        title, "ms", size=(7.3, max(1.9, 1.2 + 0.27 * len(rows.labels)))
+    )
     for kind in rows.kinds:
         _draw_kind(axes, rows, kind, forecast)
     for launch, start, row in rows.arrows(30):

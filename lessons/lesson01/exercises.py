@@ -58,7 +58,7 @@ def _check_pick(answer):
             raise NotYet(
                 f"{machine}, it returned {device}; expected {expected}.{_why_pick(device, expected)}"
             )
-    return "the right device on four machines: CUDA, CPU only, MPS, and one with both."
+    return "Your function chose the right device on four machines: CUDA, CPU only, MPS, and one with both."
 
 
 def _why_pick(device, expected):
@@ -178,7 +178,7 @@ def _plain(value):
 def _check_machines(answer):
     expect.choices(answer, CAUSES, {name: f"no. Look at {look}" for name, look in _LOOK.items()})
     fixes = [f"{name}: {diagnose(facts).fix}" for name, facts in MACHINES.items()]
-    return "\n".join(["five machines, five causes. The doctor prescribes", *fixes])
+    return "\n".join(["Five machines, five causes. The doctor prescribes:", *fixes])
 
 
 machines = Exercise(
@@ -229,7 +229,7 @@ def _check_how_long(answer):
             _same_time(result, how_long(flops, moved, card), name, card)
             lines.append(f"{name}: {result[0]:,.3g} ms, {result[1]}-bound")
     return "\n".join(
-        ["your formula names time and limit. By it, an A100 takes", *lines[: len(JOBS)]]
+        ["Your formula names time and limit. By it, an A100 needs:", *lines[: len(JOBS)]]
     )
 
 

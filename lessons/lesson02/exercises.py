@@ -80,7 +80,7 @@ def _check_batch(answer):
                 untouched = copy.deepcopy(batch)
                 _like(call(answer, batch, device), untouched, device, name)
                 _like(batch, untouched, CPU, f"{name}, afterwards (the original)")
-    return "seven kinds of batch on three devices; structure, values and all other objects kept."
+    return "Your function moved seven kinds of batch to three devices, and kept everything else."
 
 
 def _like(result, expected, device, path):
@@ -153,7 +153,7 @@ def _check_repair(answer):
             _where_work(copies, x, weight, case)
             if weight.device != home or not weight.requires_grad:
                 raise NotYet(f"{case}: weight itself has changed; leave it as it is.")
-    return "six pairs of places, and the work ran where weight lives."
+    return "Your function works for six pairs of places, and always where weight is."
 
 
 def _same_numbers(result, x, weight, case):
@@ -221,8 +221,8 @@ def _check_fit(answer):
     size, measured = pinned_copy(2**16)
     told = overhead + size / bandwidth / 1000
     return (
-        f"an overhead of {overhead:.1f} µs and {bandwidth:.1f} GB/s. For a copy of 64 KiB your formula "
-        f"says {told:.1f} µs, and {measured:.1f} were measured."
+        f"By your formula, each copy has {overhead:.1f} µs of overhead and then moves at {bandwidth:.1f} GB/s. "
+        f"For 64 KiB it says {told:.1f} µs, and {measured:.1f} were measured."
     )
 
 

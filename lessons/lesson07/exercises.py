@@ -1,41 +1,47 @@
 """Exercises and quiz of lesson 07, Time asynchronous work."""
 
+import copy
+import linecache
 import random
 import statistics
 import time
-from contextlib import contextmanager
+import warnings
 from unittest import mock
 
 import torch
 
+from helpers import photos
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, Question, call, chosen
-from lessons.lesson07 import queue as figures
-from lessons.lesson07.queue import (
-    draw_call,
-    draw_profile,
-    draw_v100,
-    nap,
-    queue,
-    training_step,
-)
-from lessons.watch import count_waits, waits_and_result
+from helpers.training import train_step
+from lessons.watch import GPU, Watched, count_waits, waits_and_result
 from practice_gpus import practice_gpus
 
 # The lesson calls them, too.
-__all__ = [
-    "count_waits",
-    "draw_call",
-    "draw_profile",
-    "draw_v100",
-    "nap",
-    "queue",
-    "training_step",
-]
+__all__ = ["chosen", "count_waits"]
+
+
+def nap(ms):
+    """Keep the current stream busy without computing, for `ms` milliseconds at a clock of 1 GHz (half of it at 2)."""
+    torch.cuda._sleep(int(1e6 * ms))
+
+
+def photo_project():
+    """Return (model, batches, optimizer) of the photos: EfficientNet-Lite0 on the GPU, pinned batches of 24."""
+    train, _ = photos.load()
+    model = photos.pretrained(len(train.classes)).train().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    pinned = [tensor.pin_memory().split(24) for tensor in (train.images, train.labels)]
+    return model, list(zip(*pinned, strict=True)), optimizer
 
 
 # --- an honest stopwatch ------------------------------------------------------------------------
-def my_time_ms(fn, clock=time.perf_counter, synchronize=torch.cuda.synchronize):
+def finish():
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def time_ms(fn, clock=time.perf_counter, synchronize=finish):
     for _ in range(3):
         fn()
     samples = []
@@ -95,34 +101,36 @@ def _check_stopwatch(answer):
         if not abs(reported - truth) <= 0.03 * truth:
             reason = _why_stopwatch(reported, truth)
             raise NotYet(f"fn() takes {truth:.3g} ms, and you report {reported:.3g}. {reason}")
-    return "right to 3%, although the first calls and some later ones were disturbed."
+    return "your time is right to 3%, although the first calls and some later ones were disturbed."
 
 
 def _judge_readings(lab):
     readings = lab.log.count("clock")
     if readings == 0:
         raise NotYet(
-            "your function never called clock(). Read the time with the clock that it was given."
+            "your function never called clock(). Read the time with the clock it was given."
         )
     if readings < 10:
         raise NotYet(
             f"the clock was read {readings} times; seven samples need a reading before and after each."
         )
     if any(lab.unfinished[1::2]):
-        raise NotYet("a sample's second reading of the clock came before the work was done.")
+        raise NotYet(
+            "a sample's second reading of the clock came before the work was done. What has to come between?"
+        )
     if any(lab.unfinished[::2]):
         raise NotYet(
-            "at a sample's first reading, earlier work was still in the queue; it is charged to the sample."
+            "at a sample's first reading, earlier work was still in the queue, so the sample includes it."
         )
     if "fn" not in lab.log[: lab.log.index("clock")]:
         raise NotYet(
-            "the clock was read before any call of fn(): make the three calls that don't count first, "
+            "the clock was read before any call of fn(): make the three warm-up calls first, "
             "and don't time them."
         )
     for part in lab.between():
         if part.count("synchronize") != 1 or "fn" not in part:
             raise NotYet(
-                f"between two readings of the clock stood {', '.join(part) or 'nothing'}; "
+                f"between two readings of the clock your function called {', '.join(part) or 'nothing'}; "
                 "only the work and the wait for it belong there."
             )
 
@@ -132,10 +140,10 @@ def _why_stopwatch(reported, truth):
         if abs(in_other_unit - truth) <= 0.03 * truth:
             return "Which unit does the clock have?"
     if reported < truth:
-        return "Some calls are lucky: which summary of the samples do they not move?"
+        return "Some calls are lucky. Which summary of the samples isn't moved by them?"
     return (
-        "Slow first calls (three of them), or disturbed samples, decide too much: how many calls "
-        "go first, and which summary is used?"
+        "Slow first calls (three of them) or disturbed samples decide too much. How many calls "
+        "come first, and which summary do you use?"
     )
 
 
@@ -144,263 +152,276 @@ stopwatch = Exercise(
     title="an honest stopwatch",
     check_answer=_check_stopwatch,
     hints=(
-        "The three rules above are your plan: warm up, wait before each reading, take the median.",
-        "First three calls that don't count. Then, seven times: wait, read the clock, call, wait, "
-        "read the clock again, and keep the difference.",
+        "The three rules above are your plan: warm up, synchronize before each reading, take the median.",
+        "First three calls that don't count. Then, seven times: synchronize, read the clock, call, "
+        "synchronize, read the clock again, and keep the difference.",
         "In the loop: `synchronize()`, `start = clock()`, `fn()`, `synchronize()`, then "
         "`samples.append(1000 * (clock() - start))`. At the end: `statistics.median(samples)`.",
     ),
-    reference=my_time_ms,
+    reference=time_ms,
+    unlocked="You can now time anything on a GPU and believe the number.",
+    tool="time_ms",
     explanation="The warm-up takes the slow first calls. Synchronizing before the first reading leaves earlier work out, before "
     "the second it lets yours finish. The median ignores the disturbed samples.",
 )
 
 
-def draw_stopwatch(my_time_ms):
-    """Draw growing products by the learner's stopwatch (until it passes, the model answer's); (Figure, sentence)."""
-    return figures.draw_stopwatch(chosen(stopwatch, my_time_ms))
+# --- find the waits -----------------------------------------------------------------------------
+def find_waits(step):
+    torch.cuda.set_sync_debug_mode("warn")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        step()
+    torch.cuda.set_sync_debug_mode("default")
+    return [
+        linecache.getline(w.filename, w.lineno).strip()
+        for w in caught
+        if "synchronizing" in str(w.message)
+    ]
 
 
-# --- three hidden waits -------------------------------------------------------------------------
-def flowing(rows):
-    return (rows * (rows > 0.5)).sum().item()
+def _three_waits():
+    x = torch.arange(4.0, device="cuda")
+    for _ in range(2):
+        warnings.warn("an unrelated warning", stacklevel=1)
+        total = x.sum().item()
+    if x.max() > total:
+        x = x * 2
+
+
+def _no_wait():
+    x = torch.ones(4, device="cuda")
+    (x * (x > 0.5)).sum()
+
+
+LINES = ["total = x.sum().item()"] * 2 + ["if x.max() > total:"]
+
+
+def _check_find_waits(answer):
+    with practice_gpus(1, asynchronous=True), warnings.catch_warnings():
+        before = torch.cuda.get_sync_debug_mode()
+        try:
+            found = call(answer, _three_waits)
+            _judge_lines(found)
+            if torch.cuda.get_sync_debug_mode() != before:
+                raise NotYet(
+                    "the lines are right, but the debug mode stays on, so every later wait will warn. "
+                    'Set it back to "default" at the end.'
+                )
+            found = call(answer, _no_wait)
+            if found != []:
+                raise NotYet(f"a step without waits gave {found!r}, expected an empty list.")
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+    return "three waits found, each by its line, and nothing else."
+
+
+def _judge_lines(found):
+    if found is None:
+        raise NotYet("it returned None, expected a list of lines: is there a `return`?")
+    if not isinstance(found, list):
+        raise NotYet(f"it returned {type(found).__name__}, expected a list of lines of code.")
+    if any("warnings.warn" in str(line) for line in found):
+        raise NotYet(
+            "the list holds a line whose warning has another cause. Which word is in every message about a wait?"
+        )
+    if len(found) == 2:
+        raise NotYet(
+            "the step waits twice at one line and once at another, and you found two. Python shows a warning "
+            'once per line: `warnings.simplefilter("always")` inside the block shows each.'
+        )
+    if len(found) != 3:
+        raise NotYet(f"the step waits three times, and you found {len(found)} waits.")
+    if found != LINES:
+        raise NotYet(
+            f"the first of three entries is {str(found[0])[:60]!r}, expected the line of code that waits, "
+            "without spaces around it."
+        )
+
+
+waits = Exercise(
+    key="07.waits",
+    title="find the waits",
+    check_answer=_check_find_waits,
+    hints=(
+        "A caught warning `w` knows its place: `w.filename` and `w.lineno`. "
+        "`linecache.getline(filename, lineno)` returns that line.",
+        "Inside the `with` block, call `step()`. After it, set the mode back and go through `caught`. "
+        'Keep only messages with the word "synchronizing".',
+        'The list is `[linecache.getline(w.filename, w.lineno).strip() for w in caught if "synchronizing" '
+        "in str(w.message)]`.",
+    ),
+    reference=find_waits,
+    explanation="In warn mode PyTorch issues a warning at every synchronizing call. catch_warnings collects them, simplefilter "
+    "lets repeated ones through, and linecache turns file and number into the line you wrote.",
+    unlocked="You can now ask any training step where it makes Python wait.",
+    tool="find_waits",
+)
+
+
+# --- an epoch without waits ---------------------------------------------------------------------
+def flowing(model, batches, optimizer):
+    total = 0.0
+    for images, labels in batches:
+        x = images.to("cuda", non_blocking=True)
+        y = labels.to("cuda", non_blocking=True)
+        total += train_step(model, photos.prepare(x), y, optimizer)
+    return total.item() / len(batches)
 
 
 def _check_flowing(answer):
     with practice_gpus(1, asynchronous=True):
-        for shape in ((20, 50), (1, 7), (33, 3), (0, 4)):
-            host = torch.randint(-4, 9, shape[::-1]).t() / 8.0  # negative numbers, and 0.5 itself
-            expected = host[host > 0.5].sum().item()
-            rows = host.to("cuda")
-            waits, total = waits_and_result(call, answer, rows)
-            total = expect.number(total)
-            if not abs(total - expected) <= 1e-4 * max(1.0, expected):
-                raise NotYet(
-                    f"for shape {shape} it returned {total:.4f}, expected {expected:.4f}: the sum of the "
-                    "elements above 0.5."
-                )
-            if not torch.equal(rows.cpu(), host):
-                raise NotYet(
-                    "the sum is right, but `rows` came back changed. Whoever called flowing may still need it."
-                )
-            if waits > 1:
-                raise NotYet(
-                    f"for shape {shape} it waited {waits} times. Reading with a mask as an index waits, since "
-                    "the size of the result is a value; a mask as a factor doesn't."
-                )
-    return "the same sum, and one wait."
+        model = Watched()
+        data = torch.randint(256, (12, 3, 2, 2), dtype=torch.uint8), torch.randint(5, (12,))
+        expected, _, weights = _run(flowing, model, *data)
+        places = []
+        with mock.patch.object(photos, "prepare", _noting(places)):
+            loss, count, trained = _run(lambda *epoch: call(answer, *epoch), model, *data)
+        loss = expect.number(loss)
+        if "cpu" in places:
+            raise NotYet(
+                "photos.prepare ran on the CPU, and Python can't queue anything meanwhile. Copy the images "
+                "as bytes and prepare them on the GPU: that's a quarter of the bytes, too."
+            )
+        if not abs(loss - expected) <= 1e-4:
+            raise NotYet(
+                f"it returned {loss:.4f}, expected {expected:.4f}: the mean of the batches' losses."
+            )
+        if not torch.allclose(trained, weights, atol=1e-4):
+            raise NotYet("the loss is right, but the model's weights aren't: one step per batch.")
+        if count > 1:
+            raise NotYet(
+                f"for three batches it synchronized {count} times; one is enough, at the end. "
+                "Run find_waits on it: which lines are left?"
+            )
+    return "the same loss, the same weights, and Python waits once per epoch."
 
 
-sums = Exercise(
-    key="07.sums",
-    title="three hidden waits",
+def _run(epoch, model, images, labels):
+    """Return (what `epoch` returned, waits, weights) of three batches of pinned memory, with a copy of `model`."""
+    model = copy.deepcopy(model).to(GPU)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = list(zip(images.pin_memory().split(4), labels.pin_memory().split(4), strict=True))
+    count, loss = waits_and_result(epoch, model, batches, optimizer)
+    return loss, count, model.linear.weight.detach().cpu()
+
+
+def _noting(places, prepare=photos.prepare):
+    """Return `photos.prepare` that notes in `places` on which device it ran."""
+
+    def noting(images):
+        places.append(images.device.type)
+        return prepare(images)
+
+    return noting
+
+
+epoch = Exercise(
+    key="07.epoch",
+    title="an epoch without waits",
     check_answer=_check_flowing,
     hints=(
-        "The list in *Who waits?* marks the three lines of `halting` that wait; it has a neighbor of "
-        "one of them that goes on.",
-        "A row without elements above 0.5 adds nothing, so nobody needs to ask. Multiply by the mask "
-        "instead of indexing with it, and read one number at the end.",
-        "`(rows * (rows > 0.5))` keeps its shape and holds a zero wherever the number is too small. "
-        "What's left is `.sum()` and one `.item()`.",
+        "`find_waits` named three lines. For each: does Python need a value there, and does it need it *now*?",
+        "The batches are pinned, so `non_blocking=True` lets their copies return at once. Copy first, prepare "
+        "on the GPU, and add up losses without reading them.",
+        "`train_step` returns a tensor: `total += train_step(model, photos.prepare(x), y, optimizer)`. After the "
+        "loop, one `.item()`.",
     ),
     reference=flowing,
-    explanation="The mask as a factor keeps the shape, so no value is needed until the end; a row without large elements adds "
-    "zero by itself; one item() reads the sum.",
+    explanation="The copies come from pinned memory and don't block; the images cross as bytes and are prepared on the GPU; the "
+    "losses are added up there and read once. So Python queues the next step while the GPU computes this one.",
+    unlocked="You can now keep the queue full in a training loop of your own.",
 )
 
 
-# --- a copy beside the work ---------------------------------------------------------------------
-def copy_beside(host, work, side):
-    main = torch.cuda.current_stream()
-    with torch.cuda.stream(side):
-        copy = host.to("cuda", non_blocking=True)
-    result = work()
-    main.wait_stream(side)
-    copy.record_stream(main)
-    return copy, result
+# --- read a timeline ----------------------------------------------------------------------------
+def busy_share(kernels, length):
+    busy = 0
+    reached = 0
+    for start, end in sorted(kernels):
+        start = max(start, reached)
+        if end > start:
+            busy += end - start
+            reached = end
+    return busy / length
 
 
-def _check_streams(answer):
-    with practice_gpus(1, asynchronous=True):
-        side = torch.cuda.Stream()
-        zeros = torch.zeros(4, device="cuda")
-        used = []
-        ended = []
-
-        def work():
-            used.append(torch.cuda.current_stream())
-            result = zeros + 7
-            ended.append(torch.cuda.current_stream().record_event())
-            return result
-
-        nap(1)
-        work().clone()  # loads the kernels
-        with torch.cuda.stream(side):
-            torch.empty(1000, device="cuda")  # a GPU that fetches memory may wait for a nap
-        used.clear()
-        ended.clear()
-        _judge_side_busy(answer, work, side, used, ended)
-        _judge_current_busy(answer, work, side)
-    return "the copy ran beside the work, the GPU waited for it, and Python didn't."
+TIMELINES = (  # what is special about it, kernels, length
+    ("two kernels in turn", [(0, 2), (5, 7)], 10),
+    ("kernels on two streams at once", [(0, 6), (4, 8)], 10),
+    ("a short kernel inside a long one", [(0, 8), (2, 3), (9, 10)], 10),
+    ("kernels that aren't in order", [(5, 7), (0, 2), (1, 3)], 10),
+    ("a kernel that starts when another ends", [(1, 2), (2, 4)], 8),
+    ("no kernel at all", [], 5),
+)
 
 
-def _judge_side_busy(answer, work, side, used, ended):
-    """Before the copy the side stream naps: Python must not wait for it, the current stream must."""
-    host = torch.rand(1000).pin_memory()
-    main = torch.cuda.current_stream()
-    torch.cuda.synchronize()
-    with torch.cuda.stream(side):
-        nap(600)
-        napped = side.record_event()
-    with _recorded_streams() as recorded:
-        returned = call(answer, host, work, side)
-    python_waited = napped.query()
-    reached = main.record_event()
-    copy, result = _pair(returned)
-    _judge_work(used, main)
-    if python_waited:
-        raise NotYet(
-            "Python itself waited until the side stream was done. Is the copy asked for without blocking, "
-            "and does a stream wait instead of Python?"
-        )
-    _judge_order(ended[-1], reached, napped)
-    expect.tensor(copy, shape=host.shape, device="cuda:0", what="the copy")
-    if not torch.equal(copy.cpu(), host) or result.tolist() != [7.0] * 4:
-        raise NotYet(
-            "the values are wrong: expected the copy of `host`, then what work() returned."
-        )
-    if not any(tensor is copy and stream == main for tensor, stream in recorded):
-        raise NotYet(
-            "the copy's memory belongs to `side`. Once Python drops the copy, `side` may fill that memory "
-            "again while the current stream still reads it. Which call says who else uses the copy?"
-        )
+def _check_busy_share(answer):
+    for what, kernels, length in TIMELINES:
+        share = expect.number(call(answer, list(kernels), length))
+        right = busy_share(kernels, length)
+        if not abs(share - right) <= 1e-6:
+            reason = _why_busy(share, kernels, length)
+            raise NotYet(f"for {what}, {kernels} of {length}, it returned {share:.3g}. {reason}")
+    return "right for overlapping, nested and unsorted kernels."
 
 
-def _judge_work(used, main):
-    """The work ran once, on the stream `main`; `used` lists the streams on which it ran."""
-    if len(used) != 1:
-        raise NotYet(f"work() was called {len(used)} times; once is asked for.")
-    if used[0] != main:
-        raise NotYet(
-            "work() ran on the side stream. Only the copy belongs inside `with torch.cuda.stream(side)`."
-        )
+def _why_busy(share, kernels, length):
+    if abs(share - sum(end - start for start, end in kernels) / length) < 1e-6:
+        return "Time in which two kernels run is counted twice; the GPU is busy only once."
+    busy = busy_share(kernels, length) * length
+    if abs(share - busy) < 1e-6:
+        return "That's the busy time; its share is of the whole length."
+    if abs(share - (1 - busy / length)) < 1e-6:
+        return "That's the idle share."
+    return "Go through the kernels by their start: which part of each hasn't been counted yet?"
 
 
-def _judge_order(worked, reached, napped):
-    """The work ended before the side stream's nap (`worked`, `napped`), and what comes after it ran later."""
-    if not _is_first(worked, napped):
-        raise NotYet(
-            "the work waited for the copy, so the two took turns. When does the current stream have to wait: "
-            "before work(), or after it?"
-        )
-    if _is_first(reached, napped):
-        raise NotYet(
-            "the current stream went on while the side stream was still busy: it didn't wait for the copy, "
-            "so whatever uses the copy next may read it too early."
-        )
-
-
-def _pair(returned):
-    if not isinstance(returned, (tuple, list)) or len(returned) != 2:
-        raise NotYet(
-            f"it returned {type(returned).__name__}; expected the copy and the result of work(), in this order."
-        )
-    copy, result = returned
-    return expect.tensor(copy, what="the copy"), expect.tensor(result, what="the result")
-
-
-@contextmanager
-def _recorded_streams():
-    """Give a list of each (tensor, stream) that `record_stream` is called with in the block."""
-    record = torch.Tensor.record_stream
-    calls = []
-
-    def record_stream(tensor, stream):
-        calls.append((tensor, stream))
-        return record(tensor, stream)
-
-    with mock.patch.object(torch.Tensor, "record_stream", record_stream):
-        yield calls
-
-
-def _is_first(event, other):
-    """Return whether the device passes `event` before `other`; does not wait longer than until `other`."""
-    while not event.query():
-        if other.query():
-            return False
-    return not other.query()
-
-
-def _judge_current_busy(answer, work, side):
-    """Before the copy the current stream naps: the copy must be there long before it wakes."""
-    host = torch.rand(1000).pin_memory()
-    torch.cuda.synchronize()
-    nap(600)
-    awake = torch.cuda.current_stream().record_event()
-    copy, _ = call(answer, host, work, side)
-    with torch.cuda.stream(side):
-        content = copy.clone()
-    side.synchronize()
-    if awake.query() or not torch.equal(content.cpu(), host):
-        raise NotYet(
-            "while the current stream was busy, the copy did not run: it waited for the current stream. "
-            "Was it put into the side stream, and is nothing waited for before it?"
-        )
-
-
-streams = Exercise(
-    key="07.streams",
-    title="a copy beside the work",
-    check_answer=_check_streams,
+busy = Exercise(
+    key="07.busy",
+    title="the busy share",
+    check_answer=_check_busy_share,
     hints=(
-        "*Let the GPU wait* in *Two queues* shows `with torch.cuda.stream(side):` and the wait; "
-        "`in_turn` is the function to change.",
-        "The copy goes into the side stream without blocking, `work()` stays outside. Afterwards the "
-        "current stream waits for the side stream, and the copy is told who else uses it.",
-        "After `work()`: `main.wait_stream(side)`, then `copy.record_stream(main)`, where `main` is "
-        "`torch.cuda.current_stream()`.",
+        "Go through the kernels in the order of their starts, and remember up to where you have counted.",
+        "If a kernel starts before that point, count only what comes after it; if it ends before, nothing.",
+        "With `start = max(start, reached)`: if `end > start`, add `end - start` and set `reached = end`.",
     ),
-    reference=copy_beside,
-    explanation="The copy enters a queue of its own, so it runs beside the work. wait_stream puts a wait into the current queue: "
-    "the device waits, Python does not. record_stream keeps the copy's memory, which belongs to side, from the next "
-    "copy until the current stream has read it.",
+    reference=busy_share,
+    explanation="Sorted by start, each kernel adds only what lies beyond the point reached so far. So streams that run side by "
+    "side count once, as they do for a GPU that is busy or idle.",
+    unlocked="You can now read the busy share off any profiler trace.",
 )
-
-
-def draw_overlap(copy_and_work):
-    """Draw when copy and work ran (with the model answer, if untouched); (Figure, sentence)."""
-    return figures.draw_overlap(copy_and_work, streams.reference)
 
 
 QUIZ = (
     Question(
         "07.naive",
-        "A report says a GPU is 24,000 times faster than a CPU. What do you check first?",
+        "A report says a GPU is 24,000 times as fast as a CPU. What do you check first?",
         {
-            "The GPU's model": "The model may explain some of it; first see what the clock measured.",
-            "The CPU's temperature": "That may cost some percent.",
-            "Whether it synchronized before reading the clock": "Yes: without it, the clock measured how long it takes to ask.",
+            "The GPU's model": "The model may explain some of it. First see what the clock measured.",
+            "Whether it synchronized before reading the clock": "Yes. Otherwise the clock measured the launch.",
+            "The CPU's temperature": "That may account for a few percent.",
         },
-        right=2,
+        right=1,
     ),
     Question(
         "07.nonzero",
-        "Why does x.nonzero() wait for the device?",
+        "Why does x.nonzero() make Python wait?",
         {
             "The size of its result depends on values": "Yes: Python needs the shape of every result, and this one has to be counted first.",
-            "It is slow": "A slow kernel can wait in the queue while Python goes on.",
+            "It is slow": "A slow kernel can run while Python goes on.",
             "It copies to the CPU": "The result stays on the device.",
         },
         right=0,
     ),
     Question(
-        "07.early",
-        "target is pinned. target.copy_(gpu_tensor, non_blocking=True), then print(target). What may you see?",
+        "07.delay",
+        "In your trace each kernel starts 8 µs after its launch, and the GPU is busy 20% of the time. What now?",
         {
-            "Always the right numbers": "Only if the copy happens to be done.",
-            "Old numbers": "Yes: the copy may not have happened yet, and nothing warns you.",
-            "An error": "Nothing is raised, which is the danger.",
+            "Buy a faster GPU": "It would be idle even more: it's the CPU that sets the pace.",
+            "Make each kernel faster": "They only take a fifth of the time.",
+            "Launch fewer, larger kernels": "Yes: the queue is empty, so launching is the bottleneck.",
         },
-        right=1,
+        right=2,
     ),
 )

@@ -1,6 +1,7 @@
 """Streams, events and work behind the caller's back."""
 
 import contextlib
+import sys
 import threading
 import warnings
 
@@ -121,6 +122,29 @@ def test_sync_debug_mode_finds_hidden_waits(gpus):
         warnings.simplefilter("error")
         torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("default")
+
+
+def test_a_first_layer_without_a_gradient_for_its_input_trains(gpus):
+    """Batch norm's backward leaves out the gradient of an input that needs none."""
+    norm = torch.nn.BatchNorm1d(3).cuda()
+    x = torch.arange(12.0).reshape(4, 3).cuda()
+    (norm(x) * x).sum().backward()
+    torch.cuda.synchronize()
+    assert norm.bias.grad.tolist() == [18, 22, 26]
+
+
+def test_the_warning_of_a_wait_names_the_line_that_waits(gpus):
+    """Else `set_sync_debug_mode("warn")` tells that a script waits, and not where."""
+    x = torch.ones(2, device="cuda")
+    torch.cuda.set_sync_debug_mode("warn")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        first = sys._getframe().f_lineno + 1
+        x.sum().item()
+        bool(x[0] > 0)
+        torch.ones(2).to("cuda")
+    torch.cuda.set_sync_debug_mode("default")
+    assert [(w.filename, w.lineno) for w in caught] == [(__file__, first + n) for n in range(3)]
 
 
 def test_an_error_in_the_queue_comes_out_at_the_next_wait(gpus):

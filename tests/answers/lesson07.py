@@ -1,18 +1,13 @@
 """Wrong answers to the exercises of lesson 07."""
 
-from answers import edit
+from answers import edit, given
 
 AFTER = "fn()\n        synchronize()\n"
 BEFORE = "synchronize()\n        start"
-HALTING = (
-    "total = 0.0\n    for row in rows:\n        if row.max() > 0.5:\n"
-    "            total += row[row > 0.5].sum().item()\n    return total"
-)
-SUM = "return (rows * (rows > 0.5)).sum().item()"
-QUEUE = 'with torch.cuda.stream(side):\n        copy = host.to("cuda", non_blocking=True)\n'
-WORK = "    result = work()\n"
-WAIT = "    main.wait_stream(side)\n"
-RECORD = "    copy.record_stream(main)\n"
+ALWAYS = '        warnings.simplefilter("always")\n'
+DEFAULT = '    torch.cuda.set_sync_debug_mode("default")\n'
+X = 'images.to("cuda", non_blocking=True)'
+ADDED = "train_step(model, photos.prepare(x), y, optimizer)"
 WRONG = {
     "stopwatch": (
         edit("before the work was done", AFTER, "fn()\n"),
@@ -29,20 +24,31 @@ WRONG = {
             "start = clock()\n        synchronize()",
         ),
     ),
-    "sums": (
-        edit("a mask as an index waits", SUM, "return rows[rows > 0.5].sum().item()"),
-        edit(".item() reads it", ".item()", ""),
-        edit("came back changed", SUM, "rows[rows <= 0.5] = 0\n    return rows.sum().item()"),
-        edit("above 0.5", SUM, "return rows.sum().item()"),
-        edit("it waited", SUM, HALTING),
+    "waits": (
+        edit("once per line", ALWAYS, '        warnings.simplefilter("default")\n'),
+        edit("another cause", 'if "synchronizing" in str(w.message)', ""),
+        edit("debug mode stays on", DEFAULT, ""),
+        edit(
+            "expected the line of code",
+            "linecache.getline(w.filename, w.lineno).strip()",
+            "w.lineno",
+        ),
+        edit("you found 0", "        step()\n", ""),
+        given("is there a `return`", lambda step: step()),
+        given("expected a list", lambda step: 3),
     ),
-    "streams": (
-        edit("didn't wait for the copy", WAIT, ""),
-        edit("Python itself", ", non_blocking=True", ""),
-        edit("the copy did not run", QUEUE, 'copy = host.to("cuda", non_blocking=True)\n'),
-        edit("Only the copy belongs", "    result = work()", "        result = work()", RECORD, ""),
-        edit("the two took turns", WORK + WAIT, WAIT + WORK),
-        edit("belongs to `side`", RECORD, ""),
-        edit("it returned Tensor", "return copy, result", "return copy"),
+    "epoch": (
+        edit("synchronized 3 times", ADDED, f"{ADDED}.item()", "total.item()", "total"),
+        edit("synchronized 4 times", X, 'images.to("cuda")'),
+        edit("ran on the CPU", X, "photos.prepare(images).to('cuda')", "photos.prepare(x)", "x"),
+        edit("the mean of the batches", " / len(batches)", ""),
+        edit(".item() reads it", "total.item()", "total"),
+    ),
+    "busy": (
+        edit("counted twice", "start = max(start, reached)", "pass"),
+        edit("which part of each", "sorted(kernels)", "kernels"),
+        edit("its share is of the whole", "busy / length", "busy"),
+        edit("idle share", "busy / length", "1 - busy / length"),
+        edit("is there a `return`", "return busy", "busy"),
     ),
 }

@@ -225,13 +225,19 @@ class Machine:
             if self.sync_debug == 2:
                 raise RuntimeError(SYNC)
             if self.sync_debug == 1:
-                warnings.warn(SYNC, stacklevel=4)
+                self._warn()
             self.waited(reason)
             if self.clock is not None:
                 self.clock.waited(stream, reason=reason)
         stream.drain()
         if self.broken:
             self.check_alive(stream.device)
+
+    def _warn(self):
+        """Say that the CPU waits, at the line of a person's own: on a GPU the warning comes from C++, so it names that."""
+        from .origins import depth
+
+        warnings.warn(SYNC, stacklevel=depth())
 
     def waited(self, reason=""):
         """Count a wait of the CPU."""

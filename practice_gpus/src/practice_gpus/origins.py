@@ -41,6 +41,18 @@ def origin():
     return None
 
 
+def depth():
+    """The `stacklevel` with which the caller's `warnings.warn` names the innermost line of a person's own; 1 without any."""
+    frame = sys._getframe(1)
+    level = 1
+    while frame is not None:
+        if is_own(frame.f_code.co_filename):
+            return level
+        frame = frame.f_back
+        level += 1
+    return 1
+
+
 def line(place):
     """(file, line number) of what `origin` gave; ("", 0) where it gave None."""
     if place is None:

@@ -3,8 +3,15 @@
 The links are as wide as their bandwidth: one GB/s is the same width everywhere. `highlight` names the part a lesson is about.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from helpers import figures
 from practice_gpus import cards
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PARTS = ("cpu", "memory", "bus", "hbm", "l2", "sms", "sm", "nvlink", "network")
 CARD = "H100 SXM (80 GB)"
@@ -14,13 +21,16 @@ MEMORY_GB_S = 8 * 38.4
 NETWORK_GB_S = 400 / 8
 
 
-def show(highlight=None, title="Each link is as wide as its bandwidth"):
+def show(
+    highlight: str | tuple[str, ...] | None = None,
+    title: str = "Each link is as wide as its bandwidth",
+) -> None:
     """Display the machine with the parts `highlight` (a name or several of `PARTS`) in full color."""
     figure = draw(highlight, title)
     figures.show(figure, words(highlight))
 
 
-def words(highlight=None):
+def words(highlight: str | tuple[str, ...] | None = None) -> str:
     """Return the machine in words, with the part that is highlighted."""
     card = cards.get_card(CARD)
     text = (
@@ -39,7 +49,7 @@ def _parts(highlight):
     return chosen
 
 
-def draw(highlight=None, title=""):
+def draw(highlight: str | tuple[str, ...] | None = None, title: str = "") -> Figure:
     """Return the machine as a matplotlib Figure; ValueError for a part that there is not."""
     chosen = _parts(highlight)
     figure = figures.blank_figure((7.3, 4.2))

@@ -1,5 +1,6 @@
 """Sizes in bytes, and what a training step holds over time: by part, or in total. Lesson 05 teaches both."""
 
+import linecache
 import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -7,6 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from helpers import figures
 
 MIB = 2**20
 GROUND = ("parameters", "optimizer", "batch", "gradients", "activations")  # from the ground up
@@ -129,3 +132,60 @@ def in_total(step: Callable[[], object]) -> list[float]:
     signs = {"alloc": 1, "free_completed": -1}
     changes = (signs[e["action"]] * e["size"] for e in events if e["action"] in signs)
     return [size / MIB for size in accumulate(changes, initial=before)]
+
+
+def draw_step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batch: Sequence[Tensor],
+    step: Callable[[], object],
+) -> tuple[Any, str]:
+    """Return (Figure, sentence): a step's memory over time, by what it is for."""
+    places, sizes = by_part(model, optimizer, batch, step)
+    totals = [sum(each) for each in zip(*sizes.values(), strict=True)]
+    peak, parameters = max(totals), max(sizes["parameters"])
+    title = f"{parameters:.0f} MiB of parameters, {peak:.0f} MiB at the peak"
+    figure, axes = figures.new_figure(title, "", "MiB in use", (7.4, 3.0))
+    colors = [figures.MEMORY[part] for part in sizes]
+    axes.stackplot(range(len(places)), *sizes.values(), colors=colors)
+    axes.set_xlim(0, len(places) - 1)
+    axes.set_ylim(0, 1.1 * peak)
+    firsts = [places.index(place) for place in PLACES]
+    axes.set_xticks(firsts, PLACES, ha="left")
+    for first in firsts:
+        axes.axvline(first, color=figures.WAIT, linewidth=0.8)
+    _name_bands(axes, sizes)
+    highest = ", ".join(f"{part} {max(each):.2g} MiB" for part, each in sizes.items())
+    return figure, f"{title}. At most: {highest}."
+
+
+def _name_bands(axes: Any, sizes: dict[str, list[float]]) -> None:
+    """Write the parts' names: activations inside their hill, the others at the right end of their bands."""
+    bottom = 0.0
+    for part in GROUND[:-1]:
+        size = sizes[part][-1]
+        axes.annotate(part, (1, bottom + size / 2), (6, 0), **_RIGHT)
+        bottom += size
+    hill = sizes["activations"]
+    top = hill.index(max(hill))
+    below = sum(sizes[part][top] for part in GROUND[:-1])
+    place = (top, below + 0.4 * hill[top])
+    axes.annotate("activations", place, ha="center", fontsize=9, color=figures.INK)
+
+
+_RIGHT = {
+    "xycoords": ("axes fraction", "data"),
+    "textcoords": "offset points",
+    "va": "center",
+    "fontsize": 9,
+    "color": figures.INK,
+}
+
+
+def source_line(frames: Sequence[dict[str, Any]]) -> str:
+    """The text of the notebook's line among a block's `frames`, innermost first; of any line where there is none."""
+    lines = [linecache.getline(frame["filename"], frame["line"]).strip() for frame in frames]
+    own = [
+        line for line, frame in zip(lines, frames, strict=True) if "ipykernel" in frame["filename"]
+    ]
+    return next((line for line in [*own, *lines] if line), "unknown")

@@ -7,9 +7,9 @@ PALE = "#D5DAE1"  # a place that is empty
 HALF = figures.GREENS[2]
 
 
-def launch_queue(kernels=6, launch=1, run=2):
+def launch_queue(kernels: int = 6, launch: int = 1, run: int = 2) -> Picture:
     """Return the picture of a CPU that launches `kernels`, each in `launch` ms, for a GPU that runs one in `run` ms."""
-    ends = []
+    ends: list[int] = []
     for kernel in range(kernels):
         begin = max((kernel + 1) * launch, ends[-1] if ends else 0)
         ends.append(begin + run)
@@ -36,7 +36,7 @@ def launch_queue(kernels=6, launch=1, run=2):
     return picture
 
 
-def ring_all_reduce(ranks=4):
+def ring_all_reduce(ranks: int = 4) -> Picture:
     """Return the picture of a ring all-reduce: `ranks` GPUs, as many chunks, 2 (ranks - 1) steps."""
     picture = Picture(
         f"A ring all-reduce of {ranks} GPUs: {2 * (ranks - 1)} steps, one chunk each",
@@ -74,7 +74,7 @@ def _ring_boxes(sums, came):
             yield Box(chunk, rank + 0.08, 0.97, 0.84, color, f"{count} of {ranks}")
 
 
-def fsdp(blocks=4, ranks=4):
+def fsdp(blocks: int = 4, ranks: int = 4) -> Picture:
     """Return the picture of a training step under FSDP: each of `ranks` keeps its part of each of `blocks`."""
     picture = Picture(
         "FSDP: a block is whole only while it runs",
@@ -106,7 +106,7 @@ def _fsdp_boxes(blocks, ranks, whole=None, color=None):
                 yield Box(block + rank * width, rank + 0.1, width, 0.8, figures.GREENS[0])
 
 
-def product_tiles(tiles=3):
+def product_tiles(tiles: int = 3) -> Picture:
     """Return the picture of A @ B in tiles: for each tile of the result, a row of A's tiles meets a column of B's."""
     picture = Picture(
         "A product in tiles: each tile of C reads a row of A and a column of B",
@@ -153,7 +153,7 @@ def _grid(tiles):
     return [(row, column) for row in range(tiles) for column in range(tiles)]
 
 
-def attention_tiles(tiles=4):
+def attention_tiles(tiles: int = 4) -> Picture:
     """Return the picture of fused attention: tiles of scores live for one step; only the output is kept."""
     picture = Picture(
         "Fused attention: a tile of scores is used at once and forgotten",

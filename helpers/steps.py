@@ -3,11 +3,16 @@
 `show(ring_all_reduce())` displays one. A picture is a list of frames, each with a sentence and boxes.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from helpers import figures
 from helpers.vega import Texts, calculate, csv, slider
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 WIDE, HIGH = 660, 30  # pixels of the picture, and of one row
 LIGHT = [figures.WAIT, *figures.GREENS[2:]]  # dark text stands on these
@@ -35,18 +40,18 @@ class Picture:
     labels: list
     frames: list = field(default_factory=list)
 
-    def frame(self, sentence, boxes):
+    def frame(self, sentence: str, boxes: list[Box]) -> None:
         """Add a frame."""
         self.frames.append((sentence, list(boxes)))
 
 
-def show(picture, still=None, caption=""):
+def show(picture: Picture, still: int | None = None, caption: str = "") -> None:
     """Display `picture` with its slider; `still` is the frame that a page without Vega-Lite shows (None: the middle)."""
     place = len(picture.frames) // 2 if still is None else still
     figures.show_vega(spec(picture), draw(picture, place), picture.alt, caption, colors=32)
 
 
-def spec(picture):
+def spec(picture: Picture) -> dict:
     """Return `picture` as a Vega-Lite 5 spec whose slider chooses the frame."""
     colors, labels = Texts(), Texts()
     table = [
@@ -126,7 +131,7 @@ def _place(name, end, labels=None):
     return {"field": name, "type": "quantitative", "scale": scale, "axis": axis}
 
 
-def draw(picture, step):
+def draw(picture: Picture, step: int) -> Figure:
     """Return frame `step` of `picture` as a matplotlib Figure; IndexError where there is none."""
     from matplotlib.patches import Rectangle
 

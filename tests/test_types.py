@@ -12,7 +12,7 @@ CHECKED = ("helpers", "measurements", "practice_gpus/src", "lessons/measure.py",
 LATER = (  # modules whose hints are not complete yet: take one out when they are
     "helpers/checks/codes.py helpers/checks/core.py helpers/checks/expect.py helpers/checks/limit.py "
     "helpers/checks/panel.py helpers/checks/progress.py helpers/figures.py helpers/palette.py helpers/plots.py "
-    "helpers/predictions.py helpers/show.py helpers/widgets.py helpers/timeline/__init__.py "
+    "helpers/predictions.py helpers/show.py helpers/widgets.py helpers/timeline/__init__.py helpers/timeline/forecasts.py "
     "helpers/timeline/measure.py helpers/timeline/rows.py helpers/timeline/spec.py helpers/vega.py "
     "helpers/my_tools.py"
 ).split()

@@ -1,7 +1,6 @@
 """Exercises and quiz of lesson 05, Manage GPU memory."""
 
 import gc
-import linecache
 import math
 import random
 import sys
@@ -18,13 +17,6 @@ MIB = 2**20
 
 
 # --- which line holds it? ---------------------------------------------------------------------------
-def source_line(frames):
-    """The text of the notebook's line among a block's `frames`, innermost first; of any line where there is none."""
-    lines = [linecache.getline(frame["filename"], frame["line"]).strip() for frame in frames]
-    own = [line for line, frame in zip(lines, frames) if "ipykernel" in frame["filename"]]
-    return next((line for line in [*own, *lines] if line), "unknown")
-
-
 def tidy_epoch(model, batches):
     losses, samples = [], []
     for rows, labels in batches:

@@ -10,11 +10,13 @@ from torch.utils.checkpoint import checkpoint
 import measurements
 from helpers import figures, photos, plots
 from helpers.checks.core import chosen
-from helpers.memory import GROUND, MIB, PLACES, by_part, in_total
+from helpers.memory import MIB, draw_step, in_total
 from lessons.lesson05.exercises import accumulate, accumulation
 from measurements import traces
 from practice_gpus import practice_gpus
 
+_OFFSET = {"textcoords": "offset points"}
+_BESIDE = {"va": "center", "fontsize": 9, "color": figures.INK}
 USABLE = 0.9  # of a card's memory: the rest is for the context and for workspaces of libraries
 
 
@@ -36,49 +38,6 @@ def first_picture():
 
         step()
         return draw_step(model, optimizer, (rows, labels), step)
-
-
-def draw_step(model, optimizer, batch, step):
-    """Return (Figure, sentence): a step's memory over time, by what it is for."""
-    places, sizes = by_part(model, optimizer, batch, step)
-    totals = [sum(each) for each in zip(*sizes.values(), strict=True)]
-    peak, parameters = max(totals), max(sizes["parameters"])
-    title = f"{parameters:.0f} MiB of parameters, {peak:.0f} MiB at the peak"
-    figure, axes = figures.new_figure(title, "", "MiB in use", (7.4, 3.0))
-    colors = [figures.MEMORY[part] for part in sizes]
-    axes.stackplot(range(len(places)), *sizes.values(), colors=colors)
-    axes.set_xlim(0, len(places) - 1)
-    axes.set_ylim(0, 1.1 * peak)
-    firsts = [places.index(place) for place in PLACES]
-    axes.set_xticks(firsts, PLACES, ha="left")
-    for first in firsts:
-        axes.axvline(first, color=figures.WAIT, linewidth=0.8)
-    _name_bands(axes, sizes)
-    highest = ", ".join(f"{part} {max(each):.2g} MiB" for part, each in sizes.items())
-    return figure, f"{title}. At most: {highest}."
-
-
-def _name_bands(axes, sizes):
-    """Write the parts' names: activations inside their hill, the others at the right end of their bands."""
-    bottom = 0
-    for part in GROUND[:-1]:
-        size = sizes[part][-1]
-        axes.annotate(part, (1, bottom + size / 2), (6, 0), **_RIGHT)
-        bottom += size
-    hill = sizes["activations"]
-    top = hill.index(max(hill))
-    below = sum(sizes[part][top] for part in GROUND[:-1])
-    place = (top, below + 0.4 * hill[top])
-    axes.annotate("activations", place, ha="center", fontsize=9, color=figures.INK)
-
-
-_RIGHT = {
-    "xycoords": ("axes fraction", "data"),
-    "textcoords": "offset points",
-    "va": "center",
-    "fontsize": 9,
-    "color": figures.INK,
-}
 
 
 # --- the photo network ------------------------------------------------------------------------------
@@ -108,47 +67,44 @@ def make_step(batch, accumulate, size, half=False, saves=False):
     return step
 
 
-WAYS = {  # size of a piece, and what else
-    "all 64 images at once": (64, {}),
-    "float16 (autocast)": (64, {"half": True}),
-    "checkpoint each block": (64, {"saves": True}),
-    "both, in 4 pieces of 16 images": (16, {"half": True, "saves": True}),
+WAYS = {  # size of a piece, what else, and where its words stand
+    "64 at once": (64, {}, -84, 14),
+    "float16": (64, {"half": True}, 8, 0),
+    "checkpoint each block": (64, {"saves": True}, 8, 0),
+    "both, 4 pieces of 16": (16, {"half": True, "saves": True}, 8, 0),
 }
 
 
 def draw_ways():
     """Return (Figure, sentence): memory and time of the photo network's step on a T4, each way to save; forecasts."""
-    peaks, times = {}, {}
-    for name, (size, way) in WAYS.items():
+    points = {}
+    for words, (size, way, *place) in WAYS.items():
         with practice_gpus(1, card="T4", values=False) as gpus:
             step = make_step(64, accumulate, size, **way)
             torch.cuda.reset_peak_memory_stats()
-            times[name] = gpus.forecast(step).ms
-            peaks[name] = torch.cuda.max_memory_allocated() / MIB
-    most, least = max(peaks.values()), min(peaks.values())
-    title = f"A batch of 64 images: from {most:,.0f} to {least:,.0f} MiB (forecast)"
-    figure, (left, right) = figures.panels(title, 1, 2, (7.4, 2.4), sharey=True)
-    _hollow_bars(left, peaks, "MiB at the peak")
-    _hollow_bars(right, times, "ms per step on a T4")
-    told = "; ".join(f"{name} {peaks[name]:,.0f} MiB, {times[name]:.0f} ms" for name in WAYS)
-    return figure, f"Forecast for one step of EfficientNet-Lite0 on a T4: {told}."
+            milliseconds = gpus.forecast(step).ms
+            points[words] = (torch.cuda.max_memory_allocated() / MIB, milliseconds, *place)
+    sizes = [size for size, *_ in points.values()]
+    title = f"A batch of 64 images: from {max(sizes):,.0f} to {min(sizes):,.0f} MiB (forecast)"
+    figure, _ = _draw_ways(title, "MiB at the peak", "ms per step on a T4", points, figures.CARD)
+    return figure, f"Forecast for a step of EfficientNet-Lite0. {_told(points, 'MiB', 'ms')}"
 
 
-def _hollow_bars(axes, values, unit):
-    figures.tidy(axes)
-    axes.grid(False, axis="y")
-    look = {"facecolor": "none", "edgecolor": figures.GPU, "linewidth": 1.6, "linestyle": "--"}
-    axes.barh([*values], [*values.values()], height=0.6, **look)
-    for name, value in values.items():
-        axes.annotate(f"{value:,.0f}", (value, name), (5, 0), textcoords="offset points", **_BESIDE)
-    axes.set_xlim(0, 1.25 * max(values.values()))
-    axes.set_ylim(len(values) - 0.5, -0.5)
-    axes.set_xlabel(unit)
-    axes.tick_params(axis="y", labelcolor=figures.INK)
+def _draw_ways(title, xlabel, ylabel, points, face=figures.GPU):
+    """(Figure, Axes) of ways to save: `points` has memory, time and where its words stand, by words."""
+    figure, axes = figures.new_figure(title, xlabel, ylabel, (7.4, 3.2))
+    for words, (x, y, right, up) in points.items():
+        axes.plot(x, y, "o", color=figures.GPU, markerfacecolor=face, markersize=8)
+        axes.annotate(f"{words}: {plots.number(x)}", (x, y), (right, up), **_OFFSET, **_BESIDE)
+    axes.set_xlim(0, 1.13 * max(x for x, *_ in points.values()))
+    axes.set_ylim(0, 1.25 * max(y for _, y, *_ in points.values()))
+    return figure, axes
 
 
-_OFFSET = {"textcoords": "offset points"}
-_BESIDE = {"va": "center", "fontsize": 9, "color": figures.INK}
+def _told(points, size, time):
+    return "; ".join(
+        f"{w}: {plots.number(x)} {size}, {y:.0f} {time}" for w, (x, y, *_) in points.items()
+    )
 
 
 def draw_pieces(answer):
@@ -200,8 +156,8 @@ def draw_fit(batch, pixels, optimizer, precision):
         color = figures.GPU if name in fits else figures.GREENS[4]
         axes.barh(y, USABLE * size, height=0.62, color=color)
         axes.barh(y, size, height=0.62, facecolor="none", edgecolor=figures.WAIT, linewidth=0.8)
-        axes.annotate(f"{size}", (size, y), (5, 0), **_OFFSET, **_BESIDE)
-    axes.set_yticks(range(len(sizes)), sizes)
+    names = [name if "GB" in name else f"{name} {size} GB" for name, size in sizes.items()]
+    axes.set_yticks(range(len(sizes)), names)
     axes.invert_yaxis()
     axes.grid(False, axis="y")
     axes.set_xlim(0, 155)
@@ -214,13 +170,12 @@ def draw_fit(batch, pixels, optimizer, precision):
 
 _LINE = {"textcoords": "offset points", "fontsize": 9, "color": figures.TROUBLE}
 
-# The point of each way, and where its words stand: points to the right and up.
-PUBLISHED = {
-    "batch 4": ("batch 4", -12, 9),
-    "gradient accumulation 4 × 1": ("accumulation", -4, -15),
-    "accumulation and checkpointing": ("+ checkpointing", 7, -3),
-    "accumulation, checkpointing, fp16": ("+ 16 bits", 7, -9),
-    "accumulation, checkpointing, fp16, Adafactor": ("+ Adafactor", -20, 9),
+PUBLISHED = {  # what Hugging Face calls it: our words, and where they stand
+    "batch 4": ("batch 4", -40, 14),
+    "gradient accumulation 4 × 1": ("accumulation", -24, -16),
+    "accumulation and checkpointing": ("+ checkpointing", 8, 0),
+    "accumulation, checkpointing, fp16": ("+ 16 bits", 8, -4),
+    "accumulation, checkpointing, fp16, Adafactor": ("+ Adafactor", -60, 14),
 }
 
 
@@ -228,27 +183,19 @@ def draw_bert():
     """Return (Figure, sentence): published memory and time of BERT-large's training, one saving after the other."""
     data = measurements.published("bert_memory_v100")
     rows = {row["way"]: row for row in data.rows("ways")}
-    places = [(rows[way]["memory_mib"] / 1024, rows[way]["time_s"]) for way in PUBLISHED]
+    points = {
+        words: (rows[way]["memory_mib"] / 1024, rows[way]["time_s"], *place)
+        for way, (words, *place) in PUBLISHED.items()
+    }
+    title = "BERT-large: from 14.6 to 4.7 GiB in the same time"
+    figure, axes = _draw_ways(title, "GiB in use", "seconds for 512 sequences", points)
+    axes.plot(*zip(*(point[:2] for point in points.values()), strict=True), color=figures.GPU)
     [floor] = data.rows("floor", way="one tiny tensor")
     context = floor["memory_mib"] / 1024
-    title = "BERT-large: from 14.6 to 4.7 GiB in the same time"
-    figure, axes = figures.new_figure(title, "GiB in use", "seconds for 512 sequences", (7.4, 3.2))
-    axes.plot(*zip(*places, strict=True), "o-", color=figures.GPU, linewidth=1.4, markersize=7)
-    for place, (words, right, up) in zip(places, PUBLISHED.values(), strict=True):
-        axes.annotate(words, place, (right, up), textcoords="offset points", **_POINT)
     axes.axvline(context, color=figures.INK, linestyle=":")
-    axes.annotate("the context alone, 1.3 GiB", (context, 8), (6, 0), **_BESIDE, **_OFFSET)
-    axes.set_xlim(0, 16)
-    axes.set_ylim(0, 100)
+    axes.annotate("the context alone: 1.3", (context, 8), (6, 0), **_OFFSET, **_BESIDE)
     figures.sources(figure, f"published: {data.source}, one V100")
-    told = "; ".join(
-        f"{words}: {x:.1f} GiB, {y:.0f} s"
-        for (x, y), (words, *_) in zip(places, PUBLISHED.values(), strict=True)
-    )
-    return figure, f"BERT-large on a V100: {told}."
-
-
-_POINT = {"fontsize": 9, "color": figures.INK}
+    return figure, f"BERT-large on a V100. {_told(points, 'GiB', 's')}"
 
 
 # --- a real layer -----------------------------------------------------------------------------------

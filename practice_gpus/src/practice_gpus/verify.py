@@ -1,6 +1,6 @@
 """``python -m practice_gpus verify``: do real GPUs print what practice GPUs print? Each difference is shown.
 
-The situations and the lines to expect are in tests/fidelity, which is installed as ``practice_gpus.fidelity``.
+The situations and the lines to expect are in ``practice_gpus.fidelity``.
 """
 
 from __future__ import annotations
@@ -8,24 +8,18 @@ from __future__ import annotations
 import contextlib
 import importlib
 import platform
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import torch
 
-CHECKOUT = Path(__file__).resolve().parents[2] / "tests"
 NEEDS_TWO = "needs 2 GPUs"
 
 
 def situations() -> ModuleType:
-    """The package of situations, whether this one is installed or a checkout of its sources."""
-    if (Path(__file__).parent / "fidelity").is_dir():
-        return importlib.import_module("practice_gpus.fidelity")
-    if str(CHECKOUT) not in sys.path:
-        sys.path.append(str(CHECKOUT))
-    return importlib.import_module("fidelity")
+    """The package of situations: imported when it is asked for, since it registers several hundred of them."""
+    return importlib.import_module("practice_gpus.fidelity")
 
 
 def expected() -> list[str]:

@@ -165,7 +165,7 @@ def elsewhere():
     """Show the seconds of one epoch on two CPUs and seven GPUs, as published."""
     epochs = plots.published("gan_epoch_colab", "epoch_s")
     cpu, t4 = epochs["Colab's CPU"], epochs["Tesla T4"]
-    title = f"One epoch: {cpu:,.0f} s on Colab's CPU, {t4:.0f} s on its T4"
+    title = f"One epoch: {figures.number(cpu)} s on Colab's CPU, {figures.number(t4)} s on its T4"
     meanings = {name: figures.CPU if "CPU" in name else figures.GPU for name in epochs}
     figure = plots.bars([epochs], title, "seconds per epoch", colors=meanings)
     figures.show(figure, f"Bars of two CPUs and seven GPUs. {title}.")

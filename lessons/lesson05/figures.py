@@ -174,7 +174,7 @@ PUBLISHED = {  # what Hugging Face calls it: our words, and where they stand
     "batch 4": ("batch 4", -40, 14),
     "gradient accumulation 4 × 1": ("accumulation", -24, -16),
     "accumulation and checkpointing": ("+ checkpointing", 8, 0),
-    "accumulation, checkpointing, fp16": ("+ 16 bits", 8, -4),
+    "accumulation, checkpointing, fp16": ("+ 16 bits", -30, -16),
     "accumulation, checkpointing, fp16, Adafactor": ("+ Adafactor", -60, 14),
 }
 

@@ -220,7 +220,7 @@ online = puzzle(
     hints=(
         "Largest value, sum, result: three passes over the row are 16 bytes per element. Two are enough, if the first one "
         "finds the largest value *and* the sum.",
-        "When a new largest value turns up, the sum so far is too large by the factor exp(new - old): multiply it by "
+        "When a new largest value turns up, the sum so far is too large by the factor `exp(new - old)`: multiply it by "
         "`exp(old - new)`, and go on.",
     ),
     reference=online_kernel,
@@ -254,11 +254,8 @@ def _check_tiles(answer):
     if not isinstance(answer, dict) or set(answer) != set(TILES):
         raise NotYet('expected a dict: {"TILE": …, "num_warps": …}.')
     tile, num_warps = answer["TILE"], answer["num_warps"]
-    if (
-        tile not in (16, 32, 64, 128)
-        or num_warps not in (1, 2, 4, 8)
-        or isinstance(num_warps, bool)
-    ):
+    known = type(tile) is type(num_warps) is int
+    if not known or tile not in (16, 32, 64, 128) or num_warps not in (1, 2, 4, 8):
         raise NotYet(
             f"TILE is {str(tile)[:20]}, num_warps {str(num_warps)[:20]}; they take 16, 32, 64 or 128, and 1, 2, 4 or 8."
         )
@@ -281,7 +278,7 @@ product = Exercise(
     check_answer=_check_tiles,
     hints=(
         "Double the tile, halve the traffic. Until the registers run out: TILE² sums have to fit into the block's threads.",
-        "TILE² / (32 · num_warps) is the number of sums in each thread, and 255 registers have to hold them and all else.",
+        "`TILE² / (32 · num_warps)` is the number of sums in each thread, and 255 registers have to hold them and all else.",
     ),
     reference=TILES,
     source='tiles = {"TILE": 64, "num_warps": 4}',

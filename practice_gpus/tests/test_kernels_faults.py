@@ -206,3 +206,20 @@ def test_a_loop_without_end_ends(monkeypatch):
     compiled = kernels.compile(f"{HEAD}  while (((volatile float*)x)[0] == 0);\n}}", "k", "A100")
     with pytest.raises(kernels.KernelError, match="5,000 instructions and no end"):
         kernels.run(compiled, 1, 32, torch.zeros(100), torch.zeros(100), 1)
+
+
+def test_rounding_towards_zero_is_executed_or_refused_never_ignored():
+    """A conversion that rounds otherwise than it says is a wrong result without an error."""
+    text = "#include <cuda_fp16.h>\n" + HEAD + "  out[t] = __half2float(__float2half_rz(x[t]));\n}"
+    x, out = torch.tensor([1.0009, -1.0009, 3.0, 0.1] * 8), torch.zeros(32)
+    kernels.run(kernels.compile(text, "k", "A100", threads=32), 1, 32, x, out, 32)
+    assert out[:3].tolist() == [1.0, -1.0, 3.0] and 0 < 0.1 - out[3].item() < 1e-4
+    third = torch.full((32,), 1 / 3)
+    text = f"{HEAD}  out[t] = __fmul_rd(x[t], x[t]);\n}}"
+    kernels.run(kernels.compile(text, "k", "A100", threads=32), 1, 32, third, out, 32)
+    exact = third[0].double() ** 2
+    assert out[0].double() <= exact < torch.nextafter(out[0], torch.tensor(1.0)).double()
+    text = f"{HEAD}  ((double*)out)[t % 8] = __dadd_rd(((double*)x)[t % 8], 0.1);\n}}"
+    compiled = kernels.compile(text, "k", "A100", threads=32)
+    with pytest.raises(kernels.Unsupported, match="add.rm.f64"):
+        kernels.run(compiled, 1, 32, x, out, 32)

@@ -179,6 +179,17 @@ def _compare(parts):
     return function, [kind, kind, "pred"], "pred"
 
 
+def _set(parts):
+    """set: a comparison whose result is a number, 1.0 or all bits."""
+    order, target, kind = parts[1], parts[-2], parts[-1]
+    true = 1.0 if is_float(target) else -1
+
+    def function(a, b):
+        return np.where(_ordered(order, a, b), true, 0)
+
+    return function, kind, target
+
+
 def _ordered(order, a, b):
     if order == "num":
         return ~(np.isnan(a) | np.isnan(b))
@@ -271,6 +282,19 @@ def _leading_zeros(parts):
     return function, f"u{bits}", "u32"
 
 
+def _highest_one(parts):
+    """bfind: the place of the highest bit that isn't the sign's, or how far to shift it to the top; all bits for none."""
+    count, _, _ = _leading_zeros(parts)
+    bits = int(parts[-1][1:])
+
+    def function(a):
+        zeros = count(np.where(a < 0, ~a, a).astype(a.dtype).view(f"u{a.itemsize}"))
+        place = zeros if "shiftamt" in parts else (bits - 1 - zeros.astype("i8")).astype("u4")
+        return np.where(zeros == bits, np.uint32(0xFFFFFFFF), place)
+
+    return function, parts[-1], "u32"
+
+
 def _bits_of(a):
     """Return one row of bits for each element, the lowest first."""
     rows = np.ascontiguousarray(a).view("u1").reshape(-1, a.itemsize)
@@ -314,15 +338,36 @@ MAKERS = {
     "cos": _float(np.cos), "tanh": _float(np.tanh), "copysign": _same(_copy_sign),
     "and": _bits(np.bitwise_and), "or": _bits(np.bitwise_or), "xor": _bits(np.bitwise_xor),
     "not": _bits(_invert), "shl": _shift_left, "shr": _shift_right, "shf": _funnel,
-    "setp": _compare, "selp": _select, "lop3": _lookup3, "bfe": _extract, "bfi": _insert,
+    "setp": _compare, "set": _set, "bfind": _highest_one, "selp": _select, "lop3": _lookup3, "bfe": _extract, "bfi": _insert,
     "prmt": _permute, "popc": _count_ones, "clz": _leading_zeros, "brev": _reverse, "dp4a": _dot4,
 }  # fmt: skip
+
+
+EXACT = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "fma": lambda a, b, c: a * b + c}
+
+
+def _directed(parts, way):
+    """Float32 arithmetic rounded towards zero, down or up: computed in double precision, then stepped where it must be."""
+    if parts[-1] != "f32" or parts[0] not in EXACT or "sat" in parts:
+        return None
+
+    def function(*operands):
+        exact = EXACT[parts[0]](*(each.astype("f8") for each in operands))
+        nearest = exact.astype("f4")
+        limit = {"rm": -np.inf, "rp": np.inf, "rz": 0}[way]
+        past = {"rm": nearest > exact, "rp": nearest < exact, "rz": np.abs(nearest) > np.abs(exact)}
+        return np.where(past[way], np.nextafter(nearest, np.float32(limit)), nearest)
+
+    return function, "f32", "f32"
 
 
 def make(parts):
     """Return (function, types of operands, type of the result); None where the instruction is no arithmetic."""
     if parts[0] not in MAKERS or "cc" in parts:
         return None
+    way = next((each for each in ("rz", "rm", "rp") if each in parts), None)
+    if way and is_float(parts[-1]):
+        return _directed(parts, way)
     return MAKERS[parts[0]](parts)
 
 

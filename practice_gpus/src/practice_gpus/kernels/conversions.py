@@ -13,6 +13,9 @@ def convert(parts):
     if len(known) != 2:
         return None
     target, origin = known
+    directed = {"rm", "rp"} & set(parts) or ("rz" in parts and not is_float(origin))
+    if is_float(target) and directed:
+        return None
     if target in ("f16x2", "bf16x2"):
         half = target.removesuffix("x2")
         return lambda high, low: _joined(
@@ -36,8 +39,8 @@ def _one(bits, parts, target, origin):
     if is_float(target):
         if is_float(origin) and rounding:
             values = rounding(values)
-        if "rz" in parts and target == "f32" and values.dtype == np.float64:
-            values = _towards_zero(values)
+        if "rz" in parts:
+            return _towards_zero(values, target)
         values = np.clip(values, 0, 1) if "sat" in parts else values
         return encode(values, target)
     if is_float(origin):
@@ -52,9 +55,13 @@ def _one(bits, parts, target, origin):
     return values.astype(DTYPES[target])
 
 
-def _towards_zero(values):
-    rounded = values.astype("f4")
-    return np.where(np.abs(rounded) > np.abs(values), np.nextafter(rounded, np.float32(0)), rounded)
+def _towards_zero(values, target):
+    """Return the bits of floats cut to a shorter type: never larger than they were."""
+    if target == "bf16":
+        return (np.ascontiguousarray(values, "f4").view("u4") >> 16).astype("u2")
+    rounded = values.astype(DTYPES[target])
+    below = np.nextafter(rounded, rounded.dtype.type(0))
+    return np.where(np.abs(rounded.astype("f8")) > np.abs(values), below, rounded)
 
 
 def _to_integer(values, dtype):

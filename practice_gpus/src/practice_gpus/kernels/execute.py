@@ -255,6 +255,21 @@ def _vote(instruction, machine):
     return run
 
 
+def _match(instruction, machine):
+    """match.any: in each thread, which threads of its warp have its value."""
+    if instruction.parts[1] != "any":
+        return None
+    target, source, members = instruction.operands
+    read = reader(source, f"u{instruction.type[1:]}", machine.names)
+    members = reader(members, "u32", machine.names)
+
+    def run(machine, lanes, mask):
+        lanes.check_warp("match.sync", lanes.active(mask), members(lanes), instruction.line)
+        lanes.write(target, warps.equals(lanes.spread(read(lanes)), _on(lanes, mask)), mask)
+
+    return run
+
+
 def _activemask(instruction, machine):
     def run(machine, lanes, mask):
         on = _on(lanes, mask)

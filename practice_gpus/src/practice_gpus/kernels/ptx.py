@@ -152,7 +152,7 @@ def _declare(module, text):
         module.variables[name] = Variable(
             name, space, length, int(align or size), start, extern == "extern" and length == 0
         )
-    for kind, names in re.findall(r"\.reg\s+\.(\w+)\s+([^;]+);", text):
+    for kind, names in re.findall(r"\.reg\s*\.(\w+)\s+([^;]+);", text):
         for name in names.split(","):
             module.prefixes[name.strip().split("<")[0]] = BITS[kind]
 

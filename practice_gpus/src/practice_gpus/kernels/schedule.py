@@ -9,7 +9,10 @@ import numpy as np
 from practice_gpus.kernels.errors import BarrierError, KernelError
 from practice_gpus.kernels.lanes import WARP
 
-LIMIT = 3_000_000  # instructions of one batch of blocks
+LIMIT = 500_000  # instructions of one batch of blocks
+TURN = (
+    5000  # instructions after which the threads farthest ahead get a turn: others may wait for them
+)
 
 
 class Scheduler:
@@ -22,6 +25,7 @@ class Scheduler:
         self.instructions = machine.module.instructions
         self.targets = [self._target(each) for each in self.instructions]
         self.groups = {0: lanes.exists.copy()}  # place → threads that stand there
+        self.turn = False
         self.waiting = {}  # place of a barrier → threads that wait there
 
     def _target(self, instruction):
@@ -32,9 +36,10 @@ class Scheduler:
     def run(self):
         """Run until every thread has returned."""
         while self.groups:
-            place = min(self.groups)
+            place = max(self.groups) if self.turn else min(self.groups)
+            self.turn = False
             mask = self.groups.pop(place)
-            others = min(self.groups, default=len(self.program))
+            others = min((each for each in self.groups if each > place), default=len(self.program))
             self._together(place, mask, others)
             if not self.groups and self.waiting:
                 self._stuck()
@@ -46,7 +51,11 @@ class Scheduler:
         rows = mask.reshape(-1, WARP)
         warps = int(rows.any(axis=1).sum())
         end = len(self.program)
+        last = machine.step + TURN
         while place < end and place < others:
+            if machine.step > last and self.groups:
+                self.turn = True
+                break
             instruction = self.instructions[place]
             what, run = self.program[place]
             machine.executed[place] += warps

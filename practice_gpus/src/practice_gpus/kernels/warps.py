@@ -52,6 +52,13 @@ def ballot(predicate, on):
     return np.repeat(bits, WARP)
 
 
+def equals(values, on):
+    """Return for each thread the 32 bits that say which active threads of its warp have its value."""
+    rows, active = values.reshape(-1, WARP), on.reshape(-1, WARP)
+    same = (rows[:, :, None] == rows[:, None, :]) & active[:, None, :]
+    return (same.astype("u8") << np.arange(WARP, dtype="u8")).sum(2).astype("u4").reshape(-1)
+
+
 def vote(mode, predicate, on):
     """Return for each thread whether all, any or none differ in its warp."""
     rows, active = predicate.reshape(-1, WARP), on.reshape(-1, WARP)

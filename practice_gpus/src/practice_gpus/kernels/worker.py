@@ -87,9 +87,9 @@ def nvrtc_libraries():
 
 
 def cuda_headers():
-    """Return the folders with CUDA's headers, such as cuda_fp16.h."""
-    found = {path.parent for folder in _nvidia() for path in folder.glob("*/include/cuda_fp16.h")}
-    return [str(path) for path in found]
+    """Return the folders with CUDA's headers, such as cuda_fp16.h, and with those of its C++ library."""
+    found = [path.parent for folder in _nvidia() for path in folder.glob("*/include/cuda_fp16.h")]
+    return [str(path) for folder in found for path in (folder, folder / "cccl")]
 
 
 def _inspect(cubin, name):

@@ -102,8 +102,11 @@ def test_a_page_shows_every_cell_figure_and_printed_line(site, path):
     cells, shown = _notebooks.read(path).cells, site[path.stem]
     outputs = [output for cell in cells for output in cell.get("outputs", ())]
     assert len(shown.select(".jp-Cell")) == len(cells)
-    figures = [output for output in outputs if "image/png" in output.get("data", {})]
-    assert len(shown.select(".jp-RenderedImage img[src^='data:image/png;base64,']")) == len(figures)
+    kinds = [output.get("data", {}).keys() for output in outputs]
+    charts = sum(VEGALITE in kind for kind in kinds)
+    pictures = sum("image/png" in kind and VEGALITE not in kind for kind in kinds)
+    assert len(shown.select(".chart")) == charts
+    assert len(shown.select(".jp-RenderedImage img[src^='data:image/png;base64,']")) == pictures
     text = " ".join(shown.get_text().split())
     printed = [" ".join(output.text.split()) for output in outputs if "text" in output]
     assert [each for each in printed if each not in text] == []

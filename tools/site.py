@@ -7,11 +7,13 @@ from html import escape
 from pathlib import Path
 
 from helpers import files
+from helpers.course import REPOSITORY
 from helpers.figures import VEGALITE
 from tools import ROOT, _notebooks
 
 HELP = "write the lessons as web pages, to read without running them"
 MARK = 'content="gpus-in-pytorch"'  # on every page, by the template
+CODE = re.compile(r'href="((?:[\w-]+/)+[\w-]+\.py)"')
 LINK = re.compile(r'(<a [^>]*href=")(?:[\w./-]*/)?([\w-]+)\.(?:ipynb|md)(?=["#])')
 
 
@@ -57,5 +59,8 @@ def page(path: Path, exporter) -> str:
         notebook, {"metadata": {"name": title, "path": str(path.parent)}}
     )
     html = re.sub(r'(<h\d id="|href="[^":]*#)([^"]+)', lambda part: part[1] + part[2].lower(), html)
+    inside = path.parent.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else ""
+    there = f"https://github.com/{REPOSITORY}/blob/main/{inside}"
+    html = CODE.sub(rf'href="{there}/\1"', html)
     html = html.replace('"practice_gpus/README.md', '"practice_gpus.md')
     return LINK.sub(r"\1\2.html", html).replace('"README.html', '"index.html')

@@ -40,6 +40,7 @@ ITEMS = tuple(
 13.starved 13.waiting 13.tiny 13.late 13.ahead 13.freed 13.straggler 13.pieces 13.suspect 13.scores 13.unfused
 13.undecided 13.hang 13.recompiles 13.overflow 13.agree
 93.outer 93.double 93.histogram 93.convolve 93.online 93.product 93.quantized 93.attention
+14.device 14.memory 14.speed 14.two
 """.split()
 )
 _memory: dict = {}

@@ -1,4 +1,7 @@
-"""The tiny GPT of lesson 09: the words of this course, and a transformer that learns to write more of them.
+"""TinyGPT: the words of this course, and a transformer that learns to write more of them.
+
+Lesson 09 writes the network out; other lessons import it from here. `python -m lessons.lesson09.gpt` trains it (about
+half a minute on a CPU) and stores its parameters in tiny_gpt.pt.
 
 words.txt was made once, in November 2026, from the Markdown of lessons 00 to 08, of 90 and of 91, in this order (and of
 what stands around the terms of 92): a paragraph a line, a space around each word and mark, and without sentences that had
@@ -13,6 +16,8 @@ from torch import nn
 from torch.nn import functional as F
 
 MARKS = ".,?!:;"
+TRAINED = Path(__file__).with_name("tiny_gpt.pt")
+STEPS = 600
 
 
 def course_words():
@@ -25,38 +30,12 @@ def causal(layer, q, k, v):
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
-class TinyGPT(nn.Module):
-    """A GPT over the words in `words`: `model(ids)` maps [B, n] to the logits of each next word, [B, n, vocabulary].
+class Words(nn.Module):
+    """A model's vocabulary: the words in `words`, each once. `encode` turns text into numbers, `decode` back."""
 
-    `attend(layer, q, k, v)` computes the attention of each layer, from three tensors [B, heads, n, width / heads];
-    `start` is the place of the first word. ValueError where heads do not divide the width, or a place is not there.
-    """
-
-    def __init__(self, words, width=128, heads=4, layers=2, context=32):
+    def __init__(self, words):
         super().__init__()
-        if width % heads:
-            fits = ", ".join(str(n) for n in range(1, width + 1) if width % n == 0)
-            raise ValueError(f"heads is {heads}; a width of {width} can be cut into {fits}")
         self.vocabulary = sorted(set(words))
-        self.context = context
-        self.embedding = nn.Embedding(len(self.vocabulary), width)
-        self.places = nn.Embedding(context, width)
-        self.blocks = nn.ModuleList(_Block(width, heads) for _ in range(layers))
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, len(self.vocabulary))
-        for table in (self.embedding, self.places):
-            nn.init.normal_(table.weight, std=0.04)
-
-    def forward(self, ids, attend=causal, start=0):
-        end = start + ids.shape[1]
-        if end > self.context:
-            raise ValueError(
-                f"there is no place {end - 1}: this model knows places 0 to {self.context - 1}"
-            )
-        x = self.embedding(ids) + self.places.weight[start:end]
-        for layer, block in enumerate(self.blocks):
-            x = block(x, layer, attend)
-        return self.head(self.norm(x))
 
     def encode(self, text):
         """Return the numbers of the words of `text`, int64 [1, n], on the model's device. ValueError for an unknown word."""
@@ -74,7 +53,7 @@ class TinyGPT(nn.Module):
         return re.sub(r"(^|[.?!] )([a-z])", lambda match: match[1] + match[2].upper(), text)
 
 
-class _Block(nn.Module):
+class Block(nn.Module):
     """One layer: attention, then two linear layers for each word on its own, both added to what comes in."""
 
     def __init__(self, width, heads):
@@ -83,15 +62,47 @@ class _Block(nn.Module):
         self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.out = nn.Linear(width, width, bias=False)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
-        )
+        widen, narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.mlp = nn.Sequential(widen, nn.GELU(), narrow)
 
     def forward(self, x, layer, attend):
         parts = self.qkv(self.norms[0](x)).chunk(3, dim=-1)
-        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
-        x = x + self.out(attend(layer, q, k, v).transpose(1, 2).flatten(2))
+        q, k, v = (p.unflatten(-1, (self.heads, -1)).transpose(1, 2) for p in parts)
+        mixed = attend(layer, q, k, v).transpose(1, 2).flatten(2)
+        x = x + self.out(mixed)
         return x + self.mlp(self.norms[1](x))
+
+
+class TinyGPT(Words):
+    """A GPT over the words in `words`: `model(ids)` maps [B, n] to the logits of each next word, [B, n, vocabulary].
+
+    `attend(layer, q, k, v)` computes the attention of each layer, from three tensors [B, heads, n, width / heads];
+    `start` is the place of the first word. ValueError where heads do not divide the width, or a place is not there.
+    """
+
+    def __init__(self, words, width=128, heads=4, layers=2, context=32):
+        super().__init__(words)
+        if width % heads:
+            fits = ", ".join(str(n) for n in range(1, width + 1) if width % n == 0)
+            raise ValueError(f"heads is {heads}; a width of {width} can be cut into {fits}")
+        self.context = context
+        self.embedding = nn.Embedding(len(self.vocabulary), width)
+        self.places = nn.Embedding(context, width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, len(self.vocabulary))
+        for table in (self.embedding, self.places):
+            nn.init.normal_(table.weight, std=0.04)
+
+    def forward(self, ids, attend=causal, start=0):
+        end = start + ids.shape[1]
+        if end > self.context:
+            places = f"this model knows places 0 to {self.context - 1}"
+            raise ValueError(f"there is no place {end - 1}: {places}")
+        x = self.embedding(ids) + self.places.weight[start:end]
+        for layer, block in enumerate(self.blocks):
+            x = block(x, layer, attend)
+        return self.head(self.norm(x))
 
 
 def batches(model, words, steps, size=16):
@@ -115,3 +126,41 @@ def write(model, start, count=55, temperature=0.5, seed=1):
         chances = (logits / temperature).softmax(-1)
         ids = torch.cat([ids, chances.multinomial(1, generator=generator)[None].to(ids)], dim=1)
     return model.decode(ids)
+
+
+def parameters(device="cpu"):
+    """Return the stored parameters of the trained TinyGPT in float32 on `device`, for `load_state_dict`."""
+    stored = torch.load(TRAINED, map_location=device, weights_only=True)
+    return {name: values.float() for name, values in stored.items()}
+
+
+def trained(device="cpu"):
+    """Return a TinyGPT that has read the course, on `device`."""
+    model = TinyGPT(course_words()).to(device)
+    model.load_state_dict(parameters(device))
+    return model
+
+
+def train(model, words, steps):
+    """Train `model` for `steps` batches of `words`, with a learning rate that rises and falls; returns the last loss."""
+    adam = torch.optim.AdamW(model.parameters())
+    plan = torch.optim.lr_scheduler.OneCycleLR(adam, 4e-3, steps, pct_start=0.1)
+    for x, y in batches(model, words, steps):
+        loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        plan.step()
+    return loss.item()
+
+
+def main():
+    """Train a TinyGPT and store its parameters in 16 bits."""
+    torch.manual_seed(0)
+    model = TinyGPT(course_words())
+    print(f"loss {train(model, course_words(), STEPS):.2f} after {STEPS} steps")
+    torch.save({name: values.half() for name, values in model.state_dict().items()}, TRAINED)
+
+
+if __name__ == "__main__":
+    main()

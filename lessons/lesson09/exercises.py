@@ -29,23 +29,19 @@ def tiled_attention(q, k, v, size=128):
 
 
 def _check_tiles(answer):
-    for words, size, scale, what in (
-        (12, 4, 1, "three tiles of 4 keys"),
-        (10, 4, 1, "10 keys in tiles of 4, so that the last tile has 2"),
-        (12, 4, 100, "large scores"),
-        (3, 8, 1, "fewer keys than a tile"),
-    ):
-        _judge_tiles(answer, words, size, scale, what)
+    for words, size, scale in ((12, 4, 1), (10, 4, 1), (3, 8, 1), (12, 4, 100)):
+        _judge_tiles(answer, words, size, scale)
     _judge_bytes(answer)
     return "your attention is exact, and no score matrix was ever whole."
 
 
-def _judge_tiles(answer, words, size, scale, what):
+def _judge_tiles(answer, words, size, scale):
     """Compare the answer with PyTorch's attention; query 0 has only negative scores, query 1 only positive ones."""
     q, k, v = torch.randn(3, 2, 2, words, 8).unbind()
     q, k = scale * q, k.abs()
     q[:, :, 0] = -q[:, :, 0].abs()
     q[:, :, 1] = q[:, :, 1].abs()
+    what = f"{words} keys in tiles of {size}" + (" and large scores" if scale > 1 else "")
     result = expect.tensor(call(answer, q, k, v, size), q.shape, what=f"the result for {what}")
     expected = F.scaled_dot_product_attention(q, k, v)
     if not torch.allclose(result, expected, atol=1e-4):
@@ -62,10 +58,7 @@ def _why_tiles(result, q, k, v, size):
         return "Each tile was divided by its own sum. Divide once, after the last tile, by the sum of all."
     if torch.allclose(result, each[-1], atol=1e-4):
         return "Only the last tile is in it. What you had before has to be added."
-    return (
-        "When a tile raises the maximum, what you've accumulated so far (sum and result) was computed with the "
-        "old one. By which factor is it too large?"
-    )
+    return "When a tile raises the maximum, by which factor are the old sum and the old result too large?"
 
 
 def _judge_bytes(answer, words=1024):
@@ -75,11 +68,12 @@ def _judge_bytes(answer, words=1024):
         before = torch.cuda.memory_allocated()
         call(answer, q, k, v, 64)
         peak = torch.cuda.max_memory_allocated() - before
-    if peak > 2 * words**2:  # bytes: half of the score matrix
-        raise NotYet(
-            f"the values are right, but for {words:,} words it takes {peak / 2**20:.1f} MiB at the peak, and the "
-            f"whole score matrix would be {4 * words**2 / 2**20:.0f}. Compute the scores of one tile at a time."
+    whole = 4 * words**2  # bytes of the score matrix
+    if peak > whole / 2:
+        found = (
+            f"{peak / 2**20:.1f} MiB at the peak; the whole score matrix has {whole / 2**20:.0f}"
         )
+        raise NotYet(f"the values are right, but {words:,} words take {found}. One tile at a time!")
 
 
 tiles = Exercise(
@@ -87,8 +81,8 @@ tiles = Exercise(
     title="attention in tiles",
     check_answer=_check_tiles,
     hints=(
-        "Start from the loop over `row` above. What was one number there is now one number for each query, and "
-        "besides the sum you accumulate a result. Which of your three variables must be rescaled?",
+        "Start from the loop over `row` above. One number there is now one number for each query. Which variables "
+        "must be rescaled when the maximum rises?",
         "Shapes: `top` and `total` are `[batch, heads, n, 1]` (use `keepdim=True`), `result` is like `q`. "
         "`zip(k.split(size, dim=2), v.split(size, dim=2))` gives the tiles. Divide after the loop.",
         "In the loop: `new_top = torch.maximum(top, scores.amax(-1, keepdim=True))`, "
@@ -96,8 +90,7 @@ tiles = Exercise(
         "`result = result * shrink + weights @ some_v`; `total` likewise with `weights.sum(-1, keepdim=True)`.",
     ),
     reference=tiled_attention,
-    explanation="exp(top - new_top) is 1 unless the maximum rose; then it shrinks what was accumulated with the "
-    "old maximum. Dividing by the total once, at the end, makes the weights add up to one.",
+    explanation="exp(top - new_top) is 1 unless the maximum rose; then it shrinks what the old one made too large.",
     unlocked="You've written the algorithm of FlashAttention. Lesson 11 turns it into a kernel.",
     tool="tiled_attention",
 )
@@ -155,16 +148,14 @@ kv_cache = Exercise(
     title="a KV cache",
     check_answer=_check_cache,
     hints=(
-        "The cell above concatenates old and new along dimension 2. Yours does the same for each layer, and "
-        "stores the result.",
+        "Dimension 2 holds the words. What do the new keys have to follow, and where will the next call find both?",
         "If the layer has an entry, concatenate old and new keys along dimension 2, and the values likewise. "
         "Store both. With several queries, the prompt, be causal; with a single one, don't.",
         "`k = torch.cat([cache[layer][0], k], dim=2)`, `v` likewise; `cache[layer] = k, v`; and last "
         "`F.scaled_dot_product_attention(q, k, v, is_causal=q.shape[2] > 1)`.",
     ),
     reference=cached_attention,
-    explanation="Old keys and values don't change, because no earlier word sees the new one. The prompt comes as "
-    "several queries and needs the causal mask. A single new word may see everything, so it needs none.",
+    explanation="Old keys and values don't change. The prompt needs the causal mask; a single new word may see all.",
     unlocked="You can now make any GPT write without reading its text again.",
     tool="cached_attention",
 )
@@ -190,15 +181,5 @@ QUIZ = (
             "Its number of SMs": "In decode they mostly wait for the weights.",
         },
         right=0,
-    ),
-    Question(
-        "09.cached",
-        "What does a KV cache keep for each word?",
-        {
-            "Its query": "An old query has done its work: only later words ask, with queries of their own.",
-            "Its key and its value, in each layer": "Yes: every later word needs both.",
-            "Its row of attention weights": "They belong to one query and are used once.",
-        },
-        right=1,
     ),
 )

@@ -3,6 +3,7 @@
 Functions that draw return (Figure, sentence).
 """
 
+import functools
 import textwrap
 
 import torch
@@ -17,23 +18,20 @@ A100 = 2039  # GB/s of the A100 with 80 GB, by NVIDIA's data sheet
 
 
 def first_picture():
-    """Return (Figure, alternative text): what a TinyGPT writes untrained, after 100 steps, and after 600."""
-    words = gpt.course_words()
+    """Return (Figure, alternative text): what a TinyGPT writes before and after it has read the course."""
     torch.manual_seed(0)
-    models = {"before": gpt.TinyGPT(words), "after 100 batches": gpt.TinyGPT(words)}
-    gpt.train(models["after 100 batches"], words, 100)
-    models["after 600"] = gpt.trained()
+    models = {"before": gpt.TinyGPT(gpt.course_words()), "after": gpt.trained()}
+    texts = {name: gpt.write(model, "a GPU", 29) for name, model in models.items()}
     title = "A GPT with 706,473 parameters, before and after it read this course"
-    figure, axes = figures.new_figure(title, size=(7.4, 3.0))
-    texts = {name: gpt.write(model, "the GPU waits for", 32) for name, model in models.items()}
-    for row, (name, text) in enumerate(texts.items()):
-        color = (figures.WAIT, figures.GREENS[1], figures.GPU)[row]
-        axes.text(0, -row, name, color=color, fontsize=10, fontweight="bold", va="top")
-        wrapped = textwrap.fill(text, 76)
-        axes.text(0.2, -row, wrapped, color=figures.INK, fontsize=10, va="top", linespacing=1.4)
-    axes.set(xlim=(0, 1), ylim=(-2.9, 0.1))
+    figure, axes = figures.new_figure(title, size=(7.4, 2.3))
+    for row, text in enumerate(texts.values()):
+        lines = textwrap.wrap(text, 74)[:3]
+        look = {"color": (figures.FAINT, figures.INK)[row], "va": "top", "linespacing": 1.5}
+        axes.text(0, -row, [*texts][row] + "\n" * (len(lines) - 1), **look, fontweight="bold")
+        axes.text(0.1, -row, "\n".join(lines), **look, fontsize=10.5)
+    axes.set(xlim=(0, 1), ylim=(-1.8, 0.1))
     axes.set_axis_off()
-    return figure, " ".join(f"{name}: “{text}”" for name, text in texts.items())
+    return figure, f"Before: word salad. After: “{texts['after']}”"
 
 
 @torch.inference_mode()
@@ -57,8 +55,7 @@ def look(model, text, causal):
         q, k, _ = layers[layer - 1][:, head - 1]
         shares = causal(q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
         most = int(shares[-1].argmax())
-        told = f"the last word gives {shares[-1, most]:.0%} to “{words[most]}”"
-        title = f"Layer {layer}, head {head}: {told}"
+        title = f"Layer {layer}, head {head}: “{words[-1]}” gives {shares[-1, most]:.0%} to “{words[most]}”"
         figure, axes = plots.new_figure(title, "looks at", "word", (6.4, 3.3))
         picture = axes.imshow(shares.numpy(), cmap="Greens", vmin=0, vmax=1, aspect="auto")
         axes.grid(False)
@@ -76,16 +73,14 @@ def peaks_mib(attend, sizes):
     for n in sizes:
         torch.cuda.empty_cache()  # so that sizes aren't rounded to old blocks
         q, k, v = torch.randn(3, 1, 8, n, 64, device="cuda").unbind()
-        peak = peak_bytes(lambda q=q, k=k, v=v: attend(q, k, v), q.device)
-        peaks.append(peak / 2**20)
+        peaks.append(peak_bytes(functools.partial(attend, q, k, v), q.device) / 2**20)
         del q, k, v
     return peaks
 
 
 def memory(sizes, by_hand, fused):
     """Draw the MiB of attention by hand and fused over the length of the text."""
-    ends = [f"{values[-1]:,.0f}" for values in (by_hand, fused)]
-    title = f"Attention over {sizes[-1]:,} words: {ends[0]} MiB by hand, {ends[1]} fused"
+    title = f"{sizes[-1]:,} words: {by_hand[-1]:,.0f} MiB by hand, {fused[-1]:,.0f} fused"
     series = {"by hand": (sizes, by_hand), "fused": (sizes, fused)}
     colors = {"by hand": figures.TROUBLE, "fused": figures.GPU}
     axes = ("words in the text (log scale)", "MiB on top of q, k, v (log scale)")
@@ -102,13 +97,12 @@ def next_word(model, cached_attention, lengths=(64, 128, 256, 512, 1000)):
     for n in lengths:
         ids = torch.zeros(1, n, dtype=torch.int64, device=device)
         cache = {}
-        model(ids, lambda layer, q, k, v, cache=cache: cached_attention(cache, layer, q, k, v))
+        model(ids, functools.partial(cached_attention, cache))
 
         def step(one=ids[:, :1], cache=cache, n=n):
-            old = dict(cache)
-            model(one, lambda layer, q, k, v: cached_attention(old, layer, q, k, v), start=n)
+            model(one, functools.partial(cached_attention, dict(cache)), start=n)
 
-        for times, run in ((plain, lambda ids=ids: model(ids)), (cached, step)):
+        for times, run in ((plain, functools.partial(model, ids)), (cached, step)):
             times.append(time_ms(run, device, warmup=1, seconds=0.05).median_ms)
     ends = [figures.number(times[-1], 2) for times in (cached, plain)]
     title = f"With a KV cache, word {lengths[-1] + 1:,} takes {ends[0]} ms instead of {ends[1]}"
@@ -123,31 +117,27 @@ def next_word(model, cached_attention, lengths=(64, 128, 256, 512, 1000)):
 def rates():
     """Draw gpt-fast's tokens per second of Llama-2-7B beside the limit by an A100's bandwidth and the bytes of a token."""
     source = measurements.published("llama_tokens_a100")
-    rows = [row for row in source.rows("tokens", model="Llama-2-7B") if row["gb_per_s"]][:3]
+    rows = source.rows("tokens", model="Llama-2-7B", device="A100 80 GB, 330 W")
     measured = {row["precision"]: row["tokens_per_s"] for row in rows}
-    most = {row["precision"]: row["tokens_per_s"] * A100 / row["gb_per_s"] for row in rows}
-    shares = [row["gb_per_s"] / A100 for row in rows]
-    title = f"Llama-2-7B on an A100: {shares[0]:.0%} of its bandwidth in bfloat16, {shares[-1]:.0%} in int4"
+    shares = {row["precision"]: row["gb_per_s"] / A100 for row in rows}
+    used = [f"{shares[name]:.0%} in {name}" for name in ("bfloat16", "int4")]
+    title = f"Llama-2-7B on an A100 uses {' and '.join(used)} of the bandwidth"
+    most = {name: rate / shares[name] for name, rate in measured.items()}
     series = {"measured": measured, "limit: bandwidth ÷ bytes per token": most}
     colors = dict(zip(series, (figures.GPU, figures.WAIT), strict=True))
     unit = "tokens per second, one conversation, on an A100 limited to 330 W of 400"
     figure = plots.dots(series, title, unit, colors=colors)
     figure.axes[0].set_xlim(left=0)
     plots.sources(figure, f"published: {source.source}", f"data sheet: {A100:,} GB/s")
-    return figure, ", ".join(
-        f"{name}: {rate:.0f} tokens per second of {most[name]:.0f}"
-        for name, rate in measured.items()
-    )
+    return figure, f"{title}. Measured {measured}; at most {most}."
 
 
 def cards(forecast, names):
-    """Draw the forecast tokens per second of a decode step for one conversation on each of the cards `names`."""
+    """Draw the tokens per second of a decode step, a forecast for one conversation, on each of the cards `names`."""
     times = [forecast.on(name) for name in names]
     rates = {f.card.name: tuple(1000 / ms for ms in (f.high_ms, f.ms, f.low_ms)) for f in times}
-    first, last = (figures.number(1000 / f.ms, 2) for f in (times[0], times[-1]))
-    title = f"Forecast: from {first} tokens per second on a T4 to {last} on an {names[-1]}"
-    colors = dict.fromkeys(rates, figures.GPU)
-    figure = plots.bars(
-        [plots.forecast(rates)], title, "tokens per second", digits=2, colors=colors
-    )
-    return figure, f"{title}: " + ", ".join(f"{name} {rate[1]:.0f}" for name, rate in rates.items())
+    told = [f"{rate[1]:.0f} on {name}" for name, rate in rates.items()]
+    title = f"Forecast of tokens per second: {told[0]}, {told[-1]}"
+    groups, colors = [plots.forecast(rates)], dict.fromkeys(rates, figures.GPU)
+    figure = plots.bars(groups, title, "tokens per second", digits=2, colors=colors)
+    return figure, f"{title}. All: {', '.join(told)}."

@@ -1,11 +1,8 @@
-"""TinyGPT: the words of this course, and a transformer that learns to write more of them.
+"""TinyGPT, a transformer that has read this course. Lesson 09 writes it out; others import it.
 
-Lesson 09 writes the network out; other lessons import it from here. `python -m lessons.lesson09.gpt` trains it (about
-half a minute on a CPU) and stores its parameters in tiny_gpt.pt.
-
-words.txt was made once, in November 2026, from the Markdown of lessons 00 to 08, of 90 and of 91, in this order (and of
-what stands around the terms of 92): a paragraph a line, a space around each word and mark, and without sentences that had
-code, digits or brackets. It does not follow the lessons when they change: each stored output of 09 would change, too.
+`python -m lessons.lesson09.gpt` trains it in half a minute on a CPU and stores its parameters in tiny_gpt.pt. words.txt
+was made once, from the Markdown of the first edition's lessons 00 to 08, 90 and 91 without sentences that had code, digits
+or brackets: a paragraph a line, a space around each word and mark. It does not follow the lessons when they change.
 """
 
 import re
@@ -15,14 +12,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-MARKS = ".,?!:;"
-TRAINED = Path(__file__).with_name("tiny_gpt.pt")
-STEPS = 600
+HERE = Path(__file__).parent
 
 
 def course_words():
     """Return the words and marks of the course's text, in order, as a list of str."""
-    return Path(__file__).with_name("words.txt").read_text(encoding="utf-8").split()
+    return (HERE / "words.txt").read_text(encoding="utf-8").split()
 
 
 def causal(layer, q, k, v):
@@ -39,17 +34,16 @@ class Words(nn.Module):
 
     def encode(self, text):
         """Return the numbers of the words of `text`, int64 [1, n], on the model's device. ValueError for an unknown word."""
-        words = text.split()
-        unknown = [word for word in words if word not in self.vocabulary]
+        unknown = [word for word in text.split() if word not in self.vocabulary]
         if unknown:
             raise ValueError(f"the course has no word {unknown[0]!r}")
-        numbers = [self.vocabulary.index(word) for word in words]
+        numbers = [self.vocabulary.index(word) for word in text.split()]
         return torch.tensor([numbers], device=self.head.weight.device)
 
     def decode(self, ids):
         """Return the text of `ids` [1, n], with capitals after full stops and no space before a mark."""
         text = " ".join(self.vocabulary[number] for number in ids[0].tolist())
-        text = re.sub(rf" ([{MARKS}])", r"\1", text)
+        text = re.sub(r" ([.,?!:;])", r"\1", text)
         return re.sub(r"(^|[.?!] )([a-z])", lambda match: match[1] + match[2].upper(), text)
 
 
@@ -59,7 +53,7 @@ class Block(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
         self.heads = heads
-        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.out = nn.Linear(width, width, bias=False)
         widen, narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
@@ -130,7 +124,7 @@ def write(model, start, count=55, temperature=0.5, seed=1):
 
 def parameters(device="cpu"):
     """Return the stored parameters of the trained TinyGPT in float32 on `device`, for `load_state_dict`."""
-    stored = torch.load(TRAINED, map_location=device, weights_only=True)
+    stored = torch.load(HERE / "tiny_gpt.pt", device, weights_only=True)
     return {name: values.float() for name, values in stored.items()}
 
 
@@ -141,8 +135,11 @@ def trained(device="cpu"):
     return model
 
 
-def train(model, words, steps):
-    """Train `model` for `steps` batches of `words`, with a learning rate that rises and falls; returns the last loss."""
+def main():
+    """Train a TinyGPT with a learning rate that rises and falls, and store its parameters in 16 bits."""
+    torch.manual_seed(0)
+    words, steps = course_words(), 600
+    model = TinyGPT(words)
     adam = torch.optim.AdamW(model.parameters())
     plan = torch.optim.lr_scheduler.OneCycleLR(adam, 4e-3, steps, pct_start=0.1)
     for x, y in batches(model, words, steps):
@@ -151,15 +148,9 @@ def train(model, words, steps):
         loss.backward()
         adam.step()
         plan.step()
-    return loss.item()
-
-
-def main():
-    """Train a TinyGPT and store its parameters in 16 bits."""
-    torch.manual_seed(0)
-    model = TinyGPT(course_words())
-    print(f"loss {train(model, course_words(), STEPS):.2f} after {STEPS} steps")
-    torch.save({name: values.half() for name, values in model.state_dict().items()}, TRAINED)
+    print(f"loss {loss.item():.2f} after {steps} steps")
+    halves = {name: values.half() for name, values in model.state_dict().items()}
+    torch.save(halves, HERE / "tiny_gpt.pt")
 
 
 if __name__ == "__main__":

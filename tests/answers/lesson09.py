@@ -18,7 +18,7 @@ def divided(q, k, v, size=128):
 
 WRONG = {
     "tiles": (
-        given("whole score matrix", whole),
+        given("the whole score matrix has", whole),
         given("divided by its own sum", divided),
         edit("too large", "result * shrink", "result"),
         edit("the last tile is in it", "result * shrink +", "", "total * shrink +", ""),

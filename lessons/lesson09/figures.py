@@ -1,7 +1,4 @@
-"""The figures of lesson 09: what a GPT writes, where words look, bytes and milliseconds by length, tokens per second.
-
-Functions that draw return (Figure, sentence).
-"""
+"""The figures of lesson 09, each as (Figure, sentence): what a GPT writes, where words look, memory, time and rates."""
 
 import functools
 import textwrap
@@ -82,7 +79,7 @@ def memory(sizes, by_hand, fused):
     """Draw the MiB of attention by hand and fused over the length of the text."""
     title = f"{sizes[-1]:,} words: {by_hand[-1]:,.0f} MiB by hand, {fused[-1]:,.0f} fused"
     series = {"by hand": (sizes, by_hand), "fused": (sizes, fused)}
-    colors = {"by hand": figures.TROUBLE, "fused": figures.GPU}
+    colors = dict(zip(series, (figures.TROUBLE, figures.GPU), strict=True))
     axes = ("words in the text (log scale)", "MiB on top of q, k, v (log scale)")
     figure = plots.lines(series, title, *axes, logx=True, logy=True, colors=colors)
     figure.axes[0].set_xticks(sizes, [f"{n:,}" for n in sizes])
@@ -108,7 +105,7 @@ def next_word(model, cached_attention, lengths=(64, 128, 256, 512, 1000)):
     title = f"With a KV cache, word {lengths[-1] + 1:,} takes {ends[0]} ms instead of {ends[1]}"
     series = {"every word again": (lengths, plain), "the new word only": (lengths, cached)}
     here = figures.CPU if device.type == "cpu" else figures.GPU
-    colors = {"every word again": figures.TROUBLE, "the new word only": here}
+    colors = dict(zip(series, (figures.TROUBLE, here), strict=True))
     figure = plots.lines(series, title, "words so far", "ms for the next word", colors=colors)
     figure.axes[0].set_ylim(bottom=0)
     return figure, f"{title}."
@@ -138,6 +135,6 @@ def cards(forecast, names):
     rates = {f.card.name: tuple(1000 / ms for ms in (f.high_ms, f.ms, f.low_ms)) for f in times}
     told = [f"{rate[1]:.0f} on {name}" for name, rate in rates.items()]
     title = f"Forecast of tokens per second: {told[0]}, {told[-1]}"
-    groups, colors = [plots.forecast(rates)], dict.fromkeys(rates, figures.GPU)
-    figure = plots.bars(groups, title, "tokens per second", digits=2, colors=colors)
+    unit, colors = "tokens per second", dict.fromkeys(rates, figures.GPU)
+    figure = plots.bars([plots.forecast(rates)], title, unit, digits=2, colors=colors)
     return figure, f"{title}. All: {', '.join(told)}."

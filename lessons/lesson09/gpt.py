@@ -91,8 +91,8 @@ class TinyGPT(Words):
     def forward(self, ids, attend=causal, start=0):
         end = start + ids.shape[1]
         if end > self.context:
-            places = f"this model knows places 0 to {self.context - 1}"
-            raise ValueError(f"there is no place {end - 1}: {places}")
+            known = f"0 to {self.context - 1}"
+            raise ValueError(f"there is no place {end - 1}: this model knows places {known}")
         x = self.embedding(ids) + self.places.weight[start:end]
         for layer, block in enumerate(self.blocks):
             x = block(x, layer, attend)
@@ -105,8 +105,7 @@ def batches(model, words, steps, size=16):
     text = torch.tensor([numbers[word] for word in words], device=model.head.weight.device)
     for _ in range(steps):
         starts = torch.randint(len(text) - model.context, (size, 1)).to(text.device)
-        places = starts + torch.arange(model.context + 1, device=text.device)
-        piece = text[places]
+        piece = text[starts + torch.arange(model.context + 1, device=text.device)]
         yield piece[:, :-1], piece[:, 1:]
 
 
@@ -149,8 +148,7 @@ def main():
         adam.step()
         plan.step()
     print(f"loss {loss.item():.2f} after {steps} steps")
-    halves = {name: values.half() for name, values in model.state_dict().items()}
-    torch.save(halves, HERE / "tiny_gpt.pt")
+    torch.save({k: v.half() for k, v in model.state_dict().items()}, HERE / "tiny_gpt.pt")
 
 
 if __name__ == "__main__":

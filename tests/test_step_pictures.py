@@ -11,6 +11,7 @@ PICTURES = (
     "launch_queue",
     "ring_all_reduce",
     "fsdp",
+    "experts",
     "product_tiles",
     "attention_tiles",
     "continuous_batching",

@@ -190,6 +190,23 @@ def test_a_file_with_a_whole_module_gets_no_advice_that_would_fail(write):
     assert advice["kind"] == "map_location" and "weights_only" not in advice["fix"]
 
 
+def test_defaults_and_fallbacks_are_no_findings(write):
+    """A user would be told to change what another line decides."""
+    text = """
+        import torch
+        def load(path, device=torch.device("cuda")):
+            return torch.load(path, device)
+        try:
+            scaler = torch.amp.GradScaler("cpu")
+        except AttributeError:
+            scaler = torch.cuda.amp.GradScaler()
+        def move(x):
+            return x.to("cuda")
+    """
+    path = write(text)
+    assert found(report(path)) == [("hard-coded", line_of(path, "return x.to"))]
+
+
 def test_steps_end_after_the_last_line_of_the_step(write, capsys):
     """The last lines of the last step, which print what the user waits for, would be missing."""
     done = report(write(START + STEP + "        print('step', step)\n"), steps=3)

@@ -66,8 +66,8 @@ LESSONS = (
     Lesson(
         "06_use_several_gpus.ipynb",
         "Use several GPUs",
-        49,
-        "Split a batch by hand, launch one process for each GPU, and tell when it pays",
+        60,
+        "Split a batch by hand, launch one process per GPU, write the ring, and tell when a second GPU helps",
     ),
     Lesson(
         "07_time_async_work.ipynb",

@@ -1,17 +1,12 @@
 """torchrun for a small machine: the same command line, with workers forked from a process that has imported torch once.
 
-    python -m helpers.launch --standalone --nproc-per-node=2 script.py --its --arguments
-
-torchrun starts a new Python for each worker, which takes 300 MB and some seconds each; forked workers share all that.
+`helpers.scripts.run(..., forked=True)` starts it. torchrun gives each worker a new Python, with 300 MB of its own for
+torch; forked workers share that.
 """
 
 import runpy
 import sys
 import uuid
-
-import torch._dynamo  # noqa: F401 - optimizers and DDP import it; here it is shared
-import torch.distributed.run as torchrun
-from torch.distributed.launcher.api import elastic_launch
 
 
 def _work(script, *arguments):
@@ -20,7 +15,11 @@ def _work(script, *arguments):
 
 
 def main(arguments: list[str]) -> None:
-    """Run the script as `arguments` of torchrun say."""
+    """Run the script as `arguments`, those of torchrun, say."""
+    import torch._dynamo  # noqa: F401 - optimizers and DDP import it; here it is shared
+    import torch.distributed.run as torchrun
+    from torch.distributed.launcher.api import elastic_launch
+
     options = torchrun.parse_args(arguments)
     if options.standalone:  # what torchrun itself does with it
         options.rdzv_backend, options.rdzv_endpoint = "c10d", "localhost:0"

@@ -53,17 +53,13 @@ def _check_to_ddp(answer):
 def _judge_training(first, second):
     twice = set(first["seen"]) & set(second["seen"])
     if twice:
-        raise NotYet(
-            f"both processes trained on sample {min(twice)}. "
-            "Which object deals the samples out, and does the loader use it?"
-        )
+        which = "Which object deals the samples out, and does the loader use it?"
+        raise NotYet(f"both processes trained on sample {min(twice)}. {which}")
     if first["weights"] != second["weights"]:
         raise NotYet("after training, the ranks have different weights. Who averages gradients?")
     trained = len({*first["seen"], *second["seen"]})
     if trained < 8:
-        raise NotYet(
-            f"together, the processes trained on {trained} of the 8 samples. Deal them all out."
-        )
+        raise NotYet(f"the ranks trained on {trained} of the 8 samples. Deal them all out.")
     if first["sizes"] != [2, 2]:
         raise NotYet(f"with batch_size 2, a rank got batches of {first['sizes']}, expected [2, 2].")
 

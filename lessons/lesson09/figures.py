@@ -8,9 +8,11 @@ import torch
 import measurements
 from helpers import plots
 from helpers.checks.core import chosen
+from helpers.gpus import CARDS
 from helpers.timing import time_ms
 from lessons.lesson09.exercises import kv_cache, mask, top_k
 from lessons.measure import peak_bytes
+from practice_gpus.cards import get_card
 
 MIB = 2**20
 
@@ -166,11 +168,6 @@ def weights_of(model):
     return layers * (attention + 3 * width * inner) + VOCABULARY * width
 
 
-def card(name):
-    """Return the data sheet of a card."""
-    return next(each for each in measurements.cards() if each.name == name)
-
-
 def bound(model, precision, bandwidth_gb_s):
     """Return the most tokens a second: bandwidth divided by the bytes of the weights."""
     return bandwidth_gb_s * 1e9 / (weights_of(model) * BITS[precision] / 8)
@@ -185,7 +182,7 @@ def rates():
         if row["device"].startswith("A100") and row["tokens_per_s"] and row["model"] in LLAMAS
     ]
     names = [f"{row['model']}, {row['precision']}" for row in rows]
-    speed = card("A100 80 GB").bandwidth_gb_s
+    speed = get_card("A100 80 GB").bandwidth
     most = [bound(row["model"], row["precision"], speed) for row in rows]
     reached = [row["tokens_per_s"] for row in rows]
     title = f"{rows[0]['model']}: {reached[0]:.0f} tokens a second, of {most[0]:.0f} at most"
@@ -209,12 +206,11 @@ def fits(model, precision, words, batch):
     cache = 2 * layers * kv_heads * (width // heads) * words * batch * 2 / 1e9
     table = VOCABULARY * width * 2 / 1e9
     need = weights + table + cache
-    cards = sorted(measurements.cards(), key=lambda each: each.memory_gb)
     most = {}
-    for each in cards:
-        fit = need < 0.9 * each.memory_gb
-        name = each.name if "GB" in each.name else f"{each.name} {each.memory_gb} GB"
-        most[name] = batch * each.bandwidth_gb_s / (weights + cache) if fit else 0
+    for each in map(get_card, CARDS):
+        fit = need < 0.9 * each.gigabytes
+        name = each.short if "GB" in each.short else f"{each.short} {each.gigabytes} GB"
+        most[name] = batch * each.bandwidth / (weights + cache) if fit else 0
     count = sum(rate > 0 for rate in most.values())
     title = (
         f"{plots.number(weights + table)} GB of weights and {plots.number(cache)} GB of cache "

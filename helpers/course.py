@@ -92,7 +92,7 @@ LESSONS = (
         "10_shard_a_model.ipynb",
         "Shard a model",
         60,
-        "Train a model that fits no single GPU: count its bytes, shard it, split its products",
+        "Train a model too large for one GPU: count its bytes, write FSDP, and choose a parallelism",
     ),
     Lesson(
         "11_write_a_kernel.ipynb",

@@ -1,4 +1,4 @@
-"""The pictures of the course that one steps through: a launch queue, a ring, FSDP, and tiles."""
+"""The pictures of the course that one steps through: a launch queue, a ring, FSDP, experts, and tiles."""
 
 from helpers import figures
 from helpers.steps import Box, Picture
@@ -104,6 +104,43 @@ def _fsdp_boxes(blocks, ranks, whole=None, color=None):
             else:
                 yield Box(block, rank + 0.1, 0.96, 0.8, PALE)
                 yield Box(block + rank * width, rank + 0.1, width, 0.8, figures.GREENS[0])
+
+
+CHOICES = (
+    (0, 2, 1, 0),
+    (0, 3, 0, 2),
+    (1, 0, 2, 0),
+    (3, 0, 0, 1),
+)  # of each GPU's tokens: the expert
+
+
+def experts() -> Picture:
+    """Return the picture of expert parallelism on four GPUs: an all-to-all takes tokens to experts, another one back."""
+    picture = Picture(
+        "Expert parallelism: tokens travel to their experts and back",
+        "Four GPUs with four tokens each; after an all-to-all expert 0 has eight tokens, expert 3 two.",
+        columns=9,
+        rows=4,
+        labels=[f"GPU {gpu}, expert {gpu}" for gpu in range(4)],
+    )
+    home = [(gpu, place, goal) for gpu, row in enumerate(CHOICES) for place, goal in enumerate(row)]
+    there, counts = [], [0] * 4
+    for _, _, goal in home:
+        there.append((goal, counts[goal], goal))
+        counts[goal] += 1
+    for places, color, words in (
+        (home, HALF, "A router picks an expert for each token: the number in its box."),
+        (there, figures.COMM, "All-to-all: each token goes to the GPU of its expert."),
+        (
+            there,
+            figures.GPU,
+            "The experts compute. GPU 0 has eight tokens; the others wait for it.",
+        ),
+        (home, figures.COMM, "A second all-to-all brings the results back."),
+    ):
+        boxes = [Box(x, row + 0.1, 0.95, 0.8, color, f"{goal}") for row, x, goal in places]
+        picture.frame(words, boxes)
+    return picture
 
 
 def product_tiles(tiles: int = 3) -> Picture:

@@ -1,51 +1,98 @@
 """What lessons 09 and 10 show beside their stored words: who holds what, and what a model refuses."""
 
+import itertools
+
 import pytest
 import torch
 
+from helpers import step_pictures
+from helpers.palette import GPU
 from lessons.lesson09 import gpt
 from lessons.lesson09.exercises import kv_cache
 from lessons.lesson10 import figures
-
-FREE = "#f2f2f2"
+from lessons.lesson10.exercises import rank_bytes
 
 
 def held(axes):
-    """Return {(rank, first place of the cell)} of the cells that are filled."""
+    """Return {(row, column)} of the cells that are green: what the GPU of this panel holds."""
     from matplotlib.colors import to_hex
 
     return {
-        (round(cell.get_y() + 0.4), round(cell.get_x(), 2))
+        (round(cell.get_y()), round(cell.get_x()))
         for cell in axes.patches
-        if to_hex(cell.get_facecolor()) != FREE
+        if to_hex(cell.get_facecolor()).upper() == GPU
     }
 
 
-def test_a_rank_holds_a_quarter_then_all_then_a_quarter_of_the_sum():
-    """The picture is the explanation of fully_shard; its pixels are compared with nothing."""
-    figure, _ = figures.draw_moves()
-    own = {(rank, rank) for rank in range(4)}
-    whole = {(rank, quarter) for rank in range(4) for quarter in range(4)}
-    held_by = [held(axes) for axes in figure.axes]
-    weights = [{(rank, x) for rank, x in cells if x < 4} for cells in held_by]
-    gradients = [{(rank, x - 4) for rank, x in cells if x >= 4} for cells in held_by]
-    assert weights == [own, whole, whole, own]
-    assert gradients == [set(), set(), whole, own]
+def drawn(monkeypatch, draw, *args):
+    """Return the Figure that `draw(*args)` shows."""
+    shown = []
+    monkeypatch.setattr(figures.figures, "show", lambda figure, alt: shown.append(figure))
+    draw(*args)
+    return shown[0]
 
 
-def test_a_gpu_needs_nothing_of_another_between_the_two_products():
+def test_a_gpu_needs_nothing_of_another_between_the_two_matmuls(monkeypatch):
     """What a split by columns leaves on a GPU, its rows of the next matrix take: the reason for the order."""
-    figure, _ = figures.draw_splits()
+    figure = drawn(monkeypatch, figures.show_split, "title", figures.TENSOR)
     for gpu, axes in enumerate(figure.axes):
         cells = held(axes)
-        hidden = {column - 12 - 2 for row, column in cells if 14 <= column < 20}
+        hidden = {column - 14 for row, column in cells if 14 <= column < 20}
         down = {row for row, column in cells if 22 <= column < 26}
         assert hidden == down == set(range(3 * gpu, 3 * gpu + 3))
 
 
+def test_under_sequence_parallelism_each_token_is_normalized_on_one_gpu(monkeypatch):
+    """Tokens are rows; before and after the matmuls no GPU may hold those of another."""
+    figure = drawn(monkeypatch, figures.show_split, "title", figures.SEQUENCE)
+    rows = [{row for row, column in held(axes) if column < 4} for axes in figure.axes]
+    assert rows == [{0, 1}, {2, 3}]
+
+
 def test_each_stage_splits_one_part_more():
-    figure, _ = figures.draw_stages(1000)
-    assert [len(held(axes)) for axes in figure.axes] == [48, 36, 24, 12]
+    totals = [sum(figures.parts_gb(1, 4, stage).values()) for stage in range(4)]
+    assert totals == [rank_bytes(1, 4, stage) for stage in range(4)] == [16, 10, 7, 4]
+
+
+@pytest.mark.parametrize(("stages", "microbatches"), [(4, 4), (8, 16), (1, 3)])
+def test_the_pipeline_never_runs_two_passes_on_a_gpu_at_once(monkeypatch, stages, microbatches):
+    """The drawn schedule is the argument for the formula: work and bubble fill the time exactly."""
+    shown = []
+    monkeypatch.setattr(figures.figures, "show_vega", lambda _, figure, *__: shown.append(figure))
+    figures.show_pipeline(stages, microbatches)
+    bars = shown[0].axes[0].patches[stages:]  # after the gray ones
+    end = 3 * (microbatches + stages - 1)
+    for stage in range(stages):
+        own = sorted(
+            (round(bar.get_x()), round(bar.get_x() + bar.get_width()))
+            for bar in bars
+            if round(bar.get_y() + 0.45) == stage
+        )
+        assert len(own) == 2 * microbatches
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(own)) and own[-1][1] <= end
+        assert sum(b - a for a, b in own) / end == pytest.approx(
+            1 - (stages - 1) / (microbatches + stages - 1)
+        )
+
+
+def test_the_limit_is_where_gathering_takes_as_long_as_computing():
+    """The page states 5,540 tokens; 1,024 give 18% of the speed."""
+    assert 277e12 / 50e9 == pytest.approx(5540)
+    alt = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures.figures, "show_vega", lambda spec, figure, words: alt.append(words))
+        figures.show_hidden()
+    assert "full from 5,540 on; 1,024 give 18%" in alt[0]
+
+
+def test_every_token_of_the_experts_picture_arrives_and_comes_back():
+    start, there, busy, back = (
+        sorted(box.label for box in boxes) for _, boxes in step_pictures.experts().frames
+    )
+    assert start == there == busy == back
+    _, boxes = step_pictures.experts().frames[1]
+    assert all(int(box.y) == int(box.label) for box in boxes)
+    assert len({(box.x, box.y) for box in boxes}) == 16
 
 
 @pytest.fixture

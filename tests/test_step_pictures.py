@@ -7,7 +7,14 @@ import pytest
 
 from helpers import figures, machine_picture, step_pictures, steps
 
-PICTURES = ("launch_queue", "ring_all_reduce", "fsdp", "product_tiles", "attention_tiles")
+PICTURES = (
+    "launch_queue",
+    "ring_all_reduce",
+    "fsdp",
+    "experts",
+    "product_tiles",
+    "attention_tiles",
+)
 
 
 @pytest.fixture(params=PICTURES)

@@ -34,7 +34,7 @@ ITEMS = tuple(
 07.stopwatch 07.waits 07.epoch 07.busy quiz.07.naive quiz.07.nonzero quiz.07.delay
 08.clip 08.profiles 08.speedup quiz.08.order quiz.08.batch quiz.08.first
 09.mask 09.kv_cache 09.sizes 09.top_k quiz.09.fused quiz.09.decode quiz.09.cached
-10.bytes 10.product 10.choose quiz.10.sixteen quiz.10.whole quiz.10.pair
+10.bytes 10.fsdp quiz.10.whole quiz.10.hidden quiz.10.bubble
 11.mirror 11.gated 11.row_sums quiz.11.fuse quiz.11.mask quiz.11.when
 12.saxpy 12.transpose 12.warps quiz.12.sectors quiz.12.banks quiz.12.occupancy
 13.starved 13.waiting 13.tiny 13.late 13.ahead 13.freed 13.straggler 13.pieces 13.suspect 13.scores 13.unfused

@@ -115,6 +115,12 @@ LESSONS = (
         "Diagnose sixteen patients, twelve of them recorded on real GPUs, from a timeline and a number",
         practice=False,
     ),
+    Lesson(
+        "14_port_a_project.ipynb",
+        "Port a project",
+        120,
+        "Port an unknown program with ten mistakes to any GPU and to two, and take home a report of your own",
+    ),
 )
 
 REFERENCES = (  # to look things up in: no minutes, no exercises

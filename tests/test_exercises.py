@@ -1,5 +1,6 @@
 """Every exercise, three ways: the reference passes, each wrong answer fails with its own message, untouched says so."""
 
+import ast
 import dataclasses
 import importlib
 import os
@@ -115,7 +116,8 @@ def test_odd_answers_never_break_a_check(exercise):
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=KEYS)
 def test_hints_an_explanation_and_a_solution_are_there(exercise):
-    assert len(exercise.hints) >= 2 and exercise.explanation and exercise.solution_source()
+    assert len(exercise.hints) >= 2 and exercise.explanation
+    assert ast.parse(exercise.solution_source()).body, "it doesn't stand in a cell as it is"
 
 
 @pytest.mark.parametrize("exercise", IN_PROCESS, ids=lambda exercise: exercise.key)

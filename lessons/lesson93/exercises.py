@@ -180,7 +180,7 @@ convolve = puzzle(
         "Threads 0 to 3 fetch a second number. What lies outside of x is 0. Then `__syncthreads()`, and five products.",
     ),
     reference=CONVOLVE,
-    source=CONVOLVE,
+    source=f'convolve = """{CONVOLVE}"""',
     explanation="Five reads of each number become one, plus two at either edge of a block: the halo.",
 )
 

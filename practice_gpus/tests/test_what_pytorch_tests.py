@@ -210,11 +210,16 @@ def test_ctc_takes_targets_and_lengths_of_the_cpu(gpus):
     assert loss.is_cuda and scores.grad.is_cuda
 
 
-def test_process_groups_of_nccl_are_refused_though_nobody_named_it(gpus):
-    """PyTorch takes NCCL where no backend is named: it ended the process without a word of what to do."""
-    for make in (
-        torch.distributed.init_process_group,
-        torch.distributed.device_mesh.init_process_group,
-    ):
-        with pytest.raises(NotImplementedError, match="use the backend gloo"):
-            make(rank=0, world_size=1)
+def test_a_mesh_of_gpus_does_not_end_the_process(run):
+    """PyTorch takes NCCL where no backend is named: its end, without a driver, was that of the process."""
+    run("""
+        import os, torch
+        from practice_gpus import practice_gpus
+        os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
+        with practice_gpus(1):
+            mesh = torch.distributed.device_mesh.init_device_mesh("cuda", (1,))
+            ones = torch.ones(2, device="cuda")
+            torch.distributed.all_reduce(ones, group=mesh.get_group())
+            assert ones.tolist() == [1, 1]
+            torch.distributed.destroy_process_group()
+    """)

@@ -145,12 +145,12 @@ def refused():
     def some(owner, name, label, condition, instead):
         return owner, name, refusal(label, getattr(owner, name), condition, instead)
 
-    for name, condition in (("init_process_group", first_nccl), ("new_group", nccl)):
+    for name in ("init_process_group", "new_group"):
         for owner in process_groups():
             label = f"torch.distributed.{name} with nccl"
             original = getattr(owner, name)
-            refuse = refusal(label, original, condition, "use the backend gloo")
-            yield owner, name, in_report(refuse, original, label, condition)
+            refuse = refusal(label, original, nccl, "use the backend gloo")
+            yield owner, name, in_report(refuse, original, label)
     if not casting.HEADER.exists():
         label = "autocast without PyTorch's headers"
         yield some(torch, "set_autocast_enabled", label, cuda, "install PyTorch's wheel whole")
@@ -195,23 +195,23 @@ def nccl(*args, **kwargs):
     return any("nccl" in str(value).lower() for value in (*args, kwargs.get("backend")))
 
 
-def first_nccl(*args, **kwargs):
-    """The same for the first group: with no backend named, PyTorch takes NCCL for GPUs."""
-    return nccl(*args, **kwargs) or not args and kwargs.get("backend") is None
+def in_report(refuse, original, label):
+    """Process groups of NCCL are refused; in a report that is noted, and gloo takes its place so that it goes on.
 
-
-def in_report(refuse, original, label, condition):
-    """Process groups of NCCL are refused; in a report that is noted, and gloo takes its place so that it goes on."""
+    Without a backend PyTorch would take NCCL for tensors of GPUs: it is gloo for all of them.
+    """
 
     @functools.wraps(refuse)
     def call(*args, **options):
-        if not listeners or not condition(*args, **options):
+        if not args and options.get("backend") is None:
+            options["backend"] = "gloo"
+        if not listeners or not nccl(*args, **options):
             return refuse(*args, **options)
         for listener in listeners:
             listener.refused(f"{label} (gloo instead)")
         args = ["gloo" if "nccl" in str(value).lower() else value for value in args]
         options = {key: value for key, value in options.items() if key != "device_id"}
-        if not args or "nccl" in str(options.get("backend")).lower():
+        if "nccl" in str(options.get("backend")).lower():
             options["backend"] = "gloo"
         return original(*args, **options)
 

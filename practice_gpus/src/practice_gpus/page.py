@@ -173,6 +173,8 @@ def memory(content) -> str:
     place = f" at <code>{html.escape(short(*device['at']))}</code>" if device["at"][0] else ""
     known = fits(device["reserved"])
     least = f"It fits a {html.escape(known[0][0])}" if known else "No card in the list holds it"
+    if any("OutOfMemoryError" in failure["text"] for failure in content["failures"]):
+        least = "That wasn't enough: the program needs more"
     note = f"<p>Peak {size(device['peak'])}{place}. {least}; the CUDA context and workspaces come on top.</p>"
     words = ", ".join(f"{part} {size(amount)}" for part, amount in amounts.items())
     return f"<h2>Memory of {device['name']}</h2>{drawing(50, parts, f'Memory at the peak: {words}.')}{note}"
@@ -190,7 +192,7 @@ def waits(content, step) -> str:
         return "<h2>Waits</h2><p>None: the CPU never waits for the GPU in the training loop.</p>"
     gains = {stop["line"]: stop["gain_ms"] for stop in step["waits"]} if step else {}
     lines = []
-    for reason, file, line, count, *_ in rows:
+    for reason, file, line, count in rows:
         place = short(file, line)
         gain = f"{ms(gains[place])} ms" if gains.get(place, 0) >= 0.01 else "–"
         fix = (

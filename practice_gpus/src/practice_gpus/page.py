@@ -181,8 +181,13 @@ def memory(content) -> str:
 
 
 def loop_waits(content) -> list:
-    """Rows of waits that come back from step to step: (reason, file, line, count, bytes, steps)."""
-    return [row for row in content["waits"] if row[0] not in ("set-up", "scaler") and row[5] > 1]
+    """Rows of waits that come back from step to step, one for each line: (reason, file, line, count)."""
+    found: dict = {}
+    for reason, file, line, count, _, steps in content["waits"]:
+        if reason not in ("set-up", "scaler") and steps > 1:
+            first, before = found.get((file, line), (reason, 0))
+            found[file, line] = first, before + count
+    return [(reason, *place, count) for place, (reason, count) in found.items()]
 
 
 def waits(content, step) -> str:

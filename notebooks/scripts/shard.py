@@ -241,9 +241,9 @@ def main(args):
     }
     if args.block:
         fresh = new_model(words, args.width, args.layers).to(device)
-        import own_block  # beside this script
+        import _own_block  # beside this script
 
-        results["own"] = own_block.run(args.block, fresh)
+        results["own"] = _own_block.run(args.block, fresh)
     if args.matmuls:
         results["split"] = split_matmuls(mesh, args.width, device)
     if args.checkpoint:

@@ -4,13 +4,18 @@ import itertools
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional as F
 
 from helpers import step_pictures
 from helpers.palette import GPU
+from lessons.lesson09 import exercises as ex09
+from lessons.lesson09 import figures as figures09
 from lessons.lesson09 import gpt
 from lessons.lesson09.exercises import kv_cache
 from lessons.lesson10 import figures
 from lessons.lesson10.exercises import rank_bytes
+from tools import _notebooks
 
 
 def held(axes):
@@ -123,3 +128,59 @@ def test_one_word_at_a_time_with_a_cache_gives_the_logits_of_all_at_once(model):
     parts = [model(ids[:, :2], attend)]
     parts += [model(ids[:, place : place + 1], attend, start=place) for place in (2, 3, 4)]
     torch.testing.assert_close(torch.cat(parts, dim=1), model(ids), rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def shown():
+    """Return what lesson 09 shows as the code of its GPT: the class TinyGPT of its cells."""
+    cells = _notebooks.read(*_notebooks.find(["09"])).cells
+    names = {"ex": ex09, "nn": nn, "F": F}
+    for cell in cells:
+        if cell.source.startswith("class Block") or "class TinyGPT" in cell.source:
+            exec(cell.source, names)  # noqa: S102 - the lesson's own cells
+    return names["TinyGPT"]
+
+
+@torch.inference_mode()
+def test_the_code_that_the_lesson_shows_is_the_gpt_of_all_lessons(shown):
+    """Its reader would learn one network, and meet another in lessons 06, 10 and 11."""
+    words = gpt.course_words()
+    model, theirs = shown(words), gpt.trained()
+    model.load_state_dict(gpt.parameters())
+    ids = torch.randint(len(model.vocabulary), (2, 9))
+    assert torch.equal(model(ids), theirs(ids))
+    assert torch.equal(model(ids, start=4), theirs(ids, start=4))
+
+
+@torch.inference_mode()
+def test_the_stored_gpt_has_read_the_course():
+    """With other parameters the first screen, and every text in lesson 09, would be word salad."""
+    words, model = gpt.course_words(), gpt.trained()
+    torch.manual_seed(0)
+    [(x, y)] = gpt.batches(model, words, 1, size=64)
+    loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
+    assert loss < 1.5 < F.cross_entropy(gpt.TinyGPT(words)(x).flatten(0, 1), y.flatten())
+    assert model.decode(model.encode("the GPU waits .")) == "The GPU waits."
+    with pytest.raises(ValueError, match="the course has no word 'zebra'"):
+        model.encode("the zebra")
+
+
+def test_the_last_row_of_the_picture_is_what_the_four_steps_compute():
+    model = gpt.trained()
+    text = "the GPU waits for the CPU"
+    q, k, _ = figures09.inside(model, text)[1][:, 2]  # layer 2, head 3
+    shares = (q[-1] @ k.T / 32**0.5).softmax(-1)
+    draw = figures09.look(model, text, lambda scores: scores)
+    figure, words = draw(2, 3)
+    drawn = torch.tensor(figure.axes[0].images[0].get_array().tolist())
+    torch.testing.assert_close(drawn[-1], shares)
+    assert f"{shares.max():.0%} to “{text.split()[int(shares.argmax())]}”" in words
+
+
+def test_the_limit_is_the_bandwidth_over_the_bytes_of_a_token():
+    """gpt-fast's 104.9 tokens at 1,397 GB/s are 13.3 GB each: 153 would use all of 2,039 GB/s."""
+    figure, words = figures09.rates()
+    assert "'int4': 196.8" in words and "330 W" in figure.axes[0].get_xlabel()
+    assert 2039 / (1397.31 / 104.9) == pytest.approx(
+        float(words.split("at most {'bfloat16': ")[1][:8])
+    )

@@ -16,7 +16,9 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from unittest import mock
 
 import torch
@@ -30,18 +32,20 @@ SECONDS = 90  # for two processes
 class Spy:
     """Watches the program in `folder` by PyTorch's hooks; with `values` it reads batches and weights, too, which waits."""
 
-    def __init__(self, folder, values=False):
+    def __init__(self, folder: str | Path, values: bool = False) -> None:
         self.folder = str(Path(folder).resolve())
         self.values = values
-        self.model = None  # what the program calls first: its network, or a wrapper of it
-        self.called = []  # (file, line) of the first call, innermost first
-        self.stepped = []  # the same of the optimizer's first step
+        self.model: torch.nn.Module | None = (
+            None  # what the program calls first: its network, or a wrapper of it
+        )
+        self.called: list = []  # (file, line) of the first call, innermost first
+        self.stepped: list = []  # the same of the optimizer's first step
         self.device = ""
-        self.unused = []  # names of parameters that no loss depends on: without a gradient at the first step
-        self.clips = []  # of each training step: how many, and the sum of their samples
-        self.weights = []  # after each step: the sum of all weights
+        self.unused: list = []  # names of parameters that no loss depends on: without a gradient at the first step
+        self.clips: list = []  # of each training step: how many, and the sum of their samples
+        self.weights: list = []  # after each step: the sum of all weights
 
-    def __enter__(self):
+    def __enter__(self) -> "Spy":
         module = torch.nn.modules.module
         self.hooks = [
             module.register_module_forward_pre_hook(self.calls),
@@ -49,21 +53,22 @@ class Spy:
         ]
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         for hook in self.hooks:
             hook.remove()
 
-    def calls(self, module, inputs):
+    def calls(self, module: torch.nn.Module, inputs: tuple) -> None:
         """A module is called."""
-        if self.model is None:
+        first = next(iter(module.parameters()), None)
+        if self.model is None and first is not None:
             self.model = module
             self.called = self.lines()
-            self.device = str(next(iter(module.parameters())).device)
+            self.device = str(first.device)
         if self.values and module is self.model and module.training and torch.is_grad_enabled():
             waves = inputs[0]
             self.clips.append((len(waves), waves.detach().double().sum().item()))
 
-    def steps(self, optimizer, *rest):
+    def steps(self, optimizer: torch.optim.Optimizer, *rest: object) -> None:
         """An optimizer has stepped."""
         if not self.stepped:
             self.stepped = self.lines()
@@ -74,9 +79,10 @@ class Spy:
             total = sum(p.detach().double().sum().item() for p in parameters)
             self.weights.append(total)
 
-    def lines(self):
+    def lines(self) -> list[tuple[str, int]]:
         """The program's lines that are running, innermost first."""
-        frame, found = sys._getframe(1), []
+        frame: FrameType | None = sys._getframe(1)
+        found = []
         while frame is not None:
             file = frame.f_code.co_filename
             if file.startswith(self.folder):
@@ -85,7 +91,7 @@ class Spy:
         return found
 
 
-def once(run):
+def once(run: Callable) -> Callable:
     """A run of the same files isn't repeated."""
     kept = {}
 
@@ -99,14 +105,14 @@ def once(run):
     return answer
 
 
-def fingerprint(folder):
+def fingerprint(folder: str | Path) -> str:
     """A text that changes with the program."""
     files = sorted(Path(folder).glob("*.py"))
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 
 @once
-def on_cpu(folder):
+def on_cpu(folder: Path) -> dict:
     """{"losses", "error", "line", "clips"} of a small run without a GPU."""
     told = {"losses": None, "error": "", "line": None}
     hidden = mock.patch.multiple(torch.cuda, is_available=lambda: False, device_count=lambda: 0)
@@ -124,27 +130,27 @@ def on_cpu(folder):
 
 
 @once
-def on_gpu(folder):
+def on_gpu(folder: Path) -> tuple:
     """(the report, what was spied) of a small run on a practice GPU."""
     with inside(folder), Spy(folder) as spy:
         return report_on(folder, "--small"), spy
 
 
 @once
-def in_full(folder):
+def in_full(folder: Path):
     """The report of the whole training on shapes alone."""
     with inside(folder):
         return report_on(folder, shapes=True)
 
 
 @once
-def three_steps(folder):
+def three_steps(folder: Path):
     """The report of the first steps of the whole training, on shapes alone."""
     with inside(folder):
         return report_on(folder, shapes=True, steps=3)
 
 
-def report_on(folder, *arguments, **settings):
+def report_on(folder: Path, *arguments: str, **settings):
     """The report of the project's training on a practice T4 with 8 GB."""
     from practice_gpus import report
 
@@ -153,7 +159,7 @@ def report_on(folder, *arguments, **settings):
 
 
 @contextlib.contextmanager
-def inside(folder):
+def inside(folder: Path) -> Iterator[None]:
     """The folder above the project is the current one, its modules are loaded anew, what it prints is dropped."""
     here = Path.cwd()
     state = torch.get_rng_state()
@@ -171,14 +177,14 @@ def inside(folder):
         torch.set_rng_state(state)
 
 
-def forget(package):
+def forget(package: str) -> None:
     """Let go of the modules of a project that ran before."""
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         del sys.modules[name]
 
 
 @once
-def on_two(folder):
+def on_two(folder: Path) -> list:
     """What each of two processes did, as `rank` tells it; a process that ended early tells only its error."""
     with tempfile.TemporaryDirectory() as name, socket.socket() as free:
         free.bind(("localhost", 0))
@@ -202,7 +208,7 @@ def on_two(folder):
         return [json.loads(f.read_text()) if f.exists() else late for f in files]
 
 
-def start(folder, name, rank, port, file):
+def start(folder: Path, name: str, rank: int, port: int, file: Path) -> subprocess.Popen:
     """Start one of two processes, each with two practice GPUs in sight, as torchrun would."""
     from practice_gpus import processes
     from practice_gpus.settings import Settings
@@ -218,14 +224,14 @@ def start(folder, name, rank, port, file):
     return subprocess.Popen(command, env=os.environ | more, cwd=folder.parent, **quiet)
 
 
-def innermost(error, folder):
+def innermost(error: BaseException, folder: str | Path) -> tuple[str, int]:
     """The project's innermost line, (file, number), on the way to an error."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [(f.filename, f.lineno) for f in frames if f.filename.startswith(str(folder))]
     return lines[-1] if lines else (str(Path(folder) / "train.py"), 1)
 
 
-def rank(folder, file):
+def rank(folder: str, file: str) -> None:
     """Run the project as one of several processes, and write what it did to `file`."""
     sys.path.insert(0, str(Path(folder).parent))
     sys.argv = ["train", "--small"]

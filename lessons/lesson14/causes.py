@@ -50,7 +50,7 @@ def waits(done) -> list:
     """A sentence for each wait that comes back from step to step, but for those of the GradScaler."""
     rows = [*done.facts["waits"], *done.facts["copies"]]
     often = {(file, line) for _, file, line, _, _, steps in rows if steps > 1}
-    found = {}
+    found: dict = {}
     for each in done.findings:
         if each["kind"] in COPIES and at(each) in often:
             found.setdefault(at(each), f"{short(at(each))} {each['text']} → {each['fix']}")
@@ -72,10 +72,10 @@ def too_large(done, folder) -> str:
 def slow(step, spy) -> str:
     """What makes a step slow: its number format, then lines that launch many kernels, else the line that takes longest."""
     launches = [entry for entry in step.entries if isinstance(entry, Launch)]
-    flops = Counter()
+    flops: Counter = Counter()
     for entry in launches:
         flops[entry.work.unit] += entry.work.flops
-    unit = max(flops, key=flops.get)
+    unit = max(flops, key=lambda unit: flops[unit])
     found = []
     if step.card.peak(unit) <= step.card.peak("fp32"):
         found.append(f"{shown(spy.called)} computes its products in {unit}, tensor cores take fp16")

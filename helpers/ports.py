@@ -64,7 +64,8 @@ class Spy:
             self.model = module
             self.called = self.lines()
             self.device = str(first.device)
-        if self.values and module is self.model and module.training and torch.is_grad_enabled():
+        training = module.training and torch.is_grad_enabled()
+        if self.values and training and module is self.model:
             waves = inputs[0]
             self.clips.append((len(waves), waves.detach().double().sum().item()))
 
@@ -114,7 +115,7 @@ def fingerprint(folder: str | Path) -> str:
 @once
 def on_cpu(folder: Path) -> dict:
     """{"losses", "error", "line", "clips"} of a small run without a GPU."""
-    told = {"losses": None, "error": "", "line": None}
+    told: dict = {"losses": None, "error": "", "line": None}
     hidden = mock.patch.multiple(torch.cuda, is_available=lambda: False, device_count=lambda: 0)
     with inside(folder), hidden, Spy(folder, values=True) as spy:
         before, sys.argv = sys.argv, ["train", "--small"]
@@ -198,14 +199,20 @@ def on_two(folder: Path) -> list:
         except subprocess.TimeoutExpired:
             pass
         finally:
+            ends = [child.poll() for child in children]
             for child in children:
                 child.kill()
                 child.wait()
-        late = {
-            "error": f"still running after {SECONDS} seconds: one waits for the other",
-            "line": None,
-        }
-        return [json.loads(f.read_text()) if f.exists() else late for f in files]
+        return [told_by(file, end) for file, end in zip(files, ends, strict=True)]
+
+
+def told_by(file: Path, status: int | None) -> dict:
+    """What a process wrote, or why it didn't: `status` is None while it runs."""
+    if file.exists():
+        return json.loads(file.read_text(encoding="utf-8"))
+    late = f"still running after {SECONDS} seconds: one waits for the other"
+    ended = f"a process ended with status {status} before it was done"
+    return {"error": late if status is None else ended, "line": None}
 
 
 def start(folder: Path, name: str, rank: int, port: int, file: Path) -> subprocess.Popen:
@@ -214,20 +221,25 @@ def start(folder: Path, name: str, rank: int, port: int, file: Path) -> subproce
     from practice_gpus.settings import Settings
 
     settings = Settings(n=2, memory=MEMORY, card=CARD, real="hide")
-    places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
+    places: dict = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
     places |= {"MASTER_ADDR": "localhost", "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
     more = processes.variables(settings) | {key: str(value) for key, value in places.items()}
     more[processes.REPORT] = f"0 {name}/facts"
     more["PYTHONPATH"] = os.pathsep.join([more["PYTHONPATH"], str(Path(__file__).parents[1])])
     command = [sys.executable, __file__, str(folder), str(file)]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return subprocess.Popen(command, env=os.environ | more, cwd=folder.parent, **quiet)
+    return subprocess.Popen(
+        command,
+        env=os.environ | more,
+        cwd=folder.parent,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 def innermost(error: BaseException, folder: str | Path) -> tuple[str, int]:
     """The project's innermost line, (file, number), on the way to an error."""
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [(f.filename, f.lineno) for f in frames if f.filename.startswith(str(folder))]
+    lines = [(f.filename, f.lineno or 1) for f in frames if f.filename.startswith(str(folder))]
     return lines[-1] if lines else (str(Path(folder) / "train.py"), 1)
 
 
@@ -235,7 +247,7 @@ def rank(folder: str, file: str) -> None:
     """Run the project as one of several processes, and write what it did to `file`."""
     sys.path.insert(0, str(Path(folder).parent))
     sys.argv = ["train", "--small"]
-    told = {"error": "", "line": None}
+    told: dict = {"error": "", "line": None}
     with Spy(folder, values=True) as spy:
         try:
             runpy.run_module(f"{Path(folder).name}.train", run_name="__main__")

@@ -19,10 +19,14 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import torch
 from torch.optim import optimizer as optimizers
+
+if TYPE_CHECKING:
+    from practice_gpus.reports import Report
 
 CARD = "T4"
 MEMORY = "8 GiB"
@@ -138,20 +142,20 @@ def on_gpu(folder: Path) -> tuple:
 
 
 @once
-def in_full(folder: Path):
+def in_full(folder: Path) -> "Report":
     """The report of the whole training on shapes alone."""
     with inside(folder):
         return report_on(folder, shapes=True)
 
 
 @once
-def three_steps(folder: Path):
+def three_steps(folder: Path) -> "Report":
     """The report of the first steps of the whole training, on shapes alone."""
     with inside(folder):
         return report_on(folder, shapes=True, steps=3)
 
 
-def report_on(folder: Path, *arguments: str, **settings):
+def report_on(folder: Path, *arguments: str, **settings: Any) -> "Report":
     """The report of the project's training on a practice T4 with 8 GB."""
     from practice_gpus import report
 

@@ -46,7 +46,7 @@ WRONG = {
             "return names",
             "return [n for n, _ in model.named_parameters()]",
         ),
-        edit("a `return`", "return names", "names"),
+        edit("to `return`", "return names", "names"),
         given("a list of names", lambda model: [nn.Linear(2, 2)]),
     ),
 }

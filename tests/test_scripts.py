@@ -199,8 +199,8 @@ def ddp(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ddp")
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     files = ("--out", folder / "results.json", "--checkpoint", folder / "weights.pt")
-    how = ("--disable-cuda", "--check", "--images", 301, "--epochs", 2)
-    done = in_child(*launch, SCRIPTS / "ddp.py", *how, *files)
+    how = ("--disable-cuda", "--check", "--pieces", 101, "--epochs", 2)
+    done = in_child(*launch, SCRIPTS / "ddp.py", *how, *files, cwd=folder)
     # gloo may abort at the very end, after everything is written: judge by the results
     assert (folder / "results.json").exists(), done.stderr
     return done, json.loads((folder / "results.json").read_text()), folder
@@ -213,7 +213,9 @@ def test_two_processes_have_the_gradients_of_one(ddp):
     assert "gradients equal: True" in done.stdout.splitlines()
     assert results["weights_equal"] is True
     assert "weights equal: True" in done.stdout.splitlines()
+    assert results["ring_equal"] is True
     assert [rank["device"] for rank in results["ranks"]] == ["cpu", "cpu"]
+    assert results["alone"] > 0 and results["epochs"][-1]["tokens_per_s"] > 0
 
 
 @pytest.mark.parametrize("by", [0.0, 1e-6])
@@ -225,26 +227,27 @@ def test_weights_are_equal_only_if_they_are_those_of_rank_0(monkeypatch, by):
 
 
 def test_two_processes_learn_what_one_learns_with_their_batches_joined(ddp):
-    """The oracle is one process that takes the images of both ranks as one batch.
+    """The oracle is one process that takes the pieces of both ranks as one batch.
 
-    Adam divides by tiny numbers, which amplifies rounding: on another number of threads the oracle itself comes out up
-    to 5% of its way elsewhere. Training on rank 0's images alone ends 130% away, without `set_epoch` 40%.
+    AdamW divides by tiny numbers, which amplifies rounding; what no gradient reaches only decays. Training on rank 0's
+    pieces alone, or without `set_epoch`, ends far away.
     """
     _, results, folder = ddp
-    images = train.data.load("shapes", n=301)
+    module = script("ddp")
     torch.manual_seed(0)
-    model = train.SmallCNN()
+    words = module.course_words()
+    model = module.TinyGPT(words)
     start = {name: value.clone() for name, value in model.state_dict().items()}
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    samplers = [DistributedSampler(images, num_replicas=2, rank=rank) for rank in (0, 1)]
+    dataset = module.pieces(words, model, 101)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    samplers = [DistributedSampler(dataset, num_replicas=2, rank=rank) for rank in (0, 1)]
     for epoch in range(2):
         for sampler in samplers:
             sampler.set_epoch(epoch)
-        a, b = (torch.tensor(list(sampler)).split(32) for sampler in samplers)
+        a, b = (torch.tensor(list(sampler)).split(16) for sampler in samplers)
         for batch in (torch.cat(pair) for pair in zip(a, b, strict=True)):
-            x, y = images[batch]
             optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(model(x), y).backward()
+            module.loss_of(model, *dataset[batch]).backward()
             optimizer.step()
     saved = torch.load(folder / "weights.pt", weights_only=True)
     for name, value in model.state_dict().items():
@@ -252,9 +255,35 @@ def test_two_processes_learn_what_one_learns_with_their_batches_joined(ddp):
 
 
 @pytest.mark.parametrize(
+    ("gpus", "nccl", "hidden"), [(2, True, False), (1, True, True), (2, False, True)]
+)
+def test_ddp_hides_gpus_that_its_processes_cannot_share(monkeypatch, gpus, nccl, hidden):
+    """Two processes on one GPU end in an error of NCCL; PyTorch for Windows has none, however many GPUs there are."""
+    module = script("ddp")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(module.dist, "is_nccl_available", lambda: nccl)
+    module.hide_gpus(disable_cuda=False)
+    assert (os.environ["CUDA_VISIBLE_DEVICES"] == "") is hidden
+
+
+def test_pieces_are_followed_by_the_next_word():
+    """A piece whose labels are its own words would teach the model to copy."""
+    module = script("ddp")
+    words = "a b c d e a b c d".split()
+    model = module.TinyGPT(words, width=4, heads=1, layers=1, context=3)
+    pieces = module.pieces(words, model, 5)
+    assert [[x.tolist(), y.tolist()] for x, y in pieces] == [
+        [[0, 1, 2], [1, 2, 3]],
+        [[3, 4, 0], [4, 0, 1]],
+    ]
+
+
+@pytest.mark.parametrize(
     ("name", "world", "args", "words"),
     [
-        ("ddp", "2", ["--images", "1"], "--images takes at least one for each process; got 1"),
+        ("ddp", "2", ["--pieces", "95"], "--pieces takes at least 96, 3 batches .*; got 95"),
         ("ddp", "2", ["--out", "no/such/folder/r.json"], "--out takes"),
         ("shard", "5", [], "16 texts do not divide by 5"),
         ("shard", "3", ["--processes", "5"], "16 texts do not divide by 5"),
@@ -298,10 +327,9 @@ def started(monkeypatch):
     return started
 
 
-@pytest.mark.parametrize("name", ["ddp", "shard"])
-def test_where_nccl_is_missing_two_gpus_stay_idle_and_the_script_runs(started, name):
+def test_where_nccl_is_missing_two_gpus_stay_idle_and_the_script_runs(started):
     """PyTorch for Windows has no NCCL, however many GPUs there are."""
-    device, (backend, _) = started(name, nccl=False)
+    device, (backend, _) = started("shard", nccl=False)
     assert device == torch.device("cpu") and backend == "gloo"
 
 

@@ -201,6 +201,7 @@ def facts(recorder, ending):
         "leaks": [recorder.leak] if recorder.leak else [],
         "failures": [failure] if failure else [],
         "files": sorted(files(ending["before"])),
+        "pace": recorder.pace.facts(max(memory.peak for memory in recorder.memory)),
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
     }
 

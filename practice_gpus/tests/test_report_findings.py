@@ -124,6 +124,9 @@ AGAIN = """
 CHOICE = """
         chosen = x[x > 0.5]
 """
+CLOCK = """
+        torch.cuda.synchronize(device=device)
+"""
 INDICES = """
         x[range(8), 0] = 1.5
 """
@@ -158,6 +161,7 @@ CASES = {
     "constant": (CONSTANT, "small-copy", "scale =", "make it on the GPU"),
     "again": (AGAIN, "again", "weights =", "copy it once, before the loop"),
     "mask": (CHOICE, "wait", "chosen =", "torch.where, or multiply by the mask"),
+    "clock": (CLOCK, "wait", "torch.cuda.sync", "only a clock needs to wait"),
     "indices": (INDICES, "wait", "x[range", "make it on the GPU, device=x.device"),
     "format": (FORMAT, "wait", "text =", "print now and then"),
     "causal": (CAUSAL, "wait", "TransformerEncoder(", "is_causal=True or False"),

@@ -118,14 +118,14 @@ def advice(reason, file, line):
     node = statements.statement(file, line)
     whole = source(file, line)
     operator, _, inside = reason.partition(" in ")
+    if statements.calls(node, ["synchronize"]):
+        return whole, CLOCK
     if inside:
         return whole, CAUSAL if inside == "_detect_is_causal_mask" else INSIDE.format(inside)
     if operator in CHOOSES:
         return whole, CHOOSE
     if operator == "indices":
         return whole, INDEX
-    if statements.calls(node, ["synchronize"]):
-        return whole, CLOCK
     if operator == "print":
         return whole, PRINT
     if operator in ("d2h", ""):

@@ -1,6 +1,7 @@
 """Exercises and quiz of lesson 08, Make it fast."""
 
 import copy
+import functools
 import math
 
 import torch
@@ -81,10 +82,8 @@ def _check_clip(answer):
 def _why_clip(size, true, most):
     if size == 0:
         return "Did anything call backward and step?"
-    if math.isclose(size, most / SCALE, rel_tol=1e-2):
-        return (
-            "That's the limit divided by the scale: you clipped gradients that were still scaled."
-        )
+    if size < 0.1 * min(true, most):
+        return "That's divided by the scale: you clipped gradients that were still scaled."
     if size > 2 * true:
         return "The scale is still in it: scaler.step divides, optimizer.step doesn't."
     if math.isclose(size, true, rel_tol=1e-2):
@@ -113,24 +112,22 @@ def mfu(parameters, tokens_per_s, peak):
     return 6 * parameters * tokens_per_s / peak
 
 
+WHY_MFU = {
+    0.33: "That counts the forward pass only.",
+    0.17: "How many operations does each parameter take for each token?",
+    100.0: "Return the share itself, not percent.",
+}
+
+
 def _check_mfu(answer):
     for parameters, speed, peak in ((124e6, 142_156, 312e12), (7e9, 3_000, 989e12)):
         share = expect.number(call(answer, parameters, speed, peak))
-        right = mfu(parameters, speed, peak)
-        if not math.isclose(share, right, rel_tol=1e-6):
-            what = f"{parameters:.3g} parameters at {speed:,} tokens per second on {peak:.3g} FLOP/s gave {share:.3g}"
-            raise NotYet(f"{what}. {_why_mfu(share / right)}")
+        ratio = round(share / mfu(parameters, speed, peak), 2)
+        if ratio != 1:
+            other = "Divide the operations that are needed per second by the card's."
+            told = f"{parameters:.3g} parameters, {speed:,} tokens per second and {peak:.3g} FLOP/s gave {share:.3g}."
+            raise NotYet(f"{told} {WHY_MFU.get(ratio, other)}")
     return "Raschka's last rung reaches 34% of the A100's bfloat16 peak; his first reached 3%."
-
-
-def _why_mfu(ratio):
-    told = {
-        1 / 3: "That counts the forward pass only.",
-        1 / 6: "How many operations does each parameter take for each token?",
-        100.0: "Return the share itself, not percent.",
-    }
-    close = (words for factor, words in told.items() if math.isclose(ratio, factor, rel_tol=1e-6))
-    return next(close, "Operations per second that the model needs, divided by those of the card.")
 
 
 utilization = Exercise(
@@ -256,14 +253,17 @@ def _check_rung(answer):
     pairs = zip(theirs.parameters(), ours.parameters(), strict=True)
     if any((a - b).abs().max() > 0.02 for a, b in pairs):
         raise NotYet("the weights after a step aren't those of plain_step.")
-    slow, fast = (
-        recorded(tiny_gpt(16, train=step))
-        for step in (plain_step, lambda *given: call(answer, *given))
-    )
-    if slow.ms < TIMES * fast.ms:
-        told = f"{slow.ms / fast.ms:.2g} times as fast on an A100 by forecast, {TIMES} are there."
+    fast = recorded(tiny_gpt(16, train=lambda *given: call(answer, *given)))
+    times = _plain_ms() / fast.ms
+    if times < TIMES:
+        told = f"{times:.2g} times as fast on an A100 by forecast, {TIMES} are there."
         raise NotYet(f"{told} It is {fast.bound}-bound, with {len(fast.kernels):,} kernels a step.")
-    return f"the same step, {slow.ms / fast.ms:.0f} times as fast on an A100 by forecast."
+    return f"the same step, {times:.0f} times as fast on an A100 by forecast."
+
+
+@functools.cache
+def _plain_ms():
+    return recorded(tiny_gpt(16, train=plain_step)).ms
 
 
 rung = Exercise(

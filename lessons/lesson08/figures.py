@@ -29,11 +29,11 @@ def first_picture():
     )
 
 
-def show_segment_anything(first=0, last=None):
-    """Show Segment Anything's published ladder, its rungs from `first` to before `last`, with memory and accuracy."""
+def show_segment_anything(last=None):
+    """Show Segment Anything's published ladder, its rungs before `last`, with memory and accuracy."""
     data = measurements.published("ladder_sam_a100")
     rungs = []
-    for row in data.rows("ladder", network="vit_b")[first:last]:
+    for row in data.rows("ladder", network="vit_b")[:last]:
         words = (f"{row['memory_mib'] / 1024:.1f} GiB", f"{row['accuracy']:.1%}")
         rungs.append((row["name"], row["images_per_s"], words))
     best = max(value for _, value, _ in rungs)
@@ -97,17 +97,11 @@ def show_three():
         axes.grid(False)
         told.append(f"{what} {min(busy, 1):.0%}")
     rows[-1].set_xlabel("time (µs)")
-    handles = [_patch(kind, color) for kind, color in figures.KERNELS.items()]
-    look = {"frameon": False, "fontsize": 9, "ncols": 5}
-    figure.legend(handles=handles, loc="outside lower center", **look)
+    for kind, color in figures.KERNELS.items():
+        rows[-1].barh(0, 0, color=color, label=kind)
+    figure.legend(loc="outside lower center", frameon=False, fontsize=9, ncols=5)
     figures.sources(figure, traces.case("10").source)
     figures.show(figure, f"Kernels of 1.5 ms on an H100. Busy: {', '.join(told)}.")
-
-
-def _patch(label, color):
-    from matplotlib.patches import Patch
-
-    return Patch(color=color, label=label)
 
 
 # --- formats and roofs ------------------------------------------------------------------------------
@@ -218,21 +212,18 @@ def _hollow(title, panels, log=False):
     return figure, "By forecast, " + "; ".join(told) + "."
 
 
-def rate(forecast, count):
-    """Return (low, middle, high) of `count` things per second by a forecast."""
-    low, high = forecast.range
-    return tuple(round(1000 * count / ms, 1) for ms in (high, forecast.ms, low))
-
-
-def show_climb(title, rungs, cards):
+def show_climb(rungs, cards):
     """Show images per second on `cards`: `rungs` is {name: (forecast, images per step)}."""
-    panels = {
-        f"{card}, images per second": {
-            name: rate(forecast.on(card), images) for name, (forecast, images) in rungs.items()
-        }
-        for card in cards
-    }
-    figures.show(*_hollow(title, panels))
+    panels, told = {}, []
+    for card in cards:
+        rates = panels[f"{card}, images per second"] = {}
+        for name, (forecast, images) in rungs.items():
+            there = forecast.on(card)
+            low, high = there.range
+            rates[name] = tuple(round(1000 * images / ms) for ms in (high, there.ms, low))
+        first, *_, last = rates.values()
+        told.append(f"from {first[1]:,} to {last[1]:,} images per second on {card}")
+    figures.show(*_hollow(f"Forecast: {', '.join(told)}", panels))
 
 
 def show_tiny(rungs, mfu, peak):

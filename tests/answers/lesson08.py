@@ -1,6 +1,6 @@
 """Wrong answers to the exercises of lesson 08."""
 
-from answers import edit, given
+from answers import edit
 
 UNSCALE = "    scaler.unscale_(optimizer)\n"
 CLIP = "    torch.nn.utils.clip_grad_norm_(model.parameters(), most)\n"
@@ -25,7 +25,7 @@ WRONG = {
         edit("for each token", "6 *", ""),
         edit("not percent", "6 *", "600 *"),
         edit("is there a `return`", "return", ""),
-        edit("divided by those of the card", "/ peak", "/ peak / parameters"),
+        edit("by the card's", "/ peak", "/ peak / parameters"),
     ),
     "card": (
         edit("call step() once before", "        step()\n", ""),

@@ -32,7 +32,7 @@ ITEMS = tuple(
 05.leak 05.largest 05.accumulation quiz.05.cache quiz.05.empty quiz.05.activations
 06.weigh 06.script 06.choose quiz.06.rank quiz.06.epoch quiz.06.scaling
 07.stopwatch 07.waits 07.epoch 07.busy quiz.07.naive quiz.07.nonzero quiz.07.delay
-08.clip 08.card 08.mfu 08.rung quiz.08.double quiz.08.sixteen quiz.08.twenty
+08.clip 08.card 08.rung quiz.08.double quiz.08.sixteen quiz.08.twenty
 09.mask 09.kv_cache 09.sizes 09.top_k quiz.09.fused quiz.09.decode quiz.09.cached
 10.bytes 10.product 10.choose quiz.10.sixteen quiz.10.whole quiz.10.pair
 11.mirror 11.gated 11.row_sums quiz.11.fuse quiz.11.mask quiz.11.when

@@ -107,44 +107,6 @@ clip = Exercise(
 )
 
 
-# --- MFU ------------------------------------------------------------------------------------------
-def mfu(parameters, tokens_per_s, peak):
-    return 6 * parameters * tokens_per_s / peak
-
-
-WHY_MFU = {
-    0.33: "That counts the forward pass only.",
-    0.17: "How many operations does each parameter take for each token?",
-    100.0: "Return the share itself, not percent.",
-}
-
-
-def _check_mfu(answer):
-    for parameters, speed, peak in ((124e6, 142_156, 312e12), (7e9, 3_000, 989e12)):
-        share = expect.number(call(answer, parameters, speed, peak))
-        ratio = round(share / mfu(parameters, speed, peak), 2)
-        if ratio != 1:
-            other = "Divide the operations that are needed per second by the card's."
-            told = f"{parameters:.3g} parameters, {speed:,} tokens per second and {peak:.3g} FLOP/s gave {share:.3g}."
-            raise NotYet(f"{told} {WHY_MFU.get(ratio, other)}")
-    return "Raschka's last rung reaches 34% of the A100's bfloat16 peak; his first reached 3%."
-
-
-utilization = Exercise(
-    key="08.mfu",
-    title="MFU",
-    check_answer=_check_mfu,
-    hints=(
-        "How many operations does a single token need, forward and backward?",
-        "Multiply that by the tokens per second: operations per second. What share of the peak is it?",
-        "`return 6 * parameters * tokens_per_s / peak`",
-    ),
-    reference=mfu,
-    explanation="Each parameter takes six operations for each token; times tokens per second, that's FLOP/s.",
-    unlocked="You can now compare training runs on any cards by one number.",
-)
-
-
 # --- a forecast for a card ------------------------------------------------------------------------
 def forecast_card(make_step, card):
     with practice_gpus(1, card=card, values=False, stand_in=1.0) as gpus:

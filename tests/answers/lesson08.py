@@ -20,13 +20,6 @@ WRONG = {
         edit("optimizer.step doesn't", UNSCALE + CLIP + STEP, "    optimizer.step()\n"),
         edit("below the limit", CLIP, TO_THE_LIMIT),
     ),
-    "mfu": (
-        edit("forward pass only", "6 *", "2 *"),
-        edit("for each token", "6 *", ""),
-        edit("not percent", "6 *", "600 *"),
-        edit("is there a `return`", "return", ""),
-        edit("by the card's", "/ peak", "/ peak / parameters"),
-    ),
     "card": (
         edit("call step() once before", "        step()\n", ""),
         edit("Is `card` passed on", "card=card", 'card="A100 80"'),

@@ -117,12 +117,12 @@ def forecast_card(make_step, card):
 
 
 def _adam(read):
-    """make_step of two layers with Adam; the step reads its loss, and notes what it read in `read`."""
+    """make_step of a layer with Adam; the step reads its loss, and notes what it read in `read`."""
 
     def make_step():
-        model = nn.Sequential(nn.Linear(2048, 2048), nn.Linear(2048, 2048)).cuda()
+        model = nn.Linear(2048, 2048, device="cuda")
         adam = torch.optim.Adam(model.parameters())
-        x = torch.zeros(256, 2048, device="cuda")
+        x = torch.zeros(512, 2048, device="cuda")
 
         def step():
             loss = model(x).square().sum() * 0
@@ -153,9 +153,7 @@ def _check_card(answer):
             raise NotYet(f"{told} Is `card` passed on, and a single step forecast?")
         for key in ("bound", "range"):
             if found[key] != right[key]:
-                raise NotYet(
-                    f"{key} is {found[key]!r} on {card}; the forecast has it by that name."
-                )
+                raise NotYet(f"{key} is {found[key]!r} on {card}: take the forecast's own.")
     return "milliseconds, range and limit of a step on two cards, without owning either."
 
 

@@ -5,12 +5,8 @@ from helpers import figures, plots
 from lessons.reading import kernels_by_shape
 from measurements import traces
 
-PEAKS = {
-    "bfloat16": 989,
-    "TF32": 494,
-    "float32": 67,
-}  # H100 SXM: TFLOP/s and GB/s of NVIDIA's data sheet
-BANDWIDTH = 3350
+PEAKS = {"bfloat16": 989, "TF32": 494, "float32": 67}  # TFLOP/s of an H100 SXM, by its data sheet
+BANDWIDTH = 3.35  # TB/s
 _TEXT = {"fontsize": 9, "color": figures.INK}
 _POINTS = {"textcoords": "offset points", "va": "center", **_TEXT}
 
@@ -23,10 +19,8 @@ def first_picture():
     title = "Ten changes, 11 times the throughput, on one A100"
     figure = _ladder(rungs, title, "tokens per second in training", (7.4, 3.0))
     figure.axes[0].tick_params(axis="y", labelsize=8)
-    return figure, (
-        "Training throughput of a GPT-2-sized model on one A100 after each of ten changes: 12,525 tokens "
-        "per second at first, 142,156 at last. TF32 gives a factor of 2.2, pinned memory none."
-    )
+    told = "12,525 tokens per second at first, 142,156 at last; TF32 gives a factor of 2.2"
+    return figure, f"Training a GPT-2-sized model on an A100, after each of ten changes: {told}."
 
 
 def show_segment_anything(last=None):
@@ -137,21 +131,17 @@ def show_multiplications():
     rows = data.rows("roofline")
     counts = [row["multiply_adds"] for row in rows]
     times = [rows[0]["gb_per_s"] / row["gb_per_s"] for row in rows]
-    at_40 = times[counts.index(40)]
-    title = f"40 multiply-adds for each pair of numbers: {at_40 - 1:.0%} more time than none"
+    more = times[counts.index(40)] - 1
+    title = f"40 multiply-adds for each pair of numbers: {more:.0%} more time than none"
     label = "multiply-adds for each pair of numbers that is read"
     figure, axes = figures.new_figure(title, label, "time (1: none)", (7.2, 3.0))
     axes.plot(counts, times, "o-", color=figures.GPU, linewidth=1.8, markersize=5)
     ridge = 19.5e12 / (rows[0]["gb_per_s"] * 1e9)  # the data sheet's FLOP/s over the bytes it read
     corner = 4 * ridge - 1  # k multiply-adds are 2 k + 2 operations for 8 bytes
     axes.axvline(corner, color=figures.INK, linestyle=":", linewidth=1.2)
-    words = f"ridge point: {ridge:.0f} operations per byte"
-    for text, place in (
-        (words, (corner + 3, 4.2)),
-        ("memory-bound", (2, 1.5)),
-        ("compute-bound", (165, 2.5)),
-    ):
-        axes.annotate(text, place, **_TEXT)
+    axes.annotate(f"ridge point: {ridge:.0f} operations per byte", (corner + 3, 4.2), **_TEXT)
+    axes.annotate("memory-bound", (2, 1.5), **_TEXT)
+    axes.annotate("compute-bound", (165, 2.5), **_TEXT)
     axes.set(ylim=(0, 4.7), xlim=(-6, 250))
     figures.sources(figure, f"published: {data.source}, an A100 with 40 GB, float32")
     figures.show(figure, f"{title}; 240 take {figures.number(times[-1])} times as long.")
@@ -170,7 +160,7 @@ def show_roofline():
     corner = PEAKS["bfloat16"] / BANDWIDTH
     axes.plot([0.08, corner], [0.08 * BANDWIDTH, PEAKS["bfloat16"]], color=figures.INK)
     axes.annotate(f"HBM: {BANDWIDTH} TB/s", (0.8, 4.5), rotation=30, **_TEXT)
-    axes.annotate("odd length", (55, 71), ha="right", va="center", **_TEXT)
+    axes.annotate("odd length", (57, 38), ha="right", va="center", **_TEXT)
     looks = zip("oDs", (figures.WAIT, figures.GREENS[2], figures.GREENS[0]), strict=True)
     for (case, program, _), (marker, color) in zip(STRIPS, looks, strict=True):
         xs, ys = zip(*kernels_by_shape(traces.case(case)), strict=True)
@@ -180,11 +170,8 @@ def show_roofline():
     figures.plain_ticks(axes.yaxis)
     axes.legend(frameon=False, fontsize=9, loc="lower right", labelcolor=figures.INK)
     figures.sources(figure, f"kernels: {traces.case('10').source}", "roofs: NVIDIA's data sheet")
-    alt = (
-        "Kernels of three programs under an H100's roofline: additions at 88% of the memory slope, aligned "
-        "matmuls at 75% of the bfloat16 roof, a small BERT's kernels far below."
-    )
-    figures.show(figure, alt)
+    told = "additions at 88% of the memory slope, aligned matmuls at 76% of the bfloat16 roof"
+    figures.show(figure, f"Under an H100's roofline: {told}, a small BERT's kernels far below.")
 
 
 # --- forecasts ------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from matplotlib.colors import to_rgb
 import helpers.figures
 from helpers import plots
 from helpers.figures import SMALL
+from lessons.forecasts import draw_bars
 from lessons.lesson06 import exercises as lesson06
 from lessons.lesson08 import figures
 from lessons.reading import kernels_by_shape
@@ -66,7 +67,7 @@ def test_the_a100_s_curve_is_flat_up_to_its_ridge(shown):
 
 def test_a_forecast_s_bar_has_its_range_and_says_forecast(shown):
     """A hollow bar without either is taken for a measurement."""
-    figure, alt = figures._hollow("title", {card: {"batch 8": (5.0, 9.0, 14.0)} for card in "AB"})
+    figure, alt = draw_bars("title", {card: {"batch 8": (5.0, 9.0, 14.0)} for card in "AB"})
     [bar] = figure.axes[0].patches
     assert bar.get_width() == 9 and bar.get_alpha() is None and bar.get_facecolor()[3] < 0.3
     assert list(figure.axes[0].get_lines()[0].get_xdata()) == [5, 14]

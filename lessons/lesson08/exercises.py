@@ -10,36 +10,11 @@ from torch.nn import functional as F
 
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, Question, call, chosen
-from lessons.lesson09.gpt import TinyGPT, course_words
+from lessons.forecasts import recorded, tiny_gpt
+from lessons.lesson09.gpt import TinyGPT
 from practice_gpus import practice_gpus
 
-__all__ = ["chosen"]  # the lesson calls it, too
-A100 = "A100 80"
-
-
-def recorded(make_step, card=A100):
-    """Return the clock's whole forecast of the second step that `make_step()` makes; `.on(card)` replays it elsewhere."""
-    with practice_gpus(1, card=card, values=False, stand_in=1.0) as gpus:
-        step = make_step()
-        step()  # makes the optimizer's state
-        return gpus.forecast(step)
-
-
-def tiny_gpt(batch, dtype=None, train=None, **sizes):
-    """Return make_step of TinyGPT for `recorded`: `train(model, optimizer, x, y)` on `batch` texts, by autocast in `dtype`."""
-
-    def make_step():
-        model = TinyGPT(course_words(), **sizes).cuda()
-        optimizer = torch.optim.AdamW(model.parameters())
-        x = torch.zeros(batch, model.context, dtype=torch.long, device="cuda")
-
-        def step():
-            with torch.autocast("cuda", dtype, dtype is not None):
-                (train or quick_step)(model, optimizer, x, x)
-
-        return step
-
-    return make_step
+__all__ = ["chosen", "recorded", "tiny_gpt"]  # the lesson calls them, too
 
 
 # --- clip under mixed precision -------------------------------------------------------------------
@@ -213,7 +188,7 @@ def _check_rung(answer):
     pairs = zip(theirs.parameters(), ours.parameters(), strict=True)
     if any((a - b).abs().max() > 0.02 for a, b in pairs):
         raise NotYet("the weights after a step aren't those of plain_step.")
-    fast = recorded(tiny_gpt(16, train=lambda *given: call(answer, *given)))
+    fast = recorded(tiny_gpt(16, lambda *given: call(answer, *given)))
     times = _plain_ms() / fast.ms
     if times < TIMES:
         told = f"{times:.2g} times as fast on an A100 by forecast, {TIMES} are there."
@@ -223,7 +198,7 @@ def _check_rung(answer):
 
 @functools.cache
 def _plain_ms():
-    return recorded(tiny_gpt(16, train=plain_step)).ms
+    return recorded(tiny_gpt(16, plain_step)).ms
 
 
 rung = Exercise(

@@ -2,6 +2,7 @@
 
 import measurements
 from helpers import figures, plots
+from lessons.forecasts import draw_bars
 from lessons.reading import kernels_by_shape
 from measurements import traces
 
@@ -175,30 +176,6 @@ def show_roofline():
 
 
 # --- forecasts ------------------------------------------------------------------------------------
-def _hollow(title, panels, log=False):
-    """(Figure, sentence) of forecasts side by side: `panels` is {axis: {name: value, or (low, middle, high)}}."""
-    figure, places = figures.panels(title, 1, len(panels), (7.4, 2.9), sharey=True)
-    told = []
-    for axes, (label, rungs) in zip(places, panels.items(), strict=True):
-        figures.tidy(axes)
-        for y, value in enumerate(rungs.values()):
-            low, middle, high = value if isinstance(value, tuple) else (value,) * 3
-            look = {"facecolor": figures.GPU + "22", "edgecolor": figures.GPU, "linewidth": 1.4}
-            axes.barh(y, middle, height=0.62, **look)
-            axes.plot([low, high], [y, y], color=figures.GPU, marker="|", linewidth=1)
-            axes.annotate(figures.number(middle, 3), (high, y), (5, 0), **_POINTS)
-        axes.set_xlabel(f"{label} (forecast)")
-        axes.margins(x=0.25)
-        axes.grid(False, axis="y")
-        axes.set_yticks(range(len(rungs)), rungs)
-        axes.tick_params(axis="y", labelcolor=figures.INK)
-        told.append(f"{label}: " + ", ".join(f"{n} {v}" for n, v in rungs.items()))
-    places[0].invert_yaxis()
-    if log:
-        places[0].set(xscale="log", xlim=(1e4, 4e8))
-    return figure, "By forecast, " + "; ".join(told) + "."
-
-
 def show_climb(rungs, cards):
     """Show images per second on `cards`: `rungs` is {name: (forecast, images per step)}."""
     panels, told = {}, []
@@ -210,7 +187,7 @@ def show_climb(rungs, cards):
             rates[name] = tuple(round(1000 * images / ms) for ms in (high, there.ms, low))
         first, *_, last = rates.values()
         told.append(f"from {first[1]:,} to {last[1]:,} images per second on {card}")
-    figures.show(*_hollow(f"Forecast: {', '.join(told)}", panels))
+    figures.show(*draw_bars(f"Forecast: {', '.join(told)}", panels))
 
 
 def show_tiny(rungs, mfu, peak):
@@ -220,4 +197,4 @@ def show_tiny(rungs, mfu, peak):
     first, *_, last = shares.values()
     title = f"Forecast for an A100: TinyGPT's MFU, from {first:.2f}% to {last:.0f}%"
     panels = {"tokens per second, log scale": speeds, "MFU, % of the bfloat16 peak": shares}
-    figures.show(*_hollow(title, panels, log=True))
+    figures.show(*draw_bars(title, panels, log=True))

@@ -48,8 +48,8 @@ LESSONS = (
     Lesson(
         "03_put_a_cnn_on_the_gpu.ipynb",
         "Put a CNN on the GPU",
-        55,
-        "Write a network that runs on every device, look at what it sees, and move it",
+        60,
+        "See what a real network sees in your photo, move it whole, and find out when a GPU is busy",
     ),
     Lesson(
         "04_train_and_test.ipynb",
@@ -66,8 +66,8 @@ LESSONS = (
     Lesson(
         "06_use_several_gpus.ipynb",
         "Use several GPUs",
-        49,
-        "Split a batch by hand, launch one process for each GPU, and tell when it pays",
+        60,
+        "Split a batch by hand, launch one process per GPU, write the ring, and tell when a second GPU helps",
     ),
     Lesson(
         "07_time_async_work.ipynb",
@@ -92,7 +92,7 @@ LESSONS = (
         "10_shard_a_model.ipynb",
         "Shard a model",
         60,
-        "Train a model that fits no single GPU: count its bytes, shard it, split its products",
+        "Train a model too large for one GPU: count its bytes, write FSDP, and choose a parallelism",
     ),
     Lesson(
         "11_write_a_kernel.ipynb",
@@ -114,6 +114,12 @@ LESSONS = (
         60,
         "Diagnose sixteen patients, twelve of them recorded on real GPUs, from a timeline and a number",
         practice=False,
+    ),
+    Lesson(
+        "14_port_a_project.ipynb",
+        "Port a project",
+        120,
+        "Port an unknown program with ten mistakes to any GPU and to two, and take home a report of your own",
     ),
 )
 

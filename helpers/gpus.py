@@ -1,12 +1,16 @@
 """NVIDIA GPUs: what tensor cores of each generation compute, and which builds of PyTorch hold code for them.
 
-Plain Python, no torch: the doctor needs it where torch does not import. Data sheets of cards: `measurements.cards()`.
+Plain Python, no torch: the doctor needs it where torch does not import. Data sheets of cards: `practice_gpus.cards`.
 """
 
 import re
 from collections.abc import Iterable
 
 Capability = tuple[int, int]
+CARDS = (  # those that figures compare, by memory: names that `practice_gpus.cards.get_card` takes
+    *("T4", "V100", "L4", "A10", "RTX 3090", "RTX 4090", "A100 40 GB", "L40S"),
+    *("A100 80 GB", "H100 SXM", "H200"),
+)
 FORMATS = ("FP16", "BF16", "TF32", "FP8", "FP4")
 _GENERATIONS: tuple[tuple[Capability, str | None, tuple[str, ...] | None], ...] = (
     # first compute capability, name, formats that its tensor cores take

@@ -103,6 +103,12 @@ def keep(answer, name: str, replace: bool = False) -> str:
     return f"Kept: {name} is in {FILE} now. Later lessons, and your own code, take it from there."
 
 
+def source(answer) -> str:
+    """The text of a module with `answer`, a function or class, and what it uses; NotKept where a notebook must be there."""
+    imports, parts = _collected(answer)
+    return "\n\n".join([*imports, *parts.values()])
+
+
 def _collected(answer):
     """(lines of imports, {name: source}) that `answer` and all that it uses of the notebook need."""
     imports, parts, todo = [], {}, [(answer.__name__, answer)]

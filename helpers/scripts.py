@@ -55,12 +55,14 @@ def run(
     processes: int | None = None,
     timeout: float = 300,
     quiet: bool = False,
+    forked: bool = False,
 ) -> Finished:
     """Run `script` with `args` in a child process with this Python and return `Finished`(returncode, text).
 
     Prints the command line that runs, then shows the output as it comes, unless `quiet`. With `processes` (an int, at
     least 1) torchrun starts that many, each with one thread for its operations (OMP_NUM_THREADS=1). Their lines mix,
-    unless the script calls sys.stdout.reconfigure(line_buffering=True, write_through=False).
+    unless the script calls sys.stdout.reconfigure(line_buffering=True, write_through=False). With `forked` they are forked
+    from one that has imported torch already, on Linux, which takes half of the memory; torchrun's command is printed.
     A script that fails raises nothing: look at `returncode`. Under gloo a process may abort at its very end, after it
     wrote its results, so judge by the results, not by the return code alone. After `timeout` seconds everything it
     started is killed and TimeoutError tells the last lines; an interrupt (the stop button, Ctrl+C) kills it too.
@@ -70,8 +72,9 @@ def run(
         raise ValueError(f"processes is {processes!r}; {words}")
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
         raise ValueError(f"timeout is {timeout!r}; it takes seconds above 0")
-    command = [*_launcher(processes), str(script_path(script)), *map(str, args)]
-    print(shown(command), flush=True)
+    work = [str(script_path(script)), *map(str, args)]
+    print(shown([*_launcher(processes), *work]), flush=True)
+    command = [*_launcher(processes, forked and sys.platform == "linux"), *work]
     child = _start(command, processes)
     lines: list[str] = []
     reader = threading.Thread(target=_read, args=(child.stdout, lines, quiet), daemon=True)
@@ -90,12 +93,13 @@ def run(
     return Finished(child.returncode, "".join(lines))
 
 
-def _launcher(processes: int | None) -> list[str]:
+def _launcher(processes: int | None, forked: bool = False) -> list[str]:
     """The beginning of the command: this Python, and torchrun (torch.distributed.run) for several `processes`."""
     if processes is None:
         return [sys.executable]
     options = ["--standalone", f"--nproc-per-node={processes}"]
-    return [sys.executable, "-m", "torch.distributed.run", *options]
+    module = "helpers.launch" if forked else "torch.distributed.run"
+    return [sys.executable, "-m", module, *options]
 
 
 def shown(command: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""The pictures of the course that one steps through: a launch queue, a ring, FSDP, and tiles."""
+"""The pictures of the course that one steps through: a launch queue, a ring, FSDP, experts, and tiles."""
 
 from helpers import figures
 from helpers.steps import Box, Picture
@@ -106,6 +106,43 @@ def _fsdp_boxes(blocks, ranks, whole=None, color=None):
                 yield Box(block + rank * width, rank + 0.1, width, 0.8, figures.GREENS[0])
 
 
+CHOICES = (
+    (0, 2, 1, 0),
+    (0, 3, 0, 2),
+    (1, 0, 2, 0),
+    (3, 0, 0, 1),
+)  # of each GPU's tokens: the expert
+
+
+def experts() -> Picture:
+    """Return the picture of expert parallelism on four GPUs: an all-to-all takes tokens to experts, another one back."""
+    picture = Picture(
+        "Expert parallelism: tokens travel to their experts and back",
+        "Four GPUs with four tokens each; after an all-to-all expert 0 has eight tokens, expert 3 two.",
+        columns=9,
+        rows=4,
+        labels=[f"GPU {gpu}, expert {gpu}" for gpu in range(4)],
+    )
+    home = [(gpu, place, goal) for gpu, row in enumerate(CHOICES) for place, goal in enumerate(row)]
+    there, counts = [], [0] * 4
+    for _, _, goal in home:
+        there.append((goal, counts[goal], goal))
+        counts[goal] += 1
+    for places, color, words in (
+        (home, HALF, "A router picks an expert for each token: the number in its box."),
+        (there, figures.COMM, "All-to-all: each token goes to the GPU of its expert."),
+        (
+            there,
+            figures.GPU,
+            "The experts compute. GPU 0 has eight tokens; the others wait for it.",
+        ),
+        (home, figures.COMM, "A second all-to-all brings the results back."),
+    ):
+        boxes = [Box(x, row + 0.1, 0.95, 0.8, color, f"{goal}") for row, x, goal in places]
+        picture.frame(words, boxes)
+    return picture
+
+
 def product_tiles(tiles: int = 3) -> Picture:
     """Return the picture of A @ B in tiles: for each tile of the result, a row of A's tiles meets a column of B's."""
     picture = Picture(
@@ -176,3 +213,53 @@ def attention_tiles(tiles: int = 4) -> Picture:
             words = f"Keys {column + 1}: rescale the running sums, add this tile's softmax times V."
             picture.frame(words, boxes)
     return picture
+
+
+def continuous_batching(lengths: tuple = (3, 9, 2, 4, 3, 5, 2, 4), slots: int = 3) -> Picture:
+    """Return the picture of a server that answers requests of `lengths` tokens in `slots`, in fixed and in continuous batches."""
+    fixed, moving = (list(_schedule(lengths, slots, continuous)) for continuous in (False, True))
+    ends = [max(end for *_, end in schedule) for schedule in (fixed, moving)]
+    picture = Picture(
+        f"Continuous batching answers the same requests in {ends[1]} steps instead of {ends[0]}",
+        f"Two schedules of {len(lengths)} requests in {slots} slots over the steps: in fixed batches, {ends[0]} steps with "
+        f"idle slots; in continuous batches, {ends[1]} steps.",
+        columns=ends[0],
+        rows=2 * slots + 1,
+        labels=[*_slots("fixed", slots), "", *_slots("continuous", slots)],
+    )
+    for now in range(1, ends[0] + 1):
+        boxes = [
+            *_requests(fixed, now, 0, slots, ends[0]),
+            *_requests(moving, now, slots + 1, slots, ends[1]),
+        ]
+        tokens = [sum(max(0, min(now, e) - b) for _, _, b, e in each) for each in (fixed, moving)]
+        words = f"Step {now}: {tokens[0]} tokens in fixed batches, {tokens[1]} in continuous ones."
+        picture.frame(words, boxes)
+    return picture
+
+
+def _slots(name, count):
+    return [f"{name}, slot {slot + 1}" for slot in range(count)]
+
+
+def _schedule(lengths, slots, continuous):
+    """(request, slot, first step, end) of each request; a fixed batch begins when all of the one before are done."""
+    free = [0] * slots
+    for request, length in enumerate(lengths):
+        if not continuous and request % slots == 0:
+            free = [max(free)] * slots
+        slot = free.index(min(free)) if continuous else request % slots
+        yield request, slot, free[slot], free[slot] + length
+        free[slot] += length
+
+
+def _requests(schedule, now, first_row, slots, end_of_all):
+    """The boxes of a schedule up to step `now`: requests in greens, over the gray of an idle slot."""
+    for slot in range(slots):
+        width = min(now, end_of_all)
+        yield Box(0, first_row + slot + 0.08, width, 0.84, figures.WAIT)
+    for request, slot, begin, end in schedule:
+        if begin < now:
+            color, name = figures.GREENS[1 + request % 3], "ABCDEFGHIJ"[request]
+            width = min(now, end) - begin
+            yield Box(begin, first_row + slot + 0.08, width, 0.84, color, name)

@@ -45,14 +45,15 @@ class Picture:
         self.frames.append((sentence, list(boxes)))
 
 
-def show(picture: Picture, still: int | None = None, caption: str = "") -> None:
-    """Display `picture` with its slider; `still` is the frame that a page without Vega-Lite shows (None: the middle)."""
+def show(picture: Picture, still: int | None = None, caption: str = "", start: int = 0) -> None:
+    """Display `picture` with its slider, at frame `start`; a page without Vega-Lite shows `still` (None: the middle)."""
     place = len(picture.frames) // 2 if still is None else still
-    figures.show_vega(spec(picture), draw(picture, place), picture.alt, caption, colors=32)
+    chart = spec(picture, start)
+    figures.show_vega(chart, draw(picture, place), picture.alt, caption, colors=32)
 
 
-def spec(picture: Picture) -> dict:
-    """Return `picture` as a Vega-Lite 5 spec whose slider chooses the frame."""
+def spec(picture: Picture, start: int = 0) -> dict:
+    """Return `picture` as a Vega-Lite 5 spec whose slider chooses the frame, at first frame `start`."""
     colors, labels = Texts(), Texts()
     table = [
         (step, *box[:4], colors.index(box.color), labels.index(box.label))
@@ -61,10 +62,10 @@ def spec(picture: Picture) -> dict:
     ]
     sentences = Texts()
     rows = [(step, sentences.index(words)) for step, (words, _) in enumerate(picture.frames)]
-    middle = {"x": _place("cx", picture.columns), "y": _place("cy", picture.rows)}
+    middle = {"x": _place("cx", picture.columns), "y": _place("cy", picture.rows, picture.labels)}
     return {
         "title": {"text": picture.title},
-        "params": [slider("step", len(picture.frames) - 1, step=1)],
+        "params": [slider("step", len(picture.frames) - 1, step=1, start=start)],
         "spacing": 4,
         "vconcat": [
             {

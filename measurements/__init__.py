@@ -1,14 +1,12 @@
-"""Measured results of real devices, as facts apart from code: three folders of files, and their readers.
+"""Measured results of real devices, as facts apart from code: folders of files, and their readers.
 
 `recordings/`: what `python3 -m tools record` measured; nobody edits them. `published/`: numbers of others, each file
-with its source. `data_sheets.json`: what NVIDIA says of its cards. Nothing here measures, draws or imports PyTorch.
+with its source. `forecasts/`: the clock beside them. Nothing here measures or draws. Data sheets: `practice_gpus.cards`.
 """
 
 from measurements.reader import (
-    Card,
     Published,
     Recording,
-    cards,
     check,
     load,
     published,
@@ -17,10 +15,8 @@ from measurements.reader import (
 )
 
 __all__ = [
-    "Card",
     "Published",
     "Recording",
-    "cards",
     "check",
     "load",
     "published",

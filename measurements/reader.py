@@ -1,4 +1,4 @@
-"""Reads the files of this room: `published("sort_v100").rows(synchronized=True)`, `recordings()`, `cards()`.
+"""Reads the files of this room: `published("sort_v100").rows(synchronized=True)`, `recordings()`.
 
 In published files and in recordings a field's unit is the end of its name, such as `time_ms` or `gb_per_s` (10⁹ bytes
 per second). What a file may hold is written in `published.schema.json` and `recording.schema.json`.
@@ -189,28 +189,3 @@ def _refuse(constant: str) -> NoReturn:
 
 def _short(text: str, most: int = 200) -> str:
     return text if len(text) <= most else f"{text[:100]} … {text[-97:]}"
-
-
-@dataclass(frozen=True)
-class Card:
-    """A card's data sheet: capacity, bandwidth and peak rates, published by NVIDIA, not measured.
-
-    Rates are dense (without sparsity), in TFLOP/s; memory in GB (10⁹ bytes), bandwidth in GB/s; None where the card's
-    tensor cores do not take the format.
-    """
-
-    name: str
-    memory_gb: float
-    bandwidth_gb_s: float
-    fp32: float
-    tf32: float | None
-    fp16: float
-    bf16: float | None
-    fp8: float | None
-    source: str
-
-
-@cache
-def cards() -> tuple[Card, ...]:
-    """The data sheets of well-known NVIDIA cards, smaller ones first."""
-    return tuple(Card(**fields) for fields in _parsed(HERE / "data_sheets.json")["cards"])

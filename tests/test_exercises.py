@@ -42,7 +42,7 @@ EXERCISES = [
 ]
 KEYS = [exercise.key for exercise in EXERCISES]
 # that one starts two processes
-IN_PROCESS = [exercise for exercise in EXERCISES if exercise.key != "06.script"]
+IN_PROCESS = [exercise for exercise in EXERCISES if exercise.key != "06.ddp"]
 SLOW = ("05.leak",)  # it lets a device work for most of a second
 
 
@@ -329,7 +329,7 @@ def test_messages_are_sentences_and_names_stay_as_they_are(words, shown):
 def test_a_program_that_cannot_start_processes_is_told_how(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
-        "from lessons.lesson06 import exercises as ex\nex.script.check(ex.script.reference)\n"
+        "from lessons.lesson06 import exercises as ex\nex.ddp.check(ex.ddp.reference)\n"
     )
     done = subprocess.run(
         [sys.executable, program],
@@ -339,7 +339,7 @@ def test_a_program_that_cannot_start_processes_is_told_how(tmp_path):
         encoding="utf-8",
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"},
     )
-    assert "they did not start" in done.stdout and "__name__ == '__main__'" in done.stdout, done
+    assert "it did not start" in done.stdout and "__name__ == '__main__'" in done.stdout, done
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.key)

@@ -3,13 +3,14 @@
 import re
 
 import pytest
+import torch
 from matplotlib.colors import to_rgb
 
 import helpers.figures
 from helpers import plots
 from helpers.figures import SMALL
 from lessons.forecasts import draw_bars
-from lessons.lesson06 import exercises as lesson06
+from lessons.lesson06 import figures as lesson06
 from lessons.lesson08 import figures
 from lessons.reading import kernels_by_shape
 from measurements import traces
@@ -83,10 +84,52 @@ def test_each_card_has_its_formats(card):
     assert ("slower" in sentence) is (card in ("P100", "V100", "T4"))
 
 
-def test_the_explorer_of_several_gpus_names_who_measured_each_link():
-    """A learner must be able to look a rate up before buying GPUs because of it."""
-    for link, (rate, source) in lesson06.links().items():
-        figure, sentence = lesson06.draw_scaling(lambda n, *_: 100 / n, 400, link, 100)
-        assert f"{link}, {rate:g} GB/s" in sentence
-        assert figure.sources[0].startswith(f"published: {source}")
-    assert len({source for _, source in lesson06.links().values()}) == 2
+def test_a_bucket_is_sent_when_it_is_full_and_all_gradients_travel():
+    """A learner who compares the three ways must compare the same bytes."""
+    model = torch.nn.Sequential(*[torch.nn.Linear(1000, 1000) for _ in range(6)])
+    size = 4e-6 * sum(p.numel() for p in model.parameters())
+    sent = {w: lesson06.all_reduces(model, 1.0, 9.0, w, "PCIe, 8 GPUs") for w in (0, 7.9, 1e9)}
+    assert [len(each) for each in sent.values()] == [12, 3, 1]
+    for spans in sent.values():
+        assert spans[0][0] >= 1 and spans[-1][0] >= 9
+        assert all(
+            start >= before for (_, before), (start, _) in zip(spans, spans[1:], strict=False)
+        )
+    [(start, end)] = sent[1e9]
+    assert start == 9 and end - start == pytest.approx(2 * 7 / 8 * size / lesson06.PCIE)
+    busy = {w: sum(end - start for start, end in spans) for w, spans in sent.items()}
+    assert busy[0] > busy[7.9] == pytest.approx(busy[1e9])
+
+
+def test_the_explorer_of_buckets_says_what_its_bars_show(monkeypatch):
+    """The sentence of a way is what a learner quotes; it must belong to the chosen way."""
+    shown = []
+    monkeypatch.setattr(lesson06.figures, "show_vega", lambda *args: shown.append(args))
+    lesson06.show_overlap()
+    [(spec, figure, alt)] = shown
+    assert "network, 32 GPUs, for each parameter: 126 all-reduces" in alt
+    assert {p["name"]: len(p["bind"]["options"]) for p in spec["params"]} == {"when": 3, "way": 3}
+    rows = [line.split(",") for line in spec["data"]["values"].splitlines()[1:]]
+    last = max(float(row[4]) for row in rows if row[:3] == ["1", "1", "2"])
+    backward = next(float(row[4]) for row in rows if row[:3] == ["1", "1", "1"])
+    assert f"network, 32 GPUs, for each parameter: 126 all-reduces, {last - backward:.1f} ms" in alt
+    assert "forecast" in figure.get_suptitle()
+
+
+def test_efficiency_is_of_one_gpu_of_the_same_benchmark():
+    """A line over 100% or against another card would sell GPUs that don't help."""
+    figure, sentence = lesson06.draw_efficiency()
+    assert sentence == (
+        "DDP, V100, batch 32 each: 93% with 16; DDP, A100, 16 bits: 90% with 8; "
+        "DataParallel, RTX 2080 Ti: 35% with 4"
+    )
+    for line in figure.axes[0].get_lines():
+        assert line.get_ydata()[0] == 100 and max(line.get_ydata()) <= 100
+    assert len(figure.sources) == 3
+
+
+def test_a_shared_batch_scales_worse_than_one_of_each_gpu():
+    """Strong and weak scaling must not be swapped: it is what the explorer teaches."""
+    told = [lesson06.draw_more_gpus("RTX 4090", 8, s)[1] for s in ("of each GPU", "shared by all")]
+    weak, strong = (float(words.split(" bring ")[1].split()[0]) for words in told)
+    assert weak > 4 > strong

@@ -177,7 +177,8 @@ def test_what_is_imported_is_declared():
     tables = ("dependencies", "test", "browser", "grade", "kernels")
     declared = {re.split(r"[^\w.-]", need)[0].lower() for table in tables for need in needs(table)}
     packages = importlib.metadata.packages_distributions()
-    brought = {"cuda", "sitecustomize", "slow_to_import"}  # by PyTorch's CUDA builds; by tests
+    # by PyTorch's CUDA builds; by lesson 14; by tests
+    brought = {"cuda", "birdcalls", "sitecustomize", "slow_to_import"}
     for name in sorted(imported - own - brought - set(sys.stdlib_module_names)):
         distributions = {each.lower().replace("_", "-") for each in packages.get(name, [name])}
         assert distributions & declared, name

@@ -1,51 +1,103 @@
 """What lessons 09 and 10 show beside their stored words: who holds what, and what a model refuses."""
 
+import itertools
+
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional as F
 
+from helpers import step_pictures
+from helpers.palette import GPU
+from lessons.lesson09 import exercises as ex09
+from lessons.lesson09 import figures as figures09
 from lessons.lesson09 import gpt
 from lessons.lesson09.exercises import kv_cache
 from lessons.lesson10 import figures
-
-FREE = "#f2f2f2"
+from lessons.lesson10.exercises import rank_bytes
+from tools import _notebooks
 
 
 def held(axes):
-    """Return {(rank, first place of the cell)} of the cells that are filled."""
+    """Return {(row, column)} of the cells that are green: what the GPU of this panel holds."""
     from matplotlib.colors import to_hex
 
     return {
-        (round(cell.get_y() + 0.4), round(cell.get_x(), 2))
+        (round(cell.get_y()), round(cell.get_x()))
         for cell in axes.patches
-        if to_hex(cell.get_facecolor()) != FREE
+        if to_hex(cell.get_facecolor()).upper() == GPU
     }
 
 
-def test_a_rank_holds_a_quarter_then_all_then_a_quarter_of_the_sum():
-    """The picture is the explanation of fully_shard; its pixels are compared with nothing."""
-    figure, _ = figures.draw_moves()
-    own = {(rank, rank) for rank in range(4)}
-    whole = {(rank, quarter) for rank in range(4) for quarter in range(4)}
-    held_by = [held(axes) for axes in figure.axes]
-    weights = [{(rank, x) for rank, x in cells if x < 4} for cells in held_by]
-    gradients = [{(rank, x - 4) for rank, x in cells if x >= 4} for cells in held_by]
-    assert weights == [own, whole, whole, own]
-    assert gradients == [set(), set(), whole, own]
+def drawn(monkeypatch, draw, *args):
+    """Return the Figure that `draw(*args)` shows."""
+    shown = []
+    monkeypatch.setattr(figures.figures, "show", lambda figure, alt: shown.append(figure))
+    draw(*args)
+    return shown[0]
 
 
-def test_a_gpu_needs_nothing_of_another_between_the_two_products():
+def test_a_gpu_needs_nothing_of_another_between_the_two_matmuls(monkeypatch):
     """What a split by columns leaves on a GPU, its rows of the next matrix take: the reason for the order."""
-    figure, _ = figures.draw_splits()
+    figure = drawn(monkeypatch, figures.show_split, "title", figures.TENSOR)
     for gpu, axes in enumerate(figure.axes):
         cells = held(axes)
-        hidden = {column - 12 - 2 for row, column in cells if 14 <= column < 20}
+        hidden = {column - 14 for row, column in cells if 14 <= column < 20}
         down = {row for row, column in cells if 22 <= column < 26}
         assert hidden == down == set(range(3 * gpu, 3 * gpu + 3))
 
 
+def test_under_sequence_parallelism_each_token_is_normalized_on_one_gpu(monkeypatch):
+    """Tokens are rows; before and after the matmuls no GPU may hold those of another."""
+    figure = drawn(monkeypatch, figures.show_split, "title", figures.SEQUENCE)
+    rows = [{row for row, column in held(axes) if column < 4} for axes in figure.axes]
+    assert rows == [{0, 1}, {2, 3}]
+
+
 def test_each_stage_splits_one_part_more():
-    figure, _ = figures.draw_stages(1000)
-    assert [len(held(axes)) for axes in figure.axes] == [48, 36, 24, 12]
+    totals = [sum(figures.parts_gb(1, 4, stage).values()) for stage in range(4)]
+    assert totals == [rank_bytes(1, 4, stage) for stage in range(4)] == [16, 10, 7, 4]
+
+
+@pytest.mark.parametrize(("stages", "microbatches"), [(4, 4), (8, 16), (1, 3)])
+def test_the_pipeline_never_runs_two_passes_on_a_gpu_at_once(monkeypatch, stages, microbatches):
+    """The drawn schedule is the argument for the formula: work and bubble fill the time exactly."""
+    shown = []
+    monkeypatch.setattr(figures.figures, "show_vega", lambda _, figure, *__: shown.append(figure))
+    figures.show_pipeline(stages, microbatches)
+    bars = shown[0].axes[0].patches[stages:]  # after the gray ones
+    end = 3 * (microbatches + stages - 1)
+    for stage in range(stages):
+        own = sorted(
+            (round(bar.get_x()), round(bar.get_x() + bar.get_width()))
+            for bar in bars
+            if round(bar.get_y() + 0.45) == stage
+        )
+        assert len(own) == 2 * microbatches
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(own)) and own[-1][1] <= end
+        assert sum(b - a for a, b in own) / end == pytest.approx(
+            1 - (stages - 1) / (microbatches + stages - 1)
+        )
+
+
+def test_the_limit_is_where_gathering_takes_as_long_as_computing():
+    """The page states 5,540 tokens; 1,024 give 18% of the speed."""
+    assert 277e12 / 50e9 == pytest.approx(5540)
+    alt = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures.figures, "show_vega", lambda spec, figure, words: alt.append(words))
+        figures.show_hidden()
+    assert "full from 5,540 on; 1,024 give 18%" in alt[0]
+
+
+def test_every_token_of_the_experts_picture_arrives_and_comes_back():
+    start, there, busy, back = (
+        sorted(box.label for box in boxes) for _, boxes in step_pictures.experts().frames
+    )
+    assert start == there == busy == back
+    _, boxes = step_pictures.experts().frames[1]
+    assert all(int(box.y) == int(box.label) for box in boxes)
+    assert len({(box.x, box.y) for box in boxes}) == 16
 
 
 @pytest.fixture
@@ -76,3 +128,59 @@ def test_one_word_at_a_time_with_a_cache_gives_the_logits_of_all_at_once(model):
     parts = [model(ids[:, :2], attend)]
     parts += [model(ids[:, place : place + 1], attend, start=place) for place in (2, 3, 4)]
     torch.testing.assert_close(torch.cat(parts, dim=1), model(ids), rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def shown():
+    """Return what lesson 09 shows as the code of its GPT: the class TinyGPT of its cells."""
+    cells = _notebooks.read(*_notebooks.find(["09"])).cells
+    names = {"ex": ex09, "nn": nn, "F": F}
+    for cell in cells:
+        if cell.source.startswith("class Block") or "class TinyGPT" in cell.source:
+            exec(cell.source, names)  # noqa: S102 - the lesson's own cells
+    return names["TinyGPT"]
+
+
+@torch.inference_mode()
+def test_the_code_that_the_lesson_shows_is_the_gpt_of_all_lessons(shown):
+    """Its reader would learn one network, and meet another in lessons 06, 10 and 11."""
+    words = gpt.course_words()
+    model, theirs = shown(words), gpt.trained()
+    model.load_state_dict(gpt.parameters())
+    ids = torch.randint(len(model.vocabulary), (2, 9))
+    assert torch.equal(model(ids), theirs(ids))
+    assert torch.equal(model(ids, start=4), theirs(ids, start=4))
+
+
+@torch.inference_mode()
+def test_the_stored_gpt_has_read_the_course():
+    """With other parameters the first screen, and every text in lesson 09, would be word salad."""
+    words, model = gpt.course_words(), gpt.trained()
+    torch.manual_seed(0)
+    [(x, y)] = gpt.batches(model, words, 1, size=64)
+    loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
+    assert loss < 1.5 < F.cross_entropy(gpt.TinyGPT(words)(x).flatten(0, 1), y.flatten())
+    assert model.decode(model.encode("the GPU waits .")) == "The GPU waits."
+    with pytest.raises(ValueError, match="the course has no word 'zebra'"):
+        model.encode("the zebra")
+
+
+def test_the_last_row_of_the_picture_is_what_the_four_steps_compute():
+    model = gpt.trained()
+    text = "the GPU waits for the CPU"
+    q, k, _ = figures09.inside(model, text)[1][:, 2]  # layer 2, head 3
+    shares = (q[-1] @ k.T / 32**0.5).softmax(-1)
+    draw = figures09.look(model, text, lambda scores: scores)
+    figure, words = draw(2, 3)
+    drawn = torch.tensor(figure.axes[0].images[0].get_array().tolist())
+    torch.testing.assert_close(drawn[-1], shares)
+    assert f"{shares.max():.0%} to “{text.split()[int(shares.argmax())]}”" in words
+
+
+def test_the_limit_is_the_bandwidth_over_the_bytes_of_a_token():
+    """gpt-fast's 104.9 tokens at 1,397 GB/s are 13.3 GB each: 153 would use all of 2,039 GB/s."""
+    figure, words = figures09.rates()
+    assert "'int4': 196.8" in words and "330 W" in figure.axes[0].get_xlabel()
+    assert 2039 / (1397.31 / 104.9) == pytest.approx(
+        float(words.split("at most {'bfloat16': ")[1][:8])
+    )

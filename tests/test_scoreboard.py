@@ -2,12 +2,13 @@
 
 import pytest
 
-from tools import scoreboard
+from measurements import forecasts
+from tools import ROOT, _cases, scoreboard
 
 
 def ours(table, kind, every=1, keep=lambda case: True):
-    cases = [case for case in scoreboard.TABLES[table]() if case.kind == kind and keep(case)]
-    return scoreboard.summary(scoreboard.points(cases[::every]))
+    cases = [case for case in _cases.TABLES[table]() if case.kind == kind and keep(case)]
+    return forecasts.summary(scoreboard.points(cases[::every]))
 
 
 def test_large_products_are_forecast_on_ten_cards():
@@ -34,13 +35,31 @@ def test_overhead_is_held_by_the_range():
 
 def test_what_is_stored_for_the_figure_is_whole_and_keeps_the_promise():
     """Else the course would draw forecasts that the words beside them do not fit."""
-    points = scoreboard.stored()
+    points = forecasts.stored()
     for kind, table in (("inference", "timm_infer_3090"), ("training", "timm_train_3090")):
-        found = scoreboard.summary([p for p in points if (p.table, p.kind) == (table, kind)])
+        found = forecasts.summary([p for p in points if (p.table, p.kind) == (table, kind)])
         assert found["points"] >= 15
         assert found["within_1_5"] >= 0.85
         assert found["in_range"] >= 0.9
         assert found["median_error"] < min(found["flops_error"], found["bytes_error"])
+
+
+def lines():
+    """The rows of the table in INSTRUCTORS.md."""
+    points = forecasts.stored()
+    for table, kind in sorted({(p.table, p.kind) for p in points}):
+        s = forecasts.summary([p for p in points if (p.table, p.kind) == (table, kind)])
+        names = "median_error", "within_1_5", "in_range", "flops_error", "bytes_error"
+        shares = " | ".join(f"{s[name]:.0%}" for name in names)
+        yield f"| {table}, {kind} | {s['points']} | {shares} |"
+
+
+def test_instructors_see_how_far_forecasts_are_off():
+    """Else the page would answer with the numbers of an older clock."""
+    text = (ROOT / "notebooks/INSTRUCTORS.md").read_text(encoding="utf-8")
+    section = text.split("## How far off forecasts are\n")[1].split("\n## ")[0]
+    shown = [line for line in section.splitlines() if line.startswith("|")][2:]
+    assert shown == list(lines()), "\n".join(lines())
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import datetime
 import importlib.util
+import inspect
 import json
 import os
 import re
@@ -15,6 +16,8 @@ import torch
 from torch.utils.data import DistributedSampler
 
 from helpers import scripts
+from lessons.lesson09 import gpt
+from lessons.lesson10.exercises import fsdp
 
 pytestmark = pytest.mark.gpu
 
@@ -196,8 +199,8 @@ def ddp(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ddp")
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     files = ("--out", folder / "results.json", "--checkpoint", folder / "weights.pt")
-    how = ("--disable-cuda", "--check", "--images", 301, "--epochs", 2)
-    done = in_child(*launch, SCRIPTS / "ddp.py", *how, *files)
+    how = ("--disable-cuda", "--check", "--pieces", 101, "--epochs", 2)
+    done = in_child(*launch, SCRIPTS / "ddp.py", *how, *files, cwd=folder)
     # gloo may abort at the very end, after everything is written: judge by the results
     assert (folder / "results.json").exists(), done.stderr
     return done, json.loads((folder / "results.json").read_text()), folder
@@ -210,7 +213,9 @@ def test_two_processes_have_the_gradients_of_one(ddp):
     assert "gradients equal: True" in done.stdout.splitlines()
     assert results["weights_equal"] is True
     assert "weights equal: True" in done.stdout.splitlines()
+    assert results["ring_equal"] is True
     assert [rank["device"] for rank in results["ranks"]] == ["cpu", "cpu"]
+    assert results["alone"] > 0 and results["epochs"][-1]["tokens_per_s"] > 0
 
 
 @pytest.mark.parametrize("by", [0.0, 1e-6])
@@ -222,26 +227,27 @@ def test_weights_are_equal_only_if_they_are_those_of_rank_0(monkeypatch, by):
 
 
 def test_two_processes_learn_what_one_learns_with_their_batches_joined(ddp):
-    """The oracle is one process that takes the images of both ranks as one batch.
+    """The oracle is one process that takes the pieces of both ranks as one batch.
 
-    Adam divides by tiny numbers, which amplifies rounding: on another number of threads the oracle itself comes out up
-    to 5% of its way elsewhere. Training on rank 0's images alone ends 130% away, without `set_epoch` 40%.
+    AdamW divides by tiny numbers, which amplifies rounding; what no gradient reaches only decays. Training on rank 0's
+    pieces alone, or without `set_epoch`, ends far away.
     """
     _, results, folder = ddp
-    images = train.data.load("shapes", n=301)
+    module = script("ddp")
     torch.manual_seed(0)
-    model = train.SmallCNN()
+    words = module.course_words()
+    model = module.TinyGPT(words)
     start = {name: value.clone() for name, value in model.state_dict().items()}
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    samplers = [DistributedSampler(images, num_replicas=2, rank=rank) for rank in (0, 1)]
+    dataset = module.pieces(words, model, 101)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    samplers = [DistributedSampler(dataset, num_replicas=2, rank=rank) for rank in (0, 1)]
     for epoch in range(2):
         for sampler in samplers:
             sampler.set_epoch(epoch)
-        a, b = (torch.tensor(list(sampler)).split(32) for sampler in samplers)
+        a, b = (torch.tensor(list(sampler)).split(16) for sampler in samplers)
         for batch in (torch.cat(pair) for pair in zip(a, b, strict=True)):
-            x, y = images[batch]
             optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(model(x), y).backward()
+            module.loss_of(model, *dataset[batch]).backward()
             optimizer.step()
     saved = torch.load(folder / "weights.pt", weights_only=True)
     for name, value in model.state_dict().items():
@@ -249,14 +255,42 @@ def test_two_processes_learn_what_one_learns_with_their_batches_joined(ddp):
 
 
 @pytest.mark.parametrize(
+    ("gpus", "nccl", "hidden"), [(2, True, False), (1, True, True), (2, False, True)]
+)
+def test_ddp_hides_gpus_that_its_processes_cannot_share(monkeypatch, gpus, nccl, hidden):
+    """Two processes on one GPU end in an error of NCCL; PyTorch for Windows has none, however many GPUs there are."""
+    module = script("ddp")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(module.dist, "is_nccl_available", lambda: nccl)
+    module.hide_gpus(disable_cuda=False)
+    assert (os.environ["CUDA_VISIBLE_DEVICES"] == "") is hidden
+
+
+def test_pieces_are_followed_by_the_next_word():
+    """A piece whose labels are its own words would teach the model to copy."""
+    module = script("ddp")
+    words = "a b c d e a b c d".split()
+    model = module.TinyGPT(words, width=4, heads=1, layers=1, context=3)
+    pieces = module.pieces(words, model, 5)
+    assert [[x.tolist(), y.tolist()] for x, y in pieces] == [
+        [[0, 1, 2], [1, 2, 3]],
+        [[3, 4, 0], [4, 0, 1]],
+    ]
+
+
+@pytest.mark.parametrize(
     ("name", "world", "args", "words"),
     [
-        ("ddp", "2", ["--images", "1"], "--images takes at least one for each process; got 1"),
+        ("ddp", "2", ["--pieces", "95"], "--pieces takes at least 96, 3 batches .*; got 95"),
         ("ddp", "2", ["--out", "no/such/folder/r.json"], "--out takes"),
-        ("shard", "5", [], "64 images do not divide by 5"),
-        ("shard", "3", ["--batch-size", "63", "--products"], "--products takes an even number"),
-        ("shard", "4", ["--width", "200"], "--width takes .* a square; got 200"),
+        ("shard", "5", [], "16 texts do not divide by 5"),
+        ("shard", "3", ["--processes", "5"], "16 texts do not divide by 5"),
+        ("shard", "4", ["--width", "201"], "--width takes a multiple of the 4 heads; got 201"),
         ("shard", "4", ["--steps", "0"], "--steps takes a number above 0; got 0"),
+        ("shard", "4", ["--steps", "1"], "--steps takes at least 2"),
+        ("shard", "4", ["--block", "no.py"], "--block takes a file .* got no.py"),
         ("shard", "4", ["--out", "no/such/folder/r.json"], "--out takes"),
     ],
 )
@@ -293,48 +327,65 @@ def started(monkeypatch):
     return started
 
 
-@pytest.mark.parametrize("name", ["ddp", "shard"])
-def test_where_nccl_is_missing_two_gpus_stay_idle_and_the_script_runs(started, name):
+def test_where_nccl_is_missing_two_gpus_stay_idle_and_the_script_runs(started):
     """PyTorch for Windows has no NCCL, however many GPUs there are."""
-    device, (backend, _) = started(name, nccl=False)
+    device, (backend, _) = started("shard", nccl=False)
     assert device == torch.device("cpu") and backend == "gloo"
 
 
 # --- shard.py
+
+OWN = inspect.getsource(fsdp.reference)
+SMALL = ("--disable-cuda", "--width", 36, "--layers", 2, "--batch-size", 12, "--steps", 5)
 
 
 @pytest.fixture(scope="module")
 def shard(tmp_path_factory):
     """One run of shard.py with three processes on the CPU: (its results, the folder of its checkpoint)."""
     folder = tmp_path_factory.mktemp("shard")
-    out, saved = folder / "results.json", folder / "saved"
-    how = ("--disable-cuda", "--width", 36, "--blocks", 2, "--batch-size", 12, "--steps", 5)
-    run_shard = scripts.run("shard.py", *how, "--out", out, "--checkpoint", saved, processes=3)
+    out, saved, own = folder / "results.json", folder / "saved", folder / "own.py"
+    own.write_text(f"import torch\n\n{OWN}")
+    how = (*SMALL, "--block", own, "--out", out, "--checkpoint", saved)
+    run_shard = scripts.run("shard.py", "--processes", 3, *how)
     assert out.exists(), run_shard.text
     return json.loads(out.read_text()), saved
 
 
+def small_model():
+    return script("shard").new_model(gpt.course_words(), width=36, layers=2)
+
+
 def test_three_uneven_shards_hold_everything_once_and_learn_what_one_process_learns(shard):
-    """Ten rows of the last layer over three ranks are 4, 4 and 2: no number is lost or held twice."""
+    """1,193 rows of the last layer over three ranks are 398, 398 and 397: no number is lost or held twice."""
     results, _ = shard
-    model = script("shard").new_model(width=36, blocks=2)
-    size = 4 * sum(weight.numel() for weight in model.parameters())
+    size = 4 * sum(weight.numel() for weight in small_model().parameters())
     held = {kind: [rank[kind] for rank in results["ranks"]] for kind in results["ranks"][0]}
     assert {kind: sum(many) for kind, many in held.items()} == {
-        "weights": size,
+        "parameters": size,
         "gradients": size,
         "optimizer": 2 * size,
     }
-    assert len(set(held["weights"])) == 2 and max(held["weights"]) < 0.4 * size
-    assert results["losses"][-1] != results["losses"][0]
+    assert len(set(held["parameters"])) == 2 and max(held["parameters"]) < 0.4 * size
+    assert results["losses"][-1] < results["losses"][0]
     assert results["difference"] < 1e-5
+
+
+def test_a_learners_block_gives_real_processes_the_gradients_of_whole_blocks(shard):
+    assert shard[0]["own"]["blocks"] == 2 and shard[0]["own"]["difference"] < 1e-7
+
+
+def test_a_learners_block_that_forgets_the_mean_is_seen(tmp_path):
+    """Else the lesson would praise any function that a learner keeps."""
+    own, out = tmp_path / "own.py", tmp_path / "results.json"
+    own.write_text(f"import torch\n\n{OWN.replace(' / comm.ranks', '')}")
+    scripts.run("shard.py", "--processes", 2, *SMALL, "--block", own, "--out", out)
+    assert json.loads(out.read_text())["own"]["difference"] > 1e-5
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_one_process_loads_what_three_saved_and_is_told_of_a_missing_shard(shard, tmp_path):
     _, saved = shard
-    module = script("shard")
-    model = module.new_model(width=36, blocks=2)
+    module, model = script("shard"), small_model()
     start = {name: value.clone() for name, value in model.state_dict().items()}
     state = {"model": model.state_dict()}
     module.checkpoint.load(state, checkpoint_id=saved)
@@ -356,8 +407,7 @@ def test_no_process_waits_longer_than_a_minute_for_one_that_hangs(nccl, started)
 
 
 def test_when_a_rank_dies_the_others_end_too_and_torchrun_names_it():
-    how = ("--disable-cuda", "--width", 36, "--blocks", 2)
-    done = scripts.run("shard.py", *how, "--die", 1, processes=2, timeout=60)
+    done = scripts.run("shard.py", *SMALL, "--die", 1, processes=2, timeout=60)
     assert done.returncode != 0
     assert "rank 1 ends: this rank fails on purpose" in done.text
     assert "Root Cause" in done.text, done.text

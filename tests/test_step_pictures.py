@@ -7,7 +7,15 @@ import pytest
 
 from helpers import figures, machine_picture, step_pictures, steps
 
-PICTURES = ("launch_queue", "ring_all_reduce", "fsdp", "product_tiles", "attention_tiles")
+PICTURES = (
+    "launch_queue",
+    "ring_all_reduce",
+    "fsdp",
+    "experts",
+    "product_tiles",
+    "attention_tiles",
+    "continuous_batching",
+)
 
 
 @pytest.fixture(params=PICTURES)
@@ -56,6 +64,13 @@ def test_fsdp_has_one_whole_block_at_most():
 def test_a_product_of_tiles_makes_each_pair_once():
     words = [words for words, _ in step_pictures.product_tiles(3).frames]
     assert len({text.split(":")[0] for text in words}) == 27
+
+
+def test_both_kinds_of_batches_write_every_token_and_continuous_ones_are_done_first():
+    frames = step_pictures.continuous_batching((3, 9, 2, 4, 1), slots=2).frames
+    tokens = [[int(n) for n in re.findall(r"(\d+) (?:tokens|in)", words)] for words, _ in frames]
+    assert tokens[0] == [2, 2] and tokens[-1] == [19, 19]
+    assert all(fixed <= moving for fixed, moving in tokens) and tokens[9] == [14, 19]
 
 
 @pytest.mark.parametrize("part", [None, *machine_picture.PARTS, ("hbm", "l2")])

@@ -27,19 +27,20 @@ ITEMS = tuple(
 00.warm_up
 01.pick 01.machines 01.limit quiz.01.false quiz.01.driver quiz.01.small
 02.batch 02.repair 02.fit quiz.02.alone quiz.02.current quiz.02.pieces
-03.flat 03.buffer 03.messages quiz.03.inplace quiz.03.stays quiz.03.optimizer
+03.flat 03.buffer 03.left quiz.03.inplace quiz.03.stays quiz.03.bend
 04.step 04.test 04.checkpoint 04.bugs quiz.04.order quiz.04.eval quiz.04.map
 05.leak 05.largest 05.accumulation quiz.05.cache quiz.05.empty quiz.05.activations
-06.weigh 06.script 06.choose quiz.06.rank quiz.06.epoch quiz.06.scaling
+06.ddp 06.ring 06.hidden quiz.06.rank quiz.06.bucket quiz.06.scaling
 07.stopwatch 07.waits 07.epoch 07.busy quiz.07.naive quiz.07.nonzero quiz.07.delay
 08.clip 08.card 08.rung quiz.08.double quiz.08.sixteen quiz.08.twenty
-09.mask 09.kv_cache 09.sizes 09.top_k quiz.09.fused quiz.09.decode quiz.09.cached
-10.bytes 10.product 10.choose quiz.10.sixteen quiz.10.whole quiz.10.pair
+09.tiles 09.kv_cache quiz.09.fused quiz.09.decode
+10.bytes 10.fsdp quiz.10.whole quiz.10.hidden quiz.10.bubble
 11.mirror 11.gated 11.row_sums quiz.11.fuse quiz.11.mask quiz.11.when
 12.saxpy 12.transpose 12.warps quiz.12.sectors quiz.12.banks quiz.12.occupancy
 13.starved 13.waiting 13.tiny 13.late 13.ahead 13.freed 13.straggler 13.pieces 13.suspect 13.scores 13.unfused
 13.undecided 13.hang 13.recompiles 13.overflow 13.agree
 93.outer 93.double 93.histogram 93.convolve 93.online 93.product 93.quantized 93.attention
+14.device 14.memory 14.speed 14.two
 """.split()
 )
 _memory: dict = {}

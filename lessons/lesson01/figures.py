@@ -1,10 +1,10 @@
-"""The figures of lesson 01: processors side by side, the race, the flat line of overhead, and which card to rent."""
+"""The figures of lesson 01: processors side by side, the race, the flat line, which card to rent, how good forecasts are."""
 
 import measurements
-from helpers import figures, plots
+from helpers import figures, plots, which_card
 from helpers.palette import INK
-from helpers.vega import calculate
-from measurements import atlas
+from lessons.lesson01.jobs import jobs
+from measurements import forecasts
 
 FIRST = (  # of the published processors: those that a learner may have or rent
     *("RTX 4090", "H100 PCIe", "RTX 3090", "A100 80GB", "RTX 3060", "T4"),
@@ -86,79 +86,75 @@ def show_lookups():
 
 
 # --- which card for which job ---------------------------------------------------------------------
-def show_cards(hours=10, memory_gb=12, power=10):
-    """Show the explorer of cards: a job of `hours` on a T4, by the GB it needs and 2**`power` operations per byte."""
-    cards = atlas.cards("float16")
-    tflop = hours * 3600 * cards["T4"].tflop_per_s
-    fit = [card for card in cards.values() if card.memory_gb >= memory_gb]
-    times = {card: card.seconds(tflop, tflop * 1000 / 2**power) / 60 for card in fit}
-    bars = {card.name: minutes for card, minutes in sorted(times.items(), key=lambda pair: pair[1])}
-    title = f"{hours} hours of 16-bit matmuls on a T4: how long on other cards?"
-    figure = plots.bars(bars, title, "minutes at best")
-    plots.sources(figure, *dict.fromkeys(source for card in fit for source in card.sources))
-    told = ", ".join(f"{name} {minutes:.0f} minutes" for name, minutes in bars.items())
-    spec = _cards_spec([vars(card) for card in cards.values()], hours, memory_gb, power)
-    plots.show_vega(spec, figure, f"Bars by card: {told}.", atlas.BOUND)
+def show_cards():
+    """Show the explorer of cards: forecasts of four jobs, their memory, and what an epoch of them costs."""
+    which_card.explore(jobs())
 
 
-def _cards_spec(rows, hours, memory_gb, power):
-    """The explorer as Vega-Lite: a card's time is the longer of arithmetic and memory, relative to the T4's."""
-    [t4] = [row for row in rows if row["name"] == "T4"]
-    seconds = "max(1 / datum.tflop_per_s, 1000 / (pow(2, power) * datum.gb_per_s))"
-    on_t4 = f"max(1 / {t4['tflop_per_s']}, 1000 / (pow(2, power) * {t4['gb_per_s']}))"
-    compute = "1 / datum.tflop_per_s >= 1000 / (pow(2, power) * datum.gb_per_s)"
-    dollars = "'$' + format(datum.usd_per_h * datum.hours, '.2f') + ' (' + datum.listed + ')'"
-    price = f"isValid(datum.usd_per_h) ? {dollars} : 'no price listed'"
-    words = f"format(datum.hours, '.2~f') + ' h, ' + datum.limit + '-bound, ' + ({price})"
-    y = {
-        "field": "name",
-        "type": "nominal",
-        "title": None,
-        "sort": {"field": "hours", "op": "min", "order": "ascending"},
-    }
-    return {
-        "title": {
-            "text": f"A job of {hours} hours on a T4: how long on other cards, and why?",
-            "subtitle": {
-                "expr": "memory + ' GB needed, ' + round(pow(2, power)) + ' operations per byte'"
-            },
-        },
-        "params": [
-            _slider("memory", memory_gb, 4, 120, 4, "memory needed (GB) "),
-            _slider("power", power, 0, 12, 1, "operations per byte: 2 to the power of "),
-        ],
-        "data": {"values": rows},
-        "width": 720,
-        "autosize": {"type": "fit-x", "contains": "padding"},
-        "height": {"step": 26},
-        "transform": [
-            {"filter": "datum.memory_gb >= memory"},
-            *calculate(hours=f"{hours} * {seconds} / {on_t4}"),
-            *calculate(limit=f"{compute} ? 'compute' : 'memory'"),
-            *calculate(told=words),
-        ],
-        "encoding": {"y": y},
-        "layer": [
-            {
-                "mark": {"type": "bar", "color": figures.GPU, "height": 17},
-                "encoding": {"x": _HOURS},
-            },
-            {
-                "mark": {"type": "text", "align": "left", "dx": 6, "color": INK},
-                "encoding": {"x": _HOURS, "text": {"field": "told"}},
-            },
-        ],
-    }
-
-
-_HOURS = {
-    "field": "hours",
-    "type": "quantitative",
-    "title": "hours at best",
-    "scale": {"domain": [0, 19], "clamp": True},
+LOOKS = {  # kind of step: marker and color
+    "inference": ("o", figures.GPU),
+    "training": ("^", INK),
+    "operator": ("s", plots.NEUTRAL),
 }
 
 
-def _slider(name, value, low, high, step, label):
-    bind = {"input": "range", "min": low, "max": high, "step": step, "name": label}
-    return {"name": name, "value": value, "bind": bind}
+def show_forecasts():
+    """Show every stored forecast against what others measured, the farthest misses by name."""
+    found = forecasts.stored()
+    title = _how_close(found)
+    figure, axes = plots.new_figure(
+        title, "measured ms (log scale)", "forecast ms (log scale)", (7.2, 4.4)
+    )
+    ends = min(p.measured_ms for p in found), max(p.measured_ms for p in found)
+    near = ([end / 1.5 for end in ends], [1.5 * end for end in ends])
+    axes.fill_between(ends, *near, color=figures.WAIT, alpha=0.25, linewidth=0)
+    axes.plot(ends, ends, color=INK, linewidth=1)
+    for kind, (marker, color) in LOOKS.items():
+        of_kind = [p for p in found if p.kind == kind]
+        where = [p.measured_ms for p in of_kind], [p.forecast_ms for p in of_kind]
+        look = {"markersize": 4, "markerfacecolor": "none", "markeredgewidth": 0.9}
+        label = f"{kind} ({len(of_kind)}, forecast)"
+        axes.plot(*where, marker, color=color, label=label, linestyle="none", **look)
+    axes.set(xscale="log", yscale="log")
+    plots.plain_ticks(axes.xaxis)
+    plots.plain_ticks(axes.yaxis)
+    plots.legend(figure, axes, 3)
+    far = farthest(found)
+    _name(axes, far)
+    misses = ", ".join(f"{p.network} on {p.card} {figures.number(p.ratio, 2)}" for p in far)
+    told = f"Forecast against measured: {title}. Farthest off, forecast ÷ measured: {misses}."
+    plots.show(figure, told, _MEASURED)
+
+
+_MEASURED = (
+    "The line: forecast and measurement agree; gray: within 1.5 times. Measured by timm, NVIDIA, PyTorch, zzc0721, Triton, "
+    "pchng and ELS-RD; python3 -m tools scoreboard --stored lists everything."
+)
+
+
+def _how_close(found):
+    by_gpu = [p for p in found if p.bound != "overhead"]
+    near = sum(1 / 1.5 <= p.ratio <= 1.5 for p in by_gpu) / len(by_gpu)
+    return f"Where the GPU decides, {near:.0%} of {len(by_gpu)} forecasts are within 1.5 times"
+
+
+def farthest(found, count=6):
+    """Return the points that are farthest off, one for each network."""
+    by_distance = sorted(found, key=lambda p: max(p.ratio, 1 / p.ratio), reverse=True)
+    one_each = {p.network: p for p in reversed(by_distance)}
+    return sorted(one_each.values(), key=by_distance.index)[:count]
+
+
+def _name(axes, points):
+    """Write the names of `points` beside them, from the top down and 12 points apart at least."""
+    axes.figure.draw_without_rendering()
+    above = float("inf")
+    for point in sorted(points, key=lambda p: -p.forecast_ms):
+        place = point.measured_ms, point.forecast_ms
+        height = axes.transData.transform(place)[1] * 72 / axes.figure.dpi
+        above = min(height, above - 12)
+        words = f"{point.network}, {point.card.split(' (')[0]}"
+        look = {"textcoords": "offset points", "fontsize": 8, "va": "center"}
+        line = {"arrowstyle": "-", "color": figures.TROUBLE, "linewidth": 0.6}
+        words_at = (16, above - height)
+        axes.annotate(words, place, words_at, color=figures.TROUBLE, arrowprops=line, **look)

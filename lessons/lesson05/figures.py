@@ -10,10 +10,12 @@ from torch.utils.checkpoint import checkpoint
 import measurements
 from helpers import figures, photos, plots
 from helpers.checks.core import chosen
+from helpers.gpus import CARDS
 from helpers.memory import MIB, draw_step, in_total
 from lessons.lesson05.exercises import accumulate, accumulation
 from measurements import traces
 from practice_gpus import practice_gpus
+from practice_gpus.cards import get_card
 
 _OFFSET = {"textcoords": "offset points"}
 _BESIDE = {"va": "center", "fontsize": 9, "color": figures.INK}
@@ -145,8 +147,7 @@ def draw_fit(batch, pixels, optimizer, precision):
     weights = 13.5e6  # bytes of EfficientNet-Lite0 with three classes
     copies = {"SGD": 2, "AdamW": 4}[optimizer]
     need = (copies * weights + _bytes_per_pixel(precision) * batch * pixels**2) / 1e9
-    sizes = {card.name: card.memory_gb for card in measurements.cards()}
-    sizes = dict(sorted(sizes.items(), key=lambda item: item[1]))
+    sizes = {name: get_card(name).gigabytes for name in CARDS}
     fits = [name for name, size in sizes.items() if need <= USABLE * size]
     title = f"{plots.number(need)} GB by forecast: fits {len(fits)} of {len(sizes)} cards"
     figure, axes = figures.new_figure(

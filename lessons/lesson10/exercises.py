@@ -1,14 +1,16 @@
 """Exercises and quiz of lesson 10, Shard a model."""
 
 import random
+import threading
+import weakref
 
 import torch
 from torch.nn import functional as F
 
 from helpers.checks import expect
-from helpers.checks.core import Exercise, NotYet, Question, call
-from practice_gpus import practice_gpus
+from helpers.checks.core import Exercise, LearnerError, NotYet, Question, call, chosen
 
+__all__ = ["chosen"]  # the lesson calls it, too
 STAGES = ("nothing", "the optimizer", "optimizer and gradients", "all three")
 
 
@@ -35,10 +37,9 @@ def _check_bytes(answer):
         result = expect.number(call(answer, parameters, ranks, stage), call_text)
         expected = rank_bytes(parameters, ranks, stage)
         if not abs(result - expected) <= 1 + 1e-9 * expected:  # a byte for rounding; nan fails
-            raise NotYet(
-                f"{call_text} is {result:,.0f}. {_why_bytes(result, parameters, ranks, stage)}"
-            )
-    return "for one rank and thousands, in all four stages."
+            why = _why_bytes(result, parameters, ranks, stage)
+            raise NotYet(f"{call_text} is {result:,.0f}. {why}")
+    return "for one rank and for thousands, in DDP and in all three stages."
 
 
 def _why_bytes(result, parameters, ranks, stage):
@@ -47,7 +48,7 @@ def _why_bytes(result, parameters, ranks, stage):
     if abs(result - rank_bytes(parameters, ranks, 3)) <= 1:
         return f"Here everything is split, but stage {stage} splits {STAGES[stage]}."
     if stage == 0:
-        return "Nothing is split in stage 0: add the bytes of weights, gradients and Adam."
+        return "Nothing is split in stage 0: add the bytes of parameters, gradients and Adam."
     return f"Stage {stage} splits {STAGES[stage]} over the ranks; the rest stays on each of them."
 
 
@@ -56,195 +57,203 @@ bytes = Exercise(
     title="bytes of a rank",
     check_answer=_check_bytes,
     hints=(
-        "The picture above: in each row, which of the three parts are whole on every rank?",
-        "Write down three numbers, 4, 4 and 8 bytes a parameter. Each stage divides one more of them.",
+        "Look at the figure above: in each panel, which of the three parts are whole on every rank?",
+        "Write down three numbers, 4, 4 and 8 bytes per parameter. Each stage divides one more of them.",
         "`optimizer = 8 * parameters`; `if stage >= 1: optimizer = optimizer / ranks`; and so on.",
     ),
     reference=rank_bytes,
-    explanation="Weights and gradients take 4 bytes a parameter each, Adam's two averages 8. Stage 1 "
-    "divides the 8, stage 2 the gradients' 4 too, stage 3 the weights' 4 as well.",
+    explanation="Parameters and gradients take 4 bytes each, Adam's two averages 8. Stage 1 divides "
+    "the 8, stage 2 the gradients' 4 as well, stage 3 the parameters' 4, too.",
+    unlocked="You can now say how many GPUs a model needs before you rent one.",
+    tool="rank_bytes",
 )
 
 
-# --- a sharded product ----------------------------------------------------------------------------
-def sharded_block(x, ups, downs):
-    total = torch.zeros_like(x)
-    for up, down in zip(ups, downs):
-        part = F.relu(x.to(up.device) @ up) @ down
-        total = total + part.to(x.device)
-    return total
+# --- FSDP of one block ----------------------------------------------------------------------------
+def fsdp_block(comm, block, shard, x, rest):
+    with torch.no_grad():
+        output = block(comm.all_gather(shard), x)
+    grad = rest(output)
+
+    weights = comm.all_gather(shard).requires_grad_()
+    x = x.detach().requires_grad_()
+    block(weights, x).backward(grad)
+    return x.grad, comm.reduce_scatter(weights.grad) / comm.ranks
 
 
-def _check_product(answer):
-    for widths in ([6, 6], [8], [5, 3, 1]):
-        with practice_gpus(3) as gpus:
-            x, ups, downs = _pieces(widths)
-            copies = [piece.cpu().clone() for piece in (x, *ups, *downs)]
-            idle = _watch(len(widths))
-            before = None if gpus.real else gpus.transfers["d2d"]
-            result = call(answer, x, list(ups), list(downs))
-            expect.tensor(result, what="what sharded_block returns")
-            moved = None if gpus.real else gpus.transfers["d2d"] - before
-            current = [piece.cpu() for piece in (x, *ups, *downs)]
-            if not all(torch.equal(piece, copy) for piece, copy in zip(current, copies)):
-                raise NotYet("x or the weights changed. Does an operator such as += write into x?")
-            _compare_product(result, x, ups, downs)
-            _check_work(idle(), moved, len(widths))
-    return "the same as on one GPU, with even and uneven pieces, and no weight moved."
+def mlp(weights, x):
+    """Return the output of the check's block: two linear layers and a shortcut; `weights` is flat."""
+    up, down = weights.view(2, -1, x.shape[-1])
+    return x + F.relu(x @ up.T) @ down
 
 
-def _watch(n):
-    """A function that lists the GPUs among n which took no memory since now, so computed nothing."""
-    before = [torch.cuda.memory_allocated(index) for index in range(n)]
-    for index in range(n):
-        torch.cuda.reset_peak_memory_stats(index)
-    return lambda: [i for i in range(n) if torch.cuda.max_memory_allocated(i) == before[i]]
+LATE = "a rank waits in {}, and not all others come: each has to call the same collectives"
 
 
-def _check_work(idle, moved, n):
-    if idle:
-        raise NotYet(
-            f"cuda:{idle[0]} computed nothing. Its pieces stay there, and x comes to them."
-        )
-    if moved is not None and moved > 2 * (n - 1):
-        raise NotYet(
-            f"with {n} GPUs it copied {moved} tensors between GPUs. x goes out to each other GPU, "
-            "and one result comes back; weights and hidden values stay."
-        )
+class _Comm:
+    """One rank's collectives, by threads that meet at a barrier; `brought` is shared by all ranks."""
+
+    def __init__(self, rank, meeting, brought, size):
+        self.rank, self.meeting, self.brought, self.size = rank, meeting, brought, size
+        self.ranks = len(brought)
+        self.gathered = []
+
+    def all_gather(self, shard):
+        whole = torch.cat(self._exchange("all_gather", shard, self.size))
+        self.gathered.append(weakref.ref(whole))
+        return whole
+
+    def reduce_scatter(self, whole):
+        parts = self._exchange("reduce_scatter", whole, self.size * self.ranks)
+        return sum(part.chunk(self.ranks)[self.rank] for part in parts)
+
+    def _exchange(self, name, tensor, size):
+        self.brought[self.rank] = expect.tensor(tensor, (size,), what=f"what {name} gets").detach()
+        try:
+            self.meeting.wait(4)
+            everything = list(self.brought)
+            self.meeting.wait(4)
+        except threading.BrokenBarrierError:
+            raise NotYet(LATE.format(name)) from None
+        if len({each.shape for each in everything}) > 1:
+            raise NotYet("some ranks call all_gather while others call reduce_scatter.")
+        return everything
+
+    def holds_weights(self):
+        return any(whole() is not None for whole in self.gathered)
 
 
-def _pieces(widths):
-    """x on cuda:0, and for each GPU its columns of the first matrix and its rows of the second."""
-    x = torch.randn(4, 3, dtype=torch.float64, device="cuda:0")
-    places = [torch.device("cuda", index) for index in range(len(widths))]
-    ups = [torch.randn(3, n, dtype=x.dtype, device=d) for n, d in zip(widths, places)]
-    downs = [torch.randn(n, 3, dtype=x.dtype, device=d) for n, d in zip(widths, places)]
-    return x, ups, downs
+def _check_fsdp(answer):
+    for ranks in (2, 4):
+        weights = torch.randn(2 * 8 * 4, dtype=torch.float64)
+        inputs = torch.randn(ranks, 3, 4, dtype=torch.float64)
+        results = _on_ranks(answer, weights, inputs)
+        faults = [result for result in results if isinstance(result, Exception)]
+        if faults:  # what a rank did wrong comes before what the others miss for that reason
+            raise min(faults, key=lambda fault: "not all others come" in str(fault))
+        _compare_gradients(results, weights, inputs)
+    return "two ranks and four, and between the passes no rank held the whole block."
 
 
-def _compare_product(result, x, ups, downs):
-    x = x.cpu()
-    up = torch.cat([piece.cpu() for piece in ups], 1)
-    down = torch.cat([piece.cpu() for piece in downs])
-    hidden = F.relu(x @ up)
-    expected = hidden @ down
-    n = len(ups)
-    if result.shape == (x.shape[0], n * x.shape[1]) and n > 1:
-        raise NotYet(
-            "the results stand side by side. A split by rows gives whole-sized parts: what joins them?"
-        )
-    expect.tensor(result, shape=expected.shape, dtype=x.dtype, device="cuda:0", what="the result")
-    result = result.cpu()
-    if torch.allclose(result, expected, rtol=1e-9, atol=1e-12):
-        return
-    if torch.allclose(result * n, expected, rtol=1e-9, atol=1e-12):
-        raise NotYet(f"it is 1/{n} of the right result. Parts of a sum are added, not averaged.")
-    if torch.allclose(result, x @ up @ down, rtol=1e-9, atol=1e-12):
-        raise NotYet("the ReLU between the two products is missing.")
-    if torch.allclose(result, F.relu(x @ up @ down), rtol=1e-9, atol=1e-12):
-        raise NotYet("the ReLU belongs between the two products, not behind them.")
-    raise NotYet(
-        f"with {n} GPUs the numbers differ from those of one. Did every GPU's part arrive?"
-    )
+def _on_ranks(answer, weights, inputs):
+    """What `answer` returned on each rank, or the exception that it raised there."""
+    ranks = len(inputs)
+    meeting, brought, results = threading.Barrier(ranks), [None] * ranks, [None] * ranks
+
+    def work(rank):
+        shard = weights.chunk(ranks)[rank].clone()
+        comm = _Comm(rank, meeting, brought, len(shard))
+        try:
+            results[rank] = _one_rank(answer, comm, shard, weights, inputs[rank].clone())
+        except (NotYet, LearnerError) as error:
+            results[rank] = error
+            meeting.abort()
+
+    jobs = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(ranks)]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join(8)
+    if any(job.is_alive() for job in jobs):
+        raise NotYet("a rank is still running after 8 seconds. Does a loop never end?")
+    return results
 
 
-product = Exercise(
-    key="10.product",
-    title="a sharded block",
-    check_answer=_check_product,
+def _one_rank(answer, comm, shard, weights, x):
+    seen = []
+
+    def rest(output):
+        seen.append(output)
+        expect.tensor(output, x.shape, what="what rest gets")
+        if not torch.allclose(output, mlp(weights, x)):
+            raise NotYet(
+                "what rest gets isn't the block's output for x. Did it get the whole weights?"
+            )
+        if comm.holds_weights():
+            raise NotYet(
+                "while the rest of the network runs, this rank still holds the whole weights. "
+                "Does a variable keep them, or autograd's graph of the first pass?"
+            )
+        return output.detach().cos()
+
+    result = call(answer, comm, mlp, shard, x, rest)
+    if not seen:
+        raise NotYet("rest was never called. It takes the block's output and returns its gradient.")
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise NotYet(f"expected two gradients, of x and of the shard; got {type(result).__name__}.")
+    expect.tensor(result[0], x.shape, what="the gradient of x")
+    expect.tensor(result[1], shard.shape, what="the gradient of the shard")
+    return result
+
+
+def _compare_gradients(results, weights, inputs):
+    weights, inputs = weights.clone().requires_grad_(), inputs.clone().requires_grad_()
+    outputs = mlp(weights, inputs.flatten(0, 1))
+    outputs.backward(outputs.detach().cos())
+    total = weights.grad.chunk(len(results))
+    for rank, (grad_x, grad_shard) in enumerate(results):
+        if not torch.allclose(grad_x, inputs.grad[rank]):
+            raise NotYet("the gradient of x is wrong. Which gradient goes into .backward(…)?")
+        if torch.allclose(grad_shard, total[rank]):
+            raise NotYet("the shard's gradient is the sum over the ranks; training takes the mean.")
+        if not torch.allclose(grad_shard, total[rank] / len(results)):
+            raise NotYet(
+                "the shard's gradient isn't this rank's part of the mean over all ranks. "
+                "Each rank saw other samples: which collective adds them up?"
+            )
+
+
+fsdp = Exercise(
+    key="10.fsdp",
+    title="FSDP of one block",
+    check_answer=_check_fsdp,
     hints=(
-        "The two cells above: columns first, rows second, and one sum at the end.",
-        "Loop over `zip(ups, downs)`: move `x` to the GPU of the pair, two products with a ReLU between, "
-        "and bring the result home.",
-        "`part = F.relu(x.to(up.device) @ up) @ down`, then `total = total + part.to(x.device)`",
+        "Step through the figure above. What does a rank do before a block runs, forward and backward? "
+        "What comes after its backward pass?",
+        "Forward: under `torch.no_grad()`, call the block on what `all_gather` returns, and keep only the "
+        "output. Then `grad = rest(output)`. Backward: gather again, run the block again, now with a graph.",
+        "`weights = comm.all_gather(shard).requires_grad_()`, then `block(weights, x).backward(grad)`, and "
+        "`comm.reduce_scatter(weights.grad) / comm.ranks`",
     ),
-    reference=sharded_block,
-    explanation="A GPU's columns of the first matrix give its columns of the hidden values, and those are "
-    "what its rows of the second matrix need. So nothing is exchanged between the two products; the sum at "
-    "the end is the block's only exchange.",
-)
-
-
-# --- choose the parallelism -----------------------------------------------------------------------
-WAYS = (
-    "one GPU",
-    "DDP",
-    "fully_shard",
-    "fully_shard in a machine, copies across",
-    "split products",
-)
-PLAN = {
-    "A": "DDP",
-    "B": "fully_shard",
-    "C": "fully_shard in a machine, copies across",
-    "D": "split products",
-}
-_SIXTEEN = "16 bytes a parameter come first: do they fit one of these GPUs? "
-_WHY_PLAN = {
-    "A": _SIXTEEN + "What fits needs no shards, and eight GPUs are there to be used.",
-    "B": _SIXTEEN + "If not, do they fit all eight together, over a fast link?",
-    "C": "which way keeps the fetching of weights inside a machine, where the links are fast?",
-    "D": "no gradients here, and one sequence can't be shared out. What makes a single token faster?",
-}
-
-
-def _check_choose(answer):
-    expect.choices(answer, PLAN, _WHY_PLAN, among=WAYS)
-    return "four jobs, each with the simplest way that does it."
-
-
-choose = Exercise(
-    key="10.choose",
-    title="choose the parallelism",
-    check_answer=_check_choose,
-    hints=(
-        "Work out 16 bytes times the parameters for each job, and compare with one GPU.",
-        "Fits one GPU: copies (DDP). Doesn't fit: shards. Slow links between machines: keep the shards "
-        "inside. A single answer that must come sooner: split the products.",
-        "One of the jobs needs no shards at all, and in one nothing is trained.",
-    ),
-    reference=PLAN,
-    source="""plan = {
-    "A": "DDP",
-    "B": "fully_shard",
-    "C": "fully_shard in a machine, copies across",
-    "D": "split products",
-}""",
-    explanation="A takes 16 GB and fits, so copies are simplest and send least. B takes 208 GB: 26 for each "
-    "of eight. C is B with slow links between machines, so weights are fetched inside each machine and only "
-    "gradients cross. D reads all weights for each token; eight GPUs read an eighth each.",
+    reference=fsdp_block,
+    explanation="Before each pass an all-gather completes the weights, and nothing keeps them after it: the "
+    "first pass has no graph and no variable for them. The reduce-scatter adds up the gradients of all "
+    "ranks and leaves each its own part. fully_shard keeps the activations instead of running the block "
+    "twice, and gathers the next block while this one computes.",
+    unlocked="You can now read any FSDP code: you've written the heart of it.",
+    tool="fsdp_block",
 )
 
 
 QUIZ = (
     Question(
-        "10.sixteen",
-        "Training in float32 with Adam: what takes most of the 16 bytes a parameter?",
+        "10.whole",
+        "fully_shard over four ranks. While a block runs, which weights does a rank hold?",
         {
-            "The weights": "4 bytes.",
-            "The gradients": "4 bytes.",
-            "Adam's two averages": "Yes: 8 bytes, as much as weights and gradients together.",
+            "Its quarter of everything, and this block whole (perhaps the next, too)": "Yes: gathered before the block runs, freed after it.",
+            "Its quarter of everything, nothing else": "A matmul needs the whole matrix, so the block is gathered first.",
+            "All blocks whole": "That would be DDP again.",
+        },
+        right=0,
+    ),
+    Question(
+        "10.hidden",
+        "Your FSDP run is communication-bound. Which change helps?",
+        {
+            "More GPUs, the same tokens on each": "Each GPU still gathers all weights per step, for the same compute.",
+            "A wider model, the same tokens": "More weights mean more compute and more to gather, in the same ratio.",
+            "More tokens per GPU": "Yes: compute grows with the tokens, the traffic doesn't.",
         },
         right=2,
     ),
     Question(
-        "10.whole",
-        "fully_shard over four ranks. While a block runs, whose weights does a rank hold?",
+        "10.bubble",
+        "A pipeline of 8 stages takes 8 microbatches. How do you shrink its bubble?",
         {
-            "Its quarter of everything, nothing else": "A product needs the whole matrix, so the block is fetched first.",
-            "Its quarter of everything, and this block whole (perhaps the next, too)": "Yes: fetched before the block runs, dropped after it.",
-            "All blocks whole": "That would be DDP again.",
+            "Add stages": "A longer pipeline takes longer to fill and to drain.",
+            "Use more microbatches": "Yes: with 32 the idle share falls from 7/15 to 7/39.",
+            "Use a faster link": "The bubble is waiting for work, even over an infinitely fast link.",
         },
         right=1,
-    ),
-    Question(
-        "10.pair",
-        "First matrix by columns, second by rows. How many exchanges does the pair's forward pass need?",
-        {
-            "One sum at the end": "Yes: the hidden values stay where they were made.",
-            "None": "Each GPU has only a part of the sum.",
-            "One after each product": "The columns' results are what the rows need.",
-        },
-        right=0,
     ),
 )

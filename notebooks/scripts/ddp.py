@@ -1,4 +1,4 @@
-"""Train the small CNN with DistributedDataParallel, one process for each device (lesson 06).
+"""Train the tiny GPT with DistributedDataParallel, one process for each device (lesson 06).
 
 Two processes on this machine, on its GPUs where there are enough of them, otherwise on the CPU:
 
@@ -13,7 +13,9 @@ number changes. What torchrun does: https://docs.pytorch.org/docs/stable/elastic
 """
 
 import argparse
+import contextlib
 import copy
+import io
 import json
 import os
 import sys
@@ -24,35 +26,38 @@ import torch
 import torch.distributed as dist
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Subset
-from torch.utils.data.distributed import DistributedSampler
+from torch.utils.data import DataLoader, TensorDataset
 
-from helpers import data, files
-from helpers.training import SmallCNN, evaluate, train_epoch
+from helpers import files
+from helpers.my_tools import mine
+from lessons.lesson06 import exercises
+from lessons.lesson09.gpt import TinyGPT, course_words
+
+WARM_UP = 2  # steps before the clock starts
 
 
 def arguments():
     parser = argparse.ArgumentParser(
-        description="Train the small CNN with one process for each device."
+        description="Train the tiny GPT with one process for each device."
     )
-    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument(
-        "--batch-size", type=int, default=32, help="images a step for each process"
+        "--batch-size", type=int, default=16, help="pieces a step for each process"
     )
     parser.add_argument(
-        "--images",
+        "--pieces",
         type=int,
         metavar="N",
-        default=2000,
-        help="images to learn from, all in all",
+        default=640,
+        help="pieces of 32 words to learn from, all in all",
     )
-    parser.add_argument("--lr", type=float, default=3e-3, help="learning rate of Adam")
+    parser.add_argument("--lr", type=float, default=3e-3, help="learning rate of AdamW")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--disable-cuda", action="store_true", help="stay on the CPU")
     parser.add_argument(
         "--check",
         action="store_true",
-        help="compare gradients with those of one process, and weights between ranks",
+        help="compare gradients with those of one process, weights between ranks, a ring with all_reduce",
     )
     parser.add_argument(
         "--checkpoint",
@@ -69,25 +74,56 @@ def arguments():
     return parser
 
 
-def start(disable_cuda):
-    """Join the group of processes; returns this process's device. torchrun has set the environment variables."""
-    local_rank = int(os.environ["LOCAL_RANK"])
-    local_processes = int(os.environ["LOCAL_WORLD_SIZE"])
-    too_few = torch.cuda.device_count() < local_processes
-    if disable_cuda or too_few or not dist.is_nccl_available():  # Windows has no NCCL
-        dist.init_process_group("gloo")
-        return torch.device("cpu")
-    device = torch.device("cuda", local_rank)
-    torch.cuda.set_device(device)  # otherwise "cuda" means cuda:0 in every process
-    dist.init_process_group("nccl", device_id=device)
-    return device
+def hide_gpus(disable_cuda):
+    """Hide the GPUs where there are fewer than processes, or no NCCL (Windows), so that all stay on the CPU."""
+    too_few = torch.cuda.device_count() < int(os.environ["LOCAL_WORLD_SIZE"])
+    if disable_cuda or too_few or not dist.is_nccl_available():
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
-def mean_over_ranks(value, weight, device):
-    """The mean of every rank's `value`, weighted by how many images it stands for."""
-    sums = torch.tensor([value * weight, weight], dtype=torch.float32, device=device)
-    dist.all_reduce(sums)
-    return (sums[0] / sums[1]).item()
+def tool(name):
+    """The learner's function `name`, or the course's; rank 0 alone says which it is."""
+    quiet = contextlib.redirect_stdout(io.StringIO())
+    with contextlib.nullcontext() if os.environ["RANK"] == "0" else quiet:
+        return mine(name, getattr(exercises, name))
+
+
+def pieces(words, model, count):
+    """The data set: up to `count` pieces of the text as (x, y), int64 [context] each; y is one word further."""
+    numbers = {word: number for number, word in enumerate(model.vocabulary)}
+    text = torch.tensor([numbers[word] for word in words])
+    x = text[:-1].unfold(0, model.context, model.context)[:count]
+    y = text[1:].unfold(0, model.context, model.context)[:count]
+    return TensorDataset(x, y)
+
+
+def loss_of(model, x, y):
+    return F.cross_entropy(model(x).flatten(0, 1), y.flatten())
+
+
+def train_epoch(model, loader, optimizer, device):
+    """One epoch; returns its mean loss and the tokens per second of this process, after the warm-up."""
+    losses, tokens = [], 0
+    begin = time.perf_counter()
+    for step, (x, y) in enumerate(loader):
+        if step == WARM_UP:
+            torch.accelerator.synchronize() if device.type == "cuda" else None
+            tokens, begin = 0, time.perf_counter()
+        loss = loss_of(model, x.to(device), y.to(device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+        tokens += x.numel()
+    loss = torch.stack(losses).mean().item()  # waits for the GPU
+    return loss, tokens / (time.perf_counter() - begin)
+
+
+def mean_over_ranks(value, device):
+    """The mean of every rank's `value`; shards are of equal size."""
+    total = torch.tensor(value, dtype=torch.float64, device=device)
+    dist.all_reduce(total)
+    return total.item() / dist.get_world_size()
 
 
 def gradients_equal(model, dataset, batch_size, device):
@@ -97,15 +133,14 @@ def gradients_equal(model, dataset, batch_size, device):
     """
     rank = dist.get_rank()
     world = dist.get_world_size()
-    # as many images for every rank, so the mean of means is the mean
+    # as many pieces for every rank, so the mean of means is the mean
     share = min(batch_size, len(dataset) // world)
     x, y = (tensor.to(device) for tensor in dataset[: world * share])
-    x = x.double()
     single = copy.deepcopy(model.module).double()
     shared = DistributedDataParallel(copy.deepcopy(single))
     # DDP averages the gradients of all ranks here
-    F.cross_entropy(shared(x[rank::world]), y[rank::world]).backward()
-    F.cross_entropy(single(x), y).backward()
+    loss_of(shared, x[rank::world], y[rank::world]).backward()
+    loss_of(single, x, y).backward()
     pairs = zip(shared.module.parameters(), single.parameters(), strict=True)
     equal = all(torch.allclose(a.grad, b.grad, rtol=1e-9, atol=1e-12) for a, b in pairs)
     return true_on_all_ranks(equal, device)
@@ -121,6 +156,22 @@ def weights_equal(model, device):
     return true_on_all_ranks(equal, device)
 
 
+def ring_equals_all_reduce(ring, device):
+    """True when `ring`, a ring all-reduce from send and recv, gives on every rank what dist.all_reduce gives."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    x = torch.arange(1000.0, device=device) * (rank + 1)
+    sends = []  # kept until they are done
+
+    def send(tensor, dst):
+        sends.append(dist.isend(tensor, dst))
+
+    by_ring = ring(x, rank, world, send, dist.recv)
+    for each in sends:
+        each.wait()
+    dist.all_reduce(x)
+    return true_on_all_ranks(torch.allclose(by_ring, x), device)
+
+
 def true_on_all_ranks(value, device):
     """True when `value` is True on every rank."""
     lowest = torch.tensor(int(value), device=device)
@@ -128,27 +179,33 @@ def true_on_all_ranks(value, device):
     return bool(lowest.item())
 
 
-def train(model, dataset, args, device):
-    """All epochs; returns their losses, test accuracies and seconds, and this rank's first images of each epoch."""
-    rank = dist.get_rank()
-    world = dist.get_world_size()
-    sampler = DistributedSampler(dataset, shuffle=True, seed=args.seed)
-    loader = DataLoader(dataset, args.batch_size, sampler=sampler)
-    test = data.load("shapes", train=False, n=1000)
-    test_loader = DataLoader(Subset(test, range(rank, len(test), world)), 500)
-    optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
-    epochs = []
-    shards = []
+def optimizer_of(model, args):
+    return torch.optim.AdamW(model.parameters(), lr=args.lr)
+
+
+def speed_alone(model, dataset, args, device):
+    """Tokens per second of rank 0 with a copy of the model, while the others wait; None on the others."""
+    speed = None
+    if dist.get_rank() == 0:
+        x, y = dataset[: 12 * args.batch_size]
+        loader = DataLoader(TensorDataset(x, y), args.batch_size)
+        alone = copy.deepcopy(model.module)
+        _, speed = train_epoch(alone, loader, optimizer_of(alone, args), device)
+    dist.barrier()
+    return speed
+
+
+def train(model, loader, args, device):
+    """All epochs; returns their losses and tokens per second, of all ranks, and this rank's first pieces of each."""
+    optimizer = optimizer_of(model, args)
+    epochs, shards = [], []
     for epoch in range(args.epochs):
-        sampler.set_epoch(epoch)  # another order in each epoch, the same on all ranks
-        shards.append(list(sampler)[:8])
-        begin = time.perf_counter()
-        loss = train_epoch(model, loader, optimizer, device)
-        loss = mean_over_ranks(loss, len(sampler), device)
-        seconds = time.perf_counter() - begin
-        accuracy = evaluate(model.module, test_loader, device)
-        accuracy = mean_over_ranks(accuracy, len(test_loader.dataset), device)
-        epochs.append({"loss": loss, "accuracy": accuracy, "seconds": seconds})
+        loader.sampler.set_epoch(epoch)  # another order each time, the same on all
+        shards.append(list(loader.sampler)[:8])
+        loss, speed = train_epoch(model, loader, optimizer, device)
+        together = dist.get_world_size() * mean_over_ranks(speed, device)
+        loss = mean_over_ranks(loss, device)
+        epochs.append({"loss": loss, "tokens_per_s": together})
     return epochs, shards
 
 
@@ -157,17 +214,20 @@ def report(results, model, args):
     for rank in results["ranks"]:
         print(
             f"rank {rank['rank']} of {results['world_size']} on {rank['device']}, "
-            f"first images of epoch 1: {rank['shards'][0][:4]}"
+            f"first pieces: {rank['shards'][0][:4]}"
         )
-    if args.check:
-        print(f"gradients equal: {results['gradients_equal']}")
-    for number, epoch in enumerate(results["epochs"], 1):
-        print(
-            f"epoch {number}: loss {epoch['loss']:.3f}, test accuracy {epoch['accuracy']:.1%}"
-        )
-        print(f"  {epoch['seconds']:.1f} s")
-    if args.check:
-        print(f"weights equal: {results['weights_equal']}")
+    for name in (
+        ("gradients_equal", "weights_equal", "ring_equal") if args.check else ()
+    ):
+        print(f"{name.replace('_', ' ')}: {results[name]}")
+    epoch = results["epochs"][-1]
+    print(f"loss of the last epoch: {epoch['loss']:.2f}")
+    print(f"1 rank alone: {results['alone']:,.0f} tokens per second")
+    together = epoch["tokens_per_s"]
+    print(
+        f"{results['world_size']} ranks: {together:,.0f} tokens per second, "
+        f"{together / results['alone']:.2f} times as many"
+    )
     # of the module inside, so that names do not start with "module."
     if args.checkpoint:
         with files.atomic_write(args.checkpoint) as part:
@@ -179,26 +239,29 @@ def report(results, model, args):
 def main(args):
     # whole lines, though several processes print
     sys.stdout.reconfigure(line_buffering=True, write_through=False)
-    dataset = data.load("shapes", n=args.images)  # the same images in every process
-    device = start(args.disable_cuda)
+    hide_gpus(args.disable_cuda)
+    to_ddp, ring = tool("to_ddp"), tool("ring_all_reduce")
     torch.manual_seed(args.seed)
-    # copies the weights of rank 0 to all
-    model = DistributedDataParallel(SmallCNN().to(device))
-    checks = {"gradients_equal": None, "weights_equal": None}
+    words = course_words()
+    model = TinyGPT(words)
+    dataset = pieces(words, model, args.pieces)
+    model, loader = to_ddp(model, dataset, args.batch_size)
+    device = next(model.parameters()).device
+    results = {"world_size": dist.get_world_size(), "backend": dist.get_backend()}
     if args.check:
-        checks["gradients_equal"] = gradients_equal(
-            model, dataset, args.batch_size, device
-        )
-    epochs, shards = train(model, dataset, args, device)
+        equal = gradients_equal(model, dataset, args.batch_size, device)
+        results["gradients_equal"] = equal
+        results["ring_equal"] = ring_equals_all_reduce(ring, device)
+    results["alone"] = speed_alone(model, dataset, args, device)
+    results["epochs"], shards = train(model, loader, args, device)
     if args.check:
-        checks["weights_equal"] = weights_equal(model, device)
+        results["weights_equal"] = weights_equal(model, device)
     ranks = [None] * dist.get_world_size()
     dist.all_gather_object(
         ranks, {"rank": dist.get_rank(), "device": str(device), "shards": shards}
     )
     if dist.get_rank() == 0:
-        results = {"world_size": len(ranks), "backend": dist.get_backend(), **checks}
-        report({**results, "epochs": epochs, "ranks": ranks}, model, args)
+        report({**results, "ranks": ranks}, model, args)
     del model  # an orderly end: let go of DDP, wait for all ranks, then close the group
     dist.barrier()
     dist.destroy_process_group()
@@ -210,14 +273,15 @@ def check(args):
         raise ValueError(
             "start this script with torchrun: torchrun --standalone --nproc-per-node=2 ddp.py"
         )
-    for name in ("epochs", "batch_size", "images", "lr"):
+    for name in ("epochs", "batch_size", "pieces", "lr"):
         if not 0 < getattr(args, name) < float("inf"):
             raise ValueError(
                 f"--{name.replace('_', '-')} takes a number above 0; got {getattr(args, name)}"
             )
-    if args.images < int(os.environ["WORLD_SIZE"]):
+    least = (WARM_UP + 1) * args.batch_size * int(os.environ["WORLD_SIZE"])
+    if args.pieces < least:
         raise ValueError(
-            f"--images takes at least one for each process; got {args.images}"
+            f"--pieces takes at least {least}, {WARM_UP + 1} batches for each process; got {args.pieces}"
         )
     for name in ("checkpoint", "out"):
         path = getattr(args, name)

@@ -1,4 +1,4 @@
-"""Train a network whose weights, gradients and optimizer are sharded over all processes (lesson 10).
+"""Train the tiny GPT of lesson 09, sharded over all processes (lesson 10).
 
 Four processes on this machine, on its GPUs where there are enough of them, otherwise on the CPU:
 
@@ -7,6 +7,8 @@ Four processes on this machine, on its GPUs where there are enough of them, othe
 On four machines with eight GPUs each, the same command on every one of them, with the name of the first as HOST:
 
     torchrun --nnodes=4 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-id=run1 --rdzv-endpoint=HOST:29500 shard.py
+
+Without torchrun, --processes 4 forks four from one process that has imported PyTorch: less memory, a faster start.
 """
 
 import argparse
@@ -14,39 +16,48 @@ import datetime
 import json
 import os
 import sys
+import time
 import warnings
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.distributed import checkpoint
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.launcher import LaunchConfig, elastic_launch
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn import functional as F
 
-from helpers import data, files
+from helpers import files
 from helpers.memory import format_bytes, tensor_bytes
+from lessons.lesson09 import gpt
 
 PATIENCE = 60  # seconds that a process waits for the others before it gives up
 
 
 def arguments():
     parser = argparse.ArgumentParser(
-        description="Train a network that is sharded over all processes."
+        description="Train the tiny GPT, sharded over all processes."
     )
-    parser.add_argument("--steps", type=int, default=20)
     parser.add_argument(
-        "--batch-size", type=int, default=64, help="images a step, of all processes"
+        "--processes", type=int, metavar="N", help="start N, without torchrun"
     )
-    parser.add_argument("--width", type=int, default=256, help="inputs of a block")
-    parser.add_argument("--blocks", type=int, default=8)
-    parser.add_argument("--lr", type=float, default=1e-4, help="learning rate of Adam")
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument(
+        "--batch-size", type=int, default=16, help="texts a step, of all processes"
+    )
+    parser.add_argument("--width", type=int, default=256, help="numbers for a word")
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--lr", type=float, default=1e-3, help="learning rate of Adam")
     parser.add_argument("--disable-cuda", action="store_true", help="stay on the CPU")
     parser.add_argument(
-        "--products", action="store_true", help="split two products with DTensor, too"
+        "--block", type=Path, metavar="FILE", help="a file with your fsdp_block, to run"
+    )
+    parser.add_argument(
+        "--matmuls", action="store_true", help="split two matmuls with DTensor, too"
     )
     parser.add_argument(
         "--checkpoint", type=Path, metavar="FOLDER", help="each rank saves its part"
@@ -60,38 +71,14 @@ def arguments():
     return parser
 
 
-class Block(nn.Module):
-    """Two layers beside a way past them, as in a transformer; the network of the lesson."""
-
-    def __init__(self, width):
-        super().__init__()
-        self.up = nn.Linear(width, 4 * width)
-        self.down = nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        return x + self.down(F.relu(self.up(x)))
-
-
-def new_model(width=256, blocks=8):
-    torch.manual_seed(0)  # the same weights in every process
-    return nn.Sequential(*[Block(width) for _ in range(blocks)], nn.Linear(width, 10))
-
-
-def load(width):
-    """Gray pictures of shapes as `width` numbers each, with their labels; width is a square."""
-    pictures, labels = data.load("shapes", n=1024)[:1024]
-    side = round(width**0.5)
-    small = F.adaptive_avg_pool2d(4 * pictures.mean(1) - 2, side)
-    return small.flatten(1), labels
-
-
 def start(disable_cuda):
-    """Join the group of processes; returns this process's device. torchrun has set the environment variables."""
+    """Join the group of processes; returns this process's device. The launcher has set the environment variables."""
     local_rank = int(os.environ["LOCAL_RANK"])
     local_processes = int(os.environ["LOCAL_WORLD_SIZE"])
     patience = datetime.timedelta(seconds=PATIENCE)
     too_few = torch.cuda.device_count() < local_processes
     if disable_cuda or too_few or not dist.is_nccl_available():  # Windows has no NCCL
+        torch.set_num_threads(1)  # of each process
         dist.init_process_group("gloo", timeout=patience)
         return torch.device("cpu")
     device = torch.device("cuda", local_rank)
@@ -100,26 +87,40 @@ def start(disable_cuda):
     return device
 
 
+def new_model(words, width=256, layers=4):
+    torch.manual_seed(0)  # the same weights in every process
+    return gpt.TinyGPT(words, width, heads=4, layers=layers)
+
+
 def shard(model, mesh):
     """Leave each rank of `mesh` its part of every weight. Each block is fetched by itself when it runs."""
-    for block in model:
+    for block in model.blocks:
         fully_shard(block, mesh=mesh)
     return fully_shard(model, mesh=mesh)
 
 
-def train(model, batches, lr, die=None):
-    """One step for each batch; returns the losses and the optimizer."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+def train(model, words, args, rank=0, world=1):
+    """Train on one rank's share of each batch; returns losses, optimizer and tokens per second of all ranks."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
+    torch.manual_seed(1)  # the same batches in every process
     losses = []
-    for number, (x, y) in enumerate(batches):
-        if die == dist.get_rank() and number == 2:
+    for number, (x, y) in enumerate(
+        gpt.batches(model, words, args.steps, args.batch_size)
+    ):
+        if number == 1:
+            begin = time.perf_counter()  # the first step makes Adam's state
+        if args.die == dist.get_rank() and number == 2:
             raise RuntimeError("this rank fails on purpose")
+        logits = model(x[rank::world])
+        loss = F.cross_entropy(logits.flatten(0, 1), y[rank::world].flatten())
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), y)
         loss.backward()
         optimizer.step()
         losses.append(loss.detach())
-    return torch.stack(losses), optimizer
+    losses = torch.stack(losses)
+    losses.tolist()  # waits for a GPU
+    seconds = time.perf_counter() - begin
+    return losses, optimizer, (args.steps - 1) * x.numel() / seconds
 
 
 def local(tensor):
@@ -128,11 +129,11 @@ def local(tensor):
 
 
 def bytes_here(model, optimizer):
-    """Bytes that this rank holds between two steps: {"weights": …, "gradients": …, "optimizer": …}."""
+    """Bytes that this rank holds between two steps: {"parameters": …, "gradients": …, "optimizer": …}."""
     weights = list(model.parameters())
     states = [value for state in optimizer.state.values() for value in state.values()]
     kinds = {
-        "weights": weights,
+        "parameters": weights,
         "gradients": [weight.grad for weight in weights],
         "optimizer": [value for value in states if value.ndim],  # not the step's number
     }
@@ -142,16 +143,18 @@ def bytes_here(model, optimizer):
     }
 
 
-def batches_of(x, y, args, rank=0, world=1):
-    """The share of one rank in each batch: every world-th image."""
-    for step in range(args.steps):
-        places = torch.arange(step * args.batch_size, (step + 1) * args.batch_size)
-        share = places[rank::world] % len(x)
-        yield x[share], y[share]
+def collectives(model, x):
+    """How often one forward and backward pass gathers and scatters, by collective."""
+    with CommDebugMode() as traffic:
+        model(x).sum().backward()
+    return {
+        str(call).split(".")[-1]: times
+        for call, times in traffic.get_comm_counts().items()
+    }
 
 
-def products(mesh, width, device):
-    """Two products, one split by columns, one by rows; what each rank holds, and whether it is right."""
+def split_matmuls(mesh, width, device):
+    """Two matmuls, one split by columns, one by rows: what each rank holds, and whether the result is right."""
     torch.manual_seed(1)
     x = torch.randn(32, width, device=device)
     up = torch.randn(width, 4 * width, device=device) / width**0.5
@@ -172,7 +175,7 @@ def products(mesh, width, device):
     tensors = {"columns": columns, "rows": rows, "hidden": hidden, "result": result}
     return {
         "tensors": {name: described(tensor) for name, tensor in tensors.items()},
-        "exchanges": {"products": before, "sum": after - before},
+        "collectives": {"matmuls": before, "sum": after - before},
         "error": error.item(),
     }
 
@@ -184,15 +187,6 @@ def described(tensor):
         "here": list(tensor.to_local().shape),
         "placed": str(tensor.placements[0]),
     }
-
-
-def two_ways(device, width, blocks):
-    """On a mesh of two rows: each row holds all weights, sharded over its columns. Place and bytes of this rank."""
-    shape = (2, dist.get_world_size() // 2)
-    mesh = init_device_mesh(device.type, shape, mesh_dim_names=("replicate", "shard"))
-    model = shard(new_model(width, blocks).to(device), mesh)
-    weights = sum(tensor_bytes(local(weight)) for weight in model.parameters())
-    return {"place": list(mesh.get_coordinate()), "weights": weights}
 
 
 def gather(value):
@@ -208,7 +202,7 @@ def report(results):
         print(f"rank {rank} on {results['device']}: {words}")
     total = sum(sum(sizes.values()) for sizes in results["ranks"])
     quotient = total / results["parameters"]
-    print(f"together: {format_bytes(total)}, {quotient:g} bytes a parameter")
+    print(f"together: {format_bytes(total)}, {quotient:g} bytes per parameter")
     print(
         f"loss: {results['losses'][0]:.4f} at first, {results['losses'][-1]:.4f} at last"
     )
@@ -219,33 +213,39 @@ def main(args):
     # whole lines, though several processes print
     sys.stdout.reconfigure(line_buffering=True, write_through=False)
     device = start(args.disable_cuda)
-    rank = dist.get_rank()
-    world = dist.get_world_size()
-    x, y = (tensor.to(device) for tensor in load(args.width))
+    rank, world = dist.get_rank(), dist.get_world_size()
+    words = gpt.course_words()
 
     mesh = init_device_mesh(device.type, (world,))
-    model = shard(new_model(args.width, args.blocks).to(device), mesh)
-    batches = batches_of(x, y, args, rank, world)
-    losses, optimizer = train(model, batches, args.lr, args.die)
+    model = shard(new_model(words, args.width, args.layers).to(device), mesh)
+    losses, optimizer, speed = train(model, words, args, rank, world)
     dist.all_reduce(losses)
     losses /= world  # of equal shares
+    held = gather(bytes_here(model, optimizer))
 
-    single = new_model(args.width, args.blocks).to(device)
-    single_losses = torch.zeros_like(losses)
+    single = new_model(words, args.width, args.layers).to(device)
+    single_losses, single_speed = torch.zeros_like(losses), 0.0
     if rank == 0:  # the same training in one process, to compare with
-        single_losses, _ = train(single, batches_of(x, y, args), args.lr)
+        single_losses, _, single_speed = train(single, words, args)
+    x = torch.zeros(1, 2, dtype=torch.int64, device=device)
     results = {
         "device": device.type,
         "backend": dist.get_backend(),
         "parameters": sum(weight.numel() for weight in single.parameters()),
-        "ranks": gather(bytes_here(model, optimizer)),
+        "ranks": held,
         "losses": losses.tolist(),
         "alone": single_losses.tolist(),
         "difference": (losses - single_losses).abs().max().item(),
+        "tokens_per_s": {"alone": single_speed, "sharded": speed},
+        "collectives": collectives(model, x),
     }
-    if args.products:
-        results["products"] = products(mesh, args.width, device)
-        results["two_ways"] = gather(two_ways(device, args.width, args.blocks))
+    if args.block:
+        fresh = new_model(words, args.width, args.layers).to(device)
+        import own_block  # beside this script
+
+        results["own"] = own_block.run(args.block, fresh)
+    if args.matmuls:
+        results["split"] = split_matmuls(mesh, args.width, device)
     if args.checkpoint:
         checkpoint.save({"model": model.state_dict()}, checkpoint_id=args.checkpoint)
     if rank == 0:
@@ -256,28 +256,61 @@ def main(args):
     dist.destroy_process_group()
 
 
+def run(args):
+    """One process's run: `main`, with what went wrong in a line of its own."""
+    warnings.filterwarnings("ignore", module="torch.distributed")
+    try:
+        main(args)
+    except RuntimeError as error:
+        first_line = str(error).splitlines()[0]
+        reason = first_line.split("] ", 1)[-1]  # without gloo's file and line
+        print(f"rank {os.environ['RANK']} ends: {reason}", file=sys.stderr, flush=True)
+        sys.exit(1)
+
+
+def launch(args):
+    """Start `args.processes` as torchrun does, each a fork of this one where the system can fork."""
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=args.processes,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        run_id="shard",
+        max_restarts=0,
+        start_method="fork" if sys.platform == "linux" else "spawn",
+    )
+    try:
+        elastic_launch(config, run)(args)
+    except ChildFailedError as error:
+        sys.exit(str(error))
+
+
 def check(args):
     """Raises ValueError where arguments do not fit, before any process waits for another."""
-    if "LOCAL_RANK" not in os.environ:
+    world = args.processes or int(os.environ.get("WORLD_SIZE", 0))
+    if world < 1:
         raise ValueError(
-            "start this script with torchrun: torchrun --standalone --nproc-per-node=4 shard.py"
+            "--processes takes how many to start, such as 4; or start this script with "
+            "torchrun --standalone --nproc-per-node=4 shard.py"
         )
-    world = int(os.environ["WORLD_SIZE"])
-    for name in ("steps", "batch_size", "width", "blocks", "lr"):
+    for name in ("steps", "batch_size", "width", "layers", "lr"):
         if not 0 < getattr(args, name) < float("inf"):
             raise ValueError(
                 f"--{name.replace('_', '-')} takes a number above 0; got {getattr(args, name)}"
             )
+    if args.steps < 2:
+        raise ValueError("--steps takes at least 2: the first is not timed; got 1")
     if args.batch_size % world:
         raise ValueError(
-            f"--batch-size takes a multiple of the number of processes; {args.batch_size} images "
+            f"--batch-size takes a multiple of the number of processes; {args.batch_size} texts "
             f"do not divide by {world}, and then the mean of the ranks is not the mean of the batch"
         )
-    if round(args.width**0.5) ** 2 != args.width or args.width > 1024:
-        raise ValueError(f"--width takes 4, 9, 16 … 1024, a square; got {args.width}")
-    if args.products and world % 2:
+    if args.width % 4:
+        raise ValueError(f"--width takes a multiple of the 4 heads; got {args.width}")
+    if args.block and not args.block.is_file():
         raise ValueError(
-            f"--products takes an even number of processes, for a mesh of two rows; got {world}"
+            f"--block takes a file with a function fsdp_block; got {args.block}"
         )
     if args.out and (args.out.is_dir() or not args.out.parent.is_dir()):
         raise ValueError(
@@ -292,12 +325,4 @@ if __name__ == "__main__":
         check(options)
     except ValueError as error:
         parser.error(str(error))  # exit status 2
-    warnings.filterwarnings("ignore", module="torch.distributed")
-    try:
-        main(options)
-    except RuntimeError as error:
-        rank = os.environ["RANK"]
-        first_line = str(error).splitlines()[0]
-        reason = first_line.split("] ", 1)[-1]  # without gloo's file and line
-        print(f"rank {rank} ends: {reason}", file=sys.stderr, flush=True)
-        sys.exit(1)
+    launch(options) if options.processes else run(options)

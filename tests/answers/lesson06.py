@@ -2,37 +2,56 @@
 
 from answers import edit, given
 
-LINES = ("model = DistributedDataParallel(model)", "sampler = DistributedSampler(dataset)")
-TOTAL = (
-    "total = sum(mean * size for mean, size in zip(means, sizes))\n    return total / sum(sizes)"
-)
-WRITES = (
-    "for mean, size in zip(means, sizes):\n        if torch.is_tensor(mean):\n            mean *= size\n"
-    "    return sum(means) / sum(sizes)"
-)
+LOADER = "DataLoader(dataset, batch_size, sampler=sampler)"
+RETURN = f"return DistributedDataParallel(model), {LOADER}"
+CAME = "chunks[place] = chunks[place] + came if step < ranks - 1 else came"
+SENT = "send(chunks[(rank - step) % ranks], right)"
+BUSY = "(busy - total(merged(work, trace.length))) / trace.length"
+
+
+def _in_one_piece(x, rank, ranks, send, recv):
+    """Pass the whole tensor around: the right sum, with too many bytes."""
+    whole, came = x.clone(), x.clone()
+    for _ in range(ranks - 1):
+        send(came, (rank + 1) % ranks)
+        came = came.clone()
+        recv(came, (rank - 1) % ranks)
+        whole = whole + came
+    return whole
+
+
 WRONG = {
-    "weigh": (
-        edit("counts three times", TOTAL, "return sum(means) / len(means)"),
-        edit("Divide by the number", "total / sum(sizes)", "total"),
+    "ddp": (
+        edit("different weights", RETURN, f"return model, {LOADER}"),
+        edit("both processes trained", "sampler=sampler", "shuffle=True"),
+        edit("rank 0: ValueError", 'dist.init_process_group("gloo")', "pass"),
         edit(
-            "not the elements within",
-            TOTAL,
-            "return torch.stack([torch.as_tensor(m).mean() for m in means]).mean()",
+            "it returned DistributedDataParallel", RETURN, "return DistributedDataParallel(model)"
         ),
-        edit("came in changed", TOTAL, WRITES),
-        edit("it returned list", TOTAL, "return [m * s for m, s in zip(means, sizes)]"),
+        edit("batches of", "dataset, batch_size,", "dataset, 1,"),
+        edit(
+            "Deal them all out",
+            "DistributedSampler(dataset)",
+            "DistributedSampler(dataset, num_replicas=4)",
+        ),
+        given("expected your function", 3),
     ),
-    "script": (
-        edit("the weights differ", LINES[0], ""),
-        edit("both processes learned", LINES[1], ""),
-        edit("did not reach the end", "'dist.init", "'# dist.init"),
-        edit("rank 1: ", "'dist.init", "'if rank == 0: dist.init"),
-        edit("is still there", "# TODO 1: join", "# TODO 1: leave"),
+    "ring": (
+        edit("it hangs: rank 0 waits", SENT, "pass"),
+        edit("adds, and which one only", "if step < ranks - 1 else came", ""),
+        edit("aren't the sum", "rank - step - 1", "rank - step"),
+        edit("Put the chunks back", "return torch.cat(chunks)", "return chunks[0]"),
+        edit("expected a tensor", "return torch.cat(chunks)", "return chunks"),
+        given("Does each step send a single chunk?", _in_one_piece),
     ),
-    "choose": (
-        edit("multiplied by n", "(n * step_ms(n))", "step_ms(n)"),
-        edit("limit included", "limit + 1)", "max(2, limit))"),
-        given("no number of GPUs", lambda *args: 0.5),
-        edit("exactly that efficiency", ">= efficiency)", "> efficiency or n == 1)"),
+    "hidden": (
+        edit("a share of the window", BUSY, "busy - total(merged(work, trace.length))"),
+        edit(
+            "You count all communication",
+            f"return {BUSY}",
+            "return sum(e.length for e in trace.gpu if e.kind == 'communication') / trace.length",
+        ),
+        edit("busy with it, minus", BUSY, "1 - total(merged(work, trace.length)) / trace.length"),
+        edit("A copy is work", '!= "communication"', 'not in ("communication", "copy")'),
     ),
 }

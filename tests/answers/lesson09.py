@@ -1,16 +1,35 @@
 """Wrong answers to the exercises of lesson 09."""
 
-from answers import edit
+from answers import edit, given
 
 JOIN_K = "k = torch.cat([old_k, k], dim=2)"
-JOIN_V = "v = torch.cat([old_v, v], dim=2)"
+
+
+def whole(q, k, v, size=128):
+    """Attention with all scores at once."""
+    return (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+
+
+def divided(q, k, v, size=128):
+    """Attention in tiles of which each is divided by its own sum."""
+    pairs = zip(k.split(size, 2), v.split(size, 2), strict=True)
+    return sum(whole(q, some_k, some_v) for some_k, some_v in pairs)
+
+
 WRONG = {
-    "mask": (
-        edit("Which diagonal", "triu(1)", "triu(0)"),
-        edit("word 0 does not", "triu(1)", "tril(0)"),
-        edit("of its attention to a later word", 'float("-inf")', "0.0"),
-        edit("device", ", device=scores.device", ""),
-        edit("itself was changed", "masked_fill(", "masked_fill_("),
+    "tiles": (
+        given("the whole score matrix has", whole),
+        given("divided by its own sum", divided),
+        edit("too large", "result * shrink", "result"),
+        edit("the last tile is in it", "result * shrink +", "", "total * shrink +", ""),
+        edit(
+            "holds inf or nan",
+            "(scores - new_top).exp()",
+            "scores.exp()",
+            "(top - new_top).exp()",
+            "torch.ones_like(top)",
+        ),
+        edit("Expected size for", "weights @ some_v", "weights @ some_v.sum(-1)"),
     ),
     "kv_cache": (
         edit("the very first word", "is_causal=q.shape[2] > 1", "is_causal=True"),
@@ -19,21 +38,5 @@ WRONG = {
         edit("of no other layer", "if layer in cache", "if cache", "cache[layer]", "cache[0]"),
         edit("all of this layer, in order", "[old_k, k]", "[k, old_k]"),
         edit("Sizes of tensors", JOIN_K, JOIN_K.replace("dim=2", "dim=1")),
-    ),
-    "sizes": (
-        edit("keys, and what else", "2 * layers", "layers"),
-        edit("for 2 layers", "layers * kv_heads", "kv_heads"),
-        edit("a batch of 16", " * batch", ""),
-        edit("8 times what", " * number", " * 8 * number"),
-    ),
-    "top_k": (
-        edit(
-            "slip out",
-            "ids[values.softmax(-1).multinomial(1)]",
-            "values.softmax(-1).multinomial(1)",
-        ),
-        edit("fell outside", "topk(k)", "topk(5)"),
-        edit("Softmax of their logits", "values.softmax(-1)", "torch.ones(k)"),
-        edit("100%, 0%", "ids[values.softmax(-1).multinomial(1)]", "ids[:1]"),
     ),
 }

@@ -1,13 +1,11 @@
 """Wrong answers to the exercises of lesson 10."""
 
-from answers import edit, given, instead
+from answers import edit, given
 
-LOOP = "for up, down in zip(ups, downs):"
-PART = "part = F.relu(x.to(up.device) @ up) @ down"
-SUM = "total = total + part.to(x.device)"
-TOTAL = "total = torch.zeros_like(x)"
-MOVES = "\n        up, down = up.to(x.device), down.to(x.device)"
-BACK = "part = F.relu(x.to(up.device) @ up).to(x.device) @ down.to(x.device)"
+FORWARD = "        output = block(comm.all_gather(shard), x)"
+NO_GRAD = "    with torch.no_grad():\n" + FORWARD
+GATHER = "    weights = comm.all_gather(shard).requires_grad_()\n"
+MEAN = "comm.reduce_scatter(weights.grad) / comm.ranks"
 WRONG = {
     "bytes": (
         edit("That is what one GPU alone needs", "optimizer / ranks", "optimizer"),
@@ -20,40 +18,34 @@ WRONG = {
             "stage >= 3",
             "True",
         ),
-        edit("add the bytes of weights", "8 * parameters", "4 * parameters"),
+        edit("add the bytes of parameters", "8 * parameters", "4 * parameters"),
         edit("the rest stays", "stage >= 1", "stage == 1"),
     ),
-    "product": (
+    "fsdp": (
+        edit("the sum over the ranks", MEAN, "comm.reduce_scatter(weights.grad)"),
         edit(
-            "stand side by side",
-            TOTAL,
-            "parts = []",
-            SUM,
-            "parts.append(part.to(x.device))",
-            "return total",
-            "return torch.cat(parts, 1)",
+            "still holds the whole weights",
+            NO_GRAD,
+            GATHER + "    with torch.no_grad():\n        output = block(weights, x)",
         ),
-        edit("is missing", "F.relu(x.to(up.device) @ up)", "(x.to(up.device) @ up)"),
         edit(
-            "not behind them",
-            PART,
-            "part = x.to(up.device) @ up @ down",
-            "return total",
-            "return F.relu(total)",
+            "or autograd's graph of the first pass",
+            NO_GRAD,
+            "    output = block(comm.all_gather(shard).requires_grad_(), x)",
         ),
-        edit("added, not averaged", "return total", "return total / len(ups)"),
-        edit("Expected all tensors to be on the same device", "x.to(up.device)", "x"),
-        edit("Does an operator such as", SUM, SUM + "\n        x += 0 * total + 1"),
-        edit("Did every GPU's part arrive", SUM, "total = part.to(x.device)"),
-        edit("computed nothing", LOOP, LOOP + MOVES),
-        edit("tensors between GPUs", PART, BACK),
-    ),
-    "choose": (
-        instead("What fits needs no shards", A="fully_shard"),
-        instead("over a fast link", B="DDP"),
-        instead("inside a machine", C="fully_shard"),
-        instead("a single token faster", D="fully_shard"),
-        instead("is none of", B="FSDP"),
-        given("expected a dict", ["DDP"]),
+        edit("what rest gets isn't", NO_GRAD, "    output = x"),
+        edit("what all_gather gets has the shape (64,)", MEAN, "comm.all_gather(weights.grad)"),
+        edit("which collective adds them up", MEAN, "weights.grad.chunk(comm.ranks)[comm.rank]"),
+        edit("expected (32,)", MEAN, "weights.grad"),
+        edit("rest was never called", "rest(output)", "torch.ones_like(output)"),
+        edit("Which gradient goes into", "backward(grad)", "sum().backward()"),
+        edit("Did it get the whole weights", "comm.all_gather(shard), x)", "shard, x)"),
+        edit("expected two gradients", "return x.grad, ", "return "),
+        edit(
+            "not all others come",
+            MEAN,
+            f"({MEAN} if comm.rank else weights.grad.chunk(comm.ranks)[0])",
+        ),
+        given("expected a function", 3),
     ),
 }

@@ -20,12 +20,15 @@ def options():
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m practice_gpus", description=__doc__)
     parser.add_argument("-n", type=int, default=1, help="number of GPUs")
-    parser.add_argument("--memory", default="16 GiB", help="memory of each")
+    parser.add_argument("--memory", help="memory of each; without it the card's, or 16 GiB")
+    parser.add_argument("--card", help="the card they stand for: forecast a training step on it")
     parser.add_argument("--steps", type=int, help="end the program after so many training steps")
     parser.add_argument(
         "--shapes", action="store_true", help="compute nothing; numbers that are read are 1"
     )
     parser.add_argument("--json", metavar="FILE", help="write the report there, too")
+    parser.add_argument("--html", metavar="FILE", help="write it as a page to keep or print")
+    parser.add_argument("--before", metavar="FILE", help="a --json of before, for the page")
     parser.add_argument("--strict", action="store_true", help="exit with 2 if there are findings")
     parser.add_argument("--quiet", action="store_true", help="print no report")
     parser.add_argument("--asynchronous", action="store_true", help="calls return before the work")
@@ -40,8 +43,9 @@ def main():
     if sys.argv[1:] == ["verify"]:
         return verify.main()
     args = options()
+    args.card = args.card or ("T4" if args.html else None)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
-    names = ("n", "memory", "asynchronous", "steps", "module", "shapes")
+    names = ("n", "memory", "asynchronous", "steps", "module", "shapes", "card")
     settings = {name: getattr(args, name) for name in names}
     if not args.module and sys.path[:1] == [os.getcwd()]:
         del sys.path[0]  # it is there for ``-m practice_gpus``; a script has its own folder
@@ -57,6 +61,8 @@ def main():
         print(result, file=sys.stderr)
     if args.json:
         result.save(args.json)
+    if args.html:
+        print(f"page: {result.page(args.html, args.before)}", file=sys.stderr)
     return result.status(args.strict)
 
 

@@ -1,4 +1,4 @@
-"""Well-known cards: their data sheets' numbers, and the memory that PyTorch finds on them.
+"""Well-known cards: their data sheets' numbers, and the memory that PyTorch finds on them. The table is `cards.json`.
 
 Rates are dense (no sparsity), products of tensor cores with accumulation in float32, in TFLOP/s; a format that a card
 has no units for is computed at the rate of float32. Bandwidths in GB/s (10⁹ bytes a second).
@@ -9,19 +9,23 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 GIB = 1 << 30
+TABLE = Path(__file__).parent / "cards.json"
 
 
 @dataclass(frozen=True)
 class Card:
     """One card. ``memory`` in GiB and where that is from; ``source``: the data sheet of all other numbers.
 
-    ``pcie``: GB/s of its 16 lanes in one direction, ``pageable`` those from memory that is not pinned (`PCIE`); ``nvlink``:
+    ``pcie``: GB/s of its lanes in one direction, ``pageable`` those from memory that is not pinned (`PCIE`); ``nvlink``:
     GB/s in one direction between two such cards, 0 without; ``bus``: GB/s that an all-reduce moves, as published (`BUS`),
-    None where nobody did.
+    None where nobody did. ``read``: number → the page on which it was read; what isn't in it, no page that could be opened
+    says. ``note``: where pages differ, or a number follows from others.
     """
 
     name: str
@@ -40,6 +44,20 @@ class Card:
     nvlink: float
     source: str
     bus: float | None = None
+    read: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    note: str = field(default="", repr=False, compare=False)
+
+    @property
+    def short(self) -> str:
+        """The name without its memory, such as "T4"; with it where there are two such cards: "A100 80 GB"."""
+        name = self.name.split(" (")[0]
+        return self.name.replace("(", "").replace(")", "") if name == "A100" else name
+
+    @property
+    def gigabytes(self) -> int:
+        """GB of memory on the data sheet, which the name says; of a recording what was found."""
+        match = re.search(r"\((\d+) GB\)", self.name)
+        return int(match[1]) if match else round(self.memory * GIB / 1e9)
 
     def peak(self, unit: str) -> float:
         """FLOP/s of products in ``unit``: "fp64", "fp32", "tf32", "fp16", "bf16" or "fp8"."""
@@ -52,78 +70,38 @@ BUS = {"A100": 229.0, "H100": 463.6, "H200": 463.6, "B200": 723.3, "MI300X": 312
 # Generation → GB/s of 16 lanes in one direction (PCI-SIG), and what was measured of pageable memory: Quadro RTX 6000,
 # npho/cse554@4eb37c5; A10G, pytorch/tutorials@e12145f (4 GB in 0.387 s). For generation 5 nobody published it: as 4.
 PCIE = {3: (15.75, 3.75), 4: (31.5, 10.3), 5: (63.0, 10.3)}
-NVIDIA = "https://www.nvidia.com/"
-CENTER = NVIDIA + "en-us/data-center/"
-PDF = NVIDIA + "content/dam/en-zz/Solutions/"
-AMPERE = NVIDIA + "content/PDF/nvidia-ampere-ga-102-gpu-architecture-whitepaper-v2.pdf"
-ADA = "https://images.nvidia.com/aem-dam/Solutions/Data-Center/l4/nvidia-ada-gpu-architecture-whitepaper-v2.1.pdf"
-BLACKWELL = (
-    "https://images.nvidia.com/aem-dam/Solutions/geforce/blackwell/"
-    "nvidia-rtx-blackwell-gpu-architecture.pdf"
-)
-BLACKWELL_PRO = (
-    NVIDIA + "content/dam/en-zz/Solutions/design-visualization/quadro-product-literature/"
-)
-SHEET = "data sheet"
-ISSUES = "https://github.com/"
-
-# name | GiB | source of it (a thread of GitHub with PyTorch's error, or the data sheet) | GB/s | W | TFLOP/s of fp64, fp32,
-# tf32, fp16, bf16, fp8 ("-": no units for it, as fp32; a P100 adds float16 in float32) | PCIe | NVLink | data sheet
-TABLE = f"""
-P4 (8 GB) | 8 | {SHEET} | 192 | 75 | 0.2 5.5 - - - - | 3 | 0 | {PDF}Data-Center/tesla-p4/pdf/Tesla-P4-Product-Brief.pdf
-RTX 4060 (8 GB) | 7.75 | ESRSchao/EdgeRegNet/issues/2 | 272 | 115 | 0.24 15.1 15.1 30.2 30.2 60.4 | 4 | 0 | {NVIDIA}en-us/geforce/graphics-cards/40-series/rtx-4060-4060ti/
-RTX 3060 (12 GB) | 11.76 | TencentARC/PhotoMaker/issues/47 | 360 | 170 | 0.2 12.7 12.7 25.5 25.5 - | 4 | 0 | {NVIDIA}en-us/geforce/graphics-cards/30-series/rtx-3060-3060ti/
-T4 (16 GB) | 14.56 | Zheng-Chong/CatVTON/issues/133 | 320 | 70 | 0.25 8.1 - 65 - - | 3 | 0 | {CENTER}tesla-t4/
-P100 (16 GB) | 16 | {SHEET} | 732 | 250 | 4.7 9.3 - - - - | 3 | 0 | {PDF}Data-Center/tesla-p100/pdf/nvidia-tesla-p100-PCIe-datasheet.pdf
-V100 (16 GB) | 16 | {SHEET} | 900 | 300 | 7.8 15.7 - 125 - - | 3 | 150 | {CENTER}v100/
-A10G (24 GB) | 22.20 | XavierXiao/Dreambooth-Stable-Diffusion/issues/18 | 600 | 300 | 0.5 35 35 70 70 - | 4 | 0 | https://d1.awsstatic.com/product-marketing/ec2/NVIDIA_AWS_A10G_DataSheet_FINAL_02_17_2022.pdf
-A10 (24 GB) | 24 | {SHEET} | 600 | 150 | 0.5 31.2 62.5 125 125 - | 4 | 0 | {CENTER}products/a10-gpu/
-L4 (24 GB) | 24 | {SHEET} | 300 | 72 | 0.5 30.3 60 121 121 242.5 | 4 | 0 | {CENTER}l4/
-RTX 3090 (24 GB) | 24 | {SHEET} | 936 | 350 | 0.6 35.6 35.6 71 71 - | 4 | 56 | {AMPERE}
-RTX 4090 (24 GB) | 23.64 | ali-vilab/VGen/issues/104 | 1008 | 450 | 1.3 82.6 82.6 165.2 165.2 330.3 | 4 | 0 | {ADA}
-RTX 5090 (32 GB) | 32 | {SHEET} | 1792 | 575 | 1.6 104.8 104.8 209.5 209.5 419 | 5 | 0 | {BLACKWELL}
-A100 (40 GB) | 39.50 | TianheWu/CoSeR/issues/10 | 1555 | 400 | 19.5 19.5 156 312 312 - | 4 | 300 | {CENTER}a100/
-L40 (48 GB) | 44.40 | NVlabs/Eagle/issues/68 | 864 | 300 | 1.4 90.5 90.5 181 181 362 | 4 | 0 | {CENTER}l40/
-L40S (48 GB) | 48 | {SHEET} | 864 | 350 | 1.4 91.6 183 362 362 733 | 4 | 0 | {CENTER}l40s/
-H100 SXM (80 GB) | 79.11 | vllm-project/vllm/issues/27508 | 3350 | 700 | 67 67 494.7 989.4 989.4 1979 | 5 | 450 | {CENTER}h100/
-H100 PCIe (80 GB) | 80 | {SHEET} | 2000 | 350 | 51 51 378 756 756 1513 | 5 | 300 | {PDF}gtcs22/data-center/h100/PB-11133-001_v01.pdf
-A100 (80 GB) | 79.25 | HiDream-ai/VAREdit/issues/6 | 2039 | 400 | 19.5 19.5 156 312 312 - | 4 | 300 | {CENTER}a100/
-RTX PRO 6000 Max-Q (96 GB) | 96 | {SHEET} | 1792 | 300 | 1.7 109.7 219.5 438.9 438.9 877.9 | 5 | 0 | {BLACKWELL_PRO}NVIDIA-RTX-Blackwell-PRO-GPU-Architecture-v1.0.pdf
-H200 (141 GB) | 141 | {SHEET} | 4800 | 700 | 67 67 494.7 989.4 989.4 1979 | 5 | 450 | {CENTER}h200/
-B200 (180 GB) | 180 | {SHEET} | 8000 | 1000 | 37 75 1125 2250 2250 4500 | 5 | 900 | {CENTER}hgx/
-MI300X (192 GB) | 192 | {SHEET} | 5300 | 750 | 163.4 163.4 653.7 1307.4 1307.4 2614.9 | 5 | 448 | https://www.amd.com/content/dam/amd/en/documents/instinct-tech-docs/data-sheets/amd-instinct-mi300x-data-sheet.pdf
-"""
 
 
-def _card(line: str) -> Card:
-    name, memory, thread, bandwidth, watts, rates, pcie, nvlink, source = line.split(" | ")
-    texts = rates.split()
-    fp64, fp32, *others = (float(texts[1] if text == "-" else text) for text in texts)
-    tf32, fp16, bf16, fp8 = others
-    pinned, pageable = PCIE[int(pcie)]
-    bus = next((rate for start, rate in BUS.items() if name.startswith(start)), None)
-    memory_source = source if thread == SHEET else ISSUES + thread
-    return Card(
-        name,
-        float(memory),
-        memory_source,
-        float(bandwidth),
-        float(watts),
-        fp64,
-        fp32,
-        tf32,
-        fp16,
-        bf16,
-        fp8,
-        pinned,
-        pageable,
-        float(nvlink),
-        source,
-        bus,
-    )
+def _card(row: dict) -> Card:
+    """The card of a row of the table."""
+    row = dict(row)
+    pinned, pageable = PCIE[row["pcie"]]
+    row["pcie"] = pinned * row.pop("lanes") / 16
+    row.pop("not_read")
+    row["read"] = {name: page for page, names in row["read"].items() for name in names.split()}
+    bus = next((rate for start, rate in BUS.items() if row["name"].startswith(start)), None)
+    return Card(**row, pageable=pageable, bus=bus)
 
 
-CARDS = {card.name: card for card in map(_card, TABLE.strip().splitlines())}
+class Cards(Mapping[str, Card]):
+    """The cards by name; the table is read when one is first asked for."""
+
+    @cached_property
+    def _found(self) -> dict[str, Card]:
+        rows = json.loads(TABLE.read_text(encoding="utf-8"))["cards"]
+        return {row["name"]: _card(row) for row in rows}
+
+    def __getitem__(self, name: str) -> Card:
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+CARDS = Cards()
 
 
 def fits(peak: int) -> list[tuple[str, float]]:
@@ -184,8 +162,8 @@ def recorded(path: str) -> Card:
             f"({type(error).__name__}: {error})"
         ) from None
     return Card(
-        title, memory, path, bandwidth, 1000, fp32 / 64, **peaks, fp8=peaks["fp16"],
-        pcie=pinned / MEMORY, pageable=pageable, nvlink=0, source=path,
+        title, memory, path, bandwidth, 1000, fp32 / 64, peaks["fp32"], peaks["tf32"], peaks["fp16"], peaks["bf16"], peaks["fp16"],
+        pinned / MEMORY, pageable, 0, path,
     )  # fmt: skip
 
 

@@ -186,10 +186,15 @@ def nccl(*args, **kwargs):
 
 
 def in_report(refuse, original, label):
-    """Process groups of NCCL are refused; in a report that is noted, and gloo takes its place so that it goes on."""
+    """Process groups of NCCL are refused; in a report that is noted, and gloo takes its place so that it goes on.
+
+    Without a backend PyTorch would take NCCL for tensors of GPUs: it is gloo for all of them.
+    """
 
     @functools.wraps(refuse)
     def call(*args, **options):
+        if not args and options.get("backend") is None:
+            options["backend"] = "gloo"
         if not listeners or not nccl(*args, **options):
             return refuse(*args, **options)
         for listener in listeners:

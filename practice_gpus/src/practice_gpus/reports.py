@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import glob
 import json
+import linecache
 import os
 import runpy
 import sys
@@ -11,7 +12,8 @@ import tempfile
 import threading
 import traceback
 
-from . import findings, processes, screen
+from . import findings, processes, screen, statements
+from .clock.steps import Steps, summary
 from .ending import Enough
 from .failures import failed
 from .origins import HERE, is_own, line
@@ -23,12 +25,19 @@ REAL = "These GPUs are real: the program runs on them, and there is no report. C
 
 
 class Report:
-    """What a program did: ``facts`` and ``findings`` for programs, its text for people, ``status`` for a shell."""
+    """What a program did: ``facts`` and ``findings`` for programs, its text for people, ``status`` for a shell.
 
-    def __init__(self, title, facts, outcome):
+    ``names``: the program's variables at its end, or None; ``error``: what ended it, or None; ``step``: the
+    `clock.Forecast` of its latest training step where a card was given, or None.
+    """
+
+    def __init__(self, title, facts, outcome, names=None, error=None, step=None):
         self.title = title
         self.facts = facts
         self.outcome = outcome
+        self.names = names
+        self.error = error
+        self.step = step
         self.findings = findings.find(facts)
 
     def __repr__(self):
@@ -39,33 +48,49 @@ class Report:
         code = {"done": 0, "enough": 0, "interrupted": 130}.get(self.outcome, 1)
         return 2 if strict and not code and self.findings else code
 
+    def content(self):
+        """Everything as lists and dictionaries."""
+        own = {"program": self.title, "outcome": self.outcome, "findings": self.findings}
+        return own | self.facts
+
     def save(self, path):
         """Write everything as JSON."""
-        content = {"program": self.title, "outcome": self.outcome, "findings": self.findings}
         with open(path, "w", encoding="utf-8") as file:
-            json.dump(content | self.facts, file, indent=1)
+            json.dump(self.content(), file, indent=1)
+
+    def page(self, path, before=None):
+        """Write it as one HTML page to keep or print; ``before``: the path of an earlier report's JSON, drawn beside it."""
+        from . import page
+
+        earlier = json.loads(open(before, encoding="utf-8").read()) if before else None
+        return page.write(self, path, earlier)
 
 
 def report(
     program,
     *arguments,
     n=1,
-    memory="16 GiB",
+    memory=None,
     asynchronous=False,
     steps=None,
     module=False,
     shapes=False,
+    card=None,
+    real="use",
 ):
     """Run a script (or, with ``module``, a module) as Python would, on ``n`` practice GPUs; returns a `Report`.
 
-    ``steps``: end it after so many training steps. ``shapes``: on shapes alone; each number that it reads is 1. None is returned where PyTorch has ``n`` real GPUs: the program runs
-    on them. Raises TypeError or ValueError for arguments that do not fit, FileNotFoundError where there is no such file.
+    ``memory``: of each GPU; None: the card's, or 16 GiB. ``steps``: end it after so many training steps. ``shapes``: on
+    shapes alone; each number that it reads is 1. ``card``: the card they stand for, and for which a step is forecast.
+    None is returned where PyTorch has ``n`` real GPUs: the program runs on them, unless ``real="hide"``. Raises TypeError or ValueError for arguments that do not fit, FileNotFoundError where there is no such file.
     """
     program = os.fspath(program)
     if not module and not os.path.isfile(program):
         raise FileNotFoundError(f"there is no file {program}")
     alone = {"values": False, "stand_in": 1.0} if shapes else {}
-    gpus = practice_gpus(n, memory, asynchronous=asynchronous, **alone)
+    memory = memory or (None if card else "16 GiB")
+    gpus = practice_gpus(n, memory, card=card, asynchronous=asynchronous, real=real, **alone)
+    forget_sources()
     with gpus, tempfile.TemporaryDirectory() as folder:
         if gpus.real:
             print(REAL, file=sys.stderr)
@@ -75,11 +100,26 @@ def report(
         with processes.handed_on(gpus.settings), set_variable(folder, steps):
             with (
                 Recorder(gpus.machine, steps) as recorder,
+                Steps(gpus.machine) if card else contextlib.nullcontext() as noted,
                 command_line(program, arguments, module),
             ):
                 ending = execute(program, module)
                 own_facts = facts(recorder, ending)
-        return Report(program, merged([own_facts, *read(folder)]), ending["outcome"])
+        step = (
+            noted.forecast(card, max(memory.reserved for memory in recorder.memory))
+            if card
+            else None
+        )
+        everything = merged([own_facts, *read(folder)]) | {"step": summary(step) if step else None}
+        return Report(
+            program, everything, ending["outcome"], ending["names"], ending["error"], step
+        )
+
+
+def forget_sources():
+    """A program may have changed since the report before."""
+    linecache.checkcache()
+    statements.tree.cache_clear()
 
 
 @contextlib.contextmanager

@@ -20,6 +20,13 @@ from .rates import ISSUES, WATTS
 CLOSE = 1.5  # limits within this factor are "mixed"
 SPREAD = 1.5  # a forecast's range when the GPU decides: inference
 WIDE = 1.73  # training, and cards that their power limits
+CHANGES: dict[str, dict] = {  # the easiest to make first, as arguments of `play`
+    "waits": {"waits": False},
+    "unpinned copies": {"pin": True},
+    "cpu work": {"host": False},
+    "launches": {"issue": 0.0, "shortest": 0.0},
+}
+NEARLY = 2 / 3  # of the largest gain
 PROMISE = (
     "A forecast, not a measurement: from data sheets and one set of rules for all cards. GPU-bound inference is usually "
     "within 1.5 times, training and cards under a power limit within 2 times. Where the CPU decides there is a range, "
@@ -183,26 +190,24 @@ class Forecast:
 
     @cached_property
     def gains(self) -> dict[str, float]:
-        """What would be gained, in ms of one step, by each change alone, the largest gain first.
+        """What would be gained, in ms of one step, by each of `CHANGES` alone, the largest gain first.
 
         "waits": the CPU never waits; "unpinned copies": all copies pinned and non_blocking; "cpu work": operators on the CPU's
         tensors cost nothing; "launches": operators cost the CPU nothing, and kernels have no shortest time.
         """
-        changed: dict[str, dict] = {
-            "waits": {"waits": False},
-            "unpinned copies": {"pin": True},
-            "cpu work": {"host": False},
-            "launches": {"issue": 0.0, "shortest": 0.0},
-        }
-        gains = {name: self.ms - self._ms(**what_if) for name, what_if in changed.items()}
+        gains = {name: self.ms - self._ms(**what_if) for name, what_if in CHANGES.items()}
         return dict(sorted(gains.items(), key=lambda gain: -gain[1]))
 
     @property
     def cause(self) -> str:
-        """The change that gains most, if it gains a tenth: a name in `gains`; else what bounds the kernels."""
-        name, gain = next(iter(self.gains.items()))
-        if gain >= 0.1 * self.ms:
-            return name
+        """The change that gains most, if it gains a tenth: a name in `gains`; else what bounds the kernels.
+
+        Changes overlap, as a wait shows the launches that follow it: of those that gain nearly as much as the best, the one
+        that is easiest to make is named, in the order of `CHANGES`.
+        """
+        best = max(self.gains.values())
+        if best >= 0.1 * self.ms:
+            return next(name for name in CHANGES if self.gains[name] >= NEARLY * best)
         return max(self.limits, key=lambda limit: self.limits[limit])
 
     @cached_property

@@ -1,0 +1,142 @@
+"""Exercises of lesson 14, Port a project: four stages of one port, each decided by the judge."""
+
+import difflib
+import shutil
+from pathlib import Path
+
+from helpers import show
+from helpers.checks.core import Exercise, NotAttempted, NotYet
+from lessons.lesson14 import judge
+from lessons.lesson14.judge import PROJECT
+from lessons.lesson14.judge import SOLUTION as ANSWER
+
+SOLUTION = str(ANSWER)
+BEFORE = "birdcalls_before.json"
+PAGE = "gpu_report.html"
+TITLES = {
+    "device": "runs on any device",
+    "loss": "has the same losses",
+    "waits": "no wait in the loop",
+    "memory": "fits 8 GB",
+    "speed": "par on a T4, by forecast",
+    "two": "trains on two GPUs",
+}
+
+
+def start(name="birdcalls") -> str:
+    """Copy the project beside the notebook, unless there is one, and return its folder's name."""
+    copy = Path(name)
+    if copy.exists():
+        print(f"Your {name}/ stays as it is.")
+    else:
+        shutil.copytree(PROJECT, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        print(f"{name}/ is yours to change: {', '.join(sorted(f.name for f in copy.iterdir()))}")
+    return name
+
+
+def verdict(port) -> None:
+    """Show what the judge says to each of the six criteria; keep the first version that runs on a GPU for the report."""
+    folder = _folder(port)
+    marks = judge.marks(folder)
+    if marks["device"].met and not Path(BEFORE).exists():
+        judge.three_steps(folder).save(BEFORE)
+    met = sum(mark.met for mark in marks.values())
+    rows = [f"| {'✓' if m.met else '✗'} | {TITLES[n]} | {m.text} |" for n, m in marks.items()]
+    lines = [f"{'yes' if m.met else 'no':4}{TITLES[n]:26}{m.text}" for n, m in marks.items()]
+    head = f"{met} of {len(marks)} criteria met"
+    table = "\n".join([f"**{head}**", "", "| | | |", "|---|---|---|", *rows])
+    show.markdown(table, "\n".join([head, *lines]))
+
+
+def report(port) -> None:
+    """Write *The GPU report of my model* of a port, beside the notebook, and say where it is."""
+    folder = _folder(port)
+    if not judge.device(folder).met:
+        print("No report yet: the port doesn't run on a GPU.")
+        return
+    path = judge.in_full(folder).page(PAGE, BEFORE if Path(BEFORE).exists() else None)
+    show.markdown(f"Your report: [{path}]({path})", f"Your report: {path}")
+
+
+def changes(file) -> None:
+    """Show what the model solution changed in one file of the project."""
+    old, new = ((folder / file).read_text().splitlines() for folder in (PROJECT, ANSWER))
+    diff = "\n".join(difflib.unified_diff(old, new, file, file, lineterm="", n=1))
+    show.markdown(f"```diff\n{diff}\n```", diff)
+
+
+def _folder(answer):
+    if not isinstance(answer, (str, Path)) or not (Path(answer) / "train.py").is_file():
+        raise NotYet(f"{answer!r:.60} is no folder with a train.py: give that of your port.")
+    return Path(answer).resolve()
+
+
+def _stage(*names):
+    """A check of some of the judge's criteria."""
+
+    def check(answer):
+        folder = _folder(answer)
+        if judge.fingerprint(folder) == judge.fingerprint(PROJECT):
+            raise NotAttempted
+        marks = [judge.CRITERIA[name](folder) for name in names]
+        for mark in marks:
+            if not mark.met:
+                raise NotYet(mark.text)
+        return "; ".join(mark.text for mark in marks) + "."
+
+    return check
+
+
+def _exercise(name, title, names, hints, explanation):
+    key, source = f"14.{name}", "port = ex.SOLUTION"
+    return Exercise(key, title, _stage(*names), hints, SOLUTION, explanation, source, seconds=240)
+
+
+device = _exercise(
+    "device",
+    "It runs on any device",
+    ("device", "loss"),
+    (
+        "Which tensors does `.to(device)` of a module move, and which not? Which are made while it runs?",
+        "A tensor that belongs to a module is a parameter or a buffer. One that `forward` makes follows the input: `device=x.device`.",
+        '`self.register_buffer("window", …)`, `torch.arange(…, device=x.device)`; the device is picked once, in `main`, and '
+        "the batch follows the model in both loops.",
+    ),
+    '`ex.changes("model.py")` shows the model solution\'s changes to a file. Parameters and buffers move with the module, '
+    "plain attributes don't; what `forward` makes takes the device of its input.",
+)
+memory = _exercise(
+    "memory",
+    "No wait, and 8 GB",
+    ("waits", "memory"),
+    (
+        "What needs a number of the GPU in each step? And what keeps the graph of a step alive when the step is over?",
+        "A mask as an index has to be counted first; a quotient with `clamp` does the same without. A loss that is kept keeps its graph.",
+        "Collect `loss.detach()` and read all of them after the loop, `torch.stack(losses).tolist()`; no `retain_graph`; "
+        "`torch.no_grad()` around the test.",
+    ),
+    "Detached losses stay on the GPU until the loop is over, so no step waits and no graph is kept. The test needs no graph at all.",
+)
+speed = _exercise(
+    "speed",
+    "Par on a T4",
+    ("speed",),
+    (
+        "What limits a step: arithmetic, memory or overhead? The judge names the line that takes most.",
+        "A loop over clips launches the same kernels 256 times. And in which format does a T4's tensor core multiply?",
+        "`waves.unfold(1, WIDTH, HOP)` cuts all clips at once. `torch.autocast(…, torch.float16)` around model and loss, and a `GradScaler`.",
+    ),
+    "One batched operation in the place of 256, and float16 where tensor cores can use it: half the bytes, and a multiple of the FLOP/s.",
+)
+two = _exercise(
+    "two",
+    "Two GPUs train as one",
+    ("two",),
+    (
+        "What does each process need that `torchrun` starts: which GPU, which clips, and whose gradients?",
+        "DDP waits for the gradient of every parameter. One that no loss depends on never gets one.",
+        "`torch.cuda.set_device(LOCAL_RANK)`, `dist.init_process_group()`, `DistributedDataParallel(model)`, and of each step's "
+        "clips `step[rank::ranks]`. Take out the layer that nobody calls.",
+    ),
+    "Each rank takes every second clip of the same step, so that the mean of the two gradients is the gradient of one GPU.",
+)

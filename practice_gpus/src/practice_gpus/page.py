@@ -1,0 +1,259 @@
+"""The report as one HTML page to keep, to send, or to print: ``python -m practice_gpus --card T4 --html FILE train.py``."""
+
+import html
+import os
+from pathlib import Path
+
+from .cards import fits
+from .clock import PROMISE
+from .findings import short, size, source
+from .screen import ENDINGS, PINNING
+
+WIDTH = 720  # units of a drawing
+LEFT = 74  # of them, for the names of rows
+RIGHT = 70  # and for what is written behind
+GREENS = ("#0b4f33", "#1B8A5A", "#4fae83", "#8ccbaf", "#bfe3d3")
+PARTS = {
+    "parameters": ("parameters", "buckets", "replicas"),
+    "gradients": ("gradients",),
+    "optimizer": ("optimizer",),
+    "activations": ("activations", "backward"),
+    "batch": ("data",),
+}
+LIMITS = {
+    "compute": "limited by arithmetic",
+    "memory": "limited by the GPU's memory bandwidth",
+    "overhead": "limited by overhead: the CPU issues too slowly",
+    "mixed": "limited by two things at once",
+}
+LEGEND = "<tspan class='soft'>CPU: blue issues work, pale blue computes, gray waits. GPU: amber copies, green outlines are kernels.</tspan>"
+
+
+def page(report, before=None) -> str:
+    """The HTML of a `Report`; ``before``: what an earlier one saved as JSON, as a dict, drawn beside it."""
+    content = report.content()
+    step, earlier = content.get("step"), (before or {}).get("step")
+    parts = [
+        heading(content),
+        numbers(content, step, earlier),
+        timelines(step, earlier),
+        memory(content),
+        waits(content, step),
+        findings(content),
+        cards(content, step),
+        f"<footer>{html.escape(PROMISE)} The program ran on practice GPUs, which compute on the CPU; no GPU was used.</footer>",
+    ]
+    style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+    title = html.escape(f"The GPU report of {name(content)}")
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{style}</style></head><body><main>\n'
+        + "\n".join(part for part in parts if part)
+        + "\n</main></body></html>\n"
+    )
+
+
+def name(content) -> str:
+    """What a program is called: its module, or its file."""
+    return os.path.basename(content["program"])
+
+
+def heading(content) -> str:
+    """What ran, on what, and how it ended."""
+    first = content["devices"][0]
+    count = len({device["name"] for device in content["devices"]})
+    ran = f"{count} practice GPU{'s' * (count > 1)} of {size(first['capacity'])}"
+    end = f"The program {ENDINGS[content['outcome']]}, with {content['steps']} training steps"
+    return f"<h1>The GPU report of {html.escape(name(content))}</h1><p class='soft'>{end}, on {ran}.</p>"
+
+
+def numbers(content, step, earlier) -> str:
+    """The figures to remember."""
+    cells = []
+    if step:
+        was = f"{ms(earlier['ms'])} → " if earlier else ""
+        spread = f"ms per step on a {step['card']}, <i>forecast</i> ({ms(step['low_ms'])} to {ms(step['high_ms'])})"
+        cells.append((f"{was}{ms(step['ms'])}", spread))
+        if earlier:
+            cells.append(
+                (f"{earlier['ms'] / step['ms']:.3g} ×", "the speed of before, <i>forecast</i>")
+            )
+    peak = max(device["peak"] for device in content["devices"])
+    cells.append((size(peak), "at the peak of its memory"))
+    cells.append((f"{sum(row[3] for row in loop_waits(content))}", "waits in the training loop"))
+    shown = "".join(f"<div><b>{number}</b><span>{words}</span></div>" for number, words in cells)
+    return f"<div class='numbers'>{shown}</div>"
+
+
+def ms(value) -> str:
+    """Milliseconds with three digits."""
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+def rectangle(kind, x, y, width, height, label="") -> str:
+    """One rectangle of a drawing, with a title to point at."""
+    inside = f"<title>{html.escape(label)}</title>" if label else ""
+    box = f"x='{x:.1f}' y='{y}' width='{max(width, 0.6):.1f}' height='{height}'"
+    return f"<rect class='{kind}' {box}>{inside}</rect>"
+
+
+def text(x, y, words, kind="") -> str:
+    """Words in a drawing."""
+    return f"<text x='{x:.1f}' y='{y}' class='{kind}'>{words}</text>"
+
+
+def drawing(height, parts, words) -> str:
+    """A figure: a drawing and what it shows, for those who don't see it."""
+    label = html.escape(words, quote=True)
+    inside = "".join(parts)
+    return f"<figure><svg viewBox='0 0 {WIDTH} {height}' role='img' aria-label='{label}'>{inside}</svg></figure>"
+
+
+def timelines(step, earlier) -> str:
+    """What the CPU and the GPU do in one step, before and now, on one scale."""
+    if not step:
+        return (
+            "<h2>A step</h2><p>No step can be drawn: the program made fewer than two optimizer steps, "
+            "used no GPU in them, or no card was named (<code>--card T4</code>).</p>"
+        )
+    both = [("before", earlier), ("now", step)] if earlier else [("", step)]
+    longest = max(each["ms"] for _, each in both)
+    scale = (WIDTH - LEFT - RIGHT) / longest
+    parts, y = [], 0
+    for when, each in both:
+        parts.append(text(0, y + 14, when, "soft"))
+        parts.append(text(LEFT + each["ms"] * scale + 6, y + 30, f"{ms(each['ms'])} ms"))
+        for row, height in (("CPU", 16), ("copies", 8), ("kernels", 16)):
+            spans = each["timeline"][row]
+            if row != "copies" and not when:
+                parts.append(text(0, y + 14, "CPU" if row == "CPU" else "GPU", "soft"))
+            elif row != "copies":
+                parts.append(text(46, y + 13, "CPU" if row == "CPU" else "GPU", "soft"))
+            parts += [
+                rectangle(
+                    kind,
+                    LEFT + start * scale,
+                    y,
+                    (end - start) * scale,
+                    height,
+                    f"{kind}, {ms(end - start)} ms",
+                )
+                for start, end, kind in spans
+            ]
+            y += height + 4
+        y += 14
+    parts.append(f"<text x='{LEFT}' y='{y + 6}'>{LEGEND}</text>")
+    words = "; ".join(
+        f"{when} {ms(each['ms'])} ms, the GPU idle for {each['idle']:.0%}" for when, each in both
+    )
+    head = f"One training step on a {html.escape(step['card'])}, <i>forecast</i>: {LIMITS[step['bound']]}"
+    return f"<h2>{head}</h2>{drawing(y + 12, parts, f'Timelines of a step by forecast: {words}.')}"
+
+
+def memory(content) -> str:
+    """The peak of the fullest device by parts, against what the GPU has."""
+    device = max(content["devices"], key=lambda device: device["peak"])
+    if not device["peak"]:
+        return "<h2>Memory</h2><p>Nothing was put on a GPU.</p>"
+    amounts = {
+        part: sum(device["parts"].get(kind, 0) for kind in kinds) for part, kinds in PARTS.items()
+    }
+    scale = (WIDTH - RIGHT) / max(device["capacity"], device["peak"])
+    parts, x, keys = [], 0.0, []
+    for color, (part, amount) in zip(GREENS, amounts.items(), strict=True):
+        label = f"{part} {size(amount)}"
+        box = f"x='{x:.1f}' y='4' width='{amount * scale:.1f}' height='20' fill='{color}'"
+        parts.append(f"<rect {box}><title>{label}</title></rect>")
+        keys.append(f"<tspan fill='{color}'>■</tspan> {label} ")
+        x += amount * scale
+    edge = device["capacity"] * scale
+    parts.append(f"<line class='limit' x1='{edge:.1f}' x2='{edge:.1f}' y1='0' y2='28'/>")
+    parts.append(text(edge + 5, 18, size(device["capacity"])))
+    parts.append(f"<text x='0' y='44'>{' '.join(keys)}</text>")
+    place = f" at <code>{html.escape(short(*device['at']))}</code>" if device["at"][0] else ""
+    known = fits(device["reserved"])
+    least = f"It fits a {html.escape(known[0][0])}" if known else "No card in the list holds it"
+    note = f"<p>Peak {size(device['peak'])}{place}. {least}; the CUDA context and workspaces come on top.</p>"
+    words = ", ".join(f"{part} {size(amount)}" for part, amount in amounts.items())
+    return f"<h2>Memory of {device['name']}</h2>{drawing(50, parts, f'Memory at the peak: {words}.')}{note}"
+
+
+def loop_waits(content) -> list:
+    """Rows of waits that come back from step to step: (reason, file, line, count, bytes, steps)."""
+    return [row for row in content["waits"] if row[0] not in ("set-up", "scaler") and row[5] > 1]
+
+
+def waits(content, step) -> str:
+    """Where the CPU waits in the loop, and what a step would gain without."""
+    rows = sorted(loop_waits(content), key=lambda row: -row[3])[:6]
+    if not rows:
+        return "<h2>Waits</h2><p>None: the CPU never waits for the GPU in the training loop.</p>"
+    gains = {stop["line"]: stop["gain_ms"] for stop in step["waits"]} if step else {}
+    lines = []
+    for reason, file, line, count, *_ in rows:
+        place = short(file, line)
+        gain = f"{ms(gains[place])} ms" if gains.get(place, 0) >= 0.01 else "–"
+        fix = (
+            f"<br><span class='soft'>{html.escape(PINNING[reason].format(place))}</span>"
+            if reason in PINNING
+            else ""
+        )
+        code = f"<code>{html.escape(source(file, line))}</code>{fix}"
+        lines.append(
+            f"<tr><td>{html.escape(place)}</td><td>{code}</td><td class='n'>{count}</td><td class='n'>{gain}</td></tr>"
+        )
+    head = "<tr><th>line</th><th></th><th class='n'>waits</th><th class='n'>a step gains without, forecast</th></tr>"
+    return f"<h2>Waits</h2><table>{head}{''.join(lines)}</table>"
+
+
+def findings(content) -> str:
+    """What to change, each with its line."""
+    entries = [
+        f"<li><b>{html.escape(short(each['file'], each['line']))}</b> {html.escape(each['text'])}"
+        f"<br><span class='soft'>→ {html.escape(each['fix'])}</span></li>"
+        for each in content["findings"][:6]
+    ]
+    entries += [
+        f"<li><b>{html.escape(short(*each['place']))}</b> {html.escape(each['text'][:300])}</li>"
+        for each in content["failures"]
+        if not any(finding["kind"] == "placement" for finding in content["findings"])
+    ]
+    more = len(content["findings"]) - 6
+    rest = f"<p class='soft'>and {more} more</p>" if more > 0 else ""
+    if not entries:
+        return "<h2>To change</h2><p>Nothing was found.</p>"
+    return f"<h2>To change</h2><ol>{''.join(entries)}</ol>{rest}"
+
+
+def cards(content, step) -> str:
+    """The same step on other cards: hollow bars with the range of the forecast."""
+    if not step:
+        return ""
+    rows = step["cards"]
+    left, right = 150, 196
+    scale = (WIDTH - left - right) / max(row["high_ms"] for row in rows)
+    parts = []
+    for number, row in enumerate(rows):
+        y = 20 * number
+        low, high = left + row["low_ms"] * scale, left + row["high_ms"] * scale
+        spread = f"{ms(row['ms'])} ms ({ms(row['low_ms'])} to {ms(row['high_ms'])})"
+        note = "" if row["fits"] else ", doesn't fit"
+        parts.append(text(0, y + 12, html.escape(row["card"])))
+        parts.append(
+            rectangle("hollow", left, y + 2, row["ms"] * scale, 12, f"{spread}, {row['bound']}")
+        )
+        parts.append(
+            f"<line class='range' x1='{low:.1f}' x2='{high:.1f}' y1='{y + 8}' y2='{y + 8}'/>"
+        )
+        parts.append(text(high + 6, y + 12, f"{spread}{note}", "soft"))
+    words = ", ".join(f"{row['card']} {ms(row['ms'])} ms" for row in rows)
+    return f"<h2>The same step on other cards, <i>forecast</i> with its range</h2>{drawing(20 * len(rows), parts, f'Forecast by card: {words}.')}"
+
+
+def write(report, path, before=None) -> Path:
+    """Write the page to ``path``, whole or not at all, and return it."""
+    path = Path(path)
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(page(report, before), encoding="utf-8")
+    part.replace(path)
+    return path

@@ -1,0 +1,74 @@
+"""Lesson 14: the judge names every sin that is left with its line, and nothing of the learner's is overwritten."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from answers.lesson14 import HALVES, folder
+
+from lessons.lesson14 import exercises as ex
+from lessons.lesson14 import judge
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
+def test_a_sin_that_is_left_is_named_with_its_line(half):
+    mark = judge.CRITERIA[half.criterion](folder(half))
+    assert not mark.met and half.says in mark.text
+    assert half.place in mark.text
+
+
+@pytest.mark.slow
+def test_a_sin_of_one_kind_leaves_the_other_criteria_alone():
+    marks = judge.marks(folder(HALVES["float32"]))
+    assert [name for name, mark in marks.items() if not mark.met] == ["speed"]
+
+
+@pytest.mark.slow
+def test_the_untouched_project_meets_nothing_but_its_own_losses():
+    marks = judge.marks(judge.PROJECT)
+    assert [name for name, mark in marks.items() if mark.met] == ["loss"]
+    assert marks["device"].text.startswith("train.py:37 `model = Net(config)`")
+
+
+@pytest.mark.slow
+def test_the_lesson_says_how_much_the_two_sins_of_speed_cost():
+    steps = [judge.three_steps(folder(HALVES[name])).step for name in ("float32", "clip by clip")]
+    assert [round(step.ms) for step in steps] == [211, 90]
+    assert round(judge.three_steps(judge.SOLUTION).step.ms) == 66
+
+
+def test_a_copy_that_is_there_stays(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    ex.start()
+    Path("birdcalls/train.py").write_text("mine")
+    ex.start()
+    assert Path("birdcalls/train.py").read_text() == "mine"
+    assert "stays as it is" in capsys.readouterr().out
+
+
+def test_an_untouched_copy_is_not_attempted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert ex.device.outcome(ex.start()).status == "not attempted"
+
+
+def test_a_changed_file_is_judged_anew(tmp_path):
+    port = tmp_path / "birdcalls"
+    shutil.copytree(judge.SOLUTION, port)
+    assert judge.device(port).met
+    text = (port / "model.py").read_text()
+    (port / "model.py").write_text(text.replace(", device=x.device", ""))
+    assert "model.py:64" in judge.device(port).text
+
+
+def test_the_report_has_the_first_version_beside_the_last(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    judge.three_steps(folder(HALVES["float32"])).save(ex.BEFORE)
+    ex.report(ex.SOLUTION)
+    page = Path(ex.PAGE).read_text(encoding="utf-8")
+    assert "211 → 66" in page and "before" in page and "forecast" in page
+
+
+def test_a_change_of_the_solution_is_shown_by_file(capsys):
+    ex.changes("evaluate.py")
+    assert "+@torch.no_grad()" in capsys.readouterr().out

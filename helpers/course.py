@@ -48,8 +48,8 @@ LESSONS = (
     Lesson(
         "03_put_a_cnn_on_the_gpu.ipynb",
         "Put a CNN on the GPU",
-        55,
-        "Write a network that runs on every device, look at what it sees, and move it",
+        60,
+        "See what a real network sees in your photo, move it whole, and find out when a GPU is busy",
     ),
     Lesson(
         "04_train_and_test.ipynb",

@@ -16,7 +16,7 @@ from lessons import all_keys
 from lessons.lesson03 import exercises as ex
 from tools import ROOT, _notebooks, _sheets
 
-PRELUDE = "import torch\nfrom torch import nn\nfrom lessons.lesson03 import exercises as ex\n"
+PRELUDE = "import copy\nimport torch\nfrom torch import nn\nfrom lessons.lesson03 import exercises as ex\n"
 FLAT = PRELUDE + ex.flat.solution_source()
 RIGHT = f"ex.flat.check({ex.flat.reference.__name__})"
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs processes of POSIX")
@@ -62,8 +62,8 @@ def test_what_check_says_is_the_mark(submitted):
     assert (late["03.flat"], late["03.buffer"], late["points"]) == (CORRECT, NOT_YET, "1")
     assert (wrong["03.flat"], wrong["03.buffer"], wrong["points"]) == (ERROR, ERROR, "0")
     assert "no_such" in wrong["03.buffer reason"] and wrong["of"] == str(len(all_keys()["03"]))
-    assert "no call of ex.messages.check" in late["03.messages reason"]
-    assert late["03.messages"] == NOT_ATTEMPTED
+    assert "no call of ex.left.check" in late["03.left reason"]
+    assert late["03.left"] == NOT_ATTEMPTED
     assert not any(row["review"] for row in rows.values())
 
 

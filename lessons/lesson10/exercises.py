@@ -37,12 +37,11 @@ def _check_bytes(answer):
         result = expect.number(call(answer, parameters, ranks, stage), call_text)
         expected = rank_bytes(parameters, ranks, stage)
         if not abs(result - expected) <= 1 + 1e-9 * expected:  # a byte for rounding; nan fails
-            why = _why_bytes(result, parameters, ranks, stage)
-            raise NotYet(f"{call_text} is {result:,.0f}. {why}")
+            raise NotYet(f"{call_text} is {result:,.0f}. " + _why(result, parameters, ranks, stage))
     return "for one rank and for thousands, in DDP and in all three stages."
 
 
-def _why_bytes(result, parameters, ranks, stage):
+def _why(result, parameters, ranks, stage):
     if abs(result - rank_bytes(parameters, 1, 0)) <= 1:
         return f"That is what one GPU alone needs. Stage {stage} splits {STAGES[stage]}."
     if abs(result - rank_bytes(parameters, ranks, 3)) <= 1:
@@ -87,9 +86,6 @@ def mlp(weights, x):
     return x + F.relu(x @ up.T) @ down
 
 
-LATE = "a rank waits in {}, and not all others come: each has to call the same collectives"
-
-
 class _Comm:
     """One rank's collectives, by threads that meet at a barrier; `brought` is shared by all ranks."""
 
@@ -114,7 +110,7 @@ class _Comm:
             everything = list(self.brought)
             self.meeting.wait(4)
         except threading.BrokenBarrierError:
-            raise NotYet(LATE.format(name)) from None
+            raise NotYet(f"a rank waits in {name}, and not all others come.") from None
         if len({each.shape for each in everything}) > 1:
             raise NotYet("some ranks call all_gather while others call reduce_scatter.")
         return everything
@@ -166,14 +162,11 @@ def _one_rank(answer, comm, shard, weights, x):
         seen.append(output)
         expect.tensor(output, x.shape, what="what rest gets")
         if not torch.allclose(output, mlp(weights, x)):
-            raise NotYet(
-                "what rest gets isn't the block's output for x. Did it get the whole weights?"
-            )
+            raise NotYet("rest got another output than the block's. Did it get the whole weights?")
         if comm.holds_weights():
-            raise NotYet(
-                "while the rest of the network runs, this rank still holds the whole weights. "
-                "Does a variable keep them, or autograd's graph of the first pass?"
-            )
+            held = "while the rest of the network runs, this rank still holds the whole weights."
+            keeper = "Does a variable keep them, or autograd's graph of the first pass?"
+            raise NotYet(f"{held} {keeper}")
         return output.detach().cos()
 
     result = call(answer, comm, mlp, shard, x, rest)
@@ -198,8 +191,7 @@ def _compare_gradients(results, weights, inputs):
             raise NotYet("the shard's gradient is the sum over the ranks; training takes the mean.")
         if not torch.allclose(grad_shard, total[rank] / len(results)):
             raise NotYet(
-                "the shard's gradient isn't this rank's part of the mean over all ranks. "
-                "Each rank saw other samples: which collective adds them up?"
+                "the shard's gradient misses the other ranks: which collective adds them up?"
             )
 
 
@@ -208,18 +200,16 @@ fsdp = Exercise(
     title="FSDP of one block",
     check_answer=_check_fsdp,
     hints=(
-        "Step through the figure above. What does a rank do before a block runs, forward and backward? "
-        "What comes after its backward pass?",
+        "Step through the figure above. What does a rank do before and after a block's two passes?",
         "Forward: under `torch.no_grad()`, call the block on what `all_gather` returns, and keep only the "
         "output. Then `grad = rest(output)`. Backward: gather again, run the block again, now with a graph.",
         "`weights = comm.all_gather(shard).requires_grad_()`, then `block(weights, x).backward(grad)`, and "
         "`comm.reduce_scatter(weights.grad) / comm.ranks`",
     ),
     reference=fsdp_block,
-    explanation="Before each pass an all-gather completes the weights, and nothing keeps them after it: the "
-    "first pass has no graph and no variable for them. The reduce-scatter adds up the gradients of all "
-    "ranks and leaves each its own part. fully_shard keeps the activations instead of running the block "
-    "twice, and gathers the next block while this one computes.",
+    explanation="Before each pass an all-gather completes the weights. The first pass keeps no graph and no "
+    "variable with them. fully_shard keeps the activations instead of running the block twice, and gathers "
+    "the next block while this one computes.",
     unlocked="You can now read any FSDP code: you've written the heart of it.",
     tool="fsdp_block",
 )

@@ -9,6 +9,7 @@ from lessons.lesson10.exercises import bytes as bytes_exercise
 
 STAGES = ("DDP", "ZeRO stage 1", "ZeRO stage 2", "ZeRO stage 3")
 SHARES = {"parameters": 4, "gradients": 4, "optimizer": 8}  # bytes each, in float32 with Adam
+WIDE = 680  # pixels of a chart
 NOTE = {"fontsize": 9, "color": figures.INK}
 
 
@@ -23,23 +24,15 @@ def parts_gb(billions, ranks, stage):
 
 def first_picture():
     """Return (Figure, alternative text): 7 billion parameters on one H100, on four with DDP and with FSDP."""
-    rows = {
-        "one H100": parts_gb(7, 1, 0),
-        "each of four, DDP": parts_gb(7, 4, 0),
-        "each of four, FSDP": parts_gb(7, 4, 3),
-    }
+    stages = {"one H100": 0, "each of four, DDP": 0, "each of four, FSDP": 3}
+    rows = {label: parts_gb(7, 4, stage) for label, stage in stages.items()}
     title = "Training 7 billion parameters: too large for one H100, trained on four"
     figure = plots.stacked(rows, title, "GB for parameters, gradients and Adam")
     axes = figure.axes[0]
     axes.axvline(80, color=figures.TROUBLE, linewidth=1.8)
-    axes.annotate(
-        "an H100 has 80 GB", (80, 2.42), (5, 0), textcoords="offset points", color=figures.TROUBLE
-    )
+    axes.text(81, 2.42, "an H100 has 80 GB", color=figures.TROUBLE)
     axes.set_ylim(2.6, -0.5)
-    return figure, (
-        "112 GB for one H100, 112 GB for each of four with DDP, 28 GB for each of four with FSDP; "
-        "an H100 has 80 GB."
-    )
+    return figure, "112 GB on one H100, 112 on each of four with DDP, 28 with FSDP; an H100 has 80."
 
 
 def show_stages(parameters, ranks=4):
@@ -63,14 +56,13 @@ def show_ranks(answer, billions=7, room=80):
         name: (ranks, [function(1e9 * billions, n, stage) / 1e9 for n in ranks])
         for stage, name in enumerate(STAGES)
     }
-    looks = (figures.TROUBLE, *(figures.GREENS[place] for place in (2, 1, 0)))
+    looks = (figures.TROUBLE, *figures.GREENS[2::-1])
     title = f"{billions} billion parameters fit on two {room} GB GPUs from ZeRO stage 2 on"
     colors = dict(zip(lines, looks, strict=True))
     figure = plots.lines(lines, title, "ranks", "GB on each rank", True, True, colors)
     axes = figure.axes[0]
     axes.axhline(room, color=figures.INK, linewidth=1)
-    words = f"{room} GB, one GPU"
-    axes.annotate(words, (128, room), (0, 4), textcoords="offset points", ha="right", **NOTE)
+    axes.text(170, room, f"one GPU: {room}", va="center", **NOTE)
     figures.show(figure, "DDP 112 GB at any number; on two ranks stage 2 70 GB, stage 3 56.")
 
 
@@ -84,8 +76,7 @@ def show_hidden(tflops=277, gb_per_s=50):
     figure = plots.lines(lines, title, "tokens per GPU and step", "% of full speed", logx=True)
     figure.axes[0].get_lines()[0].set(marker="none", color=figures.GPU)
     figure.axes[0].axvline(limit, color=figures.COMM, linewidth=1)
-    words = f"{limit:,.0f} tokens"
-    figure.axes[0].annotate(words, (limit, 8), (6, 0), textcoords="offset points", **NOTE)
+    figure.axes[0].text(1.05 * limit, 8, f"{limit:,.0f} tokens", **NOTE)
     log = {"scale": {"type": "log", "base": 2}, "axis": {"values": [2**n for n in range(7, 17)]}}
     x = amount("tokens", "tokens per GPU and step", **log)
     y = amount("speed", "% of full speed", scale={"domain": [0, 100]})
@@ -93,6 +84,7 @@ def show_hidden(tflops=277, gb_per_s=50):
     to = {"x": {**x, "field": "limit"}}
     spec = {
         "title": title,
+        "width": WIDE,
         "height": 210,
         "params": [
             slide("tflops", 1000, tflops, "a GPU's speed (TFLOP/s)", low=10),
@@ -148,7 +140,8 @@ SEQUENCE = (
 
 def show_split(title, matrices, gpus=2):
     """Show what each of `gpus` holds of `matrices` (name, rows, columns, split): green what it holds."""
-    figure, places = figures.panels(title, gpus, 1, size=(7.2, 1.0 + 1.3 * gpus))
+    figure, places = figures.panels(title, gpus, 1, size=(7.2, 0.6 + 1.3 * gpus))
+    high = max(rows for _, rows, _, _ in matrices)
     for gpu, axes in enumerate(places):
         left = 0
         for name, rows, columns, split in matrices:
@@ -160,7 +153,7 @@ def show_split(title, matrices, gpus=2):
                 axes.barh(row + 0.5, 0.94, 0.9, left + column, color=color)
             left += columns + 2
         axes.set_ylabel(f"GPU {gpu}", **NOTE)
-        axes.set(xticks=[], yticks=[], xlim=(0, left - 2), ylim=(6, -1.2), facecolor="none")
+        axes.set(xticks=[], yticks=[], xlim=(0, left - 2), ylim=(high, -1.2), facecolor="none")
         axes.spines[:].set_visible(False)
     names = ", ".join(name.strip("@= ") for name, *_ in matrices)
     figures.show(figure, f"{title}. For each of {gpus} GPUs: {names}.")
@@ -195,10 +188,16 @@ def _pipeline(title, stages, microbatches):
     y = {"field": "gpu", "type": "ordinal", "title": None, "scale": {"paddingInner": 0.1}}
     passes = {"range": [figures.GREENS[2], figures.GREENS[0]], "domain": [0, 1]}
     color = {"field": "k", "type": "nominal", "scale": passes, "legend": None}
-    whole = {"x": amount("zero", words), "x2": {"field": "last"}, "y": y}
-    piece = {"x": amount("start", words), "x2": {"field": "end"}, "y": y, "color": color}
+    whole = {"x": amount("zero", words, scale={"nice": False}), "x2": {"field": "last"}, "y": y}
+    piece = {
+        "x": amount("start", words, scale={"nice": False}),
+        "x2": {"field": "end"},
+        "y": y,
+        "color": color,
+    }
     return {
         "title": title,
+        "width": WIDE,
         "height": 200,
         "params": [slide("p", 8, stages, "stages"), slide("m", 16, microbatches, "microbatches")],
         **vega.csv("i,j,k", product(range(8), range(16), (0, 1))),

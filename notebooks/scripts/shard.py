@@ -13,6 +13,7 @@ Without torchrun, --processes 4 forks four from one process that has imported Py
 
 import argparse
 import datetime
+import gc
 import json
 import os
 import sys
@@ -221,33 +222,32 @@ def main(args):
     losses, optimizer, speed = train(model, words, args, rank, world)
     dist.all_reduce(losses)
     losses /= world  # of equal shares
-    held = gather(bytes_here(model, optimizer))
-
-    single = new_model(words, args.width, args.layers).to(device)
-    single_losses, single_speed = torch.zeros_like(losses), 0.0
-    if rank == 0:  # the same training in one process, to compare with
-        single_losses, _, single_speed = train(single, words, args)
-    x = torch.zeros(1, 2, dtype=torch.int64, device=device)
     results = {
         "device": device.type,
         "backend": dist.get_backend(),
-        "parameters": sum(weight.numel() for weight in single.parameters()),
-        "ranks": held,
+        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "ranks": gather(bytes_here(model, optimizer)),
         "losses": losses.tolist(),
-        "alone": single_losses.tolist(),
-        "difference": (losses - single_losses).abs().max().item(),
-        "tokens_per_s": {"alone": single_speed, "sharded": speed},
-        "collectives": collectives(model, x),
+        "collectives": collectives(
+            model, torch.zeros(1, 2, dtype=torch.int64, device=device)
+        ),
     }
-    if args.block:
-        fresh = new_model(words, args.width, args.layers).to(device)
-        import own_block  # beside this script
-
-        results["own"] = own_block.run(args.block, fresh)
-    if args.matmuls:
-        results["split"] = split_matmuls(mesh, args.width, device)
     if args.checkpoint:
         checkpoint.save({"model": model.state_dict()}, checkpoint_id=args.checkpoint)
+    del model, optimizer
+    if rank == 0:  # the same training in one process, to compare with
+        single = new_model(words, args.width, args.layers).to(device)
+        alone, _, single_speed = train(single, words, args)
+        results["difference"] = (losses - alone).abs().max().item()
+        results["tokens_per_s"] = {"alone": single_speed, "sharded": speed}
+        del single
+    if args.block:
+        import _own_block  # beside this script
+
+        fresh = new_model(words, args.width, args.layers).to(device)
+        results["own"] = _own_block.run(args.block, fresh)
+    if args.matmuls:
+        results["split"] = split_matmuls(mesh, args.width, device)
     if rank == 0:
         report(results)
         if args.out:
@@ -270,6 +270,9 @@ def run(args):
 
 def launch(args):
     """Start `args.processes` as torchrun does, each a fork of this one where the system can fork."""
+    import torch._dynamo  # noqa: F401 - the optimizer needs it: loaded here, all processes share it
+
+    gc.freeze()  # what is here now stays shared
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -280,10 +283,14 @@ def launch(args):
         max_restarts=0,
         start_method="fork" if sys.platform == "linux" else "spawn",
     )
+    failed = ""
     try:
         elastic_launch(config, run)(args)
     except ChildFailedError as error:
-        sys.exit(str(error))
+        failed = str(error)
+        print(failed, file=sys.stderr)
+    sys.stdout.flush()
+    os._exit(bool(failed))  # Python's own end takes seconds, and nothing here needs it
 
 
 def check(args):

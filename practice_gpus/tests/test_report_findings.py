@@ -77,6 +77,19 @@ def test_a_leak_without_an_optimizer_is_named_at_its_line(write, own_sgd):
     assert "`kept` keeps" in done.findings[0]["text"]
 
 
+def test_a_small_batch_is_a_batch_all_the_same(write):
+    """A user with two rows of two numbers would be told to make their data on the GPU."""
+    text = """
+        rows = torch.utils.data.DataLoader(torch.rand(40, 256), batch_size=2)
+        narrow = nn.Linear(1, 1).to(device)
+        optimizer = torch.optim.SGD(narrow.parameters(), lr=0.1)
+        for batch in rows:
+            narrow(batch[:, :1].to(device)).sum().backward()
+            optimizer.step()
+    """
+    assert report(write(START + text.replace("\n        ", "\n    "))).findings == []
+
+
 def test_lists_that_begin_anew_and_batches_that_are_loaded_at_once_are_no_leaks(write):
     """A user would look for a leak where there is none."""
     text = """
@@ -111,6 +124,26 @@ AGAIN = """
 CHOICE = """
         chosen = x[x > 0.5]
 """
+LISTED = """
+        row = x[0, :8]
+        known = [int(number * 9) for number in row]
+"""
+DRAWN = """
+        pick = torch.multinomial(x.abs(), num_samples=1)
+"""
+CLOCK = """
+        torch.cuda.synchronize(device=device)
+"""
+INDICES = """
+        x[range(8), 0] = 1.5
+"""
+FORMAT = """
+        text = f"{loss:.3f}"
+"""
+CAUSAL = """
+        layer = nn.TransformerEncoderLayer(256, 2, batch_first=True).to(device)
+        nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)(x[None], mask=x[:, :len(x)])
+"""
 CONDITION = """
         if loss > 100:
             break
@@ -135,6 +168,12 @@ CASES = {
     "constant": (CONSTANT, "small-copy", "scale =", "make it on the GPU"),
     "again": (AGAIN, "again", "weights =", "copy it once, before the loop"),
     "mask": (CHOICE, "wait", "chosen =", "torch.where, or multiply by the mask"),
+    "comprehension": (LISTED, "wait", "known =", "for … in row.tolist()"),
+    "draw": (DRAWN, "wait", "pick =", ".exponential_()).argmax(-1)"),
+    "clock": (CLOCK, "wait", "torch.cuda.sync", "only a clock needs to wait"),
+    "indices": (INDICES, "wait", "x[range", "make it on the GPU, device=x.device"),
+    "format": (FORMAT, "wait", "text =", "print now and then"),
+    "causal": (CAUSAL, "wait", "TransformerEncoder(", "is_causal=True or False"),
     "condition": (CONDITION, "wait", "if loss", "a condition needs the number"),
     "inside PyTorch": (INSIDE, "wait", "nn.utils.clip", "reads numbers of the GPU"),
 }
@@ -164,6 +203,23 @@ def test_a_file_with_a_whole_module_gets_no_advice_that_would_fail(write):
     assert advice["kind"] == "map_location" and "weights_only" not in advice["fix"]
 
 
+def test_defaults_and_fallbacks_are_no_findings(write):
+    """A user would be told to change what another line decides."""
+    text = """
+        import torch
+        def load(path, device=torch.device("cuda")):
+            return torch.load(path, device)
+        try:
+            scaler = torch.amp.GradScaler("cpu")
+        except AttributeError:
+            scaler = torch.cuda.amp.GradScaler()
+        def move(x):
+            return x.to("cuda")
+    """
+    path = write(text)
+    assert found(report(path)) == [("hard-coded", line_of(path, "return x.to"))]
+
+
 def test_steps_end_after_the_last_line_of_the_step(write, capsys):
     """The last lines of the last step, which print what the user waits for, would be missing."""
     done = report(write(START + STEP + "        print('step', step)\n"), steps=3)
@@ -186,6 +242,32 @@ PIN = """
         loss.backward()
         optimizer.step()
 """
+
+
+def test_the_last_line_forecasts_a_step_and_names_what_keeps_it_waiting(write):
+    """A user would not learn how long a step takes on a GPU, or would take a guess for a measurement."""
+    work = "        for _ in range(20): x = torch.relu(x @ x.t()) @ x\n"
+    start = START.replace("640", "4096").replace("256", "2048") + STEP.replace("20", "5")
+    done = report(write(start + work + "        float(x.sum())\n"), shapes=True)
+    times = done.facts["pace"]["cards"]
+    assert [name for name, *_ in times] == ["T4 (16 GB)", "A100 (40 GB)"]
+    assert all(low < ms < high for _, ms, low, high in times)
+    assert times[1][1] < times[0][1] / 2
+    last = repr(done).splitlines()[-1]
+    assert last.startswith("forecast  a step takes about ") and " on T4, about " in last
+    few = repr(report(write(START + STEP + "        loss.item()\n"))).splitlines()[-1]
+    assert "about" not in few and "overhead-bound" in few, "the CPU decides: a range, no number"
+    assert "forecast" not in repr(report(write("import torch\ntorch.ones(3).cuda()")))
+
+
+def test_workers_that_load_data_are_forked_while_a_step_is_forecast(write):
+    """A user's second loader would end the program."""
+    text = """
+        from torch.utils.data import DataLoader, TensorDataset
+        big = TensorDataset(torch.rand(8, 300_000))
+        [x.mean() for (x,) in DataLoader(big, batch_size=4, num_workers=1)]
+    """
+    assert report(write(START + STEP.replace("20", "2") + text)).outcome == "done"
 
 
 @pytest.mark.parametrize("pinned", [True, False], ids=["pinned", "pageable"])

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from torch.nn.parallel import comm
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def test_a_stream_is_found_again_by_its_numbers(gpus):
@@ -171,4 +172,54 @@ def test_rules_of_forward_derivatives_are_compiled_though_practice_is_on(run):
             x = torch.rand(1, 1, 2, 2, dtype=torch.float64, device="cuda", requires_grad=True)
             double = lambda x: torch.nn.functional.interpolate(x, scale_factor=2, mode="nearest")
             assert torch.autograd.gradcheck(double, x, check_forward_ad=True)
+    """)
+
+
+def test_a_tensor_is_made_of_a_storage(gpus):
+    numbers = torch.arange(60.0, device="cuda:1").double()
+    again = torch.tensor(numbers.storage(), device="cuda:1", dtype=torch.float64)
+    assert torch.equal(again, numbers) and again.data_ptr() != numbers.data_ptr()
+    bytes = numbers.untyped_storage()
+    assert torch.equal(
+        torch.tensor(bytes, device="cuda:0", dtype=torch.float64).cpu(), numbers.cpu()
+    )
+    with pytest.raises(RuntimeError, match="Expected a Storage of type Half .*, but got Double"):
+        torch.tensor(numbers.storage(), device="cuda", dtype=torch.float16)
+
+
+def test_a_mode_of_ones_own_does_not_move_gradients(gpus):
+    """Autograd's casts name the device of what is stored; passed on, that must not look like a request."""
+
+    class PassesOn(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return func(*args, **kwargs or {})
+
+    weight = torch.nn.Parameter(torch.ones(3, 2, device="cuda"))
+    with PassesOn():
+        with torch.autocast("cuda"):
+            total = (torch.ones(4, 2, device="cuda") @ weight.t()).sum()
+        total.backward()
+    assert weight.grad.device == torch.device("cuda:0") and weight.grad.dtype == torch.float32
+
+
+def test_ctc_takes_targets_and_lengths_of_the_cpu(gpus):
+    scores = torch.rand(8, 2, 4, device="cuda").log_softmax(2).requires_grad_()
+    targets = torch.tensor([[1, 2], [3, 1]])
+    loss = torch.nn.functional.ctc_loss(scores, targets, torch.tensor([8, 8]), torch.tensor([2, 2]))
+    loss.backward()
+    assert loss.is_cuda and scores.grad.is_cuda
+
+
+def test_a_mesh_of_gpus_does_not_end_the_process(run):
+    """PyTorch takes NCCL where no backend is named: its end, without a driver, was that of the process."""
+    run("""
+        import os, torch
+        from practice_gpus import practice_gpus
+        os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
+        with practice_gpus(1):
+            mesh = torch.distributed.device_mesh.init_device_mesh("cuda", (1,))
+            ones = torch.ones(2, device="cuda")
+            torch.distributed.all_reduce(ones, group=mesh.get_group())
+            assert ones.tolist() == [1, 1]
+            torch.distributed.destroy_process_group()
     """)

@@ -1,11 +1,13 @@
 """Wrong answers to the exercises of lesson 03."""
 
-from answers import edit, given, instead
-from lessons.lesson03.exercises import FIXES
+from torch import nn
 
-META = '    with torch.device("meta"):\n        values = build()(torch.empty(1, *shape)).numel()\n'
-ALL_ON_META = "    return nn.Sequential(build(), nn.Flatten(), nn.Linear(values, classes))"
+from answers import edit, given
+
+TWIN = '    twin = copy.deepcopy(body).to("meta")\n'
+EMPTY = 'torch.empty(1, *shape, device="meta")'
 KEEP = ("mean", "std")
+LOOP = "    for place, module in model.named_modules():\n"
 
 
 def keep(line):
@@ -16,13 +18,14 @@ def keep(line):
 
 WRONG = {
     "flat": (
-        edit("height and width together", META, "    values = 500\n"),
-        edit("a real picture", META, "    values = build()(torch.rand(1, *shape)).numel()\n"),
-        edit("How many pictures", "empty(1,", "empty(8,"),
-        edit("expected cpu", ALL_ON_META, "    " + ALL_ON_META),
-        edit("makes each picture one row", "nn.Flatten(), ", ""),
-        edit("postpones", "nn.Linear(values, classes)", "nn.LazyLinear(classes)"),
-        given("returned int", lambda build, shape, classes: 512),
+        edit("height and width", f"twin({EMPTY}).numel()", "500"),
+        edit("a real photo", f"twin({EMPTY})", "body(torch.rand(1, *shape))"),
+        edit("How many photos", "empty(1,", "empty(8,"),
+        edit("moves the module itself", TWIN, '    twin = body.to("meta")\n'),
+        edit("makes each photo one row", "nn.Flatten(), ", ""),
+        edit("postpones", "nn.Linear(features, classes)", "nn.LazyLinear(classes)"),
+        given("lacks the trained weights", lambda body, shape, classes: nn.Linear(4, classes)),
+        given("returned int", lambda body, shape, classes: 512),
     ),
     "buffer": (
         edit("plain attribute", *keep("self.NAME = NAME")),
@@ -34,11 +37,16 @@ WRONG = {
         edit("differs from", *keep('self.register_buffer("NAME", NAME * 0 + 1)')),
         edit("the attribute std", '        self.register_buffer("std", std)\n', ""),
     ),
-    "messages": (
-        instead("which means the CPU", A=FIXES["B"], B=FIXES["A"]),
-        instead("without cuda", B=FIXES["A"]),
-        instead("the model keep", C=FIXES["A"]),
-        instead("this very line", D=FIXES["C"]),
-        instead("both are on a GPU", E=FIXES["A"]),
+    "left": (
+        edit("place", LOOP, '    for place, module in [("", model)]:\n'),
+        edit("may be a list", "value if isinstance(value, list) else [value]", "[value]"),
+        edit("plain attributes", "vars(module).items()", "{}.items()"),
+        edit(
+            "'bias' is registered",
+            "return names",
+            "return [n for n, _ in model.named_parameters()]",
+        ),
+        edit("to `return`", "return names", "names"),
+        given("a list of names", lambda model: [nn.Linear(2, 2)]),
     ),
 }

@@ -33,7 +33,7 @@ WRONG = {
             NO_GRAD,
             "    output = block(comm.all_gather(shard).requires_grad_(), x)",
         ),
-        edit("what rest gets isn't", NO_GRAD, "    output = x"),
+        edit("rest got another output", NO_GRAD, "    output = x"),
         edit("what all_gather gets has the shape (64,)", MEAN, "comm.all_gather(weights.grad)"),
         edit("which collective adds them up", MEAN, "weights.grad.chunk(comm.ranks)[comm.rank]"),
         edit("expected (32,)", MEAN, "weights.grad"),

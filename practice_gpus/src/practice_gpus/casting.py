@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 HEADER = Path(torch.__file__).parent / "include/ATen/autocast_mode.h"
@@ -77,7 +76,7 @@ def cast(policy, machine, func, *args, **kwargs):
 def converted(machine, x, dtype):
     """``x`` in ``dtype``; a weight is cast once in a region, as PyTorch's weight cache does."""
     weight = x.is_leaf and x.requires_grad and x.dtype == torch.float32
-    if not weight or not torch.is_autocast_cache_enabled():
+    if not weight or torch._C._is_cached_tensor(x) or not torch.is_autocast_cache_enabled():
         return x.to(dtype)
     if id(x) not in machine.casts:
         machine.casts[id(x)] = (x, x.to(dtype))
@@ -127,48 +126,3 @@ def gates():
         for name, gate in asking.items():
             if name in vars(module):
                 yield module, name, gate
-
-
-class Autocast(TorchFunctionMode):
-    """Tensors of any device are treated as ``torch.autocast("cuda", dtype)`` and a GPU's dropout treat theirs.
-
-    For forecasts: fake tensors on the CPU then have the types that they would have on a GPU. ``dtype`` None: no casts.
-    """
-
-    def __init__(self, dtype):
-        super().__init__()
-        self.dtype = dtype
-        self.casts = {}
-        self.table = dict.fromkeys((torch.dropout, torch._VF.dropout), dropout)
-        if dtype is not None:
-            for func, policy in policies().items():
-                self.table[func] = functools.partial(cast, policy, self)
-
-    def place(self, tensor):
-        """As a machine has it: every tensor is on the GPU."""
-        return tensor.device
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        handler = self.table.get(func)
-        if handler is None:
-            return func(*args, **kwargs or {})
-        return handler(func, *args, **kwargs or {})
-
-    def __enter__(self):
-        self.before = [(module, name, vars(module)[name]) for module, name, _ in gates()]
-        self.state = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
-        for module, name, gate in gates():
-            setattr(module, name, gate)
-        torch.set_autocast_enabled("cuda", self.dtype is not None)
-        if self.dtype is not None:
-            torch.set_autocast_dtype("cuda", self.dtype)
-        return super().__enter__()
-
-    def __exit__(self, *error):
-        super().__exit__(*error)
-        self.casts.clear()
-        for module, name, gate in self.before:
-            setattr(module, name, gate)
-        enabled, dtype = self.state
-        torch.set_autocast_enabled("cuda", enabled)
-        torch.set_autocast_dtype("cuda", dtype)

@@ -178,12 +178,14 @@ class DispatchMode(TorchDispatchMode):
         if fact.waits_if is not None:
             count = fact.waits_if(*call.args, **call.kwargs)
         elif fact.indexes:
-            count = self._index_waits(call)
+            count, copied = self._index_waits(call)
+            for _ in range(copied):
+                machine.waits(call.home, "indices")
         for _ in range(count):
             machine.waits(call.home, fact.name)
 
     def _index_waits(self, call):
-        """A mask on the GPU waits for the number of its ones; an index or a number on the CPU is copied first.
+        """(waits for the number of ones in masks on the GPU, waits for copies of indices or a number of the CPU).
 
         The rules of ``expandTensors`` in IndexingUtils.h and of ``_index_put_impl_`` in TensorAdvancedIndexing.cpp.
         """
@@ -203,12 +205,12 @@ class DispatchMode(TorchDispatchMode):
                 )  # a mask's positions are found on the CPU, and copied without a wait
         is_masked_fill = len(indices) == on_gpu_masks == 1
         if has_cpu_number and is_masked_fill and not accumulate:
-            return 0
+            return 0, 0
         for tensor in [index for index in indices if machine.on_cpu(index)]:
             machine.copied("h2d", tensor, home)
         if has_cpu_number:
             machine.copied("h2d", value, home)
-        return on_gpu_masks + waiting + has_cpu_number
+        return on_gpu_masks, waiting + has_cpu_number
 
     def _count_copies(self, call):
         """Count copies between devices, and the wait of the CPU that a blocking one means."""

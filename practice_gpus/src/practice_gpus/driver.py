@@ -5,7 +5,6 @@ so arguments are checked and texts are worded by PyTorch itself.
 """
 
 import os
-import time
 import uuid
 from types import SimpleNamespace
 
@@ -59,7 +58,7 @@ def answers(machine):
         stream = streams.current()
         if machine.clock is not None:
             machine.clock.slept(stream, cycles / 1e9)
-        stream.put(lambda: time.sleep(cycles / 1e9))
+        stream.sleep(cycles / 1e9)
 
     def empty_cache():
         for allocator in machine.allocators:

@@ -5,13 +5,16 @@ PyTorch's own Python functions run with the mode on (see `casting.gates`), so on
 
 import contextlib
 import functools
+import sys
+from pathlib import Path
 
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils import _device
+from torch.utils._pytree import tree_map_only
 
 from . import casting
-from .machine import CPU, refusal, storage_of
+from .machine import CPU, contents, refusal, storage_of
 from .operators import meta, tensors
 from .rules import let_pytorch_refuse
 from .torchscript import Devices
@@ -20,6 +23,9 @@ T = torch.Tensor
 DISPATCHED = torch._C._len_torch_dispatch_stack
 FACTORIES = _device._device_constructors()
 HALVES = {torch.float16, torch.bfloat16, torch.complex32}
+TORCH = str(Path(torch.__file__).parent)
+HERE = str(Path(__file__).parent)
+STORAGES = (torch.TypedStorage, torch.UntypedStorage)
 FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray, T.new_tensor)
 
 
@@ -45,6 +51,9 @@ class FunctionMode(TorchFunctionMode):
         quantiles = (torch.quantile, T.quantile, torch.nanquantile, T.nanquantile)
         table |= dict.fromkeys(quantiles, self.unchecked)
         table |= dict.fromkeys((torch.tensor_split, T.tensor_split), self.split_at)
+        sparse = (names.sparse_coo_tensor, names.sparse_csr_tensor, names.sparse_compressed_tensor)
+        table |= dict.fromkeys(sparse, self.sparse)
+        table[names.ctc_loss] = self.ctc_loss
         table[names._pack_padded_sequence] = self.pack_padded
         table[functions.one_hot] = self.one_hot
         table[torch.dropout] = self.dropout
@@ -114,6 +123,11 @@ class FunctionMode(TorchFunctionMode):
         machine = self.machine
         if machine.local.tracing:
             raise Devices
+        if isinstance(func, torch._ops.OpOverload) and is_passed_on():
+            return func(*args, device=device, pin_memory=pin_memory, **kwargs)
+        if func in FROM_DATA and args and isinstance(args[0], STORAGES):
+            goal = machine.device(device or default_device(func) or CPU)
+            return self.move(from_storage(*args, **kwargs).clone(), goal)
         like = args[0] if args and isinstance(args[0], T) else None
         if device is None:
             device = default_device(func)
@@ -139,6 +153,17 @@ class FunctionMode(TorchFunctionMode):
         if pin_memory:
             storage_of(out).practice = machine.pinned
         return out
+
+    def sparse(self, func, *parts, device=None, **options):
+        """A sparse tensor: what it is made of goes where its values are, unless a device is given."""
+        named = {key: part for key, part in options.items() if isinstance(part, T)}
+        values = named.get("values", next((p for p in parts[::-1] if isinstance(p, T)), None))
+        if device is None and values is not None:
+            device = self.machine.place(values)
+        goal = self.machine.device(device or default_device(func) or CPU)
+        parts = [self.move(part, goal) if isinstance(part, T) else part for part in parts]
+        options |= {key: self.move(part, goal) for key, part in named.items()}
+        return self.create(func, *parts, device=goal, **options)
 
     def copied(self, goal, out, *args, data=None, **options):
         """Numbers of Python are put together on the CPU and copied, and the CPU waits for that (pytorch#120996)."""
@@ -245,6 +270,13 @@ class FunctionMode(TorchFunctionMode):
             raise RuntimeError("num_classes should be positive")
         out = x.new_zeros((*x.shape, num_classes))
         return out.scatter_(-1, x.unsqueeze(-1), 1)
+
+    def ctc_loss(self, func, scores, *args, **kwargs):
+        """On a GPU targets and lengths of the CPU are copied there."""
+        home = self.machine.place(scores)
+        if home is not None:
+            args, kwargs = tree_map_only(T, lambda x: self.move(x, home), (args, kwargs))
+        return casting.cast("float", self.machine, func, scores, *args, **kwargs)
 
     def dropout(self, func, x, *args, **kwargs):
         if self.machine.place(x) is None:
@@ -370,6 +402,32 @@ class FunctionMode(TorchFunctionMode):
         data, sizes = func(x, lengths, *rest)
         storage_of(sizes).practice = None  # PyTorch keeps them on the CPU
         return data, sizes
+
+
+def is_passed_on():
+    """Whether a mode for operators, of a user's or of PyTorch's, hands on what it got: then devices are the CPU's already."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        file, name = frame.f_code.co_filename, frame.f_code.co_name
+        if name == "__torch_dispatch__" and not file.startswith(HERE):
+            return True
+        if not file.startswith((HERE, TORCH)):
+            return False
+        frame = frame.f_back
+    return False
+
+
+def from_storage(storage, dtype=None, **options):
+    """What ``torch.tensor`` makes of a storage, before it is copied."""
+    kind = getattr(storage, "dtype", dtype) or torch.get_default_dtype()
+    if dtype not in (None, kind):
+        names = torch.storage._dtype_to_storage_type_map()
+        wanted, got = (names.get(d, str(d)).removesuffix("Storage") for d in (dtype, kind))
+        raise RuntimeError(
+            f"Expected a Storage of type {wanted} or an UntypedStorage, but got {got}"
+        )
+    untyped = storage if isinstance(storage, torch.UntypedStorage) else storage.untyped()
+    return contents(untyped).view(kind)
 
 
 def one_kernel(x, shape, weight, eps):

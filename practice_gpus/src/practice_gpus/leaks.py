@@ -87,7 +87,7 @@ def keepers_of(frame, leaked):
 
 def kept_in(box, leaked):
     """The leaked tensors in a list, dictionary, set or deque."""
-    if not isinstance(box, (list, dict, set, deque)) or len(box) > 100_000:
+    if not issubclass(type(box), (list, dict, set, deque)) or len(box) > 100_000:
         return []
     values = list(box.values() if isinstance(box, dict) else box)
     with torch._C.DisableTorchFunction():

@@ -81,9 +81,13 @@ class Local(threading.local):
     )
     tracing = False  # by torch.jit, with tensors of a practice GPU
     last_error = ""  # the words of an operator's
+    inside = (None, {})  # in the backward pass: see `backward`
+    latest = None
 
     def __init__(self):
-        self.streams = {}
+        self.streams = {}  # those that are current, unless it is a device's own
+        self.changes = []
+        self.first_uses = {}
 
 
 class Machine:
@@ -180,7 +184,7 @@ class Machine:
         index = device.index
         allocator = self.allocators[index]
         if size:
-            stream = self.local.streams.get(index) or self.streams.default[index]
+            stream = self.streams.at(index)
             try:
                 block = allocator.take(size, stream.stream_id, label)
             except torch.OutOfMemoryError:
@@ -291,6 +295,13 @@ def storage_of(tensor):
             return tensor.untyped_storage()
         except NotImplementedError:
             return unbatched(tensor)
+
+
+def contents(storage):
+    """The bytes of a storage as a tensor."""
+    bytes = torch.empty(0, dtype=torch.uint8, device=CPU)
+    with torch._C._DisableTorchDispatch():
+        return bytes.set_(storage)
 
 
 def unbatched(tensor):

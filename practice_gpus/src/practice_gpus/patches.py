@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import torch
 
-from . import casting, driver, processes, torchscript, typed
-from .machine import CPU, Place, listeners, refusal
+from . import backward, casting, driver, processes, torchscript, typed
+from .machine import CPU, Place, contents, listeners, refusal
 from .operators import meta
 
 T = torch.Tensor
@@ -103,10 +103,12 @@ def of_devices(machine):
 def of_autograd(machine, functions):
     """Hooks, casts and gradients of the backward pass."""
     autograd = torch._C._autograd
-    push = autograd._push_saved_tensors_default_hooks
+    name = "_push_saved_tensors_default_hooks"
+    push = getattr(autograd, name)
     yield torch, "clear_autocast_cache", forgetting(machine, torch.clear_autocast_cache)
-    yield autograd, push.__name__, lambda *hooks: push(*map(functions.around, hooks))
+    yield autograd, name, lambda *hooks: push(*map(functions.around, hooks))
     yield T, "_make_wrapper_subclass", staticmethod(wrapping(machine))
+    yield torch.autograd, "_engine_run_backward", backward.passes(machine)
     yield torch.autograd, "_make_grads", checked_grads(torch.autograd._make_grads)
 
 
@@ -143,11 +145,12 @@ def refused():
     def some(owner, name, label, condition, instead):
         return owner, name, refusal(label, getattr(owner, name), condition, instead)
 
-    if torch.distributed.is_available():
-        for name in ("init_process_group", "new_group"):
+    for name in ("init_process_group", "new_group"):
+        for owner in process_groups():
             label = f"torch.distributed.{name} with nccl"
-            owner, name, refuse = some(torch.distributed, name, label, nccl, "use the backend gloo")
-            yield owner, name, in_report(refuse, getattr(owner, name), label)
+            original = getattr(owner, name)
+            refuse = refusal(label, original, nccl, "use the backend gloo")
+            yield owner, name, in_report(refuse, original, label)
     if not casting.HEADER.exists():
         label = "autocast without PyTorch's headers"
         yield some(torch, "set_autocast_enabled", label, cuda, "install PyTorch's wheel whole")
@@ -178,6 +181,13 @@ def unseen(kind, *args):
     """A new tensor of a type of its own."""
     with torch._C._DisableTorchDispatch():
         return T.__new__(kind, *args)
+
+
+def process_groups():
+    """The modules that make process groups."""
+    if torch.distributed.is_available():
+        yield from (torch.distributed, torch.distributed.distributed_c10d)
+        yield torch.distributed.device_mesh
 
 
 def nccl(*args, **kwargs):
@@ -305,13 +315,6 @@ def written(machine, original=torch.UntypedStorage._write_file):
         return original(storage, *args)
 
     return write
-
-
-def contents(storage):
-    """The bytes of a storage as a tensor."""
-    bytes = torch.empty(0, dtype=torch.uint8, device=CPU)
-    with torch._C._DisableTorchDispatch():
-        return bytes.set_(storage)
 
 
 def printing(machine, original):

@@ -15,6 +15,7 @@ from . import leaks
 from .ending import end_with_loop
 from .machine import inner, listeners, storage_of
 from .origins import OWNERS, PURPOSES, block_of, cause, first_of, line, origin, within
+from .pace import Pace
 from .slow import Watch
 
 KINDS = "parameters gradients optimizer activations backward data buckets replicas".split()
@@ -86,6 +87,7 @@ class Recorder:
         self.refusals = {}  # (feature, file, line) → the same
         self.again = {}  # ("again", file, line) → the same, of tensors that were copied before
         self.leak = None
+        self.pace = Pace(machine)
         self.lock = threading.Lock()
         self.memory = [Memory(allocator) for allocator in machine.allocators]
 
@@ -109,6 +111,7 @@ class Recorder:
     def __exit__(self, *error):
         listeners.remove(self)
         self.slow.stop()
+        self.pace.stop()
         torch.nn.Module._apply = self.apply
         for hook in self.hooks:
             hook.remove()
@@ -175,6 +178,8 @@ class Recorder:
             reason = "pinned" if self.pinned else "h2d"
         elif first_of(PURPOSES, codes):
             reason = first_of(PURPOSES, codes)
+        elif any(code.co_name == "__format__" for code in codes):
+            reason = "print"
         elif cause(codes):
             reason = f"{reason} in {cause(codes)}"
         self.count(self.waits, reason)
@@ -212,6 +217,8 @@ class Recorder:
         again = self.steps == max(self.each.values())  # another optimizer of the same step
         self.steps = max(self.each.values())
         self.slow.stepped()
+        if not again:
+            self.pace.stepped()
         self.settle()
         self.classify(tree_leaves(list(optimizer.state.values())), "optimizer")
         last = self.limit is not None and self.steps >= self.limit

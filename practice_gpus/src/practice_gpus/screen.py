@@ -23,6 +23,12 @@ ENDINGS = {
     "interrupted": "was interrupted",
 }
 WIDTH = 110
+LIMITS = {
+    "compute": "compute-bound",
+    "memory": "memory-bound",
+    "overhead": "overhead-bound, the CPU decides",
+    "mixed": "no limit alone decides",
+}
 
 
 def show(report):
@@ -35,6 +41,7 @@ def show(report):
     lines += advice(report.findings)
     for section in (devices, refused, copies, waits):
         lines += section(facts)
+    lines += pace(facts)
     if facts["visible"]:
         lines.append(
             f"note      CUDA_VISIBLE_DEVICES is {facts['visible']!r}: it hides real GPUs, and no practice GPUs"
@@ -124,6 +131,34 @@ def pinning(facts, rows):
         if reason in PINNING and file and often:
             lines.append(f"{'':9} {PINNING[reason].format(short(file, line))}, saves {count} waits")
     return lines
+
+
+def pace(facts):
+    """How long a step would take on GPUs, and why."""
+    forecast = facts["pace"]
+    if forecast is None:
+        return []
+    times = []
+    for name, ms, low, high in forecast["cards"]:
+        card = name.partition(" (")[0]
+        likely = f"{milliseconds(low)} to {milliseconds(high)}"
+        if (
+            forecast["bound"] != "overhead"
+        ):  # where the CPU decides, one number would promise too much
+            likely = f"about {milliseconds(ms)} ({likely})"
+        times.append(f"{likely} on {card}")
+    text = f"forecast  a step takes {', '.join(times)}; {LIMITS[forecast['bound']]}"
+    if forecast["waits"]:
+        place, share = forecast["waits"]
+        text += f"; {share:.0%} of it waits at {place}"
+    return [text]
+
+
+def milliseconds(count):
+    """``count`` milliseconds as text."""
+    if count >= 1000:
+        return f"{count / 1000:.3g} s"
+    return f"{count:.0f} ms" if count >= 10 else f"{count:.2g} ms"
 
 
 def refused(facts):

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
+from . import backward
 from .errors import invalid_handle, is_asserted
 
 
@@ -30,14 +31,37 @@ class Streams:
 
     def current(self, device=None):
         """The stream on which this thread's work for ``device`` runs."""
-        index = self.machine.device(device).index
-        return self.machine.local.streams.get(index) or self.default[index]
+        return self.at(self.machine.device(device).index)
+
+    def at(self, index):
+        """`current` for the number of a device."""
+        local = self.machine.local
+        if not local.changes and not local.inside[0]:
+            return local.streams.get(index) or self.default[index]
+        node = backward.node_now()
+        if node is None:
+            return local.streams.get(index) or self.default[index]
+        stream = backward.streams_of(local, node).get(index) or self.default[index]
+        if local.latest not in (None, stream):
+            latest, local.latest = local.latest, stream
+            stream.wait_stream(latest)
+        return stream
 
     def select(self, stream):
         """``torch.cuda.set_stream``."""
-        if stream is not None:
-            self.machine.local.streams[stream.device_index] = stream
-            self.machine.select(stream.device_index)
+        if stream is None:
+            return
+        local = self.machine.local
+        self.machine.select(stream.device_index)
+        node = backward.node_now()
+        if node is not None:
+            backward.choose(local, node, stream)
+            return
+        if stream is self.default[stream.device_index]:
+            local.streams.pop(stream.device_index, None)
+        else:
+            local.streams[stream.device_index] = stream
+        backward.changed(local)
 
     def drain(self, device=None):
         """Wait for all work on ``device``, or on all devices."""
@@ -49,6 +73,13 @@ class Streams:
         """Finish the work and end the threads."""
         for stream in self.by_id:
             stream.thread.shutdown()
+
+
+def sleep_until(moment):
+    """Wait for a moment on the CPU's clock."""
+    seconds = moment - time.perf_counter()
+    if seconds > 0:
+        time.sleep(seconds)
 
 
 class Stream:
@@ -68,6 +99,7 @@ class Stream:
         self.cuda_stream = self.stream_id
         self.last = None
         self.error = None
+        self.busy_until = 0.0  # by `sleep`, without threads
         # started by the first work
         self.thread = ThreadPoolExecutor(1, f"practice stream {self.stream_id}")
         self.owner.by_id.append(self)
@@ -83,6 +115,17 @@ class Stream:
             self._do(work)
         return self.last
 
+    def sleep(self, seconds):
+        """``torch.cuda._sleep``: be busy for so long; without threads the CPU's clock tells whether that is over."""
+        if self.owner.machine.asynchronous:
+            self.put(lambda: time.sleep(seconds))
+        else:
+            self.busy_until = self.free_at() + seconds
+
+    def free_at(self):
+        """When the work so far is done, on the CPU's clock; without threads."""
+        return max(time.perf_counter(), self.busy_until)
+
     def _do(self, work):
         try:
             with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
@@ -94,6 +137,7 @@ class Stream:
         """Wait until the work queued so far is done, and what it held is given back; raises what went wrong in it."""
         if self.last is not None:
             self.put(lambda: None).result()
+        sleep_until(self.busy_until)
         error = self.error
         self.error = None
         if error is not None:
@@ -105,7 +149,8 @@ class Stream:
 
     def query(self):
         """Whether all work is done."""
-        return self.last is None or self.last.done()
+        busy = self.busy_until > time.perf_counter()
+        return not busy and (self.last is None or self.last.done())
 
     def is_capturing(self):
         """No: practice GPUs have no graphs."""
@@ -117,6 +162,8 @@ class Stream:
             self.owner.machine.clock.joined(event, self)
         if event.mark is not None:
             self.put(event.mark.result)
+        elif event.time is not None:
+            self.busy_until = max(self.busy_until, event.time)
 
     def wait_stream(self, stream):
         """Let later work here wait for the work that ``stream`` has now."""
@@ -173,10 +220,11 @@ class DeviceEvent:
         self.event_id = self.cuda_event = id(self)
         if self.owner.machine.clock is not None:
             self.owner.machine.clock.marked(self, stream)
-        self.mark = stream.put(self._note_time)
+        self.time = None
+        self.mark = stream.put(lambda: self._note_time(stream))
 
-    def _note_time(self):
-        self.time = time.perf_counter()
+    def _note_time(self, stream):
+        self.time = stream.free_at()
 
     def wait(self, stream=None):
         """Let later work of ``stream`` (default: the current one) wait for this mark."""
@@ -184,7 +232,9 @@ class DeviceEvent:
 
     def query(self):
         """Whether the work before the mark is done."""
-        return self.mark is None or self.mark.done()
+        if self.mark is not None:
+            return self.mark.done()
+        return self.time is None or self.time <= time.perf_counter()
 
     def synchronize(self):
         """Let the CPU wait for the mark."""
@@ -194,6 +244,8 @@ class DeviceEvent:
             self.owner.machine.clock.waited(device=self.device, mark=self.clock_mark)
         if self.mark is not None:
             self.mark.result()
+        elif self.time is not None:
+            sleep_until(self.time)
 
     def elapsed_time(self, end):
         """Milliseconds from this mark to ``end``: on the CPU's clock, or, with ``clock=True``, as forecast."""

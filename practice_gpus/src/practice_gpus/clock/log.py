@@ -104,6 +104,7 @@ class Log:
         self.queue = queue
         self.entries: list[Entry] | None = None
         self.marks = 0
+        self.process = os.getpid()
 
     def add(self, entry: Entry) -> None:
         """Take an entry."""
@@ -123,8 +124,8 @@ class Log:
     def operator(self, call, out) -> None:
         """An operator ran: on a GPU, unless it only copied to or from one, or on the CPU."""
         fact = call.fact
-        if fact.view or call.func.namespace == "prim":
-            return
+        if fact.view or call.func.namespace == "prim" or os.getpid() != self.process:
+            return  # nothing moves, or a forked worker loads data
         if call.home is None:
             if not fact.copies and not self._between(call, out):
                 self._host(call, out)

@@ -1,0 +1,58 @@
+"""The last line of a report: how long a training step would take on a T4 and on an A100, and why, as the clock forecasts."""
+
+from .cards import GIB, get_card
+
+CARDS = ("T4", "A100 40", "H100 SXM")  # the first two that are large enough
+TRIES = 3  # steps that are recorded: the shortest has no evaluation in it
+WORTH = 0.05  # share of a step that a line must keep waiting to be named
+
+
+class Pace:
+    """Records what happens between the ends of steps, of the first few."""
+
+    def __init__(self, machine):
+        self.machine = machine
+        self.log = None
+        self.steps = []
+
+    def stepped(self):
+        """A step has ended: keep what was recorded since the last one."""
+        if self.log is None:
+            self._start()
+            return
+        self.steps.append(self.log.entries)
+        self.log.entries = []
+        if len(self.steps) == TRIES:
+            self.stop()
+
+    def _start(self):
+        from .clock.log import Log  # only where there is a step
+
+        self.before = self.machine.clock
+        self.machine.clock = self.log = Log(self.machine)
+        self.log.entries = []
+
+    def stop(self):
+        """Record no longer."""
+        if self.log is not None and self.machine.clock is self.log:
+            self.machine.clock = self.before
+
+    def facts(self, peak):
+        """The forecast as lists and dictionaries; None without a whole step on a GPU. ``peak``: bytes that must fit."""
+        from .clock.forecast import Forecast
+        from .clock.log import Launch
+
+        steps = [s for s in self.steps if any(isinstance(entry, Launch) for entry in s)]
+        if not steps:
+            return None
+        sheets = [get_card(name) for name in CARDS]
+        sheets = [card for card in sheets if card.memory * GIB >= peak][:2] or sheets[-1:]
+        forecasts = [Forecast(card, min(steps, key=len)) for card in sheets]
+        first = forecasts[0]
+        stop = next(iter(first.waits), None)
+        waits = stop is not None and stop.gain_ms > WORTH * first.ms
+        return {
+            "cards": [[f.card.name, f.ms, f.low_ms, f.high_ms] for f in forecasts],
+            "bound": first.bound,
+            "waits": [stop.line, stop.gain_ms / first.ms] if waits else None,
+        }

@@ -58,7 +58,7 @@ def first_picture():
         left, right = map(figure.add_axes, places)
         _picture(left, photo, f"{chances[0]:.0%} {names[0]}", color=figures.GPU, weight="bold")
         _picture(right, _lit(photo, maps[0]))
-        left.text(0, 305, f"{chances[1]:.0%} {names[1]}", fontsize=9, color=figures.FAINT)
+        left.text(0, 290, f"{chances[1]:.0%} {names[1]}", fontsize=9, color=figures.FAINT)
         said.append(f"{chances[0]:.0%} {names[0]}")
     return figure, f"Photos beside copies, bright where the answer is: {', '.join(said)}"
 

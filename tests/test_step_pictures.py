@@ -31,6 +31,14 @@ def test_a_picture_is_vega_lite_5_with_a_slider_over_all_frames(picture):
     assert len(json.dumps(chart)) < 25_000
 
 
+def test_rows_are_named_beside_the_chart_and_the_slider_begins_where_told():
+    """Vega-Lite draws no axis at all where one of two layers has none."""
+    chart = steps.spec(step_pictures.ring_all_reduce(3), start=2)
+    assert chart["params"][0]["value"] == 2
+    axes = [layer["encoding"]["y"]["axis"] for layer in chart["vconcat"][0]["layer"]]
+    assert len(axes) == 2 and all("GPU 1" in axis["labelExpr"] for axis in axes)
+
+
 def test_every_frame_can_be_drawn_and_stays_on_its_paper(picture):
     for _, boxes in picture.frames:
         assert all(0 <= b.x and b.x + b.width <= picture.columns for b in boxes)

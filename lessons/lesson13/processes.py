@@ -9,7 +9,7 @@ from helpers.scripts import run, script_path
 
 def flight_records():
     """Run three processes, of which one doesn't come to a collective; return the lines of their flight recorders."""
-    text = run("hang.py", processes=3, timeout=90, quiet=True).text
+    text = run("hang.py", processes=3, timeout=90, quiet=True, forked=True).text
     return sorted(line for line in text.splitlines() if line.startswith("rank"))
 
 
@@ -71,7 +71,7 @@ _STILL = {
 def losses(settings):
     """Return what agree.py prints with `settings` for 1, 2 and 4 ranks: the lines with the losses."""
     arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
-    text = run("agree.py", *arguments, processes=4, timeout=90, quiet=True).text
+    text = run("agree.py", *arguments, processes=4, timeout=90, quiet=True, forked=True).text
     return [line for line in text.splitlines() if "loss" in line]
 
 

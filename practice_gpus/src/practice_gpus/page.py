@@ -173,14 +173,21 @@ def memory(content) -> str:
     place = f" at <code>{html.escape(short(*device['at']))}</code>" if device["at"][0] else ""
     known = fits(device["reserved"])
     least = f"It fits a {html.escape(known[0][0])}" if known else "No card in the list holds it"
+    if any("OutOfMemoryError" in failure["text"] for failure in content["failures"]):
+        least = "That wasn't enough: the program needs more"
     note = f"<p>Peak {size(device['peak'])}{place}. {least}; the CUDA context and workspaces come on top.</p>"
     words = ", ".join(f"{part} {size(amount)}" for part, amount in amounts.items())
     return f"<h2>Memory of {device['name']}</h2>{drawing(50, parts, f'Memory at the peak: {words}.')}{note}"
 
 
 def loop_waits(content) -> list:
-    """Rows of waits that come back from step to step: (reason, file, line, count, bytes, steps)."""
-    return [row for row in content["waits"] if row[0] not in ("set-up", "scaler") and row[5] > 1]
+    """Rows of waits that come back from step to step, one for each line: (reason, file, line, count)."""
+    found: dict = {}
+    for reason, file, line, count, _, steps in content["waits"]:
+        if reason not in ("set-up", "scaler") and steps > 1:
+            first, before = found.get((file, line), (reason, 0))
+            found[file, line] = first, before + count
+    return [(reason, *place, count) for place, (reason, count) in found.items()]
 
 
 def waits(content, step) -> str:
@@ -190,7 +197,7 @@ def waits(content, step) -> str:
         return "<h2>Waits</h2><p>None: the CPU never waits for the GPU in the training loop.</p>"
     gains = {stop["line"]: stop["gain_ms"] for stop in step["waits"]} if step else {}
     lines = []
-    for reason, file, line, count, *_ in rows:
+    for reason, file, line, count in rows:
         place = short(file, line)
         gain = f"{ms(gains[place])} ms" if gains.get(place, 0) >= 0.01 else "–"
         fix = (

@@ -22,6 +22,7 @@ CLOCK = "only a clock needs to wait: take it out of the loop"
 CHOOSE = "it waits for how many are chosen: torch.where, or multiply by the mask"
 INDEX = "the index, or the value, is the CPU's and copied each time: make it on the GPU, device=x.device"
 CAUSAL = "say whether the mask is causal, is_causal=True or False, and nothing is read"
+DRAW = "it looks whether they are probabilities; (p / torch.empty_like(p).exponential_()).argmax(-1) draws one and doesn't"
 INSIDE = "{} reads numbers of the GPU: call it less often, or choose one that doesn't"
 ELSE = "the CPU needs a number of the GPU there: move it out of the loop, or use torch.where"
 CHOOSES = {"nonzero", "index", "masked_select", "_unique2", "unique_dim", "unique_consecutive"}
@@ -103,7 +104,7 @@ def waits(facts):
             rows[whole, call] = min(first, line), before + count
     for (file, fix, _), rows in found.items():
         count = sum(count for _, count in rows.values()) // facts["ranks"]
-        ratio = f" in {steps} steps" if steps else ""
+        ratio = f" in {steps} step{'s' * (steps != 1)}" if steps else ""
         lines = {line: call for (_, call), (line, _) in sorted(rows.items())}
         several = len(lines) > 1
         calls = ", ".join(f"`{call}`" + f" ({line})" * several for line, call in lines.items())
@@ -131,10 +132,13 @@ def advice(reason, file, line):
     if operator in ("d2h", ""):
         return shown(statements.calls(node, ["cpu", "numpy", "tolist"]), whole), COPY_LATER
     reads = statements.calls(node, statements.READS) or statements.calls(node, ["float", "int"])
+    if operator == "multinomial":
+        return whole, DRAW
     loop = statements.loop(file, line)
-    if reads and isinstance(loop, ast.For):
-        over = statements.looped(loop)
-        if statements.names(loop.target) & statements.names(reads[0]) and simple(over):
+    loops = [part for part in ast.walk(node or ast.Pass()) if isinstance(part, ast.comprehension)]
+    for each in loops + [loop] * isinstance(loop, ast.For):
+        over = statements.looped(each)
+        if reads and statements.names(each.target) & statements.names(reads[0]) and simple(over):
             return shown(reads, whole), LOOP_OVER.format(ast.unparse(over))
     if statements.is_condition(file, line):
         return shown(reads, whole), DECIDE

@@ -285,8 +285,8 @@ def test_pieces_are_followed_by_the_next_word():
     [
         ("ddp", "2", ["--pieces", "95"], "--pieces takes at least 96, 3 batches .*; got 95"),
         ("ddp", "2", ["--out", "no/such/folder/r.json"], "--out takes"),
-        ("shard", "5", [], "16 texts do not divide by 5"),
-        ("shard", "3", ["--processes", "5"], "16 texts do not divide by 5"),
+        ("shard", "5", [], "8 texts do not divide by 5"),
+        ("shard", "3", ["--processes", "5"], "8 texts do not divide by 5"),
         ("shard", "4", ["--width", "201"], "--width takes a multiple of the 4 heads; got 201"),
         ("shard", "4", ["--steps", "0"], "--steps takes a number above 0; got 0"),
         ("shard", "4", ["--steps", "1"], "--steps takes at least 2"),

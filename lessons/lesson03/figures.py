@@ -81,7 +81,7 @@ def layers(network, photo):
     figure, axes = figures.panels(title, TOP, 6, (7.4, 3.9))
     for row in axes:
         row[0].set_axis_off()
-    _picture(axes[0][0], photo, "3 × 224 × 224")
+    _picture(axes[-1][0], photo, "3 × 224 × 224\n147 KiB")
     shapes = []
     for column, maps in zip(axes.T[1:], _activations(network, photo), strict=True):
         shapes.append(" × ".join(map(str, maps.shape)))

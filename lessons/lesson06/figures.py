@@ -157,7 +157,7 @@ def show_overlap():
             rows += [(w, t, row, round(a, 3), round(b, 3)) for row, a, b in spans]
             late = max(0, sent[-1][1] - end)
             told.append(f"{len(sent)} all-reduce{'s' * (len(sent) > 1)}, {late:.1f} ms exposed")
-    title = "Buckets hide nearly all of the communication, except over PCIe (forecast)"
+    title = "Buckets hide the communication, but not over PCIe (forecast)"
     pairs = zip([f"{way}, {when}" for way in WAYS for when in WHEN], told, strict=True)
     still = _overlap_still([row[1:] for row in rows if row[0] == 1], title, told[3:6])
     figures.show_vega(_overlap_chart(rows, title, told), still, "; ".join(map(": ".join, pairs)))

@@ -92,7 +92,8 @@ def _spec(rows: list[dict], jobs: list[Job], thousands: int) -> dict[str, Any]:
     epoch = "1e3 * thousands / datum.samples / 6e4"
     count = "format(thousands, ',') + ',000 '"
     dollars = "format(datum.usd * datum.minutes / 60, '$,.2f') + ' (' + datum.listed + ')'"
-    words = f"format(datum.minutes, ',.3~r') + ' min, ' + datum.bound + ', ' + (datum.listed ? {dollars} : 'no price listed')"
+    bound = "(datum.bound == 'mixed' ? 'mixed' : datum.bound + '-bound')"
+    words = f"format(datum.minutes, ',.3~r') + ' min, ' + {bound} + ', ' + (datum.listed ? {dollars} : 'no price listed')"
     small = "'does not fit: it needs ' + format(datum.need, '.3~r') + ' GiB'"
     order = {"field": "order", "op": "min", "order": "ascending"}
     y = {"field": "card", "type": "nominal", "title": None, "sort": order}
@@ -106,6 +107,8 @@ def _spec(rows: list[dict], jobs: list[Job], thousands: int) -> dict[str, Any]:
             _slider("thousands", thousands, 1300),
         ],
         "data": {"values": rows},
+        "width": 800,
+        "autosize": {"type": "fit-x", "contains": "padding"},
         "height": {"step": 25},
         "transform": [
             {"filter": "datum.job == job"},
@@ -114,11 +117,13 @@ def _spec(rows: list[dict], jobs: list[Job], thousands: int) -> dict[str, Any]:
                 least=f"datum.fits ? datum.low * {epoch} : 0",
                 most=f"datum.fits ? datum.high * {epoch} : 0",
                 order="datum.fits ? datum.minutes : 1e9",
+                room="1.8 * datum.most",
                 told=f"datum.fits ? {words} : {small}",
             ),
         ],
         "encoding": {"y": y},
         "layer": [
+            {"mark": {"type": "point", "opacity": 0}, "encoding": {"x": {"field": "room", **x}}},
             {"mark": bar, "encoding": {"x": {"field": "minutes", **x}}},
             {
                 "mark": {"type": "rule", "color": figures.GPU, "strokeWidth": 1.5},

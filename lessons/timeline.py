@@ -1,4 +1,4 @@
-"""Who works when, CPU and GPU: a loop that is computed here, a forecast's queue, and how both are drawn (07, 08)."""
+"""Who works when, CPU and GPU: a loop that is computed here, a forecast's queue, and how both are drawn (07)."""
 
 from helpers import figures
 

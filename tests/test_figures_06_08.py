@@ -1,88 +1,87 @@
 """The figures of lessons 06 and 08 show what their texts say, and name who measured it."""
 
-import matplotlib
+import re
+
 import pytest
 import torch
+from matplotlib.colors import to_rgb
 
+import helpers.figures
 from helpers import plots
 from helpers.figures import SMALL
+from lessons.forecasts import draw_bars
 from lessons.lesson06 import figures as lesson06
-from lessons.lesson08 import figures, roofline
+from lessons.lesson08 import figures
+from lessons.reading import kernels_by_shape
+from measurements import traces
 
 
-@pytest.mark.parametrize(
-    "changes, best, rate",
-    [
-        (["baseline", "mixed precision"], "our best", 20),
-        (["baseline", "mixed precision", "torch.compile"], "our best eager loop", 20),
-        (["baseline", "mixed precision", "CUDA graph"], "our best eager loop", 20),
-        (["baseline", "torch.compile"], "our best eager loop", 10),
-    ],
-)
-def test_a_roofline_has_no_loop_whose_bytes_nobody_counted(changes, best, rate, monkeypatch):
-    monkeypatch.setattr(roofline, "copy_rate", lambda device: 44e9)
-    monkeypatch.setattr(roofline, "product_rate", lambda device, dtype: 180e9)
-    rows = [
-        {"name": name, "kept": True, "images_per_s": 10 * n} for n, name in enumerate(changes, 1)
-    ]
-    figure, sentence = roofline.draw_roofline(
-        1e9, (1e8, 5e7), rows, torch.device("cpu"), torch.bfloat16
+@pytest.fixture
+def shown(monkeypatch):
+    """The figures that a lesson shows, each with its alternative text."""
+    found = []
+    monkeypatch.setattr(
+        helpers.figures, "show", lambda figure, alt, *_: found.append((figure, alt))
     )
-    assert f"baseline 10, {best} {rate};" in sentence
-    title = figure.get_suptitle()
-    assert title.startswith(f"{best.removesuffix(' loop').capitalize()} loop does ")
-    figure.canvas.draw()
-    first, second = (text.get_window_extent() for text in figure.axes[0].texts[-2:])
-    assert not first.overlaps(second)
+    return found
 
 
-def test_a_roof_bends_where_bandwidth_times_intensity_is_the_peak(monkeypatch):
-    """A line that cuts its corner sends a loop near the bend after the wrong limit."""
-    monkeypatch.setattr(roofline, "copy_rate", lambda device: 40e9)
-    monkeypatch.setattr(roofline, "product_rate", lambda device, dtype: 190e9)
-    rows = [{"name": "baseline", "kept": True, "images_per_s": 10}]
-    where = torch.device("cpu"), torch.bfloat16
-    figure, _ = roofline.draw_roofline(1e9, (1e8, 5e7), rows, *where)
-    roofs = {line.get_label(): line for line in figure.axes[0].get_lines()}
-    for label, peak, bandwidth in (
-        ("this CPU, float32 (measured here)", 190, 40),
-        ("A100 80GB, float32 (published)", 19_180, 1759),
-    ):
-        points = list(zip(*roofs[label].get_data(), strict=True))
-        corner = min(points, key=lambda point: abs(point[0] - peak / bandwidth))
-        assert corner == pytest.approx((peak / bandwidth, peak), rel=1e-3)
-        assert len({y for x, y in points if x >= corner[0]}) == 1
-
-
-def test_a_ladder_labels_each_gain_and_greys_what_brought_none():
+def test_a_ladder_labels_each_gain_and_nothing_covers_anything(shown):
     """Gain, memory and accuracy of each rung must be readable from the last row of a room."""
-    figure, _ = figures.draw_cutter()
+    figures.show_segment_anything()
+    figure, _ = shown[0]
     plots.png(figure)
     axes = figure.axes[0]
     texts = [text for text in axes.texts if text.get_text()]
-    words = [text.get_text().strip() for text in texts]
-    gains = ["× 3.28", "× 1.38", "× 1.34", "× 1.17", "× 1.08", "× 0.98", "× 0.88"]
-    assert [word for word in words if "×" in word] == gains
-    assert {"gain", "memory", "accuracy", "19.5 GiB", "47.8%"} <= set(words)
+    words = " ".join(text.get_text() for text in texts)
+    gains = ["3.28", "1.38", "1.34", "1.17", "1.08", "0.98", "0.88"]
+    assert re.findall(r"× (\S+)", words) == gains
+    assert {"19.5 GiB", "47.8%"} <= {text.get_text() for text in texts}
     assert all(text.get_fontsize() >= SMALL for text in texts)
     boxes = [text.get_window_extent() for text in texts]
     for i, box in enumerate(boxes):
         assert box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
         assert not any(box.overlaps(other) for other in boxes[:i])
-    names = [label.get_text() for label in axes.get_yticklabels()]
-    grey = matplotlib.colors.to_rgba(figures.GREY)
-    bars = zip(names, axes.patches, strict=True)
-    assert [name for name, bar in bars if bar.get_facecolor() == grey] == ["int8", "2:4 sparse"]
+    dark = [p.get_y() for p in axes.patches if p.get_facecolor()[:3] == to_rgb(helpers.figures.GPU)]
+    assert len(dark) == 6  # int8 and 2:4 sparse added nothing
 
 
-def test_the_compiled_steps_say_their_milliseconds_at_the_markers():
-    """637 and 674 ms can't be told apart on a logarithmic axis."""
-    figure, _ = figures.draw_compile()
-    plots.png(figure)
-    axes = figure.axes[0]
-    assert {text.get_text() for text in axes.texts} == {"18.7 ms", "58.8 ms", "637 ms", "674 ms"}
-    boxes = [text.get_window_extent() for text in axes.texts]
-    assert all(axes.bbox.x0 < box.x0 and box.x1 < axes.bbox.x1 for box in boxes)
+def test_a_trace_s_kernels_stay_below_the_roofs_of_their_card():
+    """Bytes or operations counted wrongly would put a kernel where no H100 can be."""
+    points = [point for case in ("4a", "11", "10") for point in kernels_by_shape(traces.case(case))]
+    assert len(points) > 20
+    for intensity, rate in points:
+        assert rate < min(989e12, 3.35e12 * intensity)
+    assert max(rate for _, rate in points) > 0.7 * 989e12
+    assert max(rate / intensity for intensity, rate in points) > 0.85 * 3.35e12
+
+
+def test_the_a100_s_curve_is_flat_up_to_its_ridge(shown):
+    """The lesson says so, and the prediction's answer is this number."""
+    figures.show_multiplications()
+    figure, _ = shown[0]
+    counts, times = figure.axes[0].get_lines()[0].get_data()
+    assert dict(zip(counts, times, strict=True))[40] == pytest.approx(1.07, abs=0.005)
+    [[corner, _]] = {tuple(line.get_xdata()) for line in figure.axes[0].get_lines()[1:2]}
+    assert all((time < 1.15) == (count < corner) for count, time in zip(counts, times, strict=True))
+
+
+def test_a_forecast_s_bar_has_its_range_and_says_forecast(shown):
+    """A hollow bar without either is taken for a measurement."""
+    figure, alt = draw_bars("title", {card: {"batch 8": (5.0, 9.0, 14.0)} for card in "AB"})
+    [bar] = figure.axes[0].patches
+    assert bar.get_width() == 9 and bar.get_alpha() is None and bar.get_facecolor()[3] < 0.3
+    assert list(figure.axes[0].get_lines()[0].get_xdata()) == [5, 14]
+    assert "forecast" in figure.axes[0].get_xlabel() and "forecast" in alt
+
+
+@pytest.mark.parametrize("card", figures.CARDS)
+def test_each_card_has_its_formats(card):
+    figure, sentence = figures.draw_formats(card)
+    assert {"float32", "float16", "bfloat16"} <= {
+        t.get_text() for t in figure.axes[0].get_yticklabels()
+    }
+    assert ("slower" in sentence) is (card in ("P100", "V100", "T4"))
 
 
 def test_a_bucket_is_sent_when_it_is_full_and_all_gradients_travel():

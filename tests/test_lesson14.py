@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from answers.lesson14 import HALVES, folder
 
+from helpers.ports import three_steps
 from lessons.lesson14 import exercises as ex
 from lessons.lesson14 import judge
 
@@ -33,9 +34,9 @@ def test_the_untouched_project_meets_nothing_but_its_own_losses():
 
 @pytest.mark.slow
 def test_the_lesson_says_how_much_the_two_sins_of_speed_cost():
-    steps = [judge.three_steps(folder(HALVES[name])).step for name in ("float32", "clip by clip")]
+    steps = [three_steps(folder(HALVES[name])).step for name in ("float32", "clip by clip")]
     assert [round(step.ms) for step in steps] == [211, 90]
-    assert round(judge.three_steps(judge.SOLUTION).step.ms) == 66
+    assert round(three_steps(judge.SOLUTION).step.ms) == 66
 
 
 def test_a_copy_that_is_there_stays(tmp_path, monkeypatch, capsys):
@@ -63,7 +64,7 @@ def test_a_changed_file_is_judged_anew(tmp_path):
 
 def test_the_report_has_the_first_version_beside_the_last(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    judge.three_steps(folder(HALVES["float32"])).save(ex.BEFORE)
+    three_steps(folder(HALVES["float32"])).save(ex.BEFORE)
     ex.report(ex.SOLUTION)
     page = Path(ex.PAGE).read_text(encoding="utf-8")
     assert "211 → 66" in page and "before" in page and "forecast" in page

@@ -1,4 +1,4 @@
-"""What the lessons measure and `record` writes: rows that fit, files that are whole, changes compared fairly."""
+"""What the lessons measure and `record` writes: rows that fit, files that are whole."""
 
 import copy
 import sys
@@ -9,7 +9,6 @@ from test_measurements import ROWS, example
 
 import measurements
 from lessons import measure
-from lessons.lesson08.climb import Climb
 from tools import record
 from tools.__main__ import main
 
@@ -171,92 +170,6 @@ def test_only_cards_that_have_tf32_get_rows_of_it(capability, there, monkeypatch
     """A V100 or an AMD GPU would show its float32 rate twice, once under a wrong name."""
     monkeypatch.setattr(measure, "describe", lambda device: {"capability": capability})
     assert ("tf32" in measure.formats(torch.device("cuda:0"))) is there
-
-
-class Clock:
-    """Seconds that pass only when a step takes them."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def perf_counter(self):
-        return self.now
-
-
-@pytest.fixture
-def climb(monkeypatch):
-    """A Climb on a clock of its own: make_step(seconds) is a change whose step takes so long."""
-    clock = Clock()
-    monkeypatch.setattr("lessons.lesson08.climb.time", clock)
-    monkeypatch.setattr("lessons.lesson08.climb.peak_bytes", lambda step, device: 2**20)
-    accuracies = {}
-    made = Climb(torch.nn.Linear(2, 2), [], CPU, passes=1, seconds=0.1)
-    monkeypatch.setattr(
-        "lessons.lesson08.climb.evaluate", lambda model, *_: accuracies.get(made.name, 0.9)
-    )
-
-    def run(name, seconds, accuracy=0.9):
-        made.name = name
-        accuracies[name] = accuracy
-
-        def step(x, y):
-            clock.now += next(seconds) if hasattr(seconds, "__next__") else seconds
-            return torch.zeros(())
-
-        batches = [(torch.zeros(10, 2), torch.zeros(10))] * 8
-        return made(name, lambda model: step, lambda: batches)
-
-    run.climb = made
-    return run
-
-
-def test_a_change_stays_when_it_is_faster_and_as_accurate(climb, capsys):
-    assert climb("baseline", 0.02)["kept"]
-    fast = climb("faster", 0.01)
-    assert fast["ratio"] == pytest.approx(2)
-    assert fast["images_per_s"] == pytest.approx(1000)
-    assert fast["kept"]
-    assert not climb("slower", 0.03)["kept"]
-    assert not climb("wrong", 0.005, accuracy=0.88)["kept"]
-    assert climb("nearly as accurate", 0.005, accuracy=0.895)["kept"]
-    assert climb.climb.best["name"] == "nearly as accurate"
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "baseline: 500 images/s, 90.0% right, 1.0 MiB"
-    assert lines[1].endswith("2.00 × baseline, faster in 11 of 11: kept")
-    assert lines[2].endswith("0.33 × faster, faster in 0 of 11: not kept")
-
-
-def test_a_change_that_cannot_be_told_apart_does_not_stay(climb):
-    """Timing noise must not add a rung."""
-    climb("baseline", 0.02)
-    uneven = iter([0.01, 0.03] * 10_000)
-    assert not climb("noise", uneven)["kept"]
-
-
-def test_a_cell_that_runs_again_replaces_its_row(climb):
-    """A learner runs a cell twice: its change must not be compared with itself."""
-    climb("baseline", 0.02)
-    climb("change", 0.01)
-    again = climb("change", 0.01)
-    assert [row["name"] for row in climb.climb.rows] == ["baseline", "change"]
-    assert again["ratio"] == pytest.approx(2)
-
-
-def test_each_change_starts_from_the_same_weights():
-    model = torch.nn.Linear(3072, 10)
-    batch = [(torch.rand(8, 3072), torch.zeros(8, dtype=torch.int64))] * 2
-    seen = []
-
-    def make_step(model):
-        seen.append(model.weight.detach().clone())
-        adam = torch.optim.Adam(model.parameters(), 0.1)
-        return lambda x, y: measure.train_step(model, x, y, adam)
-
-    climb = Climb(model, batch, CPU, passes=1, seconds=0.001)
-    climb("one", make_step, lambda: batch)
-    climb("two", make_step, lambda: batch)
-    assert torch.equal(*seen)
-    assert climb.rows[0]["peak_bytes"] > 0
 
 
 def test_tf32_is_put_back():

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from helpers.checks import core, progress
+from helpers.checks import core, inventory, progress
 from helpers.course import LESSONS
 from lessons import all_keys
 from tools import progress as command
@@ -111,6 +111,7 @@ def test_teacher_and_learner_count_the_same_exercises_and_questions():
         present |= {
             f"quiz.{each.key}" for each in getattr(importlib.import_module(name), "QUIZ", ())
         }
+    present |= {item.key for form in inventory.FORMS for item in inventory.items(form)}
     assert present == set(progress.ITEMS), (
         "ITEMS in helpers/checks/progress.py; new ones at its end"
     )

@@ -174,3 +174,19 @@ def test_wrong_numbers_start_nothing(course, wrong, capsys):
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} is"):
         scripts.run("train.py", **wrong)
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+def test_forked_processes_are_those_of_torchrun(script, capsys):
+    """A lesson says that torchrun does the same; and what is shown is what runs."""
+    file = script("""
+        import os, sys
+        names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+        sys.stdout.write(f"{__name__} {[os.environ[n] for n in names]} {sys.argv[1:]}\\n")
+        """)
+    done = scripts.run(file, 0, processes=2, forked=True)
+    assert done.returncode == 0, done.text
+    lines = [f"__main__ ['{r}', '{r}', '2', '2'] ['0']" for r in range(2)]
+    assert sorted(done.text.splitlines()) == lines
+    shown = "$ python -m helpers.launch --standalone --nproc-per-node=2 "
+    assert capsys.readouterr().out.startswith(shown)

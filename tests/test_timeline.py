@@ -1,4 +1,4 @@
-"""lessons.timeline: what the lanes of lessons 07 and 08 show is what a queue does."""
+"""lessons.timeline: what the lanes of lesson 07 show is what a queue does."""
 
 from lessons.timeline import lay_out
 

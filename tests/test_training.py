@@ -10,7 +10,6 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from helpers.training import SmallCNN, evaluate, send, train_epoch, train_step
-from lessons.lesson08 import graph
 from practice_gpus import practice_gpus
 
 pytestmark = pytest.mark.gpu
@@ -140,20 +139,3 @@ def test_a_copy_is_queued_towards_cuda_only(device):
 def test_an_empty_loader_is_refused(loop, linear):
     with pytest.raises(ValueError, match="loader"):
         loop(linear)
-
-
-@pytest.mark.parametrize("kept", [[], ["channels_last", "mixed precision"]], ids=str)
-def test_the_step_that_becomes_a_graph_computes_the_loss_of_the_plain_one(kept, monkeypatch):
-    """Practice GPUs record no graphs; what a graph captures is a step of training, which must learn the same."""
-    monkeypatch.setattr(graph, "Graph", lambda step, adam: step)
-    rows = [{"name": name, "kept": True, "batch": 32} for name in ("baseline", *kept)]
-    with practice_gpus(n=1):
-        x, y = torch.rand(32, 3, 32, 32, device="cuda"), torch.arange(32, device="cuda") % 10
-        model = SmallCNN().to("cuda")
-        plain = copy.deepcopy(model)
-        adam = torch.optim.Adam(plain.parameters(), 1e-3)
-        step = graph.graphed(rows, torch.bfloat16, torch.device("cuda"))(model)
-        expected = [train_step(plain, x, y, adam).item() for _ in range(3)]
-        assert [step(x, y).item() for _ in range(3)] == pytest.approx(expected, rel=0.02)
-    assert expected[2] < expected[0]
-    assert model.conv2.weight.is_contiguous(memory_format=torch.channels_last) is bool(kept)

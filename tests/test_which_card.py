@@ -58,7 +58,7 @@ def test_the_explorer_needs_no_kernel_and_says_that_it_is_a_forecast(job, shown)
     assert choice["bind"]["options"] == ["a product", "another"]
     assert epoch["value"] == 10
     assert {"filter": "datum.job == job"} in spec["transform"]
-    bars = spec["layer"][0]["mark"]
+    bars = spec["layer"][1]["mark"]
     assert bars["fill"] is None and "strokeDash" in bars  # hollow
     assert "Forecast" in alt and "T4" not in alt and "month" in caption
     minutes = job.forecast.on("A100 40").ms * 10_000 / 100 / 60e3

@@ -16,7 +16,7 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 GROUPS = {
     "to learn": ("lab", "doctor", "progress"),
-    "to teach": ("grade", "pack", "site"),
+    "to teach": ("grade", "inventory", "pack", "site"),
     "to maintain": (),  # all others
 }
 

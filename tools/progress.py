@@ -4,14 +4,14 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from helpers.checks import codes, progress
+from helpers.checks import codes, inventory, progress
 from helpers.checks.progress import DONE, ITEMS, NOT_YET
 from helpers.course import LESSONS
 from tools import _sheets
 
 MOST = 5  # exercises, and questions, that are named as most often wrong
 HELP = "your own map; with codes: a table of a class"
-EXERCISES = [item for item in ITEMS if not item.startswith("quiz.")]
+EXERCISES = [item for item in ITEMS if not item.startswith(("quiz.", "know."))]
 
 
 def add_arguments(parser):
@@ -40,7 +40,8 @@ def run(args):
         return 2
     rows, bad = collect(words)
     if rows:
-        print("\n".join([_sheets.aligned(table(rows)), "", *most_often_wrong(rows)]))
+        notes = [*most_often_wrong(rows), *lacking(rows)]
+        print("\n".join([_sheets.aligned(table(rows)), "", *notes]))
     for line in bad if words else ["no codes in it"]:
         print(line, file=sys.stderr)
     if args.out and rows and _sheets.save(args.out, table(rows)):
@@ -119,7 +120,8 @@ def collect(words: list) -> tuple:
 
 def table(rows):
     """The table as rows of texts, head first: exercises solved by lesson, quiz answers, exercises not solved yet."""
-    head = ["learner", *(each.number for each in LESSONS), "all", "quiz", "tried, not solved"]
+    numbers = [each.number for each in LESSONS]
+    head = ["learner", *numbers, "all", "quiz", "knew, knows", "tried, not solved"]
     return [head, *(row(name, states) for name, states in rows)]
 
 
@@ -128,7 +130,31 @@ def row(name, states):
     quiz = [item for item in states if item.startswith("quiz.")]
     lessons = [share(states, of(each.number)) for each in LESSONS]
     every = share(states, EXERCISES)
-    return [name, *lessons, every, share(states, quiz), open_ones(states, EXERCISES)]
+    known = " → ".join(knows(states, form) for form in inventory.FORMS)
+    return [name, *lessons, every, share(states, quiz), known, open_ones(states, EXERCISES)]
+
+
+def knows(states, form):
+    """How many ideas of the inventory's form are right, or "–" where none was answered."""
+    keys = [item.key for item in inventory.items(form)]
+    right = sum(states.get(key) == DONE for key in keys)
+    return str(right) if any(key in states for key in keys) else "–"
+
+
+def lacking(rows):
+    """Lines on the ideas of the inventory that a class lacks: at most `MOST` of each form, those most often wrong first."""
+    lines = []
+    for form, when in zip(inventory.FORMS, ("before the course", "after it"), strict=True):
+        counts = {}
+        for item in inventory.items(form):
+            given = [states[item.key] for _, states in rows if item.key in states]
+            if NOT_YET in given:
+                counts[f"{item.title} ({given.count(NOT_YET)} of {len(given)})"] = given.count(
+                    NOT_YET
+                )
+        most = sorted(counts, key=lambda name: -counts[name])[:MOST]
+        lines += [f"ideas most often wrong {when}: {', '.join(most)}"] if most else []
+    return lines
 
 
 def share(states, items):
@@ -149,7 +175,8 @@ def most_often_wrong(rows):
     for quiz, title in enumerate(
         ("exercises most often not solved yet", "questions most often wrong")
     ):
-        items = [item for item, _ in wrong.most_common() if item.startswith("quiz.") == quiz]
+        asked = [item for item, _ in wrong.most_common() if not item.startswith("know.")]
+        items = [item for item in asked if item.startswith("quiz.") == quiz]
         counts = [f"{i.removeprefix('quiz.')} ({wrong[i]} of {tried[i]})" for i in items[:MOST]]
         lines.append(f"{title}: {', '.join(counts) or 'none'}")
     return lines

@@ -58,6 +58,11 @@ def _html(words):
     return re.sub("`([^`\n]+)`", r"<code>\1</code>", html.escape(words))
 
 
+def code_in(words):
+    """`words` as HTML, with what stands in backticks as code, for the title of a question."""
+    return _html(words)
+
+
 def page(verdict):
     """The panel as HTML."""
     color = COLORS[verdict.state]

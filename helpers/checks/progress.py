@@ -32,7 +32,7 @@ ITEMS = tuple(
 05.leak 05.largest 05.accumulation quiz.05.cache quiz.05.empty quiz.05.activations
 06.ddp 06.ring 06.hidden quiz.06.rank quiz.06.bucket quiz.06.scaling
 07.stopwatch 07.waits 07.epoch 07.busy quiz.07.naive quiz.07.nonzero quiz.07.delay
-08.clip 08.profiles 08.speedup quiz.08.order quiz.08.batch quiz.08.first
+08.clip 08.card 08.rung quiz.08.double quiz.08.sixteen quiz.08.twenty
 09.tiles 09.kv_cache quiz.09.fused quiz.09.decode
 10.bytes 10.fsdp quiz.10.whole quiz.10.hidden quiz.10.bubble
 11.mirror 11.gated 11.row_sums quiz.11.fuse quiz.11.mask quiz.11.when
@@ -41,6 +41,10 @@ ITEMS = tuple(
 13.undecided 13.hang 13.recompiles 13.overflow 13.agree
 93.outer 93.double 93.histogram 93.convolve 93.online 93.product 93.quantized 93.attention
 14.device 14.memory 14.speed 14.two
+know.a.versions know.a.move know.a.buffers know.a.overhead know.a.clock know.a.wait
+know.a.graph know.a.cache know.a.memory know.a.several know.a.busy know.a.half
+know.b.versions know.b.move know.b.buffers know.b.overhead know.b.clock know.b.wait
+know.b.graph know.b.cache know.b.memory know.b.several know.b.busy know.b.half
 """.split()
 )
 _memory: dict = {}
@@ -149,7 +153,7 @@ def restore(code: str) -> int:
     better = {item: state for item, state in restored.items() if state > before.get(item, NOTHING)}
     for item, state in better.items():
         done = state == DONE
-        if item.startswith("quiz."):
+        if item.startswith(("quiz.", "know.")):
             record(item, right=done)
         else:
             record(item, status="correct" if done else "not yet")

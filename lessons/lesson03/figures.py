@@ -58,7 +58,7 @@ def first_picture():
         left, right = map(figure.add_axes, places)
         _picture(left, photo, f"{chances[0]:.0%} {names[0]}", color=figures.GPU, weight="bold")
         _picture(right, _lit(photo, maps[0]))
-        left.text(0, 305, f"{chances[1]:.0%} {names[1]}", fontsize=9, color=figures.FAINT)
+        left.text(0, 290, f"{chances[1]:.0%} {names[1]}", fontsize=9, color=figures.FAINT)
         said.append(f"{chances[0]:.0%} {names[0]}")
     return figure, f"Photos beside copies, bright where the answer is: {', '.join(said)}"
 
@@ -81,7 +81,7 @@ def layers(network, photo):
     figure, axes = figures.panels(title, TOP, 6, (7.4, 3.9))
     for row in axes:
         row[0].set_axis_off()
-    _picture(axes[0][0], photo, "3 × 224 × 224")
+    _picture(axes[-1][0], photo, "3 × 224 × 224\n147 KiB")
     shapes = []
     for column, maps in zip(axes.T[1:], _activations(network, photo), strict=True):
         shapes.append(" × ".join(map(str, maps.shape)))

@@ -24,12 +24,7 @@ def first_picture():
         model.zero_grad()
         F.cross_entropy(model(x[part]), y[part]).backward()
         found.append(model[0].bias.grad.clone())
-    return draw_gradients(*found)
-
-
-def draw_gradients(first, second, whole):
-    """Return (Figure, sentence): a gradient on two GPUs and that of the whole batch; 1-D tensors of equal length."""
-    first, second, whole = (grad.cpu() for grad in (first, second, whole))
+    first, second, whole = found
     title = "The two GPUs disagree, and their mean is the gradient of the whole batch"
     labels = ("16 biases of the first layer", "gradient")
     figure, axes = figures.new_figure(title, *labels, size=(7.4, 3.0))
@@ -44,8 +39,7 @@ def draw_gradients(first, second, whole):
     axes.set_xticks([])
     plots.legend(figure, axes, 4)
     off = max((grad - whole).abs().max() for grad in (first, second))
-    apart = f"A half alone is off by up to {off:.2f}"
-    return figure, f"{apart}; the mean of the halves lies on the whole batch's gradient each time."
+    return figure, f"A half is off by up to {off:.2f}; their mean is the whole batch's gradient."
 
 
 # --- measured by others -------------------------------------------------------------------------------
@@ -69,10 +63,12 @@ def draw_links():
     axes = figure.axes[0]
     axes.axhline(PCIE, color=figures.COPY, linestyle=":")
     words = {"color": figures.COPY, "fontsize": 9, "textcoords": "offset points"}
-    axes.annotate(f"a copy over PCIe 4: {PCIE} GB/s", (1 / 32, PCIE), (0, 6), **words)
+    axes.annotate(f"a copy over PCIe 4: {PCIE} GB/s", (60, PCIE), (0, -13), **words)
     axes.set_ylim(0.5, 1500)
-    told = f"8 × A100: {lines[LINKS[0]][1][1]:g} GB/s with 1 MiB, 229 with 1 GiB"
-    return figure, f"{told}; B200: 723 within a machine, 362 between four."
+    return (
+        figure,
+        "8 × A100: 18 GB/s at 1 MiB, 229 at 1 GiB; B200: 723 in a machine, 362 between four.",
+    )
 
 
 def draw_efficiency():
@@ -89,7 +85,7 @@ def draw_efficiency():
     }
     lines = {name: ([*s], [100 * v for v in s.values()]) for name, s in shares.items()}
     colors = dict(zip(lines, (figures.GPU, figures.GREENS[0], figures.TROUBLE), strict=True))
-    title = "DDP keeps at least 90% of each GPU, DataParallel lost half with the second"
+    title = "DDP keeps 90% or more of each GPU, DataParallel less than half"
     group = [plots.Group("published", lines, [f"published: {d.source}" for d in found])]
     share = "efficiency (% of perfect scaling)"
     figure = plots.lines(group, title, "GPUs", share, logx=True, colors=colors)
@@ -161,7 +157,7 @@ def show_overlap():
             rows += [(w, t, row, round(a, 3), round(b, 3)) for row, a, b in spans]
             late = max(0, sent[-1][1] - end)
             told.append(f"{len(sent)} all-reduce{'s' * (len(sent) > 1)}, {late:.1f} ms exposed")
-    title = "In buckets, most of the communication hides behind backward (forecast)"
+    title = "Buckets hide the communication, but not over PCIe (forecast)"
     pairs = zip([f"{way}, {when}" for way in WAYS for when in WHEN], told, strict=True)
     still = _overlap_still([row[1:] for row in rows if row[0] == 1], title, told[3:6])
     figures.show_vega(_overlap_chart(rows, title, told), still, "; ".join(map(": ".join, pairs)))
@@ -172,8 +168,10 @@ def _overlap_chart(rows, title, told):
     looks = {"scale": {"domain": [0, 1, 2], "range": PARTS}, "legend": None}
     stroke = {"field": "r", "type": "nominal", **looks}
     names = {"labelExpr": f"{['forward', 'backward', 'all-reduce']}[datum.value]", "ticks": False}
+    row = {"field": "r", "type": "ordinal", "title": None, "axis": names}
     start = {"field": "b", "type": "quantitative", "title": "ms", "scale": {"domain": [0, 60]}}
-    bar = {"type": "bar", "fillOpacity": 0, "strokeWidth": 1.3}
+    place = {"x": start, "x2": {"field": "e"}, "y": row}
+    bar = {"type": "bar", "fillOpacity": 0, "strokeWidth": 1}
     words = {"type": "text", "align": "left", "x": 8, "y": -8, "fontSize": 13}
     return {
         "title": {"text": title, "offset": 24},
@@ -183,14 +181,14 @@ def _overlap_chart(rows, title, told):
         ],
         **csv("w,t,r,b,e", rows),
         "transform": [{"filter": f"3 * datum.w + datum.t == {chosen}"}],
+        "width": 640,
         "height": 110,
-        "encoding": {"y": {"field": "r", "type": "ordinal", "title": None, "axis": names}},
         "layer": [
-            {"mark": bar, "encoding": {"x": start, "x2": {"field": "e"}, "stroke": stroke}},
+            {"mark": bar, "encoding": place | {"stroke": stroke}},
             {
                 "transform": [{"filter": "datum.r == 0"}, *calculate(s=f"{told}[{chosen}]")],
                 "mark": words,
-                "encoding": {"text": {"field": "s"}, "y": None},
+                "encoding": {"text": {"field": "s"}},
             },
         ],
     }

@@ -1,249 +1,200 @@
-"""The figures of lesson 08: ladders, the parts of a step, three loops."""
-
-import copy
-import os
-
-import torch
+"""The figures of lesson 08: ladders of others, three real programs, formats, the roofline, forecasts of a climb."""
 
 import measurements
-from helpers import plots
-from helpers.figures import number
-from lessons.timeline import lay_out
+from helpers import figures, plots
+from lessons.forecasts import draw_bars
+from lessons.reading import kernels_by_shape
+from measurements import traces
 
-GREY = "#9a9a9a"
-PROFILED = {"convolution": "conv", "pooling": "pool", "optimizer": "optimizer.step"}
+PEAKS = {"bfloat16": 989, "TF32": 494, "float32": 67}  # TFLOP/s of an H100 SXM, by its data sheet
+BANDWIDTH = 3.35  # TB/s
+_TEXT = {"fontsize": 9, "color": figures.INK}
+_POINTS = {"textcoords": "offset points", "va": "center", **_TEXT}
 
 
-# --- ladders --------------------------------------------------------------------------------------
-def draw_published(name, field, unit, title, memory=None, accuracy=None, **where):
-    """A published ladder as (figure, sentence): `field` is what counts, `memory` and `accuracy` stand beside it.
+# --- ladders ------------------------------------------------------------------------------------
+def first_picture():
+    """Return (Figure, alternative text): ten changes to the training of a GPT-2-sized model."""
+    rows = measurements.published("ladder_gpt_a100").rows("ladder")
+    rungs = [(row["name"], row["tokens_per_s"], ()) for row in rows]
+    title = "Ten changes, 11 times the throughput, on one A100"
+    figure = _ladder(rungs, title, "tokens per second in training", (7.4, 3.0))
+    figure.axes[0].tick_params(axis="y", labelsize=8)
+    told = "12,525 tokens per second at first, 142,156 at last; TF32 gives a factor of 2.2"
+    return figure, f"Training a GPT-2-sized model on an A100, after each of ten changes: {told}."
 
-    A change that gained less than a hundredth, or lost, is grey.
-    """
-    data = measurements.published(name)
+
+def show_segment_anything(last=None):
+    """Show Segment Anything's published ladder, its rungs before `last`, with memory and accuracy."""
+    data = measurements.published("ladder_sam_a100")
     rungs = []
-    best = None
-    for row in data.rows("ladder", **where):
-        gain = None if best is None else row[field] / best
-        words = {"gain": "" if gain is None else f"× {gain:.2f}"}
-        if memory:
-            words["memory"] = f"{row[memory] / 1024:.1f} GiB"
-        if accuracy:
-            words["accuracy"] = f"{row[accuracy]:.1%}"
-        rungs.append((row["name"], row[field], gain is None or gain >= 1.01, words))
-        best = max(best or 0, row[field])
-    figure = _ladder(rungs, title, unit)
-    plots.sources(figure, f"published: {data.source}")
-    lost = [name for name, _, gained, _ in rungs if not gained]
-    return figure, f"{title}. No gain from: {', '.join(lost)}."
+    for row in data.rows("ladder", network="vit_b")[:last]:
+        words = (f"{row['memory_mib'] / 1024:.1f} GiB", f"{row['accuracy']:.1%}")
+        rungs.append((row["name"], row["images_per_s"], words))
+    best = max(value for _, value, _ in rungs)
+    title = f"Segment Anything on one A100: {best / rungs[0][1]:.1f} times as fast"
+    title += "" if last else ", until int8 and sparsity"
+    size, heads = (7.4, 1.3 + 0.29 * len(rungs)), ("peak memory", "accuracy")
+    figure = _ladder(rungs, title, "images per second in inference", size, heads)
+    figures.sources(figure, f"published: {data.source}")
+    told = "; ".join(f"{name} {figures.number(value)}" for name, value, _ in rungs)
+    figures.show(figure, f"Images per second: {told}.")
 
 
-def draw_gpt():
-    """Ten changes to the training of a network of GPT-2's size, as (figure, sentence)."""
-    title = "One A100: from 12,525 to 142,156 tokens a second"
-    return draw_published("ladder_gpt_a100", "tokens_per_s", "tokens a second", title)
-
-
-def draw_cutter():
-    """Seven changes to Segment Anything, with memory and accuracy, as (figure, sentence)."""
-    title = "Seven changes, and the last two don't pay"
-    fields = {"memory": "memory_mib", "accuracy": "accuracy"}
-    name = "ladder_sam_a100"
-    return draw_published(name, "images_per_s", "images a second", title, **fields, network="vit_b")
-
-
-def draw_compile():
-    """A step of two language models with and without torch.compile, as (figure, sentence)."""
-    where = {"section": "steps", "part": "step with AdamW", "mode": ["eager", "compile"]}
-    steps = plots.published("compile_b200", "time_ms", x="model", by="mode", **where)
-    steps = steps.renamed({"eager": "one by one (eager)", "compile": "torch.compile"})
-    title = "torch.compile on a B200: three times as fast, or a little slower"
-    figure = plots.dots(steps, title, "milliseconds a step", log=True)
-    axes = figure.axes[0]
-    axes.margins(x=0.2, y=0.5)
-    for y, times in enumerate(zip(*(times for _, times in steps.values()), strict=True)):
-        for ms, side, points in zip(sorted(times), ("right", "left"), (-8, 8), strict=True):
-            place = {"xytext": (points, 0), "textcoords": "offset points", "va": "center"}
-            axes.annotate(f"{number(ms)} ms", (ms, -y), ha=side, fontsize=9, **place)
-    return figure, "Llama 1B: 58.8 ms eager, 18.7 compiled. Llama 8B: 637 and 674 ms."
-
-
-def draw_climb(rows):
-    """Your ladder as (figure, sentence): `rows` of `Climb`; a change that was not kept is grey."""
-    rungs = []
-    for row in rows:
-        words = {"gain": f"× {row['ratio']:.2f}" if row["rung"] else ""}
-        if row["peak_bytes"] is not None:
-            words["memory"] = f"{row['peak_bytes'] / 2**20:.0f} MiB"
-        words["accuracy"] = f"{row['accuracy']:.1%}"
-        rungs.append((row["name"], row["images_per_s"], row["kept"], words))
-    best = [row for row in rows if row["kept"]][-1]
-    factor = best["images_per_s"] / rows[0]["images_per_s"]
-    title = f"{factor:.1f} times the baseline, with {best['name']} on top"
-    figure = _ladder(rungs, title, "images a second")
-    lost = [row["name"] for row in rows if not row["kept"]]
-    said = [f"Not kept: {', '.join(lost) or 'none'}"]
-    for precision in ("float32", "float16"):
-        said += _said_of_gpus(precision)
-    return figure, f"{title}. {'; '.join(said)}."
-
-
-def _said_of_gpus(precision):
-    """What the network of this lesson reaches on your GPU and on recorded ones, a text each."""
-    where = {"x": "batch", "y": "images_per_s", "network": "SmallCNN", "precision": precision}
-    yours = plots.yours("training", **where)
-    gpus = yours.renamed({name: f"your GPU ({name})" for name in yours})
-    gpus |= plots.recorded("training", kind="cuda", **where)
-    return [f"{name}, {precision}: {number(max(rates))}" for name, (_, rates) in gpus.items()]
-
-
-def _ladder(rungs, title, unit):
-    """Bars from top to bottom: `rungs` are (name, value, kept, words); words, by their heading, stand in columns."""
-    figure, axes = plots.new_figure(title, unit, size=(7.2, 1.4 + 0.34 * len(rungs)))
-    for y, (_, value, kept, words) in enumerate(rungs):
-        color = plots.COLORS[0] if kept else GREY
-        hatch = "" if kept else "//"
-        axes.barh(-y, value, color=color, hatch=hatch, edgecolor="white")
-        digits = 6 if value > 1000 else 3
-        axes.annotate(f" {number(value, digits)}", (value, -y), va="center", fontsize=9)
-        _write_columns(axes, -y, words.values())
-    _write_columns(axes, 0.8, rungs[0][3], color="#404040")
-    axes.set_yticks([-y for y in range(len(rungs))], [name for name, *_ in rungs])
-    axes.set_ylim(-len(rungs) + 0.4, 1.1)
-    axes.set_xlim(0, 1.2 * max(value for _, value, *_ in rungs))
+def _ladder(rungs, title, unit, size, heads=()):
+    """Bars (name, value, words) from top to bottom: what each adds to the best so far is dark; words stand in columns."""
+    figure, axes = figures.new_figure(title, unit, size=size)
+    best, most = 0, max(value for _, value, _ in rungs)
+    for y, (_, value, words) in enumerate(rungs):
+        axes.barh(y, min(value, best), height=0.66, color=figures.GREENS[3])
+        if value > best:
+            axes.barh(y, value - best, left=best, height=0.66, color=figures.GPU)
+        gain = f"   × {value / best:.2f}" if best else ""
+        axes.annotate(f"{value:,}{gain}", (value, y), (5, 0), **_POINTS | {"fontsize": 8.5})
+        best = max(best, value)
+        for x, word in zip((1.42, 1.62), words):
+            axes.annotate(word, (x * most, y), ha="right", va="center", fontsize=9)
+    for x, head in zip((1.42, 1.62), heads):
+        axes.annotate(head, (x * most, -0.85), ha="right", fontsize=8, color=figures.INK)
+    axes.set_yticks(range(len(rungs)), [name for name, *_ in rungs])
+    axes.set_xlim(0, (1.64 if heads else 1.2) * most)
+    axes.set_ylim(len(rungs) - 0.5, -1.1 if heads else -0.6)
     axes.grid(False)
-    axes.locator_params(axis="x", nbins=5)
+    axes.tick_params(axis="y", labelcolor=figures.INK)
     axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.set_xticks([tick for tick in axes.get_xticks() if tick <= most])
     return figure
 
 
-def _write_columns(axes, y, words, **look):
-    """Words beside the axes at the height `y`, each in a column of its own."""
-    place = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points"}
-    for column, word in enumerate(words, 1):
-        right = {"xytext": (54 * column, 0), "ha": "right", "va": "center", "fontsize": 9}
-        axes.annotate(word, (1, y), **place, **right, **look)
+# --- three programs on one card --------------------------------------------------------------------
+STRIPS = (  # case, what runs, where 1.5 ms of it begin (µs)
+    ("4a", "BERT small, 1 text", 1400),
+    ("11", "Qwen 0.5B, 16 texts", 5300),
+    ("10", "TimeSformer's MLP", 18_250),
+)
+LOOK = 1500  # µs
 
 
-# --- the parts of a step --------------------------------------------------------------------------
-def draw_parts(make, network, batch):
-    """A step's milliseconds by kind of operation, in both layouts, as (figure, sentence).
-
-    `make(model)` returns step(x, y), as for `Climb`; `batch` is (x, y).
-    """
-    rows = {}
-    for name, layout in (
-        ("channels first", torch.contiguous_format),
-        ("channels_last", torch.channels_last),
-    ):
-        model = copy.deepcopy(network).to(memory_format=layout)
-        step = make(model)
-        tries = [_parts(step, *batch) for _ in range(3)]
-        rows[name] = min(tries, key=lambda parts: sum(parts.values()))  # the least disturbed
-    first = rows["channels first"]
-    most = max(PROFILED, key=first.get)
-    title = f"The largest part of this step: {most}, {first[most] / sum(first.values()):.0%}"
-    figure = plots.stacked(rows, title, "milliseconds a step, profiled", digits=2)
-    said = "; ".join(
-        f"{name}: " + ", ".join(f"{part} {ms:.1f}" for part, ms in parts.items())
-        for name, parts in rows.items()
-    )
-    return figure, f"{title}. {said} ms."
-
-
-def _parts(step, x, y, steps=3):
-    """Milliseconds of one step by kind; the optimizer with all it calls, the others by their own time."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else its library writes about start and end
-    with torch.profiler.profile(acc_events=True) as profile:
-        for _ in range(steps):
-            step(x, y)
-    clock = "device_time_total" if x.is_cuda else "cpu_time_total"
-    parts = dict.fromkeys(PROFILED, 0.0)
-    total = 0.0
-    for event in profile.key_averages():
-        if "CPU" not in str(event.device_type):
-            continue  # kernels count with the calls that launched them
-        own = getattr(event, f"self_{clock}") / 1000 / steps
-        total += own
-        for kind, word in PROFILED.items():
-            if word in event.key.lower():
-                whole = getattr(event, clock) / 1000 / steps
-                parts[kind] += whole if kind == "optimizer" else own
-    return {**parts, "other": max(0.0, total - sum(parts.values()))}
-
-
-# --- three loops ----------------------------------------------------------------------------------
-CHANGES = ("data on the device", "CUDA graph", "mixed precision")
-
-
-def loop_spans(loader, launch, kernel, count, steps=2):
-    """Spans and ms in all (see `lay_out`) of a loop: it loads a batch in `loader` ms, launches `count` kernels, and waits.
-
-    A launch takes `launch` ms of Python, a kernel `kernel` ms of the GPU.
-    """
-    step = [("Python", "launch", launch), ("GPU", "kernel", kernel)] * count
-    if loader:
-        step = [("Python", "loader", loader), *step]
-    spans, total = lay_out(steps * [*step, "waits"])
-    return [span for span in spans if span[1] != "waits"], total
-
-
-def changed(loop, change):
-    """The loop, a dict of `loop_spans`'s arguments, after a change: one of `CHANGES`."""
-    if change == "data on the device":
-        return {**loop, "loader": 0}
-    if change == "CUDA graph":
-        return {**loop, "kernel": loop["kernel"] * loop["count"], "count": 1}
-    return {**loop, "kernel": loop["kernel"] / 2}  # 16 bits: half the time, say
-
-
-def length(loop):
-    """Milliseconds of two steps of the loop."""
-    return loop_spans(**loop)[1]
-
-
-def draw_loops(loops, choices=None):
-    """The loops as timelines, (figure, sentence); with `choices`, loop to change, each before and after it."""
-    figure = plots.blank_figure((7.2, 4.6))
-    all_axes = figure.subplots(len(loops), 1)
+def show_three():
+    """Show 1.5 ms of three programs on an H100, as the profiler recorded them, each kernel in its kind's color."""
+    title = "The same H100, three programs: waiting, moving bytes, multiplying"
+    figure, rows = figures.panels(title, 3, 1, (7.4, 3.3), sharex=True)
     told = []
-    for axes, (name, loop) in zip(all_axes, loops.items(), strict=True):
-        before = length(loop)
-        title = f"{name}: {before:.1f} ms"
-        lanes = _place(loop_spans(**loop)[0], "")
-        change = choices.get(name) if isinstance(choices, dict) else None
-        if change in CHANGES:
-            after = changed(loop, change)
-            title += f", {length(after):.1f} ms with {change}"
-            lanes += _place(loop_spans(**after)[0], " then")
-        _draw_lanes(axes, lanes)
-        axes.set_title(title, loc="left", fontsize=10)
-        axes.set_xlim(0, before)
-        told.append(title)
-    all_axes[-1].set_xlabel("milliseconds", fontsize=9)
-    handles, labels = all_axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, fontsize=9, loc="outside upper right", ncols=3)
-    return figure, ". ".join(told) + "."
+    for axes, (name, what, start) in zip(rows, STRIPS, strict=True):
+        trace = traces.case(name).between(start, start + LOOK)
+        figures.tidy(axes)
+        for event in trace.gpu:
+            color = figures.KERNELS.get(event.kind, figures.KERNELS["other"])
+            axes.barh(0, event.length, left=event.start, height=0.9, color=color)
+        busy = sum(event.length for event in trace.gpu) / LOOK
+        axes.set_title(f"{what}: {min(busy, 1):.0%} busy", fontsize=9, loc="left")
+        axes.set(yticks=[], xlim=(0, LOOK), ylim=(-0.6, 0.6))
+        axes.grid(False)
+        told.append(f"{what} {min(busy, 1):.0%}")
+    rows[-1].set_xlabel("time (µs)")
+    for kind, color in figures.KERNELS.items():
+        rows[-1].barh(0, 0, color=color, label=kind)
+    figure.legend(loc="outside lower center", frameon=False, fontsize=9, ncols=5)
+    figures.sources(figure, traces.case("10").source)
+    figures.show(figure, f"Kernels of 1.5 ms on an H100. Busy: {', '.join(told)}.")
 
 
-def _place(spans, suffix):
-    return [(lane + suffix, label, start, end) for lane, label, start, end in spans]
+# --- formats and roofs ------------------------------------------------------------------------------
+CARDS = {
+    "P100": "P100-PCIE-16GB",
+    "V100": "V100-SXM2-16GB",
+    "T4": "T4, Colab",
+    "A100": "A100-PCIE-40GB",
+    "L4": "L4",
+    "H100": "H100 80GB HBM3",
+}
 
 
-def _draw_lanes(axes, spans):
-    names = list(dict.fromkeys(lane for lane, *_ in spans))
-    looks = {
-        "loader": {"color": plots.COLORS[1], "hatch": "//"},
-        "launch": {"color": plots.COLORS[0], "hatch": ""},
-        "kernel": {"color": plots.COLORS[2], "hatch": ".."},
-    }
-    longest = max(end for *_, end in spans)
-    for lane, label, start, end in spans:
-        edge = 0.5 if end - start > longest / 100 else 0  # an edge would cover short spans
-        look = {"edgecolor": "white", "linewidth": edge, **looks[label]}
-        axes.barh(lane, end - start, left=start, height=0.7, **look)
-    for label, look in looks.items():
-        axes.barh(names[0], 0, label=label, **look)
-    axes.invert_yaxis()
-    axes.tick_params(labelsize=9)
-    axes.spines[["top", "right"]].set_visible(False)
+def draw_formats(card):
+    """Return (Figure, sentence): the best published rates of one of `CARDS` by number format."""
+    name, section = ("matmul_best", "best") if card == "T4" else ("matmul_sizes", "matmul")
+    data = measurements.published(name)
+    rates = {}
+    for row in data.rows(section, device=CARDS[card]):
+        rates[row["dtype"]] = max(rates.get(row["dtype"], 0), row["tflop_per_s"])
+    gain = rates["float16"] / rates["float32"]
+    title = f"{card}: float16 has {figures.number(gain, 2)} times the throughput of float32"
+    colors = dict.fromkeys(rates, figures.GPU)
+    figure = plots.bars(rates, title, "TFLOP/s, best of five sizes of matmul", colors=colors)
+    plots.sources(figure, f"published: {data.source}")
+    loses = rates["bfloat16"] < rates["float32"]
+    return figure, title + (", and bfloat16 is slower than both." if loses else ".")
+
+
+def show_multiplications():
+    """Show how long an A100 takes for more and more multiply-adds on the same bytes, as RRZE measured it."""
+    data = measurements.published("roofline_a100")
+    rows = data.rows("roofline")
+    counts = [row["multiply_adds"] for row in rows]
+    times = [rows[0]["gb_per_s"] / row["gb_per_s"] for row in rows]
+    more = times[counts.index(40)] - 1
+    title = f"40 multiply-adds for each pair of numbers: {more:.0%} more time than none"
+    label = "multiply-adds for each pair of numbers that is read"
+    figure, axes = figures.new_figure(title, label, "time (1: none)", (7.2, 3.0))
+    axes.plot(counts, times, "o-", color=figures.GPU, linewidth=1.8, markersize=5)
+    ridge = 19.5e12 / (rows[0]["gb_per_s"] * 1e9)  # the data sheet's FLOP/s over the bytes it read
+    corner = 4 * ridge - 1  # k multiply-adds are 2 k + 2 operations for 8 bytes
+    axes.axvline(corner, color=figures.INK, linestyle=":", linewidth=1.2)
+    axes.annotate(f"ridge point: {ridge:.0f} operations per byte", (corner + 3, 4.2), **_TEXT)
+    axes.annotate("memory-bound", (2, 1.5), **_TEXT)
+    axes.annotate("compute-bound", (165, 2.5), **_TEXT)
+    axes.set(ylim=(0, 4.7), xlim=(-6, 250))
+    figures.sources(figure, f"published: {data.source}, an A100 with 40 GB, float32")
+    figures.show(figure, f"{title}; 240 take {figures.number(times[-1])} times as long.")
+
+
+def show_roofline():
+    """Show the roofs of an H100 and, below them, real kernels of three programs, as the profiler timed them."""
+    title = "Real kernels on an H100: near the slope, near the roof, and far below both"
+    label = "arithmetic intensity (operations per byte, log scale)"
+    figure, axes = figures.new_figure(title, label, "TFLOP/s (log scale)", (7.4, 3.9))
+    axes.set(xscale="log", yscale="log", xlim=(0.08, 3000), ylim=(0.03, 2200))
+    for name, peak in PEAKS.items():
+        ridge = peak / BANDWIDTH
+        axes.plot([ridge, 3000], [peak, peak], color=figures.INK, linewidth=1.3)
+        axes.annotate(f"{name}, ridge at {ridge:.0f}", (3000, peak), (6, 0), **_POINTS)
+    corner = PEAKS["bfloat16"] / BANDWIDTH
+    axes.plot([0.08, corner], [0.08 * BANDWIDTH, PEAKS["bfloat16"]], color=figures.INK)
+    axes.annotate(f"HBM: {BANDWIDTH} TB/s", (0.8, 4.5), rotation=30, **_TEXT)
+    axes.annotate("odd length", (57, 38), ha="right", va="center", **_TEXT)
+    looks = zip("oDs", (figures.WAIT, figures.GREENS[2], figures.GREENS[0]), strict=True)
+    for (case, program, _), (marker, color) in zip(STRIPS, looks, strict=True):
+        xs, ys = zip(*kernels_by_shape(traces.case(case)), strict=True)
+        rates = [y / 1e12 for y in ys]
+        axes.plot(xs, rates, marker, color=color, markersize=7, label=program.split("'")[0])
+    figures.plain_ticks(axes.xaxis)
+    figures.plain_ticks(axes.yaxis)
+    axes.legend(frameon=False, fontsize=9, loc="lower right", labelcolor=figures.INK)
+    figures.sources(figure, f"kernels: {traces.case('10').source}", "roofs: NVIDIA's data sheet")
+    told = "additions at 88% of the memory slope, aligned matmuls at 76% of the bfloat16 roof"
+    figures.show(figure, f"Under an H100's roofline: {told}, a small BERT's kernels far below.")
+
+
+# --- forecasts ------------------------------------------------------------------------------------
+def show_climb(rungs, cards):
+    """Show images per second on `cards`: `rungs` is {name: (forecast, images per step)}."""
+    panels, told = {}, []
+    for card in cards:
+        rates = panels[f"{card}, images per second"] = {}
+        for name, (forecast, images) in rungs.items():
+            there = forecast.on(card)
+            low, high = there.range
+            rates[name] = tuple(round(1000 * images / ms) for ms in (high, there.ms, low))
+        first, *_, last = rates.values()
+        told.append(f"{first[1]:,} to {last[1]:,} on {card}")
+    figures.show(*draw_bars(f"Forecast, images per second: {', '.join(told)}", panels))
+
+
+def show_tiny(rungs, mfu, peak):
+    """Show TinyGPT's climb on an A100: `rungs` is {name: (forecast, tokens per step, parameters that multiply)}."""
+    speeds = {name: round(1000 * tokens / f.ms) for name, (f, tokens, _) in rungs.items()}
+    shares = {name: 100 * mfu(rungs[name][2], speed, peak) for name, speed in speeds.items()}
+    first, *_, last = shares.values()
+    title = f"Forecast for an A100: TinyGPT's MFU, from {first:.2f}% to {last:.0f}%"
+    panels = {"tokens per second, log scale": speeds, "MFU, % of the bfloat16 peak": shares}
+    figures.show(*draw_bars(title, panels, log=True))

@@ -10,8 +10,7 @@ from helpers import figures, plots
 from helpers.timing import time_ms
 from lessons.lesson09 import gpt
 from lessons.measure import peak_bytes
-
-A100 = 2039  # GB/s of the A100 with 80 GB, by NVIDIA's data sheet
+from practice_gpus.cards import get_card
 
 
 def first_picture():
@@ -114,9 +113,10 @@ def next_word(model, cached_attention, lengths=(64, 128, 256, 512, 1000)):
 def rates():
     """Draw gpt-fast's tokens per second of Llama-2-7B beside the limit by an A100's bandwidth and the bytes of a token."""
     source = measurements.published("llama_tokens_a100")
+    most_gb_s = get_card("A100 80").bandwidth
     rows = source.rows("tokens", model="Llama-2-7B", device="A100 80 GB, 330 W")
     measured = {row["precision"]: row["tokens_per_s"] for row in rows}
-    shares = {row["precision"]: row["gb_per_s"] / A100 for row in rows}
+    shares = {row["precision"]: row["gb_per_s"] / most_gb_s for row in rows}
     told = f"{shares['bfloat16']:.0%} of its bandwidth in bfloat16, {shares['int4']:.0%} in int4"
     title = f"Decode on an A100 reaches {told}"
     most = {name: round(rate / shares[name], 1) for name, rate in measured.items()}
@@ -125,7 +125,7 @@ def rates():
     unit = "tokens per second of Llama-2-7B, one conversation, A100 limited to 330 W of 400"
     figure = plots.dots(series, title, unit, colors=colors)
     figure.axes[0].set_xlim(left=0)
-    plots.sources(figure, f"published: {source.source}", f"data sheet: {A100:,} GB/s")
+    plots.sources(figure, f"published: {source.source}", f"data sheet: {most_gb_s:,} GB/s")
     return figure, f"{title}. Tokens per second measured: {measured}; at most: {most}."
 
 

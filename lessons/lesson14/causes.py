@@ -2,14 +2,13 @@
 
 import ast
 import traceback
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 
 from practice_gpus import statements
 from practice_gpus.clock.log import Launch
 from practice_gpus.findings import source
 
-FORMATS = ("fp16", "bf16", "fp8")
 MANY = 64  # kernels from one line in one step
 COPIES = ("wait", "small-copy")
 NO_STATEMENT = ("class ", "def ", "#", '"', "from ", "import ")
@@ -51,7 +50,7 @@ def waits(done) -> list:
     """A sentence for each wait that comes back from step to step, but for those of the GradScaler."""
     rows = [*done.facts["waits"], *done.facts["copies"]]
     often = {(file, line) for _, file, line, _, _, steps in rows if steps > 1}
-    found = {}
+    found: dict = {}
     for each in done.findings:
         if each["kind"] in COPIES and at(each) in often:
             found.setdefault(at(each), f"{short(at(each))} {each['text']} → {each['fix']}")
@@ -71,33 +70,20 @@ def too_large(done, folder) -> str:
 
 
 def slow(step, spy) -> str:
-    """What makes a step slow, what takes most first."""
+    """What makes a step slow: its number format, then lines that launch many kernels, else the line that takes longest."""
     launches = [entry for entry in step.entries if isinstance(entry, Launch)]
-    flops = defaultdict(int)
+    flops: Counter = Counter()
     for entry in launches:
-        flops[entry.work.unit if entry.work.flops else ""] += entry.work.flops
-    found = []
-    products = sum(flops.values())
+        flops[entry.work.unit] += entry.work.flops
     unit = max(flops, key=lambda unit: flops[unit])
-    slow_unit = unit == "fp32" or step.card.peak(unit) <= step.card.peak("fp32")
-    if products and slow_unit:
-        found.append(
-            f"{shown(spy.called)} computes its products in {unit}, this card's tensor cores take fp16"
-        )
+    found = []
+    if step.card.peak(unit) <= step.card.peak("fp32"):
+        found.append(f"{shown(spy.called)} computes its products in {unit}, tensor cores take fp16")
     lines = Counter(entry.place for entry in launches if not entry.backward)
     many = [(place, count) for place, count in lines.most_common(3) if count >= MANY]
-    found += [
-        f"{loop_at(place, spy)} launches {count} kernels in each step" for place, count in many
-    ]
-    found += [
-        f"{stop.line} waits, {stop.gain_ms:.1f} ms of a step"
-        for stop in step.waits
-        if stop.gain_ms > 0.05 * step.ms
-    ]
+    found += [f"{loop_at(place, spy)} launches {count} kernels a step" for place, count in many]
     busiest = max(step.kernels, key=lambda kernel: kernel.ms)
-    return (
-        "; ".join(found) or f"{busiest.line} takes longest, {busiest.ms:.1f} ms in {busiest.name}"
-    )
+    return "; ".join(found) or f"{busiest.line} takes longest, {busiest.ms:.1f} ms"
 
 
 def loop_at(place, spy) -> str:

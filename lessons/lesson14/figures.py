@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 from helpers import figures, plots
+from helpers.ports import three_steps
 from lessons.lesson14 import judge
 
 # What it takes to make the project run on a GPU at all: (file, text, what stands there instead)
@@ -38,8 +39,8 @@ def first_picture():
         shutil.copytree(judge.PROJECT, folder)
         for file, text, instead in FIRST_PORT:
             (folder / file).write_text((folder / file).read_text().replace(text, instead))
-        before = judge.three_steps(folder).facts["step"]
-    after = judge.three_steps(judge.SOLUTION).facts["step"]
+        before = three_steps(folder).facts["step"]
+    after = three_steps(judge.SOLUTION).facts["step"]
     title = f"The same training step on a T4: {before['ms']:.0f} ms, then {after['ms']:.0f} ms (forecast)"
     figure, axes = plots.new_figure(title, "milliseconds", "", (7.4, 2.8))
     for top, step in ((3.4, before), (1, after)):

@@ -1,35 +1,16 @@
 """The judge of the final project: runs a port on the CPU, on practice GPUs and by the clock, and says what isn't met."""
 
-import contextlib
-import functools
-import hashlib
-import io
-import json
-import os
-import runpy
-import socket
-import subprocess
-import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from unittest import mock
 
-import torch
-
+from helpers.ports import in_full, on_cpu, on_gpu, on_two, three_steps
 from lessons.lesson14 import causes
-from lessons.lesson14.spy import Spy
-from practice_gpus import processes, report
-from practice_gpus.settings import Settings
 
 HERE = Path(__file__).parent
 PROJECT = HERE / "project" / "birdcalls"
 SOLUTION = HERE / "solution" / "birdcalls"
-CARD = "T4"
-MEMORY = "8 GiB"
 SLACK = 1.1  # of par
 CLOSE = 0.05  # of a loss: 16 bits round
-SECONDS = 90  # for two processes
 NOWHERE = "can't be judged yet: nothing ran on a GPU"
 
 
@@ -132,132 +113,3 @@ CRITERIA = {
     "speed": speed,
     "two": two,
 }
-
-
-def once(run):
-    """A run of the same files isn't repeated."""
-    kept = {}
-
-    @functools.wraps(run)
-    def answer(folder):
-        key = str(folder), fingerprint(folder)
-        if key not in kept:
-            kept[key] = run(Path(folder).resolve())
-        return kept[key]
-
-    return answer
-
-
-def fingerprint(folder):
-    """A text that changes with the program."""
-    files = sorted(Path(folder).glob("*.py"))
-    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
-
-
-@once
-def on_cpu(folder):
-    """{"losses", "error", "line", "clips"} of a small run without a GPU."""
-    told = {"losses": None, "error": "", "line": None}
-    hidden = mock.patch.multiple(torch.cuda, is_available=lambda: False, device_count=lambda: 0)
-    with inside(folder), hidden, Spy(folder, values=True) as spy:
-        before, sys.argv = sys.argv, ["train", "--small"]
-        try:
-            names = runpy.run_module("birdcalls.train", run_name="__main__")
-            told["losses"] = names.get("losses")
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the program raises
-            told["error"] = f"{type(error).__name__}: {error}".splitlines()[0]
-            told["line"] = causes.lines_of(error, folder)[-1:] or [(str(folder / "train.py"), 1)]
-            told["line"] = told["line"][0]
-        finally:
-            sys.argv = before
-    return told | {"clips": spy.clips}
-
-
-@once
-def on_gpu(folder):
-    """(the report, what was spied) of a small run on a practice GPU."""
-    with inside(folder), Spy(folder) as spy:
-        return report_on("--small"), spy
-
-
-@once
-def in_full(folder):
-    """The report of the whole training on shapes alone."""
-    with inside(folder):
-        return report_on(shapes=True)
-
-
-@once
-def three_steps(folder):
-    """The report of the first steps of the whole training, on shapes alone."""
-    with inside(folder):
-        return report_on(shapes=True, steps=3)
-
-
-def report_on(*arguments, **settings):
-    """The report of birdcalls.train on a practice T4 with 8 GB."""
-    where = {"card": CARD, "memory": MEMORY, "real": "hide", "module": True}
-    return report("birdcalls.train", *arguments, **where, **settings)
-
-
-@contextlib.contextmanager
-def inside(folder):
-    """The folder above the project is the current one, its modules are loaded anew, what it prints is dropped."""
-    here = Path.cwd()
-    state = torch.get_rng_state()
-    forget()
-    os.chdir(folder.parent)
-    sys.path.insert(0, str(folder.parent))
-    drop = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(drop), contextlib.redirect_stderr(drop):
-            yield
-    finally:
-        sys.path.remove(str(folder.parent))
-        os.chdir(here)
-        forget()
-        torch.set_rng_state(state)
-
-
-def forget():
-    """Modules of a port that ran before."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "birdcalls"]:
-        del sys.modules[name]
-
-
-@once
-def on_two(folder):
-    """What each of two processes did, as `rank` tells it; a process that ended early tells only its error."""
-    with tempfile.TemporaryDirectory() as name, socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-        free.close()
-        files = [Path(name) / f"{rank}.json" for rank in range(2)]
-        children = [start(folder, name, rank, port, file) for rank, file in enumerate(files)]
-        try:
-            for child in children:
-                child.wait(SECONDS)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            for child in children:
-                child.kill()
-                child.wait()
-        late = {
-            "error": f"still running after {SECONDS} seconds: one waits for the other",
-            "line": None,
-        }
-        return [json.loads(f.read_text()) if f.exists() else late for f in files]
-
-
-def start(folder, name, rank, port, file):
-    """Start one of two processes, each with two practice GPUs in sight, as torchrun would."""
-    settings = Settings(n=2, memory=MEMORY, card=CARD, real="hide")
-    places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
-    places |= {"MASTER_ADDR": "localhost", "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
-    more = processes.variables(settings) | {key: str(value) for key, value in places.items()}
-    more[processes.REPORT] = f"0 {name}/facts"
-    more["PYTHONPATH"] = os.pathsep.join([more["PYTHONPATH"], str(HERE.parents[1])])
-    command = [sys.executable, str(HERE / "rank.py"), str(folder), str(file)]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return subprocess.Popen(command, env=os.environ | more, cwd=folder.parent, **quiet)

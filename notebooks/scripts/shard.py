@@ -12,6 +12,8 @@ Without torchrun, --processes 4 forks four from one process that has imported Py
 """
 
 import argparse
+import contextlib
+import ctypes
 import datetime
 import gc
 import json
@@ -36,6 +38,7 @@ from helpers import files
 from helpers.memory import format_bytes, tensor_bytes
 from lessons.lesson09 import gpt
 
+M_MMAP_THRESHOLD = -3  # of glibc's malloc.h
 PATIENCE = 60  # seconds that a process waits for the others before it gives up
 
 
@@ -48,7 +51,7 @@ def arguments():
     )
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument(
-        "--batch-size", type=int, default=16, help="texts a step, of all processes"
+        "--batch-size", type=int, default=8, help="texts a step, of all processes"
     )
     parser.add_argument("--width", type=int, default=256, help="numbers for a word")
     parser.add_argument("--layers", type=int, default=4)
@@ -273,6 +276,11 @@ def launch(args):
     import torch._dynamo  # noqa: F401 - the optimizer needs it: loaded here, all processes share it
 
     gc.freeze()  # what is here now stays shared
+    if (
+        sys.platform == "linux"
+    ):  # glibc gives freed tensors of 64 KiB and more back at once
+        with contextlib.suppress(AttributeError):
+            ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**16)
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,

@@ -421,3 +421,11 @@ def test_resnet50_on_shapes_alone_takes_seconds():
         assert time.process_time() - begin < 5
     assert forecast.bound == "memory"
     assert 2 < forecast.peak_bytes / (1 << 30) < 4
+
+
+def test_a_step_over_sparse_tensors_is_forecast():
+    """A user's graph network would end in an error of the clock."""
+    with practice_gpus(1, card="T4") as gpus:
+        edges = torch.eye(64, device="cuda").to_sparse()
+        weight = torch.ones(64, 64, device="cuda", requires_grad=True)
+        assert gpus.forecast(lambda: torch.mm(edges, weight).sum().backward()).ms > 0

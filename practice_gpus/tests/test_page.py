@@ -66,7 +66,8 @@ def test_a_page_has_the_step_the_memory_the_waits_and_the_cards(run, tmp_path):
     done = run(WAITING, card="T4")
     text = read(done.page(tmp_path / "report.html"))
     assert "The GPU report of train.py" in text
-    assert f"{done.step.ms:.3g}" in text and "T4 (16 GB), forecast" in text
+    assert done.step.bound == "overhead" and f"{done.step.ms:.3g} ms" not in text  # a range alone
+    assert f"{done.step.low_ms:.3g} to {done.step.high_ms:.3g} ms per step" in text
     assert "train.py:10" in text and "loss.item()" in text
     assert "H100 SXM (80 GB)" in text and "parameters 257 KiB" in text
 

@@ -124,6 +124,16 @@ AGAIN = """
 CHOICE = """
         chosen = x[x > 0.5]
 """
+LISTED = """
+        row = x[0, :8]
+        known = [int(number * 9) for number in row]
+"""
+DRAWN = """
+        pick = torch.multinomial(x.abs(), num_samples=1)
+"""
+CLOCK = """
+        torch.cuda.synchronize(device=device)
+"""
 INDICES = """
         x[range(8), 0] = 1.5
 """
@@ -158,6 +168,9 @@ CASES = {
     "constant": (CONSTANT, "small-copy", "scale =", "make it on the GPU"),
     "again": (AGAIN, "again", "weights =", "copy it once, before the loop"),
     "mask": (CHOICE, "wait", "chosen =", "torch.where, or multiply by the mask"),
+    "comprehension": (LISTED, "wait", "known =", "for … in row.tolist()"),
+    "draw": (DRAWN, "wait", "pick =", ".exponential_()).argmax(-1)"),
+    "clock": (CLOCK, "wait", "torch.cuda.sync", "only a clock needs to wait"),
     "indices": (INDICES, "wait", "x[range", "make it on the GPU, device=x.device"),
     "format": (FORMAT, "wait", "text =", "print now and then"),
     "causal": (CAUSAL, "wait", "TransformerEncoder(", "is_causal=True or False"),

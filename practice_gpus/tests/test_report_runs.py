@@ -175,10 +175,15 @@ def test_what_is_patched_for_a_report_is_put_back(write):
 def test_plugin_gives_tests_their_gpus(write, tmp_path):
     """GPU tests would be skipped in CI, and device bugs found by users."""
     text = """
+        import subprocess, sys
         import pytest, torch
         @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
         def test_run():
             assert torch.cuda.device_count() == 1
+        @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+        def test_program():
+            counts = [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"]
+            assert subprocess.check_output(counts) == b"1\\n"
         @pytest.mark.practice_gpus(3, memory="8 GiB")
         def test_marked():
             assert torch.cuda.device_count() == 3
@@ -197,7 +202,7 @@ def test_plugin_gives_tests_their_gpus(write, tmp_path):
     line = [sys.executable, *"-m pytest -q -p practice_gpus.plugin -p no:cacheprovider".split()]
     alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # also where the package is installed
     env = os.environ | {"PYTHONPATH": str(SOURCE)} | alone
-    for options, words in (([], "3 passed, 1 skipped"), (["--practice-gpus", "1"], "4 passed")):
+    for options, words in (([], "3 passed, 2 skipped"), (["--practice-gpus", "1"], "5 passed")):
         line += options
         done = subprocess.run(line, cwd=tmp_path, env=env, text=True, capture_output=True)
         assert words in done.stdout, done.stdout + done.stderr

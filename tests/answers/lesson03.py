@@ -40,14 +40,13 @@ WRONG = {
     "left": (
         edit("place", LOOP, '    for place, module in [("", model)]:\n'),
         edit("may be a list", "value if isinstance(value, list) else [value]", "[value]"),
-        edit("What is in it", "(torch.Tensor, nn.Module)", "torch.Tensor"),
-        edit("plain attributes", "vars(module).items()", "module.named_parameters()"),
+        edit("plain attributes", "vars(module).items()", "{}.items()"),
         edit(
             "'bias' is registered",
             "return names",
             "return [n for n, _ in model.named_parameters()]",
         ),
-        edit("a `return`", "return names", "names"),
+        edit("to `return`", "return names", "names"),
         given("a list of names", lambda model: [nn.Linear(2, 2)]),
     ),
 }

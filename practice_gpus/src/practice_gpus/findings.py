@@ -22,6 +22,7 @@ CLOCK = "only a clock needs to wait: take it out of the loop"
 CHOOSE = "it waits for how many are chosen: torch.where, or multiply by the mask"
 INDEX = "the index, or the value, is the CPU's and copied each time: make it on the GPU, device=x.device"
 CAUSAL = "say whether the mask is causal, is_causal=True or False, and nothing is read"
+DRAW = "it looks whether they are probabilities; (p / torch.empty_like(p).exponential_()).argmax(-1) draws one and doesn't"
 INSIDE = "{} reads numbers of the GPU: call it less often, or choose one that doesn't"
 ELSE = "the CPU needs a number of the GPU there: move it out of the loop, or use torch.where"
 CHOOSES = {"nonzero", "index", "masked_select", "_unique2", "unique_dim", "unique_consecutive"}
@@ -103,7 +104,7 @@ def waits(facts):
             rows[whole, call] = min(first, line), before + count
     for (file, fix, _), rows in found.items():
         count = sum(count for _, count in rows.values()) // facts["ranks"]
-        ratio = f" in {steps} steps" if steps else ""
+        ratio = f" in {steps} step{'s' * (steps != 1)}" if steps else ""
         lines = {line: call for (_, call), (line, _) in sorted(rows.items())}
         several = len(lines) > 1
         calls = ", ".join(f"`{call}`" + f" ({line})" * several for line, call in lines.items())
@@ -118,23 +119,26 @@ def advice(reason, file, line):
     node = statements.statement(file, line)
     whole = source(file, line)
     operator, _, inside = reason.partition(" in ")
+    if statements.calls(node, ["synchronize"]):
+        return whole, CLOCK
     if inside:
         return whole, CAUSAL if inside == "_detect_is_causal_mask" else INSIDE.format(inside)
     if operator in CHOOSES:
         return whole, CHOOSE
     if operator == "indices":
         return whole, INDEX
-    if statements.calls(node, ["synchronize"]):
-        return whole, CLOCK
     if operator == "print":
         return whole, PRINT
     if operator in ("d2h", ""):
         return shown(statements.calls(node, ["cpu", "numpy", "tolist"]), whole), COPY_LATER
     reads = statements.calls(node, statements.READS) or statements.calls(node, ["float", "int"])
+    if operator == "multinomial":
+        return whole, DRAW
     loop = statements.loop(file, line)
-    if reads and isinstance(loop, ast.For):
-        over = statements.looped(loop)
-        if statements.names(loop.target) & statements.names(reads[0]) and simple(over):
+    loops = [part for part in ast.walk(node or ast.Pass()) if isinstance(part, ast.comprehension)]
+    for each in loops + [loop] * isinstance(loop, ast.For):
+        over = statements.looped(each)
+        if reads and statements.names(each.target) & statements.names(reads[0]) and simple(over):
             return shown(reads, whole), LOOP_OVER.format(ast.unparse(over))
     if statements.is_condition(file, line):
         return shown(reads, whole), DECIDE
@@ -175,9 +179,9 @@ def is_batch(file, line):
     """Whether a line copies what the loop around it goes over, such as the batches of a loader."""
     loop = statements.loop(file, line)
     moves = statements.calls(statements.statement(file, line), ["to", "cuda"])
-    return isinstance(loop, ast.For) and any(
-        statements.names(move.func) & statements.names(loop.target) for move in moves
-    )
+    goes_over = statements.names(loop.target) if isinstance(loop, ast.For) else set()
+    makes = any(isinstance(part, ast.Call) for move in moves for part in ast.walk(move.func))
+    return not makes and any(statements.names(move.func) & goes_over for move in moves)
 
 
 def is_constant(file, line):

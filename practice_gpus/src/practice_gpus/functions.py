@@ -382,9 +382,6 @@ class FunctionMode(TorchFunctionMode):
             refusal("attention over jagged tensors", instead="pad them, and give a mask")()
         # The CPU has no kernel for dropout in attention, and would keep each pair of tokens.
         if not self.machine.values and func is torch._C._nn.scaled_dot_product_attention:
-            args = *args[:4], *[0.0] * (len(args) > 4), *args[5:]
-            kwargs |= {"dropout_p": 0.0} if "dropout_p" in kwargs else {}
-        if not self.machine.values and func is torch._C._nn.scaled_dot_product_attention:
             args, kwargs = fusible(*args, **kwargs)
         return casting.cast("lower", self.machine, func, *args, **kwargs)
 

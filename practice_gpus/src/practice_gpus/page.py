@@ -12,6 +12,8 @@ from .screen import ENDINGS, PINNING
 WIDTH = 720  # units of a drawing
 LEFT = 74  # of them, for the names of rows
 RIGHT = 70  # and for what is written behind
+SMALL = 0.02  # of a GPU's memory
+MOST = 5  # waits, and findings, that are listed
 GREENS = ("#0b4f33", "#1B8A5A", "#4fae83", "#8ccbaf", "#bfe3d3")
 PARTS = {
     "parameters": ("parameters", "buckets", "replicas"),
@@ -71,9 +73,10 @@ def numbers(content, step, earlier) -> str:
     """The figures to remember."""
     cells = []
     if step:
-        was = f"{ms(earlier['ms'])} → " if earlier else ""
-        spread = f"ms per step on a {step['card']}, <i>forecast</i> ({ms(step['low_ms'])} to {ms(step['high_ms'])})"
-        cells.append((f"{was}{ms(step['ms'])}", spread))
+        was = f"{likely(earlier)} → " if earlier else ""
+        spread = f" ({between(step)})" if step["bound"] != "overhead" else ""
+        words = f"ms per step on a {step['card']}, <i>forecast</i>{spread}"
+        cells.append((f"{was}{likely(step)}", words))
         if earlier:
             cells.append(
                 (f"{earlier['ms'] / step['ms']:.3g} ×", "the speed of before, <i>forecast</i>")
@@ -83,6 +86,16 @@ def numbers(content, step, earlier) -> str:
     cells.append((f"{sum(row[3] for row in loop_waits(content))}", "waits in the training loop"))
     shown = "".join(f"<div><b>{number}</b><span>{words}</span></div>" for number, words in cells)
     return f"<div class='numbers'>{shown}</div>"
+
+
+def between(step) -> str:
+    """The range of a forecast."""
+    return f"{ms(step['low_ms'])} to {ms(step['high_ms'])}"
+
+
+def likely(step) -> str:
+    """A forecast in ms: one number, or where the CPU decides the range alone, as the clock promises no more."""
+    return between(step) if step["bound"] == "overhead" else ms(step["ms"])
 
 
 def ms(value) -> str:
@@ -122,7 +135,7 @@ def timelines(step, earlier) -> str:
     parts, y = [], 0
     for when, each in both:
         parts.append(text(0, y + 14, when, "soft"))
-        parts.append(text(LEFT + each["ms"] * scale + 6, y + 30, f"{ms(each['ms'])} ms"))
+        parts.append(text(LEFT + each["ms"] * scale + 6, y + 30, f"{likely(each)} ms"))
         for row, height in (("CPU", 16), ("copies", 8), ("kernels", 16)):
             spans = each["timeline"][row]
             if row != "copies" and not when:
@@ -158,7 +171,8 @@ def memory(content) -> str:
     amounts = {
         part: sum(device["parts"].get(kind, 0) for kind in kinds) for part, kinds in PARTS.items()
     }
-    scale = (WIDTH - RIGHT) / max(device["capacity"], device["peak"])
+    small = device["peak"] < SMALL * device["capacity"]  # then the bar is the peak alone
+    scale = (WIDTH - RIGHT) / (device["peak"] if small else device["capacity"])
     parts, x, keys = [], 0.0, []
     for color, (part, amount) in zip(GREENS, amounts.items(), strict=True):
         label = f"{part} {size(amount)}"
@@ -167,30 +181,39 @@ def memory(content) -> str:
         keys.append(f"<tspan fill='{color}'>■</tspan> {label} ")
         x += amount * scale
     edge = device["capacity"] * scale
-    parts.append(f"<line class='limit' x1='{edge:.1f}' x2='{edge:.1f}' y1='0' y2='28'/>")
-    parts.append(text(edge + 5, 18, size(device["capacity"])))
+    if not small:
+        parts.append(f"<line class='limit' x1='{edge:.1f}' x2='{edge:.1f}' y1='0' y2='28'/>")
+        parts.append(text(edge + 5, 18, size(device["capacity"])))
     parts.append(f"<text x='0' y='44'>{' '.join(keys)}</text>")
     place = f" at <code>{html.escape(short(*device['at']))}</code>" if device["at"][0] else ""
     known = fits(device["reserved"])
     least = f"It fits a {html.escape(known[0][0])}" if known else "No card in the list holds it"
-    note = f"<p>Peak {size(device['peak'])}{place}. {least}; the CUDA context and workspaces come on top.</p>"
+    if any("OutOfMemoryError" in failure["text"] for failure in content["failures"]):
+        least = "That wasn't enough: the program needs more"
+    share = f", {device['peak'] / device['capacity']:.1%} of {size(device['capacity'])}"
+    note = f"<p>Peak {size(device['peak'])}{place}{share}. {least}; the CUDA context and workspaces come on top.</p>"
     words = ", ".join(f"{part} {size(amount)}" for part, amount in amounts.items())
     return f"<h2>Memory of {device['name']}</h2>{drawing(50, parts, f'Memory at the peak: {words}.')}{note}"
 
 
 def loop_waits(content) -> list:
-    """Rows of waits that come back from step to step: (reason, file, line, count, bytes, steps)."""
-    return [row for row in content["waits"] if row[0] not in ("set-up", "scaler") and row[5] > 1]
+    """Rows of waits that come back from step to step, one for each line: (reason, file, line, count)."""
+    found: dict = {}
+    for reason, file, line, count, _, steps in content["waits"]:
+        if reason not in ("set-up", "scaler") and steps > 1:
+            first, before = found.get((file, line), (reason, 0))
+            found[file, line] = first, before + count
+    return [(reason, *place, count) for place, (reason, count) in found.items()]
 
 
 def waits(content, step) -> str:
     """Where the CPU waits in the loop, and what a step would gain without."""
-    rows = sorted(loop_waits(content), key=lambda row: -row[3])[:6]
+    rows = sorted(loop_waits(content), key=lambda row: -row[3])[:MOST]
     if not rows:
         return "<h2>Waits</h2><p>None: the CPU never waits for the GPU in the training loop.</p>"
     gains = {stop["line"]: stop["gain_ms"] for stop in step["waits"]} if step else {}
     lines = []
-    for reason, file, line, count, *_ in rows:
+    for reason, file, line, count in rows:
         place = short(file, line)
         gain = f"{ms(gains[place])} ms" if gains.get(place, 0) >= 0.01 else "–"
         fix = (
@@ -211,14 +234,14 @@ def findings(content) -> str:
     entries = [
         f"<li><b>{html.escape(short(each['file'], each['line']))}</b> {html.escape(each['text'])}"
         f"<br><span class='soft'>→ {html.escape(each['fix'])}</span></li>"
-        for each in content["findings"][:6]
+        for each in content["findings"][:MOST]
     ]
     entries += [
         f"<li><b>{html.escape(short(*each['place']))}</b> {html.escape(each['text'][:300])}</li>"
         for each in content["failures"]
         if not any(finding["kind"] == "placement" for finding in content["findings"])
     ]
-    more = len(content["findings"]) - 6
+    more = len(content["findings"]) - MOST
     rest = f"<p class='soft'>and {more} more</p>" if more > 0 else ""
     if not entries:
         return "<h2>To change</h2><p>Nothing was found.</p>"
@@ -236,17 +259,19 @@ def cards(content, step) -> str:
     for number, row in enumerate(rows):
         y = 20 * number
         low, high = left + row["low_ms"] * scale, left + row["high_ms"] * scale
-        spread = f"{ms(row['ms'])} ms ({ms(row['low_ms'])} to {ms(row['high_ms'])})"
+        decided = row["bound"] == "overhead"
+        spread = f"{between(row)} ms" if decided else f"{ms(row['ms'])} ms ({between(row)})"
         note = "" if row["fits"] else ", doesn't fit"
         parts.append(text(0, y + 12, html.escape(row["card"])))
-        parts.append(
-            rectangle("hollow", left, y + 2, row["ms"] * scale, 12, f"{spread}, {row['bound']}")
+        width = 0 if decided else row["ms"] * scale
+        parts += [rectangle("hollow", left, y + 2, width, 12, f"{spread}, {row['bound']}")] * bool(
+            width
         )
         parts.append(
             f"<line class='range' x1='{low:.1f}' x2='{high:.1f}' y1='{y + 8}' y2='{y + 8}'/>"
         )
         parts.append(text(high + 6, y + 12, f"{spread}{note}", "soft"))
-    words = ", ".join(f"{row['card']} {ms(row['ms'])} ms" for row in rows)
+    words = ", ".join(f"{row['card']} {likely(row)} ms" for row in rows)
     return f"<h2>The same step on other cards, <i>forecast</i> with its range</h2>{drawing(20 * len(rows), parts, f'Forecast by card: {words}.')}"
 
 

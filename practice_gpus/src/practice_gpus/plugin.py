@@ -8,7 +8,8 @@ is marked. The mark takes the arguments of `practice_gpus.practice_gpus`, such a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,9 +39,20 @@ def pytest_configure(config: pytest.Config) -> None:
     count = config.getoption("--practice-gpus")
     if count:
         try:
-            config.stash[RUN] = new_session(config, n=count).start()
+            session = config.stash[RUN] = new_session(config, n=count).start()
         except (TypeError, ValueError) as error:
             raise pytest.UsageError(str(error)) from None
+        if not session.real:
+            config.add_cleanup(hand_on(session))
+
+
+def hand_on(session: Session) -> Callable[[], None]:
+    """Give programs that tests start practice GPUs, too; returns what ends that."""
+    from .processes import handed_on
+
+    children = contextlib.ExitStack()
+    children.enter_context(handed_on(session.settings))
+    return children.close
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

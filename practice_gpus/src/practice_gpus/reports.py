@@ -13,7 +13,7 @@ import threading
 import traceback
 
 from . import findings, processes, screen, statements
-from .clock.steps import Steps, summary
+from .clock import steps as clock_steps
 from .ending import Enough
 from .failures import failed
 from .origins import HERE, is_own, line
@@ -100,17 +100,14 @@ def report(
         with processes.handed_on(gpus.settings), set_variable(folder, steps):
             with (
                 Recorder(gpus.machine, steps) as recorder,
-                Steps(gpus.machine) if card else contextlib.nullcontext() as noted,
                 command_line(program, arguments, module),
             ):
                 ending = execute(program, module)
                 own_facts = facts(recorder, ending)
-        step = (
-            noted.forecast(card, max(memory.reserved for memory in recorder.memory))
-            if card
-            else None
-        )
-        everything = merged([own_facts, *read(folder)]) | {"step": summary(step) if step else None}
+        reserved = max(memory.reserved for memory in recorder.memory)
+        step = clock_steps.forecast(recorder.pace.steps, card, reserved) if card else None
+        shown = clock_steps.summary(step) if step else None
+        everything = merged([own_facts, *read(folder)]) | {"step": shown}
         return Report(
             program, everything, ending["outcome"], ending["names"], ending["error"], step
         )

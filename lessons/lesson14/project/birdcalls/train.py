@@ -28,7 +28,7 @@ def train(model, config):
         loss = train_step(model, waves, labels, optimizer)
         print(f"step {step}: loss {loss.item():.3f}")
         losses.append(loss)
-    return [float(loss) for loss in losses]
+    return [loss.item() for loss in losses]
 
 
 def main(config):

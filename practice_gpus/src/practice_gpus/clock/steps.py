@@ -1,52 +1,19 @@
-"""The training steps of a whole program: the latest one's log, its forecast, and that as plain data for a page."""
+"""A training step of a whole program: its forecast, and that as plain data for a page."""
 
 from __future__ import annotations
 
-from torch.optim import optimizer as optimizers
-
 from ..cards import get_card
 from .forecast import Forecast
-from .log import Copy, Entry, Host, Launch, recording
+from .log import Copy, Entry, Host, Launch
 
 PAGE_CARDS = "T4|RTX 3060|RTX 4090|L4|A10G|A100 80|H100 SXM|H200".split("|")
 FINEST = 1500  # parts of a step's length: shorter gaps are not drawn
 
 
-class Steps:
-    """Notes what a machine is asked for, from one step of the first optimizer to its next."""
-
-    def __init__(self, machine):
-        self.machine = machine
-        self.latest: list[Entry] = []
-        self.begun = False
-        self.optimizer: object = None
-
-    def __enter__(self) -> Steps:
-        self.log = recording(self.machine)
-        self.entries = self.log.__enter__()
-        self.hook = optimizers.register_optimizer_step_post_hook(self.stepped)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.hook.remove()
-        self.log.__exit__(None, None, None)
-
-    def stepped(self, optimizer, *rest) -> None:
-        """An optimizer has stepped: what was noted since its last step is a step."""
-        if self.optimizer is None:
-            self.optimizer = id(optimizer)
-        if self.optimizer != id(optimizer):
-            return
-        if self.begun:
-            self.latest = list(self.entries)
-        self.begun = True
-        self.entries.clear()
-
-    def forecast(self, card: str, peak_bytes: int = 0) -> Forecast | None:
-        """What the latest step takes on ``card``; None where there were not two steps, or no GPU was used."""
-        if not any(isinstance(entry, Launch) for entry in self.latest):
-            return None
-        return Forecast(get_card(card), self.latest, 1, peak_bytes)
+def forecast(steps: list[list[Entry]], card: str, peak_bytes: int = 0) -> Forecast | None:
+    """What a step takes on ``card``, of the ``steps`` recorded the one without an evaluation; None where none used a GPU."""
+    used = [step for step in steps if any(isinstance(entry, Launch) for entry in step)]
+    return Forecast(get_card(card), min(used, key=len), 1, peak_bytes) if used else None
 
 
 def summary(step: Forecast) -> dict:

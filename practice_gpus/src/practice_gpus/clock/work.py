@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 import torch
 from torch.utils.flop_counter import conv_flop_count, flop_registry
 
+from ..machine import storage_of
+
 T = torch.Tensor
 aten = torch.ops.aten
 
@@ -110,7 +112,7 @@ serial = iter(range(1 << 62))
 
 def number(tensor):
     """A number that the storage of a tensor keeps as long as it lives, and no other gets."""
-    storage = tensor.untyped_storage()
+    storage = storage_of(tensor)
     mark = getattr(storage, "clock_number", None)
     if mark is None:
         mark = storage.clock_number = next(serial)

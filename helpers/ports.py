@@ -1,0 +1,266 @@
+"""Runs a learner's project, the package in a folder whose `train` module trains, where a port has to run.
+
+On the CPU, on a practice T4 with 8 GB, on shapes alone, and as two processes. A project takes ``--small`` for a short training, and
+leaves the losses in its variable `losses`. `python ports.py FOLDER FILE` is one of the two processes.
+"""
+
+import contextlib
+import functools
+import hashlib
+import io
+import json
+import os
+import runpy
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import torch
+from torch.optim import optimizer as optimizers
+
+if TYPE_CHECKING:
+    from practice_gpus.reports import Report
+
+CARD = "T4"
+MEMORY = "8 GiB"
+SECONDS = 90  # for two processes
+
+
+class Spy:
+    """Watches the program in `folder` by PyTorch's hooks; with `values` it reads batches and weights, too, which waits."""
+
+    def __init__(self, folder: str | Path, values: bool = False) -> None:
+        self.folder = str(Path(folder).resolve())
+        self.values = values
+        self.model: torch.nn.Module | None = (
+            None  # what the program calls first: its network, or a wrapper of it
+        )
+        self.called: list = []  # (file, line) of the first call, innermost first
+        self.stepped: list = []  # the same of the optimizer's first step
+        self.device = ""
+        self.unused: list = []  # names of parameters that no loss depends on: without a gradient at the first step
+        self.clips: list = []  # of each training step: how many, and the sum of their samples
+        self.weights: list = []  # after each step: the sum of all weights
+
+    def __enter__(self) -> "Spy":
+        module = torch.nn.modules.module
+        self.hooks = [
+            module.register_module_forward_pre_hook(self.calls),
+            optimizers.register_optimizer_step_post_hook(self.steps),
+        ]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for hook in self.hooks:
+            hook.remove()
+
+    def calls(self, module: torch.nn.Module, inputs: tuple) -> None:
+        """A module is called."""
+        first = next(iter(module.parameters()), None)
+        if self.model is None and first is not None:
+            self.model = module
+            self.called = self.lines()
+            self.device = str(first.device)
+        training = module.training and torch.is_grad_enabled()
+        if self.values and training and module is self.model:
+            waves = inputs[0]
+            self.clips.append((len(waves), waves.detach().double().sum().item()))
+
+    def steps(self, optimizer: torch.optim.Optimizer, *rest: object) -> None:
+        """An optimizer has stepped."""
+        if not self.stepped:
+            self.stepped = self.lines()
+            named = self.model.named_parameters() if self.model is not None else ()
+            self.unused = [name for name, p in named if p.requires_grad and p.grad is None]
+        if self.values:
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            total = sum(p.detach().double().sum().item() for p in parameters)
+            self.weights.append(total)
+
+    def lines(self) -> list[tuple[str, int]]:
+        """The program's lines that are running, innermost first."""
+        frame: FrameType | None = sys._getframe(1)
+        found = []
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if file.startswith(self.folder):
+                found.append((file, frame.f_lineno))
+            frame = frame.f_back
+        return found
+
+
+def once(run: Callable) -> Callable:
+    """A run of the same files isn't repeated."""
+    kept = {}
+
+    @functools.wraps(run)
+    def answer(folder):
+        key = str(folder), fingerprint(folder)
+        if key not in kept:
+            kept[key] = run(Path(folder).resolve())
+        return kept[key]
+
+    return answer
+
+
+def fingerprint(folder: str | Path) -> str:
+    """A text that changes with the program."""
+    files = sorted(Path(folder).glob("*.py"))
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
+
+
+@once
+def on_cpu(folder: Path) -> dict:
+    """{"losses", "error", "line", "clips"} of a small run without a GPU."""
+    told: dict = {"losses": None, "error": "", "line": None}
+    hidden = mock.patch.multiple(torch.cuda, is_available=lambda: False, device_count=lambda: 0)
+    with inside(folder), hidden, Spy(folder, values=True) as spy:
+        before, sys.argv = sys.argv, ["train", "--small"]
+        try:
+            names = runpy.run_module(f"{folder.name}.train", run_name="__main__")
+            told["losses"] = names.get("losses")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the program raises
+            told["error"] = f"{type(error).__name__}: {error}".splitlines()[0]
+            told["line"] = innermost(error, folder)
+        finally:
+            sys.argv = before
+    return told | {"clips": spy.clips}
+
+
+@once
+def on_gpu(folder: Path) -> tuple:
+    """(the report, what was spied) of a small run on a practice GPU."""
+    with inside(folder), Spy(folder) as spy:
+        return report_on(folder, "--small"), spy
+
+
+@once
+def in_full(folder: Path) -> "Report":
+    """The report of the whole training on shapes alone."""
+    with inside(folder):
+        return report_on(folder, shapes=True)
+
+
+@once
+def three_steps(folder: Path) -> "Report":
+    """The report of the first steps of the whole training, on shapes alone."""
+    with inside(folder):
+        return report_on(folder, shapes=True, steps=3)
+
+
+def report_on(folder: Path, *arguments: str, **settings: Any) -> "Report":
+    """The report of the project's training on a practice T4 with 8 GB."""
+    from practice_gpus import report
+
+    where = {"card": CARD, "memory": MEMORY, "real": "hide", "module": True}
+    return report(f"{folder.name}.train", *arguments, **where, **settings)
+
+
+@contextlib.contextmanager
+def inside(folder: Path) -> Iterator[None]:
+    """The folder above the project is the current one, its modules are loaded anew, what it prints is dropped."""
+    here = Path.cwd()
+    state = torch.get_rng_state()
+    forget(folder.name)
+    os.chdir(folder.parent)
+    sys.path.insert(0, str(folder.parent))
+    drop = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(drop), contextlib.redirect_stderr(drop):
+            yield
+    finally:
+        sys.path.remove(str(folder.parent))
+        os.chdir(here)
+        forget(folder.name)
+        torch.set_rng_state(state)
+
+
+def forget(package: str) -> None:
+    """Let go of the modules of a project that ran before."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        del sys.modules[name]
+
+
+@once
+def on_two(folder: Path) -> list:
+    """What each of two processes did, as `rank` tells it; a process that ended early tells only its error."""
+    with tempfile.TemporaryDirectory() as name, socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+        free.close()
+        files = [Path(name) / f"{rank}.json" for rank in range(2)]
+        children = [start(folder, name, rank, port, file) for rank, file in enumerate(files)]
+        try:
+            for child in children:
+                child.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            ends = [child.poll() for child in children]
+            for child in children:
+                child.kill()
+                child.wait()
+        return [told_by(file, end) for file, end in zip(files, ends, strict=True)]
+
+
+def told_by(file: Path, status: int | None) -> dict:
+    """What a process wrote, or why it didn't: `status` is None while it runs."""
+    if file.exists():
+        return json.loads(file.read_text(encoding="utf-8"))
+    late = f"still running after {SECONDS} seconds: one waits for the other"
+    ended = f"a process ended with status {status} before it was done"
+    return {"error": late if status is None else ended, "line": None}
+
+
+def start(folder: Path, name: str, rank: int, port: int, file: Path) -> subprocess.Popen:
+    """Start one of two processes, each with two practice GPUs in sight, as torchrun would."""
+    from practice_gpus import processes
+    from practice_gpus.settings import Settings
+
+    settings = Settings(n=2, memory=MEMORY, card=CARD, real="hide")
+    places: dict = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
+    places |= {"MASTER_ADDR": "localhost", "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
+    more = processes.variables(settings) | {key: str(value) for key, value in places.items()}
+    more[processes.REPORT] = f"0 {name}/facts"
+    more["PYTHONPATH"] = os.pathsep.join([more["PYTHONPATH"], str(Path(__file__).parents[1])])
+    command = [sys.executable, __file__, str(folder), str(file)]
+    return subprocess.Popen(
+        command,
+        env=os.environ | more,
+        cwd=folder.parent,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def innermost(error: BaseException, folder: str | Path) -> tuple[str, int]:
+    """The project's innermost line, (file, number), on the way to an error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [(f.filename, f.lineno or 1) for f in frames if f.filename.startswith(str(folder))]
+    return lines[-1] if lines else (str(Path(folder) / "train.py"), 1)
+
+
+def rank(folder: str, file: str) -> None:
+    """Run the project as one of several processes, and write what it did to `file`."""
+    sys.path.insert(0, str(Path(folder).parent))
+    sys.argv = ["train", "--small"]
+    told: dict = {"error": "", "line": None}
+    with Spy(folder, values=True) as spy:
+        try:
+            runpy.run_module(f"{Path(folder).name}.train", run_name="__main__")
+        except BaseException as error:  # noqa: BLE001 - whatever the program raises
+            told = {"error": f"{type(error).__name__}: {error}", "line": innermost(error, folder)}
+    names = ("device", "clips", "weights", "called", "stepped", "unused")
+    told |= {name: getattr(spy, name) for name in names}
+    Path(file).write_text(json.dumps(told), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    rank(*sys.argv[1:])

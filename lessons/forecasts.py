@@ -1,0 +1,59 @@
+"""What lessons forecast by the clock of practice GPUs: a step's recording, TinyGPT's step, bars of forecasts side by side."""
+
+import torch
+
+from helpers import figures
+from lessons.lesson09.gpt import TinyGPT, course_words
+from practice_gpus import practice_gpus
+
+_NOTE = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": figures.INK}
+
+
+def recorded(make_step, card="A100 80"):
+    """Return the clock's whole forecast of the second step that `make_step()` makes; `.on(card)` replays it elsewhere."""
+    with practice_gpus(1, card=card, values=False, stand_in=1.0) as gpus:
+        step = make_step()
+        step()  # makes the optimizer's state
+        return gpus.forecast(step)
+
+
+def tiny_gpt(batch, train, dtype=None, **sizes):
+    """Return make_step of TinyGPT for `recorded`: `train(model, optimizer, x, y)` on `batch` texts, by autocast in `dtype`."""
+
+    def make_step():
+        model = TinyGPT(course_words(), **sizes).cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        x = torch.zeros(batch, model.context, dtype=torch.long, device="cuda")
+
+        def step():
+            with torch.autocast("cuda", dtype, dtype is not None):
+                train(model, optimizer, x, x)
+
+        return step
+
+    return make_step
+
+
+def draw_bars(title, panels, log=False):
+    """(Figure, sentence) of forecasts side by side: `panels` is {axis: {name: value, or (low, middle, high)}}."""
+    figure, places = figures.panels(title, 1, len(panels), (7.4, 2.9), sharey=True)
+    told = []
+    for axes, (label, rungs) in zip(places, panels.items(), strict=True):
+        figures.tidy(axes)
+        for y, value in enumerate(rungs.values()):
+            low, middle, high = value if isinstance(value, tuple) else (value,) * 3
+            look = {"facecolor": figures.GPU + "22", "edgecolor": figures.GPU, "linewidth": 1.4}
+            axes.barh(y, middle, height=0.62, **look)
+            axes.plot([low, high], [y, y], color=figures.GPU, marker="|", linewidth=1)
+            axes.annotate(figures.number(middle, 3), (high, y), (5, 0), **_NOTE)
+        axes.set_xlabel(f"{label} (forecast)")
+        axes.margins(x=0.25)
+        axes.grid(False, axis="y")
+        axes.set_yticks(range(len(rungs)), rungs)
+        axes.tick_params(axis="y", labelcolor=figures.INK)
+        told.append(f"{label}: " + ", ".join(f"{n} {v}" for n, v in rungs.items()))
+    places[0].invert_yaxis()
+    if log:
+        places[0].set(xscale="log", xlim=(1e4, 4e8))
+        places[0].minorticks_off()
+    return figure, "By forecast, " + "; ".join(told) + "."

@@ -78,9 +78,8 @@ LESSONS = (
     Lesson(
         "08_make_it_fast.ipynb",
         "Make it fast",
-        56,
-        "Make a training loop faster, one measured change at a time",
-        practice=False,
+        59,
+        "Tell what limits a step, climb with the change that fits, and forecast it on any card",
     ),
     Lesson(
         "09_attention.ipynb",

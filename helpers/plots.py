@@ -64,8 +64,6 @@ NEUTRAL = "#566073"  # bars that mean nothing else
 COLORS = (CPU, COPY, GPU, COMM, NEUTRAL, "#3F9A72", INK)  # by place, for a lesson's own drawings
 GREEN_LINES = (GPU, GREENS[0], "#3F9A72")  # steps that stand out from the card as thin lines
 MARKERS = "osD^vPX"
-STYLES = ("-", "--", "-.", ":", (0, (8, 2)), (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
-HATCHES = ("",) * 7  # colors differ in lightness, and labels stand beside them
 WIDTHS = {"here": 2.6, "yours": 2.6}  # other kinds are thinner
 DIRECT = 6  # so many lines carry their names at their ends; more take a legend
 

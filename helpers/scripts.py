@@ -62,7 +62,7 @@ def run(
     Prints the command line that runs, then shows the output as it comes, unless `quiet`. With `processes` (an int, at
     least 1) torchrun starts that many, each with one thread for its operations (OMP_NUM_THREADS=1). Their lines mix,
     unless the script calls sys.stdout.reconfigure(line_buffering=True, write_through=False). With `forked` they are forked
-    from one that has imported torch already, on Linux, which takes half of the memory; torchrun's command is printed.
+    from one that has imported torch already, on Linux, which takes half of the memory and of the time.
     A script that fails raises nothing: look at `returncode`. Under gloo a process may abort at its very end, after it
     wrote its results, so judge by the results, not by the return code alone. After `timeout` seconds everything it
     started is killed and TimeoutError tells the last lines; an interrupt (the stop button, Ctrl+C) kills it too.
@@ -73,8 +73,8 @@ def run(
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
         raise ValueError(f"timeout is {timeout!r}; it takes seconds above 0")
     work = [str(script_path(script)), *map(str, args)]
-    print(shown([*_launcher(processes), *work]), flush=True)
     command = [*_launcher(processes, forked and sys.platform == "linux"), *work]
+    print(shown(command), flush=True)
     child = _start(command, processes)
     lines: list[str] = []
     reader = threading.Thread(target=_read, args=(child.stdout, lines, quiet), daemon=True)

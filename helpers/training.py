@@ -43,12 +43,6 @@ def send(tensor: Tensor, device: str | torch.device) -> Tensor:
     return tensor.to(device, non_blocking=torch.device(device).type == "cuda")
 
 
-def half_format(device: torch.device) -> torch.dtype:
-    """The 16-bit format for autocast: bfloat16, except on CUDA devices that only imitate it (lesson 04)."""
-    imitated = device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False)
-    return torch.float16 if imitated else torch.bfloat16
-
-
 def train_step(
     model: nn.Module,
     x: Tensor,

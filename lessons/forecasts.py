@@ -55,4 +55,5 @@ def draw_bars(title, panels, log=False):
     places[0].invert_yaxis()
     if log:
         places[0].set(xscale="log", xlim=(1e4, 4e8))
+        places[0].minorticks_off()
     return figure, "By forecast, " + "; ".join(told) + "."

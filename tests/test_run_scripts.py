@@ -178,7 +178,7 @@ def test_wrong_numbers_start_nothing(course, wrong, capsys):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 def test_forked_processes_are_those_of_torchrun(script, capsys):
-    """A lesson shows torchrun's command: what runs must be what that command runs, with its status."""
+    """A lesson says that torchrun does the same; and what is shown is what runs."""
     file = script("""
         import os, sys
         names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
@@ -188,5 +188,5 @@ def test_forked_processes_are_those_of_torchrun(script, capsys):
     assert done.returncode == 0, done.text
     lines = [f"__main__ ['{r}', '{r}', '2', '2'] ['0']" for r in range(2)]
     assert sorted(done.text.splitlines()) == lines
-    shown = "$ python -m torch.distributed.run --standalone --nproc-per-node=2 "
+    shown = "$ python -m helpers.launch --standalone --nproc-per-node=2 "
     assert capsys.readouterr().out.startswith(shown)

@@ -186,8 +186,8 @@ def show_climb(rungs, cards):
             low, high = there.range
             rates[name] = tuple(round(1000 * images / ms) for ms in (high, there.ms, low))
         first, *_, last = rates.values()
-        told.append(f"from {first[1]:,} to {last[1]:,} images per second on {card}")
-    figures.show(*draw_bars(f"Forecast: {', '.join(told)}", panels))
+        told.append(f"{first[1]:,} to {last[1]:,} on {card}")
+    figures.show(*draw_bars(f"Forecast, images per second: {', '.join(told)}", panels))
 
 
 def show_tiny(rungs, mfu, peak):

@@ -179,9 +179,9 @@ def is_batch(file, line):
     """Whether a line copies what the loop around it goes over, such as the batches of a loader."""
     loop = statements.loop(file, line)
     moves = statements.calls(statements.statement(file, line), ["to", "cuda"])
-    return isinstance(loop, ast.For) and any(
-        statements.names(move.func) & statements.names(loop.target) for move in moves
-    )
+    goes_over = statements.names(loop.target) if isinstance(loop, ast.For) else set()
+    makes = any(isinstance(part, ast.Call) for move in moves for part in ast.walk(move.func))
+    return not makes and any(statements.names(move.func) & goes_over for move in moves)
 
 
 def is_constant(file, line):

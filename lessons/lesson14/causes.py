@@ -10,7 +10,6 @@ from practice_gpus.clock.log import Launch
 from practice_gpus.findings import source
 
 MANY = 64  # kernels from one line in one step
-COPIES = ("wait", "small-copy")
 NO_STATEMENT = ("class ", "def ", "#", '"', "from ", "import ")
 
 
@@ -52,7 +51,7 @@ def waits(done) -> list:
     often = {(file, line) for _, file, line, _, _, steps in rows if steps > 1}
     found: dict = {}
     for each in done.findings:
-        if each["kind"] in COPIES and at(each) in often:
+        if each["kind"] in ("wait", "small-copy") and at(each) in often:
             found.setdefault(at(each), f"{short(at(each))} {each['text']} → {each['fix']}")
     return list(found.values())
 

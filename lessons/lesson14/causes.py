@@ -58,10 +58,10 @@ def waits(done) -> list:
 
 def too_large(done, folder) -> str:
     """Which call of the model didn't fit, and what the memory is for."""
-    lines = lines_of(done.error, Path(folder).resolve())
-    outside = [line for line in lines if Path(line[0]).name != "model.py"] or lines
     if type(done.error).__name__ != "OutOfMemoryError":
         return failure(done)
+    lines = lines_of(done.error, Path(folder).resolve())
+    outside = [line for line in lines if Path(line[0]).name != "model.py"] or lines
     held = max(done.facts["devices"], key=lambda device: device["peak"])["parts"]
     kind, amount = max(held.items(), key=lambda part: part[1])
     after = ", after the last training step" if outside[-1][0].endswith("evaluate.py") else ""

@@ -63,9 +63,8 @@ def report(port) -> None:
 
 def changes(file) -> None:
     """Show what the model solution changed in one file of the project."""
-    old, new = (
-        (folder / file).read_text().splitlines() for folder in (judge.PROJECT, judge.SOLUTION)
-    )
+    both = judge.PROJECT / file, judge.SOLUTION / file
+    old, new = (path.read_text().splitlines() for path in both)
     diff = "\n".join(difflib.unified_diff(old, new, file, file, lineterm="", n=1))
     show.markdown(f"```diff\n{diff}\n```", diff)
 

@@ -104,9 +104,7 @@ def two(folder) -> Mark:
     if nothing_ran(folder):
         return Mark(False, NOWHERE)
     fault = causes.apart(on_two(folder), on_cpu(PROJECT)["clips"])
-    if fault:
-        return Mark(False, fault)
-    return Mark(True, "two processes share each step, and their weights stay equal")
+    return Mark(not fault, fault or "two processes share each step, and their weights stay equal")
 
 
 CRITERIA = {

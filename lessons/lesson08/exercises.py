@@ -163,7 +163,7 @@ def plain_step(model, optimizer, x, y):
     return total
 
 
-def quick_step(model, optimizer, x, y):
+def my_step(model, optimizer, x, y):
     optimizer.zero_grad()
     loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
     loss.backward()
@@ -215,7 +215,7 @@ rung = Exercise(
         "The model takes [texts, words] as it is. How many texts can share a launch? And who reads the loss?",
         "`loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())`, once, and `return loss.detach()`",
     ),
-    reference=quick_step,
+    reference=my_step,
     explanation="All texts share each launch, and nobody waits for a loss. The mean over all tokens is the mean of the texts' "
     "means, because all texts have the same length.",
     unlocked="You can now find the rung that a step needs, and show that it was the right one.",
@@ -225,7 +225,7 @@ rung = Exercise(
 QUIZ = (
     Question(
         "08.double",
-        "You double the batch, and a step takes as long as before. What limits it?",
+        "You double the batch, and a step of many tiny kernels takes as long as before. What limits it?",
         {
             "Memory bandwidth": "Twice the batch would move nearly twice the bytes.",
             "Compute": "Twice the batch is twice the arithmetic.",
@@ -239,7 +239,7 @@ QUIZ = (
         {
             "Memory bandwidth": "Yes: half the bytes, half the time.",
             "Compute": "Tensor cores would gain far more than a factor of two over FP32.",
-            "Overhead": "Launches don't get fewer in 16 bits, often more.",
+            "Overhead": "16 bits don't save any launches, and autocast often adds some.",
         },
         right=0,
     ),

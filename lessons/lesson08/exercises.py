@@ -225,7 +225,7 @@ rung = Exercise(
 QUIZ = (
     Question(
         "08.double",
-        "You double the batch, and a step takes as long as before. What limits it?",
+        "You double the batch, and a step of many tiny kernels takes as long as before. What limits it?",
         {
             "Memory bandwidth": "Twice the batch would move nearly twice the bytes.",
             "Compute": "Twice the batch is twice the arithmetic.",
@@ -239,7 +239,7 @@ QUIZ = (
         {
             "Memory bandwidth": "Yes: half the bytes, half the time.",
             "Compute": "Tensor cores would gain far more than a factor of two over FP32.",
-            "Overhead": "Launches don't get fewer in 16 bits, often more.",
+            "Overhead": "16 bits don't save any launches, and autocast often adds some.",
         },
         right=0,
     ),

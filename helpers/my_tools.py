@@ -72,14 +72,19 @@ def _mistake(error):
 
 
 def keep(answer, name: str, replace: bool = False) -> str:
-    """Add `answer`, a function or class, to my_gpu_tools.py with what it needs; returns what was done, in a sentence.
+    """Add `answer` to my_gpu_tools.py with what it needs; returns what was done, in a sentence.
+
+    An answer is a function, a class, a kernel of Triton, or CUDA C as text.
 
     It is reached there by `name`, too. Raises NotKept, and changes nothing, where the file is broken, where it has
     another `name` (unless `replace`), and for code that works only in this notebook.
     """
-    imports, parts = _collected(answer)
-    if answer.__name__ != name:
-        parts[name] = f"{name} = {answer.__name__}"
+    if isinstance(answer, str):
+        imports, parts = [], {name: _text(name, answer)}
+    else:
+        imports, parts = _collected(answer)
+        if answer.__name__ != name:
+            parts[name] = f"{name} = {answer.__name__}"
     old = path().read_text(encoding="utf-8") if path().exists() else HEAD
     try:
         tree = ast.parse(old)
@@ -114,6 +119,7 @@ def _collected(answer):
     imports, parts, todo = [], {}, [(answer.__name__, answer)]
     while todo:
         name, value = todo.pop()
+        value = _undecorated(value)
         line = _import_of(name, value)
         if line:
             imports.append(line)
@@ -129,6 +135,18 @@ def _collected(answer):
                 f"it uses {name} of this notebook, which no other program has. Make it an argument, then keep it."
             )
     return sorted(set(imports)), parts
+
+
+def _undecorated(value):
+    """The function under `@triton.jit`, whose source has the decorator; any other value as it is."""
+    inner = getattr(value, "fn", None)
+    return inner if type(value).__module__.startswith("triton.") and inner else value
+
+
+def _text(name, text):
+    """The lines that define `text` under `name`, as it was written."""
+    plain = "\\" in text or '"""' in text or text.endswith('"')
+    return f"{name} = {text!r}" if plain else f'{name} = """{text}"""'
 
 
 def _around(value):

@@ -171,3 +171,44 @@ def test_an_exercise_keeps_only_what_it_found_correct(folder, home, capsys):
     assert "return 4" in folder.read_text() and "2 + 2" not in folder.read_text()
     plain.keep()
     assert "nothing to keep" in capsys.readouterr().out
+
+
+KERNEL = """
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def half(x):
+        return x / 2
+
+    @triton.jit
+    def halve_kernel(x, out, n, BLOCK: tl.constexpr):
+        places = tl.arange(0, BLOCK)
+        tl.store(out + places, half(tl.load(x + places, mask=places < n)), mask=places < n)
+    """
+
+
+@pytest.mark.parametrize("interpret", ["0", "1"])
+def test_a_kernel_is_kept_with_its_decorator_and_triton(folder, interpret, monkeypatch):
+    """Or the learner's file doesn't load, or holds a function that can't be launched."""
+    pytest.importorskip("triton")
+    monkeypatch.setenv("TRITON_INTERPRET", interpret)
+    my_tools.keep(written(KERNEL, "halve_kernel"), "halve_kernel")
+    program = (
+        "import torch; from my_gpu_tools import halve_kernel; out = torch.zeros(3); "
+        "halve_kernel[(1,)](torch.tensor([2.0, 4.0, 6.0]), out, 3, BLOCK=4); print(out.tolist())"
+    )
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder.parent, capture_output=True, text=True
+    )
+    assert done.stdout == "[1.0, 2.0, 3.0]\n", done.stderr
+    assert my_tools.keep(written(KERNEL, "halve_kernel"), "halve_kernel").endswith("as it is here.")
+
+
+@pytest.mark.parametrize("text", ["\nvoid f() {\n}\n", 'puts("\\n");', 'say("""'])
+def test_cuda_c_is_kept_as_it_was_written(folder, text):
+    """A kernel's text must come back letter by letter, or it no longer compiles."""
+    my_tools.keep(text, "saxpy")
+    assert vars(my_tools._load())["saxpy"] == text
+    assert text.count("\\") or '"""' in text or text in folder.read_text(), "readable, not escaped"

@@ -7,6 +7,7 @@ nothing says whether they are right before `gain`.
 
 import functools
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from helpers.checks import panel, progress
 
 FILE = Path(__file__).with_name("inventory.json")
 FORMS = ("a", "b")
+CODE = re.compile("`([^`]+)`")
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,10 @@ def ask(form: str) -> None:
 def _still(asked):
     """(HTML, text) of the questions where they cannot be clicked."""
     rows = [
-        show.listed(f"{n}.", item.question, item.choices, "") for n, item in enumerate(asked, 1)
+        show.listed(f"{n}.", each.question, each.choices, "") for n, each in enumerate(asked, 1)
     ]
-    return "".join(page for page, _ in rows), "\n\n".join(text for _, text in rows)
+    page = CODE.sub(r"<code>\1</code>", "".join(page for page, _ in rows))
+    return page, "\n\n".join(text for _, text in rows)
 
 
 def _widget(number, item):
@@ -76,7 +79,8 @@ def _widget(number, item):
 
     stored = progress.load().get(item.key, {}).get("answer")
     index = item.choices.index(stored) if stored in item.choices else None
-    control = ipywidgets.RadioButtons(options=item.choices, index=index, layout={"width": "auto"})
+    options = [choice.replace("`", "") for choice in item.choices]
+    control = ipywidgets.RadioButtons(options=options, index=index, layout={"width": "auto"})
 
     def answer(_):
         if control.index is not None:

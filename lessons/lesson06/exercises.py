@@ -225,7 +225,7 @@ QUIZ = (
         "06.rank",
         "Why may rank 0 alone save the model under DDP?",
         {
-            "Other ranks can't write files": "They can, and then they destroy each other's file.",
+            "Other ranks can't write files": "They can, and then they overwrite each other's file.",
             "All ranks have equal weights": "Yes: same start, same averaged gradients, same steps.",
             "It has the best weights": "No rank is better: they are equal.",
         },
@@ -245,7 +245,7 @@ QUIZ = (
         "06.scaling",
         "Eight GPUs over PCIe share one batch, and communication is exposed for half of the step. What helps most?",
         {
-            "Eight GPUs more": "Compute shrinks further; the all-reduce doesn't.",
+            "Eight more GPUs": "Compute shrinks further; the all-reduce doesn't.",
             "DataParallel": "It copies the model at every step, too.",
             "A larger batch for each GPU": "Yes: more compute per all-reduce, and more to hide it behind.",
         },

@@ -46,6 +46,7 @@ def first_picture():
 PCIE = 25.8  # GB/s: copies of 100 MB to an A100, measurements/published/copies_a100.json
 PARTS = (figures.GREENS[2], figures.GPU, figures.COMM)  # forward, backward, all-reduce
 LINKS = ("8 × A100", "8 × H200", "8 × B200", "32 × B200, four machines")
+SIZES = {1 / 32: "32 KiB", 1: "1 MiB", 32: "32 MiB", 1024: "1 GiB", 16384: "16 GiB"}  # by MiB
 
 
 def draw_links():
@@ -57,7 +58,7 @@ def draw_links():
         lines[name] = ([r["bytes"] / 2**20 for r in rows], [r["gb_per_s"] for r in rows])
     group = plots.Group("published", lines, [f"published: {data.source}"])
     title = "Small all-reduces waste the link: it takes megabytes to fill it"
-    names = ("MiB in one all-reduce (log scale)", "GB/s (log scale)")
+    names = ("size of one all-reduce (log scale)", "bus bandwidth (GB/s, log scale)")
     steps = dict(zip(LINKS, (*figures.GREENS[2::-1], figures.COMM), strict=True))
     figure = plots.lines([group], title, *names, logx=True, logy=True, colors=steps)
     axes = figure.axes[0]
@@ -65,6 +66,7 @@ def draw_links():
     words = {"color": figures.COPY, "fontsize": 9, "textcoords": "offset points"}
     axes.annotate(f"a copy over PCIe 4: {PCIE} GB/s", (60, PCIE), (0, -13), **words)
     axes.set_ylim(0.5, 1500)
+    axes.set_xticks([*SIZES], SIZES.values())
     return (
         figure,
         "8 × A100: 18 GB/s at 1 MiB, 229 at 1 GiB; B200: 723 in a machine, 362 between four.",

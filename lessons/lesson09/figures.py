@@ -119,14 +119,14 @@ def rates():
     shares = {row["precision"]: row["gb_per_s"] / most_gb_s for row in rows}
     told = f"{shares['bfloat16']:.0%} of its bandwidth in bfloat16, {shares['int4']:.0%} in int4"
     title = f"Decode on an A100 reaches {told}"
-    most = {name: rate / shares[name] for name, rate in measured.items()}
+    most = {name: round(rate / shares[name], 1) for name, rate in measured.items()}
     series = {"measured": measured, "limit: bandwidth ÷ bytes per token": most}
     colors = dict(zip(series, (figures.GPU, figures.WAIT), strict=True))
     unit = "tokens per second of Llama-2-7B, one conversation, A100 limited to 330 W of 400"
     figure = plots.dots(series, title, unit, colors=colors)
     figure.axes[0].set_xlim(left=0)
     plots.sources(figure, f"published: {source.source}", f"data sheet: {most_gb_s:,} GB/s")
-    return figure, f"{title}. Measured {measured}; at most {most}."
+    return figure, f"{title}. Tokens per second measured: {measured}; at most: {most}."
 
 
 def cards(forecast, names):

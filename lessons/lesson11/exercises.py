@@ -79,6 +79,7 @@ mirror = puzzle(
         "`tl.store(out + n - 1 - places, values, mask=places < n)`.",
     ),
     reference=mirror_kernel,
+    tool="mirror_kernel",
     explanation="The mask stays what it was, because it says whether a place of x exists. Only the address that is written "
     "runs backwards. Without the mask, the last program would write in front of out.",
 )
@@ -128,6 +129,7 @@ gated = puzzle(
         "`tl.store(out + places, g * tl.sigmoid(g) * u, mask=inside)`.",
     ),
     reference=gated_kernel,
+    tool="gated_kernel",
     explanation="PyTorch's silu writes its result to memory, and the product reads it again. Here it never leaves the chip: two "
     "loads, one store.",
 )
@@ -189,6 +191,7 @@ row_sums = puzzle(
         "columns + places, mask=places < columns, other=0.0)`.",
     ),
     reference=row_sums_kernel,
+    tool="row_sums_kernel",
     explanation="The program walks along its row, a block at a time, and keeps its total on the chip. The zeros beyond the end "
     "change no sum. At the end there is one store, of a single number.",
 )

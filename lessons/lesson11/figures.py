@@ -9,11 +9,11 @@ from lessons.lesson11.trace import Trace, trace
 
 PROGRAMS = (
     "#8CCBAE",
-    "#F2C57C",
-    "#C9B6DD",
-    "#A9C4E8",
     "#E3E6EA",
-)  # neighbors differ; black text can be read on each
+    "#4FAE83",
+    "#CFEADD",
+    "#C3C8CF",
+)  # lightness steps of the GPU's green and gray: neighbors differ; black text can be read on each
 
 
 def first_picture():
@@ -23,7 +23,7 @@ def first_picture():
     x = torch.arange(10.0)
     seen = trace(add_kernel, 3, x, x.clone(), torch.empty(10), 10, BLOCK=4)
     figure, words = touched_figure(
-        seen, "Eight lines, run by three programs at once: who touches what"
+        seen, "Eight lines, three programs: which one touches which element"
     )
     return (
         figure,
@@ -236,7 +236,8 @@ def attention_traffic(counted):
         "one kernel": (lengths, [one / 1e6 for _, one in counted.values()]),
     }
     hand, one = counted[lengths[-1]]
-    title = f"Attention over {lengths[-1]} words: {hand / one:.0f} times less traffic in one kernel"
+    moved = f"{one / 1e6:.2g} MB instead of {hand / 1e6:.2g}"
+    title = f"Attention over {lengths[-1]} words: one kernel moves {moved}"
     colors = {"by hand": TROUBLE, "one kernel": GPU}
     figure = plots.lines(
         series,

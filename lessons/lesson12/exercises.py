@@ -45,6 +45,7 @@ saxpy = puzzle(
         "`if (i < n) out[i] = a * x[i] + y[i];`",
     ),
     reference=SAXPY,
+    tool="saxpy",
     source=f'saxpy = """{SAXPY}"""',
     explanation="Neighboring threads take neighboring elements, so each request of a warp is 4 whole sectors: 12 bytes per "
     "element, and nothing wasted.",
@@ -111,6 +112,7 @@ transpose = puzzle(
         "`out[(r + i) * rows + c] = tile[threadIdx.x][threadIdx.y + i]` where `r + i < columns && c < rows`.",
     ),
     reference=TRANSPOSE,
+    tool="transpose",
     source=f'transpose = """{TRANSPOSE}"""',
     explanation="Both global accesses run along rows, so each request is 4 sectors; the turn happens in shared memory, where a "
     "column of 33-element rows lies in 32 different banks.",

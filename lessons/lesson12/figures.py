@@ -66,7 +66,7 @@ def _memory(axes, threads, words, count):
 
 
 def sectors(counted):
-    """Show sectors a request for some ways to read: `counted` is {what a thread reads: a `Result`}."""
+    """Show sectors per request for some ways to read: `counted` is {what a thread reads: a `Result`}."""
     figure = blank_figure((7.0, 0.5 * len(counted) + 1.1))
     numbers = {words: result.sectors_per_request("load") for words, result in counted.items()}
     set_title(
@@ -86,7 +86,7 @@ def sectors(counted):
             color=INK,
         )
     axes.set_yticks(range(len(numbers)), numbers, fontsize=9, family="monospace")
-    _plain(axes, "sectors of 32 bytes for one request of a warp")
+    _plain(axes, "sectors of 32 bytes per request of a warp")
     axes.set_xlim(0, 40)
     said = ", ".join(f"{words}: {count:.3g}" for words, count in numbers.items())
     what = "that a request of a warp touches, with the share of their bytes that is used"
@@ -136,7 +136,7 @@ def multiprocessor():
     from matplotlib.patches import Rectangle
 
     figure = blank_figure((7.3, 3.7))
-    set_title(figure, "One SM of an H100; the card has 132 of them")
+    set_title(figure, "One SM of an H100 SXM, which has 132 of them")
     axes = figure.subplots()
 
     def box(x, y, width, height, text, color, size=9):

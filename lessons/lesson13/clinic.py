@@ -18,7 +18,10 @@ def admit(case):
     """Show the timeline of `case` and return its trace."""
     trace = traces.case(case)
     about = trace.about
-    parts = [trace.device if trace.device != "not recorded" else "", about.get("model", "")]
+    parts = [
+        trace.device if trace.device != "not recorded" else "",
+        about.get("model", "").removeprefix("not recorded, "),
+    ]
     title = ", ".join(part for part in parts if part)
     facts = [f"Batch: {about['batch']}" if "batch" in about else "", about.get("note", "")]
     caption = " · ".join(fact[0].upper() + fact[1:] for fact in facts if fact)

@@ -80,7 +80,7 @@ SEVERAL_GPUS = (
     Patient(
         "pieces",
         "8",
-        "two V100s in 380 conversations",
+        "two V100s after backward",
         380,
         evidence.all_reduces,
         'sum(event.kind == "communication" for event in trace.gpu)',
@@ -102,7 +102,7 @@ SEVERAL_GPUS = (
             '`sum(event.kind == "communication" for event in trace.gpu)`',
             "How many tensors does DDP put into one all-reduce? And when does it start the first?",
         ),
-        "an all-reduce for each parameter, one after another, when backward is already over. DDP joins gradients into buckets of "
+        "an all-reduce for each parameter, one after another, when the GPU is done with backward. DDP joins gradients into buckets of "
         "25 MB and starts each bucket while backward still runs.",
         exact=True,
     ),
@@ -132,8 +132,8 @@ SEVERAL_GPUS = (
             "`exposed(trace)`",
             "Look at the violet row, and at what the compute stream does above it.",
         ),
-        "14 of 76 ms are nothing but all-to-all. Overlap it: send the embeddings of the next batch while this one computes. "
-        ".item() was a red herring: it makes the CPU wait, and the GPU has work meanwhile.",
+        "14 of 76 ms are nothing but communication, nearly all of it all-to-all. Overlap it: send the embeddings of the next batch while this one computes. "
+        ".item() was a red herring: it makes the CPU wait, but the GPU has work to do meanwhile.",
     ),
     Patient(
         "undecided",

@@ -10,7 +10,6 @@ from practice_gpus.clock.log import Launch
 from practice_gpus.findings import source
 
 MANY = 64  # kernels from one line in one step
-COPIES = ("wait", "small-copy")
 NO_STATEMENT = ("class ", "def ", "#", '"', "from ", "import ")
 
 
@@ -52,17 +51,17 @@ def waits(done) -> list:
     often = {(file, line) for _, file, line, _, _, steps in rows if steps > 1}
     found: dict = {}
     for each in done.findings:
-        if each["kind"] in COPIES and at(each) in often:
+        if each["kind"] in ("wait", "small-copy") and at(each) in often:
             found.setdefault(at(each), f"{short(at(each))} {each['text']} → {each['fix']}")
     return list(found.values())
 
 
 def too_large(done, folder) -> str:
     """Which call of the model didn't fit, and what the memory is for."""
-    lines = lines_of(done.error, Path(folder).resolve())
-    outside = [line for line in lines if Path(line[0]).name != "model.py"] or lines
     if type(done.error).__name__ != "OutOfMemoryError":
         return failure(done)
+    lines = lines_of(done.error, Path(folder).resolve())
+    outside = [line for line in lines if Path(line[0]).name != "model.py"] or lines
     held = max(done.facts["devices"], key=lambda device: device["peak"])["parts"]
     kind, amount = max(held.items(), key=lambda part: part[1])
     after = ", after the last training step" if outside[-1][0].endswith("evaluate.py") else ""

@@ -8,10 +8,8 @@ from helpers import show
 from helpers.checks.core import Exercise, NotAttempted, NotYet
 from helpers.ports import fingerprint, in_full, three_steps
 from lessons.lesson14 import judge
-from lessons.lesson14.judge import PROJECT
-from lessons.lesson14.judge import SOLUTION as ANSWER
 
-SOLUTION = str(ANSWER)
+SOLUTION = str(judge.SOLUTION)
 BEFORE = "birdcalls_before.json"
 PAGE = "gpu_report.html"
 MOST = (
@@ -34,7 +32,7 @@ def start(name="birdcalls") -> str:
     if copy.exists():
         print(f"Your {name}/ stays as it is.")
     else:
-        shutil.copytree(PROJECT, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(judge.PROJECT, copy, ignore=shutil.ignore_patterns("__pycache__"))
         print(f"{name}/ is yours to change: {', '.join(sorted(f.name for f in copy.iterdir()))}")
     return name
 
@@ -65,7 +63,8 @@ def report(port) -> None:
 
 def changes(file) -> None:
     """Show what the model solution changed in one file of the project."""
-    old, new = ((folder / file).read_text().splitlines() for folder in (PROJECT, ANSWER))
+    both = judge.PROJECT / file, judge.SOLUTION / file
+    old, new = (path.read_text().splitlines() for path in both)
     diff = "\n".join(difflib.unified_diff(old, new, file, file, lineterm="", n=1))
     show.markdown(f"```diff\n{diff}\n```", diff)
 
@@ -81,7 +80,7 @@ def _stage(*names):
 
     def check(answer):
         folder = _folder(answer)
-        if fingerprint(folder) == fingerprint(PROJECT):
+        if fingerprint(folder) == fingerprint(judge.PROJECT):
             raise NotAttempted
         marks = [judge.CRITERIA[name](folder) for name in names]
         for mark in marks:

@@ -58,21 +58,25 @@ def loss(folder) -> Mark:
     return Mark(False, causes.other_losses(losses, truth, off, told, spy))
 
 
+def nothing_ran(folder) -> bool:
+    """Whether the port fails on a GPU, or leaves its model on the CPU."""
+    done, spy = on_gpu(folder)
+    return done.error is not None or not spy.device.startswith("cuda")
+
+
 def waits(folder) -> Mark:
     """The CPU doesn't wait for the GPU in the training loop."""
-    done, spy = on_gpu(folder)
-    if done.error is not None or not spy.device.startswith("cuda"):
+    if nothing_ran(folder):
         return Mark(False, NOWHERE)
-    found = causes.waits(done)
+    found = causes.waits(on_gpu(folder)[0])
     return Mark(not found, "; ".join(found) or "no wait in the training loop")
 
 
 def memory(folder) -> Mark:
     """Training and test fit 8 GB, and nothing grows."""
-    done, spy = on_gpu(folder)
-    if done.error is not None or not spy.device.startswith("cuda"):
+    if nothing_ran(folder):
         return Mark(False, NOWHERE)
-    leaks = [each for each in done.findings if each["kind"] == "leak"]
+    leaks = [each for each in on_gpu(folder)[0].findings if each["kind"] == "leak"]
     if leaks:
         return Mark(False, f"{causes.short(causes.at(leaks[0]))} {leaks[0]['text']}")
     large = in_full(folder)
@@ -84,8 +88,7 @@ def memory(folder) -> Mark:
 
 def speed(folder) -> Mark:
     """A step on a T4 takes no longer than par, by forecast."""
-    _, spy = on_gpu(folder)
-    if not spy.device.startswith("cuda"):
+    if nothing_ran(folder):
         return Mark(False, NOWHERE)
     step, par = three_steps(folder).step, three_steps(SOLUTION).step
     if step is None:
@@ -93,16 +96,15 @@ def speed(folder) -> Mark:
     words = f"{step.ms:.0f} ms per step by forecast, par is {par.ms:.0f}"
     if step.ms <= SLACK * par.ms:
         return Mark(True, words + (", beaten" if step.ms < 0.99 * par.ms else ""))
-    return Mark(False, f"{causes.slow(step, spy)}; {words}")
+    return Mark(False, f"{causes.slow(step, on_gpu(folder)[1])}; {words}")
 
 
 def two(folder) -> Mark:
     """Two processes share each step's clips, have a GPU each, and keep equal weights."""
-    ranks = on_two(folder)
-    fault = causes.apart(ranks, on_cpu(PROJECT)["clips"])
-    if fault:
-        return Mark(False, fault)
-    return Mark(True, "two processes share each step, and their weights stay equal")
+    if nothing_ran(folder):
+        return Mark(False, NOWHERE)
+    fault = causes.apart(on_two(folder), on_cpu(PROJECT)["clips"])
+    return Mark(not fault, fault or "two processes share each step, and their weights stay equal")
 
 
 CRITERIA = {

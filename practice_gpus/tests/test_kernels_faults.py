@@ -126,7 +126,7 @@ def named(result, what):
 def test_a_column_is_found_as_uncoalesced():
     result = run_triton(column, torch.zeros(64, 64), torch.zeros(64), 64, BLOCK=64)
     [(line, words)] = named(result, "uncoalesced")
-    assert line == "v = tl.load(x + at * n)" and words.startswith("32 sectors a request where 4")
+    assert line == "v = tl.load(x + at * n)" and words.startswith("32 sectors per request where 4")
 
 
 STRIDED = {

@@ -32,7 +32,6 @@ WRONG = {
     "rung": (
         edit("the loss was", LOSS, "F.cross_entropy(model(x[:1]).flatten(0, 1), y[:1].flatten())"),
         edit("aren't those of plain_step", "    optimizer.step()\n", ""),
-        edit("aren't those of plain_step", "loss.backward()", "(len(x) * loss).backward()"),
         edit(
             "15 are there",
             LOSS,

@@ -81,7 +81,7 @@ class Local(threading.local):
     )
     tracing = False  # by torch.jit, with tensors of a practice GPU
     last_error = ""  # the words of an operator's
-    inside = (None, {})  # in the backward pass: see `backward`
+    inside: tuple = (None, {})  # in the backward pass: see `backward`
     latest = None
 
     def __init__(self):

@@ -82,7 +82,7 @@ class Result:
         for each in self.by_line():
             least = -(-each.useful // SECTOR)
             if each.space == "global" and each.sectors > 1.5 * least:
-                words = f"{each.sectors_per_request:.3g} sectors a request where {least / each.requests:.3g} would do"
+                words = f"{each.sectors_per_request:.3g} sectors per request where {least / each.requests:.3g} would do"
                 found.append(("uncoalesced", each.line, words))
             if each.space == "shared" and each.worst > 1:
                 words = f"{each.worst} words of one bank at once: a {each.worst}-way bank conflict"
@@ -95,7 +95,7 @@ class Result:
     def __str__(self):
         lines = [
             f"{self.moved():,} bytes moved, {self.efficiency:.0%} of them used; {self.sectors_per_request():.1f} sectors "
-            f"a request; {self.bank_conflicts:,} bank conflicts; {self.divergent_branches:,} divergent branches"
+            f"per request; {self.bank_conflicts:,} bank conflicts; {self.divergent_branches:,} divergent branches"
         ]
         for each in self.by_line():
             lines.append(f"  {each.kind} of {each.space} memory, {_rate(each)}, in {each.line}")
@@ -112,8 +112,10 @@ class Result:
 
 def _rate(access):
     if access.space == "global":
-        return f"{access.bytes} bytes a thread, {access.sectors_per_request:.1f} sectors a request"
-    return f"{access.bytes} bytes a thread, {access.wavefronts / access.ideal:.1f} wavefronts each"
+        return (
+            f"{access.bytes} bytes per thread, {access.sectors_per_request:.1f} sectors per request"
+        )
+    return f"{access.bytes} bytes per thread, {access.wavefronts / access.ideal:.1f} wavefronts per request"
 
 
 KINDS = {

@@ -21,7 +21,7 @@ def _check_accuracy(answer):
         share = expect.number(call(answer, guesses, labels), "your result")
         if share == right and right > 1:
             raise NotYet(
-                f"{right} of 40 are right and you return {share:g}: that's how many. What fraction is it?"
+                f"{right} of 40 are right and you return {share:g}, the count. What fraction is that?"
             )
         if abs(share - (40 - right) / 40) < 1e-6 and right != 20:
             raise NotYet(

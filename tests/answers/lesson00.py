@@ -4,7 +4,7 @@ from answers import edit
 
 WRONG = {
     "warm_up": (
-        edit("that's how many", ".float().mean()", ".sum()"),
+        edit("the count", ".float().mean()", ".sum()"),
         edit("is a tensor", ".item()", ""),
         edit("is there a `return`", "return ", ""),
         edit("the fraction that is wrong", "==", "!="),

@@ -87,7 +87,8 @@ def draw_ways():
             milliseconds = gpus.forecast(step).ms
             points[words] = (torch.cuda.max_memory_allocated() / MIB, milliseconds, *place)
     sizes = [size for size, *_ in points.values()]
-    title = f"A batch of 64 images: from {max(sizes):,.0f} to {min(sizes):,.0f} MiB (forecast)"
+    most, least = (plots.number(size) for size in (max(sizes), min(sizes)))
+    title = f"A batch of 64 images: from {most} to {least} MiB (forecast)"
     figure, _ = _draw_ways(title, "MiB at the peak", "ms per step on a T4", points, figures.CARD)
     return figure, f"Forecast for a step of EfficientNet-Lite0. {_told(points, 'MiB', 'ms')}"
 
@@ -119,12 +120,13 @@ def draw_pieces(answer):
     for axes, sizes, name in zip(both, (whole, pieces), ("64 at once", "8 × 8"), strict=True):
         figures.tidy(axes)
         axes.fill_between(range(len(sizes)), sizes, color=figures.MEMORY["activations"])
-        axes.annotate(f"{name}: {max(sizes):,.0f} MiB", (0.04, 0.9), **_CORNER)
+        axes.annotate(f"{name}: {plots.number(max(sizes), 2)} MiB", (0.04, 0.9), **_CORNER)
         axes.set_xticks([])
         axes.set_ylim(0, 1.25 * max(whole))
         axes.set_xlabel("allocations and releases, in order")
     both[0].set_ylabel("MiB in use")
-    return figure, f"{title}: from {max(whole):,.0f} MiB to {max(pieces):,.0f} MiB."
+    most, least = (plots.number(max(sizes), 2) for sizes in (whole, pieces))
+    return figure, f"{title}: from {most} MiB to {least} MiB."
 
 
 _CORNER = {"xycoords": "axes fraction", "fontsize": 9, "color": figures.INK}

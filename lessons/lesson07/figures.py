@@ -128,7 +128,7 @@ def show_overlap(side_by_side):
             for way in (in_turn, side_by_side)
         )
     times = [figures.number(f.ms) for f in (one, two)]
-    title = f"Forecast: on a second stream the copy hides behind the matmul, {times[1]} ms, not {times[0]}"
+    title = "Forecast: on a second stream, the copy hides behind the matmul"
     alt = f"Copy and matmul take {times[0]} ms in turn on one stream, {times[1]} ms side by side on two."
     show_forecasts(title, {"one stream": one, "two streams": two}, alt)
 

@@ -232,24 +232,25 @@ def attention_traffic(counted):
     """Show bytes of attention by hand and in one kernel: `counted` is {words: (by hand, in one kernel)}."""
     lengths = list(counted)
     series = {
-        "by hand": (lengths, [hand / 1e6 for hand, _ in counted.values()]),
-        "one kernel": (lengths, [one / 1e6 for _, one in counted.values()]),
+        "by hand": (lengths, [hand / 1e3 for hand, _ in counted.values()]),
+        "one kernel": (lengths, [one / 1e3 for _, one in counted.values()]),
     }
     hand, one = counted[lengths[-1]]
-    moved = f"{one / 1e6:.2g} MB instead of {hand / 1e6:.2g}"
+    moved = f"{one / 1e3:.0f} kB instead of {hand / 1e3:.0f}"
     title = f"Attention over {lengths[-1]} words: one kernel moves {moved}"
     colors = {"by hand": TROUBLE, "one kernel": GPU}
     figure = plots.lines(
         series,
         title,
         "sequence length (words)",
-        "bytes moved (MB)",
+        "data moved (kB)",
         logx=True,
         logy=True,
         colors=colors,
     )
-    words = "; ".join(f"{n}: {a / 1e6:.2g} and {b / 1e6:.2g}" for n, (a, b) in counted.items())
-    plots.show(figure, f"Megabytes moved, by hand and in one kernel, by length: {words}.")
+    figure.axes[0].set_xticks(lengths, lengths)
+    words = "; ".join(f"{n}: {a / 1e3:.0f} and {b / 1e3:.0f}" for n, (a, b) in counted.items())
+    plots.show(figure, f"Kilobytes moved, by hand and in one kernel, by length: {words}.")
 
 
 PANELS = {  # source: title

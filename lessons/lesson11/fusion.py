@@ -36,7 +36,7 @@ def traffic(function, *args):
 def race(functions, device):
     """Print the milliseconds of softmax functions, {name: function}, and of PyTorch's own, on a GPU; else say so."""
     if device != "cuda":
-        print("No GPU here, and an interpreter's time tells nothing: see the figure above.")
+        print("No GPU here, and an interpreter's time means nothing: see the figure above.")
         return
     x = torch.randn(4096, 4096, device=device)
     for name, function in {**functions, "PyTorch's": lambda x: x.softmax(1)}.items():

@@ -13,7 +13,7 @@ from tools import ROOT, _notebooks
 
 HELP = "write the lessons as web pages, to read without running them"
 MARK = 'content="gpus-in-pytorch"'  # on every page, by the template
-CODE = re.compile(r'href="((?:[\w-]+/)+[\w-]+\.py)"')
+CODE = re.compile(r'href="((?:[\w-]+/)+[\w-]+\.(?:py|json))"')
 LINK = re.compile(r'(<a [^>]*href=")(?:[\w./-]*/)?([\w-]+)\.(?:ipynb|md)(?=["#])')
 
 

@@ -17,8 +17,8 @@ def spec(rows, title, measure=None, forecast=False):
         "title": {"text": title},
         "spacing": 6,
         "params": [
-            number("zoom", "zoom in, times two"),
-            number("move", "move right, by half a screen"),
+            number("zoom", "By keyboard: zoom"),
+            number("move", "move"),
             {"name": "width_ms", "expr": f"{whole} / pow(2, clamp(zoom, 0, 12))"},
             {"name": "from_ms", "expr": f"clamp(move * width_ms / 2, 0, {whole} - width_ms)"},
         ],

@@ -122,6 +122,7 @@ def test_the_cpu_keeps_what_it_can(gpus):
     assert (ones @ ones).tolist() == [[2, 2], [2, 2]]
 
 
+@pytest.mark.slow
 def test_every_operator_takes_the_dtypes_that_pytorch_s_tables_name_for_cuda():
     """A new PyTorch shows its differences by itself."""
     pytest.importorskip("expecttest", reason="PyTorch's tables of operators import it")

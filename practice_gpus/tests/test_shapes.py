@@ -99,6 +99,7 @@ SEVEN_BILLION = """
 """
 
 
+@pytest.mark.slow
 def test_a_step_of_seven_billion_parameters_in_seconds_and_without_their_memory():
     code = textwrap.dedent(SEVEN_BILLION)
     run = subprocess.run(

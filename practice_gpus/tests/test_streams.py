@@ -225,6 +225,7 @@ def test_an_event_of_another_device_is_refused(imitated):
             torch.Event("cpu")
 
 
+@pytest.mark.slow
 def test_a_tensor_that_is_used_while_python_ends_prints_no_traceback(run):
     """A learner's last cell would end in an error that says nothing about it."""
     program = """

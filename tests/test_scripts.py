@@ -375,6 +375,7 @@ def test_a_learners_block_gives_real_processes_the_gradients_of_whole_blocks(sha
     assert shard[0]["own"]["blocks"] == 2 and shard[0]["own"]["difference"] < 1e-7
 
 
+@pytest.mark.slow
 def test_a_learners_block_that_forgets_the_mean_is_seen(tmp_path):
     """Else the lesson would praise any function that a learner keeps."""
     own, out = tmp_path / "own.py", tmp_path / "results.json"
@@ -407,6 +408,7 @@ def test_no_process_waits_longer_than_a_minute_for_one_that_hangs(nccl, started)
     assert asked == ("nccl" if nccl else "gloo", datetime.timedelta(minutes=1))
 
 
+@pytest.mark.slow
 def test_when_a_rank_dies_the_others_end_too_and_torchrun_names_it():
     done = scripts.run("shard.py", *SMALL, "--die", 1, processes=2, timeout=60)
     assert done.returncode != 0

@@ -102,7 +102,7 @@ def dealt(items, workers):
     order = []
     for worker in range(workers):
         mine = long[worker::workers]
-        rest = (len(items) + worker) // workers - len(mine)
+        rest = max(0, (len(items) + worker) // workers - len(mine))
         order += [*mine, *itertools.islice(short, rest)]
     return [*order, *short]
 

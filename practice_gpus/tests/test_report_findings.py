@@ -175,7 +175,7 @@ CASES = {
     "format": (FORMAT, "wait", "text =", "print now and then"),
     "causal": (CAUSAL, "wait", "TransformerEncoder(", "is_causal=True or False"),
     "condition": (CONDITION, "wait", "if loss", "a condition needs the number"),
-    "inside PyTorch": (INSIDE, "wait", "nn.utils.clip", "reads numbers of the GPU"),
+    "inside PyTorch": (INSIDE, "wait", "nn.utils.clip", "total_norm reads numbers of the GPU"),
 }
 
 
@@ -187,12 +187,6 @@ def test_a_fix_fits_the_whole_statement(write, case):
     done = report(path)
     assert found(done) == [(kind, line_of(path, text))], done
     assert fix in done.findings[0]["fix"]
-
-
-def test_what_waits_inside_pytorch_is_named(write):
-    """A user would not see why a line of theirs waits."""
-    done = report(write(START + STEP + INSIDE))
-    assert "total_norm reads numbers of the GPU" in done.findings[0]["fix"], done
 
 
 def test_a_file_with_a_whole_module_gets_no_advice_that_would_fail(write):

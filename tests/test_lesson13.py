@@ -156,7 +156,9 @@ def test_four_processes_agree_with_one_only_where_every_column_does(monkeypatch)
 class Counts(torch.nn.Module):
     """Counts its calls in an int, as the model of the lesson does."""
 
-    calls = 0
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
 
     def forward(self, x):
         """Return `x`, times the number of calls."""

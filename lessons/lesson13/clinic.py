@@ -13,7 +13,7 @@ def admit(case):
     title = f"{trace.device}, {about['model'].removeprefix('not recorded, ')}"
     facts = [f"batch: {about['batch']}" if "batch" in about else "", about.get("note", "")]
     caption = " · ".join(fact[0].upper() + fact[1:] for fact in facts if fact)
-    timeline.show(trace, title, detail=110, caption=caption)
+    timeline.show(trace, title, detail=88, caption=caption)
     return trace
 
 
@@ -22,7 +22,7 @@ def after_the_cure():
     from lessons.lesson13.figures import strips
 
     cases = {"before": "1a", "after": "1b"}
-    figure = strips(cases, "Four loader workers fill most of the gap", (7.2, 1.9), same=True)
+    figure = strips(cases, "With four loader workers, the long gap is gone", (7.2, 1.9), same=True)
     words = "The GPU's work in a step: 174 ms and 57% busy before, 127 ms and 80% busy after."
     plots.show(figure, words)
     return traces.case("1b")

@@ -49,7 +49,7 @@ def train(group, ranks):
 
 dist.init_process_group("gloo")
 if dist.get_rank() == 0:
-    heads = ("ranks", "samples per epoch", "per step", "lr", "norm over", "loss")
+    heads = ("ranks", "samples per epoch", "per step", " lr", "norm over", "loss")
     sys.stdout.write("  ".join(heads) + "\n")
 for ranks in (1, 2, 4):
     group = dist.new_group(list(range(ranks)))

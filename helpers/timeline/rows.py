@@ -92,7 +92,7 @@ def lay_out(trace, detail=200):
     rows += [blocks for _, blocks in gpu]
     blocks = [block._replace(row=row) for row, own in enumerate(rows) for block in own]
     intervals = merged(trace.gpu, trace.length)
-    gaps = sorted(idle(intervals, trace.length), key=lambda gap: gap[0] - gap[1])[:60]
+    gaps = sorted(idle(intervals, trace.length), key=lambda gap: gap[0] - gap[1])[:40]
     known = Rows(
         labels,
         blocks,

@@ -13,7 +13,7 @@ def admit(case):
     title = f"{trace.device}, {about['model'].removeprefix('not recorded, ')}"
     facts = [f"batch: {about['batch']}" if "batch" in about else "", about.get("note", "")]
     caption = " · ".join(fact[0].upper() + fact[1:] for fact in facts if fact)
-    timeline.show(trace, title, detail=88, caption=caption)
+    timeline.show(trace, title, detail=64, caption=caption)
     return trace
 
 

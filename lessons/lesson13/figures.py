@@ -48,7 +48,14 @@ def _strip(axes, row, trace, same):
         own = [event for event in trace.gpu if KINDS.get(event.kind, "computes") == what]
         bars = [(event.start / scale, event.length / scale) for event in own]
         if own:
-            axes.broken_barh(bars, (row - 0.35, 0.7), facecolors=color, linewidth=0, label=what)
+            axes.broken_barh(
+                bars,
+                (row - 0.35, 0.7),
+                facecolors=color,
+                linewidth=0,
+                antialiased=False,
+                label=what,
+            )
     busy = reading.busy_share(trace)
     text = f"{figures.number(trace.length / 1000)} ms, {busy:.0%} busy"
     where = {"xytext": (6, 0), "textcoords": "offset points", "va": "center", "fontsize": 9}

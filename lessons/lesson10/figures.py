@@ -26,7 +26,7 @@ def first_picture():
     """Return (Figure, alternative text): 7 billion parameters on one H100, on four with DDP and with FSDP."""
     stages = {"one H100": 0, "each of four, DDP": 0, "each of four, FSDP": 3}
     rows = {label: parts_gb(7, 4, stage) for label, stage in stages.items()}
-    title = "Too large for one H100. Split over four, 7 billion parameters fit"
+    title = "Training 7 billion parameters: too large for one H100, room to spare on four"
     figure = plots.stacked(rows, title, "GB for parameters, gradients and Adam")
     axes = figure.axes[0]
     axes.axvline(80, color=figures.TROUBLE, linewidth=1.8)
@@ -78,11 +78,7 @@ def show_run(results):
     left.set_xlim(0, 1.15 * sum(whole.values()))
     right.set(xticks=steps, ylabel="loss")
     right.legend(frameon=False)
-    held = " and ".join({f"{sum(rank.values()):.1f}" for rank in ranks})
-    ends = f"the loss falls to {results['losses'][-1]:.2f} in both"
-    figures.show(
-        figure, f"Each rank holds {held} MiB, one process {sum(whole.values()):.1f}; {ends}."
-    )
+    figures.show(figure, f"{title}: {sum(whole.values()):.1f} MiB together.")
 
 
 # --- what hides the traffic -------------------------------------------------------------------------
@@ -92,11 +88,11 @@ def show_hidden(tflops=277, gb_per_s=24):
     limit = 1000 * tflops / gb_per_s
     title = "With few tokens per GPU, compute waits for the weights"
     figure, axes = figures.new_figure(title, "tokens per GPU and step", "% of the time", (7.2, 3.2))
-    axes.fill_between(tokens, 100, color=figures.WAIT)
+    axes.set_facecolor(figures.WAIT)
+    axes.grid(False)
     axes.fill_between(tokens, [min(100, 100 * each / limit) for each in tokens], color=figures.GPU)
     axes.axvline(limit, color=figures.INK, linewidth=1)
     axes.text(1.05 * limit, 8, f"{limit:,.0f} tokens", color="white")
-    axes.text(180, 60, "waiting for weights", color="white")
     axes.set_xscale("log", base=2)
     axes.set(xlim=(128, 2**16), ylim=(0, 100), xticks=[2**n for n in range(7, 17)])
     axes.xaxis.set_major_formatter("{x:,g}")
@@ -110,6 +106,7 @@ def show_hidden(tflops=277, gb_per_s=24):
         "title": title,
         "width": WIDE,
         "height": 240,
+        "view": {"fill": figures.WAIT},
         "params": [
             slide("tflops", 1000, tflops, "a GPU's speed (TFLOP/s)", low=10),
             slide("gb", 900, gb_per_s, "its link (GB/s)", low=5),
@@ -118,33 +115,20 @@ def show_hidden(tflops=277, gb_per_s=24):
         "transform": vega.calculate(
             limit="1000 * tflops / gb",
             speed="min(100, 100 * datum.tokens / datum.limit)",
-            all="100",
             words="format(datum.limit, ',.0f') + ' tokens'",
-            waiting="'waiting for weights'",
         ),
         "layer": [
-            area(figures.WAIT, x, {**y, "field": "all"}),
-            area(figures.GPU, x, y),
+            {"mark": {"type": "area", "color": figures.GPU}, "encoding": {"x": x, "y": y}},
             {**at, "mark": {"type": "rule", "color": figures.INK}, "encoding": to},
-            {**at, "mark": white(y=225, dx=6), "encoding": {**to, "text": {"field": "words"}}},
-            {**at, "mark": white(y=90, x=30), "encoding": {"text": {"field": "waiting"}}},
+            {**at, "mark": WHITE, "encoding": {**to, "text": {"field": "words"}}},
         ],
     }
     alt = f"Compute's share of the time rises with the tokens, and is 100% from {limit:,.0f} on."
-    figures.show_vega(spec, figure, alt)
-
-
-def area(color, x, y):
-    """Return the layer that fills the chart in `color` up to `y`."""
-    return {"mark": {"type": "area", "color": color}, "encoding": {"x": x, "y": y}}
-
-
-def white(**place):
-    """Return the mark of white words at `place`."""
-    return {**TEXT, "color": "white", **place}
+    figures.show_vega(spec, figure, alt, "Green: computing. Gray: waiting for weights.")
 
 
 TEXT = {"type": "text", "align": "left", "fontSize": 13, "y": 12, "dx": 6}
+WHITE = {**TEXT, "y": 225, "color": "white"}
 
 
 def amount(field, title, **more):
@@ -204,7 +188,7 @@ def show_pipeline(stages=4, microbatches=1):
         title, "time (forward passes of a microbatch)", "", (7.2, 2.6)
     )
     end = 3 * (microbatches + stages - 1)
-    axes.barh(range(stages), end, 0.9, color=PALE)
+    axes.set_facecolor(PALE)
     for stage, batch, back in product(range(stages), range(microbatches), (0, 1)):
         filled = microbatches + stages - 1
         start = filled + 2 * (stages - 1 - stage + batch) if back else stage + batch
@@ -214,7 +198,7 @@ def show_pipeline(stages=4, microbatches=1):
     axes.set(ylim=(stages - 0.5, -0.5), xlim=(0, end), xticks=range(0, end + 1, 3))
     axes.grid(False)
     share = (stages - 1) / (microbatches + stages - 1)
-    alt = f"{stages} stages, {microbatches} microbatches: each GPU is idle for {share:.0%}."
+    alt = f"{stages} stages, microbatches: {microbatches}. Each GPU is idle for {share:.0%}."
     words = "Light: forward. Dark: backward, twice as long. Gray: idle."
     figures.show_vega(_pipeline(title, stages, microbatches), figure, alt, words)
 
@@ -225,7 +209,6 @@ def _pipeline(title, stages, microbatches):
     y = {"field": "gpu", "type": "ordinal", "title": None, "scale": {"paddingInner": 0.1}}
     passes = {"range": [figures.GREENS[2], figures.GREENS[0]], "domain": [0, 1]}
     color = {"field": "k", "type": "nominal", "scale": passes, "legend": None}
-    whole = {"x": amount("zero", words, scale={"nice": False}), "x2": {"field": "last"}, "y": y}
     piece = {
         "x": amount("start", words, scale={"nice": False}),
         "x2": {"field": "end"},
@@ -236,6 +219,7 @@ def _pipeline(title, stages, microbatches):
         "title": title,
         "width": WIDE,
         "height": 200,
+        "view": {"fill": PALE},
         "params": [slide("p", 8, stages, "stages"), slide("m", 16, microbatches, "microbatches")],
         **vega.csv("i,j,k", product(range(8), range(16), (0, 1))),
         "transform": [
@@ -245,17 +229,10 @@ def _pipeline(title, stages, microbatches):
                 back="m + p - 1 + 2 * (p - 1 - datum.i + datum.j)",
                 start="datum.k ? datum.back : datum.i + datum.j",
                 end="datum.start + 1 + datum.k",
-                zero="0",
-                last="3 * (m + p - 1)",
                 words="'each GPU idle for ' + format((p - 1) / (m + p - 1), '.0%')",
             ),
         ],
         "layer": [
-            {
-                "transform": [{"filter": "datum.j + datum.k === 0"}],
-                "mark": {"type": "bar", "color": PALE},
-                "encoding": whole,
-            },
             {"mark": {"type": "bar", "stroke": figures.CARD}, "encoding": piece},
             {
                 "transform": [{"filter": "datum.i + datum.j + datum.k === 0"}],
@@ -272,16 +249,19 @@ def show_cards(forecast, tokens, traffic, gpus=8):
 
     `traffic` is what the GPUs send in a step, in bytes that an all-reduce would take.
     """
-    rates, colors = {}, {}
-    for card in ("H100 SXM", "L40S", "RTX 4090"):
-        for label, step in (
-            (f"{card}, alone", forecast.on(card)),
-            (f"{card}, one of {gpus}", forecast.on(card, gpus=gpus, gradients=traffic)),
+    rates, colors, left = {}, {}, []
+    for card, name in {"H100 SXM": "an H100", "L40S": "an L40S", "RTX 4090": "an RTX 4090"}.items():
+        alone, one = forecast.on(card), forecast.on(card, gpus=gpus, gradients=traffic)
+        for label, step, color in (
+            ("alone", alone, figures.GPU),
+            (f"one of {gpus}", one, figures.COMM),
         ):
-            rates[label] = tuple(1000 * tokens / ms for ms in (step.high_ms, step.ms, step.low_ms))
-            colors[label] = figures.COMM if "one of" in label else figures.GPU
+            spans = step.high_ms, step.ms, step.low_ms
+            rates[f"{card}, {label}"] = tuple(1000 * tokens / ms for ms in spans)
+            colors[f"{card}, {label}"] = color
+        left.append(f"{name} {alone.ms / one.ms:.0%}")
+    title = f"FSDP leaves {left[0]} of its speed, {left[1]}, and {left[2]}"
     rows = [plots.forecast(rates, "rules of the clock")]
-    title = "FSDP keeps the speed of H100s, and costs most of an RTX 4090's"
     figure = plots.bars(rows, title, "tokens per second per GPU", colors=colors)
     told = ", ".join(f"{label} {middle:,.0f}" for label, (_, middle, _) in rates.items())
     figures.show(figure, f"Forecast tokens per second per GPU: {told}.")

@@ -252,10 +252,9 @@ def run(args):
         main(args)
     except RuntimeError as error:
         first_line = str(error).splitlines()[0]
-        reason = first_line.split("] ", 1)[-1]  # without gloo's file and line
-        reason = re.sub(
-            r" \[.*", "", reason.split(". ")[0]
-        )  # nor its address and advice
+        reason = first_line.split("] ", 1)[-1]  # without gloo's file and line,
+        reason = reason.split(". ")[0]  # its advice,
+        reason = re.sub(r" \[[^]]*\]:\d+", "", reason)  # and its address
         print(f"rank {os.environ['RANK']} ends: {reason}", file=sys.stderr, flush=True)
         sys.exit(1)
 

@@ -46,14 +46,13 @@ def share(script: str) -> None:
 
     sys.path.insert(0, str(Path(script).parent))  # as Python does for a script
     with contextlib.suppress(OSError, SyntaxError, ImportError):  # the workers tell
-        body = ast.parse(Path(script).read_text(encoding="utf-8")).body
-        imports = [line for line in body if isinstance(line, ast.Import | ast.ImportFrom)]
-        exec(compile(ast.Module(imports, []), script, "exec"), {"__name__": "imports"})
+        code = ast.parse(Path(script).read_text(encoding="utf-8"))
+        code.body = [line for line in code.body if isinstance(line, ast.Import | ast.ImportFrom)]
+        exec(compile(code, script, "exec"), {"__name__": "imports"})
     gc.freeze()
     if sys.platform == "linux":
-        with contextlib.suppress(
-            AttributeError
-        ):  # glibc gives freed tensors of 64 KiB and more back at once
+        # glibc then gives freed tensors of 64 KiB and more back at once; other C libraries lack it
+        with contextlib.suppress(AttributeError):
             ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**16)
 
 

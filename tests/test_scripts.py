@@ -345,18 +345,9 @@ def shard(tmp_path_factory):
     """One run of shard.py with three processes: (its results, the folder of its checkpoint, how it ended)."""
     folder = tmp_path_factory.mktemp("shard")
     (folder / "own.py").write_text(f"import torch\n\n{OWN}")
-    how = (
-        *SMALL,
-        "--block",
-        "own.py",
-        "--out",
-        "results.json",
-        "--checkpoint",
-        "saved",
-        "--die",
-        1,
-    )
-    done = scripts.run("shard.py", *how, processes=3, forked=True, cwd=folder)
+    how = "--block own.py --matmuls --checkpoint saved --die 1 --out results.json"
+    where = {"processes": 3, "forked": True, "cwd": folder}
+    done = scripts.run("shard.py", *SMALL, *how.split(), **where)
     assert (folder / "results.json").exists(), done.text
     return json.loads((folder / "results.json").read_text()), folder / "saved", done
 
@@ -379,6 +370,11 @@ def test_three_uneven_shards_hold_everything_once_and_learn_what_one_process_lea
     assert results["losses"][-1] < results["losses"][0]
     assert results["difference"] < 1e-5
     assert results["alone"] == pytest.approx(results["losses"], abs=1e-5)
+
+
+def test_two_matmuls_split_by_columns_and_by_rows_need_one_collective(shard):
+    assert shard[0]["split"]["collectives"] == {"matmuls": 0, "sum": 1}
+    assert shard[0]["split"]["error"] < 1e-5
 
 
 def test_a_learners_block_gives_real_processes_the_gradients_of_whole_blocks(shard):

@@ -225,8 +225,10 @@ def with_model_answers(path):
 
 
 @pytest.mark.slow
-def test_the_model_answers_of_every_lesson_are_correct(submitted):
-    lessons = {path.stem: list(with_model_answers(path)) for path in _notebooks.find(all_keys())}
+def test_model_answers_are_correct_when_graded_in_lessons_with_processes_too(submitted):
+    """Those of the other lessons are run in test_solutions.py."""
+    paths = _notebooks.find(["02", "06", "10"])
+    lessons = {path.stem: list(with_model_answers(path)) for path in paths}
     for name, row in submitted("--jobs", "2", **lessons).items():
         keys = all_keys()[row["lesson"]]
         assert [row[key] for key in keys] == [CORRECT] * len(keys), (name, row)

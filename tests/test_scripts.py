@@ -381,6 +381,7 @@ def test_a_learners_block_gives_real_processes_the_gradients_of_whole_blocks(sha
     assert shard[0]["own"]["blocks"] == 2 and shard[0]["own"]["difference"] < 1e-7
 
 
+@pytest.mark.slow
 def test_a_learners_block_that_forgets_the_mean_is_seen(tmp_path):
     """Else the lesson would praise any function that a learner keeps."""
     own, out = tmp_path / "own.py", tmp_path / "results.json"

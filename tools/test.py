@@ -42,7 +42,8 @@ def pytest_line(args, python):
     """Return the command line that runs the lanes asked for, with a worker for each core."""
     lanes = [name for name in LANES if getattr(args, name)]
     line = [str(python), "-m", "pytest", *(f"--{name}" for name in lanes)]
-    line += ["-p", "no:nbval"]  # the notebooks' tests start it themselves; it imports for seconds
+    # plugins that no test here needs, but for the notebooks', which start nbval themselves: their imports take seconds
+    line += [f"-pno:{name}" for name in ("nbval", "hypothesispytest", "anyio")]
     if not set(lanes) & set(ONE_AT_A_TIME):
         workers = max(1, int(min(cpu_cores(), threads.quota() or cpu_cores())))
         line += ["--numprocesses", str(workers), "--dist", "worksteal"]

@@ -10,7 +10,7 @@ from tools import ROOT, _environment, _gpu, lab
 
 HELP = "run the tests: notebooks compared strictly, helpers, exercises, practice GPUs, style"
 LANES = {
-    "all": "also the slow tests: changed answers, solutions in lessons, hostile grading, Colab",
+    "all": "also the slow tests: wide sweeps, solutions in lessons, hostile grading, Colab",
     "browser": "only the tests that drive JupyterLab in a browser",
 }
 ONE_AT_A_TIME = ("browser",)  # these run several kernels at once themselves

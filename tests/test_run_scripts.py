@@ -82,8 +82,8 @@ def test_timeout_kills_all_that_was_started(script, monkeypatch):
         print(subprocess.Popen([sys.executable, "-c", stubborn], **own_session).pid)
         time.sleep(600)
         """)
-    with pytest.raises(TimeoutError, match=r"longer than timeout=5 seconds.*\n\d+") as error:
-        scripts.run(file, timeout=5, quiet=True)
+    with pytest.raises(TimeoutError, match=r"longer than timeout=3 seconds.*\n\d+") as error:
+        scripts.run(file, timeout=3, quiet=True)
     assert gone(int(str(error.value).split()[-1]))
 
 
@@ -177,6 +177,7 @@ def test_wrong_numbers_start_nothing(course, wrong, capsys):
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 def test_forked_processes_are_those_of_torchrun(script, capsys):
     """A lesson says that torchrun does the same; and what is shown is what runs."""

@@ -197,12 +197,11 @@ def test_disable_cuda_means_the_cpu(monkeypatch):
 def ddp(tmp_path_factory):
     """One run of ddp.py with two processes on the CPU: (finished process, its results, the folder of its files)."""
     folder = tmp_path_factory.mktemp("ddp")
-    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     files = ("--out", folder / "results.json", "--checkpoint", folder / "weights.pt")
     how = ("--disable-cuda", "--check", "--pieces", 101, "--epochs", 2)
-    done = in_child(*launch, SCRIPTS / "ddp.py", *how, *files, cwd=folder)
+    done = scripts.run("ddp.py", *how, *files, processes=2, forked=True, cwd=folder)
     # gloo may abort at the very end, after everything is written: judge by the results
-    assert (folder / "results.json").exists(), done.stderr
+    assert (folder / "results.json").exists(), done.text
     return done, json.loads((folder / "results.json").read_text()), folder
 
 
@@ -210,9 +209,9 @@ def test_two_processes_have_the_gradients_of_one(ddp):
     done, results, _ = ddp
     assert results["world_size"] == 2 and results["backend"] == "gloo"
     assert results["gradients_equal"] is True
-    assert "gradients equal: True" in done.stdout.splitlines()
+    assert "gradients equal: True" in done.text.splitlines()
     assert results["weights_equal"] is True
-    assert "weights equal: True" in done.stdout.splitlines()
+    assert "weights equal: True" in done.text.splitlines()
     assert results["ring_equal"] is True
     assert [rank["device"] for rank in results["ranks"]] == ["cpu", "cpu"]
     assert results["alone"] > 0 and results["epochs"][-1]["tokens_per_s"] > 0
@@ -381,6 +380,7 @@ def test_a_learners_block_gives_real_processes_the_gradients_of_whole_blocks(sha
     assert shard[0]["own"]["blocks"] == 2 and shard[0]["own"]["difference"] < 1e-7
 
 
+@pytest.mark.slow
 def test_a_learners_block_that_forgets_the_mean_is_seen(tmp_path):
     """Else the lesson would praise any function that a learner keeps."""
     own, out = tmp_path / "own.py", tmp_path / "results.json"

@@ -34,7 +34,7 @@ def first_picture():
         _strip(left, 0, of_a)
         _strip(left, len(of_a) + 1, of_b)
         left.text(0, -0.95, f"{len(of_a)} of a, {len(of_b)} of b", fontsize=9, color=FAINT)
-        left.set(xlim=(0, 34), ylim=(-1.3, 2.2))
+        left.set(xlim=(-0.1, 34.1), ylim=(-1.3, 2.2))
         right.barh(0.5, speeds[name], height=1, color=GPU)
         right.text(0, 1.5, f"{1000 * speeds[name]:,.0f} GFLOP/s", fontsize=10, color=INK)
         right.set(xlim=(0, fast), ylim=(-1.3, 2.2))
@@ -81,6 +81,7 @@ def sectors(counted):
         )
     axes.set_yticks(range(len(numbers)), numbers, fontsize=9, family="monospace")
     _plain(axes, "sectors of 32 bytes per request of a warp")
+    axes.invert_yaxis()
     axes.set_xlim(0, 40)
     said = ", ".join(f"{words}: {count:.3g}" for words, count in numbers.items())
     what = "that a request of a warp touches, with the share of their bytes that is used"
@@ -91,11 +92,10 @@ def sectors(counted):
 
 
 def _plain(axes, xlabel):
-    axes.invert_yaxis()
     axes.set_facecolor("none")
     axes.set_xlabel(xlabel, fontsize=9, color=FAINT)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(length=0)
+    axes.tick_params(length=0, labelcolor=INK)
 
 
 def table(head, rows):
@@ -260,13 +260,11 @@ def trap(compiled):
         right.barh(place, each.stack, color=TROUBLE, height=0.62)
         right.text(each.stack + 60, place, f"{each.stack:,}", va="center", fontsize=9, color=INK)
     left.set_yticks(range(len(compiled)), [f"{count} warps" for count in compiled], fontsize=9)
-    left.set_xlim(0, 170)
-    right.set_xlim(0, 1.25 * max(1, *(each.stack for each in compiled.values())))
-    for axes, words in ((left, "occupancy (%)"), (right, "stack of each thread (bytes)")):
-        axes.set_xlabel(words, fontsize=9, color=FAINT)
-        axes.set_facecolor("none")
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.tick_params(length=0)
+    left.set(xlim=(0, 170), xticks=(0, 50, 100))
+    most = max(1, *(each.stack for each in compiled.values()))
+    right.set(xlim=(0, 1.25 * most), xticks=())
+    _plain(left, "occupancy (%)")
+    _plain(right, "stack of each thread (bytes)")
     left.invert_yaxis()
     said = "; ".join(
         f"{count} warps: {each.occupancy.share:.0%}, {each.registers} registers, {each.stack:,} bytes"

@@ -33,7 +33,7 @@ def tensor_cores(kernel):
     values = pointers | {"n": "i32", "scale": "fp32", "D": 64, "BLOCK": 64}
     for card in ("T4", "A100", "H100", "B200"):
         found = kernels.compile(kernel, values, card).tensor_cores
-        print(f"{card:5}", *(f"{count} {name}" for name, count in found.items()) or ["none"])
+        print(f"{card:5}", *[f"{count} {name}" for name, count in found.items()] or ["none"])
 
 
 # --- a mirror -----------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def touched_figure(seen, title):
     """Return the figure of `touched` and its sentence; dotted cells are places that a mask rules out."""
     tensors = list(seen.tensors.items())
     flat = all(tensor.ndim < 2 for _, tensor in tensors)
-    figure = blank_figure((7.3, 0.9 + 0.66 * len(tensors)) if flat else (7.3, 2.1))
+    figure = blank_figure((7.3, 0.9 + 0.66 * len(tensors)) if flat else (7.3, 1.6))
     set_title(figure, title)
     for place, (name, tensor) in enumerate(tensors, 1):
         grid = (len(tensors), 1) if flat else (1, len(tensors))
@@ -213,7 +213,10 @@ def attention_traffic(counted):
     by_hand, one = zip(*counted.values(), strict=True)
     series = {"by hand": (lengths, by_hand), "one kernel": (lengths, one)}
     colors = {"by hand": TROUBLE, "one kernel": GPU}
-    title = "Twice the words: four times the traffic by hand, twice in one kernel"
+    grown = by_hand[-1] / by_hand[-2], one[-1] / one[-2]
+    title = "Twice the words: {:.1f} times the traffic by hand, {:.0f} times in one kernel".format(
+        *grown
+    )
     axes = ("sequence length (words)", "data moved (kB)")
     figure = plots.lines(series, title, *axes, logx=True, logy=True, colors=colors)
     figure.axes[0].set_xticks(lengths, lengths)

@@ -236,7 +236,8 @@ def _check_tiles(answer):
     if not isinstance(answer, dict) or set(answer) != set(TILES):
         raise NotYet('expected a dict: {"TILE": …, "num_warps": …}.')
     tile, num_warps = answer["TILE"], answer["num_warps"]
-    if tile not in (16, 32, 64, 128) or num_warps not in (1, 2, 4, 8):
+    known = type(tile) is type(num_warps) is int
+    if not known or tile not in (16, 32, 64, 128) or num_warps not in (1, 2, 4, 8):
         came = f"TILE is {str(tile)[:20]}, num_warps {str(num_warps)[:20]}"
         raise NotYet(f"{came}; they take 16, 32, 64 or 128, and 1, 2, 4 or 8.")
     if tile == 128 and num_warps < 4:
@@ -318,7 +319,7 @@ quantized = puzzle(
 
 # --- attention ----------------------------------------------------------------------------------
 def _attention_problem(n):
-    q, k, v = torch.randn(3, n, 32).half()
+    q, k, v = (torch.randn(n, 32).half() for _ in "qkv")  # each with memory of its own
     out = blank(n, 32)
     values = [q, k, v, out, n, 32**-0.5, 32, 32]
     expected = attend(q.float(), k.float(), v.float())

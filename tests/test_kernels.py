@@ -81,6 +81,7 @@ def test_par_is_what_the_book_says():
     transpose, saxpy = twelve.transpose.par(), twelve.saxpy.par()
     assert transpose == 4.0, "4 sectors, no conflict"
     assert saxpy == pytest.approx(12, rel=0.02), "two floats in, one out"
+    assert twelve.matmul.par() == 2.0, "4 sectors of b and 4 of a, for four multiply-adds"
     assert puzzles.online.par() == 12.0, "in twice, out once"
 
 
@@ -186,7 +187,28 @@ def test_each_puzzles_picture_marks_what_a_result_needs(monkeypatch):
 
 def test_the_first_pictures_say_in_words_what_they_show():
     _, words = inside.first_picture()
-    assert "touches 4 sectors" in words and "touches 32" in words
+    assert "32 sectors of a and 1 of b" in words and "1 sector of a and 4 of b" in words
+    assert "309 GFLOP/s" in words and "1,986" in words
+
+
+PRODUCT = """
+extern "C" __global__ void product(const float* a, const float* b, float* out, int n) {
+  int FIRST = blockIdx.x * 32 + threadIdx.x, SECOND = blockIdx.y * 32 + threadIdx.y;
+  float sum = 0;
+  for (int k = 0; k < n; k++) sum += a[row * n + k] * b[k * n + column];
+  out[row * n + column] = sum;
+}
+"""
+
+
+@needs_compilers
+def test_the_first_picture_of_lesson_12_draws_what_its_kernels_count():
+    """33 and 5 sectors stand in a drawing; counted from code, they must be the same."""
+    counted = []
+    for first, second in (("row", "column"), ("column", "row")):
+        counted.append(inside.multiplied(PRODUCT.replace("FIRST", first).replace("SECOND", second)))
+    drawn = [len(of_a) + len(of_b) for of_a, of_b, _ in inside.WAYS.values()]
+    assert counted == drawn == [33, 5]
 
 
 # --- without compilers

@@ -58,13 +58,15 @@ def run(
     timeout: float = 300,
     quiet: bool = False,
     forked: bool = False,
+    cwd: str | os.PathLike[str] | None = None,
 ) -> Finished:
     """Run `script` with `args` in a child process with this Python and return `Finished`(returncode, text).
 
     Prints the command line that runs, then shows the output as it comes, unless `quiet`. With `processes` (an int, at
     least 1) torchrun starts that many, each with one thread for its operations (OMP_NUM_THREADS=1). Their lines mix,
     unless the script calls sys.stdout.reconfigure(line_buffering=True, write_through=False). With `forked` they are forked
-    from one that has imported torch already, on Linux, which takes half of the memory and of the time.
+    from one that has imported torch already, on Linux, which takes half of the memory and of the time. `cwd` is the
+    folder in which it runs, where paths in `args` begin (None: this one).
     A script that fails raises nothing: look at `returncode`. Under gloo a process may abort at its very end, after it
     wrote its results, so judge by the results, not by the return code alone. After `timeout` seconds everything it
     started is killed and TimeoutError tells the last lines; an interrupt (the stop button, Ctrl+C) kills it too.
@@ -77,7 +79,7 @@ def run(
     work = [str(script_path(script)), *map(str, args)]
     command = [*_launcher(processes, forked and sys.platform == "linux"), *work]
     print(shown(command), flush=True)
-    child = _start(command, processes)
+    child = _start(command, processes, cwd)
     lines: list[str] = []
     reader = threading.Thread(target=_read, args=(child.stdout, lines, quiet), daemon=True)
     reader.start()
@@ -132,7 +134,9 @@ def shown(command: list[str]) -> str:
     return "$ " + shlex.join(words)
 
 
-def _start(command: list[str], processes: int | None) -> subprocess.Popen[str]:
+def _start(
+    command: list[str], processes: int | None, cwd: str | os.PathLike[str] | None
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -141,6 +145,7 @@ def _start(command: list[str], processes: int | None) -> subprocess.Popen[str]:
         encoding="utf-8",
         errors="replace",
         env=_environment(processes),
+        cwd=cwd,
         start_new_session=sys.platform != "win32",
     )
 

@@ -124,7 +124,7 @@ def race(count, cpu_ms, forecast_ms, measured_s=None):
     gpu = "a T4, by forecast," if hollow else f"this {torch.cuda.get_device_name()}"
     seconds = count * forecast_ms / 1e3 if hollow else measured_s
     done = min(count, int(1e3 * seconds / cpu_ms))
-    title = f"In the {figures.duration(seconds)} that {gpu} takes for {count} photos, this CPU gets through {done}"
+    title = f"In the {figures.duration(seconds)} that {gpu} takes for {count} photos, this CPU does {done}"
     figure, (above, below) = figures.panels(title, 2, 1, (7.2, 2.9))
     _draw_dots(above, f"this CPU: {done}", count, done, figures.CPU)
     _draw_dots(below, f"{gpu.split(',')[0]}: {count}", count, count, figures.GPU, hollow)

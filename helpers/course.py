@@ -42,7 +42,7 @@ LESSONS = (
     Lesson(
         "02_move_tensors.ipynb",
         "Move tensors",
-        57,
+        58,
         "Put tensors on a GPU, read the first error, and know what a copy costs",
     ),
     Lesson(
@@ -60,7 +60,7 @@ LESSONS = (
     Lesson(
         "05_manage_gpu_memory.ipynb",
         "Manage GPU memory",
-        57,
+        58,
         "See what fills the memory, forecast it, make training fit, and recover when it doesn't",
     ),
     Lesson(

@@ -5,6 +5,7 @@ Lessons launch scripts this way because functions defined in a notebook's cell c
 
 import contextlib
 import os
+import runpy
 import shlex
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+from unittest import mock
 
 _HERE = Path(__file__).resolve().parent
 _CHECKOUT = _HERE.parent / "notebooks" / "scripts"
@@ -56,13 +58,15 @@ def run(
     timeout: float = 300,
     quiet: bool = False,
     forked: bool = False,
+    cwd: str | os.PathLike[str] | None = None,
 ) -> Finished:
     """Run `script` with `args` in a child process with this Python and return `Finished`(returncode, text).
 
     Prints the command line that runs, then shows the output as it comes, unless `quiet`. With `processes` (an int, at
     least 1) torchrun starts that many, each with one thread for its operations (OMP_NUM_THREADS=1). Their lines mix,
     unless the script calls sys.stdout.reconfigure(line_buffering=True, write_through=False). With `forked` they are forked
-    from one that has imported torch already, on Linux, which takes half of the memory and of the time.
+    from one that has imported torch already, on Linux, which takes half of the memory and of the time. `cwd` is the
+    folder in which it runs, where paths in `args` begin (None: this one).
     A script that fails raises nothing: look at `returncode`. Under gloo a process may abort at its very end, after it
     wrote its results, so judge by the results, not by the return code alone. After `timeout` seconds everything it
     started is killed and TimeoutError tells the last lines; an interrupt (the stop button, Ctrl+C) kills it too.
@@ -75,7 +79,7 @@ def run(
     work = [str(script_path(script)), *map(str, args)]
     command = [*_launcher(processes, forked and sys.platform == "linux"), *work]
     print(shown(command), flush=True)
-    child = _start(command, processes)
+    child = _start(command, processes, cwd)
     lines: list[str] = []
     reader = threading.Thread(target=_read, args=(child.stdout, lines, quiet), daemon=True)
     reader.start()
@@ -91,6 +95,24 @@ def run(
             _end(child)
             reader.join(_GRACE)
     return Finished(child.returncode, "".join(lines))
+
+
+def run_here(script: str | os.PathLike[str], *args: object, folder: str = ".") -> int:
+    """Run `script` with `args` in this process, in `folder`; prints its command line and returns its exit status.
+
+    That saves the seconds and the memory of a second Python with PyTorch. What the script raises is raised here.
+    """
+    path, words, home = str(script_path(script)), list(map(str, args)), os.getcwd()
+    print(shown([sys.executable, path, *words]), flush=True)
+    try:
+        os.chdir(folder)
+        with mock.patch.object(sys, "argv", [path, *words]):
+            runpy.run_path(path, run_name="__main__")
+    except SystemExit as end:  # argparse, and sys.exit of a script
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    finally:
+        os.chdir(home)
+    return 0
 
 
 def _launcher(processes: int | None, forked: bool = False) -> list[str]:
@@ -112,7 +134,9 @@ def shown(command: list[str]) -> str:
     return "$ " + shlex.join(words)
 
 
-def _start(command: list[str], processes: int | None) -> subprocess.Popen[str]:
+def _start(
+    command: list[str], processes: int | None, cwd: str | os.PathLike[str] | None
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -121,6 +145,7 @@ def _start(command: list[str], processes: int | None) -> subprocess.Popen[str]:
         encoding="utf-8",
         errors="replace",
         env=_environment(processes),
+        cwd=cwd,
         start_new_session=sys.platform != "win32",
     )
 

@@ -108,8 +108,8 @@ def _fsdp_boxes(blocks, ranks, whole=None, color=None):
 
 CHOICES = (
     (0, 2, 1, 0),
-    (0, 3, 0, 2),
-    (1, 0, 2, 0),
+    (0, 3, 1, 2),
+    (1, 0, 2, 3),
     (3, 0, 0, 1),
 )  # of each GPU's tokens: the expert
 
@@ -118,8 +118,8 @@ def experts() -> Picture:
     """Return the picture of expert parallelism on four GPUs: an all-to-all takes tokens to experts, another one back."""
     picture = Picture(
         "Expert parallelism: tokens travel to their experts and back",
-        "Four GPUs with four tokens each; after an all-to-all expert 0 has eight tokens, expert 3 two.",
-        columns=9,
+        "Four GPUs with four tokens each; after an all-to-all expert 0 has six tokens, expert 3 three.",
+        columns=6,
         rows=4,
         labels=[f"GPU {gpu}, expert {gpu}" for gpu in range(4)],
     )
@@ -134,7 +134,7 @@ def experts() -> Picture:
         (
             there,
             figures.GPU,
-            "The experts compute. GPU 0 has eight tokens; the others wait for it.",
+            "The experts compute. GPU 0 has six tokens; the others wait for it.",
         ),
         (home, figures.COMM, "A second all-to-all brings the results back."),
     ):

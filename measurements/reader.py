@@ -6,9 +6,11 @@ per second). What a file may hold is written in `published.schema.json` and `rec
 
 import difflib
 import json
+import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 HERE = Path(__file__).parent
@@ -160,8 +162,7 @@ def check(data: Any, file: str, kind: str = "recording") -> None:
 
     The error names `file`, the field, what came and what fits. Beyond the schema, each row's device must be listed.
     """
-    import jsonschema
-
+    jsonschema = schema_checker()
     errors = jsonschema.Draft202012Validator(_schema(kind)).iter_errors(data)
     error = jsonschema.exceptions.best_match(errors)
     if error is not None:
@@ -173,6 +174,23 @@ def check(data: Any, file: str, kind: str = "recording") -> None:
                 there = ", ".join(data["devices"])
                 field = f"sections.{section}[{i}].device"
                 raise ValueError(f"{file}: {field} is {row['device']!r}; devices has {there}")
+
+
+def schema_checker() -> ModuleType:
+    """The package jsonschema, without its check of international addresses.
+
+    No schema here asks for that check, and reading its grammar takes 1.5 s: a lesson's first figure would wait for it.
+    """
+    grammar = "rfc3987_syntax"
+    hidden = "jsonschema" not in sys.modules and grammar not in sys.modules
+    if hidden:
+        sys.modules[grammar] = None  # type: ignore[assignment]  # its import fails, which jsonschema expects
+    try:
+        import jsonschema
+    finally:
+        if hidden:
+            del sys.modules[grammar]
+    return jsonschema
 
 
 def _parsed(path: Path) -> Any:

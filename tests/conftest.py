@@ -1,6 +1,7 @@
 """What all tests share: lanes, one thread each, stored progress left alone, practice GPUs for a test."""
 
 import contextlib
+import itertools
 import os
 import signal
 from pathlib import Path
@@ -80,7 +81,30 @@ def pytest_collection_modifyitems(config, items):
         asked |= {"default", "slow"}
     chosen = [item for item in items if lanes_of(item) & asked]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
-    items[:] = chosen
+    items[:] = dealt(chosen, getattr(config, "workerinput", {}).get("workercount", 1))
+
+
+LONGEST = (  # a whole notebook each
+    "test_runs_offline_with_the_outputs_that_are_stored_and_little_memory",
+    "test_a_learner_may_run_every_cell_twice",
+    "test_a_lesson_alone_brings_its_helpers_and_nothing_else",
+    "test_every_solution_is_correct_in_its_lesson",
+)
+
+
+def dealt(items, workers):
+    """Return the tests so that each worker, which begins with an equal slice, has long ones first.
+
+    The short ones at the end then go to whoever is done (xdist's worksteal), and all workers end together.
+    """
+    long = [item for item in items if getattr(item, "originalname", "") in LONGEST]
+    short = iter([item for item in items if item not in set(long)])
+    order = []
+    for worker in range(workers):
+        mine = long[worker::workers]
+        rest = max(0, (len(items) + worker) // workers - len(mine))
+        order += [*mine, *itertools.islice(short, rest)]
+    return [*order, *short]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -12,8 +12,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from measurements.reader import schema_checker
 from tools import ROOT
 from tools.execute import environment
+
+schema_checker()  # before nbval's imports, which would wait 1.5 s for its grammar
 
 OFFLINE = ("unshare", "-r", "-n")
 LOOPBACK = """
@@ -36,7 +39,8 @@ def run_strict(path, cell_timeout=600):
     The peak is in bytes; None where the system does not tell.
     """
     options = ["-c", os.devnull, "--rootdir", str(path.parent), "-q", "-p", "no:cacheprovider"]
-    nbval = ["-p", "strict", "--nbval", f"--nbval-cell-timeout={cell_timeout}", str(path)]
+    options += ["--disable-plugin-autoload", "-p", "strict", "-p", "nbval.plugin"]
+    nbval = ["--nbval", f"--nbval-cell-timeout={cell_timeout}", str(path)]
     # pictures in HTML differ with the release of matplotlib and its fonts
     nbval.append(f"--nbval-sanitize-with={Path(__file__).with_name('nbval_sanitize.cfg')}")
     line = [sys.executable, "-m", "pytest", *options, *nbval]

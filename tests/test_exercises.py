@@ -43,7 +43,26 @@ EXERCISES = [
 KEYS = [exercise.key for exercise in EXERCISES]
 # that one starts two processes
 IN_PROCESS = [exercise for exercise in EXERCISES if exercise.key != "06.ddp"]
-SLOW = ("05.leak",)  # it lets a device work for most of a second
+# They compile kernels, judge a whole program or let a device work for most of a second: in the default lane the model
+# answer once and one wrong answer.
+LONG = ("05.leak", "11.", "12.", "13.agree", "13.recompiles", "14.", "93.")
+PROGRAMS = ("13.agree", "14.two", "14.speed")  # several processes, or a large step, each time
+
+
+def takes_long(exercise):
+    return exercise.key.startswith(LONG)
+
+
+def in_both_lanes(exercises):
+    """The parameters of a test: (exercise, whether all of it is asked), all of what takes long in the slow lane only."""
+    for exercise in exercises:
+        if takes_long(exercise):
+            marks = [pytest.mark.slow] * exercise.key.startswith(PROGRAMS)
+            yield pytest.param(exercise, False, id=exercise.key, marks=marks)
+        marks = [pytest.mark.slow] * takes_long(exercise)
+        yield pytest.param(
+            exercise, True, id=f"{exercise.key}{'-all' * takes_long(exercise)}", marks=marks
+        )
 
 
 def test_keys_are_unique_and_name_their_place():
@@ -54,23 +73,27 @@ def test_keys_are_unique_and_name_their_place():
                 assert value.key == f"{module.__name__.split('.')[1][-2:]}.{name}"
 
 
-@pytest.mark.parametrize("exercise", EXERCISES, ids=KEYS)
-def test_reference_passes_each_time(exercise):
-    for _ in range(2):
+@pytest.mark.parametrize("exercise, whole", in_both_lanes(EXERCISES))
+def test_reference_passes_each_time_and_leaves_the_learners_random_numbers_alone(exercise, whole):
+    """A check that seeds gives each learner the same inputs, and the cells after it the same numbers."""
+    drawn = set()
+    for seed in (1, 2) if whole else (1,):
+        torch.manual_seed(seed)
+        random.seed(seed)
         result = exercise.outcome(exercise.reference)
         assert result.status == CORRECT, result
+        drawn |= {torch.rand(1).item(), random.random()}
+    assert len(drawn) == (4 if whole else 2)
 
 
-@pytest.mark.parametrize("exercise", EXERCISES, ids=KEYS)
-def test_wrong_answers_fail_with_their_own_message(exercise):
-    assert len(wrong_answers(exercise)) >= 2
-    messages = []
-    for wrong in wrong_answers(exercise):
+@pytest.mark.parametrize("exercise, whole", in_both_lanes(EXERCISES))
+def test_wrong_answers_fail_with_their_own_message(exercise, whole):
+    answers = wrong_answers(exercise)
+    assert len({wrong.says for wrong in answers}) == len(answers) >= 2, "two share one message"
+    for wrong in answers if whole else answers[:1]:
         result = exercise.outcome(wrong.make(exercise.reference))
         assert result.status in (NOT_YET, ERROR), (wrong, result)
         assert wrong.says in result.message, (wrong, result)
-        messages.append(wrong.says)
-    assert len(set(messages)) == len(messages), "two wrong answers share one message"
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=KEYS)
@@ -103,10 +126,11 @@ ODD = (
 )
 
 
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("exercise", IN_PROCESS, ids=lambda exercise: exercise.key)
 @pytest.mark.filterwarnings("ignore:Casting complex values")
-def test_odd_answers_never_break_a_check(exercise):
-    for odd in ODD[::10] if exercise.key in SLOW else ODD:
+def test_odd_answers_never_break_a_check(exercise, every):
+    for odd in ODD[::9] if exercise.key == "05.leak" else ODD[::every]:
         answers = [odd, lambda *args, odd=odd: odd]
         if isinstance(exercise.reference, dict):
             answers = [odd, dict.fromkeys(exercise.reference, odd)]
@@ -118,19 +142,6 @@ def test_odd_answers_never_break_a_check(exercise):
 def test_hints_an_explanation_and_a_solution_are_there(exercise):
     assert len(exercise.hints) >= 2 and exercise.explanation
     assert ast.parse(exercise.solution_source()).body, "it doesn't stand in a cell as it is"
-
-
-@pytest.mark.parametrize("exercise", IN_PROCESS, ids=lambda exercise: exercise.key)
-def test_checks_leave_the_learners_random_numbers_alone(exercise):
-    """A check that seeds gives each learner the same inputs, and the cells after it the same numbers."""
-    torch.manual_seed(1)
-    random.seed(1)
-    exercise.outcome(exercise.reference)
-    first = torch.rand(1), random.random()
-    torch.manual_seed(2)
-    random.seed(2)
-    exercise.outcome(exercise.reference)
-    assert torch.rand(1) != first[0] and random.random() != first[1]
 
 
 def _square(x):
@@ -326,6 +337,7 @@ def test_messages_are_sentences_and_names_stay_as_they_are(words, shown):
     assert panel.sentence(words) == shown
 
 
+@pytest.mark.slow
 def test_a_program_that_cannot_start_processes_is_told_how(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(

@@ -1,6 +1,7 @@
 """The house keeps its rules: who imports whom, importing does nothing, and no two lists that disagree."""
 
 import ast
+import functools
 import graphlib
 import importlib.metadata
 import json
@@ -39,6 +40,7 @@ def dotted(path):
     return ".".join(parts).removesuffix(".__init__")
 
 
+@functools.cache
 def imports(path):
     """Return the dotted names that a file imports from the course, at its top or inside functions."""
     here = dotted(path).split(".")[: None if path.name == "__init__.py" else -1]

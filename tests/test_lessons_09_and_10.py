@@ -1,6 +1,7 @@
 """What lessons 09 and 10 show beside their stored words: who holds what, and what a model refuses."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -65,7 +66,7 @@ def test_the_pipeline_never_runs_two_passes_on_a_gpu_at_once(monkeypatch, stages
     shown = []
     monkeypatch.setattr(figures.figures, "show_vega", lambda _, figure, *__: shown.append(figure))
     figures.show_pipeline(stages, microbatches)
-    bars = shown[0].axes[0].patches[stages:]  # after the gray ones
+    bars = shown[0].axes[0].patches
     end = 3 * (microbatches + stages - 1)
     for stage in range(stages):
         own = sorted(
@@ -80,14 +81,39 @@ def test_the_pipeline_never_runs_two_passes_on_a_gpu_at_once(monkeypatch, stages
         )
 
 
-def test_the_limit_is_where_gathering_takes_as_long_as_computing():
-    """The page states 5,540 tokens; 1,024 give 18% of the speed."""
-    assert 277e12 / 50e9 == pytest.approx(5540)
-    alt = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures.figures, "show_vega", lambda spec, figure, words: alt.append(words))
-        figures.show_hidden()
-    assert "full from 5,540 on; 1,024 give 18%" in alt[0]
+def test_the_limit_is_where_gathering_takes_as_long_as_computing(monkeypatch):
+    """The page states 5,540 tokens at 50 GB/s, and that 1,024 then leave 18% of the speed."""
+    shown = []
+    monkeypatch.setattr(figures.figures, "show_vega", lambda _, *rest: shown.append(rest))
+    figures.show_hidden(277, 50)
+    [(figure, alt, _)] = shown
+    assert "100% from 5,540 on" in alt
+    outline = figure.axes[0].collections[0].get_paths()[0].vertices.tolist()
+    assert max(y for x, y in outline if x == 1024) == pytest.approx(18, abs=0.5)
+
+
+def test_the_four_ranks_are_drawn_beside_what_they_hold_together(monkeypatch):
+    """The page says that a quarter is on each rank, and that the losses are those of one process."""
+    rank = {"parameters": 2**20, "gradients": 2**20, "optimizer": 2**21}
+    results = {"ranks": [rank] * 4, "losses": [7.0, 6.0], "alone": [7.0, 6.5]}
+    left, right = drawn(monkeypatch, figures.show_run, results).axes
+    assert [text.get_text() for text in left.texts] == ["16.0", "4.0", "4.0", "4.0", "4.0"]
+    assert [line.get_ydata().tolist() for line in right.lines] == [[7.0, 6.5], [7.0, 6.0]]
+
+
+class Step:
+    """A forecast that takes 10 ms, on several GPUs longer by their traffic at 1 GB/s."""
+
+    def on(self, card, gpus=1, gradients=0):
+        ms = 10 + (gradients / 1e6 if gpus > 1 else 0)
+        return SimpleNamespace(ms=ms, low_ms=ms / 2, high_ms=2 * ms)
+
+
+def test_a_cards_share_under_fsdp_is_its_time_alone_over_its_time_among_eight(monkeypatch):
+    figure = drawn(monkeypatch, figures.show_cards, Step(), 100, 30e6)
+    assert "leaves an H100 25% of its speed" in figure.get_suptitle()
+    widths = [bar.get_width() for bar in figure.axes[0].patches]
+    assert widths == [10_000, 2_500] * 3
 
 
 def test_every_token_of_the_experts_picture_arrives_and_comes_back():

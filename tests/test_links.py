@@ -14,7 +14,7 @@ TEXTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("notebooks/*.md"))]
 PATHS = [*TEXTS, *_notebooks.find()]
 CODE_TEXT = "\n".join(
     path.read_text(encoding="utf-8")
-    for folder in ("exercises", "helpers", "practice_gpus", "notebooks/scripts")
+    for folder in ("lessons", "helpers", "measurements", "practice_gpus/src", "notebooks/scripts")
     for kind in ("*.py", "*.txt")
     for path in (ROOT / folder).rglob(kind)
 )

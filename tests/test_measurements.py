@@ -3,6 +3,8 @@
 import copy
 import json
 import math
+import subprocess
+import sys
 
 import pytest
 from damage import DELETE, damaged
@@ -11,7 +13,7 @@ import measurements
 from helpers import gpus
 from measurements import reader
 from practice_gpus.cards import get_card
-from tools import record
+from tools import ROOT, record
 
 TIME = {"time_ms": 2.0, "time_iqr_ms": 0.1}
 CARD = {
@@ -124,6 +126,13 @@ def test_what_is_no_recording_is_refused(content, tmp_path):
         measurements.load(tmp_path / "x.json")
     with pytest.raises(FileNotFoundError, match="no such file"):
         measurements.load(tmp_path / "y.json")
+
+
+def test_checking_a_recording_reads_no_grammar_of_addresses():
+    """A lesson's first figure would wait 1.5 s for a check that no schema here asks for."""
+    code = "import sys, measurements as m; m.recordings(); "
+    code += "assert not {'lark', 'rfc3987_syntax'} & set(sys.modules)"  # nor is it barred later
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 def test_recordings_come_gpus_first(tmp_path, monkeypatch):

@@ -188,7 +188,7 @@ KERNEL = """
     """
 
 
-@pytest.mark.parametrize("interpret", ["0", "1"])
+@pytest.mark.parametrize("interpret", [pytest.param("0", marks=pytest.mark.slow), "1"])
 def test_a_kernel_is_kept_with_its_decorator_and_triton(folder, interpret, monkeypatch):
     """Or the learner's file doesn't load, or holds a function that can't be launched."""
     pytest.importorskip("triton")

@@ -1,6 +1,7 @@
 """helpers.scripts: scripts run in child processes, which end when they should."""
 
 import os
+import re
 import sys
 import textwrap
 import threading
@@ -58,6 +59,16 @@ def test_output_and_status_come_back(script, capsys):
     assert shown == f"$ python {file.as_posix()} --name 'a b' 2\n" + done.text
 
 
+def test_a_script_run_here_finds_its_arguments_and_folder_and_leaves_none_behind(
+    script, capsys, tmp_path
+):
+    code = "import os, sys; print(os.getcwd(), sys.argv[1:]); sys.exit(3)"
+    before = os.getcwd(), list(sys.argv)
+    assert scripts.run_here(script(code), "--name", 2, folder=str(tmp_path)) == 3
+    assert capsys.readouterr().out.endswith(f"{tmp_path} ['--name', '2']\n")
+    assert (os.getcwd(), sys.argv) == before
+
+
 def test_output_is_shown_as_it_comes(script, monkeypatch, tmp_path):
     """The script goes on only when its first line has been shown."""
     seen = tmp_path / "seen"
@@ -81,8 +92,8 @@ def test_timeout_kills_all_that_was_started(script, monkeypatch):
         print(subprocess.Popen([sys.executable, "-c", stubborn], **own_session).pid)
         time.sleep(600)
         """)
-    with pytest.raises(TimeoutError, match=r"longer than timeout=5 seconds.*\n\d+") as error:
-        scripts.run(file, timeout=5, quiet=True)
+    with pytest.raises(TimeoutError, match=r"longer than timeout=3 seconds.*\n\d+") as error:
+        scripts.run(file, timeout=3, quiet=True)
     assert gone(int(str(error.value).split()[-1]))
 
 
@@ -176,6 +187,7 @@ def test_wrong_numbers_start_nothing(course, wrong, capsys):
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 def test_forked_processes_are_those_of_torchrun(script, capsys):
     """A lesson says that torchrun does the same; and what is shown is what runs."""
@@ -190,3 +202,27 @@ def test_forked_processes_are_those_of_torchrun(script, capsys):
     assert sorted(done.text.splitlines()) == lines
     shown = "$ python -m helpers.launch --standalone --nproc-per-node=2 "
     assert capsys.readouterr().out.startswith(shown)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+def test_forked_processes_share_what_the_script_imports(script, tmp_path, capsys):
+    """Four imports of torch's sharding, one a process, would take a small machine's memory and seconds."""
+    (tmp_path / "beside.py").write_text("import os\nprocess = os.getpid()\n")
+    file = script("""
+        import os, sys
+        from beside import process
+        sys.stdout.write(f"{process == os.getpid()} {os.getcwd()}\\n")
+        """)
+    done = scripts.run(file, processes=2, forked=True, cwd=tmp_path)
+    assert done.returncode == 0, done.text
+    assert done.text.splitlines() == [f"False {tmp_path}"] * 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+@pytest.mark.parametrize("fault", ["raise ValueError('mine')", "import nothing_here", "1 +"])
+def test_a_forked_process_that_fails_is_named_and_fails_the_run(script, fault, capsys):
+    """Also where the script cannot be imported: its processes tell, not the launcher."""
+    done = scripts.run(script(fault), processes=2, forked=True, quiet=True)
+    assert done.returncode == 1
+    assert "Root Cause" in done.text and "local_rank" in done.text
+    assert re.search("mine|nothing_here|invalid syntax", done.text)

@@ -15,24 +15,26 @@ from tools import __main__ as door
 from tools import site as site_command
 
 PATHS = _notebooks.find()
-PAGES = [
-    "index",
-    "INSTRUCTORS",
-    "practice_gpus",
-    "IMITATES",
-    "HOW_IT_WORKS",
-    *(path.stem for path in PATHS),
-]
+TEXTS = ["index", "INSTRUCTORS", "practice_gpus", "IMITATES", "HOW_IT_WORKS"]
+FEW = ("00", "04")  # the lessons of the default lane; all pages are written in the slow lane
 BADGES = {"colab.research.google.com", "mybinder.org", "kaggle.com", "www.kaggle.com"}
-each_page = pytest.mark.parametrize("name", PAGES)
-each_lesson = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+MARKED = [
+    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem[:2] not in FEW))
+    for path in PATHS
+]
+each_lesson = pytest.mark.parametrize("path", MARKED)
+each_page = pytest.mark.parametrize("path", [*map(Path, TEXTS), *MARKED])
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Return the folder of the whole site, written once."""
+def folder(tmp_path_factory, request):
+    """Return the folder of the site, written once; in the default lane, with few lessons."""
     target = tmp_path_factory.mktemp("site") / "new"
-    assert door.main(["site", str(target)]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        if not request.config.getoption("all"):
+            few = _notebooks.find(FEW)
+            patch.setattr(_notebooks, "find", lambda names=(): few)
+        assert door.main(["site", str(target)]) == 0
     return target
 
 
@@ -61,17 +63,18 @@ def lost(site, name):
     return wrong
 
 
+@pytest.mark.slow
 @each_page
-def test_links_lead_to_pages_and_headings(site, name):
-    assert lost(site, name) == []
-    assert {"index.html"} <= {link["href"] for link in site[name].select("a[href]")}
+def test_links_lead_to_pages_and_headings(site, path):
+    assert lost(site, path.stem) == []
+    assert {"index.html"} <= {link["href"] for link in site[path.stem].select("a[href]")}
 
 
 @each_page
-def test_a_page_reads_without_a_network(folder, site, name):
+def test_a_page_reads_without_a_network(site, path):
     """Charts need scripts, and nothing else does; no picture is fetched but the badges."""
-    assert site[name].select("link, iframe, object, embed") == []
-    sources = {urlsplit(picture["src"]) for picture in site[name].select("img[src]")}
+    assert site[path.stem].select("link, iframe, object, embed") == []
+    sources = {urlsplit(picture["src"]) for picture in site[path.stem].select("img[src]")}
     assert {source.netloc for source in sources if source.scheme != "data"} <= BADGES
 
 
@@ -121,8 +124,8 @@ def test_an_answer_is_folded_until_the_reader_has_guessed(site, path):
 
 
 @each_page
-def test_no_object_of_python_stands_for_a_widget(site, name):
-    shown = "\n".join(part.get_text() for part in site[name].select(".jp-OutputArea-output"))
+def test_no_object_of_python_stands_for_a_widget(site, path):
+    shown = "\n".join(part.get_text() for part in site[path.stem].select(".jp-OutputArea-output"))
     objects = r"interactive\(|[VH]Box\(|Output\(\)|widget-view|<\w+(?:\.\w+)+ (?:object )?at 0x"
     assert re.findall(objects, shown) == []
 

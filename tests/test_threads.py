@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from helpers import threads
-from tools import _notebooks
 
 
 @pytest.mark.parametrize(
@@ -58,13 +57,6 @@ def test_processes_get_short_spins_and_threads_that_fit(monkeypatch):
     monkeypatch.setattr(threads, "quota", lambda: 1.0)
     monkeypatch.setattr(threads, "cpu_cores", lambda: 8)
     assert threads.variables({}) == {**threads.SPIN, "OMP_NUM_THREADS": "1"}
-
-
-def test_no_lesson_chooses_its_threads():
-    """The first cell a learner reads holds imports; the environment of the kernel does the rest."""
-    for path in _notebooks.find():
-        text = path.read_text(encoding="utf-8")
-        assert "calm()" not in text and "helpers.threads" not in text, path.name
 
 
 def test_the_doctor_hears_of_threads_that_fight(monkeypatch):

@@ -1,7 +1,6 @@
 """`lab` in trouble: a full disk, many at once: nothing is lost."""
 
 import errno
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -49,17 +48,3 @@ def test_a_disk_that_fills_while_copying_is_said_and_gone_on_with(
     mine = lab.copies()
     assert {path.read_text() for path in mine.glob("[0-9]*.ipynb")} == {"first text"}
     assert len(list(mine.glob("[0-9]*.ipynb"))) == 2 and (mine / _copies.RECORD).is_file()
-
-
-def test_many_at_once_make_whole_copies(lessons):
-    with ThreadPoolExecutor(8) as pool:
-        lines = list(pool.map(lambda _: _copies.prepare(), range(40)))
-    mine = _copies.FOLDER
-    assert {path.read_text() for path in mine.glob("[0-9]*.ipynb")} == {"first text"}
-    assert sorted(path.name for path in mine.iterdir()) == [
-        _copies.RECORD,
-        lab.START,
-        "03_cnn.ipynb",
-        "scripts",
-    ]
-    assert len(lines) == 40

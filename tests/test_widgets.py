@@ -2,7 +2,6 @@
 
 import asyncio
 import importlib
-import re
 from collections import Counter
 
 import pytest
@@ -275,15 +274,6 @@ def test_the_lesson_map_counts_solved_exercises(capsys):
     widgets.lesson_map({"01": ("01.a", "01.b")})
     line = next(text for text in capsys.readouterr().out.splitlines() if text.startswith("01"))
     assert " 1 of  2 exercises" in line
-
-
-def test_printed_words_break_only_between_words():
-    """JupyterLab breaks long printed lines anywhere, in mid-word too: the style of the course takes that back."""
-    rules = {
-        name.split("*/")[-1].strip(): rule
-        for name, rule in re.findall(r"([^{}]+){([^{}]*)}", show.STYLE)
-    }
-    assert "word-break: normal" in rules[".jp-Notebook .jp-OutputArea-output pre"]
 
 
 def test_a_folded_output_does_not_tell_its_answer(monkeypatch):

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from helpers import files
+from measurements.reader import schema_checker
 from tools import ROOT
 
 FOLDER = ROOT / "notebooks"
@@ -46,11 +47,11 @@ def matching(name, everything):
 
 def read(path):
     """Return the notebook at `path` in the current format."""
+    schema_checker()  # nbformat imports it, and would wait for its grammar
     import nbformat
 
-    return nbformat.reads(
-        path.read_text(encoding="utf-8-sig"), as_version=4
-    )  # some editors mark it
+    text = path.read_text(encoding="utf-8-sig")  # some editors mark it
+    return nbformat.reads(text, as_version=4)
 
 
 def write(notebook, path):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from helpers.checks.core import CORRECT, ERROR, NOT_ATTEMPTED, Exercise
 from lessons import all_keys
+from measurements.reader import schema_checker
 from tools import ROOT, _notebooks, _sheets
 from tools.execute import positive
 
@@ -163,6 +164,7 @@ def run_once(job, seconds, container) -> dict:
 
 def inside():
     """In the container: run the cells of the job on the standard input, and print what was noted in which of them."""
+    schema_checker()  # nbformat imports it, and would wait for its grammar
     import nbformat
     from nbclient import NotebookClient
     from nbclient.exceptions import CellTimeoutError, DeadKernelError

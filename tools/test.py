@@ -44,7 +44,7 @@ def pytest_line(args, python):
     line = [str(python), "-m", "pytest", *(f"--{name}" for name in lanes)]
     if not set(lanes) & set(ONE_AT_A_TIME):
         workers = max(1, int(min(cpu_cores(), threads.quota() or cpu_cores())))
-        line += ["--numprocesses", str(workers), "--dist", "loadfile"]
+        line += ["--numprocesses", str(workers), "--dist", "worksteal"]
     return [*line, *args.pytest]
 
 

@@ -70,7 +70,7 @@ def sentences(rows, whole):
             *calculate(part=f"{CLIP} * datum.w / max(1e-6, datum.e - datum.b)"),
             _sum(["low", "high"]),
             *calculate(
-                words=f"format(datum.high - datum.low, '.3~r') + ' ms measured: {who} is busy ' + "
+                words=f"format(datum.high - datum.low, ',.3~r') + ' ms measured: {who} is busy ' + "
                 "format(datum.part / (datum.high - datum.low), '.0%') + ' of it'"
             ),
         ],
@@ -82,7 +82,7 @@ def sentences(rows, whole):
             *ends,
             *calculate(part=CLIP),
             {"aggregate": [{"op": "max", "field": "part", "as": "part"}]},
-            *calculate(words="'Longest gap: ' + format(datum.part, '.3~r') + ' ms'"),
+            *calculate(words="'Longest gap: ' + format(datum.part, ',.3~r') + ' ms'"),
         ],
     }
     names = Texts()
@@ -97,7 +97,7 @@ def sentences(rows, whole):
             {"joinaggregate": [{"op": "max", "field": "part", "as": "most"}]},
             {"filter": "datum.part === datum.most && datum.part > 0"},
             *calculate(
-                words="'The CPU meanwhile, most of all: ' + datum.name + ', ' + format(datum.part, '.3~r') + ' ms'"
+                words="'The CPU meanwhile, most of all: ' + datum.name + ', ' + format(datum.part, ',.3~r') + ' ms'"
             ),
         ],
     }

@@ -19,6 +19,7 @@ _DRIVER = re.compile(
     r"^(?:cuda|hip|cu)[A-Z]|^wait|pageable"
 )  # a call of 100 µs and more mostly waits
 _AROUND = re.compile(r"^(?:ProfilerStep|## )|run_torch_profiler|: main$|: <module>$")
+_BUILT_IN = re.compile(r"^<built-in method (\w+) of.*")
 
 
 class Block(NamedTuple):
@@ -50,7 +51,7 @@ class Rows:
     length: float
     busy: list  # (start, end, busy µs) of the GPU, close ones joined
     gaps: list  # (start, end) of the longest
-    cpu: list  # blocks of the CPU, for the question what it did
+    cpu: list  # its longest calls, for the question what the CPU did
     launch_row: int | None
     ranks: int = 1
     memory: list = field(default_factory=list)
@@ -76,7 +77,8 @@ def lay_out(trace, detail=200):
     A thread and a stream each have a row; with several ranks, each rank has one.
     """
     several = len(trace.ranks) > 1
-    cpu = [] if several else _threads(trace, detail)
+    calls = [] if several else [_piece(span) for span in innermost(trace.cpu) if span.end > 0]
+    cpu = _threads(calls, trace.length, detail)
     gpu = _ranks(trace, detail) if several else _streams(trace, detail)
     launches = [] if several else [e for e in trace.gpu if e.launch is not None and e.launch >= 0]
     labels = [label for label, _ in cpu]
@@ -90,18 +92,17 @@ def lay_out(trace, detail=200):
     rows += [blocks for _, blocks in gpu]
     blocks = [block._replace(row=row) for row, own in enumerate(rows) for block in own]
     intervals = merged(trace.gpu, trace.length)
-    gaps = sorted(idle(intervals, trace.length), key=lambda gap: gap[0] - gap[1])[:60]
+    gaps = sorted(idle(intervals, trace.length), key=lambda gap: gap[0] - gap[1])[:40]
     known = Rows(
         labels,
         blocks,
         trace.length,
         _coarse(intervals, detail),
         gaps,
-        [],
+        _longest(calls, trace.length, max(detail, 120)),
         launch_row,
         len(trace.ranks),
     )
-    known.cpu = [block for block in blocks if block.row < len(cpu)]
     if trace.memory:
         known.memory, known.memory_row = trace.memory, len(labels)
         peak = max(size for _, size in trace.memory)
@@ -109,13 +110,25 @@ def lay_out(trace, detail=200):
     return known
 
 
-def _threads(trace, detail):
-    pieces = [_piece(span) for span in innermost(trace.cpu) if span.end > 0]
+def _longest(calls, length, most):
+    """The longest calls, at most so many. Unlike joined blocks, each holds one name only."""
+    known = []
+    for thread, block in sorted(calls, key=lambda call: call[0]):
+        same = known and known[-1][0] == (thread, block.name)
+        if same and block.start - known[-1][1].end < length / 2000:
+            known[-1] = known[-1][0], known[-1][1]._replace(end=block.end)
+        elif block.kind != "CPU, short calls":
+            known.append(((thread, block.name), block))
+    longest = sorted(known, key=lambda call: call[1].start - call[1].end)
+    return [block for _, block in longest[:most]]
+
+
+def _threads(pieces, length, detail):
     names = list(dict.fromkeys(thread for thread, _ in pieces))
     names.sort(key=lambda name: (name != "Python", name != "autograd", name))
     rows = [(name, [block for thread, block in pieces if thread == name]) for name in names]
     limit = detail // max(1, len(rows))
-    return [(name, join(blocks, trace.length, limit)) for name, blocks in rows]
+    return [(name, join(blocks, length, limit)) for name, blocks in rows]
 
 
 def _piece(span):
@@ -123,7 +136,7 @@ def _piece(span):
     if _DRIVER.search(span.name):
         kind = "CPU, in the driver"
     line = span.line or (span.name if ".py(" in span.name else "")
-    name = span.name.removeprefix("enumerate(DataLoader)#")
+    name = _BUILT_IN.sub(r"\1", span.name.removeprefix("enumerate(DataLoader)#"))
     return span.thread, Block(0, span.start, span.end, kind, name, line, None, span.length, 1)
 
 

@@ -1,52 +1,38 @@
-"""The figures of lesson 05: a step's memory over time, cards that hold it, what saves memory, a real layer."""
+"""The figures of lesson 05: what saves memory, cards that hold a step, and what real GPUs held."""
 
 import functools
 
 import torch
-from torch import nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import measurements
 from helpers import figures, photos, plots
 from helpers.checks.core import chosen
 from helpers.gpus import CARDS
-from helpers.memory import MIB, draw_step, in_total
+from helpers.memory import in_total
 from lessons.lesson05.exercises import accumulate, accumulation
 from measurements import traces
 from practice_gpus import practice_gpus
 from practice_gpus.cards import get_card
 
 _OFFSET = {"textcoords": "offset points"}
-_BESIDE = {"va": "center", "fontsize": 9, "color": figures.INK}
+_TEXT = {"fontsize": 9, "color": figures.INK}
 USABLE = 0.9  # of a card's memory: the rest is for the context and for workspaces of libraries
 
 
-# --- the mountain -----------------------------------------------------------------------------------
-def first_picture():
-    """Return (Figure, alternative text): the memory of the lesson's step over time."""
-    torch.manual_seed(0)
-    with practice_gpus(1, memory="1 GiB", real="hide"):
-        layers = [nn.Sequential(nn.Linear(1024, 1024), nn.ReLU()) for _ in range(5)]
-        model = nn.Sequential(*layers, nn.Linear(1024, 10)).cuda()
-        optimizer = torch.optim.Adam(model.parameters())
-        rows = torch.rand(2048, 1024, device="cuda")
-        labels = torch.randint(10, (2048,), device="cuda")
-
-        def step():
-            optimizer.zero_grad()
-            F.cross_entropy(model(rows), labels).backward()
-            optimizer.step()
-
-        step()
-        return draw_step(model, optimizer, (rows, labels), step)
-
-
 # --- the photo network ------------------------------------------------------------------------------
-_CHECKPOINT = {
-    "use_reentrant": False,
-    "determinism_check": "none",
-}  # there are no values to compare
+def first_picture():
+    """Return (Figure, alternative text): a step on 64 photos, before and after all that saves memory; forecasts."""
+    ways = WAYS["64 at once"], WAYS["+ checkpoints"]
+    plain, saving = (_forecast(accumulate, *way) for way in ways)
+    title = f"64 photos in one step: {_peak(plain)} MiB or {_peak(saving)} (forecasts for a T4)"
+    return _draw_hills(
+        title, {"the plain step": plain, "the same step, by the end of this lesson": saving}
+    )
+
+
+# there are no values to compare
+_CHECKPOINT = {"use_reentrant": False, "determinism_check": "none"}
 
 
 def make_step(batch, accumulate, size, half=False, saves=False):
@@ -69,67 +55,57 @@ def make_step(batch, accumulate, size, half=False, saves=False):
     return step
 
 
-WAYS = {  # size of a piece, what else, and where its words stand
-    "64 at once": (64, {}, -84, 14),
-    "float16": (64, {"half": True}, 8, 0),
-    "checkpoint each block": (64, {"saves": True}, 8, 0),
-    "both, 4 pieces of 16": (16, {"half": True, "saves": True}, 8, 0),
+WAYS = {  # size of a piece, and what else, by what each adds
+    "64 at once": (64, {}),
+    "float16": (64, {"half": True}),
+    "+ 4 pieces of 16": (16, {"half": True}),
+    "+ checkpoints": (16, {"half": True, "saves": True}),
 }
 
 
-def draw_ways():
-    """Return (Figure, sentence): memory and time of the photo network's step on a T4, each way to save; forecasts."""
-    points = {}
-    for words, (size, way, *place) in WAYS.items():
-        with practice_gpus(1, card="T4", values=False) as gpus:
-            step = make_step(64, accumulate, size, **way)
-            torch.cuda.reset_peak_memory_stats()
-            milliseconds = gpus.forecast(step).ms
-            points[words] = (torch.cuda.max_memory_allocated() / MIB, milliseconds, *place)
-    sizes = [size for size, *_ in points.values()]
-    most, least = (plots.number(size) for size in (max(sizes), min(sizes)))
-    title = f"A batch of 64 images: from {most} to {least} MiB (forecast)"
-    figure, _ = _draw_ways(title, "MiB at the peak", "ms per step on a T4", points, figures.CARD)
-    return figure, f"Forecast for a step of EfficientNet-Lite0. {_told(points, 'MiB', 'ms')}"
+def draw_ways(answer):
+    """Return (Figure, sentence): memory and time of the photo network's step on a T4 by `WAYS`; forecasts.
 
-
-def _draw_ways(title, xlabel, ylabel, points, face=figures.GPU):
-    """(Figure, Axes) of ways to save: `points` has memory, time and where its words stand, by words."""
-    figure, axes = figures.new_figure(title, xlabel, ylabel, (7.4, 3.2))
-    for words, (x, y, right, up) in points.items():
-        axes.plot(x, y, "o", color=figures.GPU, markerfacecolor=face, markersize=8)
-        axes.annotate(f"{words}: {plots.number(x)}", (x, y), (right, up), **_OFFSET, **_BESIDE)
-    axes.set_xlim(0, 1.13 * max(x for x, *_ in points.values()))
-    axes.set_ylim(0, 1.25 * max(y for _, y, *_ in points.values()))
-    return figure, axes
-
-
-def _told(points, size, time):
-    return "; ".join(
-        f"{w}: {plots.number(x)} {size}, {y:.0f} {time}" for w, (x, y, *_) in points.items()
-    )
-
-
-def draw_pieces(answer):
-    """Return (Figure, sentence): the photo network's batch of 64 at once and in pieces of 8, by `answer` if it is right."""
+    The pieces are sent through by `answer` if it is right.
+    """
     pieces_of = chosen(accumulation, answer)
-    with practice_gpus(1, memory="8 GiB", values=False):
-        whole, pieces = (in_total(make_step(64, pieces_of, size)) for size in (64, 8))
-    title = f"Eight pieces of 8 images: {1 - max(pieces) / max(whole):.0%} off the peak (forecast)"
-    figure, both = figures.panels(title, 1, 2, (7.4, 2.7), sharey=True)
-    for axes, sizes, name in zip(both, (whole, pieces), ("64 at once", "8 × 8"), strict=True):
+    found = {words: _forecast(pieces_of, *way) for words, way in WAYS.items()}
+    first, *_, last = found.values()
+    title = f"From {_peak(first)} to {_peak(last)} MiB, and faster (forecasts for a T4)"
+    return _draw_hills(title, found)
+
+
+def _forecast(pieces_of, size, options):
+    """(MiB in use after each allocation and release, milliseconds) of a step on 64 photos, in pieces of `size`."""
+    found = []
+    with practice_gpus(1, card="T4", values=False) as gpus:
+        step = make_step(64, pieces_of, size, **options)
+        sizes = in_total(lambda: found.append(gpus.forecast(step)))
+    return sizes, found[0].ms
+
+
+def _peak(found):
+    return plots.number(max(found[0]))
+
+
+def _draw_hills(title, found):
+    """(Figure, sentence): memory over a step in one panel for each of `found`: words, sizes and milliseconds."""
+    figure, row = figures.panels(title, 1, len(found), (7.4, 3.0), sharey=True)
+    told = {words: f"{_peak(way)} MiB, {way[1]:.0f} ms" for words, way in found.items()}
+    for axes, (words, (sizes, _)) in zip(row, found.items(), strict=True):
         figures.tidy(axes)
         axes.fill_between(range(len(sizes)), sizes, color=figures.MEMORY["activations"])
-        axes.annotate(f"{name}: {plots.number(max(sizes), 2)} MiB", (0.04, 0.9), **_CORNER)
+        axes.annotate(
+            f"{words}\n{told[words]}", (0.03, 0.99), va="top", xycoords="axes fraction", **_TEXT
+        )
         axes.set_xticks([])
-        axes.set_ylim(0, 1.25 * max(whole))
-        axes.set_xlabel("allocations and releases, in order")
-    both[0].set_ylabel("MiB in use")
-    most, least = (plots.number(max(sizes), 2) for sizes in (whole, pieces))
-    return figure, f"{title}: from {most} MiB to {least} MiB."
-
-
-_CORNER = {"xycoords": "axes fraction", "fontsize": 9, "color": figures.INK}
+        axes.set_xlabel("one step")
+        axes.yaxis.set_major_formatter(lambda y, _: plots.number(y))
+    highest = max(max(sizes) for sizes, _ in found.values())
+    row[0].set_ylim(0, 1.3 * highest)
+    row[0].set_yticks(range(0, int(highest) + 1, 1000))
+    row[0].set_ylabel("MiB in use")
+    return figure, f"{title}. {'; '.join(f'{words}: {each}' for words, each in told.items())}."
 
 
 # --- which card -------------------------------------------------------------------------------------
@@ -152,9 +128,8 @@ def draw_fit(batch, pixels, optimizer, precision):
     sizes = {name: get_card(name).gigabytes for name in CARDS}
     fits = [name for name, size in sizes.items() if need <= USABLE * size]
     title = f"{plots.number(need)} GB by forecast: fits {len(fits)} of {len(sizes)} cards"
-    figure, axes = figures.new_figure(
-        title, "GB (data sheets); filled: the usable 90%", "", (7.4, 3.6)
-    )
+    unit = "GB (data sheets); filled: the usable 90%"
+    figure, axes = figures.new_figure(title, unit, "", (7.4, 3.6))
     for y, (name, size) in enumerate(sizes.items()):
         color = figures.GPU if name in fits else figures.GREENS[4]
         axes.barh(y, USABLE * size, height=0.62, color=color)
@@ -165,20 +140,17 @@ def draw_fit(batch, pixels, optimizer, precision):
     axes.grid(False, axis="y")
     axes.set_xlim(0, 155)
     axes.axvline(need, color=figures.TROUBLE, linewidth=1.8)
-    axes.annotate(
-        "this step", (min(need, 140), 1), (5, -10), xycoords=("data", "axes fraction"), **_LINE
-    )
+    x = min(need, 140)
+    axes.annotate("this step", (x, 0), (5, 8), **_OFFSET, fontsize=9, color=figures.TROUBLE)
     return figure, f"{title}: {', '.join(fits) or 'none'}."
 
 
-_LINE = {"textcoords": "offset points", "fontsize": 9, "color": figures.TROUBLE}
-
-PUBLISHED = {  # what Hugging Face calls it: our words, and where they stand
-    "batch 4": ("batch 4", -40, 14),
-    "gradient accumulation 4 × 1": ("accumulation", -24, -16),
-    "accumulation and checkpointing": ("+ checkpointing", 8, 0),
-    "accumulation, checkpointing, fp16": ("+ 16 bits", -30, -16),
-    "accumulation, checkpointing, fp16, Adafactor": ("+ Adafactor", -60, 14),
+PUBLISHED = {  # our words: what Hugging Face calls it
+    "batch of 4": "batch 4",
+    "4 pieces of 1": "gradient accumulation 4 × 1",
+    "+ checkpointing": "accumulation and checkpointing",
+    "+ float16": "accumulation, checkpointing, fp16",
+    "+ Adafactor": "accumulation, checkpointing, fp16, Adafactor",
 }
 
 
@@ -186,19 +158,23 @@ def draw_bert():
     """Return (Figure, sentence): published memory and time of BERT-large's training, one saving after the other."""
     data = measurements.published("bert_memory_v100")
     rows = {row["way"]: row for row in data.rows("ways")}
-    points = {
-        words: (rows[way]["memory_mib"] / 1024, rows[way]["time_s"], *place)
-        for way, (words, *place) in PUBLISHED.items()
-    }
-    title = "BERT-large: from 14.6 to 4.7 GiB in the same time"
-    figure, axes = _draw_ways(title, "GiB in use", "seconds for 512 sequences", points)
-    axes.plot(*zip(*(point[:2] for point in points.values()), strict=True), color=figures.GPU)
     [floor] = data.rows("floor", way="one tiny tensor")
-    context = floor["memory_mib"] / 1024
-    axes.axvline(context, color=figures.INK, linestyle=":")
-    axes.annotate("the context alone: 1.3", (context, 8), (6, 0), **_OFFSET, **_BESIDE)
-    figures.sources(figure, f"published: {data.source}, one V100")
-    return figure, f"BERT-large on a V100. {_told(points, 'GiB', 's')}"
+    title = "BERT-large, measured on a V100: a third of the memory in the same time"
+    figure, axes = figures.new_figure(title, "GiB in use on the card", "", (7.4, 2.9))
+    told = {}
+    for y, (words, way) in enumerate(PUBLISHED.items()):
+        size = rows[way]["memory_mib"] / 1024
+        told[words] = f"{plots.number(size)} GiB, {rows[way]['time_s']:.0f} s"
+        axes.barh(y, size, height=0.62, color=figures.GPU)
+        axes.barh(y, floor["memory_mib"] / 1024, height=0.62, color=figures.GREENS[4])
+        axes.annotate(told[words], (size, y), (6, 0), va="center", **_OFFSET, **_TEXT)
+    axes.annotate("context", (0.08, 0), va="center", fontsize=8, color=figures.INK)
+    axes.set_yticks(range(len(told)), told)
+    axes.invert_yaxis()
+    axes.grid(False)
+    axes.set_xlim(0, 18)
+    figures.sources(figure, f"published: {data.source}, 512 sequences of 512 tokens")
+    return figure, f"{title}. {'; '.join(f'{words}: {each}' for words, each in told.items())}."
 
 
 # --- a real layer -----------------------------------------------------------------------------------
@@ -216,7 +192,7 @@ def draw_attention():
     axes.set_ylim(0, 5.2)
     marks = (("scores", 0.27, "right"), ("+ scaled", 0.328, "right"), ("+ softmax", 0.37, "left"))
     for (words, x, side), y in zip(marks, (2.75, 4.6, 4.6), strict=True):
-        axes.annotate(words, (x, y), ha=side, fontsize=9, color=figures.INK)
+        axes.annotate(words, (x, y), ha=side, **_TEXT)
     figures.sources(figure, trace.source)
     peak = max(sizes)
     return figure, f"Memory rises from {sizes[0]:.2g} to {peak:.3g} GB, in steps of 1.89 GB."

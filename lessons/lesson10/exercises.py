@@ -56,7 +56,7 @@ bytes = Exercise(
     title="bytes of a rank",
     check_answer=_check_bytes,
     hints=(
-        "Look at the figure above: in each panel, which of the three parts are whole on every rank?",
+        "Look at the table above: in each stage, which of the three parts are still whole on every rank?",
         "Write down three numbers, 4, 4 and 8 bytes per parameter. Each stage divides one more of them.",
         "`optimizer = 8 * parameters`; `if stage >= 1: optimizer = optimizer / ranks`; and so on.",
     ),

@@ -7,7 +7,7 @@ from helpers.checks.core import chosen
 from helpers.step_pictures import PALE
 from lessons.lesson10.exercises import bytes as bytes_exercise
 
-STAGES = ("DDP", "ZeRO stage 1", "ZeRO stage 2", "ZeRO stage 3")
+STAGES = ("DDP", "stage 1", "stage 2", "stage 3")
 SHARES = {"parameters": 4, "gradients": 4, "optimizer": 8}  # bytes each, in float32 with Adam
 WIDE = 680  # pixels of a chart
 NOTE = {"fontsize": 9, "color": figures.INK}
@@ -26,26 +26,13 @@ def first_picture():
     """Return (Figure, alternative text): 7 billion parameters on one H100, on four with DDP and with FSDP."""
     stages = {"one H100": 0, "each of four, DDP": 0, "each of four, FSDP": 3}
     rows = {label: parts_gb(7, 4, stage) for label, stage in stages.items()}
-    title = "Training 7 billion parameters: too large for one H100, trained on four"
+    title = "Training 7 billion parameters: too large for one H100, room to spare on four"
     figure = plots.stacked(rows, title, "GB for parameters, gradients and Adam")
     axes = figure.axes[0]
     axes.axvline(80, color=figures.TROUBLE, linewidth=1.8)
     axes.text(81, 2.42, "an H100 has 80 GB", color=figures.TROUBLE)
     axes.set_ylim(2.6, -0.5)
     return figure, "112 GB on one H100, 112 on each of four with DDP, 28 with FSDP; an H100 has 80."
-
-
-def show_stages(parameters, ranks=4):
-    """Show what each of `ranks` holds in each stage, in MiB."""
-    scale = parameters / 2**20
-    rows = {
-        name: {part: size * scale for part, size in parts_gb(1, ranks, stage).items()}
-        for stage, name in enumerate(STAGES)
-    }
-    totals = [figures.number(sum(row.values())) for row in rows.values()]
-    title = f"Each of {ranks} ranks holds {totals[0]} MiB with DDP, {totals[3]} once all is split"
-    figure = plots.stacked(rows, title, "MiB on each rank")
-    figures.show(figure, f"MiB per rank: {', '.join(map(' '.join, zip(rows, totals)))}.")
 
 
 def show_ranks(answer, billions=7, room=80):
@@ -56,36 +43,70 @@ def show_ranks(answer, billions=7, room=80):
         name: (ranks, [function(1e9 * billions, n, stage) / 1e9 for n in ranks])
         for stage, name in enumerate(STAGES)
     }
-    looks = (figures.TROUBLE, *figures.GREENS[2::-1])
+    looks = (figures.INK, *figures.GREENS[2::-1])
     title = f"{billions} billion parameters fit on two {room} GB GPUs from ZeRO stage 2 on"
     colors = dict(zip(lines, looks, strict=True))
-    figure = plots.lines(lines, title, "ranks", "GB on each rank", True, True, colors)
+    figure = plots.lines(lines, title, "ranks", "GB on each rank", logx=True, colors=colors)
     axes = figure.axes[0]
-    axes.axhline(room, color=figures.INK, linewidth=1)
-    axes.text(170, room, f"one GPU: {room}", va="center", **NOTE)
+    axes.set_ylim(0)
+    axes.axhline(room, color=figures.TROUBLE, linewidth=1.8)
+    axes.text(128, room - 3, f"a GPU has {room} GB", ha="right", va="top", color=figures.TROUBLE)
     figures.show(figure, "DDP 112 GB at any number; on two ranks stage 2 70 GB, stage 3 56.")
 
 
+# --- four processes -----------------------------------------------------------------------------------
+def show_run(results):
+    """Show what one process and each rank of shard.py hold, and the losses of both, from its `results`."""
+    title = "Each of four processes holds a quarter, and the loss is that of one"
+    figure, (left, right) = figures.panels(title, 1, 2, (7.2, 3.0))
+    ranks = [{part: size / 2**20 for part, size in sizes.items()} for sizes in results["ranks"]]
+    whole = {part: sum(rank[part] for rank in ranks) for part in SHARES}
+    labels = ["one process", *(f"rank {rank}" for rank in range(len(ranks)))]
+    for label, parts in zip(labels, (whole, *ranks), strict=True):
+        start = 0
+        for part in SHARES:
+            left.barh(label, parts[part], left=start, color=figures.MEMORY[part])
+            start += parts[part]
+        left.text(start + 0.8, label, f"{start:.1f}", va="center", **NOTE)
+    left.invert_yaxis()
+    steps = range(1, len(results["losses"]) + 1)
+    right.plot(steps, results["alone"], color=PALE, linewidth=7, label="one process")
+    right.plot(steps, results["losses"], "o-", color=figures.GPU, label="four ranks")
+    for axes, label in ((left, "MiB: parameters, gradients, optimizer"), (right, "step")):
+        figures.tidy(axes)
+        axes.set_xlabel(label)
+    left.set_xlim(0, 1.15 * sum(whole.values()))
+    right.set(xticks=steps, ylabel="loss")
+    right.legend(frameon=False)
+    figures.show(figure, f"{title}: {sum(whole.values()):.1f} MiB together.")
+
+
 # --- what hides the traffic -------------------------------------------------------------------------
-def show_hidden(tflops=277, gb_per_s=50):
+def show_hidden(tflops=277, gb_per_s=24):
     """Show the share of a GPU's speed that is left under FSDP, by tokens per GPU, with sliders for both rates."""
     tokens = [2 ** (7 + step / 8) for step in range(73)]
     limit = 1000 * tflops / gb_per_s
     title = "With few tokens per GPU, compute waits for the weights"
-    lines = {"speed": (tokens, [min(100, 100 * each / limit) for each in tokens])}
-    figure = plots.lines(lines, title, "tokens per GPU and step", "% of full speed", logx=True)
-    figure.axes[0].get_lines()[0].set(marker="none", color=figures.GPU)
-    figure.axes[0].axvline(limit, color=figures.COMM, linewidth=1)
-    figure.axes[0].text(1.05 * limit, 8, f"{limit:,.0f} tokens", **NOTE)
-    log = {"scale": {"type": "log", "base": 2}, "axis": {"values": [2**n for n in range(7, 17)]}}
+    figure, axes = figures.new_figure(title, "tokens per GPU and step", "% of the time", (7.2, 3.2))
+    axes.set_facecolor(figures.WAIT)
+    axes.grid(False)
+    axes.fill_between(tokens, [min(100, 100 * each / limit) for each in tokens], color=figures.GPU)
+    axes.axvline(limit, color=figures.INK, linewidth=1)
+    axes.text(1.05 * limit, 8, f"{limit:,.0f} tokens", color="white")
+    axes.set_xscale("log", base=2)
+    axes.set(xlim=(128, 2**16), ylim=(0, 100), xticks=[2**n for n in range(7, 17)])
+    axes.xaxis.set_major_formatter("{x:,g}")
+    log = {"scale": {"type": "log", "base": 2, "nice": False}}
+    log["axis"] = {"values": [2**n for n in range(7, 17)]}
     x = amount("tokens", "tokens per GPU and step", **log)
-    y = amount("speed", "% of full speed", scale={"domain": [0, 100]})
+    y = amount("speed", "% of the time", scale={"domain": [0, 100]})
     at = {"transform": [{"filter": "datum.tokens === 128"}]}
     to = {"x": {**x, "field": "limit"}}
     spec = {
         "title": title,
         "width": WIDE,
-        "height": 210,
+        "height": 240,
+        "view": {"fill": figures.WAIT},
         "params": [
             slide("tflops", 1000, tflops, "a GPU's speed (TFLOP/s)", low=10),
             slide("gb", 900, gb_per_s, "its link (GB/s)", low=5),
@@ -97,17 +118,17 @@ def show_hidden(tflops=277, gb_per_s=50):
             words="format(datum.limit, ',.0f') + ' tokens'",
         ),
         "layer": [
-            {"mark": {"type": "line", "strokeWidth": 3}, "encoding": {"x": x, "y": y}},
-            {**at, "mark": {"type": "rule", "color": figures.COMM}, "encoding": to},
-            {**at, "mark": TEXT, "encoding": {**to, "text": {"field": "words"}}},
+            {"mark": {"type": "area", "color": figures.GPU}, "encoding": {"x": x, "y": y}},
+            {**at, "mark": {"type": "rule", "color": figures.INK}, "encoding": to},
+            {**at, "mark": WHITE, "encoding": {**to, "text": {"field": "words"}}},
         ],
     }
-    share = 100 * 1024 / limit
-    alt = f"Speed rises with the tokens, and is full from {limit:,.0f} on; 1,024 give {share:.0f}%."
-    figures.show_vega(spec, figure, alt)
+    alt = f"Compute's share of the time rises with the tokens, and is 100% from {limit:,.0f} on."
+    figures.show_vega(spec, figure, alt, "Green: computing. Gray: waiting for weights.")
 
 
 TEXT = {"type": "text", "align": "left", "fontSize": 13, "y": 12, "dx": 6}
+WHITE = {**TEXT, "y": 225, "color": "white"}
 
 
 def amount(field, title, **more):
@@ -160,14 +181,14 @@ def show_split(title, matrices, gpus=2):
 
 
 # --- a pipeline -------------------------------------------------------------------------------------
-def show_pipeline(stages=4, microbatches=4):
+def show_pipeline(stages=4, microbatches=1):
     """Show a pipeline's schedule, all forward passes and then all backward ones, with sliders for both numbers."""
-    title = "A pipeline's bubble: GPUs wait while it fills and drains"
+    title = "A pipeline's bubble: GPUs wait while it fills and while it drains"
     figure, axes = figures.new_figure(
         title, "time (forward passes of a microbatch)", "", (7.2, 2.6)
     )
     end = 3 * (microbatches + stages - 1)
-    axes.barh(range(stages), end, 0.9, color=PALE)
+    axes.set_facecolor(PALE)
     for stage, batch, back in product(range(stages), range(microbatches), (0, 1)):
         filled = microbatches + stages - 1
         start = filled + 2 * (stages - 1 - stage + batch) if back else stage + batch
@@ -177,7 +198,7 @@ def show_pipeline(stages=4, microbatches=4):
     axes.set(ylim=(stages - 0.5, -0.5), xlim=(0, end), xticks=range(0, end + 1, 3))
     axes.grid(False)
     share = (stages - 1) / (microbatches + stages - 1)
-    alt = f"{stages} stages, {microbatches} microbatches: each GPU is idle for {share:.0%}."
+    alt = f"{stages} stages, microbatches: {microbatches}. Each GPU is idle for {share:.0%}."
     words = "Light: forward. Dark: backward, twice as long. Gray: idle."
     figures.show_vega(_pipeline(title, stages, microbatches), figure, alt, words)
 
@@ -188,7 +209,6 @@ def _pipeline(title, stages, microbatches):
     y = {"field": "gpu", "type": "ordinal", "title": None, "scale": {"paddingInner": 0.1}}
     passes = {"range": [figures.GREENS[2], figures.GREENS[0]], "domain": [0, 1]}
     color = {"field": "k", "type": "nominal", "scale": passes, "legend": None}
-    whole = {"x": amount("zero", words, scale={"nice": False}), "x2": {"field": "last"}, "y": y}
     piece = {
         "x": amount("start", words, scale={"nice": False}),
         "x2": {"field": "end"},
@@ -199,6 +219,7 @@ def _pipeline(title, stages, microbatches):
         "title": title,
         "width": WIDE,
         "height": 200,
+        "view": {"fill": PALE},
         "params": [slide("p", 8, stages, "stages"), slide("m", 16, microbatches, "microbatches")],
         **vega.csv("i,j,k", product(range(8), range(16), (0, 1))),
         "transform": [
@@ -208,17 +229,10 @@ def _pipeline(title, stages, microbatches):
                 back="m + p - 1 + 2 * (p - 1 - datum.i + datum.j)",
                 start="datum.k ? datum.back : datum.i + datum.j",
                 end="datum.start + 1 + datum.k",
-                zero="0",
-                last="3 * (m + p - 1)",
                 words="'each GPU idle for ' + format((p - 1) / (m + p - 1), '.0%')",
             ),
         ],
         "layer": [
-            {
-                "transform": [{"filter": "datum.j + datum.k === 0"}],
-                "mark": {"type": "bar", "color": PALE},
-                "encoding": whole,
-            },
             {"mark": {"type": "bar", "stroke": figures.CARD}, "encoding": piece},
             {
                 "transform": [{"filter": "datum.i + datum.j + datum.k === 0"}],
@@ -227,3 +241,27 @@ def _pipeline(title, stages, microbatches):
             },
         ],
     }
+
+
+# --- which card ---------------------------------------------------------------------------------------
+def show_cards(forecast, tokens, traffic, gpus=8):
+    """Show tokens per second of a GPU of three cards, alone and as one of `gpus`, from the `forecast` of one step.
+
+    `traffic` is what the GPUs send in a step, in bytes that an all-reduce would take.
+    """
+    rates, colors, left = {}, {}, []
+    for card, name in {"H100 SXM": "an H100", "L40S": "an L40S", "RTX 4090": "an RTX 4090"}.items():
+        alone, one = forecast.on(card), forecast.on(card, gpus=gpus, gradients=traffic)
+        for label, step, color in (
+            ("alone", alone, figures.GPU),
+            (f"one of {gpus}", one, figures.COMM),
+        ):
+            spans = step.high_ms, step.ms, step.low_ms
+            rates[f"{card}, {label}"] = tuple(1000 * tokens / ms for ms in spans)
+            colors[f"{card}, {label}"] = color
+        left.append(f"{name} {alone.ms / one.ms:.0%}")
+    title = f"FSDP leaves {left[0]} of its speed, {left[1]}, and {left[2]}"
+    rows = [plots.forecast(rates, "rules of the clock")]
+    figure = plots.bars(rows, title, "tokens per second per GPU", colors=colors)
+    told = ", ".join(f"{label} {middle:,.0f}" for label, (_, middle, _) in rates.items())
+    figures.show(figure, f"Forecast tokens per second per GPU: {told}.")

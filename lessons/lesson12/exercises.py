@@ -2,8 +2,8 @@
 
 import torch
 
-from helpers.checks.core import Exercise, NotYet, Question
-from lessons.lesson11.kernels import matmul_kernel, softmax_kernel
+from helpers.checks.core import Question
+from lessons.lesson11.kernels import matmul_kernel
 from lessons.lesson93.puzzle import UNTOUCHED, Problem, blank, puzzle, requested
 
 # --- a scaled sum -------------------------------------------------------------------------------
@@ -119,46 +119,75 @@ transpose = puzzle(
 )
 
 
-# --- warps that hold a row ----------------------------------------------------------------------
-def _check_warps(answer):
-    from practice_gpus import kernels
-
-    if type(answer) is not int or answer not in (1, 2, 4, 8, 16, 32):
-        raise NotYet(f"num_warps is {str(answer)[:40]}; it takes 1, 2, 4, 8, 16 or 32.")
-    if answer < 4:
-        raise NotYet(
-            f"{answer} warps would have to hold {32768 // 32 // answer:,} elements in each thread, and a thread has 255 "
-            "registers at most."
-        )
-    compiled = kernels.compile(softmax_kernel, {**WIDE, "BLOCK": 32768}, "H100", num_warps=answer)
-    if compiled.stack:
-        raise NotYet(
-            f"{compiled.stack:,} bytes of stack in each thread: the row doesn't fit into the registers of {answer} warps."
-        )
-    if answer != 32:
-        raise NotYet(
-            f"nothing spills, but the occupancy is {compiled.occupancy.share:.0%}. Can it be higher without a spill?"
-        )
-    return f"{compiled.registers} registers, no stack, occupancy {compiled.occupancy.share:.0%}: the most without a spill."
+# --- load once, use four times ------------------------------------------------------------------
+MATMUL = """
+extern "C" __global__ void matmul(const float* a, const float* b, float* out, int n) {
+  int column = blockIdx.x * 32 + threadIdx.x;
+  int row = blockIdx.y * 32 + threadIdx.y * 4;
+  float sums[4] = {};
+  for (int k = 0; k < n; k++) {
+    float once = b[k * n + column];
+    for (int i = 0; i < 4; i++)
+      sums[i] += a[(row + i) * n + k] * once;
+  }
+  for (int i = 0; i < 4; i++)
+    out[(row + i) * n + column] = sums[i];
+}
+"""
 
 
-WIDE = {"x": "*fp32", "out": "*fp32", "columns": "i32"}
+def _matmul_problems():
+    found = []
+    for n in (32, 64):
+        a, b, out = torch.randn(n, n), torch.randn(n, n), blank(n, n)
+        grid = (n // 32, n // 32)
+        found.append(Problem([a, b, out, n], out, a @ b, grid, f"n = {n}", (32, 8)))
+    return found
 
-warps = Exercise(
-    key="12.warps",
-    title="warps that hold a row",
-    check_answer=_check_warps,
+
+def _matmul_mistakes(problem):
+    a, b, out, n = problem.values
+    rows = torch.arange(n)[:, None]
+    yield torch.where(rows % 4 == 0, a @ b, UNTOUCHED), "only one of every four rows was written."
+    overlap = torch.where(rows % 32 < 11, a @ b, UNTOUCHED)
+    yield (
+        overlap,
+        "threads share rows: thread y's four rows begin at row 4 * threadIdx.y of the tile.",
+    )
+    yield (
+        torch.where(rows % 32 < 8, a @ b, UNTOUCHED),
+        "8 of 32 rows: each thread has four results.",
+    )
+
+
+def _matmul_score(compiled, result, problem):
+    """Sectors that a warp loads for one multiply-add of its 32 lanes, in the mean."""
+    n = problem.values[-1]
+    return result.moved("load") / 32 / (n**3 / 32)
+
+
+matmul = puzzle(
+    "12.matmul",
+    "load once, use four times",
+    _matmul_problems,
+    _matmul_score,
+    "sectors loaded per multiply-add of a warp",
+    mistakes=_matmul_mistakes,
     hints=(
-        "A row of 32,768 elements lies in the registers of one block. More warps, fewer elements in each thread.",
-        "4 warps are 128 threads: 256 elements each, and there are 255 registers at most. Double the warps until nothing "
-        "spills, then go on while the occupancy rises.",
-        "The largest number of warps that a block may have is 32.",
+        "Which of the two loads is the same for four results in one column? It can stay in a register.",
+        "Four sums: `float sums[4] = {};`. For each `k`, load `b[k * n + column]` into a variable, then loop over four rows.",
+        "`int row = blockIdx.y * 32 + threadIdx.y * 4;`, and in the loop over `k` "
+        "`for (int i = 0; i < 4; i++) sums[i] += a[(row + i) * n + k] * once;`",
     ),
-    reference=32,
-    source="num_warps = 32",
-    explanation="With 32 warps a thread holds 32 elements, and nothing spills. 100 % occupancy with 4 warps was higher and far "
-    "worse: each thread kept 2,408 bytes in memory.",
+    reference=MATMUL,
+    tool="matmul",
+    source=f'matmul = """{MATMUL}"""',
+    explanation="For four multiply-adds a warp loads 4 sectors of `b` and 4 times 1 sector of `a`: 2 for each, where one result "
+    "per thread takes 5. The four sums are registers, because each index is known once the loops are unrolled.",
 )
+
+
+PRODUCT_COLUMNS = ("card", "numbers", "precision", "FFMA", "tensor cores", "stack (bytes)")
 
 
 def product_row(card, numbers, precision):
@@ -186,11 +215,11 @@ QUIZ = (
     ),
     Question(
         "12.banks",
-        "float tile[32][32]: thread t reads tile[t][0]. What happens?",
+        "float tile[32][40]: thread t reads tile[t][0]. What happens?",
         {
-            "A 32-way bank conflict": "Yes: the words lie 32 apart, all in bank 0.",
+            "An 8-way bank conflict": "Yes: rows lie 40 words apart, so every fourth one begins in the same bank.",
+            "A 32-way bank conflict": "That takes rows of 32 words, or a multiple of it.",
             "One wavefront": "That takes 32 different banks, or one word for all.",
-            "32 sectors move": "Sectors belong to global memory; this is shared memory.",
         },
         right=0,
     ),

@@ -1,68 +1,62 @@
-"""The figures of lesson 12, Look inside a kernel: sectors, banks, one multiprocessor, and what compilers answered."""
+"""The figures of lesson 12, Look inside a kernel: sectors, banks, one multiprocessor, what compilers answered."""
 
-from helpers import show
+from helpers import plots, show
 from helpers.figures import COPY, GPU, GREENS, SMALL, TROUBLE, WAIT, blank_figure, set_title
 from helpers.figures import show as show_figure
-from helpers.palette import FAINT, INK, RULE
+from helpers.palette import FAINT, INK
 from lessons.lesson93 import puzzle
 
-FLOATS = 8  # in a sector of 32 bytes
+SECTOR = 32  # bytes
+FLOATS = 8  # in a sector
+WAYS = {  # who is what of a product of matrices: floats used of each sector of `a` and of `b` that a multiply-add of a warp asks for
+    "row from threadIdx.x": ([1] * 32, [1], "a warp reads a column"),
+    "column from threadIdx.x": ([1], [8] * 4, "coalesced"),
+}
 
 
 def first_picture():
-    """Return (figure, alternative text): the memory that one request of a warp moves, by neighbors and by a column."""
+    """Return (figure, alternative text): two matrix products that differ in two words, their sectors and their speed."""
+    from measurements import published
+
+    speeds = {row["name"]: row["tflop_per_s"] for row in published("matmul_a6000").rows()}
+    slow, fast = (speeds[name] for *_, name in WAYS.values())
     figure = blank_figure((7.3, 3.0))
-    set_title(figure, "32 numbers for one warp: 4 sectors moved, or 32")
-    axes = figure.subplots(2, 1, gridspec_kw={"hspace": 0.25})
-    _memory(axes[0], [(thread,) for thread in range(32)], "a row: thread t reads x[t]", 4)
-    _memory(
-        axes[1],
-        [(thread * FLOATS,) for thread in range(32)],
-        "a column: thread t reads x[t * n]",
-        32,
+    set_title(
+        figure, f"Two words swapped: 5 sectors instead of 33, {fast / slow:.2g} times the speed"
     )
+    axes = figure.subplots(
+        2, 2, gridspec_kw={"hspace": 0.1, "wspace": 0.05, "width_ratios": [5, 2]}
+    )
+    for (left, right), (words, (of_a, of_b, name)) in zip(axes, WAYS.items(), strict=True):
+        count = len(of_a) + len(of_b)
+        left.text(0, 1.5, words, fontsize=10, color=INK, family="monospace")
+        left.text(34, 1.5, f"{count} sectors per multiply-add", fontsize=10, color=INK, ha="right")
+        _strip(left, 0, of_a)
+        _strip(left, len(of_a) + 1, of_b)
+        left.text(0, -0.95, f"{len(of_a)} of a, {len(of_b)} of b", fontsize=9, color=FAINT)
+        left.set(xlim=(-0.1, 34.1), ylim=(-1.3, 2.2))
+        right.barh(0.5, speeds[name], height=1, color=GPU)
+        right.text(0, 1.5, f"{1000 * speeds[name]:,.0f} GFLOP/s", fontsize=10, color=INK)
+        right.set(xlim=(0, fast), ylim=(-1.3, 2.2))
+        left.axis("off")
+        right.axis("off")
+    axes[1, 1].text(0, -0.95, "on an RTX A6000", fontsize=9, color=FAINT)
     alt = (
-        "Memory drawn as 32 sectors of 32 bytes. A warp that reads a row touches 4 sectors and uses all of their bytes; "
-        "a warp that reads a column touches 32 and uses 4 of the 32 bytes of each."
+        "Two products of matrices. Where the row comes from threadIdx.x, each multiply-add of a warp touches 32 sectors of a and 1 of b, "
+        f"and an RTX A6000 reaches {1000 * slow:,.0f} GFLOP/s. Where the column does, it touches 1 sector of a and 4 of b, and "
+        f"the card reaches {1000 * fast:,.0f}."
     )
     return figure, alt
 
 
-def _memory(axes, threads, words, count):
-    """Draw sectors: green what a thread reads, amber what moves with it unused, white what stays."""
+def _strip(axes, start, used):
+    """Draw sectors from place `start` on: green the floats `used` of each, amber what moves with them."""
     from matplotlib.patches import Rectangle
 
-    wanted = {place for places in threads for place in places}
-    for sector in range(32):
-        moved = any(place // FLOATS == sector for place in wanted)
-        for place in range(FLOATS):
-            here = sector * FLOATS + place in wanted
-            color = GPU if here else COPY if moved else "white"
-            box = Rectangle(
-                (sector + place / FLOATS, 0),
-                1 / FLOATS,
-                1,
-                facecolor=color,
-                alpha=1 if here else 0.45,
-            )
-            axes.add_patch(box)
-        axes.add_patch(
-            Rectangle(
-                (sector, 0), 1, 1, fill=False, edgecolor=INK if moved else RULE, linewidth=0.9
-            )
-        )
-    used = 32 / count / FLOATS
-    axes.text(0, 1.3, words, fontsize=10, color=INK)
-    axes.text(
-        32,
-        1.3,
-        f"{count} sectors, {32 * count:,} bytes, {100 * used:.3g}% used",
-        fontsize=10,
-        color=INK,
-        ha="right",
-    )
-    axes.set(xlim=(0, 32), ylim=(-0.1, 2.0))
-    axes.axis("off")
+    for place, floats in enumerate(used, start):
+        axes.add_patch(Rectangle((place, 0), 1, 1, facecolor=COPY, alpha=0.45))
+        axes.add_patch(Rectangle((place, 0), floats / FLOATS, 1, facecolor=GPU))
+        axes.add_patch(Rectangle((place, 0), 1, 1, fill=False, edgecolor=INK, linewidth=0.9))
 
 
 def sectors(counted):
@@ -87,6 +81,7 @@ def sectors(counted):
         )
     axes.set_yticks(range(len(numbers)), numbers, fontsize=9, family="monospace")
     _plain(axes, "sectors of 32 bytes per request of a warp")
+    axes.invert_yaxis()
     axes.set_xlim(0, 40)
     said = ", ".join(f"{words}: {count:.3g}" for words, count in numbers.items())
     what = "that a request of a warp touches, with the share of their bytes that is used"
@@ -97,11 +92,10 @@ def sectors(counted):
 
 
 def _plain(axes, xlabel):
-    axes.invert_yaxis()
     axes.set_facecolor("none")
     axes.set_xlabel(xlabel, fontsize=9, color=FAINT)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(length=0)
+    axes.tick_params(length=0, labelcolor=INK)
 
 
 def table(head, rows):
@@ -112,23 +106,17 @@ def table(head, rows):
 
 
 def answers(compiled):
-    """Show what compilers answered: a row for each `Compiled`."""
-    head = (
-        "card",
-        "registers",
-        "stack (bytes)",
-        "shared (bytes)",
-        "occupancy",
-        "limited by",
-        "tensor cores",
-    )
+    """Show what compilers answered: a row for each `Compiled`, without the columns that say nothing of any."""
     rows = []
     for each in compiled:
         cores = ", ".join(f"{count} {name}" for name, count in each.tensor_cores.items())
         full = each.occupancy
-        sizes = (each.registers, f"{each.stack:,}", f"{each.shared:,}")
-        rows.append((each.card, *sizes, f"{full.share:.0%}", full.limiter, cores or "none"))
-    table(head, rows)
+        row = {"card": each.card, "registers": each.registers, "stack (bytes)": f"{each.stack:,}"}
+        row["shared (bytes)"] = f"{each.shared:,}"
+        row |= {"occupancy": f"{full.share:.0%}", "limited by": full.limiter}
+        rows.append(row | {"tensor cores": cores or "none"})
+    head = [name for name in rows[0] if {row[name] for row in rows} - {"0", "none"}]
+    table(head, [[row[name] for name in head] for row in rows])
 
 
 def multiprocessor():
@@ -188,7 +176,7 @@ def padding(source):
         worst = transposed(text).worst_conflict
         figure = blank_figure((7.0, 3.6))
         way = f"a {worst}-way bank conflict" if worst > 1 else "no conflict"
-        set_title(figure, f"Rows of {32 + padding} words: column 0 is {way}")
+        set_title(figure, f"Rows of {32 + padding} words: {way} in column 0")
         _draw_banks(figure.subplots(), padding)
         return figure, f"Rows of {32 + padding}: the run counted {way}."
 
@@ -207,52 +195,80 @@ def transposed(text, n=64):
     return result
 
 
+def multiplied(text, n=64):
+    """Run a product of n × n matrices in CUDA C with a thread per result, and return the sectors loaded per multiply-add of a warp."""
+    import torch
+
+    a, b, out = torch.randn(n, n), torch.randn(n, n), puzzle.blank(n, n)
+    problem = puzzle.Problem([a, b, out, n], out, a @ b, (n // 32, n // 32), "", (32, 32))
+    _, result = puzzle.run(text, problem, "H100")
+    torch.testing.assert_close(out, a @ b, atol=1e-4, rtol=1e-4)
+    return result.moved("load") / SECTOR / (n**3 / 32)
+
+
+def ladder():
+    """Show how fast a product runs on an RTX A6000, kernel by kernel, as Simon Boehm measured it."""
+    from measurements import published
+
+    data = published("matmul_a6000")
+    speeds = {row["name"]: row["tflop_per_s"] for row in data.rows()}
+    times = speeds["a tile per warp, sizes tuned"] / min(speeds.values())
+    colors = dict.fromkeys(speeds, GPU) | {"cuBLAS": WAIT}
+    title = f"The same matmul, {times:.0f} times as fast"
+    unit = "TFLOP/s (RTX A6000, FP32, 4,096 × 4,096)"
+    figure = plots.sources(plots.bars(speeds, title, unit, colors=colors), data.source)
+    said = ", ".join(f"{name}: {speed:.3g}" for name, speed in speeds.items())
+    show_figure(figure, f"Bars of eight kernels on an RTX A6000, in TFLOP/s. {said}.")
+
+
 def _draw_banks(axes, padding):
-    """Draw the 32 banks as columns and the tile's words as cells; column 0 of the tile is filled."""
+    """Draw the 32 banks as columns and the tile's words as cells: padding gray, column 0 of the tile filled."""
     from matplotlib.patches import Rectangle
 
     width = 32 + padding
-    for row in range(32):
-        line, bank = divmod(row * width, 32)
-        crowd = sum((other * width) % 32 == bank for other in range(32))
-        color = TROUBLE if crowd > 1 else GPU
-        axes.add_patch(Rectangle((bank, line), 0.92, 0.92, facecolor=color))
-    lines = 31 * width // 32 + 1
+    column = {(row * width) % 32 for row in range(32)}
+    for word in range(32 * width):
+        line, bank = divmod(word, 32)
+        color = WAIT if word % width >= 32 else GREENS[4]
+        if word % width == 0:
+            color = GPU if len(column) == 32 else TROUBLE
+        axes.add_patch(Rectangle((bank, line), 0.92, 0.86, facecolor=color))
+    lines = width
     axes.set(xlim=(-0.3, 32.3), ylim=(lines + 0.5, -0.5))
     axes.set_xticks([place + 0.46 for place in range(0, 32, 4)], range(0, 32, 4), fontsize=9)
     axes.set_yticks([])
     axes.set_xlabel(
-        "bank of shared memory (filled: a word of the tile's column 0)", fontsize=9, color=FAINT
+        "bank of shared memory (strong color: column 0 of the tile; gray: padding)",
+        fontsize=9,
+        color=FAINT,
     )
     axes.tick_params(length=0)
     axes.set_facecolor("none")
     axes.spines[:].set_visible(False)
-    axes.vlines(range(33), -0.5, lines + 0.5, color=RULE, linewidth=0.6)
 
 
 def trap(compiled):
-    """Show occupancy and stack by warps: `compiled` is {words: a `Compiled`}."""
+    """Show occupancy and stack by warps: `compiled` is {warps: a `Compiled`}."""
     figure = blank_figure((7.3, 0.5 * len(compiled) + 1.2))
     set_title(figure, "The highest occupancy comes with the row spilled to memory")
     left, right = figure.subplots(1, 2, sharey=True)
     for place, each in enumerate(compiled.values()):
         share = 100 * each.occupancy.share
         left.barh(place, share, color=WAIT, height=0.62)
-        left.text(share + 2, place, f"{share:.3g}%", va="center", fontsize=9, color=INK)
+        words = f"{share:.3g}%, {each.registers} registers"
+        left.text(share + 2, place, words, va="center", fontsize=9, color=INK)
         right.barh(place, each.stack, color=TROUBLE, height=0.62)
         right.text(each.stack + 60, place, f"{each.stack:,}", va="center", fontsize=9, color=INK)
-    left.set_yticks(range(len(compiled)), compiled, fontsize=9)
-    left.set_xlim(0, 120)
-    right.set_xlim(0, 1.25 * max(1, *(each.stack for each in compiled.values())))
-    for axes, words in ((left, "occupancy (%)"), (right, "stack of each thread (bytes)")):
-        axes.set_xlabel(words, fontsize=9, color=FAINT)
-        axes.set_facecolor("none")
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.tick_params(length=0)
+    left.set_yticks(range(len(compiled)), [f"{count} warps" for count in compiled], fontsize=9)
+    left.set(xlim=(0, 170), xticks=(0, 50, 100))
+    most = max(1, *(each.stack for each in compiled.values()))
+    right.set(xlim=(0, 1.25 * most), xticks=())
+    _plain(left, "occupancy (%)")
+    _plain(right, "stack of each thread (bytes)")
     left.invert_yaxis()
     said = "; ".join(
-        f"{words}: {each.occupancy.share:.0%}, {each.stack:,} bytes"
-        for words, each in compiled.items()
+        f"{count} warps: {each.occupancy.share:.0%}, {each.registers} registers, {each.stack:,} bytes"
+        for count, each in compiled.items()
     )
     what = "on the left the occupancy of an SM, on the right the bytes of stack of each thread"
     show_figure(

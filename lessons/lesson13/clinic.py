@@ -1,43 +1,44 @@
-"""What the clinic shows: a patient's timeline, and the scorecard."""
+"""What the clinic shows: a patient's timeline, the first patient before and after its cure, and the case notes."""
 
-from helpers import show, timeline
+from dataclasses import replace
+
+from helpers import plots, show, timeline
 from helpers.checks import progress
-from lessons.lesson13.patients import PATIENTS
+from helpers.checks.core import CORRECT
 from measurements import traces
-
-DETAIL = 110
-RUNNING = {
-    "hang": "three processes that hang",
-    "recompiles": "a model that compiles again and again",
-    "overflow": "a loss of NaN",
-    "agree": "DDP that isn't one GPU",
-}
 
 
 def admit(case):
     """Show the timeline of `case` and return its trace."""
     trace = traces.case(case)
     about = trace.about
-    parts = [
-        trace.device if trace.device != "not recorded" else "",
-        about.get("model", "").removeprefix("not recorded, "),
-    ]
-    title = ", ".join(part for part in parts if part)
-    facts = [f"Batch: {about['batch']}" if "batch" in about else "", about.get("note", "")]
+    title = f"{trace.device}, {about['model'].removeprefix('not recorded, ')}"
+    facts = [f"batch: {about['batch']}" if "batch" in about else "", about.get("note", "")]
     caption = " · ".join(fact[0].upper() + fact[1:] for fact in facts if fact)
-    timeline.show(trace, title, detail=DETAIL, caption=caption)
+    timeline.show(replace(trace, memory=[]), title, detail=64, caption=caption)
     return trace
 
 
-def scorecard():
-    """Show how far you are with each of the sixteen patients."""
+def after_the_cure():
+    """Draw a step of the first patient before and after its cure."""
+    from lessons.lesson13.figures import strips
+
+    cases = {"before": "1a", "after": "1b"}
+    figure = strips(cases, "With four loader workers, the long gap is gone", (7.2, 1.9), same=True)
+    words = "The GPU's work in a step: 174 ms and 57% busy before, 127 ms and 80% busy after."
+    plots.show(figure, words)
+
+
+def case_notes(exercises):
+    """Show what became of each of the `exercises`: the diagnosis of those that are solved."""
     kept = progress.load()
-    titles = {patient.name: patient.title for patient in PATIENTS} | RUNNING
-    rows = [
-        (title, kept.get(f"13.{name}", {}).get("status", "open")) for name, title in titles.items()
-    ]
-    solved = sum(status == "correct" for _, status in rows)
-    head = f"{solved} of {len(rows)} patients diagnosed"
-    lines = [f"| {title} | {status} |" for title, status in rows]
-    table = "\n".join([f"**{head}**", "", "| patient | diagnosis |", "|---|---|", *lines])
-    show.markdown(table, "\n".join([head, *(f"{status:>10}  {title}" for title, status in rows)]))
+    rows = []
+    for number, exercise in enumerate(exercises, 1):
+        solved = kept.get(exercise.key, {}).get("status") == CORRECT
+        note = exercise.explanation.split(". ")[0] if solved else "open"
+        rows.append((number, exercise.title, note))
+    head = f"{sum(note != 'open' for *_, note in rows)} of {len(rows)} patients diagnosed"
+    lines = [f"| {number} | {title} | {note} |" for number, title, note in rows]
+    table = "\n".join([f"**{head}**", "", "| | patient | diagnosis |", "|---|---|---|", *lines])
+    plain = [f"{number:>2}  {title}: {note}" for number, title, note in rows]
+    show.markdown(table, "\n".join([head, *plain]))

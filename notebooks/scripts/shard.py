@@ -8,16 +8,14 @@ On four machines with eight GPUs each, the same command on every one of them, wi
 
     torchrun --nnodes=4 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-id=run1 --rdzv-endpoint=HOST:29500 shard.py
 
-Without torchrun, --processes 4 forks four from one process that has imported PyTorch: less memory, a faster start.
+`python -m helpers.launch` takes the place of torchrun on a small machine: less memory, a faster start (lesson 10).
 """
 
 import argparse
-import contextlib
-import ctypes
 import datetime
-import gc
 import json
 import os
+import re
 import sys
 import time
 import warnings
@@ -27,9 +25,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import checkpoint
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.launcher import LaunchConfig, elastic_launch
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn import functional as F
@@ -38,16 +34,12 @@ from helpers import files
 from helpers.memory import format_bytes, tensor_bytes
 from lessons.lesson09 import gpt
 
-M_MMAP_THRESHOLD = -3  # of glibc's malloc.h
 PATIENCE = 60  # seconds that a process waits for the others before it gives up
 
 
 def arguments():
     parser = argparse.ArgumentParser(
         description="Train the tiny GPT, sharded over all processes."
-    )
-    parser.add_argument(
-        "--processes", type=int, metavar="N", help="start N, without torchrun"
     )
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument(
@@ -70,7 +62,7 @@ def arguments():
         "--out", type=Path, metavar="PATH", help="file for the results as JSON"
     )
     parser.add_argument(
-        "--die", type=int, metavar="RANK", help="this rank fails, to see what happens"
+        "--die", type=int, metavar="RANK", help="at the end, this rank fails on purpose"
     )
     return parser
 
@@ -108,13 +100,10 @@ def train(model, words, args, rank=0, world=1):
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
     torch.manual_seed(1)  # the same batches in every process
     losses = []
-    for number, (x, y) in enumerate(
-        gpt.batches(model, words, args.steps, args.batch_size)
-    ):
+    drawn = gpt.batches(model, words, args.steps, args.batch_size)
+    for number, (x, y) in enumerate(drawn):
         if number == 1:
             begin = time.perf_counter()  # the first step makes Adam's state
-        if args.die == dist.get_rank() and number == 2:
-            raise RuntimeError("this rank fails on purpose")
         logits = model(x[rank::world])
         loss = F.cross_entropy(logits.flatten(0, 1), y[rank::world].flatten())
         optimizer.zero_grad()
@@ -147,18 +136,8 @@ def bytes_here(model, optimizer):
     }
 
 
-def collectives(model, x):
-    """How often one forward and backward pass gathers and scatters, by collective."""
-    with CommDebugMode() as traffic:
-        model(x).sum().backward()
-    return {
-        str(call).split(".")[-1]: times
-        for call, times in traffic.get_comm_counts().items()
-    }
-
-
 def split_matmuls(mesh, width, device):
-    """Two matmuls, one split by columns, one by rows: what each rank holds, and whether the result is right."""
+    """Two matmuls, one split by columns, one by rows: how many collectives they take, and how far off the result is."""
     torch.manual_seed(1)
     x = torch.randn(32, width, device=device)
     up = torch.randn(width, 4 * width, device=device) / width**0.5
@@ -168,28 +147,16 @@ def split_matmuls(mesh, width, device):
     rows = distribute_tensor(down, mesh, [Shard(0)])
     copies = distribute_tensor(x, mesh, [Replicate()])
     with CommDebugMode() as traffic:
-        hidden = F.relu(copies @ columns)
-        result = hidden @ rows
+        result = F.relu(copies @ columns) @ rows
         before = traffic.get_total_counts()
         total = result.redistribute(mesh, [Replicate()])
         after = traffic.get_total_counts()
 
     expected = F.relu(x @ up) @ down
     error = (total.to_local() - expected).abs().max() / expected.abs().max()
-    tensors = {"columns": columns, "rows": rows, "hidden": hidden, "result": result}
     return {
-        "tensors": {name: described(tensor) for name, tensor in tensors.items()},
         "collectives": {"matmuls": before, "sum": after - before},
         "error": error.item(),
-    }
-
-
-def described(tensor):
-    """Shapes of a DTensor, all of it and its part here, and how it is placed."""
-    return {
-        "whole": list(tensor.shape),
-        "here": list(tensor.to_local().shape),
-        "placed": str(tensor.placements[0]),
     }
 
 
@@ -213,6 +180,13 @@ def report(results):
     print(f"largest difference from one process: {results['difference']:.0e}")
 
 
+def fail(model, words, args, rank, world):
+    """Let one rank end with an error, while the others train on and need its shards."""
+    if rank == args.die:
+        raise RuntimeError("this rank fails on purpose")
+    train(model, words, args, rank, world)
+
+
 def main(args):
     # whole lines, though several processes print
     sys.stdout.reconfigure(line_buffering=True, write_through=False)
@@ -231,23 +205,21 @@ def main(args):
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "ranks": gather(bytes_here(model, optimizer)),
         "losses": losses.tolist(),
-        "collectives": collectives(
-            model, torch.zeros(1, 2, dtype=torch.int64, device=device)
-        ),
     }
     if args.checkpoint:
         checkpoint.save({"model": model.state_dict()}, checkpoint_id=args.checkpoint)
-    del model, optimizer
+    del optimizer
     if rank == 0:  # the same training in one process, to compare with
         single = new_model(words, args.width, args.layers).to(device)
         alone, _, single_speed = train(single, words, args)
+        results["alone"] = alone.tolist()
         results["difference"] = (losses - alone).abs().max().item()
         results["tokens_per_s"] = {"alone": single_speed, "sharded": speed}
         del single
     if args.block:
         import _own_block  # beside this script
 
-        fresh = new_model(words, args.width, args.layers).to(device)
+        fresh = new_model(words, args.width, layers=2).to(device)
         results["own"] = _own_block.run(args.block, fresh)
     if args.matmuls:
         results["split"] = split_matmuls(mesh, args.width, device)
@@ -256,6 +228,8 @@ def main(args):
         if args.out:
             files.write(args.out, json.dumps(results, indent=1))
     dist.barrier()
+    if args.die is not None:
+        fail(model, words, args, rank, world)
     dist.destroy_process_group()
 
 
@@ -266,48 +240,19 @@ def run(args):
         main(args)
     except RuntimeError as error:
         first_line = str(error).splitlines()[0]
-        reason = first_line.split("] ", 1)[-1]  # without gloo's file and line
+        reason = first_line.split("] ", 1)[-1]  # without gloo's file and line,
+        reason = reason.split(". ")[0]  # its advice,
+        reason = re.sub(r" \[[^]]*\]:\d+", "", reason)  # and its address
         print(f"rank {os.environ['RANK']} ends: {reason}", file=sys.stderr, flush=True)
         sys.exit(1)
 
 
-def launch(args):
-    """Start `args.processes` as torchrun does, each a fork of this one where the system can fork."""
-    import torch._dynamo  # noqa: F401 - the optimizer needs it: loaded here, all processes share it
-
-    gc.freeze()  # what is here now stays shared
-    if (
-        sys.platform == "linux"
-    ):  # glibc gives freed tensors of 64 KiB and more back at once
-        with contextlib.suppress(AttributeError):
-            ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**16)
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=args.processes,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        run_id="shard",
-        max_restarts=0,
-        start_method="fork" if sys.platform == "linux" else "spawn",
-    )
-    failed = ""
-    try:
-        elastic_launch(config, run)(args)
-    except ChildFailedError as error:
-        failed = str(error)
-        print(failed, file=sys.stderr)
-    sys.stdout.flush()
-    os._exit(bool(failed))  # Python's own end takes seconds, and nothing here needs it
-
-
 def check(args):
     """Raises ValueError where arguments do not fit, before any process waits for another."""
-    world = args.processes or int(os.environ.get("WORLD_SIZE", 0))
+    world = int(os.environ.get("WORLD_SIZE", 0))
     if world < 1:
         raise ValueError(
-            "--processes takes how many to start, such as 4; or start this script with "
-            "torchrun --standalone --nproc-per-node=4 shard.py"
+            "it runs in several processes: torchrun --standalone --nproc-per-node=4 shard.py"
         )
     for name in ("steps", "batch_size", "width", "layers", "lr"):
         if not 0 < getattr(args, name) < float("inf"):
@@ -340,4 +285,4 @@ if __name__ == "__main__":
         check(options)
     except ValueError as error:
         parser.error(str(error))  # exit status 2
-    launch(options) if options.processes else run(options)
+    run(options)

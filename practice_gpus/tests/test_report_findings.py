@@ -95,9 +95,9 @@ def test_lists_that_begin_anew_and_batches_that_are_loaded_at_once_are_no_leaks(
     text = """
         import torch
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        batches = [torch.rand(64, 64).to(device) for _ in range(150)]
-        cell = torch.nn.RNNCell(64, 64).to(device)
-        for batch in batches:
+        batches = [torch.rand(16, 16).to(device) for _ in range(150)]
+        cell = torch.nn.RNNCell(16, 16).to(device)
+        for batch in batches[:30]:
             hidden = []
             state = None
             for row in range(40):
@@ -175,7 +175,7 @@ CASES = {
     "format": (FORMAT, "wait", "text =", "print now and then"),
     "causal": (CAUSAL, "wait", "TransformerEncoder(", "is_causal=True or False"),
     "condition": (CONDITION, "wait", "if loss", "a condition needs the number"),
-    "inside PyTorch": (INSIDE, "wait", "nn.utils.clip", "reads numbers of the GPU"),
+    "inside PyTorch": (INSIDE, "wait", "nn.utils.clip", "total_norm reads numbers of the GPU"),
 }
 
 
@@ -187,12 +187,6 @@ def test_a_fix_fits_the_whole_statement(write, case):
     done = report(path)
     assert found(done) == [(kind, line_of(path, text))], done
     assert fix in done.findings[0]["fix"]
-
-
-def test_what_waits_inside_pytorch_is_named(write):
-    """A user would not see why a line of theirs waits."""
-    done = report(write(START + STEP + INSIDE))
-    assert "total_norm reads numbers of the GPU" in done.findings[0]["fix"], done
 
 
 def test_a_file_with_a_whole_module_gets_no_advice_that_would_fail(write):
@@ -292,15 +286,16 @@ def test_shapes_alone_need_no_values_and_say_what_stood_in(write):
 
 def test_a_step_that_takes_long_is_told_early(write, monkeypatch, capsys):
     """A user would wait without a word."""
-    monkeypatch.setattr(slow, "PATIENCE", 0.5)
+    monkeypatch.setattr(slow, "PATIENCE", 0.1)
     path = write(
-        START + "    x = torch.rand(1500, 1500, device=device)\n    for _ in range(40): x @ x"
+        START + "    x = torch.rand(900, 900, device=device)\n    for _ in range(30): x @ x"
     )
     report(path)
     text = capsys.readouterr().err
     assert f"without the first step, 100% of it in program.py:{line_of(path, 'x @ x')}" in text
 
 
+@pytest.mark.slow
 def test_a_script_does_not_see_the_folder_from_which_it_is_started(write, tmp_path):
     """A module that lies there by chance would be imported, and the script would fail without the report."""
     (tmp_path / "elsewhere").mkdir()

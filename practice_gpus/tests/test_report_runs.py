@@ -73,6 +73,7 @@ def test_a_long_training_ends_after_the_steps_asked_for_and_strict_fails_it(writ
     assert [each["kind"] for each in stored["findings"]] == ["hard-coded"]
 
 
+@pytest.mark.slow
 def test_failed_exited_and_missing_programs_have_status_1(write, tmp_path):
     """CI would take a broken program for a sound one."""
     code, _, err = run(write(TRAIN + "    raise KeyError('lost')"))
@@ -84,6 +85,23 @@ def test_failed_exited_and_missing_programs_have_status_1(write, tmp_path):
     assert "there is no file nowhere.py" in process.communicate()[1] and process.returncode == 1
 
 
+ENDS = {
+    "raise KeyError('lost')": ("failed", 1, "KeyError: 'lost'"),
+    "import sys; sys.exit('no data')": ("failed", 1, "no data"),
+    "raise KeyboardInterrupt": ("interrupted", 130, ""),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_report_stands_however_a_program_ends(write, capsys, end):
+    """CI would take a broken program for a sound one; who stops a long run wants to know what it did so far."""
+    outcome, status, words = ENDS[end]
+    done = report(write(f"{TRAIN}    {end}\n"))
+    assert (done.outcome, done.status(strict=False)) == (outcome, status)
+    assert words in capsys.readouterr().err and "6 training steps" in repr(done)
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no such signals")
 @pytest.mark.parametrize("sent, status", [(signal.SIGINT, 130), (signal.SIGTERM, 1)])
 def test_an_interrupted_program_is_reported(write, sent, status):
@@ -97,6 +115,7 @@ def test_an_interrupted_program_is_reported(write, sent, status):
     assert process.returncode == status and "6 training steps" in err and "cuda:0" in err
 
 
+@pytest.mark.slow
 def test_processes_that_a_program_starts_are_in_its_report(write):
     """With torchrun or spawn all the work is in child processes: the report would be empty."""
     text = """
@@ -120,7 +139,7 @@ def test_processes_that_a_program_starts_are_in_its_report(write):
     assert "on 2 practice GPUs" in err and "CUDA_VISIBLE_DEVICES is '0,1'" in err
 
 
-def test_the_peak_is_that_of_the_counters_and_its_parts_add_up(write):
+def test_the_peak_is_that_of_the_counters_and_its_parts_add_up(write, capsys):
     """A user would buy the wrong card."""
     text = """
         import torch
@@ -136,15 +155,16 @@ def test_the_peak_is_that_of_the_counters_and_its_parts_add_up(write):
         main()
         print(torch.cuda.max_memory_allocated())
     """
-    code, out, err = run(write(text), "--json", write("", "facts.json"))
-    [device] = json.loads((write("", "other").parent / "facts.json").read_text())["devices"]
+    done = report(write(text))
+    [device] = done.facts["devices"]
+    peak = int(capsys.readouterr().out)
     weights = 4 * (1024 * 4096 + 4096 + 4096 * 256 + 256)
-    assert code == 0 and device["peak"] == int(out) == sum(device["parts"].values())
+    assert device["peak"] == peak == sum(device["parts"].values())
     assert device["parts"]["parameters"] == pytest.approx(weights, rel=0.01)
     assert device["parts"]["optimizer"] > 1.99 * weights, (
         "its two averages, and what it needs meanwhile"
     )
-    assert device["at"][1] == 11 and "from 8 GB (RTX 4060)" in err
+    assert device["at"][1] == 11 and "from 8 GB (RTX 4060)" in repr(done)
     assert device["tensors"] == 0, "all of it was given back"
 
 
@@ -172,7 +192,11 @@ def test_what_is_patched_for_a_report_is_put_back(write):
         report("nowhere.py")
 
 
-def test_plugin_gives_tests_their_gpus(write, tmp_path):
+WITHOUT = pytest.param([], "3 passed, 2 skipped", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("options, words", [WITHOUT, (["--practice-gpus", "1"], "5 passed")])
+def test_plugin_gives_tests_their_gpus(write, tmp_path, options, words):
     """GPU tests would be skipped in CI, and device bugs found by users."""
     text = """
         import subprocess, sys
@@ -202,12 +226,12 @@ def test_plugin_gives_tests_their_gpus(write, tmp_path):
     line = [sys.executable, *"-m pytest -q -p practice_gpus.plugin -p no:cacheprovider".split()]
     alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # also where the package is installed
     env = os.environ | {"PYTHONPATH": str(SOURCE)} | alone
-    for options, words in (([], "3 passed, 2 skipped"), (["--practice-gpus", "1"], "5 passed")):
-        line += options
-        done = subprocess.run(line, cwd=tmp_path, env=env, text=True, capture_output=True)
-        assert words in done.stdout, done.stdout + done.stderr
+    line += options
+    done = subprocess.run(line, cwd=tmp_path, env=env, text=True, capture_output=True)
+    assert words in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_the_folder_is_installed_alone(write, tmp_path):
     """Who wants it for their tests does not want the course."""
     pytest.importorskip("setuptools", minversion="77", reason="builds without a network")

@@ -147,13 +147,6 @@ def test_the_warning_of_a_wait_names_the_line_that_waits(gpus):
     assert [(w.filename, w.lineno) for w in caught] == [(__file__, first + n) for n in range(3)]
 
 
-def test_an_error_in_the_queue_comes_out_at_the_next_wait(gpus):
-    torch.nn.functional.embedding(torch.tensor([7], device="cuda"), torch.ones(2, 2, device="cuda"))
-    with pytest.raises(torch.AcceleratorError, match="device-side assert triggered"):
-        torch.cuda.synchronize()
-    torch.cuda.synchronize()
-
-
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_training_gives_the_same_numbers(asynchronous, imitated):
     def losses(device):
@@ -173,14 +166,6 @@ def test_training_gives_the_same_numbers(asynchronous, imitated):
         got = list(losses("cuda"))
         assert machine.synchronizations == 4  # the four parameters, moved by model.to
         assert [loss.item() for loss in got] == wanted and machine.synchronizations == 9
-
-
-def test_making_memory_waits_for_nothing(gpus):
-    with busy():
-        empty = torch.empty(4, device="cuda")
-        zeros = torch.zeros(4, device="cuda")
-        assert empty.is_cuda and zeros.device.index == 0
-        assert not torch.cuda.current_stream().query()
 
 
 def test_a_stream_is_idle_right_after_a_wait(gpus):
@@ -225,6 +210,7 @@ def test_an_event_of_another_device_is_refused(imitated):
             torch.Event("cpu")
 
 
+@pytest.mark.slow
 def test_a_tensor_that_is_used_while_python_ends_prints_no_traceback(run):
     """A learner's last cell would end in an error that says nothing about it."""
     program = """

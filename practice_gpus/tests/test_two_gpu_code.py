@@ -21,13 +21,6 @@ PRINTED = {
         "learned: True",
         "labels on the wrong GPU: Expected all tensors to be on the same device",
     ],
-    "pipeline": [
-        "pieces give the same result: True",
-        "time measured: True",
-        "loss fell: True",
-        "stages on: cuda:0 cuda:1",
-        "batches seen by BatchNorm: 80",
-    ],
     "data_parallel": [
         "using 2 GPUs",
         "last epoch better than first: True",

@@ -162,6 +162,7 @@ def test_gradients_are_checked_several_at_once(gpus):
     assert torch.autograd.gradcheck(torch.nn.functional.hardsigmoid, x, check_batched_grad=True)
 
 
+@pytest.mark.slow
 def test_rules_of_forward_derivatives_are_compiled_though_practice_is_on(run):
     run("""
         import torch
@@ -210,6 +211,7 @@ def test_ctc_takes_targets_and_lengths_of_the_cpu(gpus):
     assert loss.is_cuda and scores.grad.is_cuda
 
 
+@pytest.mark.slow
 def test_a_mesh_of_gpus_does_not_end_the_process(run):
     """PyTorch takes NCCL where no backend is named: its end, without a driver, was that of the process."""
     run("""

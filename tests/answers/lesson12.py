@@ -27,10 +27,14 @@ WRONG = {
         changed("out-of-bounds", "if (r + i < columns && c < rows)", ""),
         given("there is no kernel in this text", "transpose(x)"),
     ),
-    "warps": (
-        given("bytes of stack in each thread", 4),
-        given("Can it be higher without a spill?", 16),
-        given("it takes 1, 2, 4, 8, 16 or 32", 12),
-        given("would have to hold 1,024 elements", 1),
+    "matmul": (
+        changed("only one of every four rows", "i < 4; i++)\n    out", "i < 1; i++)\n    out"),
+        changed("threads share rows", "threadIdx.y * 4", "threadIdx.y"),
+        changed(
+            "out-of-bounds load",
+            "blockIdx.y * 32 + threadIdx.y * 4",
+            "blockIdx.y * 32 + threadIdx.y * 8",
+        ),
+        given("expected CUDA C as text", 4),
     ),
 }

@@ -11,17 +11,6 @@ def kernel(text):
 
 
 @case
-def grid_stride_add():
-    text = kernel("""const float* x, const float* y, float* out, int n) {
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
-    out[i] = x[i] + y[i];
-}""")
-    x, y = torch.randn(2, 1003)
-    out = torch.empty(1003)
-    return Case(text, [x, y, out, 1003], out, x + y, (3,), (96,), tolerance=0)
-
-
-@case
 def copy_of_four():
     text = kernel("""const float4* x, float4* out, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -59,24 +48,6 @@ def transpose_tiled():
 
 
 @case
-def sum_in_shared_memory():
-    text = kernel("""const float* x, float* out, int n) {
-  extern __shared__ float s[];
-  int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
-  s[t] = i < n ? x[i] : 0.f;
-  __syncthreads();
-  for (int half = blockDim.x / 2; half > 0; half /= 2) {
-    if (t < half) s[t] += s[t + half];
-    __syncthreads();
-  }
-  if (t == 0) out[blockIdx.x] = s[0];
-}""")
-    x, out = torch.randn(1000), torch.empty(4)
-    expected = F.pad(x, (0, 24)).view(4, 256).sum(1)
-    return Case(text, [x, out, 1000], out, expected, (4,), (256,), options={"shared": 1024})
-
-
-@case
 def sum_by_shuffles():
     text = kernel("""const float* x, float* out, int n) {
   __shared__ float part[32];
@@ -103,63 +74,6 @@ def atomic_sum():
 }""")
     x, out = torch.randn(700), torch.zeros(1)
     return Case(text, [x, out, 700], out, x.sum()[None], (3,), (256,), tolerance=1e-3)
-
-
-@case
-def scan_hillis_steele():
-    text = kernel("""const int* x, int* out, int n) {
-  __shared__ int s[2][512];
-  int t = threadIdx.x, in = 0;
-  s[0][t] = t < n ? x[t] : 0;
-  __syncthreads();
-  for (int d = 1; d < 512; d *= 2) {
-    s[1 - in][t] = t >= d ? s[in][t] + s[in][t - d] : s[in][t];
-    in = 1 - in;
-    __syncthreads();
-  }
-  if (t < n) out[t] = s[in][t];
-}""")
-    x, out = torch.randint(-9, 9, (500,), dtype=torch.int32), torch.empty(500, dtype=torch.int32)
-    return Case(text, [x, out, 500], out, x.cumsum(0).int(), (1,), (512,), tolerance=0)
-
-
-@case
-def scan_blelloch():
-    text = kernel("""const int* x, int* out) {
-  __shared__ int s[256];
-  int t = threadIdx.x;
-  s[t] = x[t]; s[t + 128] = x[t + 128];
-  for (int d = 128, step = 1; d > 0; d /= 2, step *= 2) {
-    __syncthreads();
-    if (t < d) s[step * (2 * t + 2) - 1] += s[step * (2 * t + 1) - 1];
-  }
-  if (t == 0) s[255] = 0;
-  for (int d = 1, step = 128; d < 256; d *= 2, step /= 2) {
-    __syncthreads();
-    if (t < d) {
-      int a = step * (2 * t + 1) - 1, b = step * (2 * t + 2) - 1, v = s[a];
-      s[a] = s[b]; s[b] += v;
-    }
-  }
-  __syncthreads();
-  out[t] = s[t]; out[t + 128] = s[t + 128];
-}""")
-    x, out = torch.randint(-9, 9, (256,), dtype=torch.int32), torch.empty(256, dtype=torch.int32)
-    return Case(text, [x, out], out, (x.cumsum(0) - x).int(), (1,), (128,), tolerance=0)
-
-
-@case
-def scan_of_a_warp():
-    text = kernel("""const float* x, float* out) {
-  float v = x[threadIdx.x];
-  for (int d = 1; d < 32; d *= 2) {
-    float w = __shfl_up_sync(0xffffffff, v, d);
-    if (threadIdx.x % 32 >= d) v += w;
-  }
-  out[threadIdx.x] = v;
-}""")
-    x, out = torch.randn(64), torch.empty(64)
-    return Case(text, [x, out], out, x.view(2, 32).cumsum(1).flatten(), (1,), (64,))
 
 
 @case
@@ -218,66 +132,6 @@ def convolution_of_a_picture():
     x, w, out = torch.randn(30, 41), torch.randn(3, 3), torch.empty(30, 41)
     expected = F.conv2d(x[None, None], w[None, None], padding=1)[0, 0]
     return Case(text, [x, w, out, 30, 41], out, expected, (3, 2), (16, 16))
-
-
-@case
-def product_naive():
-    text = kernel("""const float* a, const float* b, float* c, int n) {
-  int j = blockIdx.x * 16 + threadIdx.x, i = blockIdx.y * 16 + threadIdx.y;
-  if (i >= n || j >= n) return;
-  float total = 0;
-  for (int k = 0; k < n; k++) total += a[i * n + k] * b[k * n + j];
-  c[i * n + j] = total;
-}""")
-    a, b = torch.randn(2, 45, 45)
-    out = torch.empty(45, 45)
-    return Case(text, [a, b, out, 45], out, a @ b, (3, 3), (16, 16), tolerance=1e-3)
-
-
-@case
-def product_tiled():
-    text = kernel("""const float* a, const float* b, float* c, int n) {
-  __shared__ float s[16][16], t[16][16];
-  int x = threadIdx.x, y = threadIdx.y, j = blockIdx.x * 16 + x, i = blockIdx.y * 16 + y;
-  float total = 0;
-  for (int k = 0; k < n; k += 16) {
-    s[y][x] = i < n && k + x < n ? a[i * n + k + x] : 0;
-    t[y][x] = k + y < n && j < n ? b[(k + y) * n + j] : 0;
-    __syncthreads();
-    for (int p = 0; p < 16; p++) total += s[y][p] * t[p][x];
-    __syncthreads();
-  }
-  if (i < n && j < n) c[i * n + j] = total;
-}""")
-    a, b = torch.randn(2, 50, 50)
-    out = torch.empty(50, 50)
-    return Case(text, [a, b, out, 50], out, a @ b, (4, 4), (16, 16), tolerance=1e-3)
-
-
-@case
-def product_in_registers():
-    text = kernel("""const float* a, const float* b, float* c, int n) {
-  __shared__ float s[32][33], t[32][32];
-  int x = threadIdx.x, y = threadIdx.y, id = y * 8 + x;
-  float total[4][4] = {};
-  for (int k = 0; k < n; k += 32) {
-    for (int p = id; p < 1024; p += 64) {
-      s[p / 32][p % 32] = a[(blockIdx.y * 32 + p / 32) * n + k + p % 32];
-      t[p / 32][p % 32] = b[(k + p / 32) * n + blockIdx.x * 32 + p % 32];
-    }
-    __syncthreads();
-    for (int p = 0; p < 32; p++)
-      for (int i = 0; i < 4; i++)
-        for (int j = 0; j < 4; j++) total[i][j] += s[4 * y + i][p] * t[p][x + 8 * j];
-    __syncthreads();
-  }
-  for (int i = 0; i < 4; i++)
-    for (int j = 0; j < 4; j++)
-      c[(blockIdx.y * 32 + 4 * y + i) * n + blockIdx.x * 32 + x + 8 * j] = total[i][j];
-}""")
-    a, b = torch.randn(2, 64, 64)
-    out = torch.empty(64, 64)
-    return Case(text, [a, b, out, 64], out, a @ b, (2, 2), (8, 8), tolerance=1e-3)
 
 
 @case
@@ -446,17 +300,3 @@ def functions_of_math():
     )
     expected = (expected + x.floor() + x.trunc()).float()
     return Case(text, [x, out, 500], out, expected, (4,), (128,))
-
-
-@case
-def asynchronous_copies():
-    text = "#include <cuda_pipeline.h>\n" + kernel("""const float* x, float* out) {
-  __shared__ __align__(16) float s[512];
-  __pipeline_memcpy_async(&s[4 * threadIdx.x], &x[4 * threadIdx.x], 16);
-  __pipeline_commit();
-  __pipeline_wait_prior(0);
-  __syncthreads();
-  for (int i = 0; i < 4; i++) out[threadIdx.x + 128 * i] = s[511 - threadIdx.x - 128 * i];
-}""")
-    x, out = torch.randn(512), torch.empty(512)
-    return Case(text, [x, out], out, x.flip(0), (1,), (128,), tolerance=0)

@@ -37,7 +37,8 @@ def test_neither_place_nor_length_gives_an_answer_away(form):
         lengths = [[len(choice.replace("`", "")) for choice in item.choices] for item in items]
         place = [item.choices.index(item.right) for item in items]
         alone = [
-            own.count(most(own)) == 1 and own[at] == most(own) for own, at in zip(lengths, place)
+            own.count(most(own)) == 1 and own[at] == most(own)
+            for own, at in zip(lengths, place, strict=True)
         ]
         assert sum(alone) <= 4
 

@@ -42,7 +42,7 @@ LESSONS = (
     Lesson(
         "02_move_tensors.ipynb",
         "Move tensors",
-        57,
+        58,
         "Put tensors on a GPU, read the first error, and know what a copy costs",
     ),
     Lesson(

@@ -9,12 +9,13 @@ import pytest
 import torch
 from strict import run_strict
 
-from lessons.lesson11 import figures, fusion, inductor, missing
+from lessons.lesson11 import figures, inductor, missing
 from lessons.lesson11.kernels import add_kernel, attention_kernel, matmul_kernel, softmax_kernel
-from lessons.lesson11.trace import Trace, trace
+from lessons.lesson11.trace import Trace, trace, traffic
 from lessons.lesson12 import exercises as twelve
 from lessons.lesson12 import figures as inside
 from lessons.lesson93 import exercises as puzzles
+from lessons.lesson93 import figures as pictures
 from lessons.lesson93 import puzzle
 from practice_gpus import kernels
 from practice_gpus.kernels.errors import Line
@@ -86,8 +87,7 @@ def test_par_is_what_the_book_says():
 
 @needs_compilers
 def test_under_par_is_celebrated_and_over_par_is_not():
-    text = puzzles.CONVOLVE.replace("__shared__ float taps[5];", "__shared__ float taps[5];")
-    at_par = puzzles.convolve.outcome(text).message
+    at_par = puzzles.convolve.outcome(puzzles.CONVOLVE).message
     assert "at par" in at_par and "To share: convolution:" in at_par
     assert "UNDER PAR" in puzzle.verdict("x", 3.0, 4.0, "bytes") and "at par" in puzzle.verdict(
         "x", 4, 4.0, "b"
@@ -109,7 +109,7 @@ def test_padding_by_one_word_removes_the_conflict():
 
 
 def test_traffic_counts_what_operations_read_and_write():
-    rows = fusion.traffic(lambda x: (x + 1).view(-1).sum(), torch.ones(2, 3))
+    rows = traffic(lambda x: (x + 1).view(-1).sum(), torch.ones(2, 3))
     assert rows == [("add", 24, 24), ("sum", 24, 4)]
 
 
@@ -168,14 +168,21 @@ def test_places_that_are_masked_off_stand_beside_their_programs_row():
     assert dashes == [(2.5, 0.5), (3.5, 0.5), (2.5, 1.5), (3.5, 1.5)]
 
 
-def test_two_cards_of_others_stand_in_two_panels(monkeypatch):
-    """In one panel, a learner compares an A100 with an RTX 3090 where the operations differ, too."""
-    drawn = []
-    monkeypatch.setattr(figures.plots, "show", lambda figure, sentence: drawn.append(figure))
-    figures.elsewhere()
-    titles = [axes.get_title() for axes in drawn[0].axes]
-    assert titles == ["RMS norm, bfloat16, on an A100", "Softmax, float32, on an RTX 3090"]
-    assert [len(axes.lines) for axes in drawn[0].axes] == [2, 2]
+@needs_compilers
+def test_the_first_picture_tells_what_the_kernel_saves():
+    """The page's first line has these numbers: scores of 200 x 200, in float16, cross the bus six times."""
+    _, words = figures.first_picture()
+    assert words.endswith("moves: 531 and 64.")
+
+
+def test_each_puzzles_picture_marks_what_a_result_needs(monkeypatch):
+    """A picture that marks other cells sends the learner the wrong way."""
+    marks = []
+    monkeypatch.setattr(pictures, "_draw", lambda axes, left, cells, color: marks.append(cells))
+    monkeypatch.setattr(pictures, "show_figure", lambda figure, alt: None)
+    pictures.task(puzzles.convolve)
+    x, w, out = (cells.nonzero()[:, 1].tolist() for cells in marks)
+    assert (x, w, out) == ([3, 4, 5, 6, 7], [0, 1, 2, 3, 4], [5])
 
 
 def test_the_first_pictures_say_in_words_what_they_show():
@@ -207,21 +214,20 @@ def test_the_first_picture_of_lesson_12_draws_what_its_kernels_count():
 # --- without compilers
 
 
-def test_cells_that_need_a_compiler_are_replaced_and_others_are_not():
-    transform = missing.WithoutCompiler("x.ipynb")
-    cells = {
-        "import triton\nx = triton.cdiv(3, 2)": False,
-        "print(x)": False,
-        "x = 1\nprint(x)": True,
-        "x = triton.cdiv(3, 2) + 1": False,
-        "y = 3": True,
-        "x = y": True,
-        "print(x)  # known again": True,
+def test_cells_of_the_page_and_cells_that_compile_are_replaced_and_others_run(tmp_path):
+    file = tmp_path / "x.ipynb"
+    file.write_text(json.dumps({"cells": [{"source": ["print(a)\n", "a"]}]}))
+    runs = {
+        "print(a)\na": False,
+        "print(a + 1)": True,
+        "import triton": False,
         "ex.saxpy.check(y)": False,
+        "ex.saxpy.hint()": True,
         "quiz(ex.QUIZ)": True,
         "half a cell (": True,
     }
-    assert {source: transform([source]) == [source] for source in cells} == cells
+    transform = missing.WithoutCompiler(str(file))
+    assert {source: transform([source]) == [source] for source in runs} == runs
 
 
 def test_a_replaced_cell_shows_what_is_stored(tmp_path, capsys):

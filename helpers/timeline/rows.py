@@ -99,7 +99,7 @@ def lay_out(trace, detail=200):
         trace.length,
         _coarse(intervals, detail),
         gaps,
-        _longest(calls, trace.length, detail),
+        _longest(calls, trace.length, max(detail, 120)),
         launch_row,
         len(trace.ranks),
     )

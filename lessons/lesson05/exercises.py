@@ -11,9 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from helpers.checks.core import Exercise, LearnerError, NotYet, Question, call
+from helpers.memory import MIB
 from practice_gpus import practice_gpus
-
-MIB = 2**20
 
 
 # --- which line holds it? ---------------------------------------------------------------------------
@@ -190,12 +189,9 @@ def _check_accumulate(answer):
         seen, waiting = [], []
         model.register_forward_hook(_watch(seen, waiting))
         call(answer, model, x, y, size)
-        problem = _sizes_problem(seen, n, size)
-        problem = problem or _gradients_problem(model, expected, n, size)
+        problem = _sizes_problem(seen, n, size) or _gradients_problem(model, expected, n, size)
         if not problem and len(seen) > 1 and max(waiting) == len(seen):
-            problem = (
-                f"{len(seen)} pieces waited for one backward. When could each one's activations go?"
-            )
+            problem = "all pieces waited for one backward. When could each one's activations go?"
         if problem:
             raise NotYet(f"{n} samples in pieces of {size}: {problem}")
     return "gradients of the large batch, even and uneven pieces."
@@ -285,11 +281,11 @@ QUIZ = (
     ),
     Question(
         "05.activations",
-        "You double the batch. What doubles?",
+        "A network is nearly all weights, with few activations. What helps it fit?",
         {
-            "Parameters": "They do not know the batch.",
-            "Optimizer state": "It belongs to the parameters.",
-            "Activations": "Yes: each sample brings its own.",
+            "Gradient accumulation": "It shrinks the activations, and there are few.",
+            "Checkpointing": "It drops activations, and there are few.",
+            "A leaner optimizer": "Yes: Adam keeps two averages for each weight.",
         },
         right=2,
     ),

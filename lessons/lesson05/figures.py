@@ -15,25 +15,24 @@ from measurements import traces
 from practice_gpus import practice_gpus
 from practice_gpus.cards import get_card
 
-_BESIDE = {"va": "center", "fontsize": 9, "color": figures.INK}
+_OFFSET = {"textcoords": "offset points"}
+_TEXT = {"fontsize": 9, "color": figures.INK}
 USABLE = 0.9  # of a card's memory: the rest is for the context and for workspaces of libraries
 
 
 # --- the photo network ------------------------------------------------------------------------------
 def first_picture():
     """Return (Figure, alternative text): a step on 64 photos, before and after all that saves memory; forecasts."""
-    ways = {words: WAYS[words] for words in ("64 at once", "+ checkpoints")}
-    found = {words: _forecast(accumulate, *way) for words, way in ways.items()}
-    plain, saving = found.values()
-    names = ("the plain step", "the same step, by the end of this lesson")
+    ways = WAYS["64 at once"], WAYS["+ checkpoints"]
+    plain, saving = (_forecast(accumulate, *way) for way in ways)
     title = f"64 photos in one step: {_peak(plain)} MiB or {_peak(saving)} (forecasts for a T4)"
-    return _draw_hills(title, dict(zip(names, (plain, saving), strict=True)), (7.4, 3.0))
+    return _draw_hills(
+        title, {"the plain step": plain, "the same step, by the end of this lesson": saving}
+    )
 
 
-_CHECKPOINT = {
-    "use_reentrant": False,
-    "determinism_check": "none",
-}  # there are no values to compare
+# there are no values to compare
+_CHECKPOINT = {"use_reentrant": False, "determinism_check": "none"}
 
 
 def make_step(batch, accumulate, size, half=False, saves=False):
@@ -73,7 +72,7 @@ def draw_ways(answer):
     found = {words: _forecast(pieces_of, *way) for words, way in WAYS.items()}
     first, *_, last = found.values()
     title = f"From {_peak(first)} to {_peak(last)} MiB, and faster (forecasts for a T4)"
-    return _draw_hills(title, found, (7.4, 3.0))
+    return _draw_hills(title, found)
 
 
 def _forecast(pieces_of, size, options):
@@ -89,25 +88,24 @@ def _peak(found):
     return plots.number(max(found[0]))
 
 
-def _draw_hills(title, found, size):
+def _draw_hills(title, found):
     """(Figure, sentence): memory over a step in one panel for each of `found`: words, sizes and milliseconds."""
-    figure, row = figures.panels(title, 1, len(found), size, sharey=True)
+    figure, row = figures.panels(title, 1, len(found), (7.4, 3.0), sharey=True)
     told = {words: f"{_peak(way)} MiB, {way[1]:.0f} ms" for words, way in found.items()}
     for axes, (words, (sizes, _)) in zip(row, found.items(), strict=True):
         figures.tidy(axes)
         axes.fill_between(range(len(sizes)), sizes, color=figures.MEMORY["activations"])
-        axes.annotate(f"{words}\n{told[words]}", (0.03, 0.99), **_CORNER)
+        axes.annotate(
+            f"{words}\n{told[words]}", (0.03, 0.99), va="top", xycoords="axes fraction", **_TEXT
+        )
         axes.set_xticks([])
-        axes.set_xlabel("one step, from start to end" if len(found) < 3 else "one step")
+        axes.set_xlabel("one step")
         axes.yaxis.set_major_formatter(lambda y, _: plots.number(y))
     highest = max(max(sizes) for sizes, _ in found.values())
     row[0].set_ylim(0, 1.3 * highest)
     row[0].set_yticks(range(0, int(highest) + 1, 1000))
     row[0].set_ylabel("MiB in use")
     return figure, f"{title}. {'; '.join(f'{words}: {each}' for words, each in told.items())}."
-
-
-_CORNER = {"xycoords": "axes fraction", "va": "top", "fontsize": 9, "color": figures.INK}
 
 
 # --- which card -------------------------------------------------------------------------------------
@@ -130,9 +128,8 @@ def draw_fit(batch, pixels, optimizer, precision):
     sizes = {name: get_card(name).gigabytes for name in CARDS}
     fits = [name for name, size in sizes.items() if need <= USABLE * size]
     title = f"{plots.number(need)} GB by forecast: fits {len(fits)} of {len(sizes)} cards"
-    figure, axes = figures.new_figure(
-        title, "GB (data sheets); filled: the usable 90%", "", (7.4, 3.6)
-    )
+    unit = "GB (data sheets); filled: the usable 90%"
+    figure, axes = figures.new_figure(title, unit, "", (7.4, 3.6))
     for y, (name, size) in enumerate(sizes.items()):
         color = figures.GPU if name in fits else figures.GREENS[4]
         axes.barh(y, USABLE * size, height=0.62, color=color)
@@ -143,13 +140,10 @@ def draw_fit(batch, pixels, optimizer, precision):
     axes.grid(False, axis="y")
     axes.set_xlim(0, 155)
     axes.axvline(need, color=figures.TROUBLE, linewidth=1.8)
-    axes.annotate(
-        "this step", (min(need, 140), 1), (5, -10), xycoords=("data", "axes fraction"), **_LINE
-    )
+    x = min(need, 140)
+    axes.annotate("this step", (x, 0), (5, 8), **_OFFSET, fontsize=9, color=figures.TROUBLE)
     return figure, f"{title}: {', '.join(fits) or 'none'}."
 
-
-_LINE = {"textcoords": "offset points", "fontsize": 9, "color": figures.TROUBLE}
 
 PUBLISHED = {  # our words: what Hugging Face calls it
     "batch of 4": "batch 4",
@@ -173,11 +167,11 @@ def draw_bert():
         told[words] = f"{plots.number(size)} GiB, {rows[way]['time_s']:.0f} s"
         axes.barh(y, size, height=0.62, color=figures.GPU)
         axes.barh(y, floor["memory_mib"] / 1024, height=0.62, color=figures.GREENS[4])
-        axes.annotate(told[words], (size, y), (6, 0), textcoords="offset points", **_BESIDE)
+        axes.annotate(told[words], (size, y), (6, 0), va="center", **_OFFSET, **_TEXT)
     axes.annotate("context", (0.08, 0), va="center", fontsize=8, color=figures.INK)
     axes.set_yticks(range(len(told)), told)
     axes.invert_yaxis()
-    axes.grid(False, axis="y")
+    axes.grid(False)
     axes.set_xlim(0, 18)
     figures.sources(figure, f"published: {data.source}, 512 sequences of 512 tokens")
     return figure, f"{title}. {'; '.join(f'{words}: {each}' for words, each in told.items())}."
@@ -198,7 +192,7 @@ def draw_attention():
     axes.set_ylim(0, 5.2)
     marks = (("scores", 0.27, "right"), ("+ scaled", 0.328, "right"), ("+ softmax", 0.37, "left"))
     for (words, x, side), y in zip(marks, (2.75, 4.6, 4.6), strict=True):
-        axes.annotate(words, (x, y), ha=side, fontsize=9, color=figures.INK)
+        axes.annotate(words, (x, y), ha=side, **_TEXT)
     figures.sources(figure, trace.source)
     peak = max(sizes)
     return figure, f"Memory rises from {sizes[0]:.2g} to {peak:.3g} GB, in steps of 1.89 GB."

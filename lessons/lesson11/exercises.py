@@ -3,15 +3,13 @@
 import torch
 from torch.nn import functional as F
 
-from helpers.checks.core import Question, chosen
-from lessons.lesson11 import figures
-from lessons.lesson11.fusion import race, traffic
+from helpers.checks.core import Question
 from lessons.lesson11.inductor import written_for_cuda
-from lessons.lesson11.trace import trace
+from lessons.lesson11.trace import trace, traffic
 from lessons.lesson93.puzzle import Problem, blank, puzzle, tl, triton
 
 # The lesson calls them, too.
-__all__ = ["race", "trace", "traffic", "written_for_cuda"]
+__all__ = ["trace", "traffic", "written_for_cuda"]
 
 
 def asked(compiled, result, problem):
@@ -27,21 +25,15 @@ def _vectors(make):
     ]
 
 
-def four_cards(kernel):
-    """Show what compilers make of the attention kernel for four cards."""
-    from lessons.lesson12.figures import answers
+def tensor_cores(kernel):
+    """Print the tensor-core instructions that the attention kernel, with D and BLOCK of 64, becomes on four cards."""
     from practice_gpus import kernels
 
-    pointers = {
-        "q": "*fp16",
-        "k": "*fp16",
-        "v": "*fp16",
-        "out": "*fp32",
-        "n": "i32",
-        "scale": "fp32",
-    }
-    values = pointers | {"D": 64, "BLOCK": 64}
-    answers([kernels.compile(kernel, values, card) for card in ("T4", "A100", "H100", "B200")])
+    pointers = dict.fromkeys("qkv", "*fp16") | {"out": "*fp32"}
+    values = pointers | {"n": "i32", "scale": "fp32", "D": 64, "BLOCK": 64}
+    for card in ("T4", "A100", "H100", "B200"):
+        found = kernels.compile(kernel, values, card).tensor_cores
+        print(f"{card:5}", *[f"{count} {name}" for name, count in found.items()] or ["none"])
 
 
 # --- a mirror -----------------------------------------------------------------------------------
@@ -83,13 +75,6 @@ mirror = puzzle(
     explanation="The mask stays what it was, because it says whether a place of x exists. Only the address that is written "
     "runs backwards. Without the mask, the last program would write in front of out.",
 )
-
-
-def draw_mirror(kernel):
-    """Show which program of the learner's mirror touches what (until it passes, of the model answer's)."""
-    x = torch.arange(10.0)
-    run = trace(chosen(mirror, kernel), 3, x, torch.empty(10), 10, BLOCK=4)
-    figures.touched(run, "Reads from the left, writes from the right")
 
 
 # --- a fused activation -------------------------------------------------------------------------
@@ -146,25 +131,11 @@ def row_sums_kernel(x, out, columns, BLOCK: tl.constexpr):
     tl.store(out + row, tl.sum(total, axis=0))
 
 
-def _row_sums_problems():
-    found = []
-    for rows, columns in ((5, 7), (4, 40), (3, 1024)):
-        x, out = torch.randn(rows, columns) + 1, blank(rows)
-        block = 16 if columns < 100 else 256
-        words = f"{rows} rows of {columns}"
-        options = {"aligned": columns > 100}
-        found.append(
-            Problem(
-                [x, out, columns, block],
-                out,
-                x.sum(1),
-                rows,
-                words,
-                options=options,
-                tolerance=1e-3,
-            )
-        )
-    return found
+def _row_sums_problem(rows, columns, block):
+    x, out = torch.randn(rows, columns) + 1, blank(rows)
+    words, options = f"{rows} rows of {columns}", {"aligned": columns > 100}
+    values = [x, out, columns, block]
+    return Problem(values, out, x.sum(1), rows, words, options=options, tolerance=1e-3)
 
 
 def _row_sums_mistakes(problem):
@@ -179,7 +150,7 @@ def _row_sums_mistakes(problem):
 row_sums = puzzle(
     "11.row_sums",
     "row sums",
-    _row_sums_problems,
+    lambda: [_row_sums_problem(*sizes) for sizes in ((5, 7, 16), (4, 40, 16), (3, 1024, 256))],
     asked,
     "bytes loaded and stored per element",
     mistakes=_row_sums_mistakes,

@@ -3,9 +3,9 @@
 import torch
 
 from helpers import plots
-from helpers.figures import GPU, GREENS, SMALL, TROUBLE, blank_figure, plain_ticks, set_title
+from helpers.figures import GPU, GREENS, SMALL, TROUBLE, blank_figure, set_title
 from helpers.palette import FAINT, INK, RULE
-from lessons.lesson11.trace import Trace, trace
+from lessons.lesson11.trace import Trace, trace, traffic
 
 PROGRAMS = (
     "#8CCBAE",
@@ -17,18 +17,27 @@ PROGRAMS = (
 
 
 def first_picture():
-    """Return (figure, alternative text): three programs of eight lines each add ten numbers."""
-    from lessons.lesson11.kernels import add_kernel
+    """Return (figure, alternative text): what attention moves as separate operations, and as the lesson's kernel."""
+    from lessons.lesson11.kernels import attend, attention_kernel
 
-    x = torch.arange(10.0)
-    seen = trace(add_kernel, 3, x, x.clone(), torch.empty(10), 10, BLOCK=4)
-    figure, words = touched_figure(
-        seen, "Eight lines, three programs: which one touches which element"
-    )
-    return (
-        figure,
-        f"The elements of x, y and out as cells with the number of their program. {words}",
-    )
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 200, 32).half()
+    arguments = (q, k, v, torch.empty(200, 32), 200, 32**-0.5)
+    seen = trace(attention_kernel, 7, *arguments, num_warps=4, D=32, BLOCK=32)
+    names = ("q @ k.T", "× scale", "softmax", "weights @ v")
+    moved = [(read + written) / 1000 for _, read, written in traffic(attend, q, k, v)]
+    separate, one = dict(zip(names, moved, strict=True)), seen.result.once() / 1000
+    title = f"Attention over 200 words: {one:.0f} kB in one kernel, not {sum(moved):.0f}"
+    bars = _traffic_bars(separate, one, title, "data moved (kB)")
+    return bars, f"Two bars of the kilobytes that attention moves: {sum(moved):.0f} and {one:.0f}."
+
+
+def _traffic_bars(separate, fused, title, unit):
+    """Return bars of what separate operations, {name: moved}, and one kernel move."""
+    bars = {"one kernel": {"all at once": fused}, f"{len(separate)} operations": separate}
+    shades = (GREENS[0], *GREENS[2:], RULE)
+    colors = dict(zip(separate, shades, strict=False)) | {"all at once": GPU}
+    return plots.stacked(bars, title, unit, colors=colors)
 
 
 def touched(seen, title):
@@ -40,7 +49,7 @@ def touched_figure(seen, title):
     """Return the figure of `touched` and its sentence; dotted cells are places that a mask rules out."""
     tensors = list(seen.tensors.items())
     flat = all(tensor.ndim < 2 for _, tensor in tensors)
-    figure = blank_figure((7.3, 0.9 + 0.66 * len(tensors)) if flat else (7.3, 2.1))
+    figure = blank_figure((7.3, 0.9 + 0.66 * len(tensors)) if flat else (7.3, 1.6))
     set_title(figure, title)
     for place, (name, tensor) in enumerate(tensors, 1):
         grid = (len(tensors), 1) if flat else (1, len(tensors))
@@ -123,22 +132,15 @@ def _draw_box(axes, row, column, look, text):
 
 
 def _said(seen):
-    """Say in a sentence how many programs there are, and what the first and the last of them write."""
+    """Return a sentence for the number of programs, and one for what each of them writes."""
     programs = seen.programs()
-    written = []
-    for program in programs:
-        stores = [
-            each.places for each in seen.accesses if each.block == program and each.kind == "store"
-        ]
-        written.append([place for places in stores for place in places])
-    first, last = written[0], written[-1]
-    noun = "program" if len(programs) == 1 else "programs"
-    if not first or not last:
-        return f"{len(programs)} {noun}."
-    sentence = f"{len(programs)} {noun}. Program 0 writes elements {min(first)} to {max(first)}"
-    if len(programs) > 1:
-        sentence += f", program {len(programs) - 1} elements {min(last)} to {max(last)}"
-    return f"{sentence}."
+    said = [f"{len(programs)} program{'s' if len(programs) != 1 else ''}"]
+    for number, program in enumerate(programs):
+        stores = [each for each in seen.accesses if (each.block, each.kind) == (program, "store")]
+        places = [place for each in stores for place in each.places]
+        if places:
+            said.append(f"Program {number} writes elements {min(places)} to {max(places)}")
+    return ". ".join(said) + "."
 
 
 def blocks(kernel):
@@ -196,99 +198,42 @@ def _draw_matrix(axes, name, on):
 
 def softmax_traffic(rows, seen, n):
     """Show the bytes per number that separate operations move, and those of one kernel."""
-    separate = {}
-    for name, read, written in rows:
-        separate[name] = separate.get(name, 0) + (read + written) / n
+    separate = {name: (read + written) / n for name, read, written in rows}
     fused = (seen.bytes("load") + seen.bytes("store")) / n
     total = sum(separate.values())
-    bars = {"one kernel": {"all at once": fused}, "five operations": separate}
-    colors = dict(zip(separate, (GREENS[0], *GREENS[2:], RULE), strict=False)) | {
-        "all at once": GPU
-    }
     title = f"Fused softmax moves {fused:.0f} bytes per number instead of {total:.0f}"
+    figure = _traffic_bars(separate, fused, title, "bytes read and written, per number")
     what = "that separate operations and one kernel read and write for each number of a matrix"
-    sentence = f"Two stacked bars of the bytes {what}: {total:.0f} and {fused:.0f}."
-    figure = plots.stacked(bars, title, "bytes read and written, per number", colors=colors)
-    plots.show(figure, sentence)
-
-
-def tile_traffic(counted, n):
-    """Show the bytes that a tiled product loads by the size of its tiles: `counted` is {tile: bytes}."""
-    tiles = list(counted)
-    kilobytes = [count / 1000 for count in counted.values()]
-    least = 2 * n * n * 4 / 1000
-    series = {
-        "loaded by the programs": (tiles, kilobytes),
-        "each number once": ([tiles[0], tiles[-1]], [least, least]),
-    }
-    title = "Double the tile, halve the traffic"
-    figure = plots.lines(series, title, "tile width", "data loaded (kB)", logx=True, logy=True)
-    words = ", ".join(f"{tile}: {count:.0f}" for tile, count in zip(tiles, kilobytes, strict=True))
-    what = f"that the programs of a {n} × {n} product load, over the width of their tiles"
-    plots.show(figure, f"A line of the kilobytes {what}: {words}; at least {least:.0f}.")
+    plots.show(figure, f"Two stacked bars of the bytes {what}: {total:.0f} and {fused:.0f}.")
 
 
 def attention_traffic(counted):
-    """Show bytes of attention by hand and in one kernel: `counted` is {words: (by hand, in one kernel)}."""
+    """Show kilobytes of attention by hand and in one kernel: `counted` is {words: (by hand, in one kernel)}."""
     lengths = list(counted)
-    series = {
-        "by hand": (lengths, [hand / 1e3 for hand, _ in counted.values()]),
-        "one kernel": (lengths, [one / 1e3 for _, one in counted.values()]),
-    }
-    hand, one = counted[lengths[-1]]
-    moved = f"{one / 1e3:.0f} kB instead of {hand / 1e3:.0f}"
-    title = f"Attention over {lengths[-1]} words: one kernel moves {moved}"
+    by_hand, one = zip(*counted.values(), strict=True)
+    series = {"by hand": (lengths, by_hand), "one kernel": (lengths, one)}
     colors = {"by hand": TROUBLE, "one kernel": GPU}
-    figure = plots.lines(
-        series,
-        title,
-        "sequence length (words)",
-        "data moved (kB)",
-        logx=True,
-        logy=True,
-        colors=colors,
+    grown = by_hand[-1] / by_hand[-2], one[-1] / one[-2]
+    title = "Twice the words: {:.1f} times the traffic by hand, {:.0f} times in one kernel".format(
+        *grown
     )
+    axes = ("sequence length (words)", "data moved (kB)")
+    figure = plots.lines(series, title, *axes, logx=True, logy=True, colors=colors)
     figure.axes[0].set_xticks(lengths, lengths)
-    words = "; ".join(f"{n}: {a / 1e3:.0f} and {b / 1e3:.0f}" for n, (a, b) in counted.items())
+    words = "; ".join(f"{n}: {a:.0f} and {b:.0f}" for n, (a, b) in counted.items())
     plots.show(figure, f"Kilobytes moved, by hand and in one kernel, by length: {words}.")
 
 
-PANELS = {  # source: title
-    "triton_rms_norm_a100": "RMS norm, bfloat16, on an A100",
-    "triton_softmax_rtx3090": "Softmax, float32, on an RTX 3090",
-}
-LINES = {"separate": TROUBLE, "Triton": GPU, "PyTorch": INK}
-
-
-def elsewhere():
-    """Show published times of Triton kernels and PyTorch: a panel for each of two sources, each with a card of its own."""
-    figure = blank_figure((7.3, 3.4))
-    set_title(figure, "Fusion speeds up RMS norm 6–10×; softmax was fused already")
-    sources = []
-    for axes, (name, words) in zip(figure.subplots(1, 2, sharey=True), PANELS.items(), strict=True):
-        group = plots.published(name, "time_ms", x="width", by="code", section="forward")
-        sources += group.sources
-        for place, (code, line) in enumerate(group.items()):
-            label = code.split(", ")[1].split(" (")[0]  # the panel's title has the rest
-            color = next((color for part, color in LINES.items() if part in label), INK)
-            axes.plot(*line, marker=plots.MARKERS[place], color=color, markersize=4, label=label)
-        axes.set_title(words, fontsize=9, color=INK)
-        _logarithmic(axes)
-    figure.axes[0].set_ylabel("time (ms, log scale)", fontsize=9, color=FAINT)
-    plots.sources(figure, *sources)
-    plots.show(
-        figure,
-        "RMS norm of rows of 4,096 on an A100: 0.280 ms in separate operations, 0.031 ms in one Triton kernel. "
-        "Softmax of such rows on an RTX 3090: 0.083 ms in PyTorch's own kernel, 0.080 ms in Triton's.",
+def rms_norm():
+    """Show published times of RMS norm on an A100, as separate operations and as one Triton kernel."""
+    group = plots.published(
+        "triton_rms_norm_a100", "time_ms", x="width", by="code", section="forward"
     )
-
-
-def _logarithmic(axes):
-    """Label the axes of a panel of times by the length of a row, both in factors."""
-    axes.set_xscale("log", base=4)
-    axes.xaxis.set_major_formatter("{x:,g}")
-    axes.set_yscale("log")
-    plain_ticks(axes.yaxis)
-    axes.set_xlabel("row length (2,048 rows)", fontsize=9, color=FAINT)
-    axes.legend(frameon=False, fontsize=SMALL, loc="upper left")
-    plots.tidy(axes)
+    series = {code.split(", ")[1].split(" (")[0]: line for code, line in group.items()}
+    title = "RMS norm on an A100: fusion makes it 6 to 10 times as fast"
+    colors = {name: GPU if "Triton" in name else TROUBLE for name in series}
+    axis = "row length (2,048 rows, bfloat16)"
+    figure = plots.lines(series, title, axis, "time (ms)", logx=True, logy=True, colors=colors)
+    plots.sources(figure, *group.sources)
+    words = "0.280 ms in separate operations, 0.031 ms in one Triton kernel"
+    plots.show(figure, f"Lines of time by row length; rows of 4,096 take {words}.")

@@ -1,9 +1,11 @@
-"""Which program of a Triton kernel touches what: its code for an A100 is run on copies, and each address noted."""
+"""Which program of a Triton kernel touches what, and the bytes that PyTorch's separate operations move."""
 
 import inspect
 from dataclasses import dataclass
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from lessons.lesson93.puzzle import CARD
 
@@ -44,3 +46,29 @@ def trace(kernel, grid, *arguments, num_warps=1, **constants):
     result = kernels.run(compiled, grid, None, *chosen, touches=True)
     tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
     return Trace(tensors, result.touches, result)
+
+
+class _Traffic(TorchDispatchMode):
+    """Counts the bytes of what each operation reads and writes; views move nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = []  # (operation, bytes read, bytes written)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            read = _bytes(args) + _bytes(kwargs)
+            self.rows.append((func.__name__.split(".")[0], read, _bytes(result)))
+        return result
+
+
+def _bytes(values):
+    return sum(leaf.nbytes for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
+
+
+def traffic(function, *args):
+    """Return [(operation, bytes read, bytes written)] of each operation that `function(*args)` calls."""
+    with _Traffic() as counting:
+        function(*args)
+    return counting.rows

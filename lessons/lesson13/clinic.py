@@ -1,5 +1,7 @@
 """What the clinic shows: a patient's timeline, the first patient before and after its cure, and the case notes."""
 
+from dataclasses import replace
+
 from helpers import plots, show, timeline
 from helpers.checks import progress
 from helpers.checks.core import CORRECT
@@ -13,19 +15,18 @@ def admit(case):
     title = f"{trace.device}, {about['model'].removeprefix('not recorded, ')}"
     facts = [f"batch: {about['batch']}" if "batch" in about else "", about.get("note", "")]
     caption = " · ".join(fact[0].upper() + fact[1:] for fact in facts if fact)
-    timeline.show(trace, title, detail=64, caption=caption)
+    timeline.show(replace(trace, memory=[]), title, detail=64, caption=caption)
     return trace
 
 
 def after_the_cure():
-    """Draw a step of the first patient before and after its cure; return the trace of the one after."""
+    """Draw a step of the first patient before and after its cure."""
     from lessons.lesson13.figures import strips
 
     cases = {"before": "1a", "after": "1b"}
     figure = strips(cases, "With four loader workers, the long gap is gone", (7.2, 1.9), same=True)
     words = "The GPU's work in a step: 174 ms and 57% busy before, 127 ms and 80% busy after."
     plots.show(figure, words)
-    return traces.case("1b")
 
 
 def case_notes(exercises):

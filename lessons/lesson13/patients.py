@@ -161,7 +161,7 @@ PATIENTS = (
         "10",
         "an H100 that is 99% busy",
         63.74,
-        "per_second(product_flops(3137, 64, 3137, batch=96), 1897) / 1e12",
+        "2 * 96 * 3137 * 64 * 3137 / 1897e-6 / 1e12",
         {31.87: "A multiply-add counts as two operations.", 0.664: "That's one of the 96 matmuls."},
         "b",
         {

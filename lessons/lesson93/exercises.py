@@ -4,7 +4,7 @@ import torch
 from torch.nn import functional as F
 
 from helpers.checks.core import Exercise, NotYet
-from lessons.lesson11.kernels import attention_kernel, matmul_kernel
+from lessons.lesson11.kernels import attend, attention_kernel, matmul_kernel
 from lessons.lesson93 import puzzle as base
 from lessons.lesson93.puzzle import Problem, blank, puzzle, requested, tl, triton
 
@@ -25,20 +25,16 @@ def outer_kernel(x, y, out, n, TILE: tl.constexpr):
     tl.store(out + rows[:, None] * n + columns[None, :], a[:, None] + b[None, :], mask=inside)
 
 
-def _outer_problems():
-    found = []
-    for n, tile in ((10, 8), (128, 32)):
-        x, y, out = torch.randn(n), torch.randn(n), blank(n, n)
-        side = -(-n // tile)
-        values = [x, y, out, n, tile]
-        found.append(Problem(values, out, x[:, None] + y[None], (side, side), f"n = {n}"))
-    return found
+def _outer_problem(n, tile):
+    x, y, out = torch.randn(n), torch.randn(n), blank(n, n)
+    side = -(-n // tile)
+    return Problem([x, y, out, n, tile], out, x[:, None] + y[None], (side, side), f"n = {n}")
 
 
 outer = puzzle(
     "93.outer",
     "broadcast",
-    _outer_problems,
+    lambda: [_outer_problem(10, 8), _outer_problem(128, 32)],
     asked,
     "bytes loaded and stored per element",
     hints=(
@@ -46,8 +42,8 @@ outer = puzzle(
         "Load two vectors, `a` and `b`. `a[:, None] + b[None, :]` is the tile.",
     ),
     reference=outer_kernel,
-    explanation="Each number is loaded once per tile. Loading `x + rows[:, None]` with the shape of the tile would ask for TILE "
-    "times as many.",
+    explanation="TILE numbers of x and TILE of y do for a whole tile; each warp loads those that it needs. Tiles of addresses "
+    "for x and y give the same result, and a score of 6.",
 )
 
 
@@ -62,13 +58,9 @@ def double_kernel(x, out, columns, BLOCK: tl.constexpr):
     tl.store(out + start + places, 2 * values, mask=inside)
 
 
-def _double_problems():
-    found = []
-    for columns in (40, 1000):
-        x, out = torch.randn(4, columns), blank(4, columns)
-        block = 1 << (columns - 1).bit_length()
-        found.append(Problem([x, out, columns, block], out, 2 * x, 4, f"4 rows of {columns}"))
-    return found
+def _double_problem(columns, block):
+    x, out = torch.randn(4, columns), blank(4, columns)
+    return Problem([x, out, columns, block], out, 2 * x, 4, f"4 rows of {columns}")
 
 
 def _requests_per_row(compiled, result, problem):
@@ -79,7 +71,7 @@ def _requests_per_row(compiled, result, problem):
 double = puzzle(
     "93.double",
     "vector loads",
-    _double_problems,
+    lambda: [_double_problem(40, 64), _double_problem(1000, 1024)],
     _requests_per_row,
     "memory instructions of a warp per row",
     hints=(
@@ -103,16 +95,12 @@ def histogram_kernel(x, out, n, BLOCK: tl.constexpr, BINS: tl.constexpr):
     tl.atomic_add(out + tl.arange(0, BINS), counts)
 
 
-def _histogram_problems():
-    found = []
-    for n, block in ((300, 256), (8192, 2048)):
-        x = torch.randint(0, 64, (n,), dtype=torch.int32)
-        out = torch.zeros(64, dtype=torch.int32)
-        expected = torch.bincount(x, minlength=64).int()
-        found.append(
-            Problem([x, out, n, block, 64], out, expected, -(-n // block), f"n = {n}", tolerance=0)
-        )
-    return found
+def _histogram_problem(n, block, bins):
+    x = torch.randint(0, bins, (n,), dtype=torch.int32)
+    out = torch.zeros(bins, dtype=torch.int32)
+    expected = torch.bincount(x, minlength=bins).int()
+    values = [x, out, n, block, bins]
+    return Problem(values, out, expected, -(-n // block), f"n = {n}", tolerance=0)
 
 
 def _updates(compiled, result, problem):
@@ -123,16 +111,17 @@ def _updates(compiled, result, problem):
 histogram = puzzle(
     "93.histogram",
     "histogram",
-    _histogram_problems,
+    lambda: [_histogram_problem(300, 256, 8), _histogram_problem(8192, 2048, 64)],
     _updates,
     "atomic updates per 1,000 elements",
     hints=(
         "`tl.atomic_add(out + values, 1, mask=…)` works, and every element goes to memory. Count within the block first.",
-        "`tl.histogram(values, BINS, mask=…)` counts a block; then add its 64 counts to `out`, atomically.",
+        "`tl.histogram(values, BINS, mask=…)` counts a block; then add its BINS counts to `out`, atomically.",
     ),
     reference=histogram_kernel,
-    explanation="Each block counts in shared memory, and only its 64 totals go to global memory. Atomic updates of one address "
-    "wait in line, so fewer of them is what counts.",
+    explanation="Each block counts in shared memory, and only its totals go to global memory. Atomic updates of one address "
+    "wait in line. A single program that counts everything scores lower still, and leaves the rest of the GPU idle: a score "
+    "isn't a time.",
 )
 
 # --- convolution --------------------------------------------------------------------------------
@@ -152,29 +141,28 @@ extern "C" __global__ void convolve(const float* x, const float* w, float* out, 
 """
 
 
-def _convolve_problems():
-    found = []
-    for n in (100, 1024):
-        x, w, out = torch.randn(n), torch.randn(5), blank(n)
-        expected = F.conv1d(x[None, None], w[None, None], padding=2).flatten()
-        found.append(Problem([x, w, out, n], out, expected, -(-n // 128), f"n = {n}", 128))
-    return found
+def _convolved(x, w):
+    return F.conv1d(x[None, None], w[None, None], padding=2).flatten()
+
+
+def _convolve_problem(n):
+    x, w, out = torch.randn(n), torch.randn(5), blank(n)
+    return Problem([x, w, out, n], out, _convolved(x, w), -(-n // 128), f"n = {n}", 128)
+
+
+def _convolve_mistakes(problem):
+    x, w = problem.values[:2]
+    why = "the weights are turned around: out[i] is the sum of w[k] * x[i + k - 2]."
+    yield _convolved(x, w.flip(0)), why
 
 
 convolve = puzzle(
     "93.convolve",
     "convolution",
-    _convolve_problems,
+    lambda: [_convolve_problem(100), _convolve_problem(1024)],
     lambda compiled, result, problem: requested(result, problem),
     "bytes requested per element",
-    mistakes=lambda problem: [
-        (
-            F.conv1d(
-                problem.values[0][None, None], problem.values[1].flip(0)[None, None], padding=2
-            ).flatten(),
-            "the weights are turned around: out[i] is the sum of w[k] * x[i + k - 2].",
-        )
-    ],
+    mistakes=_convolve_mistakes,
     hints=(
         "Each x is used by five neighbors. Fetch it once per block, into shared memory; 128 threads need 132 numbers.",
         "Threads 0 to 3 fetch a second number. What lies outside of x is 0. Then `__syncthreads()`, and five products.",
@@ -203,18 +191,15 @@ def online_kernel(x, out, columns, BLOCK: tl.constexpr):
         tl.store(out + start + places, tl.exp(v - largest) / total, mask=places < columns)
 
 
-def _online_problems():
-    found = []
-    for columns, block in ((50, 16), (4096, 1024)):
-        x, out = 3 * torch.randn(3, columns), blank(3, columns)
-        found.append(Problem([x, out, columns, block], out, x.softmax(1), 3, f"rows of {columns}"))
-    return found
+def _online_problem(columns, block):
+    x, out = 3 * torch.randn(3, columns), blank(3, columns)
+    return Problem([x, out, columns, block], out, x.softmax(1), 3, f"rows of {columns}")
 
 
 online = puzzle(
     "93.online",
     "online softmax",
-    _online_problems,
+    lambda: [_online_problem(50, 16), _online_problem(4096, 1024)],
     asked,
     "bytes loaded and stored per element",
     hints=(
@@ -231,20 +216,17 @@ online = puzzle(
 TILES = {"TILE": 64, "num_warps": 4}
 
 
-def product_score(tile, num_warps):
-    """Return (bytes requested per 1,000 floating-point operations, stack) of a product of 256 × 256 in float16."""
+def _product_problem(tile, num_warps):
     a, b = torch.randn(2, 256, 256).half()
     out = blank(256, 256)
-    values, side = [a, b, out, 256, tile, "ieee"], 256 // tile
-    problem = Problem(
-        values,
-        out,
-        a.float() @ b.float(),
-        (side, side),
-        "",
-        options={"num_warps": num_warps},
-        tolerance=0.05,
-    )
+    values, grid = [a, b, out, 256, tile, "ieee"], (256 // tile, 256 // tile)
+    options = {"num_warps": num_warps}
+    return Problem(values, out, a.float() @ b.float(), grid, "", options=options, tolerance=0.05)
+
+
+def _product_score(tiles):
+    """Return (bytes requested per 1,000 floating-point operations, bytes of stack) of `matmul_kernel` with `tiles`."""
+    problem = _product_problem(tiles["TILE"], tiles["num_warps"])
     compiled, result = base.run(matmul_kernel, problem)
     base.compare(problem)
     return 1000 * result.moved("load") / (2 * 256**3), compiled.stack
@@ -256,23 +238,31 @@ def _check_tiles(answer):
     tile, num_warps = answer["TILE"], answer["num_warps"]
     known = type(tile) is type(num_warps) is int
     if not known or tile not in (16, 32, 64, 128) or num_warps not in (1, 2, 4, 8):
-        raise NotYet(
-            f"TILE is {str(tile)[:20]}, num_warps {str(num_warps)[:20]}; they take 16, 32, 64 or 128, and 1, 2, 4 or 8."
-        )
+        came = f"TILE is {str(tile)[:20]}, num_warps {str(num_warps)[:20]}"
+        raise NotYet(f"{came}; they take 16, 32, 64 or 128, and 1, 2, 4 or 8.")
     if tile == 128 and num_warps < 4:
+        sums = 128 * 128 // 32 // num_warps
         raise NotYet(
-            f"{num_warps} warps would hold {128 * 128 // 32 // num_warps} sums in each thread: more than its 255 registers."
+            f"{num_warps} warps would hold {sums} sums in each thread: more than its 255 registers."
         )
-    mine, stack = product_score(tile, num_warps)
+    mine, stack = _product_score(answer)
     if stack:
-        raise NotYet(
-            f"{mine:.3g} bytes per 1,000 operations, but {stack:,} bytes of stack: the tile spills."
-        )
-    par, _ = product_score(**{"tile": TILES["TILE"], "num_warps": TILES["num_warps"]})
-    return base.verdict("a tiled product", mine, par, "bytes requested per 1,000 operations")
+        said = f"{mine:.3g} bytes per 1,000 operations, but {stack:,} bytes of stack"
+        raise NotYet(f"{said}: the tile spills.")
+    return base.verdict(product.title, mine, product.par(), product.unit)
 
 
-product = Exercise(
+class Tiles(Exercise):
+    """The exercise of the tiled product, whose answer is numbers and not a kernel."""
+
+    unit = "bytes requested per 1,000 operations"
+
+    def par(self):
+        """Return the model answer's score, counted now."""
+        return _product_score(TILES)[0]
+
+
+product = Tiles(
     key="93.product",
     title="a tiled product",
     check_answer=_check_tiles,
@@ -302,22 +292,19 @@ def quantized_kernel(x, weight, scale, out, rows, columns, ROWS: tl.constexpr, B
     tl.store(out + row, total * tl.load(scale + row, mask=row < rows), mask=row < rows)
 
 
-def _quantized_problems():
-    found = []
-    for rows, columns, block in ((10, 70, 32), (64, 512, 256)):
-        weight = torch.randint(-127, 128, (rows, columns), dtype=torch.int8)
-        x, scale, out = torch.randn(columns), torch.rand(rows), blank(rows)
-        expected = (weight.float() @ x) * scale
-        values = [x, weight, scale, out, rows, columns, 16, block]
-        words = f"{rows} rows of {columns}"
-        found.append(Problem(values, out, expected, -(-rows // 16), words, tolerance=1e-2))
-    return found
+def _quantized_problem(rows, columns, block):
+    weight = torch.randint(-127, 128, (rows, columns), dtype=torch.int8)
+    x, scale, out = torch.randn(columns), torch.rand(rows), blank(rows)
+    values = [x, weight, scale, out, rows, columns, 16, block]
+    words = f"{rows} rows of {columns}"
+    expected = (weight.float() @ x) * scale
+    return Problem(values, out, expected, -(-rows // 16), words, tolerance=1e-2)
 
 
 quantized = puzzle(
     "93.quantized",
     "quantized matrix times vector",
-    _quantized_problems,
+    lambda: [_quantized_problem(10, 70, 32), _quantized_problem(64, 512, 256)],
     lambda compiled, result, problem: result.useful() / problem.values[1].numel(),
     "bytes loaded and stored per weight",
     hints=(
@@ -331,23 +318,18 @@ quantized = puzzle(
 
 
 # --- attention ----------------------------------------------------------------------------------
-def _attention_problems():
-    found = []
-    for n in (50, 128):
-        q, k, v = (torch.randn(n, 32).half() for _ in range(3))
-        out = blank(n, 32)
-        expected = F.scaled_dot_product_attention(
-            q.float()[None], k.float()[None], v.float()[None]
-        )[0]
-        values = [q, k, v, out, n, 32**-0.5, 32, 32]
-        found.append(Problem(values, out, expected, -(-n // 32), f"{n} words", tolerance=5e-3))
-    return found
+def _attention_problem(n):
+    q, k, v = (torch.randn(n, 32).half() for _ in "qkv")  # each with memory of its own
+    out = blank(n, 32)
+    values = [q, k, v, out, n, 32**-0.5, 32, 32]
+    expected = attend(q.float(), k.float(), v.float())
+    return Problem(values, out, expected, -(-n // 32), f"{n} words", tolerance=5e-3)
 
 
 attention = puzzle(
     "93.attention",
     "flash attention",
-    _attention_problems,
+    lambda: [_attention_problem(50), _attention_problem(128)],
     asked,
     "bytes loaded and stored per element",
     hints=(
@@ -355,6 +337,6 @@ attention = puzzle(
         "Keep a running maximum, a running sum, and a running result; rescale the last two whenever the maximum grows.",
     ),
     reference=attention_kernel,
-    explanation="The scores never leave the chip. Keys and values are fetched once for every BLOCK queries.",
+    explanation="The scores never leave the chip. Keys and values are loaded once for every BLOCK queries.",
     seconds=20,
 )

@@ -1,57 +1,74 @@
-"""The pictures of page 93: what goes into a kernel and what has to come out, as small grids of real numbers."""
+"""The pictures of page 93: the list of par, and for each puzzle one result with what it needs."""
 
 import inspect
 
 import torch
 
-from helpers.figures import GPU, SMALL, blank_figure, set_title
+from helpers.figures import GPU, GREENS, SMALL, blank_figure, set_title
 from helpers.figures import show as show_figure
-from helpers.palette import FAINT, INK
+from helpers.palette import FAINT, INK, RULE
 from lessons.lesson93 import exercises
 
 MOST = 12  # rows and columns that are drawn
+ALL = slice(None)
+NEEDS = {  # name: (places of out, places of what goes in, the finding)
+    "outer": ((3, 6), {"x": 3, "y": 6}, "an element needs one number of x and one of y"),
+    "double": ((1, slice(4, 8)), {"x": (1, slice(4, 8))}, "four neighbors fit into one load"),
+    "histogram": (5, {"x": lambda x: x == 5}, "out[5] counts the fives in x"),
+    "convolve": (5, {"x": slice(3, 8), "w": ALL}, "an element needs five neighbors, five weights"),
+    "online": ((1, 4), {"x": 1}, "an element needs its whole row"),
+    "quantized": (3, {"x": ALL, "weight": 3, "scale": 3}, "an element needs a row of weights"),
+    "attention": (
+        (4, 2),
+        {"q": 4, "k": ALL, "v": (ALL, 2)},
+        "an element needs one query, all keys, a column of v",
+    ),
+}
 
 
 def first_picture():
     """Return (figure, alternative text): the puzzles and par, each counted now."""
-    chosen = [each for each in vars(exercises).values() if isinstance(each, exercises.base.Puzzle)]
     figure = blank_figure((7.3, 3.1))
     set_title(figure, "Eight kernels, scored from their compiled code: beat par")
     axes = figure.subplots()
-    pars = {each.title: (each.par(), each.unit) for each in chosen}
-    mine, _ = exercises.product_score(exercises.TILES["TILE"], exercises.TILES["num_warps"])
-    pars["a tiled product"] = (mine, "bytes requested per 1,000 operations")
-    for place, (title, (par, unit)) in enumerate(pars.items()):
-        axes.text(0, -place, title, fontsize=10, color=INK, va="center")
-        axes.text(
-            47, -place, f"{par:.3g}", fontsize=11, color=GPU, va="center", ha="right", weight="bold"
-        )
-        axes.text(49, -place, unit, fontsize=9, color=FAINT, va="center")
-    axes.set(xlim=(0, 100), ylim=(-len(pars) + 0.4, 0.6))
+    said = []
+    puzzles = [each for each in vars(exercises).values() if isinstance(each, exercises.Exercise)]
+    for place, each in enumerate(puzzles):
+        number = f"{each.par():.3g}"
+        right = {"fontsize": 11, "color": GPU, "ha": "right", "weight": "bold"}
+        axes.text(0, -place, each.title, fontsize=10, color=INK, va="center")
+        axes.text(47, -place, number, va="center", **right)
+        axes.text(49, -place, each.unit, fontsize=9, color=FAINT, va="center")
+        said.append(f"{each.title}: {number} {each.unit}")
+    axes.set(xlim=(0, 100), ylim=(-len(puzzles) + 0.4, 0.6))
     axes.axis("off")
-    said = "; ".join(f"{title}: {par:.3g} {unit}" for title, (par, unit) in pars.items())
-    return figure, f"A list of the puzzles with par. {said}."
+    return figure, f"A list of the puzzles with par. {'; '.join(said)}."
 
 
 def task(puzzle):
-    """Show a puzzle's smallest problem: its tensors as grids, and at the right what belongs into out."""
+    """Show a puzzle's smallest problem: its tensors as grids, one result and what it needs in color."""
     torch.manual_seed(1)
     problem = puzzle.problems()[0]
-    names = _names(puzzle.reference)
-    tensors = {
-        name: value
-        for name, value in zip(names, problem.values, strict=True)
-        if isinstance(value, torch.Tensor) and value is not problem.out
-    }
-    shown = {**tensors, "out": problem.expected}
-    figure = blank_figure((7.3, 2.3))
-    set_title(figure, f"{puzzle.title}: {', '.join(tensors)} → out")
-    widths = [1 + min(MOST, _grid(each).shape[1]) for each in shown.values()]
-    panels = figure.subplots(1, len(shown), gridspec_kw={"width_ratios": widths})
-    for axes, (name, tensor) in zip(panels, shown.items(), strict=True):
-        _draw(axes, name, tensor, name == "out")
+    place, needs, finding = NEEDS[puzzle.name]
+    named = dict(zip(_names(puzzle.reference), problem.values, strict=True))
+    shown = {name: named[name] for name in needs} | {"out": problem.expected}
+    marks = {name: _marked(shown[name], index) for name, index in (needs | {"out": place}).items()}
+    cells = sum(mark.shape[1] + 2 for mark in marks.values()) - 2
+    size = min(0.3, 6.9 / cells)
+    figure = blank_figure((7.3, 0.95 + size * max(len(mark) for mark in marks.values())))
+    set_title(figure, f"{puzzle.title.capitalize()}: {finding}")
+    axes = figure.subplots()
+    left = 0
+    for name, mark in marks.items():
+        _draw(axes, left, mark, GPU if name == "out" else GREENS[3])
+        words = f"{name}, {' × '.join(map(str, shown[name].shape))}"
+        axes.text(left, -0.4, words, fontsize=SMALL, color=INK, va="bottom")
+        left += mark.shape[1] + 2
+    axes.set(xlim=(-0.1, 6.9 / size), ylim=(max(len(mark) for mark in marks.values()) + 0.1, -1.5))
+    axes.set_aspect("equal", anchor="NW")
+    axes.axis("off")
     sizes = ", ".join(f"{name} {' × '.join(map(str, each.shape))}" for name, each in shown.items())
-    show_figure(figure, f"Tensors as grids of cells, darker for larger numbers: {sizes}.")
+    show_figure(figure, f"Tensors as grids of cells, {sizes}: {finding}.")
 
 
 def _names(reference):
@@ -61,18 +78,16 @@ def _names(reference):
     return list(inspect.signature(reference).parameters)
 
 
-def _grid(tensor):
-    grid = tensor.float()
-    return grid[None] if grid.ndim == 1 else grid
+def _marked(tensor, index):
+    """Return which cells of a tensor's corner are marked, as a grid; `index` may be a function of the tensor."""
+    marks = torch.zeros(tensor.shape, dtype=torch.bool)
+    marks[index(tensor) if callable(index) else index] = True
+    return torch.atleast_2d(marks)[:MOST, :MOST]
 
 
-def _draw(axes, name, tensor, result):
-    grid = _grid(tensor)[:MOST, :MOST]
-    axes.imshow(
-        grid, cmap="Greens" if result else "Greys", vmin=grid.min() - 0.3 * grid.std(), alpha=0.9
-    )
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.spines[:].set_color(GPU if result else FAINT)
-    size = " × ".join(map(str, tensor.shape))
-    axes.set_title(f"{name}\n{size}", fontsize=SMALL, color=GPU if result else INK)
+def _draw(axes, left, marks, color):
+    from matplotlib.patches import Rectangle
+
+    for row, column in marks.nonzero().tolist() + (~marks).nonzero().tolist():
+        look = {"facecolor": color if marks[row, column] else "white", "edgecolor": RULE}
+        axes.add_patch(Rectangle((left + column, row), 1, 1, linewidth=0.7, **look))

@@ -49,14 +49,12 @@ def blank(*shape, dtype=torch.float32):
     return torch.full(shape, UNTOUCHED, dtype=torch.float32).to(dtype)
 
 
-def run(answer, problem, card=CARD, touches=False):
+def run(answer, problem, card=CARD):
     """Compile `answer` for `problem` and run it; returns (Compiled, Result). Raises what the kernel does wrong."""
     from practice_gpus import kernels
 
     if isinstance(answer, str):
-        threads = (
-            problem.block if isinstance(problem.block, int) else problem.block[0] * problem.block[1]
-        )
+        threads = int(torch.tensor(problem.block).prod())
         name = re.search(r"__global__\s+void\s+(\w+)", answer)
         if not name:
             raise NotYet(
@@ -68,7 +66,7 @@ def run(answer, problem, card=CARD, touches=False):
     signature = dict(zip(names, problem.values, strict=True))
     compiled = kernels.compile(answer, signature, card, **problem.options)
     arguments = [signature[name] for name in compiled.parameters]
-    return compiled, kernels.run(compiled, problem.grid, None, *arguments, touches=touches)
+    return compiled, kernels.run(compiled, problem.grid, None, *arguments)
 
 
 def judged(answer, problem, reference):
@@ -169,14 +167,14 @@ def verdict(title, mine, par, unit):
     """Say in words how a score compares with par, and give the line to share."""
     where = "at par" if abs(mine - par) < 0.005 * par else "UNDER PAR" if mine < par else "over par"
     words = {
-        "at par": "right, and at par.",
-        "UNDER PAR": "right, and UNDER PAR: your kernel does better than the model answer!",
-        "over par": "right. It works; the score says that it could move less.",
+        "at par": "at par with the model answer.",
+        "UNDER PAR": "UNDER PAR: your kernel does better than the model answer!",
+        "over par": "it works, and the score can still come down.",
     }[where]
     share = f"{title}: {mine:.3g} {unit} (par {par:.3g})"
     return f"{words}\nScore {mine:.3g}, par {par:.3g}: {unit} on an {CARD}.\nTo share: {share}"
 
 
-def requested(result, problem, count=None):
+def requested(result, problem):
     """Return the bytes of all sectors that requests touch, for each element of the result."""
-    return result.moved() / (count or problem.out.numel())
+    return result.moved() / problem.out.numel()

@@ -14,9 +14,9 @@ from torch.utils import _device
 from torch.utils._pytree import tree_map_only
 
 from . import casting
+from .device_mismatch import let_pytorch_refuse
 from .machine import CPU, contents, refusal, storage_of
 from .operators import meta, tensors
-from .rules import let_pytorch_refuse
 from .torchscript import Devices
 
 T = torch.Tensor

@@ -118,7 +118,7 @@ class Allocator:
         self.lock = threading.RLock()
         self.history = None  # a `snapshot.History` that notes what happens, while one is asked for
         self.recorded = None  # the latest of them
-        # while a report is asked for: a `recorder.Memory`, and its recorder's method that looks at what is taken
+        # while a report is asked for: a `reports.recorder.Memory`, and its recorder's method that looks at what is taken
         self.watch = None
         self.taking = None
         self.next_address = (index + 1) << 40

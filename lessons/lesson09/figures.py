@@ -58,8 +58,8 @@ def four_steps(text, scores, scaled, shares, values, mixed):
         "1  query · key",
         "2  divided by √32",
         "3  softmax",
-        "4  times values,",
-        "    added up",
+        "4  values,",
+        "    mixed by share",
     )
     for row, name in enumerate(names):
         axes.text(-1.9, row, name, va="center", color=figures.INK)

@@ -59,6 +59,16 @@ def test_output_and_status_come_back(script, capsys):
     assert shown == f"$ python {file.as_posix()} --name 'a b' 2\n" + done.text
 
 
+def test_a_script_run_here_finds_its_arguments_and_folder_and_leaves_none_behind(
+    script, capsys, tmp_path
+):
+    code = "import os, sys; print(os.getcwd(), sys.argv[1:]); sys.exit(3)"
+    before = os.getcwd(), list(sys.argv)
+    assert scripts.run_here(script(code), "--name", 2, folder=str(tmp_path)) == 3
+    assert capsys.readouterr().out.endswith(f"{tmp_path} ['--name', '2']\n")
+    assert (os.getcwd(), sys.argv) == before
+
+
 def test_output_is_shown_as_it_comes(script, monkeypatch, tmp_path):
     """The script goes on only when its first line has been shown."""
     seen = tmp_path / "seen"
@@ -209,7 +219,13 @@ def test_forked_processes_share_what_the_script_imports(script, tmp_path, capsys
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
-@pytest.mark.parametrize("fault", ["raise ValueError('mine')", "import nothing_here", "1 +"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "raise ValueError('mine')",
+        *(pytest.param(fault, marks=pytest.mark.slow) for fault in ("import nothing_here", "1 +")),
+    ],
+)
 def test_a_forked_process_that_fails_is_named_and_fails_the_run(script, fault, capsys):
     """Also where the script cannot be imported: its processes tell, not the launcher."""
     done = scripts.run(script(fault), processes=2, forked=True, quiet=True)

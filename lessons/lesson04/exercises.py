@@ -47,7 +47,9 @@ def _check_step(answer):
             twin, [loss], _ = train_by_hand(model, [(x, y)])
             _check_step_result(call(answer, model, x, y, optimizer), loss)
             _check_step_weights(model, before, twin)
-        _check_step_waits(answer, model, optimizer)
+        [(x, y)] = batches(4)
+        advice = "Which of its lines asks for a value?"
+        _check_waits(0, advice, answer, model, x.to(GPU), y.to(GPU), optimizer)
     return "three batches, the right weights after each, and nothing fetched from the GPU."
 
 
@@ -69,14 +71,12 @@ def _check_step_weights(model, before, twin):
         )
 
 
-def _check_step_waits(answer, model, optimizer):
-    [(x, y)] = batches(4)
-    waits = count_waits(call, answer, model, x.to(GPU), y.to(GPU), optimizer)
-    if waits:
+def _check_waits(most, advice, answer, *args):
+    """Call `answer(*args)`, which may make the program wait for the GPU at most `most` times."""
+    waits = count_waits(call, answer, *args)
+    if waits > most:
         often = "once" if waits == 1 else f"{waits} times"
-        raise NotYet(
-            f"the step made the program wait for the GPU {often}. Which of its lines asks for a value?"
-        )
+        raise NotYet(f"your function made the program wait for the GPU {often}. {advice}")
 
 
 step = Exercise(
@@ -119,11 +119,8 @@ def _check_evaluate(answer):
             _check_switches(model, training)
             _check_share(share, 5, 10)
         on_gpu = [(x.to(GPU), y.to(GPU)) for x, y in loader]
-        waits = count_waits(call, answer, model, on_gpu, GPU)
-        if waits > 1:
-            raise NotYet(
-                f"three batches made the program wait {waits} times. Read the count once, after the loop."
-            )
+        advice = "Read the count once, after the loop."
+        _check_waits(1, advice, answer, model, on_gpu, GPU)
     return "the right fraction, both switches set and set back, and one wait for three batches."
 
 
@@ -327,16 +324,6 @@ bugs = Exercise(
 
 
 QUIZ = (
-    Question(
-        "04.order",
-        "A loop calls backward() and step(), and never zero_grad(). What does step() follow?",
-        {
-            "The gradient of the latest batch": "backward() adds to .grad; it doesn't replace it.",
-            "Nothing: an error is raised": "It runs without a word, which is why this bug lives long.",
-            "The sum of the gradients of all batches so far": "Yes, and the accuracy stays where it began.",
-        },
-        right=2,
-    ),
     Question(
         "04.eval",
         "What does model.eval() do?",

@@ -23,7 +23,7 @@ WRONG = {
         edit("What fraction", "correct.item() / count", "correct.item()"),
         edit("divide once", ".sum()", ".float().mean()", "len(y)", "1"),
         edit(
-            "wait 4 times",
+            "wait for the GPU 4 times",
             "            count +=",
             "            correct.item()\n            count +=",
         ),

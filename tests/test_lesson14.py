@@ -73,3 +73,21 @@ def test_the_report_has_the_first_version_beside_the_last(tmp_path, monkeypatch)
 def test_a_change_of_the_solution_is_shown_by_file(capsys):
     ex.changes("evaluate.py")
     assert "+@torch.no_grad()" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_test_in_inference_mode_is_as_good(tmp_path):
+    port = tmp_path / "birdcalls"
+    shutil.copytree(judge.SOLUTION, port)
+    text = (port / "evaluate.py").read_text()
+    (port / "evaluate.py").write_text(text.replace("torch.no_grad()", "torch.inference_mode()"))
+    assert judge.device(port).met and judge.memory(port).met
+
+
+@pytest.mark.slow
+def test_a_line_that_fails_is_named_with_its_caller(tmp_path):
+    port = tmp_path / "birdcalls"
+    shutil.copytree(judge.SOLUTION, port)
+    text = (port / "evaluate.py").read_text()
+    (port / "evaluate.py").write_text(text.replace("waves.to(device)", "waves"))
+    assert ", called at evaluate.py:" in judge.device(port).text

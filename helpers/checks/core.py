@@ -42,7 +42,7 @@ class NotYet(Exception):
 
 
 class NotAttempted(Exception):
-    """The starter is untouched."""
+    """The starter is untouched; the message says what to do, if it isn't to fill in a cell."""
 
 
 class LearnerError(Exception):
@@ -100,8 +100,8 @@ class Exercise:
             with limit(seconds, _in_learners_code):
                 praise = self.check_answer(answer)
             return Result(CORRECT, praise or "well done.")
-        except NotAttempted:
-            return self._not_attempted()
+        except NotAttempted as reason:
+            return self._not_attempted(str(reason))
         except NotYet as reason:
             return Result(NOT_YET, str(reason))
         except LearnerError as error:
@@ -112,8 +112,8 @@ class Exercise:
             end = "It ends the program. Return a value instead."
             return Result(ERROR, f"{describe_error(error)}\n  {end}")
 
-    def _not_attempted(self):
-        return Result(NOT_ATTEMPTED, "fill in the cell above, then run it again.")
+    def _not_attempted(self, why=""):
+        return Result(NOT_ATTEMPTED, why or "fill in the cell above, then run it again.")
 
     def check(self, answer=None):
         """Check `answer`, show the outcome and keep it in the learner's progress."""

@@ -9,6 +9,7 @@ from practice_gpus import statements
 from practice_gpus.clock.log import Launch
 from practice_gpus.findings import source
 
+FORMATS = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16"}  # a T4 has no TF32
 MANY = 64  # kernels from one line in one step
 NO_STATEMENT = ("class ", "def ", "#", '"', "from ", "import ")
 
@@ -34,11 +35,19 @@ def lines_of(error, folder) -> list:
     return [(f.filename, f.lineno) for f in frames if f.filename.startswith(str(folder))]
 
 
+def caller(done, place) -> str:
+    """Which line of another file was on its way to the line that failed."""
+    lines = lines_of(done.error, Path(place[0]).parent) if done.error else []
+    others = [line for line in lines if line[0] != place[0]]
+    return f", called at {short(others[-1])}," if others else ""
+
+
 def failure(done) -> str:
-    """Where a run on a practice GPU failed, and the fix if one is known."""
+    """Where a run on a practice GPU failed, who called that line, and the fix if one is known."""
     known = [each for each in done.findings if each["kind"] == "placement"]
     if known:
-        return f"{shown([at(known[0])])} {known[0]['text']} → {known[0]['fix']}"
+        place = at(known[0])
+        return f"{shown([place])}{caller(done, place)} {known[0]['text']} → {known[0]['fix']}"
     failures = done.facts["failures"]
     if not failures:
         return f"train.py:1 ended early ({type(done.error).__name__})"
@@ -54,6 +63,20 @@ def waits(done) -> list:
         if each["kind"] in ("wait", "small-copy") and at(each) in often:
             found.setdefault(at(each), f"{short(at(each))} {each['text']} → {each['fix']}")
     return list(found.values())
+
+
+def copies(done) -> str:
+    """Which lines of the loop wait for a plain copy, which the judge allows: batches have to come from somewhere."""
+    rows = done.facts["waits"]
+    lines = {
+        (file, line) for reason, file, line, _, _, steps in rows if reason == "h2d" and steps > 1
+    }
+    places = ", ".join(short(line) for line in sorted(lines))
+    return (
+        f" but for plain copies at {places}: pinned, with non_blocking=True, they don't"
+        if lines
+        else ""
+    )
 
 
 def too_large(done, folder) -> str:
@@ -77,7 +100,8 @@ def slow(step, spy) -> str:
     unit = max(flops, key=lambda unit: flops[unit])
     found = []
     if step.card.peak(unit) <= step.card.peak("fp32"):
-        found.append(f"{shown(spy.called)} computes its products in {unit}, tensor cores take fp16")
+        taken = FORMATS.get(unit, unit)
+        found.append(f"{shown(spy.called)} multiplies in {taken}; a T4's tensor cores take float16")
     lines = Counter(entry.place for entry in launches if not entry.backward)
     many = [(place, count) for place, count in lines.most_common(3) if count >= MANY]
     found += [f"{loop_at(place, spy)} launches {count} kernels a step" for place, count in many]
@@ -131,7 +155,8 @@ def apart(ranks, alone) -> str:
     """What keeps two processes from training as one, or ""; `alone`: the clips of a step of the untouched project."""
     first, second = ranks
     folder = Path(first["called"][0][0]).parent if first.get("called") else None
-    for number, rank in enumerate(ranks):
+    # first who failed in a line of its own: the other may only have waited for it
+    for number, rank in sorted(enumerate(ranks), key=lambda pair: not pair[1]["line"]):
         if rank["error"] and rank.get("unused") and "reduction" in rank["error"]:
             layer = rank["unused"][0].rpartition(".")[0].split(".")[-1]
             return f"{line_with(folder, f'self.{layer} =')} gets no gradient, and the others wait for it"

@@ -14,7 +14,8 @@ BEFORE = "birdcalls_before.json"
 PAGE = "gpu_report.html"
 MOST = (
     "float16 on tensor cores",
-    "Without it the model solution takes 211 ms, and with the loop 90.",
+    "Without it the model solution takes 211 ms, with the loop over clips 90. A T4 runs these convolutions on its tensor cores "
+    "only in float16, and half the bytes are half the memory traffic.",
 )
 TITLES = {
     "device": "runs on any device",
@@ -81,7 +82,9 @@ def _stage(*names):
     def check(answer):
         folder = _folder(answer)
         if fingerprint(folder) == fingerprint(judge.PROJECT):
-            raise NotAttempted
+            raise NotAttempted(
+                f"{folder.name} is as it was. Change its files, save them, and run this again."
+            )
         marks = [judge.CRITERIA[name](folder) for name in names]
         for mark in marks:
             if not mark.met:

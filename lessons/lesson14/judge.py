@@ -68,8 +68,9 @@ def waits(folder) -> Mark:
     """The CPU doesn't wait for the GPU in the training loop."""
     if nothing_ran(folder):
         return Mark(False, NOWHERE)
-    found = causes.waits(on_gpu(folder)[0])
-    return Mark(not found, "; ".join(found) or "no wait in the training loop")
+    done, _ = on_gpu(folder)
+    found = causes.waits(done)
+    return Mark(not found, "; ".join(found) or f"no wait in the training loop{causes.copies(done)}")
 
 
 def memory(folder) -> Mark:

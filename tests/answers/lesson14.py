@@ -128,7 +128,7 @@ HALVES = {
         "speed",
         "train.py",
         "model(waves)",
-        "tensor cores take fp16",
+        "multiplies in float32",
         (("train.py", "enabled=on_gpu", "enabled=False"),),
     ),
     "the same clips": Half(
@@ -177,7 +177,7 @@ HALVES = {
         "speed",
         "train.py",
         "model(waves)",
-        "computes its products in bf16",
+        "multiplies in bfloat16",
         (("train.py", "torch.float16", "torch.bfloat16"),),
     ),
     "another rate": Half(

@@ -2,6 +2,7 @@
 
 import html
 import os
+import re
 from pathlib import Path
 
 from .cards import fits
@@ -12,6 +13,7 @@ from .screen import ENDINGS, PINNING
 WIDTH = 720  # units of a drawing
 LEFT = 74  # of them, for the names of rows
 RIGHT = 70  # and for what is written behind
+WIDE = 120  # where that is a range
 SMALL = 0.02  # of a GPU's memory
 MOST = 5  # waits, and findings, that are listed
 GREENS = ("#0b4f33", "#1B8A5A", "#4fae83", "#8ccbaf", "#bfe3d3")
@@ -28,6 +30,8 @@ LIMITS = {
     "overhead": "limited by overhead: the CPU issues too slowly",
     "mixed": "limited by two things at once",
 }
+NEVER = "None: the CPU never waits for the GPU in the training loop."
+BESIDE = "None but the <code>GradScaler</code>'s: in each step it asks the GPU whether a gradient overflowed, and waits for the answer."
 LEGEND = "<tspan class='soft'>CPU: blue issues work, pale blue computes, gray waits. GPU: amber copies, green outlines are kernels.</tspan>"
 
 
@@ -83,7 +87,9 @@ def numbers(content, step, earlier) -> str:
             )
     peak = max(device["peak"] for device in content["devices"])
     cells.append((size(peak), "at the peak of its memory"))
-    cells.append((f"{sum(row[3] for row in loop_waits(content))}", "waits in the training loop"))
+    beside = ", beside the GradScaler's" if scaled(content) else ""
+    count = sum(row[3] for row in loop_waits(content))
+    cells.append((f"{count}", f"waits in the training loop{beside}"))
     shown = "".join(f"<div><b>{number}</b><span>{words}</span></div>" for number, words in cells)
     return f"<div class='numbers'>{shown}</div>"
 
@@ -131,7 +137,8 @@ def timelines(step, earlier) -> str:
         )
     both = [("before", earlier), ("now", step)] if earlier else [("", step)]
     longest = max(each["ms"] for _, each in both)
-    scale = (WIDTH - LEFT - RIGHT) / longest
+    right = WIDE if any(each["bound"] == "overhead" for _, each in both) else RIGHT
+    scale = (WIDTH - LEFT - right) / longest
     parts, y = [], 0
     for when, each in both:
         parts.append(text(0, y + 14, when, "soft"))
@@ -187,13 +194,27 @@ def memory(content) -> str:
     parts.append(f"<text x='0' y='44'>{' '.join(keys)}</text>")
     place = f" at <code>{html.escape(short(*device['at']))}</code>" if device["at"][0] else ""
     known = fits(device["reserved"])
-    least = f"It fits a {html.escape(known[0][0])}" if known else "No card in the list holds it"
+    least = (
+        f"It fits {article(known[0][0])} {html.escape(known[0][0])}"
+        if known
+        else "No card in the list holds it"
+    )
     if any("OutOfMemoryError" in failure["text"] for failure in content["failures"]):
         least = "That wasn't enough: the program needs more"
     share = f", {device['peak'] / device['capacity']:.1%} of {size(device['capacity'])}"
     note = f"<p>Peak {size(device['peak'])}{place}{share}. {least}; the CUDA context and workspaces come on top.</p>"
     words = ", ".join(f"{part} {size(amount)}" for part, amount in amounts.items())
     return f"<h2>Memory of {device['name']}</h2>{drawing(50, parts, f'Memory at the peak: {words}.')}{note}"
+
+
+def scaled(content) -> bool:
+    """Whether a GradScaler waits in each step."""
+    return any(row[0] == "scaler" and row[5] > 1 for row in content["waits"])
+
+
+def article(card) -> str:
+    """a T4, an RTX 4060."""
+    return "an" if card[0] in "AFHLMNRSX" else "a"
 
 
 def loop_waits(content) -> list:
@@ -210,7 +231,7 @@ def waits(content, step) -> str:
     """Where the CPU waits in the loop, and what a step would gain without."""
     rows = sorted(loop_waits(content), key=lambda row: -row[3])[:MOST]
     if not rows:
-        return "<h2>Waits</h2><p>None: the CPU never waits for the GPU in the training loop.</p>"
+        return f"<h2>Waits</h2><p>{BESIDE if scaled(content) else NEVER}</p>"
     gains = {stop["line"]: stop["gain_ms"] for stop in step["waits"]} if step else {}
     lines = []
     for reason, file, line, count in rows:
@@ -229,11 +250,16 @@ def waits(content, step) -> str:
     return f"<h2>Waits</h2><table>{head}{''.join(lines)}</table>"
 
 
+def marked(words) -> str:
+    """Words of a finding, with `code` in them as code."""
+    return re.sub("`([^`]*)`", r"<code>\1</code>", html.escape(words))
+
+
 def findings(content) -> str:
     """What to change, each with its line."""
     entries = [
-        f"<li><b>{html.escape(short(each['file'], each['line']))}</b> {html.escape(each['text'])}"
-        f"<br><span class='soft'>→ {html.escape(each['fix'])}</span></li>"
+        f"<li><b>{html.escape(short(each['file'], each['line']))}</b> {marked(each['text'])}"
+        f"<br><span class='soft'>→ {marked(each['fix'])}</span></li>"
         for each in content["findings"][:MOST]
     ]
     entries += [

@@ -243,6 +243,8 @@ class Recorder:
 
 def is_again(tensor):
     """Whether the same part of a storage was copied before, and not written to since."""
+    if tensor.is_inference():  # it doesn't count what is written to it
+        return False
     storage = storage_of(tensor)
     copied = vars(storage).setdefault("copied", set())
     part = tensor.storage_offset(), tensor.size(), tensor._version

@@ -1,7 +1,7 @@
 """Runs a learner's project, the package in a folder whose `train` module trains, where a port has to run.
 
 On the CPU, on a practice T4 with 8 GB, on shapes alone, and as two processes. A project takes ``--small`` for a short training, and
-leaves the losses in its variable `losses`. `python ports.py FOLDER FILE` is one of the two processes.
+leaves the losses in its variable `losses`. `python ports.py FOLDER WHERE 0 1` is the two processes.
 """
 
 import contextlib
@@ -11,10 +11,12 @@ import io
 import json
 import os
 import runpy
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 CARD = "T4"
 MEMORY = "8 GiB"
 SECONDS = 90  # for two processes
+GRACE = 10  # for one of them when the other has failed
 
 
 class Spy:
@@ -195,49 +198,81 @@ def on_two(folder: Path) -> list:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
         free.close()
-        files = [Path(name) / f"{rank}.json" for rank in range(2)]
-        children = [start(folder, name, rank, port, file) for rank, file in enumerate(files)]
+        together = [[0, 1]] if sys.platform == "linux" else [[0], [1]]
+        children = [start(folder, name, ranks, port) for ranks in together]
         try:
             for child in children:
                 child.wait(SECONDS)
         except subprocess.TimeoutExpired:
             pass
         finally:
-            ends = [child.poll() for child in children]
             for child in children:
-                child.kill()
-                child.wait()
-        return [told_by(file, end) for file, end in zip(files, ends, strict=True)]
+                end(child)
+        return [told_by(Path(name) / f"{rank}.json") for rank in range(2)]
 
 
-def told_by(file: Path, status: int | None) -> dict:
-    """What a process wrote, or why it didn't: `status` is None while it runs."""
+def told_by(file: Path) -> dict:
+    """What a process wrote, or that it didn't come to it."""
     if file.exists():
         return json.loads(file.read_text(encoding="utf-8"))
-    late = f"still running after {SECONDS} seconds: one waits for the other"
-    ended = f"a process ended with status {status} before it was done"
-    return {"error": late if status is None else ended, "line": None}
+    return {"error": "it never ended: one process waits for the other", "line": None}
 
 
-def start(folder: Path, name: str, rank: int, port: int, file: Path) -> subprocess.Popen:
-    """Start one of two processes, each with two practice GPUs in sight, as torchrun would."""
-    from practice_gpus import processes
-    from practice_gpus.settings import Settings
+def end(child: subprocess.Popen) -> None:
+    """End a process and those that it forked."""
+    with contextlib.suppress(ProcessLookupError):
+        if hasattr(os, "killpg"):
+            os.killpg(child.pid, signal.SIGKILL)  # its group, as it leads one
+        else:
+            child.kill()
+    child.wait()
 
-    settings = Settings(n=2, memory=MEMORY, card=CARD, real="hide")
-    places: dict = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
-    places |= {"MASTER_ADDR": "localhost", "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
-    more = processes.variables(settings) | {key: str(value) for key, value in places.items()}
-    more[processes.REPORT] = f"0 {name}/facts"
-    more["PYTHONPATH"] = os.pathsep.join([more["PYTHONPATH"], str(Path(__file__).parents[1])])
-    command = [sys.executable, __file__, str(folder), str(file)]
+
+def start(folder: Path, name: str, ranks: list[int], port: int) -> subprocess.Popen:
+    """Start a process that imports PyTorch once for all of `ranks`, which it forks if they are several."""
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    places = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    places["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     return subprocess.Popen(
-        command,
-        env=os.environ | more,
+        [sys.executable, __file__, str(folder), name, *map(str, ranks)],
+        env=os.environ | places,
         cwd=folder.parent,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
+
+
+def work(folder: str, name: str, *ranks: str) -> None:
+    """Run the project as each of `ranks`; when one has failed, the others have a few seconds to end, too."""
+    import torch._dynamo  # noqa: F401 - optimizers and DDP import it; here it is shared
+
+    from practice_gpus import session  # noqa: F401
+
+    if len(ranks) == 1:
+        rank(folder, name, int(ranks[0]))
+        return
+    running = {}
+    for number in map(int, ranks):
+        child = os.fork()
+        if not child:
+            try:
+                rank(folder, name, number)
+            finally:
+                os._exit(0)
+        running[child] = number
+    last = float("inf")
+    while running and time.monotonic() < last:
+        child, status = os.waitpid(-1, os.WNOHANG)
+        if not child:
+            time.sleep(0.05)
+            continue
+        file = Path(name) / f"{running.pop(child)}.json"
+        if not file.exists():
+            words = f"a process ended with status {status} before it was done"
+            file.write_text(json.dumps({"error": words, "line": None}), encoding="utf-8")
+        if json.loads(file.read_text(encoding="utf-8"))["error"]:
+            last = min(last, time.monotonic() + GRACE)
 
 
 def innermost(error: BaseException, folder: str | Path) -> tuple[str, int]:
@@ -247,8 +282,16 @@ def innermost(error: BaseException, folder: str | Path) -> tuple[str, int]:
     return lines[-1] if lines else (str(Path(folder) / "train.py"), 1)
 
 
-def rank(folder: str, file: str) -> None:
-    """Run the project as one of several processes, and write what it did to `file`."""
+def rank(folder: str, name: str, number: int) -> None:
+    """Run the project as one of two processes with two practice GPUs in sight, as torchrun would; write what it did."""
+    from practice_gpus import session
+    from practice_gpus.processes import variables
+    from practice_gpus.settings import Settings
+
+    places = {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
+    os.environ.update({key: str(value) for key, value in places.items()})
+    os.environ.update(variables(Settings(n=2, memory=MEMORY, card=CARD, real="hide")))
+    session.resume()
     sys.path.insert(0, str(Path(folder).parent))
     sys.argv = ["train", "--small"]
     told: dict = {"error": "", "line": None}
@@ -258,9 +301,11 @@ def rank(folder: str, file: str) -> None:
         except BaseException as error:  # noqa: BLE001 - whatever the program raises
             told = {"error": f"{type(error).__name__}: {error}", "line": innermost(error, folder)}
     names = ("device", "clips", "weights", "called", "stepped", "unused")
-    told |= {name: getattr(spy, name) for name in names}
-    Path(file).write_text(json.dumps(told), encoding="utf-8")
+    told |= {each: getattr(spy, each) for each in names}
+    part = Path(name) / f"{number}.part"
+    part.write_text(json.dumps(told), encoding="utf-8")
+    part.replace(Path(name) / f"{number}.json")
 
 
 if __name__ == "__main__":
-    rank(*sys.argv[1:])
+    work(*sys.argv[1:])

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from helpers import threads
+from measurements.reader import schema_checker
 
+schema_checker()  # before nbformat, which would wait 1.5 s for its grammar
 # Several tests run at once, so each of them, and each kernel it starts, computes in one thread. A person's choice wins.
 os.environ.setdefault(threads.THREADS, "1")
 os.environ.update(threads.variables())

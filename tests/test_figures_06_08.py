@@ -75,6 +75,19 @@ def test_a_forecast_s_bar_has_its_range_and_says_forecast(shown):
     assert "forecast" in figure.axes[0].get_xlabel() and "forecast" in alt
 
 
+@pytest.mark.parametrize(("many", "one", "quiet"), [(12.0, 20.0, True), (19.0, 10.0, False)])
+def test_a_neighbor_on_a_busy_machine_is_called_that(monkeypatch, many, one, quiet):
+    """The text explains why all threads lose more; where they didn't, the figure must say what was wrong."""
+    told = []
+    monkeypatch.setattr(helpers.figures, "show", lambda *given: told.append(given))
+    alone = {"all threads": 30.0, "one thread": 25.0}
+    beside = {"all threads": many, "one thread": one}
+    figures.show_neighbor({"alone": alone, "beside a busy program": beside})
+    [(_, alt, caption)] = told
+    assert f"all threads keep {many / 30:.0%} of their speed, one {one / 25:.0%}" in alt
+    assert ("busy already" in caption) is not quiet
+
+
 @pytest.mark.parametrize("card", figures.CARDS)
 def test_each_card_has_its_formats(card):
     figure, sentence = figures.draw_formats(card)

@@ -219,7 +219,13 @@ def test_forked_processes_share_what_the_script_imports(script, tmp_path, capsys
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
-@pytest.mark.parametrize("fault", ["raise ValueError('mine')", "import nothing_here", "1 +"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "raise ValueError('mine')",
+        *(pytest.param(fault, marks=pytest.mark.slow) for fault in ("import nothing_here", "1 +")),
+    ],
+)
 def test_a_forked_process_that_fails_is_named_and_fails_the_run(script, fault, capsys):
     """Also where the script cannot be imported: its processes tell, not the launcher."""
     done = scripts.run(script(fault), processes=2, forked=True, quiet=True)

@@ -10,7 +10,7 @@ from tools import ROOT, _environment, _gpu, lab
 
 HELP = "run the tests: notebooks compared strictly, helpers, exercises, practice GPUs, style"
 LANES = {
-    "all": "also the slow tests: changed answers, solutions in lessons, hostile grading, Colab",
+    "all": "also the slow tests: wide sweeps, solutions in lessons, hostile grading, Colab",
     "browser": "only the tests that drive JupyterLab in a browser",
 }
 ONE_AT_A_TIME = ("browser",)  # these run several kernels at once themselves
@@ -42,6 +42,8 @@ def pytest_line(args, python):
     """Return the command line that runs the lanes asked for, with a worker for each core."""
     lanes = [name for name in LANES if getattr(args, name)]
     line = [str(python), "-m", "pytest", *(f"--{name}" for name in lanes)]
+    # plugins that no test here needs, but for the notebooks', which start nbval themselves: their imports take seconds
+    line += [f"-pno:{name}" for name in ("nbval", "hypothesispytest", "anyio")]
     if not set(lanes) & set(ONE_AT_A_TIME):
         workers = max(1, int(min(cpu_cores(), threads.quota() or cpu_cores())))
         line += ["--numprocesses", str(workers), "--dist", "worksteal"]

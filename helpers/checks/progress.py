@@ -28,7 +28,7 @@ ITEMS = tuple(
 01.pick 01.machines 01.limit quiz.01.false quiz.01.driver quiz.01.small
 02.batch 02.repair 02.fit quiz.02.alone quiz.02.current quiz.02.pieces
 03.flat 03.buffer 03.left quiz.03.inplace quiz.03.stays quiz.03.bend
-04.step 04.test 04.checkpoint 04.bugs quiz.04.order quiz.04.eval quiz.04.map
+04.step 04.test 04.checkpoint 04.bugs quiz.04.eval quiz.04.map
 05.leak 05.largest 05.accumulation quiz.05.cache quiz.05.empty quiz.05.activations
 06.ddp 06.ring 06.hidden quiz.06.rank quiz.06.bucket quiz.06.scaling
 07.stopwatch 07.waits 07.epoch 07.busy quiz.07.naive quiz.07.nonzero quiz.07.delay

@@ -24,16 +24,15 @@ def first_picture():
     return figure, f"Training a GPT-2-sized model on an A100, after each of ten changes: {told}."
 
 
-def show_segment_anything(last=None):
-    """Show Segment Anything's published ladder, its rungs before `last`, with memory and accuracy."""
+def show_segment_anything():
+    """Show Segment Anything's published ladder, with memory and accuracy."""
     data = measurements.published("ladder_sam_a100")
     rungs = []
-    for row in data.rows("ladder", network="vit_b")[:last]:
+    for row in data.rows("ladder", network="vit_b"):
         words = (f"{row['memory_mib'] / 1024:.1f} GiB", f"{row['accuracy']:.1%}")
         rungs.append((row["name"], row["images_per_s"], words))
     best = max(value for _, value, _ in rungs)
-    title = f"Segment Anything on one A100: {best / rungs[0][1]:.1f} times as fast"
-    title += "" if last else ", until int8 and sparsity"
+    title = f"Segment Anything on one A100: {best / rungs[0][1]:.1f} times as fast, until int8 and sparsity"
     size, heads = (7.4, 1.3 + 0.29 * len(rungs)), ("peak memory", "accuracy")
     figure = _ladder(rungs, title, "images per second in inference", size, heads)
     figures.sources(figure, f"published: {data.source}")
@@ -180,21 +179,34 @@ def show_climb(rungs, cards):
     """Show images per second on `cards`: `rungs` is {name: (forecast, images per step)}."""
     panels, told = {}, []
     for card in cards:
-        rates = panels[f"{card}, images per second"] = {}
+        short = card.split()[0]
+        rates = panels[f"{short}, images per second"] = {}
         for name, (forecast, images) in rungs.items():
             there = forecast.on(card)
             low, high = there.range
             rates[name] = tuple(round(1000 * images / ms) for ms in (high, there.ms, low))
         first, *_, last = rates.values()
-        told.append(f"{first[1]:,} to {last[1]:,} on {card}")
-    figures.show(*draw_bars(f"Forecast, images per second: {', '.join(told)}", panels))
+        told.append(f"{last[1] / first[1]:.1f} × on {'an' if card[0] == 'A' else 'a'} {short}")
+    figures.show(*draw_bars(f"Forecast of the whole climb: {', '.join(told)}", panels))
 
 
 def show_tiny(rungs, mfu, peak):
     """Show TinyGPT's climb on an A100: `rungs` is {name: (forecast, tokens per step, parameters that multiply)}."""
     speeds = {name: round(1000 * tokens / f.ms) for name, (f, tokens, _) in rungs.items()}
-    shares = {name: 100 * mfu(rungs[name][2], speed, peak) for name, speed in speeds.items()}
+    shares = {n: round(100 * mfu(rungs[n][2], speed, peak), 2) for n, speed in speeds.items()}
     first, *_, last = shares.values()
     title = f"Forecast for an A100: TinyGPT's MFU, from {first:.2f}% to {last:.0f}%"
     panels = {"tokens per second, log scale": speeds, "MFU, % of the bfloat16 peak": shares}
     figures.show(*draw_bars(title, panels, log=True))
+
+
+# --- a busy neighbor ------------------------------------------------------------------------------
+def show_neighbor(rates):
+    """Show training steps per second: `rates` is {"alone": {threads: rate}, "beside a busy program": {…}}."""
+    alone, beside = (list(each.values()) for each in rates.values())
+    many, one = (b / a for a, b in zip(alone, beside, strict=True))
+    title = f"Next to a busy program: all threads keep {many:.0%} of their speed, one {one:.0%}"
+    quiet = "" if many < one else "This machine was busy already: try again when it's quiet."
+    figure = plots.dots(rates, title, "training steps per second on this CPU")
+    figure.axes[0].set(xlim=(0, None), ylim=(-1.5, 0.5))
+    figures.show(figure, f"{title}.", quiet)

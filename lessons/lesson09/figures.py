@@ -53,16 +53,15 @@ def four_steps(text, scores, scaled, shares, values, mixed):
     axes.set(xlim=(-1.9, len(words) + 1.2), ylim=(8.3, -0.7))
     axes.set_axis_off()
     write = functools.partial(axes.text, ha="center", va="center", color=figures.INK)
-    names = (
-        "",
+    steps = (
         "1  query · key",
         "2  divided by √32",
         "3  softmax",
         "4  values,",
         "    mixed by share",
     )
-    for row, name in enumerate(names):
-        axes.text(-1.9, row, name, va="center", color=figures.INK)
+    for row, step in enumerate(steps, 1):
+        axes.text(-1.9, row, step, va="center", color=figures.INK)
     for x, word in enumerate(words):
         write(x + 0.2, 0, word, fontweight="bold")
         write(x + 0.2, 1, f"{scores[x]:.1f}".replace("-", "−"))

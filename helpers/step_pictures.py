@@ -205,12 +205,12 @@ def attention_tiles(tiles: int = 4) -> Picture:
             for r, c in _grid(tiles):
                 here = (r, c) == (row, column)
                 boxes.append(
-                    Box(c, r, 0.95, 0.92, figures.COPY if here else PALE, "Q Kᵀ" if here else "")
+                    Box(c, r, 0.95, 0.92, figures.GPU if here else PALE, "Q Kᵀ" if here else "")
                 )
             for r in range(tiles):
                 color = figures.GREENS[0] if r < row else HALF if r == row else PALE
                 boxes.append(Box(tiles + 1, r, 0.95, 0.92, color, "output" if r <= row else ""))
-            words = f"Keys {column + 1}: rescale the running sums, add this tile's softmax times V."
+            words = f"Keys {column + 1}: rescale the running sums, add this tile's exponentials times V."
             picture.frame(words, boxes)
     return picture
 

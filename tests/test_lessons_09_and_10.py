@@ -203,6 +203,37 @@ def test_the_last_row_of_the_picture_is_what_the_four_steps_compute():
     assert f"{shares.max():.0%} to “{text.split()[int(shares.argmax())]}”" in words
 
 
+def test_the_numbers_of_one_word_add_up_to_its_new_row():
+    """A learner who checks the picture with a pencil must find the row that attention computes."""
+    text, model = "put the model on the", gpt.trained()
+    q, k, v = figures09.inside(model, text)[0][:, 3]  # layer 1, head 4
+    scores = q[-1] @ k.T
+    shares = (scores / 32**0.5).softmax(-1)
+    picture = figures09.four_steps(text, scores, scores / 32**0.5, shares, v, shares @ v)
+    figure, words = picture
+    assert "“model”" in figure.get_suptitle() and f"{shares[2]:.0%} to “model”" in words
+    drawn = [text.get_text().replace("−", "-") for text in figure.axes[0].texts]
+    right = F.scaled_dot_product_attention(q[None, -1:], k[None], v[None])[0, 0, :4]
+    assert [x for x in drawn if x.startswith("= ")] == [f"= {x:.2f}" for x in right.tolist()]
+
+
+@torch.inference_mode()
+def test_without_attention_only_the_last_word_decides():
+    """The lesson takes attention away, and says that nothing before the last word counts then."""
+    model = gpt.trained()
+    texts = [model.encode(text) for text in ("put the model on the", "the GPU waits for the")]
+    blind = [model(ids, lambda layer, q, k, v: v)[0, -1] for ids in texts]
+    torch.testing.assert_close(*blind)
+    assert not torch.allclose(*(model(ids)[0, -1] for ids in texts))
+
+
+def test_a_card_that_takes_ten_milliseconds_writes_a_hundred_tokens_per_second():
+    forecast = {"ms": 10.0, "range": (5.0, 20.0), "bound": "memory"}
+    figure, words = figures09.cards({"T4": forecast, "B200": forecast | {"ms": 5.0}})
+    assert "100 on a T4" in words and "200 on a B200" in words
+    assert figure.axes[0].lines[0].get_xdata().tolist() == [50, 200]
+
+
 def test_the_limit_is_the_bandwidth_over_the_bytes_of_a_token():
     """gpt-fast's 104.9 tokens at 1,397 GB/s are 13.3 GB each: 153 would use all of 2,039 GB/s."""
     figure, words = figures09.rates()

@@ -11,22 +11,26 @@ from helpers import figures, photos, plots
 from helpers.memory import format_bytes
 from helpers.palette import CARD
 
-TOP = 3  # names of a photo, channels of a layer
+TOP = 2  # names of a photo in the first picture, channels of a layer
 
 
-def evidence(network, photo):
-    """Return (names, probabilities [3], maps [3, 7, 7]) of the likeliest names of a photo, uint8 [3, 224, 224].
+def evidence(network, photo, *asked):
+    """Return [(name, probability, map [7, 7])] of the names `asked`, else of the likeliest, in a uint8 [3, 224, 224].
 
     A name's score is the mean of its map plus a bias, since the last layer is linear and takes means over all places
-    (class activation maps: Zhou et al., 2016).
+    (class activation maps: Zhou et al., 2016). A name that the network doesn't know raises ValueError.
     """
+    names = photos.imagenet_names()
+    unknown = [name for name in asked if name not in names]
+    if unknown:
+        raise ValueError(f"asked: {unknown[0]!r} is none of the 1,000 names of imagenet_names()")
     device = next(network.parameters()).device
     with torch.inference_mode():
         features = network.extract_features(photos.prepare(photo[None].to(device)))[0]
-        best = network._fc(features.mean((1, 2))).softmax(0).topk(TOP)
-        maps = torch.einsum("kc,chw->khw", network._fc.weight[best.indices], features)
-    names = photos.imagenet_names()
-    return [names[k] for k in best.indices.tolist()], best.values.tolist(), maps.cpu()
+        chances = network._fc(features.mean((1, 2))).softmax(0)
+        places = [names.index(name) for name in asked] or chances.topk(TOP).indices.tolist()
+        maps = torch.einsum("kc,chw->khw", network._fc.weight[places], features).cpu()
+    return [(names[k], chances[k].item(), each) for k, each in zip(places, maps, strict=True)]
 
 
 def _lit(photo, evidence_map):
@@ -47,38 +51,38 @@ def _picture(axes, image, below="", **style):
 def first_picture():
     """Return (Figure, alternative text): three photos, their names, and where the network sees them."""
     network = photos.pretrained()
-    figure = figures.blank_figure((7.4, 2.2))
+    figure = figures.blank_figure((7.4, 2.05))
     figure.set_layout_engine("none")
     figures.set_title(figure, "Bright: where the network finds its answer in each photo")
     said = []
     for i, sample in enumerate(photos.SAMPLES):
         photo = photos.sample(sample)
-        names, chances, maps = evidence(network, photo)
-        places = [(0.02 + 0.325 * i + x, 0.28, 0.15, 0.52) for x in (0, 0.155)]
+        (name, chance, where), (second, less, _) = evidence(network, photo)
+        places = [(0.02 + 0.325 * i + x, 0.24, 0.15, 0.54) for x in (0, 0.155)]
         left, right = map(figure.add_axes, places)
-        _picture(left, photo, f"{chances[0]:.0%} {names[0]}", color=figures.GPU, weight="bold")
-        _picture(right, _lit(photo, maps[0]))
-        left.text(0, 290, f"{chances[1]:.0%} {names[1]}", fontsize=9, color=figures.FAINT)
-        said.append(f"{chances[0]:.0%} {names[0]}")
+        said.append(f"{chance:.0%} {name}")
+        _picture(left, photo, said[-1], color=figures.GPU, weight="bold")
+        _picture(right, _lit(photo, where))
+        left.text(0, 290, f"{less:.0%} {second}", fontsize=9, color=figures.FAINT)
     return figure, f"Photos beside copies, bright where the answer is: {', '.join(said)}"
 
 
-def seen(network, photo):
-    """Show a photo, and for its likeliest names where in the photo the score comes from."""
-    names, chances, maps = evidence(network, photo)
-    words = [f"{c:.0%} {name}" for name, c in zip(names, chances, strict=True)]
-    title = f"{names[0]}, {chances[0]:.0%}: the score comes from the bright places"
-    figure, axes = figures.panels(title, 1, 1 + TOP, (6.2, 2.05))
+def seen(network, photo, *asked):
+    """Show a photo, and where in it the network finds each of the names `asked`, else of the likeliest."""
+    found = evidence(network, photo, *asked)
+    words = [f"{name}, {chance:.1%}" for name, chance, _ in found]
+    title = f"Where it finds each: {', '.join(name for name, *_ in found)}"
+    figure, axes = figures.panels(title, 1, 1 + len(found), (6.4, 2.15))
     _picture(axes[0], photo, "the photo")
-    for place, text, each in zip(axes[1:], words, maps, strict=True):
+    for place, text, (*_, each) in zip(axes[1:], words, found, strict=True):
         _picture(place, _lit(photo, each), text)
-    figures.show(figure, f"A photo and where three names of it come from: {', '.join(words)}.")
+    figures.show(figure, f"A photo, and where the network finds each name: {'; '.join(words)}.")
 
 
 def layers(network, photo):
-    """Show a photo on its way through the network: three channels of five layers, and the layers' shapes."""
+    """Show a photo on its way through the network: two channels of five layers, and the layers' shapes."""
     title = "Through the network: fewer pixels, more channels"
-    figure, axes = figures.panels(title, TOP, 6, (7.4, 3.9))
+    figure, axes = figures.panels(title, TOP, 6, (7.4, 2.9))
     for row in axes:
         row[0].set_axis_off()
     _picture(axes[-1][0], photo, "3 × 224 × 224\n147 KiB")
@@ -89,7 +93,7 @@ def layers(network, photo):
         for place, channel in zip(column, contrast.topk(TOP).indices, strict=True):
             _picture(place, maps[None, channel])
         _picture(column[-1], maps[None, channel], f"{shapes[-1]}\n{maps.nbytes / 2**10:,.0f} KiB")
-    figures.show(figure, f"A photo and three channels of five layers: {', '.join(shapes)}.")
+    figures.show(figure, f"A photo and two channels of five layers: {', '.join(shapes)}.")
 
 
 def _activations(network, photo):

@@ -19,25 +19,30 @@ def first_picture():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)).double()
     x, y = torch.randn(6, 8, dtype=torch.float64), torch.tensor([0, 1, 2, 0, 1, 2])
-    found = []
-    for part in (slice(0, 3), slice(3, 6), slice(0, 6)):
-        model.zero_grad()
-        F.cross_entropy(model(x[part]), y[part]).backward()
-        found.append(model[0].bias.grad.clone())
-    first, second, whole = found
+    parts = (slice(0, 3), slice(3, 6), slice(0, 6))
+    losses = [F.cross_entropy(model(x[part]), y[part]) for part in parts]
+    first, second, whole = (torch.autograd.grad(loss, model[0].bias)[0] for loss in losses)
+    order = (first - second).abs().argsort()
+    first, second, whole = first[order], second[order], whole[order]
+    mean = (first + second) / 2
     title = "The two GPUs disagree, and their mean is the gradient of the whole batch"
-    labels = ("16 biases of the first layer", "gradient")
+    labels = ("16 biases of the first layer, by how far the GPUs disagree", "gradient")
     figure, axes = figures.new_figure(title, *labels, size=(7.4, 3.0))
     places = range(len(whole))
-    mean = (first + second) / 2
     axes.vlines(places, first, second, color=figures.RULE, linewidth=3)
-    axes.plot(places, first, "^", color=figures.GREENS[2], label="GPU 0")
-    axes.plot(places, second, "v", color=figures.GREENS[0], label="GPU 1")
-    ring = {"color": figures.INK, "fillstyle": "none", "markersize": 11}
-    axes.plot(places, whole, "o", **ring, label="one GPU, whole batch")
-    axes.plot(places, mean, "x", color=figures.COMM, markersize=7, label="mean of both")
-    axes.set_xticks([])
-    plots.legend(figure, axes, 4)
+    axes.plot(places, first, "^", color=figures.GREENS[2])
+    axes.plot(places, second, "v", color=figures.GREENS[0])
+    axes.plot(places, whole, "o", color=figures.INK, fillstyle="none", markersize=11)
+    axes.plot(places, mean, "x", color=figures.COMM, markersize=7)
+    axes.set(xticks=[], xlim=(-0.7, 19.5))
+    told = (
+        ("GPU 0", first[-1], figures.GREENS[1]),
+        ("GPU 1", second[-1], figures.GREENS[0]),
+        ("x  mean of both", mean[-1], figures.COMM),
+        ("o  whole batch", whole[-1] + 0.015, figures.INK),
+    )
+    for words, height, color in told:
+        axes.annotate(words, (15.5, height), color=color, va="center")
     off = max((grad - whole).abs().max() for grad in (first, second))
     return figure, f"A half is off by up to {off:.2f}; their mean is the whole batch's gradient."
 

@@ -85,11 +85,6 @@ class _Lab:
             slow = 40
         self.pending += slow * self.ms / 1000
 
-    def between(self):
-        """Return what was called between the first reading and the second, the third and the fourth, and so on."""
-        parts = " ".join(self.log).split("clock")[1:]
-        return [part.split() for part in parts[::2]]
-
 
 def _check_stopwatch(answer):
     for ms in (5.0, random.uniform(1, 3)):
@@ -106,13 +101,9 @@ def _check_stopwatch(answer):
 
 def _judge_readings(lab):
     readings = lab.log.count("clock")
-    if readings == 0:
-        raise NotYet(
-            "your function never called clock(). Read the time with the clock it was given."
-        )
     if readings < 10:
         raise NotYet(
-            f"the clock was read {readings} times; seven samples need a reading before and after each."
+            f"clock() was read {readings} times; seven samples need a reading before and after each."
         )
     if any(lab.unfinished[1::2]):
         raise NotYet(
@@ -127,12 +118,6 @@ def _judge_readings(lab):
             "the clock was read before any call of fn(): make the three warm-up calls first, "
             "and don't time them."
         )
-    for part in lab.between():
-        if part.count("synchronize") != 1 or "fn" not in part:
-            raise NotYet(
-                f"between two readings of the clock your function called {', '.join(part) or 'nothing'}; "
-                "only the work and the wait for it belong there."
-            )
 
 
 def _why_stopwatch(reported, truth):
@@ -189,11 +174,6 @@ def _three_waits():
         x = x * 2
 
 
-def _no_wait():
-    x = torch.ones(4, device="cuda")
-    (x * (x > 0.5)).sum()
-
-
 LINES = ["total = x.sum().item()"] * 2 + ["if x.max() > total:"]
 
 
@@ -208,9 +188,6 @@ def _check_find_waits(answer):
                     "the lines are right, but the debug mode stays on, so every later wait will warn. "
                     'Set it back to "default" at the end.'
                 )
-            found = call(answer, _no_wait)
-            if found != []:
-                raise NotYet(f"a step without waits gave {found!r}, expected an empty list.")
         finally:
             torch.cuda.set_sync_debug_mode(before)
     return "three waits found, each by its line, and nothing else."
@@ -331,65 +308,6 @@ epoch = Exercise(
     explanation="The copies come from pinned memory and don't block; the images cross as bytes and are prepared on the GPU; the "
     "losses are added up there and read once. So Python queues the next step while the GPU computes this one.",
     unlocked="You can now keep the queue full in a training loop of your own.",
-)
-
-
-# --- read a timeline ----------------------------------------------------------------------------
-def busy_share(kernels, length):
-    busy = 0
-    reached = 0
-    for start, end in sorted(kernels):
-        start = max(start, reached)
-        if end > start:
-            busy += end - start
-            reached = end
-    return busy / length
-
-
-TIMELINES = (  # what is special about it, kernels, length
-    ("two kernels in turn", [(0, 2), (5, 7)], 10),
-    ("kernels on two streams at once", [(0, 6), (4, 8)], 10),
-    ("a short kernel inside a long one", [(0, 8), (2, 3), (9, 10)], 10),
-    ("kernels that aren't in order", [(5, 7), (0, 2), (1, 3)], 10),
-    ("a kernel that starts when another ends", [(1, 2), (2, 4)], 8),
-    ("no kernel at all", [], 5),
-)
-
-
-def _check_busy_share(answer):
-    for what, kernels, length in TIMELINES:
-        share = expect.number(call(answer, list(kernels), length))
-        right = busy_share(kernels, length)
-        if not abs(share - right) <= 1e-6:
-            reason = _why_busy(share, kernels, length)
-            raise NotYet(f"for {what}, {kernels} of {length}, it returned {share:.3g}. {reason}")
-    return "right for overlapping, nested and unsorted kernels."
-
-
-def _why_busy(share, kernels, length):
-    if abs(share - sum(end - start for start, end in kernels) / length) < 1e-6:
-        return "Time in which two kernels run is counted twice; the GPU is busy only once."
-    busy = busy_share(kernels, length) * length
-    if abs(share - busy) < 1e-6:
-        return "That's the busy time; its share is of the whole length."
-    if abs(share - (1 - busy / length)) < 1e-6:
-        return "That's the idle share."
-    return "Go through the kernels by their start: which part of each hasn't been counted yet?"
-
-
-busy = Exercise(
-    key="07.busy",
-    title="the busy share",
-    check_answer=_check_busy_share,
-    hints=(
-        "Go through the kernels in the order of their starts, and remember up to where you have counted.",
-        "If a kernel starts before that point, count only what comes after it; if it ends before, nothing.",
-        "With `start = max(start, reached)`: if `end > start`, add `end - start` and set `reached = end`.",
-    ),
-    reference=busy_share,
-    explanation="Sorted by start, each kernel adds only what lies beyond the point reached so far. So streams that run side by "
-    "side count once, as they do for a GPU that is busy or idle.",
-    unlocked="You can now read the busy share off any profiler trace.",
 )
 
 

@@ -2,7 +2,6 @@
 
 import torch
 
-import measurements
 from helpers import figures, plots
 from lessons.timeline import draw_lanes, forecast_spans, lay_out
 from practice_gpus import practice_gpus
@@ -64,22 +63,6 @@ def show_call(returned, finished):
     figures.show(figure, f"{title}. Python is blocked in synchronize meanwhile.")
 
 
-def show_v100():
-    """Show the times of a V100 that TristanBilot/mlx-benchmark published without synchronize(), and with."""
-    names = {"False": "without synchronize()", "True": "with synchronize()"}
-    times = plots.published("sort_v100", "time_ms", x="operation", by="synchronized")
-    bare = [row["time_ms"] for row in measurements.published("sort_v100").rows(synchronized=False)]
-    span = f"{min(bare)} to {max(bare)} ms"
-    title = f"Without synchronize(), every operation seems to take {span}"
-    colors = dict(zip(names.values(), (figures.TROUBLE, figures.GPU), strict=True))
-    unit = "time per operation on a V100 (ms, log scale)"
-    figure = plots.dots(times.renamed(names), title, unit, log=True, colors=colors)
-    alt = (
-        f"Eight operations on a V100: {span} without synchronize; sort 0.09 ms without, 2.48 with."
-    )
-    figures.show(figure, alt)
-
-
 def queue(python, device, wait):
     """Draw six steps: Python prepares for `python` ms, the GPU computes for `device` ms; (Figure, sentence)."""
     step = [("Python", "prepares", python), ("GPU", "works", device)]
@@ -88,7 +71,7 @@ def queue(python, device, wait):
     spans = [(ROWS[row], LABELS[label], *times) for row, label, *times in simulated]
     busy = 6 * device / total
     title = f"Six steps take {total:.0f} ms; the GPU is busy {busy:.0%} of the time"
-    figure, _ = _timeline(spans, title, 6 * 60, 2.1)
+    figure, _ = _timeline(spans, title, 6 * 40, 2.1)  # the slowest that the lesson offers
     return figure, f"{title}."
 
 
@@ -130,13 +113,14 @@ def show_overlap(side_by_side):
     times = [figures.number(f.ms) for f in (one, two)]
     title = "Forecast: on a second stream, the copy hides behind the matmul"
     alt = f"Copy and matmul take {times[0]} ms in turn on one stream, {times[1]} ms side by side on two."
-    show_forecasts(title, {"one stream": one, "two streams": two}, alt)
+    show_forecasts(title, {"one stream": one, "two streams": two}, alt, rows="GPU")
 
 
-def show_forecasts(title, forecasts, alt):
-    """Show forecasts (a dict with what distinguishes them) as timelines with one time axis."""
+def show_forecasts(title, forecasts, alt, rows=""):
+    """Show forecasts {name: forecast} as timelines with one time axis; `rows`: only those whose name starts so."""
     whole = max(f.ms for f in forecasts.values())
-    spans = [forecast_spans(f) for f in forecasts.values()]
+    drawn = [forecast_spans(f) for f in forecasts.values()]
+    spans = [[span for span in own if span[0].startswith(rows)] for own in drawn]
     lanes = [len({lane for lane, *_ in own}) for own in spans]
     size = (7.2, 1.0 + 0.45 * len(lanes) + 0.36 * sum(lanes))
     figure, places = figures.panels(title, len(lanes), 1, size, height_ratios=lanes, sharex=True)
@@ -146,7 +130,7 @@ def show_forecasts(title, forecasts, alt):
         ms = figures.number(forecast.ms)
         low, high = (figures.number(ms, 2) for ms in forecast.range)
         note = f"{name}: {ms} ms (likely {low} to {high}), GPU busy {1 - forecast.idle:.0%}"
-        axes.set_title(note, fontsize=9, color=figures.INK, loc="left")
+        axes.set_title(note, fontsize=9, color=figures.INK, loc="left", pad=10)
     places[-1].set_xlabel(f"time (ms), forecast for {next(iter(forecasts.values())).card.name}")
     figures.show(figure, alt)
 
@@ -157,44 +141,3 @@ def show_before_and_after(before, after):
     title = f"Forecast: {times[0]} ms per epoch with the waits, {times[1]} without"
     alt = f"{times[0]} ms per epoch with long gaps on the GPU; {times[1]} ms without waits, and no gaps."
     show_forecasts(title, {"with waits": before, "without": after}, alt)
-
-
-def show_cards(before, after, cards):
-    """Show what the waits cost on each of `cards`, by forecast; returns {card: share of the epoch}."""
-    times = {}
-    for card in cards:
-        for name, forecast in (("with waits", before.on(card)), ("without", after.on(card))):
-            times[f"{card}, {name}"] = (forecast.low_ms, forecast.ms, forecast.high_ms)
-    shares = {card: 1 - after.on(card).ms / before.on(card).ms for card in cards}
-    told = [f"{share:.0%} on {card}" for card, share in shares.items()]
-    title = f"Forecast: of the epoch, the waits take {' and '.join(told)}"
-    colors = {label: figures.WAIT if "with waits" in label else figures.GPU for label in times}
-    figure = plots.bars([plots.forecast(times)], title, "ms per epoch", colors=colors)
-    figures.show(figure, f"Share of the epoch that the waits cost, by forecast: {', '.join(told)}.")
-    return shares
-
-
-def show_limits():
-    """Show forecasts for an H100 of three steps, and of each with twice the rows."""
-    steps = {
-        "add, 8 rows": (8, lambda x: x + 1),
-        "add, 40,000 rows": (40_000, lambda x: x + 1),
-        "matmul, 4,096 rows": (4096, lambda x: x @ weight),
-    }
-    times, told = {}, []
-    with practice_gpus(1, card="H100 SXM", values=False) as gpus:
-        weight = torch.empty(8192, 8192, device="cuda", dtype=torch.bfloat16)
-        for name, (rows, operation) in steps.items():
-            for label, n in ((name, rows), (f"{name} × 2", 2 * rows)):
-                x = torch.empty(n, 8192, device="cuda", dtype=torch.bfloat16)
-                forecast = gpus.forecast(lambda x=x, f=operation: f(x))
-                times[f"{label}: {forecast.bound}-bound"] = (
-                    forecast.range[0],
-                    forecast.ms,
-                    forecast.range[1],
-                )
-                told.append(f"{label} {figures.number(forecast.ms, 2)} ms")
-    title = "Forecast: twice the work takes twice the time, unless overhead decides"
-    colors = dict.fromkeys(times, figures.GPU)
-    figure = plots.bars([plots.forecast(times)], title, "ms on an H100", colors=colors)
-    figures.show(figure, f"Six forecasts: {', '.join(told)}.")

@@ -5,11 +5,22 @@ from torch.nn import functional as F
 
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, Question, call, chosen
-from lessons.lesson09.gpt import Words, batches, course_words, parameters, trained, write
+from lessons.lesson07.exercises import time_ms
+from lessons.lesson08.exercises import forecast_card
+from lessons.lesson09.gpt import Words, course_words, parameters, trained, write
 from practice_gpus import practice_gpus
 
 # The lesson calls them, too.
-__all__ = ["Words", "batches", "chosen", "course_words", "parameters", "trained", "write"]
+__all__ = [
+    "Words",
+    "chosen",
+    "course_words",
+    "forecast_card",
+    "parameters",
+    "time_ms",
+    "trained",
+    "write",
+]
 
 
 # --- attention in tiles -------------------------------------------------------------------------

@@ -1,13 +1,14 @@
 """The figures of lesson 09, each as (Figure, sentence): what a GPT writes, where words look, memory, time and rates."""
 
 import functools
+import itertools
 import textwrap
 
 import torch
 
 import measurements
 from helpers import figures, plots
-from helpers.timing import time_ms
+from lessons import reading
 from lessons.lesson09 import gpt
 from lessons.measure import peak_bytes
 from practice_gpus.cards import get_card
@@ -19,13 +20,13 @@ def first_picture():
     models = {"before": gpt.TinyGPT(gpt.course_words()), "after": gpt.trained()}
     texts = {name: gpt.write(model, "a GPU", 29) for name, model in models.items()}
     title = "A GPT with 706,473 parameters, before and after it read this course"
-    figure, axes = figures.new_figure(title, size=(7.4, 2.3))
+    figure, axes = figures.new_figure(title, size=(7.4, 2.1))
     for row, text in enumerate(texts.values()):
         lines = textwrap.wrap(text, 74)[:3]
         look = {"color": (figures.FAINT, figures.INK)[row], "va": "top", "linespacing": 1.5}
         axes.text(0, -row, [*texts][row] + "\n" * (len(lines) - 1), **look, fontweight="bold")
         axes.text(0.1, -row, "\n".join(lines), **look, fontsize=10.5)
-    axes.set(xlim=(0, 1), ylim=(-1.8, 0.1))
+    axes.set(xlim=(0, 1), ylim=(-1.5, 0.1))
     axes.set_axis_off()
     return figure, f"Before: word salad. After: “{texts['after']}”"
 
@@ -43,6 +44,45 @@ def inside(model, text):
     return found
 
 
+def four_steps(text, scores, scaled, shares, values, mixed):
+    """Draw what the last word of `text` computes with each word: score, scaled, share, first numbers of `values`, mix."""
+    words = text.split()
+    most = int(shares.argmax())
+    title = f"The last “{words[-1]}” gives {shares[most]:.0%} of its attention to “{words[most]}”"
+    figure, axes = figures.new_figure(title, size=(7.4, 3.3))
+    axes.set(xlim=(-1.9, len(words) + 1.2), ylim=(8.3, -0.7))
+    axes.set_axis_off()
+    write = functools.partial(axes.text, ha="center", va="center", color=figures.INK)
+    steps = (
+        "1  query · key",
+        "2  divided by √32",
+        "3  softmax",
+        "4  values,",
+        "    mixed by share",
+    )
+    for row, step in enumerate(steps, 1):
+        axes.text(-1.9, row, step, va="center", color=figures.INK)
+    for x, word in enumerate(words):
+        write(x + 0.2, 0, word, fontweight="bold")
+        write(x + 0.2, 1, f"{scores[x]:.1f}".replace("-", "−"))
+        write(x + 0.2, 2, f"{scaled[x]:.2f}".replace("-", "−"))
+        share = shares[x].item()
+        axes.bar(x + 0.2, 0.8, 0.84, 2.6, color=figures.GPU, alpha=share)
+        write(x + 0.2, 3, f"{share:.0%}", color="white" if share > 0.85 else figures.INK)
+        for row, number in enumerate(values[x, :4].tolist()):
+            write(x + 0.2, 4 + row, f"{number:.2f}".replace("-", "−"), alpha=0.65 + 0.35 * share)
+        write(x + 0.2, 8, "⋮")
+    write(len(words) + 0.6, 0, "new row", fontweight="bold")
+    for row, number in enumerate(mixed[:4].tolist()):
+        write(len(words) + 0.6, 4 + row, f"= {number:.2f}".replace("-", "−"), fontweight="bold")
+    write(len(words) + 0.6, 8, "⋮")
+    told = ", ".join(f"{share:.0%} to “{w}”" for w, share in zip(words, shares, strict=True))
+    return (
+        figure,
+        f"Scores, scaled scores, shares and values of each word. The last word gives {told}.",
+    )
+
+
 def look(model, text, causal):
     """Return a function (layer, head) that draws where each word of `text` looks, its scores masked by `causal`."""
     layers, words = inside(model, text), text.split()
@@ -52,12 +92,16 @@ def look(model, text, causal):
         shares = causal(q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
         most = int(shares[-1].argmax())
         title = f"Layer {layer}, head {head}: “{words[-1]}” gives {shares[-1, most]:.0%} to “{words[most]}”"
-        figure, axes = plots.new_figure(title, "looks at", "word", (6.4, 3.3))
-        picture = axes.imshow(shares.numpy(), cmap="Greens", vmin=0, vmax=1, aspect="auto")
+        figure, axes = plots.new_figure(title, "looks at", "word", (6.4, 2.7))
+        axes.imshow(shares.numpy(), cmap="Greens", vmin=0, vmax=1, aspect="auto")
         axes.grid(False)
         axes.set_xticks(range(len(words)), words)
         axes.set_yticks(range(len(words)), words)
-        figure.colorbar(picture, label="share of its attention")
+        for row, column in itertools.product(range(len(words)), repeat=2):
+            share = shares[row, column].item()
+            color = "white" if share > 0.65 else figures.INK
+            told = f"{share:.0%}" if column <= row else ""
+            axes.text(column, row, told, ha="center", va="center", fontsize=9, color=color)
         return figure, f"{title}. Above the diagonal, where later words are, all shares are zero."
 
     return draw
@@ -74,19 +118,20 @@ def peaks_mib(attend, sizes):
     return peaks
 
 
-def memory(sizes, by_hand, fused):
-    """Draw the MiB of attention by hand and fused over the length of the text."""
-    title = f"{sizes[-1]:,} words: {by_hand[-1]:,.0f} MiB by hand, {fused[-1]:,.0f} fused"
-    series = {"by hand": (sizes, by_hand), "fused": (sizes, fused)}
-    colors = dict(zip(series, (figures.TROUBLE, figures.GPU), strict=True))
+def memory(sizes, by_hand, in_tiles, fused):
+    """Draw the MiB of attention by hand, in tiles and fused over the length of the text."""
+    title = f"{sizes[-1]:,} words: {by_hand[-1] / 1024:,.0f} GiB by hand, {in_tiles[-1] / 1024:.1f} in tiles"
+    series = {"by hand": by_hand, "in tiles": in_tiles, "PyTorch's call": fused}
+    colors = dict(zip(series, (figures.TROUBLE, *figures.GREENS[:2]), strict=True))
+    lines = {name: (sizes, peaks) for name, peaks in series.items()}
     axes = ("words in the text (log scale)", "MiB on top of q, k, v (log scale)")
-    figure = plots.lines(series, title, *axes, logx=True, logy=True, colors=colors)
+    figure = plots.lines(lines, title, *axes, logx=True, logy=True, colors=colors)
     figure.axes[0].set_xticks(sizes, [f"{n:,}" for n in sizes])
-    return figure, f"{title}. By hand it grows with the square of the length, fused in proportion."
+    return figure, f"{title}, {fused[-1]:,.0f} MiB by PyTorch's call."
 
 
 @torch.inference_mode()
-def next_word(model, cached_attention, lengths=(64, 128, 256, 512, 1000)):
+def next_word(model, cached_attention, time_ms, lengths=(64, 256, 512, 1000)):
     """Draw the milliseconds of one more word by the words before it, without a cache and with `cached_attention`."""
     device = model.head.weight.device
     plain, cached = [], []
@@ -98,8 +143,8 @@ def next_word(model, cached_attention, lengths=(64, 128, 256, 512, 1000)):
         def step(one=ids[:, :1], cache=cache, n=n):
             model(one, functools.partial(cached_attention, dict(cache)), start=n)
 
-        for times, run in ((plain, functools.partial(model, ids)), (cached, step)):
-            times.append(time_ms(run, device, warmup=1, seconds=0.05).median_ms)
+        plain.append(time_ms(functools.partial(model, ids)))
+        cached.append(time_ms(step))
     ends = [figures.number(times[-1], 2) for times in (cached, plain)]
     title = f"With a KV cache, word {lengths[-1] + 1:,} takes {ends[0]} ms instead of {ends[1]}"
     series = {"every word again": (lengths, plain), "the new word only": (lengths, cached)}
@@ -108,6 +153,16 @@ def next_word(model, cached_attention, lengths=(64, 128, 256, 512, 1000)):
     figure = plots.lines(series, title, "words so far", "ms for the next word", colors=colors)
     figure.axes[0].set_ylim(bottom=0)
     return figure, f"{title}."
+
+
+def peak_shares(case):
+    """Return the % of an H100's peak in bfloat16 that `query @ key` and a linear layer of the trace `case` reach."""
+
+    def share(shape, *sizes):
+        kernel = next(e for e in case.gpu if e.kind == "matmul" and shape in e.shapes)
+        return 100 * reading.product_flops(*sizes) / kernel.length / 989e6
+
+    return share("[96, 3137, 64]", 3137, 64, 3137, 96), share("[25096, 768]", 25096, 768, 2304)
 
 
 def rates():
@@ -124,15 +179,19 @@ def rates():
     colors = dict(zip(series, (figures.GPU, figures.WAIT), strict=True))
     unit = "tokens per second of Llama-2-7B, one conversation, A100 limited to 330 W of 400"
     figure = plots.dots(series, title, unit, colors=colors)
-    figure.axes[0].set_xlim(left=0)
+    figure.axes[0].set(xlim=(0, None), ylim=(-2.4, 0.7))
+    for row, rate in enumerate(measured.values()):
+        figure.axes[0].annotate(f"{rate:.0f}", (rate, 0.2 - row), ha="center", fontsize=9)
     plots.sources(figure, f"published: {source.source}", f"data sheet: {most_gb_s:,} GB/s")
     return figure, f"{title}. Tokens per second measured: {measured}; at most: {most}."
 
 
-def cards(forecast, names):
-    """Draw the tokens per second of a decode step, a forecast for one conversation, on each of the cards `names`."""
-    times = [forecast.on(name) for name in names]
-    rates = {f.card.name: tuple(1000 / ms for ms in (f.high_ms, f.ms, f.low_ms)) for f in times}
+def cards(forecasts):
+    """Draw tokens per second from `forecasts`, {name of a card: what `forecast_card` returns for a decode step}."""
+    rates = {}
+    for name, forecast in forecasts.items():
+        low, high = forecast["range"]
+        rates[get_card(name).name] = 1000 / high, 1000 / forecast["ms"], 1000 / low
     told = [f"{figures.number(rate[1], 2)} on a {name}" for name, rate in rates.items()]
     title = f"Forecast of tokens per second: {told[0]}, {told[-1]}"
     unit, colors = "tokens per second", dict.fromkeys(rates, figures.GPU)

@@ -110,12 +110,12 @@ def batches(model, words, steps, size=16):
 
 
 @torch.inference_mode()
-def write(model, start, count=55, temperature=0.5, seed=1):
-    """Return `start` and `count` more words as text, drawn by `model` (the same for the same `seed`)."""
+def write(model, start, count=55, temperature=0.5, seed=1, attend=causal):
+    """Return `start` and `count` more words as text, drawn by `model` with `attend` (the same for the same `seed`)."""
     ids = model.encode(start)
     generator = torch.Generator().manual_seed(seed)
     for _ in range(count):
-        logits = model(ids[:, -model.context :])[0, -1].float().cpu()
+        logits = model(ids[:, -model.context :], attend)[0, -1].float().cpu()
         chances = (logits / temperature).softmax(-1)
         ids = torch.cat([ids, chances.multinomial(1, generator=generator)[None].to(ids)], dim=1)
     return model.decode(ids)

@@ -19,6 +19,7 @@ import io
 import json
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -30,10 +31,24 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from helpers import files
 from helpers.my_tools import mine
-from lessons.lesson06 import exercises
+from lessons.lesson04 import exercises as lesson04
+from lessons.lesson06 import exercises as lesson06
 from lessons.lesson09.gpt import TinyGPT, course_words
 
 WARM_UP = 2  # steps before the clock starts
+OURS = {
+    "to_ddp": lesson06.to_ddp,
+    "train_step": lesson04.train_step,
+    "save_checkpoint": lesson04.save_checkpoint,
+    "ring_all_reduce": lesson06.ring_all_reduce,
+}
+
+
+class FlatGPT(TinyGPT):
+    """TinyGPT with its scores as [batch * context, words], which is what cross-entropy takes."""
+
+    def forward(self, x):
+        return super().forward(x).flatten(0, 1)
 
 
 def arguments():
@@ -57,13 +72,13 @@ def arguments():
     parser.add_argument(
         "--check",
         action="store_true",
-        help="compare gradients with those of one process, weights between ranks, a ring with all_reduce",
+        help="compare gradients, weights, a checkpoint and a ring with what they should be",
     )
     parser.add_argument(
         "--checkpoint",
         type=Path,
         metavar="PATH",
-        help="file for the weights, written by rank 0",
+        help="file for weights, optimizer and epoch, written by rank 0",
     )
     parser.add_argument(
         "--out",
@@ -85,7 +100,7 @@ def tool(name):
     """The learner's function `name`, or the course's; rank 0 alone says which it is."""
     quiet = contextlib.redirect_stdout(io.StringIO())
     with contextlib.nullcontext() if os.environ["RANK"] == "0" else quiet:
-        return mine(name, getattr(exercises, name))
+        return mine(name, OURS[name])
 
 
 def pieces(words, model, count):
@@ -98,10 +113,10 @@ def pieces(words, model, count):
 
 
 def loss_of(model, x, y):
-    return F.cross_entropy(model(x).flatten(0, 1), y.flatten())
+    return F.cross_entropy(model(x), y.flatten())
 
 
-def train_epoch(model, loader, optimizer, device):
+def train_epoch(train_step, model, loader, optimizer, device):
     """One epoch; returns its mean loss and the tokens per second of this process, after the warm-up."""
     losses, tokens = [], 0
     begin = time.perf_counter()
@@ -109,11 +124,7 @@ def train_epoch(model, loader, optimizer, device):
         if step == WARM_UP:
             torch.accelerator.synchronize() if device.type == "cuda" else None
             tokens, begin = 0, time.perf_counter()
-        loss = loss_of(model, x.to(device), y.to(device))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.detach())
+        losses.append(train_step(model, x, y.flatten(), optimizer))
         tokens += x.numel()
     loss = torch.stack(losses).mean().item()  # waits for the GPU
     return loss, tokens / (time.perf_counter() - begin)
@@ -172,6 +183,18 @@ def ring_equals_all_reduce(ring, device):
     return true_on_all_ranks(torch.allclose(by_ring, x), device)
 
 
+def checkpoint_equal(save_checkpoint, model, optimizer, args):
+    """True when what rank 0 saves opens in a bare model, without DDP, with the same weights."""
+    bare = FlatGPT(course_words())
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "gpt.pt")
+        save_checkpoint(path, model.module, optimizer, args.epochs)
+        states = torch.load(path, map_location="cpu", weights_only=True)
+    bare.load_state_dict(states["model"])
+    pairs = zip(bare.parameters(), model.parameters(), strict=True)
+    return all(torch.equal(opened, weights.cpu()) for opened, weights in pairs)
+
+
 def true_on_all_ranks(value, device):
     """True when `value` is True on every rank."""
     lowest = torch.tensor(int(value), device=device)
@@ -183,42 +206,41 @@ def optimizer_of(model, args):
     return torch.optim.AdamW(model.parameters(), lr=args.lr)
 
 
-def speed_alone(model, dataset, args, device):
+def speed_alone(train_step, model, dataset, args, device):
     """Tokens per second of rank 0 with a copy of the model, while the others wait; None on the others."""
     speed = None
     if dist.get_rank() == 0:
         x, y = dataset[: 12 * args.batch_size]
         loader = DataLoader(TensorDataset(x, y), args.batch_size)
         alone = copy.deepcopy(model.module)
-        _, speed = train_epoch(alone, loader, optimizer_of(alone, args), device)
+        optimizer = optimizer_of(alone, args)
+        _, speed = train_epoch(train_step, alone, loader, optimizer, device)
     dist.barrier()
     return speed
 
 
-def train(model, loader, args, device):
+def train(train_step, model, loader, optimizer, args, device):
     """All epochs; returns their losses and tokens per second, of all ranks, and this rank's first pieces of each."""
-    optimizer = optimizer_of(model, args)
     epochs, shards = [], []
     for epoch in range(args.epochs):
         loader.sampler.set_epoch(epoch)  # another order each time, the same on all
         shards.append(list(loader.sampler)[:8])
-        loss, speed = train_epoch(model, loader, optimizer, device)
+        loss, speed = train_epoch(train_step, model, loader, optimizer, device)
         together = dist.get_world_size() * mean_over_ranks(speed, device)
         loss = mean_over_ranks(loss, device)
         epochs.append({"loss": loss, "tokens_per_s": together})
     return epochs, shards
 
 
-def report(results, model, args):
+def report(results, args):
     """Rank 0 alone prints and writes; were every rank to write, they would destroy each other's file."""
     for rank in results["ranks"]:
         print(
             f"rank {rank['rank']} of {results['world_size']} on {rank['device']}, "
             f"first pieces: {rank['shards'][0][:4]}"
         )
-    for name in (
-        ("gradients_equal", "weights_equal", "ring_equal") if args.check else ()
-    ):
+    checks = ("gradients_equal", "weights_equal", "checkpoint_equal", "ring_equal")
+    for name in checks if args.check else ():
         print(f"{name.replace('_', ' ')}: {results[name]}")
     epoch = results["epochs"][-1]
     print(f"loss of the last epoch: {epoch['loss']:.2f}")
@@ -228,10 +250,6 @@ def report(results, model, args):
         f"{results['world_size']} ranks: {together:,.0f} tokens per second, "
         f"{together / results['alone']:.2f} times as many"
     )
-    # of the module inside, so that names do not start with "module."
-    if args.checkpoint:
-        with files.atomic_write(args.checkpoint) as part:
-            torch.save(model.module.state_dict(), part)
     if args.out:
         files.write(args.out, json.dumps(results, indent=1))
 
@@ -240,10 +258,10 @@ def main(args):
     # whole lines, though several processes print
     sys.stdout.reconfigure(line_buffering=True, write_through=False)
     hide_gpus(args.disable_cuda)
-    to_ddp, ring = tool("to_ddp"), tool("ring_all_reduce")
+    to_ddp, train_step, save_checkpoint, ring = map(tool, OURS)
     torch.manual_seed(args.seed)
     words = course_words()
-    model = TinyGPT(words)
+    model = FlatGPT(words)
     dataset = pieces(words, model, args.pieces)
     model, loader = to_ddp(model, dataset, args.batch_size)
     device = next(model.parameters()).device
@@ -252,8 +270,10 @@ def main(args):
         equal = gradients_equal(model, dataset, args.batch_size, device)
         results["gradients_equal"] = equal
         results["ring_equal"] = ring_equals_all_reduce(ring, device)
-    results["alone"] = speed_alone(model, dataset, args, device)
-    results["epochs"], shards = train(model, loader, args, device)
+    results["alone"] = speed_alone(train_step, model, dataset, args, device)
+    optimizer = optimizer_of(model, args)
+    trained = train(train_step, model, loader, optimizer, args, device)
+    results["epochs"], shards = trained
     if args.check:
         results["weights_equal"] = weights_equal(model, device)
     ranks = [None] * dist.get_world_size()
@@ -261,7 +281,14 @@ def main(args):
         ranks, {"rank": dist.get_rank(), "device": str(device), "shards": shards}
     )
     if dist.get_rank() == 0:
-        report({**results, "ranks": ranks}, model, args)
+        if args.check:
+            equal = checkpoint_equal(save_checkpoint, model, optimizer, args)
+            results["checkpoint_equal"] = equal
+        # the module inside, so that names do not start with "module."
+        if args.checkpoint:
+            path = str(args.checkpoint)
+            save_checkpoint(path, model.module, optimizer, args.epochs)
+        report({**results, "ranks": ranks}, args)
     del model  # an orderly end: let go of DDP, wait for all ranks, then close the group
     dist.barrier()
     dist.destroy_process_group()

@@ -23,7 +23,7 @@ WRONG = {
         edit("How many photos", "empty(1,", "empty(8,"),
         edit("moves the module itself", TWIN, '    twin = body.to("meta")\n'),
         edit("makes each photo one row", "nn.Flatten(), ", ""),
-        edit("postpones", "nn.Linear(features, classes)", "nn.LazyLinear(classes)"),
+        edit("takes 0 values", "nn.Linear(features, classes)", "nn.LazyLinear(classes)"),
         given("lacks the trained weights", lambda body, shape, classes: nn.Linear(4, classes)),
         given("returned int", lambda body, shape, classes: 512),
     ),

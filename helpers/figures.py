@@ -4,10 +4,14 @@ Each function returns a `matplotlib.figure.Figure` or shows one; nothing here to
 `show` takes a figure of matplotlib, `show_vega` a chart of Vega-Lite that stays alive without a kernel.
 """
 
+from __future__ import annotations
+
 import base64
 import html
 import io
 import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from helpers import show as outputs
 from helpers.palette import (
@@ -30,6 +34,13 @@ from helpers.palette import (
     number,
     vega_config,
 )
+
+if TYPE_CHECKING:
+    import torch
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
 # "COMM", "duration" and others: a figure's colors and numbers are reached through this module, too
 __all__ = [
@@ -56,7 +67,9 @@ WIDEST = 880  # pixels as displayed; the column of a notebook has 913 on a scree
 VEGALITE = "application/vnd.vegalite.v5+json"  # what JupyterLab 4 draws without a network
 
 
-def new_figure(title, xlabel="", ylabel="", size=(6.4, 3.6)):
+def new_figure(
+    title: str, xlabel: str = "", ylabel: str = "", size: tuple[float, float] = (6.4, 3.6)
+) -> tuple[Figure, Axes]:
     """A figure with one pair of axes, in the look of the lessons.
 
     `title` states the finding; `xlabel` and `ylabel` name quantity and unit; `size` in inches. Returns (Figure, Axes).
@@ -70,20 +83,22 @@ def new_figure(title, xlabel="", ylabel="", size=(6.4, 3.6)):
     return figure, axes
 
 
-def panels(title, rows, columns, size, **shared):
+def panels(
+    title: str, rows: int, columns: int, size: tuple[float, float], **shared: Any
+) -> tuple[Figure, Any]:
     """A figure of `rows` × `columns` axes under one `title`: (Figure, array of Axes); `shared` as for `subplots`."""
     figure = blank_figure(size)
     set_title(figure, title)
     return figure, figure.subplots(rows, columns, **shared)
 
 
-def set_title(figure, title):
+def set_title(figure: Figure, title: str) -> Text:
     """Write the finding at the upper left of the whole figure, over as many lines as it takes; returns its Text."""
     style = {"fontsize": TITLE, "fontweight": "bold", "color": INK, "family": FONT}
     return figure.suptitle(title, x=0.02, ha="left", wrap=True, **style)
 
 
-def tidy(axes):
+def tidy(axes: Axes) -> None:
     """Give `axes` the look of the course: no frame but a base line, a pale grid behind, dark type."""
     axes.set_facecolor("none")
     axes.spines[["top", "right", "left"]].set_visible(False)
@@ -95,18 +110,19 @@ def tidy(axes):
         label.set(color=FAINT, fontsize=9)
 
 
-def blank_figure(size):
+def blank_figure(size: tuple[float, float]) -> Figure:
     """A figure without axes, `size` in inches, for what you draw yourself."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=size, layout="constrained", facecolor=CARD)
-    figure.get_layout_engine().set(w_pad=0.14, h_pad=0.12)
+    layout = ConstrainedLayoutEngine(w_pad=0.14, h_pad=0.12)
+    figure = Figure(figsize=size, layout=layout, facecolor=CARD)
     FigureCanvasAgg(figure)
     return figure
 
 
-def plain_ticks(axis):
+def plain_ticks(axis: Axis) -> None:
     """Label a logarithmic `axis` with plain numbers, closer together the fewer powers of ten it spans."""
     from matplotlib.ticker import LogLocator, NullLocator
 
@@ -119,16 +135,19 @@ def plain_ticks(axis):
     axis.set_major_formatter("{x:,g}")
 
 
-def sources(figure, *lines_of):
+def sources(figure: Figure, *lines_of: str) -> Figure:
     """Keep `lines_of` text as the sources that `show` writes below `figure`; returns the figure.
 
     A line with `measurements.published(name).source` becomes a link. A figure of groups has its sources already.
     """
-    figure.sources = [*getattr(figure, "sources", ()), *lines_of]
+    told = [*getattr(figure, "sources", ()), *lines_of]
+    figure.sources = told  # type: ignore[attr-defined]  # an attribute of ours
     return figure
 
 
-def pictures(images, titles=None, title="", columns=8):
+def pictures(
+    images: torch.Tensor, titles: Sequence[str] | None = None, title: str = "", columns: int = 8
+) -> Figure:
     """A grid of pictures: `images` is a tensor [n, 3, h, w] or [n, 1, h, w] with values in 0..1, on any device."""
     if images.ndim != 4 or images.shape[1] not in (1, 3):
         raise ValueError(
@@ -149,20 +168,21 @@ def pictures(images, titles=None, title="", columns=8):
     return figure
 
 
-def png(figure, colors=128, sharp=SHARP):
+def png(figure: Figure, colors: int = 128, sharp: float = SHARP) -> bytes:
     """The figure as PNG bytes, sharp on a good screen, in few colors so that notebooks stay small."""
     import numpy
     from PIL import Image
 
     figure.set_dpi(sharp * PIXELS)
-    figure.canvas.draw()
+    canvas: Any = figure.canvas
+    canvas.draw()
     buffer = io.BytesIO()
-    picture = Image.fromarray(numpy.asarray(figure.canvas.buffer_rgba())).convert("RGB")
+    picture = Image.fromarray(numpy.asarray(canvas.buffer_rgba())).convert("RGB")
     picture.quantize(colors, dither=Image.Dither.NONE).save(buffer, format="png", optimize=True)
     return buffer.getvalue()
 
 
-def page(figure, alt, caption=""):
+def page(figure: Figure, alt: str, caption: str = "") -> str:
     """The figure as HTML: the picture with `alt` as its alternative text, and small below it caption and sources."""
     data = base64.b64encode(png(figure)).decode("ascii")
     width = min(WIDEST, round(PIXELS * figure.get_figwidth()))
@@ -174,11 +194,12 @@ def page(figure, alt, caption=""):
     return f'<div class="course-figure">{image}{below(figure, caption)}</div>'
 
 
-def below(figure, caption=""):
+def below(figure: Figure, caption: str = "") -> str:
     """HTML of the caption and the sources of `figure`; empty where it has neither."""
     parts = [html.escape(caption)] if caption else []
-    if getattr(figure, "sources", ()):
-        parts.append("Source: " + " · ".join(map(_source_link, dict.fromkeys(figure.sources))))
+    named = dict.fromkeys(getattr(figure, "sources", ()))
+    if named:
+        parts.append("Source: " + " · ".join(map(_source_link, named)))
     small = "font-size:12px;line-height:1.4;margin:4px 0 0 2px"
     return "".join(f'<p style="{small}">{part}</p>' for part in parts)
 
@@ -193,14 +214,14 @@ def _source_link(line):
     return f'<a href="{html.escape(address)}">{text}</a>' if address else text
 
 
-def words(figure, alt, caption=""):
+def words(figure: Figure, alt: str, caption: str = "") -> str:
     """The figure in words: `alt`, the caption and the sources."""
     named = dict.fromkeys(getattr(figure, "sources", ()))
     source = [f"Source: {' · '.join(named)}"] if named else []
     return "\n".join(filter(None, [alt, caption, *source]))
 
 
-def show(figure, sentence, caption=""):
+def show(figure: Figure, sentence: str, caption: str = "") -> None:
     """Display `figure`. `sentence` says in words what it shows: its alternative text, printed outside a notebook.
 
     `caption` stands below it, where there is something to add that the title does not say.
@@ -208,7 +229,7 @@ def show(figure, sentence, caption=""):
     outputs.page(page(figure, sentence, caption), words(figure, sentence, caption))
 
 
-def show_vega(spec, figure, alt, caption="", colors=128):
+def show_vega(spec: dict, figure: Figure, alt: str, caption: str = "", colors: int = 128) -> None:
     """Display a Vega-Lite chart that stays alive in a reopened notebook, without a network.
 
     `spec` is a dict of Vega-Lite 5 (Altair 5.5: `chart.to_dict()`); the look of the course is merged into its config,
@@ -238,7 +259,7 @@ def show_vega(spec, figure, alt, caption="", colors=128):
         outputs.page(note, "")
 
 
-def vega_spec(spec, alt):
+def vega_spec(spec: dict, alt: str) -> dict:
     """A copy of the Vega-Lite `spec` in the look of the course, with `alt` as its description."""
     spec = json.loads(json.dumps(spec))  # raises TypeError for what a notebook cannot hold
     if not {"hconcat", "vconcat", "concat", "facet", "repeat"} & set(spec):

@@ -13,6 +13,7 @@ import symtable
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 from helpers import files
 
@@ -30,7 +31,7 @@ def path() -> Path:
     return Path.cwd() / FILE
 
 
-def mine(name: str, ours):
+def mine(name: str, ours: Any) -> Any:
     """The learner's `name` from my_gpu_tools.py; `ours` where it isn't there, with one line that says which it is.
 
     A lesson writes `pick_device = mine("pick_device", ours)`.
@@ -71,7 +72,7 @@ def _mistake(error):
     return f"{type(error).__name__}: {told}" + (f" in line {lines[-1]}" if lines else "")
 
 
-def keep(answer, name: str, replace: bool = False) -> str:
+def keep(answer: Any, name: str, replace: bool = False) -> str:
     """Add `answer` to my_gpu_tools.py with what it needs; returns what was done, in a sentence.
 
     An answer is a function, a class, a kernel of Triton, or CUDA C as text.
@@ -108,7 +109,7 @@ def keep(answer, name: str, replace: bool = False) -> str:
     return f"Kept: {name} is in {FILE} now. Later lessons, and your own code, take it from there."
 
 
-def source(answer) -> str:
+def source(answer: Any) -> str:
     """The text of a module with `answer`, a function or class, and what it uses; NotKept where a notebook must be there."""
     imports, parts = _collected(answer)
     return "\n\n".join([*imports, *parts.values()])

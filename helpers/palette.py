@@ -36,12 +36,12 @@ MEANINGS = {
 }
 
 
-def meaning(label):
+def meaning(label: object) -> str | None:
     """The color that the words of `label` mean; None where they mean none."""
     return next((c for pattern, c in MEANINGS.items() if re.search(pattern, str(label))), None)
 
 
-def number(value, digits=3):
+def number(value: float, digits: int = 3) -> str:
     """`value` with so many significant digits; from a thousand on with commas, without an exponent."""
     rounded = float(f"{value:.{digits}g}")
     if not 1000 <= abs(rounded) < float("inf"):
@@ -50,7 +50,7 @@ def number(value, digits=3):
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def duration(seconds):
+def duration(seconds: float) -> str:
     """`seconds` in the unit that reads best, three digits: "340 µs", "2.5 s", "45 minutes", "3.5 hours" above 120."""
     for size, unit, below in ((1e-6, "µs", 1e-3), (1e-3, "ms", 1), (1, "s", 120)):
         if seconds < below:
@@ -59,7 +59,7 @@ def duration(seconds):
     return f"{number(minutes)} minutes" if minutes <= 120 else f"{number(minutes / 60)} hours"
 
 
-def vega_config():
+def vega_config() -> dict:
     """The look of the course as a config of Vega-Lite 5."""
     text = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
     color = {"labelColor": FAINT, "titleColor": FAINT}

@@ -12,6 +12,11 @@ with "CPU" is blue, one with "GPU" or the name of a card green, "copy" amber, "w
 the words don't tell, name the color: `colors={"fused": figures.GPU}`. What means none of these is drawn in ink.
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
 from helpers.figures import (
     blank_figure,
     new_figure,
@@ -41,6 +46,13 @@ from helpers.palette import (
     number,
 )
 from measurements.groups import KINDS, Group, forecast, here, published
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Series = Mapping[str, Any] | Sequence[Mapping[str, Any]]  # by label, or groups of such
+Colors = Mapping[str, str] | None  # of labels
 
 __all__ = [
     "KINDS",
@@ -88,7 +100,15 @@ def _darker(color):
     return "#" + "".join(f"{int(color[i : i + 2], 16) // 2:02X}" for i in (1, 3, 5))
 
 
-def lines(series, title, xlabel, ylabel, logx=False, logy=False, colors=None):
+def lines(
+    series: Series,
+    title: str,
+    xlabel: str,
+    ylabel: str,
+    logx: bool = False,
+    logy: bool = False,
+    colors: Colors = None,
+) -> Figure:
     """Lines of `series`: a dict of label to (xs, ys), two sequences of equal length, or a list of groups of such.
 
     Up to six carry their names at their ends. `colors` maps a label to its color where its words don't tell it.
@@ -118,24 +138,25 @@ def lines(series, title, xlabel, ylabel, logx=False, logy=False, colors=None):
     return sources(figure, *sources_of)
 
 
-def label_ends(axes, gap=13):
+def label_ends(axes: Axes, gap: float = 13) -> None:
     """Write each labelled line's name at its right end, in its color, `gap` points apart at least."""
     from matplotlib.patheffects import withStroke
 
-    axes.figure.draw_without_rendering()
+    figure: Any = axes.figure
+    figure.draw_without_rendering()
     halo = {"path_effects": [withStroke(linewidth=3, foreground=CARD)]}  # over other lines
     ends = []
     for line in axes.get_lines():
-        if len(line.get_xdata()) and not line.get_label().startswith("_"):
+        if len(line.get_xdata()) and not str(line.get_label()).startswith("_"):
             point = line.get_xdata()[-1], line.get_ydata()[-1]
-            ends.append((axes.transData.transform(point)[1] * 72 / axes.figure.dpi, point, line))
+            ends.append((axes.transData.transform(point)[1] * 72 / figure.dpi, point, line))
     below = float("-inf")
     for height, point, line in sorted(ends, key=lambda end: end[0]):
         place = max(height, below + gap)
         below = place
         words = {"color": line.get_color(), "fontsize": 9, "va": "center", **halo}
         axes.annotate(
-            line.get_label(), point, (8, place - height), textcoords="offset points", **words
+            str(line.get_label()), point, (8, place - height), textcoords="offset points", **words
         )
 
 
@@ -170,14 +191,14 @@ def _with_kind(label, kind, kinds):
     return f"{label} ({KINDS[kind]})" if told else label
 
 
-def legend(figure, axes, columns):
+def legend(figure: Figure, axes: Axes, columns: int) -> None:
     """A legend between title and axes, for what cannot be labelled directly."""
     handles, labels = axes.get_legend_handles_labels()
     look = {"frameon": False, "fontsize": 9, "labelcolor": INK, "borderaxespad": 0.2}
     axes.legend(handles, labels, loc="lower left", bbox_to_anchor=(0, 1.01), ncols=columns, **look)
 
 
-def bars(values, title, unit, digits=3, colors=None):
+def bars(values: Series, title: str, unit: str, digits: int = 3, colors: Colors = None) -> Figure:
     """Horizontal bars, one a label: `values` is a dict of label to number, or a list of groups of such.
 
     `unit` names what is measured. Groups stand in their order. The value of a forecast may be (low, middle, high): its
@@ -202,7 +223,7 @@ def bars(values, title, unit, digits=3, colors=None):
     return sources(figure, *sources_of)
 
 
-_NOTE = {"va": "center", "fontsize": 9, "color": INK}
+_NOTE: dict[str, Any] = {"va": "center", "fontsize": 9, "color": INK}
 
 
 def _only_upright_grid(axes):
@@ -219,7 +240,7 @@ def _bar_look(color, kind=None):
     return {**look, "facecolor": color, "edgecolor": CARD, "linewidth": 0.8}
 
 
-def dots(series, title, unit, log=False, colors=None):
+def dots(series: Series, title: str, unit: str, log: bool = False, colors: Colors = None) -> Figure:
     """Points for things without an order: `series` is a dict of label to {thing: number}, or groups of (things, numbers).
 
     One row a thing, with a point for each label. Raises ValueError where `series` is empty or a label comes twice.
@@ -249,7 +270,13 @@ def dots(series, title, unit, log=False, colors=None):
     return sources(figure, *sources_of)
 
 
-def stacked(rows, title, unit, digits=3, colors=None):
+def stacked(
+    rows: Mapping[str, Mapping[str, float]],
+    title: str,
+    unit: str,
+    digits: int = 3,
+    colors: Colors = None,
+) -> Figure:
     """Horizontal bars made of parts: `rows` is a dict of label to {part: number}; the total stands at the end.
 
     Parts of memory and kinds of kernels have their own colors (`figures.MEMORY`, `figures.KERNELS`).
@@ -283,7 +310,9 @@ def _ordered(parts):
     return [part for part in fixed if part in parts]
 
 
-def lanes(events, title, colors=None):
+def lanes(
+    events: Sequence[tuple[str, str, float, float]], title: str, colors: Colors = None
+) -> Figure:
     """Who works when: `events` is a list of (lane, label, start, end) in ms; the first lane is at the top.
 
     A label's color is its meaning's, else a step of its lane's.

@@ -28,7 +28,7 @@ import torch
 from torch.optim import optimizer as optimizers
 
 if TYPE_CHECKING:
-    from practice_gpus.reports import Report
+    from practice_gpus.reports.program import Report
 
 CARD = "T4"
 MEMORY = "8 GiB"

@@ -3,6 +3,8 @@
 import asyncio
 import html
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from helpers import show
 from helpers.checks import panel, progress
@@ -55,7 +57,7 @@ class Prediction:
             return guess in self.choices
         return isinstance(guess, (int, float)) and guess > 0
 
-    def choose(self, guess):
+    def choose(self, guess: Any) -> None:
         """Store `guess`: one of the choices, or a number above 0 in its unit; the first one stays once compared."""
         if not self._fits(guess):
             takes = f"one of {list(self.choices)}" if self.choices else "a number above 0"
@@ -75,7 +77,7 @@ class Prediction:
         bundle = {"text/html": panel.page(verdict), "text/plain": panel.text(verdict)}
         output.update(bundle, raw=True)
 
-    def reveal(self, actual, because=""):
+    def reveal(self, actual: Any, because: str = "") -> None:
         """Show how the guess compares with `actual`, a choice or a number; `because` says what that means.
 
         Without a guess it asks for one, with the answer folded below; the guess, once made, opens it.
@@ -91,7 +93,7 @@ class Prediction:
         if output:
             self._waiting = output, actual, because
 
-    def say(self, value):
+    def say(self, value: Any) -> str:
         """`value` in words: a choice, or a number with its unit."""
         return str(value) if self.choices else f"{number(value)} {self.unit}"
 
@@ -124,7 +126,14 @@ class Prediction:
         return panel.Verdict(state, title, told, because, scale)
 
 
-def predict(key, question, choices=None, unit=None, low=1e-3, high=1e3):
+def predict(
+    key: str,
+    question: str,
+    choices: Sequence[str] | None = None,
+    unit: str | None = None,
+    low: float = 1e-3,
+    high: float = 1e3,
+) -> Prediction:
     """Ask `question` before a run and return the `Prediction`, whose `reveal(actual)` the run's cell calls.
 
     Either `choices` (2 to 5 strings) or `unit` (a number on a log scale from `low` to `high`, both above 0). A stored

@@ -5,7 +5,9 @@ while the widget is alive, and it is what a saved notebook, a web page or a prin
 """
 
 import html
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 ROW = "course-row"  # the class of radio buttons that stand side by side
@@ -38,7 +40,7 @@ def _style():
 STYLE = _style()  # stands in one part of each widget
 
 
-def inside_notebook():
+def inside_notebook() -> bool:
     """True in a Jupyter kernel."""
     try:
         from IPython import get_ipython
@@ -55,7 +57,7 @@ class Still:
 
         self.output = display(_still_bundle(page, text), raw=True, display_id=True)
 
-    def update(self, page, text):
+    def update(self, page: str, text: str) -> None:
         """Show HTML `page`, or `text` in plain words."""
         self.output.update(_still_bundle(page, text), raw=True)
 
@@ -64,7 +66,7 @@ def _still_bundle(page, text):
     return {"text/html": f'<div class="{STILL}">{page}</div>{STILL_STYLE}', "text/plain": text}
 
 
-def widget(box, page, text):
+def widget(box: Any, page: str, text: str) -> Still:
     """Display the widget `box` and, hidden by it, HTML `page` (plain: `text`), which stands in for it: a `Still`."""
     from IPython.display import display
 
@@ -77,17 +79,17 @@ def widget(box, page, text):
 CLOSED = " \n"  # JupyterLab shows the first line of an output that is folded: a blank one, or it would tell the answer
 
 
-def page(words, text):
+def page(words: str, text: str) -> Any:
     """Show HTML `words` in a notebook and `text` elsewhere; returns a handle whose `update` changes it, or None."""
     return _display("text/html", CLOSED + words, text)
 
 
-def markdown(words, text):
+def markdown(words: str, text: str) -> None:
     """Show Markdown `words` in a notebook and `text` elsewhere."""
     _display("text/markdown", words, text)
 
 
-def listed(label, question, choices, note):
+def listed(label: str, question: str, choices: Iterable[str], note: str) -> tuple[str, str]:
     """(HTML, text) of a question with its choices and, where there is one, a note."""
     lines = [f"{label} {question}", *(f"  - {choice}" for choice in choices), note]
     items = "".join(f"<li>{html.escape(choice)}</li>" for choice in choices)

@@ -6,7 +6,9 @@ a lesson reads the same on paper. A widget never shows a traceback.
 
 import functools
 import html
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from helpers import figures, show
 from helpers.checks import core, panel, progress
@@ -17,9 +19,9 @@ __all__ = ["choice", "explore", "lesson_map", "predict", "quiz", "slider"]
 # --- Quizzes
 
 
-def quiz(questions):
+def quiz(questions: Sequence[core.Question]) -> None:
     """Show `questions`, with a verdict on each answer. A question answered wrongly comes back in later lessons."""
-    given = {}
+    given: dict[str, panel.Verdict] = {}
     if not show.inside_notebook():
         print(_quiz_still(questions, given)[1])
         return
@@ -101,12 +103,16 @@ class Control:
     ordered: bool
 
 
-def slider(label, values, start, text=str):
+def slider(
+    label: str, values: Iterable, start: object, text: Callable[[Any], str] = str
+) -> Control:
     """A slider over the ordered `values`, first at `start`; `text(value)` writes each one."""
     return _control(label, values, start, text, ordered=True)
 
 
-def choice(label, values, start, text=str):
+def choice(
+    label: str, values: Iterable, start: object, text: Callable[[Any], str] = str
+) -> Control:
     """Radio buttons for `values`, first at `start`; `text(value)` writes each one."""
     return _control(label, values, start, text, ordered=False)
 
@@ -118,7 +124,7 @@ def _control(label, values, start, text, ordered):
     return Control(label, tuple((text(v), v) for v in values), values.index(start), ordered)
 
 
-def explore(draw, **controls):
+def explore(draw: Callable[..., tuple], **controls: Control) -> None:
     """A figure that follows its controls: `draw(**values)` returns (Figure, sentence).
 
     Each keyword is a `slider` or a `choice` and becomes an argument of `draw`. Without widgets the first figure and
@@ -139,7 +145,8 @@ def explore(draw, **controls):
         still.update(*_explorer_still(picture, sentence, controls))
 
     box = _explorer_widget(render, controls, changed)
-    still = show.widget(box, *_explorer_still(*render(*first), controls))
+    picture, sentence = render(*first)
+    still = show.widget(box, *_explorer_still(picture, sentence, controls))
 
 
 def _explorer_still(picture, sentence, controls):
@@ -196,7 +203,7 @@ def _control_widget(control):
 # --- The map
 
 
-def lesson_map(exercises):
+def lesson_map(exercises: Mapping[str, Sequence[str]]) -> None:
     """Show all lessons with minutes and progress; `exercises` is a dict of lesson number to its exercises' keys."""
     from helpers.course import LESSONS
 

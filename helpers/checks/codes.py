@@ -9,18 +9,19 @@ import base64
 import json
 import unicodedata
 import zlib
+from typing import Any
 
 CHECKSUM = 4  # bytes
 
 
-def encode(mark: str, content) -> str:
+def encode(mark: str, content: Any) -> str:
     """The code of `content`, which JSON can hold, with a `mark` such as "P2"."""
     text = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
     body = zlib.compress(text.encode("utf-8"), 9)
     return f"{mark}-{_letters(body + _checksum(mark, body))}"
 
 
-def decode(mark: str, code: str):
+def decode(mark: str, code: str) -> Any:
     """The content of a `code` of this `mark`; TypeError for what is no text, ValueError that says what is wrong."""
     if not isinstance(code, str):
         raise TypeError(f"code is {code!r}; it takes the text that begins with {mark}-")

@@ -12,8 +12,10 @@ import linecache
 import os
 import textwrap
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from helpers import my_tools, show
 from helpers.checks import panel, progress
@@ -77,9 +79,9 @@ class Exercise:
 
     key: str
     title: str
-    check_answer: object
+    check_answer: Callable[..., str | None]
     hints: tuple
-    reference: object
+    reference: Any
     explanation: str
     source: str = ""
     seconds: float = 0
@@ -87,11 +89,11 @@ class Exercise:
     tool: str = ""
 
     @property
-    def name(self):
+    def name(self) -> str:
         """The exercise's name in its module, such as "nested_batch"."""
         return self.key.split(".", 1)[1]
 
-    def outcome(self, answer=None):
+    def outcome(self, answer: object = None) -> Result:
         """Check `answer` and return the `Result`; displays nothing, stores nothing."""
         if is_untouched(answer):
             return self._not_attempted()
@@ -115,7 +117,7 @@ class Exercise:
     def _not_attempted(self, why=""):
         return Result(NOT_ATTEMPTED, why or "fill in the cell above, then run it again.")
 
-    def check(self, answer=None):
+    def check(self, answer: object = None) -> None:
         """Check `answer`, show the outcome and keep it in the learner's progress."""
         result = self.outcome(answer)
         solved = progress.load().get(self.key, {}).get("status") == CORRECT
@@ -125,7 +127,7 @@ class Exercise:
             _correct[self.key] = answer
         panel.show_verdict(self.verdict(result), self._buttons(result))
 
-    def verdict(self, result):
+    def verdict(self, result: Result) -> panel.Verdict:
         """The panel of `result`."""
         state, title = LOOKS[result.status]
         then = {NOT_ATTEMPTED: f"Stuck? ex.{self.name}.hint() helps.", CORRECT: self.unlocked}
@@ -141,7 +143,7 @@ class Exercise:
         keep = [("Keep it", self._kept)] if self.tool else []
         return [*keep, ("Compare with ours", self.model_answer)]
 
-    def keep(self, replace=False):
+    def keep(self, replace: bool = False) -> None:
         """Add your correct answer to my_gpu_tools.py; `replace` takes the place of another of that name there."""
         show.markdown(*self._kept(replace))
 
@@ -162,11 +164,11 @@ class Exercise:
                 told = f"Not kept: {my_tools.path()} can't be written ({error.strerror})."
         return told, told
 
-    def hint(self):
+    def hint(self) -> None:
         """Show the next hint with those before it; after the last one, all of them again."""
         show.markdown(*self.next_hint())
 
-    def next_hint(self):
+    def next_hint(self) -> tuple[str, str]:
         """The hints up to the next one, as (Markdown, plain text)."""
         before = progress.load().get(self.key, {}).get("hints", 0)
         count = min(before + 1, len(self.hints))
@@ -178,11 +180,11 @@ class Exercise:
             "\n".join(f"{name}: {text}" for name, text in hints),
         )
 
-    def solution(self):
+    def solution(self) -> None:
         """Show the model answer and why it works."""
         show.markdown(*self.model_answer())
 
-    def model_answer(self):
+    def model_answer(self) -> tuple[str, str]:
         """The model answer and why it works, as (Markdown, plain text)."""
         source = self.solution_source()
         return (
@@ -190,7 +192,7 @@ class Exercise:
             f"{source}\n\n{textwrap.fill(self.explanation, 100)}",
         )
 
-    def solution_source(self):
+    def solution_source(self) -> str:
         """The model answer as source text, ready to stand in the lesson's starter cell."""
         return self.source.strip() or textwrap.dedent(inspect.getsource(self.reference)).strip()
 
@@ -209,12 +211,12 @@ class Question:
             raise ValueError(f"question {self.key!r}: right is {self.right}, no place of an answer")
 
     @property
-    def choices(self):
+    def choices(self) -> tuple[str, ...]:
         """The choices in their order."""
         return tuple(self.answers)
 
     @property
-    def feedback(self):
+    def feedback(self) -> tuple[str, ...]:
         """What each choice is told, in their order."""
         return tuple(self.answers.values())
 
@@ -225,7 +227,7 @@ LESSONS: dict[
 ] = {}  # number of a lesson: the name of the module with its exercises; the lessons enter themselves
 
 
-def find_question(key):
+def find_question(key: str) -> Question | None:
     """The quiz question `key` ("02.alone"); None where this version of the course does not have it."""
     if key[:2] not in LESSONS:
         return None
@@ -233,7 +235,7 @@ def find_question(key):
     return next((each for each in getattr(lesson, "QUIZ", ()) if each.key == key), None)
 
 
-def call(function, *args, **kwargs):
+def call(function: Any, *args: object, **kwargs: object) -> Any:
     """Call the learner's `function`; what it raises comes back as `LearnerError`."""
     if not callable(function):
         raise NotYet(
@@ -247,12 +249,12 @@ def call(function, *args, **kwargs):
         raise LearnerError(cause) from cause
 
 
-def chosen(exercise, answer):
+def chosen(exercise: Exercise, answer: Any) -> Any:
     """`answer` once it passes the check of `exercise`, else the model answer."""
     return answer if exercise.outcome(answer).status == CORRECT else exercise.reference
 
 
-def is_untouched(answer):
+def is_untouched(answer: object) -> bool:
     """True for None, `...` and a function whose body is only a docstring, `...`, `pass` or `return None`."""
     if answer is None or answer is ...:
         return True
@@ -273,12 +275,12 @@ def _returns_nothing(function):
     return True
 
 
-def describe_error(error):
+def describe_error(error: BaseException) -> str:
     """One line on `error`: its type, its message and the learner's own line where it happened."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_learners(f.filename)]
     text = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
     if frames:
-        line = frames[-1].line or linecache.getline(frames[-1].filename, frames[-1].lineno)
+        line = frames[-1].line or linecache.getline(frames[-1].filename, frames[-1].lineno or 0)
         text += f"\n  in line {frames[-1].lineno} of your cell: {line.strip()}"
     return text
 

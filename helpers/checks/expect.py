@@ -3,12 +3,21 @@
 `what` names the thing in the message: "row_sums(x)", "it", "the second batch".
 """
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 import torch
 
 from helpers.checks.core import NotYet
 
 
-def tensor(value, shape=None, dtype=None, device=None, what="it"):
+def tensor(
+    value: object,
+    shape: Sequence[int] | None = None,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    what: str = "it",
+) -> torch.Tensor:
     """Return `value`, a tensor of `shape` (a tuple), `dtype` and `device` ("cuda:0"); None does not look."""
     if value is None:
         raise NotYet(f"{what} is None, expected a tensor: is there a `return`?")
@@ -23,7 +32,7 @@ def tensor(value, shape=None, dtype=None, device=None, what="it"):
     return value
 
 
-def number(value, what="it"):
+def number(value: Any, what: str = "it") -> float:
     """Return `value` as a float; it is a number of Python or NumPy, not a bool and not a tensor."""
     if value is None:
         raise NotYet(f"{what} is None, expected a number: is there a `return`?")
@@ -37,7 +46,7 @@ def number(value, what="it"):
         raise NotYet(f"{what} is of type {type(value).__name__}, expected a number.") from None
 
 
-def choices(answer, right, reasons, among=None):
+def choices(answer: object, right: dict, reasons: dict, among: Iterable | None = None) -> dict:
     """Return `answer`, a dict with the keys of `right` and its values; `reasons` has one for each key.
 
     The message names the first wrong key and its reason, never the right value; `among` lists the answers there are.

@@ -2,7 +2,9 @@
 
 import signal
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 AGAIN = 0.05  # seconds between further tries, where a bare `except:` caught the first
 PATIENCE = 5  # seconds after which a call that nothing stops is named
@@ -17,7 +19,9 @@ class TooLong(BaseException):
 
 
 @contextmanager
-def limit(seconds, inside=lambda frame: True):
+def limit(
+    seconds: float, inside: Callable[[FrameType], bool] = lambda frame: True
+) -> Iterator[None]:
     """Raise `TooLong` when the block runs longer than `seconds`, in the main thread of Linux and macOS.
 
     An import that is under way is never broken off, since half a module would stay behind: it gets as long again, and

@@ -7,11 +7,14 @@ words. The HTML carries its own style, of the few properties that JupyterLab lea
 import html
 import math
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from helpers import show
 from helpers.palette import RIGHT, TROUBLE, number
 
+Buttons = Iterable[tuple[str, Callable[[], tuple[str, str]]]]  # (label, what it shows)
 SIGNS = {"right": "✓", "wrong": "✗", "error": "!", "open": "…"}
 COLORS = {"right": RIGHT, "wrong": TROUBLE, "error": TROUBLE, "open": "#6B7280"}
 ORDINARY = re.compile(  # beginnings of sentences, unlike names in code
@@ -30,7 +33,7 @@ class Scale:
     high: float
     unit: str
 
-    def place(self, value):
+    def place(self, value: float) -> float:
         """Where `value` lies, in percent."""
         low = min(self.low, self.guess, self.actual)
         high = max(self.high, self.guess, self.actual)
@@ -45,10 +48,10 @@ class Verdict:
     title: str
     message: str = ""
     then: str = ""
-    scale: object = None
+    scale: Scale | None = None
 
 
-def sentence(words):
+def sentence(words: str) -> str:
     """`words` with a capital, where they begin with an ordinary word and not with code."""
     return words[:1].upper() + words[1:] if ORDINARY.match(words) else words
 
@@ -58,12 +61,12 @@ def _html(words):
     return re.sub("`([^`\n]+)`", r"<code>\1</code>", html.escape(words))
 
 
-def code_in(words):
+def code_in(words: str) -> str:
     """`words` as HTML, with what stands in backticks as code, for the title of a question."""
     return _html(words)
 
 
-def page(verdict):
+def page(verdict: Verdict) -> str:
     """The panel as HTML."""
     color = COLORS[verdict.state]
     mark = (
@@ -116,13 +119,12 @@ def _beside(place, words, arrow):
     return f'<div style="margin-left:{place}%">{arrow} {words}</div>'
 
 
-def text(verdict):
+def text(verdict: Verdict) -> str:
     """The panel in plain words."""
     between = ": " if verdict.message and verdict.title[-1] not in "!?." else " "
     head = f"{SIGNS[verdict.state]} {verdict.title}{between}{sentence(verdict.message)}".strip()
-    return "\n".join(
-        filter(None, [head, verdict.scale and _scale_text(verdict.scale), verdict.then])
-    )
+    scale = _scale_text(verdict.scale) if verdict.scale else ""
+    return "\n".join(filter(None, [head, scale, verdict.then]))
 
 
 def _scale_text(scale, width=41):
@@ -136,7 +138,7 @@ def _scale_text(scale, width=41):
     return f"{number(low)} {''.join(line)} {number(high)}  ? your guess, ! what it is"
 
 
-def show_verdict(verdict, buttons=()):
+def show_verdict(verdict: Verdict, buttons: Buttons = ()) -> None:
     """Show `verdict` and below it `buttons`: pairs of a label and a function that returns (Markdown, plain text)."""
     if show.inside_notebook():
         show.widget(widget(verdict, buttons), page(verdict), text(verdict))
@@ -144,7 +146,7 @@ def show_verdict(verdict, buttons=()):
         print(text(verdict))
 
 
-def widget(verdict, buttons=()):
+def widget(verdict: Verdict, buttons: Buttons = ()) -> Any:
     """The panel as a widget; what a button's function returns stands below the buttons, with code in color."""
     import ipywidgets
 
@@ -159,12 +161,12 @@ def widget(verdict, buttons=()):
     )
 
 
-def status(words):
+def status(words: str) -> str:
     """`words` as HTML that a screen reader says when they change; "" for none."""
     return f'<div role="status">{html.escape(words)}</div>' if words else ""
 
 
-def question(title, control, note=""):
+def question(title: str, control: Any, note: str = "") -> Any:
     """A question as a widget: HTML `title`, a `control`, and below them HTML `note`, which is the third child."""
     import ipywidgets
 

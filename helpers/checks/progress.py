@@ -57,7 +57,7 @@ _FITS = {
 }
 
 
-def load():
+def load() -> dict[str, dict]:
     """Everything recorded so far: a dict of key to dict, empty at the start."""
     file = folder() / "progress.json"
     try:
@@ -81,7 +81,7 @@ def _fitting(entry):
     }
 
 
-def record(key, **entry):
+def record(key: str, **entry: object) -> bool:
     """Add `entry` to what is kept under `key` and save. Returns True when it reached the disk.
 
     Values are what JSON holds. Raises TypeError for anything else.

@@ -5,15 +5,31 @@ a forecast of practice GPUs. The chart is Vega-Lite: it zooms, measures and name
 page without a kernel; a picture stands beside it for the rest.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from helpers import figures
-from helpers.timeline.rows import COLORS, lay_out
+from helpers.timeline.rows import COLORS, Rows, lay_out
 from helpers.timeline.spec import spec
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from measurements.traces import Trace
 
 FORECAST = "forecast"
 COLORS_STORED = 40  # of the picture; a timeline has few
 
 
-def show(source, title, alt="", measure=None, detail=200, caption=""):
+def show(
+    source: Any,
+    title: str,
+    alt: str = "",
+    measure: tuple[float, float] | None = None,
+    detail: int = 200,
+    caption: str = "",
+) -> None:
     """Display the timeline of `source` under `title`, which states what one sees.
 
     `measure` (begin, end) in ms is the span that is measured at first (None: everything). `detail` bounds how many
@@ -31,7 +47,7 @@ def show(source, title, alt="", measure=None, detail=200, caption=""):
     figures.show_vega(chart, picture, alt or describe(trace, rows), caption, COLORS_STORED)
 
 
-def trace_of(source):
+def trace_of(source: Any) -> Trace:
     """Return the `Trace` of whatever `show` takes; ValueError or TypeError where it takes no such thing."""
     from measurements.traces import Trace, load
 
@@ -48,7 +64,7 @@ def trace_of(source):
     )
 
 
-def describe(trace, rows=None):
+def describe(trace: Trace, rows: Rows | None = None) -> str:
     """Return the sentence that stands in for the timeline of `trace`."""
     rows = rows or lay_out(trace)
     busy = sum(busy for _, _, busy in rows.busy) / trace.length
@@ -60,7 +76,9 @@ def describe(trace, rows=None):
     )
 
 
-def draw(rows, title, measure=None, forecast=False):
+def draw(
+    rows: Rows, title: str, measure: tuple[float, float] | None = None, forecast: bool = False
+) -> Figure:
     """Return the timeline as a matplotlib Figure, in the colors of the chart."""
     from matplotlib.patches import Patch
 
@@ -72,7 +90,7 @@ def draw(rows, title, measure=None, forecast=False):
     for launch, start, row in rows.arrows(30):
         axes.plot(
             [launch / 1000, start / 1000],
-            [rows.launch_row + 0.5, row + 0.12],
+            [(rows.launch_row or 0) + 0.5, row + 0.12],
             color=figures.CPU,
             alpha=0.3,
             linewidth=0.5,

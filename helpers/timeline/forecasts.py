@@ -1,6 +1,7 @@
 """A forecast of the clock of practice GPUs as a `Trace`."""
 
 import re
+from typing import Any
 
 from measurements.traces import GpuEvent, Span, Trace
 
@@ -13,7 +14,7 @@ _KINDS = (
 _NAMED = 100  # numbers of streams that have a name instead of one
 
 
-def trace_of_forecast(forecast):
+def trace_of_forecast(forecast: Any) -> Trace:
     """Return the `Trace` of a `practice_gpus.clock.Forecast`: its kernels by operator, and what its CPU does."""
     gpu, cpu = [], []
     for span in forecast.queue.spans:
@@ -29,11 +30,11 @@ def trace_of_forecast(forecast):
             GpuEvent(span.name, kind, start, length, device, number, 1e6 * span.issued, *work)
         )
     gpu.sort(key=lambda event: event.start)
-    length = max(event.end for event in [*gpu, *cpu])
+    length = max([event.end for event in gpu] + [span.end for span in cpu])
     return Trace({"device": forecast.card.name, "kind": "forecast"}, length, gpu, cpu)
 
 
-def kind_of(operator, bound=""):
+def kind_of(operator: str, bound: str = "") -> str:
     """Return the kind of the kernels of `operator`, such as "addmm"; `bound` is the forecast's word for what limits it."""
     if bound == "copy":
         return "copy"

@@ -1,6 +1,7 @@
 """Measuring in a timeline: the strip in which one drags, and the sentences about the span."""
 
 from helpers import figures
+from helpers.timeline.rows import Rows
 from helpers.vega import Texts, calculate, csv, tenths
 
 WIDTH = 660  # pixels
@@ -8,13 +9,14 @@ LOW = "(isDefined(span.s) ? span.s[0] : 0)"  # where the measured span begins an
 CLIP = "max(0, min(datum.e, datum.high) - max(datum.b, datum.low))"
 
 
-def time(field, axis=None):
+def time(field: str, axis: dict | None = None) -> dict:
+    """Return the encoding of `field`, times in ms, by the part of the timeline that is in view; `axis` None: none."""
     window = [{"expr": "from_ms"}, {"expr": "from_ms + width_ms"}]
     scale = {"domain": window, "nice": False, "zero": False}
     return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
 
 
-def measured(rows):
+def measured(rows: int) -> dict:
     """Return the layer that marks the measured span behind the blocks."""
     return {
         "data": {"values": [{"top": 0, "bottom": rows}]},
@@ -24,7 +26,7 @@ def measured(rows):
     }
 
 
-def strip(whole, measure):
+def strip(whole: float, measure: tuple[float, float] | None) -> dict:
     """Return the strip below the timeline in which one drags to measure."""
     span = {
         "name": "span",
@@ -57,7 +59,7 @@ def strip(whole, measure):
     }
 
 
-def sentences(rows, whole):
+def sentences(rows: Rows, whole: float) -> dict:
     """Return what is measured in the span: length, busy share, longest gap, and what the CPU did most."""
     high = f"(isDefined(span.s) ? span.s[1] : {whole})"
     ends = calculate(low=LOW, high=high)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from helpers import figures
+from measurements.traces import Trace
 from measurements.traces.intervals import idle, innermost, merged
 
 COLORS = {
@@ -36,7 +37,7 @@ class Block(NamedTuple):
     events: int
 
     @property
-    def density(self):
+    def density(self) -> float:
         """The share of the block in which something runs, in steps of 10 %: joined blocks have gaps inside."""
         length = self.end - self.start
         return 1 if self.events == 1 else min(1, max(0.1, round(self.busy / length, 1)))
@@ -58,12 +59,12 @@ class Rows:
     memory_row: int | None = None
 
     @property
-    def kinds(self):
+    def kinds(self) -> list[str]:
         """The kinds that occur, in the order of the legend."""
         present = {block.kind for block in self.blocks}
         return [kind for kind in COLORS if kind in present]
 
-    def arrows(self, most=60):
+    def arrows(self, most: int = 60) -> list[tuple]:
         """Return (launch, start, row) of at most `most` kernels whose launch is known, evenly picked."""
         if self.launch_row is None:
             return []
@@ -71,7 +72,7 @@ class Rows:
         return known[:: max(1, -(-len(known) // most))]
 
 
-def lay_out(trace, detail=200):
+def lay_out(trace: Trace, detail: int = 200) -> Rows:
     """Return the `Rows` of `trace`, with at most about `detail` blocks for the CPU and the GPU each.
 
     A thread and a stream each have a row; with several ranks, each rank has one.
@@ -195,7 +196,7 @@ def _launches(events, length, detail):
     return join(blocks, length, detail // 2)
 
 
-def join(blocks, length, limit):
+def join(blocks: list[Block], length: float, limit: float) -> list[Block]:
     """Return `blocks` (by start) with neighbors joined until there are at most `limit`, the closest first."""
     near = length / 8000
     while len(blocks) > limit:

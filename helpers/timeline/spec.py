@@ -2,7 +2,7 @@
 
 from helpers import figures
 from helpers.timeline.measure import WIDTH, measured, sentences, strip, time
-from helpers.timeline.rows import COLORS
+from helpers.timeline.rows import COLORS, Rows
 from helpers.vega import Texts, calculate, csv, number, tenths
 
 USE = "drag to move · Ctrl or Alt + scroll to zoom · double-click: everything"
@@ -10,7 +10,9 @@ ROW = 28  # pixels
 ZOOM = "wheel![event.ctrlKey || event.altKey || event.metaKey]"  # plain scrolling scrolls the page
 
 
-def spec(rows, title, measure=None, forecast=False):
+def spec(
+    rows: Rows, title: str, measure: tuple[float, float] | None = None, forecast: bool = False
+) -> dict:
     """Return the `rows` of a trace as a spec, a dict of plain values; `measure` (begin, end) in ms, None: everything."""
     whole = rows.length / 1000
     return {

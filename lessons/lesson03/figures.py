@@ -71,12 +71,12 @@ def seen(network, photo, *asked):
     """Show a photo, and where in it the network finds each of the names `asked`, else of the likeliest."""
     found = evidence(network, photo, *asked)
     words = [f"{name}, {chance:.1%}" for name, chance, _ in found]
-    title = "Bright: what speaks for " + ", for ".join(name for name, *_ in found)
+    title = f"Where it finds each: {', '.join(name for name, *_ in found)}"
     figure, axes = figures.panels(title, 1, 1 + len(found), (6.4, 2.15))
     _picture(axes[0], photo, "the photo")
     for place, text, (*_, each) in zip(axes[1:], words, found, strict=True):
         _picture(place, _lit(photo, each), text)
-    figures.show(figure, f"A photo, and bright what speaks for each name: {'; '.join(words)}.")
+    figures.show(figure, f"A photo, and where the network finds each name: {'; '.join(words)}.")
 
 
 def layers(network, photo):

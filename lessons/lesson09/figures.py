@@ -179,7 +179,9 @@ def rates():
     colors = dict(zip(series, (figures.GPU, figures.WAIT), strict=True))
     unit = "tokens per second of Llama-2-7B, one conversation, A100 limited to 330 W of 400"
     figure = plots.dots(series, title, unit, colors=colors)
-    figure.axes[0].set_xlim(left=0)
+    figure.axes[0].set(xlim=(0, None), ylim=(-2.4, 0.7))
+    for row, rate in enumerate(measured.values()):
+        figure.axes[0].annotate(f"{rate:.0f}", (rate, 0.2 - row), ha="center", fontsize=9)
     plots.sources(figure, f"published: {source.source}", f"data sheet: {most_gb_s:,} GB/s")
     return figure, f"{title}. Tokens per second measured: {measured}; at most: {most}."
 

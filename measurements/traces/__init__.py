@@ -5,6 +5,8 @@ that `torch.profiler` exported. Both return a `Trace`. `python3 -m tools reduce_
 them. Times are microseconds from the beginning of the trace's window, to 0.1 µs.
 """
 
+from __future__ import annotations
+
 import gzip
 import json
 from dataclasses import dataclass, field
@@ -34,7 +36,7 @@ class GpuEvent(NamedTuple):
     bytes: int  # of a copy or memset; 0 for kernels
 
     @property
-    def end(self):
+    def end(self) -> float:
         """When it ended."""
         return self.start + self.length
 
@@ -50,7 +52,7 @@ class Span(NamedTuple):
     line: str
 
     @property
-    def end(self):
+    def end(self) -> float:
         """When it ended."""
         return self.start + self.length
 
@@ -66,12 +68,12 @@ class Trace:
     memory: list = field(default_factory=list)
 
     @property
-    def device(self):
+    def device(self) -> str:
         """The GPU's name, with its share of the job."""
         return self.about.get("device", "a GPU")
 
     @property
-    def source(self):
+    def source(self) -> str:
         """Where it comes from, in a line; empty for a trace of your own."""
         source = self.about.get("source", {})
         if not source:
@@ -79,11 +81,11 @@ class Trace:
         return f"{source['repository']} @ {source['commit'][:7]}, {source['licence']}"
 
     @property
-    def ranks(self):
+    def ranks(self) -> list[int]:
         """The ranks whose GPUs are in the trace."""
         return sorted({event.rank for event in self.gpu})
 
-    def rank(self, number):
+    def rank(self, number: int) -> Trace:
         """Return the trace of one rank; ValueError where it is not recorded."""
         if number not in self.ranks:
             raise ValueError(f"rank {number!r} is not in this trace; it has {self.ranks}")
@@ -93,7 +95,7 @@ class Trace:
             self.about, self.length, gpu, cpu, self.memory if number == self.ranks[0] else []
         )
 
-    def between(self, begin, end):
+    def between(self, begin: float, end: float) -> Trace:
         """Return the part from `begin` to `end` µs; events are cut at its borders."""
         if not 0 <= begin < end <= self.length:
             raise ValueError(
@@ -114,13 +116,13 @@ def _cut(event, begin, end):
     return event._replace(start=start - begin, length=min(event.end, end) - start)
 
 
-def case_names():
+def case_names() -> list[str]:
     """Return the names of the extracts, such as "1a" and "10"."""
     names = [path.name.removesuffix(".json.gz") for path in FOLDER.glob("*.json.gz")]
     return sorted(names, key=lambda name: (int(name.rstrip("ab")), name))
 
 
-def case(name):
+def case(name: str) -> Trace:
     """Return the `Trace` of the extract `name`; ValueError with the names that there are."""
     path = FOLDER / f"{name}.json.gz"
     if not path.is_file():
@@ -128,7 +130,7 @@ def case(name):
     return decode(json.loads(gzip.decompress(path.read_bytes())))
 
 
-def load(source):
+def load(source: str | Path | dict | list) -> Trace:
     """Return the `Trace` of `source`: a Chrome trace of torch.profiler as path (.json, .json.gz, .tar.gz) or dict.
 
     ValueError, one sentence, for what is none: a file that is cut off, without GPU events, or of another profiler.
@@ -138,7 +140,7 @@ def load(source):
     return read(source)
 
 
-def encode(trace):
+def encode(trace: Trace) -> dict:
     """Return `trace` as a JSON object: tables of texts, columns of integers in 0.1 µs, times as differences."""
     kernels, operators, streams, spans = Table(), Table(), Table(), Table()
     gpu = sorted(trace.gpu, key=lambda e: (e.rank, e.stream, e.start))
@@ -173,7 +175,7 @@ def encode(trace):
     }
 
 
-def decode(data):
+def decode(data: dict) -> Trace:
     """Return the `Trace` that `encode` wrote."""
     if data.get("version") != VERSION:
         raise ValueError(f"an extract of version {data.get('version')!r}; this reads {VERSION}")
@@ -190,7 +192,8 @@ def decode(data):
         place = data["streams"][gpu["stream"][i]]
         operator = data["operators"][gpu["operator"][i]]
         time = (start / 10, gpu["length"][i] / 10)
-        events.append(GpuEvent(*kernel, *time, *place, launch, *operator, sizes.get(i, 0)))
+        fields = (*kernel, *time, *place, launch, *operator, sizes.get(i, 0))
+        events.append(GpuEvent._make(fields))
     events.sort(key=lambda e: e.start)
     spans = []
     for row, start, length in zip(
@@ -210,7 +213,7 @@ class Table:
         self.rows = []
         self._places = {}
 
-    def index(self, row):
+    def index(self, row: list) -> int:
         """Return the place of `row`, which is added where it is new."""
         key = tuple(row)
         if key not in self._places:

@@ -27,7 +27,11 @@ OTHER_PROFILERS = (
 HOW = "This reads the Chrome trace that torch.profiler's export_chrome_trace() writes."
 
 
-def read(source, window=None, about=None):
+def read(
+    source: str | Path | dict | list,
+    window: tuple[float, float] | None = None,
+    about: dict | None = None,
+) -> Trace:
     """Return the `Trace` of `source`, a path or the trace's dict.
 
     `window` (begin, end) in µs from the first GPU event; None: from the first to the last. `about` adds what the file
@@ -49,7 +53,7 @@ def read(source, window=None, about=None):
     return Trace(facts, end - begin, gpu, cpu, pieces[0].memory)
 
 
-def documents(path):
+def documents(path: Path) -> list:
     """Return the JSON documents in the file at `path`, those of an archive in the order of their names."""
     if not path.is_file():
         raise ValueError(f"there is no file {str(path)!r}")
@@ -60,7 +64,8 @@ def documents(path):
     if data[257:262] == b"ustar":
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             members = sorted((m for m in archive if ".json" in m.name), key=lambda m: m.name)
-            inside = [(m.name, archive.extractfile(m).read()) for m in members if m.isfile()]
+            files = [(m.name, archive.extractfile(m)) for m in members]
+            inside = [(name, file.read()) for name, file in files if file]
         if not inside:
             raise ValueError(f"{path.name} holds no .json file. {HOW}")
         return [_document(_unzipped(raw, name), name) for name, raw in inside]

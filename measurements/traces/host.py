@@ -2,9 +2,11 @@
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 
 from measurements.traces import Span
 
+Thread = tuple[str, str]  # process and thread
 SHORTEST = 100  # µs that a span takes beside the spans inside it
 OPERATORS = {"cpu_op", "operator"}
 CALLS = {"cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime"}
@@ -15,7 +17,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _LIBRARY = re.compile(r"^.*(?:site-packages|dist-packages|lib/python\d[\d.]*)/")
 
 
-def python_line(frame):
+def python_line(frame: str) -> str:
     """Return `frame`, such as "/usr/…/site-packages/torch/nn/x.py(3): f", as "torch/nn/x.py(3): f"; "" for no line.
 
     Outside of libraries only the file's own name stays: folders tell who somebody is.
@@ -30,14 +32,14 @@ def python_line(frame):
     return f"{inside}({number}): {function}"
 
 
-def nearest(frames):
+def nearest(frames: Iterable[str]) -> str:
     """Return the innermost of `frames` (innermost first) outside of PyTorch, or the innermost one."""
     lines = [line for line in map(python_line, frames) if line]
     own = [line for line in lines if not line.startswith("torch/")]
     return (own or lines or [""])[0]
 
 
-def launches(spans):
+def launches(spans: Sequence[dict]) -> dict[int, tuple[float, str, str, str]]:
     """Return {correlation: (ts, operator, shapes, Python line)} of the calls in `spans` that ask for GPU work."""
     found = {}
     for events in _by_thread(spans, OPERATORS | CALLS | {"python_function"}).values():
@@ -59,13 +61,13 @@ def _operator(above):
     return operator["name"], _shapes(operator.get("args", {})), _line(operator, above[:place])
 
 
-def launch_threads(spans):
+def launch_threads(spans: Sequence[dict]) -> dict[Thread, str]:
     """Return {thread: name} of the threads that ask for GPU work or run operators: Python, autograd, thread 3 …"""
     count = Counter(_thread(e) for e in spans if _category(e) in KEPT and _asks(e))
     steps = Counter(_thread(e) for e in spans if _runs_python(e))
     backward = Counter(_thread(e) for e in spans if "Backward" in e["name"])
     order = sorted(count, key=lambda thread: (-steps[thread], -count[thread]))
-    names = {}
+    names: dict[Thread, str] = {}
     for place, thread in enumerate(order):
         name = f"thread {place + 1}" if place else "Python"
         if place and backward[thread] and "autograd" not in names.values():
@@ -78,7 +80,9 @@ def _runs_python(event):
     return event["name"].startswith("ProfilerStep") or _category(event) == "python_function"
 
 
-def cpu_spans(spans, begin, end, rank, threads):
+def cpu_spans(
+    spans: Sequence[dict], begin: float, end: float, rank: int, threads: dict[Thread, str]
+) -> list[Span]:
     """Return `Span`s between `begin` and `end` that take 100 µs or more beside the spans inside them."""
     kept = []
     for thread, events in _by_thread(spans, KEPT).items():

@@ -39,7 +39,7 @@ _NOT_THE_WORK = {"gpu_kernel_impl", "gpu_kernel_impl_nocast"}
 _OPERATOR = re.compile(r"binary_internal::(\w+)")
 
 
-def kernel_class(name, category="kernel"):
+def kernel_class(name: str, category: str = "kernel") -> str:
     """Return which of `CLASSES` the kernel `name` belongs to; `category` is the trace's own: kernel, gpu_memcpy …
 
     A rule by name: it knows the names of PyTorch, cuBLAS, cuDNN, CUTLASS, NCCL, rocBLAS, MIOpen, CK and Triton. What
@@ -56,7 +56,7 @@ def kernel_class(name, category="kernel"):
     return "other"
 
 
-def short_name(name):
+def short_name(name: str) -> str:
     """Return `name` without namespaces, parameters and template arguments, at most 64 characters.
 
     An elementwise kernel keeps its functor, which says what it computes; CUTLASS keeps the name of the tile.

@@ -7,7 +7,8 @@ import sys
 import pytest
 import torch
 
-from practice_gpus import report, slow
+from practice_gpus import report
+from practice_gpus.reports import slow
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="these GPUs are real")
 START = """

@@ -13,7 +13,7 @@ import signal
 import sys
 
 from . import verify
-from .reports import report
+from .reports.program import report
 
 
 def options():

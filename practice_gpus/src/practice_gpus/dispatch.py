@@ -12,11 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from . import compute, shapes
+from .asynchronous import launch
 from .determinism import alert
-from .launch import launch
+from .device_mismatch import meet
 from .machine import PARTS, refusal, storage_of
 from .operators import FACTS, Call, T, blocking, expected, facts, tensors
-from .rules import meet
 
 fake = torch._C._get_dispatch_mode
 FAKE = torch._C._TorchDispatchModeKey.FAKE

@@ -110,7 +110,7 @@ def _check_multiplied(call: Any) -> None:
 
 
 def _check_storage(call: Any) -> None:
-    """A tensor takes no storage of another device; where it takes a tensor, `rules.meet` says so."""
+    """A tensor takes no storage of another device; where it takes a tensor, `device_mismatch.meet` says so."""
     storage = call.args[1] if len(call.args) > 1 else None
     if isinstance(storage, torch.UntypedStorage) and storage.device != call.home:
         raise RuntimeError(OTHER_STORAGE.format(call.home, storage.device))

@@ -111,7 +111,7 @@ class Machine:
         self.allocators = [Allocator(index, capacity, self.timeline) for index in range(n)]
         self.synchronizations = 0
         self.transfers = {"h2d": 0, "d2h": 0, "d2d": 0}
-        self.watch = None  # the `recorder.Recorder` of a report, if one is asked for
+        self.watch = None  # the `reports.recorder.Recorder` of a report, if one is asked for
         self.clock = None  # a `clock.log.Log`, where times are forecast
         self.floating = Place(None, None)  # made inside PyTorch, not yet on any device
         self.pinned = Place(None, None)  # on the CPU, page-locked

@@ -21,7 +21,8 @@ from .cards import get_card
 from .dispatch import DispatchMode
 from .functions import FunctionMode
 from .machine import OTHER_THREAD, Machine, Place
-from .patches import attention, patches
+from .patches import patches
+from .refused import attention
 from .settings import Settings
 
 if TYPE_CHECKING:

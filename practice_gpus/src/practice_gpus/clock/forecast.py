@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import cast
 
 import torch
 
 from ..cards import CARDS, GIB, Card, get_card
 from . import change, trace
 from .log import Copy, Entry, Launch, Wait, recording
+from .parts import Kernel, Stop, kernel_of, total
 from .queue import Queue, Span, play
 from .rates import ISSUES, WATTS
 
@@ -32,31 +32,6 @@ PROMISE = (
     "within 1.5 times, training and cards under a power limit within 2 times. Where the CPU decides there is a range, "
     "5 to 60 µs an operator: Python, loader and model code decide. Data loading is not in it."
 )
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """One operator's kernel: ``start`` and ``ms`` in milliseconds, ``bound`` what limits it, ``line`` as "train.py:41"."""
-
-    name: str
-    line: str
-    bytes: int
-    flops: int
-    start: float
-    ms: float
-    bound: str
-    stream: int
-    device: int
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Waits of the CPU at one line: how many in all, how long it waits, and what the step would gain without them."""
-
-    line: str
-    count: int
-    ms: float
-    gain_ms: float
 
 
 @dataclass(frozen=True)
@@ -112,7 +87,7 @@ class Forecast:
     def kernels(self) -> list[Kernel]:
         """Every kernel of all repetitions, in the order of their starts."""
         spans = [span for span in self.spans if isinstance(span.entry, Launch) and span.bound]
-        return sorted(map(_kernel, spans), key=lambda kernel: kernel.start)
+        return sorted(map(kernel_of, spans), key=lambda kernel: kernel.start)
 
     @cached_property
     def busy(self) -> dict[int, float]:
@@ -310,30 +285,11 @@ class Forecast:
     __repr__ = __str__
 
 
-def _kernel(span: Span) -> Kernel:
-    entry = cast(Launch, span.entry)
-    work = entry.work
-    start, end = 1e3 * span.start, 1e3 * span.end
-    where = entry.stream, entry.device
-    return Kernel(
-        work.name, entry.place, work.bytes, work.flops, start, end - start, span.bound, *where
-    )
-
-
 def _gradient_bytes(gradients) -> int:
     if gradients is None or isinstance(gradients, int):
         return gradients or 0
     parameters = [p for p in gradients.parameters() if p.requires_grad]
     return sum(p.numel() * p.element_size() for p in parameters)
-
-
-def total(spans: list[tuple[float, float]]) -> float:
-    """How long at least one of the (start, end) is running."""
-    covered, reached = 0.0, 0.0
-    for start, end in sorted(spans):
-        covered += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return covered
 
 
 def forecast(session, step: Callable, repeat: int = 1, card=None, fused: bool = False) -> Forecast:

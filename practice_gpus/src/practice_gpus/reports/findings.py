@@ -5,7 +5,7 @@ import linecache
 import os
 import re
 
-from . import sources, statements
+from . import statements, static_analysis
 
 NOTED = 5  # waits or copies on one line that make a loop of it
 INNER = 10  # between two optimizer steps
@@ -204,7 +204,7 @@ def read(facts):
     """What can be seen in the files themselves."""
     for path in facts["files"]:
         alike = {}
-        for kind, line, text, fix in sources.look(path):
+        for kind, line, text, fix in static_analysis.look(path):
             alike.setdefault((kind, text, fix), []).append(line)
         for (kind, text, fix), lines in alike.items():
             if len(lines) > 1:

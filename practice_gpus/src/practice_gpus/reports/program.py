@@ -12,13 +12,14 @@ import tempfile
 import threading
 import traceback
 
-from . import findings, processes, screen, statements
-from .clock import steps as clock_steps
-from .ending import Enough
+from .. import processes
+from ..clock import steps as clock_steps
+from ..origins import HERE, is_own, line
+from ..session import practice_gpus
+from . import findings, screen, statements
 from .failures import failed
-from .origins import HERE, is_own, line
 from .recorder import Recorder
-from .session import practice_gpus
+from .step_limit import Enough
 
 TABLES = ("copies", "waits", "refusals", "again")  # of a recorder
 REAL = "These GPUs are real: the program runs on them, and there is no report. CUDA_VISIBLE_DEVICES= hides them."

@@ -2,7 +2,7 @@
 
 import sys
 
-from .origins import is_own
+from ..origins import is_own
 
 HERE = __name__.partition(".")[0]
 

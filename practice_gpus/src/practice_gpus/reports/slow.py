@@ -4,8 +4,8 @@ import sys
 import threading
 from collections import Counter
 
+from ..origins import is_own
 from .findings import short, source
-from .origins import is_own
 
 PATIENCE = 20  # seconds
 PERIOD = 0.25

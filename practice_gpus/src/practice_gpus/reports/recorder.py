@@ -11,12 +11,12 @@ import torch
 from torch.optim import optimizer as optimizers
 from torch.utils._pytree import tree_leaves
 
+from ..machine import inner, listeners, storage_of
+from ..origins import OWNERS, PURPOSES, block_of, cause, first_of, line, origin, within
 from . import leaks
-from .ending import end_with_loop
-from .machine import inner, listeners, storage_of
-from .origins import OWNERS, PURPOSES, block_of, cause, first_of, line, origin, within
 from .pace import Pace
 from .slow import Watch
+from .step_limit import end_with_loop
 
 KINDS = "parameters gradients optimizer activations backward data buckets replicas".split()
 FACTORIES = set(

@@ -1,6 +1,6 @@
 """The last line of a report: how long a training step would take on a T4 and on an A100, and why, as the clock forecasts."""
 
-from .cards import GIB, get_card
+from ..cards import GIB, get_card
 
 CARDS = ("T4", "A100 40", "H100 SXM")  # the first two that are large enough
 TRIES = 3  # steps that are recorded: the shortest has no evaluation in it
@@ -26,7 +26,7 @@ class Pace:
             self.stop()
 
     def _start(self):
-        from .clock.log import Log  # only where there is a step
+        from ..clock.log import Log  # only where there is a step
 
         self.before = self.machine.clock
         self.machine.clock = self.log = Log(self.machine)
@@ -39,8 +39,8 @@ class Pace:
 
     def facts(self, peak):
         """The forecast as lists and dictionaries; None without a whole step on a GPU. ``peak``: bytes that must fit."""
-        from .clock.forecast import Forecast
-        from .clock.log import Launch
+        from ..clock.forecast import Forecast
+        from ..clock.log import Launch
 
         steps = [s for s in self.steps if any(isinstance(entry, Launch) for entry in s)]
         if not steps:

@@ -5,8 +5,8 @@ import os
 import re
 from pathlib import Path
 
-from .cards import fits
-from .clock import PROMISE
+from ..cards import fits
+from ..clock import PROMISE
 from .findings import short, size, source
 from .screen import ENDINGS, PINNING
 

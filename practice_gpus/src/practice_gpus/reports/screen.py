@@ -2,7 +2,7 @@
 
 import os
 
-from .cards import fits
+from ..cards import fits
 from .findings import SMALL, short, shorten, size, source
 
 ARROWS = {"set-up": "set-up", "h2d": "CPU → GPU", "d2h": "GPU → CPU", "d2d": "GPU → GPU"}

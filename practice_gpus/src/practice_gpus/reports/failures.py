@@ -6,8 +6,8 @@ import traceback
 import torch
 from torch.utils._pytree import tree_leaves
 
+from ..origins import is_own
 from . import findings
-from .origins import is_own
 
 
 def failed(error):

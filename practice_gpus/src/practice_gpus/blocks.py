@@ -1,0 +1,52 @@
+"""A block of a practice GPU's memory, and the counters of ``memory_stats``: what `memory.Allocator` keeps books with."""
+
+import time
+
+
+class Counter:
+    """One line of ``memory_stats``: how much is in use now, at most, and was ever taken since ``start`` was."""
+
+    __slots__ = ("now", "peak", "taken", "start")
+
+    def __init__(self):
+        self.now = self.peak = self.taken = self.start = 0
+
+    def kinds(self):
+        """The four numbers under PyTorch's names."""
+        freed = self.start + self.taken - self.now
+        return {"current": self.now, "peak": self.peak, "allocated": self.taken, "freed": freed}
+
+
+class Block:
+    """``size`` bytes at ``address``, between its neighbors ``before`` and ``after`` in the same segment."""
+
+    __slots__ = (
+        *(
+            "pool",
+            "stream",
+            "size",
+            "requested",
+            "label",
+            "frames",
+        ),  # what was asked for, and where
+        *("taken", "given"),  # when
+        *("address", "before", "after", "free"),  # its place in the segment
+        *("kind", "origin", "step"),  # of a report
+    )
+
+    def __init__(self, pool, stream, size, requested=0, label="", address=None):
+        self.pool = pool
+        self.stream = stream
+        self.size = size
+        self.requested = requested
+        self.label = label
+        self.taken = time.perf_counter()
+        self.given = None  # when it was given back
+        self.address = address  # None until the books are brought up to date
+        self.before = self.after = None
+        self.free = False
+        self.frames = ()  # where it was taken, if that is recorded
+
+    def is_part(self):
+        """Whether its segment is split."""
+        return self.before is not None or self.after is not None

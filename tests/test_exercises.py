@@ -305,7 +305,6 @@ def test_correct_says_what_one_can_do_now(capsys, home):
     exercise.check(None)
     assert capsys.readouterr().out.splitlines() == [
         "… Not attempted yet: Fill in the cell above, then run it again.",
-        "Stuck? ex.t.hint() helps.",
     ]
 
 

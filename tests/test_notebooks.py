@@ -71,3 +71,11 @@ def test_every_notebook_is_in_the_course_and_derived_parts_are_fresh():
     assert {each.file for each in course.NOTEBOOKS} == {path.name for path in PATHS}
     stale = [path.name for path in publish.stale(course.REPOSITORY)]
     assert stale == [], "run: python3 -m tools publish"
+
+
+@of_each
+def test_a_folded_answer_does_not_show_its_first_line(path):
+    """JupyterLab shows the first printed line of a fold; of a panel or a figure it shows nothing."""
+    for cell in code(path):
+        if cell.metadata.get("jupyter", {}).get("outputs_hidden"):
+            assert cell.outputs[0].output_type == "display_data", cell.source

@@ -130,12 +130,10 @@ class Exercise:
     def verdict(self, result: Result) -> panel.Verdict:
         """The panel of `result`."""
         state, title = LOOKS[result.status]
-        then = {NOT_ATTEMPTED: f"Stuck? ex.{self.name}.hint() helps.", CORRECT: self.unlocked}
+        then = self.unlocked if result.status == CORRECT else ""
         if result.status == CORRECT and self.tool:
-            then[CORRECT] += (
-                f"\nKeep it for later: ex.{self.name}.keep() puts it into {my_tools.FILE}."
-            )
-        return panel.Verdict(state, title, result.message, then.get(result.status, "").strip())
+            then += f"\nKeep it for later: ex.{self.name}.keep() puts it into {my_tools.FILE}."
+        return panel.Verdict(state, title, result.message, then.strip())
 
     def _buttons(self, result):
         if result.status != CORRECT:

@@ -1,39 +1,10 @@
-"""The pictures of the course that one steps through: a launch queue, a ring, FSDP, experts, and tiles."""
+"""The pictures of the course that one steps through: a ring, FSDP, experts, tiles of attention, and batches."""
 
 from helpers import figures
 from helpers.steps import Box, Picture
 
 PALE = "#D5DAE1"  # a place that is empty
 HALF = figures.GREENS[2]
-
-
-def launch_queue(kernels: int = 6, launch: int = 1, run: int = 2) -> Picture:
-    """Return the picture of a CPU that launches `kernels`, each in `launch` ms, for a GPU that runs one in `run` ms."""
-    ends: list[int] = []
-    for kernel in range(kernels):
-        begin = max((kernel + 1) * launch, ends[-1] if ends else 0)
-        ends.append(begin + run)
-    picture = Picture(
-        "The CPU runs ahead, and the queue fills",
-        f"Three rows over time: the CPU launches {kernels} kernels, they wait in a queue, and the GPU runs one after another.",
-        columns=kernels,
-        rows=3,
-        labels=["CPU launches", "queue", "GPU runs"],
-    )
-    for now in range(0, ends[-1] + 1):
-        boxes = []
-        for kernel, end in enumerate(ends):
-            launched, begun = (kernel + 1) * launch, end - run
-            if now < launched:
-                place = (0, figures.CPU) if now >= kernel * launch else None
-            else:
-                place = (1, figures.WAIT) if now < begun else (2, figures.GPU)
-            if place and now < end:
-                boxes.append(Box(kernel, place[0] + 0.1, 0.95, 0.8, place[1], f"{kernel + 1}"))
-        waiting = sum(box.color == figures.WAIT for box in boxes)
-        done = sum(end <= now for end in ends)
-        picture.frame(f"{now} ms: {waiting} waiting in the queue, {done} done", boxes)
-    return picture
 
 
 def ring_all_reduce(ranks: int = 4) -> Picture:
@@ -141,49 +112,6 @@ def experts() -> Picture:
         boxes = [Box(x, row + 0.1, 0.95, 0.8, color, f"{goal}") for row, x, goal in places]
         picture.frame(words, boxes)
     return picture
-
-
-def product_tiles(tiles: int = 3) -> Picture:
-    """Return the picture of A @ B in tiles: for each tile of the result, a row of A's tiles meets a column of B's."""
-    picture = Picture(
-        "A product in tiles: each tile of C reads a row of A and a column of B",
-        "Three grids of tiles, A, B and C; in each step one tile of A and one of B are in shared memory, and add to one of C.",
-        columns=3 * tiles + 2,
-        rows=tiles,
-        labels=[],
-    )
-    for i, j, k in _places(tiles):
-        done = tiles * i + j
-        boxes = []
-        for row, column in _grid(tiles):
-            in_a, in_b, in_c = (
-                (row, column) == (i, k),
-                (row, column) == (k, j),
-                (row, column) == (i, j),
-            )
-            finished = tiles * row + column < done
-            result = HALF if in_c else figures.GREENS[0] if finished else PALE
-            boxes += [
-                Box(column, row, 0.95, 0.92, figures.COPY if in_a else PALE, "A" if in_a else ""),
-                Box(
-                    tiles + 1 + column,
-                    row,
-                    0.95,
-                    0.92,
-                    figures.COPY if in_b else PALE,
-                    "B" if in_b else "",
-                ),
-                Box(
-                    2 * tiles + 2 + column, row, 0.95, 0.92, result, "C" if in_c or finished else ""
-                ),
-            ]
-        words = f"C[{i}, {j}] += A[{i}, {k}] @ B[{k}, {j}]: {tiles * done + k + 1} of {tiles**3}"
-        picture.frame(words, boxes)
-    return picture
-
-
-def _places(tiles):
-    return [(i, j, k) for i in range(tiles) for j in range(tiles) for k in range(tiles)]
 
 
 def _grid(tiles):

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from answers.lesson14 import HALVES, folder
 
-from helpers.ports import three_steps
 from lessons.lesson14 import exercises as ex
 from lessons.lesson14 import judge
+from lessons.lesson14.runs import three_steps
 
 
 @pytest.mark.slow

@@ -8,11 +8,9 @@ import pytest
 from helpers import figures, machine_picture, step_pictures, steps
 
 PICTURES = (
-    "launch_queue",
     "ring_all_reduce",
     "fsdp",
     "experts",
-    "product_tiles",
     "attention_tiles",
     "continuous_batching",
 )
@@ -55,23 +53,9 @@ def test_a_ring_ends_with_the_whole_sum_everywhere():
         assert halfway.count(f"{ranks} of {ranks}") == ranks  # each has one finished chunk
 
 
-def test_a_queue_fills_and_every_kernel_is_run():
-    frames = step_pictures.launch_queue(kernels=6, launch=1, run=2).frames
-    waiting = [int(re.search(r"(\d+) waiting", words)[1]) for words, _ in frames]
-    assert max(waiting) == 3 and waiting[-1] == 0
-    assert frames[-1][0].endswith("6 done")
-    idle = step_pictures.launch_queue(kernels=4, launch=2, run=1).frames
-    assert all("0 waiting" in words for words, _ in idle)
-
-
 def test_fsdp_has_one_whole_block_at_most():
     for _, boxes in step_pictures.fsdp().frames:
         assert len({box.x for box in boxes if box.label == "whole"}) <= 1
-
-
-def test_a_product_of_tiles_makes_each_pair_once():
-    words = [words for words, _ in step_pictures.product_tiles(3).frames]
-    assert len({text.split(":")[0] for text in words}) == 27
 
 
 def test_both_kinds_of_batches_write_every_token_and_continuous_ones_are_done_first():

@@ -21,13 +21,13 @@ GROUPS = {
 }
 
 
-def commands():
+def commands() -> dict[str, str]:
     """Map each command's name to its line of help, read without importing anything."""
     files = sorted(path for path in FOLDER.glob("*.py") if not path.name.startswith("_"))
     return {path.stem: help_line(path) for path in files}
 
 
-def help_line(path):
+def help_line(path: Path) -> str:
     """Return the text that the module at `path` assigns to HELP, or an empty string."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "HELP":
@@ -35,7 +35,7 @@ def help_line(path):
     return ""
 
 
-def overview():
+def overview() -> str:
     """Return the text of ``python3 -m tools --help``."""
     texts = commands()
     named = {name for names in GROUPS.values() for name in names}
@@ -47,7 +47,7 @@ def overview():
     return "\n".join([*lines, "", "python3 -m tools COMMAND --help says more about one of them."])
 
 
-def in_course_environment(arguments):
+def in_course_environment(arguments: list[str]) -> int | None:
     """Run the command in the course's own environment; None where there is none or it is not needed."""
     from tools import _environment
 
@@ -60,7 +60,7 @@ def in_course_environment(arguments):
     )
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status (2: wrongly called)."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
@@ -76,7 +76,7 @@ def main(arguments=None):
     return run(name, rest) if status is None else status
 
 
-def run(name, rest):
+def run(name: str, rest: list[str]) -> int:
     """Import the module of command `name`, parse `rest` and run it."""
     try:
         module = importlib.import_module("tools." + name)

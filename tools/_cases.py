@@ -3,8 +3,11 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from typing import Any
 
 import measurements
+
+Step = Callable[[], object]  # one step of what was measured
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Case:
     gpus: int = 1
 
 
-def network(name: str):
+def network(name: str) -> Any:
     """A network of timm's or, where that is not installed, of torchvision's, on the GPU; None where neither has it."""
     import torch
 
@@ -37,7 +40,9 @@ def network(name: str):
         return make(name).to_empty(device="cuda").cuda()
 
 
-def inference(name, batch, pixels, precision="AMP", last=False):
+def inference(
+    name: str, batch: int, pixels: int, precision: str = "AMP", last: bool = False
+) -> Step | None:
     """A step of inference."""
     import torch
 
@@ -56,7 +61,14 @@ def inference(name, batch, pixels, precision="AMP", last=False):
     return step
 
 
-def training(name, batch, pixels, precision="AMP", last=False, foreach=True):
+def training(
+    name: str,
+    batch: int,
+    pixels: int,
+    precision: str = "AMP",
+    last: bool = False,
+    foreach: bool = True,
+) -> Step | None:
     """A training step with SGD and momentum."""
     import torch
 
@@ -83,7 +95,7 @@ def training(name, batch, pixels, precision="AMP", last=False, foreach=True):
 def timm(table: str, kind: str) -> Iterator[Case]:
     """Networks of timm's tables. PyTorch 1.12, of the training table, had no fused attention and no foreach SGD."""
     make = inference if kind == "inference" else training
-    more = {} if kind == "inference" else {"foreach": False}
+    more: dict[str, Any] = {} if kind == "inference" else {"foreach": False}
     for row in measurements.published(table).rows("steps"):
         name, batch, pixels = row["network"], row["batch"], row["pixels"]
         key = (make.__name__, name, batch, pixels)
@@ -142,12 +154,12 @@ def operators() -> Iterator[Case]:
     source = measurements.published("triton_softmax_rtx3090")
     for row in source.rows("forward"):
         if "PyTorch" in row["code"]:
-            make = lambda width=row["width"]: softmax(width)  # noqa: E731
+            step = lambda width=row["width"]: softmax(width)  # noqa: E731
             key = ("softmax", row["width"])
-            yield Case(source.name, "softmax", "RTX 3090", "operator", row["time_ms"], key, make)
+            yield Case(source.name, "softmax", "RTX 3090", "operator", row["time_ms"], key, step)
 
 
-def product(size, dtype):
+def product(size: int, dtype: Any) -> Step:
     """A product of two matrices, ten times, so that the CPU runs ahead."""
     import torch
 
@@ -155,7 +167,7 @@ def product(size, dtype):
     return lambda: [a @ a for _ in range(10)]
 
 
-def softmax(width):
+def softmax(width: int) -> Step:
     """A softmax of 2,048 rows, ten times."""
     import torch
 
@@ -175,7 +187,7 @@ def crossover() -> Iterator[Case]:
             )
 
 
-def layers(count, width, batch):
+def layers(count: int, width: int, batch: int) -> Step:
     """``count`` linear layers."""
     import torch
 

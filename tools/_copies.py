@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+from pathlib import Path
 
 from helpers import files
 from tools import ROOT
@@ -13,7 +14,7 @@ FOLDER = ROOT / "my_notebooks"
 RECORD = ".copied.json"  # {file: fingerprint of the original that was copied}
 
 
-def prepare(anew=None):
+def prepare(anew: str | None = None) -> list[str]:
     """Give every lesson and script a copy, and copies that nobody changed the newest text; return lines to print.
 
     The lesson `anew` ("03") gets a fresh one, whatever is there. Any other copy that was changed stays; where its
@@ -27,7 +28,7 @@ def prepare(anew=None):
     renewed = [] if anew is None else [fresh(anew)]
     record = read_record()
     before = dict(record)
-    notes = {"new": [], "followed": [], "newer": [], "kept": []}
+    notes: dict[str, list[str]] = {"new": [], "followed": [], "newer": [], "kept": []}
     for original in originals():
         name = original.relative_to(ORIGINALS).as_posix()
         notes[bring(original, name, record)].append(name)
@@ -36,12 +37,12 @@ def prepare(anew=None):
     return describe(notes) + renewed
 
 
-def originals():
+def originals() -> list[Path]:
     """Return the files that learners change: the notebooks and the scripts that they launch."""
     return sorted([*ORIGINALS.glob("[0-9]*.ipynb"), *ORIGINALS.glob("scripts/[!_]*.py")])
 
 
-def read_record():
+def read_record() -> dict[str, str]:
     """Return what was copied; {} where the record is not there or damaged."""
     try:
         record = json.loads((FOLDER / RECORD).read_text(encoding="utf-8"))
@@ -50,7 +51,7 @@ def read_record():
         return {}
 
 
-def content(original):
+def content(original: Path) -> bytes:
     """Return the bytes of a new copy: a notebook without the counts of the author's run, as nothing has run yet."""
     data = original.read_bytes()
     if original.suffix != ".ipynb":
@@ -58,12 +59,12 @@ def content(original):
     return re.sub(rb'^( *"execution_count": )\d+', rb"\1null", data, flags=re.M)
 
 
-def digest(data):
+def digest(data: bytes) -> str:
     """Return a fingerprint of bytes."""
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def bring(original, name, record):
+def bring(original: Path, name: str, record: dict[str, str]) -> str:
     """Copy `original` to the file `name` where that loses nothing; return what was done: a key of the notes."""
     data = content(original)
     copy = FOLDER / name
@@ -80,7 +81,7 @@ def bring(original, name, record):
     return "followed" if exists else "new"
 
 
-def describe(notes):
+def describe(notes: dict[str, list[str]]) -> list[str]:
     """Return lines that say what was done and what is offered."""
     lines = []
     if notes["new"]:
@@ -98,7 +99,7 @@ def describe(notes):
     return lines
 
 
-def short(names):
+def short(names: list[str]) -> str:
     """Return the names of files as one would call them: "03, 07, train.py"."""
     labels = [name[:2] if name.endswith(".ipynb") else name.split("/")[-1] for name in names]
     return ", ".join(labels)
@@ -129,7 +130,7 @@ def fresh(name: str) -> str:
     return line
 
 
-def free_name(path):
+def free_name(path: Path) -> Path:
     """Return a path beside `path` that nothing has: its name with _mine, _mine2, …"""
     candidate = path.with_stem(f"{path.stem}_mine")
     number = 2

@@ -1,5 +1,7 @@
 """Encoders in the shape of Hugging Face's BERT and RoBERTa of 2021, whose attention was written out, not fused."""
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -22,11 +24,11 @@ class Layer(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
 
-    def split(self, x):
+    def split(self, x: torch.Tensor) -> torch.Tensor:
         """The heads of ``x`` as a dimension of their own: (batch, heads, tokens, width of one)."""
         return x.view(*x.shape[:2], self.heads, -1).permute(0, 2, 1, 3)
 
-    def forward(self, x, mask):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         q, k, v = (self.split(part(x)) for part in (self.query, self.key, self.value))
         scores = q @ k.transpose(-1, -2) / (q.shape[-1] ** 0.5) + mask
         seen = (scores.softmax(-1) @ v).permute(0, 2, 1, 3).contiguous()
@@ -43,7 +45,9 @@ class Encoder(nn.Module):
         self.norm, self.answer = nn.LayerNorm(width), nn.Linear(width, 3)
         self.layers = nn.ModuleList(Layer(heads, width) for _ in range(layers))
 
-    def forward(self, words, places, mask):
+    def forward(
+        self, words: torch.Tensor, places: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor:
         x = self.norm(self.words(words) + self.places(places))
         hidden = (1.0 - mask[:, None, None, :].float()) * -10000.0
         for layer in self.layers:
@@ -51,7 +55,7 @@ class Encoder(nn.Module):
         return self.answer(x[:, 0])
 
 
-def encoding(name, batch, tokens, precision):
+def encoding(name: str, batch: int, tokens: int, precision: str) -> Callable:
     """A step of inference of the encoder called ``name``: float32, or float16 by autocast."""
     model = Encoder(*SHAPES[name]).cuda().eval()
     words = torch.zeros(batch, tokens, dtype=torch.long, device="cuda")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import urllib.request
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from helpers import files
@@ -65,7 +66,7 @@ def manifest() -> dict:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def ensure(wheels: str | None = None, extras=(), latest: bool = False) -> Path:
+def ensure(wheels: str | None = None, extras: Sequence[str] = (), latest: bool = False) -> Path:
     """Return the Python of a complete environment, making or repairing it first; SetupError says what to do.
 
     `wheels` names a build of PyTorch ("cpu", "cu130"), or "default" for that of the plain package index; None keeps what
@@ -90,7 +91,7 @@ def ensure(wheels: str | None = None, extras=(), latest: bool = False) -> Path:
 
 
 @contextlib.contextmanager
-def alone():
+def alone() -> Iterator[tuple[int, ...]]:
     """Give a lock on the course's folder that lasts as long as any program of the installation; Windows has none."""
     if os.name == "nt":
         yield ()
@@ -107,7 +108,7 @@ def alone():
         os.close(handle)
 
 
-def call(step: str, command: list, lock=()):
+def call(step: str, command: list, lock: Sequence[int] = ()) -> None:
     """Run one step of the installation, its words on the screen; SetupError with the likely cause when it fails."""
     process = subprocess.Popen([str(word) for word in command], cwd=ROOT, pass_fds=lock)
     try:
@@ -131,7 +132,7 @@ def gigabytes(wheels: str) -> float:
     return 8 if gpu and (sys.platform == "linux" or wheels.startswith(("cu1", "rocm"))) else 1.5
 
 
-def check_machine(wheels: str):
+def check_machine(wheels: str) -> None:
     """Print what is to be done; SetupError where Python, the folder, the disk or a pack will not do."""
     free, version = shutil.disk_usage(ROOT).free / 1e9, sysconfig.get_python_version()
     packed, size = manifest().get("for", machine()), gigabytes(wheels)
@@ -150,7 +151,7 @@ def check_machine(wheels: str):
     print(f"Python {version}, {free:.0f} GB free. PyTorch's build: {wheels}.", flush=True)
 
 
-def make_venv(lock):
+def make_venv(lock: Sequence[int]) -> None:
     """Make .venv, or make it anew where its Python or pip does not start; what the course did not make stays."""
     mark = VENV / STAMP
     there = VENV.is_dir() and [path.name for path in VENV.iterdir()]
@@ -171,7 +172,7 @@ def make_venv(lock):
         call(step, [sys.executable, "-m", "venv", VENV], lock)
 
 
-def install(wheels, extras, latest, lock):
+def install(wheels: str, extras: list, latest: bool, lock: Sequence[int]) -> None:
     """Install uv, and with it the course; its lines say what is fetched, how large it is, and what is done."""
     python = python_of(VENV)
     packed = ["--no-index", "--find-links", "wheels"] * (manifest().get("wheels") == wheels)

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from pathlib import Path
 
 from tools import ROOT
 
@@ -13,20 +15,20 @@ NEEDED = (
 ).split()
 
 
-def missing(python):
+def missing(python: str) -> list[str]:
     """Return the packages that the lane needs and the Python at path `python` lacks."""
     code = "import importlib.util, sys; print(*[n for n in sys.argv[1:] if importlib.util.find_spec(n) is None])"
     line = [python, "-c", code, *NEEDED]
     return subprocess.run(line, text=True, capture_output=True, check=True).stdout.split()
 
 
-def sees_gpu(python):
+def sees_gpu(python: str) -> bool:
     """Tell whether PyTorch in a new process can use a CUDA device; asked there, so that none is started here."""
     code = "import torch, sys; sys.exit(0 if torch.cuda.is_available() else 1)"
     return subprocess.call([python, "-c", code], stderr=subprocess.DEVNULL) == 0
 
 
-def steps(out, pytest_arguments=()):
+def steps(out: str, pytest_arguments: Sequence[str] = ()) -> list[tuple]:
     """Return (what it shows, arguments for Python, variables of the environment) of each step, in order.
 
     Practice GPUs step aside where there is a GPU, so the first step runs the fidelity script, the memory steps, each
@@ -42,7 +44,7 @@ def steps(out, pytest_arguments=()):
     ]
 
 
-def run(python, out, pytest_arguments=()):
+def run(python: str, out: str | Path, pytest_arguments: Sequence[str] = ()) -> int:
     """Run each step, also after one that fails, and print what came out; return 0 when all of them passed."""
     lacking = missing(python)
     if lacking:
@@ -65,7 +67,7 @@ def run(python, out, pytest_arguments=()):
     return run_steps(python, steps(os.path.abspath(out), pytest_arguments))
 
 
-def run_steps(python, all_steps):
+def run_steps(python: str, all_steps: list[tuple]) -> int:
     """Run each step and print a table of how they ended; return 1 when one failed, else 0."""
     rows = []
     failed = False

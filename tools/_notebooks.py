@@ -1,7 +1,9 @@
 """Notebook files: which there are, how they are cleaned and written."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from helpers import files
 from measurements.reader import schema_checker
@@ -22,7 +24,7 @@ MAX_PNG_KB = 90
 SHOWN = ("alt", "width", "height", "embed_options")  # how a picture or a chart is shown
 
 
-def find(names=()):
+def find(names: Iterable[str] = ()) -> list[Path]:
     """Return the notebooks that `names` mean (numbers like "01", file names or paths; none: all), sorted."""
     everything = sorted(FOLDER.glob("*.ipynb"))
     if not names:
@@ -30,7 +32,7 @@ def find(names=()):
     return [path for name in names for path in matching(name, everything)]
 
 
-def matching(name, everything):
+def matching(name: str, everything: list[Path]) -> list[Path]:
     """Return the paths that one name means; ValueError lists what there is."""
     if Path(name).is_file():
         return [Path(name).resolve()]
@@ -45,7 +47,7 @@ def matching(name, everything):
     return matches
 
 
-def read(path):
+def read(path: Path) -> Any:
     """Return the notebook at `path` in the current format."""
     schema_checker()  # nbformat imports it, and would wait for its grammar
     import nbformat
@@ -54,19 +56,19 @@ def read(path):
     return nbformat.reads(text, as_version=4)
 
 
-def write(notebook, path):
+def write(notebook: Any, path: Path) -> None:
     """Write the notebook whole or not at all, in one fixed form."""
     import nbformat
 
     files.write(path, nbformat.writes(notebook, version=4).rstrip("\n") + "\n")
 
 
-def tags(cell):
+def tags(cell: Any) -> set[str]:
     """Return the set of a cell's tags."""
     return set(cell.get("metadata", {}).get("tags", []))
 
 
-def clean(notebook):
+def clean(notebook: Any) -> Any:
     """Remove what differs from run to run: timings, widget state and views, progress bars, pieces of streams.
 
     Counters become those of Run All in a new kernel; nbval takes an output without one for an error.
@@ -84,7 +86,7 @@ def clean(notebook):
     return notebook
 
 
-def number_cells(notebook):
+def number_cells(notebook: Any) -> None:
     """Count the code cells that run, from 1; their results carry the same number."""
     count = 0
     for cell in notebook.cells:
@@ -96,7 +98,7 @@ def number_cells(notebook):
                     output.execution_count = count
 
 
-def clean_metadata(metadata):
+def clean_metadata(metadata: Any) -> Any:
     """Return a cell's tags, their reason, and whether its outputs are folded away until a click."""
     from nbformat import NotebookNode
 
@@ -106,7 +108,7 @@ def clean_metadata(metadata):
     return cleaned
 
 
-def clean_output(output):
+def clean_output(output: Any) -> Any:
     """Return an output without widget view, progress bar, noise and metadata but alternative text; None for nothing."""
     if output.output_type == "stream" and output.name == "stderr":
         lines = re.split(r"[\r\n]+", output.text)
@@ -128,18 +130,18 @@ BAR = re.compile(r"\d+%\|.*\|.*(it/s|s/it|\?|B/s)")
 NOISE = re.compile(BAR.pattern + "|No CUDA runtime is found")  # of an author with nvcc and no GPU
 
 
-def is_progress(output):
+def is_progress(output: Any) -> bool:
     """Tell whether this output shows a progress bar as tqdm draws it, on stderr or as a widget's plain text."""
     if output.get("name") == "stderr":
         return BAR.search(output.text) is not None
     return BAR.search(output.get("data", {}).get("text/plain", "")) is not None
 
 
-def merged(outputs):
+def merged(outputs: Iterable) -> list:
     """Return the outputs with neighboring pieces of the same stream joined."""
-    result = []
+    result: list[Any] = []
     for output in outputs:
-        last = result[-1] if result else {}
+        last: Any = result[-1] if result else {}
         if output.output_type == "stream" and output.name == last.get("name"):
             last.text += output.text
         else:
@@ -147,7 +149,7 @@ def merged(outputs):
     return result
 
 
-def heavy(notebook):
+def heavy(notebook: Any) -> list[str]:
     """Return a text for each stored picture of more than MAX_PNG_KB."""
     return [
         f"cell {i}: picture of {len(png) * 3 / 4096:.0f} KB, at most {MAX_PNG_KB}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from helpers import files
 
 
-def check(path, force):
+def check(path: str | Path, force: bool) -> None:
     """Raise ValueError unless a table can be written to the file `path`; one that is there takes `force`."""
     place = Path(os.path.abspath(path))
     if place.suffix != ".csv" or place.is_dir():
@@ -20,7 +20,7 @@ def check(path, force):
         raise ValueError(f"--out is {path}; there is no folder {place.parent} to write into")
 
 
-def save(path, rows):
+def save(path: str | Path, rows: list) -> int:
     """Write a table, rows of texts and numbers, to the file `path`, or show it where that fails; return an exit status."""
     table = io.StringIO(newline="")
     csv.writer(table).writerows([[harmless(cell) for cell in row] for row in rows])
@@ -33,13 +33,13 @@ def save(path, rows):
     return 0
 
 
-def aligned(rows):
+def aligned(rows: list) -> str:
     """Return a table, rows of texts, as lines with straight columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
-def harmless(cell):
+def harmless(cell: object) -> str:
     """Return the text of a cell as one printable line that no spreadsheet takes for a formula."""
     characters = [c if c.isprintable() else ascii(c)[1:-1] for c in str(cell).replace("\n", " ")]
     text = "".join(characters).strip()

@@ -1,14 +1,17 @@
 """python3 -m tools doctor: what this machine can do, why CUDA is not there, and a room's machines at a glance."""
 
+import argparse
 import re
 import shutil
 import subprocess
 import sys
 from collections import Counter
 from importlib import metadata
+from typing import Any
 
 from helpers.checks import codes
 from helpers.doctor import diagnose, gather_facts, report, say
+from helpers.doctor.facts import Facts
 from helpers.host import cpu_name, memory_bytes
 from tools import _sheets, needs
 
@@ -20,7 +23,7 @@ MARK = "R2"  # a room's code
 DISK_GB = 1  # less free disk than this is a problem: data sets and checkpoints
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --room and --collect to `parser`."""
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
@@ -34,7 +37,7 @@ def add_arguments(parser):
     )
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
     """Exit status 0; 1 where PyTorch does not work here, or where a collected code is damaged."""
     if args.collect is not None:
         return collect(args.collect or codes.pick(MARK, sys.stdin.read()))
@@ -50,7 +53,7 @@ def run(args):
     return 1 if facts.torch is None else 0
 
 
-def package_problems(facts):
+def package_problems(facts: Facts) -> list[str]:
     """What is wrong with the packages that the lessons need, as a list of short texts: ["ipywidgets-missing"]."""
     problems = []
     for name, oldest in (need.split(">=") for need in needs()):
@@ -87,7 +90,7 @@ def _imports(name):
         return False
 
 
-def room_fields(facts, verdict, problems):
+def room_fields(facts: Facts, verdict: Any, problems: list[str]) -> tuple:
     """The values of `FIELDS` for this machine, as text; memory and disk in GB (10**9 bytes), "?" for unknown."""
     best = facts.devices[0] if facts.devices else None
     memory = best.memory_bytes if best else memory_bytes()
@@ -102,7 +105,7 @@ def room_fields(facts, verdict, problems):
     )
 
 
-def decode(code):
+def decode(code: str) -> tuple:
     """The fields of a `code`, a tuple of texts by `FIELDS`; ValueError says what is wrong with it."""
     fields = codes.decode(MARK, code)
     if len(fields) != len(FIELDS):
@@ -112,7 +115,7 @@ def decode(code):
     )  # no orders for the terminal
 
 
-def collect(words):
+def collect(words: list[str]) -> int:
     """Print a table of codes, what they have in common and what needs attention; 1 when a code is damaged, else 0."""
     rows, bad = [], []
     for number, code in enumerate(words, 1):

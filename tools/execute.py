@@ -7,6 +7,8 @@ import os
 import re
 import sys
 import tempfile
+from pathlib import Path
+from typing import Any
 
 from helpers import threads
 from tools import _notebooks
@@ -14,7 +16,7 @@ from tools import _notebooks
 HELP = "for authors: execute notebooks on the CPU and store their cleaned outputs"
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `execute`."""
     parser.add_argument("lessons", nargs="*", help="numbers (01), file names or paths; none: all")
     parser.add_argument(
@@ -22,14 +24,14 @@ def add_arguments(parser):
     )
 
 
-def positive(text):
+def positive(text: str) -> int:
     """Return the whole number that the value of an option means; ArgumentTypeError where it is not above 0."""
     if not text.isdecimal() or not int(text) > 0:
         raise argparse.ArgumentTypeError(f"takes a whole number above 0, not {text!r}")
     return int(text)
 
 
-def environment(home, **extra):
+def environment(home: str | Path, **extra: str) -> dict[str, str]:
     """Return the variables for kernels: fresh stored progress in `home`, nothing of the caller's plotting, `extra`."""
     hidden = ("MPLBACKEND", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
     inherited = {key: value for key, value in os.environ.items() if key not in hidden}
@@ -37,7 +39,7 @@ def environment(home, **extra):
     return {**inherited, **threads.variables(inherited), **fixed, **extra}
 
 
-def execute(notebook, folder, timeout=120):
+def execute(notebook: Any, folder: str | Path, timeout: int = 120) -> Any:
     """Return the notebook executed in `folder` from a fresh kernel, not yet cleaned; raises CellExecutionError."""
     from nbclient import NotebookClient
 
@@ -58,7 +60,7 @@ def execute(notebook, folder, timeout=120):
             raise
 
 
-def untagged_bars(notebook):
+def untagged_bars(notebook: Any) -> list[str]:
     """Return a text for each progress bar in a cell whose output is compared: it cannot be stored."""
     return [
         f"cell {i}: progress bar; tag the cell nbval-ignore-output, with a reason"
@@ -71,7 +73,7 @@ def untagged_bars(notebook):
 FIRST = re.compile(r"!\[[^]]*\]\(attachment:first\.png\)")
 
 
-def put_first_picture(notebook, number):
+def put_first_picture(notebook: Any, number: str) -> None:
     """Draw the picture at the top of lesson `number` anew, by `first_picture()` of its figures, which returns (Figure, alt).
 
     It is an attachment of the cell whose text has ![…](attachment:first.png): seen before any code, on every page.
@@ -87,7 +89,7 @@ def put_first_picture(notebook, number):
             cell.attachments = {"first.png": {"image/png": picture}}
 
 
-def refresh(path, timeout=120):
+def refresh(path: Path, timeout: int = 120) -> list[str]:
     """Execute one notebook file; return a list of what is wrong with it. A failing notebook stays as it was."""
     import nbformat
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
@@ -108,7 +110,7 @@ def refresh(path, timeout=120):
     return bars + _notebooks.heavy(new)
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
     """Execute the named notebooks one after the other; return 1 when anything is wrong with one."""
     try:
         paths = _notebooks.find(args.lessons)

@@ -1,5 +1,6 @@
 """Grade a class: every notebook runs whole in a container of its own, and what its checks say there is the grade."""
 
+import argparse
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from helpers.checks.core import CORRECT, ERROR, NOT_ATTEMPTED, Exercise
 from lessons import all_keys
@@ -25,7 +27,7 @@ SEALED = """run --rm --interactive --network=none --read-only --tmpfs=/tmp:rw,ex
     --user=65534:65534 --cap-drop=ALL --security-opt=no-new-privileges --pids-limit=128 --cpus=1 --workdir=/tmp"""
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `grade`."""
     add = parser.add_argument
     add("folder", type=Path, metavar="FOLDER", help="the notebooks, also in folders below it")
@@ -38,7 +40,7 @@ def add_arguments(parser):
     add("--unsealed", action="store_true", help="run without a container, for people you trust")
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
     """Grade all files and write the table. Returns 0, 2 where that cannot be."""
     from tqdm import tqdm
 
@@ -62,7 +64,7 @@ def run(args):
     return _sheets.save(args.out, [columns, *[[row.get(n, "") for n in columns] for row in rows]])
 
 
-def sealed(args) -> list:
+def sealed(args: argparse.Namespace) -> list:
     """Return the words that put Python into a container; ValueError where there is none."""
     engine = shutil.which("docker") or shutil.which("podman")
     if not engine:
@@ -75,13 +77,13 @@ def sealed(args) -> list:
     return [engine, *SEALED.split(), *memory, *variables, f"-v{ROOT}:/course:ro", args.image]
 
 
-def environment(course, home) -> dict:
+def environment(course: str | Path, home: str | Path) -> dict:
     """Return the variables of learners' code that differ from those around it."""
     names = dict.fromkeys(("HOME", "TMPDIR", "GPU_COURSE_HOME", "IPYTHONDIR"), str(home))
     return {**names, "PYTHONPATH": str(course), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
 
-def grade_one(path, args, container) -> dict:
+def grade_one(path: Path, args: argparse.Namespace, container: list) -> dict:
     """Return a line of the table, {column: text}: points, a note, each exercise's outcome and its reason."""
     row = dict.fromkeys(("submission", "lesson", "points", "of", "note", "review"), "")
     row["submission"] = path.relative_to(args.folder).as_posix()
@@ -106,7 +108,7 @@ def grade_one(path, args, container) -> dict:
     return {**row, "points": sum(row[key] == CORRECT for key in keys), "of": len(keys)}
 
 
-def read(path):
+def read(path: Path) -> tuple[str, list[str]]:
     """Return (lesson, sources of the code cells); ValueError where the file is no lesson's notebook."""
     if path.is_symlink() or path.stat().st_size > 20e6 or path.suffix.lower() != ".ipynb":
         raise ValueError("a link, larger than 20 MB, or no .ipynb: not read")
@@ -116,13 +118,13 @@ def read(path):
         raise ValueError(f"not a notebook ({type(error).__name__}: {str(error)[:80]})") from None
     names = {name for cell in cells for name in CHECK.findall(cell)}
     counts = {n: len({key[3:] for key in keys} & names) for n, keys in all_keys().items()}
-    lesson = max(counts, key=counts.get)
+    lesson = max(counts, key=lambda number: counts[number])
     if not counts[lesson]:
         raise ValueError("no lesson's notebook: it checks no exercise of the course")
     return lesson, cells
 
 
-def outcome(key, cells, events, stopped):
+def outcome(key: str, cells: list[str], events: list, stopped: Any) -> tuple[str, str]:
     """Return (status, text): what the check said, or why it said nothing. Solved once is solved."""
     places = [number for number, cell in enumerate(cells) if key[3:] in CHECK.findall(cell)]
     said = [event for event in events if event["cell"] in places]
@@ -135,7 +137,7 @@ def outcome(key, cells, events, stopped):
     return (ERROR, errors[-1]) if errors else ("stopped", stopped or "its check did not run")
 
 
-def run_once(job, seconds, container) -> dict:
+def run_once(job: str, seconds: float, container: list) -> dict:
     """Run a job; return what it printed last. ValueError where that is nothing after so many seconds."""
     import psutil
 
@@ -145,8 +147,12 @@ def run_once(job, seconds, container) -> dict:
         variables = {} if container else environment(ROOT, home)
         process = subprocess.Popen(
             [*(sealed_in if container else [sys.executable]), "-m", "tools.grade"],
-            **{"cwd": home, "env": {**os.environ, **variables}, "text": True},
-            **{"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL},
+            cwd=home,
+            env={**os.environ, **variables},
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
         try:
             said, _ = process.communicate(job, timeout=seconds)
@@ -162,7 +168,7 @@ def run_once(job, seconds, container) -> dict:
             process.kill()
 
 
-def inside():
+def inside() -> None:
     """In the container: run the cells of the job on the standard input, and print what was noted in which of them."""
     schema_checker()  # nbformat imports it, and would wait for its grammar
     import nbformat
@@ -196,7 +202,7 @@ def inside():
     print(json.dumps({"stopped": stopped, "events": events}))
 
 
-def record():
+def record() -> None:
     """In the kernel: from now on every check also publishes its outcome, and quit() does nothing."""
     from IPython import get_ipython
     from IPython.display import publish_display_data
@@ -214,7 +220,8 @@ def record():
         event = {"key": exercise.key, "status": result.status, "message": result.message[:400]}
         publish_display_data({MIME: {**event, "own": own}})
 
-    Exercise.outcome, Exercise.check = noted, published
+    for name, function in ("outcome", noted), ("check", published):
+        setattr(Exercise, name, function)
     get_ipython().user_ns.update(quit=print, exit=print)
 
 

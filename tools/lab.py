@@ -1,9 +1,11 @@
 """Make the environment if need be and open JupyterLab where the learner was. Only standard library."""
 
+import argparse
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from helpers import files, threads
@@ -16,7 +18,7 @@ LOOK = Path(__file__).parent / "labconfig" / "custom.css"
 WHERE = "from tools.progress import going_on; print(*going_on(), sep='\\n')"
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `lab`."""
     environment_arguments(parser)
     add = parser.add_argument
@@ -27,7 +29,7 @@ def add_arguments(parser):
     add("--port", type=int, default=8888, help="first port to try (default 8888)")
 
 
-def environment_arguments(parser):
+def environment_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that `lab` and `test` share."""
     which = parser.add_mutually_exclusive_group()
     cpu = "PyTorch's CPU build; without a GPU that is what you get anyway"
@@ -40,14 +42,14 @@ def environment_arguments(parser):
     parser.add_argument("--latest", action="store_true", help=newest)
 
 
-def chosen(args, extras=()) -> Path:
+def chosen(args: argparse.Namespace, extras: Sequence[str] = ()) -> Path:
     """Return the Python that `args` ask for, ready to use, with the `extras` of pyproject.toml."""
     if args.here:
         return Path(sys.executable)
     return _environment.ensure(args.wheels, extras, args.latest)
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
     """Open JupyterLab and wait until it ends; return its exit status."""
     if not 1 <= args.port <= 65535:
         print(f"--port takes a number from 1 to 65535, got {args.port}", file=sys.stderr)
@@ -98,7 +100,7 @@ def where(python: Path) -> str:
     return next(lesson.file for lesson in NOTEBOOKS if lesson.number == number)
 
 
-def command(python: Path, args, path: str) -> list:
+def command(python: Path, args: argparse.Namespace, path: str) -> list:
     """Return the command line of JupyterLab, open at `path`: localhost only, token on, no news, few words.
 
     Kernels that can encrypt what they say do so; the others warn of that in the terminal, at each start.
@@ -151,7 +153,7 @@ def look() -> dict:
     return {"JUPYTER_CONFIG_DIR": str(folder)}
 
 
-def become(line: list, variables: dict):
+def become(line: list, variables: dict) -> int:
     """Run `line` in the course's folder in the place of this process, so that what ends this one ends it."""
     os.chdir(ROOT)
     if os.name != "nt":

@@ -1,5 +1,6 @@
 """Pack the course and every wheel it needs into one folder that installs with no network. Only standard library."""
 
+import argparse
 import json
 import os
 import shutil
@@ -14,14 +15,14 @@ from tools._environment import SetupError, gigabytes, machine
 
 HELP = "pack lessons and wheels into one folder that installs with no network"
 ROOMS = ("helpers", "lessons", "measurements", "practice_gpus", "tools", "notebooks")
-TOPS = (*ROOMS, "lab.py", "README.md", ".github/training.png", "LICENSE")
-TOPS += ("pyproject.toml", "requirements.txt")
+FILES = ("lab.py", "README.md", "LICENSE", "pyproject.toml", "requirements.txt")
+TOPS = (*ROOMS, *FILES, ".github/training.png")
 KINDS = (".py", ".json", ".toml", ".md", ".txt", ".css", ".csv", ".gz")  # and the lessons, by name
 LEFT = {"data", "checkpoints", ".ipynb_checkpoints", "__pycache__"}
 TRIAL = "from tools import _environment; _environment.ensure()"
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pack`."""
     parser.description = (
         HELP + ". The folder serves machines of this system, this kind of processor and this "
@@ -32,16 +33,17 @@ def add_arguments(parser):
     parser.add_argument("--wheels", metavar="NAME", default="cpu", help=build)
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
     """Pack the folder; return 1 and say why where that fails."""
     try:
         pack(Path(args.folder).resolve(), args.wheels)
     except (SetupError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
+    return 0
 
 
-def pack(folder: Path, wheels: str):
+def pack(folder: Path, wheels: str) -> None:
     """Make `folder` whole or not at all: everything happens in FOLDER.half, and a repeated run goes on with that.
 
     Ready means that the course was installed from the folder alone and imported, as `lab` does it on the day.
@@ -63,7 +65,7 @@ def pack(folder: Path, wheels: str):
     print("Hand out the folder; START_HERE.txt says what to type.")
 
 
-def check(folder: Path, wheels: str):
+def check(folder: Path, wheels: str) -> None:
     """Raise SetupError when the folder is there or would hold itself, or when the disk is too small."""
     if folder.exists():
         raise SetupError(f"{folder} is there already. Name another folder, or delete this one.")
@@ -79,7 +81,7 @@ def check(folder: Path, wheels: str):
         raise SetupError(f"Packing and trying it out need {need}.")
 
 
-def begin(half: Path, manifest: dict):
+def begin(half: Path, manifest: dict) -> None:
     """Make the folder `half`, or go on with the one that an interrupted run for the same machine and build left."""
     path = half / _environment.PACK
     text = json.dumps(manifest)
@@ -91,7 +93,7 @@ def begin(half: Path, manifest: dict):
     files.write(path, text)
 
 
-def fetch(half: Path, wheels: str):
+def fetch(half: Path, wheels: str) -> None:
     """Download the wheels into `half`, all but what is there; torch and torchvision have to be of one build."""
     store = half / "wheels"
     download = [sys.executable, "-m", "pip", "download", "--only-binary", ":all:", "--dest", store]
@@ -111,7 +113,7 @@ def fetch(half: Path, wheels: str):
     _environment.call("pip, for the rest,", [*download, *pinned, *others, *versions])
 
 
-def try_out(half: Path):
+def try_out(half: Path) -> None:
     """Install the course from `half` alone, without the network, and import it; then take that installation away."""
     offline = {"PIP_NO_INDEX": "1", "UV_OFFLINE": "1", "PYTHONPATH": ""}
     line = [sys.executable, "-c", TRIAL]
@@ -123,7 +125,7 @@ def try_out(half: Path):
         )
 
 
-def copy(half: Path):
+def copy(half: Path) -> None:
     """Copy the course, without its tests and without anything that is not the course's."""
     for name in course_files():
         (half / name).parent.mkdir(parents=True, exist_ok=True)

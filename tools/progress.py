@@ -1,8 +1,10 @@
 """python3 -m tools progress: your own map; or what a class has solved, from the codes that the learners send."""
 
+import argparse
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from helpers.checks import codes, inventory, progress
 from helpers.checks.progress import DONE, ITEMS, NOT_YET
@@ -14,7 +16,7 @@ HELP = "your own map; with codes: a table of a class"
 EXERCISES = [item for item in ITEMS if not item.startswith(("quiz.", "know."))]
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the codes, --file and --out to `parser`."""
     add = parser.add_argument
     add("codes", nargs="*", metavar="CODE", help="what progress.code() prints; none: your own map")
@@ -23,7 +25,7 @@ def add_arguments(parser):
     add("--force", action="store_true", help="replace the table that is there")
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
     """Print a map or a table; exit status 1 where a code is bad (the others count), 2 where a file is not to be had."""
     if not args.codes and not args.file:
         print(own_map())
@@ -83,18 +85,18 @@ def going_on() -> tuple:
     return f"{share(states, EXERCISES)} solved: {word} {goal}, {title}.", goal
 
 
-def lesson_of(key):
+def lesson_of(key: str) -> str:
     """The number of the lesson that a key of the progress file belongs to, such as "02" for "quiz.02.alone"; or ""."""
     parts = [part for part in key.split(".") if part in {each.number for each in LESSONS}]
     return parts[0] if parts else ""
 
 
-def open_lesson(states, number):
+def open_lesson(states: dict, number: str) -> bool:
     """Tell whether a lesson has an exercise that is not solved."""
     return any(states.get(item) != DONE for item in of(number))
 
 
-def of(number):
+def of(number: str) -> Any:
     """The exercises of a lesson."""
     return [item for item in EXERCISES if item.startswith(number)]
 
@@ -104,7 +106,8 @@ def collect(words: list) -> tuple:
 
     A learner without a name gets a number, and so does the second of one name.
     """
-    rows, bad, names = [], [], []
+    rows, bad = [], []
+    names: list[str] = []
     for number, word in enumerate(words, 1):
         try:
             states, name = progress.decode(word)
@@ -118,14 +121,14 @@ def collect(words: list) -> tuple:
     return rows, bad
 
 
-def table(rows):
+def table(rows: list) -> list:
     """The table as rows of texts, head first: exercises solved by lesson, quiz answers, exercises not solved yet."""
     numbers = [each.number for each in LESSONS]
     head = ["learner", *numbers, "all", "quiz", "knew, knows", "tried, not solved"]
     return [head, *(row(name, states) for name, states in rows)]
 
 
-def row(name, states):
+def row(name: str, states: dict) -> list:
     """A learner's row of the table."""
     quiz = [item for item in states if item.startswith("quiz.")]
     lessons = [share(states, of(each.number)) for each in LESSONS]
@@ -134,14 +137,14 @@ def row(name, states):
     return [name, *lessons, every, share(states, quiz), known, open_ones(states, EXERCISES)]
 
 
-def knows(states, form):
+def knows(states: dict, form: str) -> str:
     """How many ideas of the inventory's form are right, or "–" where none was answered."""
     keys = [item.key for item in inventory.items(form)]
     right = sum(states.get(key) == DONE for key in keys)
     return str(right) if any(key in states for key in keys) else "–"
 
 
-def lacking(rows):
+def lacking(rows: list) -> list[str]:
     """Lines on the ideas of the inventory that a class lacks: at most `MOST` of each form, those most often wrong first."""
     lines = []
     for form, when in zip(inventory.FORMS, ("before the course", "after it"), strict=True):
@@ -157,17 +160,17 @@ def lacking(rows):
     return lines
 
 
-def share(states, items):
+def share(states: dict, items: Any) -> str:
     """How many of `items` are solved, as "2 of 3"."""
     return f"{sum(states.get(item) == DONE for item in items)} of {len(items)}"
 
 
-def open_ones(states, items):
+def open_ones(states: dict, items: Any) -> str:
     """Those of `items` that were tried and are not solved, as one text."""
     return " ".join(item for item in items if states.get(item) == NOT_YET)
 
 
-def most_often_wrong(rows):
+def most_often_wrong(rows: list) -> list[str]:
     """Lines on the exercises and questions that the most learners tried and have not right, at most `MOST` of each."""
     wrong = Counter(i for _, states in rows for i, state in states.items() if state == NOT_YET)
     tried = Counter(item for _, states in rows for item in states)

@@ -1,8 +1,11 @@
 """Stamp what follows from helpers/course.py: links, the set-up cell, README's table with its badges."""
 
+import argparse
 import copy
 import re
 import sys
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from helpers import course, files
@@ -32,7 +35,7 @@ KAGGLE |= {"isInternetEnabled": True, "language": "python", "sourceType": "noteb
 METADATA = {"accelerator": "GPU", "colab": {"gpuType": "T4", "provenance": []}, "kaggle": KAGGLE}
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `publish`."""
     parser.description = (
         HELP + ". Badges lead to the tag v<version>, with pyproject.toml's version."
@@ -45,7 +48,8 @@ def add_arguments(parser):
 def release() -> str:
     """Return the tag that notebooks are opened at and bring helpers of: both are of one version."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    return "v" + re.search(r'^version = "(.+)"$', text, flags=re.M)[1]
+    [version] = re.findall(r'^version = "(.+)"$', text, flags=re.M)
+    return f"v{version}"
 
 
 def setup_lines(repository: str) -> str:
@@ -67,7 +71,7 @@ def launches(repository: str, file: str) -> dict:
     }
 
 
-def stamp_notebook(notebook, repository: str, file: str):
+def stamp_notebook(notebook: Any, repository: str, file: str) -> Any:
     """Return the notebook with its derived parts fresh: links, set-up lines, metadata; everything else stays."""
     first = next(iter(notebook.cells), None)
     if not first or first.cell_type != "markdown" or not first.source.startswith("# "):
@@ -100,9 +104,9 @@ def table(repository: str) -> str:
     return "\n".join(rows)
 
 
-def stale(repository: str, root=ROOT) -> dict:
+def stale(repository: str, root: Path = ROOT) -> dict:
     """Return {path: fresh text, or a fresh notebook} for every file whose derived parts are not fresh."""
-    fresh = {}
+    fresh: dict[Path, Any] = {}
     for path in sorted((root / "notebooks").glob("*.ipynb")):
         try:
             before = _notebooks.read(path)
@@ -124,7 +128,7 @@ def stale(repository: str, root=ROOT) -> dict:
     return fresh
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
     """Stamp everything, or with --check list what is stale and return 1."""
     repository = args.repository or course.REPOSITORY
     if not re.fullmatch(r"(OWNER_NAME|[A-Za-z0-9][A-Za-z0-9-]{0,38})/[A-Za-z0-9._-]+", repository):
@@ -143,6 +147,6 @@ def run(args):
     return int(args.check and bool(fresh))
 
 
-def put(text, path):
+def put(text: str, path: Path) -> None:
     """Write a text to a file."""
     files.write(path, text)

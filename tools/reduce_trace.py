@@ -1,16 +1,18 @@
 """A torch.profiler trace, made small: what the timeline view, lesson 13 and the extracts of the course need of it."""
 
+import argparse
 import gzip
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 HELP = "make a torch.profiler trace small: kernels, launches, long CPU spans, without names of people or hosts"
 NOTES = ("device", "pytorch", "model", "batch", "note")
 SOURCE = ("repository", "commit", "path", "licence")
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `reduce_trace`."""
     parser.add_argument(
         "trace", help="from export_chrome_trace(): .json, .json.gz, or .tar.gz of ranks"
@@ -29,7 +31,7 @@ def add_arguments(parser):
         parser.add_argument(f"--{name}", help="where the trace was published, if it was")
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
     """Write the extract and say what is in it. Returns 0, or 2 with one sentence where it cannot be read."""
     from measurements.traces import chrome
 
@@ -54,7 +56,7 @@ def run(args):
     return 0
 
 
-def write(trace, out):
+def write(trace: Any, out: Path) -> int:
     """Write `trace` to the new file `out` and return its size in bytes; the same trace gives the same bytes."""
     from measurements.traces import encode
 

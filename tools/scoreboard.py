@@ -4,8 +4,10 @@ import argparse
 import contextlib
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from importlib import import_module
+from typing import Any
 
 from measurements import forecasts
 from measurements.forecasts import Point, stored, summary
@@ -18,7 +20,7 @@ TF32 = (
 )  # products used it: timm's benchmark.py asks for it, PyTorch before 1.12 did by default
 
 
-def points(cases: list[Case], progress=lambda text: None) -> list[Point]:
+def points(cases: list[Case], progress: Callable[[str], None] = lambda text: None) -> list[Point]:
     """A `Point` for each case whose card and network are known here; each step runs once, on shapes alone."""
     from practice_gpus.cards import find_card
 
@@ -37,7 +39,7 @@ def points(cases: list[Case], progress=lambda text: None) -> list[Point]:
     return found
 
 
-def record(case: Case, progress):
+def record(case: Case, progress: Callable[[str], None]) -> tuple[Any, int]:
     """(the forecast of a case's step, bytes of its gradients), or (None, 0) where it does not run here."""
     import torch
 
@@ -68,15 +70,15 @@ def choose_attention(case: Case) -> None:
         import_module("timm.layers").set_fused_attn(case.kind == "inference")
 
 
-def point(case: Case, forecast) -> Point:
+def point(case: Case, forecast: Any) -> Point:
     """The forecast and the baselines of a case; operators ran ten times, so a tenth."""
     share = 10 if case.kind == "operator" else 1
     works = [entry.work for entry in forecast.entries if hasattr(entry, "work")]
     card = forecast.card
     flops = sum(work.flops / card.peak(work.unit) for work in works if work.flops)
     moved = sum(work.bytes for work in works) / card.bandwidth / 1e9
-    times = forecast.ms, forecast.low_ms, forecast.high_ms, 1e3 * flops, 1e3 * moved
-    times = [round(time / share, 5) for time in times]
+    whole = forecast.ms, forecast.low_ms, forecast.high_ms, 1e3 * flops, 1e3 * moved
+    times = [round(time / share, 5) for time in whole]
     return Point(
         case.table, case.network, card.name, case.kind, forecast.bound, case.measured_ms, *times
     )

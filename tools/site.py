@@ -1,10 +1,12 @@
 """Write the lessons as web pages from their stored outputs, with nbconvert: nothing is executed."""
 
+import argparse
 import json
 import re
 import sys
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from helpers import files
 from helpers.course import REPOSITORY
@@ -17,12 +19,12 @@ CODE = re.compile(r'href="((?:[\w-]+/)+[\w-]+\.(?:py|json))"')
 LINK = re.compile(r'(<a [^>]*href=")(?:[\w./-]*/)?([\w-]+)\.(?:ipynb|md)(?=["#])')
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `site`."""
     parser.add_argument("folder", type=Path, help="where the pages go; begin at index.html")
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
     """Write the pages; return 2 when the folder cannot be written or holds other files of these names."""
     from nbconvert import HTMLExporter
 
@@ -40,9 +42,10 @@ def run(args):
         files.write(target, page(path, exporter))
     files.write(args.folder / "LICENSE", (ROOT / "LICENSE").read_bytes())
     print(f"{len(pages)} pages, first {args.folder / 'index.html'}")
+    return 0
 
 
-def page(path: Path, exporter) -> str:
+def page(path: Path, exporter: Any) -> str:
     """Return a notebook or Markdown file as HTML, its charts alive, its links to other files leading to pages."""
     from nbformat import v4
 

@@ -1,8 +1,10 @@
 """Make the environment if need be and run the tests of one lane in it. Only standard library."""
 
+import argparse
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from helpers import threads
 from helpers.host import cpu_cores
@@ -16,7 +18,7 @@ LANES = {
 ONE_AT_A_TIME = ("browser",)  # these run several kernels at once themselves
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `test`."""
     lab.environment_arguments(parser)
     for name, text in LANES.items():
@@ -38,7 +40,7 @@ def add_arguments(parser):
     )
 
 
-def pytest_line(args, python):
+def pytest_line(args: argparse.Namespace, python: str | Path) -> list:
     """Return the command line that runs the lanes asked for, with a worker for each core."""
     lanes = [name for name in LANES if getattr(args, name)]
     line = [str(python), "-m", "pytest", *(f"--{name}" for name in lanes)]
@@ -50,7 +52,7 @@ def pytest_line(args, python):
     return [*line, *args.pytest]
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
     """Run pytest in the course's folder, its output shown, and return its exit status."""
     if args.gpu:
         ready = _environment.stamp() and not args.here

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from helpers import show
 from helpers.checks.core import Exercise, NotAttempted, NotYet
-from helpers.ports import fingerprint, in_full, three_steps
 from lessons.lesson14 import judge
+from lessons.lesson14.runs import fingerprint, in_full, three_steps
 
 SOLUTION = str(judge.SOLUTION)
 BEFORE = "birdcalls_before.json"

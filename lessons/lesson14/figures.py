@@ -5,8 +5,8 @@ import tempfile
 from pathlib import Path
 
 from helpers import figures, plots
-from helpers.ports import three_steps
 from lessons.lesson14 import judge
+from lessons.lesson14.runs import three_steps
 
 # What it takes to make the project run on a GPU at all: (file, text, what stands there instead)
 FIRST_PORT = (

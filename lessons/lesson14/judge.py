@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.ports import in_full, on_cpu, on_gpu, on_two, three_steps
 from lessons.lesson14 import causes
+from lessons.lesson14.runs import in_full, on_cpu, on_gpu, on_two, three_steps
 
 HERE = Path(__file__).parent
 PROJECT = HERE / "project" / "birdcalls"

@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 
 from measurements.traces import GpuEvent, Trace
-from measurements.traces.host import cpu_spans, launch_threads, launches
+from measurements.traces.host import category_of, cpu_spans, launch_threads, launches
 from measurements.traces.kernels import kernel_class, short_name
 
 GPU = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
@@ -110,8 +110,8 @@ class _Rank:
         self.facts = {} if isinstance(document, list) else document
         self.number = self.facts.get("distributedInfo", {}).get("rank", number)
         complete = [e for e in events if e.get("ph") == "X" and "dur" in e]
-        self.spans = [e for e in complete if _category(e) not in GPU]
-        self.gpu = [e for e in complete if _category(e) in GPU]
+        self.spans = [e for e in complete if category_of(e) not in GPU]
+        self.gpu = [e for e in complete if category_of(e) in GPU]
         self.instants = [e for e in events if e.get("name") == "[memory]"]
         if not self.gpu:
             raise ValueError(
@@ -162,7 +162,7 @@ def _gpu_event(event, begin, rank, asked):
     launch, *operator = asked.get(arguments.get("correlation"), (None, "", "", ""))
     return GpuEvent(
         short_name(event["name"]),
-        kernel_class(event["name"], _category(event)),
+        kernel_class(event["name"], category_of(event)),
         float(event["ts"]) - begin,
         float(event["dur"]),
         rank,
@@ -171,10 +171,6 @@ def _gpu_event(event, begin, rank, asked):
         *operator,
         int(arguments.get("bytes", 0)),
     )
-
-
-def _category(event):
-    return str(event.get("cat", "")).lower()
 
 
 def _number(stream):

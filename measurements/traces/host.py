@@ -45,7 +45,7 @@ def launches(spans: Sequence[dict]) -> dict[int, tuple[float, str, str, str]]:
     for events in _by_thread(spans, OPERATORS | CALLS | {"python_function"}).values():
         for event, above in _nested(events):
             correlation = event.get("args", {}).get("correlation")
-            if correlation is not None and _category(event) in CALLS:
+            if correlation is not None and category_of(event) in CALLS:
                 found[correlation] = (float(event["ts"]), *_operator(above))
     return found
 
@@ -53,7 +53,7 @@ def launches(spans: Sequence[dict]) -> dict[int, tuple[float, str, str, str]]:
 def _operator(above):
     """Return (name, shapes, Python line) of the innermost operator of `above`, which holds events, outermost first."""
     place = len(above) - 1
-    while place >= 0 and _category(above[place]) not in OPERATORS:
+    while place >= 0 and category_of(above[place]) not in OPERATORS:
         place -= 1
     if place < 0:
         return "", "", nearest([event["name"] for event in reversed(above)])
@@ -63,7 +63,7 @@ def _operator(above):
 
 def launch_threads(spans: Sequence[dict]) -> dict[Thread, str]:
     """Return {thread: name} of the threads that ask for GPU work or run operators: Python, autograd, thread 3 …"""
-    count = Counter(_thread(e) for e in spans if _category(e) in KEPT and _asks(e))
+    count = Counter(_thread(e) for e in spans if category_of(e) in KEPT and _asks(e))
     steps = Counter(_thread(e) for e in spans if _runs_python(e))
     backward = Counter(_thread(e) for e in spans if "Backward" in e["name"])
     order = sorted(count, key=lambda thread: (-steps[thread], -count[thread]))
@@ -77,7 +77,7 @@ def launch_threads(spans: Sequence[dict]) -> dict[Thread, str]:
 
 
 def _runs_python(event):
-    return event["name"].startswith("ProfilerStep") or _category(event) == "python_function"
+    return event["name"].startswith("ProfilerStep") or category_of(event) == "python_function"
 
 
 def cpu_spans(
@@ -92,7 +92,7 @@ def cpu_spans(
         for event, above in _nested(events):
             start, length = float(event["ts"]), float(event["dur"])
             outside = start + length <= begin or start >= end
-            step = _category(event) == "user_annotation" and length >= SHORTEST
+            step = category_of(event) == "user_annotation" and length >= SHORTEST
             if outside or not (step or own[id(event)] >= SHORTEST):
                 continue
             name = python_line(event["name"]) or _ADDRESS.sub("", event["name"])
@@ -138,7 +138,7 @@ def _shapes(arguments):
 def _by_thread(spans, categories):
     threads = defaultdict(list)
     for event in spans:
-        if _category(event) in categories:
+        if category_of(event) in categories:
             threads[_thread(event)].append(event)
     return threads
 
@@ -148,8 +148,9 @@ def _thread(event):
 
 
 def _asks(event):
-    return _category(event) in OPERATORS or LAUNCHES.search(event["name"])
+    return category_of(event) in OPERATORS or LAUNCHES.search(event["name"])
 
 
-def _category(event):
+def category_of(event: dict) -> str:
+    """The category of an event, in small letters; profilers differ in their capitals."""
     return str(event.get("cat", "")).lower()

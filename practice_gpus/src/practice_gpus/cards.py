@@ -117,7 +117,9 @@ def get_card(name: str) -> Card:
     return recorded(name) if name.endswith(".json") else CARDS[name]
 
 
-# A recording holds what the card reached; a data sheet more, of which `clock.rates` says how much is reached.
+# Of what a data sheet says: a recording holds what the card reached.
+MEMORY = 0.75  # of the bandwidth that a kernel reaches
+COMPUTE = 0.8  # of the peak that a product or convolution reaches
 UNITS = {"fp32": "float32", "tf32": "tf32", "fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -126,8 +128,6 @@ def recorded(path: str) -> Card:
 
     Raises ValueError for a file that is no recording of a GPU's products and memory.
     """
-    from .clock.rates import COMPUTE, MEMORY
-
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
         name, device = next(

@@ -16,6 +16,7 @@ import torch
 
 from . import errors
 from .memory import Allocator
+from .origins import depth
 from .settings import Settings
 from .streams import Streams
 
@@ -239,8 +240,6 @@ class Machine:
 
     def _warn(self):
         """Say that the CPU waits, at the line of a person's own: on a GPU the warning comes from C++, so it names that."""
-        from .origins import depth
-
         warnings.warn(SYNC, stacklevel=depth())
 
     def waited(self, reason=""):
@@ -280,6 +279,14 @@ def lent(generator):
     finally:
         generator.set_state(common.get_state())
         common.set_state(before)
+
+
+def block_of(tensor):
+    """The block of memory that a tensor on a practice GPU fills, or None."""
+    try:
+        return getattr(storage_of(tensor).practice, "block", None)
+    except (AttributeError, NotImplementedError, RuntimeError, ValueError):
+        return None  # it has no storage, such as a parameter of a lazy module
 
 
 def storage_of(tensor):

@@ -1,12 +1,10 @@
-"""Where in a person's own code something happens, and which block of memory a tensor fills."""
+"""Where in a person's own code something happens."""
 
 import functools
 import os
 import sys
 import sysconfig
 from pathlib import Path
-
-from .machine import storage_of
 
 HERE = str(Path(__file__).parent)
 PATHS = sysconfig.get_paths()
@@ -62,14 +60,6 @@ def line(place):
         if start <= position < end and number:
             return code.co_filename, number
     return code.co_filename, code.co_firstlineno
-
-
-def block_of(tensor):
-    """The block of memory that a tensor on a practice GPU fills, or None."""
-    try:
-        return getattr(storage_of(tensor).practice, "block", None)
-    except (AttributeError, NotImplementedError, RuntimeError, ValueError):
-        return None  # it has no storage, such as a parameter of a lazy module
 
 
 def within():

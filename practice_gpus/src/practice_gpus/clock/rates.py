@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from ..cards import Card
+from ..cards import COMPUTE, MEMORY, Card
 from .work import Work
 
-MEMORY = 0.75  # of a data sheet's bandwidth that a kernel reaches
-CHANNELS_LAST = 0.8  # the same for images whose channels are next to each other
-COMPUTE = 0.8  # of a data sheet's peak that a product or convolution reaches
+CHANNELS_LAST = 0.8  # of the bandwidth (`MEMORY`), for images whose channels are next to each other
 SHORTEST = 3e-6  # seconds of the shortest kernel
 ISSUE = 7e-6  # seconds that the CPU needs to issue one operator
 LOW_POWER = 0.6  # of its peak that a card of 75 W or less sustains: it cannot hold its boost clock

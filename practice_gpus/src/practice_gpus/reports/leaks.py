@@ -7,7 +7,8 @@ from collections import defaultdict, deque
 import torch
 from torch.utils._pytree import tree_leaves
 
-from ..origins import block_of, is_own, line
+from ..machine import block_of
+from ..origins import is_own, line
 
 RECENT = 6  # of so many steps
 BIRTHS = 4  # at least so many left something from the same line

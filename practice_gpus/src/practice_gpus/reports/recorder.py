@@ -11,8 +11,8 @@ import torch
 from torch.optim import optimizer as optimizers
 from torch.utils._pytree import tree_leaves
 
-from ..machine import inner, listeners, storage_of
-from ..origins import OWNERS, PURPOSES, block_of, cause, first_of, line, origin, within
+from ..machine import block_of, inner, listeners, storage_of
+from ..origins import OWNERS, PURPOSES, cause, first_of, line, origin, within
 from . import leaks
 from .pace import Pace
 from .slow import Watch

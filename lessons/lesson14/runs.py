@@ -1,7 +1,7 @@
-"""Runs a learner's project, the package in a folder whose `train` module trains, where a port has to run.
+"""Runs a learner's port, the package in a folder whose `train` module trains, where it has to run.
 
 On the CPU, on a practice T4 with 8 GB, on shapes alone, and as two processes. A project takes ``--small`` for a short training, and
-leaves the losses in its variable `losses`. `python ports.py FOLDER WHERE 0 1` is the two processes.
+leaves the losses in its variable `losses`. `python runs.py FOLDER WHERE 0 1` is the two processes.
 """
 
 import contextlib
@@ -230,7 +230,7 @@ def end(child: subprocess.Popen) -> None:
 
 def start(folder: Path, name: str, ranks: list[int], port: int) -> subprocess.Popen:
     """Start a process that imports PyTorch once for all of `ranks`, which it forks if they are several."""
-    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     places = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
     places["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     return subprocess.Popen(

@@ -24,11 +24,11 @@ from .machine import OTHER_THREAD, Machine, Place
 from .patches import patches
 from .refused import attention
 from .settings import Settings
+from .undo import MISSING, exchange, restore_default_device, take_out
 
 if TYPE_CHECKING:
     from .clock import Forecast
 
-MISSING = object()
 active: list[Session] = []  # those that are on, outermost first; the last one rules
 turning = threading.RLock()  # held by the thread that turns some on
 OUT_OF_ORDER = (
@@ -223,12 +223,12 @@ class Session(contextlib.ContextDecorator):
                 self.patched.append([owner, name, vars(owner).get(name, MISSING)])
                 undo.callback(exchange, self.patched[-1])
                 setattr(owner, name, value)
-            undo.callback(_restore_default_device, _device.CURRENT_DEVICE)
+            undo.callback(restore_default_device, _device.CURRENT_DEVICE)
             self.functions.__enter__()
-            undo.callback(_take_out, self.functions, overrides, overrides._len_torch_function_stack)
+            undo.callback(take_out, self.functions, overrides, overrides._len_torch_function_stack)
             self.operators.__enter__()
             length = _python_dispatch._len_torch_dispatch_stack
-            undo.callback(_take_out, self.operators, _python_dispatch, length)
+            undo.callback(take_out, self.operators, _python_dispatch, length)
             undo.enter_context(processes.sent(machine))
             undo.callback(sys.meta_path.remove, Importer)
             sys.meta_path.insert(0, Importer)
@@ -270,24 +270,9 @@ def _import_dynamo():
     importer.join()
 
 
-def _restore_default_device(device):
-    if _device.CURRENT_DEVICE != device:
-        torch.set_default_device(device)
-
-
 def resume() -> Session:
     """Turn on what the environment of a child process asks for."""
     return Session(processes.requested()).start()
-
-
-def exchange(patch):
-    """Exchange an attribute with the value kept in ``patch``: [object, name, value]."""
-    owner, name, value = patch
-    patch[2] = vars(owner).get(name, MISSING)
-    if value is MISSING:
-        delattr(owner, name)
-    else:
-        setattr(owner, name, value)
 
 
 class Importer:
@@ -328,13 +313,6 @@ class Importer:
         for patch in map(list, attention()):
             exchange(patch)
             active[-1].undo.callback(exchange, patch)
-
-
-def _take_out(mode, stack, length):
-    """Remove ``mode`` from one of PyTorch's stacks of modes, wherever in it it is."""
-    for other in [stack._pop_mode() for _ in range(length())][::-1]:
-        if other is not mode:
-            stack._push_mode(other)
 
 
 def inherited(session, original=threading.Thread.start):

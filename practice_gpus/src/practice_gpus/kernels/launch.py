@@ -3,14 +3,14 @@
 import numpy as np
 import torch
 
-from practice_gpus.kernels import execute
+from practice_gpus.kernels import instructions
 from practice_gpus.kernels.access import Copies, Local
 from practice_gpus.kernels.errors import KernelError
 from practice_gpus.kernels.lanes import Lanes
 from practice_gpus.kernels.memory import Memory
 from practice_gpus.kernels.result import Result
 from practice_gpus.kernels.schedule import LIMIT, Scheduler
-from practice_gpus.kernels.shared import Shared
+from practice_gpus.kernels.shared_memory import Shared
 from practice_gpus.kernels.touches import Notes
 
 AT_ONCE = 32768  # threads that run together, in whole blocks
@@ -73,7 +73,7 @@ def run(compiled, grid, block, *arguments, touches=False):
     arguments = _arguments(compiled, arguments)
     machine = Machine(compiled, grid, block, arguments)
     machine.notes = Notes(machine) if touches else None
-    program = [execute.translate(each, machine) for each in machine.module.instructions]
+    program = [instructions.translate(each, machine) for each in machine.module.instructions]
     total = int(np.prod(grid))
     threads = -(-int(np.prod(block)) // 32) * 32
     batch = max(1, AT_ONCE // threads)

@@ -16,7 +16,7 @@ from helpers.troubleshooting.table import Known, known_errors
 
 PROGRAM = "program.py"
 EMPTY = "Paste an error message: the last lines of the red text, or all of it."
-UNKNOWN = """This message is not among the {count} errors known here. What helps most of the time:
+UNKNOWN = """This message isn't one of the {count} errors that this page knows. What helps most of the time:
 1. Read the last line first, then the deepest line of the traceback that is your own code.
 2. Print .device, .dtype and .shape of each tensor in that line.
 3. Run the same step on the CPU: its messages name the line and the number.
@@ -24,7 +24,7 @@ Ask for help with all of this, as text and not as a picture:
 - the whole traceback, and the shortest code that raises it;
 - the report of this command, which names machine, driver and versions: python3 -m tools doctor
 - what you expected instead. A good place to ask: https://discuss.pytorch.org"""
-LATE = "It is a CUDA error; most come late: set CUDA_LAUNCH_BLOCKING=1 before CUDA starts for the true line."
+LATE = "CUDA errors often arrive late: set CUDA_LAUNCH_BLOCKING=1 before CUDA starts to see the right line."
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch.optim import optimizer
 
-from practice_gpus import practice_gpus, recorder, report
+from practice_gpus import practice_gpus, report
+from practice_gpus.reports import recorder
 
 FOLDER = Path(__file__).resolve().parents[1]
 SOURCE = FOLDER / "src"

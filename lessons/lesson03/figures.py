@@ -169,7 +169,7 @@ def by_batch(times, title, things, hollow=False):
     """A figure of `times`, {label: {batch: ms}}: left the time of a batch, right how many `things` per second."""
     figure, (left, right) = figures.panels(title, 1, 2, (7.4, 3.1))
     most = max(map(max, times.values()))
-    looks = {"marker": "o", "markersize": 5, "linewidth": 1.8}
+    looks = {"markersize": 5, "linewidth": 1.8}
     if hollow:
         looks |= {"linestyle": (0, (4, 2.5)), "markerfacecolor": CARD}
     for place, label in enumerate(times):
@@ -177,7 +177,8 @@ def by_batch(times, title, things, hollow=False):
         batches, ms = [*times[label]], [*times[label].values()]
         rates = [1000 * batch / each for batch, each in zip(batches, ms, strict=True)]
         for axes, values in ((left, ms), (right, rates)):
-            axes.plot(batches, values, label=label, color=color, **looks)
+            marker = plots.MARKERS[place]
+            axes.plot(batches, values, label=label, color=color, marker=marker, **looks)
     names = ("latency: ms per batch (log scale)", f"throughput: {things} per second")
     for axes, name in zip((left, right), names, strict=True):
         figures.tidy(axes)

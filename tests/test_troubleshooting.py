@@ -72,7 +72,9 @@ def test_a_whole_traceback_with_colors_and_wrapped_lines_is_understood():
 def test_of_several_errors_the_last_one_is_explained_and_the_others_are_named():
     chain = f"{MESSAGES[0][1]}\n\nDuring handling of the above exception, another exception occurred:\n\n{TRACEBACK}"
     text = troubleshooting.explanation(chain)
-    assert text.startswith("The input and the model") and "Also here One operation got tensors" in text
+    assert (
+        text.startswith("The input and the model") and "Also here One operation got tensors" in text
+    )
 
 
 @pytest.mark.parametrize("message", [None, 3, RuntimeError("x")])

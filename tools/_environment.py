@@ -173,11 +173,15 @@ def make_venv(lock: Sequence[int]) -> None:
 
 
 def install(wheels: str, extras: list, latest: bool, lock: Sequence[int]) -> None:
-    """Install uv, and with it the course; its lines say what is fetched, how large it is, and what is done."""
+    """Install uv, and with it the course; its lines say what is fetched, how large it is, and what is done.
+
+    Compiled at once, so that no program that starts later compiles PyTorch for itself.
+    """
     python = python_of(VENV)
     packed = ["--no-index", "--find-links", "wheels"] * (manifest().get("wheels") == wheels)
     call("pip", [python, "-m", "pip", "install", "-q", *packed, "uv"], lock)
-    command = [python, "-m", "uv", "pip", "install", "--python", python, *packed]
+    command = [python, "-m", "uv", "pip", "install", "--compile-bytecode"]
+    command += ["--python", python, *packed]
     command += ["-r", "requirements.txt", *(["-e", f".[{','.join(extras)}]"] if extras else [])]
     command += [] if packed or latest else ["--constraints", VERSIONS]
     if not packed and wheels != "default":

@@ -11,6 +11,17 @@ from lessons.lesson14 import judge
 from lessons.lesson14.runs import three_steps
 
 
+@pytest.fixture
+def port(tmp_path):
+    """Return a copy of the model solution."""
+    return Path(shutil.copytree(judge.SOLUTION, tmp_path / "birdcalls"))
+
+
+def change(file, old, new):
+    """Put `new` in the place of `old` in a file."""
+    file.write_text(file.read_text().replace(old, new))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
 def test_a_sin_that_is_left_is_named_with_its_line(half):
@@ -53,12 +64,9 @@ def test_an_untouched_copy_is_not_attempted(tmp_path, monkeypatch):
     assert ex.device.outcome(ex.start()).status == "not attempted"
 
 
-def test_a_changed_file_is_judged_anew(tmp_path):
-    port = tmp_path / "birdcalls"
-    shutil.copytree(judge.SOLUTION, port)
+def test_a_changed_file_is_judged_anew(port):
     assert judge.device(port).met
-    text = (port / "model.py").read_text()
-    (port / "model.py").write_text(text.replace(", device=x.device", ""))
+    change(port / "model.py", ", device=x.device", "")
     assert "model.py:64" in judge.device(port).text
 
 
@@ -76,18 +84,12 @@ def test_a_change_of_the_solution_is_shown_by_file(capsys):
 
 
 @pytest.mark.slow
-def test_a_test_in_inference_mode_is_as_good(tmp_path):
-    port = tmp_path / "birdcalls"
-    shutil.copytree(judge.SOLUTION, port)
-    text = (port / "evaluate.py").read_text()
-    (port / "evaluate.py").write_text(text.replace("torch.no_grad()", "torch.inference_mode()"))
+def test_a_test_in_inference_mode_is_as_good(port):
+    change(port / "evaluate.py", "torch.no_grad()", "torch.inference_mode()")
     assert judge.device(port).met and judge.memory(port).met
 
 
 @pytest.mark.slow
-def test_a_line_that_fails_is_named_with_its_caller(tmp_path):
-    port = tmp_path / "birdcalls"
-    shutil.copytree(judge.SOLUTION, port)
-    text = (port / "evaluate.py").read_text()
-    (port / "evaluate.py").write_text(text.replace("waves.to(device)", "waves"))
+def test_a_line_that_fails_is_named_with_its_caller(port):
+    change(port / "evaluate.py", "waves.to(device)", "waves")
     assert ", called at evaluate.py:" in judge.device(port).text

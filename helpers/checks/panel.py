@@ -56,14 +56,9 @@ def sentence(words: str) -> str:
     return words[:1].upper() + words[1:] if ORDINARY.match(words) else words
 
 
-def _html(words):
+def code_in(words: str) -> str:
     """`words` as HTML, with what stands in backticks as code."""
     return re.sub("`([^`\n]+)`", r"<code>\1</code>", html.escape(words))
-
-
-def code_in(words: str) -> str:
-    """`words` as HTML, with what stands in backticks as code, for the title of a question."""
-    return _html(words)
 
 
 def page(verdict: Verdict) -> str:
@@ -78,12 +73,12 @@ def page(verdict: Verdict) -> str:
     ]
     if verdict.message:
         style = "white-space:pre-wrap;margin-top:4px"
-        parts.append(f'<div style="{style}">{_html(sentence(verdict.message))}</div>')
+        parts.append(f'<div style="{style}">{code_in(sentence(verdict.message))}</div>')
     if verdict.scale:
         parts.append(_scale_page(verdict.scale, color))
     if verdict.then:
         parts.append(
-            f'<div style="margin-top:6px;white-space:pre-wrap">{_html(verdict.then)}</div>'
+            f'<div style="margin-top:6px;white-space:pre-wrap">{code_in(verdict.then)}</div>'
         )
     look = (
         f"border-left:6px solid {color};border-radius:6px;padding:10px 14px;margin:6px 0;max-width:720px;"

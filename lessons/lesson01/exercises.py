@@ -174,7 +174,7 @@ def _check_machines(answer):
 
 
 def _why_not(said, right):
-    if said not in _LOOK:
+    if said not in list(_LOOK):
         return f"That's none of the answers, which are {', '.join(map(repr, _LOOK))}."
     if said == "driver too old":
         return "A driver runs builds for every older CUDA, and for newer ones of its own major version."

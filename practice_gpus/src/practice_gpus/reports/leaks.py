@@ -62,7 +62,8 @@ def sum_over_steps(recorder, frame):
     while frame is not None:
         if is_own(frame.f_code.co_filename):
             for name, value in variables(frame):
-                if isinstance(value, torch.Tensor) and value.numel() == 1 and value.grad_fn:
+                tensor = issubclass(type(value), torch.Tensor)  # asks the object nothing
+                if tensor and value.numel() == 1 and value.grad_fn:
                     if adds(value.grad_fn, recorder):
                         place = keeping_line(frame.f_code.co_filename, name)
                         place = place or (frame.f_code.co_filename, frame.f_lineno)

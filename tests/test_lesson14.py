@@ -74,7 +74,7 @@ def test_nine_of_ten_are_found_where_one_is_left(name, left):
 
 @pytest.mark.slow
 def test_the_weekend_version_runs_and_has_eight_sins_left():
-    assert judge.device(judge.weekend()).met
+    assert not judge.nothing_ran(judge.weekend())
     gone = judge.sins(judge.weekend())
     assert gone["Placement"] == [True, True] and sum(map(sum, gone.values())) == 2
 

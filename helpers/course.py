@@ -146,7 +146,7 @@ REFERENCES = (  # to look things up in: no minutes, no exercises
         "93_kernel_puzzles.ipynb",
         "Kernel puzzles",
         0,
-        "Eight kernels to write, each with a score counted from its compiled code, and par",
+        "Nine kernels to write, each with a score counted from its compiled code, and par",
         practice=False,
     ),
 )

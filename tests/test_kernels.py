@@ -299,7 +299,7 @@ def first_score(name):
 @pytest.mark.parametrize("name", pictures.FIRST)
 def test_a_first_kernel_scores_what_the_picture_of_page_93_says(name):
     """They pass the check, too, so that a learner's first kernel may be one of them."""
-    assert first_score(name) == pytest.approx(pictures.FIRST[name], rel=0.01)
+    assert first_score(name) == pytest.approx(pictures.FIRST[name], rel=0.02)
 
 
 def test_the_scorecard_adds_up_what_passed(capsys, monkeypatch):

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 import measurements
 from helpers import figures, plots
 from helpers.vega import calculate, csv
-from lessons.lesson09.gpt import TinyGPT, course_words
+from lessons.gpt import TinyGPT, course_words
 from practice_gpus import practice_gpus
 
 

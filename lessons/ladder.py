@@ -17,7 +17,7 @@ from helpers import figures, palette
 from helpers.checks import progress
 from helpers.devices import pick_device, synchronize
 from lessons.forecasts import recorded, tiny_gpt
-from lessons.lesson09.gpt import TinyGPT, causal, course_words
+from lessons.gpt import TinyGPT, causal, course_words
 
 CARDS = {"A100": "A100 80", "H100": "H100 SXM"}
 PARAMETERS, MULTIPLY = 706_473, 550_000  # of TinyGPT, and those that multiply for each token

@@ -121,7 +121,7 @@ def _collected(answer):
     while todo:
         name, value = todo.pop()
         value = _undecorated(value)
-        line = _import_of(name, value)
+        line = _import_of(name, value) if parts or imports else ""
         if line:
             imports.append(line)
         elif inspect.isfunction(value) or inspect.isclass(value):

@@ -97,17 +97,18 @@ def measured(rung, train):
 
 def draw(ladder):
     """Return (Figure, sentence) of {key: rung}: bars of this machine, and beside them the forecasts for two cards."""
-    gain = max(rung["A100"] for rung in ladder.values()) / ladder["one"]["A100"]
-    two = 2 * ladder["ddp"]["A100"] / ladder["one"]["A100"]
-    title = f"TinyGPT's ladder begins: two A100s, {two:.1f} times the throughput (forecast)"
-    if gain > 1.5:
-        title = f"TinyGPT's ladder: {gain:.0f} times the tokens per second on each A100 (forecast)"
+    *_, last = ladder.values()
+    first, now = ladder["one"]["A100"], last["A100"] * last["gpus"]
+    told = f"{figures.number(now)} on {['one', 'two', 'eight'][last['gpus'].bit_length() // 2]}"
+    title = (
+        f"TinyGPT: {figures.number(first)} tokens per second on one A100, then {told} (forecast)"
+    )
     size = (7.4, 1.5 + 0.46 * len(ladder))
     figure, (left, right) = figures.panels(title, 1, 2, size, sharey=True, width_ratios=(1, 2.2))
     for axes in (left, right):
         figures.tidy(axes)
         axes.grid(False, axis="y")
-    told = [_draw_rung(left, right, y, rung) for y, rung in enumerate(ladder.values())]
+    rows = [_draw_rung(left, right, y, rung) for y, rung in enumerate(ladder.values())]
     names = [f"{rung['lesson']}  {rung['what']}" for rung in ladder.values()]
     left.set_yticks(range(len(ladder)), names)
     left.set(xlabel="this machine, tokens per second", ylim=(len(ladder) - 0.4, -0.6))
@@ -117,7 +118,7 @@ def draw(ladder):
     label = "on each ○ A100, ◇ H100 (forecast, log scale)"
     right.set(xscale="log", xlim=(3e5, 5e8), xlabel=label)
     right.minorticks_off()
-    return figure, f"{title}. {'; '.join(told)}."
+    return figure, f"{title}. {'; '.join(rows)}."
 
 
 def _draw_rung(left, right, y, rung):

@@ -247,7 +247,7 @@ def show_cards(forecast, tokens, traffic, gpus=8):
     real = plots.published("fsdp_mpt_h100", "tokens_per_s", by="model", model="7B")
     label = "H100, MPT-7B, one of 8"
     rates, colors, left = {}, {label: figures.COMM}, []
-    for card, name in {"H100 SXM": "an H100", "L40S": "an L40S", "RTX 4090": "an RTX 4090"}.items():
+    for card, name in {"H100 SXM": "an H100", "L40S": "an L40S", "RTX 4090": "a 4090"}.items():
         alone, one = forecast.on(card), forecast.on(card, gpus=gpus, gradients=traffic)
         for way, step, color in (
             ("alone", alone, figures.GPU),

@@ -22,6 +22,7 @@ from lessons.gpt import TinyGPT, causal, course_words
 CARDS = {"A100": "A100 80", "H100": "H100 SXM"}
 PARAMETERS, MULTIPLY = 706_473, 550_000  # of TinyGPT, and those that multiply for each token
 PEAK = 312e12  # FLOP/s of an A100 in bfloat16, by its data sheet
+SEVERAL = {1: "one", 2: "two", 8: "eight"}
 PALE = "Pale: the course's own numbers, until you have run that lesson."
 
 
@@ -99,7 +100,7 @@ def draw(ladder):
     """Return (Figure, sentence) of {key: rung}: bars of this machine, and beside them the forecasts for two cards."""
     *_, last = ladder.values()
     first, now = ladder["one"]["A100"], last["A100"] * last["gpus"]
-    told = f"{figures.number(now)} on {['one', 'two', 'eight'][last['gpus'].bit_length() // 2]}"
+    told = f"{figures.number(now)} on {SEVERAL[last['gpus']]}"
     title = (
         f"TinyGPT: {figures.number(first)} tokens per second on one A100, then {told} (forecast)"
     )

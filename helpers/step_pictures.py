@@ -5,6 +5,7 @@ from helpers.steps import Box, Picture
 
 PALE = "#D5DAE1"  # a place that is empty
 HALF = figures.GREENS[2]
+Places = list[list[set[int]]]  # whose numbers, by GPU and chunk
 
 
 def ring_all_reduce(ranks: int = 4) -> Picture:
@@ -21,12 +22,14 @@ def ring_all_reduce(ranks: int = 4) -> Picture:
         rows=2 * ranks + 1,
         labels=["", *(words for rank in range(ranks) for words in (f"GPU {rank}", ""))],
     )
-    holds = [[{rank} for _ in range(ranks)] for rank in range(ranks)]  # whose numbers, by chunk
-    nothing = [[set() for _ in range(ranks)] for _ in range(ranks)]
+    holds: Places = [
+        [{rank} for _ in range(ranks)] for rank in range(ranks)
+    ]  # whose numbers, by chunk
+    nothing: Places = [[set() for _ in range(ranks)] for _ in range(ranks)]
     words = "Each GPU has its own gradient, cut into chunks. Green: whose numbers a chunk holds."
     picture.frame(words, _ring_boxes(holds, nothing))
     for step in range(steps):
-        came = [[set() for _ in range(ranks)] for _ in range(ranks)]
+        came: Places = [[set() for _ in range(ranks)] for _ in range(ranks)]
         for rank in range(ranks):
             chunk = (rank - step) % ranks
             came[(rank + 1) % ranks][chunk] = holds[rank][chunk]

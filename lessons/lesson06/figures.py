@@ -128,10 +128,11 @@ def show_overlap():
     said = [[*told.places][row[6]] for row in shown if row[3] == 3]
     alt = "; ".join(map(": ".join, zip(LANES, said, strict=True)))
     still = _overlap_still(shown, title, said)
-    figures.show_vega(_overlap_chart(rows, title, told), still, f"Over a network, {alt}.")
+    figures.show_vega(_overlap_chart(rows, end, title, told), still, f"Over a network, {alt}.")
 
 
-def _overlap_chart(rows, title, told):
+def _overlap_chart(rows, end, title, told):
+    exposed = f"datum.p == 2 && datum.b > {end - 0.01}"
     radios = (("link", [*WAYS], "network", "link "), ("bucket", [*BUCKETS], 200, "bucket, MiB "))
     chosen = (
         f"indexof({json.dumps([*WAYS])}, link) == datum.w && (datum.l < 2 || datum.k == bucket)"
@@ -164,13 +165,14 @@ def _overlap_chart(rows, title, told):
         "layer": [
             {
                 "transform": [{"filter": "datum.p < 3"}],
-                "mark": {"type": "rect", "fillOpacity": 0.1, "strokeWidth": 1},
+                "mark": {"type": "rect", "strokeWidth": 1},
                 "encoding": {
                     "x2": {"field": "e"},
                     "y": {"field": "top", **down},
                     "y2": {"field": "bottom"},
                     "fill": color,
                     "stroke": color,
+                    "fillOpacity": {"condition": {"test": exposed, "value": 0.5}, "value": 0.1},
                 },
             },
             {
@@ -201,11 +203,9 @@ def draw_more_gpus(card, link, batch):
     given = int(count), how == "shared"
     gains = {f"{gpus} × {card}": speedup(card, link, gpus, *given) for gpus in (2, 4, 8)}
     title = f"Over {link}, eight {card}s do the work of {gains[f'8 × {card}'][1]:.2g} (forecast)"
-    unit = "throughput, as a multiple of one GPU's (gray: perfect scaling)"
+    unit = "throughput, as a multiple of one GPU's (perfect: 2, 4, 8)"
     figure = plots.bars([plots.forecast(gains)], title, unit, 2)
-    axes = figure.axes[0]
-    axes.plot([2, 4, 8], [0, -1, -2], "|", color=figures.WAIT, markersize=26, markeredgewidth=3)
-    axes.set_xlim(0, 9.4)
+    figure.axes[0].set_xlim(0, 9.6)
     told = [
         f"{name}: {middle:.2g} ({low:.2g} to {high:.2g})"
         for name, (low, middle, high) in gains.items()

@@ -22,9 +22,7 @@ def ring_all_reduce(ranks: int = 4) -> Picture:
         rows=2 * ranks + 1,
         labels=["", *(words for rank in range(ranks) for words in (f"GPU {rank}", ""))],
     )
-    holds: Places = [
-        [{rank} for _ in range(ranks)] for rank in range(ranks)
-    ]  # whose numbers, by chunk
+    holds: Places = [[{rank} for _ in range(ranks)] for rank in range(ranks)]
     nothing: Places = [[set() for _ in range(ranks)] for _ in range(ranks)]
     words = "Each GPU has its own gradient, cut into chunks. Green: whose numbers a chunk holds."
     picture.frame(words, _ring_boxes(holds, nothing))
@@ -37,9 +35,8 @@ def ring_all_reduce(ranks: int = 4) -> Picture:
             [old | new for old, new in zip(*rows, strict=True)]
             for rows in zip(holds, came, strict=True)
         ]
-        half = (
-            "reduce-scatter: add what comes" if step < ranks - 1 else "all-gather: keep what comes"
-        )
+        adds = step < ranks - 1
+        half = f"{'reduce-scatter: add' if adds else 'all-gather: keep'} what comes"
         sent = f"Each GPU has sent {(step + 1) / ranks:.3g} × its gradients so far."
         picture.frame(f"Step {step + 1}, {half}. {sent}", _ring_boxes(holds, came))
     return picture

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 import measurements
-from lessons.lesson09.gpt import TinyGPT, course_words
+from lessons.gpt import TinyGPT, course_words
 from practice_gpus import practice_gpus
 
 MIB = 1.048576  # MB

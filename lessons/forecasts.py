@@ -3,7 +3,7 @@
 import torch
 
 from helpers import figures
-from lessons.lesson09.gpt import TinyGPT, course_words
+from lessons.gpt import TinyGPT, course_words
 from practice_gpus import practice_gpus
 
 _NOTE = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": figures.INK}

@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 from helpers import step_pictures
 from helpers.palette import GPU
+from lessons import gpt
 from lessons.lesson09 import exercises as ex09
 from lessons.lesson09 import figures as figures09
-from lessons.lesson09 import gpt
 from lessons.lesson09.exercises import kv_cache
 from lessons.lesson10 import figures
 from lessons.lesson10.exercises import rank_bytes

@@ -11,10 +11,10 @@ from torch.nn import functional as F
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, Question, call, chosen
 from lessons.forecasts import recorded, tiny_gpt
+from lessons.gpt import TinyGPT
 from lessons.lesson04.exercises import evaluate
 from lessons.lesson05.exercises import largest_batch
 from lessons.lesson07.exercises import find_waits, time_ms
-from lessons.lesson09.gpt import TinyGPT
 from practice_gpus import practice_gpus
 
 __all__ = ["chosen", "recorded", "tiny_gpt"]  # the lesson calls them, too

@@ -8,8 +8,7 @@ import torch
 
 import measurements
 from helpers import figures, plots
-from lessons import reading
-from lessons.lesson09 import gpt
+from lessons import gpt, reading
 from lessons.measure import peak_bytes
 from practice_gpus.cards import get_card
 

@@ -160,7 +160,7 @@ def _overlap_chart(rows, end, title, told):
                 words=f"datum.p < 2 ? ['forward', 'backward'][datum.p] : {told.list}[datum.t]",
             ),
         ],
-        "width": 640,
+        "width": 860,
         "height": 270,
         "encoding": {"x": {"field": "b", **ms}},
         "layer": [

@@ -67,6 +67,29 @@ def test_the_a100_s_curve_is_flat_up_to_its_ridge(shown):
     assert all((time < 1.15) == (count < corner) for count, time in zip(counts, times, strict=True))
 
 
+class Step:
+    """A forecast of `ms` on an A100; on any other card a step takes 40 ms."""
+
+    def __init__(self, ms, bound="memory"):
+        self.ms, self.range, self.bound = ms, (ms / 2, 2 * ms), bound
+
+    def on(self, card):
+        return Step(40.0)
+
+
+def test_a_climb_shows_each_gain_on_both_cards_and_says_that_it_is_a_forecast(shown):
+    """A rung that helps one card and not the other is what the page tells; a solid bar would be a measurement."""
+    rungs = {"as it is": (Step(8.0, "mixed"), 4), "lean": (Step(4.0), 4), "large": (Step(8.0), 16)}
+    figures.show_climb(rungs, "T4")
+    [(figure, alt)] = shown
+    axes = figure.axes[0]
+    words = [text.get_text() for text in axes.texts]
+    assert {"500", "1,000   × 2.00", "2,000   × 2.00", "× 1.00", "× 4.00", "mixed"} <= set(words)
+    assert "4.0 times as fast on an A100, 4.0 on a T4" in alt and "forecast" in axes.get_xlabel()
+    assert all(bar.get_facecolor()[3] < 0.5 for bar in axes.patches)
+    assert [list(line.get_xdata()) for line in axes.get_lines()][0] == [250, 1000]
+
+
 def test_a_forecast_s_bar_has_its_range_and_says_forecast(shown):
     """A hollow bar without either is taken for a measurement."""
     figure, alt = draw_bars("title", {card: {"batch 8": (5.0, 9.0, 14.0)} for card in "AB"})

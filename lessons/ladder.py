@@ -22,7 +22,7 @@ from lessons.gpt import TinyGPT, causal, course_words
 CARDS = {"A100": "A100 80", "H100": "H100 SXM"}
 PARAMETERS, MULTIPLY = 706_473, 550_000  # of TinyGPT, and those that multiply for each token
 PEAK = 312e12  # FLOP/s of an A100 in bfloat16, by its data sheet
-SEVERAL = {1: "one", 2: "two", 8: "eight"}
+SEVERAL = {1: "one A100", 2: "two A100s", 8: "eight A100s"}
 PALE = "Pale: the course's own numbers, until you have run that lesson."
 
 
@@ -100,10 +100,8 @@ def draw(ladder):
     """Return (Figure, sentence) of {key: rung}: bars of this machine, and beside them the forecasts for two cards."""
     *_, last = ladder.values()
     first, now = ladder["one"]["A100"], last["A100"] * last["gpus"]
-    told = f"{figures.number(now)} on {SEVERAL[last['gpus']]}"
-    title = (
-        f"TinyGPT: {figures.number(first)} tokens per second on one A100, then {told} (forecast)"
-    )
+    told = f"{first / 1e6:.3g} million tokens per second, now {now / 1e6:.3g} on {SEVERAL[last['gpus']]}"
+    title = f"TinyGPT, forecast: {told}"
     size = (7.4, 1.5 + 0.46 * len(ladder))
     figure, (left, right) = figures.panels(title, 1, 2, size, sharey=True, width_ratios=(1, 2.2))
     for axes in (left, right):

@@ -7,7 +7,7 @@ from helpers.checks import progress
 from helpers.scripts import script_path
 from lessons import reading
 from lessons.lesson08.exercises import forecast_card
-from lessons.lesson13 import clinic, exercises, figures, processes, running, steps
+from lessons.lesson13 import clinic, exercises, figures, processes, running
 from lessons.lesson13.patients import ASKED, PATIENTS
 from lessons.lesson13.triage import OTHERS, REMEDIES, saved_ms, triage
 from measurements import traces
@@ -15,12 +15,17 @@ from measurements import traces
 of_each = pytest.mark.parametrize("patient", ASKED, ids=lambda patient: patient.name)
 
 
-KNOWN = {"forecast_card": forecast_card, "F": torch.nn.functional, "triage": triage}
+KNOWN = {
+    "forecast_card": forecast_card,
+    "ex": exercises,
+    "F": torch.nn.functional,
+    "triage": triage,
+}
 
 
 def computed(patient, expression):
     """Return what an expression gives in the lesson, where `trace` is the patient's."""
-    names = vars(reading) | vars(steps) | KNOWN | {"trace": traces.case(patient.case)}
+    names = vars(reading) | KNOWN | {"trace": traces.case(patient.case)}
     return eval(expression, dict(names))  # noqa: S307 - our own source
 
 

@@ -10,12 +10,13 @@ from torch.nn import functional as F
 
 from helpers import step_pictures
 from helpers.palette import GPU
+from lessons import gpt
 from lessons.lesson09 import exercises as ex09
 from lessons.lesson09 import figures as figures09
-from lessons.lesson09 import gpt
 from lessons.lesson09.exercises import kv_cache
 from lessons.lesson10 import figures
 from lessons.lesson10.exercises import rank_bytes
+from measurements import traces
 from tools import _notebooks
 
 
@@ -225,6 +226,16 @@ def test_without_attention_only_the_last_word_decides():
     blind = [model(ids, lambda layer, q, k, v: v)[0, -1] for ids in texts]
     torch.testing.assert_close(*blind)
     assert not torch.allclose(*(model(ids)[0, -1] for ids in texts))
+
+
+def test_the_scores_of_a_layer_make_six_trips():
+    """The page divides six times 1.89 GB by the bandwidth; the figure must show the same six."""
+    figure, words = figures09.layer(traces.case("10").between(6700, 18_000))
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert texts.count("read") == texts.count("write") == 3
+    assert "softmax\n5.8 ms" in texts and "softmax: read and write" in words
+    assert 6 * 1.89e9 / 3.35e12 == pytest.approx(3.4e-3, abs=5e-5)
+    assert 2 * 8 * 12 * 3137**2 == pytest.approx(1.89e9, rel=1e-3)
 
 
 def test_a_card_that_takes_ten_milliseconds_writes_a_hundred_tokens_per_second():

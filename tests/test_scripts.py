@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DistributedSampler
 
 from helpers import scripts
-from lessons.lesson09 import gpt
+from lessons import gpt
 from lessons.lesson10.exercises import fsdp
 
 pytestmark = pytest.mark.gpu

@@ -32,7 +32,7 @@ from torch.nn import functional as F
 
 from helpers import files
 from helpers.memory import format_bytes, tensor_bytes
-from lessons.lesson09 import gpt
+from lessons import gpt
 
 PATIENCE = 60  # seconds that a process waits for the others before it gives up
 

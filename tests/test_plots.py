@@ -281,7 +281,7 @@ def test_lessons_draw_a_recorded_gpu_but_never_this_machine_twice(monkeypatch):
     def drawn():
         shown = [lesson01.draw_race({"this CPU": ([512, 2048], [0.1, 0.2])})[0]]
         monkeypatch.setattr(plots, "show", lambda figure, sentence: shown.append(figure))
-        lesson02.show_small_copies({256: 0.4, 2**20: 9.0}, "cpu")
+        lesson02.show_small_copies(None, {256: 0.4, 2**20: 9.0}, "cpu")
         return [line.get_label() for figure in shown for line in figure.axes[0].get_lines()]
 
     recorded = [label for label in drawn() if "Made-up GPU, 2026-01-02" in label]

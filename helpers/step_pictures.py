@@ -5,44 +5,64 @@ from helpers.steps import Box, Picture
 
 PALE = "#D5DAE1"  # a place that is empty
 HALF = figures.GREENS[2]
+Places = list[list[set[int]]]  # whose numbers, by GPU and chunk
 
 
 def ring_all_reduce(ranks: int = 4) -> Picture:
-    """Return the picture of a ring all-reduce: `ranks` GPUs, as many chunks, 2 (ranks - 1) steps."""
+    """Return the picture of a ring all-reduce: `ranks` GPUs, as many chunks, 2 (ranks - 1) steps.
+
+    A chunk is a row of places, one for each GPU's numbers; between two GPUs stand the chunks on their way.
+    """
+    steps = 2 * (ranks - 1)
     picture = Picture(
-        f"A ring all-reduce of {ranks} GPUs: {2 * (ranks - 1)} steps, one chunk each",
-        "A row for each GPU and a column for each chunk; the number says how many GPUs' values a chunk sums up.",
+        f"A ring all-reduce: {steps} steps, and every GPU has the sum of all {ranks}",
+        "A row for each GPU and a column for each chunk. A chunk has a place for each GPU's numbers, which fills when they "
+        "are added; arrows show which chunk each GPU passes on.",
         columns=ranks,
-        rows=ranks,
-        labels=[f"GPU {rank}" for rank in range(ranks)],
+        rows=2 * ranks + 1,
+        labels=["", *(words for rank in range(ranks) for words in (f"GPU {rank}", ""))],
     )
-    sums = [[1] * ranks for _ in range(ranks)]
-    picture.frame("Each GPU begins with its own gradient, in chunks.", _ring_boxes(sums, set()))
-    for step in range(2 * (ranks - 1)):
-        first_half = step < ranks - 1
-        came = set()
-        before = [row[:] for row in sums]
+    holds: Places = [[{rank} for _ in range(ranks)] for rank in range(ranks)]
+    nothing: Places = [[set() for _ in range(ranks)] for _ in range(ranks)]
+    words = "Each GPU has its own gradient, cut into chunks. Green: whose numbers a chunk holds."
+    picture.frame(words, _ring_boxes(holds, nothing))
+    for step in range(steps):
+        came: Places = [[set() for _ in range(ranks)] for _ in range(ranks)]
         for rank in range(ranks):
             chunk = (rank - step) % ranks
-            to = (rank + 1) % ranks
-            sums[to][chunk] = before[rank][chunk] + (before[to][chunk] if first_half else 0)
-            came.add((to, chunk))
-        what = "adds it to its own" if first_half else "keeps it in place of its own"
-        half = "reduce-scatter" if first_half else "all-gather"
-        picture.frame(
-            f"Step {step + 1}, {half}: each gets a chunk and {what}.", _ring_boxes(sums, came)
-        )
+            came[(rank + 1) % ranks][chunk] = holds[rank][chunk]
+        holds = [
+            [old | new for old, new in zip(*rows, strict=True)]
+            for rows in zip(holds, came, strict=True)
+        ]
+        adds = step < ranks - 1
+        half = f"{'reduce-scatter: add' if adds else 'all-gather: keep'} what comes"
+        sent = f"Each GPU has sent {(step + 1) / ranks:.3g} × its gradients so far."
+        picture.frame(f"Step {step + 1}, {half}. {sent}", _ring_boxes(holds, came))
     return picture
 
 
-def _ring_boxes(sums, came):
-    ranks = len(sums)
-    for rank, row in enumerate(sums):
-        for chunk, count in enumerate(row):
-            color = figures.GPU if count == ranks else HALF if count > 1 else figures.WAIT
-            if (rank, chunk) in came:
-                color = figures.COMM
-            yield Box(chunk, rank + 0.08, 0.97, 0.84, color, f"{count} of {ranks}")
+def _ring_boxes(holds, came):
+    """The boxes of a step: what each GPU holds by chunk, and above it, in violet, what has just come."""
+    ranks = len(holds)
+    width = 0.88 / ranks
+    for rank, row in enumerate(holds):
+        for chunk, held in enumerate(row):
+            for source in range(ranks):
+                x, new = chunk + 0.06 + source * width, source in came[rank][chunk]
+                own = figures.GPU if len(held) == ranks else HALF
+                color = figures.COMM if new else own if source in held else PALE
+                label = str(source) if source in held else ""
+                yield Box(x, 2 * rank + 1.04, width, 0.92, color, label)
+            if came[rank][chunk]:
+                yield from _ring_arrows(rank, chunk, ranks)
+
+
+def _ring_arrows(rank, chunk, ranks):
+    """The arrow into a chunk of `rank`; that of GPU 0 comes from the last one, around the ring."""
+    yield Box(chunk + 0.44, 2 * rank + 0.1, 0.12, 0.8, figures.COMM, "↓")
+    if rank == 0:
+        yield Box(chunk + 0.44, 2 * ranks + 0.1, 0.12, 0.8, figures.COMM, "↓")
 
 
 def fsdp(blocks: int = 4, ranks: int = 4) -> Picture:

@@ -3,7 +3,7 @@
 import torch
 
 from helpers import figures
-from lessons.lesson09.gpt import TinyGPT, course_words
+from lessons.gpt import TinyGPT, course_words
 from practice_gpus import practice_gpus
 
 _NOTE = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": figures.INK}
@@ -34,26 +34,26 @@ def tiny_gpt(batch, train, dtype=None, **sizes):
     return make_step
 
 
-def draw_bars(title, panels, log=False):
+def draw_bars(title, panels, log=False, digits=3):
     """(Figure, sentence) of forecasts side by side: `panels` is {axis: {name: value, or (low, middle, high)}}."""
-    figure, places = figures.panels(title, 1, len(panels), (7.4, 2.9), sharey=True)
+    figure, places = figures.panels(title, 1, len(panels), (7.4, 2.9), sharey=True, squeeze=False)
     told = []
-    for axes, (label, rungs) in zip(places, panels.items(), strict=True):
+    for axes, (label, rungs) in zip(places[0], panels.items(), strict=True):
         figures.tidy(axes)
         for y, value in enumerate(rungs.values()):
             low, middle, high = value if isinstance(value, tuple) else (value,) * 3
             look = {"facecolor": figures.GPU + "22", "edgecolor": figures.GPU, "linewidth": 1.4}
             axes.barh(y, middle, height=0.62, **look)
             axes.plot([low, high], [y, y], color=figures.GPU, marker="|", linewidth=1)
-            axes.annotate(figures.number(middle, 3), (high, y), (5, 0), **_NOTE)
+            axes.annotate(figures.number(middle, digits), (high, y), (5, 0), **_NOTE)
         axes.set_xlabel(f"{label} (forecast)")
         axes.margins(x=0.25)
         axes.grid(False, axis="y")
         axes.set_yticks(range(len(rungs)), rungs)
         axes.tick_params(axis="y", labelcolor=figures.INK)
         told.append(f"{label}: " + ", ".join(f"{n} {v}" for n, v in rungs.items()))
-    places[0].invert_yaxis()
+    places[0, 0].invert_yaxis()
     if log:
-        places[0].set(xscale="log", xlim=(1e4, 4e8))
-        places[0].minorticks_off()
+        places[0, 0].set(xscale="log", xlim=(3e3, 4e8))
+        places[0, 0].minorticks_off()
     return figure, "By forecast, " + "; ".join(told) + "."

@@ -68,7 +68,7 @@ def test_a_kept_code_joins_the_figures_of_the_lessons(home, monkeypatch):
     assert "Tesla T4, your GPU" in race
     shown = []
     monkeypatch.setattr(plots, "show", lambda figure, sentence: shown.append(figure))
-    lesson02.show_small_copies({256: 0.4, 2**20: 9.0}, "cpu")
+    lesson02.show_small_copies(None, {256: 0.4, 2**20: 9.0}, "cpu")
     for figure in shown:
         labels = [line.get_label() for line in figure.axes[0].get_lines()]
         assert "Tesla T4 (your GPU)" in labels

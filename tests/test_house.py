@@ -42,10 +42,15 @@ def dotted(path):
 
 @functools.cache
 def imports(path):
-    """Return the dotted names that a file imports from the course, at its top or inside functions."""
+    """Return the dotted names that a file imports from the course, at its top or inside functions, but for types."""
     here = dotted(path).split(".")[: None if path.name == "__init__.py" else -1]
     names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    blocks = (node for node in tree.body if isinstance(node, ast.If))
+    never = [
+        b for block in blocks if ast.unparse(block.test) == "TYPE_CHECKING" for b in block.body
+    ]
+    for node in (node for node in ast.walk(tree) if node not in never):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

@@ -282,7 +282,7 @@ def test_lessons_draw_a_recorded_gpu_but_never_this_machine_twice(monkeypatch):
         _, race = lesson01.draw_race({"this CPU": 0.2})
         shown = []
         monkeypatch.setattr(plots, "show", lambda figure, sentence: shown.append(figure))
-        lesson02.show_small_copies({256: 0.4, 2**20: 9.0}, "cpu")
+        lesson02.show_small_copies(None, {256: 0.4, 2**20: 9.0}, "cpu")
         lines = [line.get_label() for figure in shown for line in figure.axes[0].get_lines()]
         return [*lines, race]
 

@@ -45,12 +45,29 @@ def test_every_frame_can_be_drawn_and_stays_on_its_paper(picture):
 
 
 def test_a_ring_ends_with_the_whole_sum_everywhere():
+    """A chunk with a gap at the end, or one counted as whole too early, teaches another algorithm."""
     for ranks in (2, 3, 4, 8):
         frames = step_pictures.ring_all_reduce(ranks).frames
         assert len(frames) == 1 + 2 * (ranks - 1)
-        assert {box.label for box in frames[-1][1]} == {f"{ranks} of {ranks}"}
-        halfway = [box.label for box in frames[ranks - 1][1]]
-        assert halfway.count(f"{ranks} of {ranks}") == ranks  # each has one finished chunk
+        assert _whole_chunks(frames[-1], ranks) == ranks * ranks
+        assert _whole_chunks(frames[ranks - 1], ranks) == ranks  # each has one finished chunk
+        assert f"has sent {2 * (ranks - 1) / ranks:.3g} ×" in frames[-1][0]
+
+
+def _whole_chunks(frame, ranks):
+    filled = [(box.y, int(box.x)) for box in frame[1] if box.label.isdigit()]
+    return sum(filled.count(place) == ranks for place in set(filled))
+
+
+def test_a_ring_s_arrows_show_one_chunk_for_each_gpu():
+    """What a GPU receives stands below an arrow; the arrow around the ring is drawn at both ends."""
+    for words, boxes in step_pictures.ring_all_reduce(4).frames[1:]:
+        arrows = sorted((box.y, int(box.x)) for box in boxes if box.label == "↓")
+        assert len(arrows) == 5 and arrows[0][1] == arrows[-1][1], words
+        new = {
+            (box.y, int(box.x)) for box in boxes if box.color == figures.COMM and box.label != "↓"
+        }
+        assert len(new) == 4
 
 
 def test_fsdp_has_one_whole_block_at_most():

@@ -26,6 +26,8 @@ class _Crossings(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         name = func._schema.name
+        if name == "aten::_local_scalar_dense" and args[0].device != CPU:
+            self.transfers["d2h"] += 1
         if name in ("aten::copy_", "aten::_to_copy"):
             source = args[1] if name == "aten::copy_" else args[0]
             if source.device != out.device:
@@ -46,6 +48,13 @@ def _counted(gpus):
         before = gpus.transfers
         yield copies
         copies.update({way: gpus.transfers[way] - before[way] for way in before})
+
+
+def count_copies(gpus, function):
+    """How many tensors a call moves: {"h2d": host to device, "d2h": device to host, "d2d": between devices}."""
+    with _counted(gpus) as copies:
+        function()
+    return copies
 
 
 # --- move a nested batch ---------------------------------------------------------------------------------------------
@@ -132,64 +141,87 @@ batch = Exercise(
 )
 
 
-# --- repair three placements -----------------------------------------------------------------------------------------
-def repaired(x, weight):
-    x = x.to(weight.device)
-    bias = weight.new_ones(weight.shape[1])
-    return (x @ weight + bias).sigmoid().detach().cpu().numpy()
+# --- port someone else's k-means -------------------------------------------------------------------------------------
+def kmeans_anywhere(points, k):
+    centers = points[:k]
+    groups = torch.arange(k, device=points.device)
+    steps = []
+    for _ in range(20):
+        nearest = torch.cdist(points, centers).argmin(1)
+        member = (nearest[:, None] == groups).float()
+        moved = member.T @ points / member.sum(0).clamp(min=1)[:, None]
+        steps.append((moved - centers).norm())
+        centers = moved
+    return centers.cpu().numpy(), torch.stack(steps).tolist()
 
 
 def _check_repair(answer):
     with practice_gpus(2) as gpus:
-        places = [(CPU, CPU), (GPUS[0], CPU), (GPUS[1], CPU)]
-        places += [(GPUS[1], GPUS[1]), (CPU, GPUS[0]), (GPUS[0], GPUS[1])]
-        for rows, (home, source) in enumerate(places, 1):
-            x = torch.rand(rows, 5, device=source)
-            weight = torch.rand(5, rows + 1, device=home, requires_grad=True)
-            case = f"x on {x.device}, weight on {weight.device}"
+        for rows, home in enumerate((CPU, *GPUS), 200):
+            points = torch.rand(rows, 2, generator=torch.Generator().manual_seed(rows)).to(home)
+            case = f"{rows} points on {home}"
+            before = _peak(home)
             with _counted(gpus) as copies:
-                result = call(answer, x, weight)
-            _same_numbers(result, x, weight, case)
-            _where_work(copies, x, weight, case)
-            if weight.device != home or not weight.requires_grad:
-                raise NotYet(f"{case}: weight itself has changed; leave it as it is.")
-    return "Your function works for six pairs of places, and always where weight is."
+                result = call(answer, points, 3)
+            _same_numbers(result, points, case)
+            if home != CPU:
+                _where_work(copies, _peak(home) - before, case)
+    return "The same numbers on three devices, and two copies in 20 steps."
 
 
-def _same_numbers(result, x, weight, case):
-    if not isinstance(result, numpy.ndarray):
-        raise NotYet(f"{case}: got {type(result).__name__}; expected a NumPy array.")
-    expected = (x.detach().cpu() @ weight.detach().cpu() + 1).sigmoid().numpy()
-    if result.shape != expected.shape or not numpy.allclose(result, expected, atol=1e-3):
+def _peak(device):
+    """Bytes in use on `device`; after a first call, the most since that call."""
+    if device == CPU:
+        return 0
+    peak = torch.cuda.max_memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    return peak
+
+
+def _same_numbers(result, points, case):
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise NotYet(f"{case}: got {type(result).__name__}; expected the centers and the steps.")
+    centers, steps = result
+    if not isinstance(centers, numpy.ndarray):
+        kind = type(centers).__name__
+        raise NotYet(f"{case}: the centers are a {kind}; expected a NumPy array.")
+    if not isinstance(steps, list) or not all(isinstance(step, float) for step in steps):
+        raise NotYet(f"{case}: the steps came back as something else than a list of floats.")
+    expected, told = kmeans_anywhere(points.cpu(), 3)
+    same = centers.shape == expected.shape and numpy.allclose(centers, expected, atol=1e-3)
+    if not same or len(steps) != len(told) or not numpy.allclose(steps, told, atol=1e-3):
+        raise NotYet(f"{case}: the numbers differ from those of kmeans. Change places only.")
+
+
+def _where_work(copies, grown, case):
+    if not grown:
         raise NotYet(
-            f"{case}: the numbers differ from those of broken on the CPU. Keep bias and sigmoid, repair places only."
+            f"{case}: the GPU never held more than the points, so the work ran on the CPU. "
+            "Bring the other tensors to the points instead."
         )
-
-
-def _where_work(copies, x, weight, case):
-    if weight.device != CPU and x.device == CPU and (copies["h2d"], copies["d2h"]) != (1, 1):
-        if not copies["h2d"]:
-            raise NotYet(
-                f"{case}: nothing went to the GPU, so the work ran on the CPU. Move x to weight instead."
-            )
+    count = copies["h2d"] + copies["d2h"]
+    if count > 2:
         raise NotYet(
-            f"{case}: {copies['h2d']} copies went to the GPU and {copies['d2h']} came back; one each is "
-            "enough. Make bias where it is needed."
+            f"{case}: {count} copies between host and device, {copies['h2d']} of them to the GPU. Two are "
+            "enough. What crosses at every step could be created there, or wait until the end."
         )
 
 
 repair = Exercise(
     key="02.repair",
-    title="repair three placements",
+    title="port someone else's k-means",
     check_answer=_check_repair,
     hints=(
-        "You met all three above: in Move it, in Follow another tensor and at `.numpy()`. Each line of `broken` has one of them.",
-        "A result that isn't kept, a tensor created on the CPU, a conversion that NumPy can't do.",
-        "`x = x.to(weight.device)`; `weight.new_ones(...)` instead of `torch.ones`; `.detach().cpu()` before `.numpy()`.",
+        "Which lines create a tensor without saying where? Which lines need a value on the CPU, and how often?",
+        "`centers` and `torch.arange(k)` have to be where `points` is. A list can hold tensors as well as numbers, so "
+        "the lengths can stay on the GPU until the loop is over.",
+        "`centers = points[:k]`, `torch.arange(k, device=points.device)`, `steps.append((moved - centers).norm())`, and "
+        "at the end `centers.cpu().numpy(), torch.stack(steps).tolist()`.",
     ),
-    reference=repaired,
-    explanation="weight decides where the work happens: x moves to it and is assigned, bias is created there, and "
-    "only the small result is copied back, without its graph.",
+    reference=kmeans_anywhere,
+    explanation="points decides where the work happens, and every other tensor follows it. The 20 lengths stay on the "
+    "GPU until one copy fetches them all, so nothing in the loop makes the CPU wait.",
+    unlocked="You can now take a stranger's CPU code to any GPU, and count what crosses the bus.",
 )
 
 
@@ -200,15 +232,18 @@ def fit_copy(small, large):
     return overhead_us, 1 / per_byte / 1000
 
 
-def pinned_copy(size):
-    """(bytes, microseconds) of a published copy of `size` bytes from pinned memory to a Quadro RTX 6000."""
-    rows = measurements.published("copies_rtx6000")
-    [row] = rows.rows(bytes=size, direction="h2d", pinned=True)
-    return size, size / row["gb_per_s"] / 1000
+def published_copy(elements):
+    """(bytes, microseconds) of one `.to("cuda")` of 1,000 or 1,000,000 floats, by PyTorch's tutorial."""
+    table = measurements.published("pinned_a10g")
+    if elements == 1000:
+        [row] = table.rows("many", build="1", tensors="1000 × 1,000 floats", way="blocking")
+        return 4 * elements, row["time_ms"]  # of 1,000 copies: ms for all are µs for each
+    [row] = table.rows("one", build="1", elements=elements, way="pageable .to")
+    return 4 * elements, 1000 * row["time_ms"]
 
 
 def _check_fit(answer):
-    copies = [(pinned_copy(2**10), pinned_copy(2**20)), ((4096, 12.0), (4_000_000, 212.0))]
+    copies = [(published_copy(1000), published_copy(10**6)), ((4096, 12.0), (4_000_000, 212.0))]
     for small, large in copies:
         result = call(answer, small, large)
         if not isinstance(result, tuple) or len(result) != 2:
@@ -218,11 +253,9 @@ def _check_fit(answer):
         bandwidth = expect.number(result[1], "the bandwidth")
         _same_line(overhead, bandwidth, small, large)
     overhead, bandwidth = fit_copy(*copies[0])
-    size, measured = pinned_copy(2**16)
-    told = overhead + size / bandwidth / 1000
     return (
-        f"By your formula, each copy has {overhead:.1f} µs of overhead and then moves at {bandwidth:.1f} GB/s. "
-        f"For 64 KiB it says {told:.1f} µs, and {measured:.1f} were measured."
+        f"By your formula, each of the tutorial's copies has {overhead:.1f} µs of overhead and then moves at "
+        f"{bandwidth:.1f} GB/s. At {overhead * bandwidth:.0f} kB, both parts take equally long."
     )
 
 
@@ -263,7 +296,7 @@ fit = Exercise(
     ),
     reference=fit_copy,
     explanation="Two points determine a line: its slope is the time per byte, and where it meets zero bytes is the "
-    "overhead. The formula then predicts every size in between.",
+    "overhead. The formula then forecasts every size in between.",
     unlocked="You can now tell what any copy on any machine costs, from two measurements.",
 )
 

@@ -1,144 +1,121 @@
-"""The figures of lesson 02: links and memories, copies by size, a formula beside them, and when the CPU wins."""
+"""The figures of lesson 02: a GPU that loses to a CPU, copies by size, and when the CPU wins."""
 
 import measurements
 from helpers import figures, plots
 from helpers.checks.core import CORRECT
 from helpers.memory import format_bytes
-from helpers.palette import INK
+from helpers.palette import CARD, INK
 from lessons.lesson02 import exercises
 
 
 def first_picture():
-    """(Figure, alt): published bandwidths of links from the CPU's memory to a GPU, and of the GPU's own memory."""
-    links, inside, sources = _bandwidths()
-    [memory] = inside.values()
-    bus = links["to an A100, PCIe 4"]
-    title = f"PCIe delivers {bus:g} GB/s to an A100, the card's own memory {figures.number(memory)}"
-    figure, axes = plots.new_figure(title, "GB/s, published", size=(7.4, 2.2))
-    for y, (label, rate) in enumerate({**links, **inside}.items()):
-        color = figures.COPY if label in links else figures.GPU
-        axes.barh(-y, rate, height=0.7, color=color, zorder=2)
-        note = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": INK}
-        axes.annotate(figures.number(rate), (rate, -y), (5, 0), **note)
-    names = [*links, *inside]
-    axes.set_yticks([-y for y in range(len(names))], names)
+    """(Figure, alt): one row of numbers through 2.1 billion weights, on a CPU and on a GPU, with the copy and without."""
+    cpu, gpu = (row["time_ms"] for row in _shapes(4096))
+    copy = _copy_ms(128 * 4096**2)
+    title = f"A GPU {cpu / gpu:.0f} times as fast as the CPU loses, if the weights are copied first"
+    figure, axes = plots.new_figure(title, "ms", size=(7.4, 2.3))
+    axes.barh(0, cpu, color=figures.CPU)
+    axes.barh(-1, copy, color=CARD, edgecolor=figures.COPY, linewidth=1.8)
+    axes.barh(-1, gpu, left=copy, color=figures.GPU)
+    axes.barh(-2, gpu, color=figures.GPU)
+    note = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": INK}
+    ends = ((cpu, 0, f"{cpu:.0f}"), (copy + gpu, -1, f"{copy + gpu:.0f}"), (gpu, -2, f"{gpu:.0f}"))
+    for x, y, text in ends:
+        axes.annotate(text, (x, y), (5, 0), weight="bold", **note)
+    words = f"copying 8.6 GB to the GPU: {copy:.0f} ms (forecast)"
+    axes.annotate(words, (0, -1), (8, 0), **note)
+    names = ("16-core CPU", "RTX 4090, copying first", "RTX 4090, weights there")
+    axes.set_yticks([0, -1, -2], names)
     axes.tick_params(axis="y", labelcolor=INK)
     axes.grid(False, axis="y")
-    axes.xaxis.set_major_formatter("{x:,g}")
-    told = ", ".join(f"{name} {rate:.3g}" for name, rate in {**links, **inside}.items())
-    return figure, f"Bars of GB per second: {told}. Sources: {', '.join(sources)}."
-
-
-def _bandwidths():
-    """Links ({label: GB/s}), memories, and the sources' names."""
-    rtx = measurements.published("copies_rtx6000")
-    a100 = measurements.published("copies_a100")
-    [pageable] = rtx.rows(bytes=2**20, direction="h2d", pinned=False)
-    [pinned] = rtx.rows(bytes=2**20, direction="h2d", pinned=True)
-    [bus] = a100.rows("copies", bytes=1_000_000_000, direction="h2d")
-    [memory] = a100.rows("bandwidth", bytes=1_000_000_000)
-    links = {
-        "to a Quadro RTX 6000, PCIe 3, pageable": pageable["gb_per_s"],
-        "the same, from pinned memory": pinned["gb_per_s"],
-        "to an A100, PCIe 4": bus["gb_per_s"],
-    }
-    return links, {"inside the A100, its HBM": memory["gb_per_s"]}, (rtx.source, a100.source)
-
-
-def show_small_copies(rates, device):
-    """Show published rates of copies to two GPUs by size, and beside them `rates` ({bytes: GB/s}) here, to `device`.
-
-    Returns how many times as long 1 KiB copies take as 1 MiB copies for the same bytes, on the pinned Quadro RTX 6000.
-    """
-    lines = []
-    for name, pinned in (
-        ("copies_rtx6000", True),
-        ("copies_rtx6000", False),
-        ("copies_a100", True),
-    ):
-        where = {"section": "copies", "direction": "h2d", "pinned": pinned}
-        series = plots.published(name, "gb_per_s", x="bytes", **where)
-        kind = "pinned" if pinned else "pageable"
-        lines.append(series.renamed({label: f"{_short(label)}, {kind}" for label in series}))
-    where = {"direction": "h2d", "pinned": True}
-    lines.append(plots.yours("copies", "gb_per_s", x="bytes", **where))
-    lines.append(plots.recorded("copies", "bytes", "gb_per_s", **where))
-    label = "this CPU, memory to memory" if str(device) == "cpu" else f"to {device}"
-    lines.append(plots.here({label: ([*rates], [*rates.values()])}))
-    slow, fast = (exercises.pinned_copy(size) for size in (2**10, 2**20))
-    times = (slow[1] / slow[0]) / (fast[1] / fast[0])
-    low, high = (size / us / 1000 for size, us in (slow, fast))
-    title = (
-        f"Small copies waste bandwidth: {low:.2f} GB/s in 1 KiB copies, {high:.0f} in 1 MiB copies"
-    )
-    axes = ("bytes in one copy (log scale)", "GB/s (log scale)")
-    figure = plots.lines(lines, title, *axes, logx=True, logy=True)
-    sizes = [2**k for k in range(8, 31, 4)]
-    figure.axes[0].set_xticks(sizes, [format_bytes(size) for size in sizes], fontsize=8)
     told = (
-        f"Pinned copies to a Quadro RTX 6000: {times:.0f} times the bandwidth at 1 MiB as at 1 KiB."
+        f"CPU {cpu:.0f}, RTX 4090 {gpu:.0f}, with a forecast copy of the weights {copy + gpu:.0f}"
     )
-    plots.show(figure, f"{told} Here: {max(rates.values()):.2g} GB/s at best.")
-    return times
+    return figure, f"Bars of ms for one row of numbers through 2.1 billion weights: {told}."
 
 
-def _short(label):
-    return label.replace("A100-PCIE-40GB", "A100")
+def _shapes(width):
+    """The published rows of the CPU and of the RTX 4090 for layers of this width."""
+    return measurements.published("crossover_4090").rows("shape", width=width)
 
 
-def show_fit(answer):
-    """Show published pinned copies beside `answer`'s formula, fitted to two of them; ours until `answer` is right."""
+def _copy_ms(weights):
+    """Milliseconds in which float32 `weights` reach a GPU at the rate that an A100 reaches over PCIe 4: a forecast."""
+    copies = measurements.published("copies_a100")
+    [bus] = copies.rows("copies", bytes=1_000_000_000, direction="h2d")
+    return 4 * weights / (bus["gb_per_s"] * 1e6)
+
+
+def times_as_long():
+    """How many times as long 1,000 copies of 1,000 floats take as one copy of a million, by PyTorch's tutorial."""
+    small, large = exercises.published_copy(1000), exercises.published_copy(10**6)
+    return 1000 * small[1] / large[1]
+
+
+def show_small_copies(answer, rates, device):
+    """Show GB/s by size: `answer`'s formula (ours until it is right), what was measured, and `rates` here, {bytes: GB/s}."""
     right = exercises.fit.outcome(answer).status == CORRECT
-    sizes = [2**k for k in range(10, 21, 2)]
-    measured = [exercises.pinned_copy(size)[1] for size in sizes]
-    small, large = exercises.pinned_copy(sizes[0]), exercises.pinned_copy(sizes[-1])
-    overhead, bandwidth = (answer if right else exercises.fit_copy)(small, large)
-    formula = [overhead + size / bandwidth / 1000 for size in sizes]
-    published = plots.Group("published", {"Quadro RTX 6000, pinned": (sizes, measured)})
+    ends = exercises.published_copy(1000), exercises.published_copy(10**6)
+    overhead, bandwidth = (answer if right else exercises.fit_copy)(*ends)
+    formula = {
+        size: size / (overhead + size / bandwidth / 1000) / 1000
+        for size in [2**k for k in range(8, 25)]
+    }
     name = "your formula" if right else "our formula"
-    forecast = plots.forecast({name: (sizes, formula)})
-    off = max(abs(told / ms - 1) for told, ms in zip(formula, measured, strict=True))
-    title = f"{overhead:.1f} µs + bytes ÷ {bandwidth:.1f} GB/s is at most {off:.0%} off at any size"
-    axes = ("bytes in one copy (log scale)", "µs (log scale)")
-    colors = {name: INK}
-    figure = plots.lines([published, forecast], title, *axes, logx=True, logy=True, colors=colors)
-    figure.axes[0].set_xticks(sizes, [format_bytes(size) for size in sizes], fontsize=8)
-    plots.sources(figure, measurements.published("copies_rtx6000").source)
-    pairs = zip(sizes, measured, formula, strict=True)
-    told = ", ".join(f"{format_bytes(n)} {m:.3g} and {f:.3g}" for n, m, f in pairs)
-    plots.show(figure, f"Measured µs and the formula's: {told}.")
+    where = {"direction": "h2d", "pinned": True}
+    label = "this CPU" if str(device) == "cpu" else f"to {device}"
+    lines = [
+        plots.forecast({name: ([*formula], [*formula.values()])}),
+        plots.yours("copies", "gb_per_s", x="bytes", **where),
+        plots.recorded("copies", "bytes", "gb_per_s", **where),
+        plots.here({label: ([*rates], [*rates.values()])}),
+    ]
+    even = overhead * bandwidth * 1000
+    title = f"Below {even / 1000:.0f} kB, overhead takes most of the time of a copy"
+    axes = ("bytes in one copy (log scale)", "GB/s (log scale)")
+    figure = plots.lines(lines, title, *axes, logx=True, logy=True, colors={name: INK})
+    formulas, *_, own = figure.axes[0].get_lines()
+    formulas.set_marker("None")
+    own.set_linestyle("None")
+    _mark(figure.axes[0], even, {size: size / us / 1000 for size, us in ends})
+    plots.sources(figure, f"published: {measurements.published('pinned_a10g').source}")
+    plots.show(
+        figure,
+        f"GB/s by bytes in one copy: the formula, {overhead:.1f} µs + bytes ÷ {bandwidth:.1f} GB/s, through 0.247 and "
+        f"10.9 of an A10G at 4 kB and 4 MB; here {max(rates.values()):.2g} GB/s at best.",
+    )
+
+
+def _mark(axes, even, published):
+    """Ticks in bytes, the `published` rates, {bytes: GB/s}, and where overhead and transfer take equally long."""
+    sizes = [2**k for k in range(8, 25, 4)]
+    axes.set_xticks(sizes, [format_bytes(size) for size in sizes])
+    for size, rate in published.items():
+        axes.plot(size, rate, "o", color=figures.COPY, markersize=7, label=f"_{size}")
+        look = {"textcoords": "offset points", "color": figures.COPY, "fontsize": 9, "ha": "center"}
+        axes.annotate(f"A10G: {rate:.2g}", (size, rate), (18, -18), **look)
+    axes.axvline(even, color=figures.FAINT, linewidth=1, linestyle=(0, (2, 2)), label="_even")
+    for side, words in ((-6, "mostly overhead"), (6, "mostly transfer")):
+        place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+        ha = "right" if side < 0 else "left"
+        axes.annotate(
+            words, (even, 0.03), (side, 0), color=figures.FAINT, ha=ha, fontsize=9, **place
+        )
 
 
 def show_crossing():
-    """Show published times of 2.1 billion weights in narrow and wide layers; return the GPU's ms for the narrowest.
-
-    A third line is a forecast: the GPU's times, and the time in which the weights reach it at an A100's rate of PCIe 4.
-    """
-    layers = measurements.published("crossover_4090")
-    copies = measurements.published("copies_a100")
-    [bus] = copies.rows("copies", bytes=1_000_000_000, direction="h2d")
-    widths = []
-    totals = []
-    for row in layers.rows("shape", device="RTX 4090"):
-        weights = row["layers"] * row["width"] ** 2
-        copy_ms = 4 * weights / (bus["gb_per_s"] * 1e6)
-        widths.append(row["width"])
-        totals.append(row["time_ms"] + copy_ms)
+    """Show published times of 2.1 billion weights in narrow and wide layers; return the GPU's ms for the narrowest."""
     times = plots.published("crossover_4090", "time_ms", x="width", section="shape")
     times = times.renamed({label: label.removesuffix(", 16 cores") for label in times})
-    label = "RTX 4090, copying the weights"
-    forecast = plots.forecast({label: (widths, totals)})
-    title = "Wide layers suit the GPU, unless you have to copy the weights first"
-    axes = ("width of a layer (log scale)", "ms for one row (log scale)")
-    colors = {label: figures.COPY}
-    figure = plots.lines([times, forecast], title, *axes, logx=True, logy=True, colors=colors)
-    figure.axes[0].set_ylim(bottom=5)
-    plots.sources(figure, copies.source)
-    told = "Narrow layers of 128: CPU 2,052 ms, GPU 2,786. Wide ones of 4,096: CPU 288, GPU 10, with the copy 343."
-    plots.show(
-        figure,
-        told,
-        "Both devices were measured under WSL 2; the forecast adds the copy over PCIe 4.",
+    (wide_cpu, wide_gpu), (cpu, gpu) = (
+        [row["time_ms"] for row in _shapes(width)] for width in (4096, 128)
     )
-    [narrowest] = layers.rows("shape", device="RTX 4090", width=min(widths))
-    return narrowest["time_ms"]
+    title = (
+        f"The GPU wins {wide_cpu / wide_gpu:.0f} to 1 with wide layers, and loses with narrow ones"
+    )
+    axes = ("width of a layer (log scale)", "ms for one row (log scale)")
+    figure = plots.lines(times, title, *axes, logx=True, logy=True)
+    figure.axes[0].set_ylim(bottom=5)
+    told = f"Layers of 128: CPU {cpu:,.0f} ms, GPU {gpu:,.0f}; of 4,096: CPU {wide_cpu:.0f}, GPU {wide_gpu:.0f}."
+    plots.show(figure, told, "Both devices were measured under WSL 2, Linux inside Windows.")
+    return gpu

@@ -11,6 +11,12 @@ from helpers import figures, photos, plots
 from helpers.memory import format_bytes
 from helpers.palette import CARD
 
+LINES = {
+    "T4": "#4FAE83",
+    "V100": figures.GPU,
+    "A100 80": "#0F6B45",
+    "H100 SXM": "#0B4F33",
+}
 TOP = 2  # names of a photo in the first picture, channels of a layer
 
 
@@ -142,55 +148,88 @@ def published():
         times[name] = {row["batch"]: 1000 * row["batch"] / row["images_per_s"] for row in rows}
     v100 = times["V100"]
     title = f"A V100 takes {v100[1]:.1f} ms for one image and {v100[8]:.1f} for eight"
-    figure = by_batch(times, title, "images")
+    figure, (left, right) = figures.panels(title, 1, 2, (7.4, 3.1))
+    for name, ms in times.items():
+        look = {"label": name, "color": LINES[name], "marker": "o", "markersize": 5}
+        left.plot([*ms], [*ms.values()], **look)
+        right.plot([*ms], [1000 * batch / each for batch, each in ms.items()], **look)
+    names = ("latency: ms per batch (log scale)", "throughput: images per second")
+    for axes, name in zip((left, right), names, strict=True):
+        axes.set_title(name, fontsize=9, color=figures.INK, loc="left")
+        _batches(axes, "images")
+    left.set_yscale("log")
+    right.set_ylim(bottom=0)
+    figures.plain_ticks(left.yaxis)
+    for axes in (left, right):
+        plots.label_ends(axes)
     plots.sources(figure, data.source)
     told = [f"{name} {ms[1]:.3g} ms for 1, {ms[256]:.3g} for 256" for name, ms in times.items()]
     figures.show(figure, f"ResNet-50 by batch: {'; '.join(told)}.")
     return v100
 
 
-def bend(forecasts):
-    """Show `forecasts`, {batch: {card: Forecast}}: how long each card would take for a batch of photos."""
-    times = {card: {} for card in next(iter(forecasts.values()))}
-    for batch, rows in forecasts.items():
-        for card, row in rows.items():
-            times[card][batch] = row.ms
-    ones = [row.ms for row in forecasts[1].values()]
-    title = f"Forecast: one photo takes {min(ones):.1f} ms on each card, 256 show the difference"
-    told = [f"{c} {ms[1]:.3g} ms for 1, {ms[256]:.3g} for 256" for c, ms in times.items()]
-    first = forecasts[1]["H100 SXM"]
-    note = (
-        f"The flat part is a forecast of {first.low_ms:.1f} to {first.high_ms:.1f} ms, by the CPU."
+def _batches(axes, things):
+    """Give `axes` an axis of batches from 1 to 256."""
+    figures.tidy(axes)
+    axes.set_xscale("log", base=2)
+    ticks = [1, 4, 16, 64, 256]
+    axes.set_xticks(ticks, ticks)
+    axes.set(xlim=(0.85, 800), xlabel=f"{things} in a batch (log scale)")
+    axes.yaxis.set_major_formatter("{x:,g}")
+
+
+def busy(forecasts, card, batch, launch):
+    """A figure and a sentence: what CPU and GPU do during one batch, and what each card does per second.
+
+    `forecasts` is {batch: Forecast}; `launch` is what the CPU needs for one launch, in microseconds.
+    """
+    rates = {name: _rates(forecasts, name, launch) for name in LINES}
+    queue = forecasts[batch].on(card).play(issue=launch / 1e6)
+    ms = 1000 * queue.finish()
+    rows = {"CPU launches": [], "GPU computes": []}
+    for span in queue.spans:
+        row = "CPU launches" if span.row == "cpu" else "GPU computes"
+        rows[row].append((1000 * span.start, 1000 * (span.end - span.start)))
+    share = sum(length for _, length in rows["GPU computes"]) / ms
+    photos_ = "1 photo" if batch == 1 else f"{batch} photos"
+    title = f"Forecast: {photos_} in {figures.number(ms)} ms, the {card} is busy {share:.0%} of the time"
+    figure = figures.blank_figure((7.4, 3.7))
+    figures.set_title(figure, title)
+    above, below = figure.subplots(2, 1, height_ratios=(1, 2.1))
+    _lanes(above, rows, ms)
+    for name, values in rates.items():
+        here = name == card
+        look = {"linewidth": 2.4 if here else 1.4, "alpha": 1 if here else 0.65}
+        line = below.plot([*values], [*values.values()], label=name, color=LINES[name], **look)[0]
+        line.set_linestyle((0, (4, 2.5)))
+    look = {"markersize": 9, "markerfacecolor": CARD, "markeredgewidth": 2.2}
+    below.plot(batch, rates[card][batch], "o", color=LINES[card], label="_", **look)
+    below.set_title("photos per second (forecast)", fontsize=9, color=figures.INK, loc="left")
+    _batches(below, "photos")
+    below.set_ylim(0, 14_000)
+    plots.label_ends(below)
+    low, high = forecasts[batch].on(card).range
+    told = f"{photos_} on {card}: {figures.number(ms)} ms, {rates[card][batch]:,.0f} photos per second, "
+    return figure, f"{told}GPU busy {share:.0%}. The clock's range is {low:.1f} to {high:.1f} ms."
+
+
+def _rates(forecasts, card, launch):
+    """{batch: photos per second} of a card."""
+    played = {batch: each.on(card).play(issue=launch / 1e6) for batch, each in forecasts.items()}
+    return {batch: batch / queue.finish() for batch, queue in played.items()}
+
+
+def _lanes(axes, rows, ms):
+    """Draw what CPU and GPU do, {row: [(start, length)]}, within `ms`."""
+    figures.tidy(axes)
+    for place, (row, pieces) in enumerate(rows.items()):
+        color = figures.CPU if row.startswith("CPU") else figures.GPU
+        axes.barh(-place, ms, height=0.66, color=figures.WAIT, alpha=0.3)
+        axes.broken_barh(pieces, (-place - 0.33, 0.66), facecolors=color)
+    axes.set_yticks([0, -1], [*rows])
+    axes.tick_params(axis="y", labelcolor=figures.INK)
+    axes.set(xlim=(0, 1.01 * ms))
+    axes.grid(False, axis="y")
+    axes.set_title(
+        "one batch, in ms; gray: waiting (forecast)", fontsize=9, color=figures.INK, loc="left"
     )
-    figures.show(by_batch(times, title, "photos", True), f"Forecast: {'; '.join(told)}.", note)
-
-
-def by_batch(times, title, things, hollow=False):
-    """A figure of `times`, {label: {batch: ms}}: left the time of a batch, right how many `things` per second."""
-    figure, (left, right) = figures.panels(title, 1, 2, (7.4, 3.1))
-    most = max(map(max, times.values()))
-    looks = {"markersize": 5, "linewidth": 1.8}
-    if hollow:
-        looks |= {"linestyle": (0, (4, 2.5)), "markerfacecolor": CARD}
-    for place, label in enumerate(times):
-        color = plots.GREEN_LINES[place % 3]
-        batches, ms = [*times[label]], [*times[label].values()]
-        rates = [1000 * batch / each for batch, each in zip(batches, ms, strict=True)]
-        for axes, values in ((left, ms), (right, rates)):
-            marker = plots.MARKERS[place]
-            axes.plot(batches, values, label=label, color=color, marker=marker, **looks)
-    names = ("latency: ms per batch (log scale)", f"throughput: {things} per second")
-    for axes, name in zip((left, right), names, strict=True):
-        figures.tidy(axes)
-        ticks = [batch for batch in (1, 4, 16, 64, 256) if batch <= most]
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(ticks, ticks)
-        axes.set(xlim=(0.85, 2.8 * most), xlabel=f"{things} in a batch (log scale)")
-        axes.set_title(name, fontsize=9, color=figures.INK, loc="left")
-    left.set_yscale("log")
-    figures.plain_ticks(left.yaxis)
-    right.set_ylim(0, 1.08 * right.get_ylim()[1])
-    right.yaxis.set_major_formatter("{x:,g}")
-    for axes in (left, right):
-        plots.label_ends(axes)
-    return figure

@@ -53,6 +53,7 @@ def _draw_photo(axes, image, size):
 def _renamed(title, images, before, after):
     """Return (Figure, alternative text) of up to six photos: the old name above in quotes, `after` (text, right) below."""
     figure, row = figures.panels(title, 1, len(images), (7.4, 2.2), squeeze=False)
+    figure.get_layout_engine().set(w_pad=0.02, wspace=0)
     said = []
     for axes, image, old, (new, right) in zip(row[0], images, before, after, strict=True):
         _draw_photo(axes, image, 132)
@@ -78,15 +79,17 @@ def named(data, logits):
         print(f"{own}:", ", ".join(f"{count} × {name}" for name, count in found))
 
 
-def least_sure(data, old_logits, logits, most=6):
-    """Show the photos of `data` whose true class got the lowest probability, with the old names and the new ones.
+def least_sure(data, old_logits, logits, each=2):
+    """Show the `each` photos of each class that got its lowest probability, at most six, with old and new names.
 
     `old_logits` [n, 1000] and `logits` [n, classes] are on the CPU, in the order of `data`.
     """
     answers, chances = logits.argmax(1), logits.softmax(1)
-    order = chances.gather(1, data.labels[:, None])[:, 0].argsort()[:most].tolist()
+    order = chances.gather(1, data.labels[:, None])[:, 0].argsort().tolist()
+    by_class = [[i for i in order if data.labels[i] == label] for label in range(len(data.classes))]
+    order = [i for photos_of_one in by_class for i in photos_of_one[:each]][:6]
     right = int((answers == data.labels).sum())
-    title = f"{right} of {len(answers)} right; these are the photos it was least sure of"
+    title = f"{right} of {len(answers)} right; of each class, the photos it was least sure of"
     names = _imagenet(old_logits)
     now = [
         (f"{data.classes[answers[i]]} {chances[i].max():.0%}", bool(answers[i] == data.labels[i]))

@@ -12,13 +12,14 @@ from torch.utils.data.distributed import DistributedSampler
 from helpers import my_tools
 from helpers.checks import expect
 from helpers.checks.core import Exercise, LearnerError, NotYet, Question, call, chosen
+from lessons.lesson04.exercises import save_checkpoint
 from lessons.ranks import Hang, run_ranks, train_two
 from lessons.reading import total
 from measurements.traces import GpuEvent, Trace
 from measurements.traces.intervals import merged
 
 # The lesson calls them, too.
-__all__ = ["Hang", "chosen", "run_ranks"]
+__all__ = ["Hang", "chosen", "run_ranks", "save_checkpoint"]
 
 
 # --- convert a script to DDP --------------------------------------------------------------------------
@@ -143,8 +144,9 @@ ring = Exercise(
     title="write a ring all-reduce",
     check_answer=_check_ring,
     hints=(
-        "Look at the picture, step 1: which chunk does rank 0 send, and which one does it receive? And in step 2?",
-        "In step s, counted from 0, a rank sends chunk `(rank - s) % ranks` and receives chunk `(rank - s - 1) % ranks`.",
+        "`first_step` is the picture's step 1. Follow GPU 0's arrow in steps 2 and 3: which chunk leaves it, and which one comes?",
+        "In step s, counted from 0, a rank sends chunk `(rank - s) % ranks` and receives chunk `(rank - s - 1) % ranks`. "
+        "From step `ranks - 1` on, what comes is finished: keep it as it is.",
         "In the loop: `send(chunks[(rank - step) % ranks], right)`, `came = torch.empty_like(chunks[place])`, `recv(came, left)`; "
         "while `step < ranks - 1`, add `came` to `chunks[place]`, afterwards put it in its place.",
     ),

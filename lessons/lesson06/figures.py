@@ -1,6 +1,6 @@
 """The figures of lesson 06: equal gradients, links, efficiency, when the gradients travel, and more GPUs by forecast."""
 
-import functools
+import json
 
 import torch
 from torch import nn
@@ -8,9 +8,8 @@ from torch.nn import functional as F
 
 import measurements
 from helpers import figures, plots
-from helpers.vega import calculate, csv
-from lessons.lesson09.gpt import TinyGPT, course_words
-from practice_gpus import practice_gpus
+from helpers.vega import Texts, calculate, csv
+from lessons.data_parallel import MIB, PCIE, all_reduces, backward_ms, gpt_step, rates, speedup
 
 
 # --- the same gradient --------------------------------------------------------------------------------
@@ -48,28 +47,25 @@ def first_picture():
 
 
 # --- measured by others -------------------------------------------------------------------------------
-PCIE = 25.8  # GB/s: copies of 100 MB to an A100, measurements/published/copies_a100.json
 PARTS = (figures.GREENS[2], figures.GPU, figures.COMM)  # forward, backward, all-reduce
 LINKS = ("8 × A100", "8 × H200", "8 × B200", "32 × B200, four machines")
 SIZES = {1 / 32: "32 KiB", 1: "1 MiB", 32: "32 MiB", 1024: "1 GiB", 16384: "16 GiB"}  # by MiB
 
 
 def draw_links():
-    """Return (Figure, sentence): published rates of all-reduces by size, beside a plain copy over PCIe."""
+    """Return (Figure, sentence): published rates of all-reduces by size, beside those over PCIe."""
     data = measurements.published("all_reduce_nodes")
-    lines = {}
-    for name in LINKS:
-        rows = [row for row in data.rows(device=name) if row["gb_per_s"] > 0.1]
-        lines[name] = ([r["bytes"] / 2**20 for r in rows], [r["gb_per_s"] for r in rows])
+    lines = {name: rates(name) for name in LINKS}
     group = plots.Group("published", lines, [f"published: {data.source}"])
     title = "Small all-reduces waste the link: it takes megabytes to fill it"
     names = ("size of one all-reduce (log scale)", "bus bandwidth (GB/s, log scale)")
     steps = dict(zip(LINKS, (*figures.GREENS[2::-1], figures.COMM), strict=True))
     figure = plots.lines([group], title, *names, logx=True, logy=True, colors=steps)
     axes = figure.axes[0]
-    axes.axhline(PCIE, color=figures.COPY, linestyle=":")
-    words = {"color": figures.COPY, "fontsize": 9, "textcoords": "offset points"}
-    axes.annotate(f"a copy over PCIe 4: {PCIE} GB/s", (60, PCIE), (0, -13), **words)
+    for name, rate in PCIE.items():
+        axes.axhline(rate, color=figures.COPY, linestyle=":")
+        words = {"color": figures.COPY, "fontsize": 9, "textcoords": "offset points"}
+        axes.annotate(f"{name}: {rate} GB/s", (17000, rate), (0, 4), ha="right", **words)
     axes.set_ylim(0.5, 1500)
     axes.set_xticks([*SIZES], SIZES.values())
     return (
@@ -108,94 +104,82 @@ def _efficiencies(rows):
 
 
 # --- a GPT of GPT-2's size, by forecast ---------------------------------------------------------------
-@functools.cache
-def gpt_step(batch):
-    """Return (forecast, model) of a training step of a GPT of GPT-2's size, for `batch` sequences of 1,024 tokens."""
-    with practice_gpus(1, card="A100 80", values=False) as gpu:
-        model = TinyGPT(course_words(), width=768, heads=12, layers=12, context=1024).cuda()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        x = torch.zeros(batch, 1024, dtype=torch.long, device="cuda")
-
-        def step():
-            F.cross_entropy(model(x).flatten(0, 1), x.flatten()).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-
-        return gpu.forecast(step), model
-
-
-WHEN = {"at the end": 1e9, "for each parameter": 0, "in buckets of 25 MiB": 26.2}  # MB to wait for
-WAYS = {  # GPUs, GB/s, and the ms of the smallest all-reduce that was published
-    "NVLink, 8 GPUs": (8, 463.6, 0.040),
-    "network, 32 GPUs": (32, 362, 0.378),
-    "PCIe, 8 GPUs": (8, PCIE, 0.040),
-}
-
-
-def all_reduces(model, begin, end, size, way):
-    """Return [(start, end)] in ms of the all-reduces of a backward pass that runs from `begin` to `end` ms.
-
-    A gradient is ready when the pass has done its share of the bytes; MB are sent from `size` on, one after the other.
-    """
-    gpus, rate, least = WAYS[way]
-    megabytes = [4e-6 * p.numel() for p in model.parameters()][::-1]
-    done, waiting, sent = 0.0, 0.0, []
-    for number, each in enumerate(megabytes, 1):
-        done, waiting = done + each, waiting + each
-        if waiting >= size or number == len(megabytes):
-            ready = begin + (end - begin) * done / sum(megabytes)
-            start = max([ready, *(stop for _, stop in sent[-1:])])
-            sent.append((start, start + max(least, 2 * (gpus - 1) / gpus * waiting / rate)))
-            waiting = 0.0
-    return sent
+WAYS = {"NVLink": 8, "network": 32, "PCIe (direct)": 8}  # GPUs
+BUCKETS = (1, 5, 10, 25, 50, 100, 200)  # MiB
+LANES = ("each gradient alone", "all at the end", "in buckets of 25 MiB")
 
 
 def show_overlap():
-    """Show when the gradients of a step travel: at the end, for each parameter or in buckets, over three links."""
+    """Show when the gradients of a step travel: for each parameter, at the end, or in buckets of a chosen size."""
     forecast, model = gpt_step(1)
-    spans = forecast.on("H100 SXM").spans
-    passes = [s for s in spans if s.bound and getattr(s.entry, "backward", False)]
-    begin, end = 1e3 * passes[0].start, 1e3 * passes[-1].end
-    rows, told = [], []
-    for w, way in enumerate(WAYS):
-        for t, size in enumerate(WHEN.values()):
-            sent = all_reduces(model, begin, end, size, way)
-            spans = [(0, 0, begin), (1, begin, end), *((2, *each) for each in sent)]
-            rows += [(w, t, row, round(a, 3), round(b, 3)) for row, a, b in spans]
+    begin, end = backward_ms(forecast.on("H100 SXM"))
+    lanes = [(0, 0, 0), (1, 0, 1e9), *((2, size, size * MIB) for size in BUCKETS)]
+    rows, told = [], Texts()
+    for way, (link, gpus) in enumerate(WAYS.items()):
+        for lane, bucket, size in lanes:
+            sent = all_reduces(model, begin, end, size, gpus, link)
             late = max(0, sent[-1][1] - end)
-            told.append(f"{len(sent)} all-reduce{'s' * (len(sent) > 1)}, {late:.1f} ms exposed")
-    title = "Buckets hide the communication, but not over PCIe (forecast)"
-    pairs = zip([f"{way}, {when}" for way in WAYS for when in WHEN], told, strict=True)
-    still = _overlap_still([row[1:] for row in rows if row[0] == 1], title, told[3:6])
-    figures.show_vega(_overlap_chart(rows, title, told), still, "; ".join(map(": ".join, pairs)))
+            words = f"{len(sent)} all-reduce{'s' * (len(sent) > 1)}, {late:.1f} ms exposed"
+            bars = [(0, 0, begin), (1, begin, end), *((2, *each) for each in sent)]
+            rows += [(way, lane, bucket, part, round(a, 2), round(b, 2), -1) for part, a, b in bars]
+            rows.append((way, lane, bucket, 3, 0, 0, told.index(words)))
+    title = "351 MB of gradients: what sticks out after backward is exposed (forecast)"
+    shown = [row for row in rows if row[0] == 1 and row[2] in (0, 25)]
+    said = [[*told.places][row[6]] for row in shown if row[3] == 3]
+    alt = "; ".join(map(": ".join, zip(LANES, said, strict=True)))
+    still = _overlap_still(shown, title, said)
+    figures.show_vega(_overlap_chart(rows, end, title, told), still, f"Over a network, {alt}.")
 
 
-def _overlap_chart(rows, title, told):
-    chosen = f"3 * indexof({[*WAYS]}, way) + indexof({[*WHEN]}, when)"
-    looks = {"scale": {"domain": [0, 1, 2], "range": PARTS}, "legend": None}
-    stroke = {"field": "r", "type": "nominal", **looks}
-    names = {"labelExpr": f"{['forward', 'backward', 'all-reduce']}[datum.value]", "ticks": False}
-    row = {"field": "r", "type": "ordinal", "title": None, "axis": names}
-    start = {"field": "b", "type": "quantitative", "title": "ms", "scale": {"domain": [0, 60]}}
-    place = {"x": start, "x2": {"field": "e"}, "y": row}
-    bar = {"type": "bar", "fillOpacity": 0, "strokeWidth": 1}
-    words = {"type": "text", "align": "left", "x": 8, "y": -8, "fontSize": 13}
+def _overlap_chart(rows, end, title, told):
+    exposed = f"datum.p == 2 && datum.b > {end - 0.01}"
+    radios = (("link", [*WAYS], "network", "link "), ("bucket", [*BUCKETS], 200, "bucket, MiB "))
+    chosen = (
+        f"indexof({json.dumps([*WAYS])}, link) == datum.w && (datum.l < 2 || datum.k == bucket)"
+    )
+    labels = f"{json.dumps([*LANES[:2], 'in buckets'])}[floor(datum.value / 3)]"
+    axis = {"values": [1, 4, 7], "labelExpr": labels, "grid": False, "domain": False, "title": None}
+    down = {"type": "quantitative", "axis": axis, "scale": {"domain": [9, 0], "nice": False}}
+    ms = {"type": "quantitative", "title": "ms", "scale": {"domain": [0, 62], "nice": False}}
+    color = {"field": "p", "type": "nominal", "legend": None}
+    color["scale"] = {"domain": [0, 1, 2], "range": [*PARTS]}
+    texts = {"type": "text", "align": "left", "fontSize": 12, "dx": 5}
     return {
-        "title": {"text": title, "offset": 24},
+        "title": {"text": title},
         "params": [
-            {"name": name, "value": [*of][1], "bind": {"input": "radio", "options": [*of]}}
-            for name, of in (("when", WHEN), ("way", WAYS))
+            {"name": n, "value": start, "bind": {"input": "radio", "options": of, "name": label}}
+            for n, of, start, label in radios
         ],
-        **csv("w,t,r,b,e", rows),
-        "transform": [{"filter": f"3 * datum.w + datum.t == {chosen}"}],
-        "width": 640,
-        "height": 110,
+        **csv("w,l,k,p,b,e,t", rows),
+        "transform": [
+            {"filter": chosen},
+            *calculate(
+                top="3 * datum.l + 0.2 + 0.9 * (datum.p == 3 ? 2.1 : datum.p == 2 ? 1 : 0)",
+                bottom="datum.top + 0.8",
+                middle="datum.top + 0.4",
+                words=f"datum.p < 2 ? ['forward', 'backward'][datum.p] : {told.list}[datum.t]",
+            ),
+        ],
+        "width": 860,
+        "height": 270,
+        "encoding": {"x": {"field": "b", **ms}},
         "layer": [
-            {"mark": bar, "encoding": place | {"stroke": stroke}},
             {
-                "transform": [{"filter": "datum.r == 0"}, *calculate(s=f"{told}[{chosen}]")],
-                "mark": words,
-                "encoding": {"text": {"field": "s"}},
+                "transform": [{"filter": "datum.p < 3"}],
+                "mark": {"type": "rect", "strokeWidth": 1},
+                "encoding": {
+                    "x2": {"field": "e"},
+                    "y": {"field": "top", **down},
+                    "y2": {"field": "bottom"},
+                    "fill": color,
+                    "stroke": color,
+                    "fillOpacity": {"condition": {"test": exposed, "value": 0.5}, "value": 0.1},
+                },
+            },
+            {
+                "transform": [{"filter": "datum.p != 2"}],
+                "mark": texts,
+                "encoding": {"y": {"field": "middle", **down}, "text": {"field": "words"}},
             },
         ],
     }
@@ -203,28 +187,31 @@ def _overlap_chart(rows, title, told):
 
 def _overlap_still(rows, title, told):
     figure, axes = figures.new_figure(title, "ms, over a network", size=(7.3, 2.9))
-    for when, part, begin, end in rows:
-        place = when + (0.17 if part == 2 else -0.17)
-        axes.barh(place, end - begin, 0.3, begin, facecolor="none", edgecolor=PARTS[part])
-    names = [f"{when}\n{words.split(', ')[1]}" for when, words in zip(WHEN, told, strict=True)]
+    for _, lane, _, part, begin, end, _ in rows:
+        place = lane + (0.17 if part == 2 else -0.17)
+        if part < 3:
+            axes.barh(place, end - begin, 0.3, begin, facecolor="none", edgecolor=PARTS[part])
+    names = [f"{lane}\n{words.split(', ')[1]}" for lane, words in zip(LANES, told, strict=True)]
     axes.set_yticks(range(3), names)
     axes.invert_yaxis()
     axes.grid(False, axis="y")
     return figure
 
 
-def draw_more_gpus(card, batch, shared):
-    """Return (Figure, sentence): forecast throughput of 1 to 8 of `card`; the batch is each GPU's own, or shared."""
-    rates = {}
-    for gpus in (1, 2, 4, 8):
-        each = batch if shared == "of each GPU" else max(1, batch // gpus)
-        forecast, model = gpt_step(each)
-        several = forecast.on(card, gpus=gpus, gradients=model)
-        low, high = several.range
-        rates[f"{gpus} × {card}"] = tuple(
-            1000 * gpus * each * 1.024 / ms for ms in (high, several.ms, low)
-        )
-    times = rates[f"8 × {card}"][1] / rates[f"1 × {card}"][1]
-    title = f"Forecast: eight GPUs bring {times:.2g} times the throughput of one"
-    figure = plots.bars([plots.forecast(rates)], title, "thousand tokens per second")
-    return figure, f"{card}, batch {batch} {shared}: {title}."
+def draw_more_gpus(card, link, batch):
+    """Return (Figure, sentence): how many GPUs' work 2, 4 and 8 of `card` do by forecast; `batch` as in "8 each", "8 shared"."""
+    count, how = batch.split()
+    given = int(count), how == "shared"
+    gains = {f"{gpus} × {card}": speedup(card, link, gpus, *given) for gpus in (2, 4, 8)}
+    title = f"Over {link}, eight {card}s do the work of {gains[f'8 × {card}'][1]:.2g} (forecast)"
+    unit = "throughput, as a multiple of one GPU's (perfect: 2, 4, 8)"
+    figure = plots.bars([plots.forecast(gains)], title, unit, 2)
+    figure.axes[0].set_xlim(0, 9.6)
+    told = [
+        f"{name}: {middle:.2g} ({low:.2g} to {high:.2g})"
+        for name, (low, middle, high) in gains.items()
+    ]
+    return (
+        figure,
+        f"Throughput by forecast as a multiple of one GPU's, {batch}, {link}: {', '.join(told)}.",
+    )

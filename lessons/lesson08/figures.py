@@ -6,13 +6,13 @@ from lessons.forecasts import draw_bars
 from lessons.reading import kernels_by_shape
 from measurements import traces
 
-PEAKS = {"bfloat16": 989, "TF32": 494, "float32": 67}  # TFLOP/s of an H100 SXM, by its data sheet
+PEAKS = {"bfloat16": 989, "float32": 67}  # TFLOP/s of an H100 SXM, by its data sheet
 BANDWIDTH = 3.35  # TB/s
+HOLLOW = (figures.GPU + "22", figures.GPU + "66")  # a forecast: so far, and what is new
 _TEXT = {"fontsize": 9, "color": figures.INK}
 _POINTS = {"textcoords": "offset points", "va": "center", **_TEXT}
 
 
-# --- ladders ------------------------------------------------------------------------------------
 def first_picture():
     """Return (Figure, alternative text): ten changes to the training of a GPT-2-sized model."""
     rows = measurements.published("ladder_gpt_a100").rows("ladder")
@@ -20,8 +20,8 @@ def first_picture():
     title = "Ten changes, 11 times the throughput, on one A100"
     figure = _ladder(rungs, title, "tokens per second in training", (7.4, 3.0))
     figure.axes[0].tick_params(axis="y", labelsize=8)
-    told = "12,525 tokens per second at first, 142,156 at last; TF32 gives a factor of 2.2"
-    return figure, f"Training a GPT-2-sized model on an A100, after each of ten changes: {told}."
+    told = ", ".join(f"{name} {value:,}" for name, value, _ in rungs)
+    return figure, f"Training a GPT-2-sized model on an A100, tokens per second: {told}."
 
 
 def show_segment_anything():
@@ -41,15 +41,25 @@ def show_segment_anything():
 
 
 def _ladder(rungs, title, unit, size, heads=()):
-    """Bars (name, value, words) from top to bottom: what each adds to the best so far is dark; words stand in columns."""
+    """Bars (name, value, words) from top to bottom: what each adds to the best so far is dark; words stand in columns.
+
+    A value (low, middle, high) is a forecast: its bar is hollow, with its range.
+    """
     figure, axes = figures.new_figure(title, unit, size=size)
-    best, most = 0, max(value for _, value, _ in rungs)
+    best, most = 0, max(max(value) if isinstance(value, tuple) else value for _, value, _ in rungs)
     for y, (_, value, words) in enumerate(rungs):
-        axes.barh(y, min(value, best), height=0.66, color=figures.GREENS[3])
+        forecast = isinstance(value, tuple)
+        low, value, high = value if forecast else (value,) * 3
+        look = {"height": 0.66, "edgecolor": figures.GPU, "linewidth": 1.4 * forecast}
+        pale, dark = HOLLOW if forecast else (figures.GREENS[3], figures.GPU)
+        axes.barh(y, min(value, best), facecolor=pale, **look)
         if value > best:
-            axes.barh(y, value - best, left=best, height=0.66, color=figures.GPU)
+            axes.barh(y, value - best, left=best, facecolor=dark, **look)
+        if forecast:
+            axes.plot([low, high], [y, y], color=figures.INK, marker="|", linewidth=0.9)
         gain = f"   × {value / best:.2f}" if best else ""
-        axes.annotate(f"{value:,}{gain}", (value, y), (5, 0), **_POINTS | {"fontsize": 8.5})
+        told = figures.number(value, 3) if forecast else f"{value:,}"
+        axes.annotate(f"{told}{gain}", (high, y), (5, 0), **_POINTS | {"fontsize": 8.5})
         best = max(best, value)
         for x, word in zip((1.42, 1.62), words):
             axes.annotate(word, (x * most, y), ha="right", va="center", fontsize=9)
@@ -65,7 +75,6 @@ def _ladder(rungs, title, unit, size, heads=()):
     return figure
 
 
-# --- three programs on one card --------------------------------------------------------------------
 STRIPS = (  # case, what runs, where 1.5 ms of it begin (µs)
     ("4a", "BERT small, 1 text", 1400),
     ("11", "Qwen 0.5B, 16 texts", 5300),
@@ -78,7 +87,6 @@ def show_three():
     """Show 1.5 ms of three programs on an H100, as the profiler recorded them, each kernel in its kind's color."""
     title = "The same H100, three programs: waiting, moving bytes, multiplying"
     figure, rows = figures.panels(title, 3, 1, (7.4, 3.3), sharex=True)
-    told = []
     for axes, (name, what, start) in zip(rows, STRIPS, strict=True):
         trace = traces.case(name).between(start, start + LOOK)
         figures.tidy(axes)
@@ -89,16 +97,15 @@ def show_three():
         axes.set_title(f"{what}: {min(busy, 1):.0%} busy", fontsize=9, loc="left")
         axes.set(yticks=[], xlim=(0, LOOK), ylim=(-0.6, 0.6))
         axes.grid(False)
-        told.append(f"{what} {min(busy, 1):.0%}")
     rows[-1].set_xlabel("time (µs)")
     for kind, color in figures.KERNELS.items():
         rows[-1].barh(0, 0, color=color, label=kind)
     figure.legend(loc="outside lower center", frameon=False, fontsize=9, ncols=5)
     figures.sources(figure, traces.case("10").source)
-    figures.show(figure, f"Kernels of 1.5 ms on an H100. Busy: {', '.join(told)}.")
+    told = ", ".join(axes.get_title("left") for axes in rows)
+    figures.show(figure, f"Kernels of 1.5 ms on an H100: {told}.")
 
 
-# --- formats and roofs ------------------------------------------------------------------------------
 CARDS = {
     "P100": "P100-PCIE-16GB",
     "V100": "V100-SXM2-16GB",
@@ -118,8 +125,8 @@ def draw_formats(card):
         rates[row["dtype"]] = max(rates.get(row["dtype"], 0), row["tflop_per_s"])
     gain = rates["float16"] / rates["float32"]
     title = f"{card}: float16 has {figures.number(gain, 2)} times the throughput of float32"
-    colors = dict.fromkeys(rates, figures.GPU)
-    figure = plots.bars(rates, title, "TFLOP/s, best of five sizes of matmul", colors=colors)
+    label, colors = "TFLOP/s, best of five sizes of matmul", dict.fromkeys(rates, figures.GPU)
+    figure = plots.bars(rates, title, label, colors=colors)
     plots.sources(figure, f"published: {data.source}")
     loses = rates["bfloat16"] < rates["float32"]
     return figure, title + (", and bfloat16 is slower than both." if loses else ".")
@@ -147,60 +154,74 @@ def show_multiplications():
     figures.show(figure, f"{title}; 240 take {figures.number(times[-1])} times as long.")
 
 
+NAMES = {  # where what is written
+    (0.23, 0.42): "additions, multiplications: up to 92% of the slope",
+    (4.5, 2.8): "matmuls of 8 × 8",
+    (13, 26): "length 3,137",
+    (1.3, 0.12): "one row",
+    (122, 26): "1 text",
+    (760, 290): "large matmuls:\nup to 76% of the peak",
+}
+
+
 def show_roofline():
     """Show the roofs of an H100 and, below them, real kernels of three programs, as the profiler timed them."""
     title = "Real kernels on an H100: near the slope, near the roof, and far below both"
     label = "arithmetic intensity (operations per byte, log scale)"
-    figure, axes = figures.new_figure(title, label, "TFLOP/s (log scale)", (7.4, 3.9))
-    axes.set(xscale="log", yscale="log", xlim=(0.08, 3000), ylim=(0.03, 2200))
+    figure, axes = figures.new_figure(title, label, "TFLOP/s (log scale)", (7.4, 4.2))
+    axes.set(xscale="log", yscale="log", xlim=(0.08, 8000), ylim=(0.03, 2200))
     for name, peak in PEAKS.items():
         ridge = peak / BANDWIDTH
-        axes.plot([ridge, 3000], [peak, peak], color=figures.INK, linewidth=1.3)
-        axes.annotate(f"{name}, ridge at {ridge:.0f}", (3000, peak), (6, 0), **_POINTS)
+        axes.plot([ridge, 8000], [peak, peak], color=figures.INK, linewidth=1.3)
+        axes.annotate(f"{name}, ridge at {ridge:.0f}", (8000, peak), (0, 7), ha="right", **_POINTS)
     corner = PEAKS["bfloat16"] / BANDWIDTH
     axes.plot([0.08, corner], [0.08 * BANDWIDTH, PEAKS["bfloat16"]], color=figures.INK)
-    axes.annotate(f"HBM: {BANDWIDTH} TB/s", (0.8, 4.5), rotation=30, **_TEXT)
-    axes.annotate("odd length", (57, 38), ha="right", va="center", **_TEXT)
-    looks = zip("oDs", (figures.WAIT, figures.GREENS[2], figures.GREENS[0]), strict=True)
-    for (case, program, _), (marker, color) in zip(STRIPS, looks, strict=True):
-        xs, ys = zip(*kernels_by_shape(traces.case(case)), strict=True)
-        rates = [y / 1e12 for y in ys]
-        axes.plot(xs, rates, marker, color=color, markersize=7, label=program.split("'")[0])
+    axes.annotate(f"HBM: {BANDWIDTH} TB/s", (1.2, 7), rotation=33, **_TEXT)
+    for place, name in NAMES.items():
+        axes.annotate(name, place, va="center", **_TEXT)
+    colors = (figures.WAIT, figures.GREENS[2], figures.GREENS[0])
+    for (case, program, _), look, color in zip(STRIPS, "oDs", colors, strict=True):
+        for x, rate in kernels_by_shape(traces.case(case)):
+            axes.plot(x, rate / 1e12, look, color=color, markersize=7)
+        axes.plot([], [], look, color=color, markersize=7, label=program.split("'")[0])
     figures.plain_ticks(axes.xaxis)
     figures.plain_ticks(axes.yaxis)
     axes.legend(frameon=False, fontsize=9, loc="lower right", labelcolor=figures.INK)
     figures.sources(figure, f"kernels: {traces.case('10').source}", "roofs: NVIDIA's data sheet")
-    told = "additions at 88% of the memory slope, aligned matmuls at 76% of the bfloat16 roof"
-    figures.show(figure, f"Under an H100's roofline: {told}, a small BERT's kernels far below.")
+    told = "; ".join(NAMES.values()).replace("\n", " ")
+    figures.show(figure, f"{title}: {told}.")
 
 
-# --- forecasts ------------------------------------------------------------------------------------
-def show_climb(rungs, cards):
-    """Show images per second on `cards`: `rungs` is {name: (forecast, images per step)}."""
-    panels, told = {}, []
-    for card in cards:
-        short = card.split()[0]
-        rates = panels[f"{short}, images per second"] = {}
-        for name, (forecast, images) in rungs.items():
-            there = forecast.on(card)
-            low, high = there.range
-            rates[name] = tuple(round(1000 * images / ms) for ms in (high, there.ms, low))
-        first, *_, last = rates.values()
-        told.append(f"{last[1] / first[1]:.1f} × on {'an' if card[0] == 'A' else 'a'} {short}")
-    figures.show(*draw_bars(f"Forecast of the whole climb: {', '.join(told)}", panels))
+def show_climb(rungs, other):
+    """Show images per second of `rungs`, {name: (forecast, images per step)}, each limit, and the gains on card `other`."""
+    rows, there = [], []
+    for name, (forecast, images) in rungs.items():
+        low, high = forecast.range
+        rates = tuple(round(1000 * images / ms) for ms in (high, forecast.ms, low))
+        there.append(images / forecast.on(other).ms)
+        gain = f"× {there[-1] / there[-2]:.2f}" if rows else ""
+        rows.append((name, rates, (forecast.bound, gain)))
+    times = rows[-1][1][1] / rows[0][1][1]
+    title = f"Your climb, by forecast: {times:.1f} times as fast on an A100, {there[-1] / there[0]:.1f} on a {other}"
+    unit, size = "images per second on an A100 (forecast)", (7.4, 1.3 + 0.29 * len(rows))
+    figure = _ladder(rows, title, unit, size, ("limited by", f"on a {other}"))
+    told = "; ".join(f"{name} {rates[1]:,}, {words[0]}" for name, rates, words in rows)
+    figures.show(figure, f"{title}. Images per second and limit: {told}.")
 
 
 def show_tiny(rungs, mfu, peak):
     """Show TinyGPT's climb on an A100: `rungs` is {name: (forecast, tokens per step, parameters that multiply)}."""
-    speeds = {name: round(1000 * tokens / f.ms) for name, (f, tokens, _) in rungs.items()}
-    shares = {n: round(100 * mfu(rungs[n][2], speed, peak), 2) for n, speed in speeds.items()}
+    speeds, shares = {}, {}
+    for name, (f, tokens, n) in rungs.items():
+        low, high = f.range
+        speeds[name] = tuple(round(1000 * tokens / ms) for ms in (high, f.ms, low))
+        shares[name] = tuple(round(100 * mfu(n, speed, peak), 2) for speed in speeds[name])
     first, *_, last = shares.values()
-    title = f"Forecast for an A100: TinyGPT's MFU, from {first:.2f}% to {last:.0f}%"
+    title = f"Forecast for an A100: TinyGPT's MFU, from {first[1]:.2f}% to {last[1]:.0f}%"
     panels = {"tokens per second, log scale": speeds, "MFU, % of the bfloat16 peak": shares}
     figures.show(*draw_bars(title, panels, log=True))
 
 
-# --- a busy neighbor ------------------------------------------------------------------------------
 def show_neighbor(rates):
     """Show training steps per second: `rates` is {"alone": {threads: rate}, "beside a busy program": {…}}."""
     alone, beside = (list(each.values()) for each in rates.values())

@@ -5,9 +5,9 @@ from torch.nn import functional as F
 
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, Question, call, chosen
+from lessons.gpt import Words, course_words, parameters, trained, write
 from lessons.lesson07.exercises import time_ms
 from lessons.lesson08.exercises import forecast_card
-from lessons.lesson09.gpt import Words, course_words, parameters, trained, write
 from practice_gpus import practice_gpus
 
 # The lesson calls them, too.

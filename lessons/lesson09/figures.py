@@ -8,8 +8,8 @@ import torch
 
 import measurements
 from helpers import figures, plots
-from lessons import reading
-from lessons.lesson09 import gpt
+from lessons import gpt, reading
+from lessons.forecasts import draw_bars
 from lessons.measure import peak_bytes
 from practice_gpus.cards import get_card
 
@@ -165,6 +165,41 @@ def peak_shares(case):
     return share("[96, 3137, 64]", 3137, 64, 3137, 96), share("[25096, 768]", 25096, 768, 2304)
 
 
+TRIPS = {  # of the scores, by the four long kernels
+    "query · key": ("write",),
+    "scaling": ("read", "write"),
+    "softmax": ("read", "write"),
+    "shares · values": ("read",),
+}
+
+
+def layer(case):
+    """Draw a layer of the trace `case`: its kernels over time and, below, each trip of the scores from or to HBM."""
+    title = "One layer of attention by hand: six trips of 1.89 GB of scores"
+    figure, axes = figures.new_figure(title, "ms", size=(7.4, 3.1))
+    for event in case.gpu:
+        color = figures.KERNELS.get(event.kind, figures.WAIT)
+        axes.barh(2, event.length / 1000, 0.9, event.start / 1000, color=color)
+    axes.barh(0, case.length / 1000, 0.7, color=figures.MEMORY["activations"])
+    write = functools.partial(axes.text, va="center", fontsize=9, color=figures.INK)
+    write(case.length / 2000, 0, "HBM: 8 × 12 × 3,137 × 3,137 scores", ha="center")
+    kernels = [event for event in case.gpu if event.length > 1000]
+    for event, (name, ways) in zip(kernels, TRIPS.items(), strict=True):
+        middle, ms = (event.start + event.length / 2) / 1000, event.length / 1000
+        write(middle, 2.95, f"{name}\n{figures.number(ms, 2)} ms", ha="center")
+        for way in ways:
+            up = way == "read"
+            x = middle + (-0.12 if up else 0.12)
+            write(x + (-0.1 if up else 0.1), 0.95, way, ha="right" if up else "left")
+            arrow = {"arrowstyle": "-|>" if up else "<|-", "color": figures.INK}
+            axes.annotate("", (x, 1.5), (x, 0.4), arrowprops=arrow | {"linewidth": 1.6})
+    axes.set(xlim=(0, case.length / 1000), ylim=(-0.4, 3.3), yticks=[0, 2], yticklabels=["", "GPU"])
+    axes.grid(False)
+    plots.sources(figure, case.source)
+    told = "; ".join(f"{name}: {' and '.join(ways)}" for name, ways in TRIPS.items())
+    return figure, f"{title}. {told}."
+
+
 def rates():
     """Draw gpt-fast's tokens per second of Llama-2-7B beside the limit by an A100's bandwidth and the bytes of a token."""
     source = measurements.published("llama_tokens_a100")
@@ -194,6 +229,5 @@ def cards(forecasts):
         rates[get_card(name).name] = 1000 / high, 1000 / forecast["ms"], 1000 / low
     told = [f"{figures.number(rate[1], 2)} on a {name}" for name, rate in rates.items()]
     title = f"Forecast of tokens per second: {told[0]}, {told[-1]}"
-    unit, colors = "tokens per second", dict.fromkeys(rates, figures.GPU)
-    figure = plots.bars([plots.forecast(rates)], title, unit, digits=2, colors=colors)
+    figure, _ = draw_bars(title, {"tokens per second": rates}, digits=2)
     return figure, f"{title}. All: {', '.join(told)}."

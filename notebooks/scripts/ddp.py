@@ -31,9 +31,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from helpers import files
 from helpers.my_tools import mine
+from lessons.gpt import TinyGPT, course_words
 from lessons.lesson04 import exercises as lesson04
 from lessons.lesson06 import exercises as lesson06
-from lessons.lesson09.gpt import TinyGPT, course_words
 
 WARM_UP = 2  # steps before the clock starts
 OURS = {

@@ -5,6 +5,7 @@ from answers import edit
 LIST = "return type(batch)(move_batch(part, device) for part in batch)"
 DICT = "return {key: move_batch(value, device) for key, value in batch.items()}"
 IN_PLACE = "for key in batch:\n            batch[key] = move_batch(batch[key], device)\n        return batch"
+STEP = "steps.append((moved - centers).norm().item())"
 WRONG = {
     "batch": (
         edit("a tensor: the tensor is on cpu", "return batch.to(device)", "batch.to(device)"),
@@ -16,22 +17,26 @@ WRONG = {
         edit("the device you were given", "batch.to(device)", "batch.cuda()"),
     ),
     "repair": (
-        edit("but got", "x = x.to(weight.device)\n", "pass\n"),
-        edit("at least two devices", "weight.new_ones(", "torch.ones("),
-        edit("can't convert", ".cpu()", ""),
-        edit("requires grad", ".detach()", ""),
-        edit("Keep bias", "weight.new_ones(weight.shape[1])", "0"),
         edit(
             "the work ran on the CPU",
-            "x = x.to(weight.device)",
-            "x, weight = x.cpu(), weight.cpu()",
+            "    centers = points",
+            "    points = points.cpu()\n    centers = points",
         ),
+        edit("got x2 is on cpu", "points[:k]", "points[:k].cpu()"),
+        edit("found at least two", ", device=points.device", ""),
+        edit("20 of them to the GPU", "== groups)", "== torch.arange(k).to(points.device))"),
         edit(
-            "one each is enough",
-            "weight.new_ones(weight.shape[1])",
-            "torch.ones(weight.shape[1]).to(weight.device)",
+            "21 copies",
+            "steps.append((moved - centers).norm())",
+            STEP,
+            "torch.stack(steps).tolist()",
+            "steps",
         ),
-        edit("expected a NumPy array", ".detach().cpu().numpy()", ""),
+        edit("can't convert", "centers.cpu().numpy()", "centers.numpy()"),
+        edit("expected a NumPy array", "centers.cpu().numpy()", "centers.cpu()"),
+        edit("list of floats", "torch.stack(steps).tolist()", "steps"),
+        edit("the numbers differ", "range(20)", "range(3)"),
+        edit("the centers and the steps", "    return centers.cpu()", "    centers.cpu()"),
     ),
     "fit": (
         edit("still has the overhead", "1 / per_byte / 1000", "large[0] / large[1] / 1000"),

@@ -7,16 +7,19 @@ program failed, 2 if ``--strict`` was given and there are findings, 130 after an
 ``python -m practice_gpus verify`` compares the GPUs that are there with what practice GPUs print.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import signal
 import sys
+from typing import Any
 
 from . import verify
 from .reports.program import report
 
 
-def options():
+def options() -> Any:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m practice_gpus", description=__doc__)
     parser.add_argument("-n", type=int, default=1, help="number of GPUs")
@@ -38,7 +41,7 @@ def options():
     return parser.parse_args()
 
 
-def main():
+def main() -> Any:
     """Run the program, print the report, and return the exit status."""
     if sys.argv[1:] == ["verify"]:
         return verify.main()

@@ -1,5 +1,9 @@
 """Asynchronous machines: operators become work for a stream, and their results are filled in later."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -7,11 +11,15 @@ from . import halves
 from .machine import storage_of
 from .operators import DIVISIONS, T, blocking, expected, tensors
 
+if TYPE_CHECKING:
+    from practice_gpus.machine import Machine
+    from practice_gpus.operators import Call
+
 # The CPU's results have sizes of their own.
 UNSURE = {"_embedding_bag", "_embedding_bag_forward_only"}
 
 
-def launch(machine, call):
+def launch(machine: Machine, call: Call) -> tuple:
     """Queue an operator. Returns (True, its result, to be filled in), or (False, None) if it must run at once."""
     fact = call.fact
     if not call.inputs:  # new memory: nothing to wait for
@@ -47,7 +55,7 @@ def launch(machine, call):
     return True, out
 
 
-def expected_result(call):
+def expected_result(call: Call) -> torch.Tensor | tuple | None:
     """The tensor that an operator writes to, or the shapes of its results (tensors without data); None: unknown."""
     fact = call.fact
     if fact.inplace and fact.mutates:
@@ -60,12 +68,12 @@ def expected_result(call):
     return out
 
 
-def blank(shape):
+def blank(shape: torch.Tensor) -> torch.Tensor:
     """Zeros of a shape (a tensor without data), until the result is there."""
     return torch.empty_strided(shape.size(), shape.stride(), dtype=shape.dtype).zero_()
 
 
-def at_once(machine, call):
+def at_once(machine: Machine, call: Call) -> bool:
     """Whether the CPU waits for an operator, or draws random numbers for it, which keep their order; or whether it is
     not known before what the results look like."""
     fact = call.fact
@@ -81,7 +89,7 @@ def at_once(machine, call):
     return to_host and storage_of(call.args[0]).practice is not machine.pinned
 
 
-def captured(machine, tensor, call):
+def captured(machine: Machine, tensor: torch.Tensor, call: Call) -> torch.Tensor:
     """The bytes of a tensor as they will be, where the CPU must not change them until then; else as they are."""
     fact = call.fact
     pinned = fact.copies and storage_of(tensor).practice is machine.pinned

@@ -5,10 +5,18 @@ and in the backward pass an operator's number tells the stream it had. A leaf's 
 leaf's first use. https://docs.pytorch.org/docs/stable/notes/cuda.html#stream-semantics-of-backward-passes
 """
 
+from __future__ import annotations
+
 import bisect
 import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from practice_gpus.machine import Local, Machine
+    from practice_gpus.streams import Stream
 
 node_now = torch._C._current_autograd_node
 next_number = torch.autograd._get_sequence_nr
@@ -16,7 +24,7 @@ LEAF = 2**64 - 1  # the number of the nodes that add up gradients
 MOST = 10_000  # changes that are remembered
 
 
-def changed(local):
+def changed(local: Local) -> None:
     """Note that the streams of this thread have changed."""
     number = next_number()
     if local.changes and local.changes[-1][0] == number:
@@ -27,7 +35,7 @@ def changed(local):
     del local.changes[:-MOST]
 
 
-def streams_of(local, node):
+def streams_of(local: Local, node: Any) -> dict:
     """{device index: stream} where ``node``'s forward operator ran, or what the node itself has chosen since."""
     task, chosen = local.inside
     if task == (torch._C._current_graph_task_id(), node):
@@ -39,15 +47,15 @@ def streams_of(local, node):
     return local.changes[place - 1][1] if place else {}
 
 
-def choose(local, node, stream):
+def choose(local: Local, node: Any, stream: Stream) -> None:
     """A stream is chosen inside ``node``: for the rest of it."""
     chosen = streams_of(local, node) | {stream.device_index: stream}
     local.inside = ((torch._C._current_graph_task_id(), node), chosen)
 
 
-def first_uses(outputs):
+def first_uses(outputs: tuple) -> dict:
     """id of each leaf → the number of the operator that used it first."""
-    found = {}
+    found: dict = {}
     nodes = [output.grad_fn for output in outputs if isinstance(output, torch.Tensor)]
     seen = set(nodes)
     while nodes:
@@ -63,7 +71,7 @@ def first_uses(outputs):
 
 
 @contextlib.contextmanager
-def joined(machine, outputs):
+def joined(machine: Machine, outputs: tuple) -> Iterator[None]:
     """In here each stream that comes next in the backward pass waits for the one before, at the end the current one."""
     local = machine.local
     before = local.first_uses, local.latest
@@ -78,7 +86,7 @@ def joined(machine, outputs):
         local.first_uses, local.latest = before
 
 
-def passes(machine, original=torch.autograd._engine_run_backward):
+def passes(machine: Machine, original: Callable = torch.autograd._engine_run_backward) -> Callable:
     """Autograd's engine, where streams have been changed."""
 
     def run(outputs, *args, **options):

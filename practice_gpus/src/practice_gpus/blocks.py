@@ -1,5 +1,7 @@
 """A block of a practice GPU's memory, and the counters of ``memory_stats``: what `memory.Allocator` keeps books with."""
 
+from __future__ import annotations
+
 import time
 
 
@@ -8,10 +10,10 @@ class Counter:
 
     __slots__ = ("now", "peak", "taken", "start")
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.now = self.peak = self.taken = self.start = 0
 
-    def kinds(self):
+    def kinds(self) -> dict:
         """The four numbers under PyTorch's names."""
         freed = self.start + self.taken - self.now
         return {"current": self.now, "peak": self.peak, "allocated": self.taken, "freed": freed}
@@ -34,19 +36,27 @@ class Block:
         *("kind", "origin", "step"),  # of a report
     )
 
-    def __init__(self, pool, stream, size, requested=0, label="", address=None):
+    def __init__(
+        self,
+        pool: str,
+        stream: int,
+        size: int,
+        requested: int = 0,
+        label: str = "",
+        address: int | None = None,
+    ) -> None:
         self.pool = pool
         self.stream = stream
         self.size = size
         self.requested = requested
         self.label = label
         self.taken = time.perf_counter()
-        self.given = None  # when it was given back
+        self.given: float | None = None  # when it was given back
         self.address = address  # None until the books are brought up to date
         self.before = self.after = None
         self.free = False
         self.frames = ()  # where it was taken, if that is recorded
 
-    def is_part(self):
+    def is_part(self) -> bool:
         """Whether its segment is split."""
         return self.before is not None or self.after is not None

@@ -3,12 +3,19 @@
 PyTorch's own lists say it (https://docs.pytorch.org/docs/stable/amp.html#autocast-op-reference); its headers hold them.
 """
 
+from __future__ import annotations
+
 import functools
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
+
+if TYPE_CHECKING:
+    from practice_gpus.machine import Machine
 
 HEADER = Path(torch.__file__).parent / "include/ATen/autocast_mode.h"
 # Policy → PyTorch's own lists of operators for it, and what calls them in C++ where no mode sees it.
@@ -21,16 +28,16 @@ LISTS = {
 
 
 @functools.cache
-def policies():
+def policies() -> dict:
     """Callable → policy, for every place where PyTorch exposes an operator of the lists in its ``autocast_mode.h``."""
     if not HEADER.exists():  # then patches refuse autocast
         return {}
     text = HEADER.read_text(encoding="utf-8")
-    policy_of = {}
+    policy_of: dict = {}
     namespaces = (torch, torch.Tensor, torch._C._nn, torch._C._linalg, torch._C._VariableFunctions)
     for policy, (macros, names) in LISTS.items():
         lists = [
-            re.search(rf"define AT_FORALL_{macro}\(_\)(.*?)\n\n", text, re.S)[1]
+            re.findall(rf"define AT_FORALL_{macro}\(_\)(.*?)\n\n", text, re.S)[0]
             for macro in macros.split()
         ]
         for name in names.split() + re.findall(r"_\((\w+)", "".join(lists)):
@@ -43,7 +50,7 @@ def policies():
     return policy_of
 
 
-def cast(policy, machine, func, *args, **kwargs):
+def cast(policy: str, machine: Machine, func: Callable, *args: Any, **kwargs: Any) -> Any:
     """Call ``func`` with its floating-point inputs on practice GPUs cast as ``policy`` says."""
     if not torch.is_autocast_enabled("cuda") and not torch.is_autocast_enabled("cpu"):
         return func(*args, **kwargs)
@@ -73,7 +80,7 @@ def cast(policy, machine, func, *args, **kwargs):
         return func(*args, **kwargs)
 
 
-def converted(machine, x, dtype):
+def converted(machine: Machine, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """``x`` in ``dtype``; a weight is cast once in a region, as PyTorch's weight cache does."""
     weight = x.is_leaf and x.requires_grad and x.dtype == torch.float32
     if not weight or torch._C._is_cached_tensor(x) or not torch.is_autocast_cache_enabled():
@@ -83,14 +90,14 @@ def converted(machine, x, dtype):
     return machine.casts[id(x)][1]
 
 
-def dropout(func, x, p=0.5, train=True):
+def dropout(func: Callable, x: torch.Tensor, p: float = 0.5, train: bool = True) -> torch.Tensor:
     """A GPU's dropout keeps a mask of bytes for the backward pass, where the CPU's keeps one of floats."""
     if not train or not 0 < p < 1 or x.numel() == 0:
         return func(x, p, train)
     return torch.native_dropout(x, p, True)[0]
 
 
-def overridden(values):
+def overridden(values: list | tuple) -> bool:
     """Whether a value brings its own ``__torch_function__``. PyTorch's Python functions ask this at their start; they
     would hand themselves over to any mode, which is then off inside them, but devices must be seen inside, too."""
     for value in values:
@@ -102,17 +109,17 @@ def overridden(values):
     return False
 
 
-def one_overridden(x):
+def one_overridden(x: Any) -> bool:
     """``overridden`` for one value."""
     return overridden((x,))
 
 
-def any_overridden(*values):
+def any_overridden(*values: Any) -> bool:
     """``overridden`` for values given one by one."""
     return overridden(values)
 
 
-def gates():
+def gates() -> Iterator[Any]:
     """(module, name, replacement) for what PyTorch's Python functions ask at their start."""
     asking = {
         "has_torch_function": overridden,

@@ -1,14 +1,21 @@
 """Runs the CPU's kernels, and words their errors as CUDA does."""
 
+from __future__ import annotations
+
 import os
+from typing import TYPE_CHECKING, Any
 
 from . import halves
 from .errors import divide_by_zero, is_asserted
 from .machine import refusal
 from .origins import within
 
+if TYPE_CHECKING:
+    from practice_gpus.machine import Machine
+    from practice_gpus.operators import Call
 
-def refuse_fakes():
+
+def refuse_fakes() -> None:
     """Refuse an operator of ``FakeTensorMode``, in the name of what uses it."""
     paths = [code.co_filename.replace(os.sep, "/") for code in within()]
     if any(part in path for path in paths for part in ("distributed/fsdp", "distributed/tensor")):
@@ -16,7 +23,7 @@ def refuse_fakes():
     refusal("devices under FakeTensorMode")()
 
 
-def computed(machine, call):
+def computed(machine: Machine, call: Call) -> Any:
     """The result of the CPU's kernel; its errors in the words of CUDA's where they differ."""
     try:
         if call.fact.random and call.home is not None and call.kwargs.get("generator") is None:

@@ -4,10 +4,14 @@ The dispatcher says which operator runs; PyTorch's own list of operators (``nati
 says whether its CUDA kernel compares devices itself, and how its wrapper is called. It is read at the first meeting.
 """
 
+from __future__ import annotations
+
 import functools
 import importlib.util
 import pathlib
 import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -15,6 +19,10 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from .errors import OTHER_STORAGE
 from .machine import storage_of
 from .operators import INDEXING, T, meta, tensors
+
+if TYPE_CHECKING:
+    from practice_gpus.machine import Machine
+    from practice_gpus.operators import Call
 
 TWO = "Expected all tensors to be on the same device, but found at least two devices, {} and {}!"
 GOT = (
@@ -37,18 +45,18 @@ INNER = {
 
 
 @functools.cache
-def operators():
+def operators() -> dict:
     """Name with overload → its entry in native_functions.yaml."""
     spec = importlib.util.find_spec("torchgen")
     if spec is None:
         return {}
-    path = pathlib.Path(spec.origin).parent / "packaged/ATen/native/native_functions.yaml"
+    path = pathlib.Path(spec.origin or "").parent / "packaged/ATen/native/native_functions.yaml"
     entries = re.split(r"^- func: ", path.read_text(encoding="utf-8"), flags=re.M)[1:]
-    return {re.match(r"[\w.]+", entry)[0]: entry for entry in entries}
+    return {re.split(r"[^\w.]", entry, maxsplit=1)[0]: entry for entry in entries}
 
 
 @functools.cache
-def entry(name, overload):
+def entry(name: str, overload: str) -> tuple:
     """(leaves devices to TensorIterator, name of its CUDA wrapper) for an operator."""
     text = operators().get(f"{name}.{overload}" if overload else name, "")
     suffix = "_out" if overload.endswith("out") else ""
@@ -58,7 +66,7 @@ def entry(name, overload):
     return "device_check: NoCheck" in text, wrapper
 
 
-def arguments(machine, call):
+def arguments(machine: Machine, call: Call) -> list:
     """[(name of the argument or, if it is written, "out"; tensor; its device)] for the tensors that are somewhere."""
     schema = call.func._schema.arguments
     values = (
@@ -74,7 +82,7 @@ def arguments(machine, call):
     return placed
 
 
-def meet(machine, call):
+def meet(machine: Machine, call: Call) -> torch.device | None:
     """The device on which a call with tensors of several devices runs; raises as CUDA does where it must not."""
     name = call.fact.name
     overload = call.func._schema.overload_name
@@ -178,7 +186,7 @@ def _convolution_kernel(dims, dilated, transposed, depthwise, home):
     return f"slow_conv_dilated{max(dims, 2)}d" if dilated or dims == 3 else "_slow_conv2d_forward"
 
 
-def let_pytorch_refuse(machine, func, *args, **kwargs):
+def let_pytorch_refuse(machine: Machine, func: Callable, *args: Any, **kwargs: Any) -> None:
     """Have PyTorch refuse, in its own words, a call of a function that looks at devices before it looks at numbers.
 
     A meta tensor stands for each tensor on one practice GPU, the CPU's for one on another.

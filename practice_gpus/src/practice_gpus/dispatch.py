@@ -4,8 +4,11 @@ It compares the devices of the inputs, labels the outputs, accounts for their me
 hands the work to the current stream instead of doing it.
 """
 
+from __future__ import annotations
+
 import functools
 import types
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -18,6 +21,9 @@ from .device_mismatch import meet
 from .machine import PARTS, refusal, storage_of
 from .operators import FACTS, Call, T, blocking, expected, facts, tensors
 
+if TYPE_CHECKING:
+    from practice_gpus.machine import Machine
+
 fake = torch._C._get_dispatch_mode
 FAKE = torch._C._TorchDispatchModeKey.FAKE
 NoFunctions = torch._C.DisableTorchFunction
@@ -28,7 +34,7 @@ class DispatchMode(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, machine):
+    def __init__(self, machine: Machine) -> None:
         super().__init__()
         self.machine = machine
         self.on = False
@@ -244,7 +250,7 @@ class DispatchMode(TorchDispatchMode):
 
 
 @functools.cache
-def has_own_code(kind):
+def has_own_code(kind: Any) -> bool:
     """Whether a type of tensors says itself what operators do with it."""
     overridden = kind.__torch_dispatch__ is not T.__torch_dispatch__
     return overridden and not issubclass(kind, torch._subclasses.FakeTensor)

@@ -4,14 +4,22 @@ PyTorch's own Python code keeps running above them (``torch.cuda.device``, ``mem
 so arguments are checked and texts are worded by PyTorch itself.
 """
 
+from __future__ import annotations
+
 import os
 import uuid
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from . import snapshot
 from .machine import CPU, OTHER_THREAD
+
+if TYPE_CHECKING:
+    from practice_gpus.machine import Machine
+    from practice_gpus.streams import Stream
 
 NAME = "Practice GPU (simulated on the CPU)"
 
@@ -29,7 +37,7 @@ TWINS = {  # a function of torch.accelerator → the one of torch.cuda that it e
 }
 
 
-def answers(machine):
+def answers(machine: Machine) -> dict:
     """Name in ``torch._C`` → function."""
     streams = machine.streams
     local = machine.local
@@ -105,12 +113,12 @@ def answers(machine):
     return functions | collectives(machine)
 
 
-def ids(stream):
+def ids(stream: Stream) -> tuple:
     """What PyTorch's C functions tell of a stream."""
     return stream.stream_id, stream.device_index, stream.device_type
 
 
-def collectives(machine):
+def collectives(machine: Machine) -> dict:
     """The copies between devices beneath ``nn.DataParallel``, made of ordinary copies."""
 
     def on(index):
@@ -134,13 +142,13 @@ def collectives(machine):
     }
 
 
-def memory_info(machine, device=None):
+def memory_info(machine: Machine, device: int | None = None) -> tuple:
     """(free, total) bytes of a device, as ``torch.cuda.mem_get_info``."""
     allocator = machine.allocators[machine.device(device).index]
     return allocator.capacity - allocator.now("reserved_bytes"), allocator.capacity
 
 
-def properties(machine):
+def properties(machine: Machine) -> Any:
     """What ``torch.cuda.get_device_properties`` says of every practice GPU."""
     return SimpleNamespace(
         name=NAME,
@@ -161,7 +169,7 @@ def properties(machine):
     )
 
 
-def initialization(machine, original=torch.cuda._lazy_init):
+def initialization(machine: Machine, original: Callable = torch.cuda._lazy_init) -> Callable:
     """``torch.cuda._lazy_init``, which PyTorch calls before it asks the driver; clear where this thread has no GPUs."""
 
     def lazy_init():
@@ -172,7 +180,7 @@ def initialization(machine, original=torch.cuda._lazy_init):
     return lazy_init
 
 
-def names(machine):
+def names(machine: Machine) -> dict:
     """Name in ``torch.cuda`` → replacement, where PyTorch's own function would go past those of `answers`."""
     streams = machine.streams
     table = answers(machine)

@@ -3,10 +3,15 @@
 PyTorch's own Python functions run with the mode on (see `casting.gates`), so only C functions arrive here.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
@@ -20,6 +25,9 @@ from .operators import meta, tensors
 from .tensor_methods import TensorMethods
 from .torchscript import Devices
 
+if TYPE_CHECKING:
+    from practice_gpus.machine import Machine
+
 T = torch.Tensor
 FACTORIES = _device._device_constructors()
 HALVES = {torch.float16, torch.bfloat16, torch.complex32}
@@ -32,17 +40,17 @@ FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray, T.new_tensor)
 class FunctionMode(TensorMethods, TorchFunctionMode):
     """Turns devices in calls into labels, and labels into answers. A handler gets the function, then its arguments."""
 
-    def __init__(self, machine):
+    def __init__(self, machine: Machine) -> None:
         super().__init__()
         self.machine = machine
         self.on = False
         self.table = self.handlers()
 
-    def handlers(self):
+    def handlers(self) -> dict:
         """Function → what is called instead."""
         names = torch._C._VariableFunctions
         functions = torch._C._nn
-        table = dict.fromkeys(FACTORIES, self.create)
+        table: dict[Any, Callable] = dict.fromkeys(FACTORIES, self.create)
         table |= dict.fromkeys((T.new_tensor, functions.unflatten_dense_tensors), self.create)
         for func, policy in casting.policies().items():
             table[func] = functools.partial(casting.cast, policy, self.machine)
@@ -70,7 +78,7 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
                 handler = self.create
         return func(*args, **kwargs) if handler is None else handler(func, *args, **kwargs)
 
-    def around(self, hook):
+    def around(self, hook: Callable) -> Callable:
         """``hook`` with the mode on: PyTorch calls saved-tensor hooks from inside other calls."""
 
         @functools.wraps(hook)
@@ -83,7 +91,7 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         return inside
 
     @contextlib.contextmanager
-    def toward(self, device):
+    def toward(self, device: torch.device) -> Iterator[None]:
         """Factories put their results on ``device``."""
         local = self.machine.local
         before = local.target
@@ -93,7 +101,9 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         finally:
             local.target = before
 
-    def create(self, func, *args, device=None, pin_memory=False, **kwargs):
+    def create(
+        self, func: Callable, *args: Any, device: Any = None, pin_memory: Any = False, **kwargs: Any
+    ) -> Any:
         """A call with ``device=`` or ``generator=``, or of a factory that follows the default device."""
         machine = self.machine
         if machine.local.tracing:
@@ -129,18 +139,22 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
             storage_of(out).practice = machine.pinned
         return out
 
-    def sparse(self, func, *parts, device=None, **options):
+    def sparse(
+        self, func: Callable, *parts: Any, device: Any = None, **options: Any
+    ) -> torch.Tensor:
         """A sparse tensor: what it is made of goes where its values are, unless a device is given."""
         named = {key: part for key, part in options.items() if isinstance(part, T)}
         values = named.get("values", next((p for p in parts[::-1] if isinstance(p, T)), None))
         if device is None and values is not None:
             device = self.machine.place(values)
         goal = self.machine.device(device or default_device(func) or CPU)
-        parts = [self.move(part, goal) if isinstance(part, T) else part for part in parts]
+        moved = [self.move(part, goal) if isinstance(part, T) else part for part in parts]
         options |= {key: self.move(part, goal) for key, part in named.items()}
-        return self.create(func, *parts, device=goal, **options)
+        return self.create(func, *moved, device=goal, **options)
 
-    def copied(self, goal, out, *args, data=None, **options):
+    def copied(
+        self, goal: torch.device, out: torch.Tensor, *args: Any, data: Any = None, **options: Any
+    ) -> None:
         """Numbers of Python are put together on the CPU and copied, and the CPU waits for that (pytorch#120996)."""
         source = data if data is not None else args[-1]
         already_there = isinstance(source, T) and self.machine.place(source) == goal
@@ -148,7 +162,7 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
             self.machine.copied("h2d", out, goal)
             self.machine.waits(goal, "h2d")
 
-    def move(self, x, device, non_blocking=False, **options):
+    def move(self, x: Any, device: torch.device, non_blocking: bool = False, **options: Any) -> Any:
         """``x`` on ``device``: itself if it is there, else a copy through which gradients flow back to its device."""
         source = self.machine.place(x) or x.device
         if self.machine.local.tracing and device != self.machine.place(x):
@@ -175,7 +189,7 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         with torch._C.DisableTorchFunction():
             return tuple(g if g is None else self.move(g, source) for g in inputs)
 
-    def one_hot(self, func, x, num_classes=-1):
+    def one_hot(self, func: Callable, x: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
         """As PyTorch does on a GPU: without a check of the values, and with a wait only to find their largest."""
         place = self.machine.place(x)
         if place is None or x.numel() == 0 or x.dtype != torch.int64:
@@ -187,38 +201,38 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         out = x.new_zeros((*x.shape, num_classes))
         return out.scatter_(-1, x.unsqueeze(-1), 1)
 
-    def ctc_loss(self, func, scores, *args, **kwargs):
+    def ctc_loss(self, func: Any, scores: Any, *args: Any, **kwargs: Any) -> Any:
         """On a GPU targets and lengths of the CPU are copied there."""
         home = self.machine.place(scores)
         if home is not None:
             args, kwargs = tree_map_only(T, lambda x: self.move(x, home), (args, kwargs))
         return casting.cast("float", self.machine, func, scores, *args, **kwargs)
 
-    def dropout(self, func, x, *args, **kwargs):
+    def dropout(self, func: Callable, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         if self.machine.place(x) is None:
             return func(x, *args, **kwargs)
         return casting.dropout(func, x, *args, **kwargs)
 
-    def rms_norm(self, func, x, shape, weight=None, eps=None):
+    def rms_norm(self, func: Any, x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
         """On a GPU one kernel, which keeps its input for the backward pass; the CPU keeps more, in float32."""
         if not self.machine.values and self.machine.place(x) is not None:
             func = one_kernel
         return casting.cast("float", self.machine, func, x, shape, weight, eps)
 
-    def transform(self, func, x, *args, **kwargs):
+    def transform(self, func: Callable, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """A Fourier transform in half precision: cuFFT has it, the CPU has not."""
         if isinstance(x, T) and x.dtype in HALVES and self.machine.place(x) is not None:
             refusal("Fourier transforms in half precision", instead="use float32")()
         return self.create(func, x, *args, **kwargs) if kwargs else func(x, *args)
 
-    def unchecked(self, func, x, *args, **kwargs):
+    def unchecked(self, func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
         """The CPU's kernel looks whether its arguments make sense; a GPU's does not wait for that."""
         if self.machine.place(x) is None:
             return func(x, *args, **kwargs)
         with self.machine.quietly():
             return func(x, *args, **kwargs)
 
-    def fused(self, func, *args, **kwargs):
+    def fused(self, func: Callable, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Attention or a recurrent layer, which compare the devices of their inputs first."""
         inputs = tensors((*args, *kwargs.values()))
         bias = next((x for x in inputs if hasattr(x, "variant")), None)
@@ -238,12 +252,14 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
     def _ragged(self, x):
         return x.layout == torch.jagged and self.machine.place(x._values) is not None
 
-    def split_at(self, func, x, places, *rest, **options):
+    def split_at(self, func: Any, x: Any, places: Any, *rest: Any, **options: Any) -> Any:
         if isinstance(places, T) and self.machine.place(places) is not None:
             let_pytorch_refuse(self.machine, lambda p: func(meta(x), p, *rest, **options), places)
         return func(x, places, *rest, **options)
 
-    def pack_padded(self, func, x, lengths, *rest):
+    def pack_padded(
+        self, func: Callable, x: torch.Tensor, lengths: torch.Tensor, *rest: Any
+    ) -> Any:
         if self.machine.place(lengths) is not None:
             let_pytorch_refuse(self.machine, lambda lengths: func(meta(x), lengths, *rest), lengths)
         data, sizes = func(x, lengths, *rest)
@@ -251,9 +267,9 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         return data, sizes
 
 
-def is_passed_on():
+def is_passed_on() -> Any:
     """Whether a mode for operators, of a user's or of PyTorch's, hands on what it got: then devices are the CPU's already."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         file, name = frame.f_code.co_filename, frame.f_code.co_name
         if name == "__torch_dispatch__" and not file.startswith(HERE):
@@ -264,7 +280,7 @@ def is_passed_on():
     return False
 
 
-def from_storage(storage, dtype=None, **options):
+def from_storage(storage: Any, dtype: Any = None, **options: Any) -> Any:
     """What ``torch.tensor`` makes of a storage, before it is copied."""
     kind = getattr(storage, "dtype", dtype) or torch.get_default_dtype()
     if dtype not in (None, kind):
@@ -277,12 +293,20 @@ def from_storage(storage, dtype=None, **options):
     return contents(untyped).view(kind)
 
 
-def one_kernel(x, shape, weight, eps):
+def one_kernel(x: Any, shape: Any, weight: Any, eps: Any) -> Any:
     """A norm of one kernel, which keeps as much as a GPU's `rms_norm` does."""
     return torch.native_layer_norm(x, shape, weight, None, eps or 0.0)[0]
 
 
-def fusible(query, key, value, attn_mask=None, dropout_p=0.0, *rest, **options):
+def fusible(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    *rest: Any,
+    **options: Any,
+) -> tuple:
     """The arguments of an attention that a GPU computes in one kernel, as the CPU's fused kernel wants them too: no
     dropout, a mask of two or four dimensions."""
     if attn_mask is not None and not torch.is_grad_enabled():
@@ -292,7 +316,7 @@ def fusible(query, key, value, attn_mask=None, dropout_p=0.0, *rest, **options):
     return (query, key, value, attn_mask, 0.0, *rest), options
 
 
-def default_device(func):
+def default_device(func: Callable) -> Any:
     """The device that ``torch.set_default_device`` or ``with torch.device(…)`` gives to a factory in this thread."""
     if _device.CURRENT_DEVICE is not None and func in FACTORIES:
         modes = _get_current_function_mode_stack()
@@ -301,7 +325,7 @@ def default_device(func):
         )
 
 
-def check(device, generator, pin):
+def check(device: torch.device, generator: Any, pin: bool) -> None:
     """Refuse, as PyTorch does, a generator of another device, and pinned memory on a GPU."""
     if generator is not None and generator.device.type != device.type:
         raise RuntimeError(

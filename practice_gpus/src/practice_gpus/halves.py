@@ -4,7 +4,11 @@ There PyTorch's kernels for 16 bits take up to sixty times as long as those for 
 with AVX2). The exact products of two 16-bit numbers fit into float32, and a GPU adds them up in float32, too.
 """
 
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map_only
@@ -16,7 +20,7 @@ T = torch.Tensor
 
 
 @functools.cache
-def slow():
+def slow() -> set:
     """The 16-bit types for which this CPU has no fast kernels, as oneDNN tells."""
     asked = {
         torch.bfloat16: "_is_mkldnn_bf16_supported",
@@ -26,7 +30,7 @@ def slow():
     return set(asked) - fast
 
 
-def run(func, fact, args, kwargs):
+def run(func: Callable, fact: Any, args: tuple, kwargs: dict) -> torch.Tensor | tuple:
     """The result of an operator's CPU kernel."""
     if fact.multiplies and not fact.mutates:
         first = args[0] if isinstance(args[0], T) else None
@@ -35,7 +39,9 @@ def run(func, fact, args, kwargs):
     return func(*args, **kwargs)
 
 
-def rounded(func, fact, args, kwargs, dtype):
+def rounded(
+    func: Callable, fact: Any, args: tuple, kwargs: dict, dtype: torch.dtype
+) -> torch.Tensor | tuple:
     """The result of a product in float32, rounded to ``dtype``."""
     tensors = [value for value in args if isinstance(value, T)]
     attention = fact.name.startswith(ATTENTION)  # keeps sums in float32 for any type

@@ -1,25 +1,32 @@
 """Ctrl-C on practice GPUs: it waits until the books of an allocator are whole, and none is lost in a destructor."""
 
+from __future__ import annotations
+
 import _thread
 import contextlib
 import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from practice_gpus.machine import Place
 
 SOON = 0.01  # seconds, in which the main thread leaves the destructor
 RAISING = [getattr(signal, name) for name in ("SIGINT", "SIGALRM") if hasattr(signal, name)]
 
 
 @contextlib.contextmanager
-def held_back():
+def held_back() -> Iterator[None]:
     """Let an interrupt, or the end of a time limit, wait for the end of the block."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals reach the main thread alone
         return
-    handlers = {number: signal.getsignal(number) for number in RAISING}
-    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
-    came = []
+    before = {number: signal.getsignal(number) for number in RAISING}
+    handlers = {number: handler for number, handler in before.items() if callable(handler)}
+    came: list = []
     try:
         for number in handlers:
             signal.signal(number, lambda number, frame: came.append(number))
@@ -31,7 +38,7 @@ def held_back():
             handlers[number](number, sys._getframe())
 
 
-def passed_on(before, destructor):
+def passed_on(before: Any, destructor: Callable) -> Callable:
     """What stands in for the hook ``before`` of ``sys.unraisablehook``: Python drops what a ``destructor`` raises.
 
     An interrupt that came in it is sent once more. Everything else goes to ``before``.
@@ -47,13 +54,13 @@ def passed_on(before, destructor):
     return hook
 
 
-def finish(place):
+def finish(place: Place) -> None:
     """Do what the interrupt has cut off: give the block of a ``Place`` back."""
-    if place.block.given is None:
+    if place.block is not None and place.allocator is not None and place.block.given is None:
         place.allocator.release(place.block)
 
 
-def interrupt():
+def interrupt() -> None:
     """Interrupt the main thread anew, outside of the destructor."""
     time.sleep(SOON)
     _thread.interrupt_main()

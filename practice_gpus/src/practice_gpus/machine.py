@@ -6,11 +6,15 @@ PyTorch keeps a storage's Python object, with its attributes, as long as the sto
 does its `Place`, and its block goes back to the allocator.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import threading
 import warnings
 from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,6 +23,11 @@ from .memory import Allocator
 from .origins import depth
 from .settings import Settings
 from .streams import Streams
+
+if TYPE_CHECKING:
+    from practice_gpus.blocks import Block
+    from practice_gpus.operators import Call
+    from practice_gpus.streams import Stream
 
 CPU = torch.device("cpu")
 PLAIN = {torch.Tensor, torch.nn.Parameter}
@@ -38,7 +47,12 @@ OTHER_THREAD = "practice GPUs are on in the thread {!r}, and belong to it and to
 listeners: list = []  # what is told of each refusal: the recorders of reports
 
 
-def refusal(name, original=None, condition=None, instead="leave it out here, or borrow one"):
+def refusal(
+    name: str,
+    original: Any = None,
+    condition: Callable | None = None,
+    instead: str = "leave it out here, or borrow one",
+) -> Callable:
     """A callable that says that practice GPUs do not imitate ``name``; given a ``condition``, only where it is true."""
 
     def call(*args, **kwargs):
@@ -50,8 +64,7 @@ def refusal(name, original=None, condition=None, instead="leave it out here, or 
             )
         return original(*args, **kwargs)
 
-    call.refuses = name
-    call.always = condition is None
+    vars(call).update(refuses=name, always=condition is None)
     return call
 
 
@@ -60,7 +73,13 @@ class Place:
 
     __slots__ = ("machine", "device", "allocator", "block")
 
-    def __init__(self, machine, device, allocator=None, block=None):
+    def __init__(
+        self,
+        machine: Machine | None,
+        device: torch.device | None,
+        allocator: Allocator | None = None,
+        block: Block | None = None,
+    ) -> None:
         self.machine = machine
         self.device = device
         self.allocator = allocator
@@ -83,12 +102,12 @@ class Local(threading.local):
     tracing = False  # by torch.jit, with tensors of a practice GPU
     last_error = ""  # the words of an operator's
     inside: tuple = (None, {})  # in the backward pass: see `backward`
-    latest = None
+    latest: Any = None
 
-    def __init__(self):
-        self.streams = {}  # those that are current, unless it is a device's own
-        self.changes = []
-        self.first_uses = {}
+    def __init__(self) -> None:
+        self.streams: dict = {}  # those that are current, unless it is a device's own
+        self.changes: list = []
+        self.first_uses: dict = {}
 
 
 class Machine:
@@ -113,7 +132,7 @@ class Machine:
         self.synchronizations = 0
         self.transfers = {"h2d": 0, "d2h": 0, "d2d": 0}
         self.watch = None  # the `reports.recorder.Recorder` of a report, if one is asked for
-        self.clock = None  # a `clock.log.Log`, where times are forecast
+        self.clock: Any = None  # a `clock.log.Log`, where times are forecast
         self.floating = Place(None, None)  # made inside PyTorch, not yet on any device
         self.pinned = Place(None, None)  # on the CPU, page-locked
         self.casts: dict[
@@ -127,11 +146,11 @@ class Machine:
             torch.Generator
         ] = []  # of random numbers, one a device: see `randomness`
 
-    def select(self, index):
+    def select(self, index: int) -> None:
         """``torch.cuda.set_device``."""
         self.local.index = self.device(index).index
 
-    def device(self, device):
+    def device(self, device: Any) -> torch.device:
         """``device`` (a torch.device, text, a number, or None: the current one) with its index. Raises as CUDA does."""
         device = (
             torch.device("cuda", device)
@@ -147,17 +166,17 @@ class Machine:
             raise errors.invalid_device()
         return self.devices[index]
 
-    def place(self, tensor):
+    def place(self, tensor: Any) -> torch.device | None:
         """The practice device that a tensor is on, or None (the CPU, or a real device)."""
         place = storage_of(tensor).practice
         return place.device if place is not None and place.machine is self else None
 
-    def label(self, storage):
+    def label(self, storage: Any) -> torch.device | None:
         """The practice device that a storage is on, or None."""
         place = storage.practice
         return place.device if place is not None and place.machine is self else None
 
-    def address(self, storage):
+    def address(self, storage: Any) -> int:
         """Where a storage begins in the memory of its practice device."""
         block = storage.practice.block
         if block is None:
@@ -165,12 +184,12 @@ class Machine:
         storage.practice.allocator.settle()
         return block.address
 
-    def on_cpu(self, tensor):
+    def on_cpu(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is on the CPU, and not one that PyTorch made on the way to a GPU."""
         place = storage_of(tensor).practice
         return place is not self.floating and (place is None or place.machine is not self)
 
-    def put(self, tensor, device, label=""):
+    def put(self, tensor: Any, device: torch.device, label: str = "") -> None:
         """Label the storage of ``tensor``, if it has none yet, and take memory for it."""
         if tensor.layout in PARTS:
             for name in PARTS[tensor.layout]:
@@ -195,19 +214,19 @@ class Machine:
                 block = allocator.take(size, stream.stream_id, label)
         storage.practice = Place(self, device, allocator, block)
 
-    def asserted(self, device, reason):
+    def asserted(self, device: torch.device, reason: Any) -> Any:
         """The error for a failed assertion on ``device``; each later call fails with it, too, if that is asked for."""
         error = errors.device_assert(reason)
         if self.settings.asserts == "sticky":
             self.broken[device] = str(error)
         return error
 
-    def check_alive(self, device):
+    def check_alive(self, device: torch.device) -> None:
         """Raise for a device on which an assertion has failed, as CUDA does for the rest of a process."""
         if device in self.broken:
             raise errors.accelerator_error(self.broken[device], errors.DEVICE_ASSERT)
 
-    def draw(self, call):
+    def draw(self, call: Call) -> torch.Tensor | tuple:
         """The result of an operator that draws random numbers: those of its device's generator."""
         generator = self.generators[call.home.index]
         if call.fact.generator:
@@ -215,7 +234,9 @@ class Machine:
         with lent(generator):
             return call.func(*call.args, **call.kwargs)
 
-    def copied(self, direction, tensor, goal=None, pinned=False):
+    def copied(
+        self, direction: str, tensor: Any, goal: torch.device | None = None, pinned: bool = False
+    ) -> None:
         """Count a copy of a tensor: "h2d" to the GPU ``goal``, "d2h" from one, "d2d" between two."""
         self.transfers[direction] += 1
         if self.clock is not None:
@@ -223,7 +244,7 @@ class Machine:
         if self.watch is not None:
             self.watch.copied(direction, tensor)
 
-    def waits(self, place, reason=""):
+    def waits(self, place: Stream | torch.device, reason: str = "") -> None:
         """The CPU waits for a stream, or the current one of a device: count it, and warn or refuse as asked."""
         stream = self.streams.current(place) if isinstance(place, torch.device) else place
         if not self.local.quiet:
@@ -242,14 +263,14 @@ class Machine:
         """Say that the CPU waits, at the line of a person's own: on a GPU the warning comes from C++, so it names that."""
         warnings.warn(SYNC, stacklevel=depth())
 
-    def waited(self, reason=""):
+    def waited(self, reason: str = "") -> None:
         """Count a wait of the CPU."""
         self.synchronizations += 1
         if self.watch is not None:
             self.watch.waited(reason)
 
     @contextlib.contextmanager
-    def quietly(self):
+    def quietly(self) -> Iterator[None]:
         """Waits in here are of the CPU's kernels alone; a GPU's have none."""
         self.local.quiet = True
         try:
@@ -257,7 +278,7 @@ class Machine:
         finally:
             self.local.quiet = False
 
-    def synchronize(self, index=None):
+    def synchronize(self, index: Any = None) -> None:
         """``torch.cuda.synchronize``: the CPU waits for all streams of a device."""
         self.waited()
         device = self.device(index)
@@ -269,7 +290,7 @@ class Machine:
 
 
 @contextlib.contextmanager
-def lent(generator):
+def lent(generator: Any) -> Iterator[None]:
     """Have operators that take no generator draw from ``generator``: its state takes the place of the CPU's."""
     common = torch.default_generator
     before = common.get_state()
@@ -281,7 +302,7 @@ def lent(generator):
         common.set_state(before)
 
 
-def block_of(tensor):
+def block_of(tensor: torch.Tensor) -> Block | None:
     """The block of memory that a tensor on a practice GPU fills, or None."""
     try:
         return getattr(storage_of(tensor).practice, "block", None)
@@ -289,7 +310,7 @@ def block_of(tensor):
         return None  # it has no storage, such as a parameter of a lazy module
 
 
-def storage_of(tensor):
+def storage_of(tensor: Any) -> Any:
     """The storage that carries the label of ``tensor`` (of its values, for a sparse, nested or wrapped one)."""
     if type(tensor) in PLAIN:
         try:
@@ -304,14 +325,14 @@ def storage_of(tensor):
             return unbatched(tensor)
 
 
-def contents(storage):
+def contents(storage: Any) -> Any:
     """The bytes of a storage as a tensor."""
     bytes = torch.empty(0, dtype=torch.uint8, device=CPU)
     with torch._C._DisableTorchDispatch():
         return bytes.set_(storage)
 
 
-def unbatched(tensor):
+def unbatched(tensor: Any) -> Any:
     """The storage of a tensor in the older ``vmap``, with which ``gradcheck`` computes several gradients at once."""
     with torch._C._DisableTorchDispatch():
         for level in range(1, 9):
@@ -321,7 +342,7 @@ def unbatched(tensor):
     return tensor.untyped_storage()
 
 
-def inner(tensor):
+def inner(tensor: Any) -> Any:
     """The tensor within a tensor that has no storage of its own."""
     while hasattr(tensor, "__tensor_flatten__"):
         names, _ = tensor.__tensor_flatten__()

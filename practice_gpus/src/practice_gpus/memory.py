@@ -7,10 +7,13 @@ free block that fits is taken and split; a freed block joins its free neighbors;
 device on ``empty_cache`` and before an allocation fails.
 """
 
+from __future__ import annotations
+
 import threading
 import time
 from bisect import bisect_left, insort
 from collections import defaultdict, deque
+from typing import Any
 
 import torch
 
@@ -42,7 +45,7 @@ OUT_OF_MEMORY = (
 )
 
 
-def show_size(count):
+def show_size(count: int) -> str:
     """``count`` bytes as PyTorch prints them."""
     power = min(3, max(0, count.bit_length() - 1) // 10)
     return f"{count / 1024**power:.2f} {'KMG'[power - 1]}iB" if power else f"{count} bytes"
@@ -56,17 +59,19 @@ class Allocator:
     label) for each entry.
     """
 
-    def __init__(self, index, capacity, timeline):
+    def __init__(self, index: int, capacity: int, timeline: Any) -> None:
         self.index = index
         self.capacity = capacity
         self.limit = capacity
         self.fraction = 1.0
         self.timeline = timeline
-        self.log = deque()  # blocks: the first time one is taken, the second time given back
+        self.log: deque = deque()  # blocks: the first time one is taken, the second time given back
         self.growth = 0  # how much more may be reserved by what is in the log
-        self.streams = set()  # of the blocks in the log
-        self.shelves = defaultdict(list)  # (pool, stream) → its free blocks: (size, address, block)
-        self.segments = {}  # address → the first block
+        self.streams: set = set()  # of the blocks in the log
+        self.shelves: defaultdict = defaultdict(
+            list
+        )  # (pool, stream) → its free blocks: (size, address, block)
+        self.segments: dict = {}  # address → the first block
         self.lock = threading.RLock()
         self.history = None  # a `snapshot.History` that notes what happens, while one is asked for
         self.recorded = None  # the latest of them
@@ -90,12 +95,12 @@ class Allocator:
             names.append("requested_bytes")
         return [self.counts[name][column] for name in names for column in ("all", pool)]
 
-    def now(self, name):
+    def now(self, name: str) -> int:
         """Current value of a counter such as "allocated_bytes"."""
         self.settle()
         return self.counts[name]["all"].now
 
-    def has_room(self, count):
+    def has_room(self, count: float) -> bool:
         """Whether ``count`` more bytes fit for certain; False when that takes a look into the books."""
         return self.reserved.now + self.growth + count <= self.limit
 
@@ -108,7 +113,7 @@ class Allocator:
                 if counter.now > counter.peak:
                     counter.peak = counter.now
 
-    def take(self, request, stream=0, label=""):
+    def take(self, request: int, stream: int = 0, label: str = "") -> Block:
         """Take a block for ``request`` bytes; raises ``torch.OutOfMemoryError`` when the device is full.
 
         A segment is added only where no free block fits: then each one added before it is more than half in use. So
@@ -130,14 +135,14 @@ class Allocator:
             self.settle()
         return block
 
-    def release(self, block):
+    def release(self, block: Block) -> None:
         """Give a block back. Safe to call from a destructor."""
         if self.history is not None:
             block.frames = self.history.stack("free")
         block.given = time.perf_counter()
         self.log.append(block)
 
-    def settle(self):
+    def settle(self) -> None:
         """Bring the books up to date."""
         with self.lock, interrupts.held_back():
             before = self.growth
@@ -255,7 +260,7 @@ class Allocator:
     def _take_off(self, shelf, block):
         del shelf[bisect_left(shelf, (block.size, block.address))]
 
-    def release_cached(self):
+    def release_cached(self) -> None:
         """``empty_cache``: whole free segments go back to the device; parts of a segment in use stay reserved."""
         with self.lock, interrupts.held_back():
             self.settle()
@@ -272,14 +277,14 @@ class Allocator:
                 if self.history is not None:
                     self.history.note("segment_free", block)
 
-    def set_fraction(self, fraction):
+    def set_fraction(self, fraction: float) -> None:
         """``set_per_process_memory_fraction``: reserve at most this part of the device."""
         with self.lock:
             self.settle()  # what was taken before was taken under the old limit
             self.fraction = fraction
             self.limit = int(fraction * self.capacity)
 
-    def reset(self, peak):
+    def reset(self, peak: bool) -> None:
         """``reset_peak_memory_stats`` (``peak`` True) or ``reset_accumulated_memory_stats``."""
         self.settle()
         for pools in self.counts.values():
@@ -293,7 +298,7 @@ class Allocator:
             self.retries = 0
             self.ooms = 0
 
-    def stats(self):
+    def stats(self) -> dict:
         """Every counter, laid out as ``torch.cuda.memory_stats_as_nested_dict``."""
         self.settle()
         table = {

@@ -1,7 +1,11 @@
 """What practice GPUs know about PyTorch's operators before they run, and one call of an operator."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_map_only
@@ -10,6 +14,9 @@ from .determinism import ALERTS
 from .dtypes import dtype_check
 from .halves import PRODUCTS
 from .machine import storage_of
+
+if TYPE_CHECKING:
+    from practice_gpus.machine import Machine
 
 T = torch.Tensor
 has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -55,7 +62,7 @@ FACTS: dict[
 ] = {}  # id of an operator → its facts; a dictionary of operators would ask each for its hash, in Python
 
 
-def facts(func):
+def facts(func: Any) -> Any:
     """What `DispatchMode` needs to know about an operator, read once from its schema."""
     schema = func._schema
     name = schema.name.removeprefix("aten::")
@@ -104,15 +111,16 @@ class Call:
 
     __slots__ = ("func", "fact", "args", "kwargs", "inputs", "loose", "homes", "home")
 
-    def __init__(self, machine, func, fact, args, kwargs):
+    def __init__(self, machine: Machine, func: Any, fact: Any, args: tuple, kwargs: dict) -> None:
         self.func = func
         self.fact = fact
         self.args = args
         self.kwargs = kwargs
-        self.home = None
-        self.inputs = inputs = []
-        self.loose = loose = []  # made inside PyTorch, not yet on any device
-        self.homes = homes = []  # practice devices, and None for the CPU
+        self.home: Any = None
+        inputs: list = []
+        loose: list = []  # made inside PyTorch, not yet on any device
+        homes: list = []  # practice devices, and None for the CPU
+        self.inputs, self.loose, self.homes = inputs, loose, homes
         count = len(args)
         for position in fact.positions:
             if position < count:
@@ -136,7 +144,7 @@ class Call:
                 homes.append(home)
 
 
-def tensors(values):
+def tensors(values: Any) -> list:
     """The tensors among ``values`` (a tensor, or a list of tensors, of lists of tensors and of other things)."""
     if isinstance(values, T):
         return [values]
@@ -150,18 +158,18 @@ def tensors(values):
     return result
 
 
-def blocking(call):
+def blocking(call: Call) -> bool:
     """Whether the CPU waits for a copy with these arguments."""
     args = call.args
     return not (call.kwargs.get("non_blocking") or len(args) > 2 and args[2])
 
 
-def meta(x):
+def meta(x: torch.Tensor) -> torch.Tensor:
     """A tensor like ``x`` without data."""
     return torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device="meta")
 
 
-def expected(call):
+def expected(call: Call) -> torch.Tensor | tuple | None:
     """The result of a call as tensors without data, or None where PyTorch cannot tell it beforehand."""
     options = {
         key: value
@@ -177,7 +185,7 @@ def expected(call):
         return None
 
 
-def bound(name, pointwise):
+def bound(name: str, pointwise: bool) -> Callable:
     """What tells how many elements the result of an operator has at most, as its inputs tell; infinity: they do not."""
     if any(part in name for part in SMALL):
         return lambda call: sum([t.numel() for t in call.inputs]) if call.inputs else math.inf
@@ -198,13 +206,13 @@ def bound(name, pointwise):
     return most
 
 
-def product(call):
+def product(call: Call) -> int:
     """The number of elements of a matrix product."""
     first, second = call.inputs[-2:]
     return first.numel() // max(first.shape[-1], 1) * second.shape[-1]
 
 
-def convolved(call):
+def convolved(call: Call) -> int:
     """At most so many elements has a convolution."""
     if call.args[6]:
         return pairs(call)
@@ -213,13 +221,13 @@ def convolved(call):
     return x.shape[0] * weight.shape[0] * math.prod([side + 2 * padding for side in x.shape[2:]])
 
 
-def pairs(call):
+def pairs(call: Call) -> int:
     """As many elements as the two largest inputs have pairs of them."""
     sizes = sorted([t.numel() for t in call.inputs])
     return sizes[-1] * sizes[-2]
 
 
-def broadcast(call):
+def broadcast(call: Call) -> float:
     """The number of elements when shapes are broadcast."""
     sizes = [t.shape for t in call.inputs]
     if not sizes:

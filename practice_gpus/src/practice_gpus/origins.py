@@ -1,10 +1,14 @@
 """Where in a person's own code something happens."""
 
+from __future__ import annotations
+
 import functools
 import os
 import sys
 import sysconfig
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 HERE = str(Path(__file__).parent)
 PATHS = sysconfig.get_paths()
@@ -22,15 +26,15 @@ THIN = ("_tensor.py", "_tensor_str.py", "functional.py", "_decorators.py", "_con
 
 
 @functools.cache
-def is_own(name):
+def is_own(name: str) -> bool:
     """Whether a file holds a person's code, not that of Python, of an installed package or of practice GPUs."""
     installed = name.startswith(INSTALLED) or "site-packages" in name
     return not installed and not name.startswith("<")
 
 
-def origin():
+def origin() -> tuple | None:
     """(code, position in it) of the innermost line of a person's own that is running, or None."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
         if is_own(code.co_filename):
@@ -39,9 +43,9 @@ def origin():
     return None
 
 
-def depth():
+def depth() -> Any:
     """The `stacklevel` with which the caller's `warnings.warn` names the innermost line of a person's own; 1 without any."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     level = 1
     while frame is not None:
         if is_own(frame.f_code.co_filename):
@@ -51,7 +55,7 @@ def depth():
     return 1
 
 
-def line(place):
+def line(place: tuple | None) -> tuple:
     """(file, line number) of what `origin` gave; ("", 0) where it gave None."""
     if place is None:
         return "", 0
@@ -62,9 +66,9 @@ def line(place):
     return code.co_filename, code.co_firstlineno
 
 
-def within():
+def within() -> list:
     """The codes of installed packages that are running for the innermost line of a person's own, innermost first."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     codes = []
     while frame is not None and not is_own(frame.f_code.co_filename):
         code = frame.f_code
@@ -74,13 +78,13 @@ def within():
     return codes
 
 
-def first_of(table, codes):
+def first_of(table: dict, codes: list) -> str:
     """What ``table`` says of the first file among ``codes`` that it knows, or ""."""
     names = (os.path.basename(code.co_filename) for code in codes)
     return next((table[name] for name in names if name in table), "")
 
 
-def cause(codes):
+def cause(codes: list) -> str:
     """The function of an installed package that a wait comes from, such as "LBFGS.step"; "" for a person's own call."""
     for code in codes:
         if os.path.basename(code.co_filename) not in THIN:

@@ -1,8 +1,12 @@
 """Everything in PyTorch that changes while practice GPUs are on, and what it changes to."""
 
+from __future__ import annotations
+
 import functools
 import warnings
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -11,10 +15,14 @@ from .machine import CPU, Place, contents, listeners, refusal
 from .operators import meta
 from .refused import refused
 
+if TYPE_CHECKING:
+    from practice_gpus.functions import FunctionMode
+    from practice_gpus.machine import Machine
+
 T = torch.Tensor
 
 
-def patches(machine, functions):
+def patches(machine: Machine, functions: FunctionMode) -> Iterator[Any]:
     """(module or class, name, replacement) for all that asks the driver, or must not."""
     generators = generator_class(machine)
     for device in machine.devices:
@@ -33,7 +41,7 @@ def patches(machine, functions):
     yield torch._tensor_str, "_str", printing(machine, torch._tensor_str._str)
 
 
-def of_driver(machine):
+def of_driver(machine: Machine) -> Iterator[Any]:
     """The functions beneath ``torch.cuda`` and ``torch.accelerator``."""
     yield from ((torch._C, name, function) for name, function in driver.answers(machine).items())
     for module in (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.streams):
@@ -42,7 +50,7 @@ def of_driver(machine):
                 yield module, name, function
 
 
-def of_storages(machine):
+def of_storages(machine: Machine) -> Iterator[Any]:
     """What a storage says of its device, and how it is made, copied and moved."""
     kind = torch.UntypedStorage
     data_ptr = kind.data_ptr
@@ -76,7 +84,7 @@ def of_storages(machine):
     yield kind, "is_shared", lambda self: bool(machine.label(self)) or is_shared(self)
 
 
-def of_devices(machine):
+def of_devices(machine: Machine) -> Iterator[Any]:
     """What takes devices as arguments, and streams and events."""
     yield torch._C, "_group_tensors_by_device_and_dtype", grouped(machine)
     yield torch._C._nn, "_parse_to", parsed(machine)
@@ -88,7 +96,7 @@ def of_devices(machine):
     yield torch.nn.parallel._functions, "torch", SimpleNamespace(**namespace)
 
 
-def of_autograd(machine, functions):
+def of_autograd(machine: Machine, functions: FunctionMode) -> Iterator[Any]:
     """Hooks, casts and gradients of the backward pass."""
     autograd = torch._C._autograd
     name = "_push_saved_tensors_default_hooks"
@@ -100,7 +108,7 @@ def of_autograd(machine, functions):
     yield torch.autograd, "_make_grads", checked_grads(torch.autograd._make_grads)
 
 
-def without_driver():
+def without_driver() -> Iterator[Any]:
     """What PyTorch chooses where a driver is there: NCCL, cuDNN, kernels of attention, the profiler, the compiler."""
     yield torch.cuda.nccl, "is_available", lambda tensors: False
     if torch.distributed.is_available():
@@ -113,7 +121,7 @@ def without_driver():
         yield torch._C, f"_can_use_{backend}_attention", lambda params, debug=False: False
 
 
-def forgetting(machine, clear):
+def forgetting(machine: Machine, clear: Callable) -> Callable:
     """`torch.clear_autocast_cache`, which forgets the casts of practice GPUs, too."""
 
     def clear_autocast_cache():
@@ -123,14 +131,16 @@ def forgetting(machine, clear):
     return clear_autocast_cache
 
 
-def without_cuda(self, *args, original=torch.autograd.profiler.profile.__init__, **options):
+def without_cuda(
+    self: Any, *args: Any, original: Any = torch.autograd.profiler.profile.__init__, **options: Any
+) -> None:
     """The profiler without CUDA activities: practice GPUs compute on the CPU, and the rest asks the driver."""
     if options.get("use_device") == "cuda":
         options["use_device"] = None
     original(self, *args, **options)
 
 
-def uncompiled():
+def uncompiled() -> Callable:
     """``torch.compile`` that gives back what it got, and says so once: the values are the same, the speed is not."""
 
     def compile(model=None, **options):
@@ -150,7 +160,7 @@ def uncompiled():
     return compile
 
 
-def parsed(machine, parse=torch._C._nn._parse_to):
+def parsed(machine: Machine, parse: Callable = torch._C._nn._parse_to) -> Callable:
     """What ``Module.to`` makes of its arguments, a device among them."""
 
     def read(*args, **options):
@@ -163,7 +173,7 @@ def parsed(machine, parse=torch._C._nn._parse_to):
     return read
 
 
-def stored(machine, original=torch._C.StorageBase.__new__):
+def stored(machine: Machine, original: Callable = torch._C.StorageBase.__new__) -> Callable:
     """A new storage, of so many bytes or with given ones, on a practice GPU, too."""
 
     def new(cls, *args, device=None, **options):
@@ -177,7 +187,7 @@ def stored(machine, original=torch._C.StorageBase.__new__):
     return new
 
 
-def written(machine, original=torch.UntypedStorage._write_file):
+def written(machine: Machine, original: Callable = torch.UntypedStorage._write_file) -> Callable:
     """Writing a storage to a file, as ``pickle`` does: what it lacks is asked for."""
 
     def write(storage, *args):
@@ -188,7 +198,7 @@ def written(machine, original=torch.UntypedStorage._write_file):
     return write
 
 
-def printing(machine, original):
+def printing(machine: Machine, original: Callable) -> Callable:
     """Printing waits for the numbers; PyTorch turns the dispatch mode off for it."""
 
     def show(tensor, **options):
@@ -202,7 +212,7 @@ def printing(machine, original):
     return show
 
 
-def wrapping(machine, original=T._make_wrapper_subclass):
+def wrapping(machine: Machine, original: Callable = T._make_wrapper_subclass) -> Callable:
     """A tensor around others, such as a nested one, is for C++ on the CPU, like these; else backward asks the driver."""
 
     def wrap(*args, **options):
@@ -223,7 +233,7 @@ def wrapping(machine, original=T._make_wrapper_subclass):
     return wrap
 
 
-def checked_grads(original):
+def checked_grads(original: Callable) -> Callable:
     """``backward(gradient)`` wants the gradient where the output is."""
 
     def make(outputs, grads, *rest, **options):
@@ -237,7 +247,9 @@ def checked_grads(original):
     return make
 
 
-def grouped(machine, original=torch._C._group_tensors_by_device_and_dtype):
+def grouped(
+    machine: Machine, original: Callable = torch._C._group_tensors_by_device_and_dtype
+) -> Callable:
     """Optimizers group tensors by device before a fused step; labels are grouped here."""
 
     def group(lists, with_indices=False):
@@ -262,10 +274,10 @@ def grouped(machine, original=torch._C._group_tensors_by_device_and_dtype):
     return group
 
 
-def generator_class(machine, original=torch._C.Generator):
+def generator_class(machine: Machine, original: Any = torch._C.Generator) -> type:
     """``torch.Generator`` that can be made for a practice device; its numbers are made as the CPU's are."""
 
-    class Meta(type(original)):
+    class Meta(type(original)):  # type: ignore[misc]  # the kind of PyTorch's class
         def __instancecheck__(cls, value):
             return isinstance(value, original)
 

@@ -5,16 +5,23 @@ A process that ``multiprocessing`` spawns has the machine of its parent, and so 
 that go from one to another share their bytes. A forked process is refused, as CUDA refuses it.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
+from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .machine import refusal, storage_of
 from .settings import Settings
+
+if TYPE_CHECKING:
+    from practice_gpus.machine import Machine
 
 receivers: list = []  # the machines that are on, the innermost last
 START = BaseProcess.start
@@ -31,7 +38,7 @@ def variables(settings: Settings) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def handed_on(settings: Settings):
+def handed_on(settings: Settings) -> Iterator[None]:
     """Processes that start in here have such a machine, too."""
     new = variables(settings)
     before = {name: os.environ.get(name) for name in new}
@@ -57,7 +64,7 @@ def requested() -> Settings:
         ) from None
 
 
-def patches(machine):
+def patches(machine: Machine) -> Iterator[Any]:
     """(class, name, replacement) for what starts a process."""
 
     def handing_on(process):
@@ -68,9 +75,9 @@ def patches(machine):
 
 
 @contextlib.contextmanager
-def sent(machine):
+def sent(machine: Machine) -> Iterator[None]:
     """Tensors of practice GPUs may be sent to other processes, as those of real ones."""
-    reducers = ForkingPickler._extra_reducers
+    reducers = vars(ForkingPickler)["_extra_reducers"]
     kinds = (torch.Tensor, torch.nn.Parameter, torch.UntypedStorage)
     before = {kind: reducers.get(kind) for kind in kinds}
     if None in before.values():  # PyTorch's own are not there
@@ -86,7 +93,7 @@ def sent(machine):
         reducers.update(before)
 
 
-def sender(machine, reduce):
+def sender(machine: Machine, reduce: Callable) -> Callable:
     """How a tensor is taken apart: as one of the CPU, in shared memory, and its device."""
 
     def send(value):
@@ -109,7 +116,7 @@ def sender(machine, reduce):
     return send
 
 
-def received(index, rebuild, arguments):
+def received(index: Any, rebuild: Any, arguments: Any) -> Any:
     """A tensor from another process, on the device of the same number here."""
     tensor = rebuild(*arguments)
     if receivers:

@@ -1,7 +1,11 @@
 """What practice GPUs do not imitate: each call of it raises an error that names it, and what to do instead."""
 
+from __future__ import annotations
+
 import functools
 import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
@@ -23,7 +27,7 @@ REFUSED = {
 }
 
 
-def refused():
+def refused() -> Iterator[Any]:
     """What practice GPUs do not imitate, replaced by functions that say so."""
     for path, names in REFUSED.items():
         for name in names.split():
@@ -58,32 +62,32 @@ def refused():
     yield from attention()
 
 
-def attention():
+def attention() -> Iterator[Any]:
     """PyTorch makes causal biases only where no mode for operators is on; to import them takes seconds."""
     biases = sys.modules.get("torch.nn.attention.bias")
     if biases is not None:
         yield biases.CausalBias, "__new__", unseen
 
 
-def unseen(kind, *args):
+def unseen(kind: type, *args: Any) -> Any:
     """A new tensor of a type of its own."""
     with torch._C._DisableTorchDispatch():
         return T.__new__(kind, *args)
 
 
-def process_groups():
+def process_groups() -> Iterator[Any]:
     """The modules that make process groups."""
     if torch.distributed.is_available():
         yield from (torch.distributed, torch.distributed.distributed_c10d)
         yield torch.distributed.device_mesh
 
 
-def nccl(*args, **kwargs):
+def nccl(*args: Any, **kwargs: Any) -> bool:
     """Whether a process group is to talk through NCCL."""
     return any("nccl" in str(value).lower() for value in (*args, kwargs.get("backend")))
 
 
-def in_report(refuse, original, label):
+def in_report(refuse: Callable, original: Callable, label: str) -> Callable:
     """Process groups of NCCL are refused; in a report that is noted, and gloo takes its place so that it goes on.
 
     Without a backend PyTorch would take NCCL for tensors of GPUs: it is gloo for all of them.
@@ -106,33 +110,33 @@ def in_report(refuse, original, label):
     return call
 
 
-def cuda(device, on=True):
+def cuda(device: str, on: bool = True) -> bool:
     """Whether autocast is turned on for CUDA."""
     return on and device in ("cuda", True)
 
 
-def of_gpu(x, *args, **kwargs):
+def of_gpu(x: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
     """Whether a tensor is on a GPU."""
     return x.is_cuda
 
 
-def copied(mode, x, *args, **kwargs):
+def copied(mode: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     """Whether a fake copy of a tensor on a GPU is to be made."""
     return x.is_cuda
 
 
-def settings(text):
+def settings(text: Any) -> Any:
     """Whether settings of the allocator are to change what the counters say."""
     names = ("roundup_power2_divisions", "max_split_size_mb", "garbage_collection_threshold")
     return any(name in text for name in names) or "expandable_segments:True" in text
 
 
-def strided(*args, device=None, **kwargs):
+def strided(*args: Any, device: Any = None, **kwargs: Any) -> bool:
     """Whether a nested tensor without a jagged layout is to be made on a GPU."""
     return "cuda" in str(device)
 
 
-def record_stream(tensor, stream):
+def record_stream(tensor: Any, stream: Any) -> None:
     """``Tensor.record_stream``: a practice storage lives as long as work needs it, so there is nothing to record."""
     if not tensor.is_cuda:
         raise NotImplementedError(

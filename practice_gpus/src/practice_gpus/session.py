@@ -10,7 +10,8 @@ import unittest
 import warnings
 from collections.abc import Callable
 from importlib.machinery import PathFinder
-from typing import TYPE_CHECKING, Literal, NoReturn
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import torch
 from torch import overrides
@@ -282,7 +283,7 @@ class Importer:
     """
 
     @staticmethod
-    def find_spec(name, path, target=None):
+    def find_spec(name: str, path: list | None, target: Any = None) -> Any:
         """The module's spec, as Python's import system asks for it."""
         loaders = {
             "torch._dynamo": Importer.load,
@@ -291,11 +292,12 @@ class Importer:
         }
         if name in loaders:
             spec = PathFinder.find_spec(name, path)
-            spec.loader.exec_module = functools.partial(loaders[name], spec.loader.exec_module)
+            loader: Any = spec and spec.loader
+            loader.exec_module = functools.partial(loaders[name], loader.exec_module)
             return spec
 
     @staticmethod
-    def load(original, module):
+    def load(original: Any, module: Any) -> None:
         """Run the module's code."""
         patched = [patch for session in active for patch in session.patched]
         for patch in patched[::-1]:
@@ -307,7 +309,7 @@ class Importer:
                 exchange(patch)
 
     @staticmethod
-    def late(original, module):
+    def late(original: Callable, module: ModuleType) -> None:
         """Run the module's code, and patch it."""
         original(module)
         for patch in map(list, attention()):
@@ -315,7 +317,7 @@ class Importer:
             active[-1].undo.callback(exchange, patch)
 
 
-def inherited(session, original=threading.Thread.start):
+def inherited(session: Session, original: Callable = threading.Thread.start) -> Callable:
     """``Thread.start``: a thread started while practice GPUs are on has them, too."""
 
     def start(thread):

@@ -5,11 +5,16 @@ memory. No kernel of the CPU sees it: PyTorch's kernels for the meta device say 
 lack an operator, or refuse one in words of their own, the CPU's kernel is given zeros.
 """
 
+from __future__ import annotations
+
 import functools
 import mmap
 import os
 import sys
 import warnings
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -17,6 +22,10 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from .machine import CPU, refusal
 from .operators import T, meta
 from .origins import is_own, line, origin
+
+if TYPE_CHECKING:
+    from practice_gpus.machine import Machine
+    from practice_gpus.operators import Call
 
 REACH = 1 << 44  # bytes that are reserved, and never filled: no tensor is larger
 NOWHERE = 1 << 44  # the address where a system reserves none
@@ -44,7 +53,7 @@ MISSING = (
 
 
 @functools.cache
-def reserved():
+def reserved() -> int:
     """The address at which all tensors without values begin: pages that nobody fills."""
     try:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -53,11 +62,12 @@ def reserved():
         return NOWHERE
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they cannot be written to
-        reserved.pages = torch.frombuffer(pages, dtype=torch.uint8)
-    return reserved.pages.data_ptr()
+        kept = torch.frombuffer(pages, dtype=torch.uint8)
+    vars(reserved)["pages"] = kept
+    return kept.data_ptr()
 
 
-def blank(shape):
+def blank(shape: torch.Tensor) -> torch.Tensor:
     """A tensor without values, on the CPU and in no memory, of the shape of a meta tensor."""
     size = shape.untyped_storage().nbytes()
     storage = torch._C._construct_storage_from_data_pointer(reserved(), CPU, size)
@@ -65,7 +75,7 @@ def blank(shape):
     return out.set_(storage, shape.storage_offset(), shape.size(), shape.stride())
 
 
-def computed(machine, call):
+def computed(machine: Machine, call: Call) -> Any:
     """The result of an operator without its values; what it writes to gets its new size."""
     fact = call.fact
     if any(t.layout != torch.strided for t in call.inputs):
@@ -100,7 +110,7 @@ def computed(machine, call):
     return tree_map_only(T, lambda result: given(result, twins), out)
 
 
-def looks_of(call):
+def looks_of(call: Call) -> tuple | None:
     """All that the results' shapes depend on, as a key; None where they may be inputs, of another size than before."""
     lists = call.fact.name.startswith(
         "_foreach_"
@@ -111,7 +121,7 @@ def looks_of(call):
     return call.func.name(), torch.get_default_dtype(), arguments, tuple(call.kwargs)
 
 
-def look(x, typed=False):
+def look(x: Any, typed: bool = False) -> tuple:
     """Size, strides and dtype of a tensor; of anything else its type and its value, but of numbers that only have to be typed."""
     if isinstance(x, T):
         return x.size(), x.stride(), x.dtype
@@ -120,14 +130,14 @@ def look(x, typed=False):
     return type(x), None if typed and isinstance(x, (int, float)) else x
 
 
-def all_new(out, twins):
+def all_new(out: torch.Tensor | tuple, twins: dict) -> bool:
     """Whether no result of an operator is an input, a view of one, or a tensor with values."""
     results = [result for result in tree_leaves(out) if isinstance(result, T)]
     new = [x for x in results if x.layout == torch.strided and x.is_meta]
     return len(new) == len(results) and not any(x.untyped_storage()._cdata in twins for x in new)
 
 
-def given(result, twins):
+def given(result: torch.Tensor, twins: dict) -> torch.Tensor:
     """The result that a meta tensor stands for: an input, a view of one, or a new tensor."""
     if result.layout != torch.strided:
         sparse()
@@ -141,7 +151,7 @@ def given(result, twins):
     return tensor.as_strided(result.size(), result.stride(), tensor.storage_offset())
 
 
-def shaped(machine, call, twin):
+def shaped(machine: Machine, call: Call, twin: Callable) -> torch.Tensor | tuple:
     """The result of an operator as meta tensors."""
     left_out = ("generator", "pin_memory")
     kwargs = {key: value for key, value in call.kwargs.items() if key not in left_out}
@@ -162,7 +172,7 @@ def shaped(machine, call, twin):
     return tree_map_only(T, meta, out)
 
 
-def last(args):
+def last(args: tuple) -> bool:
     """Whether cuDNN answers channels last: input or weight are so (``cudnn_conv_suggest_memory_format``)."""
     return any(
         x.dim() == 4
@@ -172,12 +182,12 @@ def last(args):
     )
 
 
-def channels_last(shape):
+def channels_last(shape: torch.Tensor) -> torch.Tensor:
     """A meta tensor with its channels next to each other."""
     return torch.empty_like(shape, memory_format=torch.channels_last)
 
 
-def needs_values(machine, call):
+def needs_values(machine: Machine, call: Call) -> bool:
     """Whether the result, or its shape, depends on values of a practice GPU."""
     fact = call.fact
     if fact.copies:
@@ -188,7 +198,7 @@ def needs_values(machine, call):
     return fact.reads
 
 
-def with_values(machine, call):
+def with_values(machine: Machine, call: Call) -> Any:
     """The result of an operator whose inputs have the values that stand in for theirs."""
     out = filled(machine, call, lambda tensor: stand_in(machine, call, tensor))
     if call.home is None:
@@ -196,7 +206,7 @@ def with_values(machine, call):
     return tree_map_only(T, lambda tensor: blank(meta(tensor)), out)
 
 
-def filled(machine, call, value_of):
+def filled(machine: Machine, call: Call, value_of: Callable) -> Any:
     """The result of the CPU's kernel; ``value_of`` gives a tensor without values a number, or a tensor with values."""
 
     def fill(tensor):
@@ -211,9 +221,9 @@ def filled(machine, call, value_of):
     return call.func._op(*args, **kwargs)
 
 
-def stand_in(machine, call, tensor):
+def stand_in(machine: Machine, call: Call, tensor: torch.Tensor) -> Any:
     """What the user gave instead of the values of a tensor, or NotImplementedError with the line that reads them."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_own(frame.f_code.co_filename):
         if frame.f_code.co_name in PRESUMED:
             return PRESUMED[frame.f_code.co_name]

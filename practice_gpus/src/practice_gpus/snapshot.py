@@ -3,9 +3,19 @@
 The format: https://docs.pytorch.org/docs/stable/torch_cuda_memory.html, and the docstring of ``_snapshot``.
 """
 
+from __future__ import annotations
+
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from practice_gpus.blocks import Block
+    from practice_gpus.machine import Machine
+    from practice_gpus.memory import Allocator
 
 HERE = __name__.rpartition(".")[0]
 
@@ -13,14 +23,14 @@ HERE = __name__.rpartition(".")[0]
 class History:
     """What happens to the memory of one device from now on, and from where it was asked for."""
 
-    def __init__(self, context, entries, skip):
+    def __init__(self, context: str, entries: int, skip: list) -> None:
         self.context = context
-        self.events = deque(maxlen=min(entries, 10_000_000))
-        self.skip = skip or ()
+        self.events: deque = deque(maxlen=min(entries, 10_000_000))
+        self.skip = skip or []
 
-    def note(self, action, block):
+    def note(self, action: str, block: Block) -> None:
         """Add an event: "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "oom"."""
-        frames = block.frames if action.startswith("free") else self.stack(action)
+        frames: Any = block.frames if action.startswith("free") else self.stack(action)
         if action == "alloc":
             block.frames = frames
         if action in self.skip:
@@ -37,16 +47,16 @@ class History:
         event["device_free" if action == "oom" else "addr"] = block.address
         self.events.append(event)
 
-    def stack(self, action):
+    def stack(self, action: str) -> list:
         """Where an action was asked for, if that is to be recorded."""
         recorded = self.context == "all" or self.context == "alloc" and action == "alloc"
         return stack() if recorded else []
 
 
-def stack():
+def stack() -> list:
     """The Python frames of the caller, innermost first, without those of practice GPUs."""
     frames = []
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not frame.f_globals.get("__name__", "").startswith(HERE):
             code = frame.f_code
@@ -60,7 +70,7 @@ def stack():
     return frames
 
 
-def recorder(machine):
+def recorder(machine: Machine) -> Callable:
     """What stands in for ``torch._C._cuda_record_memory_history``."""
 
     def record(enabled, context="all", stacks="all", entries=sys.maxsize, clear=False, *rest):
@@ -83,10 +93,10 @@ def recorder(machine):
     return record
 
 
-def snapshot(machine, pool=None):
+def snapshot(machine: Machine, pool: tuple | None = None) -> dict:
     """What stands in for ``torch._C._cuda_memorySnapshot``: segments, blocks and events of all devices."""
     all_segments = []
-    traces = []
+    traces: list[list] = []
     for allocator in machine.allocators:
         with allocator.lock:
             all_segments += segments(allocator)
@@ -99,13 +109,13 @@ def snapshot(machine, pool=None):
     }
 
 
-def segments(allocator):
+def segments(allocator: Allocator) -> list:
     """The segments of one device."""
     allocator.settle()
     return [segment(allocator, first) for first in allocator.segments.values()]
 
 
-def segment(allocator, first):
+def segment(allocator: Allocator, first: Block) -> dict:
     """One segment of a device with its blocks, in order of their addresses."""
     blocks = [first]
     while blocks[-1].after is not None:

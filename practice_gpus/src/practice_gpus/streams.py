@@ -5,21 +5,28 @@ an asynchronous machine each stream has a thread that works in order while the c
 are filled in later. Times are the CPU's own; ``torch.cuda._sleep`` takes one nanosecond a cycle.
 """
 
+from __future__ import annotations
+
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from . import backward
 from .errors import invalid_handle, is_asserted
 
+if TYPE_CHECKING:
+    from practice_gpus.machine import Machine
+
 
 class Streams:
     """The streams of a machine: one default stream a device, those the learner makes, and the threads behind them."""
 
-    def __init__(self, machine):
+    def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.by_id = []
+        self.by_id: list[Stream] = []
         self.Stream = type(
             "Stream", (Stream,), {"owner": self, "__doc__": "``torch.cuda.Stream``."}
         )
@@ -29,11 +36,11 @@ class Streams:
         self.Event = type("Event", (Event, self.DeviceEvent), {"__doc__": "``torch.cuda.Event``."})
         self.default = [self.Stream(device) for device in machine.devices]
 
-    def current(self, device=None):
+    def current(self, device: int | torch.device | None = None) -> Stream:
         """The stream on which this thread's work for ``device`` runs."""
         return self.at(self.machine.device(device).index)
 
-    def at(self, index):
+    def at(self, index: int) -> Stream:
         """`current` for the number of a device."""
         local = self.machine.local
         if not local.changes and not local.inside[0]:
@@ -47,7 +54,7 @@ class Streams:
             stream.wait_stream(latest)
         return stream
 
-    def select(self, stream):
+    def select(self, stream: Stream) -> None:
         """``torch.cuda.set_stream``."""
         if stream is None:
             return
@@ -63,19 +70,19 @@ class Streams:
             local.streams[stream.device_index] = stream
         backward.changed(local)
 
-    def drain(self, device=None):
+    def drain(self, device: torch.device | None = None) -> None:
         """Wait for all work on ``device``, or on all devices."""
         for stream in self.by_id:
             if device in (None, stream.device):
                 stream.drain()
 
-    def close(self):
+    def close(self) -> None:
         """Finish the work and end the threads."""
         for stream in self.by_id:
             stream.thread.shutdown()
 
 
-def sleep_until(moment):
+def sleep_until(moment: float) -> None:
     """Wait for a moment on the CPU's clock."""
     seconds = moment - time.perf_counter()
     if seconds > 0:
@@ -85,10 +92,18 @@ def sleep_until(moment):
 class Stream:
     """A queue of work on ``device``."""
 
+    owner: Streams
+
     def __new__(cls, device=None, priority=0, stream_id=None, **place):
         return object.__new__(cls) if stream_id is None else cls.owner.by_id[stream_id]
 
-    def __init__(self, device=None, priority=0, stream_id=None, **place):
+    def __init__(
+        self,
+        device: torch.device | None = None,
+        priority: int = 0,
+        stream_id: int | None = None,
+        **place: Any,
+    ) -> None:
         if stream_id is not None:
             return  # one that was made before
         self.device = self.owner.machine.device(device)
@@ -97,14 +112,14 @@ class Stream:
         self.device_type = 1
         self.stream_id = len(self.owner.by_id)
         self.cuda_stream = self.stream_id
-        self.last = None
+        self.last: Any = None
         self.error = None
         self.busy_until = 0.0  # by `sleep`, without threads
         # started by the first work
         self.thread = ThreadPoolExecutor(1, f"practice stream {self.stream_id}")
         self.owner.by_id.append(self)
 
-    def put(self, work):
+    def put(self, work: Callable) -> Any:
         """Add work, and return the future of it; without threads, do it and return None."""
         if not self.owner.machine.asynchronous:
             work()
@@ -115,14 +130,14 @@ class Stream:
             self._do(work)
         return self.last
 
-    def sleep(self, seconds):
+    def sleep(self, seconds: float) -> None:
         """``torch.cuda._sleep``: be busy for so long; without threads the CPU's clock tells whether that is over."""
         if self.owner.machine.asynchronous:
             self.put(lambda: time.sleep(seconds))
         else:
             self.busy_until = self.free_at() + seconds
 
-    def free_at(self):
+    def free_at(self) -> float:
         """When the work so far is done, on the CPU's clock; without threads."""
         return max(time.perf_counter(), self.busy_until)
 
@@ -133,7 +148,7 @@ class Stream:
         except Exception as error:  # raised in the caller's thread, by drain
             self.error = self.error or error
 
-    def drain(self):
+    def drain(self) -> None:
         """Wait until the work queued so far is done, and what it held is given back; raises what went wrong in it."""
         if self.last is not None:
             self.put(lambda: None).result()
@@ -143,20 +158,20 @@ class Stream:
         if error is not None:
             raise self.owner.machine.asserted(self.device, error) if is_asserted(error) else error
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         """Let the CPU wait for this stream."""
         self.owner.machine.waits(self)
 
-    def query(self):
+    def query(self) -> bool:
         """Whether all work is done."""
         busy = self.busy_until > time.perf_counter()
         return not busy and (self.last is None or self.last.done())
 
-    def is_capturing(self):
+    def is_capturing(self) -> bool:
         """No: practice GPUs have no graphs."""
         return False
 
-    def wait_event(self, event):
+    def wait_event(self, event: DeviceEvent) -> None:
         """Let later work here wait for ``event``."""
         if self.owner.machine.clock is not None:
             self.owner.machine.clock.joined(event, self)
@@ -165,18 +180,18 @@ class Stream:
         elif event.time is not None:
             self.busy_until = max(self.busy_until, event.time)
 
-    def wait_stream(self, stream):
+    def wait_stream(self, stream: Stream) -> None:
         """Let later work here wait for the work that ``stream`` has now."""
         self.wait_event(stream.record_event())
 
-    def record_event(self, event=None):
+    def record_event(self, event: Any = None) -> Event:
         """Put a mark (a new one, if none is given) into this stream, and return it."""
         event = event or self.owner.Event()
         event.record(self)
         return event
 
     @staticmethod
-    def priority_range():
+    def priority_range() -> Any:
         """(least, greatest) priority; practice streams take turns as the CPU sees fit."""
         return 0, -3  # max_compile_time_stream_priorities of CUDAStream.h is 4
 
@@ -196,7 +211,16 @@ class Stream:
 class DeviceEvent:
     """A mark in a stream: when the work before it was done."""
 
-    def __init__(self, device=None, *, enable_timing=False, blocking=False, interprocess=False):
+    owner: Streams
+
+    def __init__(
+        self,
+        device: Any = None,
+        *,
+        enable_timing: Any = False,
+        blocking: Any = False,
+        interprocess: Any = False,
+    ) -> None:
         if torch.device(device or "cuda").type != "cuda":
             raise NotImplementedError(
                 f"practice GPUs have events of CUDA devices only, not of {device}"
@@ -204,11 +228,11 @@ class DeviceEvent:
         self.timing = enable_timing
         self.mark = None
         self.time = None
-        self.clock_mark = None  # its number in a forecast
+        self.clock_mark: int | None = None  # its number in a forecast
         self.device = None
         self.event_id = self.cuda_event = 0  # made by the first record
 
-    def record(self, stream=None):
+    def record(self, stream: Stream | None = None) -> None:
         """Put the mark behind the work that ``stream`` (default: the current one) has now."""
         stream = stream or self.owner.current()
         if self.device not in (None, stream.device):
@@ -226,17 +250,17 @@ class DeviceEvent:
     def _note_time(self, stream):
         self.time = stream.free_at()
 
-    def wait(self, stream=None):
+    def wait(self, stream: Any = None) -> None:
         """Let later work of ``stream`` (default: the current one) wait for this mark."""
         (stream or self.owner.current()).wait_event(self)
 
-    def query(self):
+    def query(self) -> bool:
         """Whether the work before the mark is done."""
         if self.mark is not None:
             return self.mark.done()
         return self.time is None or self.time <= time.perf_counter()
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         """Let the CPU wait for the mark."""
         if self.device is not None:
             self.owner.machine.waited()
@@ -247,7 +271,7 @@ class DeviceEvent:
         elif self.time is not None:
             sleep_until(self.time)
 
-    def elapsed_time(self, end):
+    def elapsed_time(self, end: Event) -> float:
         """Milliseconds from this mark to ``end``: on the CPU's clock, or, with ``clock=True``, as forecast."""
         if not (self.timing and end.timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
@@ -271,5 +295,11 @@ class DeviceEvent:
 class Event(DeviceEvent):
     """The same with the arguments of ``torch.cuda.Event``."""
 
-    def __init__(self, enable_timing=False, blocking=False, interprocess=False, external=False):
+    def __init__(
+        self,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+        external: bool = False,
+    ) -> None:
         super().__init__(enable_timing=enable_timing)

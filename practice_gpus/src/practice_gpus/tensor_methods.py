@@ -1,9 +1,18 @@
 """Attributes and methods of a tensor that ask for its device or change it, answered from its label."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from .device_mismatch import let_pytorch_refuse
 from .machine import CPU, storage_of
+
+if TYPE_CHECKING:
+    from practice_gpus.machine import Machine
+
 
 T = torch.Tensor
 DISPATCHED = torch._C._len_torch_dispatch_stack
@@ -12,7 +21,12 @@ DISPATCHED = torch._C._len_torch_dispatch_stack
 class TensorMethods:
     """The part of `functions.FunctionMode` that stands in for a tensor's own; a handler gets the function first."""
 
-    def tensor_handlers(self):
+    machine: Machine
+    move: Callable
+    create: Callable
+    toward: Callable
+
+    def tensor_handlers(self) -> dict:
         """Attribute or method of a tensor → what is called instead."""
         return {
             T.device.__get__: self.device,
@@ -37,7 +51,7 @@ class TensorMethods:
             T.grad.__set__: self.set_grad,
         }
 
-    def to(self, func, x, *rest, **options):
+    def to(self, func: Callable, x: Any, *rest: Any, **options: Any) -> Any:
         """``x.to(device, dtype, …)``, ``x.to(dtype, …)`` or ``x.to(other, …)``."""
         first = rest[0] if rest else options.pop("other", None)
         if isinstance(first, T):
@@ -51,13 +65,22 @@ class TensorMethods:
             return func(x, **options)
         return self.move(x, self.machine.device(device), **options)
 
-    def cuda(self, func, x, device=None, non_blocking=False, **options):
+    def cuda(
+        self,
+        func: Callable,
+        x: Any,
+        device: Any = None,
+        non_blocking: bool = False,
+        **options: Any,
+    ) -> Any:
         device = self.machine.device(device)
         if device.type != "cuda":
             raise RuntimeError("Invalid device, must be cuda device")
         return self.move(x, device, non_blocking, **options)
 
-    def type(self, func, x, dtype=None, **options):
+    def type(
+        self, func: Callable, x: torch.Tensor, dtype: type | None = None, **options: Any
+    ) -> str | torch.Tensor:
         if dtype is None and self.machine.place(x) is None:
             return func(x)
         if dtype is None:
@@ -68,7 +91,7 @@ class TensorMethods:
         goal = self.machine.device(None) if "cuda." in name else CPU
         return self.move(func(x, name.replace("cuda.", "")), goal)
 
-    def pin_memory(self, func, x, device=None):
+    def pin_memory(self, func: Callable, x: torch.Tensor, device: Any = None) -> torch.Tensor:
         if self.machine.place(x) is not None:
             raise RuntimeError(
                 f"cannot pin '{self.type(T.type, x)}' only dense CPU tensors can be pinned"
@@ -78,7 +101,14 @@ class TensorMethods:
             storage_of(x).practice = self.machine.pinned
         return x
 
-    def copy_(self, func, target, source, *rest, **options):
+    def copy_(
+        self,
+        func: Callable,
+        target: torch.Tensor,
+        source: float | torch.Tensor,
+        *rest: Any,
+        **options: Any,
+    ) -> torch.Tensor:
         if not isinstance(source, T):  # as PyTorch has it: a number starts on the CPU
             with self.toward(CPU):
                 source = torch.scalar_tensor(source, dtype=target.dtype)
@@ -86,7 +116,9 @@ class TensorMethods:
             source = self.move(source, self.machine.place(target) or CPU)
         return func(target, source, *rest, **options)
 
-    def setitem(self, func, target, index, value):
+    def setitem(
+        self, func: Callable, target: torch.Tensor, index: tuple, value: torch.Tensor
+    ) -> Any:
         place = self.machine.place(target)
         if isinstance(value, T):
             if value.requires_grad or place is None and not value.dim():
@@ -96,29 +128,29 @@ class TensorMethods:
                 value = torch.scalar_tensor(value, dtype=target.dtype)
         return func(target, index, value)
 
-    def device(self, func, x):
+    def device(self, func: Any, x: Any) -> torch.device:
         return self.machine.place(x) or func(x)
 
-    def is_cuda(self, func, x):
+    def is_cuda(self, func: Any, x: torch.Tensor) -> bool:
         return self.machine.place(x) is not None or func(x)
 
-    def is_cpu(self, func, x):
+    def is_cpu(self, func: Any, x: torch.Tensor) -> bool:
         return self.machine.place(x) is None and func(x)
 
-    def is_pinned(self, func, x, device=None):
+    def is_pinned(self, func: Any, x: Any, device: Any = None) -> Any:
         return storage_of(x).practice is self.machine.pinned
 
-    def cpu(self, func, x, **options):
+    def cpu(self, func: Callable, x: torch.Tensor, **options: Any) -> torch.Tensor:
         return self.move(x, CPU, **options)
 
-    def type_as(self, func, x, other):
+    def type_as(self, func: Any, x: Any, other: Any) -> Any:
         return self.to(T.to, x, other)
 
-    def get_device(self, func, x):
+    def get_device(self, func: Callable, x: torch.Tensor) -> int:
         device = self.machine.place(x)
         return func(x) if device is None else device.index
 
-    def tolist(self, func, x):
+    def tolist(self, func: Callable, x: torch.Tensor) -> Any:
         device = self.machine.place(x)
         if device is not None and not self.machine.values:
             return func(self.move(x.detach(), CPU))
@@ -127,14 +159,14 @@ class TensorMethods:
             self.machine.waits(device)
         return func(x)
 
-    def item(self, func, x):
+    def item(self, func: Callable, x: torch.Tensor) -> bool | int | float | complex:
         """A number of the CPU needs no look: an optimizer asks for one for each parameter."""
         if type(x) is not T or self.machine.place(x) is not None or DISPATCHED() > 1:
             return func(x)
         with torch._C._DisableTorchDispatch():
             return func(x)
 
-    def new(self, func, x, *args, **options):
+    def new(self, func: Any, x: Any, *args: Any, **options: Any) -> Any:
         place = self.machine.place(x)
         if place is None:
             return func(x, *args, **options)
@@ -144,20 +176,20 @@ class TensorMethods:
             return self.move(out, goal)
         return self.create(torch.empty_like, out, device=goal)
 
-    def data_ptr(self, func, x):
+    def data_ptr(self, func: Any, x: Any) -> Any:
         """An address of a practice GPU, as its allocator gives it out; the CPU's is no one's business."""
         if self.machine.place(x) is None or x.numel() == 0:
             return func(x)
         return self.machine.address(storage_of(x)) + x.storage_offset() * x.element_size()
 
-    def numpy(self, func, x, *, force=False):
+    def numpy(self, func: Callable, x: torch.Tensor, *, force: Any = False) -> Any:
         if self.machine.place(x) is not None and not force:
             let_pytorch_refuse(self.machine, func, x)
         if self.machine.place(x) is not None:
             x = self.move(x.detach(), CPU)
         return func(x, force=force)
 
-    def set_grad(self, func, x, grad):
+    def set_grad(self, func: Any, x: torch.Tensor, grad: torch.Tensor | None) -> Any:
         if isinstance(grad, T) and self.machine.place(grad) != self.machine.place(x):
             let_pytorch_refuse(self.machine, lambda *pair: func(*pair), x, grad)
         return func(x, grad)

@@ -3,14 +3,21 @@
 TorchScript's interpreter would ask the driver for them, or keep the CPU's tensors as constants.
 """
 
+from __future__ import annotations
+
 import functools
 import re
 import warnings
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
 from .machine import CPU, listeners, refusal
+
+if TYPE_CHECKING:
+    from practice_gpus.machine import Machine
 
 DEVICES = re.compile(r"Device = prim::Constant|= (aten::cpu|aten::cuda|prim::is_cuda)\(")
 NOTICE = (
@@ -24,7 +31,7 @@ class Devices(Exception):
     """What is being traced asks for a device."""
 
 
-def patches(machine):
+def patches(machine: Machine) -> Iterator[Any]:
     """(``torch.jit``, name, replacement)."""
     for name in ("trace", "trace_module"):
         yield torch.jit, name, traced(machine, name, getattr(torch.jit, name))
@@ -34,7 +41,7 @@ def patches(machine):
         yield kind, "__call__", worded(machine, kind.__call__)
 
 
-def as_it_is(name, code):
+def as_it_is(name: str, code: Callable) -> Callable:
     """Say that ``code`` is not for TorchScript, and give it back."""
     for listener in listeners:
         listener.refused(f"torch.jit.{name} (run as it is)")
@@ -42,7 +49,7 @@ def as_it_is(name, code):
     return code
 
 
-def traced(machine, name, original):
+def traced(machine: Machine, name: str, original: Callable) -> Callable:
     """Tracing loses what passes through a mode for operators, which is PyTorch's own limit: it is off meanwhile."""
 
     @functools.wraps(original)
@@ -64,7 +71,7 @@ def traced(machine, name, original):
     return trace
 
 
-def scripted(original):
+def scripted(original: Callable) -> Callable:
     """Compiling; what holds devices is given back."""
 
     @functools.wraps(original)
@@ -78,7 +85,7 @@ def scripted(original):
     return script
 
 
-def loaded(machine, original):
+def loaded(machine: Machine, original: Callable) -> Callable:
     """A module from a file, on a practice GPU if ``map_location`` says so."""
 
     @functools.wraps(original)
@@ -91,7 +98,7 @@ def loaded(machine, original):
     return load
 
 
-def worded(machine, original):
+def worded(machine: Machine, original: Any) -> Callable:
     """A call of compiled code: the interpreter loses the words of an error that is raised in Python."""
 
     def call(code, *args, **options):
@@ -107,6 +114,6 @@ def worded(machine, original):
     return call
 
 
-def moves(node):
+def moves(node: Any) -> bool:
     """Whether a step of a graph moves a tensor to a device."""
     return node.kind() == "aten::to" and "Device" in [str(value.type()) for value in node.inputs()]

@@ -1,11 +1,19 @@
 """``torch.cuda.FloatTensor`` and its like: types of old, which name a device and a dtype at once."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
 import torch
+
+if TYPE_CHECKING:
+    from practice_gpus.machine import Machine
 
 NAMES = "Float Double Half BFloat16 Byte Char Short Int Long Bool"
 
 
-def patches(machine):
+def patches(machine: Machine) -> Iterator[Any]:
     """(``torch.cuda``, name, type) for every dtype, and the types of the CPU, which a practice tensor is not."""
     for name in NAMES.split():
         plain = getattr(torch, f"{name}Tensor")
@@ -30,7 +38,7 @@ class Typed(type):
         return isinstance(value, torch.Tensor) and value.is_cuda and value.dtype == cls.dtype
 
 
-def typed(machine, plain):
+def typed(machine: Machine, plain: Any) -> type:
     """One of these types: called with sizes or with numbers, it makes a tensor on the current device."""
 
     def make(cls, *args, device=None):

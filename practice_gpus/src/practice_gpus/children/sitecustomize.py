@@ -3,9 +3,12 @@
 Python imports this module at its start where its folder is on PYTHONPATH.
 """
 
+from __future__ import annotations
+
 import importlib.util
 import os
 import sys
+from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -13,24 +16,25 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 class Waiting:
     """Waits for the import of torch."""
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: Any, path: Any = None, target: Any = None) -> Any:
         """The module's spec, as Python's import system asks for it."""
         if name != "torch":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec("torch")
         if spec is not None:
-            load = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: start_after(load, module)
+            loader: Any = spec.loader
+            load = loader.exec_module
+            loader.exec_module = lambda module: start_after(load, module)
         return spec
 
 
-def start_after(load, module):
+def start_after(load: Any, module: Any) -> None:
     """Load torch, then turn practice GPUs on."""
     load(module)
     if "practice_gpus" not in sys.modules:
         folder = os.path.dirname(HERE)
-        spec = importlib.util.spec_from_file_location(
+        spec: Any = importlib.util.spec_from_file_location(
             "practice_gpus",
             os.path.join(folder, "__init__.py"),
             submodule_search_locations=[folder],

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,6 +17,9 @@ from .log import Copy, Entry, Launch, Wait, recording
 from .parts import Kernel, Stop, kernel_of, total
 from .queue import Queue, Span, play
 from .rates import ISSUES, WATTS
+
+if TYPE_CHECKING:
+    from practice_gpus.session import Session
 
 CLOSE = 1.5  # limits within this factor are "mixed"
 SPREAD = 1.5  # a forecast's range when the GPU decides: inference
@@ -45,7 +49,7 @@ class Forecast:
     gpus: int = 1
     graph: bool = False
 
-    def play(self, **what_if) -> Queue:
+    def play(self, **what_if: Any) -> Queue:
         """The queues of the machine after the step; `queue.Queue` says what may be changed."""
         if self.graph:
             what_if |= {"issue": 0.0}
@@ -222,20 +226,24 @@ class Forecast:
                 )
         return self._with(graph=True)
 
-    def on(self, card=None, gpus: int = 1, gradients=None) -> Forecast:
+    def on(
+        self, card: str | None = None, gpus: int = 1, gradients: torch.nn.Module | None = None
+    ) -> Forecast:
         """The same step on another card, or on ``gpus`` of them, each with a batch of its own, by data parallelism.
 
         ``gradients``: bytes that are reduced in each backward pass, or the module whose parameters' gradients they are.
         """
-        card = self.card if card is None else get_card(card)
+        sheet = self.card if card is None else get_card(card)
         if isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 1:
             raise ValueError(f"gpus={gpus!r}: give the number of GPUs, 1 or more")
         if gpus > 1 and gradients is None:
             raise ValueError(f"gpus={gpus}: say what they reduce, gradients=model, or bytes")
         entries = change.reduced(self.entries, _gradient_bytes(gradients), gpus)
-        return self._with(card=card, entries=entries, gpus=gpus)
+        return self._with(card=sheet, entries=entries, gpus=gpus)
 
-    def on_cards(self, cards=None, prices=None, steps: int = 1) -> list[dict]:
+    def on_cards(
+        self, cards: list | None = None, prices: dict | None = None, steps: int = 1
+    ) -> list[dict]:
         """The same step on ``cards`` (names; None: all): one dict a card, for an explorer, fastest first.
 
         Keys: card, fits, ms, low_ms, high_ms, bound, memory_gib, share (of the memory), minutes of ``steps`` steps and, where
@@ -267,7 +275,7 @@ class Forecast:
         names = ("card", "entries", "repeat", "peak_bytes", "gpus", "graph")
         return Forecast(**{name: getattr(self, name) for name in names} | changes)
 
-    def trace(self, path) -> Path:
+    def trace(self, path: Any) -> Path:
         """Write a Chrome trace (Perfetto, chrome://tracing) to ``path``, and return it."""
         return trace.write(self, path)
 
@@ -292,7 +300,13 @@ def _gradient_bytes(gradients) -> int:
     return sum(p.numel() * p.element_size() for p in parameters)
 
 
-def forecast(session, step: Callable, repeat: int = 1, card=None, fused: bool = False) -> Forecast:
+def forecast(
+    session: Session,
+    step: Callable,
+    repeat: int = 1,
+    card: Any = None,
+    fused: bool = False,
+) -> Forecast:
     """The `Forecast` of ``step()``, run ``repeat`` times on the practice GPUs of ``session``.
 
     ``card``: the card, if not the session's. ``fused``: as a compiler would run it. Raises RuntimeError after ``stop()``,

@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..origins import line, origin
 from .work import Work, schema, tensors, work
+
+if TYPE_CHECKING:
+    from practice_gpus.clock.queue import Queue
+    from practice_gpus.machine import Machine
+    from practice_gpus.operators import Call
+    from practice_gpus.streams import Event, Stream
 
 in_backward = torch._C._current_graph_task_id
 
@@ -84,7 +92,7 @@ class Reduce(Entry):
 
 
 @contextlib.contextmanager
-def recording(machine):
+def recording(machine: Machine) -> Iterator[Any]:
     """A list that is filled with what happens on a machine in here."""
     before = machine.clock
     machine.clock = log = before or Log(machine)
@@ -99,7 +107,7 @@ def recording(machine):
 class Log:
     """Collects entries: in ``entries``, and in ``queue`` (a `queue.Queue`) if there is one, as they come."""
 
-    def __init__(self, machine, queue=None):
+    def __init__(self, machine: Machine, queue: Queue | None = None) -> None:
         self.machine = machine
         self.queue = queue
         self.entries: list[Entry] | None = None
@@ -113,7 +121,9 @@ class Log:
         if self.queue is not None:
             self.queue.play(entry)
 
-    def here(self, device=None, stream=None) -> tuple[str, int, int]:
+    def here(
+        self, device: torch.device | None = None, stream: Stream | None = None
+    ) -> tuple[str, int, int]:
         """(line of the person's own, number of the stream, number of the device), an `Entry`'s first fields."""
         file, number = line(origin())
         place = f"{os.path.basename(file)}:{number}" if file else ""
@@ -121,7 +131,7 @@ class Log:
             stream = self.machine.streams.current(device)
         return place, stream.stream_id, stream.device_index
 
-    def operator(self, call, out) -> None:
+    def operator(self, call: Call, out: Any) -> None:
         """An operator ran: on a GPU, unless it only copied to or from one, or on the CPU."""
         fact = call.fact
         if fact.view or call.func.namespace == "prim" or os.getpid() != self.process:
@@ -147,7 +157,9 @@ class Log:
         if size > 1 << 20:
             self.add(Host(*self.here(), schema(call.func)[0], size))
 
-    def copied(self, direction, tensor, goal, pinned) -> None:
+    def copied(
+        self, direction: str, tensor: torch.Tensor, goal: torch.device | None, pinned: bool
+    ) -> None:
         """A copy between CPU and GPUs, to the device ``goal`` (None: the CPU)."""
         source = self.machine.place(tensor)
         size = tensor.nbytes if tensor.layout == torch.strided else 0
@@ -155,7 +167,13 @@ class Log:
         device = goal if direction != "d2h" else source
         self.add(Copy(*self.here(device), direction, size, pinned, number))
 
-    def waited(self, stream=None, device=None, reason="", mark=None) -> None:
+    def waited(
+        self,
+        stream: Stream | None = None,
+        device: torch.device | None = None,
+        reason: str = "",
+        mark: Any = None,
+    ) -> None:
         """The CPU waits for a stream, a mark in it, or all of a device."""
         if stream is None:
             place = self.here()[0]
@@ -163,22 +181,23 @@ class Log:
         else:
             self.add(Wait(*self.here(stream=stream), reason, mark))
 
-    def marked(self, event, stream) -> None:
+    def marked(self, event: Event, stream: Stream) -> None:
         """An event is recorded."""
         self.marks += 1
         event.clock_mark = self.marks
         self.add(Mark(*self.here(stream=stream), self.marks))
 
-    def joined(self, event, stream) -> None:
+    def joined(self, event: Event, stream: Stream) -> None:
         """A stream waits for an event."""
         if event.clock_mark is not None:
             self.add(Join(*self.here(stream=stream), event.clock_mark))
 
-    def elapsed(self, start, end) -> float:
+    def elapsed(self, start: Event, end: Event) -> float:
         """Forecast milliseconds between two events."""
+        assert self.queue is not None  # a log that forecasts has one
         marks = self.queue.marks
         return 1e3 * (marks[end.clock_mark] - marks[start.clock_mark])
 
-    def slept(self, stream, seconds) -> None:
+    def slept(self, stream: Any, seconds: Any) -> None:
         """``torch.cuda._sleep``."""
         self.add(Launch(*self.here(stream=stream), Work("_sleep", [], []), False, seconds))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..cards import Card
 from .log import Copy, Entry, Host, Join, Launch, Mark, Reduce, Wait
@@ -59,13 +60,15 @@ class Queue:
         """Seconds until all work is done."""
         return max(self.cpu, *self.ends.values(), 0.0)
 
-    def take(self, seconds, name, entry) -> None:
+    def take(self, seconds: float, name: str, entry: Any) -> None:
         """The CPU is busy."""
         start, self.cpu = self.cpu, self.cpu + seconds
         if self.spans is not None and seconds:
             self.spans.append(Span(name, start, self.cpu, "cpu", entry))
 
-    def run(self, entry, engine, seconds, name, bound) -> float:
+    def run(
+        self, entry: Copy | Launch, engine: str | None, seconds: float, name: str, bound: str
+    ) -> float:
         """A stream does something when it is free, and so is the engine: what fills the GPU runs alone there."""
         row = entry.device, entry.stream
         start = max(self.cpu, self.ends[row])
@@ -159,7 +162,7 @@ PLAYS: dict[type, Callable] = {
 }
 
 
-def play(entries: list[Entry], card: Card, **what_if) -> Queue:
+def play(entries: list[Entry], card: Card, **what_if: Any) -> Queue:
     """A `Queue` of ``card``s that has played ``entries``, with the `Span`s of all."""
     queue = Queue(card, **what_if)
     queue.spans = []

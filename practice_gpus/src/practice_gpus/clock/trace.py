@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .log import Launch
 
+if TYPE_CHECKING:
+    from practice_gpus.clock.forecast import Forecast
+    from practice_gpus.clock.queue import Span
 
-def events(forecast) -> list[dict]:
+
+def events(forecast: Forecast) -> list[dict]:
     """The trace's events, times in microseconds; every name of a process says "forecast"."""
-    queue = forecast.queue
-    rows = sorted({span.row for span in queue.spans if span.row != "cpu"}, key=str)
+    spans = forecast.queue.spans or []
+    rows = sorted({span.row for span in spans if span.row != "cpu"}, key=str)
     numbers = {row: index for index, row in enumerate(rows, 1)} | {"cpu": 0}
     found = names(forecast, rows, numbers)
-    for number, span in enumerate(queue.spans):
+    for number, span in enumerate(spans):
         found.append(event(span, process(span.row), numbers[span.row]))
         if span.row != "cpu" and isinstance(span.entry, Launch):
             found += arrow(number, span, numbers)
     return found
 
 
-def process(row) -> int:
+def process(row: Any) -> int:
     """The trace's number of a process: 0 the CPU, 1 the first GPU."""
     return 0 if row == "cpu" else row[0] + 1
 
 
-def names(forecast, rows, numbers) -> list[dict]:
+def names(forecast: Forecast, rows: list, numbers: dict) -> list[dict]:
     """What the rows are called."""
     card = forecast.card.name
     found = [
@@ -41,19 +46,19 @@ def names(forecast, rows, numbers) -> list[dict]:
     return found
 
 
-def meta(kind, pid, tid, name) -> dict:
+def meta(kind: str, pid: int, tid: int, name: str) -> dict:
     """A name for a process or a thread."""
     return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def event(span, pid, tid) -> dict:
+def event(span: Span, pid: int, tid: int) -> dict:
     """One box."""
     work = getattr(span.entry, "work", None)
-    args = {"line": span.entry.place, "kind": "forecast"}
+    args: dict = {"line": span.entry.place, "kind": "forecast"}
     if span.row != "cpu" and work is not None:
         args |= {"bytes": work.bytes, "FLOPs": work.flops, "bound": span.bound}
     if span.bound == "copy":
-        args["bytes"] = span.entry.bytes
+        args["bytes"] = getattr(span.entry, "bytes", 0)
     return {
         "ph": "X",
         "name": span.name,
@@ -66,7 +71,7 @@ def event(span, pid, tid) -> dict:
     }
 
 
-def arrow(number, span, numbers) -> list[dict]:
+def arrow(number: int, span: Span, numbers: dict) -> list[dict]:
     """An arrow from a launch to its kernel."""
     common = {"name": "launch", "cat": "ac2g", "id": number}
     start = {"ph": "s", "ts": 1e6 * span.issued - 0.001, "pid": 0, "tid": 0}
@@ -74,7 +79,7 @@ def arrow(number, span, numbers) -> list[dict]:
     return [common | start, common | end | {"tid": numbers[span.row]}]
 
 
-def write(forecast, path) -> Path:
+def write(forecast: Forecast, path: Any) -> Path:
     """Write the trace to ``path``. ValueError for a name that does not end in ".json"."""
     path = Path(path)
     if path.suffix != ".json":

@@ -4,9 +4,12 @@ The forward's FLOPs come from ``torch.utils.flop_counter``; those of a convoluti
 counter has them too high for grouped ones (65 times for a depthwise one of 64 channels in torch 2.15).
 """
 
+from __future__ import annotations
+
 import functools
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch.utils.flop_counter import conv_flop_count, flop_registry
@@ -110,7 +113,7 @@ class Work:
 serial = iter(range(1 << 62))
 
 
-def number(tensor):
+def number(tensor: torch.Tensor) -> int:
     """A number that the storage of a tensor keeps as long as it lives, and no other gets."""
     storage = storage_of(tensor)
     mark = getattr(storage, "clock_number", None)
@@ -119,7 +122,7 @@ def number(tensor):
     return mark
 
 
-def extent(tensor):
+def extent(tensor: torch.Tensor) -> int:
     """The bytes of memory that a tensor covers: an expanded dimension costs nothing."""
     if tensor.layout != torch.strided:
         return tensor._values().nbytes if tensor.layout == torch.sparse_coo else 0
@@ -127,7 +130,7 @@ def extent(tensor):
     return tensor.element_size() * math.prod(size for size, stride in sizes if stride or not size)
 
 
-def tensors(value):
+def tensors(value: Any) -> list:
     """The tensors in an argument or a result."""
     if isinstance(value, T):
         return [value]
@@ -135,7 +138,7 @@ def tensors(value):
 
 
 @functools.cache
-def schema(func):
+def schema(func: torch._ops.OpOverload) -> tuple:
     """(name, [(argument, whether it is written, whether only by keyword)]) of an operator."""
     found = func._schema
     arguments = [
@@ -145,7 +148,7 @@ def schema(func):
 
 
 @functools.cache
-def known(func):
+def known(func: torch._ops.OpOverload) -> bool:
     """Whether there is a rule for an operator, rather than a count of the bytes of its arguments."""
     name = schema(func)[0]
     base = name.rstrip("_").removesuffix("_out")
@@ -159,7 +162,7 @@ def known(func):
 
 
 @functools.cache
-def pointwise(func):
+def pointwise(func: torch._ops.OpOverload) -> bool:
     """Whether an operator computes each element by itself; of one in place its other form knows."""
     name = schema(func)[0]
     if torch.Tag.pointwise in func.tags or name.rstrip("_") in ELEMENTWISE:
@@ -169,7 +172,7 @@ def pointwise(func):
     return any(torch.Tag.pointwise in each.tags for each in overloads)
 
 
-def work(func, args, kwargs, out):
+def work(func: torch._ops.OpOverload, args: tuple, kwargs: dict, out: Any) -> list:
     """[`Work`] of an operator, one for each of its large kernels; nothing for a view or a question.
 
     ``args`` and ``out`` are tensors with or without values; only shapes, strides, dtypes and storages are read.
@@ -210,7 +213,7 @@ def work(func, args, kwargs, out):
     ]
 
 
-def moved(name, arguments, given, results):
+def moved(name: str, arguments: list, given: dict, results: list) -> tuple:
     """(reads, writes) of an operator."""
     reads, writes, written = [], [], set()
     for argument, is_written in arguments:
@@ -238,31 +241,31 @@ def moved(name, arguments, given, results):
     return reads, writes
 
 
-def arguments_tensors(value):
+def arguments_tensors(value: Any) -> list:
     """The tensors of an argument; those of lists of lists, too."""
     if type(value) in (list, tuple) and value and type(value[0]) in (list, tuple):
         return [tensor for each in value for tensor in tensors(each)]
     return tensors(value)
 
 
-def values_of(given):
+def values_of(given: Any) -> Any:
     """The tensors whose values an operator writes somewhere."""
     return [given[key] for key in ("values", "src", "source") if isinstance(given.get(key), T)]
 
 
-def is_training(name, given):
+def is_training(name: str, given: dict) -> bool:
     """Whether a batch norm computes statistics."""
     return bool(given.get("training", given.get("train", name == "_batch_norm_with_update")))
 
 
-def fusible(func, name, given):
+def fusible(func: torch._ops.OpOverload, name: str, given: dict) -> bool:
     """Whether a compiler merges an operator with its neighbors."""
     if name in TRAINED:
         return not is_training(name, given)
     return pointwise(func)
 
 
-def launches(name, given):
+def launches(name: str, given: dict) -> int:
     """Kernels that an operator takes: one for each 48 tensors of a list (MultiTensorApply.cuh has 30 to 110)."""
     if not name.startswith(("_foreach_", "_fused_", "_amp_foreach")):
         return 1
@@ -270,7 +273,7 @@ def launches(name, given):
     return max(1, math.ceil(max(lists, default=1) / 48))
 
 
-def unit_of(tensor, what):
+def unit_of(tensor: torch.Tensor, what: str) -> str:
     """What computes a product ("matmul") or a convolution ("conv") of a tensor: "fp16", "tf32" …"""
     names = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}
     if tensor.dtype.itemsize == 1:
@@ -281,16 +284,16 @@ def unit_of(tensor, what):
     return "tf32" if tf32 else "fp32"
 
 
-def is_channels_last(tensor):
+def is_channels_last(tensor: torch.Tensor | None) -> bool:
     """Whether the channels of an image are next to each other in memory."""
     if tensor is None or tensor.dim() != 4 or tensor.layout != torch.strided:
         return False
     return tensor.shape[1] > 1 and tensor.stride(1) == 1
 
 
-def convolution(name, given, out):
+def convolution(name: str, given: dict, out: torch.Tensor) -> list:
     """The works of a convolution: itself, and the bias, which cuDNN adds afterwards (Convolution.cpp)."""
-    x = given.get("input", given.get("self"))
+    x = given["input"] if "input" in given else given["self"]
     weight = given["weight"]
     transposed = given.get("transposed", False)
     flops = conv_flop_count(x.shape, weight.shape, out.shape, transposed)
@@ -306,12 +309,12 @@ def convolution(name, given, out):
     return works
 
 
-def depthwise(x, weight, groups):
+def depthwise(x: torch.Tensor, weight: torch.Tensor, groups: int) -> bool:
     """Whether each channel has a filter of its own: tensor cores have nothing to multiply there."""
     return groups > 1 and weight.shape[1] == 1 and groups == x.shape[1]
 
 
-def convolution_backward(given, results):
+def convolution_backward(given: dict, results: list) -> list:
     """The works of a convolution's backward pass: the gradients of its input, weight and bias.
 
     On tensor cores cuDNN computes these channels last, and turns tensors that are not there and back (NVIDIA, Deep Learning
@@ -335,14 +338,15 @@ def convolution_backward(given, results):
         if single and part == "weight":
             reads *= math.prod(weight.shape[2:])
         writes = [(number(out), extent(out))]
-        done = (flops, unit) if other is not None else (0, "")
-        works.append(Work(f"convolution_backward ({part})", reads, writes, *done, last))
+        name = f"convolution_backward ({part})"
+        count, by = (flops, unit) if other is not None else (0, "")
+        works.append(Work(name, reads, writes, count, by, last))
         if turned and other is not None and not last:
             works.append(Work("to channels last and back", turned, turned))
     return works
 
 
-def results_of(given, results):
+def results_of(given: dict, results: list) -> list:
     """The three results of a convolution's backward pass, None for those not wanted."""
     found = iter(results)
     return [next(found) if wanted else None for wanted in given["output_mask"]]

@@ -1,5 +1,9 @@
 """The current device, device contexts and the default device."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy
 import torch
 from torch import nn
@@ -13,28 +17,28 @@ DEFAULT = DOCS + "generated/torch.set_default_device.html"
 SEMANTICS = DOCS + "notes/cuda.html"
 
 
-def within(context, action):
+def within(context: Any, action: Any) -> Any:
     """Return what `action()` gives inside `context`."""
     with context:
         return action()
 
 
-def current_in(context):
+def current_in(context: Any) -> Any:
     """Return the current device inside the context that `context()` gives."""
     return within(context(), torch.cuda.current_device)
 
 
-def under_cuda(action):
+def under_cuda(action: Any) -> Any:
     """Return what `action()` gives inside the context torch.device("cuda")."""
     return within(torch.device("cuda"), action)
 
 
-def on_the_second(action):
+def on_the_second(action: Any) -> Any:
     """Return what `action()` gives while cuda:1 is current."""
     return within(torch.cuda.device(1), action)
 
 
-def by_default(action):
+def by_default(action: Any) -> Any:
     """Return what `action()` gives while the GPU is the default device."""
     torch.set_default_device("cuda")
     return action()
@@ -86,13 +90,13 @@ table(CURRENT, ON_THE_SECOND, gpus=2, through=on_the_second)
 
 
 @situation(CURRENT, gpus=2)
-def torch_device_of_the_second_as_context():
+def torch_device_of_the_second_as_context() -> Any:
     with torch.device("cuda:1"):
         return torch.zeros(1).device
 
 
 @situation(CURRENT, gpus=2)
-def contexts_nest_and_restore():
+def contexts_nest_and_restore() -> Any:
     seen = []
     with torch.cuda.device(1):
         with torch.cuda.device(0):
@@ -102,7 +106,7 @@ def contexts_nest_and_restore():
 
 
 @situation(CURRENT, gpus=2)
-def an_exception_restores_the_device():
+def an_exception_restores_the_device() -> Any:
     try:
         with torch.cuda.device(1):
             raise KeyError
@@ -111,7 +115,7 @@ def an_exception_restores_the_device():
 
 
 @situation(DOCS + "generated/torch.cuda.set_device.html", gpus=2)
-def set_device_is_where_cuda_points():
+def set_device_is_where_cuda_points() -> Any:
     torch.cuda.set_device(1)
     return (
         torch.ones(1, device="cuda").device,
@@ -121,7 +125,7 @@ def set_device_is_where_cuda_points():
 
 
 @situation(DOCS + "generated/torch.accelerator.set_device_index.html", gpus=2)
-def accelerator_sets_the_device():
+def accelerator_sets_the_device() -> Any:
     torch.accelerator.set_device_index(1)
     return torch.cuda.current_device(), torch.ones(1, device="cuda").device
 
@@ -154,21 +158,21 @@ table(CODE + "torch/_tensor_str.py", PRINTED, through=by_default)
 
 
 @situation(DEFAULT)
-def default_device_and_like():
+def default_device_and_like() -> Any:
     x = torch.ones(2)
     torch.set_default_device("cuda")
     return torch.zeros_like(x).device, x.new_ones(1).device
 
 
 @situation(DEFAULT)
-def default_device_can_be_taken_back():
+def default_device_can_be_taken_back() -> Any:
     torch.set_default_device("cuda")
     torch.set_default_device(None)
     return torch.ones(1).device, torch.get_default_device()
 
 
 @situation(DEFAULT, gpus=2)
-def default_device_follows_the_current_device():
+def default_device_follows_the_current_device() -> Any:
     torch.set_default_device("cuda")
     torch.cuda.set_device(1)
     return torch.ones(1).device

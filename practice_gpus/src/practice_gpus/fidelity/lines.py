@@ -3,10 +3,13 @@
 Nothing in them depends on the GPU's model.
 """
 
+from __future__ import annotations
+
 import gc
 import re
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -24,7 +27,7 @@ VARIABLE = (
 )
 
 
-def text(value) -> str:
+def text(value: Any) -> str:
     """Return `value` on one line: parts separated by commas, of a tensor its values, its device and its dtype."""
     if isinstance(value, torch.Tensor):
         value = value.tolist(), value.device, value.dtype
@@ -50,7 +53,7 @@ def settle() -> None:
     torch.manual_seed(0)
 
 
-def outcome(one) -> str:
+def outcome(one: Any) -> str:
     """Run one situation and return its result as text."""
     if torch.cuda.device_count() < one.gpus:
         return f"needs {one.gpus} GPUs"

@@ -3,7 +3,10 @@
 Only elementwise operations run here: matrix products also reserve a workspace whose size depends on the GPU model.
 """
 
+from __future__ import annotations
+
 import gc
+from typing import Any
 
 import torch
 from torch import nn
@@ -35,12 +38,12 @@ def grown(since: tuple[int, int]) -> tuple[int, int]:
     return now[0] - since[0], now[1] - since[1]
 
 
-def buffer(size: int, device="cuda") -> torch.Tensor:
+def buffer(size: int, device: Any = "cuda") -> torch.Tensor:
     """Return an uninitialized tensor of `size` bytes."""
     return torch.empty(size, dtype=torch.uint8, device=device)
 
 
-def costs(make) -> tuple[int, int]:
+def costs(make: Any) -> tuple[int, int]:
     """Return the bytes allocated and reserved while what `make()` returned is held."""
     before = fresh()
     held = make()
@@ -76,7 +79,7 @@ table(SIZES + " and " + ALLOCATOR, COSTS, through=costs)
 
 
 @situation(NOTES)
-def memory_after_del():
+def memory_after_del() -> Any:
     before = fresh()
     x = buffer(4 * MIB)
     del x
@@ -84,7 +87,7 @@ def memory_after_del():
 
 
 @situation(DOCS + "generated/torch.cuda.memory.empty_cache.html")
-def memory_after_del_and_empty_cache():
+def memory_after_del_and_empty_cache() -> Any:
     before = fresh()
     x = buffer(4 * MIB)
     del x
@@ -93,7 +96,7 @@ def memory_after_del_and_empty_cache():
 
 
 @situation(DOCS + "generated/torch.cuda.memory.empty_cache.html")
-def empty_cache_keeps_live_tensors():
+def empty_cache_keeps_live_tensors() -> Any:
     before = fresh()
     x = buffer(4 * MIB)
     torch.cuda.empty_cache()
@@ -101,7 +104,7 @@ def empty_cache_keeps_live_tensors():
 
 
 @situation(ALLOCATOR)
-def empty_cache_keeps_a_segment_in_partial_use():
+def empty_cache_keeps_a_segment_in_partial_use() -> Any:
     before = fresh()
     pair = [buffer(4 * MIB), buffer(30 * MIB), buffer(4 * MIB)]
     del pair[:2]
@@ -110,7 +113,7 @@ def empty_cache_keeps_a_segment_in_partial_use():
 
 
 @situation(ALLOCATOR)
-def freed_block_is_reused():
+def freed_block_is_reused() -> Any:
     before = fresh()
     x = buffer(12 * MIB)
     del x
@@ -119,7 +122,7 @@ def freed_block_is_reused():
 
 
 @situation(ALLOCATOR)
-def freed_block_is_split():
+def freed_block_is_split() -> Any:
     before = fresh()
     x = buffer(12 * MIB)
     del x
@@ -128,7 +131,7 @@ def freed_block_is_split():
 
 
 @situation(ALLOCATOR)
-def neighbors_merge_when_freed():
+def neighbors_merge_when_freed() -> Any:
     before = fresh()
     parts = [buffer(10 * MIB - 512), buffer(10 * MIB - 512)]
     del parts
@@ -137,7 +140,7 @@ def neighbors_merge_when_freed():
 
 
 @situation(ALLOCATOR)
-def smallest_fitting_block_is_taken():
+def smallest_fitting_block_is_taken() -> Any:
     before = fresh()
     blocks = [buffer(40 * MIB), buffer(14 * MIB)]
     del blocks
@@ -146,7 +149,7 @@ def smallest_fitting_block_is_taken():
 
 
 @situation(DOCS + "tensor_view.html")
-def views_cost_nothing():
+def views_cost_nothing() -> Any:
     x = torch.empty(MIB, device="cuda")
     before = fresh()
     views = [x[10:], x.view(1024, 1024).t(), x.expand(3, MIB), x.detach(), x.to("cuda")]
@@ -155,14 +158,14 @@ def views_cost_nothing():
 
 
 @situation(DOCS + "tensor_view.html")
-def a_view_keeps_the_whole_storage():
+def a_view_keeps_the_whole_storage() -> Any:
     before = fresh()
     view = buffer(4 * MIB)[:1]
     return *grown(before), view.numel(), view.untyped_storage().nbytes()
 
 
 @situation(DOCS + "generated/torch.clone.html")
-def clone_and_contiguous_copy_cost():
+def clone_and_contiguous_copy_cost() -> Any:
     x = torch.empty(1024, 1024, device="cuda")
     before = fresh()
     copies = x.clone(), x.t().contiguous()

@@ -1,5 +1,9 @@
 """Memory reports, twins in torch.accelerator, limits, and running out of memory."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 
 from .memory import ALLOCATOR, MIB, buffer, fresh, grown
@@ -10,7 +14,7 @@ OOM = DOCS + "notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
 PIB = 2**50
 
 
-def difference(names, action) -> list[int]:
+def difference(names: Any, action: Any) -> list[int]:
     """Return by how much the named statistics grew while `action()` ran and its result is held."""
     fresh()
     before = torch.cuda.memory_stats()
@@ -21,7 +25,7 @@ def difference(names, action) -> list[int]:
 
 
 @situation(STATS)
-def stats_of_one_float():
+def stats_of_one_float() -> Any:
     names = [
         "allocation.all.current",
         "segment.all.current",
@@ -34,7 +38,7 @@ def stats_of_one_float():
 
 
 @situation(STATS)
-def stats_of_small_and_large_pool():
+def stats_of_small_and_large_pool() -> Any:
     names = [
         "allocated_bytes.small_pool.current",
         "allocated_bytes.large_pool.current",
@@ -45,37 +49,37 @@ def stats_of_small_and_large_pool():
 
 
 @situation(STATS)
-def stats_count_allocations_and_frees():
+def stats_count_allocations_and_frees() -> Any:
     names = ["allocation.all.allocated", "allocation.all.freed", "allocation.all.current"]
     return difference(names, lambda: [buffer(1000) for _ in range(3)][:1])
 
 
 @situation(STATS)
-def stats_names():
+def stats_names() -> Any:
     names = "active_bytes.all.peak num_alloc_retries num_ooms oversize_segments.peak max_split_size"
     return [name in torch.cuda.memory_stats() for name in names.split()]
 
 
 @situation(DOCS + "generated/torch.cuda.memory.memory_summary.html")
-def memory_summary_title():
+def memory_summary_title() -> Any:
     return torch.cuda.memory_summary().splitlines()[1].strip("| ")
 
 
 @situation(DOCS + "generated/torch.cuda.memory.memory_summary.html")
-def memory_summary_of_one_float():
+def memory_summary_of_one_float() -> Any:
     fresh()
     lines = torch.cuda.memory_summary().splitlines()
     return len(lines), next(line for line in lines if "Metric" in line).replace(" ", "")
 
 
 @situation(DOCS + "generated/torch.cuda.memory.mem_get_info.html")
-def mem_get_info_gives_free_and_total():
+def mem_get_info_gives_free_and_total() -> Any:
     free, total = torch.cuda.mem_get_info()
     return type(free), type(total), 0 < free <= total
 
 
 @situation(DOCS + "notes/cuda.html#memory-management", gpus=2)
-def each_device_counts_for_itself():
+def each_device_counts_for_itself() -> Any:
     fresh()
     before = torch.cuda.memory_allocated(0), torch.cuda.memory_allocated(1)
     x = buffer(4 * MIB, "cuda:1")
@@ -84,7 +88,7 @@ def each_device_counts_for_itself():
 
 
 @situation(DOCS + "generated/torch.cuda.memory.memory_allocated.html", gpus=2)
-def counters_follow_the_current_device():
+def counters_follow_the_current_device() -> Any:
     x = buffer(4 * MIB, "cuda:1")
     with torch.cuda.device(1):
         inside = torch.cuda.memory_allocated() == torch.cuda.memory_allocated(x.device)
@@ -92,7 +96,7 @@ def counters_follow_the_current_device():
 
 
 @situation(DOCS + "accelerator.html")
-def accelerator_twins_agree():
+def accelerator_twins_agree() -> Any:
     x = buffer(4 * MIB)
     twins = []
     for name in "memory_allocated memory_reserved max_memory_allocated max_memory_reserved".split():
@@ -101,7 +105,7 @@ def accelerator_twins_agree():
 
 
 @situation(DOCS + "accelerator.html")
-def accelerator_empties_cache_and_resets_peaks():
+def accelerator_empties_cache_and_resets_peaks() -> Any:
     before = fresh()
     x = buffer(4 * MIB)
     del x
@@ -111,12 +115,12 @@ def accelerator_empties_cache_and_resets_peaks():
 
 
 @situation(OOM + " and " + ALLOCATOR)
-def out_of_memory():
+def out_of_memory() -> Any:
     return buffer(PIB)
 
 
 @situation(OOM)
-def out_of_memory_type():
+def out_of_memory_type() -> Any:
     try:
         buffer(PIB)
     except torch.OutOfMemoryError as error:
@@ -124,7 +128,7 @@ def out_of_memory_type():
 
 
 @situation(STATS)
-def out_of_memory_is_counted():
+def out_of_memory_is_counted() -> Any:
     before = torch.cuda.memory_stats()["num_ooms"]
     try:
         buffer(PIB)
@@ -133,7 +137,7 @@ def out_of_memory_is_counted():
 
 
 @situation(OOM)
-def work_goes_on_after_out_of_memory():
+def work_goes_on_after_out_of_memory() -> Any:
     try:
         buffer(PIB)
     except torch.OutOfMemoryError:
@@ -142,7 +146,7 @@ def work_goes_on_after_out_of_memory():
 
 
 @situation(ALLOCATOR)
-def out_of_memory_frees_the_cache_first():
+def out_of_memory_frees_the_cache_first() -> Any:
     before = fresh()
     x = buffer(30 * MIB)
     del x
@@ -154,7 +158,7 @@ def out_of_memory_frees_the_cache_first():
 
 
 @situation(DOCS + "generated/torch.cuda.memory.set_per_process_memory_fraction.html")
-def memory_fraction_limits():
+def memory_fraction_limits() -> Any:
     fresh()
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(0.25)

@@ -1,5 +1,9 @@
 """Memory of training: peaks, saved activations, gradients, optimizer states. Elementwise work only, as in memory."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 from torch.utils.checkpoint import checkpoint
 
@@ -8,7 +12,7 @@ from .registry import DOCS, situation, table
 
 
 @situation(DOCS + "generated/torch.cuda.memory.max_memory_allocated.html")
-def peak_counts_temporaries():
+def peak_counts_temporaries() -> Any:
     before = fresh()
     x = torch.empty(MIB, device="cuda")
     y = (x * 2 + 1) / 3
@@ -16,7 +20,7 @@ def peak_counts_temporaries():
 
 
 @situation(DOCS + "generated/torch.cuda.memory.max_memory_allocated.html")
-def peak_of_in_place_operations():
+def peak_of_in_place_operations() -> Any:
     before = fresh()
     x = torch.empty(MIB, device="cuda")
     x.mul_(2).add_(1).div_(3)
@@ -24,7 +28,7 @@ def peak_of_in_place_operations():
 
 
 @situation(DOCS + "generated/torch.cuda.memory.reset_peak_memory_stats.html")
-def reset_peak_takes_the_current_value():
+def reset_peak_takes_the_current_value() -> Any:
     before = fresh()
     x, y = buffer(4 * MIB), buffer(2 * MIB)
     del y
@@ -34,7 +38,7 @@ def reset_peak_takes_the_current_value():
 
 
 @situation(DOCS + "generated/torch.cuda.memory.max_memory_reserved.html")
-def peak_reserved_outlives_empty_cache():
+def peak_reserved_outlives_empty_cache() -> Any:
     before = fresh()
     x = buffer(30 * MIB)
     del x
@@ -43,7 +47,7 @@ def peak_reserved_outlives_empty_cache():
 
 
 @situation(DOCS + "notes/autograd.html#saved-tensors")
-def forward_keeps_activations():
+def forward_keeps_activations() -> Any:
     x = torch.zeros(MIB, device="cuda", requires_grad=True)
     before = fresh()
     y = x.exp().sin()
@@ -51,7 +55,7 @@ def forward_keeps_activations():
 
 
 @situation(DOCS + "generated/torch.no_grad.html")
-def no_grad_keeps_no_activations():
+def no_grad_keeps_no_activations() -> Any:
     x = torch.zeros(MIB, device="cuda", requires_grad=True)
     before = fresh()
     with torch.no_grad():
@@ -60,7 +64,7 @@ def no_grad_keeps_no_activations():
 
 
 @situation(DOCS + "notes/autograd.html#saved-tensors")
-def backward_frees_activations_and_makes_gradients():
+def backward_frees_activations_and_makes_gradients() -> Any:
     x = torch.zeros(MIB, device="cuda", requires_grad=True)
     before = fresh()
     loss = x.exp().sin().sum()
@@ -70,7 +74,7 @@ def backward_frees_activations_and_makes_gradients():
 
 
 @situation(DOCS + "checkpoint.html")
-def checkpoint_keeps_only_its_input():
+def checkpoint_keeps_only_its_input() -> Any:
     x = torch.zeros(MIB, device="cuda", requires_grad=True)
     before = fresh()
     y = checkpoint(lambda t: t.exp().sin().exp().sin(), x, use_reentrant=False)
@@ -78,7 +82,7 @@ def checkpoint_keeps_only_its_input():
 
 
 @situation(DOCS + "generated/torch.optim.Optimizer.zero_grad.html")
-def zero_grad_frees_gradients():
+def zero_grad_frees_gradients() -> Any:
     x = torch.zeros(MIB, device="cuda", requires_grad=True)
     before = fresh()
     x.sum().backward()
@@ -87,7 +91,7 @@ def zero_grad_frees_gradients():
     return held, grown(before)[0]
 
 
-def optimizer_state_bytes(make) -> int:
+def optimizer_state_bytes(make: Any) -> int:
     """Return the bytes that the first step of an optimizer leaves allocated."""
     x = torch.zeros(MIB, device="cuda", requires_grad=True)
     optimizer = make([x])

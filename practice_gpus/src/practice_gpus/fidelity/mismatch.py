@@ -1,5 +1,10 @@
 """Operations on tensors of several devices: which fail with which words, and which are allowed."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -16,17 +21,17 @@ CONVOLUTION = CODE + "aten/src/ATen/native/Convolution.cpp"
 INDEXING = CODE + "aten/src/ATen/native/TensorAdvancedIndexing.cpp"
 
 
-def square(device="cpu") -> torch.Tensor:
+def square(device: Any = "cpu") -> torch.Tensor:
     """Return the float matrix [[1, 2], [3, 4]] on `device`."""
     return torch.tensor([[1.0, 2.0], [3.0, 4.0]], device=device)
 
 
-def picks(device="cpu") -> torch.Tensor:
+def picks(device: Any = "cpu") -> torch.Tensor:
     """Return the integer tensor [0, 1] on `device`."""
     return torch.tensor([0, 1], device=device)
 
 
-def images(device="cpu") -> torch.Tensor:
+def images(device: Any = "cpu") -> torch.Tensor:
     """Return a batch of four one-channel images of 5 by 5 on `device`."""
     return torch.zeros(4, 1, 5, 5, device=device)
 
@@ -137,7 +142,7 @@ TWO_GPUS = {
 table(ITERATOR + " and " + CHECK, TWO_GPUS, gpus=2)
 
 
-def without_cudnn(action):
+def without_cudnn(action: Callable) -> Any:
     """Return what `action()` gives while cuDNN is off."""
     with torch.backends.cudnn.flags(enabled=False):
         return action()
@@ -187,7 +192,7 @@ table(INDEXING + " and " + DOCS + "tensor_view.html", INDICES)
 table(INDEXING, {"tensor by indices on another GPU": lambda: on("cuda:0")[picks("cuda:1")]}, gpus=2)
 
 
-def assigned(x: torch.Tensor, where, value) -> torch.Tensor:
+def assigned(x: torch.Tensor, where: Any, value: Any) -> torch.Tensor:
     """Return `x` after `x[where] = value`."""
     x[where] = value
     return x

@@ -1,5 +1,9 @@
 """Autocast and the gradient scaler."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -13,13 +17,13 @@ G = "cuda"
 SCALER = CODE + "torch/amp/grad_scaler.py"
 
 
-def cast(action, device="cuda", **options):
+def cast(action: Any, device: Any = "cuda", **options: Any) -> Any:
     """Return what `action()` gives under autocast."""
     with torch.autocast(device, **options):
         return action()
 
 
-def dtype(action, device="cuda", **options) -> torch.dtype:
+def dtype(action: Any, device: Any = "cuda", **options: Any) -> torch.dtype:
     """Return the dtype of what `action()` gives under autocast."""
     return cast(action, device, **options).dtype
 
@@ -81,7 +85,7 @@ table(AMP, OPTIONS)
 
 
 @situation(AMP)
-def gradients_under_autocast_keep_the_dtype():
+def gradients_under_autocast_keep_the_dtype() -> Any:
     m = nn.Linear(2, 2).to(G)
     with torch.autocast("cuda"):
         loss = m(square(G)).sum()
@@ -89,12 +93,12 @@ def gradients_under_autocast_keep_the_dtype():
     return loss.dtype, m.weight.grad.dtype, m.weight.grad.device
 
 
-def scaler(scale=4.0, **options) -> torch.amp.GradScaler:
+def scaler(scale: Any = 4.0, **options: Any) -> torch.amp.GradScaler:
     """Return a gradient scaler that starts with `scale`."""
     return torch.amp.GradScaler("cuda", init_scale=scale, **options)
 
 
-def scaled_step(gradient: list, **options) -> tuple:
+def scaled_step(gradient: list, **options: Any) -> tuple:
     """Return the weights and the scale after one scaled step with `gradient` divided by the scale."""
     x = on().requires_grad_()
     optimizer = torch.optim.SGD([x], lr=1.0)
@@ -106,7 +110,7 @@ def scaled_step(gradient: list, **options) -> tuple:
 
 
 @situation(DOCS + "amp.html#gradient-scaling and " + SCALER)
-def scaled_loss():
+def scaled_loss() -> Any:
     y = scaler(8.0).scale(on()[1])
     return y.item(), y.device
 
@@ -125,7 +129,7 @@ SCALERS = {
 table(DOCS + "amp.html#gradient-scaling and " + SCALER, SCALERS)
 
 
-def prepared():
+def prepared() -> Any:
     """Return a scaler, an optimizer, and a weight after a scaled backward pass."""
     x = on().requires_grad_()
     scaling = scaler()
@@ -134,35 +138,35 @@ def prepared():
 
 
 @situation(SCALER)
-def unscale_divides():
+def unscale_divides() -> Any:
     scaling, optimizer, x = prepared()
     scaling.unscale_(optimizer)
     return x.grad.tolist()
 
 
 @situation(SCALER)
-def unscale_twice():
+def unscale_twice() -> None:
     scaling, optimizer, _ = prepared()
     scaling.unscale_(optimizer)
     scaling.unscale_(optimizer)
 
 
 @situation(SCALER)
-def step_twice():
+def step_twice() -> None:
     scaling, optimizer, _ = prepared()
     scaling.step(optimizer)
     scaling.step(optimizer)
 
 
 @situation(SCALER)
-def update_without_step():
+def update_without_step() -> None:
     scaling = torch.amp.GradScaler("cuda")
     scaling.scale(on()[0])
     scaling.update()
 
 
 @situation(SCALER)
-def unscale_half_gradients():
+def unscale_half_gradients() -> None:
     x = on().half().requires_grad_()
     scaling = scaler()
     scaling.scale(x.sum()).backward()

@@ -1,6 +1,9 @@
 """Modules: what moves with `.to`, what stays, and what keeps its identity."""
 
+from __future__ import annotations
+
 import copy
+from typing import Any
 
 import torch
 from torch import nn
@@ -48,7 +51,7 @@ table(MODULE, TWO_GPUS, gpus=2)
 
 
 @situation(CODE + "torch/nn/modules/module.py")
-def parameters_keep_their_identity():
+def parameters_keep_their_identity() -> Any:
     m = net()
     before = [id(p) for p in m.parameters()]
     m.to("cuda")
@@ -56,7 +59,7 @@ def parameters_keep_their_identity():
 
 
 @situation(CODE + "torch/nn/modules/module.py")
-def buffers_are_new_objects():
+def buffers_are_new_objects() -> Any:
     m = net()
     before = m[1].running_mean
     m.to("cuda")
@@ -64,7 +67,7 @@ def buffers_are_new_objects():
 
 
 @situation(CODE + "torch/nn/modules/module.py")
-def gradients_move_with_parameters():
+def gradients_move_with_parameters() -> Any:
     m = nn.Linear(2, 1)
     m(torch.ones(1, 2)).sum().backward()
     before = m.weight.grad
@@ -73,7 +76,7 @@ def gradients_move_with_parameters():
 
 
 @situation(MODULE)
-def a_plain_attribute_stays_behind():
+def a_plain_attribute_stays_behind() -> Any:
     class Scale(nn.Module):
         def __init__(self):
             super().__init__()
@@ -85,21 +88,21 @@ def a_plain_attribute_stays_behind():
 
 
 @situation(DOCS + "generated/torch.nn.Module.html#torch.nn.Module.load_state_dict")
-def load_state_dict_keeps_the_device():
+def load_state_dict_keeps_the_device() -> Any:
     m = net().to("cuda")
     m.load_state_dict(net().state_dict())
     return devices(m.state_dict().values())
 
 
 @situation(DOCS + "generated/torch.nn.Module.html#torch.nn.Module.load_state_dict")
-def load_state_dict_with_assign_takes_the_device():
+def load_state_dict_with_assign_takes_the_device() -> Any:
     m = net().to("cuda")
     m.load_state_dict(net().state_dict(), assign=True)
     return devices(m.state_dict().values())
 
 
 @situation(MODULE)
-def deepcopy_of_a_module():
+def deepcopy_of_a_module() -> Any:
     m = net().to("cuda")
     twin = copy.deepcopy(m)
     return devices(twin.state_dict().values()), twin[0].weight is m[0].weight

@@ -1,5 +1,9 @@
 """Situations from code of others: hidden waits, torch.func, lazy and typed tensors, jagged tensors, snapshots."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -11,7 +15,7 @@ WAITS = CODE + "test/test_torch.py"
 FUNC = DOCS + "func.html"
 
 
-def hidden(action):
+def hidden(action: Any) -> Any:
     """Return what the debug mode says of an action on a GPU tensor, an index and a mask on the GPU."""
     x = torch.rand(4, device="cuda")
     index = torch.arange(3, device="cuda")
@@ -45,34 +49,34 @@ table(WAITS, WAITING, through=hidden)
 
 
 @situation(FUNC)
-def gradients_of_torch_func():
+def gradients_of_torch_func() -> Any:
     x = torch.ones(2, device="cuda")
     gradient = torch.func.grad(lambda v: (v**2).sum())(x)
     return gradient.device, torch.func.vmap(torch.sum)(torch.ones(3, 2, device="cuda")).device
 
 
 @situation(DOCS + "generated/torch.nn.LazyLinear.html")
-def lazy_linear_on_the_gpu():
+def lazy_linear_on_the_gpu() -> Any:
     layer = nn.LazyLinear(2).to("cuda")
     layer(torch.ones(1, 3, device="cuda"))
     return layer.weight.shape, layer.weight.device
 
 
 @situation(DOCS + "tensors.html")
-def typed_tensors():
+def typed_tensors() -> Any:
     x = torch.cuda.FloatTensor(2)
     return x.device, isinstance(x, torch.cuda.FloatTensor), isinstance(x, torch.cuda.LongTensor)
 
 
 @situation(DOCS + "nested.html")
-def jagged_tensor():
+def jagged_tensor() -> Any:
     rows = [torch.ones(2, 3), torch.ones(1, 3)]
     x = torch.nested.nested_tensor(rows, layout=torch.jagged, device="cuda")
     return x.device, (x * 2).device, x.is_cuda
 
 
 @situation(DOCS + "torch_cuda_memory.html")
-def memory_snapshot_of_a_tensor():
+def memory_snapshot_of_a_tensor() -> Any:
     torch.cuda.memory._record_memory_history(clear_history=True)
     x = torch.ones(1000, device="cuda")
     del x

@@ -1,5 +1,9 @@
 """DataParallel, scatter, replicate, gather, and the collective functions below them."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn.parallel import comm, gather, parallel_apply, replicate, scatter
@@ -18,13 +22,13 @@ class Spy(nn.Module):
 
     seen: list = []
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(2, 1, bias=False)
         nn.init.constant_(self.linear.weight, 1.0)
         self.register_buffer("calls", torch.zeros(1))
 
-    def forward(self, x, factor=1):
+    def forward(self, x: Any, factor: Any = 1) -> Any:
         """Return the sum of each row, times `factor`."""
         self.calls += 1
         devices = str(x.device), str(self.linear.weight.device)
@@ -32,7 +36,7 @@ class Spy(nn.Module):
         return self.linear(x) * factor
 
 
-def spied(batch: int, **options) -> tuple:
+def spied(batch: int, **options: Any) -> tuple:
     """Return what replicas saw of a batch of `batch` rows, in order of device, and the output's device and shape."""
     Spy.seen = []
     out = nn.DataParallel(Spy().to("cuda:0"), **options)(torch.ones(batch, 2))
@@ -42,7 +46,7 @@ def spied(batch: int, **options) -> tuple:
 class Mean(nn.Module):
     """The mean of the input."""
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         """Return the mean as a scalar."""
         return x.mean()
 
@@ -50,12 +54,12 @@ class Mean(nn.Module):
 class Named(nn.Module):
     """Two outputs with names."""
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         """Return a dictionary of two tensors."""
         return {"same": x, "double": x * 2}
 
 
-def wrapped(device="cuda:0", **options) -> nn.DataParallel:
+def wrapped(device: Any = "cuda:0", **options: Any) -> nn.DataParallel:
     """Return a `Spy` on `device`, wrapped."""
     return nn.DataParallel(Spy().to(device), **options)
 
@@ -105,13 +109,13 @@ table(PARALLEL, TWO_GPUS, gpus=2)
 
 
 @situation(PARALLEL, gpus=2)
-def dictionary_output():
+def dictionary_output() -> Any:
     out = nn.DataParallel(Named())(torch.ones(4, 2))
     return {name: (str(x.device), len(x)) for name, x in out.items()}
 
 
 @situation(PARALLEL, gpus=2)
-def no_grad():
+def no_grad() -> Any:
     with torch.no_grad():
         return nn.DataParallel(net().to("cuda").eval())(torch.ones(4, 2)).requires_grad
 
@@ -155,19 +159,19 @@ table(SPLIT, PARTS, gpus=2)
 
 
 @situation(SPLIT, gpus=2)
-def scatter_a_list():
+def scatter_a_list() -> Any:
     left, right = scatter([torch.ones(2), torch.ones(2)], [0, 1])
     return [x.device for x in (*left, *right)]
 
 
 @situation(SPLIT, gpus=2)
-def replicas_of_parameters():
+def replicas_of_parameters() -> Any:
     left, right = replicate(nn.Linear(1, 1).to("cuda:0"), [0, 1])
     return [(type(m.weight), m.weight.is_leaf) for m in (left, right)]
 
 
 @situation(SPLIT, gpus=2)
-def gradient_through_scatter_and_gather():
+def gradient_through_scatter_and_gather() -> Any:
     x = torch.ones(4, requires_grad=True)
     left, right = scatter(x, [0, 1])
     gather([left * 2, right * 3], 0).sum().backward()
@@ -175,7 +179,7 @@ def gradient_through_scatter_and_gather():
 
 
 @situation(PARALLEL, gpus=2)
-def state_dict_goes_back_to_the_plain_module():
+def state_dict_goes_back_to_the_plain_module() -> Any:
     saved = nn.DataParallel(net().to("cuda:0")).state_dict()
     plain = net()
     plain.load_state_dict({name.removeprefix("module."): value for name, value in saved.items()})
@@ -183,7 +187,7 @@ def state_dict_goes_back_to_the_plain_module():
 
 
 @situation(PARALLEL, gpus=2)
-def same_output_as_the_plain_module():
+def same_output_as_the_plain_module() -> Any:
     m = net().to("cuda:0").eval()
     x = torch.randn(5, 2)
     out = nn.DataParallel(m)(x)

@@ -1,5 +1,9 @@
 """Where tensors are made, what devices are called, and what `.to` returns."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 
 from .registry import CODE, DOCS, situation, table
@@ -9,12 +13,12 @@ TO = DOCS + "generated/torch.Tensor.to.html"
 CUDA = DOCS + "notes/cuda.html"
 
 
-def on(device="cuda", *values) -> torch.Tensor:
+def on(device: str = "cuda", *values: Any) -> torch.Tensor:
     """Return a float tensor on `device` with `values`, or with 1 and 2."""
     return torch.tensor([float(v) for v in values or (1, 2)], device=device)
 
 
-def devices(tensors) -> set:
+def devices(tensors: Any) -> set:
     """Return the devices of `tensors`."""
     return {x.device for x in tensors}
 
@@ -24,7 +28,7 @@ def kind(x: torch.Tensor) -> tuple:
     return x.device, x.dtype
 
 
-def stays(x, move) -> bool:
+def stays(x: Any, move: Any) -> bool:
     """Return whether `move(x)` is `x` itself."""
     return move(x) is x
 
@@ -133,14 +137,14 @@ table(TO, MOVES_OF_TWO, gpus=2)
 
 
 @situation(TO)
-def to_does_not_move_in_place():
+def to_does_not_move_in_place() -> Any:
     x = torch.ones(2)
     x.to("cuda")
     return x.device
 
 
 @situation(TO)
-def a_copy_shares_nothing():
+def a_copy_shares_nothing() -> Any:
     x = torch.ones(2)
     y = x.to("cuda")
     x.zero_()
@@ -148,7 +152,7 @@ def a_copy_shares_nothing():
 
 
 @situation(CODE + "torch/csrc/autograd/variable.cpp")
-def assigning_data_moves_the_object():
+def assigning_data_moves_the_object() -> Any:
     x = torch.ones(2)
     name = id(x)
     x.data = x.data.to("cuda")
@@ -156,18 +160,18 @@ def assigning_data_moves_the_object():
 
 
 @situation(DOCS + "generated/torch.Tensor.copy_.html")
-def copy_from_the_cpu_keeps_the_device():
+def copy_from_the_cpu_keeps_the_device() -> Any:
     x = torch.zeros(2, device="cuda")
     return x.copy_(torch.tensor([3, 4])).tolist(), x.device, x.dtype
 
 
 @situation(DOCS + "generated/torch.Tensor.copy_.html")
-def copy_to_the_cpu_keeps_the_device():
+def copy_to_the_cpu_keeps_the_device() -> Any:
     x = torch.zeros(2)
     return x.copy_(on()).tolist(), x.device
 
 
 @situation(DOCS + "generated/torch.Tensor.copy_.html", gpus=2)
-def copy_between_gpus():
+def copy_between_gpus() -> Any:
     x = torch.zeros(2, device="cuda:1")
     return x.copy_(on("cuda:0")).tolist(), x.device

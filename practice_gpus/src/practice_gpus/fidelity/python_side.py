@@ -1,5 +1,9 @@
 """Leaving the device for Python and NumPy, printing, views and operations in place."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy
 import torch
 
@@ -67,27 +71,27 @@ table(
 
 
 @situation(VIEWS)
-def views_stay_on_the_device():
+def views_stay_on_the_device() -> Any:
     x = square("cuda")
     views = [x[0], x.t(), x.view(4), x.reshape(-1), x.flatten(), x.unsqueeze(0), x.expand(2, 2, 2)]
     return devices([*views, x.diagonal(), x.detach(), *x.split(1), *x.unbind()])
 
 
 @situation(VIEWS)
-def reductions_stay_on_the_device():
+def reductions_stay_on_the_device() -> Any:
     x = square("cuda")
     reduced = [x.sum(), x.mean(0), x.max(), x.argmax(), x.norm()]
     return devices([*reduced, *x.max(1), *x.sort(), *x.topk(1)])
 
 
 @situation(VIEWS)
-def a_view_is_of_the_same_storage():
+def a_view_is_of_the_same_storage() -> Any:
     x = square("cuda")
     return x.t().data_ptr() == x.data_ptr()
 
 
 @situation(VIEWS)
-def writing_to_a_view_writes_the_base():
+def writing_to_a_view_writes_the_base() -> Any:
     x = square("cuda")
     x[0].zero_()
     x.t()[1].add_(10)
@@ -95,7 +99,7 @@ def writing_to_a_view_writes_the_base():
 
 
 @situation(DOCS + "tensors.html")
-def in_place_operations_keep_the_object():
+def in_place_operations_keep_the_object() -> Any:
     x = on()
     same = x.add_(1).mul_(2).clamp_(max=5)
     x += 1
@@ -103,6 +107,6 @@ def in_place_operations_keep_the_object():
 
 
 @situation(DOCS + "generated/torch.Tensor.resize_.html")
-def fill_and_resize_in_place():
+def fill_and_resize_in_place() -> Any:
     x = torch.empty(2, device="cuda").fill_(3)
     return x.tolist(), kind(x), x.resize_(1).device

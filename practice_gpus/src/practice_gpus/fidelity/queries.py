@@ -1,5 +1,9 @@
 """Questions about devices; answers that depend on the GPU's model are asked for their type only."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 
 from .registry import CODE, DOCS, situation, table
@@ -35,13 +39,13 @@ table(CUDA, TWO_GPUS, gpus=2)
 
 
 @situation(CUDA)
-def capability_and_properties_agree():
+def capability_and_properties_agree() -> Any:
     properties = torch.cuda.get_device_properties("cuda:0")
     return (properties.major, properties.minor) == torch.cuda.get_device_capability(0)
 
 
 @situation(CUDA)
-def properties():
+def properties() -> Any:
     gpu = torch.cuda.get_device_properties(0)
     return type(gpu.name), type(gpu.total_memory), type(gpu.multi_processor_count)
 

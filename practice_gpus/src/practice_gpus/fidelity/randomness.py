@@ -1,5 +1,9 @@
 """Generators, seeds, random factories, pinned memory and data loaders. No random number is printed."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -13,17 +17,17 @@ PIN = CODE + "aten/src/ATen/native/Memory.cpp"
 SEED = DOCS + "notes/randomness.html"
 
 
-def seeded(device="cuda", seed=3) -> torch.Generator:
+def seeded(device: Any = "cuda", seed: Any = 3) -> torch.Generator:
     """Return a generator on `device` with `seed`."""
     return torch.Generator(device=device).manual_seed(seed)
 
 
-def drawn(device="cuda", **options) -> torch.Tensor:
+def drawn(device: Any = "cuda", **options: Any) -> torch.Tensor:
     """Return five random numbers drawn on `device`."""
     return torch.rand(5, device=device, **options)
 
 
-def repeats(seed, device="cuda") -> bool:
+def repeats(seed: Any, device: Any = "cuda") -> bool:
     """Return whether `device` draws the same numbers again after `seed()` was called again."""
     seed()
     first = drawn(device)
@@ -53,13 +57,13 @@ table(
 
 
 @situation(GENERATOR)
-def one_generator_goes_on():
+def one_generator_goes_on() -> Any:
     generator = seeded()
     return torch.equal(drawn(generator=generator), drawn(generator=generator))
 
 
 @situation(GENERATOR)
-def set_state_repeats():
+def set_state_repeats() -> Any:
     generator = seeded()
     state = generator.get_state()
     first = drawn(generator=generator)
@@ -110,7 +114,7 @@ table(SEED, SEEDS_OF_TWO, gpus=2)
 
 
 @situation(SEED)
-def set_rng_state_repeats():
+def set_rng_state_repeats() -> Any:
     state = torch.cuda.get_rng_state()
     return repeats(lambda: torch.cuda.set_rng_state(state))
 
@@ -122,13 +126,13 @@ def forked() -> torch.Tensor:
 
 
 @situation(SEED)
-def cuda_initial_seed():
+def cuda_initial_seed() -> Any:
     torch.manual_seed(9)
     return torch.cuda.initial_seed()
 
 
 @situation(SEED)
-def device_numbers_leave_the_CPU_alone():
+def device_numbers_leave_the_CPU_alone() -> Any:
     torch.manual_seed(5)
     plain = torch.rand(5)
     torch.manual_seed(5)
@@ -137,13 +141,13 @@ def device_numbers_leave_the_CPU_alone():
 
 
 @situation(SEED)
-def rand_is_between_0_and_1():
+def rand_is_between_0_and_1() -> Any:
     x = torch.rand(1000, device="cuda")
     return bool(((x >= 0) & (x < 1)).all())
 
 
 @situation(SEED)
-def dropout_on_the_device():
+def dropout_on_the_device() -> Any:
     y = nn.Dropout(0.5)(torch.ones(1000, device="cuda"))
     return set(y.tolist()) == {0.0, 2.0}, y.device
 
@@ -184,13 +188,13 @@ LOADERS = {
 table(DOCS + "data.html#memory-pinning", LOADERS)
 
 
-def loader(**options) -> DataLoader:
+def loader(**options: Any) -> DataLoader:
     """Return a loader of two batches from tensors on the CPU."""
     return DataLoader(TensorDataset(torch.arange(4.0), torch.arange(4)), batch_size=2, **options)
 
 
 @situation(DOCS + "data.html")
-def a_loop_over_batches():
+def a_loop_over_batches() -> Any:
     total = torch.zeros((), device="cuda")
     for values, _ in loader():
         total += values.to("cuda", non_blocking=True).sum()

@@ -1,5 +1,7 @@
 """Collect situations: small named actions whose one-line result tells how PyTorch behaves with CUDA devices."""
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable
 from typing import NamedTuple
@@ -20,7 +22,7 @@ class Situation(NamedTuple):
 SITUATIONS: list[Situation] = []
 
 
-def situation(source, gpus=1):
+def situation(source: str, gpus: int = 1) -> Callable:
     """Register the decorated function; its name, with spaces, becomes the name of the situation."""
 
     def register(action):
@@ -30,7 +32,7 @@ def situation(source, gpus=1):
     return register
 
 
-def table(source, actions, gpus=1, through=None):
+def table(source: str, actions: dict, gpus: int = 1, through: Callable | None = None) -> None:
     """Register actions that share a source, {name: action}; with `through`, the result is `through(action)`."""
     for name, action in actions.items():
         if through is not None:

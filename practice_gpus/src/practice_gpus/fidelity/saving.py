@@ -1,8 +1,11 @@
 """Saving, loading with map_location, copying and pickling."""
 
+from __future__ import annotations
+
 import copy
 import io
 import pickle
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,7 +19,7 @@ LOAD = DOCS + "generated/torch.load.html"
 SERIALIZATION = CODE + "torch/serialization.py"
 
 
-def stored(thing) -> io.BytesIO:
+def stored(thing: Any) -> io.BytesIO:
     """Return `thing` as saved by `torch.save`, ready to be read."""
     file = io.BytesIO()
     torch.save(thing, file)
@@ -24,7 +27,7 @@ def stored(thing) -> io.BytesIO:
     return file
 
 
-def through(thing, **options):
+def through(thing: Any, **options: Any) -> Any:
     """Return `thing` after it was saved and loaded with `options`."""
     return torch.load(stored(thing), weights_only=True, **options)
 
@@ -79,32 +82,32 @@ table(LOAD, LOADED_OF_TWO, gpus=2)
 
 
 @situation(LOAD)
-def function_is_told_the_place():
+def function_is_told_the_place() -> Any:
     places = []
     through(on(), map_location=lambda storage, place: places.append(place))
     return places
 
 
 @situation(LOAD)
-def load_keeps_views_together():
+def load_keeps_views_together() -> Any:
     x = on()
     whole, part = through([x, x[:1]])
     return whole.data_ptr() == part.data_ptr(), part.device
 
 
 @situation(LOAD)
-def load_a_parameter():
+def load_a_parameter() -> Any:
     p = through(nn.Parameter(on()))
     return type(p), p.device, p.requires_grad
 
 
 @situation(LOAD, gpus=2)
-def load_to_cuda_in_a_context():
+def load_to_cuda_in_a_context() -> Any:
     with torch.cuda.device(1):
         return through(torch.ones(1), map_location="cuda").device
 
 
-def copied(copier) -> tuple:
+def copied(copier: Any) -> tuple:
     """Return what `copier` makes of a tensor on the device, and whether it shares its memory."""
     x = on()
     twin = copier(x)
@@ -123,13 +126,13 @@ table(CODE + "torch/_tensor.py", COPIES)
 
 
 @situation(CODE + "torch/_tensor.py")
-def deepcopy_of_a_leaf():
+def deepcopy_of_a_leaf() -> Any:
     x = copy.deepcopy(leaf())
     return x.device, x.requires_grad, x.is_leaf
 
 
 @situation(DOCS + "notes/serialization.html")
-def optimizer_and_model_through_a_file():
+def optimizer_and_model_through_a_file() -> Any:
     m = net().to("cuda")
     optimizer = torch.optim.Adam(m.parameters())
     m(torch.ones(4, 2, device="cuda")).sum().backward()
@@ -142,7 +145,7 @@ def optimizer_and_model_through_a_file():
 
 
 @situation(DOCS + "generated/torch.nn.Module.html#torch.nn.Module.state_dict")
-def state_dict_shares_memory():
+def state_dict_shares_memory() -> Any:
     m = nn.Linear(1, 1, bias=False).to("cuda")
     m.state_dict()["weight"].fill_(5)
     return m.weight

@@ -1,5 +1,9 @@
 """Streams, events and synchronization."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 
 from .placement import on
@@ -15,7 +19,7 @@ def timed() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)
 
 
-def recorded(**options) -> torch.cuda.Event:
+def recorded(**options: Any) -> torch.cuda.Event:
     """Return an event that was recorded and has completed."""
     event = torch.cuda.Event(**options)
     event.record()
@@ -89,33 +93,33 @@ table(SOURCE, REFUSED)
 
 
 @situation(STREAM)
-def stream_context():
+def stream_context() -> Any:
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         return torch.cuda.current_stream() == stream
 
 
 @situation(STREAM)
-def after_the_stream_context():
+def after_the_stream_context() -> Any:
     with torch.cuda.stream(torch.cuda.Stream()):
         pass
     return at_default()
 
 
 @situation(STREAM)
-def no_stream_context():
+def no_stream_context() -> Any:
     with torch.cuda.stream(None):
         return at_default()
 
 
 @situation(STREAM, gpus=2)
-def stream_context_moves_the_device():
+def stream_context_moves_the_device() -> Any:
     with torch.cuda.stream(torch.cuda.Stream("cuda:1")):
         return torch.cuda.current_device()
 
 
 @situation(STREAM)
-def result_made_in_a_stream():
+def result_made_in_a_stream() -> Any:
     stream = torch.cuda.Stream()
     x = on()
     stream.wait_stream(torch.cuda.current_stream())
@@ -126,20 +130,20 @@ def result_made_in_a_stream():
 
 
 @situation(EVENT)
-def elapsed_time():
+def elapsed_time() -> Any:
     milliseconds = recorded(enable_timing=True).elapsed_time(recorded(enable_timing=True))
     return type(milliseconds), milliseconds >= 0
 
 
 @situation(EVENT, gpus=2)
-def event_recorded_on_two_devices():
+def event_recorded_on_two_devices() -> None:
     event = torch.cuda.Event()
     event.record(torch.cuda.current_stream(0))
     event.record(torch.cuda.current_stream(1))
 
 
 @situation(STREAM)
-def event_orders_two_streams():
+def event_orders_two_streams() -> Any:
     first, second = torch.cuda.Stream(), torch.cuda.Stream()
     x = torch.zeros(1000, device="cuda")
     torch.cuda.synchronize()

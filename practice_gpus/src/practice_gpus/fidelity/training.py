@@ -1,5 +1,9 @@
 """Optimizers, gradient utilities, recurrent layers and checkpointing."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector, rnn
@@ -16,7 +20,7 @@ RNN = CODE + "torch/nn/modules/rnn.py and aten/src/ATen/native/RNN.h"
 
 
 @situation(OPTIM)
-def optimizer_made_before_the_move_still_works():
+def optimizer_made_before_the_move_still_works() -> Any:
     m = nn.Linear(1, 1, bias=False)
     nn.init.constant_(m.weight, 1.0)
     optimizer = torch.optim.SGD(m.parameters(), lr=0.5)
@@ -26,7 +30,7 @@ def optimizer_made_before_the_move_still_works():
     return m.weight
 
 
-def state_after_a_step(make) -> dict:
+def state_after_a_step(make: Any) -> dict:
     """Return where each tensor of an optimizer's state is after one step."""
     x = leaf()
     optimizer = make([x])
@@ -48,7 +52,7 @@ table(OPTIM + " and " + CODE + "torch/optim/adam.py", STATES, through=state_afte
 
 
 @situation(OPTIM)
-def one_step_of_sgd():
+def one_step_of_sgd() -> Any:
     x = leaf()
     optimizer = torch.optim.SGD([x], lr=0.5)
     (x * x).sum().backward()
@@ -57,7 +61,7 @@ def one_step_of_sgd():
 
 
 @situation(CODE + "torch/optim/optimizer.py")
-def optimizer_state_loads_to_the_device():
+def optimizer_state_loads_to_the_device() -> Any:
     x, y = leaf("cpu"), leaf()
     saved = torch.optim.Adam([x])
     x.sum().backward()
@@ -68,7 +72,7 @@ def optimizer_state_loads_to_the_device():
 
 
 @situation(OPTIM, gpus=2)
-def one_optimizer_for_two_gpus():
+def one_optimizer_for_two_gpus() -> Any:
     x, y = leaf("cuda:0"), leaf("cuda:1")
     optimizer = torch.optim.Adam([x, y])
     (x.sum() + y.to("cuda:0").sum()).backward()
@@ -77,7 +81,7 @@ def one_optimizer_for_two_gpus():
 
 
 @situation(DOCS + "generated/torch.optim.lr_scheduler.LambdaLR.html")
-def scheduler_with_parameters_on_the_device():
+def scheduler_with_parameters_on_the_device() -> Any:
     optimizer = torch.optim.SGD([leaf()], lr=1.0)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
     optimizer.step()
@@ -86,7 +90,7 @@ def scheduler_with_parameters_on_the_device():
 
 
 @situation(DOCS + "generated/torch.nn.utils.clip_grad_norm_.html")
-def clip_grad_norm_on_the_device():
+def clip_grad_norm_on_the_device() -> Any:
     x = leaf()
     x.grad = on("cuda", 3, 4)
     total = nn.utils.clip_grad_norm_([x], 1.0)
@@ -94,13 +98,13 @@ def clip_grad_norm_on_the_device():
 
 
 @situation(CODE + "torch/nn/utils/clip_grad.py", gpus=2)
-def clip_grad_norm_over_two_gpus():
+def clip_grad_norm_over_two_gpus() -> Any:
     x, y = leaf("cuda:0"), leaf("cuda:1")
     x.grad, y.grad = on("cuda:0", 3, 0), on("cuda:1", 0, 4)
     return nn.utils.clip_grad_norm_([x, y], 10.0), y.grad.device
 
 
-def packed(device, lengths) -> rnn.PackedSequence:
+def packed(device: Any, lengths: Any) -> rnn.PackedSequence:
     """Return two sequences on `device`, packed."""
     return rnn.pack_padded_sequence(torch.ones(3, 2, 1, device=device), lengths)
 
@@ -125,13 +129,13 @@ UTILITIES = {
 table(DOCS + "nn.html#utilities", UTILITIES)
 
 
-def ones(*shape) -> torch.Tensor:
+def ones(*shape: Any) -> torch.Tensor:
     """Return ones on the device."""
     return torch.ones(*shape, device="cuda")
 
 
 @situation(RNN)
-def outputs_of_an_LSTM():
+def outputs_of_an_LSTM() -> Any:
     out, state = nn.LSTM(2, 3).to("cuda")(ones(4, 1, 2))
     return devices([out, *state])
 
@@ -156,14 +160,14 @@ table(RNN, LAYERS)
 
 
 @situation(DOCS + "checkpoint.html")
-def checkpoint_gives_the_gradient():
+def checkpoint_gives_the_gradient() -> Any:
     x = leaf()
     checkpoint(lambda t: (t * t).sum(), x, use_reentrant=False).backward()
     return x.grad
 
 
 @situation(DOCS + "checkpoint.html")
-def checkpoint_repeats_its_dropout():
+def checkpoint_repeats_its_dropout() -> Any:
     x = torch.ones(1000, device="cuda", requires_grad=True)
     y = checkpoint(nn.functional.dropout, x, use_reentrant=False)
     y.sum().backward()
@@ -171,14 +175,14 @@ def checkpoint_repeats_its_dropout():
 
 
 @situation(DOCS + "generated/torch.nn.BatchNorm1d.html")
-def running_statistics_on_the_device():
+def running_statistics_on_the_device() -> Any:
     m = nn.BatchNorm1d(1).to("cuda")
     m(torch.tensor([[1.0], [3.0]], device="cuda"))
     return m.running_mean.device, m.num_batches_tracked.item(), m.num_batches_tracked.device
 
 
 @situation(DOCS + "generated/torch.nn.Module.html#torch.nn.Module.register_forward_hook")
-def forward_hook_sees_the_device():
+def forward_hook_sees_the_device() -> Any:
     seen = []
     m = nn.Linear(2, 2).to("cuda")
     m.register_forward_hook(lambda module, args, out: seen.append((args[0].device, out.device)))
@@ -187,7 +191,7 @@ def forward_hook_sees_the_device():
 
 
 @situation(DOCS + "notes/cuda.html")
-def losses_equal_those_of_the_cpu():
+def losses_equal_those_of_the_cpu() -> Any:
     data, target = torch.randn(8, 2), torch.randint(2, (8,))
     losses = []
     for device in ("cpu", "cuda"):

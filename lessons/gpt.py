@@ -1,6 +1,6 @@
 """TinyGPT, a transformer that has read this course. Lesson 09 writes it out; others import it.
 
-`python -m lessons.lesson09.gpt` trains it in half a minute on a CPU and stores its parameters in tiny_gpt.pt. words.txt
+`python -m lessons.gpt` trains it in half a minute on a CPU and stores its parameters in lesson09/tiny_gpt.pt. words.txt
 was made once, from the Markdown of the first edition's lessons 00 to 08, 90 and 91 without sentences that had code, digits
 or brackets: a paragraph a line, a space around each word and mark. It does not follow the lessons when they change.
 """
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent / "lesson09"
 
 
 def course_words():

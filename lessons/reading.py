@@ -67,7 +67,8 @@ def share_by_kind(trace):
 def on_cpu(trace, begin, end):
     """Return {what the CPU did: µs} between two times, the innermost spans, the longest first."""
     times = Counter()
-    for span in innermost(trace.cpu):
+    near = [span for span in trace.cpu if span.end > begin and span.start < end]
+    for span in innermost(near):
         inside = min(end, span.end) - max(begin, span.start)
         if inside > 0:
             times[span.name] += inside

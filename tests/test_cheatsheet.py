@@ -24,14 +24,23 @@ NOT_ON_PRACTICE = ("torch.compile", "torch.cuda.CUDAGraph")  # practice GPUs ref
 MPS_FRACTION = float(os.environ.get("PYTORCH_MPS_HIGH_WATERMARK_RATIO", 1.7))
 
 
+NAMES = {"any": "accelerator", "CUDA": "cuda", "MPS": "mps", "XPU": "xpu", "CPU": "cpu"}
+
+
 def table():
     """(calls by kind, lesson) of each row of the notebook's tables."""
     for cell in nbformat.read(PAGE, as_version=4).cells:
         if cell.cell_type == "markdown" and cell.source.startswith("| task |"):
             for line in cell.source.splitlines()[2:]:
-                _, *cells, lesson = (part.strip() for part in line.strip("|").split("|"))
-                calls = ["" if cell == "–" else cell.strip("`") for cell in cells]
-                yield dict(zip(KINDS, calls, strict=True)), lesson
+                _, devices, calls, lesson = (part.strip() for part in line.strip("|").split("|"))
+                yield dict.fromkeys(KINDS, "") | _by_kind(devices, calls), lesson
+
+
+def _by_kind(devices, calls):
+    """{kind: call} of a row: a line of `devices` names those that use the call in the same line of `calls`."""
+    lines = zip(devices.split("<br>"), calls.split("<br>"), strict=True)
+    rows = [(", ".join(NAMES) if names == "all" else names, call) for names, call in lines]
+    return {NAMES[name]: call.strip("`") for names, call in rows for name in names.split(", ")}
 
 
 def settings(kind):

@@ -6,6 +6,7 @@ import functools
 import io
 import multiprocessing
 import re
+import sys
 from pathlib import Path
 
 import nbformat
@@ -15,6 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from helpers import course, troubleshooting
+from helpers.troubleshooting import child
 from helpers.troubleshooting.table import known_errors
 from practice_gpus import practice_gpus
 
@@ -303,9 +305,21 @@ def test_the_box_follows_what_is_pasted(monkeypatch):
 
 
 def test_the_line_that_a_childs_traceback_blames_is_found():
-    told = troubleshooting.in_child(
-        "import os\nprint(os.environ['X'])\nraise ValueError('no')\n", X="y"
-    )
+    told = child.in_child("import os\nprint(os.environ['X'])\nraise ValueError('no')\n", X="y")
     assert told.startswith("y\n") and told.rstrip().endswith("ValueError: no")
-    assert troubleshooting.blamed_line(told) == "raise ValueError('no')"
-    assert troubleshooting.blamed_line("all is well") == ""
+    assert child.blamed_line(told) == "raise ValueError('no')"
+    assert child.blamed_line("all is well") == ""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="nothing is forked here")
+def test_a_program_leaves_nothing_to_the_next_one():
+    child.in_child("import os, torch\nos.environ['LEFT'] = torch.left = 'behind'\n", NEW="1")
+    told = child.in_child(
+        "import os, torch\nprint(hasattr(torch, 'left'), os.environ.get('LEFT'), 'NEW' in os.environ)\n"
+    )
+    assert told == "False None False\n"
+
+
+def test_what_a_program_says_before_it_exits_is_kept_and_its_end_does_no_harm():
+    assert child.in_child("import sys\nprint('so far')\nsys.exit(3)\n").startswith("so far")
+    assert child.in_child("print('on it goes')\n") == "on it goes\n"

@@ -147,6 +147,7 @@ def _streams(trace, detail):
     for stream in streams:
         own = [event for event in trace.gpu if event.stream == stream]
         found.append((_stream_label(stream, own), own))
+    found = _told_apart(found, streams)
     found.sort(key=lambda row: (row[0][1] != "s", -len(row[1])))
     kept = [row for row in found if len(row[1]) > 1 or len(found) < 4][:5]
     limit = detail // len(kept)
@@ -156,10 +157,19 @@ def _streams(trace, detail):
 def _stream_label(stream, events):
     kinds = {event.kind for event in events}
     if kinds <= {"communication"}:
-        return f"communication ({stream})"
+        return "communication"
     if kinds <= {"copy", "memset"}:
-        return f"copies ({stream})"
+        return "copies"
     return f"GPU, stream {stream}"
+
+
+def _told_apart(rows, streams):
+    """`rows`, whose labels name their stream where two would be called the same."""
+    labels = [label for label, _ in rows]
+    return [
+        (label if labels.count(label) == 1 else f"{label}, stream {stream}", own)
+        for (label, own), stream in zip(rows, streams, strict=True)
+    ]
 
 
 def _ranks(trace, detail):

@@ -1,20 +1,14 @@
 """What an error message means: paste it, get the cause, the fix and the lesson. The table is errors.txt."""
 
 import html
-import os
 import re
-import subprocess
-import sys
-import tempfile
 import textwrap
 from dataclasses import dataclass
-from pathlib import Path
 
 from helpers import show
 from helpers.course import NOTEBOOKS
 from helpers.troubleshooting.table import Known, known_errors
 
-PROGRAM = "program.py"
 EMPTY = "Paste an error message: the last lines of the red text, or all of it."
 UNKNOWN = """This message isn't one of the {count} errors that this page knows. What helps most of the time:
 1. Read the last line first, then the deepest line of the traceback that is your own code.
@@ -95,29 +89,6 @@ def explain(message: str) -> None:
     Takes the message or a whole traceback, in the words of old and new releases of PyTorch. TypeError if it is no text.
     """
     print(explanation(message))
-
-
-def in_child(code: str, **variables: str) -> str:
-    """What `code` prints as a program of its own, its errors included; `variables` join its environment."""
-    paths = os.pathsep.join(filter(None, sys.path))
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder) / PROGRAM
-        program.write_text(code, encoding="utf-8")
-        child = subprocess.run(
-            [sys.executable, str(program)],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            env={**os.environ, "PYTHONPATH": paths, "PYTHONIOENCODING": "utf-8", **variables},
-            check=False,
-        )
-    return child.stdout + child.stderr
-
-
-def blamed_line(output: str) -> str:
-    """The line of a program's code that the traceback in its `output`, from `in_child`, names; "" where none."""
-    lines = re.findall(rf'File ".*{PROGRAM}", line \d+, in .*\n +(.*)', output)
-    return lines[-1] if lines else ""
 
 
 def explain_box(message: str = "") -> None:

@@ -5,12 +5,15 @@ from dataclasses import replace
 from helpers import plots, show, timeline
 from helpers.checks import progress
 from helpers.checks.core import CORRECT
+from lessons.lesson13.patients import PATIENTS
 from measurements import traces
 
 
-def admit(case):
-    """Show the timeline of `case` and return its trace."""
-    trace = traces.case(case)
+def admit(number):
+    """Show the timeline of patient `number` and return its trace."""
+    if number not in range(1, len(PATIENTS) + 1):
+        raise ValueError(f"patients 1 to {len(PATIENTS)} were recorded, got {number!r}")
+    trace = traces.case(PATIENTS[number - 1].case)
     about = trace.about
     title = f"{trace.device}, {about['model'].removeprefix('not recorded, ')}"
     facts = [f"batch: {about['batch']}" if "batch" in about else "", about.get("note", "")]
@@ -19,14 +22,11 @@ def admit(case):
     return trace
 
 
-def after_the_cure():
-    """Draw a step of the first patient before and after its cure."""
-    from lessons.lesson13.figures import strips
+def ward(triage):
+    """Draw where each patient loses its time, by the learner's `triage`."""
+    from lessons.lesson13.figures import ward
 
-    cases = {"before": "1a", "after": "1b"}
-    figure = strips(cases, "With four loader workers, the long gap is gone", (7.2, 1.9), same=True)
-    words = "The GPU's work in a step: 174 ms and 57% busy before, 127 ms and 80% busy after."
-    plots.show(figure, words)
+    plots.show(*ward(triage))
 
 
 def case_notes(exercises):

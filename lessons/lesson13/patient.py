@@ -1,32 +1,31 @@
-"""What a recorded patient is: a trace, a number to find in it, and a diagnosis among four."""
+"""What a recorded patient is: a trace, something to find in it, and the remedy that this leaves."""
 
+import math
 import re
 from dataclasses import dataclass
 
+from helpers import plots
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotAttempted, NotYet
+from lessons.lesson13.triage import OTHERS, REMEDIES, saved_ms
+from measurements import traces
 
-TOLERANCE = 0.03
-TRY = (
-    "Try the letter that you find most plausible: if the evidence rules it out, the check says why."
-)
-START = re.compile(
-    r"gaps|on_cpu|busy_share|launch_delay|exposed|\w+_kind|2 \*.* 3137|\w+_us|\.kind"
-)
+TOLERANCE = 0.01
+START = re.compile(r"on_cpu|busy_share|launch_delay|exposed|forecast_card|\w+_us|\.kind")
 
 
 @dataclass(frozen=True)
 class Patient:
-    """One recorded case. `source` computes the evidence from `trace`, and `number` is what it gives.
+    """One recorded case. `source` computes `evidence`, a number or a name, from `trace`.
 
-    `slips` holds {a wrong number: a word on it}; `wrong` holds, for each letter but `right`, what rules it out; `cure`
-    is the praise, whose first sentence is the diagnosis.
+    `slips` holds {a wrong number: a word on it}; `wrong` holds what rules out the remedies that look plausible here
+    (the others save little, and the check says how much); `cure` is the praise: its first sentence is the diagnosis.
     """
 
     name: str
     case: str
     title: str
-    number: float
+    evidence: float | str
     source: str
     slips: dict
     right: str
@@ -34,53 +33,76 @@ class Patient:
     cure: str
 
     def exercise(self):
-        """Return the exercise of the lesson that asks for the number and the letter."""
+        """Return the exercise of the lesson that asks for the evidence and the remedy."""
         start = START.search(self.source)[0].removeprefix(".")
         return Exercise(
             key=f"13.{self.name}",
             title=self.title,
             check_answer=self.check,
-            hints=(f"Start from `{start}`.", f"The evidence: `{self.source}`", TRY),
-            reference={"evidence": self.number, "diagnosis": self.right},
-            source=f'{self.name} = {{\n    "evidence": {self.source},\n    "diagnosis": "{self.right}",\n}}',
+            hints=(
+                f"Start from `{start}`.",
+                f"The evidence: `{self.source}`",
+                "Which remedy takes away what your evidence shows? Try one: the check says what rules it out.",
+            ),
+            reference={"evidence": self.evidence, "remedy": self.right},
+            source=f'{self.name} = {{\n    "evidence": {self.source},\n    "remedy": "{self.right}",\n}}',
             explanation=self.cure,
+            seconds=30,
         )
 
     def check(self, answer):
-        """Judge {"evidence": number, "diagnosis": letter}; return the praise, or raise what is missing."""
-        found, letter = both(answer)
-        if not self.close(found, self.number):
-            raise NotYet(f"{found:.4g} isn't what was asked for. {self.slip(found)}")
-        if letter != self.right:
-            raise NotYet(f"the evidence is right, but it rules out {letter}. {self.wrong[letter]}")
+        """Judge {"evidence": number or name, "remedy": word}; return the praise, or raise what is missing."""
+        found, remedy = both(answer)
+        self._check_evidence(found)
+        if remedy is ...:
+            raise NotYet("the evidence is right. Which remedy does it call for?")
+        known = [*REMEDIES, *OTHERS]
+        if remedy not in known:
+            raise NotYet(f"the remedy is {remedy!r}, expected one of {', '.join(known)}.")
+        if remedy != self.right:
+            raise NotYet(f"the evidence is right, but {remedy!r}? {self.rules_out(remedy)}")
         return self.cure
+
+    def rules_out(self, remedy):
+        """Return why `remedy` isn't the one: this patient's own reason, or how little it can save."""
+        told = self.wrong.get(remedy) or OTHERS.get(remedy)
+        if told:
+            return told
+        trace = traces.case(self.case)
+        saved = saved_ms(remedy, trace)
+        whole = plots.number(trace.length / 1000)
+        return f"It takes away {REMEDIES[remedy]}: {plots.number(saved)} of {whole} ms here."
+
+    def _check_evidence(self, found):
+        if isinstance(self.evidence, str):
+            if found != self.evidence:
+                raise NotYet(f"{found!r} isn't it. The longest entry of on_cpu comes first.")
+            return
+        found = expect.number(found, "the evidence")
+        if not self.close(found, self.evidence):
+            raise NotYet(f"{found:.4g} isn't what was asked for. {self.slip(found)}")
 
     def slip(self, found):
         """Return a word on the wrong number `found`: the likely slip, or where to look."""
         for number, word in self.slips.items():
             if self.close(found, number):
                 return word
-        way = "large" if found > self.number else "small"
+        way = "large" if found > self.evidence else "small"
         return f"It's too {way}: `ex.{self.name}.hint()` says where to look."
 
     def close(self, found, truth):
         """Whether `found` is `truth`: a count exactly, anything else up to the tolerance."""
-        slack = 0 if isinstance(self.number, int) else TOLERANCE
-        return abs(found - truth) <= slack * abs(truth)
+        slack = 0 if isinstance(self.evidence, int) else TOLERANCE
+        return math.isclose(found, truth, rel_tol=slack)
 
 
 def both(answer):
-    """Return (number, letter) of a learner's answer; NotAttempted where neither is filled in."""
-    if not isinstance(answer, dict) or set(answer) != {"evidence", "diagnosis"}:
-        raise NotYet('expected a dict with "evidence" and "diagnosis", as in the cell above.')
-    number, letter = answer["evidence"], answer["diagnosis"]
-    if number is ... and letter is ...:
+    """Return (evidence, remedy) of a learner's answer; NotAttempted where neither is filled in."""
+    if not isinstance(answer, dict) or set(answer) != {"evidence", "remedy"}:
+        raise NotYet('expected a dict with "evidence" and "remedy", as in the cell above.')
+    found, remedy = answer["evidence"], answer["remedy"]
+    if found is ... and remedy is ...:
         raise NotAttempted
-    if number is ...:
-        raise NotYet("a diagnosis without evidence. Compute the number first.")
-    found = expect.number(number, "the evidence")
-    if letter is ...:
-        raise NotYet(f"evidence: {found:.4g}. Now choose a diagnosis: a, b, c or d.")
-    if not isinstance(letter, str) or letter not in ("a", "b", "c", "d"):
-        raise NotYet(f"the diagnosis is {letter!r}, expected one of a, b, c and d.")
-    return found, letter
+    if found is ...:
+        raise NotYet("a remedy without evidence. Compute that first.")
+    return found, remedy

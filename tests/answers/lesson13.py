@@ -1,27 +1,35 @@
-"""Wrong answers to the exercises of lesson 13: the usual slips with the number, and each diagnosis that it rules out."""
+"""Wrong answers to the exercises of lesson 13: the usual slips with the number, and each remedy that it rules out."""
 
 from answers import edit, given, instead
-from lessons.lesson13.patients import PATIENTS
+from lessons.lesson13.patients import ASKED
 
 
 def slips(patient):
-    """Return the wrong answers to one recorded patient: near misses of the number, then the other diagnoses."""
-    truth = patient.number
+    """Return the wrong answers to one recorded patient: near misses of the evidence, then other remedies."""
+    truth = patient.evidence
     answers = [
-        given(word, {"evidence": number, "diagnosis": patient.right})
+        given(word, {"evidence": number, "remedy": patient.right})
         for number, word in patient.slips.items()
     ]
-    answers.append(given("It's too large", {"evidence": 7 * truth + 1, "diagnosis": patient.right}))
-    answers.append(given("It's too small", {"evidence": -truth, "diagnosis": patient.right}))
-    answers.append(given("Compute the number", {"evidence": ..., "diagnosis": patient.right}))
-    answers.append(given("choose a diagnosis", {"evidence": truth, "diagnosis": ...}))
-    answers.append(given("expected one of a", {"evidence": truth, "diagnosis": "loader"}))
-    for letter, reason in patient.wrong.items():
-        answers.append(given(reason, {"evidence": truth, "diagnosis": letter}))
+    answers.append(given("Compute that first", {"evidence": ..., "remedy": patient.right}))
+    answers.append(given("Which remedy", {"evidence": truth, "remedy": ...}))
+    answers.append(given("expected one of workers", {"evidence": truth, "remedy": "loader"}))
+    for remedy, reason in patient.wrong.items():
+        answers.append(given(reason, {"evidence": truth, "remedy": remedy}))
+    if isinstance(truth, str):
+        return (*answers, given("isn't it", {"evidence": "hipMalloc", "remedy": patient.right}))
+    answers.append(given("It's too large", {"evidence": 7 * truth + 1, "remedy": patient.right}))
+    answers.append(given("It's too small", {"evidence": -truth, "remedy": patient.right}))
     return tuple(answers)
 
 
-WRONG = {patient.name: slips(patient) for patient in PATIENTS} | {
+WRONG = {patient.name: slips(patient) for patient in ASKED} | {
+    "triage": (
+        edit("in µs?", "exposed(trace) * trace.length", "exposed(trace)"),
+        edit("every gap count", "gaps(trace)", "gaps(trace)[:1]"),
+        edit("for what the CPU did longest", '"DataLoader" in doing', "True"),
+        edit("the keys loader", '"cpu": 0', '"other": 0', 'else "cpu"', 'else "other"'),
+    ),
     "hang": (
         given("waits in an all-reduce", {"rank": 0, "line": 24}),
         given("that's the call the others wait in", {"rank": 2, "line": 24}),

@@ -42,13 +42,13 @@ LESSONS = (
     Lesson(
         "02_move_tensors.ipynb",
         "Move tensors",
-        58,
+        60,
         "Put tensors on a GPU, read the first error, and know what a copy costs",
     ),
     Lesson(
         "03_put_a_cnn_on_the_gpu.ipynb",
         "Put a CNN on the GPU",
-        60,
+        58,
         "See what a real network sees in your photo, move it whole, and find out when a GPU is busy",
     ),
     Lesson(
@@ -146,7 +146,7 @@ REFERENCES = (  # to look things up in: no minutes, no exercises
         "93_kernel_puzzles.ipynb",
         "Kernel puzzles",
         0,
-        "Eight kernels to write, each with a score counted from its compiled code, and par",
+        "Nine kernels to write, each with a score counted from its compiled code, and par",
         practice=False,
     ),
 )

@@ -75,14 +75,6 @@ def _draw_area(axes, corner, width, height, color):
     )
 
 
-def _traffic_bars(separate, fused, title, unit):
-    """Return bars of what separate operations, {name: moved}, and one kernel move."""
-    bars = {"one kernel": {"all at once": fused}, f"{len(separate)} operations": separate}
-    shades = (GREENS[0], *GREENS[2:], RULE)
-    colors = dict(zip(separate, shades, strict=False)) | {"all at once": GPU}
-    return plots.stacked(bars, title, unit, colors=colors)
-
-
 def touched(seen, title):
     """Show which program touched which elements: a cell for each element, with the number of its program."""
     plots.show(*touched_figure(seen, title))
@@ -244,17 +236,6 @@ def _draw_matrix(axes, name, on):
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_title(f"{name}: {int(on.sum()):,} numbers", fontsize=9, color=INK)
-
-
-def softmax_traffic(rows, seen, n):
-    """Show the bytes per number that separate operations move, and those of one kernel."""
-    separate = {name: (read + written) / n for name, read, written in rows}
-    fused = (seen.bytes("load") + seen.bytes("store")) / n
-    whole = sum(separate.values())
-    title = f"Fused softmax moves {fused:.0f} bytes per number instead of {whole:.0f}"
-    figure = _traffic_bars(separate, fused, title, "bytes read and written, per number")
-    what = "that separate operations and one kernel read and write for each number of a matrix"
-    plots.show(figure, f"Two stacked bars of the bytes {what}: {whole:.0f} and {fused:.0f}.")
 
 
 def rms_norm():

@@ -122,10 +122,10 @@ def network(port, full=False) -> tuple:
 
 def alone(port, to_ddp) -> None:
     """Train two steps by `to_ddp` as a group of one process, on the CPU; print how it ends."""
-    net, config = network(port)
-    clips = TensorDataset(torch.rand(32, config.samples), torch.arange(32) % 8)
     one = dict(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="localhost", MASTER_PORT="0")
     try:
+        net, config = network(port)
+        clips = TensorDataset(torch.rand(32, config.samples), torch.arange(32) % 8)
         with mock.patch.dict(os.environ, one), without_gpu():
             model, loader = to_ddp(net, clips, 16)
             for waves, labels in loader:

@@ -84,7 +84,8 @@ def curves(axes, folder):
         axes.plot([n / per for n in range(len(held))], held, color=color, linewidth=1.6)
         if done.error is not None:
             axes.plot(len(held) / per, LIMIT, "X", color=color, markersize=9)
-        x, y = (len(held) / per + 0.3, 6.9) if done.error else (20.8, max(held) + 0.2)
+        low = 6.9 if label == BEFORE else 4.9  # two curves may end at the same place
+        x, y = (len(held) / per + 0.3, low) if done.error else (20.8, max(held) + 0.2)
         end = "\nruns out of memory" if done.error else f": {peak(each):.2f} GiB at the peak"
         side = "left" if done.error else "right"
         axes.text(x, y, label + end, color=color, fontsize=9, ha=side, va="center")

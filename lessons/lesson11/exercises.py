@@ -5,10 +5,10 @@ import math
 import torch
 
 from helpers.checks.core import Question
+from lessons.inductor import written_for_cuda
 from lessons.kernels import attend, attention_kernel, matmul_kernel, softmax_kernel
-from lessons.lesson11.inductor import written_for_cuda
-from lessons.lesson11.trace import total, trace, traffic
 from lessons.puzzle import Problem, blank, puzzle
+from lessons.trace import total, trace, traffic
 
 # The lesson calls them, too.
 __all__ = ["total", "trace", "traffic", "written_for_cuda"]

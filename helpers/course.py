@@ -35,20 +35,20 @@ LESSONS = (
     Lesson(
         "01_check_for_cuda.ipynb",
         "Check for CUDA",
-        53,
+        58,
         "Race your CPU against real GPUs, estimate how long a job takes and why, and find out why CUDA is missing",
         practice=False,
     ),
     Lesson(
         "02_move_tensors.ipynb",
         "Move tensors",
-        58,
+        60,
         "Put tensors on a GPU, read the first error, and know what a copy costs",
     ),
     Lesson(
         "03_put_a_cnn_on_the_gpu.ipynb",
         "Put a CNN on the GPU",
-        60,
+        58,
         "See what a real network sees in your photo, move it whole, and find out when a GPU is busy",
     ),
     Lesson(
@@ -117,7 +117,7 @@ LESSONS = (
     Lesson(
         "14_port_a_project.ipynb",
         "Port a project",
-        120,
+        110,
         "Port an unknown program with ten mistakes to any GPU and to two, and take home a report of your own",
     ),
 )
@@ -146,7 +146,7 @@ REFERENCES = (  # to look things up in: no minutes, no exercises
         "93_kernel_puzzles.ipynb",
         "Kernel puzzles",
         0,
-        "Eight kernels to write, each with a score counted from its compiled code, and par",
+        "Nine kernels to write, each with a score counted from its compiled code, and par",
         practice=False,
     ),
 )

@@ -121,7 +121,7 @@ def _collected(answer):
     while todo:
         name, value = todo.pop()
         value = _undecorated(value)
-        line = _import_of(name, value)
+        line = _import_of(name, value) if parts or imports else ""
         if line:
             imports.append(line)
         elif inspect.isfunction(value) or inspect.isclass(value):
@@ -169,11 +169,14 @@ def _is_plain(value):
 
 
 def _import_of(name, value):
-    """The line that imports `value` under `name`; "" for what the notebook itself defines."""
+    """The line that imports `value` under `name`; "" for what the notebook or my_gpu_tools.py defines."""
     if inspect.ismodule(value):
         return f"import {name}" if value.__name__ == name else f"import {value.__name__} as {name}"
     home, own = getattr(value, "__module__", None), getattr(value, "__name__", name)
-    if home in (None, "__main__") or getattr(sys.modules.get(home), own, None) is not value:
+    if (
+        home in (None, "__main__", Path(FILE).stem)
+        or getattr(sys.modules.get(home), own, None) is not value
+    ):
         return ""
     return f"from {home} import {own}" + ("" if own == name else f" as {name}")
 

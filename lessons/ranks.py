@@ -8,6 +8,7 @@ import socket
 import tempfile
 import threading
 import time
+import weakref
 from collections import defaultdict
 from pathlib import Path
 
@@ -15,6 +16,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
+
+from helpers.checks import expect
+from helpers.checks.core import NotYet
 
 
 # --- threads ----------------------------------------------------------------------------------------
@@ -103,6 +107,39 @@ def run_ranks(function, tensors):
     for error in sorted(errors.values(), key=lambda error: isinstance(error, Hang)):
         raise error
     return results, network.sent
+
+
+class Collectives:
+    """One rank's all-gather and reduce-scatter, by threads that meet at a barrier; `brought` is shared by all ranks."""
+
+    def __init__(self, rank, meeting, brought, size):
+        self.rank, self.meeting, self.brought, self.size = rank, meeting, brought, size
+        self.ranks = len(brought)
+        self.gathered = []
+
+    def all_gather(self, shard):
+        whole = torch.cat(self._exchange("all_gather", shard, self.size))
+        self.gathered.append(weakref.ref(whole))
+        return whole
+
+    def reduce_scatter(self, whole):
+        parts = self._exchange("reduce_scatter", whole, self.size * self.ranks)
+        return sum(part.chunk(self.ranks)[self.rank] for part in parts)
+
+    def _exchange(self, name, tensor, size):
+        self.brought[self.rank] = expect.tensor(tensor, (size,), what=f"what {name} gets").detach()
+        try:
+            self.meeting.wait(4)
+            everything = list(self.brought)
+            self.meeting.wait(4)
+        except threading.BrokenBarrierError:
+            raise NotYet(f"a rank waits in {name}, and not all others come.") from None
+        if len({each.shape for each in everything}) > 1:
+            raise NotYet("some ranks call all_gather while others call reduce_scatter.")
+        return everything
+
+    def holds_weights(self):
+        return any(whole() is not None for whole in self.gathered)
 
 
 # --- processes --------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Lessons 11, 12 and page 93: their pictures and scores are true to the compiled code, and they get by without compilers."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -7,16 +8,21 @@ import sys
 
 import pytest
 import torch
+from answers import edited
 from strict import run_strict
 
-from lessons.lesson11 import figures, inductor, missing
-from lessons.lesson11.kernels import add_kernel, attention_kernel, matmul_kernel, softmax_kernel
+from helpers.checks import core
+from helpers.checks.core import NOT_ATTEMPTED
+from lessons import compilers as missing
+from lessons import puzzle
+from lessons.kernels import add_kernel, attention_kernel, matmul_kernel, softmax_kernel
+from lessons.lesson11 import exercises as eleven
+from lessons.lesson11 import figures, inductor
 from lessons.lesson11.trace import Trace, trace, traffic
 from lessons.lesson12 import exercises as twelve
 from lessons.lesson12 import figures as inside
 from lessons.lesson93 import exercises as puzzles
 from lessons.lesson93 import figures as pictures
-from lessons.lesson93 import puzzle
 from practice_gpus import kernels
 from practice_gpus.kernels.errors import Line
 from practice_gpus.kernels.touches import Touch
@@ -46,9 +52,9 @@ def test_the_kernels_of_lesson_11_are_right_for_odd_sizes():
     q, k, v = (torch.randn(50, 32).half() for _ in range(3))
     shares = trace(softmax_kernel, 3, x, torch.empty(3, 10), 10, BLOCK=16)
     torch.testing.assert_close(shares.tensors["out"], x.softmax(1))
-    constants = {"TILE": 16, "PRECISION": "ieee"}
-    product = trace(matmul_kernel, (4, 4), a, b, torch.empty(50, 50), 50, **constants)
-    torch.testing.assert_close(product.tensors["c"], a @ b, rtol=1e-4, atol=1e-4)
+    left, right = a.half(), b.half()
+    product = trace(matmul_kernel, (4, 4), left, right, torch.empty(50, 50), 50, TILE=16)
+    torch.testing.assert_close(product.tensors["c"], left.float() @ right.float())
     arguments = (q, k, v, torch.empty(50, 32), 50, 32**-0.5)
     attended = trace(attention_kernel, 2, *arguments, num_warps=4, D=32, BLOCK=32)
     whole = (each.float()[None] for each in (q, k, v))
@@ -58,8 +64,8 @@ def test_the_kernels_of_lesson_11_are_right_for_odd_sizes():
 
 PROBE = """
 import torch, triton, triton.language as tl
-from lessons.lesson11.exercises import gated, mirror
-print([each.outcome(each.reference).status for each in (mirror, gated)])
+from lessons.lesson11.exercises import attention, softmax
+print([each.outcome(each.reference).status for each in (softmax, attention)])
 """
 
 
@@ -88,24 +94,45 @@ def test_par_is_what_the_book_says():
 @needs_compilers
 def test_under_par_is_celebrated_and_over_par_is_not():
     at_par = puzzles.convolve.outcome(puzzles.CONVOLVE).message
-    assert "at par" in at_par and "To share: convolution:" in at_par
+    assert "at par" in at_par and "To share: ⛳ convolution," in at_par
     assert "UNDER PAR" in puzzle.verdict("x", 3.0, 4.0, "bytes") and "at par" in puzzle.verdict(
         "x", 4, 4.0, "b"
     )
     assert "UNDER" not in puzzle.verdict("x", 5.0, 4.0, "bytes")
 
 
+TILED = """
+extern "C" __global__ void tiled(const float* x, float* out, int n) {
+  __shared__ float tile[32][32];
+  int c = blockIdx.x * 32 + threadIdx.x, r = blockIdx.y * 32 + threadIdx.y;
+  tile[threadIdx.y][threadIdx.x] = x[r * n + c];
+  __syncthreads();
+  c = blockIdx.y * 32 + threadIdx.x, r = blockIdx.x * 32 + threadIdx.y;
+  out[r * n + c] = tile[threadIdx.x][threadIdx.y];
+}
+"""
+
+
 @needs_compilers
 def test_padding_by_one_word_removes_the_conflict():
     """The explorer of lesson 12 says which padding helps; it runs the code for each."""
-    tiled = twelve.TRANSPOSE.replace("int rows, int columns", "int n").replace("[33]", "[32]")
-    tiled = tiled.replace("rows", "n").replace("columns", "n")
-    draw = inside.padding(tiled)
+    draw = inside.padding(TILED)
     assert [draw(words)[1].split("counted ")[1] for words in (0, 1, 2)] == [
         "a 32-way bank conflict.",
         "no conflict.",
         "a 2-way bank conflict.",
     ]
+
+
+@needs_compilers
+def test_the_b200_has_the_first_step_of_its_product_before_the_loop():
+    """Lesson 12 says why there are eight instructions: the first of eight overwrites its sums, the others add."""
+    values = dict.fromkeys("ab", "*fp16") | {"c": "*fp32", "n": "i32", "TILE": 64}
+    code = [text for _, text in kernels.compile(matmul_kernel, values, "B200").machine_code]
+    products = [place for place, text in enumerate(code) if text.startswith("UTCHMMA")]
+    assert ["!UPT" in code[place] for place in products] == [True] + 7 * [False]
+    between = code[products[3] : products[4]]
+    assert any("BAR.SYNC" in text for text in between), "two groups of four"
 
 
 def test_traffic_counts_what_operations_read_and_write():
@@ -168,11 +195,123 @@ def test_places_that_are_masked_off_stand_beside_their_programs_row():
     assert dashes == [(2.5, 0.5), (3.5, 0.5), (2.5, 1.5), (3.5, 1.5)]
 
 
-@needs_compilers
 def test_the_first_picture_tells_what_the_kernel_saves():
-    """The page's first line has these numbers: scores of 200 x 200, in float16, cross the bus six times."""
+    """The page's first line has these numbers: scores of 8,192 x 8,192, in float16, cross the bus six times."""
     _, words = figures.first_picture()
-    assert words.endswith("moves: 531 and 64.")
+    assert "810 MB with the rest" in words and "5.2 MB" in words
+
+
+@needs_compilers
+def test_one_kernel_touches_what_the_first_picture_counts():
+    """q, k and v in float16 and the result in float32, each byte once: nothing else is read or written."""
+    q, k, v = torch.randn(3, 100, 32).half()
+    arguments = (q, k, v, torch.empty(100, 32), 100, 32**-0.5)
+    seen = trace(attention_kernel, 4, *arguments, num_warps=4, D=32, BLOCK=32)
+    assert seen.result.once() == (3 * 2 + 4) * 100 * 32
+
+
+@needs_compilers
+def test_a_kernel_that_still_has_its_dots_is_not_attempted():
+    @puzzle.triton.jit
+    def softmax_kernel(x, out, columns, BLOCK: puzzle.tl.constexpr):
+        print(x + columns)
+        ...
+
+    outcome = eleven.softmax.outcome(softmax_kernel)
+    assert outcome.status == NOT_ATTEMPTED and "three dots" in outcome.message
+
+
+@needs_compilers
+def test_the_model_answer_stands_in_until_the_learners_kernel_passes(capsys, monkeypatch):
+    """The rest of the lesson traces it, and launches it."""
+    monkeypatch.setattr(core, "_correct", {})
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert eleven.softmax.yours().fn.__name__ == "softmax_kernel"
+    assert "stands in until yours passes" in capsys.readouterr().out
+    core._correct["11.softmax"] = "mine"
+    assert eleven.softmax.yours() == "mine" and not capsys.readouterr().out
+
+
+# --- first kernels: what the picture of page 93 calls the obvious way
+
+WHOLE_TILE = (
+    "rows[:, None] + 0 * columns[None, :], mask=(rows[:, None] < n) & (columns[None, :] < n)"
+)
+GLOBAL = """
+extern "C" __global__ void convolve(const float* x, const float* w, float* out, int n) {
+  int i = blockIdx.x * 128 + threadIdx.x;
+  float total = 0;
+  for (int k = 0; k < 5; k++)
+    if (i + k >= 2 && i + k - 2 < n && i < n) total += w[k] * x[i + k - 2];
+  if (i < n) out[i] = total;
+}
+"""
+MAXIMUM_FIRST = """largest = tl.maximum(largest, tl.max(v, axis=0))
+    for first in range(0, columns, BLOCK):
+        offsets = first + tl.arange(0, BLOCK)
+        v = tl.load(x + start + offsets, mask=offsets < columns, other=-float("inf"))
+        total += tl.sum(tl.exp(v - largest), axis=0)
+"""
+FIRST = {
+    "outer": (
+        ("x + rows, mask=rows < n", f"x + {WHOLE_TILE}"),
+        ("y + columns, mask=columns < n", f"y + 0 * {WHOLE_TILE.replace('+ 0 *', '+')}"),
+        ("a[:, None] + b[None, :]", "a + b"),
+    ),
+    "double": (("eighths * 8", "columns"),),
+    "histogram": (
+        ("counts = tl.histogram(values, BINS, mask=offsets < n)\n", "\n"),
+        ("out + tl.arange(0, BINS), counts", "out + values, 1, mask=offsets < n"),
+    ),
+    "quantized": (
+        (
+            "x + offsets, mask=offsets < columns",
+            "x + offsets[None, :] + 0 * row[:, None], mask=offsets[None, :] < columns",
+        ),
+        ("v[None, :]", "v"),
+    ),
+    "attention": (
+        ("range(0, (tl.program_id(0) + 1) * BLOCK, BLOCK)", "range(0, n, BLOCK)"),
+        ("others.T <= rows", "(others.T < n) & (others.T <= rows)"),
+    ),
+}
+
+
+def first_score(name):
+    """Return the score of a kernel that works and takes the obvious way."""
+    if name == "product":
+        return puzzles._product_score({"TILE": 16, "num_warps": 4})[0]
+    each = getattr(puzzles, name)
+    if name == "convolve":
+        return each.scored(GLOBAL)
+    if name == "online":
+        source = inspect.getsource(each.reference)
+        start, end = (
+            source.index("new = tl.maximum"),
+            source.index("    for first", source.index("largest = new")),
+        )
+        return each.scored(edited(each.reference, (source[start:end], MAXIMUM_FIRST)))
+    return each.scored(edited(each.reference, [text for pair in FIRST[name] for text in pair]))
+
+
+@needs_compilers
+@pytest.mark.slow
+@pytest.mark.parametrize("name", pictures.FIRST)
+def test_a_first_kernel_scores_what_the_picture_of_page_93_says(name):
+    """They pass the check, too, so that a learner's first kernel may be one of them."""
+    assert first_score(name) == pytest.approx(pictures.FIRST[name], rel=0.02)
+
+
+def test_the_scorecard_adds_up_what_passed(capsys, monkeypatch):
+    monkeypatch.setattr(puzzle, "SCORES", {})
+    puzzles.scorecard()
+    assert "No kernel has passed yet" in capsys.readouterr().out
+    for title, mine in (("histogram", 15.0), ("histogram", 20.0), ("convolution", 9.69)):
+        puzzle.verdict(title, mine, 9.69 if title == "convolution" else 30.0, "u")
+    puzzles.scorecard()
+    told = capsys.readouterr().out
+    assert "50% under par" in told
+    assert "2 of 9 passed: 1 under par, 1 at par, 0 over par" in told
 
 
 def test_each_puzzles_picture_marks_what_a_result_needs(monkeypatch):
@@ -251,7 +390,7 @@ def test_a_lesson_runs_to_its_end_without_compilers(number, tmp_path, monkeypatc
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     status, text, _ = run_strict(_notebooks.find([number])[0])
     assert status == 0, text
-    code = "from lessons.lesson11.missing import *; look_for_compilers('x.ipynb', 'cuda')"
+    code = "from lessons.compilers import *; look_for_compilers('x.ipynb', 'cuda')"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True)
     said = missing.MISSING.format(what="Triton", package="triton")
     assert done.stdout == f"{said}\n", done.stderr

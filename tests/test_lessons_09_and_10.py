@@ -15,7 +15,6 @@ from lessons.lesson09 import exercises as ex09
 from lessons.lesson09 import figures as figures09
 from lessons.lesson09.exercises import kv_cache
 from lessons.lesson10 import figures
-from lessons.lesson10.exercises import rank_bytes
 from measurements import traces
 from tools import _notebooks
 
@@ -41,24 +40,12 @@ def drawn(monkeypatch, draw, *args):
 
 def test_a_gpu_needs_nothing_of_another_between_the_two_matmuls(monkeypatch):
     """What a split by columns leaves on a GPU, its rows of the next matrix take: the reason for the order."""
-    figure = drawn(monkeypatch, figures.show_split, "title", figures.TENSOR)
+    figure = drawn(monkeypatch, figures.show_split)
     for gpu, axes in enumerate(figure.axes):
         cells = held(axes)
         hidden = {column - 14 for row, column in cells if 14 <= column < 20}
         down = {row for row, column in cells if 22 <= column < 26}
         assert hidden == down == set(range(3 * gpu, 3 * gpu + 3))
-
-
-def test_under_sequence_parallelism_each_token_is_normalized_on_one_gpu(monkeypatch):
-    """Tokens are rows; before and after the matmuls no GPU may hold those of another."""
-    figure = drawn(monkeypatch, figures.show_split, "title", figures.SEQUENCE)
-    rows = [{row for row, column in held(axes) if column < 4} for axes in figure.axes]
-    assert rows == [{0, 1}, {2, 3}]
-
-
-def test_each_stage_splits_one_part_more():
-    totals = [sum(figures.parts_gb(1, 4, stage).values()) for stage in range(4)]
-    assert totals == [rank_bytes(1, 4, stage) for stage in range(4)] == [16, 10, 7, 4]
 
 
 @pytest.mark.parametrize(("stages", "microbatches"), [(4, 4), (8, 16), (1, 3)])
@@ -93,13 +80,25 @@ def test_the_limit_is_where_gathering_takes_as_long_as_computing(monkeypatch):
     assert max(y for x, y in outline if x == 1024) == pytest.approx(18, abs=0.5)
 
 
-def test_the_four_ranks_are_drawn_beside_what_they_hold_together(monkeypatch):
-    """The page says that a quarter is on each rank, and that the losses are those of one process."""
+def test_a_rank_of_fsdp_is_drawn_beside_what_ddp_holds_on_each(monkeypatch):
+    """The page says that DDP holds everything four times, FSDP once."""
     rank = {"parameters": 2**20, "gradients": 2**20, "optimizer": 2**21}
-    results = {"ranks": [rank] * 4, "losses": [7.0, 6.0], "alone": [7.0, 6.5]}
-    left, right = drawn(monkeypatch, figures.show_run, results).axes
-    assert [text.get_text() for text in left.texts] == ["16.0", "4.0", "4.0", "4.0", "4.0"]
-    assert [line.get_ydata().tolist() for line in right.lines] == [[7.0, 6.5], [7.0, 6.0]]
+    results = {
+        "device": "cpu",
+        "ranks": [rank] * 4,
+        "ddp_bytes": {part: 4 * size for part, size in rank.items()},
+        "tokens_per_s": {"one process": 1600.0, "DDP": 1000.0, "FSDP": 400.0},
+    }
+    figure = drawn(monkeypatch, figures.show_run, results)
+    held, speeds = ([text.get_text() for text in axes.texts] for axes in figure.axes)
+    assert held == ["16.0", "16.0", "4.0"] and speeds == [" 1,600", " 1,000", " 400"]
+    assert "at 40% of DDP's speed" in figure.get_suptitle()
+
+
+def test_the_squares_of_the_first_picture_are_the_h100s_that_16_bytes_fill():
+    figure, alt = figures.first_picture()
+    assert "8 billion parameters 2, 70 billion parameters 14, 405 billion parameters 81" in alt
+    assert len(figure.axes[0].patches) == 2 * (2 + 14 + 81)
 
 
 class Step:
@@ -114,7 +113,7 @@ def test_a_cards_share_under_fsdp_is_its_time_alone_over_its_time_among_eight(mo
     figure = drawn(monkeypatch, figures.show_cards, Step(), 100, 30e6)
     assert "leaves an H100 25% of its speed" in figure.get_suptitle()
     widths = [bar.get_width() for bar in figure.axes[0].patches]
-    assert widths == [10_000, 2_500] * 3
+    assert widths == [10_643, *[10_000, 2_500] * 3]
 
 
 def test_every_token_of_the_experts_picture_arrives_and_comes_back():

@@ -146,6 +146,16 @@ def test_a_change_of_the_file_counts_at_once(folder, capsys):
     assert capsys.readouterr().out == 2 * "f: yours, from my_gpu_tools.py\n"
 
 
+def test_what_a_learner_kept_can_be_carried_to_other_processes(folder):
+    """Lesson 10 hands their to_ddp to four processes, which run in another folder."""
+    folder.write_text("import math\n\nTWO = 2\n\n\ndef f():\n    return math.sqrt(8 * TWO)\n")
+    text = my_tools.source(my_tools.mine("f", None))
+    folder.unlink()
+    space = {}
+    exec(text, space)  # noqa: S102 - as those processes do
+    assert space["f"]() == 4.0
+
+
 def test_an_exercise_keeps_only_what_it_found_correct(folder, home, capsys):
     right, wrong = (written(f"def solve():\n    return {n}\n", "solve") for n in (4, 5))
 

@@ -292,6 +292,7 @@ def test_pieces_are_followed_by_the_next_word():
         ("shard", "4", ["--steps", "0"], "--steps takes a number above 0; got 0"),
         ("shard", "4", ["--steps", "1"], "--steps takes at least 2"),
         ("shard", "4", ["--block", "no.py"], "--block takes a file .* got no.py"),
+        ("shard", "4", ["--ddp", "no.py"], "--ddp takes a file with a function to_ddp; got no.py"),
         ("shard", "4", ["--out", "no/such/folder/r.json"], "--out takes"),
     ],
 )
@@ -337,6 +338,7 @@ def test_where_nccl_is_missing_two_gpus_stay_idle_and_the_script_runs(started):
 # --- shard.py
 
 OWN = inspect.getsource(fsdp.reference)
+DDP = "from lessons.lesson06.exercises import to_ddp"
 SMALL = ("--disable-cuda", "--width", 36, "--layers", 2, "--batch-size", 12, "--steps", 5)
 
 
@@ -344,8 +346,10 @@ SMALL = ("--disable-cuda", "--width", 36, "--layers", 2, "--batch-size", 12, "--
 def shard(tmp_path_factory):
     """One run of shard.py with three processes: (its results, the folder of its checkpoint, how it ended)."""
     folder = tmp_path_factory.mktemp("shard")
-    (folder / "own.py").write_text(f"import torch\n\n{OWN}")
-    how = "--block own.py --matmuls --checkpoint saved --die 1 --out results.json"
+    (folder / "own.py").write_text(f"import torch\n\n{OWN}\n\n{DDP}")
+    how = (
+        "--block own.py --ddp own.py --tiny --matmuls --checkpoint saved --die 1 --out results.json"
+    )
     where = {"processes": 3, "forked": True, "cwd": folder}
     done = scripts.run("shard.py", *SMALL, *how.split(), **where)
     assert (folder / "results.json").exists(), done.text
@@ -370,6 +374,16 @@ def test_three_uneven_shards_hold_everything_once_and_learn_what_one_process_lea
     assert results["losses"][-1] < results["losses"][0]
     assert results["difference"] < 1e-5
     assert results["alone"] == pytest.approx(results["losses"], abs=1e-5)
+
+
+def test_ddp_learns_the_same_and_holds_everything_on_each_rank(shard):
+    """It is what sharding is compared with: the same batches, by the learner's to_ddp, in the same group."""
+    results, *_ = shard
+    size = 4 * sum(weight.numel() for weight in small_model().parameters())
+    assert results["ddp"] == pytest.approx(results["losses"], abs=1e-5)
+    assert results["ddp_bytes"] == {"parameters": size, "gradients": size, "optimizer": 2 * size}
+    speeds = [*results["tokens_per_s"].values(), results["tiny_tokens_per_s"]]
+    assert len(speeds) == 4 and min(speeds) > 0
 
 
 def test_two_matmuls_split_by_columns_and_by_rows_need_one_collective(shard):

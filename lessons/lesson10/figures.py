@@ -1,5 +1,6 @@
 """The figures of lesson 10: who holds what, what hides the traffic, how matrices, layers and experts are split."""
 
+import math
 from itertools import product
 
 from helpers import figures, plots, vega
@@ -8,31 +9,32 @@ from helpers.step_pictures import PALE
 from lessons.lesson10.exercises import bytes as bytes_exercise
 
 STAGES = ("DDP", "stage 1", "stage 2", "stage 3")
-SHARES = {"parameters": 4, "gradients": 4, "optimizer": 8}  # bytes each, in float32 with Adam
+SHARES = ("parameters", "gradients", "optimizer")
 WIDE = 680  # pixels of a chart
 NOTE = {"fontsize": 9, "color": figures.INK}
 
 
 # --- who holds what ---------------------------------------------------------------------------------
-def parts_gb(billions, ranks, stage):
-    """Return {part: GB on each rank} of a model with so many billion parameters."""
-    split = dict(zip(SHARES, (stage >= 3, stage >= 2, stage >= 1), strict=True))
-    return {
-        part: share * billions / (ranks if split[part] else 1) for part, share in SHARES.items()
-    }
-
-
-def first_picture():
-    """Return (Figure, alternative text): 7 billion parameters on one H100, on four with DDP and with FSDP."""
-    stages = {"one H100": 0, "each of four, DDP": 0, "each of four, FSDP": 3}
-    rows = {label: parts_gb(7, 4, stage) for label, stage in stages.items()}
-    title = "Training 7 billion parameters: too large for one H100, room to spare on four"
-    figure = plots.stacked(rows, title, "GB for parameters, gradients and Adam")
-    axes = figure.axes[0]
-    axes.axvline(80, color=figures.TROUBLE, linewidth=1.8)
-    axes.text(81, 2.42, "an H100 has 80 GB", color=figures.TROUBLE)
-    axes.set_ylim(2.6, -0.5)
-    return figure, "112 GB on one H100, 112 on each of four with DDP, 28 with FSDP; an H100 has 80."
+def first_picture(room=80, across=27):
+    """Return (Figure, alternative text): H100s that 16 bytes for each parameter of Llama 3.1 fill, each a square."""
+    title = "Before the first token, Llama 3.1 405B fills 81 H100s"
+    figure, axes = figures.new_figure(title, size=(7.4, 2.8))
+    top, told = 0, []
+    for billions in (8, 70, 405):
+        full = 16 * billions / room
+        count = math.ceil(full)
+        for gpu in range(count):
+            place = top + gpu // across, 0.86, 0.86, gpu % across
+            axes.barh(*place, color=figures.GREENS[4])
+            axes.barh(place[0], min(1, full - gpu) * 0.86, *place[2:], color=figures.GPU)
+        size = figures.number(16 * billions)
+        axes.text(-0.7, top, f"{billions}B: {size} GB", ha="right", va="center", **NOTE)
+        told.append(f"{billions} billion parameters {count}")
+        axes.text(min(count, across) + 0.3, top, f"× {count}", va="center", **NOTE)
+        top += math.ceil(count / across) + 0.7
+    axes.set(xlim=(-5.2, across + 2), ylim=(top - 1, -0.8))
+    axes.set_axis_off()
+    return figure, f"H100s that parameters, gradients and Adam fill: {', '.join(told)}."
 
 
 def show_ranks(answer, billions=7, room=80):
@@ -44,7 +46,7 @@ def show_ranks(answer, billions=7, room=80):
         for stage, name in enumerate(STAGES)
     }
     looks = (figures.INK, *figures.GREENS[2::-1])
-    title = f"{billions} billion parameters fit on two {room} GB GPUs from ZeRO stage 2 on"
+    title = f"{billions} billion parameters fit on two {room} GB GPUs once gradients are split"
     colors = dict(zip(lines, looks, strict=True))
     figure = plots.lines(lines, title, "ranks", "GB on each rank", logx=True, colors=colors)
     axes = figure.axes[0]
@@ -56,29 +58,28 @@ def show_ranks(answer, billions=7, room=80):
 
 # --- four processes -----------------------------------------------------------------------------------
 def show_run(results):
-    """Show what one process and each rank of shard.py hold, and the losses of both, from its `results`."""
-    title = "Each of four processes holds a quarter, and the loss is that of one"
-    figure, (left, right) = figures.panels(title, 1, 2, (7.2, 3.0))
-    ranks = [{part: size / 2**20 for part, size in sizes.items()} for sizes in results["ranks"]]
-    whole = {part: sum(rank[part] for rank in ranks) for part in SHARES}
-    labels = ["one process", *(f"rank {rank}" for rank in range(len(ranks)))]
-    for label, parts in zip(labels, (whole, *ranks), strict=True):
-        start = 0
-        for part in SHARES:
-            left.barh(label, parts[part], left=start, color=figures.MEMORY[part])
-            start += parts[part]
-        left.text(start + 0.8, label, f"{start:.1f}", va="center", **NOTE)
-    left.invert_yaxis()
-    steps = range(1, len(results["losses"]) + 1)
-    right.plot(steps, results["alone"], color=PALE, linewidth=7, label="one process")
-    right.plot(steps, results["losses"], "o-", color=figures.GPU, label="four ranks")
-    for axes, label in ((left, "MiB: parameters, gradients, optimizer"), (right, "step")):
+    """Show what a process holds and how fast all are, from `results` of shard.py: one process, DDP and FSDP."""
+    speeds, whole = results["tokens_per_s"], results["ddp_bytes"]
+    held = {"one process": whole, "DDP": whole, "FSDP": results["ranks"][0]}
+    ratio = speeds["FSDP"] / speeds["DDP"]
+    title = f"FSDP: a quarter of the bytes on each process, here at {ratio:.0%} of DDP's speed"
+    figure, (left, right) = figures.panels(title, 1, 2, (7.4, 2.5), sharey=True)
+    for label, parts in held.items():
+        sizes = [parts[part] / 2**20 for part in SHARES]
+        for place, (part, size) in enumerate(zip(SHARES, sizes, strict=True)):
+            left.barh(label, size, left=sum(sizes[:place]), color=figures.MEMORY[part])
+        left.text(sum(sizes) + 1, label, f"{sum(sizes):.1f}", va="center", **NOTE)
+        right.barh(label, speeds[label], color=figures.meaning(results["device"].upper()))
+        right.text(speeds[label], label, f" {speeds[label]:,.0f}", va="center", **NOTE)
+    labels = "MiB on each process: parameters, gradients, Adam", "tokens per second, together"
+    for axes, label in zip((left, right), labels, strict=True):
         figures.tidy(axes)
+        axes.grid(False, axis="y")
+        axes.margins(x=0.2)
         axes.set_xlabel(label)
-    left.set_xlim(0, 1.15 * sum(whole.values()))
-    right.set(xticks=steps, ylabel="loss")
-    right.legend(frameon=False)
-    figures.show(figure, f"{title}: {sum(whole.values()):.1f} MiB together.")
+    left.invert_yaxis()
+    told = ", ".join(f"{way} {speed:,.0f}" for way, speed in speeds.items())
+    figures.show(figure, f"{title}. Tokens per second: {told}.")
 
 
 # --- what hides the traffic -------------------------------------------------------------------------
@@ -143,30 +144,24 @@ def slide(name, high, start, label, low=1):
 
 
 # --- matrices ---------------------------------------------------------------------------------------
-TENSOR = (  # what a GPU has of each: rows and columns of cells, and along which they are split
+MATRICES = (  # what a GPU has of each: rows and columns of cells, and along which they are split
     ("x", 3, 4, None),
     ("@  up", 4, 6, "columns"),
     ("=  hidden", 3, 6, "columns"),
     ("@  down", 6, 4, "rows"),
     ("=  part of a sum", 3, 4, None),
 )
-SEQUENCE = (
-    ("norm", 4, 4, "rows"),
-    ("all-gather", 4, 4, None),
-    ("hidden", 4, 6, "columns"),
-    ("part of a sum", 4, 4, None),
-    ("reduce-scatter", 4, 4, "rows"),
-)
 
 
-def show_split(title, matrices, gpus=2):
-    """Show what each of `gpus` holds of `matrices` (name, rows, columns, split): green what it holds."""
+def show_split(gpus=2):
+    """Show what each of `gpus` holds of two matrices, one split by columns, the next by rows: green what it holds."""
+    title = "Columns first, rows second: one all-reduce for two matmuls"
     figure, places = figures.panels(title, gpus, 1, size=(7.2, 0.6 + 1.3 * gpus))
-    high = max(rows for _, rows, _, _ in matrices)
+    high = max(rows for _, rows, _, _ in MATRICES)
     for gpu, axes in enumerate(places):
         left = 0
-        for name, rows, columns, split in matrices:
-            axes.text(left, -0.5, name, **{**NOTE, "color": figures.meaning(name) or figures.INK})
+        for name, rows, columns, split in MATRICES:
+            axes.text(left, -0.5, name, **NOTE)
             for row, column in product(range(rows), range(columns)):
                 place = {"rows": row * gpus // rows, "columns": column * gpus // columns}
                 held = place.get(split, gpu) == gpu
@@ -176,7 +171,7 @@ def show_split(title, matrices, gpus=2):
         axes.set_ylabel(f"GPU {gpu}", **NOTE)
         axes.set(xticks=[], yticks=[], xlim=(0, left - 2), ylim=(high, -1.2), facecolor="none")
         axes.spines[:].set_visible(False)
-    names = ", ".join(name.strip("@= ") for name, *_ in matrices)
+    names = ", ".join(name.strip("@= ") for name, *_ in MATRICES)
     figures.show(figure, f"{title}. For each of {gpus} GPUs: {names}.")
 
 
@@ -247,21 +242,23 @@ def _pipeline(title, stages, microbatches):
 def show_cards(forecast, tokens, traffic, gpus=8):
     """Show tokens per second of a GPU of three cards, alone and as one of `gpus`, from the `forecast` of one step.
 
-    `traffic` is what the GPUs send in a step, in bytes that an all-reduce would take.
+    `traffic` is what the GPUs send in a step, in bytes that an all-reduce would take. Beside it: MPT-7B, as published.
     """
-    rates, colors, left = {}, {}, []
-    for card, name in {"H100 SXM": "an H100", "L40S": "an L40S", "RTX 4090": "an RTX 4090"}.items():
+    real = plots.published("fsdp_mpt_h100", "tokens_per_s", by="model", model="7B")
+    label = "H100, MPT-7B, one of 8"
+    rates, colors, left = {}, {label: figures.COMM}, []
+    for card, name in {"H100 SXM": "an H100", "L40S": "an L40S", "RTX 4090": "a 4090"}.items():
         alone, one = forecast.on(card), forecast.on(card, gpus=gpus, gradients=traffic)
-        for label, step, color in (
+        for way, step, color in (
             ("alone", alone, figures.GPU),
             (f"one of {gpus}", one, figures.COMM),
         ):
             spans = step.high_ms, step.ms, step.low_ms
-            rates[f"{card}, {label}"] = tuple(1000 * tokens / ms for ms in spans)
-            colors[f"{card}, {label}"] = color
+            rates[f"{card}, {way}"] = tuple(1000 * tokens / ms for ms in spans)
+            colors[f"{card}, {way}"] = color
         left.append(f"{name} {alone.ms / one.ms:.0%}")
-    title = f"FSDP leaves {left[0]} of its speed, {left[1]}, and {left[2]}"
-    rows = [plots.forecast(rates, "rules of the clock")]
+    title = f"By forecast, FSDP leaves {left[0]} of its speed, {left[1]}, {left[2]}"
+    rows = [real.renamed({"7B": label}), plots.forecast(rates, "rules of the clock")]
     figure = plots.bars(rows, title, "tokens per second per GPU", colors=colors)
     told = ", ".join(f"{label} {middle:,.0f}" for label, (_, middle, _) in rates.items())
-    figures.show(figure, f"Forecast tokens per second per GPU: {told}.")
+    figures.show(figure, f"Measured: {real['7B']:,}. Forecast, per GPU: {told}.")

@@ -1,170 +1,178 @@
 """Exercises and quiz of lesson 11, Write a kernel."""
 
+import math
+
 import torch
-from torch.nn import functional as F
 
 from helpers.checks.core import Question
+from lessons.kernels import attend, attention_kernel, matmul_kernel, softmax_kernel
 from lessons.lesson11.inductor import written_for_cuda
-from lessons.lesson11.trace import trace, traffic
-from lessons.lesson93.puzzle import Problem, blank, puzzle, tl, triton
+from lessons.lesson11.trace import total, trace, traffic
+from lessons.puzzle import Problem, blank, puzzle
 
 # The lesson calls them, too.
-__all__ = ["trace", "traffic", "written_for_cuda"]
+__all__ = ["total", "trace", "traffic", "written_for_cuda"]
 
 
 def asked(compiled, result, problem):
-    """Return the bytes that the kernel loads and stores, for each element of its first tensor."""
-    return result.useful() / problem.values[0].numel()
-
-
-def _vectors(make):
-    """Return problems of 10 and 33 elements in blocks of 8, and of 4,096 in blocks of 1,024."""
-    small = {"aligned": False}
-    return [
-        make(n, block, small if block == 8 else {}) for n, block in ((10, 8), (33, 8), (4096, 1024))
-    ]
+    """Return the bytes that the kernel loads and stores, for each element of the result."""
+    return result.useful() / problem.out.numel()
 
 
 def tensor_cores(kernel):
-    """Print the tensor-core instructions that the attention kernel, with D and BLOCK of 64, becomes on four cards."""
+    """Print which tensor-core instructions the attention kernel, with D and BLOCK of 64, becomes on four cards."""
     from practice_gpus import kernels
 
     pointers = dict.fromkeys("qkv", "*fp16") | {"out": "*fp32"}
     values = pointers | {"n": "i32", "scale": "fp32", "D": 64, "BLOCK": 64}
     for card in ("T4", "A100", "H100", "B200"):
         found = kernels.compile(kernel, values, card).tensor_cores
-        print(f"{card:5}", *[f"{count} {name}" for name, count in found.items()] or ["none"])
+        print(f"{card:5}", *found or ["none"])
 
 
-# --- a mirror -----------------------------------------------------------------------------------
-@triton.jit
-def mirror_kernel(x, out, n, BLOCK: tl.constexpr):
-    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = places < n
-    values = tl.load(x + places, mask=inside)
-    tl.store(out + n - 1 - places, values, mask=inside)
-
-
-def _mirror_problem(n, block, options):
-    x, out = torch.randn(n), blank(n)
-    return Problem([x, out, n, block], out, x.flip(0), -(-n // block), f"n = {n}", options=options)
-
-
-mirror = puzzle(
-    "11.mirror",
-    "a mirror",
-    lambda: _vectors(_mirror_problem),
-    asked,
-    "bytes loaded and stored per element",
-    mistakes=lambda problem: [
-        (
-            problem.values[0],
-            "that is x as it was: which place of `out` gets the element at place p?",
-        )
-    ],
-    hints=(
-        "Begin with `add_kernel` and take out what you don't need. Where does the first number of `x` end up? And the "
-        "one at place p?",
-        "Each program loads its block of `x` as before. The element at place p of `x` belongs at place `n - 1 - p` of "
-        "`out`. Both the load and the store need the mask.",
-        "With `places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)` the last line is "
-        "`tl.store(out + n - 1 - places, values, mask=places < n)`.",
-    ),
-    reference=mirror_kernel,
-    tool="mirror_kernel",
-    explanation="The mask stays what it was, because it says whether a place of x exists. Only the address that is written "
-    "runs backwards. Without the mask, the last program would write in front of out.",
-)
-
-
-# --- a fused activation -------------------------------------------------------------------------
-@triton.jit
-def gated_kernel(gate, up, out, n, BLOCK: tl.constexpr):
-    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = places < n
-    g = tl.load(gate + places, mask=inside)
-    u = tl.load(up + places, mask=inside)
-    tl.store(out + places, g * tl.sigmoid(g) * u, mask=inside)
-
-
-def _gated_problem(n, block, options):
-    gate, up, out = 3 * torch.randn(n), torch.randn(n), blank(n)
-    values = [gate, up, out, n, block]
-    return Problem(values, out, F.silu(gate) * up, -(-n // block), f"n = {n}", options=options)
-
-
-def _gated_mistakes(problem):
-    gate, up = problem.values[:2]
-    yield torch.sigmoid(gate) * up, "that is sigmoid(gate) * up; silu(g) is g * sigmoid(g)."
-    yield gate * F.silu(up), "you have swapped `gate` and `up`: silu belongs to `gate`."
-    yield F.silu(gate), "that is silu(gate) alone: where is `up`?"
-
-
-gated = puzzle(
-    "11.gated",
-    "a fused activation",
-    lambda: _vectors(_gated_problem),
-    asked,
-    "bytes loaded and stored per element",
-    mistakes=_gated_mistakes,
-    hints=(
-        "Again `add_kernel`, with other arithmetic between the loads and the store.",
-        "Load a block of `gate` and a block of `up`, each once. `silu(g)` is `g * sigmoid(g)`, and Triton has `tl.sigmoid`.",
-        "`g = tl.load(gate + places, mask=inside)`, the same for `u` and `up`, then "
-        "`tl.store(out + places, g * tl.sigmoid(g) * u, mask=inside)`.",
-    ),
-    reference=gated_kernel,
-    tool="gated_kernel",
-    explanation="PyTorch's silu writes its result to memory, and the product reads it again. Here it never leaves the chip: two "
-    "loads, one store.",
-)
-
-
-# --- row sums -----------------------------------------------------------------------------------
-@triton.jit
-def row_sums_kernel(x, out, columns, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    total = tl.zeros((BLOCK,), dtype=tl.float32)
-    for start in range(0, columns, BLOCK):
-        places = start + tl.arange(0, BLOCK)
-        total += tl.load(x + row * columns + places, mask=places < columns, other=0.0)
-    tl.store(out + row, tl.sum(total, axis=0))
-
-
-def _row_sums_problem(rows, columns, block):
-    x, out = torch.randn(rows, columns) + 1, blank(rows)
-    words, options = f"{rows} rows of {columns}", {"aligned": columns > 100}
+# --- a fused softmax ----------------------------------------------------------------------------
+def _softmax_problem(rows, columns, block, shift):
+    x, out = torch.randn(rows, columns) + shift, blank(rows, columns)
+    words = f"{rows} rows of {columns}"
     values = [x, out, columns, block]
-    return Problem(values, out, x.sum(1), rows, words, options=options, tolerance=1e-3)
+    return Problem(values, out, x.softmax(1), rows, words, options={"aligned": columns > 100})
 
 
-def _row_sums_mistakes(problem):
+def _softmax_mistakes(problem):
     x, _, columns, block = problem.values
-    if columns > block:
-        first = f"only the first block of each row was added. A row of {columns} needs several blocks of {block}: a loop."
-        yield x[:, :block].sum(1), first
-        last = "only the last block of each row was added: what happens to the total in the loop?"
-        yield x[:, (columns - 1) // block * block :].sum(1), last
+    yield (
+        torch.full_like(x, math.nan),
+        "that is nan: `exp` overflows unless the maximum is subtracted first.",
+    )
+    first = "each program took row 0: row r begins at `x + r * columns`."
+    yield x[:1].softmax(1).expand_as(x), first
+    padded = torch.nn.functional.pad(x, (0, block - columns)).softmax(1)
+    beyond = (
+        "the sum counts the elements that are masked off: which `other` has an exponential of 0?"
+    )
+    yield padded[:, :columns], beyond
+    yield x.exp(), "where is the division? The numbers of a row have to add up to 1."
 
 
-row_sums = puzzle(
-    "11.row_sums",
-    "row sums",
-    lambda: [_row_sums_problem(*sizes) for sizes in ((5, 7, 16), (4, 40, 16), (3, 1024, 256))],
+softmax = puzzle(
+    "11.softmax",
+    "fused softmax",
+    lambda: [
+        _softmax_problem(*sizes) for sizes in ((4, 10, 16, 0), (3, 7, 8, 100), (4, 1024, 1024, 0))
+    ],
     asked,
     "bytes loaded and stored per element",
-    mistakes=_row_sums_mistakes,
+    mistakes=_softmax_mistakes,
     hints=(
-        "`softmax_kernel` shows a program for each row, `matmul_kernel` a loop that adds up.",
-        "Begin with `tl.zeros((BLOCK,), dtype=tl.float32)`. In the loop, add the next `BLOCK` numbers of the row; beyond its "
-        "end, add zeros. After it, `tl.sum` makes one number of the block.",
-        "`for start in range(0, columns, BLOCK): places = start + tl.arange(0, BLOCK)`, then `total += tl.load(x + row * "
-        "columns + places, mask=places < columns, other=0.0)`.",
+        "A program loads its row once. Where does row `row` begin, and what does `tl.load` put where the mask is false?",
+        "`x + row * columns + offsets` are the addresses. Minus infinity is never the maximum, and its exponential is 0: "
+        '`other=-float("inf")`.',
+        "`numerator = tl.exp(values - tl.max(values, axis=0))`; divide it by `tl.sum(numerator, axis=0)`, and store it at "
+        "`out + row * columns + offsets` with the same mask.",
     ),
-    reference=row_sums_kernel,
-    tool="row_sums_kernel",
-    explanation="The program walks along its row, a block at a time, and keeps its total on the chip. The zeros beyond the end "
-    "change no sum. At the end there is one store, of a single number.",
+    reference=softmax_kernel,
+    tool="softmax_kernel",
+    explanation="One load and one store: 8 bytes per element, the least there is. Between them the row stays on the chip.",
+)
+
+
+# --- a tiled product ----------------------------------------------------------------------------
+def _product_problem(n, tile):
+    a, b, c = torch.randn(n, n).half(), torch.randn(n, n).half(), blank(n, n)
+    side, options = -(-n // tile), {"aligned": n % 16 == 0}
+    expected = a.float() @ b.float()
+    values = [a, b, c, n, tile]
+    return Problem(values, c, expected, (side, side), f"n = {n}", options=options, tolerance=5e-3)
+
+
+def _product_mistakes(problem):
+    a, b, _, n, tile = problem.values
+    a, b, last = a.float(), b.float(), (n - 1) // tile * tile
+    yield torch.zeros(n, n), "every result is 0: nothing was added to `acc`."
+    only = "only the {} tiles count: each step has to add its product to `acc`."
+    yield a[:, :tile] @ b[:tile], only.format("first")
+    yield a[:, last:] @ b[last:], only.format("last")
+    yield (
+        a @ b.T,
+        "that is a @ b.T: `k` stands upright in the addresses of `b`, `columns` lies flat.",
+    )
+
+
+product = puzzle(
+    "11.product",
+    "tiled product",
+    lambda: [_product_problem(50, 16), _product_problem(64, 16)],
+    asked,
+    "bytes loaded and stored per element",
+    mistakes=_product_mistakes,
+    hints=(
+        "Element (r, k) of `a` has the address `a + r * n + k`. Which of the two stands upright, and which lies flat?",
+        "`left` is a square of `a + rows * n + k[None, :]`, `right` one of `b + k[:, None] * n + columns`. Where does each "
+        "end, if 16 doesn't divide n? Beyond the end, a 0 changes no sum.",
+        "`left = tl.load(a + rows * n + k[None, :], mask=(rows < n) & (k[None, :] < n), other=0.0)`, `right` in the same "
+        "way, then `acc = tl.dot(left, right, acc)`.",
+    ),
+    reference=matmul_kernel,
+    tool="matmul_kernel",
+    explanation="Each step brings in two tiles of 16 × 16 and uses every number in them 16 times. `acc` never leaves the chip "
+    "until the walk is over.",
+    seconds=20,
+)
+
+
+# --- flash attention ----------------------------------------------------------------------------
+def _attention_problem(n):
+    q, k, v = (torch.randn(n, 32).half() for _ in "qkv")  # each with memory of its own
+    out = blank(n, 32)
+    values = [q, k, v, out, n, 32**-0.5, 32, 32]
+    expected = attend(q.float(), k.float(), v.float())
+    return Problem(values, out, expected, -(-n // 32), f"{n} words", tolerance=5e-3)
+
+
+def _attention_mistakes(problem):
+    q, k, v, _, n, scale, _, block = problem.values
+    scores, v = q.float() @ k.float().T * scale, v.float()
+    last = slice((n - 1) // block * block, n)
+    why = "only the last tile of keys counts: what is `row_max` in the next step?"
+    yield scores[:, last].softmax(1) @ v[last], why
+    maxima = torch.stack([each.amax(1) for each in scores.split(block, 1)]).cummax(0).values
+    powers = [
+        (each - top[:, None]).exp()
+        for each, top in zip(scores.split(block, 1), maxima, strict=True)
+    ]
+    whole = (scores - maxima[-1][:, None]).exp()
+    stale_sum = sum(each.sum(1) for each in powers)[:, None]
+    stale_acc = sum(each @ part for each, part in zip(powers, v.split(block), strict=True))
+    both = "when the maximum grows, `row_sum` and `acc` both have to shrink by the same factor."
+    yield stale_acc / stale_sum, both
+    yield (
+        stale_acc / whole.sum(1)[:, None],
+        "`acc` has to shrink by the factor that `row_sum` shrinks by.",
+    )
+    yield whole @ v / stale_sum, "`row_sum` has to shrink by the factor that `acc` shrinks by."
+
+
+attention = puzzle(
+    "11.attention",
+    "flash attention",
+    lambda: [_attention_problem(50), _attention_problem(128)],
+    asked,
+    "bytes loaded and stored per element",
+    mistakes=_attention_mistakes,
+    hints=(
+        "The five lines of the loop above, for BLOCK rows at once: a maximum along axis 1, a factor, a sum. `[:, None]` "
+        "stands a number per row upright, beside a tile.",
+        "`new_max = tl.maximum(row_max, tl.max(scores, axis=1))`, `alpha = tl.exp(row_max - new_max)`, and "
+        "`weights = tl.exp(scores - new_max[:, None])`. `row_sum` and `acc` are multiplied by `alpha` before they grow.",
+        "`row_sum = row_sum * alpha + tl.sum(weights, axis=1)`, `acc = acc * alpha[:, None] + "
+        "tl.dot(weights.to(values.dtype), values)`, `row_max = new_max`.",
+    ),
+    reference=attention_kernel,
+    tool="attention_kernel",
+    explanation="Every step leaves behind what the softmax of the keys so far would give, up to the division by `row_sum`, "
+    "which waits until the end. No score is ever stored.",
+    unlocked="You've written the heart of FlashAttention.",
+    seconds=20,
 )
 
 

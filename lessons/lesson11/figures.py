@@ -5,7 +5,7 @@ import torch
 from helpers import plots
 from helpers.figures import GPU, GREENS, SMALL, TROUBLE, blank_figure, set_title
 from helpers.palette import FAINT, INK, RULE
-from lessons.lesson11.trace import Trace, trace, traffic
+from lessons.lesson11.trace import Trace, total, trace, traffic
 
 PROGRAMS = (
     "#8CCBAE",
@@ -16,20 +16,63 @@ PROGRAMS = (
 )  # lightness steps of the GPU's green and gray: neighbors differ; black text can be read on each
 
 
-def first_picture():
-    """Return (figure, alternative text): what attention moves as separate operations, and as the lesson's kernel."""
-    from lessons.lesson11.kernels import attend, attention_kernel
+WORDS, WIDTH = 8192, 64  # of the first picture: words, and numbers of a head for each word
+STEPS = {  # what each operation of attention reads and writes
+    "q @ k.T": ("q", "k", "write"),
+    "× scale": ("read", "write"),
+    "softmax": ("read", "write"),
+    "weights @ v": ("read", "v", "out"),
+}
 
-    torch.manual_seed(0)
-    q, k, v = torch.randn(3, 200, 32).half()
-    arguments = (q, k, v, torch.empty(200, 32), 200, 32**-0.5)
-    seen = trace(attention_kernel, 7, *arguments, num_warps=4, D=32, BLOCK=32)
-    names = ("q @ k.T", "× scale", "softmax", "weights @ v")
-    moved = [(read + written) / 1000 for _, read, written in traffic(attend, q, k, v)]
-    separate, one = dict(zip(names, moved, strict=True)), seen.result.once() / 1000
-    title = f"Attention over 200 words: {one:.0f} kB in one kernel, not {sum(moved):.0f}"
-    bars = _traffic_bars(separate, one, title, "data moved (kB)")
-    return bars, f"Two bars of the kilobytes that attention moves: {sum(moved):.0f} and {one:.0f}."
+
+def first_picture():
+    """Return (figure, alternative text): what attention moves as separate operations and as one kernel, to scale."""
+    from lessons.kernels import attend
+
+    tensors = [torch.empty(WORDS, WIDTH, dtype=torch.half, device="meta") for _ in "qkv"]
+    by_hand = total(traffic(attend, *tensors)) / 1e6
+    one = (3 * 2 + 4) * WORDS * WIDTH / 1e6  # q, k and v in float16, the result in float32
+    figure = blank_figure((7.3, 3.1))
+    words = f"Attention over {WORDS:,} words: {by_hand:.0f} MB by hand, {one:.0f} MB in one kernel"
+    set_title(figure, words)
+    axes = figure.subplots()
+    axes.text(0, 1.36, f"four operations: {by_hand:.0f} MB", fontsize=10, color=INK)
+    left = 0
+    for name, moved in STEPS.items():
+        axes.text(left, 1.08, name, fontsize=9, color=FAINT, family="monospace")
+        for each in moved:
+            left = _draw_moved(axes, left, each) + 0.06
+        left += 0.12
+    axes.text(0, -0.32, f"one kernel: {one:.1f} MB", fontsize=10, color=INK)
+    for place, name in enumerate(("q", "k", "v", "out")):
+        height = (2 if name == "out" else 1) * WIDTH / WORDS
+        _draw_area(axes, (0, -0.45 - 0.07 * place), 1, height, GPU)
+    beside = "q, k, v read and out written, once each. All areas are drawn to scale."
+    axes.text(1.1, -0.56, beside, fontsize=9, color=FAINT, va="center")
+    axes.set(xlim=(-0.02, left), ylim=(-0.72, 1.5))
+    axes.set_aspect("equal", anchor="W")
+    axes.axis("off")
+    said = f"four operations move a square of scores six times, {by_hand:.0f} MB with the rest"
+    return figure, f"Areas to scale: {said}; one kernel moves four slivers, {one:.1f} MB."
+
+
+def _draw_moved(axes, left, name):
+    """Draw the scores (a square) as "read" or "write", or the sliver of another tensor; returns its right edge."""
+    if name not in ("read", "write"):
+        _draw_area(axes, (left, 0), WIDTH / WORDS, 1, GPU)
+        return left + WIDTH / WORDS
+    _draw_area(axes, (left, 0), 1, 1, GREENS[3] if name == "read" else GREENS[2])
+    middle = {"ha": "center", "va": "center", "fontsize": 9, "color": INK}
+    axes.text(left + 0.5, 0.5, f"{name} scores\n{2 * WORDS**2 / 1e6:.0f} MB", **middle)
+    return left + 1
+
+
+def _draw_area(axes, corner, width, height, color):
+    from matplotlib.patches import Rectangle
+
+    axes.add_patch(
+        Rectangle(corner, width, height, facecolor=color, edgecolor=color, linewidth=0.4)
+    )
 
 
 def _traffic_bars(separate, fused, title, unit):
@@ -159,37 +202,44 @@ def blocks(kernel):
     return draw
 
 
-def one_program(seen, n):
-    """Return draw(row, column) for `explore`: what the program of one tile of a product loads and stores."""
+def one_program(seen):
+    """Return draw(row, column) for `explore`: what one program of a grid loads and stores of each matrix."""
 
-    def draw(row, column):
+    def draw(row, column=0):
         figure = blank_figure((7.3, 3.0))
-        set_title(figure, f"Program ({row}, {column}): a band of a, a band of b, one tile of c")
-        counts = {name: _touched_by(seen, (row, column, 0), name, n) for name in seen.tensors}
+        counts = {name: _touched_by(seen, (row, column, 0), name) for name in seen.tensors}
+        *bands, (_, tile) = counts.items()
+        loaded = sum(int(on.sum()) for _, on in bands)
+        title = f"This program loads {loaded:,} numbers and stores {int(tile.sum()):,}"
+        set_title(figure, title)
         for place, (name, on) in enumerate(counts.items(), 1):
-            _draw_matrix(figure.add_subplot(1, 3, place), name, on)
-        words = ", ".join(f"{int(on.sum()):,} of {name}" for name, on in counts.items())
-        return figure, f"Program ({row}, {column}) touches {words} ({n * n:,} numbers each)."
+            _draw_matrix(figure.add_subplot(1, len(counts), place), name, on)
+        words = ", ".join(
+            f"{int(on.sum()):,} of {on.numel():,} in {name}" for name, on in counts.items()
+        )
+        return figure, f"The program touches {words}."
 
     return draw
 
 
-def _touched_by(seen, program, name, n):
-    """Return which elements of an n × n tensor a program touched."""
-    found = torch.zeros(n * n, dtype=torch.bool)
+def _touched_by(seen, program, name):
+    """Return which elements of a matrix a program touched."""
+    found = torch.zeros(seen.tensors[name].numel(), dtype=torch.bool)
     for access in seen.accesses:
         if access.block == program and access.name == name:
             found[access.places] = True
-    return found.view(n, n)
+    return found.view(seen.tensors[name].shape)
 
 
 def _draw_matrix(axes, name, on):
     from matplotlib.colors import ListedColormap
 
-    n = len(on)
+    rows, columns = on.shape
     axes.imshow(on, cmap=ListedColormap(["white", GPU]), vmin=0, vmax=1)
-    for place in range(0, n + 1, n // 4):
+    step = rows // 4
+    for place in range(0, rows + 1, step):
         axes.axhline(place - 0.5, color=RULE, linewidth=0.8)
+    for place in range(0, columns + 1, step):
         axes.axvline(place - 0.5, color=RULE, linewidth=0.8)
     axes.set_xticks([])
     axes.set_yticks([])
@@ -200,28 +250,11 @@ def softmax_traffic(rows, seen, n):
     """Show the bytes per number that separate operations move, and those of one kernel."""
     separate = {name: (read + written) / n for name, read, written in rows}
     fused = (seen.bytes("load") + seen.bytes("store")) / n
-    total = sum(separate.values())
-    title = f"Fused softmax moves {fused:.0f} bytes per number instead of {total:.0f}"
+    whole = sum(separate.values())
+    title = f"Fused softmax moves {fused:.0f} bytes per number instead of {whole:.0f}"
     figure = _traffic_bars(separate, fused, title, "bytes read and written, per number")
     what = "that separate operations and one kernel read and write for each number of a matrix"
-    plots.show(figure, f"Two stacked bars of the bytes {what}: {total:.0f} and {fused:.0f}.")
-
-
-def attention_traffic(counted):
-    """Show kilobytes of attention by hand and in one kernel: `counted` is {words: (by hand, in one kernel)}."""
-    lengths = list(counted)
-    by_hand, one = zip(*counted.values(), strict=True)
-    series = {"by hand": (lengths, by_hand), "one kernel": (lengths, one)}
-    colors = {"by hand": TROUBLE, "one kernel": GPU}
-    grown = by_hand[-1] / by_hand[-2], one[-1] / one[-2]
-    title = "Twice the words: {:.1f} times the traffic by hand, {:.0f} times in one kernel".format(
-        *grown
-    )
-    axes = ("sequence length (words)", "data moved (kB)")
-    figure = plots.lines(series, title, *axes, logx=True, logy=True, colors=colors)
-    figure.axes[0].set_xticks(lengths, lengths)
-    words = "; ".join(f"{n}: {a:.0f} and {b:.0f}" for n, (a, b) in counted.items())
-    plots.show(figure, f"Kilobytes moved, by hand and in one kernel, by length: {words}.")
+    plots.show(figure, f"Two stacked bars of the bytes {what}: {whole:.0f} and {fused:.0f}.")
 
 
 def rms_norm():

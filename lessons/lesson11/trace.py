@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lessons.lesson93.puzzle import CARD
+from lessons.puzzle import CARD
 
 
 @dataclass
@@ -72,3 +72,8 @@ def traffic(function, *args):
     with _Traffic() as counting:
         function(*args)
     return counting.rows
+
+
+def total(rows):
+    """Return the bytes of all operations in the rows of `traffic`."""
+    return sum(read + written for _, read, written in rows)

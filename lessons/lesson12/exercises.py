@@ -3,8 +3,8 @@
 import torch
 
 from helpers.checks.core import Question
-from lessons.lesson11.kernels import matmul_kernel
-from lessons.lesson93.puzzle import UNTOUCHED, Problem, blank, puzzle, requested
+from lessons.kernels import matmul_kernel
+from lessons.puzzle import UNTOUCHED, Problem, blank, puzzle, requested
 
 # --- a scaled sum -------------------------------------------------------------------------------
 SAXPY = """
@@ -190,13 +190,13 @@ matmul = puzzle(
 PRODUCT_COLUMNS = ("card", "numbers", "precision", "FFMA", "tensor cores", "stack (bytes)")
 
 
-def product_row(card, numbers, precision):
-    """Return a row of a table: how a product of 64 × 64 tiles is computed on `card`."""
+def product_row(card, numbers, precision="–"):
+    """Return a row of a table: how a product of 64 × 64 tiles is computed on `card`; `precision` for float32."""
     from practice_gpus import kernels
 
-    pointers = dict.fromkeys("abc", f"*{numbers}") | {"c": "*fp32", "n": "i32"}
-    values = pointers | {"TILE": 64, "PRECISION": precision}
-    compiled = kernels.compile(matmul_kernel, values, card)
+    values = dict.fromkeys("ab", f"*{numbers}") | {"c": "*fp32", "n": "i32", "TILE": 64}
+    options = {"allowed_dot_input_precisions": (precision,)} if numbers == "fp32" else {}
+    compiled = kernels.compile(matmul_kernel, values, card, **options)
     plain = sum(text.count("FFMA") + text.count("FFMA2") for _, text in compiled.machine_code)
     cores = ", ".join(f"{count} {name}" for name, count in compiled.tensor_cores.items())
     return card, numbers, precision, f"{plain:,}", cores or "none", f"{compiled.stack:,}"

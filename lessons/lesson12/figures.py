@@ -4,7 +4,7 @@ from helpers import plots, show
 from helpers.figures import COPY, GPU, GREENS, SMALL, TROUBLE, WAIT, blank_figure, set_title
 from helpers.figures import show as show_figure
 from helpers.palette import FAINT, INK
-from lessons.lesson93 import puzzle
+from lessons import puzzle
 
 SECTOR = 32  # bytes
 FLOATS = 8  # in a sector
@@ -106,17 +106,12 @@ def table(head, rows):
 
 
 def answers(compiled):
-    """Show what compilers answered: a row for each `Compiled`, without the columns that say nothing of any."""
+    """Show what compilers answered: a row for each `Compiled`."""
     rows = []
     for each in compiled:
-        cores = ", ".join(f"{count} {name}" for name, count in each.tensor_cores.items())
         full = each.occupancy
-        row = {"card": each.card, "registers": each.registers, "stack (bytes)": f"{each.stack:,}"}
-        row["shared (bytes)"] = f"{each.shared:,}"
-        row |= {"occupancy": f"{full.share:.0%}", "limited by": full.limiter}
-        rows.append(row | {"tensor cores": cores or "none"})
-    head = [name for name in rows[0] if {row[name] for row in rows} - {"0", "none"}]
-    table(head, [[row[name] for name in head] for row in rows])
+        rows.append((each.card, each.registers, each.shared, f"{full.share:.0%}", full.limiter))
+    table(("card", "registers", "shared (bytes)", "occupancy", "limited by"), rows)
 
 
 def multiprocessor():
@@ -189,7 +184,7 @@ def transposed(text, n=64):
 
     x, out = torch.randn(n, n), puzzle.blank(n, n)
     _, result = puzzle.run(
-        text, puzzle.Problem([x, out, n], out, x.T, (n // 32, n // 32), "", (32, 8)), "H100"
+        text, puzzle.Problem([x, out, n], out, x.T, (n // 32, n // 32), "", (32, 32)), "H100"
     )
     torch.testing.assert_close(out, x.T)
     return result

@@ -4,9 +4,9 @@ import torch
 from torch.nn import functional as F
 
 from helpers.checks.core import Exercise, NotYet
-from lessons.lesson11.kernels import attend, attention_kernel, matmul_kernel
-from lessons.lesson93 import puzzle as base
-from lessons.lesson93.puzzle import Problem, blank, puzzle, requested, tl, triton
+from lessons import puzzle as base
+from lessons.kernels import matmul_kernel
+from lessons.puzzle import Problem, blank, puzzle, requested, tl, triton
 
 
 def asked(compiled, result, problem):
@@ -21,8 +21,8 @@ def outer_kernel(x, y, out, n, TILE: tl.constexpr):
     columns = tl.program_id(1) * TILE + tl.arange(0, TILE)
     a = tl.load(x + rows, mask=rows < n)
     b = tl.load(y + columns, mask=columns < n)
-    inside = (rows[:, None] < n) & (columns[None, :] < n)
-    tl.store(out + rows[:, None] * n + columns[None, :], a[:, None] + b[None, :], mask=inside)
+    mask = (rows[:, None] < n) & (columns[None, :] < n)
+    tl.store(out + rows[:, None] * n + columns[None, :], a[:, None] + b[None, :], mask=mask)
 
 
 def _outer_problem(n, tile):
@@ -47,15 +47,59 @@ outer = puzzle(
 )
 
 
+# --- row sums -----------------------------------------------------------------------------------
+@triton.jit
+def row_sums_kernel(x, out, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for start in range(0, columns, BLOCK):
+        offsets = start + tl.arange(0, BLOCK)
+        total += tl.load(x + row * columns + offsets, mask=offsets < columns, other=0.0)
+    tl.store(out + row, tl.sum(total, axis=0))
+
+
+def _row_sums_problem(rows, columns, block):
+    x, out = torch.randn(rows, columns) + 1, blank(rows)
+    words, options = f"{rows} rows of {columns}", {"aligned": columns > 100}
+    values = [x, out, columns, block]
+    return Problem(values, out, x.sum(1), rows, words, options=options, tolerance=1e-3)
+
+
+def _row_sums_mistakes(problem):
+    x, _, columns, block = problem.values
+    if columns > block:
+        first = f"only the first block of each row was added. A row of {columns} needs several blocks of {block}: a loop."
+        yield x[:, :block].sum(1), first
+        last = "only the last block of each row was added: what happens to the total in the loop?"
+        yield x[:, (columns - 1) // block * block :].sum(1), last
+
+
+row_sums = puzzle(
+    "93.row_sums",
+    "row sums",
+    lambda: [_row_sums_problem(*sizes) for sizes in ((4, 40, 16), (5, 7, 16), (3, 1024, 256))],
+    lambda compiled, result, problem: result.useful() / problem.values[0].numel(),
+    "bytes loaded and stored per element of x",
+    mistakes=_row_sums_mistakes,
+    hints=(
+        "A row may be longer than a block: walk along it, and keep a block of running totals.",
+        "Begin with `tl.zeros((BLOCK,), dtype=tl.float32)`. Beyond the row's end, add zeros. After the loop, `tl.sum` makes one "
+        "number of the block.",
+    ),
+    reference=row_sums_kernel,
+    explanation="The totals stay on the chip, the zeros beyond the end change no sum, and there is one store, of one number.",
+)
+
+
 # --- vector loads -------------------------------------------------------------------------------
 @triton.jit
 def double_kernel(x, out, columns, BLOCK: tl.constexpr):
     eighths = columns // 8
-    places = tl.arange(0, BLOCK)
-    inside = places < eighths * 8
+    offsets = tl.arange(0, BLOCK)
+    mask = offsets < eighths * 8
     start = tl.program_id(0) * eighths * 8
-    values = tl.load(x + start + places, mask=inside)
-    tl.store(out + start + places, 2 * values, mask=inside)
+    values = tl.load(x + start + offsets, mask=mask)
+    tl.store(out + start + offsets, 2 * values, mask=mask)
 
 
 def _double_problem(columns, block):
@@ -89,9 +133,9 @@ double = puzzle(
 # --- histogram ----------------------------------------------------------------------------------
 @triton.jit
 def histogram_kernel(x, out, n, BLOCK: tl.constexpr, BINS: tl.constexpr):
-    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    values = tl.load(x + places, mask=places < n, other=0)
-    counts = tl.histogram(values, BINS, mask=places < n)
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(x + offsets, mask=offsets < n, other=0)
+    counts = tl.histogram(values, BINS, mask=offsets < n)
     tl.atomic_add(out + tl.arange(0, BINS), counts)
 
 
@@ -180,15 +224,15 @@ def online_kernel(x, out, columns, BLOCK: tl.constexpr):
     largest = -float("inf")
     total = 0.0
     for first in range(0, columns, BLOCK):
-        places = first + tl.arange(0, BLOCK)
-        v = tl.load(x + start + places, mask=places < columns, other=-float("inf"))
+        offsets = first + tl.arange(0, BLOCK)
+        v = tl.load(x + start + offsets, mask=offsets < columns, other=-float("inf"))
         new = tl.maximum(largest, tl.max(v, axis=0))
         total = total * tl.exp(largest - new) + tl.sum(tl.exp(v - new), axis=0)
         largest = new
     for first in range(0, columns, BLOCK):
-        places = first + tl.arange(0, BLOCK)
-        v = tl.load(x + start + places, mask=places < columns)
-        tl.store(out + start + places, tl.exp(v - largest) / total, mask=places < columns)
+        offsets = first + tl.arange(0, BLOCK)
+        v = tl.load(x + start + offsets, mask=offsets < columns)
+        tl.store(out + start + offsets, tl.exp(v - largest) / total, mask=offsets < columns)
 
 
 def _online_problem(columns, block):
@@ -219,7 +263,7 @@ TILES = {"TILE": 64, "num_warps": 4}
 def _product_problem(tile, num_warps):
     a, b = torch.randn(2, 256, 256).half()
     out = blank(256, 256)
-    values, grid = [a, b, out, 256, tile, "ieee"], (256 // tile, 256 // tile)
+    values, grid = [a, b, out, 256, tile], (256 // tile, 256 // tile)
     options = {"num_warps": num_warps}
     return Problem(values, out, a.float() @ b.float(), grid, "", options=options, tolerance=0.05)
 
@@ -256,10 +300,15 @@ class Tiles(Exercise):
     """The exercise of the tiled product, whose answer is numbers and not a kernel."""
 
     unit = "bytes requested per 1,000 operations"
+    kernel = staticmethod(matmul_kernel)
 
     def par(self):
         """Return the model answer's score, counted now."""
         return _product_score(TILES)[0]
+
+    def problems(self):
+        """Return the model answer's problem, for its picture."""
+        return [_product_problem(**{name.lower(): value for name, value in TILES.items()})]
 
 
 product = Tiles(
@@ -284,10 +333,10 @@ def quantized_kernel(x, weight, scale, out, rows, columns, ROWS: tl.constexpr, B
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     total = tl.zeros((ROWS,), dtype=tl.float32)
     for first in range(0, columns, BLOCK):
-        places = first + tl.arange(0, BLOCK)
-        v = tl.load(x + places, mask=places < columns, other=0.0)
-        inside = (row[:, None] < rows) & (places[None, :] < columns)
-        w = tl.load(weight + row[:, None] * columns + places[None, :], mask=inside, other=0)
+        offsets = first + tl.arange(0, BLOCK)
+        v = tl.load(x + offsets, mask=offsets < columns, other=0.0)
+        mask = (row[:, None] < rows) & (offsets[None, :] < columns)
+        w = tl.load(weight + row[:, None] * columns + offsets[None, :], mask=mask, other=0)
         total += tl.sum(w.to(tl.float32) * v[None, :], axis=1)
     tl.store(out + row, total * tl.load(scale + row, mask=row < rows), mask=row < rows)
 
@@ -317,26 +366,78 @@ quantized = puzzle(
 )
 
 
-# --- attention ----------------------------------------------------------------------------------
+# --- causal attention ---------------------------------------------------------------------------
+@triton.jit
+def attention_kernel(q, k, v, out, n, scale, D: tl.constexpr, BLOCK: tl.constexpr):
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    d = tl.arange(0, D)[None, :]
+    queries = tl.load(q + rows * D + d, mask=rows < n, other=0.0)
+    row_max = tl.full((BLOCK,), -float("inf"), tl.float32)
+    row_sum = tl.zeros((BLOCK,), tl.float32)
+    acc = tl.zeros((BLOCK, D), tl.float32)
+    for start in range(0, (tl.program_id(0) + 1) * BLOCK, BLOCK):
+        others = start + tl.arange(0, BLOCK)[:, None]
+        keys = tl.load(k + others * D + d, mask=others < n, other=0.0)
+        values = tl.load(v + others * D + d, mask=others < n, other=0.0)
+        scores = tl.dot(queries, keys.T) * scale
+        scores = tl.where(others.T <= rows, scores, -float("inf"))
+        new_max = tl.maximum(row_max, tl.max(scores, axis=1))
+        alpha = tl.exp(row_max - new_max)
+        weights = tl.exp(scores - new_max[:, None])
+        row_sum = row_sum * alpha + tl.sum(weights, axis=1)
+        acc = acc * alpha[:, None] + tl.dot(weights.to(values.dtype), values)
+        row_max = new_max
+    tl.store(out + rows * D + d, acc / row_sum[:, None], mask=rows < n)
+
+
 def _attention_problem(n):
     q, k, v = (torch.randn(n, 32).half() for _ in "qkv")  # each with memory of its own
     out = blank(n, 32)
     values = [q, k, v, out, n, 32**-0.5, 32, 32]
-    expected = attend(q.float(), k.float(), v.float())
-    return Problem(values, out, expected, -(-n // 32), f"{n} words", tolerance=5e-3)
+    expected = F.scaled_dot_product_attention(
+        *(each.float()[None] for each in (q, k, v)), is_causal=True
+    )
+    return Problem(values, out, expected[0], -(-n // 32), f"{n} words", tolerance=5e-3)
+
+
+def _attention_mistakes(problem):
+    q, k, v = (each.float()[None] for each in problem.values[:3])
+    why = "every word attends to every word: word i sees the words 0 to i."
+    yield F.scaled_dot_product_attention(q, k, v)[0], why
 
 
 attention = puzzle(
     "93.attention",
-    "flash attention",
+    "causal flash attention",
     lambda: [_attention_problem(50), _attention_problem(128)],
     asked,
     "bytes loaded and stored per element",
+    mistakes=_attention_mistakes,
     hints=(
-        "Lesson 11 has the whole kernel. Write it again without looking: one program for BLOCK queries, a loop over keys.",
-        "Keep a running maximum, a running sum, and a running result; rescale the last two whenever the maximum grows.",
+        "Begin with your kernel of lesson 11 and mask the scores of later words, too. Then: which tiles of keys does a program "
+        "not need at all?",
+        "The scores count where `others.T <= rows`. The program of queries up to row `(tl.program_id(0) + 1) * BLOCK - 1` needs no "
+        "key beyond it, so its loop can end there.",
     ),
     reference=attention_kernel,
-    explanation="The scores never leave the chip. Keys and values are loaded once for every BLOCK queries.",
+    explanation="A mask alone makes the values right and loads every key. Ending the loop at the diagonal halves loads and "
+    "arithmetic of a long text.",
     seconds=20,
 )
+
+PUZZLES = (
+    outer,
+    row_sums,
+    double,
+    histogram,
+    convolve,
+    online,
+    product,
+    quantized,
+    attention,
+)  # in the page's order
+
+
+def scorecard():
+    """Print the scores of this page's puzzles, and a line to share."""
+    base.scorecard(PUZZLES)

@@ -16,10 +16,12 @@ import datetime
 import json
 import os
 import re
+import runpy
 import sys
 import time
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -29,6 +31,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn import functional as F
+from torch.utils.data import TensorDataset
 
 from helpers import files
 from helpers.memory import format_bytes, tensor_bytes
@@ -53,6 +56,15 @@ def arguments():
         "--block", type=Path, metavar="FILE", help="a file with your fsdp_block, to run"
     )
     parser.add_argument(
+        "--ddp",
+        type=Path,
+        metavar="FILE",
+        help="a file with your to_ddp, to compare with",
+    )
+    parser.add_argument(
+        "--tiny", action="store_true", help="time TinyGPT at its own size, sharded, too"
+    )
+    parser.add_argument(
         "--matmuls", action="store_true", help="split two matmuls with DTensor, too"
     )
     parser.add_argument(
@@ -75,6 +87,7 @@ def start(disable_cuda):
     too_few = torch.cuda.device_count() < local_processes
     if disable_cuda or too_few or not dist.is_nccl_available():  # Windows has no NCCL
         torch.set_num_threads(1)  # of each process
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # your to_ddp would take a GPU
         dist.init_process_group("gloo", timeout=patience)
         return torch.device("cpu")
     device = torch.device("cuda", local_rank)
@@ -95,12 +108,27 @@ def shard(model, mesh):
     return fully_shard(model, mesh=mesh)
 
 
+def wrap(model, file):
+    """`model`, wrapped by the function `to_ddp` in `file`. This process has joined the group already."""
+    with mock.patch.object(dist, "init_process_group"):
+        to_ddp = runpy.run_path(str(file))["to_ddp"]
+        wrapped, _ = to_ddp(model, TensorDataset(torch.arange(64)), 1)
+    return wrapped
+
+
+def mean_over_ranks(losses):
+    """The mean of every rank's `losses`, as a list; all have equal shares of the batch."""
+    dist.all_reduce(losses)
+    return (losses / dist.get_world_size()).tolist()
+
+
 def train(model, words, args, rank=0, world=1):
     """Train on one rank's share of each batch; returns losses, optimizer and tokens per second of all ranks."""
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
     torch.manual_seed(1)  # the same batches in every process
     losses = []
-    drawn = gpt.batches(model, words, args.steps, args.batch_size)
+    inner = getattr(model, "module", model)  # without DDP's wrapper
+    drawn = gpt.batches(inner, words, args.steps, args.batch_size)
     for number, (x, y) in enumerate(drawn):
         if number == 1:
             begin = time.perf_counter()  # the first step makes Adam's state
@@ -178,6 +206,8 @@ def report(results):
         f"loss: {results['losses'][0]:.4f} at first, {results['losses'][-1]:.4f} at last"
     )
     print(f"largest difference from one process: {results['difference']:.0e}")
+    for way, speed in results["tokens_per_s"].items():
+        print(f"{way}: {speed:,.0f} tokens per second")
 
 
 def fail(model, words, args, rank, world):
@@ -197,24 +227,34 @@ def main(args):
     mesh = init_device_mesh(device.type, (world,))
     model = shard(new_model(words, args.width, args.layers).to(device), mesh)
     losses, optimizer, speed = train(model, words, args, rank, world)
-    dist.all_reduce(losses)
-    losses /= world  # of equal shares
     results = {
         "device": device.type,
         "backend": dist.get_backend(),
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "ranks": gather(bytes_here(model, optimizer)),
-        "losses": losses.tolist(),
+        "losses": mean_over_ranks(losses),
+        "tokens_per_s": {"FSDP": speed},
     }
     if args.checkpoint:
         checkpoint.save({"model": model.state_dict()}, checkpoint_id=args.checkpoint)
     del optimizer
+    if args.ddp:
+        wrapped = wrap(new_model(words, args.width, args.layers).to(device), args.ddp)
+        losses, optimizer, speed = train(wrapped, words, args, rank, world)
+        results["ddp"] = mean_over_ranks(losses)
+        results["ddp_bytes"] = bytes_here(wrapped, optimizer)
+        results["tokens_per_s"]["DDP"] = speed
+        del wrapped, optimizer
+    if args.tiny:
+        tiny = shard(new_model(words, width=128, layers=2).to(device), mesh)
+        *_, results["tiny_tokens_per_s"] = train(tiny, words, args, rank, world)
     if rank == 0:  # the same training in one process, to compare with
         single = new_model(words, args.width, args.layers).to(device)
         alone, _, single_speed = train(single, words, args)
         results["alone"] = alone.tolist()
-        results["difference"] = (losses - alone).abs().max().item()
-        results["tokens_per_s"] = {"alone": single_speed, "sharded": speed}
+        pairs = zip(results["losses"], results["alone"], strict=True)
+        results["difference"] = max(abs(a - b) for a, b in pairs)
+        results["tokens_per_s"]["one process"] = single_speed
         del single
     if args.block:
         import _own_block  # beside this script
@@ -243,7 +283,8 @@ def run(args):
         reason = first_line.split("] ", 1)[-1]  # without gloo's file and line,
         reason = reason.split(". ")[0]  # its advice,
         reason = re.sub(r" \[[^]]*\]:\d+", "", reason)  # and its address
-        print(f"rank {os.environ['RANK']} ends: {reason}", file=sys.stderr, flush=True)
+        # in one piece, newline and all: others write at the same time
+        sys.stderr.write(f"rank {os.environ['RANK']} ends: {reason}\n")
         sys.exit(1)
 
 
@@ -268,10 +309,12 @@ def check(args):
         )
     if args.width % 4:
         raise ValueError(f"--width takes a multiple of the 4 heads; got {args.width}")
-    if args.block and not args.block.is_file():
-        raise ValueError(
-            f"--block takes a file with a function fsdp_block; got {args.block}"
-        )
+    own = {"--block": (args.block, "fsdp_block"), "--ddp": (args.ddp, "to_ddp")}
+    for option, (file, name) in own.items():
+        if file and not file.is_file():
+            raise ValueError(
+                f"{option} takes a file with a function {name}; got {file}"
+            )
     if args.out and (args.out.is_dir() or not args.out.parent.is_dir()):
         raise ValueError(
             f"--out takes the path of a file in a folder that exists; got {args.out}"

@@ -3,24 +3,25 @@
 from answers import edit, given
 
 WRONG = {
-    "mirror": (
-        edit("out-of-bounds store", "values, mask=inside)", "values)"),
-        edit("out-of-bounds load", "tl.load(x + places, mask=inside)", "tl.load(x + places)"),
-        edit("1 element past the end of out", "n - 1 - places", "n - places"),
-        edit("that is x as it was", "out + n - 1 - places", "out + places"),
+    "softmax": (
+        edit("`exp` overflows", "values - tl.max(values, axis=0)", "values"),
+        edit("each program took row 0", "x + row * columns", "x"),
+        edit("masked off: which `other`", ', other=-float("inf")', ", other=0.0"),
+        edit("out-of-bounds store", "result, mask=mask", "result"),
         given("expected a kernel", 5),
     ),
-    "gated": (
-        edit("silu(g) is g * sigmoid(g)", "g * tl.sigmoid(g)", "tl.sigmoid(g)"),
-        edit("where is `up`", " * u, mask", ", mask"),
-        edit("swapped", "g * tl.sigmoid(g) * u", "g * u * tl.sigmoid(u)"),
-        edit("past the end of up", "tl.load(up + places, mask=inside)", "tl.load(up + places)"),
-        edit("never written", "tl.program_id(0) * BLOCK + ", ""),
+    "product": (
+        edit("nothing was added", "acc = tl.dot(left, right, acc)", "tl.dot(left, right, acc)"),
+        edit("only the last tiles", "tl.dot(left, right, acc)", "tl.dot(left, right)"),
+        edit("only the first tiles", "range(0, n, TILE)", "range(0, TILE, TILE)"),
+        edit("past the end of a", ", mask=mask_a, other=0.0", ""),
+        edit("out[0, 0] is", "k[:, None] * n + columns", "k[:, None] + columns"),
     ),
-    "row_sums": (
-        edit("only the first block", "range(0, columns, BLOCK)", "range(0, BLOCK, BLOCK)"),
-        edit("only the last block", "total +=", "total ="),
-        edit("past the end of x", ", mask=places < columns, other=0.0", ""),
-        edit("out[0] is", "out + row", "out"),
+    "attention": (
+        edit("both have to shrink", "row_sum * alpha", "row_sum", "acc * alpha[:, None]", "acc"),
+        edit("`acc` has to shrink", "acc * alpha[:, None]", "acc"),
+        edit("`row_sum` has to shrink", "row_sum * alpha", "row_sum"),
+        edit("only the last tile of keys", "        row_max = new_max\n", ""),
+        edit("out[0, 0] is", "tl.exp(row_max - new_max)", "tl.exp(new_max - row_max)"),
     ),
 }

@@ -1,0 +1,67 @@
+"""TinyGPT's ladder: a learner's rungs are kept and drawn, and the course's stand where there are none."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from helpers.checks import progress
+from lessons import ladder
+
+
+@pytest.fixture
+def shown(monkeypatch, tmp_path):
+    """What `ladder.show` drew: (Figure, sentence, caption) of each call; a learner without progress, and a quick clock."""
+    calls = []
+    monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path))
+    monkeypatch.setattr(ladder.figures, "show", lambda *args: calls.append(args))
+    step = SimpleNamespace(ms=2.0)
+    step.fused, step.on = step, lambda card, gpus, gradients: step
+    monkeypatch.setattr(ladder, "recorded", lambda make: step)
+    return calls
+
+
+def test_what_a_learner_measured_in_06_stands_in_the_chart_of_10_beside_the_courses(shown):
+    ladder.show("06", one=1234.0, ddp=2345.0)
+    ladder.show("10", fsdp=345.0)
+    (_, first, _), (figure, sentence, caption) = shown
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert texts[:2] == ["1,234", "2,345"] and texts[-1] == "345"
+    assert "06 16 texts: 256,000" in first and "06 16 texts: 256,000" in sentence
+    assert "08 2,048 texts: 10,500,000" in sentence and caption == ladder.PALE
+    assert "11 " not in sentence
+
+
+def test_a_lesson_run_again_leaves_the_other_lessons_rungs_alone(shown):
+    ladder.show("10", fsdp=345.0)
+    before = ladder.rungs()["fsdp"]
+    ladder.show("06", one=1.0, ddp=2.0)
+    assert ladder.rungs()["fsdp"] == before and before["own"]
+
+
+@pytest.mark.parametrize("row", [{}, {"A100": "fast", "H100": 1.0}, {"A100": -1.0, "H100": 1.0}])
+def test_a_row_that_someone_spoiled_is_the_courses_again(shown, row):
+    progress.record("ladder.one", **row)
+    assert ladder.rungs()["one"]["A100"] == 925200 and not ladder.rungs()["one"]["own"]
+
+
+def test_a_wrong_lesson_or_rung_is_named(shown):
+    with pytest.raises(ValueError, match="'07' has the rungs"):
+        ladder.show("07")
+    with pytest.raises(ValueError, match=r"'10' has the rungs \['fsdp'\]; got \['one'\]"):
+        ladder.show("10", one=3.0)
+
+
+def test_attention_by_hand_is_the_attention_of_the_model():
+    """Else its rung would be slower because it computes something else."""
+    import torch
+
+    q, k, v = torch.randn(3, 2, 4, 6, 8).unbind()
+    torch.testing.assert_close(ladder.by_hand(0, q, k, v), ladder.causal(0, q, k, v))
+
+
+def test_the_stored_forecasts_are_those_of_the_clock():
+    """A learner's own rungs would otherwise jump for no reason of theirs."""
+    stored = ladder.rungs()
+    for key in ("one", "ddp"):
+        now = ladder.forecast(stored[key], lambda *batch: ladder.step(*batch, ladder.causal))
+        assert now == pytest.approx({card: stored[key][card] for card in ladder.CARDS}, rel=1e-3)

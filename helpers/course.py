@@ -35,7 +35,7 @@ LESSONS = (
     Lesson(
         "01_check_for_cuda.ipynb",
         "Check for CUDA",
-        53,
+        58,
         "Race your CPU against real GPUs, estimate how long a job takes and why, and find out why CUDA is missing",
         practice=False,
     ),
@@ -117,7 +117,7 @@ LESSONS = (
     Lesson(
         "14_port_a_project.ipynb",
         "Port a project",
-        120,
+        110,
         "Port an unknown program with ten mistakes to any GPU and to two, and take home a report of your own",
     ),
 )

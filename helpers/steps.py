@@ -31,7 +31,10 @@ class Box(NamedTuple):
 
 @dataclass
 class Picture:
-    """Frames of (sentence, boxes) over a grid of `columns` and `rows`. `labels` name the rows; `alt` says it in words."""
+    """Frames of (sentence, boxes) over a grid of `columns` and `rows`. `labels` name the rows; `alt` says it in words.
+
+    `slider` names what the slider counts.
+    """
 
     title: str
     alt: str
@@ -39,6 +42,7 @@ class Picture:
     rows: float
     labels: list
     frames: list = field(default_factory=list)
+    slider: str = "step"
 
     def frame(self, sentence: str, boxes: list[Box]) -> None:
         """Add a frame."""
@@ -65,7 +69,9 @@ def spec(picture: Picture, start: int = 0) -> dict:
     middle = {"x": _place("cx", picture.columns), "y": _place("cy", picture.rows, picture.labels)}
     return {
         "title": {"text": picture.title},
-        "params": [slider("step", len(picture.frames) - 1, step=1, start=start)],
+        "params": [
+            slider("step", len(picture.frames) - 1, step=1, start=start, label=picture.slider)
+        ],
         "spacing": 4,
         "vconcat": [
             {

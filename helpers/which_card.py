@@ -1,58 +1,54 @@
-"""Which card for which job: forecasts of a step on many cards, their memory, and what an epoch of it costs."""
+"""Which card to rent: forecasts of a step on the cards that have a listed price, and what an epoch of it costs there."""
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from helpers import figures, plots
+from helpers import figures
 from helpers.palette import INK
 from helpers.vega import calculate
 from measurements import prices
 from practice_gpus.cards import GIB, get_card
 from practice_gpus.clock import Forecast
 
-CARDS = (
-    *("T4", "V100", "L4", "A10G", "RTX 3090", "RTX 4090", "A100 40 GB", "L40S", "A100 80 GB"),
-    *("H100 PCIe", "H100 SXM", "H200", "B200"),
-)
+IMAGENET = 1_281_167  # images for training in ILSVRC 2012
+EPOCH = "the 1.28 million images of ImageNet"
 CAPTION = (
-    "Forecasts, not measurements: hollow bars, with their range. Prices: the lowest in The Full Stack's list, each with the "
-    "month in which the list got it. Data loading isn't in it."
+    "The line through a bar is the forecast's range; loading data isn't in it. Prices: for each card the lowest in The Full "
+    "Stack's list, from August 2022 to June 2023."
 )
 
 
 @dataclass(frozen=True)
 class Job:
-    """What the explorer asks about: the `forecast` of one step, which works on `samples` of `unit` ("images")."""
+    """What the explorer asks about: the `forecast` of one step, which works on `samples` images."""
 
     name: str
     forecast: Forecast
     samples: int
-    unit: str
 
     def rows(self) -> list[dict[str, Any]]:
-        """One dict a card: what the step takes there in ms, whether it fits, and what an hour costs."""
-        listed = prices.lowest()
-        need = self.forecast.peak_bytes
-        return [_row(self, get_card(name), need, listed) for name in CARDS]
+        """One dict a card, the cheapest epoch first: minutes and dollars of an epoch, low, middle and high."""
+        rows = [_row(self, get_card(name), price) for name, price in prices.lowest().items()]
+        return sorted(rows, key=lambda row: (not row["fits"], row["usd"]))
 
 
-def _row(job: Job, card, need: int, listed: Mapping[str, prices.Price]) -> dict[str, Any]:
+def _row(job: Job, card, price: prices.Price) -> dict[str, Any]:
     there = job.forecast.on(card.name)
-    price = listed.get(card.name)
+    low, middle, high = (
+        IMAGENET / job.samples * ms / 60e3 for ms in (there.low_ms, there.ms, there.high_ms)
+    )
     return {
         "job": job.name,
         "card": f"{card.short}, {card.gigabytes} GB" if "GB" not in card.short else card.short,
-        "ms": _short(there.ms),
-        "low": _short(there.low_ms),
-        "high": _short(there.high_ms),
+        "low": _short(low),
+        "minutes": _short(middle),
+        "high": _short(high),
+        "usd": _short(middle * price.usd_per_h / 60),
+        "per_hour": price.usd_per_h,
+        "listed": str(price),
         "bound": there.bound,
-        "samples": job.samples,
-        "need": _short(need / GIB),
-        "fits": need <= card.memory * GIB,
-        "usd": price and price.usd_per_h,
-        "listed": str(price or ""),
+        "need": _short(job.forecast.peak_bytes / GIB),
+        "fits": job.forecast.peak_bytes <= card.memory * GIB,
     }
 
 
@@ -61,87 +57,106 @@ def _short(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def explore(jobs: list[Job], thousands: int = 50) -> None:
-    """Show each card's forecast for one of `jobs` at a time: minutes and dollars of an epoch of `thousands` of samples.
+def explore(jobs: list[Job]) -> None:
+    """Show each card's minutes and dollars of one of `jobs` at a time, the cheapest card first.
 
-    Needs no kernel: job and epoch are chosen in the chart. Raises ValueError without a job.
+    Needs no kernel: the job is chosen in the chart. Raises ValueError without a job.
     """
     if not jobs:
         raise ValueError("jobs is empty; it takes a list of Job")
     rows = [row for job in jobs for row in job.rows()]
     first = [row for row in rows if row["job"] == jobs[0].name]
-    minutes = {
-        row["card"]: tuple(_minutes(row, thousands, ms) for ms in ("low", "ms", "high"))
-        for row in first
-        if row["fits"]
-    }
-    minutes = dict(sorted(minutes.items(), key=lambda pair: pair[1][1]))
-    title = f"{jobs[0].name}: minutes for {thousands:,},000 {jobs[0].unit}"
-    figure = plots.bars([plots.forecast(minutes)], title, "minutes")
-    told = ", ".join(f"{card} {figures.number(each[1])}" for card, each in minutes.items())
-    figures.show_vega(_spec(rows, jobs, thousands), figure, f"Forecast, {title}: {told}.", CAPTION)
+    title = f"Forecast: {jobs[0].name}, {EPOCH}"
+    told = "; ".join(f"{row['card']} {_told(row)}" for row in first)
+    figures.show_vega(_spec(rows, jobs), _draw(first, title), f"{title}: {told}.", CAPTION)
 
 
-def _minutes(row: Mapping[str, Any], thousands: int, ms: str) -> float:
-    return row[ms] * 1000 * thousands / row["samples"] / 60e3
+def _told(row):
+    if not row["fits"]:
+        return f"does not fit, it needs {figures.number(row['need'])} GiB"
+    return f"{figures.number(row['minutes'])} minutes, ${row['usd']:.2f}, {row['bound']}"
 
 
-def _spec(rows: list[dict], jobs: list[Job], thousands: int) -> dict[str, Any]:
-    """The explorer as Vega-Lite: hollow bars of minutes with their range, and in words the bound, memory and price."""
-    units = json.dumps({job.name: job.unit for job in jobs})
-    epoch = "1e3 * thousands / datum.samples / 6e4"
-    count = "format(thousands, ',') + ',000 '"
-    dollars = "format(datum.usd * datum.minutes / 60, '$,.2f') + ' (' + datum.listed + ')'"
-    bound = "(datum.bound == 'mixed' ? 'mixed' : datum.bound + '-bound')"
-    words = f"format(datum.minutes, ',.3~r') + ' min, ' + {bound} + ', ' + (datum.listed ? {dollars} : 'no price listed')"
-    small = "'does not fit: it needs ' + format(datum.need, '.3~r') + ' GiB'"
+def _draw(rows, title):
+    """The picture of one job, for pages that draw no chart."""
+    figure, (left, right) = figures.panels(title, 1, 2, (7.3, 2.9), sharey=True)
+    look = {"height": 0.6, "facecolor": "none", "edgecolor": figures.GPU, "linewidth": 1.4}
+    note = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": INK}
+    for y, row in enumerate(row for row in rows if row["fits"]):
+        left.barh(y, row["minutes"], **look)
+        left.plot((row["low"], row["high"]), (y, y), color=figures.GPU, linewidth=1.2)
+        left.annotate(figures.number(row["minutes"]), (row["high"], y), (5, 0), **note)
+        right.barh(y, row["usd"], **look)
+        right.annotate(f"${row['usd']:.2f}", (row["usd"], y), (5, 0), **note)
+    for axes, name in ((left, "minutes"), (right, "dollars")):
+        figures.tidy(axes)
+        axes.set(xlabel=name, xticks=())
+        axes.grid(False)
+        axes.margins(x=0.3)
+    left.set_yticks(range(len(rows)), [row["card"] for row in rows])
+    left.invert_yaxis()
+    return figure
+
+
+def _spec(rows: list[dict], jobs: list[Job]) -> dict[str, Any]:
+    """The explorer as Vega-Lite: hollow bars of minutes with their range, and beside them dollars."""
+    options = [job.name for job in jobs]
+    bind = {"input": "select", "options": options, "name": "job "}
     order = {"field": "order", "op": "min", "order": "ascending"}
     y = {"field": "card", "type": "nominal", "title": None, "sort": order}
-    x = {"type": "quantitative", "title": "minutes, by forecast", "axis": {"format": ",~r"}}
-    bar = {"type": "bar", "fill": None, "stroke": figures.GPU, "strokeDash": [4, 3], "height": 15}
-    label = {"type": "text", "align": "left", "dx": 6, "color": INK}
+    minutes = "datum.fits ? format(datum.minutes, ',.3~r') : 'needs ' + datum.need + ' GiB'"
+    common = [
+        {"filter": "datum.job == job"},
+        *calculate(
+            order="datum.fits ? datum.usd : 1e9",
+            least="datum.fits ? datum.low : 0",
+            middle="datum.fits ? datum.minutes : 0",
+            most="datum.fits ? datum.high : 0",
+            cost="datum.fits ? datum.usd : 0",
+            timed=minutes,
+            priced="datum.fits ? format(datum.usd, '$.2f') : ''",
+        ),
+    ]
+    bare = {**y, "axis": None}
+    left = _panel(y, "minutes", "middle", "most", "timed", common)
+    right = _panel(bare, "dollars", "cost", "cost", "priced", common)
+    line = {"x": {"field": "least", "type": "quantitative"}, "x2": {"field": "most"}}
+    rule = {"mark": {"type": "rule", "color": figures.GPU, "strokeWidth": 1.5}, "encoding": line}
+    left["layer"].append(rule)
     return {
-        "title": {"text": {"expr": f"'Forecast: ' + job + ', ' + {count} + {units}[job]"}},
-        "params": [
-            _choice("job", [job.name for job in jobs]),
-            _slider("thousands", thousands, 1300),
-        ],
+        "title": {"text": {"expr": f"'Forecast: ' + job + ', {EPOCH}'"}},
+        "params": [{"name": "job", "value": options[0], "bind": bind}],
         "data": {"values": rows},
-        "width": 800,
-        "autosize": {"type": "fit-x", "contains": "padding"},
-        "height": {"step": 25},
-        "transform": [
-            {"filter": "datum.job == job"},
-            *calculate(
-                minutes=f"datum.fits ? datum.ms * {epoch} : 0",
-                least=f"datum.fits ? datum.low * {epoch} : 0",
-                most=f"datum.fits ? datum.high * {epoch} : 0",
-                order="datum.fits ? datum.minutes : 1e9",
-                room="1.8 * datum.most",
-                told=f"datum.fits ? {words} : {small}",
-            ),
-        ],
-        "encoding": {"y": y},
-        "layer": [
-            {"mark": {"type": "point", "opacity": 0}, "encoding": {"x": {"field": "room", **x}}},
-            {"mark": bar, "encoding": {"x": {"field": "minutes", **x}}},
-            {
-                "mark": {"type": "rule", "color": figures.GPU, "strokeWidth": 1.5},
-                "encoding": {"x": {"field": "least", **x}, "x2": {"field": "most"}},
-            },
-            {
-                "mark": label,
-                "encoding": {"x": {"field": "most", **x}, "text": {"field": "told"}},
-            },
-        ],
+        "hconcat": [left, right],
+        "spacing": 24,
     }
 
 
-def _choice(name: str, options: list[str]) -> dict[str, Any]:
-    bind = {"input": "select", "options": options, "name": f"{name} "}
-    return {"name": name, "value": options[0], "bind": bind}
-
-
-def _slider(name: str, value: int, high: int) -> dict[str, Any]:
-    bind = {"input": "range", "min": 1, "max": high, "step": 1, "name": "thousands an epoch "}
-    return {"name": name, "value": value, "bind": bind}
+def _panel(y, name, bar, end, words, transform):
+    """A panel of hollow bars: field `bar`, and the text `words` behind the field `end`."""
+    axis = {"labels": False, "ticks": False, "grid": False, "domain": False, "title": name}
+    x = {"type": "quantitative", "axis": axis}
+    hollow = {"type": "bar", "fill": None, "stroke": figures.GPU, "strokeDash": [4, 3]}
+    tip = [{"field": field, "type": "nominal"} for field in ("bound", "per_hour", "listed")]
+    text = {"type": "text", "align": "left", "dx": 6, "color": INK}
+    room = calculate(room=f"1.5 * datum.{end}")
+    return {
+        "width": 320,
+        "height": {"step": 28},
+        "transform": [*transform, *room],
+        "encoding": {"y": y},
+        "layer": [
+            {
+                "mark": {"type": "point", "opacity": 0},
+                "encoding": {"x": {"field": "room", **x}},
+            },
+            {
+                "mark": {**hollow, "height": 17},
+                "encoding": {"x": {"field": bar, **x}, "tooltip": tip},
+            },
+            {
+                "mark": text,
+                "encoding": {"x": {"field": end, **x}, "text": {"field": words}},
+            },
+        ],
+    }

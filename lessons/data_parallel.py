@@ -80,6 +80,12 @@ def all_reduces(model, begin, end, size, gpus, link):
     return sent
 
 
+def cut(spans, at):
+    """Return `spans`, (start, end) each, with the one that lasts over time `at` in two: what is hidden, what exposed."""
+    before = [(start, min(end, at)) for start, end in spans if start < at]
+    return before + [(max(start, at), end) for start, end in spans if end > at]
+
+
 def speedup(card, link, gpus, batch, shared=False):
     """Return (low, middle, high): the throughput of `gpus` as a multiple of one's, by forecast, with buckets of 25 MiB.
 

@@ -140,6 +140,13 @@ def test_a_bucket_is_sent_when_it_is_full_and_all_gradients_travel():
     assert busy[0] - busy[7.9] == pytest.approx(9 * 0.042)
 
 
+def test_an_all_reduce_that_outlasts_backward_is_drawn_as_hidden_and_exposed():
+    """Drawn as hidden, the last bucket's tail would look free."""
+    spans = [(1, 2), (3, 5), (6, 7)]
+    assert data_parallel.cut(spans, 4) == [(1, 2), (3, 4), (4, 5), (6, 7)]
+    assert data_parallel.cut(spans, 9) == spans
+
+
 @pytest.mark.parametrize(("link", "gpus"), [("NVLink", 8), ("network", 32)])
 def test_an_all_reduce_takes_what_was_published_for_its_size(link, gpus):
     """At the rate of the largest ones, small buckets would look as if they cost nothing."""

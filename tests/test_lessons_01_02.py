@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from helpers import plots
+from helpers import doctor, figures, plots, step_pictures
 from lessons.lesson01 import exercises as lesson01
 from lessons.lesson01 import figures as figures01
 from lessons.lesson02 import exercises as lesson02
@@ -14,24 +14,54 @@ from lessons.lesson02 import figures as figures02
 def test_each_machine_shows_the_fact_that_gives_it_away(capsys):
     """Without its fact in the table a machine could only be guessed."""
     lesson01.show_machines()
-    table = capsys.readouterr().out
+    told = re.split(r"^(?=[A-E]: )", capsys.readouterr().out, flags=re.M)[1:]
     facts = {
-        "torch.version.cuda": "A –",
-        "driver": "B –",
-        "CUDA's error": "C found version 11040",
-        "CUDA_VISIBLE_DEVICES": "D -1",
-        "what PyTorch sees": "E cuda:0, capability 6.0: no kernel image",
+        "A": "(None, None, False)",
+        "B": "command not found",
+        "C": "CUDA Version: 11.4",
+        "D": "'-1'",
+        "E": "((6, 0), ['sm_75'",
     }
-    for row, fact in facts.items():
-        line = re.search(rf"^{row}: (.*)$", table, flags=re.M)[1]
-        assert fact in line, row
+    for machine, (name, fact) in zip(told, facts.items(), strict=True):
+        assert machine.startswith(f"{name}: ") and fact in machine
+
+
+def test_the_lessons_doctor_agrees_with_the_courses():
+    """A learner who solves the exercise would otherwise learn rules that the real doctor contradicts."""
+    codes = {
+        "CPU-only build": "cpu_build",
+        "no driver": "no_driver",
+        "driver too old": "driver_too_old",
+        "hidden": "hidden",
+    }
+    for machine in (lesson01.SEEN | lesson01.UNSEEN).values():
+        cause = lesson01.diagnose(machine)
+        if cause in codes:
+            facts = doctor.Facts(
+                driver=machine.driver,
+                gpus=("a card",) if machine.driver else (),
+                cards=1,
+                visible=machine.visible,
+                cuda_build=machine.built_for,
+            )
+            assert doctor.diagnose(facts).code == codes[cause], machine
+
+
+def test_eleven_warps_fill_the_scheduler():
+    """The lesson asks for this number and says why; the picture must show the same."""
+    frames = step_pictures.latency_hiding().frames
+    busy = [words.rpartition(" has work ")[2] for words, _ in frames]
+    assert busy.index("100% of the time.") == 11
+    for warps in (10, 11):
+        top = [box for box in frames[warps][1] if box.y == 0 and box.color == figures.GPU]
+        assert sum(box.width for box in top) == (880 if warps == 11 else 800)
 
 
 def test_the_lookups_name_the_faster_device_as_the_question_does(monkeypatch):
     """`reveal` compares the learner's choice with this text: another wording would make every guess wrong."""
     shown = []
     monkeypatch.setattr(plots, "show", lambda *words: shown.append(words))
-    assert figures01.show_lookups() == "a Xeon Gold 6254 (CPU)"
+    assert figures01.show_lookups() == "the Xeon (CPU)"
     assert "factor of 34" in shown[0][0].get_suptitle()
 
 

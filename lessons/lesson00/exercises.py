@@ -1,49 +1,50 @@
-"""Lesson 00, Start here: its warm-up exercise."""
+"""Lesson 00, Start here: its exercise on two practice GPUs."""
 
 import torch
 
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, call
-
-# --- warm up: the fraction that is right ----------------------------------------------------------
-
-
-def accuracy(guesses, labels):
-    return (guesses == labels).float().mean().item()
+from lessons.lesson00.figures import halves
+from practice_gpus import practice_gpus
 
 
-def _check_accuracy(answer):
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.randint(10, (40,), generator=generator)
-    for right in (40, 30, 7, 0):
-        guesses = labels.clone()
-        guesses[right:] = (labels[right:] + 3) % 10
-        share = expect.number(call(answer, guesses, labels), "your result")
-        if share == right and right > 1:
+def join(left, right):
+    right = right.to("cuda:0")
+    return torch.cat([left, right], dim=2)
+
+
+def _check_join(answer):
+    left, right = halves()
+    whole = torch.cat([left, right], dim=2)
+    with practice_gpus(2):
+        found = call(answer, left.to("cuda:0"), right.to("cuda:1"))
+        expect.tensor(found, what="join(left, right)")
+        if tuple(found.shape) == (3, 448, 112):
             raise NotYet(
-                f"{right} of 40 are right and you return {share:g}, the count. What fraction is that?"
+                "one half is on top of the other. Which of `dim=0`, `1` and `2` is the width?"
             )
-        if abs(share - (40 - right) / 40) < 1e-6 and right != 20:
+        expect.tensor(found, whole.shape, whole.dtype, what="join(left, right)")
+        if found.device.type != "cuda":
             raise NotYet(
-                f"{right} of 40 are right and you return {share:g}, the fraction that is wrong."
+                "the cat is whole, but on the CPU. Can the halves meet on one of the GPUs?"
             )
-        if not abs(share - right / 40) <= 1e-6:
-            raise NotYet(
-                f"{right} of 40 guesses are right, a fraction of {right / 40:g}; you return {share:g}."
-            )
-    return "you can now score any classifier."
+        if not torch.equal(found.cpu(), whole):
+            raise NotYet("that's no cat yet. Which half comes first?")
+        where = str(found.device)
+    return f"the cat is whole again, on {where}."
 
 
 warm_up = Exercise(
     key="00.warm_up",
-    title="score the network",
-    check_answer=_check_accuracy,
+    title="half a cat on each GPU",
+    check_answer=_check_join,
     hints=(
-        "`guesses == labels` compares the two tensors element by element. What does it return?",
-        "`.float()` turns True into 1 and False into 0. The mean of those is the fraction.",
-        "`return (guesses == labels).float().mean()`, followed by `.item()`, which turns a one-element tensor into a number.",
+        "A GPU computes only with what's in its own memory. On which GPU shall the halves meet?",
+        '`right.to("cuda:0")` returns a copy of the right half on the first GPU.',
+        '`return torch.cat([left, right.to("cuda:0")], dim=2)`',
     ),
-    reference=accuracy,
-    explanation="The comparison gives a tensor of True and False. As floats they are 1 and 0, so their mean is the "
-    "fraction that is right, and `item()` takes the number out of the tensor.",
+    reference=join,
+    explanation="`to` copies the right half to the GPU that holds the left one, and `cat` puts the two side by side: dimension 2 "
+    "of [channels, height, width].",
+    unlocked="You've moved data between two GPUs. Lesson 02 shows what that costs.",
 )

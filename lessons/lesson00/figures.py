@@ -8,8 +8,6 @@ from helpers import figures, photos
 from helpers.data import CLASSES, shapes
 from helpers.training import SmallCNN, train_step
 
-ANSWERS = ("about 2, as now", "about half", "nearly all")
-
 
 def twenty():
     """Return twenty images that the network is never trained on, [20, 3, 32, 32], and their labels [20]."""
@@ -23,14 +21,6 @@ def guesses_of(model):
         guesses = model(twenty()[0]).argmax(1)
     model.train()
     return guesses
-
-
-def how_many(model):
-    """Return how many of the twenty guesses are right, in the words of the prediction: one of `ANSWERS`."""
-    right = (guesses_of(model) == twenty()[1]).sum().item()
-    if right <= 5:
-        return ANSWERS[0]
-    return ANSWERS[1] if right <= 15 else ANSWERS[2]
 
 
 def show_guesses(model):
@@ -99,7 +89,7 @@ def show_names(*paths):
     images = torch.stack([_photo(path) for path in paths])
     with torch.inference_mode():
         chances = photos.pretrained()(photos.prepare(images)).softmax(1)
-    figure = figures.blank_figure((7.4, 1.6 * -(-len(paths) // 3)))
+    figure = figures.blank_figure((7.4, 0.4 + 1.6 * -(-len(paths) // 3)))
     rows = figure.subplots(-(-len(paths) // 3), 6, squeeze=False)
     said = []
     for i, (image, chance) in enumerate(zip(images, chances, strict=True)):
@@ -111,8 +101,8 @@ def show_names(*paths):
         said.append(f"{labels[0]} {best.values[0]:.0%}")
     for axes in rows.flat:
         axes.set_axis_off()
-    alt = f"Photos and their likeliest names: {', '.join(said)}"
-    figures.show(figure, alt)
+    figures.set_title(figure, f"The network says: {', '.join(said)}")
+    figures.show(figure, f"Photos and their likeliest names: {', '.join(said)}")
 
 
 def _photo(path):
@@ -129,19 +119,14 @@ def _draw_chances(axes, labels, chances):
         axes.text(chance + 0.03, row, f"{chance:.0%}", **note)
 
 
-DEVICES = {
-    "Intel CPU (not named)": "an Intel CPU",
-    "Apple M1 Pro, CPU": "Apple M1 Pro, CPU",
-    "RTX 2080 Ti": "RTX 2080 Ti",
-    "RTX 3090": "RTX 3090",
-}
+DEVICES = {"Apple M1 Pro, CPU": "Apple M1 Pro (CPU)", "RTX 3090": "RTX 3090"}
 
 
 def show_elsewhere():
-    """Show published minutes per epoch of a large network and a small one, on CPUs and on GPUs."""
+    """Show published times per epoch of a large network and a small one, on a laptop's CPU and on a GPU."""
     data = measurements.published("vgg_and_lenet")
     title = "The large network needs a GPU; the small one is faster on a laptop"
-    figure, places = figures.panels(title, 1, 2, (7.4, 2.7))
+    figure, places = figures.panels(title, 1, 2, (7.4, 1.9))
     for axes, network in zip(places, ("VGG-16, CIFAR-10", "LeNet, MNIST"), strict=True):
         rows = {row["device"]: row["epoch_minutes"] for row in data.rows(network=network)}
         minutes = [rows[device] for device in DEVICES]
@@ -149,12 +134,7 @@ def show_elsewhere():
         bars = axes.barh(list(DEVICES.values()), minutes, color=colors, height=0.62)
         texts = [figures.duration(60 * value) for value in minutes]
         axes.bar_label(bars, texts, padding=4, fontsize=9, color=figures.INK)
-        figures.tidy(axes)
-        axes.grid(False)
-        axes.set(xticks=(), xlabel=f"{network}: time per epoch")
-        axes.spines["bottom"].set_visible(False)
-        axes.margins(x=0.32)
-        axes.invert_yaxis()
+        _bare(axes, f"{network}: time per epoch", 0.32)
     places[1].set_yticklabels([])
     figures.sources(figure, data.source)
     alt = (
@@ -164,33 +144,78 @@ def show_elsewhere():
     figures.show(figure, alt)
 
 
-CARDS = ("T4", "V100", "RTX 3090", "RTX 4090", "L40S", "A100 80GB", "H100 SXM", "B200")
+def _bare(axes, name, room):
+    """Leave only the names of the bars, and what they measure."""
+    figures.tidy(axes)
+    axes.grid(False)
+    axes.set(xticks=(), xlabel=name)
+    axes.spines["bottom"].set_visible(False)
+    axes.margins(x=room)
+    axes.invert_yaxis()
 
 
-def show_cards():
-    """Show forecasts of one training step on eight cards: of the lesson's network, and of VGG-16."""
+CARDS = {
+    "T4": "T4 (2018)",
+    "RTX 4090": "RTX 4090 (2022)",
+    "H100 SXM": "H100 (2022)",
+    "B200": "B200 (2024)",
+}
+STEPS = 4 * 3000 // 25  # of the lesson's training
+FACTORS = ("about the same", "10 times as fast", "100 times as fast")
+
+
+def show_cards(seconds):
+    """Show forecasts of `STEPS` training steps on four cards: of the lesson's network, which took `seconds` here, and of VGG-16."""
     small = _forecasts(SmallCNN, (25, 3, 32, 32))
     large = _forecasts(_vgg16, (64, 3, 224, 224))
-    title = "Forecast: VGG-16 gains from every faster card, the small network from none"
-    figure, places = figures.panels(title, 1, 2, (7.4, 3.6))
-    names = ("our network, batch of 25", "VGG-16, batch of 64")
-    for axes, rows, name in zip(places, (small, large), names, strict=True):
-        _draw_forecasts(axes, rows)
-        axes.set_xlabel(f"{name}: ms per step")
-    places[1].set_yticklabels([])
-    words = [f"{card} {figures.number(row.ms)} ms" for card, row in zip(CARDS, large, strict=True)]
-    alt = (
-        f"Forecast ms per training step on eight cards. Our network: {_milliseconds(small[-1])} ms on each. "
-        f"VGG-16: {', '.join(words)}."
+    gains = [rows[0].ms / rows[-1].ms for rows in (large, small)]
+    title = (
+        f"Forecast, B200 against T4: VGG-16 {gains[0]:.0f}× as fast, our network {gains[1]:.0f}×"
     )
-    figures.show(figure, alt, "The line through each bar is the forecast's range.")
+    figure, (left, right) = figures.panels(title, 1, 2, (7.4, 3.1), sharey=True)
+    names = ["this CPU, measured", *CARDS.values()]
+    left.barh(0, seconds, color=figures.CPU, height=0.6)
+    left.text(seconds, 0, f"  {figures.duration(seconds)}", **_NOTE)
+    for place, row in enumerate(small, 1):
+        low, high = (STEPS * ms / 1000 for ms in (row.low_ms, row.high_ms))
+        left.barh(place, high - low, left=low, height=0.6, **_HOLLOW)
+        left.text(
+            high, place, f"  {figures.number(low, 2)} to {figures.number(high, 2)} s", **_NOTE
+        )
+    for place, row in enumerate(large, 1):
+        low, middle, high = (STEPS * ms / 1000 for ms in (row.low_ms, row.ms, row.high_ms))
+        right.barh(place, middle, height=0.6, **_HOLLOW)
+        right.plot((low, high), (place, place), color=figures.GPU, linewidth=1)
+        right.text(
+            high, place, f"  {figures.duration(middle)}, {large[0].ms / row.ms:.0f}×", **_NOTE
+        )
+    _bare(left, f"our network: {STEPS} steps", 0.5)
+    _bare(right, f"VGG-16, 64 images a step: {STEPS} steps", 0.5)
+    left.set_yticks(range(len(names)), names)
+    left.set_ylim(len(names) - 0.5, -0.5)
+    times = [figures.duration(STEPS * row.ms / 1000) for row in large]
+    told = ", ".join(f"{name} {time}" for name, time in zip(CARDS, times, strict=True))
+    alt = (
+        f"{STEPS} training steps. Our network: this CPU {figures.duration(seconds)}, forecast for each of four cards "
+        f"{_range(small)}. VGG-16, forecast: {told}."
+    )
+    figures.show(figure, alt, "Forecasts are hollow, with their range.")
+
+
+_NOTE = {"fontsize": 9, "color": figures.INK, "va": "center"}
+_HOLLOW = {"facecolor": "none", "edgecolor": figures.GPU, "linewidth": 1.4}
+
+
+def _range(rows):
+    low, high = STEPS * rows[-1].low_ms / 1000, STEPS * rows[-1].high_ms / 1000
+    return f"{figures.number(low, 2)} to {figures.number(high, 2)} s"
 
 
 def _forecasts(build, shape):
     """Return the forecasts of a training step of `build()` on `CARDS`, in their order, from shapes alone."""
     from practice_gpus import practice_gpus
 
-    with practice_gpus(1, memory="80 GiB", card=CARDS[0], values=False) as gpus:
+    with practice_gpus(1, memory="80 GiB", card="T4", values=False) as gpus:
         model = build().cuda()
         optimizer = torch.optim.Adam(model.parameters())
         images = torch.empty(shape, device="cuda")
@@ -202,13 +227,6 @@ def _forecasts(build, shape):
         step()
         forecast = gpus.forecast(step)
     return [forecast.on(card) for card in CARDS]
-
-
-def _milliseconds(row):
-    """Return a forecast as text: its range where the CPU decides, else one number."""
-    if row.limits["overhead"] > row.limits["compute"] + row.limits["memory"]:
-        return f"{figures.number(row.low_ms, 2)} to {figures.number(row.high_ms, 2)}"
-    return figures.number(row.ms)
 
 
 def _vgg16():
@@ -223,15 +241,52 @@ def _vgg16():
     return nn.Sequential(*layers, nn.Flatten(), *linear, nn.Linear(4096, 1000))
 
 
-def _draw_forecasts(axes, rows):
-    style = {"facecolor": "none", "edgecolor": figures.GPU, "linewidth": 1.4}
-    axes.barh(CARDS, [row.ms for row in rows], height=0.6, **style)
-    for place, row in enumerate(rows):
-        axes.plot((row.low_ms, row.high_ms), (place, place), color=figures.GPU, linewidth=1)
-        note = {"fontsize": 9, "color": figures.INK, "va": "center"}
-        axes.text(row.high_ms, place, f"  {_milliseconds(row)}", **note)
-    figures.tidy(axes)
-    axes.set(xticks=(), xlim=(0, 1.25 * max(row.high_ms for row in rows)))
-    axes.grid(False)
-    axes.spines["bottom"].set_visible(False)
-    axes.invert_yaxis()
+# --- half a cat on each GPU -----------------------------------------------------------------------
+def halves():
+    """Return the left and the right half of a photo of a cat, uint8 [3, 224, 112] each, on the CPU."""
+    return photos.sample("chelsea").split(112, dim=2)
+
+
+def show_cat(join):
+    """Show the halves on two practice GPUs, and beside them what the learner's `join` makes of them."""
+    from practice_gpus import practice_gpus
+
+    with practice_gpus(2):
+        parts = [half.to(f"cuda:{place}") for place, half in enumerate(halves())]
+        whole, where = _joined(join, *parts)
+        shown = [*(part.cpu() for part in parts), whole]
+    found = whole is not None
+    title = "The cat is whole again" if found else "Half a cat on each GPU"
+    figure, places = figures.panels(title, 1, 3, (7.4, 2.6), width_ratios=(1, 1, 2))
+    names = ["left, on cuda:0", "right, on cuda:1", where]
+    for axes, image, name in zip(places, shown, names, strict=True):
+        axes.set_axis_off()
+        if image is not None:
+            axes.imshow(image.permute(1, 2, 0).numpy())
+        axes.text(0.5, -0.04, name, transform=axes.transAxes, ha="center", va="top", **_SMALL)
+    if not found:
+        axes.text(
+            0.5,
+            0.5,
+            "?",
+            transform=axes.transAxes,
+            ha="center",
+            va="center",
+            fontsize=40,
+            color=figures.WAIT,
+        )
+    figures.show(figure, f"{title}: {', '.join(names)}.")
+
+
+_SMALL = {"fontsize": figures.SMALL, "color": figures.FAINT}
+
+
+def _joined(join, left, right):
+    """Return (image on the CPU, its name) of `join(left, right)`; (None, …) where it makes no image of 224 x 224."""
+    try:
+        whole = join(left, right)
+        if tuple(whole.shape) == (3, 224, 224):
+            return whole.cpu(), f"your join(left, right), on {whole.device}"
+    except Exception:  # noqa: BLE001 - the check names the error
+        pass
+    return None, "your join(left, right)"

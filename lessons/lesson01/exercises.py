@@ -2,6 +2,7 @@
 
 import html
 from contextlib import ExitStack
+from typing import NamedTuple
 from unittest import mock
 
 import torch
@@ -9,7 +10,6 @@ import torch
 from helpers import show
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, Question, call
-from helpers.doctor import Device, Facts, diagnose
 
 
 # --- choose the best device ------------------------------------------------------------------------------------------
@@ -88,113 +88,114 @@ pick = Exercise(
 )
 
 
-# --- five machines ---------------------------------------------------------------------------------------------------
-MACHINES = {
-    "A": Facts(
-        system="Windows",
-        driver="581.42",
-        gpus=("NVIDIA GeForce RTX 4060",),
-        cards=1,
-        torch="2.13.0+cpu",
-        cuda_build=None,
-    ),
-    "B": Facts(cards=1),
-    "C": Facts(driver="470.256.02", gpus=("Tesla T4",), cards=1, cuda_error="found version 11040"),
-    "D": Facts(
-        driver="580.95.05",
-        gpus=("NVIDIA L4",),
-        cards=1,
-        visible="-1",
-        cuda_error="No CUDA GPUs are available",
-    ),
-    "E": Facts(
-        driver="580.95.05",
-        gpus=("Tesla P100-PCIE-16GB",),
-        cards=1,
-        host="kaggle",
-        architectures=("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"),
-        devices=(
-            Device(
-                "cuda:0",
-                "Tesla P100-PCIE-16GB",
-                (6, 0),
-                17_000_000_000,
-                "no kernel image is available for execution on the device",
-            ),
-        ),
-    ),
+# --- nine machines ---------------------------------------------------------------------------------------------------
+class Machine(NamedTuple):
+    """A machine with an NVIDIA card: what `nvidia-smi` and PyTorch say there (None: nothing)."""
+
+    story: str
+    capability: float
+    driver: str | None  # its version
+    driver_cuda: str | None  # the newest CUDA it supports in full
+    built_for: str | None  # torch.version.cuda
+    visible: str | None = None  # CUDA_VISIBLE_DEVICES
+    oldest: float = 7.5  # capability of the oldest cards that the build has code for
+
+
+SEEN = {
+    "A": Machine("a gaming laptop with an RTX 4060", 8.9, "581.42", "13.0", None),
+    "B": Machine("a freshly installed server with an A10", 8.6, None, None, "13.0"),
+    "C": Machine("the lab's workstation with a T4", 7.5, "470.256.02", "11.4", "13.0"),
+    "D": Machine("a shared server with an L4", 8.9, "580.95.05", "13.0", "13.0", "-1"),
+    "E": Machine("a notebook host with a P100", 6.0, "580.95.05", "13.0", "13.0"),
 }
-CAUSES = {
-    "A": "CPU-only build",
-    "B": "no driver",
-    "C": "driver too old",
-    "D": "hidden",
-    "E": "no code for this card",
+UNSEEN = {
+    "F": Machine("a desktop with an RTX 3090", 8.6, "535.104.05", "12.2", "12.8", ""),
+    "G": Machine("a PC from 2017", 6.1, "390.157", "9.1", "12.6", oldest=5.0),
+    "H": Machine("a PC with a GTX 980", 5.2, "580.95.05", "13.0", "13.0", "0"),
+    "I": Machine("a rented machine with a T4", 7.5, "535.104.05", "12.2", "12.8", "0"),
 }
 _LOOK = {
-    "A": "torch.version.cuda: does this build include CUDA?",
-    "B": "the row driver, next to the cards on the bus: is the card there, and does anything talk to it?",
-    "C": "CUDA's error: 11040 means CUDA 11.4. Which CUDA was this PyTorch built with?",
-    "D": "CUDA_VISIBLE_DEVICES. Which GPU has the number -1?",
-    "E": "the card's capability, next to what the build has code for.",
+    "CPU-only build": "Does this build of PyTorch include CUDA?",
+    "no driver": "Does anything on this machine talk to the card?",
+    "driver too old": "Compare the driver's CUDA with the one PyTorch was built for. As numbers: '9' > '12'.",
+    "hidden": "Which GPUs does CUDA_VISIBLE_DEVICES leave visible?",
+    "no code for this card": "Compare the card's capability with the oldest that the build has code for.",
+    "works": "Nothing is missing on this one.",
 }
 
 
-COLUMNS = {  # what the doctor knows about each machine, and the words above it
-    "cuda_build": "torch.version.cuda",
-    "cards": "NVIDIA cards on the bus",
-    "driver": "driver",
-    "gpus": "nvidia-smi lists",
-    "visible": "CUDA_VISIBLE_DEVICES",
-    "cuda_error": "CUDA's error",
-    "devices": "what PyTorch sees",
-    "architectures": "code in the build for",
-}
+def diagnose(machine):
+    if machine.built_for is None:
+        return "CPU-only build"
+    if machine.driver_cuda is None:
+        return "no driver"
+    if float(machine.driver_cuda) // 1 < float(machine.built_for) // 1:
+        return "driver too old"
+    if machine.visible in ("", "-1"):
+        return "hidden"
+    if machine.capability < machine.oldest:
+        return "no code for this card"
+    return "works"
 
 
 def show_machines():
-    """Show the facts of the five machines as a table; a dash where there is nothing to say."""
-    rows = {name: [_plain(getattr(m, key)) for key in COLUMNS] for name, m in MACHINES.items()}
-    head = "".join(f'<th style="text-align:left">{name}</th>' for name in MACHINES)
-    lines, texts = [], []
-    for place, title in enumerate(COLUMNS.values()):
-        cells = [row[place] for row in rows.values()]
-        told = "".join(f'<td style="text-align:left">{html.escape(cell)}</td>' for cell in cells)
-        lines.append(f'<tr><th style="text-align:left">{title}</th>{told}</tr>')
-        texts.append(
-            f"{title}: " + "; ".join(f"{n} {c}" for n, c in zip(MACHINES, cells, strict=True))
-        )
-    show.page(f"<table><tr><th></th>{head}</tr>{''.join(lines)}</table>", "\n".join(texts))
+    """Show what `nvidia-smi` and PyTorch print on the first five machines."""
+    text = "\n\n".join(f"{name}: {_printed(machine)}" for name, machine in SEEN.items())
+    show.page(f"<pre>{html.escape(text)}</pre>", text)
 
 
-def _plain(value):
-    if isinstance(value, tuple):
-        return ", ".join(_plain(part) for part in value) or "–"
-    if isinstance(value, Device):
-        return f"{value.device}, capability {'.'.join(map(str, value.capability))}: {value.error}"
-    return "–" if value in (None, "") else str(value)
+def _printed(machine):
+    top = "nvidia-smi: command not found"
+    if machine.driver:
+        top = f"| Driver Version: {machine.driver}    CUDA Version: {machine.driver_cuda} |"
+    runs = diagnose(machine) in ("works", "no code for this card")
+    lines = [
+        machine.story,
+        f"   $ nvidia-smi\n   {top}",
+        '   >>> torch.version.cuda, os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.is_available()',
+        f"   {(machine.built_for, machine.visible, runs)}",
+    ]
+    if runs:
+        card, oldest = (tuple(map(int, str(n).split("."))) for n in machine[1::5])
+        codes = [f"sm_{oldest[0]}{oldest[1]}", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
+        lines += ["   >>> torch.cuda.get_device_capability(), torch.cuda.get_arch_list()"]
+        lines += [f"   {(card, codes)}"]
+    return "\n".join(lines)
 
 
 def _check_machines(answer):
-    expect.choices(answer, CAUSES, {name: f"no. Look at {look}" for name, look in _LOOK.items()})
-    fixes = [f"{name}: {diagnose(facts).fix}" for name, facts in MACHINES.items()]
-    return "\n".join(["Five machines, five causes. The doctor prescribes:", *fixes])
+    for name, machine in (SEEN | UNSEEN).items():
+        said, right = call(answer, machine), diagnose(machine)
+        if said != right:
+            raise NotYet(
+                f"you say {said!r} of {name}, {_printed(machine)}\n{_why_not(said, right)}"
+            )
+    return "nine machines, and four of them you had never seen. Your function is a doctor."
+
+
+def _why_not(said, right):
+    if said not in list(_LOOK):
+        return f"That's none of the answers, which are {', '.join(map(repr, _LOOK))}."
+    if said == "driver too old":
+        return "A driver runs builds for every older CUDA, and for newer ones of its own major version."
+    return _LOOK["hidden" if said == "hidden" else right]
 
 
 machines = Exercise(
     key="01.machines",
-    title="diagnose five machines",
+    title="write a doctor",
     check_answer=_check_machines,
     hints=(
-        "The table under Why is it False? lists five causes. Each machine has one of them.",
-        "Each machine has one row that gives it away. Find it before you read the rest.",
-        "No CUDA version in the build, no driver, an old driver, a variable that hides, a card the build has no code for.",
+        "Go through the table under Why is it False? from top to bottom. Which attribute answers each row?",
+        'One `if` and one `return` for each cause, in the table\'s order. The versions are texts: `float("12.2")` is a number, '
+        "and `// 1` cuts off what follows the point.",
+        '`if machine.driver_cuda is None: return "no driver"`, then `if float(machine.driver_cuda) // 1 < '
+        'float(machine.built_for) // 1:`, then `if machine.visible in ("", "-1"):`, and last `machine.capability < machine.oldest`.',
     ),
-    reference=CAUSES,
-    source=f"causes = {CAUSES!r}",
-    explanation="A has a CPU-only build next to a healthy driver. B has a card that no driver talks to. On C the driver is "
-    "older than the CUDA version of the build. On D the variable is -1. E sees its card, yet 6.0 is not among the "
-    "architectures of the build, so every operation fails.",
+    reference=diagnose,
+    explanation="Each question makes sense only if those before it are answered: without CUDA in the build, no driver helps, and a "
+    "driver that's too old hides even a visible GPU. That's why the doctor asks in this order, too.",
+    unlocked="You can now read anyone's `nvidia-smi` and say what's missing.",
 )
 
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 import measurements
 from helpers import figures, plots
 from helpers.vega import Texts, calculate, csv
-from lessons.data_parallel import MIB, PCIE, all_reduces, backward_ms, gpt_step, rates, speedup
+from lessons.data_parallel import MIB, PCIE, all_reduces, backward_ms, cut, gpt_step, rates, speedup
 
 
 # --- the same gradient --------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def show_overlap():
             sent = all_reduces(model, begin, end, size, gpus, link)
             late = max(0, sent[-1][1] - end)
             words = f"{len(sent)} all-reduce{'s' * (len(sent) > 1)}, {late:.1f} ms exposed"
-            bars = [(0, 0, begin), (1, begin, end), *((2, *each) for each in sent)]
+            bars = [(0, 0, begin), (1, begin, end), *((2, *each) for each in cut(sent, end))]
             rows += [(way, lane, bucket, part, round(a, 2), round(b, 2), -1) for part, a, b in bars]
             rows.append((way, lane, bucket, 3, 0, 0, told.index(words)))
     title = "351 MB of gradients: what sticks out after backward is exposed (forecast)"

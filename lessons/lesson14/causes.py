@@ -93,20 +93,32 @@ def too_large(done, folder) -> str:
 
 def slow(step, spy) -> str:
     """What makes a step slow: its number format, then lines that launch many kernels, else the line that takes longest."""
-    launches = [entry for entry in step.entries if isinstance(entry, Launch)]
+    busiest = max(step.kernels, key=lambda kernel: kernel.ms)
+    found = [*wide(step, spy), *loops(step, spy)]
+    return "; ".join(found) or f"{busiest.line} takes longest, {busiest.ms:.1f} ms"
+
+
+def wide(step, spy) -> list:
+    """A sentence if most arithmetic of a step is in a format for which the card has no tensor cores."""
     flops: Counter = Counter()
-    for entry in launches:
+    for entry in launches(step):
         flops[entry.work.unit] += entry.work.flops
     unit = max(flops, key=lambda unit: flops[unit])
-    found = []
-    if step.card.peak(unit) <= step.card.peak("fp32"):
-        taken = FORMATS.get(unit, unit)
-        found.append(f"{shown(spy.called)} multiplies in {taken}; a T4's tensor cores take float16")
-    lines = Counter(entry.place for entry in launches if not entry.backward)
+    taken = FORMATS.get(unit, unit)
+    told = f"{shown(spy.called)} multiplies in {taken}; a T4's tensor cores take float16"
+    return [told] * (step.card.peak(unit) <= step.card.peak("fp32"))
+
+
+def loops(step, spy) -> list:
+    """A sentence for each line that launches many kernels in a step."""
+    lines = Counter(entry.place for entry in launches(step) if not entry.backward)
     many = [(place, count) for place, count in lines.most_common(3) if count >= MANY]
-    found += [f"{loop_at(place, spy)} launches {count} kernels a step" for place, count in many]
-    busiest = max(step.kernels, key=lambda kernel: kernel.ms)
-    return "; ".join(found) or f"{busiest.line} takes longest, {busiest.ms:.1f} ms"
+    return [f"{loop_at(place, spy)} launches {count} kernels a step" for place, count in many]
+
+
+def launches(step) -> list:
+    """The kernels that a step launches."""
+    return [entry for entry in step.entries if isinstance(entry, Launch)]
 
 
 def loop_at(place, spy) -> str:

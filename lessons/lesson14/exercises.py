@@ -1,16 +1,41 @@
 """Exercises of lesson 14, Port a project: four stages of one port, each decided by the judge."""
 
 import difflib
+import importlib
+import os
+import re
 import shutil
 from pathlib import Path
+from unittest import mock
 
+import torch
+import torch.distributed as dist
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+
+from helpers import figures as drawn
 from helpers import show
 from helpers.checks.core import Exercise, NotAttempted, NotYet
-from lessons.lesson14 import judge
-from lessons.lesson14.runs import fingerprint, in_full, three_steps
+from lessons.lesson04.exercises import save_checkpoint
+from lessons.lesson06.exercises import to_ddp
+from lessons.lesson07.exercises import find_waits
+from lessons.lesson08.exercises import forecast_card
+from lessons.lesson14 import figures, judge
+from lessons.lesson14.runs import (
+    fingerprint,
+    in_full,
+    inside,
+    on_cpu,
+    small,
+    three_steps,
+    without_gpu,
+)
+from practice_gpus.reports import page
+
+# The lesson uses them where the learner has kept none.
+__all__ = ["find_waits", "forecast_card", "save_checkpoint", "to_ddp"]
 
 SOLUTION = str(judge.SOLUTION)
-BEFORE = "birdcalls_before.json"
 PAGE = "gpu_report.html"
 MOST = (
     "float16 on tensor cores",
@@ -38,27 +63,100 @@ def start(name="birdcalls") -> str:
     return name
 
 
+def ines() -> tuple:
+    """Run Ines's program, untouched, on the CPU: print what it says first and last, return (network, optimizer)."""
+    told = on_cpu(judge.PROJECT)
+    first, *_, last, right = told["printed"].splitlines()
+    print(f"{first}\n…\n{last}\n{right}")
+    return told["spy"].model, told["spy"].optimizer
+
+
 def verdict(port) -> None:
-    """Show what the judge says to each of the six criteria; keep the first version that runs on a GPU for the report."""
+    """Show which sins are gone, and what the judge says to each of the six criteria."""
     folder = _folder(port)
-    marks = judge.marks(folder)
-    if marks["device"].met and not Path(BEFORE).exists():
-        three_steps(folder).save(BEFORE)
+    marks, sins = judge.marks(folder), judge.sins(folder)
     met = sum(mark.met for mark in marks.values())
+    head = f"{found(folder)}, {met} of {len(marks)} criteria met"
+    named = [[n if gone else "?" for n, gone in zip(judge.SINS[k], sins[k])] for k in sins]
+    board = [sins, [":-:"] * len(sins), *zip(*named, strict=True)]
     rows = [f"| {'✓' if m.met else '✗'} | {TITLES[n]} | {m.text} |" for n, m in marks.items()]
     lines = [f"{'yes' if m.met else 'no':4}{TITLES[n]:26}{m.text}" for n, m in marks.items()]
-    head = f"{met} of {len(marks)} criteria met"
-    table = "\n".join([f"**{head}**", "", "| | | |", "|---|---|---|", *rows])
-    show.markdown(table, "\n".join([head, *lines]))
+    table = ["| " + " | ".join(row) + " |" for row in board]
+    words = "\n".join([f"**{head}**", "", *table, "", "| | | |", "|---|---|---|", *rows])
+    show.markdown(words, "\n".join([head, *lines]))
+
+
+def found(folder) -> str:
+    """How many of the ten mistakes are gone, in words."""
+    return f"{sum(map(sum, judge.sins(folder).values()))} of 10 mistakes found"
+
+
+def running(port) -> Path:
+    """The folder of the port once it runs on a GPU; until then that of Ines's weekend version, and a line that says so."""
+    folder = _folder(port)
+    if judge.device(folder).met:
+        return folder
+    print("Your port doesn't run on a GPU yet. This is Ines's weekend version.")
+    return judge.weekend()
+
+
+def training(port):
+    """A function that runs the port's small training, as it is now."""
+    folder = _folder(port)
+
+    def train():
+        with inside(folder):
+            small(folder)
+
+    return train
+
+
+def network(port, full=False) -> tuple:
+    """(the port's network as its files are now, its settings): the small ones, or those of the whole training."""
+    folder = _folder(port)
+    with inside(folder):
+        settings = importlib.import_module(f"{folder.name}.config")
+        config = settings.FULL if full else settings.SMALL
+        return importlib.import_module(f"{folder.name}.model").Net(config), config
+
+
+def alone(port, to_ddp) -> None:
+    """Train two steps by `to_ddp` as a group of one process, on the CPU; print how it ends."""
+    one = dict(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="localhost", MASTER_PORT="0")
+    try:
+        net, config = network(port)
+        clips = TensorDataset(torch.rand(32, config.samples), torch.arange(32) % 8)
+        with mock.patch.dict(os.environ, one), without_gpu():
+            model, loader = to_ddp(net, clips, 16)
+            for waves, labels in loader:
+                F.cross_entropy(model(waves), labels).backward()
+        print("Two steps, and each parameter got its gradient.")
+    except Exception as error:  # noqa: BLE001 - whatever the learner's files raise
+        told = re.findall(r"[^.]*prior iteration[^.]*\.|Parameter indices[^\n]*", str(error))
+        print(f"{type(error).__name__}: " + "\n".join(told or str(error).splitlines()[:1]))
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def memory_now(port) -> None:
+    """Draw what a GPU holds from batch to batch, in Ines's weekend version and in the port."""
+    drawn.show(*figures.memory(running(port)))
+
+
+def step_now(port) -> None:
+    """Draw a step of Ines's weekend version and one of the port on a timeline, by forecast for a T4."""
+    drawn.show(*figures.step(running(port)))
 
 
 def report(port) -> None:
-    """Write *The GPU report of my model* of a port, beside the notebook, and say where it is."""
+    """Write *The GPU report of my model* of a port, beside the notebook, show its sheet, and say where it is."""
     folder = _folder(port)
     if not judge.device(folder).met:
         print("No report yet: the port doesn't run on a GPU.")
         return
-    path = in_full(folder).page(PAGE, BEFORE if Path(BEFORE).exists() else None)
+    drawn.show(*figures.sheet(folder))
+    path = page.write(in_full(folder)[0], PAGE, three_steps(judge.weekend()).content())
     show.markdown(f"Your report: [{path}]({path})", f"Your report: {path}")
 
 
@@ -89,7 +187,7 @@ def _stage(*names):
         for mark in marks:
             if not mark.met:
                 raise NotYet(mark.text)
-        return "; ".join(mark.text for mark in marks) + "."
+        return "; ".join(mark.text for mark in marks) + f". {found(folder)}."
 
     return check
 

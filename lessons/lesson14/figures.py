@@ -1,61 +1,135 @@
-"""The picture at the top of lesson 14."""
-
-import shutil
-import tempfile
-from pathlib import Path
+"""The pictures of lesson 14: the report as a sheet, a port's memory from batch to batch, and its step on a timeline."""
 
 from helpers import figures, plots
 from lessons.lesson14 import judge
-from lessons.lesson14.runs import three_steps
+from lessons.lesson14.runs import MEMORY, in_full, three_steps
 
-# What it takes to make the project run on a GPU at all: (file, text, what stands there instead)
-FIRST_PORT = (
-    (
-        "model.py",
-        "self.window = torch.hann_window(WIDTH)",
-        'self.register_buffer("window", torch.hann_window(WIDTH))',
-    ),
-    ("model.py", "torch.arange(x.shape[1])", "torch.arange(x.shape[1], device=x.device)"),
-    ("train.py", "model = Net(config)", 'model = Net(config).to("cuda")'),
-    (
-        "train.py",
-        "= train_step(model, waves, labels",
-        '= train_step(model, waves.to("cuda"), labels.to("cuda")',
-    ),
-)
-COLORS = {
-    "kernel": figures.GPU,
-    "copy": figures.COPY,
-    "wait": figures.WAIT,
-    "issue": figures.CPU,
-    "host": "#9DB7DB",
-}
+GIB = 2**30
+LIMIT = float(MEMORY.split()[0])
+BEFORE = "Ines's version"
+COLORS = {"copy": figures.COPY, "wait": figures.WAIT, "issue": figures.CPU, "host": "#9DB7DB"}
+KEY = "CPU: blue issues kernels, pale blue computes, gray waits. GPU: amber copies, green computes."
+SCALER = " A GradScaler's wait, gray to the end of a step, costs nothing while the GPU is busy."
+SHOWN = ("T4", "A10G", "A100", "H100", "H200")  # cards on the sheet
 
 
 def first_picture():
-    """Return (Figure, alternative text): a step of the first port and one of the model solution, by forecast."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name) / "birdcalls"
-        shutil.copytree(judge.PROJECT, folder)
-        for file, text, instead in FIRST_PORT:
-            (folder / file).write_text((folder / file).read_text().replace(text, instead))
-        before = three_steps(folder).facts["step"]
-    after = three_steps(judge.SOLUTION).facts["step"]
-    title = f"The same training step on a T4: {before['ms']:.0f} ms, then {after['ms']:.0f} ms (forecast)"
-    figure, axes = plots.new_figure(title, "milliseconds", "", (7.4, 2.8))
-    for top, step in ((3.4, before), (1, after)):
-        for row, y in (("CPU", top), ("copies", top - 0.9), ("kernels", top - 0.9)):
-            for start, end, kind in step["timeline"][row]:
-                hollow = {"facecolor": "none", "edgecolor": COLORS[kind], "linewidth": 1.2}
-                look = hollow if kind == "kernel" else {"color": COLORS[kind], "linewidth": 0}
-                axes.barh(y, end - start, left=start, height=0.62, **look)
-    axes.set_yticks([3.4, 2.5, 1, 0.1], ["before: CPU", "GPU", "after: CPU", "GPU"])
-    axes.text(
-        after["ms"] * 1.05,
-        0.5,
-        "gray: the CPU waits\nblue: it issues kernels, or computes\ngreen: kernels · amber: copies",
-        fontsize=9,
-        va="center",
+    """Return (Figure, alternative text): the sheet that the model solution earns."""
+    return sheet(judge.SOLUTION)
+
+
+def sheet(folder):
+    """Return (Figure, alternative text) of a port's report on one sheet, with Ines's version beside it."""
+    before, now = (three_steps(each).step for each in (judge.weekend(), folder))
+    met = sum(mark.met for mark in judge.marks(folder).values())
+    gone = sum(map(sum, judge.sins(folder).values()))
+    numbers = {
+        f"{before.ms:.0f} → {now.ms:.0f} ms": "a step on a T4, forecast",
+        f"> 8 → {peak(folder):.2f} GiB": "at the peak of memory",
+        f"{met} of 6": "criteria met",
+        f"{gone} of 10": "mistakes found",
+    }
+    figure = figures.blank_figure((7.4, 3.5))
+    faster = f"{before.ms / now.ms:.1f} times as fast on a T4, by forecast"
+    figures.set_title(figure, f"The GPU report of birdcalls: {faster}")
+    above, below = figure.subfigures(2, 1, height_ratios=(1, 2.5))
+    above.set_facecolor("none")
+    below.set_facecolor("none")
+    for axes, (value, words) in zip(above.subplots(1, 4), numbers.items(), strict=True):
+        axes.axis("off")
+        axes.text(0, 0.55, value, fontsize=15, fontweight="bold", color=figures.GPU)
+        axes.text(0, 0.1, words, fontsize=9, color=figures.FAINT)
+    left, right = below.subplots(1, 2, width_ratios=(1.15, 1))
+    curves(left, folder)
+    by_card(right, before, three_steps(folder).facts["step"]["cards"])
+    words = "; ".join(f"{words}: {value}" for value, words in numbers.items())
+    return figure, f"The report on one sheet. {words}."
+
+
+def peak(folder):
+    """The most that a GPU holds during a port's whole training and test, in GiB."""
+    return max(device["peak"] for device in in_full(folder)[0].facts["devices"]) / GIB
+
+
+def by_card(axes, before, cards):
+    """Hollow bars of a step on several cards, with their ranges, below that of before."""
+    rows = [("T4, before", before.ms, before.low_ms, before.high_ms)]
+    for row in sorted(cards, key=lambda row: -row["ms"]):
+        name = row["card"].split(" (")[0]
+        if name.split()[0] in SHOWN:
+            rows.append((name, row["ms"], row["low_ms"], row["high_ms"]))
+    for y, (_, ms, low, high) in enumerate(rows):
+        color = figures.GPU if y else figures.TROUBLE
+        axes.barh(y, ms, height=0.6, facecolor="none", edgecolor=color, linewidth=1.4)
+        axes.plot((low, high), (y, y), color=color, linewidth=1.4)
+        axes.text(high, y, f"  {ms:.3g} ms", fontsize=8, va="center", color=figures.INK)
+    axes.set(yticks=range(len(rows)), yticklabels=[row[0] for row in rows], xticks=[])
+    axes.set(
+        xlim=(0, 1.25 * max(row[3] for row in rows)), xlabel="a step by forecast, with its range"
     )
-    words = f"Timelines of a step by forecast on a T4: {before['ms']:.0f} ms with ten sins in the code, {after['ms']:.0f} ms without."
-    return figure, words
+    axes.invert_yaxis()
+    figures.tidy(axes)
+    axes.grid(visible=False)
+
+
+def curves(axes, folder):
+    """What a GPU holds from batch to batch, in Ines's version and in a port's."""
+    runs = {BEFORE: (judge.weekend(), figures.TROUBLE), "yours": (folder, figures.GPU)}
+    for label, (each, color) in runs.items():
+        done, spy = in_full(each)
+        if not spy.trained or (label != BEFORE and each == judge.weekend()):
+            continue
+        per = spy.trained / done.facts["steps"]  # calls of a batch
+        held = [number / GIB for number in spy.memory]
+        axes.plot([n / per for n in range(len(held))], held, color=color, linewidth=1.6)
+        if done.error is not None:
+            axes.plot(len(held) / per, LIMIT, "X", color=color, markersize=9)
+        low = 6.9 if label == BEFORE else 4.9  # two curves may end at the same place
+        x, y = (len(held) / per + 0.3, low) if done.error else (20.8, max(held) + 0.2)
+        end = "\nruns out of memory" if done.error else f": {peak(each):.2f} GiB at the peak"
+        side = "left" if done.error else "right"
+        axes.text(x, y, label + end, color=color, fontsize=9, ha=side, va="center")
+    axes.axhline(LIMIT, color=figures.INK, linewidth=1)
+    axes.text(20.8, LIMIT + 0.5, MEMORY, fontsize=9, ha="right", va="center", color=figures.INK)
+    axes.axvline(3, color=figures.WAIT, linewidth=0.8, linestyle=":")
+    axes.set(xlabel="3 batches to train, 18 to test", ylabel="GiB on the GPU", ylim=(0, 9))
+    axes.set(xlim=(0, 21.3), xticks=(0, 3, 21))
+    figures.tidy(axes)
+
+
+def memory(folder):
+    """Return (Figure, alternative text): `curves` on a figure of their own."""
+    done, spy = in_full(folder)
+    whose = BEFORE if folder == judge.weekend() else "Your port"
+    title = f"{whose} fits {MEMORY}"
+    if done.error is not None:
+        batch = len(spy.memory) * done.facts["steps"] // spy.trained + 1
+        title = f"{whose} runs out of {MEMORY} in batch {batch} of 21"
+    figure, axes = plots.new_figure(title, size=(7.2, 2.8))
+    curves(axes, folder)
+    words = f"In {BEFORE}, memory grows from batch to batch, in the training and in the test"
+    return figure, f"{title}. {words}."
+
+
+def step(folder):
+    """Return (Figure, alternative text): a step of Ines's version and one of the port on a timeline, and par."""
+    steps = {BEFORE: three_steps(judge.weekend()).facts["step"]}
+    if folder != judge.weekend():
+        steps["yours"] = three_steps(folder).facts["step"]
+    par = three_steps(judge.SOLUTION).step.ms
+    *_, (label, last) = steps.items()
+    title = f"{label[0].upper()}{label[1:]}: {last['ms']:.0f} ms per step on a T4 by forecast, par is {par:.0f}"
+    figure, axes = plots.new_figure(title, "milliseconds", "", (7.2, 1.3 + 1.0 * len(steps)))
+    ticks = []
+    for place, (label, each) in enumerate(steps.items()):
+        for row, y in (("CPU", 0), ("copies", 1), ("kernels", 1)):
+            y = -(3 * place + y)
+            for start, end, kind in each["timeline"][row]:
+                hollow = {"facecolor": "none", "edgecolor": figures.GPU, "linewidth": 1.2}
+                look = hollow if kind == "kernel" else {"color": COLORS[kind], "linewidth": 0}
+                axes.barh(y, end - start, left=start, height=0.7, **look)
+        ticks += [(-3 * place, f"{label}: CPU"), (-3 * place - 1, "GPU")]
+    axes.set_yticks([y for y, _ in ticks], [words for _, words in ticks])
+    axes.axvline(par, color=figures.INK, linewidth=1)
+    axes.text(par, 0.5, " par", fontsize=9, va="bottom", color=figures.INK)
+    return figure, f"Timelines of a step. {title}.", KEY + SCALER * (len(steps) > 1)

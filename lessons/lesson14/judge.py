@@ -1,10 +1,17 @@
 """The judge of the final project: runs a port on the CPU, on practice GPUs and by the clock, and says what isn't met."""
 
+import atexit
+import functools
+import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from lessons.lesson14 import causes
 from lessons.lesson14.runs import in_full, on_cpu, on_gpu, on_two, three_steps
+from practice_gpus.reports.findings import CHOOSE
 
 HERE = Path(__file__).parent
 PROJECT = HERE / "project" / "birdcalls"
@@ -12,6 +19,31 @@ SOLUTION = HERE / "solution" / "birdcalls"
 SLACK = 1.1  # of par
 CLOSE = 0.05  # of a loss: 16 bits round
 NOWHERE = "can't be judged yet: nothing ran on a GPU"
+
+
+WEEKEND = (  # what Ines changed in a weekend to make it run on a GPU: (file, text, what stands there instead)
+    (
+        "model.py",
+        "self.window = torch.hann_window(WIDTH)",
+        'self.register_buffer("window", torch.hann_window(WIDTH))',
+    ),
+    ("model.py", "torch.arange(x.shape[1])", "torch.arange(x.shape[1], device=x.device)"),
+    ("train.py", "model = Net(config)", 'model = Net(config).to("cuda")'),
+    (
+        "train.py",
+        "= train_step(model, waves, labels",
+        "= train_step(model, waves.cuda(), labels.cuda()",
+    ),
+    ("evaluate.py", "model(waves)", "model(waves.cuda())"),
+    ("evaluate.py", "append(labels)", "append(labels.cuda())"),
+)
+SINS = {  # two of each kind, by the names that they get when they're gone
+    "Placement": ("a plain attribute", "made on the CPU"),
+    "Waits": ("a number in each step", "chosen by a mask"),
+    "Memory": ("graphs that stay", "a test with graphs"),
+    "Speed": ("clip by clip", "32 bits on a T4"),
+    "Two GPUs": ("a layer without a use", "each for itself"),
+}
 
 
 @dataclass(frozen=True)
@@ -80,7 +112,7 @@ def memory(folder) -> Mark:
     leaks = [each for each in on_gpu(folder)[0].findings if each["kind"] == "leak"]
     if leaks:
         return Mark(False, f"{causes.short(causes.at(leaks[0]))} {leaks[0]['text']}")
-    large = in_full(folder)
+    large, _ = in_full(folder)
     if large.error is not None:
         return Mark(False, causes.too_large(large, folder))
     peak = max(device["peak"] for device in large.facts["devices"])
@@ -116,3 +148,38 @@ CRITERIA = {
     "speed": speed,
     "two": two,
 }
+
+
+def sins(folder) -> dict:
+    """{kind: [whether each of its two sins is gone]}, as far as the runs show it."""
+    done, spy = on_gpu(folder)
+    if nothing_ran(folder):
+        modules = spy.model.modules() if spy.model is not None else ()
+        tensors = [each for module in modules for each in vars(module).values()]
+        plain = any(isinstance(each, torch.Tensor) for each in tensors)
+        moved = spy.device.startswith("cuda") and not plain
+        return dict.fromkeys(SINS, [False, False]) | {"Placement": [moved, False]}
+    chosen = [CHOOSE in words for words in causes.waits(done)]
+    leak = any(each["kind"] == "leak" for each in done.findings)
+    step = three_steps(folder).step
+    gone = (
+        [True, True],
+        [all(chosen), not any(chosen)],
+        [not leak, in_full(folder)[0].error is None],
+        [bool(step) and not each(step, spy) for each in (causes.loops, causes.wide)],
+        [not spy.unused, two(folder).met],
+    )
+    return dict(zip(SINS, gone, strict=True))
+
+
+@functools.cache
+def weekend() -> Path:
+    """The folder of Ines's weekend version: it runs on a GPU, and has eight of the ten sins left."""
+    above = Path(tempfile.mkdtemp(prefix="weekend"))
+    atexit.register(shutil.rmtree, above, ignore_errors=True)
+    folder = above / "birdcalls"
+    shutil.copytree(PROJECT, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for file, text, instead in WEEKEND:
+        code = (folder / file).read_text(encoding="utf-8")
+        (folder / file).write_text(code.replace(text, instead), encoding="utf-8")
+    return folder

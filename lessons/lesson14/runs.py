@@ -1,7 +1,9 @@
 """Runs a learner's port, the package in a folder whose `train` module trains, where it has to run.
 
 On the CPU, on a practice T4 with 8 GB, on shapes alone, and as two processes. A project takes ``--small`` for a short training, and
-leaves the losses in its variable `losses`. `python runs.py FOLDER WHERE 0 1` is the two processes.
+leaves the losses in its variable `losses`. `python runs.py FOLDER WHERE 0 1` is the two processes. They aren't started by
+`helpers.launch`: torchrun looks for GPUs before it forks, so CUDA, and practice GPUs like it, refuse the
+workers that it forks.
 """
 
 import contextlib
@@ -37,11 +39,17 @@ GRACE = 10  # for one of them when the other has failed
 
 
 class Spy:
-    """Watches the program in `folder` by PyTorch's hooks; with `values` it reads batches and weights, too, which waits."""
+    """Watches the program in `folder` by PyTorch's hooks; with `values` it reads batches and weights, too, which waits.
 
-    def __init__(self, folder: str | Path, values: bool = False) -> None:
+    With `memory` it notes what the GPU holds whenever a module is called.
+    """
+
+    def __init__(self, folder: str | Path, values: bool = False, memory: bool = False) -> None:
         self.folder = str(Path(folder).resolve())
         self.values = values
+        self.memory: list | None = [] if memory else None  # bytes, at each call of a module
+        self.trained = 0  # how many of them until the last step
+        self.optimizer: torch.optim.Optimizer | None = None
         self.model: torch.nn.Module | None = (
             None  # what the program calls first: its network, or a wrapper of it
         )
@@ -66,6 +74,8 @@ class Spy:
 
     def calls(self, module: torch.nn.Module, inputs: tuple) -> None:
         """A module is called."""
+        if self.memory is not None:
+            self.memory.append(torch.cuda.memory_allocated())
         first = next(iter(module.parameters()), None)
         if self.model is None and first is not None:
             self.model = module
@@ -78,6 +88,8 @@ class Spy:
 
     def steps(self, optimizer: torch.optim.Optimizer, *rest: object) -> None:
         """An optimizer has stepped."""
+        self.optimizer = optimizer
+        self.trained = len(self.memory or ())
         if not self.stepped:
             self.stepped = self.lines()
             named = self.model.named_parameters() if self.model is not None else ()
@@ -121,20 +133,26 @@ def fingerprint(folder: str | Path) -> str:
 
 @once
 def on_cpu(folder: Path) -> dict:
-    """{"losses", "error", "line", "clips"} of a small run without a GPU."""
+    """{"losses", "error", "line", "clips", "spy", "printed"} of a small run without a GPU."""
     told: dict = {"losses": None, "error": "", "line": None}
-    hidden = mock.patch.multiple(torch.cuda, is_available=lambda: False, device_count=lambda: 0)
-    with inside(folder), hidden, Spy(folder, values=True) as spy:
-        before, sys.argv = sys.argv, ["train", "--small"]
+    with inside(folder) as printed, without_gpu(), Spy(folder, values=True) as spy:
         try:
-            names = runpy.run_module(f"{folder.name}.train", run_name="__main__")
-            told["losses"] = names.get("losses")
+            told["losses"] = small(folder).get("losses")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the program raises
             told["error"] = f"{type(error).__name__}: {error}".splitlines()[0]
             told["line"] = innermost(error, folder)
-        finally:
-            sys.argv = before
-    return told | {"clips": spy.clips}
+    return told | {"clips": spy.clips, "spy": spy, "printed": printed.getvalue()}
+
+
+def small(folder: Path) -> dict:
+    """Run the project's small training in here; returns its variables."""
+    with mock.patch.object(sys, "argv", ["train", "--small"]):
+        return runpy.run_module(f"{folder.name}.train", run_name="__main__")
+
+
+def without_gpu() -> Any:
+    """A context in which PyTorch sees no GPU."""
+    return mock.patch.multiple(torch.cuda, is_available=lambda: False, device_count=lambda: 0)
 
 
 @once
@@ -145,10 +163,10 @@ def on_gpu(folder: Path) -> tuple:
 
 
 @once
-def in_full(folder: Path) -> "Report":
-    """The report of the whole training on shapes alone."""
-    with inside(folder):
-        return report_on(folder, shapes=True)
+def in_full(folder: Path) -> tuple:
+    """(the report, what was spied) of the whole training, and of the test, on shapes alone."""
+    with inside(folder), Spy(folder, memory=True) as spy:
+        return report_on(folder, shapes=True), spy
 
 
 @once
@@ -167,17 +185,17 @@ def report_on(folder: Path, *arguments: str, **settings: Any) -> "Report":
 
 
 @contextlib.contextmanager
-def inside(folder: Path) -> Iterator[None]:
-    """The folder above the project is the current one, its modules are loaded anew, what it prints is dropped."""
+def inside(folder: Path) -> Iterator[io.StringIO]:
+    """The folder above the project is the current one, its modules are loaded anew; yields what takes its output."""
     here = Path.cwd()
     state = torch.get_rng_state()
     forget(folder.name)
     os.chdir(folder.parent)
     sys.path.insert(0, str(folder.parent))
-    drop = io.StringIO()
+    printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(drop), contextlib.redirect_stderr(drop):
-            yield
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            yield printed
     finally:
         sys.path.remove(str(folder.parent))
         os.chdir(here)
@@ -293,11 +311,10 @@ def rank(folder: str, name: str, number: int) -> None:
     os.environ.update(variables(Settings(n=2, memory=MEMORY, card=CARD, real="hide")))
     session.resume()
     sys.path.insert(0, str(Path(folder).parent))
-    sys.argv = ["train", "--small"]
     told: dict = {"error": "", "line": None}
     with Spy(folder, values=True) as spy:
         try:
-            runpy.run_module(f"{Path(folder).name}.train", run_name="__main__")
+            small(Path(folder))
         except BaseException as error:  # noqa: BLE001 - whatever the program raises
             told = {"error": f"{type(error).__name__}: {error}", "line": innermost(error, folder)}
     names = ("device", "clips", "weights", "called", "stepped", "unused")

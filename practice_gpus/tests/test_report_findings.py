@@ -9,6 +9,7 @@ import torch
 
 from practice_gpus import report
 from practice_gpus.reports import slow
+from practice_gpus.reports.findings import source
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="these GPUs are real")
 START = """
@@ -76,6 +77,42 @@ def test_a_leak_without_an_optimizer_is_named_at_its_line(write, own_sgd):
     done = report(path)
     assert found(done) == [("leak", line_of(path, "kept.append"))], done
     assert "`kept` keeps" in done.findings[0]["text"]
+
+
+GROWING = {
+    "in place": ("total += loss", "total"),
+    "anew": ("total = loss + total", "total"),
+    "attribute": ("log.total += 2 * loss", "log.total"),
+}
+
+
+@pytest.mark.parametrize("line, name", GROWING.values(), ids=GROWING)
+def test_a_sum_of_losses_with_their_graphs_is_named_at_its_line(write, line, name):
+    """A user's graph would grow through the whole epoch, and the report would be silent."""
+    start = START + "    from types import SimpleNamespace\n    total = 0\n"
+    path = write(start + "    log = SimpleNamespace(total=0)\n" + STEP + f"        {line}\n")
+    done = report(path)
+    assert found(done) == [("leak", line_of(path, line))], done
+    assert done.findings[0]["text"].startswith(f"`{name}` adds up tensors with their graphs")
+
+
+def test_sums_within_a_step_and_detached_ones_are_no_leaks(write):
+    """A user of an RNN, or of gradient accumulation, would be sent to look for a leak where there is none."""
+    text = (
+        START
+        + """
+    total = 0
+    for step in range(12):
+        loss = 0
+        for word in range(step + 2):
+            loss = loss + model(data[:8].to(device)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total += loss.detach()
+"""
+    )
+    assert found(report(write(text)), "leak") == []
 
 
 def test_a_small_batch_is_a_batch_all_the_same(write):
@@ -188,6 +225,14 @@ def test_a_fix_fits_the_whole_statement(write, case):
     done = report(path)
     assert found(done) == [(kind, line_of(path, text))], done
     assert fix in done.findings[0]["fix"]
+
+
+def test_a_line_with_semicolons_is_quoted_as_it_stands(write):
+    """A user would look for a statement that doesn't wait, and be told what doesn't fit it."""
+    path = write(START + STEP + "        a = loss.item(); b = 2; c = step\n")
+    [advice] = report(path).findings
+    assert advice["text"].startswith("`loss.item()` waits 20 times") and "add up" in advice["fix"]
+    assert source(str(path), line_of(path, "b = 2")) == "a = loss.item(); b = 2; c = step"
 
 
 def test_a_file_with_a_whole_module_gets_no_advice_that_would_fail(write):

@@ -2,12 +2,14 @@
 
 from answers import edit
 
+MOVE = 'right = right.to("cuda:0")'
 WRONG = {
     "warm_up": (
-        edit("the count", ".float().mean()", ".sum()"),
-        edit("is a tensor", ".item()", ""),
+        edit("same device", MOVE, 'right.to("cuda:0")'),
+        edit("on top of the other", "dim=2", "dim=1"),
+        edit("expected (3, 224, 224)", "dim=2", "dim=0"),
+        edit("Which half comes first", "[left, right]", "[right, left]"),
+        edit("on the CPU", MOVE, "left, right = left.cpu(), right.cpu()"),
         edit("is there a `return`", "return ", ""),
-        edit("the fraction that is wrong", "==", "!="),
-        edit("could not infer output dtype", ".float()", ""),
     )
 }

@@ -1,9 +1,13 @@
 """Wrong answers to the exercises of lesson 01."""
 
-from answers import edit, given, instead
+from answers import edit, given
 
 NO_MPS = ("    if torch.backends.mps.is_available():\n", "", 'return torch.device("mps")', "pass")
 ASK_MPS = 'if torch.backends.mps.is_available():\n        return torch.device("mps")\n    '
+TEXTS = (  # compares versions as texts
+    "float(machine.driver_cuda) // 1 < float(machine.built_for) // 1",
+    'machine.driver_cuda.split(".")[0] < machine.built_for.split(".")[0]',
+)
 WRONG = {
     "pick": (
         edit(
@@ -18,12 +22,16 @@ WRONG = {
         edit("Which index exists", '"cuda"', '"cuda:1"'),
     ),
     "machines": (
-        instead("torch.version.cuda", A="no driver"),
-        instead("next to the cards on the bus", B="CPU-only build"),
-        instead("11040", C="no driver"),
-        instead("capability, next to", E="hidden"),
-        instead("none of the answers", D=7),
-        given("no answer for", {"A": "no driver"}),
+        edit("Does this build", 'return "CPU-only build"', 'return "no driver"'),
+        edit("talk to the card", 'return "no driver"', 'return "works"'),
+        edit("its own major version", " // 1", ""),
+        edit("As numbers", *TEXTS),
+        edit("'works' of F", '("", "-1")', '("-1",)'),
+        edit("leave visible", 'machine.visible in ("", "-1")', "machine.visible is not None"),
+        edit("Compare the card's capability", "machine.capability <", "0 * machine.capability >"),
+        edit("Nothing is missing", "machine.capability <", "machine.capability <="),
+        edit("none of the answers", '"no driver"', '"driver"'),
+        given("you say 7 of A", lambda machine: 7),
     ),
     "limit": (
         edit("only the longer", "overhead + max(compute, memory)", "overhead + compute + memory"),

@@ -25,6 +25,8 @@ CAUSAL = "say whether the mask is causal, is_causal=True or False, and nothing i
 DRAW = "it looks whether they are probabilities; (p / torch.empty_like(p).exponential_()).argmax(-1) draws one and doesn't"
 INSIDE = "{} reads numbers of the GPU: call it less often, or choose one that doesn't"
 ELSE = "the CPU needs a number of the GPU there: move it out of the loop, or use torch.where"
+SUM = "adds up tensors with their graphs: that of each step stays, and the sum's grows"
+ADD_UP = "add up loss.detach(), and read the sum once, at the end"
 CHOOSES = {"nonzero", "index", "masked_select", "_unique2", "unique_dim", "unique_consecutive"}
 QUIET = ("h2d", "pinned", "set-up", "scaler", "save")
 # What an error says → what to do about it, as on the course's page of known errors.
@@ -53,9 +55,10 @@ def finding(kind, file, line, text, fix):
 
 
 def source(file, line, limit=60):
-    """A line of a program, shortened."""
+    """A line of a program, shortened; a statement over several lines as one."""
     node = statements.statement(file, line)
-    text = ast.unparse(node) if node is not None else linecache.getline(file, line)
+    plain = node is None or isinstance(node, ast.Module)
+    text = linecache.getline(file, line) if plain else ast.unparse(node)
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
@@ -81,6 +84,9 @@ def leaked(facts):
     """Memory that grows from step to step."""
     for leak in facts["leaks"]:
         file, line = leak["place"]
+        if leak.get("sum"):
+            yield finding("leak", file, line, f"`{leak['name']}` {SUM}", ADD_UP)
+            continue
         name = f"`{leak['name']}` keeps" if leak["name"] else f"`{source(file, line)}` leaves"
         text = f"{name} tensors of each step, {size(leak['bytes'])} a step"
         yield finding(

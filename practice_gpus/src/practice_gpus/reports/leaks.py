@@ -14,6 +14,7 @@ RECENT = 6  # of so many steps
 BIRTHS = 4  # at least so many left something from the same line
 TURNS = 8  # the same, for a program without an optimizer
 KEPT = ("parameters", "optimizer", "buckets", "replicas")
+MOST = 1000  # nodes of a sum's graph
 SMALL = 4096  # bytes a step that may be kept on purpose, such as detached losses
 KEEPS = ("append", "appendleft", "add", "extend", "insert", "put", "update", "setdefault")
 
@@ -24,6 +25,9 @@ def find(recorder, frame):
     Without an optimizer the turns of the line that takes memory count instead of steps, and a list, or the like, must
     have grown since the look before.
     """
+    total = sum_over_steps(recorder, frame) if recorder.steps else None
+    if total:
+        return total
     groups = defaultdict(list)
     for memory in recorder.memory:
         for block in memory.live:
@@ -49,6 +53,39 @@ def find(recorder, frame):
     return {"place": place, "name": keeper.get("name"), "bytes": step}
 
 
+def sum_over_steps(recorder, frame):
+    """The leak of a variable such as `total` in ``total += loss``, or None; marks what it may find at the next look.
+
+    Such a sum has in its graph the node that the same variable had some steps ago.
+    """
+    found = None
+    while frame is not None:
+        if is_own(frame.f_code.co_filename):
+            for name, value in variables(frame):
+                tensor = issubclass(type(value), torch.Tensor)  # asks the object nothing
+                if tensor and value.numel() == 1 and value.grad_fn:
+                    if adds(value.grad_fn, recorder):
+                        place = keeping_line(frame.f_code.co_filename, name)
+                        place = place or (frame.f_code.co_filename, frame.f_lineno)
+                        found = found or {"place": place, "name": name, "bytes": 0, "sum": True}
+                    value.grad_fn.metadata["practice"] = recorder.steps
+        frame = frame.f_back
+    return found
+
+
+def adds(node, recorder):
+    """Whether a node of the graph adds something to one that was marked at an earlier step."""
+    nodes, seen = [node], 0
+    while nodes and seen < MOST:
+        node = nodes.pop()
+        seen += 1
+        if node.metadata.get("practice", recorder.steps) < recorder.steps:
+            return True
+        if node.name().startswith("AddBackward"):
+            nodes += [child for child, _ in node.next_functions if child is not None]
+    return False
+
+
 def is_growing(blocks, recorder, place):
     """Whether many steps, or turns of its line, a late one among them, left something here."""
     if recorder.steps:
@@ -69,21 +106,27 @@ def grown(keepers, recorder):
 
 def keepers_of(frame, leaked):
     """The lists, dictionaries and sets among a frame's variables that keep leaked tensors."""
+    for label, box in variables(frame):
+        tensors = kept_in(box, leaked)
+        if len(tensors) >= BIRTHS:
+            yield {
+                "name": label,
+                "box": (label, id(box)),
+                "count": len(tensors),
+                "place": keeping_line(frame.f_code.co_filename, label),
+                "bytes": sum(block_of(tensor).size for tensor in tensors),
+                "graph": any(tensor.grad_fn is not None for tensor in tensors),
+            }
+
+
+def variables(frame):
+    """(name, value) of a frame's variables, of an object those of its attributes: "self.total"."""
     for name, value in list(frame.f_locals.items()):
-        inside = {name: value}
-        if hasattr(value, "__dict__") and not isinstance(value, (type, torch.nn.Module)):
-            inside = {f"{name}.{key}": item for key, item in vars(value).items()}
-        for label, box in inside.items():
-            tensors = kept_in(box, leaked)
-            if len(tensors) >= BIRTHS:
-                yield {
-                    "name": label,
-                    "box": (label, id(box)),
-                    "count": len(tensors),
-                    "place": keeping_line(frame.f_code.co_filename, label),
-                    "bytes": sum(block_of(tensor).size for tensor in tensors),
-                    "graph": any(tensor.grad_fn is not None for tensor in tensors),
-                }
+        plain = isinstance(value, (type, torch.nn.Module, torch.Tensor))
+        if plain or not hasattr(value, "__dict__"):
+            yield name, value
+        else:
+            yield from ((f"{name}.{key}", item) for key, item in vars(value).items())
 
 
 def kept_in(box, leaked):
@@ -119,8 +162,11 @@ def container_of(node):
         goal = node.func.value if node.func.attr in KEEPS else None
     elif isinstance(node, ast.AugAssign):
         goal = node.target
-    elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-        goal = node.targets[0]
+    elif isinstance(node, ast.Assign):
+        added = isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add)
+        sides = [node.value.left, node.value.right] if added else []
+        again = ast.dump(node.targets[0]).replace("Store", "Load") in map(ast.dump, sides)
+        goal = node.targets[0] if again or isinstance(node.targets[0], ast.Subscript) else None
     while isinstance(goal, ast.Subscript):
         goal = goal.value
     return goal

@@ -26,10 +26,16 @@ def around(file, line, kinds):
 
 
 def statement(file, line):
-    """The innermost statement on a line, of a compound one the part before its body; None where there is none."""
+    """The innermost statement on a line, of a compound one the part before its body; None where there is none.
+
+    Several with `;` between them are a module of them all: which of them ran isn't known.
+    """
     found = around(file, line, ast.stmt)
     if not found:
         return None
+    beside = [node for node in found if node.lineno == line and not isinstance(node, COMPOUND)]
+    if len(beside) > 1:
+        return ast.Module(beside, [])
     node = found[-1]
     if isinstance(node, COMPOUND):
         return getattr(node, "test", None) or getattr(node, "iter", None)

@@ -117,7 +117,7 @@ LESSONS = (
     Lesson(
         "14_port_a_project.ipynb",
         "Port a project",
-        120,
+        110,
         "Port an unknown program with ten mistakes to any GPU and to two, and take home a report of your own",
     ),
 )

@@ -211,3 +211,37 @@ def _requests(schedule, now, first_row, slots, end_of_all):
             color, name = figures.GREENS[1 + request % 3], "ABCDEFGHIJ"[request]
             width = min(now, end) - begin
             yield Box(begin, first_row + slot + 0.08, width, 0.84, color, name)
+
+
+FREE = "#ECEFF3"  # a place for a warp, without one
+
+
+def latency_hiding(load: int = 400, work: int = 40, places: int = 16) -> Picture:
+    """Return the picture of a scheduler: frame n has n warps, each of which computes `work` cycles and loads for `load`."""
+    end = 2 * (load + work)
+    picture = Picture(
+        "While one warp waits, the scheduler runs another",
+        f"A scheduler and its {places} places for warps over {end:,} cycles. Each warp computes {work} cycles, then waits {load} "
+        "for a load; with each warp more, the scheduler has work for a larger share of the time.",
+        columns=end,
+        rows=8.75,
+        labels=["scheduler", "warp 1", *[""] * 6, f"warp {places}"],
+        slider="warps",
+    )
+    for warps in range(places + 1):
+        busy = min(1, warps * work / (load + work))
+        name = "warp" if warps == 1 else "warps"
+        boxes = [Box(0, 0, end, 1, PALE)]
+        for place in range(places):
+            boxes.append(Box(0, _warp_row(place), end, 0.42, PALE if place < warps else FREE))
+        for warp in range(warps):
+            for begin in range(warp * work, end, max(load + work, warps * work)):
+                cycles = min(work, end - begin)
+                boxes.append(Box(begin, _warp_row(warp), cycles, 0.42, figures.GPU))
+                boxes.append(Box(begin, 0, cycles, 1, figures.GPU))
+        picture.frame(f"{warps} {name}: the scheduler has work {busy:.0%} of the time.", boxes)
+    return picture
+
+
+def _warp_row(warp):
+    return round(1.25 + 7 * warp / 15, 2)

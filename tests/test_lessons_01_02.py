@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from helpers import doctor, figures, plots
+from helpers import doctor, figures, plots, step_pictures
 from lessons.lesson01 import exercises as lesson01
 from lessons.lesson01 import figures as figures01
 from lessons.lesson02 import exercises as lesson02
@@ -49,12 +49,12 @@ def test_the_lessons_doctor_agrees_with_the_courses():
 
 def test_eleven_warps_fill_the_scheduler():
     """The lesson asks for this number and says why; the picture must show the same."""
-    frames = figures01.warps_picture().frames
+    frames = step_pictures.latency_hiding().frames
     busy = [words.rpartition(" has work ")[2] for words, _ in frames]
     assert busy.index("100% of the time.") == 11
     for warps in (10, 11):
         top = [box for box in frames[warps][1] if box.y == 0 and box.color == figures.GPU]
-        assert sum(box.width for box in top) == (figures01.END if warps == 11 else 1200)
+        assert sum(box.width for box in top) == (880 if warps == 11 else 800)
 
 
 def test_the_lookups_name_the_faster_device_as_the_question_does(monkeypatch):

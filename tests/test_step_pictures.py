@@ -13,6 +13,7 @@ PICTURES = (
     "experts",
     "attention_tiles",
     "continuous_batching",
+    "latency_hiding",
 )
 
 

@@ -1,9 +1,9 @@
-"""The figures of lesson 01: a second of matmul as areas, warps that hide a load, lookups, which card to rent."""
+"""The figures of lesson 01: matmul as areas, warps, lookups, which card to rent."""
 
 import textwrap
 
 import measurements
-from helpers import figures, plots, steps, which_card
+from helpers import figures, plots, step_pictures, steps, which_card
 from lessons.lesson01.jobs import jobs
 
 # --- a second of matmul ---------------------------------------------------------------------------
@@ -97,55 +97,10 @@ def _draw_square(axes, middle, label, pair, scale):
     axes.text(middle, FLOOR - 0.38, _said(pair), color=figures.INK, **style)
 
 
-# --- warps that hide a load -----------------------------------------------------------------------
-LOAD, WORK, WARPS = (
-    400,
-    40,
-    16,
-)  # cycles of a load, cycles of arithmetic, warps that a scheduler holds
-END = 3 * (LOAD + WORK)  # cycles drawn
-FREE = "#ECEFF3"  # a place without a warp
-
-
 def show_warps():
     """Show the picture whose slider adds warps: each computes and loads in turn, and above them the scheduler."""
-    steps.show(warps_picture(), still=2, caption=_LEGEND, start=2)
-
-
-_LEGEND = f"Green: computing. Gray: waiting for memory. From left to right: {END:,} clock cycles."
-
-
-def warps_picture():
-    """Return the picture: frame n has n warps, over three rounds of arithmetic and a load."""
-    alt = (
-        f"A scheduler and its {WARPS} places for warps over {END:,} cycles. Each warp computes {WORK} cycles, then waits {LOAD} "
-        "for a load; with each warp more, the scheduler has work for a larger share of the time."
-    )
-    labels = ["scheduler", "warp 1", *[""] * 6, f"warp {WARPS}"]
-    title = "While one warp waits, the scheduler runs another"
-    picture = steps.Picture(title, alt, END, 8.75, labels, slider="warps")
-    for warps in range(WARPS + 1):
-        busy = min(1, warps * WORK / (LOAD + WORK))
-        words = f"{warps} warp{'' if warps == 1 else 's'}: the scheduler has work {busy:.0%} of the time."
-        picture.frame(words, _warp_boxes(warps))
-    return picture
-
-
-def _warp_boxes(warps):
-    yield steps.Box(0, 0, END, 1, figures.RULE)
-    for place in range(WARPS):
-        color = figures.RULE if place < warps else FREE
-        yield steps.Box(0, _row(place), END, 0.42, color)
-    period = max(LOAD + WORK, warps * WORK)
-    for warp in range(warps):
-        for begin in range(warp * WORK, END, period):
-            cycles = min(WORK, END - begin)
-            yield steps.Box(begin, _row(warp), cycles, 0.42, figures.GPU)
-            yield steps.Box(begin, 0, cycles, 1, figures.GPU)
-
-
-def _row(warp):
-    return 1.25 + 7 * warp / 15
+    caption = "Green: computing. Gray: waiting for memory. From left to right: 880 clock cycles."
+    steps.show(step_pictures.latency_hiding(), still=2, caption=caption, start=2)
 
 
 # --- does the GPU win? ----------------------------------------------------------------------------

@@ -5,17 +5,10 @@ import torch
 from helpers import plots
 from helpers.figures import GPU, GREENS, SMALL, TROUBLE, blank_figure, set_title
 from helpers.palette import FAINT, INK, RULE
-from lessons.lesson11.trace import Trace, total, trace, traffic
+from lessons.trace import Trace, total, trace, traffic
 
-PROGRAMS = (
-    "#8CCBAE",
-    "#E3E6EA",
-    "#4FAE83",
-    "#CFEADD",
-    "#C3C8CF",
-)  # lightness steps of the GPU's green and gray: neighbors differ; black text can be read on each
-
-
+# lightness steps of the GPU's green and gray: neighbors differ; black text can be read on each
+PROGRAMS = ("#8CCBAE", "#E3E6EA", "#4FAE83", "#CFEADD", "#C3C8CF")
 WORDS, WIDTH = 8192, 64  # of the first picture: words, and numbers of a head for each word
 STEPS = {  # what each operation of attention reads and writes
     "q @ k.T": ("q", "k", "write"),

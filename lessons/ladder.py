@@ -6,6 +6,7 @@ measures, and what the clock forecasts for the same step.
 
 import functools
 import json
+import re
 import time
 from pathlib import Path
 from statistics import median
@@ -42,6 +43,11 @@ def show(lesson, train=None, **here):
         progress.record(f"ladder.{key}", here=speed, **forecast(rung, work))
     reached = {key: rung for key, rung in rungs().items() if rung["lesson"] <= lesson}
     figures.show(*draw(reached), "" if all(r["own"] for r in reached.values()) else PALE)
+
+
+def speeds(text):
+    """Return the tokens per second that a script's output names, in order."""
+    return [float(n.replace(",", "")) for n in re.findall(r"([\d,]+) tokens per second", text)]
 
 
 def rungs():

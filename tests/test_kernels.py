@@ -14,15 +14,15 @@ from strict import run_strict
 from helpers.checks import core
 from helpers.checks.core import NOT_ATTEMPTED
 from lessons import compilers as missing
-from lessons import puzzle
+from lessons import inductor, puzzle
 from lessons.kernels import add_kernel, attention_kernel, matmul_kernel, softmax_kernel
 from lessons.lesson11 import exercises as eleven
-from lessons.lesson11 import figures, inductor
-from lessons.lesson11.trace import Trace, trace, traffic
+from lessons.lesson11 import figures
 from lessons.lesson12 import exercises as twelve
 from lessons.lesson12 import figures as inside
 from lessons.lesson93 import exercises as puzzles
 from lessons.lesson93 import figures as pictures
+from lessons.trace import Trace, trace, traffic
 from practice_gpus import kernels
 from practice_gpus.kernels.errors import Line
 from practice_gpus.kernels.touches import Touch

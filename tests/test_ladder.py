@@ -51,6 +51,13 @@ def test_a_wrong_lesson_or_rung_is_named(shown):
         ladder.show("10", one=3.0)
 
 
+def test_speeds_are_read_from_what_a_script_says():
+    text = (
+        "1 rank alone: 12,345 tokens per second\n2 ranks: 678 tokens per second, 1.5 times as many"
+    )
+    assert ladder.speeds(text) == [12345.0, 678.0]
+
+
 def test_attention_by_hand_is_the_attention_of_the_model():
     """Else its rung would be slower because it computes something else."""
     import torch

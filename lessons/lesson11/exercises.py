@@ -5,10 +5,10 @@ import math
 import torch
 
 from helpers.checks.core import Question
+from lessons.inductor import written_for_cuda
 from lessons.kernels import attend, attention_kernel, matmul_kernel, softmax_kernel
-from lessons.lesson11.inductor import written_for_cuda
-from lessons.lesson11.trace import total, trace, traffic
 from lessons.puzzle import Problem, blank, puzzle
+from lessons.trace import total, trace, traffic
 
 # The lesson calls them, too.
 __all__ = ["total", "trace", "traffic", "written_for_cuda"]
@@ -20,12 +20,12 @@ def asked(compiled, result, problem):
 
 
 def tensor_cores(kernel):
-    """Print which tensor-core instructions the attention kernel, with D and BLOCK of 64, becomes on four cards."""
+    """Print which tensor-core instructions the attention kernel, with D and BLOCK of 64, becomes on three cards."""
     from practice_gpus import kernels
 
     pointers = dict.fromkeys("qkv", "*fp16") | {"out": "*fp32"}
     values = pointers | {"n": "i32", "scale": "fp32", "D": 64, "BLOCK": 64}
-    for card in ("T4", "A100", "H100", "B200"):
+    for card in ("A100", "H100", "B200"):
         found = kernels.compile(kernel, values, card).tensor_cores
         print(f"{card:5}", *found or ["none"])
 

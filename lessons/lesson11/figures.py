@@ -5,17 +5,10 @@ import torch
 from helpers import plots
 from helpers.figures import GPU, GREENS, SMALL, TROUBLE, blank_figure, set_title
 from helpers.palette import FAINT, INK, RULE
-from lessons.lesson11.trace import Trace, total, trace, traffic
+from lessons.trace import Trace, total, trace, traffic
 
-PROGRAMS = (
-    "#8CCBAE",
-    "#E3E6EA",
-    "#4FAE83",
-    "#CFEADD",
-    "#C3C8CF",
-)  # lightness steps of the GPU's green and gray: neighbors differ; black text can be read on each
-
-
+# lightness steps of the GPU's green and gray: neighbors differ; black text can be read on each
+PROGRAMS = ("#8CCBAE", "#E3E6EA", "#4FAE83", "#CFEADD", "#C3C8CF")
 WORDS, WIDTH = 8192, 64  # of the first picture: words, and numbers of a head for each word
 STEPS = {  # what each operation of attention reads and writes
     "q @ k.T": ("q", "k", "write"),
@@ -73,14 +66,6 @@ def _draw_area(axes, corner, width, height, color):
     axes.add_patch(
         Rectangle(corner, width, height, facecolor=color, edgecolor=color, linewidth=0.4)
     )
-
-
-def _traffic_bars(separate, fused, title, unit):
-    """Return bars of what separate operations, {name: moved}, and one kernel move."""
-    bars = {"one kernel": {"all at once": fused}, f"{len(separate)} operations": separate}
-    shades = (GREENS[0], *GREENS[2:], RULE)
-    colors = dict(zip(separate, shades, strict=False)) | {"all at once": GPU}
-    return plots.stacked(bars, title, unit, colors=colors)
 
 
 def touched(seen, title):
@@ -244,17 +229,6 @@ def _draw_matrix(axes, name, on):
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_title(f"{name}: {int(on.sum()):,} numbers", fontsize=9, color=INK)
-
-
-def softmax_traffic(rows, seen, n):
-    """Show the bytes per number that separate operations move, and those of one kernel."""
-    separate = {name: (read + written) / n for name, read, written in rows}
-    fused = (seen.bytes("load") + seen.bytes("store")) / n
-    whole = sum(separate.values())
-    title = f"Fused softmax moves {fused:.0f} bytes per number instead of {whole:.0f}"
-    figure = _traffic_bars(separate, fused, title, "bytes read and written, per number")
-    what = "that separate operations and one kernel read and write for each number of a matrix"
-    plots.show(figure, f"Two stacked bars of the bytes {what}: {whole:.0f} and {fused:.0f}.")
 
 
 def rms_norm():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from helpers import plots
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotAttempted, NotYet
-from lessons.lesson13.triage import OTHERS, REMEDIES, saved_ms
+from lessons.lesson13.triage import REMEDIES, saved_ms
 from measurements import traces
 
 TOLERANCE = 0.01
@@ -56,7 +56,7 @@ class Patient:
         self._check_evidence(found)
         if remedy is ...:
             raise NotYet("the evidence is right. Which remedy does it call for?")
-        known = [*REMEDIES, *OTHERS]
+        known = sorted({*REMEDIES, *self.wrong, self.right})
         if remedy not in known:
             raise NotYet(f"the remedy is {remedy!r}, expected one of {', '.join(known)}.")
         if remedy != self.right:
@@ -65,9 +65,8 @@ class Patient:
 
     def rules_out(self, remedy):
         """Return why `remedy` isn't the one: this patient's own reason, or how little it can save."""
-        told = self.wrong.get(remedy) or OTHERS.get(remedy)
-        if told:
-            return told
+        if remedy in self.wrong:
+            return self.wrong[remedy]
         trace = traces.case(self.case)
         saved = saved_ms(remedy, trace)
         whole = plots.number(trace.length / 1000)

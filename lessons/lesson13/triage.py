@@ -14,12 +14,6 @@ REMEDIES = {
     "overlap": "exposed communication",
     "fuse": "elementwise kernels",
 }
-OTHERS = {
-    "item": "No read of a value that takes 100 µs or more is in this recording.",
-    "sdpa": "There's no attention by hand among these kernels.",
-    "record": "What was recorded is enough here.",
-    "none": "This one can be made faster: where does its time go?",
-}
 
 
 def triage(trace):

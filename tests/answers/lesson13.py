@@ -13,7 +13,7 @@ def slips(patient):
     ]
     answers.append(given("Compute that first", {"evidence": ..., "remedy": patient.right}))
     answers.append(given("Which remedy", {"evidence": truth, "remedy": ...}))
-    answers.append(given("expected one of workers", {"evidence": truth, "remedy": "loader"}))
+    answers.append(given("expected one of allocator", {"evidence": truth, "remedy": "loader"}))
     for remedy, reason in patient.wrong.items():
         answers.append(given(reason, {"evidence": truth, "remedy": remedy}))
     if isinstance(truth, str):

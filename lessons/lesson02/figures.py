@@ -118,6 +118,6 @@ def show_crossing():
     figure = plots.lines(times, title, *axes, logx=True, logy=True)
     figure.axes[0].set_ylim(bottom=5)
     told = f"Layers of 128: CPU {cpu:,.0f} ms, GPU {gpu:,.0f}; of 4,096: CPU {wide_cpu:.0f}, GPU {wide_gpu:.0f}."
-    note = "Under WSL 2 (Linux inside Windows), where a launch takes longer than on Linux itself."
+    note = "Measured under WSL 2 (Linux inside Windows), where a launch takes longer than on Linux itself."
     plots.show(figure, told, note)
     return gpu

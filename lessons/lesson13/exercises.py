@@ -1,7 +1,7 @@
 """Exercises of lesson 13, The clinic: twelve recorded patients and four that run here."""
 
 from helpers.checks.core import chosen
-from lessons.lesson07.exercises import find_waits, time_ms
+from lessons.lesson07.exercises import find_waits
 from lessons.lesson08.exercises import forecast_card
 from lessons.lesson13 import clinic, processes, running
 from lessons.lesson13 import triage as first
@@ -25,13 +25,12 @@ __all__ = [
     "reads",
     "recovery",
     "texts",
-    "time_ms",
     "ward",
 ]
 
 triage = first.exercise
 RECORDED = {PATIENTS.index(patient) + 1: patient.exercise() for patient in ASKED}
-waiting, straggler, suspect, scores, unfused = RECORDED.values()
+waiting, straggler, suspect, scores = RECORDED.values()
 hang = processes.hang
 recompiles = running.recompiles
 overflow = running.overflow

@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -88,7 +89,7 @@ def test_a_slot_is_idle_or_answers_a_request_never_both():
     for _, boxes in step_pictures.continuous_batching().frames:
         for row in {box.y for box in boxes}:
             places = sorted((box.x, box.x + box.width) for box in boxes if box.y == row)
-            assert all(end <= begin for (_, end), (begin, _) in zip(places, places[1:]))
+            assert all(end <= begin for (_, end), (begin, _) in pairwise(places))
     idle = sum(box.width for box in boxes if box.label == "idle")
     assert idle == (3 * 18 - 32) + (3 * 12 - 32)
 

@@ -58,7 +58,7 @@ def show_small_copies(answer, times, device):
     sizes = [10 ** (k / 8) for k in range(20, 60)]
     formula = [overhead + size / bandwidth / 1000 for size in sizes]
     name = "your formula" if right else "our formula"
-    where = {"x": "bytes", "y": "time_ms", "direction": "h2d", "pinned": True}
+    where = {"x": "bytes", "y": "gb_per_s", "direction": "h2d", "pinned": True}
     lines = [plots.forecast({name: (sizes, formula)})]
     lines += [_microseconds(plots.yours("copies", **where))]
     lines += [_microseconds(plots.recorded("copies", **where))]
@@ -84,8 +84,11 @@ def show_small_copies(answer, times, device):
 
 
 def _microseconds(group):
-    """The group with its milliseconds in microseconds."""
-    lines = {label: (xs, [1000 * ms for ms in ys]) for label, (xs, ys) in group.items()}
+    """A group of GB/s by bytes in microseconds by bytes."""
+    lines = {
+        label: (sizes, [size / rate / 1000 for size, rate in zip(sizes, rates, strict=True)])
+        for label, (sizes, rates) in group.items()
+    }
     return type(group)(group.kind, lines, group.sources)
 
 

@@ -34,6 +34,13 @@ def test_without_photos_of_their_own_learners_get_three_textures_and_no_test_pix
     assert photos.pretrained(3).eval()(photos.prepare(test.images[:1])).shape == (1, 3)
 
 
+def test_close_ups_take_the_place_of_half_the_test_patches_and_of_nothing_else():
+    plain, close = (photos.load("no such folder", close_ups=way) for way in (False, True))
+    assert torch.equal(plain[0].images, close[0].images)
+    changed = (plain[1].images != close[1].images).flatten(1).any(1)
+    assert changed.reshape(3, 8).tolist() == [[False] * 4 + [True] * 4] * 3
+
+
 def test_folders_of_photos_become_classes_split_alike_each_time(tmp_path):
     save(tmp_path / "p/cats", 10)
     save(tmp_path / "p/dogs", 5, suffix="png")

@@ -181,7 +181,8 @@ def continuous_batching(lengths: tuple = (3, 9, 2, 4, 3, 5, 2, 4), slots: int = 
             *_requests(moving, now, slots + 1, slots, ends[1]),
         ]
         tokens = [sum(max(0, min(now, e) - b) for _, _, b, e in each) for each in (fixed, moving)]
-        words = f"Step {now}: {tokens[0]} tokens in fixed batches, {tokens[1]} in continuous ones."
+        done = ", all done" * (now >= ends[1])
+        words = f"Step {now}: {tokens[0]} tokens in fixed batches, {tokens[1]} in continuous ones{done}."
         picture.frame(words, boxes)
     return picture
 
@@ -202,10 +203,14 @@ def _schedule(lengths, slots, continuous):
 
 
 def _requests(schedule, now, first_row, slots, end_of_all):
-    """The boxes of a schedule up to step `now`: requests in greens, over the gray of an idle slot."""
+    """The boxes of a schedule up to step `now`: requests in greens, and between them the gray of an idle slot."""
     for slot in range(slots):
-        width = min(now, end_of_all)
-        yield Box(0, first_row + slot + 0.08, width, 0.84, figures.WAIT)
+        free, now_or_end = 0, min(now, end_of_all)
+        for begin, end in [row[2:] for row in schedule if row[1] == slot] + [(end_of_all, 0)]:
+            width = min(begin, now_or_end) - free
+            if width > 0:
+                yield Box(free, first_row + slot + 0.08, width, 0.84, figures.WAIT, "idle")
+            free = end
     for request, slot, begin, end in schedule:
         if begin < now:
             color, name = figures.GREENS[1 + request % 3], "ABCDEFGHIJ"[request]

@@ -249,3 +249,16 @@ def test_the_limit_is_the_bandwidth_over_the_bytes_of_a_token():
     figure, words = figures09.rates()
     assert "'int4': 196.8" in words and "330 W" in figure.axes[0].get_xlabel()
     assert f"at most: {{'bfloat16': {2039 / (1397.31 / 104.9):.1f}," in words
+
+
+def test_the_chats_that_fit_beside_the_weights_are_their_memory_over_the_cache_of_one():
+    """The page says how many fit, reserved and by pages; a chat too many would not run."""
+    weights, per_token = 13.2e9, 524_288
+    figure, words = figures09.chats(weights, per_token)
+    for count, tokens in ((31, 4096), (424, 300)):
+        assert weights + count * tokens * per_token <= 80e9
+        assert weights + (count + 1) * tokens * per_token > 80e9
+        assert f"{count} chats" in words or f"{count} by pages" in words
+    together, each = (line.get_ydata() for line in figure.axes[0].get_lines()[:2])
+    assert together[0] == each[0] == pytest.approx(2039e9 / (weights + 300 * per_token))
+    assert list(together) == sorted(together) and list(each) == sorted(each, reverse=True)

@@ -225,10 +225,10 @@ QUIZ = (
     ),
     Question(
         "08.sixteen",
-        "In 16 bits, a step without a scaler takes exactly half the time. What limits it?",
+        "A step runs in full float32, without TF32. In bfloat16 it takes exactly half the time. What limits it?",
         {
             "Memory bandwidth": "Yes: half the bytes, half the time.",
-            "Compute": "Tensor cores would gain far more than a factor of two over FP32.",
+            "Compute": "From full float32, tensor cores would gain far more than a factor of two.",
             "Overhead": "16 bits don't save any launches, and autocast often adds some.",
         },
         right=0,

@@ -85,7 +85,7 @@ LOOK = 1500  # µs
 
 def show_three():
     """Show 1.5 ms of three programs on an H100, as the profiler recorded them, each kernel in its kind's color."""
-    title = "The same H100, three programs: waiting, moving bytes, multiplying"
+    title = "One H100, three programs: idle, moving bytes, half multiplying"
     figure, rows = figures.panels(title, 3, 1, (7.4, 3.3), sharex=True)
     for axes, (name, what, start) in zip(rows, STRIPS, strict=True):
         trace = traces.case(name).between(start, start + LOOK)
@@ -156,12 +156,14 @@ def show_multiplications():
 
 NAMES = {  # where what is written
     (0.23, 0.42): "additions, multiplications: up to 92% of the slope",
-    (4.5, 2.8): "matmuls of 8 × 8",
-    (13, 26): "length 3,137",
-    (1.3, 0.12): "one row",
-    (122, 26): "1 text",
-    (760, 290): "large matmuls:\nup to 76% of the peak",
+    (4.8, 2.8): "matmuls of 8 × 8",
+    (1.3, 0.12): "a matmul of one row",
+    (135, 26): "BERT's kernels",
+    (620, 270): "large matmuls:\nup to 76% of the peak",
 }
+
+
+ODD = "bfloat16, length 3,137:\n6 to 7% of the peak"
 
 
 def show_roofline():
@@ -172,13 +174,16 @@ def show_roofline():
     axes.set(xscale="log", yscale="log", xlim=(0.08, 8000), ylim=(0.03, 2200))
     for name, peak in PEAKS.items():
         ridge = peak / BANDWIDTH
-        axes.plot([ridge, 8000], [peak, peak], color=figures.INK, linewidth=1.3)
+        color, width = (figures.INK, 1.5) if name == "bfloat16" else (figures.WAIT, 0.9)
+        axes.plot([ridge, 8000], [peak, peak], color=color, linewidth=width, zorder=1)
         axes.annotate(f"{name}, ridge at {ridge:.0f}", (8000, peak), (0, 7), ha="right", **_POINTS)
     corner = PEAKS["bfloat16"] / BANDWIDTH
     axes.plot([0.08, corner], [0.08 * BANDWIDTH, PEAKS["bfloat16"]], color=figures.INK)
     axes.annotate(f"HBM: {BANDWIDTH} TB/s", (1.2, 7), rotation=33, **_TEXT)
     for place, name in NAMES.items():
         axes.annotate(name, place, va="center", **_TEXT)
+    arrow = {"arrowstyle": "-", "color": figures.INK, "linewidth": 0.8}
+    axes.annotate(ODD, (61.5, 60), (45, 2.6), ha="left", va="center", arrowprops=arrow, **_TEXT)
     colors = (figures.WAIT, figures.GREENS[2], figures.GREENS[0])
     for (case, program, _), look, color in zip(STRIPS, "oDs", colors, strict=True):
         for x, rate in kernels_by_shape(traces.case(case)):
@@ -188,7 +193,7 @@ def show_roofline():
     figures.plain_ticks(axes.yaxis)
     axes.legend(frameon=False, fontsize=9, loc="lower right", labelcolor=figures.INK)
     figures.sources(figure, f"kernels: {traces.case('10').source}", "roofs: NVIDIA's data sheet")
-    told = "; ".join(NAMES.values()).replace("\n", " ")
+    told = "; ".join([*NAMES.values(), ODD]).replace("\n", " ")
     figures.show(figure, f"{title}: {told}.")
 
 

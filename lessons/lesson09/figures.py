@@ -68,7 +68,7 @@ def four_steps(text, scores, scaled, shares, values, mixed):
         write(x + 0.2, 2, f"{scaled[x]:.2f}".replace("-", "−"))
         share = shares[x].item()
         axes.bar(x + 0.2, 0.8, 0.84, 2.6, color=figures.GPU, alpha=share)
-        write(x + 0.2, 3, f"{share:.0%}", color="white" if share > 0.85 else figures.INK)
+        write(x + 0.2, 3, f"{share:.1%}", color="white" if share > 0.85 else figures.INK)
         for row, number in enumerate(values[x, :4].tolist()):
             write(x + 0.2, 4 + row, f"{number:.2f}".replace("-", "−"), alpha=0.65 + 0.35 * share)
         write(x + 0.2, 8, "⋮")
@@ -215,10 +215,40 @@ def rates():
     unit = "tokens per second of Llama-2-7B, one conversation, A100 limited to 330 W of 400"
     figure = plots.dots(series, title, unit, colors=colors)
     figure.axes[0].set(xlim=(0, None), ylim=(-2.4, 0.7))
-    for row, rate in enumerate(measured.values()):
-        figure.axes[0].annotate(f"{rate:.0f}", (rate, 0.2 - row), ha="center", fontsize=9)
+    for row, both in enumerate(zip(measured.values(), most.values(), strict=True)):
+        for rate in both:
+            figure.axes[0].annotate(f"{rate:.0f}", (rate, 0.2 - row), ha="center", fontsize=9)
     plots.sources(figure, f"published: {source.source}", f"data sheet: {most_gb_s:,} GB/s")
     return figure, f"{title}. Tokens per second measured: {measured}; at most: {most}."
+
+
+def chats(weights, per_token, tokens=300, longest=4096):
+    """Draw the most tokens per second by the chats at once on an A100, and how many fit, reserved and by pages (bytes)."""
+    card = get_card("A100 80")
+    counts = [int((80e9 - weights) / (per_token * room)) for room in (longest, tokens)]
+    several = [1, 2, 4, 8, 16, *counts, 64, 128, 256]
+
+    def speed(n):
+        return card.bandwidth * 1e9 / (weights + n * tokens * per_token)
+
+    several.sort()
+    series = {
+        "all together": (several, [n * speed(n) for n in several]),
+        "each": (several, [speed(n) for n in several]),
+    }
+    title = f"An A100 holds {counts[0]} chats with room reserved, {counts[1]} by pages"
+    names = ("chats at once (log scale)", "tokens per second, at most (log scale)")
+    colors = dict(zip(series, figures.GREENS[:2], strict=True))
+    figure = plots.lines(series, title, *names, logx=True, logy=True, colors=colors)
+    told = []
+    for n, room in zip(counts, ("reserved", "by pages"), strict=True):
+        figure.axes[0].plot([n, n], [speed(n), n * speed(n)], ":", color=figures.INK)
+        for rate in (speed(n), n * speed(n)):
+            note = {"textcoords": "offset points", "ha": "right", "fontsize": 9}
+            figure.axes[0].annotate(f"{rate:,.0f}", (n, rate), (-4, 5), **note)
+        told.append(f"{n} {room}: {speed(n):.0f} for each, {n * speed(n):,.0f} in all")
+    plots.sources(figure, f"forecast: {card.bandwidth:,} GB/s ÷ bytes of weights and caches")
+    return figure, f"{title}. Tokens per second at most, {'; '.join(told)}."
 
 
 def cards(forecasts):

@@ -48,7 +48,7 @@ def _softmax_mistakes(problem):
     yield x[:1].softmax(1).expand_as(x), first
     padded = torch.nn.functional.pad(x, (0, block - columns)).softmax(1)
     beyond = (
-        "the sum counts the elements that are masked off: which `other` has an exponential of 0?"
+        "the sum counts the elements that are masked out: which `other` has an exponential of 0?"
     )
     yield padded[:, :columns], beyond
     yield x.exp(), "where is the division? The numbers of a row have to add up to 1."
@@ -129,9 +129,16 @@ def _attention_problem(n):
     return Problem(values, out, expected, -(-n // 32), f"{n} words", tolerance=5e-3)
 
 
+def _executed(compiled, result, problem):
+    """Return the PTX instructions that threads execute, for each score of the n × n."""
+    return 32 * sum(result.instructions.values()) / problem.values[4] ** 2
+
+
 def _attention_mistakes(problem):
     q, k, v, _, n, scale, _, block = problem.values
     scores, v = q.float() @ k.float().T * scale, v.float()
+    beyond = torch.nn.functional.pad(scores, (0, -n % block)).softmax(1)[:, :n]
+    yield beyond @ v, "keys past the end have a weight: which score has an exponential of 0?"
     last = slice((n - 1) // block * block, n)
     why = "only the last tile of keys counts: what is `row_max` in the next step?"
     yield scores[:, last].softmax(1) @ v[last], why
@@ -156,12 +163,13 @@ attention = puzzle(
     "11.attention",
     "flash attention",
     lambda: [_attention_problem(50), _attention_problem(128)],
-    asked,
-    "bytes loaded and stored per element",
+    _executed,
+    "PTX instructions per score",
     mistakes=_attention_mistakes,
     hints=(
-        "The five lines of the loop above, for BLOCK rows at once: a maximum along axis 1, a factor, a sum. `[:, None]` "
-        "stands a number per row upright, beside a tile.",
+        "The lines of the loop above, for BLOCK rows at once: a maximum along axis 1, a factor, a sum. `[:, None]` "
+        "stands a number per row upright, beside a tile. A key past the end needs a score of minus infinity.",
+        '`scores = tl.where(others.T < n, tl.dot(queries, keys.T) * scale, -float("inf"))`, then '
         "`new_max = tl.maximum(row_max, tl.max(scores, axis=1))`, `alpha = tl.exp(row_max - new_max)`, and "
         "`weights = tl.exp(scores - new_max[:, None])`. `row_sum` and `acc` are multiplied by `alpha` before they grow.",
         "`row_sum = row_sum * alpha + tl.sum(weights, axis=1)`, `acc = acc * alpha[:, None] + "
@@ -170,7 +178,8 @@ attention = puzzle(
     reference=attention_kernel,
     tool="attention_kernel",
     explanation="Every step leaves behind what the softmax of the keys so far would give, up to the division by `row_sum`, "
-    "which waits until the end. No score is ever stored.",
+    "which waits until the end. No score is ever stored. Under par: with `scale * 1.4427` in place of `scale` and `tl.exp2` "
+    "in place of `tl.exp`, a multiplication per score is gone.",
     unlocked="You've written the heart of FlashAttention.",
     seconds=20,
 )
@@ -189,7 +198,7 @@ QUIZ = (
     ),
     Question(
         "11.mask",
-        "1,000 numbers, blocks of 256. How many programs, and how many elements does the last one mask off?",
+        "1,000 numbers, blocks of 256. How many programs, and how many elements does the last one mask out?",
         {
             "3 programs, 232 elements": "Three programs reach 768 numbers only.",
             "4 programs, 24 elements": "Yes: 4 × 256 is 1,024, which is 24 too many.",

@@ -23,13 +23,13 @@ def first_picture():
     from lessons.kernels import attend
 
     tensors = [torch.empty(WORDS, WIDTH, dtype=torch.half, device="meta") for _ in "qkv"]
-    by_hand = total(traffic(attend, *tensors)) / 1e6
+    unfused = total(traffic(attend, *tensors)) / 1e6
     one = (3 * 2 + 4) * WORDS * WIDTH / 1e6  # q, k and v in float16, the result in float32
     figure = blank_figure((7.3, 3.1))
-    words = f"Attention over {WORDS:,} words: {by_hand:.0f} MB by hand, {one:.0f} MB in one kernel"
+    words = f"Attention over {WORDS:,} words: {unfused:.0f} MB unfused, {one:.0f} MB in one kernel"
     set_title(figure, words)
     axes = figure.subplots()
-    axes.text(0, 1.36, f"four operations: {by_hand:.0f} MB", fontsize=10, color=INK)
+    axes.text(0, 1.36, f"four operations: {unfused:.0f} MB", fontsize=10, color=INK)
     left = 0
     for name, moved in STEPS.items():
         axes.text(left, 1.08, name, fontsize=9, color=FAINT, family="monospace")
@@ -45,7 +45,7 @@ def first_picture():
     axes.set(xlim=(-0.02, left), ylim=(-0.72, 1.5))
     axes.set_aspect("equal", anchor="W")
     axes.axis("off")
-    said = f"four operations move a square of scores six times, {by_hand:.0f} MB with the rest"
+    said = f"four operations move a square of scores six times, {unfused:.0f} MB with the rest"
     return figure, f"Areas to scale: {said}; one kernel moves four slivers, {one:.1f} MB."
 
 
@@ -180,17 +180,20 @@ def blocks(kernel):
         seen = trace(kernel, programs, x, x, x, n, BLOCK=block)
         off = programs * block - n
         noun = "program" if programs == 1 else "programs"
-        words = f"{n} numbers, blocks of {block}: {programs} {noun}, {off} places masked off"
+        words = f"{n} numbers, blocks of {block}: {programs} {noun}, {off} places masked out"
         only = Trace({"out": seen.tensors["out"]}, seen.accesses)
         return touched_figure(only, words)[0], f"{words}."
 
     return draw
 
 
-def one_program(seen):
-    """Return draw(row, column) for `explore`: what one program of a grid loads and stores of each matrix."""
+def one_program(seen, walked=()):
+    """Return draw(row, column, step) for `explore`: what one program of a grid loads and stores of each matrix.
 
-    def draw(row, column=0):
+    Of the matrices `walked`, one of four tiles is loaded in each step: it's strong, those before it are pale.
+    """
+
+    def draw(row, column=0, step=0):
         figure = blank_figure((7.3, 3.0))
         counts = {name: _touched_by(seen, (row, column, 0), name) for name in seen.tensors}
         *bands, (_, tile) = counts.items()
@@ -198,7 +201,8 @@ def one_program(seen):
         title = f"This program loads {loaded:,} numbers and stores {int(tile.sum()):,}"
         set_title(figure, title)
         for place, (name, on) in enumerate(counts.items(), 1):
-            _draw_matrix(figure.add_subplot(1, len(counts), place), name, on)
+            axes = figure.add_subplot(1, len(counts), place)
+            _draw_matrix(axes, name, on, step if name in walked else None)
         words = ", ".join(
             f"{int(on.sum()):,} of {on.numel():,} in {name}" for name, on in counts.items()
         )
@@ -216,15 +220,19 @@ def _touched_by(seen, program, name):
     return found.view(seen.tensors[name].shape)
 
 
-def _draw_matrix(axes, name, on):
+def _draw_matrix(axes, name, on, step=None):
     from matplotlib.colors import ListedColormap
 
     rows, columns = on.shape
-    axes.imshow(on, cmap=ListedColormap(["white", GPU]), vmin=0, vmax=1)
-    step = rows // 4
-    for place in range(0, rows + 1, step):
+    tile = rows // 4
+    shade = 2 * on.int()
+    if step is not None:
+        shade[: step * tile] -= 1
+        shade[(step + 1) * tile :] = 0
+    axes.imshow(shade, cmap=ListedColormap(["white", GREENS[4], GPU]), vmin=0, vmax=2)
+    for place in range(0, rows + 1, tile):
         axes.axhline(place - 0.5, color=RULE, linewidth=0.8)
-    for place in range(0, columns + 1, step):
+    for place in range(0, columns + 1, tile):
         axes.axvline(place - 0.5, color=RULE, linewidth=0.8)
     axes.set_xticks([])
     axes.set_yticks([])

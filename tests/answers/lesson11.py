@@ -6,7 +6,7 @@ WRONG = {
     "softmax": (
         edit("`exp` overflows", "values - tl.max(values, axis=0)", "values"),
         edit("each program took row 0", "x + row * columns", "x"),
-        edit("masked off: which `other`", ', other=-float("inf")', ", other=0.0"),
+        edit("masked out: which `other`", ', other=-float("inf")', ", other=0.0"),
         edit("out-of-bounds store", "result, mask=mask", "result"),
         given("expected a kernel", 5),
     ),
@@ -22,6 +22,7 @@ WRONG = {
         edit("`acc` has to shrink", "acc * alpha[:, None]", "acc"),
         edit("`row_sum` has to shrink", "row_sum * alpha", "row_sum"),
         edit("only the last tile of keys", "        row_max = new_max\n", ""),
+        edit("keys past the end", 'scores, -float("inf")', "scores, 0.0"),
         edit("out[0, 0] is", "tl.exp(row_max - new_max)", "tl.exp(new_max - row_max)"),
     ),
 }

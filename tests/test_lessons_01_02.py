@@ -57,11 +57,11 @@ def test_eleven_warps_fill_the_scheduler():
         assert sum(box.width for box in top) == (880 if warps == 11 else 800)
 
 
-def test_the_lookups_name_the_faster_device_as_the_question_does(monkeypatch):
+def test_the_lookups_answer_as_the_question_does(monkeypatch):
     """`reveal` compares the learner's choice with this text: another wording would make every guess wrong."""
     shown = []
     monkeypatch.setattr(plots, "show", lambda *words: shown.append(words))
-    assert figures01.show_lookups() == "the Xeon (CPU)"
+    assert figures01.show_lookups()[0] == "about the same"
     assert "factor of 34" in shown[0][0].get_suptitle()
 
 
@@ -74,17 +74,6 @@ def test_the_figure_draws_the_learners_formula_once_it_is_right(monkeypatch):
     labels = [[line.get_label() for line in figure.axes[0].get_lines()] for figure in shown]
     assert "your formula (forecast)" in labels[0]
     assert all("our formula (forecast)" in each for each in labels[1:])
-
-
-def test_copies_within_the_cpus_memory_are_not_drawn_among_copies_to_a_gpu(monkeypatch):
-    """Without a GPU, the learner's own two copies never crossed a bus; on one, they stand beside the tutorial's."""
-    shown = []
-    monkeypatch.setattr(plots, "show", lambda figure, words: shown.append(figure))
-    for device in ("cpu", "cuda:0"):
-        figures02.show_small_copies(None, {4000: 16.0, 4_000_000: 370.0}, device)
-    labels = [[line.get_label() for line in figure.axes[0].get_lines()] for figure in shown]
-    assert not any("measured here" in label for label in labels[0])
-    assert "to cuda:0 (measured here)" in labels[1]
 
 
 def test_small_copies_take_as_many_times_as_long_as_the_lesson_says():

@@ -168,8 +168,11 @@ def pictures(
     return figure
 
 
-def png(figure: Figure, colors: int = 128, sharp: float = SHARP) -> bytes:
-    """The figure as PNG bytes, sharp on a good screen, in few colors so that notebooks stay small."""
+def png(figure: Figure, colors: int | None = None, sharp: float = SHARP) -> bytes:
+    """The figure as PNG bytes, sharp on a good screen, in few colors so that notebooks stay small.
+
+    `colors`: at most 256; 128 unless told, and 256, chosen with more care, for a figure given to `colorful`.
+    """
     import numpy
     from PIL import Image
 
@@ -178,8 +181,16 @@ def png(figure: Figure, colors: int = 128, sharp: float = SHARP) -> bytes:
     canvas.draw()
     buffer = io.BytesIO()
     picture = Image.fromarray(numpy.asarray(canvas.buffer_rgba())).convert("RGB")
-    picture.quantize(colors, dither=Image.Dither.NONE).save(buffer, format="png", optimize=True)
+    many = colors is None and getattr(figure, "colorful", False)
+    few = picture.quantize(colors or (256 if many else 128), kmeans=int(many))
+    few.save(buffer, format="png", optimize=True)
     return buffer.getvalue()
+
+
+def colorful(figure: Figure) -> Figure:
+    """Have `figure` stored in 256 colors, a sixth larger: with 128, photos turn blotchy and pink to peach; returns it."""
+    figure.colorful = True  # type: ignore[attr-defined]  # an attribute of ours
+    return figure
 
 
 def page(figure: Figure, alt: str, caption: str = "") -> str:

@@ -85,7 +85,7 @@ def _draw_gpu(pen):
         pen.tile(
             "sm", 61 + 1.65 * (place % 8), 40 + 1.9 * (place // 8), 1.2, 1.4, figures.GREENS[2]
         )
-    pen.text("sm", 67.5, 48, "32 of its lanes", figures.GPU)
+    pen.text("sm", 67.5, 48, "32 of its cores", figures.GPU)
     pen.box("sm", 61, 34, 13, 4, figures.GREENS[0], "shared memory")
 
 

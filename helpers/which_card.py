@@ -1,5 +1,6 @@
 """Which card to rent: forecasts of a step on the cards that have a listed price, and what an epoch of it costs there."""
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,9 @@ from practice_gpus.clock import Forecast
 IMAGENET = 1_281_167  # images for training in ILSVRC 2012
 EPOCH = "the 1.28 million images of ImageNet"
 CAPTION = (
-    "The line through a bar is the forecast's range; loading data isn't in it. Prices: for each card the lowest in The Full "
-    "Stack's list, from August 2022 to June 2023."
+    "The line through a bar is the forecast's range; loading data isn't in it. Behind each card: its price per hour and the "
+    "job's limit there (mixed: two limits come close). Prices: for each card the lowest in The Full Stack's list, from "
+    "August 2022 to June 2023. Clouds differ, too: Lambda listed the A100 with 40 GB, Azure the one with 80."
 )
 
 
@@ -37,18 +39,23 @@ def _row(job: Job, card, price: prices.Price) -> dict[str, Any]:
     low, middle, high = (
         IMAGENET / job.samples * ms / 60e3 for ms in (there.low_ms, there.ms, there.high_ms)
     )
+    name = f"{card.short}, {card.gigabytes} GB" if "GB" not in card.short else card.short
+    fits = job.forecast.peak_bytes <= card.memory * GIB
     return {
         "job": job.name,
-        "card": f"{card.short}, {card.gigabytes} GB" if "GB" not in card.short else card.short,
+        "card": name,
+        "named": f"{name} · ${price.usd_per_h:.2f}/h" + (f" · {there.bound}" if fits else ""),
         "low": _short(low),
         "minutes": _short(middle),
         "high": _short(high),
         "usd": _short(middle * price.usd_per_h / 60),
+        "usd_low": _short(low * price.usd_per_h / 60),
+        "usd_high": _short(high * price.usd_per_h / 60),
         "per_hour": price.usd_per_h,
         "listed": str(price),
         "bound": there.bound,
         "need": _short(job.forecast.peak_bytes / GIB),
-        "fits": job.forecast.peak_bytes <= card.memory * GIB,
+        "fits": fits,
     }
 
 
@@ -66,9 +73,27 @@ def explore(jobs: list[Job]) -> None:
         raise ValueError("jobs is empty; it takes a list of Job")
     rows = [row for job in jobs for row in job.rows()]
     first = [row for row in rows if row["job"] == jobs[0].name]
-    title = f"Forecast: {jobs[0].name}, {EPOCH}"
     told = "; ".join(f"{row['card']} {_told(row)}" for row in first)
-    figures.show_vega(_spec(rows, jobs), _draw(first, title), f"{title}: {told}.", CAPTION)
+    alt = f"Forecast: {jobs[0].name}, {EPOCH}: {told}."
+    figures.show_vega(_spec(rows, jobs), _draw(first, "\n".join(_title(first))), alt, CAPTION)
+
+
+def _title(rows):
+    """The two lines above the bars of one job: what they show, and of what they are a forecast."""
+    return [_finding(rows), f"Forecast: {rows[0]['job']}, {EPOCH}"]
+
+
+def _finding(rows):
+    """Which card costs least per hour, and which per epoch."""
+    rows = [row for row in rows if row["fits"]]
+    if not rows:
+        return "The job fits none of these cards"
+    hour, epoch = (min(rows, key=lambda row: row[key]) for key in ("per_hour", "usd"))
+    cheapest, better = (row["card"].split(",")[0] for row in (hour, epoch))
+    if hour is epoch:
+        return f"The {cheapest} is the cheapest, per hour and per epoch"
+    times = figures.number(hour["usd"] / epoch["usd"], 2)
+    return f"The {cheapest} is cheapest per hour, and {times}× the {better}'s price per epoch"
 
 
 def _told(row):
@@ -80,6 +105,7 @@ def _told(row):
 def _draw(rows, title):
     """The picture of one job, for pages that draw no chart."""
     figure, (left, right) = figures.panels(title, 1, 2, (7.3, 2.9), sharey=True)
+    rows = sorted(rows, key=lambda row: not row["fits"])
     look = {"height": 0.6, "facecolor": "none", "edgecolor": figures.GPU, "linewidth": 1.4}
     note = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": INK}
     for y, row in enumerate(row for row in rows if row["fits"]):
@@ -87,23 +113,25 @@ def _draw(rows, title):
         left.plot((row["low"], row["high"]), (y, y), color=figures.GPU, linewidth=1.2)
         left.annotate(figures.number(row["minutes"]), (row["high"], y), (5, 0), **note)
         right.barh(y, row["usd"], **look)
-        right.annotate(f"${row['usd']:.2f}", (row["usd"], y), (5, 0), **note)
-    for axes, name in ((left, "minutes"), (right, "dollars")):
+        right.plot((row["usd_low"], row["usd_high"]), (y, y), color=figures.GPU, linewidth=1.2)
+        right.annotate(f"${row['usd']:.2f}", (row["usd_high"], y), (5, 0), **note)
+    for axes, name in ((left, "minutes per epoch"), (right, "dollars per epoch")):
         figures.tidy(axes)
         axes.set(xlabel=name, xticks=())
         axes.grid(False)
         axes.margins(x=0.3)
-    left.set_yticks(range(len(rows)), [row["card"] for row in rows])
+    left.set_yticks(range(len(rows)), [row["named"] for row in rows])
     left.invert_yaxis()
     return figure
 
 
 def _spec(rows: list[dict], jobs: list[Job]) -> dict[str, Any]:
-    """The explorer as Vega-Lite: hollow bars of minutes with their range, and beside them dollars."""
+    """The explorer as Vega-Lite: hollow bars of minutes and of dollars with their ranges."""
     options = [job.name for job in jobs]
     bind = {"input": "select", "options": options, "name": "job "}
     order = {"field": "order", "op": "min", "order": "ascending"}
-    y = {"field": "card", "type": "nominal", "title": None, "sort": order}
+    axis = {"labelLimit": 260, "title": None}
+    y = {"field": "named", "type": "nominal", "axis": axis, "sort": order}
     minutes = "datum.fits ? format(datum.minutes, ',.3~r') : 'needs ' + datum.need + ' GiB'"
     common = [
         {"filter": "datum.job == job"},
@@ -112,19 +140,20 @@ def _spec(rows: list[dict], jobs: list[Job]) -> dict[str, Any]:
             least="datum.fits ? datum.low : 0",
             middle="datum.fits ? datum.minutes : 0",
             most="datum.fits ? datum.high : 0",
+            cheap="datum.fits ? datum.usd_low : 0",
             cost="datum.fits ? datum.usd : 0",
+            dear="datum.fits ? datum.usd_high : 0",
             timed=minutes,
             priced="datum.fits ? format(datum.usd, '$.2f') : ''",
         ),
     ]
     bare = {**y, "axis": None}
-    left = _panel(y, "minutes", "middle", "most", "timed", common)
-    right = _panel(bare, "dollars", "cost", "cost", "priced", common)
-    line = {"x": {"field": "least", "type": "quantitative"}, "x2": {"field": "most"}}
-    rule = {"mark": {"type": "rule", "color": figures.GPU, "strokeWidth": 1.5}, "encoding": line}
-    left["layer"].append(rule)
+    left = _panel(y, "minutes per epoch", ("least", "middle", "most"), "timed", common)
+    right = _panel(bare, "dollars per epoch", ("cheap", "cost", "dear"), "priced", common)
+    found = {job: _title([row for row in rows if row["job"] == job]) for job in options}
+    told = f"({json.dumps(found, ensure_ascii=False)})[job]"
     return {
-        "title": {"text": {"expr": f"'Forecast: ' + job + ', {EPOCH}'"}},
+        "title": {"text": {"expr": told}},
         "params": [{"name": "job", "value": options[0], "bind": bind}],
         "data": {"values": rows},
         "hconcat": [left, right],
@@ -132,8 +161,9 @@ def _spec(rows: list[dict], jobs: list[Job]) -> dict[str, Any]:
     }
 
 
-def _panel(y, name, bar, end, words, transform):
-    """A panel of hollow bars: field `bar`, and the text `words` behind the field `end`."""
+def _panel(y, name, fields, words, transform):
+    """A panel of hollow bars with their ranges, `fields` (low, bar, high), and the text `words` behind them."""
+    low, bar, end = fields
     axis = {"labels": False, "ticks": False, "grid": False, "domain": False, "title": name}
     x = {"type": "quantitative", "axis": axis}
     hollow = {"type": "bar", "fill": None, "stroke": figures.GPU, "strokeDash": [4, 3]}
@@ -141,7 +171,7 @@ def _panel(y, name, bar, end, words, transform):
     text = {"type": "text", "align": "left", "dx": 6, "color": INK}
     room = calculate(room=f"1.5 * datum.{end}")
     return {
-        "width": 320,
+        "width": 255,
         "height": {"step": 28},
         "transform": [*transform, *room],
         "encoding": {"y": y},
@@ -157,6 +187,10 @@ def _panel(y, name, bar, end, words, transform):
             {
                 "mark": text,
                 "encoding": {"x": {"field": end, **x}, "text": {"field": words}},
+            },
+            {
+                "mark": {"type": "rule", "color": figures.GPU, "strokeWidth": 1.5},
+                "encoding": {"x": {"field": low, **x}, "x2": {"field": end}},
             },
         ],
     }

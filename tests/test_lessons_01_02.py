@@ -57,11 +57,11 @@ def test_eleven_warps_fill_the_scheduler():
         assert sum(box.width for box in top) == (880 if warps == 11 else 800)
 
 
-def test_the_lookups_name_the_faster_device_as_the_question_does(monkeypatch):
+def test_the_lookups_answer_as_the_question_does(monkeypatch):
     """`reveal` compares the learner's choice with this text: another wording would make every guess wrong."""
     shown = []
     monkeypatch.setattr(plots, "show", lambda *words: shown.append(words))
-    assert figures01.show_lookups() == "the Xeon (CPU)"
+    assert figures01.show_lookups()[0] == "about the same"
     assert "factor of 34" in shown[0][0].get_suptitle()
 
 

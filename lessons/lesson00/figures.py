@@ -1,7 +1,6 @@
 """The figures of lesson 00: twenty images and the guesses of a network, photos and their names, other machines."""
 
 import torch
-from torch import nn
 
 import measurements
 from helpers import figures, photos
@@ -27,7 +26,7 @@ def show_guesses(model):
     """Show the twenty images, each above the network's guess: right in green, wrong in red."""
     guesses = guesses_of(model)
     right = (guesses == twenty()[1]).sum().item()
-    figure = figures.blank_figure((7.4, 2.45))
+    figure = figures.colorful(figures.blank_figure((7.4, 2.45)))
     figure.set_layout_engine("none")
     _heading(figure, f"{right} of 20 guesses are right", 0.02)
     _draw_guesses(figure, guesses, (0.02, 0.03, 0.96, 0.83), columns=10)
@@ -41,7 +40,7 @@ def first_picture():
     before = guesses_of(model)
     train(model)
     after = guesses_of(model)
-    figure = figures.blank_figure((7.4, 3.0))
+    figure = figures.colorful(figures.blank_figure((7.4, 3.0)))
     figure.set_layout_engine("none")
     right = [(guesses == twenty()[1]).sum().item() for guesses in (before, after)]
     _heading(figure, f"Before training: {right[0]} of 20 right", 0.02)
@@ -89,7 +88,7 @@ def show_names(*paths):
     images = torch.stack([_photo(path) for path in paths])
     with torch.inference_mode():
         chances = photos.pretrained()(photos.prepare(images)).softmax(1)
-    figure = figures.blank_figure((7.4, 0.4 + 1.6 * -(-len(paths) // 3)))
+    figure = figures.colorful(figures.blank_figure((7.4, 0.4 + 1.6 * -(-len(paths) // 3))))
     rows = figure.subplots(-(-len(paths) // 3), 6, squeeze=False)
     said = []
     for i, (image, chance) in enumerate(zip(images, chances, strict=True)):
@@ -125,7 +124,7 @@ DEVICES = {"Apple M1 Pro, CPU": "Apple M1 Pro (CPU)", "RTX 3090": "RTX 3090"}
 def show_elsewhere():
     """Show published times per epoch of a large network and a small one, on a laptop's CPU and on a GPU."""
     data = measurements.published("vgg_and_lenet")
-    title = "The large network needs a GPU; the small one is faster on a laptop"
+    title = "A GPU makes the large network 33× faster, and the small one no faster at all"
     figure, places = figures.panels(title, 1, 2, (7.4, 1.9))
     for axes, network in zip(places, ("VGG-16, CIFAR-10", "LeNet, MNIST"), strict=True):
         rows = {row["device"]: row["epoch_minutes"] for row in data.rows(network=network)}
@@ -154,69 +153,72 @@ def _bare(axes, name, room):
     axes.invert_yaxis()
 
 
-CARDS = {
-    "T4": "T4 (2018)",
-    "RTX 4090": "RTX 4090 (2022)",
-    "H100 SXM": "H100 (2022)",
-    "B200": "B200 (2024)",
-}
+CARDS = {"T4": "T4 (2018)", "B200": "B200 (2024)"}
+BATCHES = (25, 250, 2_500, 25_000)  # images a step: the lesson's, and more
 STEPS = 4 * 3000 // 25  # of the lesson's training
 FACTORS = ("about the same", "10 times as fast", "100 times as fast")
 
 
 def show_cards(seconds):
-    """Show forecasts of `STEPS` training steps on four cards: of the lesson's network, which took `seconds` here, and of VGG-16."""
-    small = _forecasts(SmallCNN, (25, 3, 32, 32))
-    large = _forecasts(_vgg16, (64, 3, 224, 224))
-    gains = [rows[0].ms / rows[-1].ms for rows in (large, small)]
+    """Show forecasts of a training step of the lesson's network on two cards, for four batch sizes, and what it took here.
+
+    `seconds` are those of `STEPS` steps here. Returns what `reveal` takes: the choice that's right, and why.
+    """
+    forecasts = [_forecasts((size, 3, 32, 32)) for size in BATCHES]
+    gains = [old.ms / new.ms for old, new in forecasts]
     title = (
-        f"Forecast, B200 against T4: VGG-16 {gains[0]:.0f}× as fast, our network {gains[1]:.0f}×"
+        f"{BATCHES[0]} images a step: T4 and B200 tie (forecast). "
+        f"{BATCHES[2]:,}: the B200 is {gains[2]:.0f}× as fast"
     )
-    figure, (left, right) = figures.panels(title, 1, 2, (7.4, 3.1), sharey=True)
-    names = ["this CPU, measured", *CARDS.values()]
-    left.barh(0, seconds, color=figures.CPU, height=0.6)
-    left.text(seconds, 0, f"  {figures.duration(seconds)}", **_NOTE)
-    for place, row in enumerate(small, 1):
-        low, high = (STEPS * ms / 1000 for ms in (row.low_ms, row.high_ms))
-        left.barh(place, high - low, left=low, height=0.6, **_HOLLOW)
-        left.text(
-            high, place, f"  {figures.number(low, 2)} to {figures.number(high, 2)} s", **_NOTE
-        )
-    for place, row in enumerate(large, 1):
-        low, middle, high = (STEPS * ms / 1000 for ms in (row.low_ms, row.ms, row.high_ms))
-        right.barh(place, middle, height=0.6, **_HOLLOW)
-        right.plot((low, high), (place, place), color=figures.GPU, linewidth=1)
-        right.text(
-            high, place, f"  {figures.duration(middle)}, {large[0].ms / row.ms:.0f}×", **_NOTE
-        )
-    _bare(left, f"our network: {STEPS} steps", 0.5)
-    _bare(right, f"VGG-16, 64 images a step: {STEPS} steps", 0.5)
-    left.set_yticks(range(len(names)), names)
-    left.set_ylim(len(names) - 0.5, -0.5)
-    times = [figures.duration(STEPS * row.ms / 1000) for row in large]
-    told = ", ".join(f"{name} {time}" for name, time in zip(CARDS, times, strict=True))
-    alt = (
-        f"{STEPS} training steps. Our network: this CPU {figures.duration(seconds)}, forecast for each of four cards "
-        f"{_range(small)}. VGG-16, forecast: {told}."
+    labels = ("images a step (log scale)", "ms for a step (log scale)")
+    figure, axes = figures.new_figure(title, *labels, (7.4, 3.7))
+    here = 1000 * seconds / STEPS
+    axes.plot(BATCHES[0], here, "o", color=figures.CPU, markersize=8)
+    axes.annotate(f"this CPU, measured: {figures.number(here)} ms", (BATCHES[0], here), **_NOTE)
+    for i, name in enumerate(CARDS.values()):
+        _draw_forecasts(axes, name, [rows[i] for rows in forecasts], 0.94 + 0.12 * i, "os"[i])
+    axes.set(xscale="log", yscale="log", xlim=(15, 150_000), xticks=BATCHES)
+    axes.set_xticklabels([f"{size:,}" for size in BATCHES])
+    axes.xaxis.minorticks_off()
+    figures.plain_ticks(axes.yaxis)
+    figures.show(figure, _alt(here, forecasts), "Hollow: forecast, with its range.")
+    return FACTORS[0], "With 25 images a step, both cards wait for the CPU most of the time."
+
+
+def _draw_forecasts(axes, name, rows, aside, marker):
+    """Draw a card's forecasts as hollow marks with their ranges, a little `aside` (a factor), and name it at the end."""
+    places, times = [size * aside for size in BATCHES], [row.ms for row in rows]
+    ranges = [row.low_ms for row in rows], [row.high_ms for row in rows]
+    look = {"color": figures.GPU, "linewidth": 1.4}
+    axes.vlines(places, *ranges, alpha=0.55, **look)
+    axes.plot(places, times, marker=marker, markersize=7, markerfacecolor="white", **look)
+    axes.annotate(name, (places[-1], times[-1]), **_NOTE)
+
+
+_NOTE = {
+    "fontsize": 9,
+    "color": figures.INK,
+    "va": "center",
+    "xytext": (10, 0),
+    "textcoords": "offset points",
+}
+
+
+def _alt(here, forecasts):
+    """Return the alternative text: the milliseconds of a step by the number of images in it."""
+    told = "; ".join(
+        f"{size:,} images: T4 {figures.number(old.ms)} ms, B200 {figures.number(new.ms)} ms"
+        for size, (old, new) in zip(BATCHES, forecasts, strict=True)
     )
-    figures.show(figure, alt, "Forecasts are hollow, with their range.")
+    return f"A training step of our network. This CPU, 25 images: {figures.number(here)} ms. Forecast, {told}."
 
 
-_NOTE = {"fontsize": 9, "color": figures.INK, "va": "center"}
-_HOLLOW = {"facecolor": "none", "edgecolor": figures.GPU, "linewidth": 1.4}
-
-
-def _range(rows):
-    low, high = STEPS * rows[-1].low_ms / 1000, STEPS * rows[-1].high_ms / 1000
-    return f"{figures.number(low, 2)} to {figures.number(high, 2)} s"
-
-
-def _forecasts(build, shape):
-    """Return the forecasts of a training step of `build()` on `CARDS`, in their order, from shapes alone."""
+def _forecasts(shape):
+    """Return the forecasts of a training step of the lesson's network on `CARDS`, in their order, from shapes alone."""
     from practice_gpus import practice_gpus
 
     with practice_gpus(1, memory="80 GiB", card="T4", values=False) as gpus:
-        model = build().cuda()
+        model = SmallCNN().cuda()
         optimizer = torch.optim.Adam(model.parameters())
         images = torch.empty(shape, device="cuda")
         labels = torch.empty(shape[0], dtype=torch.int64, device="cuda")
@@ -227,18 +229,6 @@ def _forecasts(build, shape):
         step()
         forecast = gpus.forecast(step)
     return [forecast.on(card) for card in CARDS]
-
-
-def _vgg16():
-    """Return VGG-16: thirteen convolutions in five stages, each halved by pooling, and three linear layers."""
-    layers, channels = [], 3
-    for width, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
-        for _ in range(count):
-            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
-            channels = width
-        layers.append(nn.MaxPool2d(2))
-    linear = nn.Linear(512 * 7 * 7, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU()
-    return nn.Sequential(*layers, nn.Flatten(), *linear, nn.Linear(4096, 1000))
 
 
 # --- half a cat on each GPU -----------------------------------------------------------------------
@@ -258,6 +248,7 @@ def show_cat(join):
     found = whole is not None
     title = "The cat is whole again" if found else "Half a cat on each GPU"
     figure, places = figures.panels(title, 1, 3, (7.4, 2.6), width_ratios=(1, 1, 2))
+    figures.colorful(figure)
     names = ["left, on cuda:0", "right, on cuda:1", where]
     for axes, image, name in zip(places, shown, names, strict=True):
         axes.set_axis_off()

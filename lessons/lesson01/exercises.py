@@ -296,7 +296,7 @@ QUIZ = (
     ),
     Question(
         "01.small",
-        "Why can a CPU beat an A100 at looking up ten rows?",
+        "Why is an A100 no faster than a CPU at looking up ten rows?",
         {
             "The A100's arithmetic is less exact": "Looking up rows needs no arithmetic, and both use the same format.",
             "The overhead of one GPU operation is longer than the whole job": "The job is overhead-bound. With a million rows the A100 wins by a factor of 34.",

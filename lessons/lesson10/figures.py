@@ -272,7 +272,7 @@ def show_cards(forecast, tokens, traffic, gpus=8):
 def _draw_card(axes, y, forecast, card, tokens, traffic, gpus):
     """Draw one card's bar, range and mark, and return them in words."""
     alone = forecast.on(card)
-    one = forecast.on(card, gpus=gpus, gradients=traffic * CARDS[card])
+    one = forecast.on(card, gpus=gpus, gradients=round(traffic * CARDS[card]))
     low, middle, high = (1000 * tokens / ms for ms in (one.high_ms, one.ms, one.low_ms))
     free = 1000 * tokens / alone.ms
     axes.barh(y, middle, 0.5, facecolor=figures.COMM + "22", edgecolor=figures.COMM)

@@ -113,33 +113,50 @@ def draw(ladder):
     for axes in (left, right):
         figures.tidy(axes)
         axes.grid(False, axis="y")
-    rows = [_draw_rung(left, right, y, rung) for y, rung in enumerate(ladder.values())]
+    early = last["lesson"] < "08"  # two rungs, close together: one card, and a scale from 0
+    rows = [_draw_rung(left, right, y, rung, early) for y, rung in enumerate(ladder.values())]
     names = [f"{rung['lesson']}  {rung['what']}" for rung in ladder.values()]
     left.set_yticks(range(len(ladder)), names)
     left.set(xlabel="this machine, tokens per second", ylim=(len(ladder) - 0.4, -0.6))
     left.set_xlim(0, 1.35 * max(rung["here"] or 1 for rung in ladder.values()))
     left.xaxis.set_major_formatter("{x:,.0f}")
     left.locator_params(axis="x", nbins=3)
-    label = "on each ○ A100, ◇ H100 (forecast, log scale)"
-    right.set(xscale="log", xlim=(3e5, 5e8), xlabel=label)
-    right.minorticks_off()
+    if early:
+        right.set(
+            xlim=(0, 2.5 * now), xlabel="A100s, all together: million tokens per second (forecast)"
+        )
+        right.xaxis.set_major_formatter(lambda speed, _: f"{speed / 1e6:g}")
+        right.locator_params(axis="x", nbins=5)
+    else:
+        label = "all together: ○ A100s, ◇ H100s (forecast, log scale)"
+        right.set(xscale="log", xlim=(3e5, 5e8), xlabel=label)
+        right.minorticks_off()
     return figure, f"{title}. {'; '.join(rows)}."
 
 
-def _draw_rung(left, right, y, rung):
+def _draw_rung(left, right, y, rung, early):
     """Draw one rung, and return it in words."""
     ink, alpha = (figures.INK, 1) if rung["own"] else (palette.FAINT, 0.4)
     note = {"va": "center", "fontsize": 8.5, "color": ink, "textcoords": "offset points"}
     if rung["here"]:
         left.barh(y, rung["here"], 0.5, color=figures.CPU, alpha=alpha)
         left.annotate(f"{rung['here']:,.0f}", (rung["here"], y), (4, 0), **note)
-    a100, h100, below = rung["A100"], rung["H100"], y + 0.15
+    gpus, below = rung["gpus"], y + 0.15
+    a100, h100 = (gpus * rung[card] for card in CARDS)
     look = {"markerfacecolor": figures.CARD, "markersize": 7, "markeredgewidth": 1.6}
-    right.plot([a100, h100], [below, below], color=figures.GREENS[3])
-    right.plot(h100, below, "D", color=figures.GREENS[0], **look)
+    if early:
+        h100 = a100
+    else:
+        right.plot([a100, h100], [below, below], color=figures.GREENS[3])
+        right.plot(h100, below, "D", color=figures.GREENS[0], **look)
     right.plot(a100, below, "o", color=figures.GREENS[1], **look)
-    several = f" × {rung['gpus']}" if rung["gpus"] > 1 else ""
-    told = f"{figures.number(a100)}{several}, MFU {6 * MULTIPLY * a100 / PEAK:.1%}"
-    right.annotate(told, (max(a100, h100), below), (10, 0), **note)
-    right.annotate(rung["why"], (3.2e5, y - 0.27), (0, 0), **note)
+    each = figures.number(rung["A100"])
+    several = f"{gpus} × {each} = {figures.number(a100)}" if gpus > 1 else each
+    told = f"{several}, MFU {6 * MULTIPLY * rung['A100'] / PEAK:.1%}"
+    if a100 > 3e7:  # no room on the right
+        right.annotate(told, (min(a100, h100), below), (-10, 0), ha="right", **note)
+    else:
+        right.annotate(told, (max(a100, h100), below), (10, 0), **note)
+    where = {"transform": right.get_yaxis_transform(), "va": "center", "fontsize": 8.5}
+    right.text(0.01, y - 0.27, rung["why"], color=ink, **where)
     return f"{rung['lesson']} {rung['what']}: {told}"

@@ -44,6 +44,13 @@ def test_a_row_that_someone_spoiled_is_the_courses_again(shown, row):
     assert ladder.rungs()["one"]["A100"] == 925200 and not ladder.rungs()["one"]["own"]
 
 
+def test_several_gpus_stand_where_all_of_them_get_together(shown):
+    """At the rate of each, two GPUs would stand left of one, under a title that says they are faster."""
+    ladder.show("06", one=1.0, ddp=2.0)
+    places = [line.get_xdata()[0] for line in shown[0][0].axes[1].lines]
+    assert places == [256_000, 512_000] and "2 × 256,000 = 512,000" in shown[0][1]
+
+
 def test_a_wrong_lesson_or_rung_is_named(shown):
     with pytest.raises(ValueError, match="'07' has the rungs"):
         ladder.show("07")

@@ -110,10 +110,12 @@ class Step:
 
 
 def test_a_cards_share_under_fsdp_is_its_time_alone_over_its_time_among_eight(monkeypatch):
+    """An H100's gathers don't get the switches' help that its all-reduces get: 370 GB/s instead of 464."""
     figure = drawn(monkeypatch, figures.show_cards, Step(), 100, 30e6)
-    assert "leaves an H100 25% of its speed" in figure.get_suptitle()
     widths = [bar.get_width() for bar in figure.axes[0].patches]
-    assert widths == [10_643, *[10_000, 2_500] * 3]
+    assert widths == [pytest.approx(100_000 / (10 + 30 * 463.6 / 370)), 2_500, 2_500]
+    words = [text.get_text() for text in figure.axes[0].texts]
+    assert "2,500, 25% of 10,000" in words and any("measured" in w and "10,643" in w for w in words)
 
 
 def test_every_token_of_the_experts_picture_arrives_and_comes_back():

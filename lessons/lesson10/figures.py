@@ -3,6 +3,7 @@
 import math
 from itertools import product
 
+import measurements
 from helpers import figures, plots, vega
 from helpers.checks.core import chosen
 from helpers.step_pictures import PALE
@@ -11,6 +12,9 @@ from lessons.lesson10.exercises import bytes as bytes_exercise
 STAGES = ("DDP", "stage 1", "stage 2", "stage 3")
 SHARES = ("parameters", "gradients", "optimizer")
 WIDE = 680  # pixels of a chart
+# Cards, and by how much an all-reduce is faster than their all-gathers: NVIDIA's switches help only the former, on an H100
+# to 464 GB/s, where 370 pass (https://github.com/NVIDIA/nccl-tests/issues/212).
+CARDS = {"H100 SXM": 463.6 / 370, "L40S": 1, "RTX 4090": 1}
 NOTE = {"fontsize": 9, "color": figures.INK}
 
 
@@ -240,25 +244,42 @@ def _pipeline(title, stages, microbatches):
 
 # --- which card ---------------------------------------------------------------------------------------
 def show_cards(forecast, tokens, traffic, gpus=8):
-    """Show tokens per second of a GPU of three cards, alone and as one of `gpus`, from the `forecast` of one step.
+    """Show tokens per second of one of `gpus` of three cards, and without traffic, from the `forecast` of one step.
 
     `traffic` is what the GPUs send in a step, in bytes that an all-reduce would take. Beside it: MPT-7B, as published.
     """
-    real = plots.published("fsdp_mpt_h100", "tokens_per_s", by="model", model="7B")
-    label = "H100, MPT-7B, one of 8"
-    rates, colors, left = {}, {label: figures.COMM}, []
-    for card, name in {"H100 SXM": "an H100", "L40S": "an L40S", "RTX 4090": "a 4090"}.items():
-        alone, one = forecast.on(card), forecast.on(card, gpus=gpus, gradients=traffic)
-        for way, step, color in (
-            ("alone", alone, figures.GPU),
-            (f"one of {gpus}", one, figures.COMM),
-        ):
-            spans = step.high_ms, step.ms, step.low_ms
-            rates[f"{card}, {way}"] = tuple(1000 * tokens / ms for ms in spans)
-            colors[f"{card}, {way}"] = color
-        left.append(f"{name} {alone.ms / one.ms:.0%}")
-    title = f"By forecast, FSDP leaves {left[0]} of its speed, {left[1]}, {left[2]}"
-    rows = [real.renamed({"7B": label}), plots.forecast(rates, "rules of the clock")]
-    figure = plots.bars(rows, title, "tokens per second per GPU", colors=colors)
-    told = ", ".join(f"{label} {middle:,.0f}" for label, (_, middle, _) in rates.items())
-    figures.show(figure, f"Measured: {real['7B']:,}. Forecast, per GPU: {told}.")
+    data = measurements.published("fsdp_mpt_h100")
+    [real] = data.rows(model="7B")
+    title = "By forecast, an H100 keeps its speed; without NVLink, most of it goes"
+    unit = "tokens per second per GPU (forecast; upright marks: without traffic)"
+    figure, axes = figures.new_figure(title, unit, size=(7.4, 2.7))
+    told = [
+        _draw_card(axes, y, forecast, card, tokens, traffic, gpus) for y, card in enumerate(CARDS)
+    ]
+    axes.plot(real["tokens_per_s"], 0, "o", color=figures.INK, markersize=7)
+    words = f"● MPT-7B, measured on eight H100s: {real['tokens_per_s']:,}"
+    axes.text(real["tokens_per_s"], 0.46, words, ha="center", va="center", **NOTE)
+    axes.set_yticks(range(len(CARDS)), CARDS)
+    axes.set(ylim=(len(CARDS) - 0.5, -0.5), xlim=(0, 27_000))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.grid(False, axis="y")
+    plots.sources(figure, f"published: {data.source}", "rules of the clock")
+    figures.show(
+        figure, f"Measured: {real['tokens_per_s']:,}. Forecast, per GPU: {', '.join(told)}."
+    )
+
+
+def _draw_card(axes, y, forecast, card, tokens, traffic, gpus):
+    """Draw one card's bar, range and mark, and return them in words."""
+    alone = forecast.on(card)
+    one = forecast.on(card, gpus=gpus, gradients=round(traffic * CARDS[card]))
+    low, middle, high = (1000 * tokens / ms for ms in (one.high_ms, one.ms, one.low_ms))
+    free = 1000 * tokens / alone.ms
+    axes.barh(y, middle, 0.5, facecolor=figures.COMM + "22", edgecolor=figures.COMM)
+    axes.plot([low, high], [y, y], color=figures.COMM, marker="|", linewidth=1.4, markersize=9)
+    axes.plot([free, free], [y - 0.36, y + 0.36], color=figures.GPU, linewidth=2.5)
+    words = f"{middle:,.0f}, {middle / free:.0%} of {free:,.0f}"
+    axes.annotate(
+        words, (max(high, free), y), (8, 0), textcoords="offset points", va="center", **NOTE
+    )
+    return f"{card} {words}"

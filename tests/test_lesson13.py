@@ -32,9 +32,7 @@ def computed(patient, expression):
 @of_each
 def test_the_solution_computes_the_evidence_as_it_stands_in_the_lesson(patient):
     found = computed(patient, patient.source)
-    if not isinstance(found, str):
-        found = pytest.approx(found, rel=0.005)
-    assert patient.evidence == found
+    assert patient.evidence == pytest.approx(found, rel=0.005)
 
 
 SLIPS = {
@@ -44,9 +42,6 @@ SLIPS = {
     ("straggler", 0): "gaps(trace.rank(7))[0][1] / 1000",
     ("suspect", 0): "exposed(trace) * trace.length / 1000",
     ("suspect", 1): "busy_share(trace) * trace.length / 1000",
-    ("unfused", 0): 'sum(e.length for e in trace.gpu if e.kind == "elementwise") / 1000',
-    ("unfused", 1): '35.23 - sum(e.length for e in trace.gpu if e.kind == "matmul") / 1000',
-    ("undecided", 0): "overlap(trace)",
 }
 
 
@@ -69,7 +64,7 @@ def test_what_rules_a_remedy_out_is_its_own_reason_or_how_little_it_saves(patien
 
 def test_no_remedy_is_right_so_often_that_it_can_be_guessed():
     right = [patient.right for patient in ASKED]
-    assert max(map(right.count, right)) <= 2 and len(set(right)) >= 6
+    assert len(set(right)) == len(right) >= 4
 
 
 def test_the_losses_that_the_lesson_tells_are_those_of_the_traces():
@@ -84,10 +79,25 @@ def test_the_fused_attention_of_the_praise_replaces_four_kernels_of_11_ms():
     assert len(spent) == 4 and sum(spent) == pytest.approx(10.7, abs=0.05)
 
 
-def test_one_is_undecidable_and_one_a_red_herring():
-    cure = {patient.name: patient.cure for patient in ASKED}
-    assert cure["undecided"].startswith("nobody can tell")
-    assert "red herring" in cure["suspect"]
+def test_the_answers_to_the_predictions_are_what_the_traces_and_the_forecast_say():
+    """32 texts, hipFree for 98% of the window, 57% exposed: the page tells all three."""
+    bound = [forecast_card(exercises.texts(n), "H100 SXM")["bound"] for n in (16, 32)]
+    assert bound[0] == "overhead" != bound[1]
+    freed = traces.case("6")
+    name, us = next(iter(reading.on_cpu(freed, 0, freed.length).items()))
+    assert name == "hipFree" and us / freed.length == pytest.approx(0.98, abs=0.005)
+    assert reading.exposed(traces.case("13")) == pytest.approx(0.57, abs=0.005)
+
+
+def test_the_limit_of_patient_1_lies_between_its_two_recordings():
+    figure, _ = figures.recovery()
+    assert figure.get_suptitle() == "Four workers cut 174 ms to 127; the limit is 116"
+
+
+def test_the_cpu_of_patient_12_launches_for_33_ms():
+    """So the GPU's time alone isn't what's left of the window, and the page says so."""
+    launches = [event.launch for event in traces.case("11").gpu if event.launch is not None]
+    assert max(launches) / 1000 == pytest.approx(33, abs=0.5)
 
 
 def test_the_numbers_in_the_reasons_are_those_of_the_traces():
@@ -130,7 +140,8 @@ def test_the_case_notes_name_the_causes_found_and_no_other(capsys, home):
     progress.record("13.hang", status="not yet")
     exercises.case_notes()
     text = capsys.readouterr().out
-    assert text.startswith("1 of 13") and text.count("open") == 12
+    assert text.startswith("1 of the 9") and text.count("open") == 8
+    assert "13  three processes that hang: open" in text
     assert "a V100 with nothing to do: the loader" in text
 
 

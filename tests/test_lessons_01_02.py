@@ -76,6 +76,17 @@ def test_the_figure_draws_the_learners_formula_once_it_is_right(monkeypatch):
     assert all("our formula (forecast)" in each for each in labels[1:])
 
 
+def test_copies_within_the_cpus_memory_are_not_drawn_among_copies_to_a_gpu(monkeypatch):
+    """Without a GPU, the learner's own two copies never crossed a bus; on one, they stand beside the tutorial's."""
+    shown = []
+    monkeypatch.setattr(plots, "show", lambda figure, words: shown.append(figure))
+    for device in ("cpu", "cuda:0"):
+        figures02.show_small_copies(None, {4000: 16.0, 4_000_000: 370.0}, device)
+    labels = [[line.get_label() for line in figure.axes[0].get_lines()] for figure in shown]
+    assert not any("measured here" in label for label in labels[0])
+    assert "to cuda:0 (measured here)" in labels[1]
+
+
 def test_small_copies_take_as_many_times_as_long_as_the_lesson_says():
     """44 times by the tutorial's own milliseconds, for the same four megabytes: 16.2013 and 0.3669."""
     assert figures02.times_as_long() == pytest.approx(16.2013 / 0.3669)

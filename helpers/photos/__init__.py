@@ -16,6 +16,9 @@ SIZE = 224  # pixels on a side, as the network was trained
 MEAN, STD = 127 / 255, 128 / 255  # of the training images, for all three colors
 SAMPLES = ("coffee", "camera", "chelsea")  # see CREDITS.md
 TEXTURES = ("brick", "grass", "gravel")
+PATCH = 128  # pixels of a texture that make a photo
+LEFTS = (0, 96, 192, 288, 352, 384)  # where patches begin
+CLOSE_UP = 32  # pixels that make a close-up
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
 
 
@@ -94,15 +97,18 @@ def sample(name: str) -> torch.Tensor:
     return read(HERE / f"{name}.jpg")
 
 
-def load(folder: str | Path = "my_photos", seed: int = 0) -> tuple[Photos, Photos]:
+def load(
+    folder: str | Path = "my_photos", seed: int = 0, close_ups: bool = False
+) -> tuple[Photos, Photos]:
     """Return (photos to train on, photos to test with).
 
     `folder` has a subfolder for each class, with at least four photos each; three in ten are kept for the test. Where
-    there is no such folder, the course's textures stand in: brick, grass and gravel, 24 patches of each.
+    there is no such folder, the course's textures stand in: brick, grass and gravel, 24 patches of each to train on and
+    8 to test with. With `close_ups`, four of those eight are close-ups, of which there are none to train on.
     """
     folder = Path(folder)
     if not folder.is_dir():
-        return _textures()
+        return _textures(close_ups)
     classes = sorted(path for path in folder.iterdir() if path.is_dir() and _files(path))
     if len(classes) < 2:
         found = ", ".join(path.name for path in classes) or "none"
@@ -132,25 +138,28 @@ def _photos(files: list[tuple[Path, int]], classes: tuple[str, ...]) -> Photos:
     return Photos(images, torch.tensor([label for _, label in files]), classes)
 
 
-def _textures(patch: int = 128) -> tuple[Photos, Photos]:
+def _textures(close_ups: bool) -> tuple[Photos, Photos]:
     """Patches of three textures: the upper five eighths of each photo to train on, the lower three to test with."""
+    places = {
+        "train": [(left, top, PATCH) for top in (0, 64, 128, 192) for left in LEFTS],
+        "test": [(left, top, PATCH) for top in (320, 384) for left in LEFTS[:4]],
+    }
+    if close_ups:
+        places["test"][4:] = [(left, top, CLOSE_UP) for left, top, _ in places["test"][4:]]
+    train, test = (_patches(own) for own in places.values())
+    return train, test
+
+
+def _patches(places: list[tuple[int, int, int]]) -> Photos:
+    """Pieces of each texture: the middle `size` pixels of the patch at (left, top, size), enlarged."""
     from PIL import Image
 
-    halves: dict[str, list[tuple[torch.Tensor, int]]] = {"train": [], "test": []}
-    for label, name in enumerate(TEXTURES):
+    images = []
+    for name in TEXTURES:
         photo = Image.open(HERE / f"{name}.jpg").convert("RGB")
-        for half, rows in (("train", (0, 64, 128, 192)), ("test", (320, 384))):
-            for top in rows:
-                for left in (0, 96, 192, 288, 352, 384)[: 6 if half == "train" else 4]:
-                    box = (left, top, left + patch, top + patch)
-                    piece = photo.crop(box).resize((SIZE, SIZE), Image.Resampling.BICUBIC)
-                    halves[half].append((_tensor(piece), label))
-    train, test = (
-        Photos(
-            torch.stack([image for image, _ in pieces]),
-            torch.tensor([label for _, label in pieces]),
-            TEXTURES,
-        )
-        for pieces in halves.values()
-    )
-    return train, test
+        for left, top, size in places:
+            x, y = left + (PATCH - size) // 2, top + (PATCH - size) // 2
+            piece = photo.crop((x, y, x + size, y + size))
+            images.append(_tensor(piece.resize((SIZE, SIZE), Image.Resampling.BICUBIC)))
+    labels = torch.arange(len(TEXTURES)).repeat_interleave(len(places))
+    return Photos(torch.stack(images), labels, TEXTURES)

@@ -73,7 +73,7 @@ def _parts(message: str) -> list[tuple[str, str]]:
         return [("", line) for line in advice + late]
     last_raised, *earlier = matches
     error = last_raised.known
-    parts = [("", error.title), ("Words", last_raised.words[:200])]
+    parts = [("", error.title), ("Matched", last_raised.words[:200])]
     if last_raised.releases != "any":
         parts.append(("Seen in", f"PyTorch {last_raised.releases}"))
     parts += [("Cause", error.cause), ("Fix", error.fix)]

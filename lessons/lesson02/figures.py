@@ -3,7 +3,6 @@
 import measurements
 from helpers import figures, plots
 from helpers.checks.core import CORRECT
-from helpers.memory import format_bytes
 from helpers.palette import CARD, INK
 from lessons.lesson02 import exercises
 
@@ -22,15 +21,14 @@ def first_picture():
     ends = ((cpu, 0, f"{cpu:.0f}"), (copy + gpu, -1, f"{copy + gpu:.0f}"), (gpu, -2, f"{gpu:.0f}"))
     for x, y, text in ends:
         axes.annotate(text, (x, y), (5, 0), weight="bold", **note)
-    words = f"copying 8.6 GB to the GPU: {copy:.0f} ms (forecast)"
+    words = f"copying 8.6 GB from pinned memory: {copy:.0f} ms (forecast)"
     axes.annotate(words, (0, -1), (8, 0), **note)
     names = ("16-core CPU", "RTX 4090, copying first", "RTX 4090, weights there")
     axes.set_yticks([0, -1, -2], names)
     axes.tick_params(axis="y", labelcolor=INK)
     axes.grid(False, axis="y")
-    told = (
-        f"CPU {cpu:.0f}, RTX 4090 {gpu:.0f}, with a forecast copy of the weights {copy + gpu:.0f}"
-    )
+    copied = f"with a forecast copy of the weights from pinned memory {copy + gpu:.0f}"
+    told = f"CPU {cpu:.0f}, RTX 4090 {gpu:.0f}, {copied}"
     return figure, f"Bars of ms for one row of numbers through 2.1 billion weights: {told}."
 
 
@@ -52,55 +50,61 @@ def times_as_long():
     return 1000 * small[1] / large[1]
 
 
-def show_small_copies(answer, rates, device):
-    """Show GB/s by size: `answer`'s formula (ours until it is right), what was measured, and `rates` here, {bytes: GB/s}."""
+def show_small_copies(answer, times, device):
+    """Show µs by size: `answer`'s formula (ours until it is right), what was measured, and `times` on a GPU, {bytes: µs}."""
     right = exercises.fit.outcome(answer).status == CORRECT
     ends = exercises.published_copy(1000), exercises.published_copy(10**6)
     overhead, bandwidth = (answer if right else exercises.fit_copy)(*ends)
-    formula = {
-        size: size / (overhead + size / bandwidth / 1000) / 1000
-        for size in [2**k for k in range(8, 25)]
-    }
+    sizes = [10 ** (k / 8) for k in range(20, 60)]
+    formula = [overhead + size / bandwidth / 1000 for size in sizes]
     name = "your formula" if right else "our formula"
-    where = {"direction": "h2d", "pinned": True}
-    label = "this CPU" if str(device) == "cpu" else f"to {device}"
-    lines = [
-        plots.forecast({name: ([*formula], [*formula.values()])}),
-        plots.yours("copies", "gb_per_s", x="bytes", **where),
-        plots.recorded("copies", "bytes", "gb_per_s", **where),
-        plots.here({label: ([*rates], [*rates.values()])}),
-    ]
+    where = {"x": "bytes", "y": "gb_per_s", "direction": "h2d", "pinned": True}
+    lines = [plots.forecast({name: (sizes, formula)})]
+    lines += [_microseconds(plots.yours("copies", **where))]
+    lines += [_microseconds(plots.recorded("copies", **where))]
+    if str(device) != "cpu":
+        lines.append(plots.here({f"to {device}": ([*times], [*times.values()])}))
     even = overhead * bandwidth * 1000
-    title = f"Below {even / 1000:.0f} kB, overhead takes most of the time of a copy"
-    axes = ("bytes in one copy (log scale)", "GB/s (log scale)")
+    title = f"Below {even / 1000:.0f} kB, a copy is mostly overhead"
+    axes = ("bytes in one copy (log scale)", "µs for one copy (log scale)")
     figure = plots.lines(lines, title, *axes, logx=True, logy=True, colors={name: INK})
-    formulas, *_, own = figure.axes[0].get_lines()
+    formulas, *others = figure.axes[0].get_lines()
     formulas.set_marker("None")
-    own.set_linestyle("None")
-    _mark(figure.axes[0], even, {size: size / us / 1000 for size, us in ends})
+    for line in others:
+        if line.get_label().startswith("to "):
+            line.set_linestyle("None")
+    if not others:
+        plots.label_ends(figure.axes[0])
+    _mark(figure.axes[0], even, dict(ends))
     plots.sources(figure, f"published: {measurements.published('pinned_a10g').source}")
-    plots.show(
-        figure,
-        f"GB/s by bytes in one copy: the formula, {overhead:.1f} µs + bytes ÷ {bandwidth:.1f} GB/s, through 0.247 and "
-        f"10.9 of an A10G at 4 kB and 4 MB; here {max(rates.values()):.2g} GB/s at best.",
-    )
+    measured = " and ".join(f"{us:.3g} µs for {size / 1000:,.0f} kB" for size, us in ends)
+    formula = f"{overhead:.1f} µs + bytes ÷ {bandwidth:.1f} GB/s"
+    told = f"µs by bytes in one copy: the formula, {formula}, is flat, then rises through the A10G's {measured}."
+    plots.show(figure, told)
+
+
+def _microseconds(group):
+    """A group of GB/s by bytes in microseconds by bytes."""
+    lines = {
+        label: (sizes, [size / rate / 1000 for size, rate in zip(sizes, rates, strict=True)])
+        for label, (sizes, rates) in group.items()
+    }
+    return type(group)(group.kind, lines, group.sources)
 
 
 def _mark(axes, even, published):
-    """Ticks in bytes, the `published` rates, {bytes: GB/s}, and where overhead and transfer take equally long."""
-    sizes = [2**k for k in range(8, 25, 4)]
-    axes.set_xticks(sizes, [format_bytes(size) for size in sizes])
-    for size, rate in published.items():
-        axes.plot(size, rate, "o", color=figures.COPY, markersize=7, label=f"_{size}")
-        look = {"textcoords": "offset points", "color": figures.COPY, "fontsize": 9, "ha": "center"}
-        axes.annotate(f"A10G: {rate:.2g}", (size, rate), (18, -18), **look)
+    """Ticks in bytes, the `published` times, {bytes: µs}, and where overhead and transfer take equally long."""
+    ticks = {10**3: "1 kB", 10**4: "10 kB", 10**5: "100 kB", 10**6: "1 MB", 10**7: "10 MB"}
+    axes.set_xticks([*ticks], [*ticks.values()])
+    axes.set_ylim(bottom=5)
+    for size, us in published.items():
+        axes.plot(size, us, "o", color=figures.COPY, markersize=7, label=f"_{size}")
+        look = {"textcoords": "offset points", "color": figures.COPY, "fontsize": 9, "ha": "right"}
+        axes.annotate(f"A10G: {us:.0f} µs", (size, us), (-8, 7), **look)
     axes.axvline(even, color=figures.FAINT, linewidth=1, linestyle=(0, (2, 2)), label="_even")
-    for side, words in ((-6, "mostly overhead"), (6, "mostly transfer")):
-        place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-        ha = "right" if side < 0 else "left"
-        axes.annotate(
-            words, (even, 0.03), (side, 0), color=figures.FAINT, ha=ha, fontsize=9, **place
-        )
+    note = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "fontsize": 9}
+    for side, words, ha in ((-6, "mostly overhead", "right"), (6, "mostly transfer", "left")):
+        axes.annotate(words, (even, 0.03), (side, 0), color=figures.FAINT, ha=ha, **note)
 
 
 def show_crossing():
@@ -117,5 +121,6 @@ def show_crossing():
     figure = plots.lines(times, title, *axes, logx=True, logy=True)
     figure.axes[0].set_ylim(bottom=5)
     told = f"Layers of 128: CPU {cpu:,.0f} ms, GPU {gpu:,.0f}; of 4,096: CPU {wide_cpu:.0f}, GPU {wide_gpu:.0f}."
-    plots.show(figure, told, "Both devices were measured under WSL 2, Linux inside Windows.")
+    note = "Measured under WSL 2 (Linux inside Windows), where a launch takes longer than on Linux itself."
+    plots.show(figure, told, note)
     return gpu

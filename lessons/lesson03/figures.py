@@ -1,6 +1,7 @@
 """The figures of lesson 03: what the network sees, its layers and their bytes, its time by batch."""
 
 import copy
+from collections import Counter
 
 import torch
 from torch import nn
@@ -18,6 +19,8 @@ LINES = {
     "H100 SXM": "#0B4F33",
 }
 TOP = 2  # names of a photo in the first picture, channels of a layer
+BLOCKS = (3, 5, 11)  # whose channels are drawn, counted from 1
+PLACES = "stem to block 2", "blocks 2 to 4", "blocks 4 to 6", "blocks 6 to 12", "block 12 to head"
 
 
 def evidence(network, photo, *asked):
@@ -88,18 +91,21 @@ def seen(network, photo, *asked):
 def layers(network, photo):
     """Show a photo on its way through the network: two channels of five layers, and the layers' shapes."""
     title = "Through the network: fewer pixels, more channels"
-    figure, axes = figures.panels(title, TOP, 6, (7.4, 2.9))
+    figure, axes = figures.panels(title, TOP, 6, (7.4, 3.0))
     for row in axes:
         row[0].set_axis_off()
-    _picture(axes[-1][0], photo, "3 × 224 × 224\n147 KiB")
+    _picture(axes[-1][0], photo, "the photo\n3 × 224 × 224\n147 KiB")
     shapes = []
-    for column, maps in zip(axes.T[1:], _activations(network, photo), strict=True):
+    parts = ("stem", *(f"block {block}" for block in BLOCKS), "head")
+    for column, part, maps in zip(axes.T[1:], parts, _activations(network, photo), strict=True):
         shapes.append(" × ".join(map(str, maps.shape)))
         contrast = maps.std((1, 2)) * (maps < 6).float().mean((1, 2))  # ReLU6 cuts at 6
         for place, channel in zip(column, contrast.topk(TOP).indices, strict=True):
             _picture(place, maps[None, channel])
-        _picture(column[-1], maps[None, channel], f"{shapes[-1]}\n{maps.nbytes / 2**10:,.0f} KiB")
-    figures.show(figure, f"A photo and two channels of five layers: {', '.join(shapes)}.")
+        below = f"{part}\n{shapes[-1]}\n{maps.nbytes / 2**10:,.0f} KiB"
+        _picture(column[-1], maps[None, channel], below)
+    told = ", ".join(map(" ".join, zip(parts, shapes, strict=True)))
+    figures.show(figure, f"A photo and two channels of five layers: {told}.")
 
 
 def _activations(network, photo):
@@ -110,7 +116,7 @@ def _activations(network, photo):
     def note(module, inputs, output):
         found.setdefault((module, output.shape[-1]), output[0])
 
-    for part in (twin, *(twin._blocks[place] for place in (2, 4, 10))):
+    for part in (twin, *(twin._blocks[block - 1] for block in BLOCKS)):
         part._swish.register_forward_hook(note)
     with torch.inference_mode():
         twin(photos.prepare(photo[None]))
@@ -118,25 +124,25 @@ def _activations(network, photo):
 
 
 def bytes_by_layer(batch, pixels):
-    """A figure and a sentence: MiB of parameters and of layers' outputs by the size of the maps, from shapes alone."""
-    rows, total = {}, {"parameters": 0, "activations": 0}
+    """A figure and a sentence: MiB of all parameters, and of layers' outputs by the size of the maps, from shapes alone."""
+    network = photos.pretrained().to("meta")
+    outputs = Counter()
 
     def note(module, inputs, output):
-        size = f"{output.shape[2]} × {output.shape[3]}" if output.ndim == 4 else "last layer"
-        row = rows.setdefault(size, dict.fromkeys(total, 0))
-        parameters = sum(p.nbytes for p in module.parameters())
-        for part, count in (("parameters", parameters), ("activations", output.nbytes)):
-            row[part] += count / 2**20
-            total[part] += count
+        outputs[output.shape[2:]] += output.nbytes
 
-    network = photos.pretrained().to("meta")
     for module in network.modules():
-        if isinstance(module, (nn.Conv2d, nn.BatchNorm2d, nn.ReLU6, nn.Linear)):
+        if isinstance(module, (nn.Conv2d, nn.BatchNorm2d, nn.ReLU6)):
             module.register_forward_hook(note)
     network(torch.empty(batch, 3, pixels, pixels, device="meta"))
-    sizes = " and ".join(f"{format_bytes(count)} of {part}" for part, count in total.items())
-    title = f"{batch} photos: {sizes}"
-    return plots.stacked(rows, title, "MiB, by the size of a layer's maps"), f"{title}."
+    total = {"parameters": sum(p.nbytes for p in network.parameters())}
+    total["activations"] = outputs.total()
+    rows = {"all parameters": {"parameters": total["parameters"] / 2**20}}
+    for place, (size, count) in zip(PLACES, outputs.items(), strict=True):
+        rows[f"{place}: {size[0]} × {size[1]}"] = {"activations": count / 2**20}
+    told = " and ".join(f"{format_bytes(count)} of {part}" for part, count in total.items())
+    title = f"{batch} photo{'s' * (batch > 1)}: {told}"
+    return plots.stacked(rows, title, "MiB; activations by the size of their maps"), f"{title}."
 
 
 def published():
@@ -192,7 +198,9 @@ def busy(forecasts, card, batch, launch):
         rows[row].append((1000 * span.start, 1000 * (span.end - span.start)))
     share = sum(length for _, length in rows["GPU computes"]) / ms
     photos_ = "1 photo" if batch == 1 else f"{batch} photos"
-    title = f"Forecast: {photos_} in {figures.number(ms)} ms, the {card} is busy {share:.0%} of the time"
+    low, high = forecasts[batch].on(card).range
+    took = f"{photos_} in {figures.number(ms)} ms ({low:.1f} to {high:.1f})"
+    title = f"Forecast: {took}, the {card} is busy {share:.0%} of it"
     figure = figures.blank_figure((7.4, 3.7))
     figures.set_title(figure, title)
     above, below = figure.subplots(2, 1, height_ratios=(1, 2.1))
@@ -208,9 +216,7 @@ def busy(forecasts, card, batch, launch):
     _batches(below, "photos")
     below.set_ylim(0, 14_000)
     plots.label_ends(below)
-    low, high = forecasts[batch].on(card).range
-    told = f"{photos_} on {card}: {figures.number(ms)} ms, {rates[card][batch]:,.0f} photos per second, "
-    return figure, f"{told}GPU busy {share:.0%}. The clock's range is {low:.1f} to {high:.1f} ms."
+    return figure, f"{title}: {rates[card][batch]:,.0f} photos per second."
 
 
 def _rates(forecasts, card, launch):

@@ -26,9 +26,7 @@ def first_picture():
     ways = WAYS["64 at once"], WAYS["+ checkpoints"]
     plain, saving = (_forecast(accumulate, *way) for way in ways)
     title = f"64 photos in one step: {_peak(plain)} MiB or {_peak(saving)} (forecasts for a T4)"
-    return _draw_hills(
-        title, {"the plain step": plain, "the same step, by the end of this lesson": saving}
-    )
+    return _draw_hills(title, {"the plain step": plain, "the leaner step, at the end": saving})
 
 
 # there are no values to compare
@@ -89,8 +87,12 @@ def _peak(found):
 
 
 def _draw_hills(title, found):
-    """(Figure, sentence): memory over a step in one panel for each of `found`: words, sizes and milliseconds."""
-    figure, row = figures.panels(title, 1, len(found), (7.4, 3.0), sharey=True)
+    """(Figure, sentence): memory over a step in one panel for each of `found`: words, sizes and milliseconds.
+
+    A panel is as wide as its step is long; inside, allocations and releases follow one another in order.
+    """
+    look = {"sharey": True, "width_ratios": [ms for _, ms in found.values()]}
+    figure, row = figures.panels(title, 1, len(found), (7.4, 3.0), **look)
     told = {words: f"{_peak(way)} MiB, {way[1]:.0f} ms" for words, way in found.items()}
     for axes, (words, (sizes, _)) in zip(row, found.items(), strict=True):
         figures.tidy(axes)
@@ -99,12 +101,12 @@ def _draw_hills(title, found):
             f"{words}\n{told[words]}", (0.03, 0.99), va="top", xycoords="axes fraction", **_TEXT
         )
         axes.set_xticks([])
-        axes.set_xlabel("one step")
         axes.yaxis.set_major_formatter(lambda y, _: plots.number(y))
     highest = max(max(sizes) for sizes, _ in found.values())
     row[0].set_ylim(0, 1.3 * highest)
     row[0].set_yticks(range(0, int(highest) + 1, 1000))
     row[0].set_ylabel("MiB in use")
+    figure.supxlabel("one step each, as wide as its time; inside, allocations in order", **_TEXT)
     return figure, f"{title}. {'; '.join(f'{words}: {each}' for words, each in told.items())}."
 
 
@@ -168,11 +170,12 @@ def draw_bert():
         axes.barh(y, size, height=0.62, color=figures.GPU)
         axes.barh(y, floor["memory_mib"] / 1024, height=0.62, color=figures.GREENS[4])
         axes.annotate(told[words], (size, y), (6, 0), va="center", **_OFFSET, **_TEXT)
-    axes.annotate("context", (0.08, 0), va="center", fontsize=8, color=figures.INK)
+    axes.annotate("context", (0, -0.33), (0, 1), **_OFFSET, fontsize=8, color=figures.INK)
     axes.set_yticks(range(len(told)), told)
     axes.invert_yaxis()
     axes.grid(False)
     axes.set_xlim(0, 18)
+    axes.set_ylim(top=-0.7)
     figures.sources(figure, f"published: {data.source}, 512 sequences of 512 tokens")
     return figure, f"{title}. {'; '.join(f'{words}: {each}' for words, each in told.items())}."
 
@@ -186,7 +189,9 @@ def draw_attention():
     sizes = [before for time, before in trace.memory if time < 6700][-1:]
     sizes = [size / 1e9 for size in [*sizes, *(size for _, size in layer.memory)]]
     title = "One attention layer on an H100: three matrices of 1.89 GB, two at a time"
-    figure, axes = figures.new_figure(title, "ms on the CPU's clock", "GB allocated", (7.4, 3.0))
+    figure, axes = figures.new_figure(
+        title, "ms on the CPU's clock, which runs ahead of the GPU", "GB allocated", (7.4, 3.0)
+    )
     axes.fill_between(times, [*sizes, sizes[-1]], step="post", color=figures.MEMORY["activations"])
     axes.set_xlim(0, layer.length / 1000)
     axes.set_ylim(0, 5.2)

@@ -83,7 +83,7 @@ def show_stopwatch(stopwatch, images):
         some = images[:size]
         honest.append(stopwatch(lambda some=some: some @ some.T))
         calls.append(stopwatch(lambda some=some: some @ some.T, synchronize=lambda: None))
-    series = {"your time_ms": (sizes, honest), "the call alone": (sizes, calls)}
+    series = {"time_ms": (sizes, honest), "the call alone": (sizes, calls)}
     times = figures.number((sizes[-1] / sizes[0]) ** 2)
     title = f"{times} times the work, and the call alone doesn't notice"
     colors = dict(zip(series, (figures.GPU, figures.TROUBLE), strict=True))
@@ -129,7 +129,8 @@ def show_forecasts(title, forecasts, alt, rows=""):
         draw_lanes(axes, own, 1.01 * whole, hollow=True)
         ms = figures.number(forecast.ms)
         low, high = (figures.number(ms, 2) for ms in forecast.range)
-        note = f"{name}: {ms} ms (likely {low} to {high}), GPU busy {1 - forecast.idle:.0%}"
+        share = f"kernels run {1 - forecast.idle:.0%} of the time"
+        note = f"{name}: {ms} ms (likely {low} to {high}), {share}"
         axes.set_title(note, fontsize=9, color=figures.INK, loc="left", pad=10)
     places[-1].set_xlabel(f"time (ms), forecast for {next(iter(forecasts.values())).card.name}")
     figures.show(figure, alt)

@@ -13,12 +13,14 @@ def admit(number):
     """Show the timeline of patient `number` and return its trace."""
     if number not in range(1, len(PATIENTS) + 1):
         raise ValueError(f"patients 1 to {len(PATIENTS)} were recorded, got {number!r}")
-    trace = traces.case(PATIENTS[number - 1].case)
+    patient = PATIENTS[number - 1]
+    trace = traces.case(patient.case)
     about = trace.about
-    title = f"{trace.device}, {about['model'].removeprefix('not recorded, ')}"
+    title = patient.shows or f"{trace.device}, {about['model'].removeprefix('not recorded, ')}"
     facts = [f"batch: {about['batch']}" if "batch" in about else "", about.get("note", "")]
     caption = " · ".join(fact[0].upper() + fact[1:] for fact in facts if fact)
-    timeline.show(replace(trace, memory=[]), title, detail=64, caption=caption)
+    measure = (0, patient.until) if patient.until else None
+    timeline.show(replace(trace, memory=[]), title, "", measure, 64, caption)
     return trace
 
 
@@ -29,15 +31,22 @@ def ward(triage):
     plots.show(*ward(triage))
 
 
-def case_notes(exercises):
-    """Show what became of each of the `exercises`: the diagnosis of those that are solved."""
+def recovery():
+    """Draw patient 1 before and after its cure."""
+    from lessons.lesson13.figures import recovery
+
+    plots.show(*recovery())
+
+
+def case_notes(cases):
+    """Show what became of `cases`, {patient's number: exercise}: the diagnosis of those that are solved."""
     kept = progress.load()
     rows = []
-    for number, exercise in enumerate(exercises, 1):
+    for number, exercise in cases.items():
         solved = kept.get(exercise.key, {}).get("status") == CORRECT
         note = exercise.explanation.split(". ")[0] if solved else "open"
         rows.append((number, exercise.title, note))
-    head = f"{sum(note != 'open' for *_, note in rows)} of {len(rows)} patients diagnosed"
+    head = f"{sum(note != 'open' for *_, note in rows)} of the {len(rows)} patients that are yours are diagnosed"
     lines = [f"| {number} | {title} | {note} |" for number, title, note in rows]
     table = "\n".join([f"**{head}**", "", "| | patient | diagnosis |", "|---|---|---|", *lines])
     plain = [f"{number:>2}  {title}: {note}" for number, title, note in rows]

@@ -1,12 +1,12 @@
 """Exercises of lesson 13, The clinic: twelve recorded patients and four that run here."""
 
 from helpers.checks.core import chosen
-from lessons.lesson07.exercises import find_waits, time_ms
+from lessons.lesson07.exercises import find_waits
 from lessons.lesson08.exercises import forecast_card
 from lessons.lesson13 import clinic, processes, running
 from lessons.lesson13 import triage as first
-from lessons.lesson13.clinic import admit, ward
-from lessons.lesson13.patients import ASKED
+from lessons.lesson13.clinic import admit, recovery, ward
+from lessons.lesson13.patients import ASKED, PATIENTS
 from lessons.lesson13.processes import flight_records, losses
 from lessons.lesson13.running import count_graphs, overflowing
 from lessons.lesson13.steps import attention, reads, texts
@@ -23,14 +23,14 @@ __all__ = [
     "losses",
     "overflowing",
     "reads",
+    "recovery",
     "texts",
-    "time_ms",
     "ward",
 ]
 
 triage = first.exercise
-RECORDED = [patient.exercise() for patient in ASKED]
-waiting, tiny, freed, straggler, suspect, undecided, scores, unfused = RECORDED
+RECORDED = {PATIENTS.index(patient) + 1: patient.exercise() for patient in ASKED}
+waiting, straggler, suspect, scores = RECORDED.values()
 hang = processes.hang
 recompiles = running.recompiles
 overflow = running.overflow
@@ -39,4 +39,5 @@ agree = processes.agree
 
 def case_notes():
     """Show how far you are with each exercise on a patient."""
-    clinic.case_notes([triage, *RECORDED, hang, recompiles, overflow, agree])
+    here = dict(enumerate((hang, recompiles, overflow, agree), len(PATIENTS) + 1))
+    clinic.case_notes({1: triage} | RECORDED | here)

@@ -1,10 +1,11 @@
-"""The picture at the top of lesson 13, and the strips that it consists of."""
+"""The figures of lesson 13: twelve strips, what each patient loses, and one patient before and after its cure."""
 
 import re
 
 from helpers import figures
 from lessons import reading
 from lessons.lesson13.patients import PATIENTS
+from lessons.lesson13.triage import triage as ours
 from measurements import traces
 
 CARD = re.compile("V100|A100|H100|MI300X|RTX 2080 Ti")
@@ -25,7 +26,8 @@ def first_picture():
     title = "Ten of these twelve GPUs are sick, some of the busiest among them"
     figure, axes = figures.new_figure(title, size=(7.4, 3.3))
     for row, patient in enumerate(PATIENTS):
-        _strip(axes, row, one_rank(traces.case(patient.case)))
+        trace = one_rank(traces.case(patient.case))
+        _strip(axes, row, trace, 1 / trace.length)
     axes.set_yticks(range(len(PATIENTS)), _labels())
     axes.invert_yaxis()
     axes.grid(visible=False)
@@ -59,7 +61,12 @@ def ward(triage):
     figure, axes = figures.new_figure(title, "% of the recorded time", size=(7.2, 4.4))
     rows = [one_rank(traces.case(patient.case)) for patient in PATIENTS]
     shares = [_shares(triage(trace), trace.length) for trace in rows]
-    left, labels = [0.0] * len(rows), _labels()
+    worst = [max(WAITS, key=share.get) for share in shares]
+    sick = [share[part] >= 10 for share, part in zip(shares, worst, strict=True)]
+    causes = [WAITS.index(part) if ill else 3 for part, ill in zip(worst, sick, strict=True)]
+    order = sorted(range(len(rows)), key=lambda place: (causes[place], shares[place]["works"]))
+    shares, worst, labels = ([column[i] for i in order] for column in (shares, worst, _labels()))
+    left = [0.0] * len(rows)
     for part, color in PARTS.items():
         own = [share[part] for share in shares]
         axes.barh(labels, own, 0.7, left, color=color, label=part)
@@ -68,7 +75,6 @@ def ward(triage):
     axes.set_xlim(0, 100)
     axes.grid(visible=False)
     figure.legend(loc="outside lower left", **LOOK)
-    worst = [max(WAITS, key=share.get) for share in shares]
     told = zip(labels, shares, worst, strict=True)
     words = [f"{label}: {share[part]:.0f}% {part}" for label, share, part in told]
     return figure, "Bars of twelve patients and the largest loss of each. " + ", ".join(words) + "."
@@ -79,14 +85,31 @@ def _shares(lost, length):
     return waits | {"works": 100 - sum(waits.values())}
 
 
-def _strip(axes, row, trace):
-    axes.barh(row, 1, 0.7, color=figures.WAIT, alpha=0.2, label="does nothing")
+def recovery():
+    """Return (Figure, alternative text): patient 1 without workers and with four, and the least that was possible."""
+    before, after = traces.case("1a"), traces.case("1b")
+    limit = (before.length - ours(before)["loader"]) / 1000
+    title = f"Four workers cut {before.length / 1000:.0f} ms to {after.length / 1000:.0f}; the limit is {limit:.0f}"
+    figure, axes = figures.new_figure(title, "ms", size=(7.4, 1.9))
+    for row, trace in enumerate((before, after)):
+        _strip(axes, row, trace, 1 / 1000)
+    axes.axvline(limit, color=figures.INK, linestyle="dashed", linewidth=1)
+    axes.annotate("without any wait for the loader", (limit - 2, -0.45), ha="right", fontsize=9)
+    axes.set(xlim=(0, before.length / 1000), ylim=(1.5, -0.85))
+    axes.set_yticks((0, 1), ("no workers", "4 workers"))
+    axes.grid(visible=False)
+    figures.sources(figure, before.source)
+    return figure, f"Two strips of one V100: {title}. Its busy share rises from 57% to 80%."
+
+
+def _strip(axes, row, trace, scale):
+    axes.barh(row, trace.length * scale, 0.7, color=figures.WAIT, alpha=0.2, label="does nothing")
     for what, color in COLORS.items():
         own = [event for event in trace.gpu if KINDS.get(event.kind, "computes") == what]
-        bars = [(event.start / trace.length, event.length / trace.length) for event in own]
+        bars = [(event.start * scale, event.length * scale) for event in own]
         look = {"facecolors": color, "linewidth": 0, "antialiased": False, "label": what}
         if bars:
             axes.broken_barh(bars, (row - 0.35, 0.7), **look)
     text = f"{figures.number(trace.length / 1000)} ms, {reading.busy_share(trace):.0%} busy"
     where = {"xytext": (6, 0), "textcoords": "offset points", "va": "center", "fontsize": 9}
-    axes.annotate(text, (1, row), **where)
+    axes.annotate(text, (trace.length * scale, row), **where)

@@ -58,7 +58,8 @@ _STILL = {
     "sampler": "every rank trains on the same samples in the same order, so four ranks do what one does four times.",
     "batch": "each rank takes 24 samples, so four ranks average 96 where one rank takes 24.",
     "lr": "the learning rate grows with the ranks, which helps only where the batch grows, too.",
-    "norm": "batch norm takes mean and variance over a rank's own samples: 6 of the 24.",
+    "norm": "batch norm takes mean and variance over a rank's own samples: 6 of the 24. nn.SyncBatchNorm takes them over all ranks, but "
+    "only on GPUs; these ranks are CPUs, so which other norm looks at one sample at a time?",
     "last": "90 samples don't divide evenly among 4 ranks: the sampler repeats two of them.",
 }
 
@@ -106,6 +107,6 @@ agree = Exercise(
     reference=CURE,
     source=f"settings = {CURE!r}",
     explanation="five differences at once. Four ranks do what one does when together they take the same samples, once each, in "
-    "batches of the same size, at the same learning rate, and nothing in the model looks across a batch.",
+    "batches of the same size, at the same learning rate, and nothing in the model looks across a rank's part of the batch: layer norm, or on GPUs `nn.SyncBatchNorm`.",
     seconds=120,
 )

@@ -73,7 +73,7 @@ def copies(done) -> str:
     }
     places = ", ".join(short(line) for line in sorted(lines))
     return (
-        f" but for plain copies at {places}: pinned, with non_blocking=True, they don't"
+        f" but for plain copies at {places}: from memory that's already pinned, with non_blocking=True, they don't wait"
         if lines
         else ""
     )

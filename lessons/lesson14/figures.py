@@ -1,15 +1,38 @@
 """The pictures of lesson 14: the report as a sheet, a port's memory from batch to batch, and its step on a timeline."""
 
+import ast
+import re
+from dataclasses import replace
+
 from helpers import figures, plots
 from lessons.lesson14 import judge
 from lessons.lesson14.runs import MEMORY, in_full, three_steps
+from practice_gpus.clock.log import Copy, Host
 
 GIB = 2**30
 LIMIT = float(MEMORY.split()[0])
 BEFORE = "Ines's version"
-COLORS = {"copy": figures.COPY, "wait": figures.WAIT, "issue": figures.CPU, "host": "#9DB7DB"}
-KEY = "CPU: blue issues kernels, pale blue computes, gray waits. GPU: amber copies, green computes."
-SCALER = " A GradScaler's wait, gray to the end of a step, costs nothing while the GPU is busy."
+PARTS = {
+    "spectrogram": figures.KERNELS["attention"],
+    "convolutions": figures.KERNELS["matmul"],
+    "everything else": figures.KERNELS["elementwise"],
+}
+COLORS = {
+    "copy": figures.COPY,
+    "wait": figures.WAIT,
+    "issue": figures.CPU,
+    "host": "#9DB7DB",
+    **PARTS,
+}
+CONVOLUTION = re.compile(
+    r"^convolution|channels last|\(bias\)"
+)  # kernels, with those that serve them
+FINEST = 1500  # parts of a step's length: shorter gaps are not drawn
+KEY = (
+    "CPU: blue issues kernels, pale blue prepares clips, gray waits. GPU: amber copies, green computes, by forecast. "
+    "The convolutions include their bias and what they spend on rearranging their input."
+)
+SCALER = " A GradScaler's wait costs little while the GPU is busy."
 SHOWN = ("T4", "A10G", "A100", "H100", "H200")  # cards on the sheet
 
 
@@ -27,7 +50,7 @@ def sheet(folder):
         f"{before.ms:.0f} → {now.ms:.0f} ms": "a step on a T4, forecast",
         f"> 8 → {peak(folder):.2f} GiB": "at the peak of memory",
         f"{met} of 6": "criteria met",
-        f"{gone} of 10": "mistakes found",
+        f"{gone} of 10": "mistakes fixed",
     }
     figure = figures.blank_figure((7.4, 3.5))
     faster = f"{before.ms / now.ms:.1f} times as fast on a T4, by forecast"
@@ -113,23 +136,92 @@ def memory(folder):
 
 def step(folder):
     """Return (Figure, alternative text): a step of Ines's version and one of the port on a timeline, and par."""
-    steps = {BEFORE: three_steps(judge.weekend()).facts["step"]}
+    folders = {BEFORE: judge.weekend()}
     if folder != judge.weekend():
-        steps["yours"] = three_steps(folder).facts["step"]
+        folders["yours"] = folder
+    steps = {label: three_steps(each).step for label, each in folders.items()}
     par = three_steps(judge.SOLUTION).step.ms
     *_, (label, last) = steps.items()
-    title = f"{label[0].upper()}{label[1:]}: {last['ms']:.0f} ms per step on a T4 by forecast, par is {par:.0f}"
-    figure, axes = plots.new_figure(title, "milliseconds", "", (7.2, 1.3 + 1.0 * len(steps)))
-    ticks = []
+    title = f"{label[0].upper()}{label[1:]}: {last.ms:.0f} ms per step on a T4 by forecast, par is {par:.0f}"
+    figure, axes = plots.new_figure(title, "milliseconds", "", (7.2, 1.5 + 1.25 * len(steps)))
+    axes.set_xlim(0, 1.04 * max(par, *(each.ms for each in steps.values())))
+    ticks, told = [], []
     for place, (label, each) in enumerate(steps.items()):
-        for row, y in (("CPU", 0), ("copies", 1), ("kernels", 1)):
-            y = -(3 * place + y)
-            for start, end, kind in each["timeline"][row]:
-                hollow = {"facecolor": "none", "edgecolor": figures.GPU, "linewidth": 1.2}
-                look = hollow if kind == "kernel" else {"color": COLORS[kind], "linewidth": 0}
-                axes.barh(y, end - start, left=start, height=0.7, **look)
-        ticks += [(-3 * place, f"{label}: CPU"), (-3 * place - 1, "GPU")]
+        parts = drawn_step(axes, spans(each, folders[label]), -3.6 * place)
+        told.append(f"{label}: " + ", ".join(f"{name} {ms:.0f} ms" for name, ms in parts.items()))
+        ticks += [(-3.6 * place, f"{label}: CPU"), (-3.6 * place - 1, "GPU")]
+    y = -3.6 * len(steps) + 0.5
+    axes.barh(y, par, height=0.7, facecolor="none", edgecolor=figures.GPU, linewidth=1.4)
+    axes.text(par, y, f"  {par:.0f} ms", fontsize=9, va="center", color=figures.INK)
+    ticks.append((y, "par"))
     axes.set_yticks([y for y, _ in ticks], [words for _, words in ticks])
-    axes.axvline(par, color=figures.INK, linewidth=1)
-    axes.text(par, 0.5, " par", fontsize=9, va="bottom", color=figures.INK)
-    return figure, f"Timelines of a step. {title}.", KEY + SCALER * (len(steps) > 1)
+    axes.grid(visible=False)
+    return (
+        figure,
+        f"Timelines of a step. {title}. {'; '.join(told)}.",
+        KEY + SCALER * (len(steps) > 1),
+    )
+
+
+def spans(step, folder):
+    """[(row, kind, start, end, line)] in ms of a step; neighbors of one kind are joined.
+
+    What the program still does for the step before, such as reading its loss, comes at the end: there it waits.
+    """
+    begins = next((n for n, entry in enumerate(step.entries) if sends(entry)), 0)
+    whole = replace(step, entries=step.entries[begins:] + step.entries[:begins])
+    lines = spectrogram_lines(folder)
+    rows: dict = {"CPU": [], "GPU": []}
+    for span in sorted(whole.spans, key=lambda span: span.start):
+        row = rows["CPU" if span.row == "cpu" else "GPU"]
+        kind, start, end = kind_of(span, lines), 1e3 * span.start, 1e3 * span.end
+        if row and row[-1][0] == kind and start - row[-1][2] < step.ms / FINEST:
+            start = row.pop()[1]
+        row.append((kind, start, end, span.entry.place))
+    return [(row, *each) for row, found in rows.items() for each in found]
+
+
+def sends(entry):
+    """Whether an entry prepares a step's clips on the CPU, or sends them."""
+    return isinstance(entry, Host) or (isinstance(entry, Copy) and entry.direction == "h2d")
+
+
+def kind_of(span, lines):
+    """What a span is, by a name in `COLORS`; `lines`: those of the spectrogram, as "model.py:33"."""
+    entry = span.entry
+    if span.row == "cpu":
+        kind = "issue" if span.name.startswith("launch") else "wait"
+        return "host" if isinstance(entry, Host) else kind
+    if isinstance(entry, Copy):
+        return "copy"
+    if entry.place in lines and not entry.backward:
+        return "spectrogram"
+    return "convolutions" if CONVOLUTION.search(span.name) else "everything else"
+
+
+def spectrogram_lines(folder):
+    """The lines of the class `Spectrogram` of a port's model.py; none where it has no such class."""
+    tree = ast.parse((folder / "model.py").read_text(encoding="utf-8"))
+    own = (n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.name == "Spectrogram")
+    return {f"model.py:{line}" for n in own for line in range(n.lineno, n.end_lineno + 1)}
+
+
+def drawn_step(axes, found, y):
+    """Draw `spans` in two rows from `y` down, with a key of the GPU's parts below; return {part: ms}."""
+    totals: dict = dict.fromkeys(PARTS, 0.0)
+    whole = axes.get_xlim()[1]
+    for row, kind, start, end, line in found:
+        place = y - (row == "GPU")
+        axes.barh(place, end - start, left=start, height=0.7, color=COLORS[kind], linewidth=0)
+        if kind in totals:
+            totals[kind] += end - start
+        if kind == "wait" and end - start > whole / 4:
+            words = f"waits at {line}"
+            axes.text((start + end) / 2, place, words, fontsize=9, ha="center", va="center")
+    totals = {kind: ms for kind, ms in totals.items() if ms}
+    for number, (kind, ms) in enumerate(totals.items()):
+        x = whole * number / 3
+        axes.barh(y - 1.75, whole / 60, left=x, height=0.35, color=COLORS[kind], linewidth=0)
+        words = f"{kind} {ms:.0f} ms"
+        axes.text(x + whole / 45, y - 1.75, words, fontsize=9, va="center", color=figures.INK)
+    return totals

@@ -18,7 +18,7 @@ PROJECT = HERE / "project" / "birdcalls"
 SOLUTION = HERE / "solution" / "birdcalls"
 SLACK = 1.1  # of par
 CLOSE = 0.05  # of a loss: 16 bits round
-NOWHERE = "can't be judged yet: nothing ran on a GPU"
+NOWHERE = "judged once it runs on a GPU"
 
 
 WEEKEND = (  # what Ines changed in a weekend to make it run on a GPU: (file, text, what stands there instead)
@@ -39,10 +39,10 @@ WEEKEND = (  # what Ines changed in a weekend to make it run on a GPU: (file, te
 )
 SINS = {  # two of each kind, by the names that they get when they're gone
     "Placement": ("a plain attribute", "made on the CPU"),
-    "Waits": ("a number in each step", "chosen by a mask"),
-    "Memory": ("graphs that stay", "a test with graphs"),
+    "Waits": ("a loss read in each step", "chosen by a mask"),
+    "Memory": ("graphs kept alive", "a test with graphs"),
     "Speed": ("clip by clip", "32 bits on a T4"),
-    "Two GPUs": ("a layer without a use", "each for itself"),
+    "Two GPUs": ("an unused layer", "two separate trainings"),
 }
 
 
@@ -106,7 +106,7 @@ def waits(folder) -> Mark:
 
 
 def memory(folder) -> Mark:
-    """Training and test fit 8 GB, and nothing grows."""
+    """Training and test fit 8 GiB, and nothing grows."""
     if nothing_ran(folder):
         return Mark(False, NOWHERE)
     leaks = [each for each in on_gpu(folder)[0].findings if each["kind"] == "leak"]

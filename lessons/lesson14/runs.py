@@ -1,6 +1,6 @@
 """Runs a learner's port, the package in a folder whose `train` module trains, where it has to run.
 
-On the CPU, on a practice T4 with 8 GB, on shapes alone, and as two processes. A project takes ``--small`` for a short training, and
+On the CPU, on a practice T4 with 8 GiB, on shapes alone, and as two processes. A project takes ``--small`` for a short training, and
 leaves the losses in its variable `losses`. `python runs.py FOLDER WHERE 0 1` is the two processes. They aren't started by
 `helpers.launch`: torchrun looks for GPUs before it forks, so CUDA, and practice GPUs like it, refuse the
 workers that it forks.
@@ -177,7 +177,7 @@ def three_steps(folder: Path) -> "Report":
 
 
 def report_on(folder: Path, *arguments: str, **settings: Any) -> "Report":
-    """The report of the project's training on a practice T4 with 8 GB."""
+    """The report of the project's training on a practice T4 with 8 GiB."""
     from practice_gpus import report
 
     where = {"card": CARD, "memory": MEMORY, "real": "hide", "module": True}

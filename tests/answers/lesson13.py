@@ -16,8 +16,6 @@ def slips(patient):
     answers.append(given("expected one of allocator", {"evidence": truth, "remedy": "loader"}))
     for remedy, reason in patient.wrong.items():
         answers.append(given(reason, {"evidence": truth, "remedy": remedy}))
-    if isinstance(truth, str):
-        return (*answers, given("isn't it", {"evidence": "hipMalloc", "remedy": patient.right}))
     answers.append(given("It's too large", {"evidence": 7 * truth + 1, "remedy": patient.right}))
     answers.append(given("It's too small", {"evidence": -truth, "remedy": patient.right}))
     return tuple(answers)

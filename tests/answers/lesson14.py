@@ -171,7 +171,13 @@ HALVES = {
         "train.py",
         "for waves, labels in",
         "other clips than before",
-        (("data.py", "order.split(config.batch)", "order.split(config.batch // 2)"),),
+        (
+            (
+                "data.py",
+                "zip(waves.split(config.batch), labels.split(config.batch), strict=True)",
+                "zip(waves.split(config.batch // 2), labels.split(config.batch // 2), strict=True)",
+            ),
+        ),
     ),
     "bfloat16 on a T4": Half(
         "speed",

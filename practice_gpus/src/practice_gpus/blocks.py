@@ -35,6 +35,9 @@ class Block:
         *("address", "before", "after", "free"),  # its place in the segment
         *("kind", "origin", "step"),  # of a report
     )
+    kind: str
+    origin: tuple | None
+    step: int
 
     def __init__(
         self,

@@ -31,9 +31,11 @@ def training_batches(config, rank=0, ranks=1):
     waves, labels = calls(config.clips, config.samples, config.seed)
     source = torch.Generator().manual_seed(config.seed)
     order = torch.randperm(config.clips, generator=source)
-    for step in order.split(config.batch):
-        clips = step[rank::ranks]
-        yield waves[clips], labels[clips]
+    waves, labels = waves[order], labels[order]
+    if torch.cuda.is_available():  # pinned once, so each batch is a slice of pinned memory
+        waves, labels = waves.pin_memory(), labels.pin_memory()
+    for clips, birds in zip(waves.split(config.batch), labels.split(config.batch), strict=True):
+        yield clips.chunk(ranks)[rank], birds.chunk(ranks)[rank]
 
 
 def test_batches(config):

@@ -25,13 +25,6 @@ def pick_device():
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def send(tensor, device):
-    """Return the tensor on the device; a GPU's copy is only queued."""
-    if device.type == "cpu":
-        return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)
-
-
 def train_step(model, waves, labels, optimizer, scaler):
     """Learn from one batch; return the loss, which nobody has waited for."""
     optimizer.zero_grad()
@@ -50,7 +43,8 @@ def train(model, config, device):
     scaler = torch.amp.GradScaler(device.type, enabled=device.type == "cuda")
     losses = []
     for waves, labels in training_batches(config, RANK, RANKS):
-        waves, labels = send(waves, device), send(labels, device)
+        waves = waves.to(device, non_blocking=True)  # from pinned memory: it's only queued
+        labels = labels.to(device, non_blocking=True)
         losses.append(train_step(model, waves, labels, optimizer, scaler))
     return torch.stack(losses).tolist()
 

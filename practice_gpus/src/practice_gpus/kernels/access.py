@@ -1,5 +1,10 @@
 """Loads, stores, atomics and asynchronous copies: reads and writes memory, checks each address, counts each request."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from practice_gpus.kernels.counters import count_global, count_shared
@@ -7,6 +12,10 @@ from practice_gpus.kernels.errors import Race
 from practice_gpus.kernels.formats import DTYPES, UNSIGNED
 from practice_gpus.kernels.lanes import reader
 from practice_gpus.kernels.ptx import BITS
+
+if TYPE_CHECKING:
+    from practice_gpus.kernels.lanes import Lanes
+    from practice_gpus.kernels.ptx import Instruction
 
 WINDOWS = {"shared": 1 << 56, "local": 1 << 57}  # where generic addresses of these spaces begin
 COMBINE: dict[str, np.ufunc] = {"add": np.add, "min": np.minimum, "max": np.maximum}
@@ -22,7 +31,14 @@ class Local:
         self.views = {size: self.bytes.view(kind) for size, kind in UNSIGNED.items()}
         self.begin = np.arange(count) * self.stride
 
-    def places(self, addresses, size, active, kind, blame):
+    def places(
+        self,
+        addresses: np.ndarray,
+        size: int,
+        active: np.ndarray | None,
+        kind: str,
+        blame: Callable,
+    ) -> np.ndarray:
         """Return indices into the bytes of all threads."""
         return np.clip(addresses, 0, self.stride - size) + self.begin
 
@@ -43,7 +59,7 @@ class Reach:
         if self.space == "local":
             self.base = reader(address[1], "s64", names)
 
-    def go(self, machine, lanes, mask):
+    def go(self, machine: Any, lanes: Lanes, mask: np.ndarray | None) -> tuple:
         """Return (memory, places of all threads in its bytes, threads that are on or None); counts the request."""
         active = lanes.active(mask)
         addresses = lanes.spread(self.base(lanes)).astype(np.int64) + self.offset
@@ -70,12 +86,12 @@ class Reach:
         first = int((addresses if active is None else addresses[active]).max(initial=0))
         return next((name for name in ("local", "shared") if first >= WINDOWS[name]), "global")
 
-    def blame(self, lanes):
+    def blame(self, lanes: Lanes) -> Callable:
         """Return the function that raises an error of this line."""
         return lambda thread, kind, words: lanes.fail(thread, kind, words, self.line)
 
 
-def load(instruction, names, access):
+def load(instruction: Instruction, names: Any, access: Any) -> Callable:
     """Return run(machine, lanes, mask) of ld."""
     size = BITS[instruction.type] // 8
     reach = Reach(
@@ -101,7 +117,7 @@ def load(instruction, names, access):
     return run
 
 
-def store(instruction, names, access):
+def store(instruction: Instruction, names: dict, access: Any) -> Callable:
     """Return run(machine, lanes, mask) of st."""
     kind = instruction.type
     size = BITS[kind] // 8
@@ -118,16 +134,25 @@ def store(instruction, names, access):
     return run
 
 
-def put(machine, lanes, reach, memory, places, active, values, size):
+def put(
+    machine: Any,
+    lanes: Lanes,
+    reach: Any,
+    memory: Any,
+    places: np.ndarray,
+    active: np.ndarray | None,
+    values: list,
+    size: int,
+) -> None:
     """Store `values`, one array for each element, and look for races where the memory is shared."""
     view = memory.views[size]
     if active is not None:
         places = places[active]
         values = [each[active] for each in values]
-    cells = places // size
+    cells: Any = places // size
     shared = memory is machine.spaces["shared"]
     if shared:
-        changes = np.zeros(len(cells), bool)
+        changes: Any = np.zeros(len(cells), bool)
         for place, each in enumerate(values):
             changes |= view[cells + place] != each
         whole = lanes.index if active is None else lanes.index[active]
@@ -157,7 +182,7 @@ def put(machine, lanes, reach, memory, places, active, values, size):
                 lanes.fail(thread, Race, words, reach.line)
 
 
-def atomic(instruction, names, access):
+def atomic(instruction: Instruction, names: dict, access: Any) -> Callable | None:
     """Return run(machine, lanes, mask) of atom and red; None where the operation isn't known."""
     returns = instruction.name == "atom"
     operands = instruction.operands if returns else ["_", *instruction.operands]
@@ -233,7 +258,7 @@ def _in_order(view, cells, operation, values):
     return old
 
 
-def parameter(instruction, machine_parameters):
+def parameter(instruction: Instruction, machine_parameters: Any) -> Callable:
     """Return run(machine, lanes, mask) of ld.param: the bytes of an argument."""
     _, name, offset = instruction.operands[1]
     size = BITS[instruction.type] // 8
@@ -250,7 +275,7 @@ def parameter(instruction, machine_parameters):
     return run
 
 
-def copy_async(instruction, names, read, written):
+def copy_async(instruction: Instruction, names: dict, read: Any, written: Any) -> Callable:
     """Return run(machine, lanes, mask) of cp.async: the copy is under way until its group is waited for."""
     target, origin, size, *rest = instruction.operands
     size = int(size, 0)
@@ -289,15 +314,15 @@ class Copies:
         self.committed = np.zeros(count, np.int64)
         self.under_way = []  # [threads that wait for it, their group, how to finish]
 
-    def add(self, lanes, on, finish):
+    def add(self, lanes: Lanes, on: np.ndarray, finish: Callable) -> None:
         """Begin a copy of the threads `on`."""
         self.under_way.append([on.copy(), self.committed.copy(), finish])
 
-    def commit(self, mask):
+    def commit(self, mask: np.ndarray | None) -> None:
         """End the group that the threads of `mask` are filling."""
         self.committed += 1 if mask is None else mask
 
-    def wait(self, mask, left):
+    def wait(self, mask: np.ndarray | None, left: int) -> None:
         """Finish the copies of all groups but the last `left` of each thread in `mask`."""
         for copy in self.under_way:
             waiting, group, finish = copy

@@ -3,6 +3,8 @@
 `make(parts)` returns (function, types of the operands, type of the result). Semantics: NVIDIA, "PTX ISA", chapter 9.7.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from practice_gpus.kernels import bits
@@ -212,7 +214,7 @@ def _directed(parts, way):
     return function, "f32", "f32"
 
 
-def make(parts):
+def make(parts: list) -> tuple | None:
     """Return (function, types of operands, type of the result); None where the instruction is no arithmetic."""
     if parts[0] not in MAKERS or "cc" in parts:
         return None
@@ -222,7 +224,7 @@ def make(parts):
     return MAKERS[parts[0]](parts)
 
 
-def operations(parts):
+def operations(parts: list) -> int:
     """Return how many floating-point operations an arithmetic instruction is for each thread."""
     if not is_float(parts[-1]) or parts[0] not in ("add", "sub", "mul", "fma", "mad", "div"):
         return 0

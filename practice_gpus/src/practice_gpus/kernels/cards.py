@@ -1,6 +1,9 @@
 """What a compiler and an occupancy calculation need to know about a card."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any
 
 KB = 1024
 # NVIDIA, CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
@@ -32,7 +35,7 @@ class Multiprocessor:
     registers: int = 65536
 
 
-def multiprocessor(card):
+def multiprocessor(card: Any) -> Multiprocessor:
     """Return the limits of an SM of `card`, such as "H100"; raises ValueError where the card isn't known."""
     if card not in CAPABILITIES:
         raise ValueError(f"card is {card!r}; known here: {', '.join(CAPABILITIES)}")

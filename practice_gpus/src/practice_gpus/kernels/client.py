@@ -1,5 +1,7 @@
 """Asks the compiling process: starts it once, gives each request a time limit, and ends it where that runs out."""
 
+from __future__ import annotations
+
 import atexit
 import pickle
 import select
@@ -22,7 +24,7 @@ NEEDED = {
 }
 
 
-def ask(request, limit):
+def ask(request: dict, limit: float) -> dict:
     """Return what the compiler made of `request`, a dict; `limit` in seconds. Raises the errors of `errors`."""
     with LOCK:
         process = _process()
@@ -37,7 +39,7 @@ def ask(request, limit):
     return found
 
 
-def missing(language="triton"):
+def missing(language: str = "triton") -> str:
     """Return what lacks here to compile "triton" or "cuda": "Triton", "NVRTC", or "" for nothing."""
     if not util.find_spec("triton"):
         return "Triton"  # CUDA C needs its tools to read machine code
@@ -46,7 +48,7 @@ def missing(language="triton"):
     return ""
 
 
-def start():
+def start() -> None:
     """Start the compiling process, so that the first answer comes sooner."""
     with LOCK:
         _process()

@@ -1,15 +1,22 @@
 """Compiles a Triton function or CUDA C for a card that needn't be here, and says what the compiler made of it."""
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from practice_gpus.kernels import client, source
 from practice_gpus.kernels.cards import multiprocessor
 from practice_gpus.kernels.errors import Line
 from practice_gpus.kernels.occupancy import occupancy
 from practice_gpus.kernels.ptx import parse
+
+if TYPE_CHECKING:
+    from practice_gpus.kernels.occupancy import Occupancy
+    from practice_gpus.kernels.ptx import Module
 
 TENSOR_CORES = re.compile(r"(?:@!?U?P\w+ )?([HIQDBO]MMA|[HIQB]GMMA|UTC\w*MMA)\b")
 SPILLS = re.compile(r"(?:@!?U?P\w+ )?(STL|LDL)\b")
@@ -45,45 +52,45 @@ class Compiled:
     offset: int = field(default=0, repr=False)  # lines before the kernel in what was compiled
 
     @cached_property
-    def module(self):
+    def module(self) -> Module:
         """The parsed PTX."""
         return parse(self.ptx, self.name, self.text, self.offset)
 
     @property
-    def shared(self):
+    def shared(self) -> int:
         """Static and dynamic shared memory of a block, in bytes."""
         return self.static_shared + self.dynamic_shared
 
     @property
-    def occupancy(self):
+    def occupancy(self) -> Occupancy:
         """How many blocks an SM of the card can hold, and why not more."""
         return occupancy(multiprocessor(self.card), self.threads, self.registers, self.shared)
 
     @property
-    def tensor_cores(self):
+    def tensor_cores(self) -> dict[str, int]:
         """Tensor-core instructions in the machine code: {"HMMA": 32}; empty where there are none."""
         found = (TENSOR_CORES.match(text) for _, text in self.machine_code)
         return dict(Counter(each[1] for each in found if each))
 
     @property
-    def sass(self):
+    def sass(self) -> str:
         """The machine code as text."""
         return "\n".join(text for _, text in self.machine_code)
 
     @property
-    def spills(self):
+    def spills(self) -> dict:
         """Instructions that put registers on the stack or fetch them back: {line: how many}."""
         lines = [line for line, text in self.machine_code if SPILLS.match(text)]
         return {self.line(number): count for number, count in Counter(lines).most_common()}
 
-    def line(self, number):
+    def line(self, number: int) -> Line:
         """Return the `Line` of the kernel that is line `number` of what was compiled."""
         texts = self.text.splitlines()
         words = texts[number - 1].strip() if 0 < number <= len(texts) else ""
         return Line(number - self.offset, words)
 
     @property
-    def accesses(self):
+    def accesses(self) -> list[tuple]:
         """Each load and store of global memory in the PTX: [(line, "load" or "store", bytes of one thread)]."""
         found = []
         for each in self.module.instructions:
@@ -92,9 +99,9 @@ class Compiled:
                 found.append((each.line, kind, each.bytes))
         return found
 
-    def by_line(self):
+    def by_line(self) -> dict:
         """Return {line of the source: [PTX instructions that came of it]}, lines in their order."""
-        found = {}
+        found: dict = {}
         for each in sorted(self.module.instructions, key=lambda each: each.line.number):
             found.setdefault(each.line, []).append(each.text)
         return found
@@ -108,7 +115,15 @@ class Compiled:
         )
 
 
-def compile(function, signature, card="H100", *, aligned=True, limit=60, **options):
+def compile(
+    function: Any,
+    signature: Any,
+    card: str = "H100",
+    *,
+    aligned: bool = True,
+    limit: float = 60,
+    **options: Any,
+) -> Compiled:
     """Return a `Compiled` kernel; needs no GPU.
 
     `function` under @triton.jit with `signature` {parameter: tensor, number, or type such as "*fp32"}; values of

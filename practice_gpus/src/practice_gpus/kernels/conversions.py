@@ -1,5 +1,9 @@
 """cvt of PTX: from one type to another, with its rounding and limits."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+
 import numpy as np
 
 from practice_gpus.kernels.formats import DTYPES, decode, encode, is_float, to_tf32
@@ -7,7 +11,7 @@ from practice_gpus.kernels.formats import DTYPES, decode, encode, is_float, to_t
 ROUND = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
-def convert(parts):
+def convert(parts: list) -> Callable | None:
     """Return a function from the operands' bits to the result's bits, or None where the types aren't known here."""
     known = [each for each in parts[1:] if each in DTYPES or each in ("bf16", "f16x2", "bf16x2")]
     if len(known) != 2:

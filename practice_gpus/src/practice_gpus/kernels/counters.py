@@ -5,6 +5,8 @@ A request is one memory instruction of one warp. Memory is moved in sectors of 3
 Compute documentation, "Memory Tables"; CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory", "Shared Memory".
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,24 +37,24 @@ class Access:
     ideal: int = 0
     worst: int = 1
 
-    def add(self, other):
+    def add(self, other: Access) -> None:
         """Add the counts of another access."""
         for name in ("requests", "sectors", "useful", "wavefronts", "ideal"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.worst = max(self.worst, other.worst)
 
     @property
-    def sectors_per_request(self):
+    def sectors_per_request(self) -> float:
         """Sectors that a warp's request moves, in the mean."""
         return self.sectors / self.requests if self.requests else 0.0
 
     @property
-    def moved(self):
+    def moved(self) -> int:
         """Bytes that the sectors have."""
         return self.sectors * SECTOR
 
 
-def count_global(access, addresses, active):
+def count_global(access: Access, addresses: np.ndarray, active: np.ndarray | None) -> None:
     """Add a request of each warp to `access`: `addresses` of all threads, `active` threads or None for all."""
     rows = _rows(addresses, active, WARP)
     if not len(rows):
@@ -66,7 +68,9 @@ def count_global(access, addresses, active):
     access.sectors += len(rows) + int((np.diff(rows // SECTOR, axis=1) > 0).sum())
 
 
-def count_shared(access, addresses, active, size, blocks):
+def count_shared(
+    access: Access, addresses: np.ndarray, active: np.ndarray | None, size: int, blocks: int
+) -> None:
     """Add wavefronts of shared memory; `size` bytes of each thread, all threads of `blocks` blocks."""
     times = 1
     if blocks > 1:

@@ -1,10 +1,16 @@
 """How long a card would need for a kernel, by the clock's rules, from the bytes and operations that a run counted."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from practice_gpus.cards import find_card, get_card
 from practice_gpus.clock.rates import limits
 from practice_gpus.clock.work import Work
+
+if TYPE_CHECKING:
+    from practice_gpus.kernels.result import Result
 
 SAME = {"A100": "A100 80", "H100": "H100 SXM"}  # the card that a short name means
 UNITS = ("tf32", "bf16", "f16")  # of products on tensor cores
@@ -23,7 +29,7 @@ class Forecast:
         return f"forecast: {1e6 * self.low:.3g} to {1e6 * self.high:.3g} µs on {self.card}, {self.bound}-bound"
 
 
-def forecast(result, card):
+def forecast(result: Result, card: str) -> Forecast:
     """Return the `Forecast` of one launch of the kernel that made `result`, a `Result`.
 
     The larger of operations at the card's peak, bytes at its bandwidth (each with the clock's share of the data sheet), and

@@ -4,6 +4,8 @@ A register is an array of one unsigned integer (or float of the same size) for e
 threads have the same value.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 INTEGERS = {
@@ -17,7 +19,7 @@ DTYPES = {name: np.dtype(code) for name, code in NUMBERS.items()} | {"pred": np.
 UNSIGNED = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"), 8: np.dtype("u8")}
 
 
-def resize(bits, size, signed=False):
+def resize(bits: np.ndarray, size: int, signed: bool = False) -> np.ndarray:
     """Return an array's bits in elements of `size` bytes: cut, or filled with zeros (`signed`: with the sign)."""
     if bits.dtype.itemsize == size:
         return bits
@@ -29,7 +31,7 @@ def resize(bits, size, signed=False):
     return whole.astype(UNSIGNED[size])
 
 
-def decode(bits, kind):
+def decode(bits: np.ndarray, kind: str) -> np.ndarray:
     """Return what `bits` mean as type `kind` of PTX; pairs have a second dimension of 2, bfloat16 becomes float32."""
     if kind in PAIRS:
         halves = np.ascontiguousarray(resize(bits, 4)).view("u2").reshape(-1, 2)
@@ -42,7 +44,7 @@ def decode(bits, kind):
     return resize(bits, dtype.itemsize).view(dtype)
 
 
-def encode(values, kind):
+def encode(values: np.ndarray, kind: str) -> np.ndarray:
     """Return the bits of `values` as type `kind`, rounded to nearest even where they must be."""
     if kind in PAIRS:
         halves = encode(values, PAIRS[kind])
@@ -53,19 +55,19 @@ def encode(values, kind):
     return values if values.dtype == dtype else values.astype(dtype)
 
 
-def to_bfloat16(values):
+def to_bfloat16(values: np.ndarray) -> np.ndarray:
     """Return float values rounded to bfloat16, as 16-bit integers."""
     bits = np.ascontiguousarray(values, dtype="f4").view("u4")
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return np.where(np.isnan(values), 0x7FFF, rounded).astype("u2")
 
 
-def to_tf32(values):
+def to_tf32(values: np.ndarray) -> np.ndarray:
     """Return float32 rounded to the 10 bits of mantissa that a tensor core keeps (ties away from zero, cvt.rna)."""
     bits = np.ascontiguousarray(values, dtype="f4").view("u4")
     return ((bits + 0x1000) & np.uint32(0xFFFFE000)).view("f4")
 
 
-def is_float(kind):
+def is_float(kind: str) -> bool:
     """True where the type is a floating-point one, or a pair of them."""
     return kind[0] == "f" or kind[:2] in ("bf", "tf")

@@ -1,5 +1,9 @@
 """Turns each instruction of a kernel into a function that does it for all threads at once."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from practice_gpus.kernels import access, arithmetic, warps
@@ -9,6 +13,9 @@ from practice_gpus.kernels.errors import Unsupported
 from practice_gpus.kernels.formats import UNSIGNED, encode, resize
 from practice_gpus.kernels.lanes import lanes_know, reader
 from practice_gpus.kernels.ptx import BITS
+
+if TYPE_CHECKING:
+    from practice_gpus.kernels.ptx import Instruction
 
 NOTHING = {
     "membar",
@@ -30,7 +37,7 @@ BRANCHES = {
 HINTS = {"wgmma": "A100", "tcgen05": "A100", "mbarrier": "A100", "elect": "A100", "mapa": "A100"}
 
 
-def translate(instruction, machine):
+def translate(instruction: Instruction, machine: Any) -> tuple:
     """Return (what it is, run): "plain" instructions run(machine, lanes, mask); others are the scheduler's.
 
     Raises Unsupported by the instruction's name.

@@ -1,6 +1,10 @@
 """The threads that run at a time: whole blocks, a NumPy lane for each thread, their registers and their masks."""
 
+from __future__ import annotations
+
 import re
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -35,27 +39,29 @@ class Lanes:
         self.registers = {}
         self.step = 0
 
-    def returned(self, mask):
+    def returned(self, mask: np.ndarray | None) -> None:
         """Note that the threads of `mask` are done."""
         self.alive &= False if mask is None else ~mask
         self.all_alive = False
 
-    def active(self, mask):
+    def active(self, mask: np.ndarray | None) -> np.ndarray | None:
         """Return the threads of a mask that haven't returned; None where that is every lane."""
         if mask is None:
             return None if self.all_alive else self.alive
         return mask
 
-    def spread(self, values):
+    def spread(self, values: np.ndarray) -> np.ndarray:
         """Return `values` with an element for each thread."""
         return values if values.size == self.count else np.broadcast_to(values, (self.count,))
 
-    def read(self, name):
+    def read(self, name: str) -> np.ndarray:
         """Return the bits of a register, zero where it was never written."""
         found = self.registers.get(name)
         return np.zeros(1, np.uint64) if found is None else found
 
-    def write(self, name, bits, mask, signed=False):
+    def write(
+        self, name: str, bits: np.ndarray, mask: np.ndarray | None, signed: bool = False
+    ) -> None:
         """Put `bits` into a register of the threads in `mask`; a smaller value is filled up."""
         size = self.module.bits(name) // 8
         bits = resize(bits, size, signed) if size and bits.dtype != bool else bits
@@ -69,7 +75,7 @@ class Lanes:
             bits = np.where(mask, bits, old)
         self.registers[name] = bits
 
-    def special(self, name):
+    def special(self, name: str) -> np.ndarray | None:
         """Return the values of a special register such as %tid.x, or None where the name isn't one."""
         base, _, axis = name.partition(".")
         if base == "%laneid":
@@ -100,27 +106,29 @@ class Lanes:
         found |= {"gt": ~(below | one << lane), "ge": ~below}
         return found[order].astype("u4")
 
-    def name(self, thread):
+    def name(self, thread: int) -> str:
         """Write a thread of a block as CUDA counts it: 5, or (5, 0)."""
         return _coordinates(thread, self.block)
 
-    def place(self, thread):
+    def place(self, thread: int) -> str:
         """Say in words which thread a lane is."""
         block = _coordinates(int(self.block_number[thread]), self.grid)
         return f"thread {self.name(int(self.thread[thread]))} of block {block}"
 
-    def fail(self, thread, kind, words, line):
+    def fail(self, thread: int, kind: type, words: str, line: int) -> None:
         """Raise an error of a thread: what, who, where."""
         raise kind(f"{words}. By {self.place(thread)}, in {line}")
 
-    def check_warp(self, name, mask, wanted, line):
+    def check_warp(self, name: str, mask: np.ndarray | None, wanted: Any, line: int) -> None:
         """Raise BarrierError where a thread that must take part in a warp's instruction is elsewhere."""
         if mask is None:
             return
-        rows = mask.reshape(-1, WARP)
-        bits = (self.spread(wanted).reshape(-1, WARP)[:, :1] >> np.arange(WARP, dtype="u4")) & 1
+        rows: Any = mask.reshape(-1, WARP)
+        bits: Any = (
+            self.spread(wanted).reshape(-1, WARP)[:, :1] >> np.arange(WARP, dtype="u4")
+        ) & 1
         alive = self.alive.reshape(-1, WARP)
-        absent = (rows.any(axis=1)[:, None] & alive & ~rows & (bits == 1)).reshape(-1)
+        absent: Any = (rows.any(axis=1)[:, None] & alive & ~rows & (bits == 1)).reshape(-1)
         if absent.any():
             words = f"{name} waits for a thread of its warp that took another branch"
             self.fail(int(absent.argmax()), BarrierError, words, line)
@@ -133,7 +141,7 @@ def _coordinates(number, sizes):
     return str(found[:2] if sizes[2] == 1 else found)
 
 
-def reader(operand, kind, names):
+def reader(operand: str, kind: str, names: dict) -> Callable:
     """Return a function lanes → values of an operand as type `kind`; `names` are addresses of variables."""
     if operand[0] == "!":
         positive = reader(operand[1:], kind, names)
@@ -162,7 +170,7 @@ SPECIAL = (
 )
 
 
-def lanes_know(operand):
+def lanes_know(operand: str) -> bool:
     """True where an operand is a register of the kernel, not a special one."""
     return not operand.startswith(SPECIAL)
 

@@ -1,5 +1,9 @@
 """Executes the PTX of a compiled kernel on CPU tensors, and counts what it does."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import torch
 
@@ -12,6 +16,9 @@ from practice_gpus.kernels.result import Result
 from practice_gpus.kernels.schedule import LIMIT, Scheduler
 from practice_gpus.kernels.shared_memory import Shared
 from practice_gpus.kernels.touches import Notes
+
+if TYPE_CHECKING:
+    from practice_gpus.kernels.compiler import Compiled
 
 AT_ONCE = 32768  # threads that run together, in whole blocks
 CODES = {"b8": "u1", "s8": "i1", "u8": "u1", "b16": "u2", "s16": "i2", "u16": "u2", "f16": "f2"}
@@ -49,7 +56,7 @@ class Machine:
         self.parameters = _parameters(self.module, named, self.memory)
         self.spaces = {"global": self.memory}
 
-    def go(self, program, first, blocks):
+    def go(self, program: list, first: int, blocks: int) -> None:
         """Run blocks `first` to `first + blocks`."""
         lanes = Lanes(self.module, self.grid, self.block, first, blocks)
         grain = self.module.smallest_shared
@@ -62,7 +69,9 @@ class Machine:
         Scheduler(self, program, lanes).run()
 
 
-def run(compiled, grid, block, *arguments, touches=False):
+def run(
+    compiled: Compiled, grid: Any, block: Any, *arguments: Any, touches: bool = False
+) -> Result:
     """Run a compiled kernel: its tensors are changed in place. Returns the `Result`, what was counted.
 
     `grid` and `block`: up to three sizes; `block` None for a Triton kernel, whose warps decide it. Arguments as at a launch,

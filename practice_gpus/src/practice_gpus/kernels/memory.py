@@ -1,5 +1,10 @@
 """The card's memory during a run: the tensors' bytes in one array, at addresses that are checked at each access."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -20,7 +25,7 @@ class Region:
         self.end = start + size
         self.tensor = tensor
 
-    def where(self, address):
+    def where(self, address: int) -> str:
         """Say in words where an address is: "x[1000], 0 elements behind the end of x (1000 elements)"."""
         element = self.tensor.element_size() if self.tensor is not None else 1
         count = (self.end - self.start) // element
@@ -77,18 +82,25 @@ class Memory:
         self.starts = np.array([start for start, _ in spans] or [0], np.int64)
         self.ends = np.array([end for _, end in spans] or [0], np.int64)
 
-    def address(self, tensor):
+    def address(self, tensor: torch.Tensor) -> int:
         """Return the address of a tensor's first element."""
         host = tensor.untyped_storage().data_ptr()
         return self.storages[host][0] + tensor.data_ptr() - host
 
-    def give_back(self):
+    def give_back(self) -> None:
         """Copy every storage back into its tensor."""
         for address, tensor in self.storages.values():
             new = torch.from_numpy(self._of(address, tensor).copy())
             tensor.untyped_storage().copy_(new.untyped_storage())
 
-    def places(self, addresses, size, active, kind, blame):
+    def places(
+        self,
+        addresses: np.ndarray,
+        size: int,
+        active: np.ndarray | None,
+        kind: str,
+        blame: Callable,
+    ) -> np.ndarray:
         """Return indices into the bytes, for threads that are on; raises where an access is outside or misaligned.
 
         `blame(thread, kind of error, words)` raises the error with line, block and thread.
@@ -105,7 +117,7 @@ class Memory:
             thread = int((off if active is None else off & active).argmax())
             words = f"{kind} of {size} bytes at an address that is {addresses[thread] % size} more than a multiple of {size}"
             blame(thread, Misaligned, f"misaligned {words}: {self._inside(int(addresses[thread]))}")
-        found = addresses - BASE
+        found: Any = addresses - BASE
         return found if active is None else np.where(active, found, 0)
 
     def _inside(self, address):

@@ -1,6 +1,12 @@
 """How many blocks of a kernel one SM can hold at a time, and what keeps it from holding more."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from practice_gpus.kernels.cards import Multiprocessor
 
 WARP = 32
 SCHEDULERS = 4  # an SM is divided into four, each with a quarter of the registers
@@ -20,7 +26,7 @@ class Occupancy:
         return f"{self.share:.0%} ({self.blocks} blocks, {self.warps} warps; limited by {self.limiter})"
 
 
-def occupancy(sm, threads, registers, shared):
+def occupancy(sm: Multiprocessor, threads: int, registers: int, shared: int) -> Occupancy:
     """Return the `Occupancy` of blocks of `threads`, with `registers` for each thread and `shared` bytes for each block.
 
     `sm` is a `cards.Multiprocessor`. The rules are those of NVIDIA's cuda_occupancy.h.
@@ -34,7 +40,7 @@ def occupancy(sm, threads, registers, shared):
     }
     if threads > 1024:
         limits["warps"] = 0
-    limiter = min(limits, key=limits.get)
+    limiter = min(limits, key=lambda name: limits[name])
     blocks = limits[limiter]
     return Occupancy(blocks, blocks * warps, blocks * warps * WARP / sm.threads, limiter)
 

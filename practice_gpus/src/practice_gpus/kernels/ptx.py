@@ -3,10 +3,13 @@
 Grammar: NVIDIA, "PTX ISA" (docs.nvidia.com/cuda/parallel-thread-execution).
 """
 
+from __future__ import annotations
+
 import re
 import struct
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from practice_gpus.kernels.errors import CompileError, Line
 
@@ -40,34 +43,34 @@ class Instruction:
     text: str
 
     @property
-    def name(self):
+    def name(self) -> str:
         return self.parts[0]
 
     @property
-    def type(self):
+    def type(self) -> str:
         return self.parts[-1]
 
     @property
-    def space(self):
+    def space(self) -> str:
         """The memory it touches; "" where its address says so (a generic address)."""
         return next(
             (each.split("::")[0] for each in self.parts if each.split("::")[0] in SPACES), ""
         )
 
     @property
-    def width(self):
+    def width(self) -> int:
         """How many elements each thread moves."""
         return next((int(each[1:]) for each in self.parts if each in ("v2", "v4", "v8")), 1)
 
     @property
-    def bytes(self):
+    def bytes(self) -> int:
         """How many bytes each thread moves."""
         if self.name == "cp":
             return int(self.operands[2], 0)
         return self.width * BITS[self.type] // 8
 
     @property
-    def moves_global(self):
+    def moves_global(self) -> bool:
         """True where it reads or writes the card's memory."""
         if self.parts[:2] == ("cp", "async"):
             return len(self.operands) > 1
@@ -96,19 +99,19 @@ class Module:
     variables: dict = field(default_factory=dict)
     prefixes: dict = field(default_factory=dict)
 
-    def bits(self, register):
+    def bits(self, register: str) -> int:
         """Return the size of a register in bits; raises KeyError for what isn't one."""
         found = self.prefixes.get(register)
         return found or self.prefixes[register.rstrip("0123456789")]
 
     @cached_property
-    def smallest_shared(self):
+    def smallest_shared(self) -> int:
         """The fewest bytes that one element of a shared access has: what races are looked for in."""
         sizes = [BITS.get(i.type, 32) // 8 for i in self.instructions if i.space == "shared"]
         return max(1, min([*sizes, 4]))
 
 
-def parse(text, kernel, source="", offset=0):
+def parse(text: str, kernel: str, source: str = "", offset: int = 0) -> Module:
     """Return the `Module` of one kernel in PTX `text`; `source` gives its lines their words, less `offset` lines."""
     entry = re.search(rf"\.entry\s+{re.escape(kernel)}\s*\(", text)
     if not entry:
@@ -162,7 +165,7 @@ def _packed(text, kind):
     return (number(text) & (1 << 8 * size) - 1).to_bytes(size, "little")
 
 
-def number(text):
+def number(text: str) -> int:
     """Return the bits of an immediate operand as an int: 12, -1, 0x1F, 0f3F800000, 0d…; raises ValueError."""
     if text[:2] in ("0f", "0F", "0d", "0D"):
         return int(text[2:], 16)
@@ -181,7 +184,7 @@ class _Body:
         self.line = Line()
         self.inline = 0  # 1: inside inline assembly, 2: its place is known. Triton counts its lines as the kernel's
 
-    def read(self, body):
+    def read(self, body: Any) -> None:
         pending = ""
         for raw in body.splitlines():
             if BEGIN in raw:

@@ -1,11 +1,17 @@
 """What a run counted, and what a card would need at least for it."""
 
+from __future__ import annotations
+
 from collections import Counter
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from practice_gpus.kernels.arithmetic import operations
 from practice_gpus.kernels.counters import SECTOR, Access
 from practice_gpus.kernels.forecast import forecast
+
+if TYPE_CHECKING:
+    from practice_gpus.kernels.forecast import Forecast
 
 
 class Result:
@@ -30,53 +36,53 @@ class Result:
             kind: int(flags.sum()) * SECTOR for kind, flags in machine.memory.sectors.items()
         }
 
-    def of(self, space="global", kind=None):
+    def of(self, space: str = "global", kind: str | None = None) -> list[Access]:
         """Return the accesses of a space, of one kind ("load", "store", "atomic") or all."""
         return [each for each in self.accesses if each.space == space and kind in (None, each.kind)]
 
-    def sectors_per_request(self, kind=None):
+    def sectors_per_request(self, kind: str | None = None) -> float:
         """Return how many sectors of 32 bytes a warp's request moves, in the mean."""
         chosen = self.of("global", kind)
         requests = sum(each.requests for each in chosen)
         return sum(each.sectors for each in chosen) / requests if requests else 0.0
 
-    def moved(self, kind=None):
+    def moved(self, kind: str | None = None) -> int:
         """Return the bytes of the sectors of all requests, each time counted: what the first cache has to deliver."""
         return sum(each.moved for each in self.of("global", kind))
 
-    def useful(self, kind=None):
+    def useful(self, kind: str | None = None) -> int:
         """Return the bytes that threads asked for, each once a request."""
         return sum(each.useful for each in self.of("global", kind))
 
-    def once(self, kind=None):
+    def once(self, kind: str | None = None) -> int:
         """Return the bytes of the sectors that were touched at all: what memory moves if the caches keep the rest."""
         return sum(self._once.values()) if kind is None else self._once[kind]
 
     @property
-    def efficiency(self):
+    def efficiency(self) -> float:
         """The share of the moved bytes that a thread asked for."""
         return self.useful() / self.moved() if self.moved() else 1.0
 
     @property
-    def bank_conflicts(self):
+    def bank_conflicts(self) -> int:
         """Wavefronts of shared memory beyond those that would do without conflicts."""
         return sum(each.wavefronts - each.ideal for each in self.of("shared"))
 
     @property
-    def worst_conflict(self):
+    def worst_conflict(self) -> int:
         """How many words of one bank the worst request of shared memory wants at once; 1 is no conflict."""
         return max((each.worst for each in self.of("shared")), default=1)
 
     @cached_property
-    def divergent_branches(self):
+    def divergent_branches(self) -> int:
         """How often a warp's threads parted at a branch."""
         return sum(self.divergent.values())
 
-    def forecast(self, card=None):
+    def forecast(self, card: str | None = None) -> Forecast:
         """Return the `Forecast` for `card`, by default the one it was compiled for."""
         return forecast(self, card or self.compiled.card)
 
-    def findings(self):
+    def findings(self) -> list[tuple]:
         """Return [(what, line, words)]: what costs this kernel time that another order of its work would save."""
         found = []
         for each in self.by_line():
@@ -101,9 +107,9 @@ class Result:
             lines.append(f"  {each.kind} of {each.space} memory, {_rate(each)}, in {each.line}")
         return "\n".join(lines)
 
-    def by_line(self):
+    def by_line(self) -> list[Access]:
         """Return the accesses with those of one line, kind and width added up."""
-        found = {}
+        found: dict = {}
         for each in self.accesses:
             key = (each.line, each.kind, each.space, each.bytes)
             found.setdefault(key, Access(*key)).add(each)

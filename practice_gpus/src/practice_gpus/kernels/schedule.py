@@ -4,6 +4,8 @@ Threads at one instruction run together. A barrier holds those that reach it unt
 can't, that is an error, as compute-sanitizer's synccheck reports it.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from practice_gpus.kernels.errors import BarrierError, KernelError
@@ -33,7 +35,7 @@ class Scheduler:
             return None
         return self.machine.module.labels[instruction.operands[-1]]
 
-    def run(self):
+    def run(self) -> None:
         """Run until every thread has returned."""
         while self.groups:
             place = max(self.groups) if self.turn else min(self.groups)

@@ -4,6 +4,11 @@ Two accesses of different threads to the same bytes race unless both read, or a 
 barrier for threads of different warps, a warp's for threads of one. Writing the value that is there already is no race.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from practice_gpus.kernels.errors import Misaligned, OutOfBounds, Race
@@ -34,7 +39,14 @@ class Shared:
         )  # the step of the last one, for each thread
         self.warp_barrier = np.zeros(blocks * threads, np.int64)
 
-    def places(self, addresses, size, active, kind, blame):
+    def places(
+        self,
+        addresses: np.ndarray,
+        size: int,
+        active: np.ndarray | None,
+        kind: str,
+        blame: Callable,
+    ) -> np.ndarray:
         """Return indices into the bytes; raises where an access is outside or misaligned."""
         wrong = (addresses < 0) | (addresses + size > self.size)
         wrong &= True if active is None else active
@@ -55,7 +67,17 @@ class Shared:
         found = addresses + self.begin
         return found if active is None else np.where(active, found, self.begin)
 
-    def note(self, places, size, active, kind, step, line, blame, values=None):
+    def note(
+        self,
+        places: np.ndarray,
+        size: int,
+        active: np.ndarray | None,
+        kind: str,
+        step: Any,
+        line: int,
+        blame: Callable,
+        values: list | None = None,
+    ) -> None:
         """Look for races of an access, then note it. `values` that are stored, to tell whether they change anything."""
         self.lines[step] = line
         threads = self.thread if active is None else self.thread[active]

@@ -1,9 +1,12 @@
 """The source of a Triton kernel as one file, with every function and constant that it names."""
 
+from __future__ import annotations
+
 import dis
 import inspect
 import textwrap
 from dataclasses import dataclass
+from typing import Any
 
 HEAD = "import triton\nimport triton.language as tl\n"
 
@@ -19,7 +22,7 @@ class Source:
     constants: tuple  # the parameters marked tl.constexpr
 
 
-def of_triton(kernel):
+def of_triton(kernel: Any) -> Source:
     """Return the `Source` of a function under @triton.jit, whether Triton compiles or interprets here."""
     function = getattr(kernel, "fn", kernel)
     if not inspect.isfunction(function):

@@ -1,8 +1,16 @@
 """Which block of a kernel touched which elements of which tensor: noted during a run where that is asked for."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from practice_gpus.kernels.errors import Line
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from practice_gpus.kernels.lanes import Lanes
 
 
 @dataclass(frozen=True)
@@ -28,7 +36,9 @@ class Notes:
         self.regions = [each for each in machine.memory.regions if each.tensor is not None]
         self.found = []
 
-    def add(self, kind, line, lanes, addresses, active):
+    def add(
+        self, kind: str, line: int, lanes: Lanes, addresses: np.ndarray, active: np.ndarray | None
+    ) -> None:
         """Note one instruction of all threads."""
         on = lanes.exists if active is None else active
         for block in range(lanes.blocks):

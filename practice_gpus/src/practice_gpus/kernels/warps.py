@@ -3,20 +3,26 @@
 Layouts: NVIDIA, "PTX ISA", chapters "Warp Level Matrix Multiply-Accumulate Instructions" and "shfl.sync".
 """
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from practice_gpus.kernels.errors import BarrierError
 from practice_gpus.kernels.formats import decode
 
+if TYPE_CHECKING:
+    from practice_gpus.kernels.lanes import Lanes
+
 WARP = 32
 SHAPE = re.compile(r"m16n8k(\d+)")
 
 
-def shuffle(mode, values, amount, clamp):
+def shuffle(mode: str, values: np.ndarray, amount: np.ndarray, clamp: np.ndarray) -> tuple:
     """Return (values of other threads, whether each had such a thread, the lane that it reads); arrays of all threads."""
-    lane = np.arange(len(values)) % WARP
+    lane: Any = np.arange(len(values)) % WARP
     segment = (clamp >> 8) & 31
     limit = (lane & segment) | (clamp & 31 & ~segment)
     first = lane & segment
@@ -31,7 +37,7 @@ def shuffle(mode, values, amount, clamp):
     return values[np.arange(len(values)) - lane + source], inside, source
 
 
-def check_source(lanes, source, mask, line):
+def check_source(lanes: Lanes, source: np.ndarray, mask: np.ndarray | None, line: int) -> None:
     """Raise BarrierError where a thread reads the register of one that doesn't take part."""
     on = lanes.active(mask)
     if on is None:
@@ -45,21 +51,21 @@ def check_source(lanes, source, mask, line):
         lanes.fail(thread, BarrierError, words, line)
 
 
-def ballot(predicate, on):
+def ballot(predicate: np.ndarray, on: np.ndarray) -> np.ndarray:
     """Return for each thread the 32 bits of its warp's predicate."""
     rows = (predicate & on).reshape(-1, WARP)
     bits = (rows.astype("u8") << np.arange(WARP, dtype="u8")).sum(1).astype("u4")
     return np.repeat(bits, WARP)
 
 
-def equals(values, on):
+def equals(values: np.ndarray, on: np.ndarray) -> np.ndarray:
     """Return for each thread the 32 bits that say which active threads of its warp have its value."""
     rows, active = values.reshape(-1, WARP), on.reshape(-1, WARP)
     same = (rows[:, :, None] == rows[:, None, :]) & active[:, None, :]
     return (same.astype("u8") << np.arange(WARP, dtype="u8")).sum(2).astype("u4").reshape(-1)
 
 
-def vote(mode, predicate, on):
+def vote(mode: str, predicate: np.ndarray, on: np.ndarray) -> np.ndarray:
     """Return for each thread whether all, any or none differ in its warp."""
     rows, active = predicate.reshape(-1, WARP), on.reshape(-1, WARP)
     every = (rows | ~active).all(1)
@@ -68,7 +74,7 @@ def vote(mode, predicate, on):
     return np.repeat(found, WARP)
 
 
-def reduce(mode, values, on):
+def reduce(mode: str, values: np.ndarray, on: np.ndarray) -> np.ndarray:
     """Return for each thread the reduction of its warp's integers."""
     function = {"add": np.add, "min": np.minimum, "max": np.maximum}
     function |= {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
@@ -78,7 +84,7 @@ def reduce(mode, values, on):
     return np.repeat(function[mode].reduce(rows, axis=1, dtype=values.dtype), WARP)
 
 
-def multiply(parts, a, b, c):
+def multiply(parts: list, a: list, b: list, c: list) -> list:
     """Return the registers of d = a × b + c of every warp: lists of arrays, one of each register.
 
     a is 16 × k, b is k × 8, c and d are 16 × 8. Lane l holds rows l/4 and l/4 + 8 of a and c, and column l/4 of b.
@@ -132,16 +138,16 @@ def _elements(bits, kind):
     return decode(halves, kind).astype("f4")
 
 
-def size(parts):
+def size(parts: list) -> int | None:
     """Return k of a product m16n8k…, or None where the shape isn't executed here."""
     found = next((SHAPE.fullmatch(each) for each in parts if SHAPE.fullmatch(each)), None)
     return int(found[1]) if found else None
 
 
-def load_matrices(memory, places, count, transposed):
+def load_matrices(memory: np.ndarray, places: np.ndarray, count: int, transposed: bool) -> list:
     """Return the registers of ldmatrix: `count` matrices of 8 × 8 16-bit numbers; `places` of the rows, by thread."""
     warps = len(places) // WARP
-    rows = places.reshape(warps, WARP)[:, : 8 * count] // 2
+    rows: Any = places.reshape(warps, WARP)[:, : 8 * count] // 2
     matrices = memory[rows[:, :, None] + np.arange(8)].reshape(warps, count, 8, 8)
     if transposed:
         matrices = matrices.swapaxes(2, 3)

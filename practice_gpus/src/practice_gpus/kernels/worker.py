@@ -3,6 +3,8 @@
 It is a process of its own because a compiler may take minutes, and because under TRITON_INTERPRET=1 Triton can't compile.
 """
 
+from __future__ import annotations
+
 import ctypes
 import importlib.util
 import os
@@ -14,13 +16,14 @@ import sys
 import tempfile
 import traceback
 from pathlib import Path
+from typing import Any
 
 USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+)")
 INSTRUCTION = re.compile(r"\s+/\*[0-9a-f]{4,}\*/\s+(.*?);")
 LISTED = re.compile(r'"[^"]*kernel\.(?:py|cu)", line (\d+)')
 
 
-def compile_triton(request):
+def compile_triton(request: dict) -> dict:
     """Return PTX, machine code and what Triton says about the kernel, as a dict."""
     import triton
     from triton.backends.compiler import GPUTarget
@@ -29,7 +32,7 @@ def compile_triton(request):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "kernel.py")
         path.write_text(request["text"])
-        spec = importlib.util.spec_from_file_location("kernel", path)
+        spec: Any = importlib.util.spec_from_file_location("kernel", path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         source = ASTSource(
@@ -44,7 +47,7 @@ def compile_triton(request):
     return found | {"threads": done.metadata.num_warps * 32} | _inspect(done.asm["cubin"], "")
 
 
-def compile_cuda(request):
+def compile_cuda(request: dict) -> dict:
     """Return PTX and machine code of CUDA C, as a dict."""
     for path in nvrtc_libraries():
         ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
@@ -80,13 +83,13 @@ def _nvidia():
     return [Path(folder) for folder in spec.submodule_search_locations] if spec else []
 
 
-def nvrtc_libraries():
+def nvrtc_libraries() -> list[str]:
     """Return the paths of NVRTC's libraries among the installed packages."""
     found = [path for folder in _nvidia() for path in folder.glob("*/lib/libnvrtc*.so*")]
     return [str(path) for path in sorted(found) if "alt" not in path.name]
 
 
-def cuda_headers():
+def cuda_headers() -> list[str]:
     """Return the folders with CUDA's headers, such as cuda_fp16.h, and with those of its C++ library."""
     found = [path.parent for folder in _nvidia() for path in folder.glob("*/include/cuda_fp16.h")]
     return [str(path) for folder in found for path in (folder, folder / "cccl")]
@@ -128,7 +131,7 @@ def _output(*command):
     return subprocess.run(command, text=True, capture_output=True, check=True).stdout
 
 
-def answer(request):
+def answer(request: dict) -> tuple:
     """Return ("done", dict), or the kind of failure and its words."""
     try:
         make = compile_triton if request["language"] == "triton" else compile_cuda
@@ -139,7 +142,7 @@ def answer(request):
         return "failed", str(error) or traceback.format_exc(limit=-1)
 
 
-def main():
+def main() -> None:
     """Answer requests until the input ends; what compilers print goes to the error stream."""
     os.environ.pop("TRITON_INTERPRET", None)
     os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"

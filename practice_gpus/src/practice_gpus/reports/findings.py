@@ -1,9 +1,13 @@
 """What a report finds in the facts that were collected: each finding with its line, in a sentence, and with a fix."""
 
+from __future__ import annotations
+
 import ast
 import linecache
 import os
 import re
+from collections.abc import Iterator
+from typing import Any
 
 from . import statements, static_analysis
 
@@ -43,18 +47,18 @@ ERRORS = {
 }
 
 
-def find(facts):
+def find(facts: dict) -> list:
     """All findings in the facts of a run: [{"kind", "file", "line", "text", "fix"}]."""
     parts = (failures, leaked, waits, copies, again, read)
     return [finding for part in parts for finding in part(facts)]
 
 
-def finding(kind, file, line, text, fix):
+def finding(kind: str, file: str, line: int, text: str, fix: str) -> dict:
     """One finding."""
     return {"kind": kind, "file": file, "line": line, "text": text, "fix": fix}
 
 
-def source(file, line, limit=60):
+def source(file: str, line: int, limit: int = 60) -> str:
     """A line of a program, shortened; a statement over several lines as one."""
     node = statements.statement(file, line)
     plain = node is None or isinstance(node, ast.Module)
@@ -63,24 +67,25 @@ def source(file, line, limit=60):
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def failures(facts):
+def failures(facts: dict) -> Iterator[Any]:
     """The error that ended the program, if it is one of devices."""
     for failure in facts["failures"]:
         text = failure["text"]
         fix = next((fix for words, fix in ERRORS.items() if re.search(words, text)), None)
         if fix is not None:
             devices = f" ({failure['devices']})" if failure["devices"] else ""
-            yield finding("placement", *failure["place"], shorten(text) + devices, fix)
+            file, line = failure["place"]
+            yield finding("placement", file, line, shorten(text) + devices, fix)
 
 
-def shorten(text):
+def shorten(text: str) -> str:
     """The first sentence of an error; of one of a child process, the last line."""
     if "\n\n-- Process" in text:
         text = text.rstrip().rpartition("\n")[2]
     return re.split(r"(?<=[!.]) |\n", text, maxsplit=1)[0][:200]
 
 
-def leaked(facts):
+def leaked(facts: dict) -> Iterator[Any]:
     """Memory that grows from step to step."""
     for leak in facts["leaks"]:
         file, line = leak["place"]
@@ -94,10 +99,10 @@ def leaked(facts):
         )
 
 
-def waits(facts):
+def waits(facts: dict) -> Iterator[Any]:
     """Lines on which the CPU waits again and again; those of one loop with one fix are one finding."""
     steps = facts["steps"]
-    found = {}
+    found: dict = {}
     for reason, file, line, count, _, moments in facts["waits"]:
         times = moments if reason == "print" else count  # printing asks for each number
         often = steps and times >= max(NOTED, facts["ranks"] * steps / 2)
@@ -120,7 +125,7 @@ def waits(facts):
         yield finding("wait", file, min(lines), f"{calls} {verb} {count} times{ratio}", fix)
 
 
-def advice(reason, file, line):
+def advice(reason: Any, file: Any, line: Any) -> Any:
     """(the calls on a line that make the CPU wait, what to do about it)."""
     node = statements.statement(file, line)
     whole = source(file, line)
@@ -153,17 +158,17 @@ def advice(reason, file, line):
     return shown(reads, whole), READ_LATER if reads else ELSE
 
 
-def simple(node):
+def simple(node: Any) -> Any:
     """Whether a loop goes over a variable itself."""
     return isinstance(node, (ast.Name, ast.Attribute))
 
 
-def shown(calls, whole):
+def shown(calls: Any, whole: Any) -> Any:
     """The calls as text, or the whole line."""
     return "`, `".join(dict.fromkeys(ast.unparse(call)[:60] for call in calls)) or whole
 
 
-def copies(facts):
+def copies(facts: dict) -> Iterator[Any]:
     """Lines that copy a few bytes, or a constant, again and again."""
     steps = facts["steps"] * facts["ranks"]
     waiting = {tuple(row[1:3]) for row in facts["waits"]}
@@ -181,7 +186,7 @@ def copies(facts):
             )
 
 
-def is_batch(file, line):
+def is_batch(file: Any, line: Any) -> Any:
     """Whether a line copies what the loop around it goes over, such as the batches of a loader."""
     loop = statements.loop(file, line)
     moves = statements.calls(statements.statement(file, line), ["to", "cuda"])
@@ -190,13 +195,13 @@ def is_batch(file, line):
     return not makes and any(statements.names(move.func) & goes_over for move in moves)
 
 
-def is_constant(file, line):
+def is_constant(file: str, line: int) -> bool:
     """Whether a line makes a tensor of numbers that stand there."""
     made = statements.calls(statements.statement(file, line), ["tensor", "as_tensor"])
     return bool(made) and all(call.args and statements.is_constant(call.args[0]) for call in made)
 
 
-def again(facts):
+def again(facts: dict) -> Iterator[Any]:
     """Lines that copy a tensor which was copied before, in each step."""
     steps = facts["steps"] * facts["ranks"]
     for _, file, line, count, total, moments in facts["again"]:
@@ -206,10 +211,10 @@ def again(facts):
             yield finding("again", file, line, text, "copy it once, before the loop")
 
 
-def read(facts):
+def read(facts: dict) -> Iterator[Any]:
     """What can be seen in the files themselves."""
     for path in facts["files"]:
-        alike = {}
+        alike: dict = {}
         for kind, line, text, fix in static_analysis.look(path):
             alike.setdefault((kind, text, fix), []).append(line)
         for (kind, text, fix), lines in alike.items():
@@ -219,14 +224,17 @@ def read(facts):
             yield finding(kind, path, lines[0], text, fix)
 
 
-def size(count):
+def size(count: float) -> str:
     """``count`` bytes as text."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1000 or unit == "GiB":
-            return f"{count:.3g} {unit}" if unit != "B" else f"{count:.0f} B"
+    if count < 1000:
+        return f"{count:.0f} B"
+    for unit in ("KiB", "MiB"):
         count /= 1024
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+    return f"{count / 1024:.3g} GiB"
 
 
-def short(file, line):
+def short(file: str, line: int) -> str:
     """A file and a line, as a person would name them."""
     return f"{os.path.basename(file)}:{line}" if file else "inside PyTorch"

@@ -1,8 +1,12 @@
 """Memory that grows from step to step: which line takes it, and which list or dictionary keeps it."""
 
+from __future__ import annotations
+
 import ast
 import linecache
 from collections import defaultdict, deque
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -19,7 +23,7 @@ SMALL = 4096  # bytes a step that may be kept on purpose, such as detached losse
 KEEPS = ("append", "appendleft", "add", "extend", "insert", "put", "update", "setdefault")
 
 
-def find(recorder, frame):
+def find(recorder: Any, frame: Any) -> Any:
     """{"place": (file, line), "name": what keeps it or None, "bytes": a step} of the largest leak, or None.
 
     Without an optimizer the turns of the line that takes memory count instead of steps, and a list, or the like, must
@@ -35,7 +39,7 @@ def find(recorder, frame):
                 groups[id(block.origin[0]), block.origin[1]].append(block)
     growing = [blocks for place, blocks in groups.items() if is_growing(blocks, recorder, place)]
     leaked = {block for blocks in growing for block in blocks}
-    keepers = []
+    keepers: list = []
     while frame is not None and leaked:
         if is_own(frame.f_code.co_filename):
             keepers += keepers_of(frame, leaked)
@@ -53,7 +57,7 @@ def find(recorder, frame):
     return {"place": place, "name": keeper.get("name"), "bytes": step}
 
 
-def sum_over_steps(recorder, frame):
+def sum_over_steps(recorder: Any, frame: Any) -> Any:
     """The leak of a variable such as `total` in ``total += loss``, or None; marks what it may find at the next look.
 
     Such a sum has in its graph the node that the same variable had some steps ago.
@@ -73,7 +77,7 @@ def sum_over_steps(recorder, frame):
     return found
 
 
-def adds(node, recorder):
+def adds(node: Any, recorder: Any) -> Any:
     """Whether a node of the graph adds something to one that was marked at an earlier step."""
     nodes, seen = [node], 0
     while nodes and seen < MOST:
@@ -86,7 +90,7 @@ def adds(node, recorder):
     return False
 
 
-def is_growing(blocks, recorder, place):
+def is_growing(blocks: Any, recorder: Any, place: Any) -> Any:
     """Whether many steps, or turns of its line, a late one among them, left something here."""
     if recorder.steps:
         births = {max(block.step, 0) for block in blocks}
@@ -95,7 +99,7 @@ def is_growing(blocks, recorder, place):
     return len(births) >= TURNS and max(births) > recorder.turns[place] - RECENT
 
 
-def grown(keepers, recorder):
+def grown(keepers: Any, recorder: Any) -> Any:
     """Those that were there at the look before, with less in them."""
     before = recorder.boxes
     recorder.boxes = {keeper["box"]: keeper["count"] for keeper in keepers}
@@ -104,22 +108,22 @@ def grown(keepers, recorder):
     ]
 
 
-def keepers_of(frame, leaked):
+def keepers_of(frame: Any, leaked: Any) -> Iterator[Any]:
     """The lists, dictionaries and sets among a frame's variables that keep leaked tensors."""
     for label, box in variables(frame):
-        tensors = kept_in(box, leaked)
+        tensors: Any = kept_in(box, leaked)
         if len(tensors) >= BIRTHS:
             yield {
                 "name": label,
                 "box": (label, id(box)),
                 "count": len(tensors),
                 "place": keeping_line(frame.f_code.co_filename, label),
-                "bytes": sum(block_of(tensor).size for tensor in tensors),
+                "bytes": sum(block.size for block in map(block_of, tensors) if block is not None),
                 "graph": any(tensor.grad_fn is not None for tensor in tensors),
             }
 
 
-def variables(frame):
+def variables(frame: Any) -> Iterator[Any]:
     """(name, value) of a frame's variables, of an object those of its attributes: "self.total"."""
     for name, value in list(frame.f_locals.items()):
         plain = isinstance(value, (type, torch.nn.Module, torch.Tensor))
@@ -129,7 +133,7 @@ def variables(frame):
             yield from ((f"{name}.{key}", item) for key, item in vars(value).items())
 
 
-def kept_in(box, leaked):
+def kept_in(box: Any, leaked: Any) -> Any:
     """The leaked tensors in a list, dictionary, set or deque."""
     if not issubclass(type(box), (list, dict, set, deque)) or len(box) > 100_000:
         return []
@@ -139,7 +143,7 @@ def kept_in(box, leaked):
         return [tensor for tensor in leaves if block_of(tensor) in leaked]
 
 
-def keeping_line(file, name):
+def keeping_line(file: Any, name: Any) -> Any:
     """(file, line) where something is put into the container of that name, or None."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
@@ -149,13 +153,14 @@ def keeping_line(file, name):
     lines = []
     for node in ast.walk(tree):
         goal = container_of(node)
+        at = getattr(node, "lineno", 0)
         if goal is not None and ast.unparse(goal).rpartition(".")[2] == attribute:
             replaces = isinstance(node, ast.Assign)  # rather a line that adds something
-            lines.append((replaces, node.lineno))
+            lines.append((replaces, at))
     return (file, min(lines)[1]) if lines else None
 
 
-def container_of(node):
+def container_of(node: Any) -> Any:
     """The expression for what a statement or call puts something into, or None."""
     goal = None
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -163,8 +168,9 @@ def container_of(node):
     elif isinstance(node, ast.AugAssign):
         goal = node.target
     elif isinstance(node, ast.Assign):
-        added = isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add)
-        sides = [node.value.left, node.value.right] if added else []
+        value = node.value
+        added = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add)
+        sides = [value.left, value.right] if isinstance(value, ast.BinOp) and added else []
         again = ast.dump(node.targets[0]).replace("Store", "Load") in map(ast.dump, sides)
         goal = node.targets[0] if again or isinstance(node.targets[0], ast.Subscript) else None
     while isinstance(goal, ast.Subscript):

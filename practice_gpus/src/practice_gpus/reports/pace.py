@@ -1,6 +1,13 @@
 """The last line of a report: how long a training step would take on a T4 and on an A100, and why, as the clock forecasts."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ..cards import GIB, get_card
+
+if TYPE_CHECKING:
+    from practice_gpus.machine import Machine
 
 CARDS = ("T4", "A100 40", "H100 SXM")  # the first two that are large enough
 TRIES = 3  # steps that are recorded: the shortest has no evaluation in it
@@ -10,12 +17,12 @@ WORTH = 0.05  # share of a step that a line must keep waiting to be named
 class Pace:
     """Records what happens between the ends of steps, of the first few."""
 
-    def __init__(self, machine):
+    def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.log = None
-        self.steps = []
+        self.steps: list = []
 
-    def stepped(self):
+    def stepped(self) -> None:
         """A step has ended: keep what was recorded since the last one."""
         if self.log is None:
             self._start()
@@ -32,12 +39,12 @@ class Pace:
         self.machine.clock = self.log = Log(self.machine)
         self.log.entries = []
 
-    def stop(self):
+    def stop(self) -> None:
         """Record no longer."""
         if self.log is not None and self.machine.clock is self.log:
             self.machine.clock = self.before
 
-    def facts(self, peak):
+    def facts(self, peak: int) -> dict | None:
         """The forecast as lists and dictionaries; None without a whole step on a GPU. ``peak``: bytes that must fit."""
         from ..clock.forecast import Forecast
         from ..clock.log import Launch
@@ -50,9 +57,9 @@ class Pace:
         forecasts = [Forecast(card, min(steps, key=len)) for card in sheets]
         first = forecasts[0]
         stop = next(iter(first.waits), None)
-        waits = stop is not None and stop.gain_ms > WORTH * first.ms
+        waits = stop if stop is not None and stop.gain_ms > WORTH * first.ms else None
         return {
             "cards": [[f.card.name, f.ms, f.low_ms, f.high_ms] for f in forecasts],
             "bound": first.bound,
-            "waits": [stop.line, stop.gain_ms / first.ms] if waits else None,
+            "waits": [waits.line, waits.gain_ms / first.ms] if waits else None,
         }

@@ -1,14 +1,20 @@
 """The report as one HTML page to keep, to send, or to print: ``python -m practice_gpus --card T4 --html FILE train.py``."""
 
+from __future__ import annotations
+
 import html
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..cards import fits
 from ..clock import PROMISE
 from .findings import short, size, source
 from .screen import ENDINGS, PINNING
+
+if TYPE_CHECKING:
+    from practice_gpus.reports.program import Report
 
 WIDTH = 720  # units of a drawing
 LEFT = 74  # of them, for the names of rows
@@ -35,7 +41,7 @@ BESIDE = "None but the <code>GradScaler</code>'s: in each step it asks the GPU w
 LEGEND = "<tspan class='soft'>CPU: blue issues work, pale blue computes, gray waits. GPU: amber copies, green outlines are kernels.</tspan>"
 
 
-def page(report, before=None) -> str:
+def page(report: Report, before: dict | None = None) -> str:
     """The HTML of a `Report`; ``before``: what an earlier one saved as JSON, as a dict, drawn beside it."""
     content = report.content()
     step, earlier = content.get("step"), (before or {}).get("step")
@@ -59,12 +65,12 @@ def page(report, before=None) -> str:
     )
 
 
-def name(content) -> str:
+def name(content: dict) -> str:
     """What a program is called: its module, or its file."""
     return os.path.basename(content["program"])
 
 
-def heading(content) -> str:
+def heading(content: dict) -> str:
     """What ran, on what, and how it ended."""
     first = content["devices"][0]
     count = len({device["name"] for device in content["devices"]})
@@ -73,7 +79,7 @@ def heading(content) -> str:
     return f"<h1>The GPU report of {html.escape(name(content))}</h1><p class='soft'>{end}, on {ran}.</p>"
 
 
-def numbers(content, step, earlier) -> str:
+def numbers(content: dict, step: dict | None, earlier: dict | None) -> str:
     """The figures to remember."""
     cells = []
     if step:
@@ -94,41 +100,41 @@ def numbers(content, step, earlier) -> str:
     return f"<div class='numbers'>{shown}</div>"
 
 
-def between(step) -> str:
+def between(step: dict) -> str:
     """The range of a forecast."""
     return f"{ms(step['low_ms'])} to {ms(step['high_ms'])}"
 
 
-def likely(step) -> str:
+def likely(step: dict) -> str:
     """A forecast in ms: one number, or where the CPU decides the range alone, as the clock promises no more."""
     return between(step) if step["bound"] == "overhead" else ms(step["ms"])
 
 
-def ms(value) -> str:
+def ms(value: float) -> str:
     """Milliseconds with three digits."""
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
-def rectangle(kind, x, y, width, height, label="") -> str:
+def rectangle(kind: str, x: float, y: int, width: float, height: int, label: str = "") -> str:
     """One rectangle of a drawing, with a title to point at."""
     inside = f"<title>{html.escape(label)}</title>" if label else ""
     box = f"x='{x:.1f}' y='{y}' width='{max(width, 0.6):.1f}' height='{height}'"
     return f"<rect class='{kind}' {box}>{inside}</rect>"
 
 
-def text(x, y, words, kind="") -> str:
+def text(x: float, y: int, words: str, kind: str = "") -> str:
     """Words in a drawing."""
     return f"<text x='{x:.1f}' y='{y}' class='{kind}'>{words}</text>"
 
 
-def drawing(height, parts, words) -> str:
+def drawing(height: int, parts: list, words: str) -> str:
     """A figure: a drawing and what it shows, for those who don't see it."""
     label = html.escape(words, quote=True)
     inside = "".join(parts)
     return f"<figure><svg viewBox='0 0 {WIDTH} {height}' role='img' aria-label='{label}'>{inside}</svg></figure>"
 
 
-def timelines(step, earlier) -> str:
+def timelines(step: dict | None, earlier: dict | None) -> str:
     """What the CPU and the GPU do in one step, before and now, on one scale."""
     if not step:
         return (
@@ -170,7 +176,7 @@ def timelines(step, earlier) -> str:
     return f"<h2>{head}</h2>{drawing(y + 12, parts, f'Timelines of a step by forecast: {words}.')}"
 
 
-def memory(content) -> str:
+def memory(content: dict) -> str:
     """The peak of the fullest device by parts, against what the GPU has."""
     device = max(content["devices"], key=lambda device: device["peak"])
     if not device["peak"]:
@@ -207,17 +213,17 @@ def memory(content) -> str:
     return f"<h2>Memory of {device['name']}</h2>{drawing(50, parts, f'Memory at the peak: {words}.')}{note}"
 
 
-def scaled(content) -> bool:
+def scaled(content: dict) -> bool:
     """Whether a GradScaler waits in each step."""
     return any(row[0] == "scaler" and row[5] > 1 for row in content["waits"])
 
 
-def article(card) -> str:
+def article(card: str) -> str:
     """a T4, an RTX 4060."""
     return "an" if card[0] in "AFHLMNRSX" else "a"
 
 
-def loop_waits(content) -> list:
+def loop_waits(content: dict) -> list:
     """Rows of waits that come back from step to step, one for each line: (reason, file, line, count)."""
     found: dict = {}
     for reason, file, line, count, _, steps in content["waits"]:
@@ -227,7 +233,7 @@ def loop_waits(content) -> list:
     return [(reason, *place, count) for place, (reason, count) in found.items()]
 
 
-def waits(content, step) -> str:
+def waits(content: dict, step: dict | None) -> str:
     """Where the CPU waits in the loop, and what a step would gain without."""
     rows = sorted(loop_waits(content), key=lambda row: -row[3])[:MOST]
     if not rows:
@@ -250,12 +256,12 @@ def waits(content, step) -> str:
     return f"<h2>Waits</h2><table>{head}{''.join(lines)}</table>"
 
 
-def marked(words) -> str:
+def marked(words: str) -> str:
     """Words of a finding, with `code` in them as code."""
     return re.sub("`([^`]*)`", r"<code>\1</code>", html.escape(words))
 
 
-def findings(content) -> str:
+def findings(content: dict) -> str:
     """What to change, each with its line."""
     entries = [
         f"<li><b>{html.escape(short(each['file'], each['line']))}</b> {marked(each['text'])}"
@@ -274,7 +280,7 @@ def findings(content) -> str:
     return f"<h2>To change</h2><ol>{''.join(entries)}</ol>{rest}"
 
 
-def cards(content, step) -> str:
+def cards(content: dict, step: dict | None) -> str:
     """The same step on other cards: hollow bars with the range of the forecast."""
     if not step:
         return ""
@@ -301,7 +307,7 @@ def cards(content, step) -> str:
     return f"<h2>The same step on other cards, <i>forecast</i> with its range</h2>{drawing(20 * len(rows), parts, f'Forecast by card: {words}.')}"
 
 
-def write(report, path, before=None) -> Path:
+def write(report: Report, path: Any, before: dict | None = None) -> Path:
     """Write the page to ``path``, whole or not at all, and return it."""
     path = Path(path)
     part = path.with_name(f".{path.name}.part")

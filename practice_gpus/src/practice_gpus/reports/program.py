@@ -1,5 +1,7 @@
 """Runs a program on practice GPUs and reports what it did there: ``python -m practice_gpus``, and `report` for notebooks."""
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import glob
@@ -11,6 +13,8 @@ import sys
 import tempfile
 import threading
 import traceback
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
 
 from .. import processes
 from ..clock import steps as clock_steps
@@ -20,6 +24,10 @@ from . import findings, screen, statements
 from .failures import failed
 from .recorder import Recorder
 from .step_limit import Enough
+
+if TYPE_CHECKING:
+    from practice_gpus.clock.forecast import Forecast
+    from practice_gpus.reports.recorder import Memory
 
 TABLES = ("copies", "waits", "refusals", "again")  # of a recorder
 REAL = "These GPUs are real: the program runs on them, and there is no report. CUDA_VISIBLE_DEVICES= hides them."
@@ -32,7 +40,15 @@ class Report:
     `clock.Forecast` of its latest training step where a card was given, or None.
     """
 
-    def __init__(self, title, facts, outcome, names=None, error=None, step=None):
+    def __init__(
+        self,
+        title: str,
+        facts: dict,
+        outcome: str,
+        names: dict | None = None,
+        error: Any = None,
+        step: Forecast | None = None,
+    ) -> None:
         self.title = title
         self.facts = facts
         self.outcome = outcome
@@ -44,22 +60,22 @@ class Report:
     def __repr__(self):
         return screen.show(self)
 
-    def status(self, strict=False):
+    def status(self, strict: Any = False) -> Any:
         """0: fine, 1: the program failed, 2: findings, if ``strict``, 130: interrupted."""
         code = {"done": 0, "enough": 0, "interrupted": 130}.get(self.outcome, 1)
         return 2 if strict and not code and self.findings else code
 
-    def content(self):
+    def content(self) -> dict:
         """Everything as lists and dictionaries."""
         own = {"program": self.title, "outcome": self.outcome, "findings": self.findings}
         return own | self.facts
 
-    def save(self, path):
+    def save(self, path: Any) -> None:
         """Write everything as JSON."""
         with open(path, "w", encoding="utf-8") as file:
             json.dump(self.content(), file, indent=1)
 
-    def page(self, path, before=None):
+    def page(self, path: Any, before: Any = None) -> Any:
         """Write it as one HTML page to keep or print; ``before``: the path of an earlier report's JSON, drawn beside it."""
         from . import page
 
@@ -68,17 +84,17 @@ class Report:
 
 
 def report(
-    program,
-    *arguments,
-    n=1,
-    memory=None,
-    asynchronous=False,
-    steps=None,
-    module=False,
-    shapes=False,
-    card=None,
-    real="use",
-):
+    program: str | os.PathLike,
+    *arguments: str,
+    n: int = 1,
+    memory: int | str | None = None,
+    asynchronous: bool = False,
+    steps: int | None = None,
+    module: bool = False,
+    shapes: bool = False,
+    card: str | None = None,
+    real: Literal["use", "hide", "skip"] = "use",
+) -> Report | None:
     """Run a script (or, with ``module``, a module) as Python would, on ``n`` practice GPUs; returns a `Report`.
 
     ``memory``: of each GPU; None: the card's, or 16 GiB. ``steps``: end it after so many training steps. ``shapes``: on
@@ -88,7 +104,7 @@ def report(
     program = os.fspath(program)
     if not module and not os.path.isfile(program):
         raise FileNotFoundError(f"there is no file {program}")
-    alone = {"values": False, "stand_in": 1.0} if shapes else {}
+    alone: dict[str, Any] = {"values": False, "stand_in": 1.0} if shapes else {}
     memory = memory or (None if card else "16 GiB")
     gpus = practice_gpus(n, memory, card=card, asynchronous=asynchronous, real=real, **alone)
     forget_sources()
@@ -114,14 +130,14 @@ def report(
         )
 
 
-def forget_sources():
+def forget_sources() -> None:
     """A program may have changed since the report before."""
     linecache.checkcache()
     statements.tree.cache_clear()
 
 
 @contextlib.contextmanager
-def set_variable(folder, steps):
+def set_variable(folder: str, steps: Any) -> Iterator[None]:
     """Processes that start in here put their facts into ``folder``."""
     os.environ[processes.REPORT] = f"{steps or 0} {folder}"
     try:
@@ -131,7 +147,7 @@ def set_variable(folder, steps):
 
 
 @contextlib.contextmanager
-def command_line(program, arguments, module):
+def command_line(program: str, arguments: tuple, module: bool) -> Iterator[None]:
     """``sys.argv`` and ``sys.path`` as a program finds them."""
     before = sys.argv, list(sys.path)
     folder = os.getcwd() if module else os.path.dirname(os.path.abspath(program))
@@ -143,9 +159,14 @@ def command_line(program, arguments, module):
         sys.argv, sys.path[:] = before
 
 
-def execute(program, module):
+def execute(program: str, module: bool) -> dict:
     """Run a program as Python would. Returns {"outcome", "error", "names": its variables, "before": modules}."""
-    end = {"outcome": "done", "error": None, "names": None, "before": set(sys.modules)}
+    end: dict[str, Any] = {
+        "outcome": "done",
+        "error": None,
+        "names": None,
+        "before": set(sys.modules),
+    }
     try:
         if module:
             end["names"] = runpy.run_module(program, run_name="__main__", alter_sys=True)
@@ -166,7 +187,7 @@ def execute(program, module):
     return end
 
 
-def join_threads():
+def join_threads() -> None:
     """Wait for a program's threads, as Python does at its end."""
     for thread in threading.enumerate():
         ours = thread.name.startswith("practice stream")
@@ -175,10 +196,10 @@ def join_threads():
                 thread.join()
 
 
-def print_error(error):
+def print_error(error: Any) -> None:
     """The traceback of a program, without the frames of practice GPUs."""
     trace = traceback.TracebackException.from_exception(error)
-    cause = trace
+    cause: traceback.TracebackException | None = trace
     while cause is not None:
         frames = [f for f in cause.stack if not f.filename.startswith((HERE, "<frozen runpy"))]
         cause.stack = traceback.StackSummary.from_list(frames)
@@ -186,7 +207,7 @@ def print_error(error):
     print("".join(trace.format()), end="", file=sys.stderr)
 
 
-def facts(recorder, ending):
+def facts(recorder: Recorder, ending: dict) -> dict:
     """What was collected, as plain lists and dictionaries."""
     recorder.finish()
     failure = failed(ending["error"])
@@ -204,7 +225,7 @@ def facts(recorder, ending):
     }
 
 
-def device(memory):
+def device(memory: Memory) -> dict:
     """The facts of one device."""
     allocator = memory.allocator
     return {
@@ -213,25 +234,25 @@ def device(memory):
         "process": os.getpid(),
         "peak": memory.peak,
         "reserved": memory.reserved,
-        "at": line(memory.highest and memory.highest.origin),
+        "at": line(memory.highest.origin if memory.highest else None),
         "parts": memory.parts(),
         "tensors": len(memory.live),
         "bytes": allocator.used.now,
     }
 
 
-def files(before):
+def files(before: set) -> set:
     """The files of the program: the script, and the modules of its own that it imported."""
     modules = [module for name, module in list(sys.modules.items()) if name not in before]
     paths = {sys.argv[0], *(getattr(module, "__file__", None) or "" for module in modules)}
     return {os.path.abspath(path) for path in paths if path.endswith(".py") and is_own(path)}
 
 
-def in_child(gpus):
+def in_child(gpus: Any) -> None:
     """Collect in a child process, whose parent reports, and leave the facts in the parent's folder."""
     steps, folder = os.environ[processes.REPORT].split(" ", 1)
     recorder = Recorder(gpus.machine, int(steps) or None).__enter__()
-    ending = {"error": None, "before": set()}
+    ending: dict = {"error": None, "before": set()}
     hook = sys.excepthook
 
     def note(kind, error, trace):
@@ -249,14 +270,14 @@ def in_child(gpus):
     atexit.register(leave)
 
 
-def read(folder):
+def read(folder: str) -> Iterator[Any]:
     """The facts that child processes left."""
     for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
         with contextlib.suppress(ValueError), open(path, encoding="utf-8") as file:
             yield json.load(file)
 
 
-def merged(all_facts):
+def merged(all_facts: list) -> dict:
     """The facts of several processes as those of one; a process that did nothing on a GPU is left out."""
     active = [one for one in all_facts if any(device["peak"] for device in one["devices"])]
     first = (active or all_facts)[0]
@@ -274,9 +295,9 @@ def merged(all_facts):
     return result
 
 
-def summed(rows):
+def summed(rows: Any) -> Any:
     """Rows of the same place as one."""
-    table = {}
+    table: dict = {}
     for event, file, number, *amounts in rows:
         entry = table.setdefault((event, file, number), [0, 0, 0])
         table[event, file, number] = [a + b for a, b in zip(entry, amounts, strict=True)]

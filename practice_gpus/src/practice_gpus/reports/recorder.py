@@ -4,8 +4,12 @@ A machine that is being reported on has a `Recorder` as its ``watch``, and each 
 `machine`, `memory`, `functions` and `dispatch` call them. Without a report these are None, and nothing is collected.
 """
 
+from __future__ import annotations
+
 import sys
 import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim import optimizer as optimizers
@@ -18,6 +22,10 @@ from .pace import Pace
 from .slow import Watch
 from .step_limit import end_with_loop
 
+if TYPE_CHECKING:
+    from practice_gpus.blocks import Block
+    from practice_gpus.memory import Allocator
+
 KINDS = "parameters gradients optimizer activations backward data buckets replicas".split()
 FACTORIES = set(
     "empty zeros ones full rand randn randint arange eye linspace empty_strided".split()
@@ -29,16 +37,16 @@ in_backward = torch._C._current_graph_task_id
 class Memory:
     """What one device holds, in the order of the allocator's books: its blocks now, and those at the peak."""
 
-    def __init__(self, allocator):
+    def __init__(self, allocator: Allocator) -> None:
         self.allocator = allocator
-        self.live = {}  # block → its size now: later it may join others
+        self.live: dict = {}  # block → its size now: later it may join others
         self.peak = 0
         self.reserved = 0
-        self.highest = None  # the block whose coming made the peak
-        self.at_peak = []
+        self.highest: Block | None = None  # the block whose coming made the peak
+        self.at_peak: list = []
         self.rising = False
 
-    def placed(self, block):
+    def placed(self, block: Block) -> None:
         """A block was taken."""
         self.live[block] = block.size
         allocated = self.allocator.used.now
@@ -48,18 +56,18 @@ class Memory:
             self.rising = True
             self.reserved = max(self.reserved, self.allocator.reserved.now)
 
-    def freed(self, block):
+    def freed(self, block: Block) -> None:
         """A block was given back: if the peak has just passed, what it consisted of is noted first."""
         if self.rising:
             self.settle()
         self.live.pop(block, None)
 
-    def settle(self):
+    def settle(self) -> None:
         """Note what the peak consists of."""
         self.at_peak = list(self.live.items())
         self.rising = False
 
-    def parts(self):
+    def parts(self) -> dict:
         """Kind → bytes at the peak."""
         parts = dict.fromkeys(KINDS, 0)
         for block, size in self.at_peak:
@@ -70,22 +78,22 @@ class Memory:
 class Recorder:
     """Counts copies, waits and refusals by line, says what memory is for, and ends the program after ``limit`` steps."""
 
-    def __init__(self, machine, limit=None):
+    def __init__(self, machine: Any, limit: int | None = None) -> None:
         self.machine = machine
         self.limit = limit
         self.steps = 0  # of the optimizer that has made the most
-        self.each = {}  # id of an optimizer → its steps
+        self.each: dict = {}  # id of an optimizer → its steps
         self.stepping = False
         self.moving = False  # a module
         self.arriving = False  # a tensor of the CPU
         self.pinned = False  # the last of them
         self.taken = 0
-        self.turns = {}  # line → how often it took memory before the first step
-        self.boxes = {}  # containers that keep memory, as of the latest look: see `leaks`
-        self.copies = {}  # (direction, file, line) → [count, bytes, in how many steps, the latest of them]
-        self.waits = {}  # (reason, file, line) → the same
-        self.refusals = {}  # (feature, file, line) → the same
-        self.again = {}  # ("again", file, line) → the same, of tensors that were copied before
+        self.turns: dict = {}  # line → how often it took memory before the first step
+        self.boxes: dict = {}  # containers that keep memory, as of the latest look: see `leaks`
+        self.copies: dict = {}  # (direction, file, line) → [count, bytes, in how many steps, the latest of them]
+        self.waits: dict = {}  # (reason, file, line) → the same
+        self.refusals: dict = {}  # (feature, file, line) → the same
+        self.again: dict = {}  # ("again", file, line) → the same, of tensors that were copied before
         self.leak = None
         self.pace = Pace(machine)
         self.lock = threading.Lock()
@@ -120,7 +128,7 @@ class Recorder:
             allocator.settle()
             allocator.watch = allocator.taking = None
 
-    def taking(self, block, label):
+    def taking(self, block: Any, label: str) -> None:
         """A block is being taken: from where, when, and what it probably is for."""
         block.origin = origin()
         block.step = self.steps or -self.turn(block.origin)
@@ -130,13 +138,13 @@ class Recorder:
             self.settle()
             self.leak = leaks.find(self, sys._getframe(1)) or self.leak
 
-    def turn(self, place):
+    def turn(self, place: tuple) -> int:
         """How often a line has taken memory."""
         key = place and (id(place[0]), place[1])
         self.turns[key] = self.turns.get(key, 0) + 1
         return self.turns[key]
 
-    def purpose_of(self, label):
+    def purpose_of(self, label: str) -> str:
         """What memory is for that the operator ``label`` takes, as far as it can be told now."""
         arriving = self.arriving
         self.arriving = False
@@ -147,7 +155,7 @@ class Recorder:
             return "data"
         return "activations" if in_backward() < 0 else "backward"
 
-    def count(self, table, event, size=0):
+    def count(self, table: dict, event: str, size: int = 0) -> None:
         """Count something that happens at the line that is running."""
         key = event, *line(origin())
         with self.lock:
@@ -158,7 +166,7 @@ class Recorder:
                 entry[2] += 1
                 entry[3] = self.steps
 
-    def copied(self, direction, tensor):
+    def copied(self, direction: str, tensor: torch.Tensor) -> None:
         """A copy between devices."""
         with torch._C.DisableTorchFunction():
             size = inner(tensor).nbytes if tensor.layout != torch.strided else tensor.nbytes
@@ -169,7 +177,7 @@ class Recorder:
                     self.count(self.again, "again", size)
         self.count(self.copies, "set-up" if self.moving else direction, size)
 
-    def waited(self, reason):
+    def waited(self, reason: str) -> None:
         """The CPU waits; ``reason`` is the direction of the copy that it waits for, or the name of an operator."""
         codes = within()
         if self.moving:
@@ -184,15 +192,15 @@ class Recorder:
             reason = f"{reason} in {cause(codes)}"
         self.count(self.waits, reason)
 
-    def refused(self, feature):
+    def refused(self, feature: Any) -> None:
         """Something was asked for that practice GPUs do not imitate, or run without it."""
         self.count(self.refusals, feature)
 
-    def registered(self, module, name, parameter):
+    def registered(self, module: torch.nn.Module, name: str, parameter: torch.Tensor) -> None:
         """A module got a parameter."""
         self.classify([parameter], "parameters")
 
-    def classify(self, tensors, kind):
+    def classify(self, tensors: list, kind: str) -> None:
         """Say what the memory of tensors is for."""
         with torch._C.DisableTorchFunction():
             for tensor in tensors:
@@ -201,7 +209,7 @@ class Recorder:
                     if block is not None:
                         block.kind = kind
 
-    def before_step(self, optimizer, *rest):
+    def before_step(self, optimizer: torch.optim.Optimizer, *rest: Any) -> None:
         """An optimizer steps: its parameters and gradients are looked at."""
         self.settle()
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -210,7 +218,7 @@ class Recorder:
             self.classify([p.grad for p in parameters if p.grad is not None], "gradients")
         self.stepping = True
 
-    def after_step(self, optimizer, *rest):
+    def after_step(self, optimizer: torch.optim.Optimizer, *rest: Any) -> None:
         """An optimizer has stepped."""
         self.stepping = False
         self.each[id(optimizer)] = self.each.get(id(optimizer), 0) + 1
@@ -228,12 +236,12 @@ class Recorder:
         if last:
             end_with_loop(sys._getframe(1))
 
-    def settle(self):
+    def settle(self) -> None:
         """Bring the books of all devices up to date."""
         for allocator in self.machine.allocators:
             allocator.settle()
 
-    def finish(self):
+    def finish(self) -> None:
         """The program has ended: settle the books."""
         self.settle()
         for memory in self.memory:
@@ -241,7 +249,7 @@ class Recorder:
                 memory.settle()
 
 
-def is_again(tensor):
+def is_again(tensor: torch.Tensor) -> bool:
     """Whether the same part of a storage was copied before, and not written to since."""
     if tensor.is_inference():  # it doesn't count what is written to it
         return False
@@ -253,7 +261,7 @@ def is_again(tensor):
     return again
 
 
-def marking(recorder):
+def marking(recorder: Recorder) -> Callable:
     """``Module._apply``, which moves a module; afterwards its parameters and buffers are known as such."""
 
     def _apply(module, *args, **options):

@@ -1,6 +1,9 @@
 """The report as text: one screen."""
 
+from __future__ import annotations
+
 import os
+from typing import Any
 
 from ..cards import fits
 from .findings import SMALL, short, shorten, size, source
@@ -31,7 +34,7 @@ LIMITS = {
 }
 
 
-def show(report):
+def show(report: Any) -> Any:
     """All of it: how it ended and what was found first, counts after."""
     facts = report.facts
     lines = [heading(report)]
@@ -49,7 +52,7 @@ def show(report):
     return "\n".join(lines)
 
 
-def heading(report):
+def heading(report: Any) -> Any:
     """What ran, on what, and how it ended."""
     first = report.facts["devices"][0]
     count = len({device["name"] for device in report.facts["devices"]})
@@ -61,7 +64,7 @@ def heading(report):
     )
 
 
-def devices(facts):
+def devices(facts: Any) -> Any:
     """Memory by device, and the cards on which it fits."""
     lines = []
     used = [device for device in facts["devices"] if device["peak"]]
@@ -82,7 +85,7 @@ def devices(facts):
     return lines
 
 
-def rate(count, facts):
+def rate(count: Any, facts: Any) -> Any:
     """How often something happens, in each step of each process if it happens in each."""
     steps = facts["steps"] * facts["ranks"]
     if not steps or count < steps or steps < 2:
@@ -90,7 +93,7 @@ def rate(count, facts):
     return f"{count / steps:6.3g} a step"
 
 
-def copies(facts):
+def copies(facts: Any) -> Any:
     """Copies by direction, and the lines that copy most."""
     totals = []
     for direction, arrow in ARROWS.items():
@@ -108,7 +111,7 @@ def copies(facts):
     return lines
 
 
-def waits(facts):
+def waits(facts: Any) -> Any:
     """How often the CPU waited, by line."""
     rows = [row for row in facts["waits"] if row[0] != "set-up"]
     rows.sort(key=lambda row: -row[3])
@@ -122,7 +125,7 @@ def waits(facts):
     return lines + pinning(facts, rows)
 
 
-def pinning(facts, rows):
+def pinning(facts: Any, rows: Any) -> Any:
     """What would save waits for batches: the half that is missing."""
     lines = []
     large = {tuple(row[1:3]) for row in facts["copies"] if row[4] > SMALL * row[3]}
@@ -133,7 +136,7 @@ def pinning(facts, rows):
     return lines
 
 
-def pace(facts):
+def pace(facts: Any) -> Any:
     """How long a step would take on GPUs, and why."""
     forecast = facts["pace"]
     if forecast is None:
@@ -154,14 +157,14 @@ def pace(facts):
     return [text]
 
 
-def milliseconds(count):
+def milliseconds(count: Any) -> Any:
     """``count`` milliseconds as text."""
     if count >= 1000:
         return f"{count / 1000:.3g} s"
     return f"{count:.0f} ms" if count >= 10 else f"{count:.2g} ms"
 
 
-def refused(facts):
+def refused(facts: Any) -> Any:
     """What practice GPUs do not imitate, and what they replaced by something else."""
     lines = []
     for feature, file, line, count, *_ in facts["refusals"]:
@@ -171,7 +174,7 @@ def refused(facts):
     return lines
 
 
-def advice(findings):
+def advice(findings: Any) -> Any:
     """The findings, each with its fix."""
     if not findings:
         return ["findings  none"]

@@ -1,11 +1,17 @@
 """Says early that a step takes long on the CPU, and which line of the program it takes it in."""
 
+from __future__ import annotations
+
 import sys
 import threading
 from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 from ..origins import is_own
 from .findings import short, source
+
+if TYPE_CHECKING:
+    from practice_gpus.reports.recorder import Recorder
 
 PATIENCE = 20  # seconds
 PERIOD = 0.25
@@ -18,26 +24,26 @@ WARNING = (
 class Watch:
     """A thread that looks, now and then, at the line that the program is in."""
 
-    def __init__(self, recorder):
+    def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.program = threading.get_ident()
         self.over = threading.Event()
-        self.lines = Counter()
+        self.lines: Counter = Counter()
 
-    def start(self):
+    def start(self) -> Watch:
         """Start looking; ends with the first warning."""
         threading.Thread(target=self.look, name="practice stream watch", daemon=True).start()
         return self
 
-    def stop(self):
+    def stop(self) -> None:
         """End looking."""
         self.over.set()
 
-    def stepped(self):
+    def stepped(self) -> None:
         """A step has come to its end in time."""
         self.lines.clear()
 
-    def look(self):
+    def look(self) -> None:
         """Look until it has taken too long."""
         while not self.over.wait(PERIOD):
             place = self.place()  # not the frame: that would keep what the program has given up
@@ -47,7 +53,7 @@ class Watch:
                 self.warn()
                 break
 
-    def place(self):
+    def place(self) -> Any:
         """(file, line) of the person's own code that an operator of a practice GPU is being computed for, or None."""
         frame = sys._current_frames().get(self.program)
         computes = False
@@ -56,7 +62,7 @@ class Watch:
             frame = frame.f_back
         return (frame.f_code.co_filename, frame.f_lineno) if computes and frame else None
 
-    def warn(self):
+    def warn(self) -> None:
         """Say it."""
         [(place, count)] = self.lines.most_common(1)
         what = "a step" if self.recorder.steps else "the first step"

@@ -1,8 +1,12 @@
 """The syntax tree of a program: the statement on a line, the loop around it, and what in it reads numbers of a GPU."""
 
+from __future__ import annotations
+
 import ast
 import functools
 import linecache
+from collections.abc import Sequence
+from typing import Any
 
 READS = ("item", "tolist", "cpu", "numpy")
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -10,7 +14,7 @@ COMPOUND = (*LOOPS, ast.If, ast.With, ast.AsyncWith, ast.Try)
 
 
 @functools.cache
-def tree(file):
+def tree(file: str) -> Any:
     """The syntax tree of a file, or None."""
     try:
         return ast.parse("".join(linecache.getlines(file)))
@@ -18,14 +22,16 @@ def tree(file):
         return None
 
 
-def around(file, line, kinds):
+def around(file: str, line: int, kinds: type | tuple) -> list:
     """The nodes of some kinds that hold a line, outermost first."""
-    nodes = [node for node in ast.walk(tree(file) or ast.Pass()) if isinstance(node, kinds)]
+    nodes: list[Any] = [
+        node for node in ast.walk(tree(file) or ast.Pass()) if isinstance(node, kinds)
+    ]
     held = [node for node in nodes if node.lineno <= line <= node.end_lineno]
     return sorted(held, key=lambda node: (node.lineno, -node.end_lineno))
 
 
-def statement(file, line):
+def statement(file: str, line: int) -> Any:
     """The innermost statement on a line, of a compound one the part before its body; None where there is none.
 
     Several with `;` between them are a module of them all: which of them ran isn't known.
@@ -42,13 +48,13 @@ def statement(file, line):
     return node
 
 
-def loop(file, line):
+def loop(file: str, line: int) -> Any:
     """The innermost loop around a line, or None."""
     loops = [node for node in around(file, line, LOOPS) if node.lineno < line]
     return loops[-1] if loops else None
 
 
-def looped(node):
+def looped(node: Any) -> Any:
     """What a for loop goes over, without ``enumerate``."""
     over = node.iter
     if isinstance(over, ast.Call) and name(over) == "enumerate" and over.args:
@@ -56,29 +62,29 @@ def looped(node):
     return over
 
 
-def is_condition(file, line):
+def is_condition(file: str, line: int) -> bool:
     """Whether a line decides where the program goes on."""
     found = around(file, line, ast.stmt)
     return bool(found) and isinstance(found[-1], (ast.If, ast.While, ast.Assert))
 
 
-def calls(node, names):
+def calls(node: Any, names: Sequence[str]) -> list:
     """The calls in a statement whose function or method has one of the names."""
     found = [part for part in ast.walk(node or ast.Pass()) if isinstance(part, ast.Call)]
     return [call for call in found if name(call) in names]
 
 
-def name(call):
+def name(call: Any) -> str:
     """The last word of what a call calls."""
     return ast.unparse(call.func).rpartition(".")[2]
 
 
-def is_constant(node):
+def is_constant(node: Any) -> Any:
     """Whether a node is made of numbers alone, such as [0.1, 0.2]."""
     allowed = (ast.Constant, ast.List, ast.Tuple, ast.UnaryOp, ast.USub, ast.Load)
     return all(isinstance(part, allowed) for part in ast.walk(node))
 
 
-def names(node):
+def names(node: Any) -> Any:
     """The variables in a node."""
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}

@@ -1,7 +1,10 @@
 """What can be seen in a program without running it: devices that are hard-coded, and calls that are out of date."""
 
+from __future__ import annotations
+
 import ast
 import re
+from typing import Any
 
 GUARD = re.compile(r"cuda|gpu|device|accelerator|rank", re.I)
 DEVICE = re.compile(r"cuda(:\d+)?")
@@ -22,7 +25,7 @@ OLD = {
 }
 
 
-def look(path):
+def look(path: str) -> list:
     """[(kind, line, what is wrong, what to write instead)] in a file; nothing where it cannot be read."""
     try:
         with open(path, encoding="utf-8") as file:
@@ -37,36 +40,36 @@ def look(path):
 class Reader(ast.NodeVisitor):
     """Walks through a program, and knows whether a question about devices was asked around a place."""
 
-    def __init__(self):
-        self.notes = []
+    def __init__(self) -> None:
+        self.notes: list = []
         self.guarded = False
 
-    def note(self, kind, node, text, fix):
+    def note(self, kind: str, node: Any, text: str, fix: str) -> None:
         """Add something that was seen."""
         self.notes.append((kind, node.lineno, text, fix))
 
-    def visit_guarded(self, node, question):
+    def visit_guarded(self, node: Any, question: Any) -> None:
         """Visit what depends on a question."""
         before = self.guarded
         self.guarded = before or bool(GUARD.search(ast.unparse(question)))
         self.generic_visit(node)
         self.guarded = before
 
-    def visit_If(self, node):
+    def visit_If(self, node: Any) -> None:
         self.visit_guarded(node, node.test)
 
     visit_IfExp = visit_While = visit_Assert = visit_If
 
-    def visit_arguments(self, node):
+    def visit_arguments(self, node: Any) -> None:
         """Defaults of a function are the caller's to change."""
 
-    def visit_ExceptHandler(self, node):
+    def visit_ExceptHandler(self, node: Any) -> None:
         """What stands in where something newer is missing."""
 
-    def visit_BoolOp(self, node):
+    def visit_BoolOp(self, node: Any) -> None:
         self.visit_guarded(node, node.values[0])
 
-    def visit_Assign(self, node):
+    def visit_Assign(self, node: Any) -> None:
         names = " ".join(ast.unparse(goal) for goal in node.targets)
         if is_device(node.value) and "device" in names.lower():
             self.hard(node)
@@ -74,11 +77,11 @@ class Reader(ast.NodeVisitor):
             self.note("deprecated", node, "allow_tf32 is out of date", OLD["allow_tf32"])
         self.generic_visit(node)
 
-    def visit_ImportFrom(self, node):
+    def visit_ImportFrom(self, node: Any) -> None:
         if (node.module or "").startswith("torch.cuda.amp"):
             self.note("deprecated", node, "torch.cuda.amp is out of date", OLD["torch.cuda.amp"])
 
-    def visit_Call(self, node):
+    def visit_Call(self, node: Any) -> None:
         name = ast.unparse(node.func)
         last = name.rpartition(".")[2]
         options = {option.arg: option.value for option in node.keywords}
@@ -101,13 +104,13 @@ class Reader(ast.NodeVisitor):
                 self.note("deprecated", node, f"{old} is out of date", OLD[old])
         self.generic_visit(node)
 
-    def hard(self, node):
+    def hard(self, node: Any) -> None:
         """Note a hard-coded device, unless something asked for devices first."""
         if not self.guarded:
             self.note("hard-coded", node, HARD, HARD_FIX)
 
 
-def is_device(node):
+def is_device(node: Any) -> bool:
     """Whether a node is a text such as "cuda" or "cuda:1"."""
     text = node.value if isinstance(node, ast.Constant) else None
     return isinstance(text, str) and DEVICE.fullmatch(text) is not None

@@ -1,6 +1,9 @@
 """Ends a program after so many training steps, with the last line of the last one."""
 
+from __future__ import annotations
+
 import sys
+from typing import Any
 
 from ..origins import is_own
 
@@ -11,7 +14,7 @@ class Enough(SystemExit):
     """Ends a program after so many optimizer steps, as ``sys.exit()`` would."""
 
 
-def end_with_loop(frame):
+def end_with_loop(frame: Any) -> None:
     """End the program when a line above the one that is running comes again, or a function above it returns there."""
     while frame is not None and not is_own(frame.f_code.co_filename):
         if frame.f_globals.get("__name__", "").partition(".")[0] not in ("torch", HERE):

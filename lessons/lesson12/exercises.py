@@ -90,10 +90,10 @@ def _transpose_mistakes(problem):
 
 
 def _transpose_score(compiled, result, problem):
-    """Sectors of a request, and wavefronts of shared memory beyond the first, each in the mean."""
+    """Sectors for 128 bytes that threads use, and wavefronts of shared memory beyond each one needed, in the mean."""
     shared = result.of("shared")
     extra = result.bank_conflicts / max(1, sum(each.ideal for each in shared))
-    return result.sectors_per_request() + extra
+    return 4 / result.efficiency + extra
 
 
 transpose = puzzle(
@@ -101,7 +101,7 @@ transpose = puzzle(
     "transpose",
     _transpose_problems,
     _transpose_score,
-    "sectors and bank conflicts per request",
+    "sectors per 128 bytes, plus bank conflicts per wavefront",
     mistakes=_transpose_mistakes,
     hints=(
         "Read a tile as the square version does, with a test for both `rows` and `columns`. Where in `out` does the tile of "

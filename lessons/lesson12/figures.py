@@ -5,6 +5,7 @@ from helpers.figures import COPY, GPU, GREENS, SMALL, TROUBLE, WAIT, blank_figur
 from helpers.figures import show as show_figure
 from helpers.palette import FAINT, INK
 from lessons import puzzle
+from measurements import published
 
 SECTOR = 32  # bytes
 FLOATS = 8  # in a sector
@@ -16,8 +17,6 @@ WAYS = {  # who is what of a product of matrices: floats used of each sector of 
 
 def first_picture():
     """Return (figure, alternative text): two matrix products that differ in two words, their sectors and their speed."""
-    from measurements import published
-
     speeds = {row["name"]: row["tflop_per_s"] for row in published("matmul_a6000").rows()}
     slow, fast = (speeds[name] for *_, name in WAYS.values())
     figure = blank_figure((7.3, 3.0))
@@ -30,7 +29,14 @@ def first_picture():
     for (left, right), (words, (of_a, of_b, name)) in zip(axes, WAYS.items(), strict=True):
         count = len(of_a) + len(of_b)
         left.text(0, 1.5, words, fontsize=10, color=INK, family="monospace")
-        left.text(34, 1.5, f"{count} sectors per multiply-add", fontsize=10, color=INK, ha="right")
+        left.text(
+            34,
+            1.5,
+            f"{count} sectors per multiply-add of a warp",
+            fontsize=10,
+            color=INK,
+            ha="right",
+        )
         _strip(left, 0, of_a)
         _strip(left, len(of_a) + 1, of_b)
         left.text(0, -0.95, f"{len(of_a)} of a, {len(of_b)} of b", fontsize=9, color=FAINT)
@@ -65,12 +71,14 @@ def sectors(counted):
     numbers = {words: result.sectors_per_request("load") for words, result in counted.items()}
     set_title(
         figure,
-        f"From {min(numbers.values()):.0f} to {max(numbers.values()):.0f} sectors for the same 32 floats",
+        f"One request of a warp touches {min(numbers.values()):.0f} to {max(numbers.values()):.0f} sectors",
     )
     axes = figure.subplots()
     for place, (words, count) in enumerate(numbers.items()):
         used = counted[words].useful("load") / counted[words].moved("load")
-        axes.barh(place, count, color=GPU if count <= 4 else COPY, height=0.62)
+        axes.barh(
+            place, count, color=WAIT if count < 4 else GPU if count == 4 else COPY, height=0.62
+        )
         axes.text(
             count + 0.4,
             place,
@@ -153,7 +161,7 @@ def multiprocessor():
         fontsize=9,
         color=FAINT,
     )
-    axes.set(xlim=(0, 100), ylim=(0, 83))
+    axes.set(xlim=(0, 100.4), ylim=(0, 83))
     axes.axis("off")
     words = (
         "One SM: four parts, each with a scheduler for up to 16 warps, 16,384 registers, 32 lanes and a tensor core; "
@@ -201,19 +209,35 @@ def multiplied(text, n=64):
     return result.moved("load") / SECTOR / (n**3 / 32)
 
 
+def transposes():
+    """Show how fast four transposes run on an H100, as the author of yencal.github.io measured them."""
+    data = published("transpose_h100")
+    speeds = {row["name"]: row["gb_per_s"] for row in data.rows()}
+    title = f"The same transpose, {max(speeds.values()) / min(speeds.values()):.1f} times as fast"
+    unit = "GB/s, read and written (H100, float32, 32,768 × 32,768)"
+    _measured(
+        data, speeds, title, unit, dict.fromkeys(speeds, GPU), "four kernels on an H100, GB/s"
+    )
+
+
 def ladder():
     """Show how fast a product runs on an RTX A6000, kernel by kernel, as Simon Boehm measured it."""
-    from measurements import published
-
     data = published("matmul_a6000")
     speeds = {row["name"]: row["tflop_per_s"] for row in data.rows()}
     times = speeds["a tile per warp, sizes tuned"] / min(speeds.values())
-    colors = dict.fromkeys(speeds, GPU) | {"cuBLAS": WAIT}
+    colors = dict.fromkeys(speeds, GREENS[3]) | {"8 results per thread": GPU, "cuBLAS": WAIT}
     title = f"The same matmul, {times:.0f} times as fast"
     unit = "TFLOP/s (RTX A6000, FP32, 4,096 × 4,096)"
+    _measured(data, speeds, title, unit, colors, "eight kernels on an RTX A6000, TFLOP/s")
+
+
+def _measured(data, speeds, title, unit, colors, what):
     figure = plots.sources(plots.bars(speeds, title, unit, colors=colors), data.source)
-    said = ", ".join(f"{name}: {speed:.3g}" for name, speed in speeds.items())
-    show_figure(figure, f"Bars of eight kernels on an RTX A6000, in TFLOP/s. {said}.")
+    said = ", ".join(
+        f"{name}: {speed:,.3g}" if speed < 100 else f"{name}: {speed:,.0f}"
+        for name, speed in speeds.items()
+    )
+    show_figure(figure, f"Bars of {what}. {said}.")
 
 
 def _draw_banks(axes, padding):
@@ -243,29 +267,20 @@ def _draw_banks(axes, padding):
 
 
 def trap(compiled):
-    """Show occupancy and stack by warps: `compiled` is {warps: a `Compiled`}."""
-    figure = blank_figure((7.3, 0.5 * len(compiled) + 1.2))
+    """Show occupancy by warps, with registers and stack: `compiled` is {warps: a `Compiled`}."""
+    figure = blank_figure((7.3, 0.5 * len(compiled) + 1.1))
     set_title(figure, "The highest occupancy comes with the row spilled to memory")
-    left, right = figure.subplots(1, 2, sharey=True)
-    for place, each in enumerate(compiled.values()):
+    axes = figure.subplots()
+    said = []
+    for place, (count, each) in enumerate(compiled.items()):
         share = 100 * each.occupancy.share
-        left.barh(place, share, color=WAIT, height=0.62)
-        words = f"{share:.3g}%, {each.registers} registers"
-        left.text(share + 2, place, words, va="center", fontsize=9, color=INK)
-        right.barh(place, each.stack, color=TROUBLE, height=0.62)
-        right.text(each.stack + 60, place, f"{each.stack:,}", va="center", fontsize=9, color=INK)
-    left.set_yticks(range(len(compiled)), [f"{count} warps" for count in compiled], fontsize=9)
-    left.set(xlim=(0, 170), xticks=(0, 50, 100))
-    most = max(1, *(each.stack for each in compiled.values()))
-    right.set(xlim=(0, 1.25 * most), xticks=())
-    _plain(left, "occupancy (%)")
-    _plain(right, "stack of each thread (bytes)")
-    left.invert_yaxis()
-    said = "; ".join(
-        f"{count} warps: {each.occupancy.share:.0%}, {each.registers} registers, {each.stack:,} bytes"
-        for count, each in compiled.items()
-    )
-    what = "on the left the occupancy of an SM, on the right the bytes of stack of each thread"
-    show_figure(
-        figure, f"Two panels of bars for a row of 32,768 numbers in 4 to 32 warps: {what}. {said}."
-    )
+        axes.barh(place, share, color=TROUBLE if each.stack else GPU, height=0.62)
+        words = f"{share:.3g}%, {each.registers} registers, {each.stack:,} bytes of stack"
+        axes.text(share + 2, place, words, va="center", fontsize=9, color=INK)
+        said.append(f"{count} warps: {words}")
+    axes.set_yticks(range(len(compiled)), [f"{count} warps" for count in compiled], fontsize=9)
+    axes.set(xlim=(0, 165), xticks=(0, 25, 50, 75, 100))
+    _plain(axes, "occupancy of an SM (%), registers and stack of each thread")
+    axes.invert_yaxis()
+    what = "Bars of an SM's occupancy for a row of 32,768 numbers in 4 to 32 warps"
+    show_figure(figure, f"{what}. {'; '.join(said)}.")

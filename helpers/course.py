@@ -35,7 +35,7 @@ LESSONS = (
     Lesson(
         "01_check_for_cuda.ipynb",
         "Check for CUDA",
-        58,
+        59,
         "Race your CPU against real GPUs, estimate how long a job takes and why, and find out why CUDA is missing",
         practice=False,
     ),
@@ -48,7 +48,7 @@ LESSONS = (
     Lesson(
         "03_put_a_cnn_on_the_gpu.ipynb",
         "Put a CNN on the GPU",
-        58,
+        59,
         "See what a real network sees in your photo, move it whole, and find out when a GPU is busy",
     ),
     Lesson(
@@ -60,7 +60,7 @@ LESSONS = (
     Lesson(
         "05_manage_gpu_memory.ipynb",
         "Manage GPU memory",
-        58,
+        59,
         "See what fills the memory, forecast it, make training fit, and recover when it doesn't",
     ),
     Lesson(
@@ -72,13 +72,13 @@ LESSONS = (
     Lesson(
         "07_time_async_work.ipynb",
         "Time asynchronous work",
-        57,
+        58,
         "Catch a clock lying, build an honest one, and find the hidden waits",
     ),
     Lesson(
         "08_make_it_fast.ipynb",
         "Make it fast",
-        59,
+        60,
         "Tell what limits a step, climb with the change that fits, and forecast it on any card",
     ),
     Lesson(
@@ -117,7 +117,7 @@ LESSONS = (
     Lesson(
         "14_port_a_project.ipynb",
         "Port a project",
-        110,
+        112,
         "Port an unknown program with ten mistakes to any GPU and to two, and take home a report of your own",
     ),
 )

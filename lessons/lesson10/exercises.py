@@ -226,8 +226,8 @@ plan = Exercise(
     check_answer=_check_plan,
     hints=(
         "The chart shows what is wrong with FSDP alone: B sends too much, C has GPUs without a text, D doesn't fit.",
-        "Divide FSDP by as little as you must, and give the factor to the method whose traffic the link can carry: "
-        "tensor needs NVLink; a pipeline sends little, but needs many texts per FSDP rank.",
+        "Take as small a factor from FSDP as you can, and give it to a method that suits the link: tensor needs NVLink; a "
+        "pipeline sends little, but needs many texts per FSDP rank.",
         "B has no link for FSDP or tensor, but 32 texts. C is one factor of 2 away. In D, only tensor divides the "
         "activations of a text; what remains must cross a slow network.",
     ),

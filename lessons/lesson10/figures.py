@@ -264,6 +264,7 @@ def show_plans(plans):
             right.text(0.02, row, "doesn't fit", **NOTE | {"color": color}, va="center")
         told.append(f"{row}, {gb:.0f} GB, computes {found.computing:.0%} of the time")
     left.axvline(ROOM / 1e9, color=figures.TROUBLE, linewidth=1.8)
+    left.text(ROOM / 1e9, -0.65, "80 GB", fontsize=9, color=figures.TROUBLE, ha="center")
     for axes, label in ((left, "GB on each GPU: state, then activations"), (right, "of the time")):
         figures.tidy(axes)
         axes.grid(False)

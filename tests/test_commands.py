@@ -357,6 +357,17 @@ def texts(notebook):
     return [output.get("text", output.get("data", {}).get("text/plain")) for output in outputs]
 
 
+def test_measure_names_seconds_and_the_failing_lesson_and_stores_nothing(tmp_path, capsys):
+    path = saved(tmp_path, "import time; time.sleep(0.5)", "1 / 0")
+    text = path.read_text()
+    assert door.run("measure", [str(path), "--busy", "1"]) == 1
+    told = capsys.readouterr().out
+    assert path.stem in told and "cell 1" in told and "ZeroDivisionError" in told
+    assert float(told.split("together")[1]) >= 0.5
+    assert path.read_text() == text
+    assert door.run("measure", [str(path), "--busy", "-1"]) == 2
+
+
 def test_execute_stores_the_same_twice_and_passes_strict_nbval(tmp_path):
     path = saved(
         tmp_path,

@@ -106,7 +106,8 @@ def clean_output(output: Any) -> Any:
         for kind, fields in output.metadata.items()
         if isinstance(fields, dict) and fields.keys() & set(SHOWN)
     }
-    return None if BAR.search(output.data.get("text/plain", "")) else output
+    bar = BAR.search(output.data.get("text/plain", ""))
+    return output if output.data and not bar else None
 
 
 BAR = re.compile(r"\d+%\|.*\|.*(it/s|s/it|\?|B/s)")  # of progress, as tqdm draws it

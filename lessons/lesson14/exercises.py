@@ -20,7 +20,7 @@ from lessons.lesson04.exercises import save_checkpoint
 from lessons.lesson06.exercises import to_ddp
 from lessons.lesson07.exercises import find_waits
 from lessons.lesson08.exercises import forecast_card
-from lessons.lesson14 import figures, judge
+from lessons.lesson14 import causes, figures, judge
 from lessons.lesson14.runs import (
     fingerprint,
     in_full,
@@ -125,6 +125,21 @@ def network(port, full=False) -> tuple:
         return importlib.import_module(f"{folder.name}.model").Net(config), config
 
 
+def together() -> Path:
+    """The folder of Ines's program with the one change that the lesson makes as an example."""
+    return judge.changed(judge.TOGETHER)
+
+
+def fails_at(folder, network, waves) -> str:
+    """The line of the project at which its network fails on `waves`, and the error."""
+    try:
+        network(waves)
+    except RuntimeError as error:
+        line = causes.lines_of(error, _folder(folder))[-1:]
+        return f"{causes.shown(line)}: {str(error).splitlines()[0]}"
+    return "The network runs."
+
+
 def alone(port, to_ddp) -> None:
     """Train two steps by `to_ddp` as a group of one process, on the CPU; print how it ends."""
     one = dict(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="localhost", MASTER_PORT="0")
@@ -209,7 +224,7 @@ device = _exercise(
     (
         "Which tensors does `.to(device)` of a module move, and which not? Which are made while it runs?",
         "A tensor that belongs to a module is a parameter or a buffer. One that `forward` makes follows the input: `device=x.device`.",
-        '`self.register_buffer("window", …)`, `torch.arange(…, device=x.device)`; the device is picked once, in `main`, and '
+        '`self.register_buffer("window", …, persistent=False)`, `torch.arange(…, device=x.device)`; the device is picked once, in `main`, and '
         "the batch follows the model in both loops.",
     ),
     '`ex.changes("model.py")` shows the model solution\'s changes to a file. Parameters and buffers move with the module, '

@@ -33,7 +33,7 @@ KEY = (
     "The convolutions include their bias and what they spend on rearranging their input."
 )
 SCALER = " A GradScaler's wait costs little while the GPU is busy."
-TICKS = (1, 10, 100)  # ms
+TICKS = (3, 10, 30, 100, 300)  # ms
 SHOWN = ("T4", "A10G", "A100", "H100", "H200")  # cards on the sheet
 
 
@@ -90,7 +90,7 @@ def by_card(axes, before, cards):
     axes.set(xscale="log", xlabel="ms per step, forecast with its range")
     axes.set(yticks=range(len(rows)), yticklabels=[row[0] for row in rows])
     axes.set_xticks(TICKS, [str(tick) for tick in TICKS])
-    axes.set_xlim(TICKS[0], 5 * max(row[3] for row in rows))
+    axes.set_xlim(2, 5 * max(row[3] for row in rows))
     axes.minorticks_off()
     axes.invert_yaxis()
     figures.tidy(axes)

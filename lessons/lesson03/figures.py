@@ -2,6 +2,7 @@
 
 import copy
 from collections import Counter
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -76,16 +77,21 @@ def first_picture():
     return figure, f"Photos beside copies, bright where the answer is: {', '.join(said)}"
 
 
-def seen(network, photo, *asked):
-    """Show a photo, and where in it the network finds each of the names `asked`, else of the likeliest."""
+def seen(network, photo, *asked, file=None):
+    """Show a photo, and where in it the network finds each of the names `asked`, else of the likeliest.
+
+    `file`: a name such as "seen.png" under which the picture is saved, too.
+    """
     found = evidence(network, photo, *asked)
     words = [f"{name}, {chance:.1%}" for name, chance, _ in found]
-    title = f"Where it finds each: {', '.join(name for name, *_ in found)}"
-    figure, axes = figures.panels(title, 1, 1 + len(found), (6.4, 2.15))
+    title = f"Where it finds {', '.join(name for name, *_ in found)}"
+    figure, axes = figures.panels(title, 1, 1 + len(found), (1.6 * (1 + len(found)), 2.15))
     _picture(axes[0], photo, "the photo")
     for place, text, (*_, each) in zip(axes[1:], words, found, strict=True):
         _picture(place, _lit(photo, each), text)
     figures.show(figure, f"A photo, and where the network finds each name: {'; '.join(words)}.")
+    if file:
+        Path(file).write_bytes(figures.png(figure))
 
 
 def layers(network, photo):

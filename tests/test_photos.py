@@ -92,3 +92,10 @@ def test_the_figure_of_the_bytes_names_the_blocks_that_put_out_maps_of_each_size
     assert ends == [(1, 2), (2, 4), (4, 6), (6, 12), (12, 16)]
     told = [[int(number) for number in re.findall(r"\d+", place)] for place in figures03.PLACES]
     assert told == [[2], [2, 4], [4, 6], [6, 12], [12]]
+
+
+def test_what_the_network_sees_can_be_saved_for_a_friend(tmp_path, capsys):
+    picture = tmp_path / "seen.png"
+    figures03.seen(photos.pretrained(), photos.sample("coffee"), file=picture)
+    assert "espresso" in capsys.readouterr().out
+    assert Image.open(picture).width > Image.open(picture).height

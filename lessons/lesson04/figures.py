@@ -182,7 +182,7 @@ def starving():
     both[0].text(34, 0, "loads the next photos", color="white", **look)
     both[0].text(40, -1, "waits 57 ms", color=figures.INK, **look)
     for axes, x in zip(both, (121, 63), strict=True):
-        axes.text(x, 0, "launches kernels, and waits for them", color=figures.INK, **look)
+        axes.text(x, 0, "launches kernels", color=figures.INK, **look)
     both[1].set_xlabel("ms since the step began")
     both[1].set_xlim(0, 176)
     plots.sources(figure, steps["1a"].source)

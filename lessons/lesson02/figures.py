@@ -149,6 +149,10 @@ def show_pinned():
             if ms and (axes is sides[1] or not pinned):
                 axes.barh(-place, ms, height=0.62, color=figures.COPY)
                 axes.annotate(f"{ms:.3g}", (ms, -place), (5, 0), **note)
+            else:
+                axes.annotate(
+                    "not measured", (0, -place), (5, 0), **{**note, "color": figures.FAINT}
+                )
         axes.grid(False, axis="y")
         axes.margins(x=0.16)
         axes.set_xlabel("ms for all 1,000")
@@ -181,6 +185,7 @@ def rows_to_win(answer):
     figure = plots.lines(series, title, "rows, one after another", "ms since the start")
     figure.axes[0].set_xticks(rows)
     figure.axes[0].set_ylim(bottom=0)
+    figure.axes[0].yaxis.set_major_formatter("{x:,g}")
     told = f"CPU {cpu:.0f} for each row; GPU {copy:.0f} for the copy, then {gpu:.0f} for each"
     plots.show(figure, f"ms by rows, by forecast: {told}. The lines cross before row {first}.")
     return first

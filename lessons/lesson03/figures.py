@@ -91,7 +91,8 @@ def seen(network, photo, *asked, file=None):
     """
     found = evidence(network, photo, *asked)
     words = [f"{name}, {chance:.1%}" for name, chance, _ in found]
-    title = f"Where it finds {', '.join(name for name, *_ in found)}"
+    *others, last = [name for name, *_ in found]
+    title = f"Where it finds {', '.join(others)}{' and ' * bool(others)}{last}"
     figure, axes = figures.panels(title, 1, 1 + len(found), (1.6 * (1 + len(found)), 2.15))
     _picture(axes[0], _small(photo / 255), "the photo")
     for place, text, (*_, each) in zip(axes[1:], words, found, strict=True):

@@ -164,23 +164,6 @@ def test_parts_run_through_their_cuda_branches_on_practice_gpus(part, hasty, mon
 
 
 @pytest.mark.parametrize(
-    "capability, there", [("7.0", False), ("7.5", False), ("8.0", True), (None, False)]
-)
-def test_only_cards_that_have_tf32_get_rows_of_it(capability, there, monkeypatch):
-    """A V100 or an AMD GPU would show its float32 rate twice, once under a wrong name."""
-    monkeypatch.setattr(measure, "describe", lambda device: {"capability": capability})
-    assert ("tf32" in measure.formats(torch.device("cuda:0"))) is there
-
-
-def test_tf32_is_put_back():
-    before = torch.backends.cuda.matmul.fp32_precision
-    with pytest.raises(ZeroDivisionError), measure.tf32(True):
-        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
-        1 / 0  # noqa: B018
-    assert torch.backends.cuda.matmul.fp32_precision == before
-
-
-@pytest.mark.parametrize(
     "arguments, words",
     [
         (["--out", "missing_folder/x.json"], "missing_folder"),

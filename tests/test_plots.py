@@ -12,7 +12,6 @@ from matplotlib.colors import to_hex
 
 from helpers import figures, plots
 from helpers.palette import CARD, COMM, COPY, CPU, GPU, WAIT
-from tools import ROOT
 
 
 def test_stacked_parts_add_up():
@@ -39,25 +38,6 @@ def test_a_long_title_takes_another_line_and_is_not_cut(draw):
     box = text.get_window_extent()
     assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
     assert box.height > 2 * text.get_fontsize() * figure.dpi / 72
-
-
-@pytest.mark.parametrize(
-    ("values", "ticks"),
-    [
-        ({"a": 48.7, "b": 4800}, ["50", "1,000", "5,000"]),
-        ({"a": 0.004, "b": 0.2}, ["0.005", "0.1"]),
-    ],
-    ids=str,
-)
-def test_numbers_on_logarithmic_axes_are_plain(values, ticks):
-    figure = plots.dots({"card": values}, "t", "GB/s", log=True)
-    plots.png(figure)
-    axes = figure.axes[0]
-    low, high = axes.get_xlim()
-    labels = [t.get_text() for t in axes.get_xticklabels() if low <= t.get_position()[0] <= high]
-    assert set(ticks) <= set(labels)
-    assert not any("$" in label for label in labels)
-    assert len(labels) < 9
 
 
 def test_pyplot_state_is_left_alone():
@@ -290,12 +270,3 @@ def test_lessons_draw_a_recorded_gpu_but_never_this_machine_twice(monkeypatch):
     assert len(recorded) == 2
     monkeypatch.setattr("helpers.devices.names_here", lambda: {"Made-up GPU"})
     assert not any("Made-up GPU" in label for label in drawn())
-
-
-def test_lessons_reach_recordings_only_where_this_machine_is_left_out():
-    """`plots.recorded` leaves out a recording of the machine that runs; reading the files would draw it twice."""
-    lessons = [*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("lessons/*/*.py")]
-    others = ("measurements.recordings(", "measurements.load(")
-    for path in lessons:
-        text = path.read_text(encoding="utf-8")
-        assert not [call for call in others if call in text], path.name

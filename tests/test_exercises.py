@@ -1,7 +1,6 @@
 """Every exercise, three ways: the reference passes, each wrong answer fails with its own message, untouched says so."""
 
 import ast
-import dataclasses
 import importlib
 import os
 import pkgutil
@@ -288,16 +287,6 @@ def test_the_buttons_of_a_panel_show_hints_and_the_solution(home):
     for button, words in zip(buttons.children, ("Hint 1 of 2", "def _square"), strict=True):
         button.click()
         assert words in place.outputs[0]["data"]["text/markdown"]
-
-
-def test_correct_says_what_one_can_do_now(capsys, home):
-    exercise = dataclasses.replace(make(lambda a: "it squares."), unlocked="You can square.")
-    exercise.check(_square)
-    assert capsys.readouterr().out == "✓ Correct! It squares.\nYou can square.\n"
-    exercise.check(None)
-    assert capsys.readouterr().out.splitlines() == [
-        "… Not attempted yet: Fill in the cell above, then run it again.",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -80,24 +80,6 @@ def test_a_finished_file_and_one_of_another_machine_stay_as_they_are(tmp_path, q
     assert path.read_bytes() == before
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "x.json"
-    record.write(example(), path)
-    before = path.read_bytes()
-    broken = example()
-    broken["sections"]["bandwidth"][0]["time_ms"] = -1
-    with pytest.raises(ValueError, match=r"bandwidth\[0\]\.time_ms"):
-        record.write(broken, path)
-
-    def full(*_):
-        raise OSError("no space left")
-
-    monkeypatch.setattr(record.files.os, "replace", full)
-    with pytest.raises(OSError, match="no space left"):
-        record.write(example(), path)
-    assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["x.json"]
-
-
 def test_provenance_keeps_the_command_without_folders(quiet, monkeypatch):
     words = ["x", "record", "--out=/home/me/a.json", "/home/me/b.json", "C:\\me\\c.json", "--quick"]
     monkeypatch.setattr(sys, "argv", words)

@@ -93,22 +93,14 @@ def test_a_cpu_measured_while_others_used_it_says_so(load, busy, tmp_path):
 
 BROKEN = [  # where, new value, words of the error
     ("schema", 4, "schema: 3 was expected"),
-    ("schema", DELETE, "'schema' is a required property"),
-    ("notes", "x", "'notes' was unexpected"),
     ("devices", {}, "devices: .*should be non-empty"),
-    ("sections matmul", {}, r"sections\.matmul: \{\} is not of type 'array'"),
     ("sections matmull", [], "'matmull' was unexpected"),
-    ("provenance torch", None, r"provenance\.torch: None is not of type 'string'"),
     ("provenance cores", -4, r"provenance\.cores: -4 is less than the minimum"),
-    ("devices cpu name", "", r"devices\.cpu\.name: ''"),
     ("sections matmul 1 time_ms", -2.0, r"matmul\[1\]\.time_ms: -2\.0 is less than"),
-    ("sections matmul 1 time_ms", "2.0", r"matmul\[1\]\.time_ms: '2\.0' is not of type 'number'"),
     ("sections matmul 0 time_ms", math.nan, "NaN is no number of JSON"),
     ("sections matmul 0 time_s", 2e-3, r"matmul\[0\]: .*'time_s' was unexpected"),
     ("sections matmul 0 size", DELETE, r"matmul\[0\]: 'size' is a required property"),
     ("sections matmul 0 device", "cuda:1", r"device is 'cuda:1'; devices has cuda:0, cpu"),
-    ("sections copies 0 pinned", "yes", r"copies\[0\]\.pinned: 'yes' is not of type 'boolean'"),
-    ("sections training 0", [1, 2], r"training\[0\]: \[1, 2\] is not of type 'object'"),
 ]
 
 

@@ -186,14 +186,6 @@ def test_the_place_of_the_right_answer_tells_nothing():
     assert {place: n for place, n in Counter(places).items() if n > len(places) / 2} == {}
 
 
-def test_questions_come_back_after_a_code_and_those_that_are_gone_do_not():
-    wrong = {"quiz.02.alone": progress.NOT_YET, "quiz.03.stays": progress.NOT_YET}
-    progress.restore(progress.encode(wrong))
-    progress.record("quiz.02.gone", right=False)
-    progress.record("quiz.77.gone", right=False)
-    assert [question.key for question in widgets._to_repeat([])] == ["02.alone", "03.stays"]
-
-
 def test_the_quiz_of_a_later_lesson_begins_with_what_was_wrong(displayed, monkeypatch):
     boxes = []
     monkeypatch.setattr(show, "widget", lambda box, *words: boxes.append(box))

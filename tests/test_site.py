@@ -9,7 +9,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from helpers.figures import VEGALITE
-from tools import ROOT, _notebooks
+from tools import ROOT, _notebooks, slides
 from tools import __main__ as door
 from tools import site as site_command
 
@@ -124,3 +124,25 @@ def test_pages_of_others_stay_and_its_own_are_written_again(tmp_path, monkeypatc
     with pytest.raises(SystemExit, match="Name another folder"):
         door.main(["site", str(tmp_path)])
     assert (tmp_path / "INSTRUCTORS.html").read_text() == "<h1>Mine</h1>"
+
+
+@pytest.mark.parametrize("name", slides.LESSONS, ids=lambda name: name[:2])
+def test_a_teachers_slides_open_with_the_lessons_picture_and_show_bets_before_figures(name):
+    [path] = _notebooks.find([name])
+    cells = slides.deck(_notebooks.read(path)).cells
+    kinds = [cell.metadata["slideshow"]["slide_type"] for cell in cells]
+    assert 6 <= kinds.count("slide") <= 20
+    assert "first.png" in cells[0].get("attachments", {})
+    assert any("<img" in cell.source for cell in cells)
+    assert not any(".ipynb" in cell.source or "<details" in cell.source for cell in cells)
+    bets = [at for at, cell in enumerate(cells) if cell.source.startswith("<p><b>Predict:")]
+    assert all(kinds[at] == "fragment" and kinds[at - 1] == "slide" for at in bets)
+
+
+def test_slides_are_written_for_the_lessons_named_and_no_other(tmp_path, capsys):
+    assert door.main(["slides", str(tmp_path), "00"]) == 0
+    [written] = tmp_path.iterdir()
+    text = written.read_text(encoding="utf-8")
+    assert written.name == "00.slides.html" and 'class="reveal"' in text and "Recap" in text
+    assert door.main(["slides", str(tmp_path), "77"]) == 2
+    assert "no notebook is called" in capsys.readouterr().err

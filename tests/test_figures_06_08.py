@@ -10,7 +10,6 @@ import helpers.figures
 from helpers import plots
 from helpers.figures import SMALL
 from lessons import data_parallel
-from lessons.forecasts import draw_bars
 from lessons.lesson06 import figures as lesson06
 from lessons.lesson08 import figures
 
@@ -66,15 +65,6 @@ def test_a_climb_shows_each_gain_on_both_cards_and_says_that_it_is_a_forecast(sh
     assert "4.0 times as fast on an A100, 4.0 on a T4" in alt and "forecast" in axes.get_xlabel()
     assert all(bar.get_facecolor()[3] < 0.5 for bar in axes.patches)
     assert [list(line.get_xdata()) for line in axes.get_lines()][0] == [250, 1000]
-
-
-def test_a_forecast_s_bar_has_its_range_and_says_forecast(shown):
-    """A hollow bar without either is taken for a measurement."""
-    figure, alt = draw_bars("title", {card: {"batch 8": (5.0, 9.0, 14.0)} for card in "AB"})
-    [bar] = figure.axes[0].patches
-    assert bar.get_width() == 9 and bar.get_alpha() is None and bar.get_facecolor()[3] < 0.3
-    assert list(figure.axes[0].get_lines()[0].get_xdata()) == [5, 14]
-    assert "forecast" in figure.axes[0].get_xlabel() and "forecast" in alt
 
 
 def test_a_bucket_is_sent_when_it_is_full_and_all_gradients_travel():

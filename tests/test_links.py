@@ -138,10 +138,3 @@ def test_a_lesson_links_to_itself_elsewhere_as_the_readmes_badges_do(file):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     [row] = [line for line in readme.splitlines() if f"/{file})" in line]
     assert launch_links(row) == own
-
-
-def test_one_address_everywhere():
-    owner, name = course.REPOSITORY.split("/")
-    texts = "\n".join([CODE_TEXT, *(read(path)[0] for path in PATHS)])
-    owners = re.findall(rf"(?:github(?:\.com)?|gh)/([\w.-]+)/{re.escape(name)}\b", texts)
-    assert set(owners) == {owner}

@@ -89,19 +89,6 @@ def test_provenance_keeps_the_command_without_folders(quiet, monkeypatch):
     )
 
 
-def test_a_gpu_is_the_current_one_while_it_is_measured(tmp_path, quiet, imitated):
-    seen = []
-
-    def part(device, quick):
-        seen.append((str(device), torch.cuda.current_device() if device.type == "cuda" else None))
-        return ()
-
-    with imitated(n=2):
-        record.record(tmp_path / "a.json", "cuda:1", True, {"bandwidth": part})
-        assert torch.cuda.current_device() == 0
-    assert seen == [("cuda:1", 1), ("cpu", None)]
-
-
 @pytest.fixture
 def hasty(monkeypatch):
     """One sample a measurement, one size a series."""
@@ -169,15 +156,3 @@ def test_the_command_measures_says_where_and_survives_being_stopped(
     assert main(arguments) == 0
     assert "3 rows" in capsys.readouterr().out
     assert measurements.load(tmp_path / "x.json").provenance["quick"]
-
-
-def test_a_series_ends_where_it_takes_long_and_where_memory_is_full():
-    def measured(device, size, quick):
-        if size == 64:
-            raise torch.OutOfMemoryError("full")
-        return {"time_ms": float(size)}
-
-    def times(*sizes):
-        return [row["time_ms"] for row in record.growing(measured, sizes, CPU, True)]
-
-    assert times(4, 64, 8) == [4] and times(4, 32, 8) == [4, 32]

@@ -187,9 +187,9 @@ def draw_step(
         axes.axvline(first, color=figures.WAIT, linewidth=0.8)
     _name_bands(axes, sizes)
     top, spike = totals.index(peak), places.index("step")
-    _point_at(axes, f"peak: {peak:.0f} MiB", (top, peak), (-6, 14), "right")
+    _point_at(axes, f"peak: {peak:.0f} MiB", (top, peak), (6, 14), "center")
     middle = (top + 1, peak - sizes[PASSING][top] / 4)
-    _point_at(axes, "gradients of activations", middle, (26, 22), "left")
+    _point_at(axes, "gradients of activations", middle, (34, 22), "left")
     name = type(optimizer).__name__
     _point_at(axes, f"{name}'s workspace", (spike, totals[spike] - 4), (-2, 24), "right")
     highest = ", ".join(f"{part} {max(sizes[part]):.2g} MiB" for part in GROUND)

@@ -13,8 +13,6 @@ from lessons import data_parallel
 from lessons.forecasts import draw_bars
 from lessons.lesson06 import figures as lesson06
 from lessons.lesson08 import figures
-from lessons.reading import kernels_by_shape
-from measurements import traces
 
 
 @pytest.fixture
@@ -45,26 +43,6 @@ def test_a_ladder_labels_each_gain_and_nothing_covers_anything(shown):
         assert not any(box.overlaps(other) for other in boxes[:i])
     dark = [p.get_y() for p in axes.patches if p.get_facecolor()[:3] == to_rgb(helpers.figures.GPU)]
     assert len(dark) == 6  # int8 and 2:4 sparse added nothing
-
-
-def test_a_trace_s_kernels_stay_below_the_roofs_of_their_card():
-    """Bytes or operations counted wrongly would put a kernel where no H100 can be."""
-    points = [point for case in ("4a", "11", "10") for point in kernels_by_shape(traces.case(case))]
-    assert len(points) > 20
-    for intensity, rate in points:
-        assert rate < min(989e12, 3.35e12 * intensity)
-    assert max(rate for _, rate in points) > 0.7 * 989e12
-    assert max(rate / intensity for intensity, rate in points) > 0.85 * 3.35e12
-
-
-def test_the_a100_s_curve_is_flat_up_to_its_ridge(shown):
-    """The lesson says so, and the prediction's answer is this number."""
-    figures.show_multiplications()
-    figure, _ = shown[0]
-    counts, times = figure.axes[0].get_lines()[0].get_data()
-    assert dict(zip(counts, times, strict=True))[40] == pytest.approx(1.07, abs=0.005)
-    [[corner, _]] = {tuple(line.get_xdata()) for line in figure.axes[0].get_lines()[1:2]}
-    assert all((time < 1.15) == (count < corner) for count, time in zip(counts, times, strict=True))
 
 
 class Step:
@@ -99,28 +77,6 @@ def test_a_forecast_s_bar_has_its_range_and_says_forecast(shown):
     assert "forecast" in figure.axes[0].get_xlabel() and "forecast" in alt
 
 
-@pytest.mark.parametrize(("many", "one", "quiet"), [(12.0, 20.0, True), (19.0, 10.0, False)])
-def test_a_neighbor_on_a_busy_machine_is_called_that(monkeypatch, many, one, quiet):
-    """The text explains why all threads lose more; where they didn't, the figure must say what was wrong."""
-    told = []
-    monkeypatch.setattr(helpers.figures, "show", lambda *given: told.append(given))
-    alone = {"all threads": 30.0, "one thread": 25.0}
-    beside = {"all threads": many, "one thread": one}
-    figures.show_neighbor({"alone": alone, "beside a busy program": beside})
-    [(_, alt, caption)] = told
-    assert f"all threads keep {many / 30:.0%} of their speed, one {one / 25:.0%}" in alt
-    assert ("busy already" in caption) is not quiet
-
-
-@pytest.mark.parametrize("card", figures.CARDS)
-def test_each_card_has_its_formats(card):
-    figure, sentence = figures.draw_formats(card)
-    assert {"float32", "float16", "bfloat16"} <= {
-        t.get_text() for t in figure.axes[0].get_yticklabels()
-    }
-    assert ("slower" in sentence) is (card in ("P100", "V100", "T4"))
-
-
 def test_a_bucket_is_sent_when_it_is_full_and_all_gradients_travel():
     """A learner who compares the three ways must compare the same bytes."""
     model = torch.nn.Sequential(*[torch.nn.Linear(1000, 1000) for _ in range(6)])
@@ -138,13 +94,6 @@ def test_a_bucket_is_sent_when_it_is_full_and_all_gradients_travel():
     assert end - start == pytest.approx(0.042 + 2 * 7 / 8 * size / 25.8)
     busy = {w: sum(end - start for start, end in spans) for w, spans in sent.items()}
     assert busy[0] - busy[7.9] == pytest.approx(9 * 0.042)
-
-
-def test_an_all_reduce_that_outlasts_backward_is_drawn_as_hidden_and_exposed():
-    """Drawn as hidden, the last bucket's tail would look free."""
-    spans = [(1, 2), (3, 5), (6, 7)]
-    assert data_parallel.cut(spans, 4) == [(1, 2), (3, 4), (4, 5), (6, 7)]
-    assert data_parallel.cut(spans, 9) == spans
 
 
 @pytest.mark.parametrize(("link", "gpus"), [("NVLink", 8), ("network", 32)])

@@ -80,24 +80,6 @@ def test_a_finished_file_and_one_of_another_machine_stay_as_they_are(tmp_path, q
     assert path.read_bytes() == before
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "x.json"
-    record.write(example(), path)
-    before = path.read_bytes()
-    broken = example()
-    broken["sections"]["bandwidth"][0]["time_ms"] = -1
-    with pytest.raises(ValueError, match=r"bandwidth\[0\]\.time_ms"):
-        record.write(broken, path)
-
-    def full(*_):
-        raise OSError("no space left")
-
-    monkeypatch.setattr(record.files.os, "replace", full)
-    with pytest.raises(OSError, match="no space left"):
-        record.write(example(), path)
-    assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["x.json"]
-
-
 def test_provenance_keeps_the_command_without_folders(quiet, monkeypatch):
     words = ["x", "record", "--out=/home/me/a.json", "/home/me/b.json", "C:\\me\\c.json", "--quick"]
     monkeypatch.setattr(sys, "argv", words)
@@ -161,23 +143,6 @@ def test_parts_run_through_their_cuda_branches_on_practice_gpus(part, hasty, mon
     assert all(seen[key] == values for key, values in wanted.get(part, {}).items())
     if part == "training":
         assert all(row["peak_bytes"] > 0 for row in found)
-
-
-@pytest.mark.parametrize(
-    "capability, there", [("7.0", False), ("7.5", False), ("8.0", True), (None, False)]
-)
-def test_only_cards_that_have_tf32_get_rows_of_it(capability, there, monkeypatch):
-    """A V100 or an AMD GPU would show its float32 rate twice, once under a wrong name."""
-    monkeypatch.setattr(measure, "describe", lambda device: {"capability": capability})
-    assert ("tf32" in measure.formats(torch.device("cuda:0"))) is there
-
-
-def test_tf32_is_put_back():
-    before = torch.backends.cuda.matmul.fp32_precision
-    with pytest.raises(ZeroDivisionError), measure.tf32(True):
-        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
-        1 / 0  # noqa: B018
-    assert torch.backends.cuda.matmul.fp32_precision == before
 
 
 @pytest.mark.parametrize(

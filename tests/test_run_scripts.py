@@ -150,16 +150,6 @@ def test_the_line_shown_is_the_line_that_runs(course):
     assert scripts.shown([sys.executable, packaged]) == f"$ python {packaged}"
 
 
-def test_script_path(course, tmp_path):
-    assert scripts.script_path("train.py") == (course[0] / "train.py").resolve()
-    assert scripts.script_path("train") == (course[0] / "train.py").resolve()
-    assert scripts.script_path("ddp.py") == (course[1] / "ddp.py").resolve()  # only in the package
-    own = tmp_path / "mine.py"
-    own.write_text("")
-    assert scripts.script_path(own) == own.resolve()
-    assert scripts.script_path(str(own)) == own.resolve()
-
-
 def test_a_notebook_of_the_learners_runs_the_script_beside_it(course, tmp_path, monkeypatch):
     own = tmp_path / "my_notebooks" / "scripts"
     own.mkdir(parents=True)

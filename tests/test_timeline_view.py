@@ -105,9 +105,3 @@ def test_what_is_no_trace_is_refused():
         timeline.show(3, "x")
     with pytest.raises(ValueError, match="no GPU events"):
         timeline.show({"traceEvents": []}, "x")
-
-
-def test_a_picture_stands_beside_the_view():
-    for name in ("4a", "7", "10"):
-        rows = lay_out(traces.case(name), detail=60)
-        assert len(figures.png(timeline.draw(rows, name), 24)) > 5000

@@ -209,7 +209,7 @@ def test_a_rate_above_the_data_sheet_comes_with_an_explanation(name):
 
 def test_published_numbers_that_need_a_word_have_it():
     """What a figure must say beside them: the day of a price, a slower machine, a limit of power."""
-    caveats = {"crossover_4090": "WSL 2", "llama_tokens_a100": "330 W", "ladder_sam_a100": "int8"}
+    caveats = {"crossover_4090": "WSL 2", "llama_tokens_a100": "330 W"}
     for name, words in caveats.items():
         assert words in measurements.published(name).caveat
     prices = measurements.published("cloud_prices").rows()

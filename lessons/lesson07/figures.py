@@ -147,7 +147,7 @@ def show_before_and_after(before, after):
     show_forecasts(title, {"with waits": before, "without": after}, alt)
 
 
-def show_launches():
+def show_launches() -> None:
     """Show what launched which kernel in 18 ms of an A100, and of an MI300X that replays a graph."""
     whole, early = (
         18_000,

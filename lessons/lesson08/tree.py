@@ -1,5 +1,7 @@
 """The decision tree of lesson 08: three tests, four limits, and what helps against each."""
 
+from collections.abc import Sequence
+
 from helpers import figures
 
 TESTS = (  # what is changed, what that does to the step, and the answers that lead down and on
@@ -18,7 +20,7 @@ LOW, TOP = 1.25, 2.55  # how high the cards below and above reach
 PALE = 0.3  # how opaque what isn't on the path is
 
 
-def show_tree(title, tests=(), limit=None):
+def show_tree(title: str, tests: Sequence[float] = (), limit: str | None = None) -> None:
     """Show the tree. With the ratios of `tests` and the `limit` they found, only the path to it is in full color."""
     figure = figures.blank_figure((7.4, 3.2))
     axes = figure.add_subplot()

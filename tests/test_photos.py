@@ -5,6 +5,7 @@ import torch
 from PIL import Image
 
 from helpers import photos
+from lessons.lesson03 import figures as figures03
 
 
 def save(folder, count, size=(300, 200), suffix="jpg"):
@@ -71,3 +72,10 @@ def test_what_does_not_fit_is_said_by_name(tmp_path):
         photos.load(tmp_path / "one")
     with pytest.raises(ValueError, match="name is 'tea'; it takes one of coffee"):
         photos.sample("tea")
+
+
+def test_what_the_network_sees_can_be_saved_for_a_friend(tmp_path, capsys):
+    picture = tmp_path / "seen.png"
+    figures03.seen(photos.pretrained(), photos.sample("coffee"), file=picture)
+    assert "espresso" in capsys.readouterr().out
+    assert Image.open(picture).width > Image.open(picture).height

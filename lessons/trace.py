@@ -8,6 +8,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lessons.puzzle import CARD
+from practice_gpus.cards import find_card, get_card
+from practice_gpus.clock.rates import limits
+from practice_gpus.clock.work import Work
 
 
 @dataclass
@@ -77,3 +80,12 @@ def traffic(function, *args):
 def total(rows):
     """Return the bytes of all operations in the rows of `traffic`."""
     return sum(read + written for _, read, written in rows)
+
+
+def microseconds(card, moved, flops=0, unit="fp16"):
+    """Return the µs that the clock forecasts for a kernel that moves so many bytes and computes so many FLOPs in `unit`.
+
+    The larger of bytes at 75% of the card's bandwidth and FLOPs at 80% of its peak (`practice_gpus.clock.rates`).
+    """
+    work = Work("kernel", [(0, moved)], [], flops, unit)
+    return 1e6 * max(limits(work, get_card(find_card(card))).values())

@@ -8,9 +8,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lessons.puzzle import CARD
-from practice_gpus.cards import find_card, get_card
-from practice_gpus.clock.rates import limits
-from practice_gpus.clock.work import Work
 
 
 @dataclass
@@ -87,5 +84,10 @@ def microseconds(card, moved, flops=0, unit="fp16"):
 
     The larger of bytes at 75% of the card's bandwidth and FLOPs at 80% of its peak (`practice_gpus.clock.rates`).
     """
+    # the clock imports Triton, which has to wait until the lesson has set TRITON_INTERPRET
+    from practice_gpus.cards import find_card, get_card
+    from practice_gpus.clock.rates import limits
+    from practice_gpus.clock.work import Work
+
     work = Work("kernel", [(0, moved)], [], flops, unit)
     return 1e6 * max(limits(work, get_card(find_card(card))).values())

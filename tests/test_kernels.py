@@ -142,8 +142,8 @@ def test_traffic_counts_what_operations_read_and_write():
 
 def test_a_kernel_takes_the_longer_of_its_bytes_and_its_flops():
     """The forecasts of lesson 11: 75 % of 2,039 GB/s, 80 % of 312 TFLOP/s."""
-    assert microseconds("A100 80", 1.52925e9) == pytest.approx(1000)
-    assert microseconds("A100 80", 1.52925e9, flops=int(249.6e9)) == pytest.approx(1000)
+    assert microseconds("A100 80", 1_529_250_000) == pytest.approx(1000)
+    assert microseconds("A100 80", 1_529_250_000, flops=int(249.6e9)) == pytest.approx(1000)
     assert microseconds("A100 80", 1000, flops=int(499.2e9)) == pytest.approx(2000)
 
 

@@ -71,8 +71,8 @@ def fsdp(blocks: int = 4, ranks: int = 4) -> Picture:
         "FSDP: a block is whole only while it runs",
         "A row for each GPU, a column for each block: a thin part is kept always; one block at a time is gathered, used, dropped.",
         columns=blocks,
-        rows=ranks,
-        labels=[f"GPU {rank}" for rank in range(ranks)],
+        rows=ranks + 1,
+        labels=["", *(f"GPU {rank}" for rank in range(ranks))],
     )
     picture.frame(f"At rest, each GPU has 1/{ranks} of every block.", _fsdp_boxes(blocks, ranks))
     for block in range(blocks):
@@ -87,14 +87,16 @@ def fsdp(blocks: int = 4, ranks: int = 4) -> Picture:
 
 
 def _fsdp_boxes(blocks, ranks, whole=None, color=None):
+    for block in range(blocks):
+        yield Box(block, 0.2, 0.96, 0.8, figures.CARD, f"block {block + 1}")
     for rank in range(ranks):
         for block in range(blocks):
             width = 0.96 / ranks
             if block == whole:
-                yield Box(block, rank + 0.1, 0.96, 0.8, color, "whole")
+                yield Box(block, rank + 1.1, 0.96, 0.8, color, "whole")
             else:
-                yield Box(block, rank + 0.1, 0.96, 0.8, PALE)
-                yield Box(block + rank * width, rank + 0.1, width, 0.8, figures.GREENS[0])
+                yield Box(block, rank + 1.1, 0.96, 0.8, PALE)
+                yield Box(block + rank * width, rank + 1.1, width, 0.8, figures.GREENS[0])
 
 
 CHOICES = (

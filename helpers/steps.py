@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDE, HIGH = 660, 30  # pixels of the picture, and of one row
-LIGHT = [figures.WAIT, *figures.GREENS[2:]]  # dark text stands on these
+LIGHT = [figures.CARD, figures.WAIT, *figures.GREENS[2:]]  # dark text stands on these
 
 
 class Box(NamedTuple):

@@ -1,5 +1,8 @@
 """What lessons forecast by the clock of practice GPUs: a step's recording, TinyGPT's step, bars of forecasts side by side."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from helpers import figures
@@ -9,7 +12,7 @@ from practice_gpus import practice_gpus
 _NOTE = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": figures.INK}
 
 
-def recorded(make_step, card="A100 80"):
+def recorded(make_step: Callable, card: str = "A100 80") -> Any:
     """Return the clock's whole forecast of the second step that `make_step()` makes; `.on(card)` replays it elsewhere."""
     with practice_gpus(1, card=card, values=False, stand_in=1.0) as gpus:
         step = make_step()
@@ -17,7 +20,9 @@ def recorded(make_step, card="A100 80"):
         return gpus.forecast(step)
 
 
-def tiny_gpt(batch, train, dtype=None, **sizes):
+def tiny_gpt(
+    batch: int, train: Callable, dtype: torch.dtype | None = None, **sizes: int
+) -> Callable:
     """Return make_step of TinyGPT for `recorded`: `train(model, optimizer, x, y)` on `batch` texts, by autocast in `dtype`."""
 
     def make_step():
@@ -34,7 +39,7 @@ def tiny_gpt(batch, train, dtype=None, **sizes):
     return make_step
 
 
-def draw_bars(title, panels, log=False, digits=3):
+def draw_bars(title: str, panels: dict, log: bool = False, digits: int = 3) -> tuple[Any, str]:
     """(Figure, sentence) of forecasts side by side: `panels` is {axis: {name: value, or (low, middle, high)}}."""
     figure, places = figures.panels(title, 1, len(panels), (7.4, 2.9), sharey=True, squeeze=False)
     told = []

@@ -174,18 +174,6 @@ def touch(block, places, off):
     return Touch((block, 0, 0), "load", "x", places, off, Line())
 
 
-def masked_texts(off):
-    """Return the texts of a drawn vector of two numbers, whose only program would have gone to the places `off`."""
-    seen = Trace({"x": torch.zeros(2)}, [touch(0, [0, 1], off)])
-    [axes] = figures.touched_figure(seen, "t")[0].axes
-    return [text.get_text() for text in axes.texts], round(axes.get_xlim()[1])
-
-
-def test_places_that_are_masked_off_stand_beside_the_vector():
-    assert masked_texts([]) == (["0", "0"], 2)
-    assert masked_texts([2, 3]) == (["0", "0", "–", "–"], 4)
-
-
 def test_places_that_are_masked_off_stand_beside_their_programs_row():
     """Places 2 and 3 of row 0 have the addresses of row 1; drawn there, or not at all, softmax's mask can't be seen."""
     accesses = [touch(0, [0, 1], [2, 3]), touch(1, [2, 3], [4, 5])]
@@ -193,12 +181,6 @@ def test_places_that_are_masked_off_stand_beside_their_programs_row():
     cells = [(*text.get_position(), text.get_text()) for text in figure.axes[0].texts]
     dashes = [(x, y) for x, y, text in cells if text == "–"]
     assert dashes == [(2.5, 0.5), (3.5, 0.5), (2.5, 1.5), (3.5, 1.5)]
-
-
-def test_the_first_picture_tells_what_the_kernel_saves():
-    """The page's first line has these numbers: scores of 8,192 x 8,192, in float16, cross the bus six times."""
-    _, words = figures.first_picture()
-    assert "810 MB with the rest" in words and "5.2 MB" in words
 
 
 @needs_compilers
@@ -322,12 +304,6 @@ def test_each_puzzles_picture_marks_what_a_result_needs(monkeypatch):
     pictures.task(puzzles.convolve)
     x, w, out = (cells.nonzero()[:, 1].tolist() for cells in marks)
     assert (x, w, out) == ([3, 4, 5, 6, 7], [0, 1, 2, 3, 4], [5])
-
-
-def test_the_first_pictures_say_in_words_what_they_show():
-    _, words = inside.first_picture()
-    assert "32 sectors of a and 1 of b" in words and "1 sector of a and 4 of b" in words
-    assert "309 GFLOP/s" in words and "1,986" in words
 
 
 PRODUCT = """

@@ -127,14 +127,6 @@ def test_a_patient_that_was_not_recorded_is_refused():
         clinic.admit(13)
 
 
-def test_the_captions_tell_that_stacks_were_recorded(capsys):
-    cases = [patient.case for patient in PATIENTS]
-    told = [case for case in cases if "stacks" in traces.case(case).about.get("note", "")]
-    assert told == ["4a", "6", "13", "10", "11"]
-    clinic.admit(5)
-    assert "Recorded with Python stacks" in capsys.readouterr().out
-
-
 def test_the_case_notes_name_the_causes_found_and_no_other(capsys, home):
     progress.record("13.triage", status="correct")
     progress.record("13.hang", status="not yet")

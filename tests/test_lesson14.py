@@ -127,11 +127,6 @@ def test_the_report_has_the_weekend_version_beside_the_port(tmp_path, monkeypatc
     assert "224 → 61" in page and "before" in page and "forecast" in page
 
 
-def test_a_change_of_the_solution_is_shown_by_file(capsys):
-    ex.changes("evaluate.py")
-    assert "+@torch.no_grad()" in capsys.readouterr().out
-
-
 @pytest.mark.slow
 def test_a_test_in_inference_mode_is_as_good(port):
     change(port / "evaluate.py", "torch.no_grad()", "torch.inference_mode()")

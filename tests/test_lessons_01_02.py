@@ -103,3 +103,10 @@ def test_copies_within_the_cpus_memory_are_not_drawn_among_copies_to_a_gpu(monke
 def test_small_copies_take_as_many_times_as_long_as_the_lesson_says():
     """44 times by the tutorial's own milliseconds, for the same four megabytes: 16.2013 and 0.3669."""
     assert figures02.times_as_long() == pytest.approx(16.2013 / 0.3669)
+
+
+def test_the_bets_on_copies_have_the_answers_that_the_lesson_offers(monkeypatch):
+    """`reveal` compares the guess with them: another wording, and every guess about pinning would be wrong."""
+    monkeypatch.setattr(plots, "show", lambda *words: None)
+    assert figures02.show_pinned() == "560 ms"
+    assert figures02.rows_to_win(None) == figures02.rows_to_win(lesson02.fit_copy) == 3

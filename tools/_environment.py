@@ -21,7 +21,6 @@ STAMP = "course-stamp.txt"  # in every environment that the course made; says wh
 WHEELS = "https://download.pytorch.org/whl/"
 VERSIONS = "tools/versions.txt"  # that suit each other, installed unless --latest
 PACK = "pack.json"  # what `pack` writes about its folder, beside wheels/
-AGAIN = "Then run the same command again: it goes on where it stopped."
 # What a lesson imports; where torch and torchvision are of different builds, the last call fails.
 TRIAL = """
 import torch, torchvision, jupyterlab, ipywidgets, matplotlib, helpers, practice_gpus
@@ -75,14 +74,12 @@ def ensure(wheels: str | None = None, extras: Sequence[str] = (), latest: bool =
     """
     _, build, more = stamp() or ("", "", "")
     if build and wheels not in (None, build):
-        raise SetupError(
-            f"{VENV} holds the {build} build. Delete that folder to change it. {AGAIN}"
-        )
+        raise SetupError(f"{VENV} holds the {build} build. Delete that folder to change it.")
     wheels = wheels or build or manifest().get("wheels", "auto")
     extras = sorted({*extras, *more.split()})
     if stamp() != complete(wheels, extras) or latest:
         with alone() as lock:
-            check_machine(wheels)
+            check(wheels)
             make_venv(lock)
             install(wheels, extras, latest, lock)
             call("the first import of PyTorch", [python_of(VENV), "-c", TRIAL], lock)
@@ -119,57 +116,42 @@ def call(step: str, command: list, lock: Sequence[int] = ()) -> None:
     cause = f"Does the network answer (HTTPS_PROXY)? Has PyTorch a wheel for {machine()}?"
     if manifest():
         cause = "A file in wheels/ is missing or damaged: copy the folder again, or pack it again."
-    raise SetupError(f"{step} failed; the reason stands above. {cause} {AGAIN}")
+    again = "Then run the same command again: it goes on where it stopped."
+    raise SetupError(f"{step} failed; the reason stands above. {cause} {again}")
 
 
 def gigabytes(wheels: str) -> float:
     """Return the GB of disk that an installation takes, or a pack while it is made."""
-    gpu = (
-        shutil.which("nvidia-smi") or shutil.which("rocm-smi")
-        if wheels == "auto"
-        else wheels != "cpu"
-    )
+    gpu = wheels != "cpu"
+    if wheels == "auto":
+        gpu = bool(shutil.which("nvidia-smi") or shutil.which("rocm-smi"))
     return 8 if gpu and (sys.platform == "linux" or wheels.startswith(("cu1", "rocm"))) else 1.5
 
 
-def check_machine(wheels: str) -> None:
-    """Print what is to be done; SetupError where Python, the folder, the disk or a pack will not do."""
-    free, version = shutil.disk_usage(ROOT).free / 1e9, sysconfig.get_python_version()
-    packed, size = manifest().get("for", machine()), gigabytes(wheels)
-    there = sum(path.lstat().st_size for path in VENV.rglob("*") if path.is_file()) / 1e9
-    wrong = [
-        (sys.version_info < (3, 10), f"Python {version} is too old: 3.10 or later is needed."),
-        (
-            not os.access(ROOT, os.W_OK),
-            f"{ROOT} cannot be written. Copy the course, or use --here.",
-        ),
-        (packed != machine(), f"This folder was packed for {packed}; this is {machine()}."),
-        (free + there < size, f"This needs {size} GB, {free:.1f} are free; --cpu takes 1.5 GB."),
-    ]
-    for text in (text for is_wrong, text in wrong if is_wrong):
-        raise SetupError(text)
-    print(f"Python {version}, {free:.0f} GB free. PyTorch's build: {wheels}.", flush=True)
-
-
-def make_venv(lock: Sequence[int]) -> None:
-    """Make .venv, or make it anew where its Python or pip does not start; what the course did not make stays."""
-    mark = VENV / STAMP
-    there = VENV.is_dir() and [path.name for path in VENV.iterdir()]
-    if VENV.is_symlink() or VENV.is_file() or (there and STAMP not in "".join(there)):
+def check(wheels: str) -> None:
+    """Print what is to be done; SetupError where Python, the disk, a pack or an environment of others will not do."""
+    free, size, version = shutil.disk_usage(ROOT).free / 1e9, gigabytes(wheels), sys.version_info
+    packed = manifest().get("for", machine())
+    if version < (3, 10):
+        raise SetupError(f"{machine()} is too old: 3.10 or later is needed.")
+    if packed != machine():
+        raise SetupError(f"This folder was packed for {packed}; this is {machine()}.")
+    if os.path.lexists(VENV) and (VENV.is_symlink() or not (VENV / STAMP).exists()):
         raise SetupError(
             f"{VENV} is there, and the course did not make it, so it stays as it is. Rename or delete it. Or use an "
             "environment of your own: in it, pip install -r requirements.txt, then python lab.py --here."
         )
-    code = f"import pip, sys; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
-    line = [str(python_of(VENV)), "-c", code]
-    works = os.path.exists(line[0]) and not subprocess.call(line, stderr=subprocess.DEVNULL)
+    if not VENV.exists() and free < size:
+        raise SetupError(f"This needs {size} GB, {free:.1f} are free; --cpu takes 1.5 GB.")
+    print(f"{machine()}, {free:.0f} GB free. PyTorch's build: {wheels}.", flush=True)
+
+
+def make_venv(lock: Sequence[int]) -> None:
+    """Make .venv, incomplete from here on; over one that is there, venv repairs what starts Python and pip."""
     VENV.mkdir(exist_ok=True)
-    files.write(mark, "")  # incomplete from here on
-    if not works:
-        for path in set(VENV.iterdir()) - {mark}:
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        step = "python -m venv (on Debian and Ubuntu: sudo apt install python3-venv)"
-        call(step, [sys.executable, "-m", "venv", VENV], lock)
+    files.write(VENV / STAMP, "")
+    step = "python -m venv (on Debian and Ubuntu: sudo apt install python3-venv)"
+    call(step, [sys.executable, "-m", "venv", VENV], lock)
 
 
 def install(wheels: str, extras: list, latest: bool, lock: Sequence[int]) -> None:
@@ -180,21 +162,16 @@ def install(wheels: str, extras: list, latest: bool, lock: Sequence[int]) -> Non
     python = python_of(VENV)
     packed = ["--no-index", "--find-links", "wheels"] * (manifest().get("wheels") == wheels)
     call("pip", [python, "-m", "pip", "install", "-q", *packed, "uv"], lock)
-    command = [python, "-m", "uv", "pip", "install", "--compile-bytecode"]
-    command += ["--python", python, *packed]
-    command += ["-r", "requirements.txt", *(["-e", f".[{','.join(extras)}]"] if extras else [])]
+    command = [python, "-m", "uv", "pip", "install", "--compile-bytecode", "--python", python]
+    command += [*packed, "-r", "requirements.txt"]
+    command += ["-e", f".[{','.join(extras)}]"] if extras else []
     command += [] if packed or latest else ["--constraints", VERSIONS]
-    if not packed and wheels != "default":
-        if wheels != "auto" or answers():
-            command += ["--torch-backend", wheels]
-        else:
-            print(f"{WHEELS} does not answer: the plain package index's PyTorch instead.")
-            wheels = "default"
+    if wheels == "auto" and not packed and not answers():
+        print(f"{WHEELS} does not answer: the plain package index's PyTorch instead.")
+        wheels = "default"
+    command += [] if packed or wheels == "default" else ["--torch-backend", wheels]
     if not packed and gigabytes(wheels) > 2:
-        print(
-            "About 3 GB are fetched, 6 GB in the end. PyTorch's CPU build, 0.3 GB: --cpu",
-            flush=True,
-        )
+        print("About 3 GB are fetched, 6 GB in the end. PyTorch's CPU build, 0.3 GB: --cpu")
     call("uv", command, lock)
 
 

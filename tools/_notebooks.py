@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from helpers import files
 from measurements.reader import schema_checker
 from tools import ROOT
 
@@ -19,32 +18,16 @@ LANGUAGE = {
     "pygments_lexer": "ipython3",
 }
 KEPT = ("accelerator", "colab", "kaggle")
-MAX_KB = 700
-MAX_PNG_KB = 90
 SHOWN = ("alt", "width", "height", "embed_options")  # how a picture or a chart is shown
 
 
 def find(names: Iterable[str] = ()) -> list[Path]:
-    """Return the notebooks that `names` mean (numbers like "01", file names or paths; none: all), sorted."""
+    """Return the course's notebooks that begin with `names` ("01"; none: all), sorted; ValueError where there is none."""
     everything = sorted(FOLDER.glob("*.ipynb"))
-    if not names:
-        return everything
-    return [path for name in names for path in matching(name, everything)]
-
-
-def matching(name: str, everything: list[Path]) -> list[Path]:
-    """Return the paths that one name means; ValueError lists what there is."""
-    if Path(name).is_file():
-        return [Path(name).resolve()]
-    matches = [
-        path
-        for path in everything
-        if path.name.startswith(f"{name}_") or name in (path.name, path.stem)
-    ]
-    if not matches:
-        file_names = [path.name for path in everything]
-        raise ValueError(f"no notebook is called {name!r}; there are {file_names}")
-    return matches
+    found = [path for path in everything if path.name.startswith(tuple(names) or "")]
+    if not found:
+        raise ValueError(f"no notebook is called {names}; there are {[p.name for p in everything]}")
+    return found
 
 
 def read(path: Path) -> Any:
@@ -56,11 +39,11 @@ def read(path: Path) -> Any:
     return nbformat.reads(text, as_version=4)
 
 
-def write(notebook: Any, path: Path) -> None:
-    """Write the notebook whole or not at all, in one fixed form."""
+def text(notebook: Any) -> str:
+    """Return the notebook as the text of its file, in one fixed form."""
     import nbformat
 
-    files.write(path, nbformat.writes(notebook, version=4).rstrip("\n") + "\n")
+    return nbformat.writes(notebook, version=4).rstrip("\n") + "\n"
 
 
 def tags(cell: Any) -> set[str]:
@@ -99,13 +82,13 @@ def number_cells(notebook: Any) -> None:
 
 
 def clean_metadata(metadata: Any) -> Any:
-    """Return a cell's tags, their reason, and whether its outputs are folded away until a click."""
+    """Return a cell's tags, their reason, and whether its code or its outputs are folded away until a click."""
     from nbformat import NotebookNode
 
     cleaned = NotebookNode({key: metadata[key] for key in ("tags", "reason") if key in metadata})
-    if metadata.get("jupyter", {}).get("outputs_hidden"):
-        cleaned.jupyter = NotebookNode(outputs_hidden=True)
-    return cleaned
+    folded = ("source_hidden", "outputs_hidden")
+    jupyter = {key: True for key in folded if metadata.get("jupyter", {}).get(key)}
+    return NotebookNode(cleaned, jupyter=NotebookNode(jupyter)) if jupyter else cleaned
 
 
 def clean_output(output: Any) -> Any:
@@ -123,18 +106,12 @@ def clean_output(output: Any) -> Any:
         for kind, fields in output.metadata.items()
         if isinstance(fields, dict) and fields.keys() & set(SHOWN)
     }
-    return output if output.data and not is_progress(output) else None
+    bar = BAR.search(output.data.get("text/plain", ""))
+    return output if output.data and not bar else None
 
 
-BAR = re.compile(r"\d+%\|.*\|.*(it/s|s/it|\?|B/s)")
+BAR = re.compile(r"\d+%\|.*\|.*(it/s|s/it|\?|B/s)")  # of progress, as tqdm draws it
 NOISE = re.compile(BAR.pattern + "|No CUDA runtime is found")  # of an author with nvcc and no GPU
-
-
-def is_progress(output: Any) -> bool:
-    """Tell whether this output shows a progress bar as tqdm draws it, on stderr or as a widget's plain text."""
-    if output.get("name") == "stderr":
-        return BAR.search(output.text) is not None
-    return BAR.search(output.get("data", {}).get("text/plain", "")) is not None
 
 
 def merged(outputs: Iterable) -> list:
@@ -147,14 +124,3 @@ def merged(outputs: Iterable) -> list:
         else:
             result.append(output)
     return result
-
-
-def heavy(notebook: Any) -> list[str]:
-    """Return a text for each stored picture of more than MAX_PNG_KB."""
-    return [
-        f"cell {i}: picture of {len(png) * 3 / 4096:.0f} KB, at most {MAX_PNG_KB}"
-        for i, cell in enumerate(notebook.cells)
-        for output in cell.get("outputs", [])
-        for png in [output.get("data", {}).get("image/png", "")]
-        if len(png) * 3 / 4 > MAX_PNG_KB * 1024
-    ]

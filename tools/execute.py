@@ -5,12 +5,11 @@ import base64
 import importlib
 import os
 import re
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from helpers import threads
+from helpers import files, threads
 from tools import _notebooks
 
 HELP = "for authors: execute notebooks on the CPU and store their cleaned outputs"
@@ -18,7 +17,7 @@ HELP = "for authors: execute notebooks on the CPU and store their cleaned output
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `execute`."""
-    parser.add_argument("lessons", nargs="*", help="numbers (01), file names or paths; none: all")
+    parser.add_argument("lessons", nargs="*", help="numbers, such as 01; none: all")
     parser.add_argument(
         "--timeout", type=positive, default=120, help="seconds for one cell (default 120)"
     )
@@ -60,16 +59,6 @@ def execute(notebook: Any, folder: str | Path, timeout: int = 120) -> Any:
             raise
 
 
-def untagged_bars(notebook: Any) -> list[str]:
-    """Return a text for each progress bar in a cell whose output is compared: it cannot be stored."""
-    return [
-        f"cell {i}: progress bar; tag the cell nbval-ignore-output, with a reason"
-        for i, cell in enumerate(notebook.cells)
-        if "nbval-ignore-output" not in _notebooks.tags(cell)
-        and any(map(_notebooks.is_progress, cell.get("outputs", [])))
-    ]
-
-
 FIRST = re.compile(r"!\[[^]]*\]\(attachment:first\.png\)")
 
 
@@ -89,44 +78,23 @@ def put_first_picture(notebook: Any, number: str) -> None:
             cell.attachments = {"first.png": {"image/png": picture}}
 
 
-def refresh(path: Path, timeout: int = 120) -> list[str]:
-    """Execute one notebook file; return a list of what is wrong with it. A failing notebook stays as it was."""
-    import nbformat
-    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
-
-    try:
-        notebook = _notebooks.read(path)
-        nbformat.validate(notebook)
-    except Exception as error:  # noqa: BLE001 - nbformat raises many kinds
-        return [f"not a notebook, left as it was: {error}"]
-    try:
-        new = execute(notebook, path.parent, timeout)
-    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
-        return [f"stopped, file left as it was\n{error}"]
-    bars = untagged_bars(new)
-    put_first_picture(new, path.name[:2])
-    _notebooks.clean(new)
-    _notebooks.write(new, path)
-    return bars + _notebooks.heavy(new)
+def refresh(path: Path, timeout: int = 120) -> None:
+    """Execute one notebook file and store it. Raises what nbclient does; a failing notebook stays as it was."""
+    notebook = execute(_notebooks.read(path), path.parent, timeout)
+    put_first_picture(notebook, path.name[:2])
+    files.write(path, _notebooks.text(_notebooks.clean(notebook)))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Execute the named notebooks one after the other; return 1 when anything is wrong with one."""
-    try:
-        paths = _notebooks.find(args.lessons)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
-    foreign = [str(path) for path in paths if path.parent != _notebooks.FOLDER]
-    if foreign:
-        stay = f"not one of the course's notebooks, so it stays as it is: {', '.join(foreign)}"
-        print(stay, file=sys.stderr)
-        return 2
+    """Execute the named notebooks one after the other; return 1 when one of them stopped."""
+    from nbclient.exceptions import CellControlSignal, DeadKernelError
+
     wrong = 0
-    for path in paths:
+    for path in _notebooks.find(args.lessons):
         print(f"{path.name} …", flush=True)
-        notes = refresh(path, args.timeout)
-        wrong += len(notes)
-        for note in notes or ["fine"]:
-            print(f"  {note}")
-    return int(wrong > 0)
+        try:
+            refresh(path, args.timeout)
+        except (CellControlSignal, DeadKernelError) as error:
+            print(f"  stopped, file left as it was\n{error}")
+            wrong = 1
+    return wrong

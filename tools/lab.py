@@ -51,24 +51,19 @@ def chosen(args: argparse.Namespace, extras: Sequence[str] = ()) -> Path:
 
 def run(args: argparse.Namespace) -> int:
     """Open JupyterLab and wait until it ends; return its exit status."""
-    if not 1 <= args.port <= 65535:
-        print(f"--port takes a number from 1 to 65535, got {args.port}", file=sys.stderr)
-        return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends what installs, too
     try:
+        lesson = _copies.file_of(args.fresh) if args.fresh is not None else ""
         python = chosen(args)
         folder = copies(args.fresh)
-    except (_environment.SetupError, OSError) as error:
+    except (_environment.SetupError, OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
     if args.prepare:
         return 0
-    lesson = _copies.file_of(args.fresh) if args.fresh else where(python)
+    path = f"{folder.name}/{lesson or where(python)}"
     print("Starting JupyterLab. Stop it with Ctrl-C here.", flush=True)
-    return become(command(python, args, f"{folder.name}/{lesson}"), environment())
+    return become(command(python, args, path), environment())
 
 
 def copies(name: str | None = None) -> Path:
@@ -77,15 +72,12 @@ def copies(name: str | None = None) -> Path:
     Copies that are there are opened, also where no other can be made.
     """
     try:
-        lines = _copies.prepare(name)
+        for line in _copies.prepare(name):
+            print(line, flush=True)
     except OSError as error:
-        if (_copies.FOLDER / START).is_file() and not _copies.FOLDER.is_symlink():
-            print(f"Your copies stay as they are, and no other could be made: {error}.")
-            return _copies.FOLDER
-        print(f"No copies of your own: {error}. The lessons open as they are.")
-        return _copies.ORIGINALS
-    for line in lines:
-        print(line, flush=True)
+        print(f"No new copies of your own: {error}.")
+        there = (_copies.FOLDER / START).is_file() and not _copies.FOLDER.is_symlink()
+        return _copies.FOLDER if there else _copies.ORIGINALS
     return _copies.FOLDER
 
 
@@ -106,8 +98,7 @@ def command(python: Path, args: argparse.Namespace, path: str) -> list:
     Kernels that can encrypt what they say do so; the others warn of that in the terminal, at each start.
     """
     line = [
-        str(python),
-        *("-m", "jupyterlab"),
+        *(str(python), "-m", "jupyterlab"),
         "--ServerApp.root_dir=.",
         f"--LabApp.default_url=/lab/tree/{path}",
         "--ServerApp.ip=localhost",
@@ -119,8 +110,7 @@ def command(python: Path, args: argparse.Namespace, path: str) -> list:
         "--KernelManager.transport_encryption=auto",
     ]
     line += ["--no-browser"] * args.no_browser
-    root = hasattr(os, "geteuid") and os.geteuid() == 0
-    return line + ["--allow-root"] * root
+    return line + ["--allow-root"] * (getattr(os, "geteuid", lambda: 1)() == 0)
 
 
 def environment() -> dict:
@@ -158,9 +148,5 @@ def become(line: list, variables: dict) -> int:
     os.chdir(ROOT)
     if os.name != "nt":
         os.execve(line[0], line, variables)
-    process = subprocess.Popen(line, env=variables)
-    while True:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:
-            continue  # Ctrl-C is JupyterLab's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is JupyterLab's
+    return subprocess.call(line, env=variables)

@@ -14,11 +14,13 @@ from tools import ROOT, _environment, needs
 from tools._environment import SetupError, gigabytes, machine
 
 HELP = "pack lessons and wheels into one folder that installs with no network"
-ROOMS = ("helpers", "lessons", "measurements", "practice_gpus", "tools", "notebooks")
-FILES = ("lab.py", "README.md", "LICENSE", "pyproject.toml", "requirements.txt")
-TOPS = (*ROOMS, *FILES, ".github/training.png")
-KINDS = (".py", ".json", ".toml", ".md", ".txt", ".css", ".csv", ".gz")  # and the lessons, by name
-LEFT = {"data", "checkpoints", ".ipynb_checkpoints", "__pycache__"}
+ROOMS = ("helpers", "lessons", "measurements", "practice_gpus", "tools", "notebooks/scripts")
+FILES = (
+    *("lab.py", "README.md", "LICENSE", "pyproject.toml", "requirements.txt"),
+    *(".github/training.png", "notebooks/INSTRUCTORS.md"),
+    *(f"notebooks/{lesson.file}" for lesson in NOTEBOOKS),
+)
+LEFT = shutil.ignore_patterns("data", "checkpoints", "__pycache__", "*.egg-info", ".*")
 TRIAL = "from tools import _environment; _environment.ensure()"
 
 
@@ -127,26 +129,8 @@ def try_out(half: Path) -> None:
 
 def copy(half: Path) -> None:
     """Copy the course, without its tests and without anything that is not the course's."""
-    for name in course_files():
-        (half / name).parent.mkdir(parents=True, exist_ok=True)
+    for room in ROOMS:
+        shutil.copytree(ROOT / room, half / room, ignore=LEFT, dirs_exist_ok=True)
+    for name in FILES:
+        (half / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, half / name)
-
-
-def course_files() -> list:
-    """Return the names of the files to pack: what git tracks; without git, what is of the course's kinds."""
-    line = ["git", "-C", str(ROOT), "ls-files", "-z", "--", *TOPS]
-    try:
-        tracked = subprocess.run(line, capture_output=True, text=True).stdout.split("\0")
-    except OSError:
-        tracked = []
-    if "pyproject.toml" in tracked:
-        return [name for name in tracked if name and (ROOT / name).is_file()]
-    paths = [path for top in TOPS for path in (ROOT / top, *(ROOT / top).rglob("*"))]
-    return [path.relative_to(ROOT).as_posix() for path in paths if of_the_course(path)]
-
-
-def of_the_course(path: Path) -> bool:
-    """Tell whether a file is one of the course's, by its name and its kind."""
-    named = path.name in {lesson.file for lesson in NOTEBOOKS} | set(TOPS)
-    inside = path.is_file() and not LEFT & set(path.relative_to(ROOT).parts)
-    return inside and (named or path.suffix in KINDS or path.name == "training.png")

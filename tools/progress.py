@@ -2,9 +2,7 @@
 
 import argparse
 import sys
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from helpers.checks import codes, inventory, progress
 from helpers.checks.progress import DONE, ITEMS, NOT_YET
@@ -21,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("codes", nargs="*", metavar="CODE", help="what progress.code() prints; none: your own map")
     add("--file", metavar="FILE", help="a text with codes in it; - for the standard input")
-    add("--out", metavar="FILE.csv", help="write the table for a spreadsheet, too")
+    add("--out", type=Path, metavar="FILE.csv", help="write the table for a spreadsheet, too")
     add("--force", action="store_true", help="replace the table that is there")
 
 
@@ -33,25 +31,23 @@ def run(args: argparse.Namespace) -> int:
     try:
         if args.out:
             _sheets.check(args.out, args.force)
-        words = args.codes or codes.pick(progress.MARK, _read(args.file))
-    except ValueError as error:
+        text = read(args.file) if args.file else ""
+    except (ValueError, OSError) as error:
         print(f"progress: {error}", file=sys.stderr)
         return 2
-    except OSError as error:
-        print(f"progress: {error.filename or args.file}: {error.strerror}", file=sys.stderr)
-        return 2
+    words = args.codes or codes.pick(progress.MARK, text)
     rows, bad = collect(words)
     if rows:
-        notes = [*most_often_wrong(rows), *lacking(rows)]
-        print("\n".join([_sheets.aligned(table(rows)), "", *notes]))
+        print("\n".join([_sheets.aligned(table(rows)), "", *often_wrong(rows)]))
     for line in bad if words else ["no codes in it"]:
         print(line, file=sys.stderr)
-    if args.out and rows and _sheets.save(args.out, table(rows)):
-        return 2
+    if args.out and rows:
+        _sheets.save(args.out, table(rows))
     return 1 if bad or not words else 0
 
 
-def _read(name):
+def read(name: str) -> str:
+    """The text of a file, or of the standard input for "-"."""
     if name == "-":
         return sys.stdin.read()
     return Path(name).read_text(encoding="utf-8-sig", errors="replace")
@@ -60,17 +56,11 @@ def _read(name):
 def own_map() -> str:
     """Your own results as text: a line for each lesson, and where to go on."""
     states = progress.states()
-    head = ["", "lesson", "solved", "tried, not solved"]
-    rows = [
-        [
-            each.number,
-            each.title,
-            share(states, of(each.number)),
-            open_ones(states, of(each.number)),
-        ]
-        for each in LESSONS
-    ]
-    return f"{_sheets.aligned([head, *rows])}\n\n{going_on()[0]}"
+    rows = [["", "lesson", "solved", "tried, not solved"]]
+    for lesson in LESSONS:
+        items = of(lesson.number)
+        rows.append([lesson.number, lesson.title, share(states, items), open_ones(states, items)])
+    return f"{_sheets.aligned(rows)}\n\n{going_on()[0]}"
 
 
 def going_on() -> tuple:
@@ -78,25 +68,24 @@ def going_on() -> tuple:
     states = progress.states()
     begun = [number for number in map(lesson_of, progress.load()) if number]
     last = max(begun, default="00")
-    left = [n.number for n in LESSONS if n.number >= last and open_lesson(states, n.number)]
-    goal = left[0] if left else LESSONS[-1].number
-    title = next(each.title for each in LESSONS if each.number == goal)
+    left = [
+        lesson
+        for lesson in LESSONS
+        if lesson.number >= last and any(states.get(key) != DONE for key in of(lesson.number))
+    ]
+    goal = (left or LESSONS[-1:])[0]
     word = "go on with" if begun else "begin with"
-    return f"{share(states, EXERCISES)} solved: {word} {goal}, {title}.", goal
+    solved = share(states, EXERCISES)
+    return f"{solved} solved: {word} {goal.number}, {goal.title}.", goal.number
 
 
 def lesson_of(key: str) -> str:
     """The number of the lesson that a key of the progress file belongs to, such as "02" for "quiz.02.alone"; or ""."""
-    parts = [part for part in key.split(".") if part in {each.number for each in LESSONS}]
-    return parts[0] if parts else ""
+    numbers = {each.number for each in LESSONS}
+    return next((part for part in key.split(".") if part in numbers), "")
 
 
-def open_lesson(states: dict, number: str) -> bool:
-    """Tell whether a lesson has an exercise that is not solved."""
-    return any(states.get(item) != DONE for item in of(number))
-
-
-def of(number: str) -> Any:
+def of(number: str) -> list[str]:
     """The exercises of a lesson."""
     return [item for item in EXERCISES if item.startswith(number)]
 
@@ -144,42 +133,34 @@ def knows(states: dict, form: str) -> str:
     return str(right) if any(key in states for key in keys) else "–"
 
 
-def lacking(rows: list) -> list[str]:
-    """Lines on the ideas of the inventory that a class lacks: at most `MOST` of each form, those most often wrong first."""
-    lines = []
-    for form, when in zip(inventory.FORMS, ("before the course", "after it"), strict=True):
-        counts = {}
-        for item in inventory.items(form):
-            given = [states[item.key] for _, states in rows if item.key in states]
-            if NOT_YET in given:
-                counts[f"{item.title} ({given.count(NOT_YET)} of {len(given)})"] = given.count(
-                    NOT_YET
-                )
-        most = sorted(counts, key=lambda name: -counts[name])[:MOST]
-        lines += [f"ideas most often wrong {when}: {', '.join(most)}"] if most else []
-    return lines
-
-
-def share(states: dict, items: Any) -> str:
+def share(states: dict, items: list[str]) -> str:
     """How many of `items` are solved, as "2 of 3"."""
     return f"{sum(states.get(item) == DONE for item in items)} of {len(items)}"
 
 
-def open_ones(states: dict, items: Any) -> str:
+def open_ones(states: dict, items: list[str]) -> str:
     """Those of `items` that were tried and are not solved, as one text."""
     return " ".join(item for item in items if states.get(item) == NOT_YET)
 
 
-def most_often_wrong(rows: list) -> list[str]:
-    """Lines on the exercises and questions that the most learners tried and have not right, at most `MOST` of each."""
-    wrong = Counter(i for _, states in rows for i, state in states.items() if state == NOT_YET)
-    tried = Counter(item for _, states in rows for item in states)
-    lines = []
-    for quiz, title in enumerate(
-        ("exercises most often not solved yet", "questions most often wrong")
-    ):
-        asked = [item for item, _ in wrong.most_common() if not item.startswith("know.")]
-        items = [item for item in asked if item.startswith("quiz.") == quiz]
-        counts = [f"{i.removeprefix('quiz.')} ({wrong[i]} of {tried[i]})" for i in items[:MOST]]
-        lines.append(f"{title}: {', '.join(counts) or 'none'}")
-    return lines
+def often_wrong(rows: list) -> list[str]:
+    """Lines on the exercises, questions and ideas that the most learners tried and have not right."""
+    quiz = {item: item.removeprefix("quiz.") for item in ITEMS if item.startswith("quiz.")}
+    groups = {
+        "exercises most often not solved yet": dict(zip(EXERCISES, EXERCISES, strict=True)),
+        "questions most often wrong": quiz,
+    }
+    for form, when in zip(inventory.FORMS, ("before the course", "after it"), strict=True):
+        ideas = {item.key: item.title for item in inventory.items(form)}
+        groups[f"ideas most often wrong {when}"] = ideas
+    texts = {title: most_wrong(rows, names) for title, names in groups.items()}
+    return [f"{title}: {text}" for title, text in texts.items() if text]
+
+
+def most_wrong(rows: list, names: dict) -> str:
+    """At most `MOST` of the items of `names`, {item: its name}, that learners have not right, as "name (2 of 3), …"."""
+    given = {item: [states[item] for _, states in rows if item in states] for item in sorted(names)}
+    wrong = [item for item in given if NOT_YET in given[item]]
+    wrong.sort(key=lambda item: -given[item].count(NOT_YET))
+    counts = {item: f"{given[item].count(NOT_YET)} of {len(given[item])}" for item in wrong[:MOST]}
+    return ", ".join(f"{names[item]} ({count})" for item, count in counts.items())

@@ -1,7 +1,6 @@
 """Stamp what follows from helpers/course.py: links, the set-up cell, README's table with its badges."""
 
 import argparse
-import copy
 import re
 import sys
 from pathlib import Path
@@ -30,16 +29,11 @@ except ImportError:  # on Colab and Kaggle; the whole course: https://github.com
 SETUP = re.compile(
     r"\A# No module .*\n|\Atry:\n    import helpers\nexcept ImportError:.*\n    %pip .*\n+"
 )
-KAGGLE = {"accelerator": "nvidiaTeslaT4", "dataSources": [], "isGpuEnabled": True}
-KAGGLE |= {"isInternetEnabled": True, "language": "python", "sourceType": "notebook"}
-METADATA = {"accelerator": "GPU", "colab": {"gpuType": "T4", "provenance": []}, "kaggle": KAGGLE}
+TEXTS = "README.md", "practice_gpus/README.md", "practice_gpus/pyproject.toml", "helpers/course.py"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `publish`."""
-    parser.description = (
-        HELP + ". Badges lead to the tag v<version>, with pyproject.toml's version."
-    )
     address = "OWNER/NAME of the public copy on GitHub; none: keep the address"
     parser.add_argument("repository", nargs="?", help=address)
     parser.add_argument("--check", action="store_true", help="write nothing; say what is stale")
@@ -54,9 +48,10 @@ def release() -> str:
 
 def setup_lines(repository: str) -> str:
     """Return the first lines of a lesson's first code cell: they bring helpers where they are missing, never torch."""
+    if repository.startswith("OWNER_NAME/"):
+        return ALONE
     address = f"https://github.com/{repository}/archive/refs/tags/{release()}.zip"
-    nobodys = repository.startswith("OWNER_NAME/")
-    return ALONE if nobodys else BRING.format(repository=repository, address=address)
+    return BRING.format(repository=repository, address=address)
 
 
 def launches(repository: str, file: str) -> dict:
@@ -72,23 +67,20 @@ def launches(repository: str, file: str) -> dict:
 
 
 def stamp_notebook(notebook: Any, repository: str, file: str) -> Any:
-    """Return the notebook with its derived parts fresh: links, set-up lines, metadata; everything else stays."""
-    first = next(iter(notebook.cells), None)
-    if not first or first.cell_type != "markdown" or not first.source.startswith("# "):
-        raise ValueError(f"{file}: the first cell has to be Markdown and to begin with '# '")
+    """Return the notebook with its derived parts fresh: links and set-up lines; everything else stays."""
+    first = notebook.cells[0]
     lessons = [(f"{each.number} {each.title}", each.file) for each in course.NOTEBOOKS]
     links = [f"**{name}**" if to == file else f"[{name}]({to})" for name, to in lessons]
     opens = [f"[{name}]({to})" for name, to in launches(repository, file).items()]
     words = f"{' · '.join(links)}\n\nOpen this one without an installation: {' · '.join(opens)}"
     folded = f"<details><summary>All lessons</summary>\n\n{words}\n\n</details>"
-    title, _, body = re.sub(f"{OPEN}.*?{CLOSE}", "@nav@", first.source, flags=re.S).partition("\n")
-    body = body if "@nav@" in body else f"\n@nav@\n\n{body.strip()}"
-    block = "\n".join([OPEN, folded, CLOSE])
-    first.source = f"{title}\n{body.replace('@nav@', block)}".rstrip()
-    code = next((cell for cell in notebook.cells if cell.cell_type == "code"), None)
-    if code is not None:
+    block = f"{OPEN}\n{folded}\n{CLOSE}"
+    if OPEN not in first.source:  # a new notebook: below its title
+        title, _, body = first.source.partition("\n")
+        first.source = f"{title}\n\n{block}\n\n{body.strip()}".rstrip()
+    first.source = re.sub(f"{OPEN}.*?{CLOSE}", lambda _: block, first.source, flags=re.S)
+    for code in [cell for cell in notebook.cells if cell.cell_type == "code"][:1]:
         code.source = (setup_lines(repository) + SETUP.sub("", code.source, count=1)).rstrip("\n")
-    notebook.metadata.update(METADATA)
     return notebook
 
 
@@ -104,49 +96,33 @@ def table(repository: str) -> str:
     return "\n".join(rows)
 
 
-def stale(repository: str, root: Path = ROOT) -> dict:
+def stale(repository: str) -> dict[Path, Any]:
     """Return {path: fresh text, or a fresh notebook} for every file whose derived parts are not fresh."""
     fresh: dict[Path, Any] = {}
-    for path in sorted((root / "notebooks").glob("*.ipynb")):
-        try:
-            before = _notebooks.read(path)
-        except Exception as error:  # nbformat raises many kinds
-            raise ValueError(f"{path.name}: not a notebook ({error})") from None
-        after = _notebooks.clean(stamp_notebook(copy.deepcopy(before), repository, path.name))
+    for path in _notebooks.find():
+        before, draft = _notebooks.read(path), _notebooks.read(path)
+        after = _notebooks.clean(stamp_notebook(draft, repository, path.name))
         fresh |= {path: after} if before != after else {}
     lessons = f"<!-- lessons -->\n{table(repository)}\n<!-- /lessons -->"
-    for name in (
-        "README.md",
-        "practice_gpus/README.md",
-        "practice_gpus/pyproject.toml",
-        "helpers/course.py",
-    ):
-        before = (root / name).read_text(encoding="utf-8")
+    for path in (ROOT / name for name in TEXTS):
+        before = path.read_text(encoding="utf-8")
         after = before.replace(course.REPOSITORY, repository)
         after = re.sub("<!-- lessons -->.*<!-- /lessons -->", lambda _: lessons, after, flags=re.S)
-        fresh |= {root / name: after} if before != after else {}
+        fresh |= {path: after} if before != after else {}
     return fresh
 
 
 def run(args: argparse.Namespace) -> int:
     """Stamp everything, or with --check list what is stale and return 1."""
     repository = args.repository or course.REPOSITORY
-    if not re.fullmatch(r"(OWNER_NAME|[A-Za-z0-9][A-Za-z0-9-]{0,38})/[A-Za-z0-9._-]+", repository):
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
         print(f"repository is {repository!r}; it takes OWNER/NAME as on GitHub", file=sys.stderr)
         return 2
-    try:
-        fresh = stale(repository)
-    except ValueError as error:
-        print(f"nothing written: {error}", file=sys.stderr)
-        return 1
+    fresh = stale(repository)
     for path, content in fresh.items():
         print(f"{'stale' if args.check else 'stamped'}: {path.relative_to(ROOT)}")
         if not args.check:
-            (_notebooks.write if path.suffix == ".ipynb" else put)(content, path)
+            text = _notebooks.text(content) if path.suffix == ".ipynb" else content
+            files.write(path, text)
     print(f"{len(fresh)} files, address {repository}, tag {release()}")
     return int(args.check and bool(fresh))
-
-
-def put(text: str, path: Path) -> None:
-    """Write a text to a file."""
-    files.write(path, text)

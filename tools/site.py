@@ -2,11 +2,13 @@
 
 import argparse
 import json
+import os
 import re
-import sys
 from html import escape
 from pathlib import Path
-from typing import Any
+
+from nbconvert import HTMLExporter
+from nbformat import v4
 
 from helpers import files
 from helpers.course import REPOSITORY
@@ -15,7 +17,7 @@ from tools import ROOT, _notebooks
 
 HELP = "write the lessons as web pages, to read without running them"
 MARK = 'content="gpus-in-pytorch"'  # on every page, by the template
-CODE = re.compile(r'href="((?:[\w-]+/)+[\w-]+\.(?:py|json))"')
+CODE = re.compile(r'href="((?:[\w-]+/)+[\w-]+\.(?:py|json)|LICENSE)"')
 LINK = re.compile(r'(<a [^>]*href=")(?:[\w./-]*/)?([\w-]+)\.(?:ipynb|md)(?=["#])')
 
 
@@ -25,30 +27,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the pages; return 2 when the folder cannot be written or holds other files of these names."""
-    from nbconvert import HTMLExporter
-
+    """Write the pages; SystemExit when the folder holds other files of these names."""
     template = Path(__file__).with_suffix(".html.j2").read_text(encoding="utf-8")
     exporter = HTMLExporter(raw_template=template, embed_images=True)
-    pages = {path.stem: path for path in [*(ROOT / "notebooks").glob("*.md"), *_notebooks.find()]}
-    pages |= {path.stem: path for path in (ROOT / "practice_gpus").glob("[HI]*.md")}
+    texts = [*_notebooks.FOLDER.glob("*.md"), *(ROOT / "practice_gpus").glob("[HI]*.md")]
+    pages = {path.stem: path for path in [*texts, *_notebooks.find()]}
     pages |= {"index": ROOT / "README.md", "practice_gpus": ROOT / "practice_gpus/README.md"}
     args.folder.mkdir(parents=True, exist_ok=True)
     for name, path in pages.items():
         target = args.folder / f"{name}.html"
         if target.exists() and MARK not in target.read_text(encoding="utf-8", errors="replace"):
-            print(f"{target} is not of this command. Name another folder.", file=sys.stderr)
-            return 2
+            raise SystemExit(f"{target} is not of this command. Name another folder.")
         files.write(target, page(path, exporter))
-    files.write(args.folder / "LICENSE", (ROOT / "LICENSE").read_bytes())
     print(f"{len(pages)} pages, first {args.folder / 'index.html'}")
     return 0
 
 
-def page(path: Path, exporter: Any) -> str:
+def page(path: Path, exporter: HTMLExporter) -> str:
     """Return a notebook or Markdown file as HTML, its charts alive, its links to other files leading to pages."""
-    from nbformat import v4
-
     if path.suffix == ".ipynb":
         notebook = _notebooks.read(path)
     else:
@@ -58,12 +54,10 @@ def page(path: Path, exporter: Any) -> str:
             spec = escape(json.dumps(output.data[VEGALITE]))
             output.data["text/html"] = f'<div class="chart" data-spec="{spec}"></div>'
     title = escape(notebook.cells[0].source.partition("\n")[0].removeprefix("# "))
-    html, _ = exporter.from_notebook_node(
-        notebook, {"metadata": {"name": title, "path": str(path.parent)}}
-    )
+    names = {"metadata": {"name": title, "path": str(path.parent)}}
+    html, _ = exporter.from_notebook_node(notebook, names)
     html = re.sub(r'(<h\d id="|href="[^":]*#)([^"]+)', lambda part: part[1] + part[2].lower(), html)
-    inside = path.parent.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else ""
-    there = f"https://github.com/{REPOSITORY}/blob/main/{inside}"
+    there = f"https://github.com/{REPOSITORY}/blob/main/{os.path.relpath(path.parent, ROOT)}"
     html = CODE.sub(rf'href="{there}/\1"', html)
     html = html.replace('"practice_gpus/README.md', '"practice_gpus.md')
     return LINK.sub(r"\1\2.html", html).replace('"README.html', '"index.html')

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from helpers import threads
 from helpers.host import cpu_cores
-from tools import ROOT, _environment, _gpu, lab
+from tools import ROOT, _environment, lab
 
 HELP = "run the tests: notebooks compared strictly, helpers, exercises, practice GPUs, style"
 LANES = {
@@ -52,12 +52,32 @@ def pytest_line(args: argparse.Namespace, python: str | Path) -> list:
     return [*line, *args.pytest]
 
 
+def gpu_lane(python: str, out: Path, arguments: list) -> int:
+    """Run what a GPU changes, practice GPUs beside it with the GPUs hidden, and record; return 0 where all passed.
+
+    Practice GPUs step aside where there is a GPU, so the first step compares it with what was stored without one.
+    """
+    if out.exists() or not out.parent.is_dir():
+        print(f"--out {out} takes a new file in a folder that exists.", file=sys.stderr)
+        return 2
+    hidden = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+    lane = [python, "-m", "pytest", "--gpu"]
+    steps: tuple = (
+        ([*lane, *arguments], {}),
+        ([*lane, "practice_gpus/tests"], hidden),
+        ([python, "-m", "tools", "record", "--out", str(out)], {}),
+    )
+    return int(
+        any([subprocess.call(line, cwd=ROOT, env=os.environ | more) for line, more in steps])
+    )
+
+
 def run(args: argparse.Namespace) -> int:
     """Run pytest in the course's folder, its output shown, and return its exit status."""
     if args.gpu:
         ready = _environment.stamp() and not args.here
         python = _environment.python_of(_environment.VENV) if ready else sys.executable
-        return _gpu.run(str(python), args.out, args.pytest)
+        return gpu_lane(str(python), Path(args.out).absolute(), args.pytest)
     try:
         python = lab.chosen(args, extras=["test", *["browser"] * args.browser])
     except _environment.SetupError as error:

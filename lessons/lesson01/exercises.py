@@ -166,6 +166,10 @@ def _printed(machine):
 def _check_machines(answer):
     for name, machine in (SEEN | UNSEEN).items():
         said, right = call(answer, machine), diagnose(machine)
+        if said is None:
+            raise NotYet(f"you return None for {name}, expected a text: is there a `return`?")
+        if not isinstance(said, str):
+            raise NotYet(f"you say {said!r} of {name}, and a text was expected.")
         if said != right:
             raise NotYet(
                 f"you say {said!r} of {name}, {_printed(machine)}\n{_why_not(said, right)}"

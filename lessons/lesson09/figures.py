@@ -200,16 +200,17 @@ def layer(case):
     return figure, f"{title}. {told}."
 
 
-def rates():
-    """Draw gpt-fast's tokens per second of Llama-2-7B beside the limit by an A100's bandwidth and the bytes of a token."""
+def rates(weights):
+    """Draw gpt-fast's tokens per second of Llama-2-7B, `weights` bytes in bfloat16, beside the limit by bandwidth."""
     source = measurements.published("llama_tokens_a100")
     most_gb_s = get_card("A100 80").bandwidth
     rows = source.rows("tokens", model="Llama-2-7B", device="A100 80 GB, 330 W")
     measured = {row["precision"]: row["tokens_per_s"] for row in rows}
-    shares = {row["precision"]: row["gb_per_s"] / most_gb_s for row in rows}
-    told = f"{shares['bfloat16']:.0%} of its bandwidth in bfloat16, {shares['int4']:.0%} in int4"
-    title = f"Decode on an A100 reaches {told}"
-    most = {name: round(rate / shares[name], 1) for name, rate in measured.items()}
+    gb = {row["precision"]: row["gb_per_s"] / row["tokens_per_s"] for row in rows}
+    gb["bfloat16"] = weights / 1e9
+    most = {name: most_gb_s / each for name, each in gb.items()}
+    shares = [f"{measured[name] / most[name]:.0%}" for name in ("bfloat16", "int4")]
+    title = f"Decode on an A100 reaches {shares[0]} of its limit in bfloat16, {shares[1]} in int4"
     series = {"measured": measured, "limit: bandwidth ÷ bytes per token": most}
     colors = dict(zip(series, (figures.GPU, figures.WAIT), strict=True))
     unit = "tokens per second of Llama-2-7B, one conversation, A100 limited to 330 W of 400"
@@ -219,7 +220,8 @@ def rates():
         for rate in both:
             figure.axes[0].annotate(f"{rate:.0f}", (rate, 0.2 - row), ha="center", fontsize=9)
     plots.sources(figure, f"published: {source.source}", f"data sheet: {most_gb_s:,} GB/s")
-    return figure, f"{title}. Tokens per second measured: {measured}; at most: {most}."
+    told = ", ".join(f"{name} {measured[name]:.0f} of {most[name]:.0f}" for name in measured)
+    return figure, f"{title}. Tokens per second: {told}."
 
 
 def chats(weights, per_token, tokens=300, longest=4096):

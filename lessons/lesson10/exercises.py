@@ -1,5 +1,6 @@
 """Exercises and quiz of lesson 10, Shard a model."""
 
+import math
 import random
 import threading
 
@@ -9,6 +10,7 @@ from torch.nn import functional as F
 from helpers.checks import expect
 from helpers.checks.core import Exercise, LearnerError, NotYet, Question, call, chosen
 from lessons.lesson06.exercises import to_ddp
+from lessons.lesson10 import plans
 from lessons.ranks import Collectives
 
 __all__ = ["chosen", "to_ddp"]  # the lesson calls them, too
@@ -180,6 +182,62 @@ fsdp = Exercise(
     "the next block while this one computes.",
     unlocked="You can now read any FSDP code: you've written the heart of it.",
     tool="fsdp_block",
+)
+
+
+# --- plan -----------------------------------------------------------------------------------------
+def _check_plan(answer):
+    if not isinstance(answer, dict):
+        raise NotYet(f"expected a dict of four plans, got {type(answer).__name__}.")
+    for name, job in plans.JOBS.items():
+        splits = answer.get(name)
+        if splits is None or splits is ...:
+            raise NotYet(f"job {name} has no plan yet.")
+        if not plans.is_plan(splits):
+            raise NotYet(f"job {name}: a plan is (FSDP, tensor, pipeline), three whole numbers.")
+        if math.prod(splits) != job.gpus:
+            found = f"{' × '.join(map(str, splits))} = {math.prod(splits)}"
+            raise NotYet(f"job {name} has {job.gpus} GPUs; yours is for {found}.")
+        if not plans.works(job, splits):
+            raise NotYet(f"job {name}: {_why_plan(job, splits)}")
+    told = [f"{plans.best(job):.0%}" for job in plans.JOBS.values()]
+    return f"all four fit, and their GPUs compute {', '.join(told)} of the time, by this forecast."
+
+
+def _why_plan(job, splits):
+    found = plans.forecast(job, *splits)
+    if not plans.fits(found):
+        held = f"{sum(found[:2]) / 1e9:.0f} GB don't fit, and {found.activations / 1e9:.0f} of them are activations."
+        return f"{held} Which of the three divides those, too?"
+    lost = {
+        found.gathers: "FSDP waits for weights: how many tokens does each gather serve, over which link?",
+        found.sums: "tensor parallelism waits for its all-reduces: over which link, and between how many GPUs?",
+        found.idle: "GPUs are idle: in a pipeline's bubble, or because there are fewer texts than FSDP ranks.",
+    }
+    best = (
+        f"it computes {found.computing:.0%} of the time, and another split {plans.best(job):.0%}."
+    )
+    return f"{best} Most of the loss: {lost[max(lost)]}"
+
+
+plan = Exercise(
+    key="10.plan",
+    title="plan four runs",
+    check_answer=_check_plan,
+    hints=(
+        "The chart shows what is wrong with FSDP alone: B sends too much, C has GPUs without a text, D doesn't fit.",
+        "Take as small a factor from FSDP as you can, and give it to a method that suits the link: tensor needs NVLink; a "
+        "pipeline sends little, but needs many texts per FSDP rank.",
+        "B has no link for FSDP or tensor, but 32 texts. C is one factor of 2 away. In D, only tensor divides the "
+        "activations of a text; what remains must cross a slow network.",
+    ),
+    reference={"A": (8, 1, 1), "B": (1, 1, 8), "C": (64, 2, 1), "D": (1, 8, 4)},
+    source='plans = {"A": (8, 1, 1), "B": (1, 1, 8), "C": (64, 2, 1), "D": (1, 8, 4)}',
+    explanation="A: each gather serves 8,192 tokens and NVLink asks for 749. B: a gather serves 4,096, and PCIe asks "
+    "for 11,542; a pipeline hardly sends, and 32 texts keep its bubble at 18%. C: 64 texts feed 64 ranks, and two GPUs "
+    "in a machine share each text. D: the activations of one text fit only when 8 GPUs split them, on NVLink; "
+    "between machines, the pipeline sends least.",
+    unlocked="You can now say how to split a run before you rent the cluster.",
 )
 
 

@@ -1,20 +1,17 @@
-"""The figures of lesson 10: who holds what, what hides the traffic, how matrices, layers and experts are split."""
+"""The figures of lesson 10: who holds what, what hides the traffic, how matrices and layers are split, and four plans."""
 
 import math
 from itertools import product
 
-import measurements
 from helpers import figures, plots, vega
 from helpers.checks.core import chosen
 from helpers.step_pictures import PALE
 from lessons.lesson10.exercises import bytes as bytes_exercise
+from lessons.lesson10.plans import JOBS, ROOM, fits, forecast, is_plan, works
 
 STAGES = ("DDP", "stage 1", "stage 2", "stage 3")
 SHARES = ("parameters", "gradients", "optimizer")
 WIDE = 680  # pixels of a chart
-# Cards, and by how much an all-reduce is faster than their all-gathers: NVIDIA's switches help only the former, on an H100
-# to 464 GB/s, where 370 pass (https://github.com/NVIDIA/nccl-tests/issues/212).
-CARDS = {"H100 SXM": 463.6 / 370, "L40S": 1, "RTX 4090": 1}
 NOTE = {"fontsize": 9, "color": figures.INK}
 
 
@@ -242,44 +239,53 @@ def _pipeline(title, stages, microbatches):
     }
 
 
-# --- which card ---------------------------------------------------------------------------------------
-def show_cards(forecast, tokens, traffic, gpus=8):
-    """Show tokens per second of one of `gpus` of three cards, and without traffic, from the `forecast` of one step.
-
-    `traffic` is what the GPUs send in a step, in bytes that an all-reduce would take. Beside it: MPT-7B, as published.
-    """
-    data = measurements.published("fsdp_mpt_h100")
-    [real] = data.rows(model="7B")
-    title = "By forecast, an H100 keeps its speed; without NVLink, most of it goes"
-    unit = "tokens per second per GPU (forecast; upright marks: without traffic)"
-    figure, axes = figures.new_figure(title, unit, size=(7.4, 2.7))
-    told = [
-        _draw_card(axes, y, forecast, card, tokens, traffic, gpus) for y, card in enumerate(CARDS)
-    ]
-    axes.plot(real["tokens_per_s"], 0, "o", color=figures.INK, markersize=7)
-    words = f"● MPT-7B, measured on eight H100s: {real['tokens_per_s']:,}"
-    axes.text(real["tokens_per_s"], 0.46, words, ha="center", va="center", **NOTE)
-    axes.set_yticks(range(len(CARDS)), CARDS)
-    axes.set(ylim=(len(CARDS) - 0.5, -0.5), xlim=(0, 27_000))
-    axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.grid(False, axis="y")
-    plots.sources(figure, f"published: {data.source}", "rules of the clock")
-    figures.show(
-        figure, f"Measured: {real['tokens_per_s']:,}. Forecast, per GPU: {', '.join(told)}."
-    )
+# --- four plans ---------------------------------------------------------------------------------------
+TIMES = {"computes": figures.GPU, "sends": figures.COMM, "is idle": figures.WAIT}
 
 
-def _draw_card(axes, y, forecast, card, tokens, traffic, gpus):
-    """Draw one card's bar, range and mark, and return them in words."""
-    alone = forecast.on(card)
-    one = forecast.on(card, gpus=gpus, gradients=round(traffic * CARDS[card]))
-    low, middle, high = (1000 * tokens / ms for ms in (one.high_ms, one.ms, one.low_ms))
-    free = 1000 * tokens / alone.ms
-    axes.barh(y, middle, 0.5, facecolor=figures.COMM + "22", edgecolor=figures.COMM)
-    axes.plot([low, high], [y, y], color=figures.COMM, marker="|", linewidth=1.4, markersize=9)
-    axes.plot([free, free], [y - 0.36, y + 0.36], color=figures.GPU, linewidth=2.5)
-    words = f"{middle:,.0f}, {middle / free:.0%} of {free:,.0f}"
-    axes.annotate(
-        words, (max(high, free), y), (8, 0), textcoords="offset points", va="center", **NOTE
-    )
-    return f"{card} {words}"
+def show_plans(plans):
+    """Show what `plans` ask of a GPU, forecast: memory and time. A job without a plan for its GPUs gets FSDP over all."""
+    figure, (left, right) = figures.panels("", 1, 2, (7.4, 2.9), sharey=True)
+    good, told = 0, []
+    for name, job in JOBS.items():
+        plan = plans.get(name)
+        plan = plan if is_plan(plan) and math.prod(plan) == job.gpus else (job.gpus, 1, 1)
+        found = forecast(job, *plan)
+        good += works(job, plan)
+        row, gb = f"{name}: {' × '.join(map(str, plan))}", (found.state + found.activations) / 1e9
+        held = {"parameters": found.state / 1e9, "activations": found.activations / 1e9}
+        _stack(left, row, held, figures.MEMORY)
+        color = figures.INK if fits(found) else figures.TROUBLE
+        left.text(gb + 3, row, f"{gb:.0f}", **NOTE | {"color": color}, va="center")
+        if fits(found):
+            shares = found.computing, found.gathers + found.sums, found.idle
+            _stack(right, row, dict(zip(TIMES, shares, strict=True)), TIMES, named=True)
+        else:
+            right.text(0.02, row, "doesn't fit", **NOTE | {"color": color}, va="center")
+        told.append(f"{row}, {gb:.0f} GB, computes {found.computing:.0%} of the time")
+    left.axvline(ROOM / 1e9, color=figures.TROUBLE, linewidth=1.8)
+    left.text(ROOM / 1e9, -0.65, "80 GB", fontsize=9, color=figures.TROUBLE, ha="center")
+    for axes, label in ((left, "GB on each GPU: state, then activations"), (right, "of the time")):
+        figures.tidy(axes)
+        axes.grid(False)
+        axes.set_xlabel(label)
+    left.margins(x=0.15)
+    left.invert_yaxis()
+    right.set_xlim(0, 1.01)
+    right.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+    jobs = f"{good} of 4 jobs {'has' if good == 1 else 'have'} a good plan"
+    title = f"FSDP × tensor × pipeline, forecast: {jobs}"
+    figures.set_title(figure, title)
+    figures.show(figure, f"{title}. {'; '.join(told)}.")
+
+
+def _stack(axes, row, sizes, colors, named=False):
+    """Draw `sizes` one after the other, pale since they are forecast, with the names of shares that have room."""
+    left = 0
+    for name, size in sizes.items():
+        look = {"facecolor": colors[name] + "55", "edgecolor": colors[name]}
+        axes.barh(row, size, 0.7, left=left, **look)
+        if named and size > 0.085:
+            words = f"{name} {size:.0%}" if size > 0.38 else f"{size:.0%}"
+            axes.text(left + size / 2, row, words, ha="center", va="center", **NOTE)
+        left += size

@@ -28,8 +28,7 @@ import torch.distributed as dist
 from torch.distributed import checkpoint
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.debug import CommDebugMode
+from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
@@ -63,9 +62,6 @@ def arguments():
     )
     parser.add_argument(
         "--tiny", action="store_true", help="time TinyGPT at its own size, sharded, too"
-    )
-    parser.add_argument(
-        "--matmuls", action="store_true", help="split two matmuls with DTensor, too"
     )
     parser.add_argument(
         "--checkpoint", type=Path, metavar="FOLDER", help="each rank saves its part"
@@ -164,30 +160,6 @@ def bytes_here(model, optimizer):
     }
 
 
-def split_matmuls(mesh, width, device):
-    """Two matmuls, one split by columns, one by rows: how many collectives they take, and how far off the result is."""
-    torch.manual_seed(1)
-    x = torch.randn(32, width, device=device)
-    up = torch.randn(width, 4 * width, device=device) / width**0.5
-    down = torch.randn(4 * width, width, device=device) / width**0.5
-
-    columns = distribute_tensor(up, mesh, [Shard(1)])
-    rows = distribute_tensor(down, mesh, [Shard(0)])
-    copies = distribute_tensor(x, mesh, [Replicate()])
-    with CommDebugMode() as traffic:
-        result = F.relu(copies @ columns) @ rows
-        before = traffic.get_total_counts()
-        total = result.redistribute(mesh, [Replicate()])
-        after = traffic.get_total_counts()
-
-    expected = F.relu(x @ up) @ down
-    error = (total.to_local() - expected).abs().max() / expected.abs().max()
-    return {
-        "collectives": {"matmuls": before, "sum": after - before},
-        "error": error.item(),
-    }
-
-
 def gather(value):
     """The `value` of every rank, in a list, on every rank."""
     values = [None] * dist.get_world_size()
@@ -261,8 +233,6 @@ def main(args):
 
         fresh = new_model(words, args.width, layers=2).to(device)
         results["own"] = _own_block.run(args.block, fresh)
-    if args.matmuls:
-        results["split"] = split_matmuls(mesh, args.width, device)
     if rank == 0:
         report(results)
         if args.out:

@@ -1,6 +1,6 @@
 """Wrong answers to the exercises of lesson 10."""
 
-from answers import edit, given
+from answers import edit, given, instead
 
 FORWARD = "        output = block(comm.all_gather(shard), x)"
 NO_GRAD = "    with torch.no_grad():\n" + FORWARD
@@ -47,5 +47,17 @@ WRONG = {
             f"({MEAN} if comm.rank else weights.grad.chunk(comm.ranks)[0])",
         ),
         given("expected a function", 3),
+    ),
+    "plan": (
+        instead("FSDP waits for weights", B=(8, 1, 1)),
+        instead("fewer texts than FSDP ranks", C=(128, 1, 1)),
+        instead("tensor parallelism waits", A=(1, 8, 1)),
+        instead("in a pipeline's bubble", A=(1, 1, 8)),
+        instead("183 of them are activations", D=(32, 1, 1)),
+        instead("over which link, and between", D=(1, 16, 2)),
+        instead("job C has 128 GPUs; yours is for 8 × 1 × 1 = 8", C=(8, 1, 1)),
+        instead("job D has no plan yet", D=...),
+        instead("three whole numbers", A=8),
+        given("expected a dict", (8, 1, 1)),
     ),
 }

@@ -55,7 +55,7 @@ WRONG = {
             "(tl.program_id(0) + 1) * BLOCK, BLOCK",
             "n, BLOCK",
         ),
-        edit("out[0, 0] is", " * scale", ""),
+        edit("out[1, 0] is", " * scale", ""),
         edit("past the end of q", ", mask=rows < n, other=0.0", ""),
     ),
 }

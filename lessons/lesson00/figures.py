@@ -176,7 +176,7 @@ def show_cards(seconds):
         "Hollow: forecast, with its range in parentheses. "
         f"This CPU would take {here}, measured with {SIZES[0]} images per step."
     )
-    alt = f"Forecast: seconds for a million images. {' '.join(titles)}"
+    alt = f"Forecast: seconds for a million images. {'. '.join(titles)}."
     figures.show_vega(_spec(rows, titles), _draw_ends(rows, titles), alt, caption)
     return FACTORS[0], "With 25 images per step, both cards wait for the CPU most of the time."
 
@@ -216,7 +216,7 @@ def _finding(old, new):
     says = (
         f"the B200 is {figures.number(faster, 2)}× as fast" if faster > 1.15 else "T4 and B200 tie"
     )
-    return f"{old['size']:,} images per step: {says}."
+    return f"{old['size']:,} images per step: {says}"
 
 
 def _spec(rows, titles):
@@ -258,7 +258,7 @@ def _draw_ends(rows, titles):
         }
         for name, size in ends.items()
     }
-    title = f"{titles[0]} {titles[-1].replace(' images per step', '')}"
+    title = f"{titles[0]}. {titles[-1].replace(' images per step', '')}"
     return draw_bars(title, panels)[0]
 
 

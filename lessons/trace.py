@@ -79,3 +79,17 @@ def traffic(function: Callable, *args: Any) -> list[tuple[str, int, int]]:
 def total(rows: Iterable[tuple[str, int, int]]) -> int:
     """Return the bytes of all operations in the rows of `traffic`."""
     return sum(read + written for _, read, written in rows)
+
+
+def microseconds(card: str, moved: int, flops: int = 0, unit: str = "fp16") -> float:
+    """Return the µs that the clock forecasts for a kernel that moves so many bytes and computes so many FLOPs in `unit`.
+
+    The larger of bytes at 75% of the card's bandwidth and FLOPs at 80% of its peak (`practice_gpus.clock.rates`).
+    """
+    # the clock imports Triton, which has to wait until the lesson has set TRITON_INTERPRET
+    from practice_gpus.cards import find_card, get_card
+    from practice_gpus.clock.rates import limits
+    from practice_gpus.clock.work import Work
+
+    work = Work("kernel", [(0, moved)], [], flops, unit)
+    return 1e6 * max(limits(work, get_card(find_card(card))).values())

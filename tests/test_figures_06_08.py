@@ -4,14 +4,14 @@ import re
 
 import pytest
 import torch
-from matplotlib.colors import to_rgb
 
 import helpers.figures
 from helpers import plots
 from helpers.figures import SMALL
 from lessons import data_parallel
 from lessons.lesson06 import figures as lesson06
-from lessons.lesson08 import figures
+from lessons.lesson07 import figures as lesson07
+from lessons.lesson08 import figures, tree
 
 
 @pytest.fixture
@@ -24,24 +24,56 @@ def shown(monkeypatch):
     return found
 
 
-def test_a_ladder_labels_each_gain_and_nothing_covers_anything(shown):
-    """Gain, memory and accuracy of each rung must be readable from the last row of a room."""
-    figures.show_segment_anything()
-    figure, _ = shown[0]
+def apart(figure):
+    """Whether no text of the figure's first axes covers another, or is smaller than the smallest, or cut off."""
     plots.png(figure)
-    axes = figure.axes[0]
-    texts = [text for text in axes.texts if text.get_text()]
-    words = " ".join(text.get_text() for text in texts)
-    gains = ["3.28", "1.38", "1.34", "1.17", "1.08", "0.98", "0.88"]
-    assert re.findall(r"× (\S+)", words) == gains
-    assert {"19.5 GiB", "47.8%"} <= {text.get_text() for text in texts}
+    texts = [text for text in figure.axes[0].texts if text.get_text()]
     assert all(text.get_fontsize() >= SMALL for text in texts)
     boxes = [text.get_window_extent() for text in texts]
     for i, box in enumerate(boxes):
-        assert box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
+        assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
         assert not any(box.overlaps(other) for other in boxes[:i])
-    dark = [p.get_y() for p in axes.patches if p.get_facecolor()[:3] == to_rgb(helpers.figures.GPU)]
-    assert len(dark) == 6  # int8 and 2:4 sparse added nothing
+
+
+def test_a_ladder_labels_each_gain_and_nothing_covers_anything():
+    """Each gain must be readable from the last row of a room."""
+    figure, _ = figures.first_picture()
+    apart(figure)
+    axes = figure.axes[0]
+    words = " ".join(text.get_text() for text in axes.texts)
+    gains = ["1.00", "2.21", "1.03", "1.00", "1.60", "1.21", "1.66", "1.22", "1.14", "1.12"]
+    assert re.findall(r"× (\S+)", words) == gains
+
+
+@pytest.mark.parametrize(
+    ("tests", "limit"),
+    [((), None), ((1.4, 1.0, 1.0), "overhead"), ((2.0, 1.0, 0.5), "memory")],
+)
+def test_the_tree_shows_the_path_to_the_limit_and_only_its_ratios(shown, tests, limit):
+    """A learner reads off it where the tests have led, and what helps there."""
+    tree.show_tree("title", tests, limit)
+    [(figure, alt)] = shown
+    apart(figure)
+    words = {text.get_text(): text for text in figure.axes[0].texts if text.get_text()}
+    for name in tree.LIMITS:
+        head = next(text for word, text in words.items() if word.startswith(name))
+        assert (head.get_color() == "white") is (limit in (None, name))
+    ratios = [word for word in words if word.startswith("×")]
+    assert ratios == [f"× {test:.2f}" for test in tests[: len(ratios)]]
+    assert len(ratios) == {None: 0, "overhead": 1, "memory": 3}[limit]
+    assert all(ratio in alt for ratio in ratios)
+
+
+def test_a_graph_starts_all_its_kernels_by_one_launch(shown):
+    """The gain is read off the lines from launches to kernels: many on an A100, one for the graph."""
+    lesson07.show_launches()
+    [(figure, alt)] = shown
+    assert "A100: 76 launches for 76 kernels" in alt and "one graph launch for 421 kernels" in alt
+    begins = [
+        {line.get_xdata()[0] for line in axes.get_lines() if len(set(line.get_ydata())) > 1}
+        for axes in figure.axes
+    ]
+    assert len(begins[0]) == 76 and len(begins[1]) == 14
 
 
 class Step:

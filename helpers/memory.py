@@ -2,7 +2,8 @@
 
 import linecache
 import math
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -13,6 +14,7 @@ from helpers import figures
 
 MIB = 2**20
 GROUND = ("parameters", "optimizer", "batch", "gradients", "activations")  # from the ground up
+PASSING = "passing"  # on top of them: gradients of activations, and the optimizer's workspace
 PLACES = ("forward", "backward", "step")
 
 
@@ -56,40 +58,68 @@ def by_part(
     batch: Sequence[Tensor],
     step: Callable[[], object],
 ) -> tuple[list[str], dict[str, list[float]]]:
-    """Run `step()` once and return (moments, {part: [MiB]}), a part of `GROUND`.
+    """Run `step()` once and return (moments, {part: [MiB]}), a part of `GROUND` or `PASSING`.
 
     A moment is the end of a layer's forward, of a parameter's gradient or of the optimizer's step, and counts the most
-    that was in use since the moment before. Activations are what is left beside the parts that can be counted, and
-    what was there at the start; during the optimizer's step that is the optimizer's.
+    that was in use since the moment before. Activations are what autograd has saved beside the parameters and the batch
+    (since the moment before, what a layer has just released included); what nobody saved is passing.
     """
     places: list[str] = []
-    sizes_by_part: dict[str, list[float]] = {part: [] for part in GROUND}
+    sizes_by_part: dict[str, list[float]] = {part: [] for part in (*GROUND, PASSING)}
     device = next(model.parameters()).device
     optimizer.zero_grad()
     counted = sum(_counted_bytes(model, optimizer, batch, device))
     outside = torch.cuda.memory_allocated(device) - counted
+    saved: weakref.WeakSet[_Saved] = weakref.WeakSet()
+    known = {_storage(tensor) for tensor in (*model.parameters(), *model.buffers(), *batch)}
+    held = 0  # bytes of activations at the moment before
 
     def mark(place: str) -> None:
+        nonlocal held
         sizes = _counted_bytes(model, optimizer, batch, device)
-        activations = max(0, torch.cuda.max_memory_allocated(device) - outside - sum(sizes))
+        rest = max(0, torch.cuda.max_memory_allocated(device) - outside - sum(sizes))
         torch.cuda.reset_peak_memory_stats(device)
+        before, held = held, _saved_bytes(saved, known)
+        activations = min(rest, max(before, held))
         places.append(place)
-        sizes.append(activations)
-        if place == "step":
-            sizes = [sizes[0], sizes[1] + activations, *sizes[2:4], 0]
-        for part, size in zip(GROUND, sizes, strict=True):
+        for part, size in zip(
+            sizes_by_part, (*sizes, activations, rest - activations), strict=True
+        ):
             sizes_by_part[part].append(size / MIB)
+
+    def pack(tensor: Tensor) -> _Saved:
+        kept = _Saved(tensor)
+        saved.add(kept)
+        return kept
 
     hooks = _mark_moments(model, optimizer, mark)
     torch.cuda.reset_peak_memory_stats(device)
     mark("start")
     try:
-        step()
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept.tensor):
+            step()
     finally:
         for hook in hooks:
             hook.remove()
     mark("end")
     return places, sizes_by_part
+
+
+class _Saved:
+    """A tensor that autograd has saved; it goes when autograd lets go of it."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _saved_bytes(saved: Iterable[_Saved], known: set[int]) -> int:
+    """Bytes of the storages of `saved`, each counted once, without the `known` ones."""
+    storages = {_storage(kept.tensor): kept.tensor.untyped_storage().nbytes() for kept in saved}
+    return sum(size for storage, size in storages.items() if storage not in known)
 
 
 def _counted_bytes(
@@ -145,18 +175,34 @@ def draw_step(
     totals = [sum(each) for each in zip(*sizes.values(), strict=True)]
     peak, parameters = max(totals), max(sizes["parameters"])
     title = f"{parameters:.0f} MiB of parameters, {peak:.0f} MiB at the peak"
-    figure, axes = figures.new_figure(title, "", "MiB in use", (7.4, 3.0))
-    colors = [figures.MEMORY[part] for part in sizes]
-    axes.stackplot(range(len(places)), *sizes.values(), colors=colors)
+    figure, axes = figures.new_figure(title, "", "MiB in use", (7.4, 3.4))
+    colors = [figures.MEMORY[part] for part in GROUND]
+    axes.stackplot(range(len(places)), *sizes.values(), colors=[*colors, figures.RULE])
+    axes.plot(totals, color=figures.INK, linewidth=1)
     axes.set_xlim(0, len(places) - 1)
-    axes.set_ylim(0, 1.1 * peak)
+    axes.set_ylim(0, 1.25 * peak)
     firsts = [places.index(place) for place in PLACES]
     axes.set_xticks(firsts, PLACES, ha="left")
     for first in firsts:
         axes.axvline(first, color=figures.WAIT, linewidth=0.8)
     _name_bands(axes, sizes)
-    highest = ", ".join(f"{part} {max(each):.2g} MiB" for part, each in sizes.items())
-    return figure, f"{title}. At most: {highest}."
+    top, spike = totals.index(peak), places.index("step")
+    _point_at(axes, f"peak: {peak:.0f} MiB", (top, peak), (6, 14), "center")
+    middle = (top + 1, peak - sizes[PASSING][top] / 4)
+    _point_at(axes, "gradients of activations", middle, (34, 22), "left")
+    name = type(optimizer).__name__
+    _point_at(axes, f"{name}'s workspace", (spike, totals[spike] - 4), (-2, 24), "right")
+    highest = ", ".join(f"{part} {max(sizes[part]):.2g} MiB" for part in GROUND)
+    workspace = f"{name}'s workspace {sizes[PASSING][spike]:.2g} MiB"
+    at_peak = f"gradients of activations {sizes[PASSING][top]:.2g} MiB at the peak"
+    return figure, f"{title}. At most: {highest}; {at_peak}, {workspace}."
+
+
+def _point_at(axes: Any, words: str, place: tuple[float, float], offset: Any, side: str) -> None:
+    """Write `words` beside `place`, `offset` points away, with a line to it."""
+    arrow = {"arrowstyle": "-", "color": figures.INK, "linewidth": 0.8}
+    look = {"textcoords": "offset points", "fontsize": 9, "color": figures.INK, "ha": side}
+    axes.annotate(words, place, offset, arrowprops=arrow, **look)
 
 
 def _name_bands(axes: Any, sizes: dict[str, list[float]]) -> None:

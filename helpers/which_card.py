@@ -91,9 +91,9 @@ def _finding(rows):
     hour, epoch = (min(rows, key=lambda row: row[key]) for key in ("per_hour", "usd"))
     cheapest, better = (row["card"].split(",")[0] for row in (hour, epoch))
     if hour is epoch:
-        return f"The {cheapest} is the cheapest, per hour and per epoch"
+        return f"The {cheapest} costs least, per hour and per epoch"
     times = figures.number(hour["usd"] / epoch["usd"], 2)
-    return f"The {cheapest} is cheapest per hour, and {times}× the {better}'s price per epoch"
+    return f"The {cheapest} costs least per hour, but {times}× as much per epoch as the {better}"
 
 
 def _told(row):

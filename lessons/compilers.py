@@ -20,10 +20,10 @@ COMPILES = re.compile(r"\b(triton|kernels|trace|check)\b")
 class WithoutCompiler:
     """Transforms the input of IPython: a cell of the page, or one that compiles, shows what is stored."""
 
-    def __init__(self, notebook):
+    def __init__(self, notebook: str):
         self.notebook = notebook
 
-    def __call__(self, lines):
+    def __call__(self, lines: list[str]) -> list[str]:
         source = "".join(lines)
         if ALWAYS.search(source):
             return lines
@@ -32,7 +32,7 @@ class WithoutCompiler:
         return lines
 
 
-def look_for_compilers(notebook, language="triton"):
+def look_for_compilers(notebook: str, language: str = "triton") -> None:
     """Print whether Triton ("cuda": NVRTC, too) is here; where not, let the notebook, a file's name, go on without it."""
     from practice_gpus import kernels
 
@@ -55,7 +55,7 @@ def _is_ours(transformer):
     return type(transformer).__name__ == WithoutCompiler.__name__
 
 
-def show_stored(source, notebook):
+def show_stored(source: str, notebook: str) -> None:
     """Show the outputs that the file of the notebook holds for the cell with this `source`, and nothing else."""
     from IPython.display import display
 

@@ -1,6 +1,7 @@
 """How long a data-parallel step takes, by forecast: a GPT's step by the clock, all-reduces by published bandwidths."""
 
 import functools
+from typing import Any
 
 import numpy
 import torch
@@ -10,6 +11,7 @@ import measurements
 from lessons.gpt import TinyGPT, course_words
 from practice_gpus import practice_gpus
 
+Span = tuple[float, float]  # start and end in ms
 MIB = 1.048576  # MB
 # GB/s of large all-reduces without NVLink. Direct: four RTX 4090 with a modified driver, 512 MiB,
 # https://github.com/tinygrad/open-gpu-kernel-modules/issues/36; through the CPU's memory: two RTX 3090 Ti,
@@ -20,7 +22,7 @@ LINKS = {"NVLink": "8 × H200", "network": "32 × B200, four machines", **PCIE} 
 
 
 @functools.cache
-def gpt_step(batch):
+def gpt_step(batch: int) -> tuple[Any, torch.nn.Module]:
     """Return (forecast, model) of a training step of a GPT of GPT-2's size, for `batch` sequences of 1,024 tokens."""
     with practice_gpus(1, card="A100 80", values=False) as gpu:
         model = TinyGPT(course_words(), width=768, heads=12, layers=12, context=1024).cuda()
@@ -35,21 +37,21 @@ def gpt_step(batch):
         return gpu.forecast(step), model
 
 
-def backward_ms(forecast):
+def backward_ms(forecast: Any) -> Span:
     """Return when the backward pass of a step begins and ends, in ms."""
     passes = [s for s in forecast.spans if s.bound and getattr(s.entry, "backward", False)]
     return 1e3 * passes[0].start, 1e3 * passes[-1].end
 
 
 @functools.cache
-def rates(device):
+def rates(device: str) -> tuple[list[float], list[float]]:
     """Return ([MiB], [GB/s]): published bus bandwidths of all-reduces by size; those of 0.1 GB/s are too rounded."""
     rows = measurements.published("all_reduce_nodes").rows(device=device)
     rows = [row for row in rows if row["gb_per_s"] > 0.1]
     return [row["bytes"] / 2**20 for row in rows], [row["gb_per_s"] for row in rows]
 
 
-def all_reduce_ms(size, gpus, link):
+def all_reduce_ms(size: float, gpus: int, link: str) -> float:
     """Return the ms of an all-reduce of `size` MB between `gpus` over one of `LINKS`.
 
     Between published sizes the bandwidth is interpolated; what is smaller takes as long as the smallest one.
@@ -63,13 +65,16 @@ def all_reduce_ms(size, gpus, link):
     return max(least, sent / float(rate))
 
 
-def all_reduces(model, begin, end, size, gpus, link):
+def all_reduces(
+    model: torch.nn.Module, begin: float, end: float, size: float, gpus: int, link: str
+) -> list[Span]:
     """Return [(start, end)] in ms of the all-reduces of a backward pass that runs from `begin` to `end` ms.
 
     A gradient is ready when the pass has done its share of the bytes; MB are sent from `size` on, one after the other.
     """
     megabytes = [4e-6 * p.numel() for p in model.parameters()][::-1]
-    done, waiting, sent = 0.0, 0.0, []
+    sent: list[Span] = []
+    done, waiting = 0.0, 0.0
     for number, each in enumerate(megabytes, 1):
         done, waiting = done + each, waiting + each
         if waiting >= size or number == len(megabytes):
@@ -80,13 +85,13 @@ def all_reduces(model, begin, end, size, gpus, link):
     return sent
 
 
-def cut(spans, at):
+def cut(spans: list[Span], at: float) -> list[Span]:
     """Return `spans`, (start, end) each, with the one that lasts over time `at` in two: what is hidden, what exposed."""
     before = [(start, min(end, at)) for start, end in spans if start < at]
     return before + [(max(start, at), end) for start, end in spans if end > at]
 
 
-def speedup(card, link, gpus, batch, shared=False):
+def speedup(card: str, link: str, gpus: int, batch: int, shared: bool = False) -> tuple[float, ...]:
     """Return (low, middle, high): the throughput of `gpus` as a multiple of one's, by forecast, with buckets of 25 MiB.
 
     `batch` sequences for each GPU, or `shared` by all. The range is that of the forecast of a step: a faster step leaves

@@ -12,6 +12,7 @@ import sys
 import textwrap
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 CALLS = re.compile(r"^ +(\w*fused\w*|extern_kernels\.\w+)(?:\.run)?\(", flags=re.M)
 SOURCES = re.compile(r"(@triton\.jit\ndef (\w+).*?)\n'''", flags=re.S)
@@ -25,7 +26,7 @@ H100 = {
 }  # fmt: skip
 
 
-def written_for_cuda(*asked, limit=120):
+def written_for_cuda(*asked: tuple, limit: float = 120) -> dict[str, Any]:
     """Return {name of a function: (names of its kernels in their order, {name: Triton source})} for an H100.
 
     `asked` are (function, shape of its first tensor, …); all tensors are float32. `limit` in seconds.
@@ -35,7 +36,10 @@ def written_for_cuda(*asked, limit=120):
     ]
     command = [sys.executable, "-c", "from lessons import inductor; inductor.answer()"]
     plain = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    place = {"env": plain | {"CUDA_VISIBLE_DEVICES": ""}, "cwd": Path(__file__).parents[1]}
+    place: dict[str, Any] = {
+        "env": plain | {"CUDA_VISIBLE_DEVICES": ""},
+        "cwd": Path(__file__).parents[1],
+    }
     try:
         done = subprocess.run(
             command,
@@ -53,7 +57,7 @@ def written_for_cuda(*asked, limit=120):
         return recorded["written"]
 
 
-def answer():
+def answer() -> None:
     """Answer the requests on the input, as JSON on the output; this is what runs in the process of its own."""
     import torch
     from torch.nn import functional

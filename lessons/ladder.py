@@ -8,8 +8,10 @@ import functools
 import json
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -27,7 +29,7 @@ SEVERAL = {1: "one A100", 2: "two A100s", 8: "eight A100s"}
 PALE = "Pale: the course's own numbers, until you have run that lesson."
 
 
-def show(lesson, train=None, **here):
+def show(lesson: str, train: Callable | None = None, **here: float) -> None:
     """Keep the rungs of `lesson` as the learner's own, and show the ladder up to them.
 
     `train(model, optimizer, x, y)` is the learner's own step, if there is one; `here` holds what was measured already, as
@@ -45,12 +47,12 @@ def show(lesson, train=None, **here):
     figures.show(*draw(reached), "" if all(r["own"] for r in reached.values()) else PALE)
 
 
-def speeds(text):
+def speeds(text: str) -> list[float]:
     """Return the tokens per second that a script's output names, in order."""
     return [float(n.replace(",", "")) for n in re.findall(r"([\d,]+) tokens per second", text)]
 
 
-def rungs():
+def rungs() -> dict[str, dict]:
     """Return {key: rung}, each a dict; "own" tells whether its numbers are the learner's or the course's."""
     course = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
     kept = progress.load()
@@ -61,21 +63,27 @@ def rungs():
     return course
 
 
-def step(model, optimizer, x, y, attend):
+def step(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    attend: Callable,
+) -> None:
     """Train one step, all texts at once."""
     optimizer.zero_grad()
     F.cross_entropy(model(x, attend).flatten(0, 1), y.flatten()).backward()
     optimizer.step()
 
 
-def by_hand(layer, q, k, v):
+def by_hand(layer: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Return causal attention in separate operations, with the whole score matrix."""
     scores = q @ k.mT / q.shape[-1] ** 0.5
     later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
     return scores.masked_fill(later, float("-inf")).softmax(-1) @ v
 
 
-def forecast(rung, train):
+def forecast(rung: dict, train: Callable) -> dict[str, float]:
     """Return {card: tokens per second of each GPU} by the clock."""
     dtype = torch.bfloat16 if rung["bits"] == 16 else None
     found = recorded(tiny_gpt(rung["texts"], train, dtype, context=rung["words"]))
@@ -85,7 +93,7 @@ def forecast(rung, train):
     return {name: 1000 * tokens / found.on(card, **several).ms for name, card in CARDS.items()}
 
 
-def measured(rung, train):
+def measured(rung: dict, train: Callable) -> float | None:
     """Return this machine's tokens per second with a small batch in float32; None where a rung has none."""
     if not rung["local"]:
         return None
@@ -102,7 +110,7 @@ def measured(rung, train):
     return x.numel() / median(seconds[1:])
 
 
-def draw(ladder):
+def draw(ladder: dict[str, dict]) -> tuple[Any, str]:
     """Return (Figure, sentence) of {key: rung}: bars of this machine, and beside them the forecasts for two cards."""
     *_, last = ladder.values()
     first, now = ladder["one"]["A100"], last["A100"] * last["gpus"]

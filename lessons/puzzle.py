@@ -6,7 +6,9 @@ Par is the model answer's score, computed then and there by the same compiler: a
 import inspect
 import re
 import textwrap
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -22,7 +24,7 @@ class triton:
     """Stands in for Triton in model answers; the compiling process has the real one."""
 
     @staticmethod
-    def jit(function):
+    def jit(function: Callable) -> Callable:
         """Return the function as it is."""
         return function
 
@@ -47,12 +49,12 @@ class Problem:
     tolerance: float = 1e-4
 
 
-def blank(*shape, dtype=torch.float32):
+def blank(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """Return a tensor for results, full of a value that no answer has."""
     return torch.full(shape, UNTOUCHED, dtype=torch.float32).to(dtype)
 
 
-def run(answer, problem, card=CARD):
+def run(answer: Any, problem: Problem, card: str = CARD) -> tuple[Any, Any]:
     """Compile `answer` for `problem` and run it; returns (Compiled, Result). Raises what the kernel does wrong."""
     from practice_gpus import kernels
 
@@ -72,7 +74,7 @@ def run(answer, problem, card=CARD):
     return compiled, kernels.run(compiled, problem.grid, None, *arguments)
 
 
-def judged(answer, problem, reference):
+def judged(answer: Any, problem: Problem, reference: Any) -> tuple[Any, Any]:
     """Run an answer, and raise `NotYet` where it is wrong: not a kernel, not allowed on a GPU, or another value."""
     from practice_gpus import kernels
 
@@ -109,7 +111,7 @@ def _look_at(answer, reference):
         raise NotYet(f"the kernel is called with {', '.join(wanted)}: keep these parameters.")
 
 
-def compare(problem):
+def compare(problem: Problem) -> None:
     """Raise `NotYet` where the result differs from what is expected, naming the first element that does."""
     near = {"rtol": problem.tolerance, "atol": problem.tolerance}
     wrong = (~torch.isclose(problem.out.float(), problem.expected.float(), **near)).nonzero()
@@ -128,17 +130,17 @@ def compare(problem):
 class Puzzle(Exercise):
     """An exercise with a score: `problems()` gives the cases, `score(compiled, result, problem)` counts the last one."""
 
-    problems: object = None
-    score: object = None
+    problems: Any = None
+    score: Any = None
     unit: str = ""
-    mistakes: object = None  # mistakes(problem) → [(wrong result, its cause)]
+    mistakes: Any = None  # mistakes(problem) → [(wrong result, its cause)]
 
-    def par(self):
+    def par(self) -> float:
         """Return the model answer's score, counted now."""
         problem = self.problems()[-1]
         return self.score(*run(self.reference, problem), problem)
 
-    def scored(self, answer):
+    def scored(self, answer: Any) -> float:
         """Return an answer's score after its check; raises `NotYet` where it is wrong."""
         for problem in self.problems():
             try:
@@ -148,33 +150,37 @@ class Puzzle(Exercise):
                 raise
         return self.score(compiled, result, problem)
 
-    def yours(self):
+    def yours(self) -> Any:
         """Return the learner's kernel once it has passed its check here; until then the model answer, and say so."""
         if self.key in core._correct:
             return core._correct[self.key]
-        print(f"{self.reference.__name__}: the model answer stands in until yours passes its check")
-        return as_kernel(self.reference)
+        print(f"{self.tool}: the model answer stands in until yours passes its check")
+        return self.reference if isinstance(self.reference, str) else as_kernel(self.reference)
 
     def _explain(self, problem):
         near = {"rtol": max(problem.tolerance, 1e-3), "atol": problem.tolerance, "equal_nan": True}
         for wrong, cause in self.mistakes(problem) if self.mistakes else ():
-            if wrong.shape == problem.out.shape and torch.allclose(wrong, problem.out, **near):
+            if wrong.shape == problem.out.shape and torch.allclose(
+                wrong.float(), problem.out.float(), **near
+            ):
                 raise NotYet(cause)
 
 
-def as_kernel(function):
+def as_kernel(function: Callable) -> Any:
     """Return a model answer as a kernel that Triton can launch, here or on a GPU."""
     import triton
     import triton.language
 
     lines, first = inspect.getsourcelines(function)
-    file = inspect.getsourcefile(function)
+    file = str(inspect.getsourcefile(function))
     names = {"triton": triton, "tl": triton.language}
     exec(compile("\n" * (first - 1) + textwrap.dedent("".join(lines)), file, "exec"), names)  # noqa: S102 - our own
     return names[function.__name__]
 
 
-def puzzle(key, title, problems, score, unit, **rest):
+def puzzle(
+    key: str, title: str, problems: Callable, score: Callable, unit: str, **rest: Any
+) -> Puzzle:
     """Return a `Puzzle` whose check says score and par, and gives a line to share."""
 
     def check(answer):
@@ -186,7 +192,7 @@ def puzzle(key, title, problems, score, unit, **rest):
     return made
 
 
-def verdict(title, mine, par, unit):
+def verdict(title: str, mine: float, par: float, unit: str) -> str:
     """Say in words how a score compares with par, and give the line to share; the scorecard keeps the best."""
     SCORES[title] = min((mine, par), SCORES.get(title, (mine, par)))
     words = {
@@ -199,23 +205,23 @@ def verdict(title, mine, par, unit):
     return f"{words}\nScore {score}, par {wanted}: {unit}.\n{share}"
 
 
-def number(score):
+def number(score: float) -> str:
     """Return a score in three digits, without an exponent."""
     return f"{score:,.0f}" if score >= 100 else f"{score:.3g}"
 
 
-def compared(mine, par):
+def compared(mine: float, par: float) -> str:
     """Return whether a score is "under", "at" or "over" par; half a percent counts as equal."""
     return "at" if abs(mine - par) < 0.005 * par else "under" if mine < par else "over"
 
 
-def where(mine, par):
+def where(mine: float, par: float) -> str:
     """Return a score's place in words: "26% under par", "at par"."""
     place = compared(mine, par)
     return "at par" if place == "at" else f"{abs(1 - mine / par):.0%} {place} par"
 
 
-def scorecard(puzzles):
+def scorecard(puzzles: Sequence[Puzzle]) -> None:
     """Print the best score of each of these puzzles that was passed here, and one line to share."""
     passed = {each.title: SCORES[each.title] for each in puzzles if each.title in SCORES}
     if not passed:
@@ -228,6 +234,6 @@ def scorecard(puzzles):
     print(f"To share: ⛳ kernel puzzles, {len(passed)} of {len(puzzles)} passed: {told}")
 
 
-def requested(result, problem):
+def requested(result: Any, problem: Problem) -> float:
     """Return the bytes of all sectors that requests touch, for each element of the result."""
     return result.moved() / problem.out.numel()

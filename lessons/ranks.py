@@ -10,7 +10,9 @@ import threading
 import time
 import weakref
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -36,14 +38,14 @@ class Network:
         self._finished = set()
         self._changed = threading.Condition()
 
-    def send(self, rank, tensor, dst):
+    def send(self, rank: int, tensor: torch.Tensor, dst: int) -> None:
         """Send a copy of `tensor` from `rank` to `dst`; returns at once, as dist.isend does."""
         with self._changed:
             self.sent[rank] += tensor.numel() * tensor.element_size()
             self._messages[rank, dst].append(tensor.clone())
             self._changed.notify_all()
 
-    def recv(self, rank, tensor, src):
+    def recv(self, rank: int, tensor: torch.Tensor, src: int) -> None:
         """Wait for the next tensor from `src` to `rank`, and write it into `tensor`, as dist.recv does."""
         with self._changed:
             self._waits[rank] = src
@@ -59,7 +61,7 @@ class Network:
             raise ValueError(f"rank {rank}: what came from rank {src} has shape {shapes}")
         tensor.copy_(message)
 
-    def finish(self, rank):
+    def finish(self, rank: int) -> None:
         """Note that `rank` sends no more."""
         with self._changed:
             self._finished.add(rank)
@@ -70,13 +72,13 @@ class Network:
         idle = all(not self._messages[src, rank] for rank, src in self._waits.items())
         return idle and len(self._waits) + len(self._finished) == len(self.sent)
 
-    def told(self):
+    def told(self) -> str:
         """Who waits for whom, in a sentence."""
         waits = [f"rank {rank} waits for rank {src}" for rank, src in sorted(self._waits.items())]
         return ", ".join(waits + [f"rank {rank} has finished" for rank in sorted(self._finished)])
 
 
-def run_ranks(function, tensors):
+def run_ranks(function: Callable, tensors: Sequence[torch.Tensor]) -> tuple[list, list[int]]:
     """Run `function(tensor, rank, ranks, send, recv)` as one thread for each of `tensors`: (results, bytes sent).
 
     Raises what a rank raises; Hang if all that haven't finished wait for each other.
@@ -117,12 +119,12 @@ class Collectives:
         self.ranks = len(brought)
         self.gathered = []
 
-    def all_gather(self, shard):
+    def all_gather(self, shard: torch.Tensor) -> torch.Tensor:
         whole = torch.cat(self._exchange("all_gather", shard, self.size))
         self.gathered.append(weakref.ref(whole))
         return whole
 
-    def reduce_scatter(self, whole):
+    def reduce_scatter(self, whole: torch.Tensor) -> Any:
         parts = self._exchange("reduce_scatter", whole, self.size * self.ranks)
         return sum(part.chunk(self.ranks)[self.rank] for part in parts)
 
@@ -138,7 +140,7 @@ class Collectives:
             raise NotYet("some ranks call all_gather while others call reduce_scatter.")
         return everything
 
-    def holds_weights(self):
+    def holds_weights(self) -> bool:
         return any(whole() is not None for whole in self.gathered)
 
 
@@ -150,10 +152,10 @@ _NEEDED = ["torch._dynamo", "torch.utils.data.distributed", __name__]
 _NO_START = "it did not start. In a program, call check below the line `if __name__ == '__main__':`"
 
 
-def train_two(source, name, seconds=90):
+def train_two(source: str, name: str, seconds: float = 90) -> list:
     """Train a line in two processes by the function `name` of the module text `source`; a dict or a complaint by rank."""
     way = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    context = multiprocessing.get_context(way)
+    context: Any = multiprocessing.get_context(way)
     if way == "forkserver":
         context.set_forkserver_preload(_NEEDED)
     with socket.create_server(("127.0.0.1", 0)) as probe:

@@ -7,29 +7,31 @@ import ast
 import math
 import statistics
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 
+from measurements.traces import Trace
 from measurements.traces.intervals import idle, innermost, merged
 
 COPIES = ("copy", "memset")
 
 
-def total(intervals):
+def total(intervals: Iterable[tuple[float, float]]) -> float:
     """Return the sum of the lengths of `intervals`, which don't overlap."""
     return sum(end - start for start, end in intervals)
 
 
-def busy_share(trace):
+def busy_share(trace: Trace) -> float:
     """Return the share of the window in which the GPU runs anything, from 0 to 1."""
     return total(merged(trace.gpu, trace.length)) / trace.length
 
 
-def gaps(trace):
+def gaps(trace: Trace) -> list[tuple[float, float]]:
     """Return the idle stretches (start, length) of the GPU, the longest first."""
     found = idle(merged(trace.gpu, trace.length), trace.length)
     return sorted(((begin, end - begin) for begin, end in found), key=lambda gap: -gap[1])
 
 
-def launch_delay(trace):
+def launch_delay(trace: Trace) -> float | None:
     """Return the median µs between a kernel's launch by the CPU and its start on the GPU.
 
     Short (some 10 µs): the GPU waits for the CPU. Long: kernels wait in the queue, the CPU is ahead. None where no
@@ -41,51 +43,51 @@ def launch_delay(trace):
     return statistics.median(delays) if delays else None
 
 
-def exposed(trace):
+def exposed(trace: Trace) -> float:
     """Return the share of the window in which the GPU does nothing but communicate with other GPUs."""
     work = [event for event in trace.gpu if event.kind != "communication"]
     alone = total(merged(trace.gpu, trace.length)) - total(merged(work, trace.length))
     return alone / trace.length
 
 
-def overlap(trace):
+def overlap(trace: Trace) -> float | None:
     """Return the share of the communication's time in which the GPU computes or copies too; None without any."""
     communication = [event for event in trace.gpu if event.kind == "communication"]
     spent = total(merged(communication, trace.length))
     return 1 - exposed(trace) * trace.length / spent if spent else None
 
 
-def share_by_kind(trace):
+def share_by_kind(trace: Trace) -> dict[str, float]:
     """Return {kind: share of all kernel time}, the largest first; kernels side by side count twice."""
-    times = Counter()
+    times: Counter = Counter()
     for event in trace.gpu:
         times[event.kind] += min(event.end, trace.length) - max(0.0, event.start)
     whole = sum(times.values())
     return {kind: time / whole for kind, time in times.most_common()}
 
 
-def on_cpu(trace, begin, end):
+def on_cpu(trace: Trace, begin: float, end: float) -> dict[str, float]:
     """Return {what the CPU did: µs} between two times, the innermost spans, the longest first."""
-    times = Counter()
+    times: dict[str, float] = defaultdict(float)
     near = [span for span in trace.cpu if span.end > begin and span.start < end]
     for span in innermost(near):
         inside = min(end, span.end) - max(begin, span.start)
         if inside > 0:
             times[span.name] += inside
-    return dict(times.most_common())
+    return dict(sorted(times.items(), key=lambda pair: -pair[1]))
 
 
-def product_flops(rows, inner, columns, batch=1):
+def product_flops(rows: int, inner: int, columns: int, batch: int = 1) -> int:
     """Return the floating-point operations of `batch` products [rows, inner] @ [inner, columns]."""
     return 2 * batch * rows * inner * columns
 
 
-def per_second(amount, microseconds):
+def per_second(amount: float, microseconds: float) -> float:
     """Return `amount` a second, for bytes or operations done in so many microseconds."""
     return amount / (microseconds * 1e-6)
 
 
-def kernels_by_shape(trace):
+def kernels_by_shape(trace: Trace) -> list[tuple[float, float]]:
     """Return [(operations per byte, FLOP/s)] of the matmuls and of additions and products of equal tensors in 16 bits.
 
     A point for each shape, the median of its kernels. Bytes are counted as if each input were read once from memory.

@@ -1,6 +1,11 @@
 """Who works when, CPU and GPU: a loop that is computed here, a forecast's queue, and how both are drawn (07)."""
 
+from collections.abc import Iterable
+from typing import Any
+
 from helpers import figures
+
+Span = tuple[str, str, float, float]  # lane, label, start and end in ms
 
 COLORS = {
     "prepare": figures.CPU,
@@ -13,15 +18,15 @@ COLORS = {
 }
 
 
-def lay_out(work):
+def lay_out(work: Iterable) -> tuple[list[Span], float]:
     """Spans (lane, label, start, end) in ms of `work`, and the ms that it takes in all.
 
     `work`: pieces (lane, label, ms) in the order in which Python asks for them. The GPU does its own in turn, each
     as soon as Python has asked for it; "waits" lets Python wait until the GPU is done (lesson 07).
     """
     spans = []
-    now = 0  # Python's clock
-    free = 0  # when the GPU is done with what it was asked for
+    now = 0.0  # Python's clock
+    free = 0.0  # when the GPU is done with what it was asked for
     for piece in work:
         if piece == "waits":
             spans.append(("Python", "waits", now, free))
@@ -38,10 +43,10 @@ def lay_out(work):
     return spans, max(now, free)
 
 
-def forecast_spans(forecast):
+def forecast_spans(forecast: Any) -> list[Span]:
     """Spans (lane, label, start, end) in ms of a forecast's queue, the CPU first; neighbors of one kind are joined."""
     labels = {"cpu": "prepare images", "launch": "launch kernels"}
-    lanes = {}
+    lanes: dict[str, list[Span]] = {}
     for span in forecast.queue.spans:
         label = "copy" if span.bound == "copy" else "kernels"
         lane = "GPU"
@@ -57,10 +62,10 @@ def forecast_spans(forecast):
     return [span for lane in sorted(lanes) for span in lanes[lane]]
 
 
-def draw_lanes(axes, spans, whole, hollow=False):
+def draw_lanes(axes: Any, spans: list[Span], whole: float, hollow: bool = False) -> None:
     """Draw `spans` into `axes`, which reach to `whole` ms; a label stands once, in a bar or above it. `hollow`: a forecast."""
     lanes = list(dict.fromkeys(lane for lane, *_ in spans))
-    room = {}
+    room: dict[tuple[str, str], tuple[float, float]] = {}
     for lane, label, start, end in spans:
         color = COLORS.get(label.split(",")[0], figures.GPU)
         look = {"facecolor": color, "edgecolor": figures.CARD, "linewidth": 0.8}

@@ -3,6 +3,8 @@
 import copy
 import warnings
 import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -59,12 +61,12 @@ class GraphWatched(Watched):
         return logits
 
 
-def count_waits(function, *args):
+def count_waits(function: Callable, *args: Any) -> int:
     """Return how often PyTorch says that it waited for the GPU while `function(*args)` ran."""
     return waits_and_result(function, *args)[0]
 
 
-def waits_and_result(function, *args):
+def waits_and_result(function: Callable, *args: Any) -> tuple[int, Any]:
     """Return (how often PyTorch said that it waited, the result) of `function(*args)` (lesson 07).
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html
@@ -80,19 +82,19 @@ def waits_and_result(function, *args):
     return sum("called a synchronizing" in str(w.message) for w in caught), result
 
 
-def batches(*sizes):
+def batches(*sizes: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return batches of random pictures [n, 3, 2, 2] and labels 0 to 4, on the CPU, one for each n in `sizes`."""
     return [(torch.randn(n, 3, 2, 2), torch.randint(5, (n,))) for n in sizes]
 
 
-def far(a, b, tolerance=1e-4):
+def far(a: torch.Tensor, b: torch.Tensor, tolerance: float = 1e-4) -> bool:
     """Return whether two tensors, on any devices, differ by more than rounding."""
     a = a.detach().cpu().float()
     b = b.detach().cpu().float()
     return not torch.allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
-def train_by_hand(model, loader):
+def train_by_hand(model: nn.Module, loader: Iterable) -> tuple[nn.Module, list[float], list[int]]:
     """Train a copy of `model` on the CPU with gradients from torch.autograd.grad; returns it, losses, right answers."""
     twin = copy.deepcopy(model).cpu().train()
     losses, right = [], []

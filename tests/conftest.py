@@ -1,6 +1,5 @@
 """What all tests share: lanes, one thread each, stored progress left alone, practice GPUs for a test."""
 
-import contextlib
 import itertools
 import os
 import signal
@@ -115,21 +114,6 @@ def no_stored_progress(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GPU_COURSE_HOME", str(tmp_path_factory.mktemp("home")))
         yield
-
-
-@pytest.fixture(scope="session")
-def imitated():
-    """Give practice_gpus as a context manager that skips the test where it would step aside for real GPUs."""
-    from practice_gpus import practice_gpus  # PyTorch, only for tests that ask for it
-
-    @contextlib.contextmanager
-    def turned_on(*args, **options):
-        with practice_gpus(*args, **options) as machine:
-            if machine.real:
-                pytest.skip("these GPUs are real")
-            yield machine
-
-    return turned_on
 
 
 @pytest.fixture

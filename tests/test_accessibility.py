@@ -106,8 +106,3 @@ def test_texts_stand_out_from_the_card_and_are_large_enough(make):
     assert shown and min(contrast(text.get_color(), palette.CARD) for text in shown) >= 4.5
     shrunk = min(1, figures.WIDEST / (figures.PIXELS * figure.get_figwidth()))
     assert min(t.get_fontsize() for t in shown) * figures.PIXELS / 72 * shrunk >= 11
-
-
-def test_many_lines_differ_without_color():
-    drawn = plots.lines(SERIES, "t", "x", "y").axes[0].get_lines()
-    assert len({line.get_marker() for line in drawn[:7]}) == 7

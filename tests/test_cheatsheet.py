@@ -12,7 +12,6 @@ import nbformat
 import pytest
 import torch
 
-from helpers import course
 from practice_gpus import practice_gpus
 
 pytestmark = pytest.mark.gpu
@@ -24,23 +23,26 @@ NOT_ON_PRACTICE = ("torch.compile", "torch.cuda.CUDAGraph")  # practice GPUs ref
 MPS_FRACTION = float(os.environ.get("PYTORCH_MPS_HIGH_WATERMARK_RATIO", 1.7))
 
 
-NAMES = {"any": "accelerator", "CUDA": "cuda", "MPS": "mps", "XPU": "xpu", "CPU": "cpu"}
+CUDA, XPU, MPS, CPU = ("cuda",), ("xpu",), ("mps",), ("cpu",)
+RUNS_ON = {  # what a table says: the kinds that its call is tried on
+    **{"any GPU": ("accelerator",), "any GPU but MPS": ("accelerator",), "any device": KINDS},
+    "any device but MPS": ("accelerator", "cuda", "xpu", "cpu"),
+    **{"CUDA": CUDA, "MPS": MPS, "XPU": XPU, "CPU": CPU},
+    **{"CUDA, XPU": CUDA + XPU, "MPS, CPU": MPS + CPU},
+}
 
 
 def table():
-    """(calls by kind, lesson) of each row of the notebook's tables."""
+    """(kinds, call) of each call in the notebook's tables: a row has one, or in a fold a line for each device."""
     for cell in nbformat.read(PAGE, as_version=4).cells:
-        if cell.cell_type == "markdown" and cell.source.startswith("| task |"):
-            for line in cell.source.splitlines()[2:]:
-                _, devices, calls, lesson = (part.strip() for part in line.strip("|").split("|"))
-                yield dict.fromkeys(KINDS, "") | _by_kind(devices, calls), lesson
-
-
-def _by_kind(devices, calls):
-    """{kind: call} of a row: a line of `devices` names those that use the call in the same line of `calls`."""
-    lines = zip(devices.split("<br>"), calls.split("<br>"), strict=True)
-    rows = [(", ".join(NAMES) if names == "all" else names, call) for names, call in lines]
-    return {NAMES[name]: call.strip("`") for names, call in rows for name in names.split(", ")}
+        for line in cell.source.splitlines():
+            parts = [part.strip() for part in line.strip("|").split("|")]
+            if line.startswith("| ") and len(parts) > 2 and parts[0] != "task":
+                if parts[1].startswith("`"):
+                    yield RUNS_ON[parts[2]], parts[1].strip("`")
+                else:
+                    lines = zip(parts[1].split("<br>"), parts[2].split("<br>"), strict=True)
+                    yield from ((RUNS_ON[device], call.strip("`")) for device, call in lines)
 
 
 def settings(kind):
@@ -74,8 +76,7 @@ def settings_kept(kind):
 def run_calls(kind, device, path, skip=()):
     """Run every call of one column on `device`, without those that begin as in `skip`; returns how many there were."""
     known = {"torch": torch, "time": time, "path": path, "device": torch.device(device)}
-    calls = [calls[kind] for calls, _ in table() if calls[kind]]
-    calls = [call for call in calls if not call.startswith(tuple(skip))]
+    calls = [call for kinds, call in table() if kind in kinds and not call.startswith(tuple(skip))]
     for call in calls:
         with settings_kept(kind):
             try:
@@ -94,13 +95,11 @@ def path(tmp_path_factory):
 
 
 def test_every_name_of_the_tables_exists_in_this_pytorch():
-    rows = list(table())
-    text = " ".join(call for calls, _ in rows for call in calls.values())
+    text = " ".join(call for _, call in table())
     names = set(re.findall(r"\btorch(?:\.\w+)+", text))
     assert len(names) > 90
     for name in names:
         functools.reduce(getattr, name.split(".")[1:], torch)  # AttributeError names it
-    assert {lesson for _, lesson in rows} <= {lesson.number for lesson in course.NOTEBOOKS}
 
 
 def test_the_calls_for_the_cpu_run(path):

@@ -154,23 +154,6 @@ def test_the_cause_names_what_was_found(facts, words):
     assert words in diagnose(Facts(**facts)).cause
 
 
-@pytest.mark.parametrize(
-    "visible, count, entries",
-    [
-        ("0,2,-1,1", 4, ["0", "2"]),
-        ("", 4, []),
-        ("99", 4, []),
-        ("99", 0, ["99"]),
-        ("text", 4, []),
-        ("1,1", 4, []),
-        (" 1 , 0", 2, ["1", "0"]),
-        ("GPU-8f2a", 1, ["GPU-8f2a"]),
-    ],
-)
-def test_visible_entries(visible, count, entries):
-    assert facts_module.visible_entries(visible, count) == entries
-
-
 # --- facts of this machine --------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def here():
@@ -198,13 +181,6 @@ def child_says(monkeypatch):
         return gather_facts()
 
     return facts
-
-
-def test_a_gpu_that_is_available_and_not_listed_is_told(monkeypatch, child_says):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    facts = child_says(**probe.probe())
-    assert facts.cuda_available is True and diagnose(facts).code == "gpu_fails"
 
 
 def test_doctor_with_odd_cuda_visible_devices_and_a_console_without_arrows():

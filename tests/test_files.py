@@ -33,27 +33,12 @@ def test_a_block_that_raises_leaves_what_stood(tmp_path):
     assert (tmp_path / "a").read_text() == "old" and names(tmp_path) == ["a"]
 
 
-def test_it_is_on_the_disk_before_it_takes_its_place(tmp_path, monkeypatch):
-    calls = []
-    monkeypatch.setattr(os, "fsync", lambda handle: calls.append("fsync"))
-    replace = os.replace
-    monkeypatch.setattr(os, "replace", lambda *paths: calls.append("replace") or replace(*paths))
-    files.write(tmp_path / "a", "new")
-    assert calls[:2] == ["fsync", "replace"]
-
-
 @pytest.mark.skipif(not os.path.exists("/dev/null"), reason="needs /dev/null")
 def test_what_is_no_file_is_never_replaced(tmp_path):
     for place in ("/dev/null", tmp_path):
         with pytest.raises(OSError, match="not a file that can be replaced"):
             files.write(place, "x")
     assert not os.path.isfile("/dev/null")
-
-
-def test_the_rights_are_those_of_any_new_file(tmp_path):
-    (tmp_path / "plain").write_text("")
-    files.write(tmp_path / "a", "")
-    assert (tmp_path / "a").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_what_a_killed_process_left_is_removed_later(tmp_path):

@@ -44,20 +44,6 @@ def test_something_else_than_a_code_is_named(code, error, words):
         gpu_code.decode(code)
 
 
-def test_a_kept_code_joins_figures_as_your_gpu(home):
-    assert plots.yours("matmul", "tflop_per_s", x="size", dtype="float32") == {}
-    gpu_code.keep(gpu_code.encode(T4))
-    group = plots.yours("matmul", "tflop_per_s", x="size", dtype="float32")
-    assert group["Tesla T4"][0] == [512, 2048, 8192]
-    cpu = plots.here({"this CPU": ([512, 2048], [0.1, 0.2])})
-    figure = plots.lines([cpu, group], "t", "size", "TFLOP/s")
-    labels = [line.get_label() for line in figure.axes[0].get_lines()]
-    assert labels == ["this CPU (measured here)", "Tesla T4 (your GPU)"]
-    assert "your GPU: Tesla T4, 2026-11-22, PyTorch 2.11" in figure.sources[0]
-    copies = plots.yours("copies", "gb_per_s", direction="h2d", pinned=True)
-    assert list(copies) == ["Tesla T4"]
-
-
 def test_a_kept_code_joins_the_figures_of_the_lessons(home, monkeypatch):
     """The learner borrowed ten minutes of a GPU for this."""
     from lessons.lesson01 import figures as lesson01

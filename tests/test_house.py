@@ -148,23 +148,6 @@ def test_commands_in_texts_exist():
     assert not [text for text in texts if re.search(r"-m helpers\b(?!\.)|tools lab\b", text)]
 
 
-def test_github_accepts_the_times_of_scheduled_tests():
-    """One time that GitHub cannot read, such as weekday 7, and no scheduled test ever runs; nothing says so."""
-    text = (ROOT / ".github/workflows/scheduled.yml").read_text(encoding="utf-8")
-    times = re.findall(r'cron: "(.+)"', text)
-    ranges = {
-        "minute": (0, 59),
-        "hour": (0, 23),
-        "day": (1, 31),
-        "month": (1, 12),
-        "weekday": (0, 6),
-    }
-    for time in times:
-        for value, (name, (low, high)) in zip(time.split(), ranges.items(), strict=True):
-            assert value == "*" or low <= int(value) <= high, (time, name)
-    assert set(re.findall(r"event.schedule != '(.+)'", text)) == set(times)
-
-
 @pytest.mark.parametrize("check", [["check"], ["format", "--check"]], ids=["check", "format"])
 def test_ruff_finds_nothing(check):
     """Layout and common mistakes are the formatter's business, and nobody's else."""

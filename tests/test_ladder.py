@@ -51,13 +51,6 @@ def test_several_gpus_stand_where_all_of_them_get_together(shown):
     assert places == [256_000, 512_000] and "2 × 256,000 = 512,000" in shown[0][1]
 
 
-def test_a_wrong_lesson_or_rung_is_named(shown):
-    with pytest.raises(ValueError, match="'07' has the rungs"):
-        ladder.show("07")
-    with pytest.raises(ValueError, match=r"'10' has the rungs \['fsdp'\]; got \['one'\]"):
-        ladder.show("10", one=3.0)
-
-
 def test_speeds_are_read_from_what_a_script_says():
     text = (
         "1 rank alone: 12,345 tokens per second\n2 ranks: 678 tokens per second, 1.5 times as many"

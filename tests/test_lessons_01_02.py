@@ -1,10 +1,11 @@
-"""Lessons 01 and 02: the machines to diagnose, and figures that follow what the learner wrote."""
+"""Lessons 00 to 02: the slider of cards, the machines to diagnose, and figures that follow what the learner wrote."""
 
 import re
 
 import pytest
 
 from helpers import doctor, figures, plots, step_pictures
+from lessons.lesson00 import figures as figures00
 from lessons.lesson01 import exercises as lesson01
 from lessons.lesson01 import figures as figures01
 from lessons.lesson02 import exercises as lesson02
@@ -57,6 +58,18 @@ def test_eleven_warps_fill_the_scheduler():
         assert sum(box.width for box in top) == (880 if warps == 11 else 800)
 
 
+def test_the_slider_of_cards_shows_what_the_lesson_says(monkeypatch):
+    """A tie at 25 images per step; ten times as fast at 400, in a step that takes the B200 no longer."""
+    shown = []
+    monkeypatch.setattr(figures, "show_vega", lambda *words: shown.append(words))
+    assert figures00.show_cards(5.0)[0] == "about the same"
+    rows = shown[0][0]["data"]["values"]
+    took = {(row["size"], row["card"][:2]): row["seconds"] for row in rows}
+    faster = {size: took[size, "T4"] / took[size, "B2"] for size in figures00.SIZES}
+    assert faster[25] < 1.15 and faster[200] < 10 < faster[400]
+    assert 400 * took[400, "B2"] == pytest.approx(25 * took[25, "B2"], rel=0.01)
+
+
 def test_the_lookups_answer_as_the_question_does(monkeypatch):
     """`reveal` compares the learner's choice with this text: another wording would make every guess wrong."""
     shown = []
@@ -90,3 +103,10 @@ def test_copies_within_the_cpus_memory_are_not_drawn_among_copies_to_a_gpu(monke
 def test_small_copies_take_as_many_times_as_long_as_the_lesson_says():
     """44 times by the tutorial's own milliseconds, for the same four megabytes: 16.2013 and 0.3669."""
     assert figures02.times_as_long() == pytest.approx(16.2013 / 0.3669)
+
+
+def test_the_bets_on_copies_have_the_answers_that_the_lesson_offers(monkeypatch):
+    """`reveal` compares the guess with them: another wording, and every guess about pinning would be wrong."""
+    monkeypatch.setattr(plots, "show", lambda *words: None)
+    assert figures02.show_pinned() == "560 ms"
+    assert figures02.rows_to_win(None) == figures02.rows_to_win(lesson02.fit_copy) == 3

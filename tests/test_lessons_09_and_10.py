@@ -80,27 +80,6 @@ def test_the_limit_is_where_gathering_takes_as_long_as_computing(monkeypatch):
     assert max(y for x, y in outline if x == 1024) == pytest.approx(18, abs=0.5)
 
 
-def test_a_rank_of_fsdp_is_drawn_beside_what_ddp_holds_on_each(monkeypatch):
-    """The page says that DDP holds everything four times, FSDP once."""
-    rank = {"parameters": 2**20, "gradients": 2**20, "optimizer": 2**21}
-    results = {
-        "device": "cpu",
-        "ranks": [rank] * 4,
-        "ddp_bytes": {part: 4 * size for part, size in rank.items()},
-        "tokens_per_s": {"one process": 1600.0, "DDP": 1000.0, "FSDP": 400.0},
-    }
-    figure = drawn(monkeypatch, figures.show_run, results)
-    held, speeds = ([text.get_text() for text in axes.texts] for axes in figure.axes)
-    assert held == ["16.0", "16.0", "4.0"] and speeds == [" 1,600", " 1,000", " 400"]
-    assert "at 40% of DDP's speed" in figure.get_suptitle()
-
-
-def test_the_squares_of_the_first_picture_are_the_h100s_that_16_bytes_fill():
-    figure, alt = figures.first_picture()
-    assert "8 billion parameters 2, 70 billion parameters 14, 405 billion parameters 81" in alt
-    assert len(figure.axes[0].patches) == 2 * (2 + 14 + 81)
-
-
 def test_fsdp_over_all_gpus_suits_one_of_the_four_jobs(monkeypatch):
     """The page and the hints say why it fails the others: traffic, too few texts, activations."""
     found = {name: plans.forecast(job, job.gpus, 1, 1) for name, job in plans.JOBS.items()}

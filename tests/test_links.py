@@ -106,12 +106,6 @@ def test_every_link_leads_somewhere(path):
     assert problems(markdown, shown, path) == []
 
 
-def test_addresses_in_code_are_https():
-    found = set(re.findall(r"https?://[^\s\"'<>)`{]*", CODE_TEXT))
-    wrong = [outside(address.rstrip(".,:;")) for address in found]
-    assert found and list(filter(None, wrong)) == []
-
-
 def test_notebooks_named_in_code_are_there():
     named = set(re.findall(r"\b\d\d_\w+\.ipynb", CODE_TEXT))
     assert named and named - {path.name for path in PATHS} == set()
@@ -144,10 +138,3 @@ def test_a_lesson_links_to_itself_elsewhere_as_the_readmes_badges_do(file):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     [row] = [line for line in readme.splitlines() if f"/{file})" in line]
     assert launch_links(row) == own
-
-
-def test_one_address_everywhere():
-    owner, name = course.REPOSITORY.split("/")
-    texts = "\n".join([CODE_TEXT, *(read(path)[0] for path in PATHS)])
-    owners = re.findall(rf"(?:github(?:\.com)?|gh)/([\w.-]+)/{re.escape(name)}\b", texts)
-    assert set(owners) == {owner}

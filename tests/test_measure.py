@@ -80,24 +80,6 @@ def test_a_finished_file_and_one_of_another_machine_stay_as_they_are(tmp_path, q
     assert path.read_bytes() == before
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "x.json"
-    record.write(example(), path)
-    before = path.read_bytes()
-    broken = example()
-    broken["sections"]["bandwidth"][0]["time_ms"] = -1
-    with pytest.raises(ValueError, match=r"bandwidth\[0\]\.time_ms"):
-        record.write(broken, path)
-
-    def full(*_):
-        raise OSError("no space left")
-
-    monkeypatch.setattr(record.files.os, "replace", full)
-    with pytest.raises(OSError, match="no space left"):
-        record.write(example(), path)
-    assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["x.json"]
-
-
 def test_provenance_keeps_the_command_without_folders(quiet, monkeypatch):
     words = ["x", "record", "--out=/home/me/a.json", "/home/me/b.json", "C:\\me\\c.json", "--quick"]
     monkeypatch.setattr(sys, "argv", words)
@@ -105,19 +87,6 @@ def test_provenance_keeps_the_command_without_folders(quiet, monkeypatch):
         record.provenance(True)["command"]
         == "python3 -m tools record --out=a.json b.json c.json --quick"
     )
-
-
-def test_a_gpu_is_the_current_one_while_it_is_measured(tmp_path, quiet, imitated):
-    seen = []
-
-    def part(device, quick):
-        seen.append((str(device), torch.cuda.current_device() if device.type == "cuda" else None))
-        return ()
-
-    with imitated(n=2):
-        record.record(tmp_path / "a.json", "cuda:1", True, {"bandwidth": part})
-        assert torch.cuda.current_device() == 0
-    assert seen == [("cuda:1", 1), ("cpu", None)]
 
 
 @pytest.fixture
@@ -164,23 +133,6 @@ def test_parts_run_through_their_cuda_branches_on_practice_gpus(part, hasty, mon
 
 
 @pytest.mark.parametrize(
-    "capability, there", [("7.0", False), ("7.5", False), ("8.0", True), (None, False)]
-)
-def test_only_cards_that_have_tf32_get_rows_of_it(capability, there, monkeypatch):
-    """A V100 or an AMD GPU would show its float32 rate twice, once under a wrong name."""
-    monkeypatch.setattr(measure, "describe", lambda device: {"capability": capability})
-    assert ("tf32" in measure.formats(torch.device("cuda:0"))) is there
-
-
-def test_tf32_is_put_back():
-    before = torch.backends.cuda.matmul.fp32_precision
-    with pytest.raises(ZeroDivisionError), measure.tf32(True):
-        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
-        1 / 0  # noqa: B018
-    assert torch.backends.cuda.matmul.fp32_precision == before
-
-
-@pytest.mark.parametrize(
     "arguments, words",
     [
         (["--out", "missing_folder/x.json"], "missing_folder"),
@@ -204,15 +156,3 @@ def test_the_command_measures_says_where_and_survives_being_stopped(
     assert main(arguments) == 0
     assert "3 rows" in capsys.readouterr().out
     assert measurements.load(tmp_path / "x.json").provenance["quick"]
-
-
-def test_a_series_ends_where_it_takes_long_and_where_memory_is_full():
-    def measured(device, size, quick):
-        if size == 64:
-            raise torch.OutOfMemoryError("full")
-        return {"time_ms": float(size)}
-
-    def times(*sizes):
-        return [row["time_ms"] for row in record.growing(measured, sizes, CPU, True)]
-
-    assert times(4, 64, 8) == [4] and times(4, 32, 8) == [4, 32]

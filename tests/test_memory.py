@@ -67,6 +67,11 @@ def test_a_step_by_part_is_what_can_be_counted_by_hand_and_its_peak_is_the_alloc
     assert sizes["batch"][0] == pytest.approx((4 * 1024 * 256 + 8 * 1024) / MIB)
     assert max(map(sum, zip(*sizes.values(), strict=True))) == pytest.approx(peak, rel=0.02)
     assert set(places) == {"start", "forward", "backward", "step", "end"}
+    outputs = 4 * 1024 * (512 + 10) / MIB  # of ReLU and of log_softmax
+    assert max(sizes["activations"]) == pytest.approx(outputs, rel=0.02)
+    assert sizes["activations"][-1] == 0
+    workspace = sizes["passing"][places.index("step")]
+    assert workspace == pytest.approx(parameters, rel=0.02)  # as large as the gradients
 
 
 def test_a_step_in_total_begins_with_what_is_held_and_rises_to_the_peak():

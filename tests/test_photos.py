@@ -1,7 +1,5 @@
 """The running project: photos of the learner's own, the samples, and the network that looks at them."""
 
-import re
-
 import pytest
 import torch
 from PIL import Image
@@ -76,19 +74,8 @@ def test_what_does_not_fit_is_said_by_name(tmp_path):
         photos.sample("tea")
 
 
-def test_the_figure_of_the_bytes_names_the_blocks_that_put_out_maps_of_each_size():
-    """The learner reads there which part of the network needs the memory; a wrong block would send them elsewhere."""
-    network, blocks = photos.pretrained().to("meta"), {}
-    for number, block in enumerate(network._blocks, 1):
-
-        def note(module, inputs, output, number=number):
-            blocks.setdefault(output.shape[-1], set()).add(number)
-
-        for layer in block.modules():
-            if isinstance(layer, torch.nn.BatchNorm2d):
-                layer.register_forward_hook(note)
-    network(torch.empty(1, 3, 224, 224, device="meta"))
-    ends = [(min(numbers), max(numbers)) for numbers in blocks.values()]
-    assert ends == [(1, 2), (2, 4), (4, 6), (6, 12), (12, 16)]
-    told = [[int(number) for number in re.findall(r"\d+", place)] for place in figures03.PLACES]
-    assert told == [[2], [2, 4], [4, 6], [6, 12], [12]]
+def test_what_the_network_sees_can_be_saved_for_a_friend(tmp_path, capsys):
+    picture = tmp_path / "seen.png"
+    figures03.seen(photos.pretrained(), photos.sample("coffee"), file=picture)
+    assert "espresso" in capsys.readouterr().out
+    assert Image.open(picture).width > Image.open(picture).height

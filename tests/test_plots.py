@@ -4,15 +4,12 @@ import base64
 import re
 import types
 
-import matplotlib
 import pytest
 import torch
-from matplotlib import pyplot
 from matplotlib.colors import to_hex
 
 from helpers import figures, plots
 from helpers.palette import CARD, COMM, COPY, CPU, GPU, WAIT
-from tools import ROOT
 
 
 def test_stacked_parts_add_up():
@@ -39,31 +36,6 @@ def test_a_long_title_takes_another_line_and_is_not_cut(draw):
     box = text.get_window_extent()
     assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
     assert box.height > 2 * text.get_fontsize() * figure.dpi / 72
-
-
-@pytest.mark.parametrize(
-    ("values", "ticks"),
-    [
-        ({"a": 48.7, "b": 4800}, ["50", "1,000", "5,000"]),
-        ({"a": 0.004, "b": 0.2}, ["0.005", "0.1"]),
-    ],
-    ids=str,
-)
-def test_numbers_on_logarithmic_axes_are_plain(values, ticks):
-    figure = plots.dots({"card": values}, "t", "GB/s", log=True)
-    plots.png(figure)
-    axes = figure.axes[0]
-    low, high = axes.get_xlim()
-    labels = [t.get_text() for t in axes.get_xticklabels() if low <= t.get_position()[0] <= high]
-    assert set(ticks) <= set(labels)
-    assert not any("$" in label for label in labels)
-    assert len(labels) < 9
-
-
-def test_pyplot_state_is_left_alone():
-    before = dict(matplotlib.rcParams), pyplot.get_fignums()
-    plots.png(plots.bars({"a": 1.0}, "t", "s"))
-    assert (dict(matplotlib.rcParams), pyplot.get_fignums()) == before
 
 
 @pytest.fixture
@@ -253,49 +225,3 @@ def test_a_recording_of_this_machine_is_not_drawn_beside_it(monkeypatch):
     assert label not in plots.recorded("matmul", "size", "tflop_per_s", **where)
     monkeypatch.setattr(host, "cpu_cores", lambda: 64)
     assert label in plots.recorded("matmul", "size", "tflop_per_s", **where)
-
-
-def test_lessons_draw_a_recorded_gpu_but_never_this_machine_twice(monkeypatch):
-    """README asks people for recordings of their GPUs: the figures must show them, except to their owners."""
-    import measurements
-    from lessons.lesson01 import figures as lesson01
-    from lessons.lesson02 import figures as lesson02
-
-    time = {"device": "cuda:0", "time_ms": 2.0, "time_iqr_ms": 0.1}
-    product = {**time, "size": 1000, "dtype": "float32", "tflop_per_s": 1.0}
-    copy = {**time, "bytes": 10**6, "direction": "h2d", "pinned": True, "gb_per_s": 0.5}
-    moved = {**time, "bytes": 10**6, "operation": "copy", "gb_per_s": 0.5}
-    step = {**time, "network": "SmallCNN", "precision": "float32", "batch": 64}
-    training = {**step, "images_per_s": 32000.0, "peak_bytes": None}
-    provenance = {"date": "2026-01-02T03:04:05Z", "cores": 4, "load_average": 0.1}
-    card = {"name": "Made-up GPU", "kind": "cuda"}
-    sections = {
-        "matmul": [product],
-        "copies": [copy],
-        "bandwidth": [moved],
-        "training": [training],
-    }
-    recording = measurements.Recording(None, provenance, {"cuda:0": card}, sections)
-    monkeypatch.setattr(measurements, "recordings", lambda: [recording])
-
-    def drawn():
-        _, race = lesson01.draw_race({"this CPU": 0.2})
-        shown = []
-        monkeypatch.setattr(plots, "show", lambda figure, sentence: shown.append(figure))
-        lesson02.show_small_copies(None, {256: 0.4, 2**20: 9.0}, "cpu")
-        lines = [line.get_label() for figure in shown for line in figure.axes[0].get_lines()]
-        return [*lines, race]
-
-    recorded = [label for label in drawn() if "Made-up GPU, 2026-01-02" in label]
-    assert len(recorded) == 2
-    monkeypatch.setattr("helpers.devices.names_here", lambda: {"Made-up GPU"})
-    assert not any("Made-up GPU" in label for label in drawn())
-
-
-def test_lessons_reach_recordings_only_where_this_machine_is_left_out():
-    """`plots.recorded` leaves out a recording of the machine that runs; reading the files would draw it twice."""
-    lessons = [*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("lessons/*/*.py")]
-    others = ("measurements.recordings(", "measurements.load(")
-    for path in lessons:
-        text = path.read_text(encoding="utf-8")
-        assert not [call for call in others if call in text], path.name

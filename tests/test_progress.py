@@ -85,16 +85,6 @@ def test_every_slip_is_noticed():
                 progress.decode(damaged)
 
 
-@pytest.mark.parametrize(
-    "nonsense", ["", "P1-AAAA", "G2-AAAA", "R2/x/y", "P2-AAAA", "P2-" + "7" * 4000]
-)
-def test_nonsense_is_no_code(nonsense):
-    with pytest.raises(ValueError, match="begins with P2-|damaged"):
-        progress.decode(nonsense)
-    with pytest.raises(TypeError, match="code is None; it takes the text that begins with P2-"):
-        progress.restore(None)
-
-
 def test_codes_keep_their_meaning_when_lessons_gain_exercises(monkeypatch):
     code, items = progress.encode({"02.batch": progress.DONE}, "Ann"), progress.ITEMS
     monkeypatch.setattr(progress, "ITEMS", (*items, "77.new"))

@@ -73,11 +73,3 @@ def test_image_networks_are_forecast_better_than_by_either_limit_alone():
         assert found["median_error"] <= most
         assert found["within_1_5"] >= 0.85
         assert found["median_error"] < min(found["flops_error"], found["bytes_error"])
-
-
-def test_the_command_names_its_tables(capsys):
-    """Else a misspelled table would run nothing and print nothing."""
-    from tools.__main__ import main
-
-    assert main(["scoreboard", "nothing"]) == 2
-    assert "timm_infer_3090" in capsys.readouterr().err

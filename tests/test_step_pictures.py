@@ -31,14 +31,6 @@ def test_a_picture_is_vega_lite_5_with_a_slider_over_all_frames(picture):
     assert len(json.dumps(chart)) < 25_000
 
 
-def test_rows_are_named_beside_the_chart_and_the_slider_begins_where_told():
-    """Vega-Lite draws no axis at all where one of two layers has none."""
-    chart = steps.spec(step_pictures.ring_all_reduce(3), start=2)
-    assert chart["params"][0]["value"] == 2
-    axes = [layer["encoding"]["y"]["axis"] for layer in chart["vconcat"][0]["layer"]]
-    assert len(axes) == 2 and all("GPU 1" in axis["labelExpr"] for axis in axes)
-
-
 def test_every_frame_can_be_drawn_and_stays_on_its_paper(picture):
     for _, boxes in picture.frames:
         assert all(0 <= b.x and b.x + b.width <= picture.columns for b in boxes)
@@ -100,16 +92,3 @@ def test_the_machine_is_drawn_with_any_part_highlighted(part):
     assert len(figure.axes[0].patches) > 100
     if part:
         assert "Highlighted: " in machine_picture.words(part)
-
-
-def test_the_links_are_as_wide_as_their_bandwidth():
-    figure = machine_picture.draw()
-    widths = sorted(min(p.get_width(), p.get_height()) for p in figure.axes[0].patches)
-    for gb_s in (50, 63, 307.2, 450, 3350):
-        wide = machine_picture.SCALE * gb_s
-        assert any(width == pytest.approx(wide, rel=1e-6) for width in widths), gb_s
-
-
-def test_an_unknown_part_is_answered_with_the_known_ones():
-    with pytest.raises(ValueError, match="highlight has 'ssd'; the parts are cpu, memory, bus"):
-        machine_picture.draw("ssd")

@@ -66,9 +66,3 @@ def test_the_doctor_hears_of_threads_that_fight(monkeypatch):
     assert "15 times as long" in threads.complaint() and "GOMP_SPINCOUNT" in threads.complaint()
     monkeypatch.setattr(threads, "_step_ms", lambda count: 1.1 if count == 2 else 2.0)
     assert threads.complaint() == ""
-
-
-def test_the_doctor_hears_of_more_threads_than_the_container_may_use(monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
-    monkeypatch.setattr(threads, "quota", lambda: 1.5)
-    assert "may use 1.5 cores: set OMP_NUM_THREADS=1" in threads.complaint()

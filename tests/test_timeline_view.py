@@ -98,16 +98,3 @@ def test_a_forecast_is_a_trace_like_any_other(forecast):
     assert 0 < reading.busy_share(trace) < 1 and reading.launch_delay(trace) >= 0
     assert lay_out(trace).labels == ["Python", "launches", "GPU, stream 0"]
     assert any("test_timeline_view.py" in event.line for event in trace.gpu)
-
-
-def test_what_is_no_trace_is_refused():
-    with pytest.raises(TypeError, match="source is a int; it takes a Trace, a Chrome trace"):
-        timeline.show(3, "x")
-    with pytest.raises(ValueError, match="no GPU events"):
-        timeline.show({"traceEvents": []}, "x")
-
-
-def test_a_picture_stands_beside_the_view():
-    for name in ("4a", "7", "10"):
-        rows = lay_out(traces.case(name), detail=60)
-        assert len(figures.png(timeline.draw(rows, name), 24)) > 5000

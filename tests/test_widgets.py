@@ -8,7 +8,7 @@ import pytest
 
 import lessons  # noqa: F401 - enters its quizzes
 from helpers import figures, plots, predictions, show, widgets
-from helpers.checks import core, panel, progress
+from helpers.checks import core, progress
 from helpers.checks.core import Question
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -43,14 +43,6 @@ def test_a_number_is_placed_beside_the_truth_on_a_scale(capsys, chosen, told):
     words, scale = capsys.readouterr().out.splitlines()
     assert words == told
     assert scale.startswith("0.001 ") and " 1,000 " in scale and "?" in scale and "!" in scale
-
-
-def test_on_the_scale_as_a_picture_a_factor_of_ten_is_a_sixth_of_six_decades():
-    scale = panel.Scale(2.0, 20.0, 1e-3, 1e3, "ms")
-    assert scale.place(20.0) - scale.place(2.0) == pytest.approx(100 / 6, abs=0.2)
-    page = panel.page(panel.Verdict("wrong", "t", scale=scale))
-    assert f"width:{scale.place(20.0)}%" in page and f"margin-left:{scale.place(2.0)}%" in page
-    assert panel.Scale(1e5, 1.0, 1, 10, "x").place(1e5) == 100, "a guess beyond the ends fits, too"
 
 
 def test_the_first_guess_stays_the_verdict(displayed):
@@ -194,14 +186,6 @@ def test_the_place_of_the_right_answer_tells_nothing():
     assert {place: n for place, n in Counter(places).items() if n > len(places) / 2} == {}
 
 
-def test_questions_come_back_after_a_code_and_those_that_are_gone_do_not():
-    wrong = {"quiz.02.alone": progress.NOT_YET, "quiz.03.stays": progress.NOT_YET}
-    progress.restore(progress.encode(wrong))
-    progress.record("quiz.02.gone", right=False)
-    progress.record("quiz.77.gone", right=False)
-    assert [question.key for question in widgets._to_repeat([])] == ["02.alone", "03.stays"]
-
-
 def test_the_quiz_of_a_later_lesson_begins_with_what_was_wrong(displayed, monkeypatch):
     boxes = []
     monkeypatch.setattr(show, "widget", lambda box, *words: boxes.append(box))
@@ -267,13 +251,6 @@ def test_an_explorer_leaves_its_last_picture_and_says_what_it_shows(displayed, m
     _, (moved, _) = displayed
     assert 'alt="size 1 in red"' in moved["text/html"]
     assert moved["text/plain"].startswith("size 1 in red\n")
-
-
-def test_the_lesson_map_counts_solved_exercises(capsys):
-    progress.record("01.a", status="correct")
-    widgets.lesson_map({"01": ("01.a", "01.b")})
-    line = next(text for text in capsys.readouterr().out.splitlines() if text.startswith("01"))
-    assert " 1 of  2 exercises" in line
 
 
 def test_a_folded_output_does_not_tell_its_answer(monkeypatch):

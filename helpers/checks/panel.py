@@ -63,28 +63,31 @@ def code_in(words: str) -> str:
 
 def page(verdict: Verdict) -> str:
     """The panel as HTML."""
-    color = COLORS[verdict.state]
-    mark = (
-        f'<span aria-hidden="true" style="display:inline-block;width:24px;border-radius:12px;margin-right:8px;'
-        f'background-color:{color};color:#ffffff;text-align:center;font-weight:bold">{SIGNS[verdict.state]}</span>'
-    )
-    parts = [
-        f'<div style="font-size:16px;font-weight:bold">{mark}{html.escape(verdict.title)}</div>'
-    ]
+    parts = []
     if verdict.message:
         style = "white-space:pre-wrap;margin-top:4px"
         parts.append(f'<div style="{style}">{code_in(sentence(verdict.message))}</div>')
     if verdict.scale:
-        parts.append(_scale_page(verdict.scale, color))
+        parts.append(_scale_page(verdict.scale, COLORS[verdict.state]))
     if verdict.then:
-        parts.append(
-            f'<div style="margin-top:6px;white-space:pre-wrap">{code_in(verdict.then)}</div>'
-        )
+        style = "margin-top:6px;white-space:pre-wrap"
+        parts.append(f'<div style="{style}">{code_in(verdict.then)}</div>')
+    return framed(verdict.state, verdict.title, parts)
+
+
+def framed(state: str, title: str, parts: Iterable[str]) -> str:
+    """A panel as HTML: the mark and the color of `state`, a title, and below it `parts`, which are HTML."""
+    color = COLORS[state]
+    mark = (
+        f'<span aria-hidden="true" style="display:inline-block;width:24px;border-radius:12px;margin-right:8px;'
+        f'background-color:{color};color:#ffffff;text-align:center;font-weight:bold">{SIGNS[state]}</span>'
+    )
+    head = f'<div style="font-size:16px;font-weight:bold">{mark}{html.escape(title)}</div>'
     look = (
         f"border-left:6px solid {color};border-radius:6px;padding:10px 14px;margin:6px 0;max-width:720px;"
         "background-color:rgba(128,140,160,0.12);line-height:1.5;font-size:14px"
     )
-    return f'<div role="status" class="course-panel" style="{look}">{"".join(parts)}</div>'
+    return f'<div role="status" class="course-panel" style="{look}">{head}{"".join(parts)}</div>'
 
 
 def _scale_page(scale, color):

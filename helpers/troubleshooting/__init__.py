@@ -6,6 +6,7 @@ import textwrap
 from dataclasses import dataclass
 
 from helpers import show
+from helpers.checks import panel
 from helpers.course import NOTEBOOKS
 from helpers.troubleshooting.table import Known, known_errors
 
@@ -18,6 +19,11 @@ Ask for help with all of this, as text and not as a picture:
 - the whole traceback, and the shortest code that raises it;
 - the report of this command, which names machine, driver and versions: python3 -m tools doctor
 - what you expected instead. A good place to ask: https://discuss.pytorch.org"""
+CODE = re.compile(  # what is code in the sentences of errors.txt
+    r"(?:\w+ = )?[\w.]*\w\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)(?:\.\w+(?:\(\))?)*"  # x = f(y).z()
+    r"|\b(?:torch|triton|sys|tl|model|x)(?:\.\w+)+|\b[A-Z]+(?:_[A-Z]+)+(?:=[\w:]+)?|--[a-z-]+(?:=\w+)?"
+    r"|\b[a-z_]+=(?:\w+|\[.+?\])|\bpy(?:thon3?)? (?:-m \w+ \w+(?: -r [\w.]+)?|lab\.py)|\b[a-z]\w*_\w+"
+)
 LATE = "CUDA errors often arrive late: set CUDA_LAUNCH_BLOCKING=1 before CUDA starts to see the right line."
 
 
@@ -74,21 +80,21 @@ def _parts(message: str) -> list[tuple[str, str]]:
     last_raised, *earlier = matches
     error = last_raised.known
     parts = [("", error.title), ("Matched", last_raised.words[:200])]
-    if last_raised.releases != "any":
-        parts.append(("Seen in", f"PyTorch {last_raised.releases}"))
     parts += [("Cause", error.cause), ("Fix", error.fix)]
     for notebook in NOTEBOOKS:
         if notebook.number == error.lesson:
             parts.append(("Read on", f"{notebook.number} {notebook.title}, {notebook.file}"))
+    if last_raised.releases != "any":
+        parts.append(("Seen in", f"PyTorch {last_raised.releases}"))
     return parts + [("Also here", match.known.title) for match in earlier]
 
 
 def explain(message: str) -> None:
-    """Print what an error `message` means: its cause, its fix and the lesson on it.
+    """Show what an error `message` means: its cause, its fix and the lesson on it.
 
     Takes the message or a whole traceback, in the words of old and new releases of PyTorch. TypeError if it is no text.
     """
-    print(explanation(message))
+    show.page(_as_html(message), explanation(message))
 
 
 def explain_box(message: str = "") -> None:
@@ -119,15 +125,20 @@ def _still(message: str) -> tuple[str, str]:
 
 
 def _as_html(message: str) -> str:
-    """The explanation of `message` as HTML, with a link to the notebook that it names."""
-    lines = []
-    for place, (label, text) in enumerate(_parts(message)):
-        link = r'<a href="\2" target="_blank">\1</a>'
+    """The explanation of `message` as a panel, with a link to the notebook that it names."""
+    (_, title), *others = _parts(message)
+    known = any(label for label, _ in others)
+    return panel.framed("error" if known else "open", title, [_line(*part) for part in others])
+
+
+def _line(label: str, text: str) -> str:
+    """One line of a panel: what was seen as code, names of code in sentences, a notebook as a link."""
+    words = html.escape(text, quote=False)
+    if label == "Matched":
+        return f'<div style="margin-top:6px"><code>{words}</code></div>'
+    words = CODE.sub(r"<code>\g<0></code>", words)
+    link = r'<a href="\2" target="_blank">\1</a>'
+    if label == "Read on":
         words = re.sub(r"(\d\d [^,<]+), (\d\d_\w+\.ipynb)", link, html.escape(text))
-        if label:
-            words = f"<b>{label}:</b> {words}"
-        elif place == 0:
-            words = f"<b>{words}</b>"
-        lines.append(f'<p style="margin:0 0 2px">{words}</p>')
-    style = "border-left:4px solid #00664d;padding:2px 10px;line-height:1.5"
-    return f'<div role="status" aria-live="polite" style="{style}">{"".join(lines)}</div>'
+    head = f"<b>{label}:</b> " if label else ""
+    return f'<div style="margin-top:6px">{head}{words}</div>'

@@ -1,11 +1,15 @@
 """The figures of lesson 00: twenty images and the guesses of a network, photos and their names, other machines."""
 
+import json
+
 import torch
 
 import measurements
 from helpers import figures, photos
 from helpers.data import CLASSES, shapes
 from helpers.training import SmallCNN, train_step
+from helpers.vega import slider
+from lessons.forecasts import draw_bars, recorded
 
 
 def twenty():
@@ -124,7 +128,7 @@ DEVICES = {"Apple M1 Pro, CPU": "Apple M1 Pro (CPU)", "RTX 3090": "RTX 3090"}
 def show_elsewhere():
     """Show published times per epoch of a large network and a small one, on a laptop's CPU and on a GPU."""
     data = measurements.published("vgg_and_lenet")
-    title = "A GPU makes the large network 33× faster, and the small one no faster at all"
+    title = "The GPU is 33× as fast with the large network, and slower with the small one"
     figure, places = figures.panels(title, 1, 2, (7.4, 1.9))
     for axes, network in zip(places, ("VGG-16, CIFAR-10", "LeNet, MNIST"), strict=True):
         rows = {row["device"]: row["epoch_minutes"] for row in data.rows(network=network)}
@@ -154,81 +158,108 @@ def _bare(axes, name, room):
 
 
 CARDS = {"T4": "T4 (2018)", "B200": "B200 (2024)"}
-BATCHES = (25, 250, 2_500, 25_000)  # images a step: the lesson's, and more
+SIZES = [25 * 2**doublings for doublings in range(8)]  # images per step: the lesson's, and more
+MILLION = 1_000_000
 STEPS = 4 * 3000 // 25  # of the lesson's training
 FACTORS = ("about the same", "10 times as fast", "100 times as fast")
 
 
 def show_cards(seconds):
-    """Show forecasts of a training step of the lesson's network on two cards, for four batch sizes, and what it took here.
+    """Show how long two cards take for a million images, by forecast: a slider doubles the images per step.
 
     `seconds` are those of `STEPS` steps here. Returns what `reveal` takes: the choice that's right, and why.
     """
-    forecasts = [_forecasts((size, 3, 32, 32)) for size in BATCHES]
-    gains = [old.ms / new.ms for old, new in forecasts]
-    title = (
-        f"{BATCHES[0]} images a step: T4 and B200 tie (forecast). "
-        f"{BATCHES[2]:,}: the B200 is {gains[2]:.0f}× as fast"
+    rows = [_row(size, card) for size in SIZES for card in _forecasts(size)]
+    titles = [_finding(rows[i], rows[i + 1]) for i in range(0, len(rows), 2)]
+    here = figures.duration(seconds / (SIZES[0] * STEPS) * MILLION)
+    caption = (
+        "Hollow: forecast, with its range in parentheses. "
+        f"This CPU would take {here}, measured with {SIZES[0]} images per step."
     )
-    labels = ("images a step (log scale)", "ms for a step (log scale)")
-    figure, axes = figures.new_figure(title, *labels, (7.4, 3.7))
-    here = 1000 * seconds / STEPS
-    axes.plot(BATCHES[0], here, "o", color=figures.CPU, markersize=8)
-    axes.annotate(f"this CPU, measured: {figures.number(here)} ms", (BATCHES[0], here), **_NOTE)
-    for i, name in enumerate(CARDS.values()):
-        _draw_forecasts(axes, name, [rows[i] for rows in forecasts], 0.94 + 0.12 * i, "os"[i])
-    axes.set(xscale="log", yscale="log", xlim=(15, 150_000), xticks=BATCHES)
-    axes.set_xticklabels([f"{size:,}" for size in BATCHES])
-    axes.xaxis.minorticks_off()
-    figures.plain_ticks(axes.yaxis)
-    figures.show(figure, _alt(here, forecasts), "Hollow: forecast, with its range.")
-    return FACTORS[0], "With 25 images a step, both cards wait for the CPU most of the time."
+    alt = f"Forecast: seconds for a million images. {'. '.join(titles)}."
+    figures.show_vega(_spec(rows, titles), _draw_ends(rows, titles), alt, caption)
+    return FACTORS[0], "With 25 images per step, both cards wait for the CPU most of the time."
 
 
-def _draw_forecasts(axes, name, rows, aside, marker):
-    """Draw a card's forecasts as hollow marks with their ranges, a little `aside` (a factor), and name it at the end."""
-    places, times = [size * aside for size in BATCHES], [row.ms for row in rows]
-    ranges = [row.low_ms for row in rows], [row.high_ms for row in rows]
-    look = {"color": figures.GPU, "linewidth": 1.4}
-    axes.vlines(places, *ranges, alpha=0.55, **look)
-    axes.plot(places, times, marker=marker, markersize=7, markerfacecolor="white", **look)
-    axes.annotate(name, (places[-1], times[-1]), **_NOTE)
+def _forecasts(size):
+    """Return the forecasts of a step of the lesson's training with `size` images on `CARDS`, in their order."""
 
-
-_NOTE = {
-    "fontsize": 9,
-    "color": figures.INK,
-    "va": "center",
-    "xytext": (10, 0),
-    "textcoords": "offset points",
-}
-
-
-def _alt(here, forecasts):
-    """Return the alternative text: the milliseconds of a step by the number of images in it."""
-    told = "; ".join(
-        f"{size:,} images: T4 {figures.number(old.ms)} ms, B200 {figures.number(new.ms)} ms"
-        for size, (old, new) in zip(BATCHES, forecasts, strict=True)
-    )
-    return f"A training step of our network. This CPU, 25 images: {figures.number(here)} ms. Forecast, {told}."
-
-
-def _forecasts(shape):
-    """Return the forecasts of a training step of the lesson's network on `CARDS`, in their order, from shapes alone."""
-    from practice_gpus import practice_gpus
-
-    with practice_gpus(1, memory="80 GiB", card="T4", values=False) as gpus:
+    def make_step():
         model = SmallCNN().cuda()
         optimizer = torch.optim.Adam(model.parameters())
-        images = torch.empty(shape, device="cuda")
-        labels = torch.empty(shape[0], dtype=torch.int64, device="cuda")
+        images = torch.empty(size, 3, 32, 32, device="cuda")
+        labels = torch.empty(size, dtype=torch.int64, device="cuda")
+        return lambda: train_step(model, images, labels, optimizer)
 
-        def step():
-            train_step(model, images, labels, optimizer)
-
-        step()
-        forecast = gpus.forecast(step)
+    forecast = recorded(make_step)
     return [forecast.on(card) for card in CARDS]
+
+
+def _row(size, forecast):
+    limits = forecast.limits
+    low, middle, high = (
+        float(f"{ms / 1000 / size * MILLION:.3g}")
+        for ms in (forecast.low_ms, forecast.ms, forecast.high_ms)
+    )
+    return {
+        "size": size,
+        "card": CARDS[forecast.card.short],
+        "low": low,
+        "seconds": middle,
+        "high": high,
+        "label": f"{middle:g} s ({low:g} to {high:g}), limit: {max(limits, key=limits.get)}",
+    }
+
+
+def _finding(old, new):
+    faster = old["seconds"] / new["seconds"]
+    says = (
+        f"the B200 is {figures.number(faster, 2)}× as fast" if faster > 1.15 else "T4 and B200 tie"
+    )
+    return f"{old['size']:,} images per step: {says}"
+
+
+def _spec(rows, titles):
+    """The two cards as hollow bars, for the number of images that the slider chooses."""
+    y = {"field": "card", "type": "nominal", "sort": None, "axis": {"title": None}}
+    end = 1.8 * max(row["seconds"] for row in rows)
+    axis = {"title": "seconds for a million images (forecast)", "grid": False}
+    x = {"type": "quantitative", "scale": {"domain": [0, end]}, "axis": axis}
+    bar = {"type": "bar", "fill": None, "stroke": figures.GPU, "strokeDash": [4, 3], "height": 24}
+    text = {"type": "text", "align": "left", "dx": 8, "color": figures.INK}
+    return {
+        "title": {"text": {"expr": f"{json.dumps(titles)}[doublings]"}},
+        "params": [slider("doublings", len(SIZES) - 1, step=1)],
+        "width": 620,
+        "height": {"step": 52},
+        "data": {"values": rows},
+        "transform": [{"filter": f"datum.size === {SIZES[0]} * pow(2, doublings)"}],
+        "encoding": {"y": y},
+        "layer": [
+            {"mark": bar, "encoding": {"x": {"field": "seconds", **x}}},
+            {
+                "mark": text,
+                "encoding": {"x": {"field": "seconds", **x}, "text": {"field": "label"}},
+            },
+        ],
+    }
+
+
+def _draw_ends(rows, titles):
+    """The fewest and the most images per step side by side, for pages that draw no chart."""
+    ends = {
+        f"seconds for a million images, {size:,} per step": size for size in (SIZES[0], SIZES[-1])
+    }
+    panels = {
+        name: {
+            row["card"]: (row["low"], row["seconds"], row["high"])
+            for row in rows
+            if row["size"] == size
+        }
+        for name, size in ends.items()
+    }
+    title = f"{titles[0]}. {titles[-1].replace(' images per step', '')}"
+    return draw_bars(title, panels)[0]
 
 
 # --- half a cat on each GPU -----------------------------------------------------------------------

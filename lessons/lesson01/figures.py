@@ -53,10 +53,13 @@ def _published(names):
 def _draw_second(squares, first, sources):
     squares = {**squares, **_published(CARDS)}
     slowest = figures.number(next(iter(squares.values()))[0], 2)
-    most = max(max(pair) for pair in squares.values())
+    whole, half = (max(pair[place] for pair in squares.values()) for place in (0, 1))
+    most = max(whole, half)
     figure = figures.blank_figure((7.4, 3.05))
     figure.set_layout_engine("none")
-    title = f"Matmul: {slowest} TFLOP/s on {first}, up to {most:g} on a GPU"
+    title = (
+        f"Matmul: {slowest} TFLOP/s on {first}, up to {whole:g} on a GPU, and {half:g} in 16 bits"
+    )
     figures.set_title(figure, title)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, 7.4), ylim=(0, 3.05))
@@ -97,10 +100,13 @@ def _draw_square(axes, middle, label, pair, scale):
     axes.text(middle, FLOOR - 0.38, _said(pair), color=figures.INK, **style)
 
 
-def show_warps():
-    """Show the picture whose slider adds warps: each computes and loads in turn, and above them the scheduler."""
-    caption = "Green: computing. Gray: waiting, for memory or its turn. From left to right: 880 clock cycles."
-    steps.show(step_pictures.latency_hiding(), still=2, caption=caption, start=2)
+def show_warps(load, work):
+    """Show the picture whose slider adds warps, each of which computes `work` cycles and then waits `load` for its data."""
+    caption = (
+        "Green: computing. Gray: waiting, for memory or its turn. "
+        f"From left to right: {2 * (load + work)} clock cycles."
+    )
+    steps.show(step_pictures.latency_hiding(load, work), still=2, caption=caption, start=2)
 
 
 WARPS = ("11", "Each warp works for 40 of its 440 cycles: 440 ÷ 40.")  # for `reveal`

@@ -236,8 +236,15 @@ def published_copy(elements):
     return 4 * elements, 1000 * row["time_ms"]
 
 
+def measured_copies():
+    """{bytes: µs} of six pageable copies to a Quadro RTX 6000, the smallest first, as published."""
+    rows = measurements.published("copies_rtx6000").rows("copies", direction="h2d", pinned=False)
+    return {row["bytes"]: row["bytes"] / row["gb_per_s"] / 1000 for row in rows}
+
+
 def _check_fit(answer):
-    copies = [(published_copy(1000), published_copy(10**6)), ((4096, 12.0), (4_000_000, 212.0))]
+    measured = [*measured_copies().items()]
+    copies = [(measured[0], measured[-1]), ((4096, 12.0), (4_000_000, 212.0))]
     for small, large in copies:
         result = call(answer, small, large)
         if not isinstance(result, tuple) or len(result) != 2:
@@ -248,14 +255,15 @@ def _check_fit(answer):
         _same_line(overhead, bandwidth, small, large)
     overhead, bandwidth = fit_copy(*copies[0])
     return (
-        f"By your formula, each of the tutorial's copies has {overhead:.1f} µs of overhead and then moves at "
+        f"By your formula, each copy to the RTX 6000 has {overhead:.1f} µs of overhead and then moves at "
         f"{bandwidth:.1f} GB/s. At {overhead * bandwidth:.0f} kB, both parts take equally long."
     )
 
 
 def _same_line(overhead, bandwidth, small, large):
     right = fit_copy(small, large)
-    case = f"for the copies {small} and {large}"
+    ends = (f"({size:,} bytes, {us:.3g} µs)" for size, us in (small, large))
+    case = f"for the copies {' and '.join(ends)}"
     if abs(bandwidth / right[1] - 1) > 1e-6:
         if (
             abs(bandwidth / right[1] * 1000 - 1) < 1e-6
@@ -290,7 +298,7 @@ fit = Exercise(
     ),
     reference=fit_copy,
     explanation="Two points determine a line: its slope is the time per byte, and where it meets zero bytes is the "
-    "overhead. The formula then forecasts every size in between.",
+    "overhead. The formula then forecasts the sizes in between.",
     unlocked="You can now tell what any copy on any machine costs, from two measurements.",
 )
 

@@ -6,6 +6,19 @@ from helpers.checks.core import CORRECT
 from helpers.palette import CARD, INK
 from lessons.lesson02 import exercises
 
+TICKS = {10**3: "1 kB", 10**4: "10 kB", 10**5: "100 kB", 10**6: "1 MB"}
+SIZES = {
+    "4 kB each: mostly overhead": "1000 × 1,000 floats",
+    "4 MB each: mostly transfer": "1000 × 1,000,000 floats",
+}
+WAYS = {  # to (tensors, where they are not those of SIZES, and way) in the words of the source
+    "pageable": ("", "blocking"),
+    "pageable, non_blocking": ("", "non_blocking"),
+    "already pinned": ("same, already pinned", "blocking"),
+    "already pinned, non_blocking": ("same, already pinned", "non_blocking"),
+    "pinned just before": ("same, pinned just before", "blocking"),
+}
+
 
 def first_picture():
     """(Figure, alt): one row of numbers through 2.1 billion weights, on a CPU and on a GPU, with the copy and without."""
@@ -50,37 +63,57 @@ def times_as_long():
     return 1000 * small[1] / large[1]
 
 
+def show_copies():
+    """Show µs by size of six copies, 1 to 1,024 KiB, as measured on a Quadro RTX 6000."""
+    times = exercises.measured_copies()
+    (small, least), (large, most) = list(times.items())[0], list(times.items())[-1]
+    title = f"{large // small:,} times the bytes take only {most / least:.0f} times as long"
+    figure = _by_size([_measured()], title)
+    told = ", ".join(f"{us:.3g} µs for {size / 1024:,.0f} KiB" for size, us in times.items())
+    plots.show(figure, f"µs by bytes in one copy, six points: {told}.")
+
+
 def show_small_copies(answer, times, device):
     """Show µs by size: `answer`'s formula (ours until it is right), what was measured, and `times` on a GPU, {bytes: µs}."""
     right = exercises.fit.outcome(answer).status == CORRECT
-    ends = exercises.published_copy(1000), exercises.published_copy(10**6)
-    overhead, bandwidth = (answer if right else exercises.fit_copy)(*ends)
-    sizes = [10 ** (k / 8) for k in range(20, 60)]
+    measured = [*exercises.measured_copies().items()]
+    overhead, bandwidth = (answer if right else exercises.fit_copy)(measured[0], measured[-1])
+    sizes = [10 ** (k / 8) for k in range(20, 54)]
     formula = [overhead + size / bandwidth / 1000 for size in sizes]
     name = "your formula" if right else "our formula"
     where = {"x": "bytes", "y": "gb_per_s", "direction": "h2d", "pinned": True}
-    lines = [plots.forecast({name: (sizes, formula)})]
+    lines = [plots.forecast({name: (sizes, formula)}), _measured()]
     lines += [_microseconds(plots.yours("copies", **where))]
     lines += [_microseconds(plots.recorded("copies", **where))]
     if str(device) != "cpu":
         lines.append(plots.here({f"to {device}": ([*times], [*times.values()])}))
-    even = overhead * bandwidth * 1000
-    title = f"Below {even / 1000:.0f} kB, a copy is mostly overhead"
-    axes = ("bytes in one copy (log scale)", "µs for one copy (log scale)")
-    figure = plots.lines(lines, title, *axes, logx=True, logy=True, colors={name: INK})
-    formulas, *others = figure.axes[0].get_lines()
-    formulas.set_marker("None")
-    for line in others:
-        if line.get_label().startswith("to "):
-            line.set_linestyle("None")
-    if not others:
-        plots.label_ends(figure.axes[0])
-    _mark(figure.axes[0], even, dict(ends))
-    plots.sources(figure, f"published: {measurements.published('pinned_a10g').source}")
-    measured = " and ".join(f"{us:.3g} µs for {size / 1000:,.0f} kB" for size, us in ends)
+    figure = _by_size(lines, "A formula from two of the copies forecasts the other four", name)
+    _mark(figure.axes[0], overhead * bandwidth * 1000)
     formula = f"{overhead:.1f} µs + bytes ÷ {bandwidth:.1f} GB/s"
-    told = f"µs by bytes in one copy: the formula, {formula}, is flat, then rises through the A10G's {measured}."
+    told = f"µs by bytes in one copy: the formula, {formula}, is flat, then rises through all six points."
     plots.show(figure, told)
+
+
+def _measured():
+    """The group of the six published copies, µs by bytes."""
+    where = {"x": "bytes", "direction": "h2d", "pinned": False}
+    return _microseconds(plots.published("copies_rtx6000", "gb_per_s", **where))
+
+
+def _by_size(lines, title, formula=""):
+    """A figure of µs by bytes: the line called `formula` without markers, what was measured as points alone."""
+    axes = ("bytes in one copy (log scale)", "µs for one copy (log scale)")
+    colors = {formula: INK, "Quadro RTX 6000": figures.COPY}
+    figure = plots.lines(lines, title, *axes, logx=True, logy=True, colors=colors)
+    for line in figure.axes[0].get_lines():
+        if line.get_label().startswith(formula or " "):
+            line.set_marker("None")
+        elif line.get_label().startswith(("to ", "Quadro")):
+            line.set_linestyle("None")
+            line.set_markersize(7)
+    figure.axes[0].set_xticks([*TICKS], [*TICKS.values()])
+    figure.axes[0].set_ylim(bottom=2)
+    return figure
 
 
 def _microseconds(group):
@@ -92,19 +125,70 @@ def _microseconds(group):
     return type(group)(group.kind, lines, group.sources)
 
 
-def _mark(axes, even, published):
-    """Ticks in bytes, the `published` times, {bytes: µs}, and where overhead and transfer take equally long."""
-    ticks = {10**3: "1 kB", 10**4: "10 kB", 10**5: "100 kB", 10**6: "1 MB", 10**7: "10 MB"}
-    axes.set_xticks([*ticks], [*ticks.values()])
-    axes.set_ylim(bottom=5)
-    for size, us in published.items():
-        axes.plot(size, us, "o", color=figures.COPY, markersize=7, label=f"_{size}")
-        look = {"textcoords": "offset points", "color": figures.COPY, "fontsize": 9, "ha": "right"}
-        axes.annotate(f"A10G: {us:.0f} µs", (size, us), (-8, 7), **look)
+def _mark(axes, even):
+    """Mark where overhead and transfer take equally long."""
     axes.axvline(even, color=figures.FAINT, linewidth=1, linestyle=(0, (2, 2)), label="_even")
     note = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "fontsize": 9}
     for side, words, ha in ((-6, "mostly overhead", "right"), (6, "mostly transfer", "left")):
         axes.annotate(words, (even, 0.03), (side, 0), color=figures.FAINT, ha=ha, **note)
+
+
+def show_pinned():
+    """Show ms of 1,000 copies by way, of 4 kB and of 4 MB each; return those of 4 MB pinned just before."""
+    table = measurements.published("pinned_a10g")
+    rows = table.rows("many", build="1")
+    times = {(row["tensors"], row["way"]): row["time_ms"] for row in rows}
+    title = "Pinning a tensor just to send it once costs more time than it saves"
+    figure, sides = figures.panels(title, 1, 2, (7.4, 2.9), sharey=True)
+    note = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": INK}
+    for axes, (name, tensors) in zip(sides, SIZES.items(), strict=True):
+        figures.tidy(axes)
+        axes.set_title(name, fontsize=9, color=INK, loc="left")
+        for place, (pinned, way) in enumerate(WAYS.values()):
+            ms = times.get((pinned or tensors, way))
+            if ms and (axes is sides[1] or not pinned):
+                axes.barh(-place, ms, height=0.62, color=figures.COPY)
+                axes.annotate(f"{ms:.3g}", (ms, -place), (5, 0), **note)
+            else:
+                axes.annotate(
+                    "not measured", (0, -place), (5, 0), **{**note, "color": figures.FAINT}
+                )
+        axes.grid(False, axis="y")
+        axes.margins(x=0.16)
+        axes.set_xlabel("ms for all 1,000")
+    sides[0].set_yticks([-place for place in range(len(WAYS))], [*WAYS])
+    sides[0].tick_params(axis="y", labelcolor=INK)
+    plots.sources(figure, f"published: {table.source}")
+    before = times["same, pinned just before", "blocking"]
+    told = [f"{times[tensors, 'blocking']:.3g}" for tensors in SIZES.values()]
+    told = f"4 kB each {told[0]}, 4 MB each {told[1]}, pinned just before {before:.0f}"
+    plots.show(figure, f"Bars of ms for 1,000 copies: {told}.")
+    return f"{before:.0f} ms"
+
+
+def rows_to_win(answer):
+    """Show, by forecast, from which row on an RTX 4090 beats the CPU, its weights copied first; return that row.
+
+    Row after row goes through 2.1 billion weights, which are copied once, from pageable memory. `answer` is the learner's
+    `fit_copy`; ours stands in until it is right.
+    """
+    right = exercises.fit.outcome(answer).status == CORRECT
+    tutorial = exercises.published_copy(1000), exercises.published_copy(10**6)
+    _, gb_per_s = (answer if right else exercises.fit_copy)(*tutorial)
+    copy = 4 * 128 * 4096**2 / gb_per_s / 1e6
+    cpu, gpu = (row["time_ms"] for row in _shapes(4096))
+    rows = [1, 2, 3, 4, 5]
+    times = {"CPU": [cpu * n for n in rows], "RTX 4090": [copy + gpu * n for n in rows]}
+    first = next(n for n in rows if copy + gpu * n < cpu * n)
+    title = f"From row {first} on, the GPU is ahead, the copy included"
+    series = plots.forecast({name: (rows, ms) for name, ms in times.items()})
+    figure = plots.lines(series, title, "rows, one after another", "ms since the start")
+    figure.axes[0].set_xticks(rows)
+    figure.axes[0].set_ylim(bottom=0)
+    figure.axes[0].yaxis.set_major_formatter("{x:,g}")
+    told = f"CPU {cpu:.0f} for each row; GPU {copy:.0f} for the copy, then {gpu:.0f} for each"
+    plots.show(figure, f"ms by rows, by forecast: {told}. The lines cross before row {first}.")
+    return first
 
 
 def show_crossing():

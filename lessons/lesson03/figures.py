@@ -2,6 +2,7 @@
 
 import copy
 from collections import Counter
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -49,9 +50,16 @@ def _lit(photo, evidence_map):
     return photo / 255 * (0.1 + 0.9 * light**1.5)
 
 
+def _small(image):
+    """Return `image`, 0 to 1, with as many pixels as it has on the page, and 32 shades, so that notebooks stay small."""
+    small = F.interpolate(image[None], 162, mode="bilinear", antialias=True)[0]
+    return (31 * small.clamp(0, 1)).round() / 31
+
+
 def _picture(axes, image, below="", **style):
     """Draw `image` [channels, height, width], with words below it."""
-    axes.imshow(image.permute(1, 2, 0).squeeze(-1).numpy(), cmap="gray")
+    nearest = "nearest" if image.shape[-1] == 162 else None
+    axes.imshow(image.permute(1, 2, 0).squeeze(-1).numpy(), cmap="gray", interpolation=nearest)
     axes.set_axis_off()
     look = {"va": "top", "fontsize": 9, "color": figures.INK, **style}
     axes.text(0, -0.05, below, transform=axes.transAxes, **look)
@@ -76,16 +84,22 @@ def first_picture():
     return figure, f"Photos beside copies, bright where the answer is: {', '.join(said)}"
 
 
-def seen(network, photo, *asked):
-    """Show a photo, and where in it the network finds each of the names `asked`, else of the likeliest."""
+def seen(network, photo, *asked, file=None):
+    """Show a photo, and where in it the network finds each of the names `asked`, else of the likeliest.
+
+    `file`: a name such as "seen.png" under which the picture is saved, too.
+    """
     found = evidence(network, photo, *asked)
     words = [f"{name}, {chance:.1%}" for name, chance, _ in found]
-    title = f"Where it finds each: {', '.join(name for name, *_ in found)}"
-    figure, axes = figures.panels(title, 1, 1 + len(found), (6.4, 2.15))
-    _picture(axes[0], photo, "the photo")
+    *others, last = [name for name, *_ in found]
+    title = f"Where it finds {', '.join(others)}{' and ' * bool(others)}{last}"
+    figure, axes = figures.panels(title, 1, 1 + len(found), (1.6 * (1 + len(found)), 2.15))
+    _picture(axes[0], _small(photo / 255), "the photo")
     for place, text, (*_, each) in zip(axes[1:], words, found, strict=True):
-        _picture(place, _lit(photo, each), text)
+        _picture(place, _small(_lit(photo, each)), text)
     figures.show(figure, f"A photo, and where the network finds each name: {'; '.join(words)}.")
+    if file:
+        Path(file).write_bytes(figures.png(figure))
 
 
 def layers(network, photo):

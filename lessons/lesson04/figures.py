@@ -1,4 +1,4 @@
-"""The figures of lesson 04: photos with their names, a training curve, and a race of two processors."""
+"""The figures of lesson 04: photos with their names, a training curve, a race of two processors, a loader that starves."""
 
 from collections import Counter
 
@@ -9,6 +9,13 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from helpers import figures, photos, plots
 from helpers.training import evaluate, train_step
+from measurements import traces
+from measurements.traces.intervals import merged
+
+LOADERS = {  # the trace of one step for each
+    "1a": "num_workers=0: the main process loads each batch itself",
+    "1b": "num_workers=4: four more processes load ahead",
+}
 
 
 def first_picture():
@@ -58,7 +65,7 @@ def _draw_photo(axes, image, size):
 def _renamed(title, images, before, after):
     """Return (Figure, alternative text) of up to six photos: the old name above in quotes, `after` (text, right) below."""
     figure, row = figures.panels(title, 1, len(images), (7.4, 2.2), squeeze=False)
-    figure.get_layout_engine().set(w_pad=0.02, wspace=0)
+    figure.get_layout_engine().set(w_pad=0.02, wspace=0, rect=(0.016, 0, 0.968, 1))
     said = []
     for axes, image, old, (new, right) in zip(row[0], images, before, after, strict=True):
         _draw_photo(axes, image, 132)
@@ -110,16 +117,17 @@ def training(losses, accuracies):
     """
     values = torch.stack(losses).tolist()
     title = f"Loss down to {values[-1]:.2f}, accuracy up to {accuracies[-1]:.0%}"
-    figure, (above, below) = figures.panels(title, 2, 1, size=(7.2, 3.0), sharex=True)
+    figure, (above, below) = figures.panels(title, 2, 1, size=(7.2, 3.3), sharex=True)
     steps = range(1, len(values) + 1)
     above.plot(steps, values, color=figures.INK, linewidth=1.8)
-    above.set(ylabel="loss", ylim=(0, None))
+    above.set(ylim=(0, None))
     epochs = len(accuracies) - 1
     ends = [len(values) * epoch / epochs for epoch in range(epochs + 1)]
     below.plot(ends, [100 * a for a in accuracies], color=figures.GPU, marker="o", linewidth=1.8)
-    below.set(ylabel="test photos right (%)", ylim=(0, 108), xlabel="step")
-    for axes in (above, below):
+    below.set(ylim=(0, 108), xlabel="step")
+    for axes, name in ((above, "loss of each batch"), (below, "test photos right, in %")):
         figures.tidy(axes)
+        axes.set_title(name, fontsize=9, color=figures.INK, loc="left")
     figures.show(figure, f"{title}, in {len(values)} steps.")
 
 
@@ -134,8 +142,8 @@ def race(count, cpu_ms, forecast_ms, measured_s=None):
     done = min(count, int(1e3 * seconds / cpu_ms))
     title = f"In the {figures.duration(seconds)} that {gpu} takes for {count} photos, this CPU does {done}"
     figure, (above, below) = figures.panels(title, 2, 1, (7.2, 2.9))
-    _draw_dots(above, f"this CPU: {done}", count, done, figures.CPU)
-    _draw_dots(below, f"{gpu.split(',')[0]}: {count}", count, count, figures.GPU, hollow)
+    _draw_dots(above, "this CPU", count, done, figures.CPU)
+    _draw_dots(below, gpu.split(",")[0].removeprefix("a "), count, count, figures.GPU, hollow)
     figures.show(figure, f"{title}. Two fields of dots, one for each photo.")
 
 
@@ -146,14 +154,37 @@ def _draw_dots(axes, label, count, done, color, hollow=False):
     edges = color if hollow else "none"
     axes.scatter(x, y, s=18, facecolors="none" if hollow else colors, edgecolors=edges)
     label = f"{label} (forecast)" if hollow else label
-    axes.set_title(label, loc="left", fontsize=10, color=color)
+    axes.set_title(label, loc="left", fontsize=9, color=color, weight="bold")
     axes.margins(x=0.01, y=0.08)
     axes.invert_yaxis()
     axes.set_axis_off()
 
 
-def on_rtx_3090():
-    """Return how many photos per second an RTX 3090 trains on, all layers of this lesson's network, as published."""
-    name = "tf_efficientnet_lite0"
-    steps = plots.published("timm_train_3090", "time_ms", by="network", network=name)
-    return 512 / steps[name] * 1000
+def starving():
+    """Show one training step on a V100, from published traces: the photos late, and in time, on one axis of ms."""
+    steps = {case: traces.case(case) for case in LOADERS}
+    late, fed = (step.length / 1e3 for step in steps.values())
+    title = f"With its photos in time, the V100 does in {fed:.0f} ms what took {late:.0f}"
+    figure, both = figures.panels(title, 2, 1, (7.2, 3.3), sharex=True)
+    for axes, (case, step) in zip(both, steps.items(), strict=True):
+        loads = [span for span in step.cpu if "DataLoader" in span.name]
+        figures.tidy(axes)
+        axes.set_title(LOADERS[case], fontsize=9, color=figures.INK, loc="left")
+        rows = (0, "#B4CAE8", loads, figures.CPU), (-1, figures.WAIT + "4D", step.gpu, figures.GPU)
+        for place, behind, events, color in rows:
+            axes.barh(place, step.length / 1e3, height=0.7, color=behind)
+            pieces = [(a / 1e3, (b - a) / 1e3) for a, b in merged(events, step.length)]
+            axes.broken_barh(pieces, (place - 0.35, 0.7), facecolors=color)
+        axes.set_yticks([0, -1], ["CPU", "GPU"])
+        axes.tick_params(axis="y", labelcolor=figures.INK)
+        axes.grid(False, axis="y")
+    look = {"fontsize": 9, "va": "center", "ha": "center"}
+    both[0].text(34, 0, "loads the next photos", color="white", **look)
+    both[0].text(40, -1, "waits 57 ms", color=figures.INK, **look)
+    for axes, x in zip(both, (121, 63), strict=True):
+        axes.text(x, 0, "launches kernels", color=figures.INK, **look)
+    both[1].set_xlabel("ms since the step began")
+    both[1].set_xlim(0, 176)
+    plots.sources(figure, steps["1a"].source)
+    told = f"loading takes the CPU 69 ms of {late:.0f}, and the GPU waits 57; with four workers, the step takes {fed:.0f}"
+    figures.show(figure, f"Who works when in one step: {told}.")

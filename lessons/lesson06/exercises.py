@@ -13,14 +13,13 @@ from helpers import my_tools
 from helpers.checks import expect
 from helpers.checks.core import Exercise, LearnerError, NotYet, Question, call, chosen
 from lessons import ladder
-from lessons.lesson04.exercises import save_checkpoint
 from lessons.ranks import Hang, run_ranks, train_two
 from lessons.reading import total
 from measurements.traces import GpuEvent, Trace
 from measurements.traces.intervals import merged
 
 # The lesson calls them, too.
-__all__ = ["Hang", "chosen", "ladder", "run_ranks", "save_checkpoint"]
+__all__ = ["Hang", "chosen", "ladder", "run_ranks"]
 
 
 # --- convert a script to DDP --------------------------------------------------------------------------

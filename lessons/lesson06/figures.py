@@ -1,4 +1,4 @@
-"""The figures of lesson 06: equal gradients, links, efficiency, when the gradients travel, and more GPUs by forecast."""
+"""The figures of lesson 06: equal gradients, links, when the gradients travel, more GPUs, and the rank that is late."""
 
 import json
 
@@ -7,9 +7,11 @@ from torch import nn
 from torch.nn import functional as F
 
 import measurements
-from helpers import figures, plots
+from helpers import figures, plots, timeline
+from helpers.timeline.rows import lay_out
 from helpers.vega import Texts, calculate, csv
 from lessons.data_parallel import MIB, PCIE, all_reduces, backward_ms, cut, gpt_step, rates, speedup
+from measurements import traces
 
 
 # --- the same gradient --------------------------------------------------------------------------------
@@ -49,6 +51,7 @@ def first_picture():
 # --- measured by others -------------------------------------------------------------------------------
 PARTS = (figures.GREENS[2], figures.GPU, figures.COMM)  # forward, backward, all-reduce
 LINKS = ("8 × A100", "8 × H200", "8 × B200", "32 × B200, four machines")
+PCIE_SOURCES = "tinygrad/open-gpu-kernel-modules #36 (PCIe)", "mli/transformers-benchmarks (PCIe)"
 SIZES = {1 / 32: "32 KiB", 1: "1 MiB", 32: "32 MiB", 1024: "1 GiB", 16384: "16 GiB"}  # by MiB
 
 
@@ -56,7 +59,7 @@ def draw_links():
     """Return (Figure, sentence): published rates of all-reduces by size, beside those over PCIe."""
     data = measurements.published("all_reduce_nodes")
     lines = {name: rates(name) for name in LINKS}
-    group = plots.Group("published", lines, [f"published: {data.source}"])
+    group = plots.Group("published", lines, [f"published: {data.source}", *PCIE_SOURCES])
     title = "Small all-reduces waste the link: it takes megabytes to fill it"
     names = ("size of one all-reduce (log scale)", "bus bandwidth (GB/s, log scale)")
     steps = dict(zip(LINKS, (*figures.GREENS[2::-1], figures.COMM), strict=True))
@@ -72,35 +75,6 @@ def draw_links():
         figure,
         "8 × A100: 18 GB/s at 1 MiB, 229 at 1 GiB; B200: 723 in a machine, 362 between four.",
     )
-
-
-def draw_efficiency():
-    """Return (Figure, sentence): published efficiencies of several GPUs, with DDP and with DataParallel."""
-    names = ("ddp_v100", "resnet50_lambda", "dataparallel_2080ti")
-    ddp, a100, old = found = [measurements.published(name) for name in names]
-    each = {r["gpus"]: r["images_per_s"] / 329 for r in ddp.rows(network="ResNet-50")}
-    half = a100.rows("training", device="A100 80GB SXM4", precision="AMP")
-    parallel = old.rows(network="ResNet-18", precision="float32")
-    shares = {
-        "DDP, V100, batch 32 each": each | {1: 1.0},  # 329: one GPU without DDP
-        "DDP, A100, 16 bits": _efficiencies(half),
-        "DataParallel, RTX 2080 Ti": _efficiencies(parallel),
-    }
-    lines = {name: ([*s], [100 * v for v in s.values()]) for name, s in shares.items()}
-    colors = dict(zip(lines, (figures.GPU, figures.GREENS[0], figures.TROUBLE), strict=True))
-    title = "DDP keeps 90% or more of each GPU, DataParallel less than half"
-    group = [plots.Group("published", lines, [f"published: {d.source}" for d in found])]
-    share = "efficiency (% of perfect scaling)"
-    figure = plots.lines(group, title, "GPUs", share, logx=True, colors=colors)
-    figure.axes[0].set_ylim(0, 105)
-    figure.axes[0].texts[1].xyann = (8, -12)  # below the V100's line
-    told = [f"{name}: {ys[-1]:.0f}% with {xs[-1]}" for name, (xs, ys) in lines.items()]
-    return figure, "; ".join(told)
-
-
-def _efficiencies(rows):
-    rates = {row["gpus"]: row["images_per_s"] for row in rows}
-    return {gpus: rates[gpus] / gpus / rates[1] for gpus in sorted(rates)}
 
 
 # --- a GPT of GPT-2's size, by forecast ---------------------------------------------------------------
@@ -215,3 +189,25 @@ def draw_more_gpus(card, link, batch):
         figure,
         f"Throughput by forecast as a multiple of one GPU's, {batch}, {link}: {', '.join(told)}.",
     )
+
+
+# --- the straggler ------------------------------------------------------------------------------------
+def draw_straggler(joins):
+    """Return (Figure, sentence): eight ranks of a real trace until the last enters a collective; `joins`: {rank: µs}."""
+    trace = traces.case("7").between(0, 11_000)
+    last = max(joins, key=joins.get)
+    late = joins[last] / 1000
+    title = f"Eight V100s: seven wait in a collective until rank {last} joins"
+    figure = timeline.draw(lay_out(trace, 60), title)
+    axes = figure.axes[0]
+    axes.axvline(late, color=figures.TROUBLE, linewidth=1.4)
+    words = {"va": "center", "fontsize": 9}
+    told = f"rank {last} joins at {late:.1f} ms"
+    axes.text(7.7, last + 0.5, told, ha="right", color=figures.TROUBLE, **words)
+    for rank, begin in joins.items():
+        wait = late - begin / 1000
+        if wait > 1:
+            place = (begin / 1000 + late) / 2, rank + 0.5
+            axes.text(*place, f"waits {wait:.1f} ms", ha="center", color="white", **words)
+    figures.sources(figure, trace.source)
+    return figure, f"{title}, at {late:.1f} ms; rank 1 has waited since {joins[1] / 1000:.1f} ms."

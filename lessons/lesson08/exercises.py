@@ -201,7 +201,7 @@ rung = Exercise(
     check_answer=_check_rung,
     seconds=60,
     hints=(
-        "What limits it? Then take the column of that limit in the table.",
+        "What does the loop repeat for each text, and which line waits? The branch *CPU or copies* names both.",
         "The model takes [texts, words] as it is. How many texts can share a launch? And who reads the loss?",
         "`loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())`, once, and `return loss.detach()`",
     ),

@@ -1,4 +1,4 @@
-"""The figures of lesson 08: ladders of others, three real programs, formats, the roofline, forecasts of a climb."""
+"""The figures of lesson 08: another's ladder, three real programs, formats, the roofline, forecasts of a climb."""
 
 import measurements
 from helpers import figures, plots
@@ -22,22 +22,6 @@ def first_picture():
     figure.axes[0].tick_params(axis="y", labelsize=8)
     told = ", ".join(f"{name} {value:,}" for name, value, _ in rungs)
     return figure, f"Training a GPT-2-sized model on an A100, tokens per second: {told}."
-
-
-def show_segment_anything():
-    """Show Segment Anything's published ladder, with memory and accuracy."""
-    data = measurements.published("ladder_sam_a100")
-    rungs = []
-    for row in data.rows("ladder", network="vit_b"):
-        words = (f"{row['memory_mib'] / 1024:.1f} GiB", f"{row['accuracy']:.1%}")
-        rungs.append((row["name"], row["images_per_s"], words))
-    best = max(value for _, value, _ in rungs)
-    title = f"Segment Anything on one A100: {best / rungs[0][1]:.1f} times as fast, until int8 and sparsity"
-    size, heads = (7.4, 1.3 + 0.29 * len(rungs)), ("peak memory", "accuracy")
-    figure = _ladder(rungs, title, "images per second in inference", size, heads)
-    figures.sources(figure, f"published: {data.source}")
-    told = "; ".join(f"{name} {figures.number(value)}" for name, value, _ in rungs)
-    figures.show(figure, f"Images per second: {told}.")
 
 
 def _ladder(rungs, title, unit, size, heads=()):
@@ -85,7 +69,7 @@ LOOK = 1500  # µs
 
 def show_three():
     """Show 1.5 ms of three programs on an H100, as the profiler recorded them, each kernel in its kind's color."""
-    title = "One H100, three programs: idle, moving bytes, half multiplying"
+    title = "Three programs on an H100: one leaves it idle, two keep it busy"
     figure, rows = figures.panels(title, 3, 1, (7.4, 3.3), sharex=True)
     for axes, (name, what, start) in zip(rows, STRIPS, strict=True):
         trace = traces.case(name).between(start, start + LOOK)
@@ -223,7 +207,7 @@ def show_tiny(rungs, mfu, peak):
         shares[name] = tuple(round(100 * mfu(n, speed, peak), 2) for speed in speeds[name])
     first, *_, last = shares.values()
     title = f"Forecast for an A100: TinyGPT's MFU, from {first[1]:.2f}% to {last[1]:.0f}%"
-    panels = {"tokens per second, log scale": speeds, "MFU, % of the bfloat16 peak": shares}
+    panels = {"tokens per second": speeds, "MFU, % of peak": shares}
     figures.show(*draw_bars(title, panels, log=True))
 
 

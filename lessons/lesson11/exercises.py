@@ -8,26 +8,15 @@ from helpers.checks.core import Question
 from lessons.inductor import written_for_cuda
 from lessons.kernels import attend, attention_kernel, matmul_kernel, softmax_kernel
 from lessons.puzzle import Problem, blank, puzzle
-from lessons.trace import total, trace, traffic
+from lessons.trace import microseconds, total, trace, traffic
 
 # The lesson calls them, too.
-__all__ = ["total", "trace", "traffic", "written_for_cuda"]
+__all__ = ["microseconds", "total", "trace", "traffic", "written_for_cuda"]
 
 
 def asked(compiled, result, problem):
     """Return the bytes that the kernel loads and stores, for each element of the result."""
     return result.useful() / problem.out.numel()
-
-
-def tensor_cores(kernel):
-    """Print which tensor-core instructions the attention kernel, with D and BLOCK of 64, becomes on three cards."""
-    from practice_gpus import kernels
-
-    pointers = dict.fromkeys("qkv", "*fp16") | {"out": "*fp32"}
-    values = pointers | {"n": "i32", "scale": "fp32", "D": 64, "BLOCK": 64}
-    for card in ("A100", "H100", "B200"):
-        found = kernels.compile(kernel, values, card).tensor_cores
-        print(f"{card:5}", *found or ["none"])
 
 
 # --- a fused softmax ----------------------------------------------------------------------------
@@ -123,7 +112,7 @@ product = puzzle(
 # --- flash attention ----------------------------------------------------------------------------
 def _attention_problem(n):
     q, k, v = (torch.randn(n, 32).half() for _ in "qkv")  # each with memory of its own
-    out = blank(n, 32)
+    out = blank(n, 32, dtype=torch.half)
     values = [q, k, v, out, n, 32**-0.5, 32, 32]
     expected = attend(q.float(), k.float(), v.float())
     return Problem(values, out, expected, -(-n // 32), f"{n} words", tolerance=5e-3)

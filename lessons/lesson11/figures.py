@@ -1,15 +1,31 @@
 """The figures of lesson 11, Write a kernel: drawn from the addresses that its compiled code touched."""
 
+import functools
+
 import torch
 
 from helpers import plots
 from helpers.figures import GPU, GREENS, SMALL, TROUBLE, blank_figure, set_title
 from helpers.palette import FAINT, INK, RULE
-from lessons.trace import Trace, total, trace, traffic
+from lessons import ladder
+from lessons.forecasts import recorded, tiny_gpt
+from lessons.trace import microseconds, total, traffic
 
 # lightness steps of the GPU's green and gray: neighbors differ; black text can be read on each
 PROGRAMS = ("#8CCBAE", "#E3E6EA", "#4FAE83", "#CFEADD", "#C3C8CF")
 WORDS, WIDTH = 8192, 64  # of the first picture: words, and numbers of a head for each word
+TRITON, APART = (
+    4,
+    38,
+)  # bytes of RMS norm per number: one kernel, and LinkedIn's separate operations
+KINDS = {  # what a step of TinyGPT does, and the operators that do it
+    "products in attention": ("bmm",),
+    "softmax": ("_softmax", "_softmax_backward_data"),
+    "scale, mask, casts": ("div", "masked_fill", "_to_copy"),
+    "linear layers": ("mm", "addmm"),
+}
+REST = "all the rest"
+SCORES = 2 * 64 * 4 * 1024**2  # bytes of a layer's scores: 64 texts, 4 heads, 1,024 words
 STEPS = {  # what each operation of attention reads and writes
     "q @ k.T": ("q", "k", "write"),
     "× scale": ("read", "write"),
@@ -24,7 +40,7 @@ def first_picture():
 
     tensors = [torch.empty(WORDS, WIDTH, dtype=torch.half, device="meta") for _ in "qkv"]
     unfused = total(traffic(attend, *tensors)) / 1e6
-    one = (3 * 2 + 4) * WORDS * WIDTH / 1e6  # q, k and v in float16, the result in float32
+    one = 4 * 2 * WORDS * WIDTH / 1e6  # q, k, v and the result in float16
     figure = blank_figure((7.3, 3.1))
     words = f"Attention over {WORDS:,} words: {unfused:.0f} MB unfused, {one:.0f} MB in one kernel"
     set_title(figure, words)
@@ -37,9 +53,8 @@ def first_picture():
             left = _draw_moved(axes, left, each) + 0.06
         left += 0.12
     axes.text(0, -0.32, f"one kernel: {one:.1f} MB", fontsize=10, color=INK)
-    for place, name in enumerate(("q", "k", "v", "out")):
-        height = (2 if name == "out" else 1) * WIDTH / WORDS
-        _draw_area(axes, (0, -0.45 - 0.07 * place), 1, height, GPU)
+    for place in range(4):
+        _draw_area(axes, (0, -0.45 - 0.07 * place), 1, WIDTH / WORDS, GPU)
     beside = "q, k, v read and out written, once each. All areas are drawn to scale."
     axes.text(1.1, -0.56, beside, fontsize=9, color=FAINT, va="center")
     axes.set(xlim=(-0.02, left), ylim=(-0.72, 1.5))
@@ -171,22 +186,6 @@ def _said(seen):
     return ". ".join(said) + "."
 
 
-def blocks(kernel):
-    """Return draw(n, block) for `explore`: which program of an addition touches which of n numbers."""
-
-    def draw(n, block):
-        x = torch.ones(n)
-        programs = -(-n // block)
-        seen = trace(kernel, programs, x, x, x, n, BLOCK=block)
-        off = programs * block - n
-        noun = "program" if programs == 1 else "programs"
-        words = f"{n} numbers, blocks of {block}: {programs} {noun}, {off} places masked out"
-        only = Trace({"out": seen.tensors["out"]}, seen.accesses)
-        return touched_figure(only, words)[0], f"{words}."
-
-    return draw
-
-
 def one_program(seen, walked=()):
     """Return draw(row, column, step) for `explore`: what one program of a grid loads and stores of each matrix.
 
@@ -240,15 +239,40 @@ def _draw_matrix(axes, name, on, step=None):
 
 
 def rms_norm():
-    """Show published times of RMS norm on an A100, as separate operations and as one Triton kernel."""
+    """Show published times of RMS norm on an A100, as separate operations and as one Triton kernel, beside the clock's forecast."""
     group = plots.published(
         "triton_rms_norm_a100", "time_ms", x="width", by="code", section="forward"
     )
-    series = {code.split(", ")[1].split(" (")[0]: line for code, line in group.items()}
+    measured = group.renamed({code: code.split(", ")[1].split(" (")[0] for code in group})
+    expected = {}
+    for name, (widths, _) in measured.items():
+        size = 2048 * (TRITON if name == "Triton" else APART)
+        times = [microseconds("A100 80", size * width) / 1000 for width in widths]
+        expected[name] = (widths, times)
     title = "RMS norm on an A100: fusion makes it 6 to 10 times as fast"
-    colors = {name: GPU if "Triton" in name else TROUBLE for name in series}
+    colors = {name: GPU if name == "Triton" else TROUBLE for name in measured}
     axis = "row length (2,048 rows, bfloat16)"
+    series = [measured, plots.forecast(expected)]
     figure = plots.lines(series, title, axis, "time (ms)", logx=True, logy=True, colors=colors)
-    plots.sources(figure, *group.sources)
     words = "0.280 ms in separate operations, 0.031 ms in one Triton kernel"
-    plots.show(figure, f"Lines of time by row length; rows of 4,096 take {words}.")
+    plots.show(
+        figure,
+        f"Lines of time by row length; rows of 4,096 take {words}. Beside each, dashed, its forecast.",
+    )
+
+
+def hot():
+    """Show where TinyGPT's step goes on an A100 with attention by hand, by the clock's forecast."""
+    work = functools.partial(ladder.step, attend=ladder.by_hand)
+    step = recorded(tiny_gpt(64, work, torch.bfloat16, context=1024)).on("A100 80")
+    spent = dict.fromkeys((*KINDS, REST), 0.0)
+    for each in step.kernels:
+        kind = next((kind for kind in KINDS if each.name in KINDS[kind]), REST)
+        of_scores = each.bytes > SCORES or kind == "linear layers"
+        spent[kind if of_scores else REST] += each.ms
+    share = 1 - (spent["linear layers"] + spent[REST]) / sum(spent.values())
+    title = f"Attention by hand takes {share:.0%} of TinyGPT's step on an A100"
+    unit = "milliseconds of a step: 64 texts of 1,024 words, bfloat16"
+    figure = plots.bars([plots.forecast(spent)], title, unit, colors=dict.fromkeys(spent, GPU))
+    said = ", ".join(f"{kind} {ms:.1f}" for kind, ms in spent.items())
+    plots.show(figure, f"Bars of milliseconds, a forecast: {said}.")

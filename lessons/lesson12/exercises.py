@@ -4,13 +4,20 @@ import torch
 
 from helpers.checks.core import Question
 from lessons.kernels import matmul_kernel
-from lessons.puzzle import UNTOUCHED, Problem, blank, puzzle, requested
+from lessons.puzzle import UNTOUCHED, Problem, blank, puzzle
 
 # --- a scaled sum -------------------------------------------------------------------------------
 SAXPY = """
 extern "C" __global__ void saxpy(const float* x, const float* y, float* out, float a, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) out[i] = a * x[i] + y[i];
+  if (4 * i >= n) return;
+  float4 u = reinterpret_cast<const float4*>(x)[i];
+  float4 v = reinterpret_cast<const float4*>(y)[i];
+  v.x += a * u.x;
+  v.y += a * u.y;
+  v.z += a * u.z;
+  v.w += a * u.w;
+  reinterpret_cast<float4*>(out)[i] = v;
 }
 """
 
@@ -20,35 +27,47 @@ def _saxpy_problems():
     for n in (64, 1000):
         x, y, out = torch.randn(n), torch.randn(n), blank(n)
         values = [x, y, out, 2.5, n]
-        found.append(Problem(values, out, 2.5 * x + y, -(-n // 128), f"n = {n}", 128))
+        found.append(Problem(values, out, 2.5 * x + y, -(-n // 512), f"n = {n}", 128))
     return found
 
 
 def _saxpy_mistakes(problem):
     x, y, out, a, n = problem.values
-    first = blank(n)
-    first[:128] = (a * x + y)[:128]
-    yield first, "only the first block's elements were written: where does blockIdx.x come in?"
+    expected, place = a * x + y, torch.arange(n)
+    first = "only the first block's elements were written: where does blockIdx.x come in?"
+    yield torch.where(place < 512, expected, UNTOUCHED), first
+    single = (
+        "a thread wrote one number, and there are 512 for the 128 threads of a block: four each."
+    )
+    yield torch.where(place < 128 * problem.grid, expected, UNTOUCHED), single
     yield a * (x + y), "that is a * (x + y): only x is multiplied."
+
+
+def _saxpy_score(compiled, result, problem):
+    """Memory instructions that warps execute for 1,000 elements."""
+    return 1000 * sum(each.requests for each in result.of("global")) / len(problem.out)
 
 
 saxpy = puzzle(
     "12.saxpy",
     "a scaled sum",
     _saxpy_problems,
-    lambda compiled, result, problem: requested(result, problem),
-    "bytes requested per element",
+    _saxpy_score,
+    "memory instructions of a warp per 1,000 elements",
     mistakes=_saxpy_mistakes,
     hints=(
-        "Begin with `add`. Which line says where a thread works, and which one what it does there?",
-        "`int i = blockIdx.x * blockDim.x + threadIdx.x;` is the element. The last block has threads too many.",
-        "`if (i < n) out[i] = a * x[i] + y[i];`",
+        "Begin with `add`, and let thread i do the numbers 4 i to 4 i + 3. As four loads each of `x` and `y` it works, and scores "
+        "96. Which type holds four floats?",
+        "`float4 u = reinterpret_cast<const float4*>(x)[i];` is one instruction of 16 bytes. Its parts are `u.x`, `u.y`, `u.z` "
+        "and `u.w`. Threads with `4 * i >= n` have nothing to do.",
+        "Load `v` from `y` in the same way, then `v.x += a * u.x;` and so on, and store it: "
+        "`reinterpret_cast<float4*>(out)[i] = v;`",
     ),
     reference=SAXPY,
     tool="saxpy",
     source=f'saxpy = """{SAXPY}"""',
-    explanation="Neighboring threads take neighboring elements, so each request of a warp is 4 whole sectors: 12 bytes per "
-    "element, and nothing wasted.",
+    explanation="A warp's request is now 512 bytes in 16 sectors, all of them used: as many bytes as before, with a quarter of the "
+    "instructions. The addresses have to be multiples of 16.",
 )
 
 # --- transpose ----------------------------------------------------------------------------------
@@ -161,9 +180,10 @@ def _matmul_mistakes(problem):
 
 
 def _matmul_score(compiled, result, problem):
-    """Sectors that a warp loads for one multiply-add of its 32 lanes, in the mean."""
+    """Sectors of global memory and wavefronts of shared memory for one multiply-add of a warp's 32 lanes, in the mean."""
     n = problem.values[-1]
-    return result.moved("load") / 32 / (n**3 / 32)
+    wavefronts = sum(each.wavefronts for each in result.of("shared"))
+    return (result.moved("load") / 32 + wavefronts) / (n**3 / 32)
 
 
 matmul = puzzle(
@@ -171,7 +191,7 @@ matmul = puzzle(
     "load once, use four times",
     _matmul_problems,
     _matmul_score,
-    "sectors loaded per multiply-add of a warp",
+    "sectors and wavefronts per multiply-add of a warp",
     mistakes=_matmul_mistakes,
     hints=(
         "Which of the two loads is the same for four results in one column? It can stay in a register.",
@@ -187,7 +207,7 @@ matmul = puzzle(
 )
 
 
-PRODUCT_COLUMNS = ("card", "numbers", "precision", "FFMA", "tensor cores", "stack (bytes)")
+PRODUCT_COLUMNS = ("card", "numbers", "precision", "FFMA", "tensor cores", "registers", "stack")
 
 
 def product_row(card, numbers, precision="–"):
@@ -199,7 +219,8 @@ def product_row(card, numbers, precision="–"):
     compiled = kernels.compile(matmul_kernel, values, card, **options)
     plain = sum(text.count("FFMA") + text.count("FFMA2") for _, text in compiled.machine_code)
     cores = ", ".join(f"{count} {name}" for name, count in compiled.tensor_cores.items())
-    return card, numbers, precision, f"{plain:,}", cores or "none", f"{compiled.stack:,}"
+    stack = f"{compiled.stack:,} bytes"
+    return card, numbers, precision, f"{plain:,}", cores or "none", compiled.registers, stack
 
 
 QUIZ = (

@@ -9,6 +9,7 @@ from measurements import published
 
 SECTOR = 32  # bytes
 FLOATS = 8  # in a sector
+SIDE, TILE = 64, 32  # of the matrices that are transposed here, and of a block's tile
 WAYS = {  # who is what of a product of matrices: floats used of each sector of `a` and of `b` that a multiply-add of a warp asks for
     "row from threadIdx.x": ([1] * 32, [1], "a warp reads a column"),
     "column from threadIdx.x": ([1], [8] * 4, "coalesced"),
@@ -113,13 +114,33 @@ def table(head, rows):
     show.markdown("\n".join(lines), "\n".join("  ".join(map(str, row)) for row in [head, *rows]))
 
 
-def answers(compiled):
-    """Show what compilers answered: a row for each `Compiled`."""
+def transposes(counted):
+    """Show what was counted so far, a row for each transpose, and the speed of such a kernel on an H100, as published.
+
+    `counted` is {name: a `Result` of `transposed`}, with the names of `measurements/published/transpose_h100.json`.
+    """
+    speeds = {row["name"]: row["gb_per_s"] for row in published("transpose_h100").rows()}
+    head = ("kernel", "sectors per load", "sectors per store", "bank conflicts", "loads per thread")
     rows = []
-    for each in compiled:
-        full = each.occupancy
-        rows.append((each.card, each.registers, each.shared, f"{full.share:.0%}", full.limiter))
-    table(("card", "registers", "shared (bytes)", "occupancy", "limited by"), rows)
+    for name, result in counted.items():
+        loads = [f"{result.sectors_per_request(kind):.0f}" for kind in ("load", "store")]
+        warps = SIDE**2 // TILE**2 * result.compiled.threads // 32
+        each = sum(access.requests for access in result.of("global", "load")) // warps
+        conflicts = f"{result.bank_conflicts:,}"
+        rows.append((name, *loads, conflicts, each, f"{speeds[name]:,.0f} GB/s"))
+    table((*head, "measured on an H100"), rows)
+
+
+def products(counted):
+    """Show what was counted so far, a row for each product: `counted` is {name: what `multiplied` returned}."""
+    head = ("kernel", "sectors per multiply-add", "registers", "stack", "occupancy of an H100")
+    rows = []
+    for name, (result, multiply_adds) in counted.items():
+        each = result.compiled
+        sectors = f"{result.moved('load') / SECTOR / multiply_adds:.3g}"
+        stack, share = f"{each.stack:,} bytes", f"{each.occupancy.share:.1%}"
+        rows.append((name, sectors, each.registers, stack, share))
+    table(head, rows)
 
 
 def multiprocessor():
@@ -186,38 +207,40 @@ def padding(source):
     return draw
 
 
-def transposed(text, n=64):
-    """Run a square transpose in CUDA C on n × n numbers in tiles of 32, and return the `Result`."""
+def transposed(text, height=TILE):
+    """Run a square transpose in CUDA C, blocks of 32 × `height` threads for tiles of 32 × 32, and return the `Result`.
+
+    With a `height` below 32, the kernel takes rows and columns.
+    """
     import torch
 
-    x, out = torch.randn(n, n), puzzle.blank(n, n)
-    _, result = puzzle.run(
-        text, puzzle.Problem([x, out, n], out, x.T, (n // 32, n // 32), "", (32, 32)), "H100"
-    )
+    x, out = torch.randn(SIDE, SIDE), puzzle.blank(SIDE, SIDE)
+    values = [x, out, SIDE] if height == TILE else [x, out, SIDE, SIDE]
+    grid = (SIDE // TILE, SIDE // TILE)
+    _, result = puzzle.run(text, puzzle.Problem(values, out, x.T, grid, "", (TILE, height)), "H100")
     torch.testing.assert_close(out, x.T)
     return result
 
 
-def multiplied(text, n=64):
-    """Run a product of n × n matrices in CUDA C with a thread per result, and return the sectors loaded per multiply-add of a warp."""
+def multiplied(text, tile=(1, 1), height=TILE):
+    """Run a product in CUDA C; returns the `Result`, and how many multiply-adds of a warp it has.
+
+    Each thread of a block, 32 × `height`, makes `tile` results, rows and columns. A kernel that takes `depth` multiplies
+    n × depth by depth × n, others n × n.
+    """
     import torch
 
-    a, b, out = torch.randn(n, n), torch.randn(n, n), puzzle.blank(n, n)
-    problem = puzzle.Problem([a, b, out, n], out, a @ b, (n // 32, n // 32), "", (32, 32))
-    _, result = puzzle.run(text, problem, "H100")
-    torch.testing.assert_close(out, a @ b, atol=1e-4, rtol=1e-4)
-    return result.moved("load") / SECTOR / (n**3 / 32)
-
-
-def transposes():
-    """Show how fast four transposes run on an H100, as the author of yencal.github.io measured them."""
-    data = published("transpose_h100")
-    speeds = {row["name"]: row["gb_per_s"] for row in data.rows()}
-    title = f"The same transpose, {max(speeds.values()) / min(speeds.values()):.1f} times as fast"
-    unit = "GB/s, read and written (H100, float32, 32,768 × 32,768)"
-    _measured(
-        data, speeds, title, unit, dict.fromkeys(speeds, GPU), "four kernels on an H100, GB/s"
+    rows, columns = height * tile[0], TILE * tile[1]
+    n = max(SIDE, rows, columns)
+    depth = 8 if "int depth" in text else n
+    a, b, out = torch.randn(n, depth), torch.randn(depth, n), puzzle.blank(n, n)
+    values = [a, b, out, n, depth] if depth < n else [a, b, out, n]
+    grid = (n // columns, n // rows)
+    _, result = puzzle.run(
+        text, puzzle.Problem(values, out, a @ b, grid, "", (TILE, height)), "H100"
     )
+    torch.testing.assert_close(out, a @ b, atol=1e-4, rtol=1e-4)
+    return result, n * n * depth / 32
 
 
 def ladder():
@@ -225,7 +248,8 @@ def ladder():
     data = published("matmul_a6000")
     speeds = {row["name"]: row["tflop_per_s"] for row in data.rows()}
     times = speeds["a tile per warp, sizes tuned"] / min(speeds.values())
-    colors = dict.fromkeys(speeds, GREENS[3]) | {"8 results per thread": GPU, "cuBLAS": WAIT}
+    counted = dict.fromkeys(("a warp reads a column", "coalesced"), GPU)
+    colors = dict.fromkeys(speeds, GREENS[3]) | counted | {"cuBLAS": WAIT}
     title = f"The same matmul, {times:.0f} times as fast"
     unit = "TFLOP/s (RTX A6000, FP32, 4,096 × 4,096)"
     _measured(data, speeds, title, unit, colors, "eight kernels on an RTX A6000, TFLOP/s")

@@ -16,11 +16,10 @@ def admit(number):
     patient = PATIENTS[number - 1]
     trace = traces.case(patient.case)
     about = trace.about
-    title = patient.shows or f"{trace.device}, {about['model'].removeprefix('not recorded, ')}"
+    title = f"{trace.device}, {about['model'].removeprefix('not recorded, ')}"
     facts = [f"batch: {about['batch']}" if "batch" in about else "", about.get("note", "")]
     caption = " · ".join(fact[0].upper() + fact[1:] for fact in facts if fact)
-    measure = (0, patient.until) if patient.until else None
-    timeline.show(replace(trace, memory=[]), title, "", measure, 64, caption)
+    timeline.show(replace(trace, memory=[]), title, "", None, 64, caption)
     return trace
 
 
@@ -36,6 +35,13 @@ def recovery():
     from lessons.lesson13.figures import recovery
 
     plots.show(*recovery())
+
+
+def latecomer():
+    """Draw the ranks of patient 7, and when the last one joins the others."""
+    from lessons.lesson13.figures import latecomer
+
+    plots.show(*latecomer())
 
 
 def case_notes(cases):

@@ -20,7 +20,6 @@ class Patient:
 
     `slips` holds {a wrong number: a word on it}; `wrong` holds what rules out the remedies that look plausible here
     (the others save little, and the check says how much); `cure` is the praise: its first sentence is the diagnosis.
-    `shows` is its timeline's title, if it has one of its own, which shades what comes before `until` (ms).
     """
 
     name: str
@@ -32,8 +31,6 @@ class Patient:
     right: str
     wrong: dict
     cure: str
-    shows: str
-    until: float
 
     def exercise(self):
         """Return the exercise of the lesson that asks for the evidence and the remedy."""

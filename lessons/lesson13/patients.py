@@ -15,20 +15,11 @@ def _patients():
 
 
 def _patient(name, facts):
-    plain = {
-        key: facts.get(key, "") for key in ("case", "title", "source", "right", "cure", "shows")
-    }
+    plain = {key: facts.get(key, "") for key in ("case", "title", "source", "right", "cure")}
     evidence = ast.literal_eval(facts.get("evidence", "None"))
     slips = {float(number): text for number, text in _after("if", facts)}
     wrong = {word: text for word, text in _after("not", facts) if word != plain["right"]}
-    return Patient(
-        name,
-        evidence=evidence,
-        slips=slips,
-        wrong=wrong,
-        until=float(facts.get("until", 0)),
-        **plain,
-    )
+    return Patient(name, evidence=evidence, slips=slips, wrong=wrong, **plain)
 
 
 def _after(word, facts):

@@ -21,24 +21,6 @@ def texts(batch):
     return make_step
 
 
-def reads(width, item):
-    """Return make_step of six layers of `width`; its step reads the loss with .item() if `item`."""
-
-    def make_step():
-        model = nn.Sequential(*[nn.Linear(width, width) for _ in range(6)]).cuda()
-        x = torch.empty(4096, width, device="cuda")
-
-        def step():
-            loss = model(x).square().mean()
-            if item:
-                loss.item()
-            loss.backward()
-
-        return step
-
-    return make_step
-
-
 def attention(attend):
     """Return make_step of `attend(q, k, v)` with the video transformer's sizes: 8 sequences, 12 heads, 3,137 tokens."""
 

@@ -20,7 +20,7 @@ from lessons.lesson04.exercises import save_checkpoint
 from lessons.lesson06.exercises import to_ddp
 from lessons.lesson07.exercises import find_waits
 from lessons.lesson08.exercises import forecast_card
-from lessons.lesson14 import figures, judge
+from lessons.lesson14 import causes, figures, judge
 from lessons.lesson14.runs import (
     fingerprint,
     in_full,
@@ -39,7 +39,7 @@ SOLUTION = str(judge.SOLUTION)
 PAGE = "gpu_report.html"
 MOST = (
     "float16 on tensor cores",
-    "Without float16, the model solution takes 206 ms instead of 61; with the loop over clips put back, it takes 85. A T4 runs "
+    "Without float16, our solution takes 206 ms instead of 61; with the loop over clips put back, it takes 85. A T4 runs "
     "these convolutions on its tensor cores only in float16, and half the bytes mean half the memory traffic.",
 )
 TITLES = {
@@ -123,6 +123,21 @@ def network(port, full=False) -> tuple:
         settings = importlib.import_module(f"{folder.name}.config")
         config = settings.FULL if full else settings.SMALL
         return importlib.import_module(f"{folder.name}.model").Net(config), config
+
+
+def together() -> Path:
+    """The folder of Ines's program with the one change that the lesson makes as an example."""
+    return judge.changed(judge.TOGETHER)
+
+
+def fails_at(folder, network, waves) -> str:
+    """The line of the project at which its network fails on `waves`, and the error."""
+    try:
+        network(waves)
+    except RuntimeError as error:
+        line = causes.lines_of(error, _folder(folder))[-1:]
+        return f"{causes.shown(line)}\n{str(error).splitlines()[0].partition(' (')[0]}"
+    return "The network runs."
 
 
 def alone(port, to_ddp) -> None:
@@ -209,10 +224,10 @@ device = _exercise(
     (
         "Which tensors does `.to(device)` of a module move, and which not? Which are made while it runs?",
         "A tensor that belongs to a module is a parameter or a buffer. One that `forward` makes follows the input: `device=x.device`.",
-        '`self.register_buffer("window", …)`, `torch.arange(…, device=x.device)`; the device is picked once, in `main`, and '
+        '`self.register_buffer("window", …, persistent=False)`, `torch.arange(…, device=x.device)`; the device is picked once, in `main`, and '
         "the batch follows the model in both loops.",
     ),
-    '`ex.changes("model.py")` shows the model solution\'s changes to a file. Parameters and buffers move with the module, '
+    '`ex.changes("model.py")` shows our solution\'s changes to a file. Parameters and buffers move with the module, '
     "plain attributes don't; what `forward` makes takes the device of its input.",
 )
 memory = _exercise(
@@ -225,7 +240,7 @@ memory = _exercise(
         "Collect `loss.detach()` and read all of them after the loop, `torch.stack(losses).tolist()`; no `retain_graph`; "
         "`torch.no_grad()` around the test.",
     ),
-    "Detached losses stay on the GPU until the loop is over, so no step waits and no graph is kept. The test needs no graph at all. The model solution pins the epoch's clips once, before the loop (`ex.changes('data.py')`): each batch is a slice of pinned memory.",
+    "Detached losses stay on the GPU until the loop is over, so no step waits and no graph is kept. The test needs no graph at all. Our solution pins the epoch's clips once, before the loop (`ex.changes('data.py')`): each batch is a slice of pinned memory.",
 )
 speed = _exercise(
     "speed",

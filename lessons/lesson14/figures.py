@@ -33,6 +33,7 @@ KEY = (
     "The convolutions include their bias and what they spend on rearranging their input."
 )
 SCALER = " A GradScaler's wait costs little while the GPU is busy."
+TICKS = (3, 10, 30, 100, 300)  # ms
 SHOWN = ("T4", "A10G", "A100", "H100", "H200")  # cards on the sheet
 
 
@@ -75,7 +76,7 @@ def peak(folder):
 
 
 def by_card(axes, before, cards):
-    """Hollow bars of a step on several cards, with their ranges, below that of before."""
+    """A step on several cards, hollow, with its ranges, below that of before."""
     rows = [("T4, before", before.ms, before.low_ms, before.high_ms)]
     for row in sorted(cards, key=lambda row: -row["ms"]):
         name = row["card"].split(" (")[0]
@@ -83,16 +84,17 @@ def by_card(axes, before, cards):
             rows.append((name, row["ms"], row["low_ms"], row["high_ms"]))
     for y, (_, ms, low, high) in enumerate(rows):
         color = figures.GPU if y else figures.TROUBLE
-        axes.barh(y, ms, height=0.6, facecolor="none", edgecolor=color, linewidth=1.4)
         axes.plot((low, high), (y, y), color=color, linewidth=1.4)
-        axes.text(high, y, f"  {ms:.3g} ms", fontsize=8, va="center", color=figures.INK)
-    axes.set(yticks=range(len(rows)), yticklabels=[row[0] for row in rows], xticks=[])
-    axes.set(
-        xlim=(0, 1.25 * max(row[3] for row in rows)), xlabel="a step by forecast, with its range"
-    )
+        axes.plot(ms, y, "o", color=color, markersize=7, markerfacecolor="white")
+        axes.text(high, y, f"  {ms:.3g} ms", fontsize=9, va="center", color=figures.INK)
+    axes.set(xscale="log", xlabel="ms per step, forecast with its range")
+    axes.set(yticks=range(len(rows)), yticklabels=[row[0] for row in rows])
+    axes.set_xticks(TICKS, [str(tick) for tick in TICKS])
+    axes.set_xlim(2, 5 * max(row[3] for row in rows))
+    axes.minorticks_off()
     axes.invert_yaxis()
     figures.tidy(axes)
-    axes.grid(visible=False)
+    axes.grid(visible=False, axis="y")
 
 
 def curves(axes, folder):
@@ -115,8 +117,8 @@ def curves(axes, folder):
     axes.axhline(LIMIT, color=figures.INK, linewidth=1)
     axes.text(20.8, LIMIT + 0.5, MEMORY, fontsize=9, ha="right", va="center", color=figures.INK)
     axes.axvline(3, color=figures.WAIT, linewidth=0.8, linestyle=":")
-    axes.set(xlabel="3 batches to train, 18 to test", ylabel="GiB on the GPU", ylim=(0, 9))
-    axes.set(xlim=(0, 21.3), xticks=(0, 3, 21))
+    axes.set(xlabel="batch (3 to train, then 18 to test)", ylabel="GiB on the GPU", ylim=(0, 9))
+    axes.set(xlim=(0, 21.3), xticks=(0, 3, 9, 15, 21))
     figures.tidy(axes)
 
 

@@ -37,6 +37,13 @@ WEEKEND = (  # what Ines changed in a weekend to make it run on a GPU: (file, te
     ("evaluate.py", "model(waves)", "model(waves.cuda())"),
     ("evaluate.py", "append(labels)", "append(labels.cuda())"),
 )
+TOGETHER = (  # what the lesson changes as an example, in the same form
+    (
+        "model.py",
+        "self.window = torch.hann_window(WIDTH)",
+        'self.register_buffer("window", torch.hann_window(WIDTH), persistent=False)',
+    ),
+)
 SINS = {  # two of each kind, by the names that they get when they're gone
     "Placement": ("a plain attribute", "made on the CPU"),
     "Waits": ("a loss read in each step", "chosen by a mask"),
@@ -172,14 +179,19 @@ def sins(folder) -> dict:
     return dict(zip(SINS, gone, strict=True))
 
 
-@functools.cache
 def weekend() -> Path:
     """The folder of Ines's weekend version: it runs on a GPU, and has eight of the ten sins left."""
-    above = Path(tempfile.mkdtemp(prefix="weekend"))
+    return changed(WEEKEND)
+
+
+@functools.cache
+def changed(edits: tuple) -> Path:
+    """The folder of a copy of the untouched project with `edits`, (file, text, what stands there instead) each."""
+    above = Path(tempfile.mkdtemp(prefix="changed"))
     atexit.register(shutil.rmtree, above, ignore_errors=True)
     folder = above / "birdcalls"
     shutil.copytree(PROJECT, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for file, text, instead in WEEKEND:
+    for file, text, instead in edits:
         code = (folder / file).read_text(encoding="utf-8")
         (folder / file).write_text(code.replace(text, instead), encoding="utf-8")
     return folder

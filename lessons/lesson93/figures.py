@@ -49,7 +49,7 @@ def first_picture():
     puzzles = [each for each in exercises.PUZZLES if each.name in FIRST]
     pars = [each.par() for each in puzzles]
     times = [FIRST[each.name] / par for each, par in zip(puzzles, pars, strict=True)]
-    set_title(figure, f"From a first kernel to par: up to {max(times):.0f} times less to do")
+    set_title(figure, f"Par is as little as 1/{max(times):.0f} of a first kernel's score")
     for place, (each, par, ratio) in enumerate(zip(puzzles, pars, times, strict=True)):
         axes.plot([1, ratio], [place, place], color=GREENS[3], linewidth=5, zorder=1)
         axes.plot(ratio, place, "o", color=WAIT, markersize=9)

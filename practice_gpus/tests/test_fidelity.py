@@ -52,15 +52,6 @@ def test_at_least_98_percent_are_equal():
     assert all(len(reason) > 20 for _, reason in KNOWN_DIFFERENCES.values())
 
 
-def test_situations_are_many_named_once_and_have_sources():
-    names = [one.name for one in SITUATIONS]
-    assert len(names) >= 170 and len(set(names)) == len(names)
-    assert [line.partition(": ")[0] for line in verify.expected()] == [
-        f"{n:03} {name}" for n, name in enumerate(names, 1)
-    ]
-    assert all(one.source.startswith("https://") for one in SITUATIONS)
-
-
 class Hollow(torch.Tensor):
     """A tensor that says it is on a CUDA device and holds nothing."""
 

@@ -209,11 +209,6 @@ def test_bad_arguments(bad, error):
         practice_gpus(**bad)
 
 
-def test_looking_before_it_is_on():
-    with pytest.raises(RuntimeError, match="not turned on"):
-        practice_gpus().transfers  # noqa: B018
-
-
 @pytest.mark.slow
 def test_the_first_start_leaves_torch_dynamo_alone_and_dynamo_sees_nothing_of_it(run):
     run("""

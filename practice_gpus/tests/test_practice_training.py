@@ -1,8 +1,5 @@
 """Training on a practice GPU gives the CPU's numbers, with little work around each operator."""
 
-import sys
-from collections import Counter
-
 import pytest
 import torch
 from torch import nn
@@ -60,23 +57,3 @@ def test_the_same_numbers_to_the_last_bit(make_optimizer, count):
         got, moved = run("cuda", make_optimizer, count)
     assert got == losses and losses[-1] < losses[0]
     assert all(torch.equal(a, b) for a, b in zip(weights, moved, strict=True))
-
-
-def test_an_operator_costs_few_calls_of_python():
-    """Else training on a practice GPU becomes so slow that nobody waits for it."""
-    counts = Counter()
-
-    def see(frame, event, argument):
-        if event == "call" and frame.f_globals.get("__name__", "").startswith("practice_gpus."):
-            counts[frame.f_code.co_name] += 1
-
-    with practice_gpus():
-        model = cnn().cuda()
-        optimizer = torch.optim.Adam(model.parameters())
-        steps(model, optimizer, "cuda", 2, batch=4)
-        sys.setprofile(see)
-        try:
-            steps(model, optimizer, "cuda", 2, batch=4)
-        finally:
-            sys.setprofile(None)
-    assert counts.total() <= 40 * counts["__torch_dispatch__"]

@@ -53,9 +53,3 @@ def test_program_runs_unedited(name, two_gpus, capsys):
     for line in PRINTED[name]:
         assert line in rest, f"{line!r} is missing or out of order in\n{rest}"
         rest = rest.split(line, 1)[1]
-
-
-def test_every_program_is_run_and_none_knows_of_practice():
-    programs = {path.stem: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.py")}
-    assert set(programs) == set(PRINTED)
-    assert not [name for name, code in programs.items() if "practice" in code or "helpers" in code]

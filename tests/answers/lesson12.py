@@ -13,12 +13,14 @@ def _replaced(text, old, new):
     return text.replace(old, new)
 
 
+SCALED = "v.x *= a; v.y *= a; v.z *= a; v.w *= a;"
 WRONG = {
     "saxpy": (
-        changed("out-of-bounds load", "if (i < n) ", ""),
+        changed("out-of-bounds load", "if (4 * i >= n) return;", ""),
         changed("only the first block's", "blockIdx.x * blockDim.x + threadIdx.x", "threadIdx.x"),
-        changed("only x is multiplied", "a * x[i] + y[i]", "a * (x[i] + y[i])"),
-        changed('error: expected a ";"', "y[i];", "y[i]"),
+        changed("only x is multiplied", "(y)[i];", f"(y)[i]; {SCALED}"),
+        changed("four each", "if (4 * i >= n)", "if (i < n) out[i] = a * x[i] + y[i];"),
+        changed('error: expected a ";"', "[i] = v;", "[i] = v"),
         given("expected CUDA C as text", 5),
     ),
     "transpose": (

@@ -65,7 +65,7 @@ HALVES = {
         (
             (
                 "model.py",
-                'self.register_buffer("window", torch.hann_window(WIDTH))',
+                'self.register_buffer("window", torch.hann_window(WIDTH), persistent=False)',
                 "self.window = torch.hann_window(WIDTH)",
             ),
         ),

@@ -22,7 +22,7 @@ class Spectrogram(nn.Module):
         angle = torch.arange(WIDTH)[:, None] * torch.arange(BANDS) * math.pi / BANDS
         self.register_buffer("cosines", angle.cos())
         self.register_buffer("sines", angle.sin())
-        self.register_buffer("window", torch.hann_window(WIDTH))
+        self.register_buffer("window", torch.hann_window(WIDTH), persistent=False)
 
     def forward(self, waves):
         """Return the loudness on a logarithmic scale. A clip that exceeds 1 is made quieter first."""

@@ -133,7 +133,7 @@ def test_copies_follow_no_link_and_leave_what_is_no_folder(lessons, tmp_path, ca
     assert lab.copies() == lessons and "is a link" in capsys.readouterr().out
     (tmp_path / "my_notebooks").unlink()
     (tmp_path / "my_notebooks").write_text("a file of mine")
-    assert lab.copies() == lessons and "No new copies" in capsys.readouterr().out
+    assert lab.copies() == lessons and "lessons open as they are" in capsys.readouterr().out
     assert list(elsewhere.iterdir()) == []
     assert (tmp_path / "my_notebooks").read_text() == "a file of mine"
 

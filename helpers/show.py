@@ -63,7 +63,8 @@ class Still:
 
 
 def _still_bundle(page, text):
-    return {"text/html": f'<div class="{STILL}">{page}</div>{STILL_STYLE}', "text/plain": text}
+    still = f'{CLOSED}<div class="{STILL}">{page}</div>{STILL_STYLE}'
+    return {"text/html": still, "text/plain": text}
 
 
 def widget(box: Any, page: str, text: str) -> Still:

@@ -72,9 +72,15 @@ def test_every_notebook_is_in_the_course_and_derived_parts_are_fresh():
     assert stale == [], "run: python3 -m tools publish"
 
 
+PREVIEWED = ("text/html", "image/svg+xml", "application/pdf", "text/markdown", "text/plain")
+
+
 @of_each
 def test_a_folded_answer_does_not_show_its_first_line(path):
-    """JupyterLab shows the first printed line of a fold; of a panel or a figure it shows nothing."""
+    """JupyterLab shows the first line of a folded output, of the first of these kinds that it has, empty lines aside."""
     for cell in code(path):
         if cell.metadata.get("jupyter", {}).get("outputs_hidden"):
             assert cell.outputs[0].output_type == "display_data", cell.source
+            data = cell.outputs[0].data
+            text = next(data[kind] for kind in PREVIEWED if kind in data)
+            assert next(filter(None, text.split("\n"))).strip() == "", cell.source

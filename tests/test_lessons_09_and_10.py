@@ -247,7 +247,7 @@ def test_the_limit_is_the_bandwidth_over_the_bytes_of_a_token():
 def test_the_chats_that_fit_beside_the_weights_are_their_memory_over_the_cache_of_one():
     """The page says how many fit, reserved and by pages; a chat too many would not run."""
     weights, per_token, held = 13.214e9, 524_288, 13.476e9
-    figure, words = figures09.chats(weights, per_token, held)
+    figure, words = figures09.chats(weights, per_token, held - weights)
     for count, tokens in ((30, 4096), (422, 300)):
         assert held + count * tokens * per_token <= 80e9
         assert held + (count + 1) * tokens * per_token > 80e9

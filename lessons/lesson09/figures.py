@@ -224,13 +224,13 @@ def rates(weights):
     return figure, f"{title}. Tokens per second: {told}."
 
 
-def chats(weights, per_token, held, tokens=300, longest=4096):
-    """Draw the most tokens per second by chats at once on an A100, and how many fit beside `held` bytes of weights.
+def chats(weights, per_token, embedding, tokens=300, longest=4096):
+    """Draw the most tokens per second by chats at once on an A100, and how many fit.
 
-    `weights`: the bytes of those that each token reads; `per_token`: bytes in the cache.
+    In bytes: `weights` that each token reads, its `per_token` in the cache, and an `embedding` that is only held.
     """
     card = get_card("A100 80")
-    counts = [int((80e9 - held) / (per_token * room)) for room in (longest, tokens)]
+    counts = [int((80e9 - weights - embedding) / (per_token * room)) for room in (longest, tokens)]
     several = [1, 2, 4, 8, 16, *counts, 64, 128, 256]
 
     def speed(n):

@@ -95,6 +95,17 @@ def test_fsdp_over_all_gpus_suits_one_of_the_four_jobs(monkeypatch):
     assert "4 of 4 jobs have" in figure.get_suptitle()
 
 
+def test_most_jobs_have_more_than_one_good_plan():
+    """A plan is a choice: a good one that isn't the model answer has to pass, too."""
+    good = {}
+    for name, job in plans.JOBS.items():
+        pairs = itertools.product([2**n for n in range(8)], repeat=2)
+        splits = [(f, t, job.gpus // f // t) for f, t in pairs if f * t <= job.gpus]
+        good[name] = [split for split in splits if plans.works(job, split)]
+        assert plan.reference[name] in good[name]
+    assert [len(splits) for splits in good.values()] == [3, 1, 2, 3]
+
+
 def test_a_forecast_holds_what_the_page_states():
     """A pipeline alone loses its bubble, and nothing is counted twice."""
     job = plans.JOBS["D"]

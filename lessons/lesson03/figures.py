@@ -229,7 +229,7 @@ def busy(forecasts, card, batch, launch):
         "photos per second (forecast, log scale)", fontsize=9, color=figures.INK, loc="left"
     )
     _batches(below, "photos")
-    below.set(yscale="log", ylim=(10, 20_000))
+    below.set(yscale="log", ylim=(50, 30_000))
     figures.plain_ticks(below.yaxis)
     plots.label_ends(below)
     rate = f"{rates[card][batch]:,.0f} photos per second"

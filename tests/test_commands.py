@@ -41,13 +41,21 @@ def call(*arguments, **options):
 # the door
 
 
-def test_help_names_each_command_and_needs_only_the_standard_library():
+def test_help_names_each_command_in_its_group_and_needs_only_the_standard_library():
     done = call(*PLAIN, "--help")
     assert done.returncode == 0
     for path in (ROOT / "tools").glob("[a-z]*.py"):
         assert re.search(rf"^  {path.stem} +\S+ \S+", done.stdout, flags=re.M), path.stem
+    learn, teach, maintain = re.split(r"\nto (?:teach|maintain):\n", done.stdout)
+    assert "lab" in learn and "doctor" in learn and "grade" in teach and "execute" in maintain
     done = call(sys.executable, "-S", "lab.py", "--help")
     assert done.returncode == 0 and "usage: python3 lab.py" in done.stdout
+
+
+def test_an_unknown_command_is_guessed_and_those_there_are_listed(capsys):
+    assert door.main(["doctr"]) == 2
+    told = capsys.readouterr().err
+    assert "'doctr'. Did you mean: python3 -m tools doctor?" in told and "execute" in told
 
 
 def test_a_missing_package_is_named_with_what_to_do(house_copy):
@@ -133,7 +141,7 @@ def test_copies_follow_no_link_and_leave_what_is_no_folder(lessons, tmp_path, ca
     assert lab.copies() == lessons and "is a link" in capsys.readouterr().out
     (tmp_path / "my_notebooks").unlink()
     (tmp_path / "my_notebooks").write_text("a file of mine")
-    assert lab.copies() == lessons and "No new copies" in capsys.readouterr().out
+    assert lab.copies() == lessons and "lessons open as they are" in capsys.readouterr().out
     assert list(elsewhere.iterdir()) == []
     assert (tmp_path / "my_notebooks").read_text() == "a file of mine"
 
@@ -245,6 +253,17 @@ def house_copy(tmp_path):
     for lesson in (course.LESSONS[0], course.LESSONS[2]):
         shutil.copy(ROOT / "notebooks" / lesson.file, folder / "notebooks")
     return folder
+
+
+def test_fresh_opens_the_lesson_that_is_new(lessons, monkeypatch, capsys):
+    opened = []
+    monkeypatch.setattr(lab, "become", lambda line, variables: opened.append(line) or 0)
+    _copies.prepare()
+    assert door.run("lab", ["--here", "--fresh", "03"]) == 0
+    assert "--LabApp.default_url=/lab/tree/my_notebooks/03_cnn.ipynb" in opened[0]
+    assert "is new. Your own is now 03_cnn_mine.ipynb" in capsys.readouterr().out
+    assert door.run("lab", ["--here", "--fresh", ""]) == 1
+    assert "--fresh is ''" in capsys.readouterr().err and len(opened) == 1
 
 
 def test_jupyterlab_saves_often_and_its_look_is_only_here(lessons, monkeypatch):

@@ -40,7 +40,7 @@ def save(path, cells, mark=""):
 
 
 FORGED = """from IPython.display import publish_display_data as p; from tools import grade
-p({grade.MIME: {'key': '03.buffer', 'status': 'correct', 'message': ''}})"""
+p({grade.MIME: {'key': '03.buffer', 'status': 'correct', 'message': '', 'own': False}})"""
 WRONG = [PRELUDE + "def f(*a): return 1 / 0", "ex.flat.check(f)", "ex.buffer.check(no_such)"]
 LATE = [FLAT, "ex.flat.check(3)", "1 / 0", RIGHT, "ex.flat.check(3)", "ex.buffer.check(3)"]
 ODD = [PRELUDE, "ex.flat.check(ex.flat.reference)", FORGED, "ex.buffer.check(None)"]
@@ -85,25 +85,32 @@ def test_what_check_says_is_the_mark(rows):
     assert "no_such" in wrong["03.buffer reason"] and wrong["of"] == str(len(all_keys()["03"]))
     assert "no call of ex.left.check" in late["03.left reason"]
     assert late["03.left"] == NOT_ATTEMPTED
+    assert not late["review"] and not wrong["review"]
 
 
 @pytest.mark.slow
-def test_a_notebook_that_ends_or_hangs_costs_only_what_comes_after(submitted):
+def test_a_notebook_that_ends_hangs_or_eats_memory_costs_only_what_comes_after(submitted):
     """A right answer before the cell keeps its point, and the note says what happened."""
     below = "ex.buffer.check(3)"
     rows = submitted(
-        *("--seconds", "120"),
+        *("--seconds", "120", "--memory", "3"),
         ends=[FLAT, RIGHT, "import os; os._exit(0)", below],
         hangs=[FLAT, RIGHT, "import time; time.sleep(1000)", below],
+        memory=[FLAT, RIGHT, "x = bytearray(20 * 10**9)", below],
+        quits=[FLAT, RIGHT, "quit()", below],
     )
     assert {row["03.flat"] for row in rows.values()} == {CORRECT}
-    assert "cell 3 hung, ended its kernel" in rows["ends"]["note"]
+    assert "cell 3 ended its kernel" in rows["ends"]["note"]
     assert rows["ends"]["03.buffer"] == "stopped" and "cell 3" in rows["ends"]["03.buffer reason"]
-    assert rows["hangs"]["03.buffer"] == NOT_YET
+    for name in ("hangs", "memory", "quits"):
+        assert rows[name]["03.buffer"] == NOT_YET, rows[name]
 
 
-def test_an_outcome_counts_where_its_check_stands(rows):
-    assert rows["odd"]["03.flat"] == CORRECT and rows["odd"]["03.buffer"] == NOT_ATTEMPTED
+def test_what_to_look_at_oneself_is_named(rows):
+    review = rows["odd"]["review"]
+    assert "the course's own answer to 03.flat" in review
+    assert "03.buffer was noted where no check of it stands" in review
+    assert rows["odd"]["03.buffer"] == NOT_ATTEMPTED
 
 
 def test_what_is_no_lesson_has_a_row_that_says_why(rows):
@@ -118,7 +125,7 @@ with open({log!r}, "a") as log:
 if sys.argv[1] == "image":
     sys.exit({missing})
 if sys.argv[1] == "run":
-    words = sys.argv[sys.argv.index("python") + 1:]
+    words = sys.argv[sys.argv.index("gpus-in-pytorch") + 2:]
     if {said!r}:
         sys.exit(print({said!r}))
     os.environ.update(PYTHONPATH={root!r}, GPU_COURSE_HOME=os.getcwd(), HOME=os.getcwd())
@@ -146,7 +153,7 @@ def one(tmp_path):
     return tmp_path / "class"
 
 
-EVENT = {"cell": 0, "key": "03.flat", "status": CORRECT, "message": ""}
+EVENT = {"cell": 0, "key": "03.flat", "status": CORRECT, "message": "", "own": False}
 SAID = json.dumps({"stopped": "", "events": [EVENT]})
 
 
@@ -159,13 +166,15 @@ def test_a_notebook_runs_in_a_container_without_network_files_or_rights(
     monkeypatch.setenv("PATH", str(tmp_path))
     _, rows = grade(one, tmp_path / "out.csv", "--memory", "2")
     assert rows["ann"]["03.flat"] == CORRECT
-    inspected, ran = map(json.loads, log.read_text().splitlines())
+    inspected, ran, killed = map(json.loads, log.read_text().splitlines())
     assert inspected == ["image", "inspect", "gpus-in-pytorch"]
     assert {"--network=none", "--read-only", "--cap-drop=ALL", "--user=65534:65534"} <= set(ran)
     assert {"--security-opt=no-new-privileges", "--pids-limit=128", "--memory=2g"} <= set(ran)
     volumes = [word for word in ran if word.startswith("-v")]
     assert volumes == [f"-v{ROOT}:/course:ro"], "nothing else of this machine is in it"
-    assert ran[-5:] == ["timeout", "600", "python", "-m", "tools.grade"], "none is left behind"
+    [name] = [word for word in ran if word.startswith("--name=")]
+    assert killed == ["kill", name.removeprefix("--name=")], "none is left behind"
+    assert ran[-4:] == ["gpus-in-pytorch", "python", "-m", "tools.grade"]
 
 
 def test_without_a_container_nothing_runs(one, tmp_path, monkeypatch, capsys):

@@ -5,6 +5,7 @@ Needs nothing but Python itself until a command that needs more is chosen.
 
 import argparse
 import ast
+import difflib
 import importlib
 import importlib.util
 import os
@@ -13,17 +14,37 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
+GROUPS = {
+    "to learn": ("lab", "doctor", "progress"),
+    "to teach": ("grade", "inventory", "pack", "site", "slides"),
+    "to maintain": (),  # all others
+}
 
 
 def commands() -> dict[str, str]:
-    """Map each command's name to its line of help, the HELP of its module, read without importing anything."""
-    paths = sorted(path for path in FOLDER.glob("*.py") if not path.name.startswith("_"))
-    texts = {}
-    for path in paths:
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "HELP":
-                texts[path.stem] = ast.literal_eval(node.value)
-    return texts
+    """Map each command's name to its line of help, read without importing anything."""
+    files = sorted(path for path in FOLDER.glob("*.py") if not path.name.startswith("_"))
+    return {path.stem: help_line(path) for path in files}
+
+
+def help_line(path: Path) -> str:
+    """Return the text that the module at `path` assigns to HELP, or an empty string."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "HELP":
+            return ast.literal_eval(node.value)
+    return ""
+
+
+def overview() -> str:
+    """Return the text of ``python3 -m tools --help``."""
+    texts = commands()
+    named = {name for names in GROUPS.values() for name in names}
+    others = tuple(name for name in texts if name not in named)
+    lines = ["usage: python3 -m tools COMMAND [options]"]
+    for group, names in GROUPS.items():
+        rows = [f"  {name:<10} {texts[name]}" for name in names or others]
+        lines += ["", f"{group}:", *rows]
+    return "\n".join([*lines, "", "python3 -m tools COMMAND --help says more about one of them."])
 
 
 def in_course_environment(arguments: list[str]) -> int | None:
@@ -42,18 +63,17 @@ def in_course_environment(arguments: list[str]) -> int | None:
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status (2: wrongly called)."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    texts = "\n".join(f"  {name:<13} {text}" for name, text in commands().items())
-    more = "python3 -m tools COMMAND --help says more about one of them."
-    parser = argparse.ArgumentParser(
-        prog="python3 -m tools",
-        usage="python3 -m tools COMMAND [options]",
-        epilog=f"{texts}\n\n{more}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("command", choices=commands(), metavar="COMMAND", help="one of these:")
-    name = parser.parse_args(arguments[:1] or ["--help"]).command
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0
+    name, rest = arguments[0], arguments[1:]
+    if name not in commands():
+        close = difflib.get_close_matches(name.lower(), commands(), n=1, cutoff=0.5)
+        meant = f" Did you mean: python3 -m tools {close[0]}?" if close else ""
+        print(f"There is no command {name!r}.{meant}\n\n{overview()}", file=sys.stderr)
+        return 2
     status = None if name in ("lab", "test") else in_course_environment(arguments)
-    return run(name, arguments[1:]) if status is None else status
+    return run(name, rest) if status is None else status
 
 
 def run(name: str, rest: list[str]) -> int:
@@ -67,8 +87,11 @@ def run(name: str, rest: list[str]) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] in ("helpers", "tools"):
             raise
-        lacks = f"The command {name} needs {error.name!r}, which {sys.executable} lacks."
-        print(f"{lacks}\nMake the course's environment first: python3 lab.py", file=sys.stderr)
+        print(
+            f"The command {name} needs {error.name!r}, which {sys.executable} lacks.",
+            file=sys.stderr,
+        )
+        print("Make the course's environment first: python3 lab.py", file=sys.stderr)
         return 1
 
 

@@ -75,8 +75,9 @@ def copies(name: str | None = None) -> Path:
         for line in _copies.prepare(name):
             print(line, flush=True)
     except OSError as error:
-        print(f"No new copies of your own: {error}.")
         there = (_copies.FOLDER / START).is_file() and not _copies.FOLDER.is_symlink()
+        opened = "Your copies stay" if there else "The lessons open"
+        print(f"{opened} as they are, and no others could be made: {error}.")
         return _copies.FOLDER if there else _copies.ORIGINALS
     return _copies.FOLDER
 

@@ -259,7 +259,11 @@ def show_vega(spec: dict, figure: Figure, alt: str, caption: str = "", colors: i
 
     picture = base64.b64encode(png(figure, colors, STAND_IN)).decode("ascii")
     width = min(WIDEST, round(PIXELS * figure.get_figwidth()))
-    bundle = {VEGALITE: vega_spec(spec, alt), "image/png": picture, "text/plain": outputs.CLOSED + text}
+    bundle = {
+        VEGALITE: vega_spec(spec, alt),
+        "image/png": picture,
+        "text/plain": outputs.CLOSED + text,
+    }
     metadata = {
         VEGALITE: {"embed_options": _EMBED},
         "image/png": {"alt": alt, "width": width},

@@ -35,7 +35,7 @@ LESSONS = (
     Lesson(
         "01_check_for_cuda.ipynb",
         "Check for CUDA",
-        59,
+        58,
         "Race your CPU against real GPUs, estimate how long a job takes and why, and find out why CUDA is missing",
         practice=False,
     ),
@@ -72,13 +72,13 @@ LESSONS = (
     Lesson(
         "07_time_async_work.ipynb",
         "Time asynchronous work",
-        58,
+        57,
         "Catch a clock lying, build an honest one, and find the hidden waits",
     ),
     Lesson(
         "08_make_it_fast.ipynb",
         "Make it fast",
-        60,
+        58,
         "Tell what limits a step, climb with the change that fits, and forecast it on any card",
     ),
     Lesson(

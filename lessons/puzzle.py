@@ -96,6 +96,7 @@ def _look_at(answer, reference):
             raise NotYet(f"expected CUDA C as text, got {type(answer).__name__}.")
         if re.search(r"\)\s*\{\s*\}\s*$", re.sub(r"//[^\n]*", "", answer)):
             raise NotAttempted
+        _look_for_dots(answer)
         return
     function = getattr(answer, "fn", answer)
     if not inspect.isfunction(function) or function.__name__ == "<lambda>":
@@ -104,11 +105,16 @@ def _look_at(answer, reference):
         )
     if is_untouched(function):
         raise NotAttempted
-    if re.search(r"^\s*\.\.\.\s*$", inspect.getsource(function), flags=re.M):
-        raise NotAttempted("fill in the cell above, in place of the three dots, and run it again.")
+    _look_for_dots(inspect.getsource(function))
     wanted = inspect.signature(reference).parameters
     if len(inspect.signature(function).parameters) != len(wanted):
         raise NotYet(f"the kernel is called with {', '.join(wanted)}: keep these parameters.")
+
+
+def _look_for_dots(text):
+    """Raise where a line of a starter still has its three dots."""
+    if re.search(r"^\s*\.\.\.\s*$", text, flags=re.M):
+        raise NotAttempted("fill in the cell above, in place of the three dots, and run it again.")
 
 
 def compare(problem: Problem) -> None:

@@ -39,7 +39,7 @@ warm_up = Exercise(
     title="half a cat on each GPU",
     check_answer=_check_join,
     hints=(
-        "A GPU computes only with what's in its own memory. On which GPU shall the halves meet?",
+        "`cat` needs both halves on the same device. On which GPU should they meet?",
         '`right.to("cuda:0")` returns a copy of the right half on the first GPU.',
         '`return torch.cat([left, right.to("cuda:0")], dim=2)`',
     ),

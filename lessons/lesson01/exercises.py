@@ -98,7 +98,8 @@ class Machine(NamedTuple):
     driver_cuda: str | None  # the newest CUDA it supports in full
     built_for: str | None  # torch.version.cuda
     visible: str | None = None  # CUDA_VISIBLE_DEVICES
-    oldest: float = 7.5  # capability of the oldest cards that the build has code for
+    oldest: float = 7.5  # the lowest capability that the build has code for
+    newest: float = 12.0  # the highest
 
 
 SEEN = {
@@ -111,7 +112,7 @@ SEEN = {
 UNSEEN = {
     "F": Machine("a desktop with an RTX 3090", 8.6, "535.104.05", "12.2", "12.8", ""),
     "G": Machine("a PC from 2017", 6.1, "390.157", "9.1", "12.6", oldest=5.0),
-    "H": Machine("a PC with a GTX 980", 5.2, "580.95.05", "13.0", "13.0", "0"),
+    "H": Machine("a PC with an RTX 5090", 12.0, "580.95.05", "13.0", "12.4", "0", 5.0, 9.0),
     "I": Machine("a rented machine with a T4", 7.5, "535.104.05", "12.2", "12.8", "0"),
 }
 _LOOK = {
@@ -119,7 +120,7 @@ _LOOK = {
     "no driver": "Does anything on this machine talk to the card?",
     "driver too old": "Compare the driver's CUDA with the one PyTorch was built for. As numbers: '9' > '12'.",
     "hidden": "Which GPUs does CUDA_VISIBLE_DEVICES leave visible?",
-    "no code for this card": "Compare the card's capability with the oldest that the build has code for.",
+    "no code for this card": "Compare the card's capability with the oldest and the newest that the build has code for.",
     "works": "Nothing is missing on this one.",
 }
 
@@ -133,7 +134,7 @@ def diagnose(machine):
         return "driver too old"
     if machine.visible in ("", "-1"):
         return "hidden"
-    if machine.capability < machine.oldest:
+    if not machine.oldest <= machine.capability <= machine.newest:
         return "no code for this card"
     return "works"
 
@@ -156,8 +157,9 @@ def _printed(machine):
         f"   {(machine.built_for, machine.visible, runs)}",
     ]
     if runs:
-        card, oldest = (tuple(map(int, str(n).split("."))) for n in machine[1::5])
-        codes = [f"sm_{oldest[0]}{oldest[1]}", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
+        card = tuple(map(int, str(machine.capability).split(".")))
+        known = (5.0, 6.0, 7.0, 7.5, 8.0, 8.6, 9.0, 10.0, 12.0)
+        codes = [f"sm_{10 * n:.0f}" for n in known if machine.oldest <= n <= machine.newest]
         lines += ["   >>> torch.cuda.get_device_capability(), torch.cuda.get_arch_list()"]
         lines += [f"   {(card, codes)}"]
     return "\n".join(lines)
@@ -193,8 +195,8 @@ machines = Exercise(
         "Go through the table under Why is it False? from top to bottom. Which attribute answers each row?",
         'One `if` and one `return` for each cause, in the table\'s order. The versions are texts: `float("12.2")` is a number, '
         "and `// 1` cuts off what follows the point.",
-        '`if machine.driver_cuda is None: return "no driver"`, then `if float(machine.driver_cuda) // 1 < '
-        'float(machine.built_for) // 1:`, then `if machine.visible in ("", "-1"):`, and last `machine.capability < machine.oldest`.',
+        '`if machine.built_for is None: return "CPU-only build"`, likewise for the driver, then `if float(machine.driver_cuda) // 1 < '
+        'float(machine.built_for) // 1:`, then `if machine.visible in ("", "-1"):`, and last `if not machine.oldest <= machine.capability <= machine.newest:`.',
     ),
     reference=diagnose,
     explanation="Each question makes sense only if those before it are answered: without CUDA in the build, no driver helps, and a "
@@ -282,9 +284,9 @@ QUIZ = (
         "01.false",
         "torch.cuda.is_available() is False and torch.version.cuda is '13.2'. What is certain?",
         {
-            "The build has no CUDA code": "torch.version.cuda would be None then.",
-            "The GPU is broken": "It may be absent, hidden or without a driver. Nothing here says that it's broken.",
-            "The build includes CUDA; what's missing lies outside it": "The driver may be missing or too old, or no GPU is visible. The doctor tells you which.",
+            "The build lacks CUDA": "torch.version.cuda would be None then.",
+            "No NVIDIA driver is installed": "It may be. But the driver may also be too old, or the GPU hidden.",
+            "The build includes CUDA": "What's missing lies outside it: the driver may be absent or too old, or no GPU is visible.",
         },
         right=2,
     ),
@@ -300,11 +302,11 @@ QUIZ = (
     ),
     Question(
         "01.small",
-        "Why is an A100 no faster than a CPU at looking up ten rows?",
+        "Why does a CPU beat an A100 at looking up ten rows?",
         {
-            "The A100's arithmetic is less exact": "Looking up rows needs no arithmetic, and both use the same format.",
-            "The overhead of one GPU operation is longer than the whole job": "The job is overhead-bound. With a million rows the A100 wins by a factor of 34.",
-            "The A100's memory has less bandwidth": "It has more, and ten rows hardly need any.",
+            "The table has to be copied to the A100 first": "In this benchmark it's in the A100's memory already.",
+            "A GPU operation's overhead exceeds the job": "The job is overhead-bound. With a million rows the A100 wins by a factor of 34.",
+            "The A100's memory has less bandwidth than the CPU's": "It has more, and ten rows hardly need any.",
         },
         right=1,
     ),

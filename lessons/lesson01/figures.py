@@ -7,10 +7,7 @@ from helpers import figures, plots, step_pictures, steps, which_card
 from lessons.lesson01.jobs import jobs
 
 # --- a second of matmul ---------------------------------------------------------------------------
-CPUS = {
-    "Core i9-13900K": "Core i9-13900K, desktop CPU",
-    "Xeon Gold 6330": "Xeon Gold 6330, server CPU",
-}
+CPUS = {"Core i9-13900K": "Core i9-13900K, desktop CPU"}
 CARDS = {
     "T4": "T4, Colab's free GPU",
     "RTX 4090": "RTX 4090, gaming GPU",
@@ -21,7 +18,7 @@ LARGEST, FLOOR = 1.85, 0.72  # inches: a side of the largest square, and where s
 
 
 def first_picture():
-    """Return (Figure, alt): a second of matmul on two CPUs and three GPUs, each as an area."""
+    """Return (Figure, alt): a second of matmul on a CPU and three GPUs, each as an area."""
     return _draw_second(_published(CPUS), "a desktop CPU", [])
 
 
@@ -35,6 +32,8 @@ def draw_race(rates):
     for group in groups:
         for name, (_, values) in group.items():
             squares[f"{name}, {plots.KINDS[group.kind]}"] = (max(values), 0)
+    if len(squares) < 3:  # there is room
+        squares |= _published(CPUS)
     sources = [line for group in groups for line in group.sources]
     return _draw_second(squares, next(iter(rates)), sources)
 
@@ -128,7 +127,7 @@ def show_lookups():
         rows = [data.rows(operation=f"gather {n:,} indices", device=device)[0] for n in counts]
         times[name] = [row["time_ms"] for row in rows]
     cpu, gpu = (ms[-1] for ms in times.values())
-    title = f"Ten rows: a tie. A million rows: the A100, by a factor of {cpu / gpu:.0f}"
+    title = f"Ten rows: the CPU wins. A million: the A100, by a factor of {cpu / gpu:.0f}"
     labels = ("rows to look up (log scale)", "ms (log scale)")
     series = {name: (counts, ms) for name, ms in times.items()}
     figure = plots.lines(series, title, *labels, logx=True, logy=True)
@@ -137,10 +136,8 @@ def show_lookups():
     told = "; ".join(f"{name} {', '.join(map(str, ms))} ms" for name, ms in times.items())
     plots.show(figure, f"Times for 10, 1,000 and 1,000,000 rows: {told}.")
     cpu, gpu = (ms[0] for ms in times.values())
-    because = (
-        f"{cpu} ms on the CPU and {gpu} on the A100, rounded to 0.01: nearly all of it is overhead."
-    )
-    return "about the same", because
+    because = f"{cpu} ms on the CPU against {gpu} on the A100, where nearly all of it is overhead."
+    return "the Xeon (CPU)", because
 
 
 def show_cards():

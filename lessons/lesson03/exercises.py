@@ -208,7 +208,7 @@ def _models():
     several = nn.Sequential(_layer(noise=mask), nn.ModuleList([_layer(old=[mask])]))
     plain = "Which of the plain attributes in `vars(module)` are tensors?"
     listed = "An attribute may be a list. What is in it?"
-    deep = "Submodules have attributes, too; the name begins with the submodule's place."
+    deep = "Submodules have attributes, too; what you return begins with the submodule's name."
     return [
         ("a module with a plain tensor", _layer(mask=mask), {"mask"}, plain),
         ("a module with a list of layers", _layer(hidden=[nn.Linear(2, 2)]), {"hidden"}, listed),

@@ -21,7 +21,6 @@ LINES = {
 }
 TOP = 2  # names of a photo in the first picture, channels of a layer
 BLOCKS = (3, 5, 11)  # whose channels are drawn, counted from 1
-PLACES = "stem to block 2", "blocks 2 to 4", "blocks 4 to 6", "blocks 6 to 12", "block 12 to head"
 
 
 def evidence(network, photo, *asked):
@@ -108,9 +107,9 @@ def layers(network, photo):
     figure, axes = figures.panels(title, TOP, 6, (7.4, 3.0))
     for row in axes:
         row[0].set_axis_off()
-    _picture(axes[-1][0], photo, "the photo\n3 × 224 × 224\n147 KiB")
+    _picture(axes[-1][0], photo, "the photo\n3 × 224 × 224\n588 KiB")
     shapes = []
-    parts = ("stem", *(f"block {block}" for block in BLOCKS), "head")
+    parts = ("stem", *(f"block {block}" for block in BLOCKS), "last convolution")
     for column, part, maps in zip(axes.T[1:], parts, _activations(network, photo), strict=True):
         shapes.append(" × ".join(map(str, maps.shape)))
         contrast = maps.std((1, 2)) * (maps < 6).float().mean((1, 2))  # ReLU6 cuts at 6
@@ -152,11 +151,11 @@ def bytes_by_layer(batch, pixels):
     total = {"parameters": sum(p.nbytes for p in network.parameters())}
     total["activations"] = outputs.total()
     rows = {"all parameters": {"parameters": total["parameters"] / 2**20}}
-    for place, (size, count) in zip(PLACES, outputs.items(), strict=True):
-        rows[f"{place}: {size[0]} × {size[1]}"] = {"activations": count / 2**20}
+    for size, count in outputs.items():
+        rows[f"maps of {size[0]} × {size[1]}"] = {"activations": count / 2**20}
     told = " and ".join(f"{format_bytes(count)} of {part}" for part, count in total.items())
     title = f"{batch} photo{'s' * (batch > 1)}: {told}"
-    return plots.stacked(rows, title, "MiB; activations by the size of their maps"), f"{title}."
+    return plots.stacked(rows, title, "MiB"), f"{title}."
 
 
 def published():
@@ -213,8 +212,8 @@ def busy(forecasts, card, batch, launch):
     share = sum(length for _, length in rows["GPU computes"]) / ms
     photos_ = "1 photo" if batch == 1 else f"{batch} photos"
     low, high = forecasts[batch].on(card).range
-    took = f"{photos_} in {figures.number(ms)} ms ({low:.1f} to {high:.1f})"
-    title = f"Forecast: {took}, the {card} is busy {share:.0%} of it"
+    took = f"{photos_} in {figures.number(ms)} ms"
+    title = f"By forecast, {took}: the {card} works for {share:.0%} of that time"
     figure = figures.blank_figure((7.4, 3.7))
     figures.set_title(figure, title)
     above, below = figure.subplots(2, 1, height_ratios=(1, 2.1))
@@ -226,11 +225,15 @@ def busy(forecasts, card, batch, launch):
         line.set_linestyle((0, (4, 2.5)))
     look = {"markersize": 9, "markerfacecolor": CARD, "markeredgewidth": 2.2}
     below.plot(batch, rates[card][batch], "o", color=LINES[card], label="_", **look)
-    below.set_title("photos per second (forecast)", fontsize=9, color=figures.INK, loc="left")
+    below.set_title(
+        "photos per second (forecast, log scale)", fontsize=9, color=figures.INK, loc="left"
+    )
     _batches(below, "photos")
-    below.set_ylim(0, 14_000)
+    below.set(yscale="log", ylim=(50, 30_000))
+    figures.plain_ticks(below.yaxis)
     plots.label_ends(below)
-    return figure, f"{title}: {rates[card][batch]:,.0f} photos per second."
+    rate = f"{rates[card][batch]:,.0f} photos per second"
+    return figure, f"{title}; {rate}. A batch may take {low:.1f} to {high:.1f} ms."
 
 
 def _rates(forecasts, card, launch):

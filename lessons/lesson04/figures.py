@@ -131,29 +131,32 @@ def training(losses, accuracies):
     figures.show(figure, f"{title}, in {len(values)} steps.")
 
 
-def race(count, cpu_ms, forecast_ms, measured_s=None):
+def race(count, cpu_ms, forecast_s, measured_s=None):
     """Show a dot for each of `count` photos that a GPU trains on, and those that the CPU does meanwhile.
 
-    Milliseconds are a photo's. The GPU is a T4 by forecast, or, where it took `measured_s` seconds, the one here.
+    `cpu_ms` is for one photo. The GPU is a T4 by forecast, `forecast_s` its seconds (low, middle, high), or, where it
+    took `measured_s` seconds, the one here.
     """
-    hollow = not measured_s
-    gpu = "a T4, by forecast," if hollow else f"this {torch.cuda.get_device_name()}"
-    seconds = count * forecast_ms / 1e3 if hollow else measured_s
-    done = min(count, int(1e3 * seconds / cpu_ms))
-    title = f"In the {figures.duration(seconds)} that {gpu} takes for {count} photos, this CPU does {done}"
+    low, _, high = [measured_s] * 3 if measured_s else forecast_s
+    done, perhaps = (min(count, int(1e3 * seconds / cpu_ms)) for seconds in (low, high))
+    if measured_s:
+        gpu, first = f"this {torch.cuda.get_device_name()}", count
+        title = f"In the {figures.duration(measured_s)} that {gpu} takes for {count} photos, this CPU does {done}"
+    else:
+        gpu, first = "T4 (forecast)", 0
+        title = f"A T4, by forecast, takes {low:.0f} to {high:.0f} s for {count} photos; this CPU does {done} to {perhaps}"
     figure, (above, below) = figures.panels(title, 2, 1, (7.2, 2.9))
-    _draw_dots(above, "this CPU", count, done, figures.CPU)
-    _draw_dots(below, gpu.split(",")[0].removeprefix("a "), count, count, figures.GPU, hollow)
+    _draw_dots(above, "this CPU meanwhile", count, done, perhaps, figures.CPU)
+    _draw_dots(below, gpu, count, first, count, figures.GPU)
     figures.show(figure, f"{title}. Two fields of dots, one for each photo.")
 
 
-def _draw_dots(axes, label, count, done, color, hollow=False):
-    """Draw `count` dots in eight rows, the first `done`, column by column, in `color`; a forecast's are `hollow`."""
+def _draw_dots(axes, label, count, done, perhaps, color):
+    """Draw `count` dots in eight rows, column by column: the first `done` in `color`, up to `perhaps` hollow (forecast)."""
     x, y = zip(*[divmod(i, 8) for i in range(count)], strict=True)
-    colors = [color if i < done else figures.WAIT + "38" for i in range(count)]
-    edges = color if hollow else "none"
-    axes.scatter(x, y, s=18, facecolors="none" if hollow else colors, edgecolors=edges)
-    label = f"{label} (forecast)" if hollow else label
+    faint = ["none" if i < perhaps else figures.WAIT + "38" for i in range(done, count)]
+    edges = [color if i < perhaps else "none" for i in range(count)]
+    axes.scatter(x, y, s=18, facecolors=[color] * done + faint, edgecolors=edges)
     axes.set_title(label, loc="left", fontsize=9, color=color, weight="bold")
     axes.margins(x=0.01, y=0.08)
     axes.invert_yaxis()

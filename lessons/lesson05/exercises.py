@@ -246,7 +246,7 @@ accumulation = Exercise(
     title="accumulate",
     check_answer=_check_accumulate,
     hints=(
-        "Fit more says what `backward` does with gradients that are there already.",
+        "Make it fit says what `backward` does with gradients that are there already.",
         "`x.split(size)` gives the pieces. Set the gradients to zero once, at the start. The mean over all samples is not the "
         "sum of the pieces' means: what is each piece's share?",
         "Weigh each piece's loss by its share: `nn.functional.cross_entropy(...) * len(labels) / len(y)`, then `backward` at once.",
@@ -263,7 +263,7 @@ QUIZ = (
         "05.cache",
         "nvidia-smi shows 6 GB for your process, memory_allocated() 2 GB. Why?",
         {
-            "Cached segments and the CUDA context": "Yes: reserved memory and the context come on top.",
+            "Cached segments and the CUDA context": "Yes: reserved memory and the context add to it.",
             "A leak of 4 GB": "Freed blocks are kept for reuse; that is no leak.",
             "nvidia-smi counts other processes": "It lists each process by itself.",
         },

@@ -106,7 +106,10 @@ def _draw_hills(title, found):
     row[0].set_ylim(0, 1.3 * highest)
     row[0].set_yticks(range(0, int(highest) + 1, 1000))
     row[0].set_ylabel("MiB in use")
-    figure.supxlabel("one step each, as wide as its time; inside, allocations in order", **_TEXT)
+    figure.supxlabel(
+        "a panel is as wide as its step is long; inside, allocations in order, not to scale",
+        **_TEXT,
+    )
     return figure, f"{title}. {'; '.join(f'{words}: {each}' for words, each in told.items())}."
 
 
@@ -156,17 +159,23 @@ PUBLISHED = {  # our words: what Hugging Face calls it
 }
 
 
+def bert():
+    """Return {words: (GiB, seconds)}: published memory and time of BERT-large's training, one saving after the other."""
+    rows = {row["way"]: row for row in measurements.published("bert_memory_v100").rows("ways")}
+    found = {words: rows[way] for words, way in PUBLISHED.items()}
+    return {words: (row["memory_mib"] / 1024, row["time_s"]) for words, row in found.items()}
+
+
 def draw_bert():
-    """Return (Figure, sentence): published memory and time of BERT-large's training, one saving after the other."""
+    """Return (Figure, sentence): what `bert` returns."""
     data = measurements.published("bert_memory_v100")
-    rows = {row["way"]: row for row in data.rows("ways")}
     [floor] = data.rows("floor", way="one tiny tensor")
     title = "BERT-large, measured on a V100: a third of the memory in the same time"
-    figure, axes = figures.new_figure(title, "GiB in use on the card", "", (7.4, 2.9))
+    unit = "GiB in use on the card, context and cache included"
+    figure, axes = figures.new_figure(title, unit, "", (7.4, 2.9))
     told = {}
-    for y, (words, way) in enumerate(PUBLISHED.items()):
-        size = rows[way]["memory_mib"] / 1024
-        told[words] = f"{plots.number(size)} GiB, {rows[way]['time_s']:.0f} s"
+    for y, (words, (size, seconds)) in enumerate(bert().items()):
+        told[words] = f"{plots.number(size)} GiB, {seconds:.0f} s"
         axes.barh(y, size, height=0.62, color=figures.GPU)
         axes.barh(y, floor["memory_mib"] / 1024, height=0.62, color=figures.GREENS[4])
         axes.annotate(told[words], (size, y), (6, 0), va="center", **_OFFSET, **_TEXT)
@@ -200,4 +209,4 @@ def draw_attention():
         axes.annotate(words, (x, y), ha=side, **_TEXT)
     figures.sources(figure, trace.source)
     peak = max(sizes)
-    return figure, f"Memory rises from {sizes[0]:.2g} to {peak:.3g} GB, in steps of 1.89 GB."
+    return figure, f"Memory rises from {sizes[0]:.2g} to {peak:.3g} GB, mostly in steps of 1.89 GB."

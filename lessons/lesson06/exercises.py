@@ -218,7 +218,7 @@ hidden = Exercise(
     reference=exposed,
     explanation="What is busy with communication and wouldn't be without it is time in which the GPU does nothing else. "
     "Merging counts streams that run side by side once.",
-    unlocked="You can now say of any trace how much its communication costs.",
+    unlocked="You can now say of any trace how much its communication costs at most.",
 )
 
 

@@ -1,4 +1,4 @@
-"""The figures of lesson 06: equal gradients, links, when the gradients travel, more GPUs, and the rank that is late."""
+"""The figures of lesson 06: equal gradients, when the gradients travel, more GPUs, and the rank that is late."""
 
 import json
 
@@ -6,11 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import measurements
 from helpers import figures, plots, timeline
 from helpers.timeline.rows import lay_out
 from helpers.vega import Texts, calculate, csv
-from lessons.data_parallel import MIB, PCIE, all_reduces, backward_ms, cut, gpt_step, rates, speedup
+from lessons.data_parallel import MIB, all_reduces, backward_ms, cut, gpt_step, speedup
 from measurements import traces
 
 
@@ -23,11 +22,11 @@ def first_picture():
     parts = (slice(0, 3), slice(3, 6), slice(0, 6))
     losses = [F.cross_entropy(model(x[part]), y[part]) for part in parts]
     first, second, whole = (torch.autograd.grad(loss, model[0].bias)[0] for loss in losses)
-    order = (first - second).abs().argsort()
+    order = (first - second).abs().argsort()[-6:]
     first, second, whole = first[order], second[order], whole[order]
     mean = (first + second) / 2
     title = "The two GPUs disagree, and their mean is the gradient of the whole batch"
-    labels = ("16 biases of the first layer, by how far the GPUs disagree", "gradient")
+    labels = ("the six biases (of 16) on which the GPUs disagree most", "gradient")
     figure, axes = figures.new_figure(title, *labels, size=(7.4, 3.0))
     places = range(len(whole))
     axes.vlines(places, first, second, color=figures.RULE, linewidth=3)
@@ -35,7 +34,7 @@ def first_picture():
     axes.plot(places, second, "v", color=figures.GREENS[0])
     axes.plot(places, whole, "o", color=figures.INK, fillstyle="none", markersize=11)
     axes.plot(places, mean, "x", color=figures.COMM, markersize=7)
-    axes.set(xticks=[], xlim=(-0.7, 19.5))
+    axes.set(xticks=[], xlim=(-0.5, 7.2))
     told = (
         ("GPU 0", first[-1], figures.GREENS[1]),
         ("GPU 1", second[-1], figures.GREENS[0]),
@@ -43,38 +42,12 @@ def first_picture():
         ("o  whole batch", whole[-1] + 0.015, figures.INK),
     )
     for words, height, color in told:
-        axes.annotate(words, (15.5, height), color=color, va="center")
+        axes.annotate(words, (5.3, height), color=color, va="center")
     off = max((grad - whole).abs().max() for grad in (first, second))
     return figure, f"A half is off by up to {off:.2f}; their mean is the whole batch's gradient."
 
 
-# --- measured by others -------------------------------------------------------------------------------
 PARTS = (figures.GREENS[2], figures.GPU, figures.COMM)  # forward, backward, all-reduce
-LINKS = ("8 × A100", "8 × H200", "8 × B200", "32 × B200, four machines")
-PCIE_SOURCES = "tinygrad/open-gpu-kernel-modules #36 (PCIe)", "mli/transformers-benchmarks (PCIe)"
-SIZES = {1 / 32: "32 KiB", 1: "1 MiB", 32: "32 MiB", 1024: "1 GiB", 16384: "16 GiB"}  # by MiB
-
-
-def draw_links():
-    """Return (Figure, sentence): published rates of all-reduces by size, beside those over PCIe."""
-    data = measurements.published("all_reduce_nodes")
-    lines = {name: rates(name) for name in LINKS}
-    group = plots.Group("published", lines, [f"published: {data.source}", *PCIE_SOURCES])
-    title = "Small all-reduces waste the link: it takes megabytes to fill it"
-    names = ("size of one all-reduce (log scale)", "bus bandwidth (GB/s, log scale)")
-    steps = dict(zip(LINKS, (*figures.GREENS[2::-1], figures.COMM), strict=True))
-    figure = plots.lines([group], title, *names, logx=True, logy=True, colors=steps)
-    axes = figure.axes[0]
-    for name, rate in PCIE.items():
-        axes.axhline(rate, color=figures.COPY, linestyle=":")
-        words = {"color": figures.COPY, "fontsize": 9, "textcoords": "offset points"}
-        axes.annotate(f"{name}: {rate} GB/s", (17000, rate), (0, 4), ha="right", **words)
-    axes.set_ylim(0.5, 1500)
-    axes.set_xticks([*SIZES], SIZES.values())
-    return (
-        figure,
-        "8 × A100: 18 GB/s at 1 MiB, 229 at 1 GiB; B200: 723 in a machine, 362 between four.",
-    )
 
 
 # --- a GPT of GPT-2's size, by forecast ---------------------------------------------------------------
@@ -178,6 +151,10 @@ def draw_more_gpus(card, link, batch):
     given = int(count), how == "shared"
     gains = {f"{gpus} × {card}": speedup(card, link, gpus, *given) for gpus in (2, 4, 8)}
     title = f"Over {link}, eight {card}s do the work of {gains[f'8 × {card}'][1]:.2g} (forecast)"
+    if (card, link) == ("RTX 4090", "NVLink"):
+        title = "If RTX 4090s had NVLink" + title.removeprefix("Over NVLink").replace(
+            "do the", "would do the"
+        )
     unit = "throughput, as a multiple of one GPU's (perfect: 2, 4, 8)"
     figure = plots.bars([plots.forecast(gains)], title, unit, 2)
     figure.axes[0].set_xlim(0, 9.6)

@@ -225,10 +225,10 @@ QUIZ = (
     ),
     Question(
         "08.sixteen",
-        "A step runs in full float32, without TF32. In bfloat16 it takes exactly half the time. What limits it?",
+        "On an A100, a step in full float32, without TF32, takes half the time in bfloat16. What limits it?",
         {
             "Memory bandwidth": "Yes: half the bytes, half the time.",
-            "Compute": "From full float32, tensor cores would gain far more than a factor of two.",
+            "Compute": "From full float32, an A100's tensor cores would gain far more than a factor of two.",
             "Overhead": "16 bits don't save any launches, and autocast often adds some.",
         },
         right=0,

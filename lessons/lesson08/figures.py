@@ -6,7 +6,7 @@ from lessons.forecasts import draw_bars
 from lessons.reading import kernels_by_shape
 from measurements import traces
 
-PEAKS = {"bfloat16": 989, "float32": 67}  # TFLOP/s of an H100 SXM, by its data sheet
+PEAK = 989  # TFLOP/s of an H100 SXM in bfloat16, by its data sheet
 BANDWIDTH = 3.35  # TB/s
 HOLLOW = (figures.GPU + "22", figures.GPU + "66")  # a forecast: so far, and what is new
 _TEXT = {"fontsize": 9, "color": figures.INK}
@@ -16,7 +16,7 @@ _POINTS = {"textcoords": "offset points", "va": "center", **_TEXT}
 def first_picture():
     """Return (Figure, alternative text): ten changes to the training of a GPT-2-sized model."""
     rows = measurements.published("ladder_gpt_a100").rows("ladder")
-    rungs = [(row["name"], row["tokens_per_s"], ()) for row in rows]
+    rungs = [(row["name"], row["tokens_per_s"], "") for row in rows]
     title = "Ten changes, 11 times the throughput, on one A100"
     figure = _ladder(rungs, title, "tokens per second in training", (7.4, 3.0))
     figure.axes[0].tick_params(axis="y", labelsize=8)
@@ -24,14 +24,14 @@ def first_picture():
     return figure, f"Training a GPT-2-sized model on an A100, tokens per second: {told}."
 
 
-def _ladder(rungs, title, unit, size, heads=()):
-    """Bars (name, value, words) from top to bottom: what each adds to the best so far is dark; words stand in columns.
+def _ladder(rungs, title, unit, size, head=""):
+    """Bars (name, value, word) from top to bottom: what each adds to the best so far is dark; the words stand below `head`.
 
     A value (low, middle, high) is a forecast: its bar is hollow, with its range.
     """
     figure, axes = figures.new_figure(title, unit, size=size)
     best, most = 0, max(max(value) if isinstance(value, tuple) else value for _, value, _ in rungs)
-    for y, (_, value, words) in enumerate(rungs):
+    for y, (_, value, word) in enumerate(rungs):
         forecast = isinstance(value, tuple)
         low, value, high = value if forecast else (value,) * 3
         look = {"height": 0.66, "edgecolor": figures.GPU, "linewidth": 1.4 * forecast}
@@ -45,13 +45,11 @@ def _ladder(rungs, title, unit, size, heads=()):
         told = figures.number(value, 3) if forecast else f"{value:,}"
         axes.annotate(f"{told}{gain}", (high, y), (5, 0), **_POINTS | {"fontsize": 8.5})
         best = max(best, value)
-        for x, word in zip((1.42, 1.62), words):
-            axes.annotate(word, (x * most, y), ha="right", va="center", fontsize=9)
-    for x, head in zip((1.42, 1.62), heads):
-        axes.annotate(head, (x * most, -0.85), ha="right", fontsize=8, color=figures.INK)
+        axes.annotate(word, (1.42 * most, y), ha="right", va="center", fontsize=9)
+    axes.annotate(head, (1.42 * most, -0.85), ha="right", fontsize=8, color=figures.INK)
     axes.set_yticks(range(len(rungs)), [name for name, *_ in rungs])
-    axes.set_xlim(0, (1.64 if heads else 1.2) * most)
-    axes.set_ylim(len(rungs) - 0.5, -1.1 if heads else -0.6)
+    axes.set_xlim(0, (1.44 if head else 1.2) * most)
+    axes.set_ylim(len(rungs) - 0.5, -1.1 if head else -0.6)
     axes.grid(False)
     axes.tick_params(axis="y", labelcolor=figures.INK)
     axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -116,12 +114,17 @@ def draw_formats(card):
     return figure, title + (", and bfloat16 is slower than both." if loses else ".")
 
 
+def multiplications():
+    """Return {multiply-adds for each pair of numbers: time, 1 for none}, as RRZE measured an A100."""
+    rows = measurements.published("roofline_a100").rows("roofline")
+    return {row["multiply_adds"]: rows[0]["gb_per_s"] / row["gb_per_s"] for row in rows}
+
+
 def show_multiplications():
-    """Show how long an A100 takes for more and more multiply-adds on the same bytes, as RRZE measured it."""
+    """Show how long an A100 takes for more and more multiply-adds on the same bytes."""
     data = measurements.published("roofline_a100")
     rows = data.rows("roofline")
-    counts = [row["multiply_adds"] for row in rows]
-    times = [rows[0]["gb_per_s"] / row["gb_per_s"] for row in rows]
+    counts, times = zip(*multiplications().items(), strict=True)
     more = times[counts.index(40)] - 1
     title = f"40 multiply-adds for each pair of numbers: {more:.0%} more time than none"
     label = "multiply-adds for each pair of numbers that is read"
@@ -140,8 +143,6 @@ def show_multiplications():
 
 NAMES = {  # where what is written
     (0.23, 0.42): "additions, multiplications: up to 92% of the slope",
-    (4.8, 2.8): "matmuls of 8 × 8",
-    (1.3, 0.12): "a matmul of one row",
     (135, 26): "BERT's kernels",
     (620, 270): "large matmuls:\nup to 76% of the peak",
 }
@@ -156,18 +157,14 @@ def show_roofline():
     label = "arithmetic intensity (operations per byte, log scale)"
     figure, axes = figures.new_figure(title, label, "TFLOP/s (log scale)", (7.4, 4.2))
     axes.set(xscale="log", yscale="log", xlim=(0.08, 8000), ylim=(0.03, 2200))
-    for name, peak in PEAKS.items():
-        ridge = peak / BANDWIDTH
-        color, width = (figures.INK, 1.5) if name == "bfloat16" else (figures.WAIT, 0.9)
-        axes.plot([ridge, 8000], [peak, peak], color=color, linewidth=width, zorder=1)
-        axes.annotate(f"{name}, ridge at {ridge:.0f}", (8000, peak), (0, 7), ha="right", **_POINTS)
-    corner = PEAKS["bfloat16"] / BANDWIDTH
-    axes.plot([0.08, corner], [0.08 * BANDWIDTH, PEAKS["bfloat16"]], color=figures.INK)
+    ridge = PEAK / BANDWIDTH
+    axes.plot([0.08, ridge, 8000], [0.08 * BANDWIDTH, PEAK, PEAK], color=figures.INK, zorder=1)
+    axes.annotate(f"bfloat16, ridge at {ridge:.0f}", (8000, PEAK), (0, 7), ha="right", **_POINTS)
     axes.annotate(f"HBM: {BANDWIDTH} TB/s", (1.2, 7), rotation=33, **_TEXT)
     for place, name in NAMES.items():
         axes.annotate(name, place, va="center", **_TEXT)
     arrow = {"arrowstyle": "-", "color": figures.INK, "linewidth": 0.8}
-    axes.annotate(ODD, (61.5, 60), (45, 2.6), ha="left", va="center", arrowprops=arrow, **_TEXT)
+    axes.annotate(ODD, (61.5, 58), (60, 3.2), ha="right", va="center", arrowprops=arrow, **_TEXT)
     colors = (figures.WAIT, figures.GREENS[2], figures.GREENS[0])
     for (case, program, _), look, color in zip(STRIPS, "oDs", colors, strict=True):
         for x, rate in kernels_by_shape(traces.case(case)):
@@ -181,21 +178,22 @@ def show_roofline():
     figures.show(figure, f"{title}: {told}.")
 
 
-def show_climb(rungs, other):
-    """Show images per second of `rungs`, {name: (forecast, images per step)}, each limit, and the gains on card `other`."""
-    rows, there = [], []
+def show_climb(rungs):
+    """Show images per second of `rungs`, {name: (forecast, images per step)}, and each limit."""
+    rows = []
     for name, (forecast, images) in rungs.items():
         low, high = forecast.range
         rates = tuple(round(1000 * images / ms) for ms in (high, forecast.ms, low))
-        there.append(images / forecast.on(other).ms)
-        gain = f"× {there[-1] / there[-2]:.2f}" if rows else ""
-        rows.append((name, rates, (forecast.bound, gain)))
+        rows.append((name, rates, forecast.bound))
     times = rows[-1][1][1] / rows[0][1][1]
-    title = f"Your climb, by forecast: {times:.1f} times as fast on an A100, {there[-1] / there[0]:.1f} on a {other}"
+    title = f"Forecast for an A100: your changes make the step {times:.1f} times as fast"
     unit, size = "images per second on an A100 (forecast)", (7.4, 1.3 + 0.29 * len(rows))
-    figure = _ladder(rows, title, unit, size, ("limited by", f"on a {other}"))
-    told = "; ".join(f"{name} {rates[1]:,}, {words[0]}" for name, rates, words in rows)
+    figure = _ladder(rows, title, unit, size, "limited by")
+    told = "; ".join(f"{name} {rates[1]:,}, {word}" for name, rates, word in rows)
     figures.show(figure, f"{title}. Images per second and limit: {told}.")
+
+
+MOST = 75  # % of its peak: the best of an A100's matmuls in bfloat16, 234 of 312 TFLOP/s (`draw_formats`)
 
 
 def show_tiny(rungs, mfu, peak):
@@ -204,7 +202,8 @@ def show_tiny(rungs, mfu, peak):
     for name, (f, tokens, n) in rungs.items():
         low, high = f.range
         speeds[name] = tuple(round(1000 * tokens / ms) for ms in (high, f.ms, low))
-        shares[name] = tuple(round(100 * mfu(n, speed, peak), 2) for speed in speeds[name])
+        share = (100 * mfu(n, speed, peak) for speed in speeds[name])
+        shares[name] = tuple(round(min(each, MOST), 2) for each in share)
     first, *_, last = shares.values()
     title = f"Forecast for an A100: TinyGPT's MFU, from {first[1]:.2f}% to {last[1]:.0f}%"
     panels = {"tokens per second": speeds, "MFU, % of peak": shares}

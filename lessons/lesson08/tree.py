@@ -1,13 +1,16 @@
 """The decision tree of lesson 08: three tests, four limits, and what helps against each."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import torch
 
 from helpers import figures
+from practice_gpus import practice_gpus
 
 TESTS = (  # what is changed, what that does to the step, and the answers that lead down and on
     ("1 Double the batch", "twice the work,\nas many launches", "about the same", "longer"),
     ("2 Switch TF32 off", "slower arithmetic,\nas many bytes", "longer", "same"),
-    ("3 Use 16 bits", "half the bytes", "about half", "same"),
+    ("3 Use 16 bits", "about half the bytes", "shorter", "same"),
 )
 LIMITS = {  # color, and what helps
     "overhead": (figures.FAINT, "larger batch\ntorch.compile\nCUDA graph\nfused optimizer"),
@@ -18,6 +21,34 @@ LIMITS = {  # color, and what helps
 WIDE, STEP = 1.45, 1.87  # a card, and from one to the next, in inches
 LOW, TOP = 1.25, 2.55  # how high the cards below and above reach
 PALE = 0.3  # how opaque what isn't on the path is
+
+
+def set_tf32(matmul: str, conv: str) -> None:
+    torch.backends.cuda.matmul.fp32_precision = matmul
+    torch.backends.cudnn.conv.fp32_precision = conv
+
+
+def three_tests(ms: Callable) -> tuple[float, float, float]:
+    """Return the ratios of the tests for a step that takes `ms(times=1, half=False)`, to one with TF32 in all matmuls."""
+    set_tf32("ieee", "ieee")
+    off = ms()
+    set_tf32("tf32", "tf32")
+    on, twice, half = ms(), ms(times=2), ms(half=True)
+    set_tf32("ieee", "tf32")  # PyTorch's defaults
+    return twice / on, off / on, half / on
+
+
+def one_line(work: Callable, rows: int) -> Callable:
+    """Return `ms` for `three_tests`: a forecast for an A100 of `work(x, weight)`, with `rows` of 1,000 numbers."""
+
+    def ms(times=1, half=False):
+        dtype = torch.bfloat16 if half else torch.float32
+        with practice_gpus(1, card="A100 80", values=False) as gpus:
+            x = torch.empty(times * rows, 1000, device="cuda", dtype=dtype)
+            weight = torch.empty(1000, 4000, device="cuda", dtype=dtype)
+            return gpus.forecast(lambda: work(x, weight)).ms
+
+    return ms
 
 
 def show_tree(title: str, tests: Sequence[float] = (), limit: str | None = None) -> None:

@@ -178,7 +178,7 @@ QUIZ = (
         {
             "It computes in 16 bits": "It does the same in float32.",
             "It leaves out small scores": "It's exact: you compared them.",
-            "It holds one tile of the scores at a time": "Yes, and a running maximum and sum for each query.",
+            "Each SM holds one tile of the scores at a time": "Yes, and a running maximum and sum for each query.",
         },
         right=2,
     ),

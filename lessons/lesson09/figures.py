@@ -19,7 +19,7 @@ def first_picture():
     torch.manual_seed(0)
     models = {"before": gpt.TinyGPT(gpt.course_words()), "after": gpt.trained()}
     texts = {name: gpt.write(model, "a GPU", 29) for name, model in models.items()}
-    title = "A GPT with 706,473 parameters, before and after it read this course"
+    title = "A GPT with 706,473 parameters, before and after reading the first edition"
     figure, axes = figures.new_figure(title, size=(7.4, 2.1))
     for row, text in enumerate(texts.values()):
         lines = textwrap.wrap(text, 74)[:3]
@@ -224,10 +224,13 @@ def rates(weights):
     return figure, f"{title}. Tokens per second: {told}."
 
 
-def chats(weights, per_token, tokens=300, longest=4096):
-    """Draw the most tokens per second by the chats at once on an A100, and how many fit, reserved and by pages (bytes)."""
+def chats(weights, per_token, embedding, tokens=300, longest=4096):
+    """Draw the most tokens per second by chats at once on an A100, and how many fit.
+
+    In bytes: `weights` that each token reads, its `per_token` in the cache, and an `embedding` that is only held.
+    """
     card = get_card("A100 80")
-    counts = [int((80e9 - weights) / (per_token * room)) for room in (longest, tokens)]
+    counts = [int((80e9 - weights - embedding) / (per_token * room)) for room in (longest, tokens)]
     several = [1, 2, 4, 8, 16, *counts, 64, 128, 256]
 
     def speed(n):
@@ -238,12 +241,12 @@ def chats(weights, per_token, tokens=300, longest=4096):
         "all together": (several, [n * speed(n) for n in several]),
         "each": (several, [speed(n) for n in several]),
     }
-    title = f"An A100 holds {counts[0]} chats with room reserved, {counts[1]} by pages"
+    title = f"An A100 holds {counts[0]} chats with reserved caches, {counts[1]} with paged ones"
     names = ("chats at once (log scale)", "tokens per second, at most (log scale)")
     colors = dict(zip(series, figures.GREENS[:2], strict=True))
     figure = plots.lines(series, title, *names, logx=True, logy=True, colors=colors)
     told = []
-    for n, room in zip(counts, ("reserved", "by pages"), strict=True):
+    for n, room in zip(counts, ("reserved", "paged"), strict=True):
         figure.axes[0].plot([n, n], [speed(n), n * speed(n)], ":", color=figures.INK)
         for rate in (speed(n), n * speed(n)):
             note = {"textcoords": "offset points", "ha": "right", "fontsize": 9}
@@ -253,12 +256,17 @@ def chats(weights, per_token, tokens=300, longest=4096):
     return figure, f"{title}. Tokens per second at most, {'; '.join(told)}."
 
 
-def cards(forecasts):
-    """Draw tokens per second from `forecasts`, {name of a card: what `forecast_card` returns for a decode step}."""
+def cards(forecasts, read):
+    """Draw tokens per second from `forecasts`, {name of a card: what `forecast_card` returns for a decode step}.
+
+    No range goes beyond the limit: the card's bandwidth over the bytes `read` for a token.
+    """
     rates = {}
     for name, forecast in forecasts.items():
         low, high = forecast["range"]
-        rates[get_card(name).name] = 1000 / high, 1000 / forecast["ms"], 1000 / low
+        card = get_card(name)
+        limit = card.bandwidth * 1e9 / read
+        rates[card.name] = 1000 / high, 1000 / forecast["ms"], min(1000 / low, limit)
     told = [f"{figures.number(rate[1], 2)} on a {name}" for name, rate in rates.items()]
     title = f"Forecast of tokens per second: {told[0]}, {told[-1]}"
     figure, _ = draw_bars(title, {"tokens per second": rates}, digits=2)

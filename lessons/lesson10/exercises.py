@@ -200,7 +200,9 @@ def _check_plan(answer):
             raise NotYet(f"job {name} has {job.gpus} GPUs; yours is for {found}.")
         if not plans.works(job, splits):
             raise NotYet(f"job {name}: {_why_plan(job, splits)}")
-    told = [f"{plans.best(job):.0%}" for job in plans.JOBS.values()]
+    told = [
+        f"{plans.forecast(job, *answer[name]).computing:.0%}" for name, job in plans.JOBS.items()
+    ]
     return f"all four fit, and their GPUs compute {', '.join(told)} of the time, by this forecast."
 
 
@@ -233,9 +235,9 @@ plan = Exercise(
     ),
     reference={"A": (8, 1, 1), "B": (1, 1, 8), "C": (64, 2, 1), "D": (1, 8, 4)},
     source='plans = {"A": (8, 1, 1), "B": (1, 1, 8), "C": (64, 2, 1), "D": (1, 8, 4)}',
-    explanation="A: each gather serves 8,192 tokens and NVLink asks for 749. B: a gather serves 4,096, and PCIe asks "
+    explanation="With FSDP alone, a gather serves 8,192 tokens in A, and NVLink asks for 749. In B it serves 4,096, and PCIe asks "
     "for 11,542; a pipeline hardly sends, and 32 texts keep its bubble at 18%. C: 64 texts feed 64 ranks, and two GPUs "
-    "in a machine share each text. D: the activations of one text fit only when 8 GPUs split them, on NVLink; "
+    "in a machine share each text. D: the activations fit only when at least 4 GPUs split each text, on NVLink; "
     "between machines, the pipeline sends least.",
     unlocked="You can now say how to split a run before you rent the cluster.",
 )

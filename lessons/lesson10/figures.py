@@ -18,7 +18,7 @@ NOTE = {"fontsize": 9, "color": figures.INK}
 # --- who holds what ---------------------------------------------------------------------------------
 def first_picture(room=80, across=27):
     """Return (Figure, alternative text): H100s that 16 bytes for each parameter of Llama 3.1 fill, each a square."""
-    title = "Before the first token, Llama 3.1 405B fills 81 H100s"
+    title = "Not counting activations, Llama 3.1 405B fills 81 H100s"
     figure, axes = figures.new_figure(title, size=(7.4, 2.8))
     top, told = 0, []
     for billions in (8, 70, 405):
@@ -47,7 +47,7 @@ def show_ranks(answer, billions=7, room=80):
         for stage, name in enumerate(STAGES)
     }
     looks = (figures.INK, *figures.GREENS[2::-1])
-    title = f"{billions} billion parameters fit on two {room} GB GPUs once gradients are split"
+    title = f"What a rank holds of {billions} billion parameters in float32, by stage"
     colors = dict(zip(lines, looks, strict=True))
     figure = plots.lines(lines, title, "ranks", "GB on each rank", logx=True, colors=colors)
     axes = figure.axes[0]

@@ -158,7 +158,7 @@ attention = puzzle(
     hints=(
         "The lines of the loop above, for BLOCK rows at once: a maximum along axis 1, a factor, a sum. `[:, None]` "
         "stands a number per row upright, beside a tile. A key past the end needs a score of minus infinity.",
-        '`scores = tl.where(others.T < n, tl.dot(queries, keys.T) * scale, -float("inf"))`, then '
+        '`scores = tl.where(others.T < n, scores, -float("inf"))`, then '
         "`new_max = tl.maximum(row_max, tl.max(scores, axis=1))`, `alpha = tl.exp(row_max - new_max)`, and "
         "`weights = tl.exp(scores - new_max[:, None])`. `row_sum` and `acc` are multiplied by `alpha` before they grow.",
         "`row_sum = row_sum * alpha + tl.sum(weights, axis=1)`, `acc = acc * alpha[:, None] + "

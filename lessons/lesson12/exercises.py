@@ -56,11 +56,9 @@ saxpy = puzzle(
     "memory instructions of a warp per 1,000 elements",
     mistakes=_saxpy_mistakes,
     hints=(
-        "Begin with `add`, and let thread i do the numbers 4 i to 4 i + 3. As four loads each of `x` and `y` it works, and scores "
-        "96. Which type holds four floats?",
-        "`float4 u = reinterpret_cast<const float4*>(x)[i];` is one instruction of 16 bytes. Its parts are `u.x`, `u.y`, `u.z` "
-        "and `u.w`. Threads with `4 * i >= n` have nothing to do.",
-        "Load `v` from `y` in the same way, then `v.x += a * u.x;` and so on, and store it: "
+        "Thread i does the numbers 4 i to 4 i + 3, and `u` holds those of `x`. Which four of `y` does it need?",
+        "Load a `float4 v` from `y` as `u` was loaded from `x`. Then each of its parts grows by `a` times the same part of `u`.",
+        "`float4 v = reinterpret_cast<const float4*>(y)[i];`, then `v.x += a * u.x;` and so on, and store it: "
         "`reinterpret_cast<float4*>(out)[i] = v;`",
     ),
     reference=SAXPY,
@@ -123,8 +121,7 @@ transpose = puzzle(
     "sectors per 128 bytes, plus bank conflicts per wavefront",
     mistakes=_transpose_mistakes,
     hints=(
-        "Read a tile as the square version does, with a test for both `rows` and `columns`. Where in `out` does the tile of "
-        "block (x, y) belong?",
+        "A barrier, then new `c` and `r`, as in the square version. Where in `out` does the tile of block (x, y) belong?",
         "In block (x, y), the tile's top left element in `out` is row `blockIdx.x * 32`, column `blockIdx.y * 32`. A row of "
         "`out` has `rows` elements. And one column too many in the tile moves each row one bank on.",
         "After `__syncthreads()`: `c = blockIdx.y * 32 + threadIdx.x; r = blockIdx.x * 32 + threadIdx.y;`, then "
@@ -195,8 +192,8 @@ matmul = puzzle(
     mistakes=_matmul_mistakes,
     hints=(
         "Which of the two loads is the same for four results in one column? It can stay in a register.",
-        "Four sums: `float sums[4] = {};`. For each `k`, load `b[k * n + column]` into a variable, then loop over four rows.",
-        "`int row = blockIdx.y * 32 + threadIdx.y * 4;`, and in the loop over `k` "
+        "For each `k`, load `b[k * n + column]` into a variable, then loop over four rows.",
+        "After the load, in the loop over `k`: "
         "`for (int i = 0; i < 4; i++) sums[i] += a[(row + i) * n + k] * once;`",
     ),
     reference=MATMUL,

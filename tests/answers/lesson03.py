@@ -38,7 +38,7 @@ WRONG = {
         edit("the attribute std", '        self.register_buffer("std", std)\n', ""),
     ),
     "left": (
-        edit("place", LOOP, '    for place, module in [("", model)]:\n'),
+        edit("submodule's name", LOOP, '    for place, module in [("", model)]:\n'),
         edit("may be a list", "value if isinstance(value, list) else [value]", "[value]"),
         edit("plain attributes", "vars(module).items()", "{}.items()"),
         edit(

@@ -53,7 +53,7 @@ WRONG = {
         instead("fewer texts than FSDP ranks", C=(128, 1, 1)),
         instead("tensor parallelism waits", A=(1, 8, 1)),
         instead("in a pipeline's bubble", A=(1, 1, 8)),
-        instead("183 of them are activations", D=(32, 1, 1)),
+        instead("91 of them are activations", D=(32, 1, 1)),
         instead("over which link, and between", D=(1, 16, 2)),
         instead("job C has 128 GPUs; yours is for 8 × 1 × 1 = 8", C=(8, 1, 1)),
         instead("job D has no plan yet", D=...),

@@ -90,6 +90,7 @@ def test_the_change_made_together_moves_the_window_and_leaves_the_saved_names():
         names.append(list(network.state_dict()))
     assert "self.window" in lines[0] and "self.position(torch.arange" in lines[1]
     assert names[0] == names[1]
+    assert judge.sins(ex.together())["Placement"] == [True, False]
 
 
 def test_a_group_of_one_shows_what_no_loss_depends_on(capsys):

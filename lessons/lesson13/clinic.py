@@ -52,7 +52,8 @@ def case_notes(cases):
         solved = kept.get(exercise.key, {}).get("status") == CORRECT
         note = exercise.explanation.split(". ")[0] if solved else "open"
         rows.append((number, exercise.title, note))
-    head = f"{sum(note != 'open' for *_, note in rows)} of the {len(rows)} patients that are yours are diagnosed"
+    solved = sum(note != "open" for *_, note in rows)
+    head = f"You've diagnosed {solved} of your {len(rows)} patients"
     lines = [f"| {number} | {title} | {note} |" for number, title, note in rows]
     table = "\n".join([f"**{head}**", "", "| | patient | diagnosis |", "|---|---|---|", *lines])
     plain = [f"{number:>2}  {title}: {note}" for number, title, note in rows]

@@ -29,8 +29,8 @@ CONVOLUTION = re.compile(
 )  # kernels, with those that serve them
 FINEST = 1500  # parts of a step's length: shorter gaps are not drawn
 KEY = (
-    "CPU: blue issues kernels, pale blue prepares clips, gray waits. GPU: amber copies, green computes, by forecast. "
-    "The convolutions include their bias and what they spend on rearranging their input."
+    "CPU: blue issues kernels, pale blue prepares clips, gray waits. GPU: amber copies, green computes, by forecast; gaps "
+    "between small kernels aren't drawn. The convolutions include their bias and what they spend on rearranging their input."
 )
 SCALER = " A GradScaler's wait costs little while the GPU is busy."
 TICKS = (3, 10, 30, 100, 300)  # ms
@@ -49,7 +49,7 @@ def sheet(folder):
     gone = sum(map(sum, judge.sins(folder).values()))
     numbers = {
         f"{before.ms:.0f} → {now.ms:.0f} ms": "a step on a T4, forecast",
-        f"> 8 → {peak(folder):.2f} GiB": "at the peak of memory",
+        f"> 8 → {peak(folder):.2f} GiB": "at the peak of memory, counted",
         f"{met} of 6": "criteria met",
         f"{gone} of 10": "mistakes fixed",
     }
@@ -110,7 +110,7 @@ def curves(axes, folder):
         if done.error is not None:
             axes.plot(len(held) / per, LIMIT, "X", color=color, markersize=9)
         low = 6.9 if label == BEFORE else 4.9  # two curves may end at the same place
-        x, y = (len(held) / per + 0.3, low) if done.error else (20.8, max(held) + 0.2)
+        x, y = (len(held) / per + 0.8, low) if done.error else (20.8, max(held) + 0.2)
         end = "\nruns out of memory" if done.error else f": {peak(each):.2f} GiB at the peak"
         side = "left" if done.error else "right"
         axes.text(x, y, label + end, color=color, fontsize=9, ha=side, va="center")

@@ -164,8 +164,8 @@ def sins(folder) -> dict:
         modules = spy.model.modules() if spy.model is not None else ()
         tensors = [each for module in modules for each in vars(module).values()]
         plain = any(isinstance(each, torch.Tensor) for each in tensors)
-        moved = spy.device.startswith("cuda") and not plain
-        return dict.fromkeys(SINS, [False, False]) | {"Placement": [moved, False]}
+        kept = spy.model is not None and not plain
+        return dict.fromkeys(SINS, [False, False]) | {"Placement": [kept, False]}
     chosen = [CHOOSE in words for words in causes.waits(done)]
     leak = any(each["kind"] == "leak" for each in done.findings)
     step = three_steps(folder).step

@@ -42,7 +42,7 @@ def recorded():
         where = f"hang.py:{own[0]['line']} in {own[0]['name']}"
         sizes = entry["input_sizes"]
         number = entry["collective_seq_id"]
-        lines.append(f"#{number} {what:<11}{sizes!s:<7}{entry['state']:<10} {where}")
+        lines.append(f"#{number} {what:<11}{sizes!s:<7}{where}")
     return lines
 
 

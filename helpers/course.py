@@ -60,7 +60,7 @@ LESSONS = (
     Lesson(
         "05_manage_gpu_memory.ipynb",
         "Manage GPU memory",
-        59,
+        60,
         "See what fills the memory, forecast it, make training fit, and recover when it doesn't",
     ),
     Lesson(
@@ -117,7 +117,7 @@ LESSONS = (
     Lesson(
         "14_port_a_project.ipynb",
         "Port a project",
-        112,
+        110,
         "Port an unknown program with ten mistakes to any GPU and to two, and take home a report of your own",
     ),
 )

@@ -42,7 +42,10 @@ def first_picture():
     torch.manual_seed(0)
     model = SmallCNN()
     before = guesses_of(model)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # sums as in the page's own cell, where the kernel was given one
     train(model)
+    torch.set_num_threads(threads)
     after = guesses_of(model)
     figure = figures.colorful(figures.blank_figure((7.4, 3.0)))
     figure.set_layout_engine("none")

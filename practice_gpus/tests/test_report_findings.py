@@ -332,7 +332,8 @@ def test_shapes_alone_need_no_values_and_say_what_stood_in(write):
 
 def test_a_step_that_takes_long_is_told_early(write, monkeypatch, capsys):
     """A user would wait without a word."""
-    monkeypatch.setattr(slow, "PATIENCE", 0.1)
+    monkeypatch.setattr(slow, "PERIOD", 0.01)  # a fast machine is done in a quarter of a second
+    monkeypatch.setattr(slow, "PATIENCE", 0.01)
     path = write(
         START + "    x = torch.rand(900, 900, device=device)\n    for _ in range(30): x @ x"
     )

@@ -89,6 +89,7 @@ def measure(path: Path) -> dict[str, Any]:
     client = NotebookClient(
         _notebooks.read(path),
         timeout=600,
+        extra_arguments=["--log-level=ERROR"],
         resources={"metadata": {"path": str(path.parent)}},
         on_cell_execute=before,
         on_cell_executed=after,

@@ -106,8 +106,9 @@ def measure(path: Path) -> dict[str, Any]:
 
 def is_picture(output: Any) -> bool:
     """Say whether an output shows a figure or a chart."""
-    kinds = output.get("data", {})
-    return any("image/" in kind or "vega" in kind for kind in kinds)
+    data = output.get("data", {})
+    kinds = any("image/" in kind or "vega" in kind for kind in data)
+    return kinds or "<img" in data.get("text/html", "")
 
 
 def run(args: argparse.Namespace) -> int:

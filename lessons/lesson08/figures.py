@@ -186,7 +186,7 @@ def show_climb(rungs):
         rates = tuple(round(1000 * images / ms) for ms in (high, forecast.ms, low))
         rows.append((name, rates, forecast.bound))
     times = rows[-1][1][1] / rows[0][1][1]
-    title = f"Forecast for an A100: your changes make the step {times:.1f} times as fast"
+    title = f"Forecast for an A100: your changes bring {times:.1f} times the photos per second"
     unit, size = "images per second on an A100 (forecast)", (7.4, 1.3 + 0.29 * len(rows))
     figure = _ladder(rows, title, unit, size, "limited by")
     told = "; ".join(f"{name} {rates[1]:,}, {word}" for name, rates, word in rows)

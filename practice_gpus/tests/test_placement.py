@@ -167,3 +167,13 @@ def test_a_number_on_the_cpu_is_read_by_a_gpu_but_not_written(write):
             write(number, there)
         for same in (number, number.fill_(there), number.copy_(there)):
             assert same.device == CPU
+
+
+def test_distances_of_many_points_name_both_devices_in_the_words_of_cdist():
+    """A message that PyTorch never prints is found nowhere."""
+    with practice_gpus(2):
+        points = torch.rand(100, 2)
+        with pytest.raises(RuntimeError, match="same device type. X1: cuda X2: cpu"):
+            torch.cdist(points.cuda(), points)
+        with pytest.raises(RuntimeError, match=r"device of X1 \(0\) must match device of X2 \(1\)"):
+            torch.cdist(points.cuda(), points.to("cuda:1"))

@@ -31,6 +31,8 @@ GOT = (
 )
 INDICES = "indices should be either on cpu or on the same device as the indexed tensor ({})"
 MASK = "expected self and mask to be on the same device, but got mask on {1} and self on {0}"
+DISTANCE_TYPES = "X1 and X2 must have the same device type. X1: {} X2: {}"
+DISTANCE = "device of X1 ({}) must match device of X2 ({})"
 TYPES = "Input type ({}) and {} type ({}) should be the same"
 MKLDNN = " or input should be a MKLDNN tensor and weight is a dense tensor"
 FREE = {"copy_", "fill_", "_to_copy", "_foreach_copy_", "_to_cpu", "result_type"}
@@ -96,6 +98,8 @@ def meet(machine: Machine, call: Call) -> torch.device | None:
         return _index(placed, first)
     if name == "masked_fill_" and first != placed[1][2]:
         raise RuntimeError(MASK.format(*(place or "cpu" for _, _, place in placed)))
+    if name == "_euclidean_dist":  # of torch.cdist, which looks before it calls it
+        raise RuntimeError(_distance(*(place for _, _, place in placed)))
     if name == "convolution":
         name, placed = _convolution(placed, first, call.args)
     if name in INNER:
@@ -117,6 +121,13 @@ def _one_device(placed, wrapper):
         if place != first:
             raise RuntimeError(GOT.format(label, place or "cpu", first or "cpu", wrapper))
     return first
+
+
+def _distance(first, second):
+    """What torch.cdist says of two places that differ."""
+    if first is None or second is None:
+        return DISTANCE_TYPES.format(*("cuda" if place else "cpu" for place in (first, second)))
+    return DISTANCE.format(first.index, second.index)
 
 
 def _iterator(placed):

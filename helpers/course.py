@@ -78,7 +78,7 @@ LESSONS = (
     Lesson(
         "08_make_it_fast.ipynb",
         "Make it fast",
-        58,
+        59,
         "Tell what limits a step, climb with the change that fits, and forecast it on any card",
     ),
     Lesson(

@@ -22,7 +22,7 @@ WRONG = {
             "    centers = points",
             "    points = points.cpu()\n    centers = points",
         ),
-        edit("got x2 is on cpu", "points[:k]", "points[:k].cpu()"),
+        edit("X1: cuda X2: cpu", "points[:k]", "points[:k].cpu()"),
         edit("found at least two", ", device=points.device", ""),
         edit("20 of them to the GPU", "== groups)", "== torch.arange(k).to(points.device))"),
         edit(

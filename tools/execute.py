@@ -38,8 +38,11 @@ def environment(home: str | Path, **extra: str) -> dict[str, str]:
     return {**inherited, **threads.variables(inherited), **fixed, **extra}
 
 
-def execute(notebook: Any, folder: str | Path, timeout: int = 120) -> Any:
-    """Return the notebook executed in `folder` from a fresh kernel, not yet cleaned; raises CellExecutionError."""
+def execute(notebook: Any, folder: str | Path, timeout: int = 120, **hooks: Any) -> Any:
+    """Return the notebook executed in `folder` from a fresh kernel, not yet cleaned; raises CellExecutionError.
+
+    `hooks` are nbclient's, called around each cell: on_cell_execute, on_cell_executed.
+    """
     from nbclient import NotebookClient
 
     with tempfile.TemporaryDirectory() as home:
@@ -50,6 +53,7 @@ def execute(notebook: Any, folder: str | Path, timeout: int = 120) -> Any:
             record_timing=False,
             extra_arguments=["--log-level=ERROR"],
             resources={"metadata": {"path": str(folder)}},
+            **hooks,
         )
         try:
             return client.execute(env=environment(home, CUDA_VISIBLE_DEVICES=""), cwd=str(folder))

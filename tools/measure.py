@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tools import _notebooks
-from tools.execute import environment
+from tools.execute import execute
 
 HELP = (
     "for authors: seconds, memory and first picture of each lesson, alone or beside busy programs"
@@ -69,7 +68,6 @@ def peak_memory() -> Iterator[list[int]]:
 
 def measure(path: Path) -> dict[str, Any]:
     """Return `seconds`, `picture` (seconds until the first), `bytes`, `slowest` (seconds, cell) and `error` of one lesson."""
-    from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
     clock = time.perf_counter
@@ -86,18 +84,11 @@ def measure(path: Path) -> dict[str, Any]:
         if found["picture"] is None and any(map(is_picture, cell.outputs)):
             found["picture"] = clock() - begun
 
-    client = NotebookClient(
-        _notebooks.read(path),
-        timeout=600,
-        extra_arguments=["--log-level=ERROR"],
-        resources={"metadata": {"path": str(path.parent)}},
-        on_cell_execute=before,
-        on_cell_executed=after,
-    )
-    with tempfile.TemporaryDirectory() as home, peak_memory() as most:
+    notebook = _notebooks.read(path)
+    with peak_memory() as most:
         begun = clock()
         try:
-            client.execute(env=environment(home, CUDA_VISIBLE_DEVICES=""), cwd=str(path.parent))
+            execute(notebook, path.parent, 600, on_cell_execute=before, on_cell_executed=after)
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             found["error"] = str(error)
         seconds = clock() - begun

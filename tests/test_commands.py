@@ -215,6 +215,26 @@ def status(address, seconds=20):
     return None
 
 
+@pytest.mark.skipif(find_spec("jupyter_client") is None, reason="needs the package jupyter_client")
+def test_a_kernel_prints_no_line_in_the_learners_terminal(tmp_path, capfd):
+    """Jupyter's newest kernels warn at each start, unless they speak encrypted as `lab` asks them to."""
+    from jupyter_client import KernelManager
+
+    line = lab.command("python", argparse.Namespace(port=1, no_browser=True), "x")
+    asked = [word.split("=")[1] for word in line if "transport_encryption" in word]
+    known = "transport_encryption" in KernelManager.class_trait_names()
+    manager = KernelManager(**{"transport_encryption": asked[0]} if asked and known else {})
+    manager.start_kernel()
+    try:
+        client = manager.client()
+        client.start_channels()
+        client.wait_for_ready(timeout=60)
+        client.stop_channels()
+    finally:
+        manager.shutdown_kernel(now=True)
+    assert "encryption" not in capfd.readouterr().err
+
+
 @pytest.mark.skipif(find_spec("jupyterlab") is None, reason="needs the package jupyterlab")
 @pytest.mark.skipif(os.name == "nt", reason="ends JupyterLab with a signal")
 def test_lab_opens_where_the_learner_was_on_localhost_with_a_token(house_copy, home):

@@ -1,8 +1,10 @@
 """The figures of lesson 08: another's ladder, three real programs, formats, the roofline, forecasts of a climb."""
 
+import functools
+
 import measurements
 from helpers import figures, plots
-from lessons.forecasts import draw_bars
+from lessons.forecasts import recorded
 from lessons.reading import kernels_by_shape
 from measurements import traces
 
@@ -142,29 +144,26 @@ def show_multiplications():
 
 
 NAMES = {  # where what is written
-    (0.23, 0.42): "additions, multiplications: up to 92% of the slope",
-    (135, 26): "BERT's kernels",
-    (620, 270): "large matmuls:\nup to 76% of the peak",
+    (0.23, 0.36): "additions, multiplications: up to 92% of the slope",
+    (5, 3.4): "small matmuls",
+    (13, 17): "length 3,137:\n⅓ of the slope",
+    (140, 24): "BERT's kernels",
+    (620, 220): "large matmuls:\nup to 76% of the peak",
 }
-
-
-ODD = "bfloat16, length 3,137:\n6 to 7% of the peak"
 
 
 def show_roofline():
     """Show the roofs of an H100 and, below them, real kernels of three programs, as the profiler timed them."""
     title = "Real kernels on an H100: near the slope, near the roof, and far below both"
     label = "arithmetic intensity (operations per byte, log scale)"
-    figure, axes = figures.new_figure(title, label, "TFLOP/s (log scale)", (7.4, 4.2))
+    figure, axes = figures.new_figure(title, label, "TFLOP/s (log scale)", (7.4, 3.4))
     axes.set(xscale="log", yscale="log", xlim=(0.08, 8000), ylim=(0.03, 2200))
     ridge = PEAK / BANDWIDTH
     axes.plot([0.08, ridge, 8000], [0.08 * BANDWIDTH, PEAK, PEAK], color=figures.INK, zorder=1)
     axes.annotate(f"bfloat16, ridge at {ridge:.0f}", (8000, PEAK), (0, 7), ha="right", **_POINTS)
-    axes.annotate(f"HBM: {BANDWIDTH} TB/s", (1.2, 7), rotation=33, **_TEXT)
+    axes.annotate(f"HBM: {BANDWIDTH} TB/s", (1.2, 7), rotation=26, **_TEXT)
     for place, name in NAMES.items():
         axes.annotate(name, place, va="center", **_TEXT)
-    arrow = {"arrowstyle": "-", "color": figures.INK, "linewidth": 0.8}
-    axes.annotate(ODD, (61.5, 58), (60, 3.2), ha="right", va="center", arrowprops=arrow, **_TEXT)
     colors = (figures.WAIT, figures.GREENS[2], figures.GREENS[0])
     for (case, program, _), look, color in zip(STRIPS, "oDs", colors, strict=True):
         for x, rate in kernels_by_shape(traces.case(case)):
@@ -174,16 +173,17 @@ def show_roofline():
     figures.plain_ticks(axes.yaxis)
     axes.legend(frameon=False, fontsize=9, loc="lower right", labelcolor=figures.INK)
     figures.sources(figure, f"kernels: {traces.case('10').source}", "roofs: NVIDIA's data sheet")
-    told = "; ".join([*NAMES.values(), ODD]).replace("\n", " ")
+    told = "; ".join(NAMES.values()).replace("\n", " ")
     figures.show(figure, f"{title}: {told}.")
 
 
-def show_climb(rungs):
-    """Show images per second of `rungs`, {name: (forecast, images per step)}, and each limit."""
+def show_climb(make_step, rungs):
+    """Show images per second of the steps `make_step(**switches)`, {name: switches with "batch"}, and each limit."""
     rows = []
-    for name, (forecast, images) in rungs.items():
+    for name, switches in rungs.items():
+        forecast = recorded(functools.partial(make_step, **switches))
         low, high = forecast.range
-        rates = tuple(round(1000 * images / ms) for ms in (high, forecast.ms, low))
+        rates = tuple(round(1000 * switches["batch"] / ms) for ms in (high, forecast.ms, low))
         rows.append((name, rates, forecast.bound))
     times = rows[-1][1][1] / rows[0][1][1]
     title = f"Forecast for an A100: your changes bring {times:.1f} times the photos per second"
@@ -191,23 +191,6 @@ def show_climb(rungs):
     figure = _ladder(rows, title, unit, size, "limited by")
     told = "; ".join(f"{name} {rates[1]:,}, {word}" for name, rates, word in rows)
     figures.show(figure, f"{title}. Images per second and limit: {told}.")
-
-
-MOST = 75  # % of its peak: the best of an A100's matmuls in bfloat16, 234 of 312 TFLOP/s (`draw_formats`)
-
-
-def show_tiny(rungs, mfu, peak):
-    """Show TinyGPT's climb on an A100: `rungs` is {name: (forecast, tokens per step, parameters that multiply)}."""
-    speeds, shares = {}, {}
-    for name, (f, tokens, n) in rungs.items():
-        low, high = f.range
-        speeds[name] = tuple(round(1000 * tokens / ms) for ms in (high, f.ms, low))
-        share = (100 * mfu(n, speed, peak) for speed in speeds[name])
-        shares[name] = tuple(round(min(each, MOST), 2) for each in share)
-    first, *_, last = shares.values()
-    title = f"Forecast for an A100: TinyGPT's MFU, from {first[1]:.2f}% to {last[1]:.0f}%"
-    panels = {"tokens per second": speeds, "MFU, % of peak": shares}
-    figures.show(*draw_bars(title, panels, log=True))
 
 
 def show_neighbor(rates):

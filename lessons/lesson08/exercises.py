@@ -15,7 +15,7 @@ from lessons.gpt import TinyGPT
 from lessons.lesson04.exercises import evaluate
 from lessons.lesson05.exercises import largest_batch
 from lessons.lesson07.exercises import find_waits, time_ms
-from lessons.lesson08.steps import CHANGES, STEPS, gain
+from lessons.lesson08.steps import CHANGES, LABELS, STEPS, gain
 from lessons.lesson08.tree import three_tests
 from practice_gpus import practice_gpus
 
@@ -113,7 +113,7 @@ def _check_diagnosis(answer):
     if not isinstance(answer, dict) or set(answer) != set(STEPS):
         raise NotYet(f"expected a dict with the keys {[*STEPS]}.")
     told = []
-    for name, (make, batch, right, what) in STEPS.items():
+    for name, (right, what) in LABELS.items():
         pair = answer[name]
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise NotYet(
@@ -125,7 +125,7 @@ def _check_diagnosis(answer):
         limit, change = pair
         if limit != right:
             raise NotYet(
-                f"{name} isn't limited by {limit}: {_why_not(limit, three_tests(make, batch))}"
+                f"{name} isn't limited by {limit}: {_why_not(limit, three_tests(*STEPS[name]))}"
             )
         times = gain(name, change)
         if times < HELPS:
@@ -133,7 +133,7 @@ def _check_diagnosis(answer):
                 f"{name} is limited by {limit}, but the change {change!r} brings × {times:.2f} by forecast. "
                 "Which box of the tree is it from?"
             )
-        told.append(f"{name}: × {times:.1f} with {change}. It's {what}.")
+        told.append(f"{name}: × {times:.1f} with {change}. That was {what}.")
     return "\n".join(["three limits, three changes that fit, by forecast:", *told])
 
 
@@ -143,12 +143,12 @@ def _why_not(limit, tests):
     if limit == "overhead":
         return f"the launches stay the same with twice the batch, and it takes {twice}."
     if tests[0] < 1.5:
-        return f"twice the batch would double that, and it takes {twice}."
+        return f"then twice the batch would take about twice as long, and it takes {twice}."
     if limit == "compute":
         return f"without TF32 the arithmetic is far slower, and it takes {off}."
     if tests[1] > 1.5:
         return f"only the arithmetic changes without TF32, and it takes {off}."
-    return f"16 bits don't change that, and with them it takes {half}."
+    return f"16 bits leave the CPU and the copies as they are, and it takes {half}."
 
 
 diagnosis = Exercise(

@@ -26,8 +26,8 @@ def first_picture():
     return figure, f"Training a GPT-2-sized model on an A100, tokens per second: {told}."
 
 
-def _ladder(rungs, title, unit, size, head=""):
-    """Bars (name, value, word) from top to bottom: what each adds to the best so far is dark; the words stand below `head`.
+def _ladder(rungs, title, unit, size):
+    """Bars (name, value, word) from top to bottom: what each adds to the best so far is dark; the words stand behind.
 
     A value (low, middle, high) is a forecast: its bar is hollow, with its range.
     """
@@ -43,15 +43,14 @@ def _ladder(rungs, title, unit, size, head=""):
             axes.barh(y, value - best, left=best, facecolor=dark, **look)
         if forecast:
             axes.plot([low, high], [y, y], color=figures.INK, marker="|", linewidth=0.9)
-        gain = f"   × {value / best:.2f}" if best else ""
+        gain = f"× {value / best:.2f}" if best else ""
         told = figures.number(value, 3) if forecast else f"{value:,}"
-        axes.annotate(f"{told}{gain}", (high, y), (5, 0), **_POINTS | {"fontsize": 8.5})
+        told = "   ".join(filter(None, (told, gain, word)))
+        axes.annotate(told, (high, y), (5, 0), **_POINTS | {"fontsize": 8.5})
         best = max(best, value)
-        axes.annotate(word, (1.42 * most, y), ha="right", va="center", fontsize=9)
-    axes.annotate(head, (1.42 * most, -0.85), ha="right", fontsize=8, color=figures.INK)
     axes.set_yticks(range(len(rungs)), [name for name, *_ in rungs])
-    axes.set_xlim(0, (1.44 if head else 1.2) * most)
-    axes.set_ylim(len(rungs) - 0.5, -1.1 if head else -0.6)
+    axes.set_xlim(0, (1.33 if forecast else 1.2) * most)
+    axes.set_ylim(len(rungs) - 0.5, -0.6)
     axes.grid(False)
     axes.tick_params(axis="y", labelcolor=figures.INK)
     axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -187,8 +186,8 @@ def show_climb(make_step, rungs):
         rows.append((name, rates, forecast.bound))
     times = rows[-1][1][1] / rows[0][1][1]
     title = f"Forecast for an A100: your changes bring {times:.1f} times the photos per second"
-    unit, size = "images per second on an A100 (forecast)", (7.4, 1.3 + 0.29 * len(rows))
-    figure = _ladder(rows, title, unit, size, "limited by")
+    unit, size = "images per second on an A100 (forecast)", (7.4, 1.1 + 0.29 * len(rows))
+    figure = _ladder(rows, title, unit, size)
     told = "; ".join(f"{name} {rates[1]:,}, {word}" for name, rates, word in rows)
     figures.show(figure, f"{title}. Images per second and limit: {told}.")
 

@@ -16,38 +16,22 @@ class Gate(nn.Module):
         return x * torch.sigmoid(1.702 * x)
 
 
-class Cell(nn.Module):
-    """A small LSTM, written out: 32 words of 64 features."""
-
-    def __init__(self):
-        super().__init__()
-        self.gates = nn.Linear(2 * 64, 4 * 64)
-
-    def forward(self, x):
-        h = c = torch.zeros_like(x[0])
-        for word in x:
-            i, f, o, new = self.gates(torch.cat([word, h], 1)).chunk(4, 1)
-            c = f.sigmoid() * c + i.sigmoid() * new.tanh()
-            h = o.sigmoid() * c.tanh()
-        return h
-
-
 def _filters():
-    def block():
-        return Gate(), nn.Conv2d(32, 32, 3, padding=1, groups=32)
+    return [nn.Conv2d(3, 32, 3), *6 * [Gate(), nn.Conv2d(32, 32, 3, groups=32)]]
 
-    return nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), *[m for _ in range(6) for m in block()])
+
+def _narrow():
+    return 40 * [nn.Linear(64, 64), Gate()]
 
 
 def _wide():
-    return nn.Sequential(nn.Linear(4096, 16_384), Gate(), nn.Linear(16_384, 4096))
+    return [nn.Linear(4096, 16_384), Gate(), nn.Linear(16_384, 4096)]
 
 
-def _step(build, shape, batch, half=False):
-    """Make a step that trains the model of `build()` on `batch` samples; `shape` has -1 in its place."""
+def _step(layers, shape, batch, half=False):
+    """Make a step that trains `layers()` on a batch of inputs of `shape`."""
     with torch.device("cuda"):
-        model = build()
-        x = torch.zeros([batch if size == -1 else size for size in shape])
+        model, x = nn.Sequential(*layers()), torch.zeros(batch, *shape)
     optimizer = torch.optim.AdamW(model.parameters())
 
     def step():
@@ -60,33 +44,22 @@ def _step(build, shape, batch, half=False):
     return step
 
 
-# name: (make_step(batch, half=False), batch, what limits it, what it is)
-STEPS = {
-    "A": (
-        functools.partial(_step, _filters, (-1, 3, 224, 224)),
-        64,
-        "memory",
-        "a photo network of depthwise convolutions",
-    ),
-    "B": (
-        functools.partial(_step, Cell, (32, -1, 64)),
-        16,
-        "overhead",
-        "a small LSTM, word by word",
-    ),
-    "C": (
-        functools.partial(_step, _wide, (-1, 4096)),
-        8192,
-        "compute",
-        "the wide layers of a large language model",
-    ),
+STEPS = {  # name: (make_step(batch, half=False), batch)
+    "A": (functools.partial(_step, _filters, (3, 224, 224)), 64),
+    "B": (functools.partial(_step, _narrow, (64,)), 32),
+    "C": (functools.partial(_step, _wide, (4096,)), 8192),
+}
+LABELS = {  # name: (what limits it, what it is)
+    "A": ("memory", "depthwise convolutions on photos"),
+    "B": ("overhead", "a small recurrent network of 40 steps"),
+    "C": ("compute", "two wide layers, as in a large language model"),
 }
 
 
 @functools.cache
 def gain(name: str, change: str) -> float:
     """How many times the throughput one of `CHANGES` brings step `name` on an A100, by forecast, with TF32 on."""
-    make, batch, *_ = STEPS[name]
+    make, batch = STEPS[name]
     with tf32("tf32"):
         before = recorded(functools.partial(make, batch))
         if change == "larger batch":

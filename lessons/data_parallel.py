@@ -89,21 +89,3 @@ def cut(spans: list[Span], at: float) -> list[Span]:
     """Return `spans`, (start, end) each, with the one that lasts over time `at` in two: what is hidden, what exposed."""
     before = [(start, min(end, at)) for start, end in spans if start < at]
     return before + [(max(start, at), end) for start, end in spans if end > at]
-
-
-def speedup(card: str, link: str, gpus: int, batch: int, shared: bool = False) -> tuple[float, ...]:
-    """Return (low, middle, high): the throughput of `gpus` as a multiple of one's, by forecast, with buckets of 25 MiB.
-
-    `batch` sequences for each GPU, or `shared` by all. The range is that of the forecast of a step: a faster step leaves
-    less time to hide the all-reduces.
-    """
-    step, model = gpt_step(batch // gpus if shared else batch)
-    one, alone = step.on(card), gpt_step(batch)[0].on(card)
-    gain = alone.ms / one.ms if shared else gpus
-    begin, end = backward_ms(one)
-    gains = []
-    for scale in (bound / one.ms for bound in (one.range[0], one.ms, one.range[1])):
-        sent = all_reduces(model, scale * begin, scale * end, 25 * MIB, gpus, link)
-        exposed = max(0, sent[-1][1] - scale * end)
-        gains.append(gain / (1 + exposed / (scale * one.ms)))
-    return tuple(gains)

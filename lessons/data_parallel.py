@@ -13,10 +13,9 @@ from practice_gpus import practice_gpus
 
 Span = tuple[float, float]  # start and end in ms
 MIB = 1.048576  # MB
-# GB/s of large all-reduces without NVLink. Direct: four RTX 4090 with a modified driver, 512 MiB,
-# https://github.com/tinygrad/open-gpu-kernel-modules/issues/36; through the CPU's memory: two RTX 3090 Ti,
-# https://github.com/mli/transformers-benchmarks (transformers.ipynb).
-PCIE = {"PCIe (direct)": 25.8, "PCIe (through CPU memory)": 6.2}
+# GB/s of large all-reduces without NVLink: four RTX 4090 with a modified driver, 512 MiB,
+# https://github.com/tinygrad/open-gpu-kernel-modules/issues/36.
+PCIE = {"PCIe (direct)": 25.8}
 LATENCY = 0.042  # ms: 8 bytes between eight RTX 4090, https://github.com/NVIDIA/nccl/issues/1530
 LINKS = {"NVLink": "8 × H200", "network": "32 × B200, four machines", **PCIE}  # or GB/s
 

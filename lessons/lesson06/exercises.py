@@ -182,33 +182,24 @@ def _check_speedup(answer):
 
 def _why_speedup(gain, gpus, megabytes, gb_per_s, step_ms, backward_ms, bucket_mb=26.2):
     """Name what a wrong speedup forgot."""
-    sent = 2 * (gpus - 1) / gpus * megabytes
-    whole, share = sent / gb_per_s, bucket_mb / megabytes
+    once, many = megabytes / gb_per_s, 2 * (gpus - 1) / gpus
+    whole, share = many * once, bucket_mb / megabytes
     last, rest = whole * min(1, share), whole - backward_ms
-    slips = {  # what is exposed, by what was forgotten
-        "How many times its gradients does each rank send?": max(
-            last * megabytes / sent, megabytes / gb_per_s - backward_ms
-        ),
+    slips = {  # what was forgotten: what is exposed then
+        "How many times its gradients does each rank send?": max(last / many, once - backward_ms),
         "Something is exposed even when backward is long enough: which bucket?": max(0, rest),
         "What travels while backward runs is hidden.": whole,
         "A bucket can't hold more than all gradients.": max(whole * share, rest),
-        "Only backward hides communication: when forward begins, all gradients must be there.": max(
-            last, whole - step_ms
-        ),
-        "The last bucket is part of what is left when backward is done; don't count it twice.": last
-        + max(0, rest),
+        "Only backward hides communication; how long is it?": max(last, whole - step_ms),
+        "What is left after backward contains the last bucket: count it once.": last + max(0, rest),
     }
     for why, exposed in slips.items():
-        if abs(gain - gpus * step_ms / (step_ms + exposed)) < 1e-6 * gain:
+        longer = (step_ms + exposed) / step_ms
+        if abs(gain * longer - gpus) < 1e-6:
             return why
-    if (
-        abs(gain * gpus - speedup(gpus, megabytes, gb_per_s, step_ms, backward_ms, bucket_mb))
-        < 1e-6
-    ):
-        return "How many GPUs work at the same time?"
-    return (
-        "How long does the all-reduce take, how much of it is exposed, and how long is a step then?"
-    )
+        if exposed == max(last, rest) and abs(gain * longer - 1) < 1e-6:
+            return "How many GPUs work at the same time?"
+    return "How long is the all-reduce, how much of it is exposed, and how long is a step then?"
 
 
 worth = Exercise(

@@ -162,7 +162,7 @@ def measured_runs():
     for gpus, link, gb_per_s in ((2, "NVLink", 25), (16, "InfiniBand", 50)):  # by data sheet
         offer = gpus, 102.2, gb_per_s, step, 2 / 3 * step
         runs[f"{gpus} V100s, {link}"] = offer, gpus * images[gpus] / images[1]
-    one, *several = published("ddp_3090ti").rows(batches=1)
+    one, *several = published("ddp_3090ti").rows(accumulated=False)
     step = 1000 * 5 / one["samples_per_s"]
     for row in several:
         sent = row["gradient_mb"]  # in one bucket

@@ -187,7 +187,7 @@ RACERS = {
 }
 
 
-@pytest.mark.parametrize("what", RACERS)
+@pytest.mark.parametrize("what", list(RACERS))
 def test_without_a_gpu_a_race_forecasts_and_runs_nothing_large(what, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     seen = []

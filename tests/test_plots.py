@@ -3,6 +3,7 @@
 import base64
 import re
 import types
+from pathlib import Path
 
 import pytest
 import torch
@@ -225,3 +226,12 @@ def test_a_recording_of_this_machine_is_not_drawn_beside_it(monkeypatch):
     assert label not in plots.recorded("matmul", "size", "tflop_per_s", **where)
     monkeypatch.setattr(host, "cpu_cores", lambda: 64)
     assert label in plots.recorded("matmul", "size", "tflop_per_s", **where)
+
+
+def test_a_dark_theme_inverts_charts_and_leaves_photos_as_they_are():
+    """`custom.css` turns what has no class `course-photos` dark; a photo would become its negative."""
+    photos = figures.pictures(torch.zeros(2, 3, 8, 8))
+    assert 'class="course-figure course-photos"' in figures.page(photos, "Two photos.")
+    assert 'class="course-figure"' in figures.page(plots.bars({"CPU": 1.0}, "One", "s"), "A bar.")
+    css = (Path(__file__).parents[1] / "tools/labconfig/custom.css").read_text(encoding="utf-8")
+    assert ".course-figure:not(.course-photos) img" in css

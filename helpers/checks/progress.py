@@ -37,7 +37,7 @@ ITEMS = tuple(
 10.bytes 10.fsdp quiz.10.whole quiz.10.hidden quiz.10.bubble
 11.softmax 11.product 11.attention quiz.11.fuse quiz.11.mask quiz.11.when
 12.saxpy 12.transpose 12.matmul quiz.12.sectors quiz.12.banks quiz.12.occupancy
-13.triage 13.waiting 13.straggler 13.suspect 13.scores
+13.triage 13.waiting 13.stranger 13.suspect 13.scores
 13.hang 13.recompiles 13.overflow 13.agree
 93.outer 93.double 93.row_sums 93.histogram 93.convolve 93.online 93.product 93.quantized 93.attention
 14.device 14.memory 14.speed 14.two

@@ -65,11 +65,9 @@ def ward(triage):
     figure, axes = figures.new_figure(title, "% of the recorded time", size=(7.2, 4.4))
     rows = [one_rank(traces.case(patient.case)) for patient in PATIENTS]
     shares = [_shares(triage(trace), trace.length) for trace in rows]
+    order = sorted(range(len(rows)), key=lambda place: shares[place]["works"])
+    shares, labels = ([column[i] for i in order] for column in (shares, _labels()))
     worst = [max(WAITS, key=share.get) for share in shares]
-    sick = [share[part] >= 10 for share, part in zip(shares, worst, strict=True)]
-    causes = [WAITS.index(part) if ill else 3 for part, ill in zip(worst, sick, strict=True)]
-    order = sorted(range(len(rows)), key=lambda place: (causes[place], shares[place]["works"]))
-    shares, worst, labels = ([column[i] for i in order] for column in (shares, worst, _labels()))
     left = [0.0] * len(rows)
     for part, color in PARTS.items():
         own = [share[part] for share in shares]

@@ -1,7 +1,7 @@
 """The figures of lesson 02: a GPU that loses to a CPU, copies by size and by way, and when the CPU wins."""
 
 import measurements
-from helpers import figures, plots
+from helpers import figures, gpu_code, plots
 from helpers.checks.core import CORRECT
 from helpers.palette import CARD, INK
 from lessons.lesson02 import exercises
@@ -70,8 +70,8 @@ def show_small_copies(answer, times, device):
     name = "your formula" if right else "our formula"
     where = {"x": "bytes", "y": "gb_per_s", "direction": "h2d", "pinned": True}
     lines = [plots.forecast({name: (sizes, formula)}), _measured()]
-    lines += [_microseconds(plots.yours("copies", **where))]
-    lines += [_microseconds(plots.recorded("copies", **where))]
+    lines += [_microseconds(gpu_code.yours("copies", **where))]
+    lines += [_microseconds(gpu_code.recorded("copies", **where))]
     if str(device) != "cpu":
         lines.append(plots.here({f"to {device}": ([*times], [*times.values()])}))
     figure = _by_size(lines, "A formula from two of the copies forecasts the other four", name)

@@ -202,7 +202,13 @@ def page(figure: Figure, alt: str, caption: str = "") -> str:
         f'<img alt="{html.escape(alt)}" width="{width}" style="{look}" '
         f'src="data:image/png;base64,{data}">'
     )
-    return f'<div class="course-figure">{image}{below(figure, caption)}</div>'
+    kind = "course-figure course-photos" if _photos(figure) else "course-figure"
+    return f'<div class="{kind}">{image}{below(figure, caption)}</div>'
+
+
+def _photos(figure):
+    """Whether pictures stand in `figure`, whose colors a dark theme must leave as they are."""
+    return any(image.get_array().ndim == 3 for axes in figure.axes for image in axes.images)
 
 
 def below(figure: Figure, caption: str = "") -> str:

@@ -24,20 +24,28 @@ NETWORK_GB_S = 400 / 8
 def show(
     highlight: str | tuple[str, ...] | None = None,
     title: str = "Each link is as wide as its bandwidth",
+    neighbors: bool = True,
 ) -> None:
-    """Display the machine with the parts `highlight` (a name or several of `PARTS`) in full color."""
-    figure = draw(highlight, title)
-    figures.show(figure, words(highlight))
+    """Display the machine with the parts `highlight` (a name or several of `PARTS`) in full color.
+
+    `neighbors`: with the next GPU and the next machine.
+    """
+    figure = draw(highlight, title, neighbors)
+    figures.show(figure, words(highlight, neighbors))
 
 
-def words(highlight: str | tuple[str, ...] | None = None) -> str:
+def words(highlight: str | tuple[str, ...] | None = None, neighbors: bool = True) -> str:
     """Return the machine in words, with the part that is highlighted."""
     card = cards.get_card(CARD)
     text = (
         f"A CPU with its memory ({MEMORY_GB_S:.0f} GB/s) is joined by PCIe ({card.pcie:.0f} GB/s) to a GPU, whose HBM gives "
-        f"{card.bandwidth:,.0f} GB/s through an L2 cache to its SMs; NVLink ({card.nvlink:.0f} GB/s) leads to other GPUs, a "
-        f"network ({NETWORK_GB_S:.0f} GB/s) to other machines."
+        f"{card.bandwidth:,.0f} GB/s through an L2 cache to its SMs."
     )
+    if neighbors:
+        text += (
+            f" NVLink ({card.nvlink:.0f} GB/s) leads to other GPUs, a network ({NETWORK_GB_S:.0f} GB/s) to other "
+            "machines."
+        )
     return f"{text} Highlighted: {', '.join(_parts(highlight))}." if highlight else text
 
 
@@ -49,27 +57,31 @@ def _parts(highlight):
     return chosen
 
 
-def draw(highlight: str | tuple[str, ...] | None = None, title: str = "") -> Figure:
+def draw(
+    highlight: str | tuple[str, ...] | None = None, title: str = "", neighbors: bool = True
+) -> Figure:
     """Return the machine as a matplotlib Figure; ValueError for a part that there is not."""
     chosen = _parts(highlight)
     figure = figures.blank_figure((7.3, 4.2))
     axes = figure.add_subplot()
-    axes.set(xlim=(0, 100), ylim=(0, 56))
+    axes.set(xlim=(0, 100 if neighbors else 79), ylim=(0, 56))
     axes.set_axis_off()
     figures.set_title(figure, title)
     pen = _Pen(axes, chosen)
     _draw_host(pen)
     _draw_gpu(pen)
-    _draw_links(pen, cards.get_card(CARD))
-    figures.sources(
-        figure, "H100 SXM: NVIDIA's data sheet, one direction · DDR5-4800 × 8 · 400 Gb/s"
-    )
+    card = cards.get_card(CARD)
+    _draw_links(pen, card)
+    if neighbors:
+        _draw_neighbors(pen, card)
+    ways = ("one direction", " · 400 Gb/s") if neighbors else ("PCIe in one direction", "")
+    figures.sources(figure, "H100 SXM: NVIDIA's data sheet, {} · DDR5-4800 × 8{}".format(*ways))
     return figure
 
 
 def _draw_host(pen):
     pen.frame(1, 3, 25, 50, figures.CPU, "host")
-    pen.box("cpu", 4, 34, 19, 13, figures.CPU, "CPU\na few fast cores")
+    pen.box("cpu", 4, 34, 19, 13, figures.CPU, "CPU\nfast cores")
     pen.box("memory", 4, 6, 19, 12, figures.CPU, "host memory")
 
 
@@ -93,6 +105,9 @@ def _draw_links(pen, card):
     pen.link("memory", 13, 18, 13, 34, MEMORY_GB_S, figures.CPU)
     pen.link("bus", 26, 27, 36, 27, card.pcie, figures.COPY, "PCIe")
     pen.link("hbm", 57, 13, 57, 25, card.bandwidth, figures.GPU)
+
+
+def _draw_neighbors(pen, card):
     pen.frame(88, 32, 11, 18, figures.GPU, "next GPU")
     pen.link("nvlink", 78, 41, 88, 41, card.nvlink, figures.COMM, "NVLink")
     pen.frame(88, 5, 11, 18, figures.CPU, "next machine")

@@ -5,6 +5,7 @@ while the widget is alive, and it is what a saved notebook, a web page or a prin
 """
 
 import html
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,13 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 ROW = "course-row"  # the class of radio buttons that stand side by side
 LIVE = "course-live"  # the class of a widget of the course: where it is drawn, it hides the output after it
 STILL = "course-still"  # the class of that output
+CARD = "course-card"  # the class of a question: show.css gives its widget the look of CARD_LOOK
 GOES_ON = "course-goes-on"  # the class of a widget after whose answer the next cell becomes the active one
+
+CARD_LOOK = (  # of the properties that JupyterLab leaves in pages it doesn't trust yet
+    "border-left:6px solid #6B7280;border-radius:6px;padding:10px 14px;margin:6px 0;max-width:720px;"
+    "background-color:rgba(128,140,160,0.12);line-height:1.6;font-size:14px"
+)
 
 # JupyterLab, VS Code, the classic notebook and Colab call the place of one output by different names.
 PLACES = ".jp-OutputArea-child", ".output_container", ".output_area", ".output_subarea"
@@ -93,10 +100,15 @@ def markdown(words: str, text: str) -> None:
 def listed(label: str, question: str, choices: Iterable[str], note: str) -> tuple[str, str]:
     """(HTML, text) of a question with its choices and, where there is one, a note."""
     lines = [f"{label} {question}", *(f"  - {choice}" for choice in choices), note]
-    items = "".join(f"<li>{html.escape(choice)}</li>" for choice in choices)
-    page = f"<p><b>{html.escape(label)}</b> {html.escape(question)}</p><ul>{items}</ul>"
-    page += f"<p><i>{html.escape(note)}</i></p>" if note else ""
-    return page, "\n".join(filter(None, lines))
+    items = "".join(f"<div>○ {code_in(choice)}</div>" for choice in choices)
+    page = f"<div><b>{html.escape(label)}</b> {code_in(question)}</div>{items}"
+    page += f"<div><i>{html.escape(note)}</i></div>" if note else ""
+    return f'<div class="{CARD}" style="{CARD_LOOK}">{page}</div>', "\n".join(filter(None, lines))
+
+
+def code_in(words: str) -> str:
+    """`words` as HTML, with what stands in backticks as code."""
+    return re.sub("`([^`\n]+)`", r"<code>\1</code>", html.escape(words))
 
 
 def _display(kind, words, text):

@@ -1,4 +1,4 @@
-"""What lessons show and ask: predictions (`helpers.predictions`), quizzes, explorers and the lesson map.
+"""What lessons show and ask: predictions (`helpers.checks.predictions`), quizzes, explorers and the lesson map.
 
 Each works with ipywidgets 7.7 and 8, and leaves ordinary outputs for places that show no widgets (`helpers.show`), so
 a lesson reads the same on paper. A widget never shows a traceback.
@@ -12,7 +12,7 @@ from typing import Any
 
 from helpers import figures, show
 from helpers.checks import core, panel, progress
-from helpers.predictions import predict
+from helpers.checks.predictions import predict
 
 __all__ = ["choice", "explore", "lesson_map", "predict", "quiz", "slider"]
 
@@ -66,7 +66,7 @@ def _question_widget(question, number, answered=lambda question, verdict: None):
     control = ipywidgets.RadioButtons(
         options=question.choices, index=None, layout={"width": "auto"}
     )
-    box = panel.question(f"<b>{number}</b> {html.escape(question.text)}", control)
+    box = panel.question(f"<b>{number}</b> {show.code_in(question.text)}", control)
 
     def answer(_):
         if control.index is not None:
@@ -150,15 +150,15 @@ def explore(draw: Callable[..., tuple], **controls: Control) -> None:
 
 
 def _explorer_still(picture, sentence, controls):
-    """(HTML, text) of an explorer that cannot be moved: its picture, its sentence, how to move it."""
+    """(HTML, text) of an explorer that cannot be moved: its picture, whose `alt` is the sentence, and how to move it."""
     names = ", ".join(control.label for control in controls.values())
     note = f"Run the notebook up to here to change: {names}."
-    page = f"{picture}<p>{html.escape(sentence)}</p><p><i>{html.escape(note)}</i></p>"
+    page = f"{picture}<p><i>{html.escape(note)}</i></p>"
     return page, f"{sentence}\n{note}"
 
 
 def _explorer_widget(render, controls, changed=lambda picture, sentence: None):
-    """Controls above their figure, whose sentence is said when it changes."""
+    """Controls above their figure, whose sentence a screen reader says when it changes."""
     import ipywidgets
 
     place = ipywidgets.HTML()
@@ -170,7 +170,8 @@ def _explorer_widget(render, controls, changed=lambda picture, sentence: None):
         except Exception as error:  # noqa: BLE001 - shown to the learner in place of the picture
             place.value = panel.status(f"This setting has no picture: {error}")
             return None
-        place.value = show.STYLE + picture + panel.status(sentence)
+        said = f'<div class="course-said">{panel.status(sentence)}</div>'
+        place.value = show.STYLE + picture + said
         return picture, sentence
 
     def follow(_):

@@ -26,7 +26,7 @@ CARDS = {"A100": "A100 80", "H100": "H100 SXM"}
 PARAMETERS, MULTIPLY = 706_473, 550_000  # of TinyGPT, and those that multiply for each token
 PEAK = 312e12  # FLOP/s of an A100 in bfloat16, by its data sheet
 SEVERAL = {1: "one A100", 2: "two A100s", 8: "eight A100s"}
-PALE = "Pale: the course's own numbers, until you have run that lesson."
+PALE = "Gray: the course's own numbers, until you have run that lesson."
 
 
 def show(lesson: str, train: Callable | None = None, **here: float) -> None:
@@ -44,7 +44,19 @@ def show(lesson: str, train: Callable | None = None, **here: float) -> None:
         speed = here[key] if key in here else measured(rung, work)
         progress.record(f"ladder.{key}", here=speed, **forecast(rung, work))
     reached = {key: rung for key, rung in rungs().items() if rung["lesson"] <= lesson}
-    figures.show(*draw(reached), "" if all(r["own"] for r in reached.values()) else PALE)
+    figures.show(*draw(reached), _caption(lesson, reached))
+
+
+def _caption(lesson, reached):
+    """What this machine measured for the lesson's rungs, and whose numbers are gray."""
+    here = [
+        f"{rung['what']} {rung['here']:,.0f}"
+        for rung in reached.values()
+        if rung["lesson"] == lesson and rung["here"]
+    ]
+    measured = f"Measured on this machine, tokens per second: {', '.join(here)}." if here else ""
+    pale = "" if all(rung["own"] for rung in reached.values()) else PALE
+    return f"{measured} {pale}".strip()
 
 
 def speeds(text: str) -> list[float]:
@@ -111,60 +123,39 @@ def measured(rung: dict, train: Callable) -> float | None:
 
 
 def draw(ladder: dict[str, dict]) -> tuple[Any, str]:
-    """Return (Figure, sentence) of {key: rung}: bars of this machine, and beside them the forecasts for two cards."""
-    *_, last = ladder.values()
-    first, now = ladder["one"]["A100"], last["A100"] * last["gpus"]
-    told = f"{first / 1e6:.3g} million tokens per second, now {now / 1e6:.3g} on {SEVERAL[last['gpus']]}"
-    title = f"TinyGPT, forecast: {told}"
-    size = (7.4, 1.5 + 0.46 * len(ladder))
-    figure, (left, right) = figures.panels(title, 1, 2, size, sharey=True, width_ratios=(1, 2.2))
-    for axes in (left, right):
-        figures.tidy(axes)
-        axes.grid(False, axis="y")
-    early = last["lesson"] < "08"  # two rungs, close together: one card, and a scale from 0
-    rows = [_draw_rung(left, right, y, rung, early) for y, rung in enumerate(ladder.values())]
-    names = [f"{rung['lesson']}  {rung['what']}" for rung in ladder.values()]
-    left.set_yticks(range(len(ladder)), names)
-    left.set(xlabel="this machine, tokens per second", ylim=(len(ladder) - 0.4, -0.6))
-    left.set_xlim(0, 1.35 * max(rung["here"] or 1 for rung in ladder.values()))
-    left.xaxis.set_major_formatter("{x:,.0f}")
-    left.locator_params(axis="x", nbins=3)
-    if early:
-        right.set(
-            xlim=(0, 2.5 * now), xlabel="A100s, all together: million tokens per second (forecast)"
-        )
-        right.xaxis.set_major_formatter(lambda speed, _: f"{speed / 1e6:g}")
-        right.locator_params(axis="x", nbins=5)
-    else:
-        label = "all together: ○ A100s, ◇ H100s (forecast, log scale)"
-        right.set(xscale="log", xlim=(3e5, 5e8), xlabel=label)
-        right.minorticks_off()
-    return figure, f"{title}. {'; '.join(rows)}."
+    """Return (Figure, sentence) of {key: rung}: the first, the last lesson's, and what was reached before that lesson."""
+    rungs = [*ladder.values()]
+    lesson = rungs[-1]["lesson"]
+    before = sum(rung["lesson"] < lesson for rung in rungs)
+    rows = [rungs[place] for place in sorted({0, max(before - 1, 0), *range(before, len(rungs))})]
+    best, first = max(rows, key=together), together(rungs[0])
+    title = (
+        f"TinyGPT on {SEVERAL[best['gpus']]}: {figures.number(together(best) / first, 2)} times "
+        "the first rung (forecast)"
+    )
+    figure, axes = figures.new_figure(title, size=(7.4, 0.7 + 0.52 * len(rows)))
+    told = [_draw_rung(axes, y, rung, rung["lesson"] == lesson) for y, rung in enumerate(rows)]
+    axes.set_yticks(range(len(rows)), [f"{rung['lesson']}  {rung['what']}" for rung in rows])
+    axes.tick_params(axis="y", labelcolor=figures.INK, labelsize=9.5)
+    axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 2 * together(best)), xticks=[])
+    axes.spines["bottom"].set_visible(False)
+    axes.grid(False)
+    return figure, f"{title}. {'; '.join(told)}."
 
 
-def _draw_rung(left, right, y, rung, early):
-    """Draw one rung, and return it in words."""
-    ink, alpha = (figures.INK, 1) if rung["own"] else (palette.FAINT, 0.4)
-    note = {"va": "center", "fontsize": 8.5, "color": ink, "textcoords": "offset points"}
-    if rung["here"]:
-        left.barh(y, rung["here"], 0.5, color=figures.CPU, alpha=alpha)
-        left.annotate(f"{rung['here']:,.0f}", (rung["here"], y), (4, 0), **note)
-    gpus, below = rung["gpus"], y + 0.15
-    a100, h100 = (gpus * rung[card] for card in CARDS)
-    look = {"markerfacecolor": figures.CARD, "markersize": 7, "markeredgewidth": 1.6}
-    if early:
-        h100 = a100
-    else:
-        right.plot([a100, h100], [below, below], color=figures.GREENS[3])
-        right.plot(h100, below, "D", color=figures.GREENS[0], **look)
-    right.plot(a100, below, "o", color=figures.GREENS[1], **look)
-    each = figures.number(rung["A100"])
-    several = f"{gpus} × {each} = {figures.number(a100)}" if gpus > 1 else each
-    told = f"{several}, MFU {6 * MULTIPLY * rung['A100'] / PEAK:.1%}"
-    if a100 > 3e7:  # no room on the right
-        right.annotate(told, (min(a100, h100), below), (-10, 0), ha="right", **note)
-    else:
-        right.annotate(told, (max(a100, h100), below), (10, 0), **note)
-    where = {"transform": right.get_yaxis_transform(), "va": "center", "fontsize": 8.5}
-    right.text(0.01, y - 0.27, rung["why"], color=ink, **where)
-    return f"{rung['lesson']} {rung['what']}: {told}"
+def together(rung: dict) -> float:
+    """Return the tokens per second of all the A100s of `rung`, by forecast."""
+    return rung["gpus"] * rung["A100"]
+
+
+def _draw_rung(axes, y, rung, new):
+    """Draw one rung, strong where it is `new`, and return it in words."""
+    value, ink = together(rung), figures.INK if rung["own"] else palette.FAINT
+    strength = "55" if new else "18"
+    axes.barh(y, value, 0.6, facecolor=figures.GPU + strength, edgecolor=figures.GPU, linewidth=1.4)
+    told = f"{figures.number(value / 1e6)} million tokens per second, MFU {6 * MULTIPLY * rung['A100'] / PEAK:.1%}"
+    note = {"textcoords": "offset points", "va": "center", "color": ink}
+    axes.annotate(told, (value, y), (6, 7), fontsize=9.5, **note)
+    axes.annotate(rung["why"], (value, y), (6, -6), fontsize=8.5, **note)
+    here = f", {rung['here']:,.0f} per second here" if rung["here"] else ""
+    return f"{rung['lesson']} {rung['what']}: {told}{here}"

@@ -23,11 +23,13 @@ def shown(monkeypatch, tmp_path):
 def test_what_a_learner_measured_in_06_stands_in_the_chart_of_10_beside_the_courses(shown):
     ladder.show("06", one=1234.0, ddp=2345.0)
     ladder.show("10", fsdp=345.0)
-    (_, first, _), (figure, sentence, caption) = shown
-    texts = [text.get_text() for text in figure.axes[0].texts]
-    assert texts[:2] == ["1,234", "2,345"] and texts[-1] == "345"
-    assert "06 16 texts: 256,000" in first and "06 16 texts: 256,000" in sentence
-    assert "08 2,048 texts: 10,500,000" in sentence and caption == ladder.PALE
+    (_, first, measured), (_, sentence, caption) = shown
+    assert (
+        measured == "Measured on this machine, tokens per second: 16 texts 1,234, DDP on two 2,345."
+    )
+    assert "06 16 texts: 0.256 million" in first and "06 16 texts: 0.256 million" in sentence
+    assert "09 fused attention: 9.42 million" in sentence and caption.endswith(ladder.PALE)
+    assert caption.startswith("Measured on this machine, tokens per second: FSDP on eight 345.")
     assert "11 " not in sentence
 
 
@@ -47,8 +49,8 @@ def test_a_row_that_someone_spoiled_is_the_courses_again(shown, row):
 def test_several_gpus_stand_where_all_of_them_get_together(shown):
     """At the rate of each, two GPUs would stand left of one, under a title that says they are faster."""
     ladder.show("06", one=1.0, ddp=2.0)
-    places = [line.get_xdata()[0] for line in shown[0][0].axes[1].lines]
-    assert places == [256_000, 512_000] and "2 × 256,000 = 512,000" in shown[0][1]
+    lengths = [bar.get_width() for bar in shown[0][0].axes[0].patches]
+    assert lengths == [256_000, 512_000] and "DDP on two: 0.512 million" in shown[0][1]
 
 
 def test_speeds_are_read_from_what_a_script_says():

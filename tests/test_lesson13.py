@@ -9,7 +9,7 @@ from lessons import reading
 from lessons.lesson08.exercises import forecast_card
 from lessons.lesson13 import clinic, exercises, figures, processes, running
 from lessons.lesson13.patients import ASKED, PATIENTS
-from lessons.lesson13.triage import REMEDIES, saved_ms, triage
+from lessons.lesson13.triage import REMEDIES, communication_and_work, saved_ms, triage
 from measurements import traces
 
 of_each = pytest.mark.parametrize("patient", ASKED, ids=lambda patient: patient.name)
@@ -35,15 +35,18 @@ def test_the_solution_computes_the_evidence_as_it_stands_in_the_lesson(patient):
     assert patient.evidence == pytest.approx(found, rel=0.005)
 
 
+BY_HAND = "sum(e.length for e in trace.gpu if e.operator in ('aten::_softmax', 'aten::bmm')) / 1000"
 CYCLES = "trace.between(613_000, 1_385_700)"  # of patient 2
 SLIPS = {
     ("waiting", 0): f"busy_share({CYCLES})",
     ("waiting", 1): f"1 - busy_share({CYCLES})",
     ("waiting", 2): f"(1 - busy_share({CYCLES})) / busy_share({CYCLES})",
     ("waiting", 3): "1 / busy_share(trace)",
-    ("straggler", 0): "gaps(trace.rank(7))[0][1] / 1000",
     ("suspect", 0): "exposed(trace) * trace.length / 1000",
     ("suspect", 1): "busy_share(trace) * trace.length / 1000",
+    ("stranger", 0): "on_cpu(trace, 0, trace.length)['<built-in function zoom_shift>'] / 1000",
+    ("stranger", 1): "triage(trace)['cpu'] / 1000",
+    ("stranger", 2): BY_HAND,
 }
 
 
@@ -65,8 +68,8 @@ def test_what_rules_a_remedy_out_is_its_own_reason_or_how_little_it_saves(patien
 
 
 def test_no_remedy_is_right_so_often_that_it_can_be_guessed():
-    right = [patient.right for patient in ASKED]
-    assert len(set(right)) == len(right) >= 4
+    right = [patient.right for patient in PATIENTS if patient.source]
+    assert len(set(right)) == len(right) >= 3
 
 
 def test_the_losses_that_the_lesson_tells_are_those_of_the_traces():
@@ -82,24 +85,18 @@ def test_the_fused_attention_of_the_praise_replaces_four_kernels_of_11_ms():
 
 
 def test_the_answers_to_the_predictions_are_what_the_traces_and_the_forecast_say():
-    """64 texts, hipFree for 98% of the window, 57% exposed: the page tells all three."""
-    bound = [forecast_card(exercises.texts(n), "H100 SXM")["bound"] for n in (16, 64)]
-    assert bound[0] == "overhead" != bound[1]
+    """hipFree for 98% of the window, 54% elementwise, work enough to hide communication or not: the page tells all."""
     freed = traces.case("6")
     name, us = next(iter(reading.on_cpu(freed, 0, freed.length).items()))
     assert name == "hipFree" and us / freed.length == pytest.approx(0.98, abs=0.005)
-    assert reading.exposed(traces.case("13")) == pytest.approx(0.57, abs=0.005)
+    assert reading.share_by_kind(traces.case("11"))["elementwise"] == pytest.approx(0.54, abs=0.005)
+    parts = [communication_and_work(traces.case(name)) for name in ("9", "13")]
+    assert [list(part.values()) for part in parts] == [[31.5, 51.5], [30.5, 14.3]]
 
 
 def test_the_limit_of_patient_1_lies_between_its_two_recordings():
     figure, _ = figures.recovery()
     assert figure.get_suptitle() == "Four workers cut 174 ms to 127; the limit is 116"
-
-
-def test_the_last_rank_to_join_is_marked_where_it_joins():
-    figure, words = figures.latecomer()
-    assert figure.get_suptitle().startswith("Seven ranks wait until rank 7 joins, at 9.7 ms")
-    assert "The others joined it between 2.1 and 9.2 ms" in words
 
 
 def test_the_gpu_of_patient_4_idles_under_hip_free_for_973_ms():
@@ -119,6 +116,7 @@ def test_the_gpu_of_patient_4_idles_under_hip_free_for_973_ms():
 
 def test_the_healthy_one_hardly_waits_and_its_launches_run_far_ahead():
     trace = traces.case("5b")
+    assert max(saved_ms(remedy, trace) for remedy in REMEDIES) == pytest.approx(14.7, abs=0.3)
     assert reading.busy_share(trace) == pytest.approx(0.988, abs=0.002)
     assert reading.share_by_kind(trace)["matmul"] > 0.6
     assert reading.launch_delay(trace) / 1000 == pytest.approx(79, abs=0.5)
@@ -130,20 +128,15 @@ def test_the_cpu_of_patient_8_launches_for_33_ms():
     assert max(launches) / 1000 == pytest.approx(33, abs=0.5)
 
 
+def test_a_learner_can_load_the_strangers_file():
+    trace = traces.load(exercises.EXAMPLE)
+    assert trace.length == pytest.approx(237_000) and trace.source.startswith("AMD-AGI")
+
+
 def test_the_numbers_in_the_reasons_are_those_of_the_traces():
     dlrm = traces.case("9")
     idle = sum(gap for at, gap in reading.gaps(dlrm) if 21_900 < at < 34_000)
     assert 3_500 < idle < 4_000
-    ranks = traces.case("7")
-    busy = [
-        reading.total(reading.merged(_work(ranks.rank(rank)), ranks.length)) for rank in range(8)
-    ]
-    assert busy[7] == pytest.approx(1080, abs=5)
-    assert min(busy) == pytest.approx(1050, abs=5) and max(busy) == pytest.approx(1270, abs=5)
-
-
-def _work(trace):
-    return [event for event in trace.gpu if event.kind != "communication"]
 
 
 def test_admitting_shows_the_patient_and_returns_its_trace(capsys):

@@ -1,28 +1,35 @@
 """Lessons 00 to 02: the slider of cards, the machines to diagnose, and figures that follow what the learner wrote."""
 
-import re
-
 import pytest
 
-from helpers import doctor, figures, plots, step_pictures
+from helpers import doctor, figures, gpus, plots, step_pictures
 from lessons.lesson00 import figures as figures00
 from lessons.lesson01 import exercises as lesson01
 from lessons.lesson01 import figures as figures01
 from lessons.lesson02 import exercises as lesson02
 from lessons.lesson02 import figures as figures02
 
+DRIVERS = {  # a driver of each CUDA
+    None: None,
+    "9.1": "390.157",
+    "11.4": "470.256.02",
+    "12.2": "535.104.05",
+    "12.8": "570.86.10",
+    "13.0": "580.95.05",
+}
+
 
 def test_each_machine_shows_the_fact_that_gives_it_away(capsys):
     """Without its fact in the table a machine could only be guessed."""
     lesson01.show_machines()
-    told = re.split(r"^(?=[A-E]: )", capsys.readouterr().out, flags=re.M)[1:]
     facts = {
-        "A": "(None, None, False)",
-        "B": "command not found",
-        "C": "CUDA Version: 11.4",
-        "D": "'-1'",
-        "E": "((6, 0), ['sm_75'",
+        "A": "built_for=None",
+        "B": "driver_cuda=None",
+        "C": "driver_cuda='11.4'",
+        "D": "visible='-1'",
+        "E": "capability=6.0, codes=(7.5, ",
     }
+    told = capsys.readouterr().out.splitlines()
     for machine, (name, fact) in zip(told, facts.items(), strict=True):
         assert machine.startswith(f"{name}: ") and fact in machine
 
@@ -39,13 +46,17 @@ def test_the_lessons_doctor_agrees_with_the_courses():
         cause = lesson01.diagnose(machine)
         if cause in codes:
             facts = doctor.Facts(
-                driver=machine.driver,
-                gpus=("a card",) if machine.driver else (),
+                driver=DRIVERS[machine.driver_cuda],
+                gpus=("a card",) if machine.driver_cuda else (),
                 cards=1,
                 visible=machine.visible,
                 cuda_build=machine.built_for,
             )
             assert doctor.diagnose(facts).code == codes[cause], machine
+        else:
+            architectures = [f"sm_{10 * code:.0f}" for code in machine.codes]
+            runs = gpus.has_kernels(str(machine.capability), architectures)
+            assert runs == (cause == "works"), machine
 
 
 def test_eleven_warps_fill_the_scheduler():
@@ -70,12 +81,13 @@ def test_the_slider_of_cards_shows_what_the_lesson_says(monkeypatch):
     assert 400 * took[400, "B2"] == pytest.approx(25 * took[25, "B2"], rel=0.01)
 
 
-def test_the_lookups_answer_as_the_question_does(monkeypatch):
+def test_the_rows_answer_as_the_question_does(monkeypatch):
     """`reveal` compares the learner's choice with this text: another wording would make every guess wrong."""
     shown = []
     monkeypatch.setattr(plots, "show", lambda *words: shown.append(words))
-    assert figures01.show_lookups()[0] == "the Xeon (CPU)"
-    assert "factor of 34" in shown[0][0].get_suptitle()
+    assert figures01.show_rows({"this CPU": {1: 0.5, 2048: 30.0}})[0] == "about 2 ms"
+    assert "2.1 to 2.5 ms" in shown[0][0].get_suptitle()
+    assert "this CPU, measured here 0.5 ms for one row, 30 for 2,048" in shown[0][1]
 
 
 def test_the_figure_draws_the_learners_formula_once_it_is_right(monkeypatch):

@@ -7,7 +7,6 @@ nothing says whether they are right before `gain`.
 
 import functools
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from helpers.checks import panel, progress
 
 FILE = Path(__file__).with_name("inventory.json")
 FORMS = ("a", "b")
-CODE = re.compile("`([^`]+)`")
 
 
 @dataclass(frozen=True)
@@ -70,8 +68,7 @@ def _still(asked):
     rows = [
         show.listed(f"{n}.", each.question, each.choices, "") for n, each in enumerate(asked, 1)
     ]
-    page = CODE.sub(r"<code>\1</code>", "".join(page for page, _ in rows))
-    return page, "\n\n".join(text for _, text in rows)
+    return "".join(page for page, _ in rows), "\n\n".join(text for _, text in rows)
 
 
 def _widget(number, item):
@@ -87,7 +84,7 @@ def _widget(number, item):
             record(item, item.choices[control.index])
 
     control.observe(answer, names="index")
-    title = panel.code_in(f"{number}. {item.question}")
+    title = show.code_in(f"{number}. {item.question}")
     return panel.question(title, control)
 
 

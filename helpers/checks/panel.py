@@ -56,22 +56,17 @@ def sentence(words: str) -> str:
     return words[:1].upper() + words[1:] if ORDINARY.match(words) else words
 
 
-def code_in(words: str) -> str:
-    """`words` as HTML, with what stands in backticks as code."""
-    return re.sub("`([^`\n]+)`", r"<code>\1</code>", html.escape(words))
-
-
 def page(verdict: Verdict) -> str:
     """The panel as HTML."""
     parts = []
     if verdict.message:
         style = "white-space:pre-wrap;margin-top:4px"
-        parts.append(f'<div style="{style}">{code_in(sentence(verdict.message))}</div>')
+        parts.append(f'<div style="{style}">{show.code_in(sentence(verdict.message))}</div>')
     if verdict.scale:
         parts.append(_scale_page(verdict.scale, COLORS[verdict.state]))
     if verdict.then:
         style = "margin-top:6px;white-space:pre-wrap"
-        parts.append(f'<div style="{style}">{code_in(verdict.then)}</div>')
+        parts.append(f'<div style="{style}">{show.code_in(verdict.then)}</div>')
     return framed(verdict.state, verdict.title, parts)
 
 
@@ -83,10 +78,7 @@ def framed(state: str, title: str, parts: Iterable[str]) -> str:
         f'background-color:{color};color:#ffffff;text-align:center;font-weight:bold">{SIGNS[state]}</span>'
     )
     head = f'<div style="font-size:16px;font-weight:bold">{mark}{html.escape(title)}</div>'
-    look = (
-        f"border-left:6px solid {color};border-radius:6px;padding:10px 14px;margin:6px 0;max-width:720px;"
-        "background-color:rgba(128,140,160,0.12);line-height:1.5;font-size:14px"
-    )
+    look = show.CARD_LOOK.replace(COLORS["open"], color)
     return f'<div role="status" class="course-panel" style="{look}">{head}{"".join(parts)}</div>'
 
 
@@ -168,7 +160,9 @@ def question(title: str, control: Any, note: str = "") -> Any:
     """A question as a widget: HTML `title`, a `control`, and below them HTML `note`, which is the third child."""
     import ipywidgets
 
-    return ipywidgets.VBox([ipywidgets.HTML(show.STYLE + title), control, ipywidgets.HTML(note)])
+    box = ipywidgets.VBox([ipywidgets.HTML(show.STYLE + title), control, ipywidgets.HTML(note)])
+    box.add_class(show.CARD)
+    return box
 
 
 def _fill(output, markdown, text):

@@ -3,9 +3,13 @@
 import torch
 
 from helpers.checks import expect
-from helpers.checks.core import Exercise, NotYet, call
+from helpers.checks.core import Exercise, LearnerError, NotAttempted, NotYet, call
 from lessons.lesson00.figures import halves
 from practice_gpus import practice_gpus
+
+
+def starter(left, right):
+    return torch.cat([left, right], dim=2)
 
 
 def join(left, right):
@@ -17,7 +21,12 @@ def _check_join(answer):
     left, right = halves()
     whole = torch.cat([left, right], dim=2)
     with practice_gpus(2):
-        found = call(answer, left.to("cuda:0"), right.to("cuda:1"))
+        try:
+            found = call(answer, left.to("cuda:0"), right.to("cuda:1"))
+        except LearnerError as error:
+            if _uses(answer) == _uses(starter):
+                raise NotAttempted(f"PyTorch says: {error}") from None
+            raise
         expect.tensor(found, what="join(left, right)")
         if tuple(found.shape) == (3, 448, 112):
             raise NotYet(
@@ -32,6 +41,12 @@ def _check_join(answer):
             raise NotYet("that's no cat yet. Which half comes first?")
         where = str(found.device)
     return f"the cat is whole again, on {where}."
+
+
+def _uses(function):
+    """Return the names and the constants in the code of `function`: enough to know an untouched starter by."""
+    code = getattr(function, "__code__", None)
+    return code and (code.co_names, code.co_consts)
 
 
 warm_up = Exercise(

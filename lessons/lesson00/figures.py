@@ -4,9 +4,9 @@ import json
 
 import torch
 
-import measurements
 from helpers import figures, photos
 from helpers.data import CLASSES, shapes
+from helpers.palette import CARD
 from helpers.training import SmallCNN, train_step
 from helpers.vega import slider
 from lessons.forecasts import draw_bars, recorded
@@ -58,9 +58,11 @@ def first_picture():
     return figure, alt
 
 
+_TITLE = {"fontsize": figures.TITLE, "fontweight": "bold", "color": figures.INK}
+
+
 def _heading(figure, text, left):
-    style = {"fontsize": figures.TITLE, "fontweight": "bold", "color": figures.INK}
-    figure.text(left, 0.965, text, va="top", **style)
+    figure.text(left, 0.965, text, va="top", **_TITLE)
 
 
 def _draw_guesses(figure, guesses, place, columns):
@@ -89,26 +91,39 @@ def train(model, epochs=4):
             train_step(model, images[batch], labels[batch], optimizer)
 
 
+SIDE = 224 / figures.PIXELS  # inches of a photo: each of its pixels is one of the page
+
+
 def show_names(*paths):
-    """Show photos (a sample's name, or the path of your own) and the three names a real network thinks likeliest."""
+    """Show photos (a sample's name, or the path of your own), each above the three names a real network thinks likeliest."""
     names = photos.imagenet_names()
     images = torch.stack([_photo(path) for path in paths])
     with torch.inference_mode():
         chances = photos.pretrained()(photos.prepare(images)).softmax(1)
-    figure = figures.colorful(figures.blank_figure((7.4, 0.4 + 1.6 * -(-len(paths) // 3))))
-    rows = figure.subplots(-(-len(paths) // 3), 6, squeeze=False)
+    height = 0.42 + 2.85 * -(-len(paths) // 3)
+    figure = figures.colorful(figures.blank_figure((7.4, height)))
+    figure.set_layout_engine("none")
+    figure.text(0.02, 1 - 0.12 / height, "The network's three likeliest names", va="top", **_TITLE)
     said = []
     for i, (image, chance) in enumerate(zip(images, chances, strict=True)):
-        picture, bars = rows[i // 3][2 * (i % 3)], rows[i // 3][2 * (i % 3) + 1]
-        picture.imshow(image.permute(1, 2, 0).numpy())
+        left, top = 0.15 + 2.45 * (i % 3), height - 0.45 - 2.85 * (i // 3)
+        picture = _axes(figure, left, top - SIDE, SIDE, SIDE)
+        picture.imshow(image.permute(1, 2, 0).numpy(), interpolation="nearest")
         best = chance.topk(3)
         labels = [names[k] for k in best.indices]
-        _draw_chances(bars, labels, best.values.tolist())
+        _draw_chances(
+            _axes(figure, left, top - SIDE - 0.8, 2.3, 0.75), labels, best.values.tolist()
+        )
         said.append(f"{labels[0]} {best.values[0]:.0%}")
-    for axes in rows.flat:
-        axes.set_axis_off()
-    figures.set_title(figure, f"The network says: {', '.join(said)}")
     figures.show(figure, f"Photos and their likeliest names: {', '.join(said)}")
+
+
+def _axes(figure, left, bottom, width, height):
+    """Axes without a frame at a place in inches."""
+    wide, high = figure.get_size_inches()
+    axes = figure.add_axes((left / wide, bottom / high, width / wide, height / high))
+    axes.set_axis_off()
+    return axes
 
 
 def _photo(path):
@@ -116,72 +131,35 @@ def _photo(path):
 
 
 def _draw_chances(axes, labels, chances):
-    axes.barh(range(len(labels)), chances, color=figures.GPU, height=0.22)
-    axes.set(xlim=(0, 1.25), ylim=(2.5, -0.75))
+    axes.barh(range(len(labels)), chances, color=figures.GPU, height=0.6)
+    axes.set(xlim=(0, 2.2), ylim=(2.5, -0.5))
     for row, (label, chance) in enumerate(zip(labels, chances, strict=True)):
-        text = label if len(label) <= 16 else label[:15] + "…"
-        axes.text(0, row - 0.26, text, fontsize=figures.SMALL, color=figures.INK)
-        note = {"fontsize": figures.SMALL, "color": figures.FAINT, "va": "center"}
-        axes.text(chance + 0.03, row, f"{chance:.0%}", **note)
-
-
-DEVICES = {"Apple M1 Pro, CPU": "Apple M1 Pro (CPU)", "RTX 3090": "RTX 3090"}
-
-
-def show_elsewhere():
-    """Show published times per epoch of a large network and a small one, on a laptop's CPU and on a GPU."""
-    data = measurements.published("vgg_and_lenet")
-    title = "The GPU is 33× as fast with the large network, and slower with the small one"
-    figure, places = figures.panels(title, 1, 2, (7.4, 1.9))
-    networks = {"VGG-16, CIFAR-10": " at 224 × 224", "LeNet, MNIST": ""}
-    for axes, (network, enlarged) in zip(places, networks.items(), strict=True):
-        rows = {row["device"]: row["epoch_minutes"] for row in data.rows(network=network)}
-        minutes = [rows[device] for device in DEVICES]
-        colors = [figures.CPU if "CPU" in device else figures.GPU for device in DEVICES]
-        bars = axes.barh(list(DEVICES.values()), minutes, color=colors, height=0.62)
-        texts = [figures.duration(60 * value) for value in minutes]
-        axes.bar_label(bars, texts, padding=4, fontsize=9, color=figures.INK)
-        _bare(axes, f"{network}{enlarged}: time per epoch", 0.32)
-    places[1].set_yticklabels([])
-    figures.sources(figure, data.source)
-    alt = (
-        "Time per epoch. VGG-16 at 224 × 224: Apple M1 Pro 110 minutes, RTX 3090 3.36 minutes. "
-        "LeNet: the laptop 4.8 seconds, the RTX 3090 10.8 seconds."
-    )
-    figures.show(figure, alt)
-
-
-def _bare(axes, name, room):
-    """Leave only the names of the bars, and what they measure."""
-    figures.tidy(axes)
-    axes.grid(False)
-    axes.set(xticks=(), xlabel=name)
-    axes.spines["bottom"].set_visible(False)
-    axes.margins(x=room)
-    axes.invert_yaxis()
+        note = {"fontsize": 9, "color": figures.INK, "va": "center"}
+        axes.text(chance + 0.05, row, f"{chance:.0%} {label}", **note)
 
 
 CARDS = {"T4": "T4 (2018)", "B200": "B200 (2024)"}
 SIZES = [25 * 2**doublings for doublings in range(8)]  # images per step: the lesson's, and more
-MILLION = 1_000_000
-STEPS = 4 * 3000 // 25  # of the lesson's training
+CPU = "your CPU, 25 per step"
+IMAGES = 4 * 3000  # of the lesson's training
 FACTORS = ("about the same", "10 times as fast", "100 times as fast")
 
 
 def show_cards(seconds):
-    """Show how long two cards take for a million images, by forecast: a slider doubles the images per step.
+    """Show how long two cards take for the lesson's images, by forecast, below the learner's own CPU.
 
-    `seconds` are those of `STEPS` steps here. Returns what `reveal` takes: the choice that's right, and why.
+    A slider doubles the images per step. `seconds` are those of the training here. Returns what `reveal` takes: the
+    choice that's right, and why.
     """
-    rows = [_row(size, card) for size in SIZES for card in _forecasts(size)]
-    titles = [_finding(rows[i], rows[i + 1]) for i in range(0, len(rows), 2)]
-    here = seconds / (SIZES[0] * STEPS) * MILLION
-    caption = "Hollow: forecast, with its range in parentheses. The slower the CPU, the longer the overhead."
-    alt = f"Seconds for a million images. {'. '.join(titles)}."
-    figures.show_vega(_spec(rows, titles), _draw_ends(rows, titles), alt, caption)
+    pairs = [[_row(size, card) for card in _forecasts(size)] for size in SIZES]
+    titles = [_finding(*pair) for pair in pairs]
+    caption = "Filled: measured here. Hollow: forecast, with its range. Log scale: each line is ten times the one before."
+    alt = f"Your CPU: {figures.number(seconds)} s. {'. '.join(titles)}."
+    spec = _spec(seconds, [row for pair in pairs for row in pair], titles)
+    figures.show_vega(spec, _draw_ends(seconds, pairs), alt, caption)
     because = (
-        "By this forecast, the T4 can just keep up with what the CPU starts, and the B200 waits most of the time. "
-        f"Your own CPU would take {here:,.0f} s for a million images, at the speed of your training."
+        f"By this forecast, each takes about {pairs[0][0]['seconds']:.2g} s for the {IMAGES:,} images that took your "
+        f"CPU {figures.number(seconds)} s. Most of the time, the B200 waits for its CPU."
     )
     return FACTORS[0], because
 
@@ -201,69 +179,74 @@ def _forecasts(size):
 
 
 def _row(size, forecast):
-    limits = forecast.limits
     low, middle, high = (
-        float(f"{ms / 1000 / size * MILLION:.3g}")
+        float(f"{ms / 1000 / size * IMAGES:.3g}")
         for ms in (forecast.low_ms, forecast.ms, forecast.high_ms)
     )
-    return {
-        "size": size,
-        "card": CARDS[forecast.card.short],
-        "low": low,
-        "seconds": middle,
-        "high": high,
-        "label": f"{middle:g} s ({low:g} to {high:g}), limit: {max(limits, key=limits.get)}",
-    }
+    label = f"{middle:.2g} s (forecast: {low:.2g} to {high:.2g})"
+    card = CARDS[forecast.card.short]
+    return {"size": size, "card": card, "low": low, "seconds": middle, "high": high, "label": label}
 
 
 def _finding(old, new):
     faster = old["seconds"] / new["seconds"]
     says = (
-        f"the B200 is {figures.number(faster, 2)}× as fast" if faster > 1.15 else "T4 and B200 tie"
+        f"by forecast, the B200 is {figures.number(faster, 2)}× as fast as the T4"
+        if faster > 1.15
+        else "by forecast, T4 and B200 tie"
     )
-    return f"Forecast for {old['size']:,} images per step: {says}"
+    return f"With {old['size']:,} images per step, {says}"
 
 
-def _spec(rows, titles):
-    """The two cards as hollow bars, for the number of images that the slider chooses."""
-    y = {"field": "card", "type": "nominal", "sort": None, "axis": {"title": None}}
-    end = 1.8 * max(row["seconds"] for row in rows)
-    axis = {"title": "seconds for a million images (forecast)", "grid": False}
-    x = {"type": "quantitative", "scale": {"domain": [0, end]}, "axis": axis}
-    bar = {"type": "bar", "fill": None, "stroke": figures.GPU, "strokeDash": [4, 3], "height": 24}
-    text = {"type": "text", "align": "left", "dx": 8, "color": figures.INK}
+def _spec(seconds, rows, titles):
+    """The learner's CPU, and the two cards for the number of images that the slider chooses."""
+    cpu = {"card": CPU, "seconds": seconds, "high": seconds}
+    cpu["label"] = f"{figures.number(seconds)} s (measured here)"
+    names = [CPU, *CARDS.values()]
+    axis = {"title": f"seconds for {IMAGES:,} images (log scale)", "tickCount": 4, "format": "~g"}
+    ends = [min(row["low"] for row in rows) / 1.5, 200 * max(seconds, rows[0]["high"])]
+    x = {"type": "quantitative", "scale": {"type": "log", "domain": ends}, "axis": axis}
+    at = {"x": {"field": "seconds", **x}}
+    card = [{"filter": f"datum.size === {SIZES[0]} * pow(2, doublings)"}]
+    hollow = {"filled": False, "stroke": figures.GPU, "fill": CARD}
+    point = {"type": "point", "size": 150, "opacity": 1, "strokeWidth": 2.2}
+    line = {"type": "rule", "color": figures.GPU, "strokeWidth": 1.5}
+    text = {"type": "text", "align": "left", "dx": 12, "color": figures.INK}
+    words = {"mark": text, "encoding": {"x": {"field": "high", **x}, "text": {"field": "label"}}}
+    whole = {"x": {"field": "low", **x}, "x2": {"field": "high"}}
+    mine = {"mark": {**point, "filled": True, "color": figures.CPU}, "encoding": at}
+    theirs = {"mark": {**point, **hollow}, "encoding": at}
+    y = {"field": "card", "type": "nominal", "sort": names, "scale": {"domain": names}}
     return {
         "title": {"text": {"expr": f"{json.dumps(titles)}[doublings]"}},
-        "params": [slider("doublings", len(SIZES) - 1, step=1)],
-        "width": 620,
-        "height": {"step": 52},
+        "params": [slider("doublings", len(SIZES) - 1, step=1, label="doublings of the 25 images")],
+        "width": 640,
+        "height": {"step": 44},
         "data": {"values": rows},
-        "transform": [{"filter": f"datum.size === {SIZES[0]} * pow(2, doublings)"}],
-        "encoding": {"y": y},
+        "encoding": {"y": {**y, "axis": {"title": None}}},
         "layer": [
-            {"mark": bar, "encoding": {"x": {"field": "seconds", **x}}},
-            {
-                "mark": text,
-                "encoding": {"x": {"field": "seconds", **x}, "text": {"field": "label"}},
-            },
+            {"data": {"values": [cpu]}, "layer": [mine, words]},
+            {"transform": card, "layer": [{"mark": line, "encoding": whole}, theirs, words]},
         ],
     }
 
 
-def _draw_ends(rows, titles):
+def _draw_ends(seconds, pairs):
     """The fewest and the most images per step side by side, for pages that draw no chart."""
-    ends = {f"{size:,} per step: s for a million": size for size in (SIZES[0], SIZES[-1])}
+    few, many = f"{SIZES[0]:,}", f"{SIZES[-1]:,}"
     panels = {
-        name: {
-            row["card"]: (row["low"], row["seconds"], row["high"])
-            for row in rows
-            if row["size"] == size
+        f"seconds, {name} per step": {
+            row["card"]: (row["low"], row["seconds"], row["high"]) for row in pair
         }
-        for name, size in ends.items()
+        for name, pair in ((few, pairs[0]), (many, pairs[-1]))
     }
-    last = titles[-1].replace("Forecast for ", "").replace(" images per step", "")
-    title = f"{titles[0]}. {last}"
-    return draw_bars(title, panels)[0]
+    title = f"{few} images per step, and {many}: T4 and B200 tie only at first (blue: your CPU)"
+    figure, _ = draw_bars(title, panels, log=True, digits=2)
+    for axes in figure.axes:
+        axes.axvline(seconds, color=figures.CPU, linewidth=2.2)
+        axes.set_xlim(pairs[-1][1]["low"] / 2, 4 * seconds)
+        figures.plain_ticks(axes.xaxis)
+    return figure
 
 
 # --- half a cat on each GPU -----------------------------------------------------------------------

@@ -14,26 +14,23 @@ from helpers.checks.core import Exercise, NotYet, Question, call
 
 # --- choose the best device ------------------------------------------------------------------------------------------
 def pick_device():
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    if torch.backends.mps.is_available():
-        return torch.device("mps")
-    return torch.device("cpu")
+    found = torch.accelerator.current_accelerator(check_available=True)
+    return torch.device("cpu") if found is None else found
 
 
-def _pick_on(answer, cuda, mps):
-    gpu = None
-    if cuda or mps:
-        gpu = torch.device("cuda" if cuda else "mps")
+def _pick_on(answer, gpu):
+    """What `answer` returns on a machine whose GPU is of the kind `gpu`, or which has none and a build for CUDA."""
+    built = torch.device(gpu or "cuda")
     stand_ins = {
-        "cuda.is_available": lambda: cuda,
-        "cuda.device_count": lambda: int(cuda),
-        "backends.mps.is_available": lambda: mps,
-        "backends.mps.is_built": lambda: mps,
-        "accelerator.is_available": lambda: cuda or mps,
-        "accelerator.device_count": lambda: int(cuda or mps),
+        f"{module}.is_available": lambda module=module: gpu in (module.rpartition(".")[2], "any")
+        for module in ("cuda", "xpu", "backends.mps")
+    } | {
+        "cuda.device_count": lambda: int(gpu == "cuda"),
+        "backends.mps.is_built": lambda: gpu == "mps",
+        "accelerator.is_available": lambda: gpu is not None,
+        "accelerator.device_count": lambda: int(gpu is not None),
         "accelerator.current_accelerator":  # without check_available it names what was compiled in
-        lambda check_available=False: gpu if check_available or gpu else torch.device("cuda"),
+        lambda check_available=False: built if gpu or not check_available else None,
     }
     with ExitStack() as stack:
         for name, stand_in in stand_ins.items():
@@ -42,10 +39,10 @@ def _pick_on(answer, cuda, mps):
 
 
 def _check_pick(answer):
-    kinds = [(True, False, "cuda"), (False, False, "cpu"), (False, True, "mps")]
-    for cuda, mps, expected in [*kinds, (True, True, "cuda")]:
-        device = _pick_on(answer, cuda, mps)
-        machine = f"Where CUDA is {'' if cuda else 'not '}available and MPS is {'' if mps else 'not '}available"
+    makers = {"cuda": "NVIDIA", "mps": "Apple", "xpu": "Intel", None: None}
+    for gpu, maker in makers.items():
+        device, expected = _pick_on(answer, gpu), gpu or "cpu"
+        machine = f"With a GPU by {maker}" if gpu else "Without a GPU, in a build for CUDA"
         if isinstance(device, str):
             raise NotYet(
                 f"pick_device() returned the string {device!r}. Wrap it: torch.device({device!r})."
@@ -58,17 +55,17 @@ def _check_pick(answer):
             raise NotYet(
                 f"{machine}, it returned {device}; expected {expected}.{_why_pick(device, expected)}"
             )
-    return "Your function chose the right device on four machines: CUDA, CPU only, MPS, and one with both."
+    return (
+        "Your function chose the right device on four machines: NVIDIA, Apple, Intel, and CPU only."
+    )
 
 
 def _why_pick(device, expected):
     if device.type == expected:
         return " Which index exists on a machine with one GPU?"
-    if device.type == "cuda":
-        return " Ask whether it is available: the name alone does not tell whether a GPU is there."
-    if device.type == "cpu":
-        return f" {expected.upper()} is there on this machine; which of your questions notices it?"
-    return " Which question do you ask first?"
+    if expected == "cpu":
+        return " What a build was made for isn't always there: which argument asks for that?"
+    return f" {expected!r} is usable on this machine; which of your questions notices it?"
 
 
 pick = Exercise(
@@ -76,56 +73,67 @@ pick = Exercise(
     title="choose the best device",
     check_answer=_check_pick,
     hints=(
-        "Name the device once, above, asks one question. You need two of that kind.",
-        "Three answers in order: CUDA? MPS? Otherwise the CPU. Each is a return.",
-        'The questions are `torch.cuda.is_available()` and `torch.backends.mps.is_available()`; `return torch.device("…")`.',
+        "The cell above prints both answers: what this build was made for, and what is usable here.",
+        "`torch.accelerator.current_accelerator(check_available=True)` is a torch.device or None. What do you return for None?",
+        'Keep its answer in `found`. `if found is None`, return `torch.device("cpu")`, otherwise `found`.',
     ),
     reference=pick_device,
-    explanation="The questions run from the fastest device to the one that is always there, and every path returns a "
-    "torch.device, so the callers never need to ask again.",
+    explanation="One question covers every maker's GPUs, and every path returns a torch.device, so the callers never need "
+    "to ask again.",
     unlocked="You can now start the same script on any machine.",
     tool="pick_device",
 )
 
 
-# --- nine machines ---------------------------------------------------------------------------------------------------
+# --- ten machines ----------------------------------------------------------------------------------------------------
 class Machine(NamedTuple):
     """A machine with an NVIDIA card: what `nvidia-smi` and PyTorch say there (None: nothing)."""
 
     story: str
-    capability: float
-    driver: str | None  # its version
-    driver_cuda: str | None  # the newest CUDA it supports in full
     built_for: str | None  # torch.version.cuda
-    visible: str | None = None  # CUDA_VISIBLE_DEVICES
-    oldest: float = 7.5  # the lowest capability that the build has code for
-    newest: float = 12.0  # the highest
+    driver_cuda: str | None  # the newest CUDA that the driver supports in full
+    visible: str | None  # CUDA_VISIBLE_DEVICES
+    capability: float  # of the card
+    codes: tuple[float, ...]  # the capabilities that the build has code for
 
 
+_OLD = 5.0, 6.0, 7.0, 7.5, 8.0, 8.6, 9.0
+_NEW = 7.5, 8.0, 8.6, 9.0, 10.0, 12.0
 SEEN = {
-    "A": Machine("a gaming laptop with an RTX 4060", 8.9, "581.42", "13.0", None),
-    "B": Machine("a freshly installed server with an A10", 8.6, None, None, "13.0"),
-    "C": Machine("the lab's workstation with a T4", 7.5, "470.256.02", "11.4", "13.0"),
-    "D": Machine("a shared server with an L4", 8.9, "580.95.05", "13.0", "13.0", "-1"),
-    "E": Machine("a notebook host with a P100", 6.0, "580.95.05", "13.0", "13.0"),
+    "A": Machine("a gaming laptop with an RTX 4060", None, "13.0", None, 8.9, ()),
+    "B": Machine("a freshly installed server with an A10", "13.0", None, None, 8.6, _NEW),
+    "C": Machine("the lab's workstation with a T4", "13.0", "11.4", None, 7.5, _NEW),
+    "D": Machine("a shared server with an L4", "13.0", "13.0", "-1", 8.9, _NEW),
+    "E": Machine("a notebook host with a P100", "13.0", "13.0", None, 6.0, _NEW),
 }
 UNSEEN = {
-    "F": Machine("a desktop with an RTX 3090", 8.6, "535.104.05", "12.2", "12.8", ""),
-    "G": Machine("a PC from 2017", 6.1, "390.157", "9.1", "12.6", oldest=5.0),
-    "H": Machine("a PC with an RTX 5090", 12.0, "580.95.05", "13.0", "12.4", "0", 5.0, 9.0),
-    "I": Machine("a rented machine with a T4", 7.5, "535.104.05", "12.2", "12.8", "0"),
+    "F": Machine("a desktop with an RTX 3090", "12.8", "12.2", "", 8.6, _NEW),
+    "G": Machine("a PC from 2017", "12.6", "9.1", None, 6.1, _OLD),
+    "H": Machine("a PC with an RTX 5090", "12.4", "13.0", "0", 12.0, _OLD),
+    "I": Machine("a desk with a GB10", "13.2", "13.0", "0", 12.1, _NEW),
+    "J": Machine(
+        "an H100, PyTorch compiled for other cards", "12.8", "12.8", None, 9.0, (8.0, 10.0)
+    ),
+}
+_FROM = {
+    "built_for": "torch.version.cuda",
+    "driver_cuda": "nvidia-smi: CUDA Version",
+    "visible": "CUDA_VISIBLE_DEVICES",
+    "capability": "of the card",
+    "codes": "in the build",
 }
 _LOOK = {
     "CPU-only build": "Does this build of PyTorch include CUDA?",
     "no driver": "Does anything on this machine talk to the card?",
     "driver too old": "Compare the driver's CUDA with the one PyTorch was built for. As numbers: '9' > '12'.",
     "hidden": "Which GPUs does CUDA_VISIBLE_DEVICES leave visible?",
-    "no code for this card": "Compare the card's capability with the oldest and the newest that the build has code for.",
-    "works": "Nothing is missing on this one.",
+    "no code for this card": "Has the build code for the card's major version, with a minor one that is equal or lower?",
+    "works": "Nothing is missing on this one. Code for 8.0 runs on 8.9, too.",
 }
 
 
 def diagnose(machine):
+    card = machine.capability
     if machine.built_for is None:
         return "CPU-only build"
     if machine.driver_cuda is None:
@@ -134,35 +142,30 @@ def diagnose(machine):
         return "driver too old"
     if machine.visible in ("", "-1"):
         return "hidden"
-    if not machine.oldest <= machine.capability <= machine.newest:
+    if not any(code // 1 == card // 1 and code <= card for code in machine.codes):
         return "no code for this card"
     return "works"
 
 
 def show_machines():
-    """Show what `nvidia-smi` and PyTorch print on the first five machines."""
-    text = "\n\n".join(f"{name}: {_printed(machine)}" for name, machine in SEEN.items())
-    show.page(f"<pre>{html.escape(text)}</pre>", text)
+    """Show the first five machines as a table whose columns are their attributes."""
+    heads = ["", "", *(f"{_code(name)}<br><small>{told}</small>" for name, told in _FROM.items())]
+    rows = [heads]
+    for name, (story, *facts) in SEEN.items():
+        rows.append([f"<b>{name}</b>", story, *(_code(repr(fact)) for fact in facts)])
+    cell = '<td style="text-align:left">'
+    table = "".join(f"<tr>{cell}{f'</td>{cell}'.join(row)}</td></tr>" for row in rows)
+    text = "\n".join(f"{name}: {_told(machine)}" for name, machine in SEEN.items())
+    show.page(f"<table>{table}</table>", text)
 
 
-def _printed(machine):
-    top = "nvidia-smi: command not found"
-    if machine.driver:
-        top = f"| Driver Version: {machine.driver}    CUDA Version: {machine.driver_cuda} |"
-    runs = diagnose(machine) in ("works", "no code for this card")
-    lines = [
-        machine.story,
-        f"   $ nvidia-smi\n   {top}",
-        '   >>> torch.version.cuda, os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.is_available()',
-        f"   {(machine.built_for, machine.visible, runs)}",
-    ]
-    if runs:
-        card = tuple(map(int, str(machine.capability).split(".")))
-        known = (5.0, 6.0, 7.0, 7.5, 8.0, 8.6, 9.0, 10.0, 12.0)
-        codes = [f"sm_{10 * n:.0f}" for n in known if machine.oldest <= n <= machine.newest]
-        lines += ["   >>> torch.cuda.get_device_capability(), torch.cuda.get_arch_list()"]
-        lines += [f"   {(card, codes)}"]
-    return "\n".join(lines)
+def _code(words):
+    return f"<code>{html.escape(words)}</code>"
+
+
+def _told(machine):
+    facts = ", ".join(f"{name}={getattr(machine, name)!r}" for name in _FROM)
+    return f"{machine.story}: {facts}"
 
 
 def _check_machines(answer):
@@ -173,10 +176,8 @@ def _check_machines(answer):
         if not isinstance(said, str):
             raise NotYet(f"you say {said!r} of {name}, and a text was expected.")
         if said != right:
-            raise NotYet(
-                f"you say {said!r} of {name}, {_printed(machine)}\n{_why_not(said, right)}"
-            )
-    return "nine machines, and four of them you had never seen. Your function is a doctor."
+            raise NotYet(f"you say {said!r} of {name}, {_told(machine)}.\n{_why_not(said, right)}")
+    return "ten machines, and five of them you had never seen. Your function is a doctor."
 
 
 def _why_not(said, right):
@@ -192,11 +193,12 @@ machines = Exercise(
     title="write a doctor",
     check_answer=_check_machines,
     hints=(
-        "Go through the table under Why is it False? from top to bottom. Which attribute answers each row?",
+        "Go through the table of causes from top to bottom. Which attribute answers each row?",
         'One `if` and one `return` for each cause, in the table\'s order. The versions are texts: `float("12.2")` is a number, '
         "and `// 1` cuts off what follows the point.",
         '`if machine.built_for is None: return "CPU-only build"`, likewise for the driver, then `if float(machine.driver_cuda) // 1 < '
-        'float(machine.built_for) // 1:`, then `if machine.visible in ("", "-1"):`, and last `if not machine.oldest <= machine.capability <= machine.newest:`.',
+        'float(machine.built_for) // 1:`, then `if machine.visible in ("", "-1"):`, and last, with `card = machine.capability`, '
+        "`if not any(code // 1 == card // 1 and code <= card for code in machine.codes):`.",
     ),
     reference=diagnose,
     explanation="Each question makes sense only if those before it are answered: without CUDA in the build, no driver helps, and a "
@@ -206,7 +208,7 @@ machines = Exercise(
 
 
 # --- how long, and why? ---------------------------------------------------------------------------
-A100 = {"tflop_per_s": 19.0, "gb_per_s": 1490.0, "overhead_ms": 0.03}
+RTX_4090 = {"tflop_per_s": 58.0, "gb_per_s": 912.0, "overhead_ms": 0.017}
 
 
 def how_long(flops, moved, card):
@@ -220,14 +222,14 @@ def how_long(flops, moved, card):
 JOBS = {  # floating-point operations and bytes moved, in float32
     "matmul of 8,192 × 8,192": (2 * 8192**3, 3 * 4 * 8192**2),
     "sum of two vectors of 100 million": (10**8, 12 * 10**8),
-    "sum of two vectors of 1,000": (1_000, 12_000),
+    "one of the 128 layers, 2,048 rows": (2 * 2048 * 128**2, 4 * (2 * 2048 * 128 + 128**2)),
 }
 _SLOW = {"tflop_per_s": 0.5, "gb_per_s": 15.0, "overhead_ms": 0.002}
 
 
 def _check_how_long(answer):
     lines = []
-    for card in (A100, _SLOW):
+    for card in (RTX_4090, _SLOW):
         for name, (flops, moved) in JOBS.items():
             result = call(answer, flops, moved, dict(card))
             if not isinstance(result, tuple) or len(result) != 2:
@@ -236,7 +238,7 @@ def _check_how_long(answer):
             _same_time(result, how_long(flops, moved, card), name, card)
             lines.append(f"{name}: {result[0]:,.3g} ms, {result[1]}-bound")
     return "\n".join(
-        ["Your formula names time and limit. By it, an A100 needs:", *lines[: len(JOBS)]]
+        ["Your formula names time and limit. By it, an RTX 4090 needs:", *lines[: len(JOBS)]]
     )
 
 
@@ -292,21 +294,21 @@ QUIZ = (
     ),
     Question(
         "01.driver",
-        "nvidia-smi shows CUDA Version 12.2. Which build of PyTorch won't run on this driver?",
+        "nvidia-smi shows CUDA Version 13.0, torch.version.cuda is '12.6', is_available() is False. What do you check next?",
         {
-            "One built for CUDA 13.0": "A new major version needs a newer driver: 580 or later for CUDA 13.",
-            "One built for CUDA 11.8": "Drivers run builds for every older CUDA.",
-            "One built for CUDA 12.8": "Within major version 12, newer builds run too, with a limited set of features.",
+            "CUDA_VISIBLE_DEVICES": "Build and driver are fine, so the GPU may be hidden.",
+            "Whether the driver is too new for the build": "Drivers run builds for every older CUDA.",
+            "Whether the build includes CUDA": "It does: torch.version.cuda would be None otherwise.",
         },
         right=0,
     ),
     Question(
         "01.small",
-        "Why does a CPU beat an A100 at looking up ten rows?",
+        "Why do 128 small layers take an RTX 4090 as long with one row as with 2,048?",
         {
-            "The table has to be copied to the A100 first": "In this benchmark it's in the A100's memory already.",
-            "A GPU operation's overhead exceeds the job": "The job is overhead-bound. With a million rows the A100 wins by a factor of 34.",
-            "The A100's memory has less bandwidth than the CPU's": "It has more, and ten rows hardly need any.",
+            "It computes 2,048 rows in parallel": "By the formula, that work takes it 0.3 ms, not 2.2.",
+            "Overhead: 128 calls cost more than the work": "About 0.017 ms each, whatever the number of rows. They are overhead-bound.",
+            "It has to read the weights from memory either way": "All 128 matrices are 8 MB. At 912 GB/s, reading them takes 0.01 ms.",
         },
         right=1,
     ),

@@ -1,9 +1,9 @@
-"""The figures of lesson 01: matmul as areas, warps, lookups, which card to rent."""
+"""The figures of lesson 01: matmul as areas, warps, rows through small layers, which card to rent."""
 
 import textwrap
 
 import measurements
-from helpers import figures, plots, step_pictures, steps, which_card
+from helpers import figures, gpu_code, plots, step_pictures, steps, which_card
 from lessons.lesson01.jobs import jobs
 
 # --- a second of matmul ---------------------------------------------------------------------------
@@ -25,8 +25,8 @@ def first_picture():
 def draw_race(rates):
     """Return (Figure, alt): the same picture with `rates` ({label: TFLOP/s}) of this machine, and GPUs of yours."""
     groups = [
-        plots.yours("matmul", "tflop_per_s", x="size", dtype="float32"),
-        plots.recorded("matmul", "size", "tflop_per_s", kind="cuda", dtype="float32"),
+        gpu_code.yours("matmul", "tflop_per_s", x="size", dtype="float32"),
+        gpu_code.recorded("matmul", "size", "tflop_per_s", kind="cuda", dtype="float32"),
     ]
     squares = {f"{name}, measured here": (rate, 0) for name, rate in rates.items()}
     for group in groups:
@@ -111,44 +111,40 @@ def show_warps(load, work):
 WARPS = ("11", "Each warp works for 40 of its 440 cycles: 440 ÷ 40.")  # for `reveal`
 
 
-# --- does the GPU win? ----------------------------------------------------------------------------
-def show_lookups():
-    """Show published times of looking up rows by their number.
+# --- many rows through small layers --------------------------------------------------------------
+def show_rows(times):
+    """Show published times of rows through 128 small layers, and `times` ({label: {rows: ms}}) of this machine.
 
-    Returns what `reveal` takes: the choice that's right for ten rows, and why.
+    Returns what `reveal` takes: how long 2,048 rows take the RTX 4090, and why.
     """
-    data = measurements.published("operations_cpu_gpu")
-    counts = (10, 1_000, 1_000_000)
-    times = {}
-    for device, name in {
-        "Xeon Gold 6254": "Xeon Gold 6254 (CPU)",
-        "A100 80 GB PCIe": "A100",
-    }.items():
-        rows = [data.rows(operation=f"gather {n:,} indices", device=device)[0] for n in counts]
-        times[name] = [row["time_ms"] for row in rows]
-    cpu, gpu = (ms[-1] for ms in times.values())
-    title = f"Ten rows: the CPU wins. A million: the A100, by a factor of {cpu / gpu:.0f}"
-    labels = ("rows to look up (log scale)", "ms (log scale)")
-    series = {name: (counts, ms) for name, ms in times.items()}
-    figure = plots.lines(series, title, *labels, logx=True, logy=True)
-    figure.axes[0].set_xticks(counts, [f"{count:,}" for count in counts])
+    data = measurements.published("crossover_4090")
+    mine = {f"{name}, measured here": (list(ms), list(ms.values())) for name, ms in times.items()}
+    others = {}
+    for device in ("Ryzen 9 7950X3D, 16 cores", "RTX 4090"):
+        found = data.rows("batch", device=device)
+        others[device] = [row["batch"] for row in found], [row["time_ms"] for row in found]
+    gpu = others["RTX 4090"][1]
+    title = f"One row or 2,048: the RTX 4090 takes {min(gpu):.1f} to {max(gpu):.1f} ms"
+    labels = ("rows (log scale)", "ms (log scale)")
+    figure = plots.lines(others | mine, title, *labels, logx=True, logy=True)
+    figure.axes[0].set_xticks((1, 8, 64, 512, 2048))
     plots.sources(figure, data.source)
-    told = "; ".join(f"{name} {', '.join(map(str, ms))} ms" for name, ms in times.items())
-    plots.show(figure, f"Times for 10, 1,000 and 1,000,000 rows: {told}.")
-    cpu, gpu = (ms[0] for ms in times.values())
-    because = f"{cpu} ms on the CPU against {gpu} on the A100, where nearly all of it is overhead."
-    return "the Xeon (CPU)", because
+    told = (
+        f"{name} {ms[0]:.3g} ms for one row, {ms[-1]:.3g} for 2,048"
+        for name, (_, ms) in (others | mine).items()
+    )
+    plots.show(figure, f"Times by the number of rows: {'; '.join(told)}.")
+    return "about 2 ms", f"{gpu[-1]:.2g} ms: so few operations that their number hardly matters."
 
 
+BUILDS = (  # for `reveal`
+    "any 12.x and older",
+    "Builds for an older CUDA run, and so do newer ones of the same major version, with a limited set of features. "
+    "One for 13.0 needs a driver from 580 on.",
+)
+
+
+# --- which card to rent --------------------------------------------------------------------------
 def show_cards():
-    """Show the explorer of cards: forecast minutes and dollars of an epoch, for each of three jobs.
-
-    Returns what `reveal` takes: where training in float32 costs less, a T4 or an A100, and why.
-    """
-    of = jobs()
-    which_card.explore(of)
-    rows = {row["card"]: row for row in of[0].rows()}
-    t4, a100 = rows["T4, 16 GB"], rows["A100 40 GB"]
-    longer = t4["minutes"] / a100["minutes"]
-    because = f"By forecast, the T4 takes {longer:.0f} times as long, at half the price per hour."
-    return "on the A100" if a100["usd"] < t4["usd"] else "on the T4", because
+    """Show the explorer of cards: forecast minutes and dollars of an epoch, for each of three jobs."""
+    which_card.explore(jobs())

@@ -11,7 +11,7 @@ from lessons.lesson13.triage import REMEDIES, saved_ms
 from measurements import traces
 
 TOLERANCE = 0.01
-START = re.compile(r"on_cpu|busy_share|launch_delay|exposed|forecast_card|\w+_us|\.kind")
+START = re.compile(r"on_cpu|busy_share|launch_delay|exposed|gaps|forecast_card|\w+_us|\.kind")
 
 
 @dataclass(frozen=True)

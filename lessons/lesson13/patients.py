@@ -1,4 +1,4 @@
-"""The twelve recorded patients in the order of the lesson, as `patients.ini` describes them."""
+"""The twelve recorded patients in the order of the lesson and a stranger, as `patients.ini` describes them."""
 
 import ast
 import configparser
@@ -27,5 +27,5 @@ def _after(word, facts):
     return [(key[len(word) + 1 :], facts[key]) for key in facts if re.match(rf"{word} ", key)]
 
 
-PATIENTS = _patients()
-ASKED = tuple(patient for patient in PATIENTS if patient.source)
+*PATIENTS, STRANGER = _patients()
+ASKED = tuple(patient for patient in (*PATIENTS, STRANGER) if patient.source)

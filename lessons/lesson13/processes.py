@@ -53,7 +53,7 @@ hang = Exercise(
 
 # --- DDP that isn't one GPU ----------------------------------------------------------------------
 CURE = {"sampler": "distributed", "batch": "divided", "lr": "same", "norm": "layer", "last": "drop"}
-SICK = {"sampler": "none", "batch": "each", "lr": "scaled", "norm": "batch", "last": "keep"}
+SICK = CURE | {"batch": "each", "norm": "batch", "last": "keep"}
 _STILL = {
     "sampler": "every rank trains on the same samples in the same order, so four ranks do what one does four times.",
     "batch": "each rank takes 24 samples, so four ranks average 96 where one rank takes 24.",
@@ -102,11 +102,11 @@ agree = Exercise(
     hints=(
         "Each column of the table should hold one number three times. Which setting moves which column?",
         "Same samples, each once; same batch; same learning rate; same statistics; no sample twice.",
-        "All five settings have to change.",
+        "Divide the batch first. What does *norm over* say then? And the samples per epoch?",
     ),
     reference=CURE,
     source=f"settings = {CURE!r}",
-    explanation="five differences at once. Four ranks do what one does when together they take the same samples, once each, in "
-    "batches of the same size, at the same learning rate, and nothing in the model looks across a rank's part of the batch: layer norm, or on GPUs `nn.SyncBatchNorm`.",
+    explanation="three differences at once. Four ranks do what one does when together they take the same samples, once each, in "
+    "batches of the same size, at the same learning rate, and nothing in the model looks across a rank's part of the batch: layer norm, or on GPUs `nn.SyncBatchNorm.convert_sync_batchnorm(model)`.",
     seconds=120,
 )

@@ -120,5 +120,5 @@ overflow = Exercise(
     ),
     reference=first_bad,
     explanation="float16 overflows in a layer long before the loss. Hooks run in the order of the modules, so the first name is "
-    "where it begins; NaN comes later, from inf - inf. Use bfloat16, or keep the numbers small.",
+    "where it begins; NaN comes later, from inf - inf. Use bfloat16, or run that layer in float32. A `GradScaler` doesn't help: it scales the loss, and this overflows in forward.",
 )

@@ -1,24 +1,6 @@
-"""Steps whose time on a card is forecast: functions that build model and data on the GPU and return a step."""
+"""A step whose time on a card is forecast: it builds its data on the GPU."""
 
 import torch
-from torch import nn
-
-
-def texts(batch):
-    """Return make_step of a model with the sizes of BERT small that reads `batch` texts of 141 tokens."""
-
-    def make_step():
-        layer = nn.TransformerEncoderLayer(512, 8, 2048, dropout=0, batch_first=True)
-        model = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False).cuda().bfloat16()
-        x = torch.empty(batch, 141, 512, device="cuda", dtype=torch.bfloat16)
-
-        def step():
-            with torch.no_grad():
-                model(x)
-
-        return step
-
-    return make_step
 
 
 def attention(attend):

@@ -24,6 +24,14 @@ def triage(trace):
     return lost | {"communication": exposed(trace) * trace.length}
 
 
+def communication_and_work(trace):
+    """Return the ms in which the GPU communicates, and those in which it does other work; they may overlap."""
+    talk = [event for event in trace.gpu if event.kind == "communication"]
+    work = [event for event in trace.gpu if event.kind != "communication"]
+    ms = [round(total(merged(events, trace.length)) / 1000, 1) for events in (talk, work)]
+    return dict(zip(("communication", "other work"), ms, strict=True))
+
+
 def saved_ms(remedy, trace):
     """Return the ms that `remedy`, one of REMEDIES, takes away from the window at best."""
     if remedy in ("workers", "launches", "overlap"):

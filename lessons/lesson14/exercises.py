@@ -107,7 +107,7 @@ def _state(mark):
 
 def _row(state, title, text):
     sign = f'<b style="color:{panel.COLORS[state]}">{panel.SIGNS[state]}</b>'
-    return f"<div>{sign} <b>{html.escape(title)}</b>: {panel.code_in(text)}</div>"
+    return f"<div>{sign} <b>{html.escape(title)}</b>: {show.code_in(text)}</div>"
 
 
 def found(folder) -> str:

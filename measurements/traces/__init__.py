@@ -133,6 +133,8 @@ def case(name: str) -> Trace:
 def load(source: str | Path | dict | list) -> Trace:
     """Return the `Trace` of `source`: a Chrome trace of torch.profiler as path (.json, .json.gz, .tar.gz) or dict.
 
+    It takes the extracts of reduce_trace, too.
+
     ValueError, one sentence, for what is none: a file that is cut off, without GPU events, or of another profiler.
     """
     from measurements.traces.chrome import read

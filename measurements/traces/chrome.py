@@ -7,7 +7,7 @@ import tarfile
 import zlib
 from pathlib import Path
 
-from measurements.traces import GpuEvent, Trace
+from measurements.traces import GpuEvent, Trace, decode
 from measurements.traces.host import category_of, cpu_spans, launch_threads, launches
 from measurements.traces.kernels import kernel_class, short_name
 
@@ -38,6 +38,9 @@ def read(
     does not record. A .tar.gz holds one trace for each rank. ValueError, one sentence, for what cannot be read.
     """
     parts = [source] if isinstance(source, dict | list) else documents(Path(source))
+    if isinstance(parts[0], dict) and "kernels" in parts[0]:  # written by reduce_trace
+        extract = decode(parts[0])
+        return extract.between(*window) if window else extract
     name = "this trace" if isinstance(source, dict | list) else Path(source).name
     ranks = [_Rank(part, number, name) for number, part in enumerate(parts)]
     origin = min(rank.first for rank in ranks)

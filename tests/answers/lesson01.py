@@ -2,24 +2,23 @@
 
 from answers import edit, given
 
-NO_MPS = ("    if torch.backends.mps.is_available():\n", "", 'return torch.device("mps")', "pass")
-ASK_MPS = 'if torch.backends.mps.is_available():\n        return torch.device("mps")\n    '
+FOUND = "torch.accelerator.current_accelerator(check_available=True)"
+CUDA = 'torch.device("cuda") if torch.cuda.is_available() else '
+ONLY_CUDA = (FOUND, f"{CUDA}None")
+NO_XPU = (FOUND, f'{CUDA}torch.device("mps") if torch.backends.mps.is_available() else None')
 TEXTS = (  # compares versions as texts
     "float(machine.driver_cuda) // 1 < float(machine.built_for) // 1",
     'machine.driver_cuda.split(".")[0] < machine.built_for.split(".")[0]',
 )
+RULE = "any(code // 1 == card // 1 and code <= card for code in machine.codes)"
 WRONG = {
     "pick": (
-        edit(
-            "the name alone does not tell",
-            "torch.cuda.is_available()",
-            "torch.version.cuda or True",
-        ),
-        edit("returned the string", 'torch.device("cuda")', '"cuda"'),
-        edit("MPS is there", *NO_MPS),
-        edit("Does every path return", '    return torch.device("cpu")', "    return None"),
-        edit("ask first", "if torch.cuda", f"{ASK_MPS}if torch.cuda"),
-        edit("Which index exists", '"cuda"', '"cuda:1"'),
+        edit("which argument asks", "check_available=True", ""),
+        edit("returned the string", 'torch.device("cpu")', '"cpu"'),
+        edit("'mps' is usable", *ONLY_CUDA),
+        edit("'xpu' is usable", *NO_XPU),
+        edit("Does every path return", 'torch.device("cpu") if found is None else found', "found"),
+        edit("Which index exists", "else found", "else torch.device(found.type, 1)"),
     ),
     "machines": (
         edit("Does this build", 'return "CPU-only build"', 'return "no driver"'),
@@ -28,9 +27,25 @@ WRONG = {
         edit("As numbers", *TEXTS),
         edit("'works' of F", '("", "-1")', '("-1",)'),
         edit("leave visible", 'machine.visible in ("", "-1")', "machine.visible is not None"),
-        edit("Compare the card's capability", "machine.oldest <= ", ""),
-        edit("of H, a PC with an RTX 5090", " <= machine.newest", ""),
-        edit("Nothing is missing", "machine.oldest <=", "machine.oldest <"),
+        edit("Has the build code", "code // 1 == card // 1 and ", ""),
+        edit(
+            "of H, a PC with an RTX 5090",
+            "any(code // 1 == card // 1 and code <= card for",
+            "any(code <= card for",
+        ),
+        edit(
+            "of I, a desk with a GB10",
+            RULE,
+            "min(machine.codes) <= card <= max(machine.codes)",
+        ),
+        edit(
+            "runs on 8.9, too",
+            RULE,
+            "card in machine.codes",
+        ),
+        edit(
+            "of J, an H100", RULE, "min(machine.codes) // 1 <= card // 1 <= max(machine.codes) // 1"
+        ),
         edit("none of the answers", '"no driver"', '"driver"'),
         given("you say 7 of A", lambda machine: 7),
     ),

@@ -181,7 +181,7 @@ def _note(prediction):
 
 
 def _prediction_widget(prediction):
-    title = f"<b>Predict:</b> {html.escape(prediction.question)}"
+    title = f"<b>Predict:</b> {show.code_in(prediction.question)}"
     control = _choices(prediction) if prediction.choices else _slider(prediction)
     box = panel.question(title, control)
 

@@ -1,4 +1,4 @@
-"""What lessons show and ask: predictions (`helpers.predictions`), quizzes, explorers and the lesson map.
+"""What lessons show and ask: predictions (`helpers.checks.predictions`), quizzes, explorers and the lesson map.
 
 Each works with ipywidgets 7.7 and 8, and leaves ordinary outputs for places that show no widgets (`helpers.show`), so
 a lesson reads the same on paper. A widget never shows a traceback.
@@ -12,7 +12,7 @@ from typing import Any
 
 from helpers import figures, show
 from helpers.checks import core, panel, progress
-from helpers.predictions import predict
+from helpers.checks.predictions import predict
 
 __all__ = ["choice", "explore", "lesson_map", "predict", "quiz", "slider"]
 

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 import lessons  # noqa: F401 - enters its quizzes
-from helpers import figures, plots, predictions, show, widgets
-from helpers.checks import core, progress
+from helpers import figures, plots, show, widgets
+from helpers.checks import core, predictions, progress
 from helpers.checks.core import Question
 
 pytestmark = pytest.mark.usefixtures("home")

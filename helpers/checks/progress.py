@@ -30,7 +30,7 @@ ITEMS = tuple(
 03.flat 03.buffer 03.left quiz.03.inplace quiz.03.stays quiz.03.bend
 04.step 04.test 04.checkpoint 04.bugs quiz.04.eval quiz.04.map
 05.leak 05.largest 05.accumulation quiz.05.cache quiz.05.empty quiz.05.activations
-06.ddp 06.ring 06.hidden quiz.06.rank quiz.06.bucket quiz.06.scaling
+06.ddp 06.ring 06.worth quiz.06.rank quiz.06.bucket quiz.06.scaling
 07.stopwatch 07.waits 07.epoch 07.limit quiz.07.naive quiz.07.nonzero quiz.07.delay
 08.clip 08.card 08.rung quiz.08.double quiz.08.sixteen quiz.08.twenty
 09.tiles 09.kv_cache quiz.09.fused quiz.09.decode

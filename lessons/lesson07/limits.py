@@ -89,6 +89,7 @@ exercise = Exercise(
         "54 of 67 TFLOP/s.",
     ),
     reference=LIMITS,
+    source=f"limits = {LIMITS}",
     explanation="A launches 200 tiny kernels. B multiplies 8 rows by large matrices, so it waits for their weights: a product "
     "isn't always compute-bound. C copies unpinned images. D multiplies 4,096 rows and uses each weight 4,096 times.",
     unlocked="You can now name what limits a step without seeing its code.",

@@ -227,7 +227,7 @@ QUIZ = (
         "Which of these may rank 0 do alone?",
         {
             "Evaluate the wrapped model after an epoch": "DDP's forward may broadcast buffers, such as batch norm's, and rank 0 "
-            "would wait for the others. Evaluate `model.module`.",
+            "would wait for the others. Evaluate model.module.",
             "Save the checkpoint": "Yes: all ranks have equal weights, so one file is enough.",
             "Skip a batch whose loss is nan": "The others would wait in that step's all-reduce, or pair it with the next one.",
         },
@@ -235,7 +235,7 @@ QUIZ = (
     ),
     Question(
         "06.bucket",
-        "You raise DDP's `bucket_cap_mb` until all gradients fit into one bucket. What happens to the step?",
+        "You make DDP's buckets so large that all gradients fit into one. What happens to the step?",
         {
             "It's longer: the all-reduce begins when backward is done": "Yes: a bucket is sent when its last gradient is ready.",
             "It's shorter: one large all-reduce uses the link best": "It does, and nothing hides it any more.",

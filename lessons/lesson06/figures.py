@@ -69,6 +69,7 @@ def show_overlap():
             sent = all_reduces(model, begin, end, size, gpus, link)
             late = max(0, sent[-1][1] - end)
             words = f"{len(sent)} all-reduce{'s' * (len(sent) > 1)}, {late:.1f} ms exposed"
+            words += ", beyond this axis" * (sent[-1][1] > SHOWN[way])
             bars = [(0, 0, begin), (1, begin, end), *((2, *each) for each in cut(sent, end))]
             rows += [(way, lane, bucket, part, round(a, 2), round(b, 2), -1) for part, a, b in bars]
             rows.append((way, lane, bucket, 3, 0, 0, told.index(words)))
@@ -142,7 +143,7 @@ def _overlap_still(rows, title, told):
         place = lane + (0.17 if part == 2 else -0.17)
         if part < 3:
             axes.barh(place, end - begin, 0.3, begin, facecolor="none", edgecolor=PARTS[part])
-    names = [f"{lane}\n{words.split(', ')[1]}" for lane, words in zip(LANES, told, strict=True)]
+    names = [f"{lane}\n{words.split(', ', 1)[1]}" for lane, words in zip(LANES, told, strict=True)]
     axes.set(xlim=(0, SHOWN[1]))
     axes.set_yticks(range(3), names)
     axes.invert_yaxis()

@@ -31,13 +31,8 @@ ITEMS = tuple(
 04.step 04.test 04.checkpoint 04.bugs quiz.04.eval quiz.04.map
 05.leak 05.largest 05.accumulation quiz.05.cache quiz.05.empty quiz.05.activations
 06.ddp 06.ring 06.worth quiz.06.rank quiz.06.bucket quiz.06.scaling
-<<<<<<< HEAD
-07.stopwatch 07.waits 07.epoch 07.limit quiz.07.naive quiz.07.nonzero quiz.07.delay
-08.clip 08.card 08.rung quiz.08.double quiz.08.sixteen quiz.08.twenty
-=======
 07.stopwatch 07.waits 07.epoch quiz.07.naive quiz.07.nonzero quiz.07.delay
 08.clip 08.diagnosis 08.rung quiz.08.double quiz.08.sixteen quiz.08.twenty
->>>>>>> main
 09.tiles 09.kv_cache quiz.09.fused quiz.09.decode
 10.bytes 10.fsdp quiz.10.whole quiz.10.hidden quiz.10.text
 11.softmax 11.product 11.attention quiz.11.bytes quiz.11.mask quiz.11.alpha
@@ -50,7 +45,7 @@ know.a.versions know.a.move know.a.buffers know.a.overhead know.a.clock know.a.w
 know.a.graph know.a.cache know.a.memory know.a.several know.a.busy know.a.half
 know.b.versions know.b.move know.b.buffers know.b.overhead know.b.clock know.b.wait
 know.b.graph know.b.cache know.b.memory know.b.several know.b.busy know.b.half
-10.plan
+10.plan 07.limit
 12.faults
 10.kept
 """.split()

@@ -42,11 +42,14 @@ def drawn(monkeypatch, draw, *args):
 def test_a_gpu_needs_nothing_of_another_between_the_two_matmuls(monkeypatch):
     """What a split by columns leaves on a GPU, its rows of the next matrix take: the reason for the order."""
     figure = drawn(monkeypatch, figures.show_split)
-    for gpu, axes in enumerate(figure.axes):
-        cells = held(axes)
-        hidden = {column - 14 for row, column in cells if 14 <= column < 20}
-        down = {row for row, column in cells if 22 <= column < 26}
+    cells = held(figure.axes[0])
+    for gpu, top in enumerate((0, figures.TALL)):
+        own = {(row - top, column) for row, column in cells if top <= row < top + 6}
+        hidden = {column - 14 for _, column in own if 14 <= column < 20}
+        down = {row for row, column in own if 22 <= column < 26}
         assert hidden == down == set(range(3 * gpu, 3 * gpu + 3))
+        total = [column for _, column in own if column >= 38]
+        assert len(total) == 12  # the whole sum, on every GPU
 
 
 @pytest.mark.parametrize(("stages", "microbatches"), [(4, 4), (8, 16), (1, 3)])
@@ -82,7 +85,7 @@ def test_the_limit_is_where_gathering_takes_as_long_as_computing(monkeypatch):
 
 
 def test_fsdp_over_all_gpus_suits_one_of_the_four_jobs(monkeypatch):
-    """The page and the hints say why it fails the others: traffic, too few texts, activations."""
+    """The chart, and a hint, say why it fails the others: traffic, too few texts, activations."""
     found = {name: plans.forecast(job, job.gpus, 1, 1) for name, job in plans.JOBS.items()}
     good = [name for name, job in plans.JOBS.items() if plans.works(job, (job.gpus, 1, 1))]
     assert good == ["A"]

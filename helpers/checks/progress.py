@@ -34,7 +34,7 @@ ITEMS = tuple(
 07.stopwatch 07.waits 07.epoch quiz.07.naive quiz.07.nonzero quiz.07.delay
 08.clip 08.diagnosis 08.rung quiz.08.double quiz.08.sixteen quiz.08.twenty
 09.tiles 09.kv_cache quiz.09.fused quiz.09.decode
-10.bytes 10.fsdp quiz.10.whole quiz.10.hidden quiz.10.bubble
+10.bytes 10.fsdp quiz.10.whole quiz.10.hidden quiz.10.text
 11.softmax 11.product 11.attention quiz.11.bytes quiz.11.mask quiz.11.alpha
 12.saxpy 12.transpose 12.matmul quiz.12.sectors quiz.12.banks quiz.12.occupancy
 13.triage 13.waiting 13.stranger 13.suspect 13.scores
@@ -47,6 +47,7 @@ know.b.versions know.b.move know.b.buffers know.b.overhead know.b.clock know.b.w
 know.b.graph know.b.cache know.b.memory know.b.several know.b.busy know.b.half
 10.plan
 12.faults
+10.kept
 """.split()
 )
 _memory: dict = {}

@@ -211,12 +211,10 @@ def lesson_map(exercises: Mapping[str, Sequence[str]]) -> None:
     done = {key for key, entry in progress.load().items() if entry.get("status") == "correct"}
     lines = []
     rows = []
-    total = 0
     for lesson in LESSONS:
         keys = exercises.get(lesson.number, ())
         solved = sum(key in done for key in keys)
         left = round(lesson.minutes * (1 - solved / len(keys))) if keys else lesson.minutes
-        total += left
         lines.append(
             f"{lesson.number}  {lesson.title:<34} {solved:>2} of {len(keys):>2} exercises, "
             f"{left:>2} minutes left"
@@ -230,6 +228,4 @@ def lesson_map(exercises: Mapping[str, Sequence[str]]) -> None:
         '<tr><th>Lesson</th><th style="text-align:left">Title</th>'
         "<th>Exercises solved</th><th>Minutes left</th></tr>"
     )
-    told = f"About {total / 60:.1f} hours left."
-    page = f"<table>{head}{''.join(rows)}</table><p>{told}</p>"
-    show.page(page, "\n".join([*lines, told]))
+    show.page(f"<table>{head}{''.join(rows)}</table>", "\n".join(lines))

@@ -263,13 +263,13 @@ QUIZ = (
     ),
     Question(
         "03.stays",
-        "After model.to(device), what is still where it was?",
+        'A model holds self.scales = {"red": torch.ones(2)}. After model.to("cuda:0"), where is that tensor?',
         {
-            "a batch norm layer's running mean": "That's a buffer, and buffers move.",
-            "a layer's bias": "That's a parameter, and parameters move.",
-            "a tensor in a Python list of the module": "Yes: .to only knows what is registered.",
+            "on cuda:0, like all of the model": "A plain dict isn't registered, and neither is what's in it.",
+            "on the CPU": "Yes: .to only knows what is registered.",
+            "nowhere: .to raises an error": "It doesn't look into the dict, so nothing tells you.",
         },
-        right=2,
+        right=1,
     ),
     Question(
         "03.bend",

@@ -1,7 +1,7 @@
 """A borrowed GPU's measurements as one short line, `G2-…`, to carry to any notebook of the course.
 
 `lessons.measure.gpu_code()` makes it in under a minute, `keep(code)` stores it beside the learner's progress, and
-`plots.yours` draws it as *your GPU*.
+`yours` is its group in a chart.
 """
 
 from dataclasses import asdict, dataclass

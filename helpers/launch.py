@@ -49,11 +49,14 @@ def share(script: str) -> None:
         code = ast.parse(Path(script).read_text(encoding="utf-8"))
         code.body = [line for line in code.body if isinstance(line, ast.Import | ast.ImportFrom)]
         exec(compile(code, script, "exec"), {"__name__": "imports"})
+    gc.collect()
     gc.freeze()
     if sys.platform == "linux":
         # glibc then gives freed tensors of 64 KiB and more back at once; other C libraries lack it
         with contextlib.suppress(AttributeError):
-            ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**16)
+            libc = ctypes.CDLL(None)
+            libc.mallopt(M_MMAP_THRESHOLD, 2**16)
+            libc.malloc_trim(0)
 
 
 def work(script: str, *arguments: str) -> None:

@@ -169,8 +169,9 @@ def draw_step(
     optimizer: torch.optim.Optimizer,
     batch: Sequence[Tensor],
     step: Callable[[], object],
+    highest: float = 0,
 ) -> tuple[Any, str]:
-    """Return (Figure, sentence): a step's memory over time, by what it is for."""
+    """Return (Figure, sentence): a step's memory over time, by what it is for. The axis ends at `highest` or above."""
     places, sizes = by_part(model, optimizer, batch, step)
     totals = [sum(each) for each in zip(*sizes.values(), strict=True)]
     peak, parameters = max(totals), max(sizes["parameters"])
@@ -180,7 +181,7 @@ def draw_step(
     axes.stackplot(range(len(places)), *sizes.values(), colors=[*colors, figures.RULE])
     axes.plot(totals, color=figures.INK, linewidth=1)
     axes.set_xlim(0, len(places) - 1)
-    axes.set_ylim(0, 1.25 * peak)
+    axes.set_ylim(0, max(highest, 1.25 * peak))
     firsts = [places.index(place) for place in PLACES]
     axes.set_xticks(firsts, PLACES, ha="left")
     for first in firsts:
@@ -188,14 +189,15 @@ def draw_step(
     _name_bands(axes, sizes)
     top, spike = totals.index(peak), places.index("step")
     _point_at(axes, f"peak: {peak:.0f} MiB", (top, peak), (6, 14), "center")
-    middle = (top + 1, peak - sizes[PASSING][top] / 4)
-    _point_at(axes, "gradients of activations", middle, (34, 22), "left")
     name = type(optimizer).__name__
-    _point_at(axes, f"{name}'s workspace", (spike, totals[spike] - 4), (-2, 24), "right")
-    highest = ", ".join(f"{part} {max(sizes[part]):.2g} MiB" for part in GROUND)
+    if top < 0.7 * spike:
+        middle = (top + 1, peak - sizes[PASSING][top] / 4)
+        _point_at(axes, "gradients of activations", middle, (34, 22), "left")
+    if top < spike and sizes[PASSING][spike] > 1:
+        _point_at(axes, f"{name}'s workspace", (spike, totals[spike] - 4), (0, 52), "center")
+    largest = ", ".join(f"{part} {max(sizes[part]):.2g} MiB" for part in GROUND)
     workspace = f"{name}'s workspace {sizes[PASSING][spike]:.2g} MiB"
-    at_peak = f"gradients of activations {sizes[PASSING][top]:.2g} MiB at the peak"
-    return figure, f"{title}. At most: {highest}; {at_peak}, {workspace}."
+    return figure, f"{title}, in {places[top]}. At most: {largest}; {workspace}."
 
 
 def _point_at(axes: Any, words: str, place: tuple[float, float], offset: Any, side: str) -> None:
@@ -206,17 +208,19 @@ def _point_at(axes: Any, words: str, place: tuple[float, float], offset: Any, si
 
 
 def _name_bands(axes: Any, sizes: dict[str, list[float]]) -> None:
-    """Write the parts' names: activations inside their hill, the others at the right end of their bands."""
+    """Write the parts' names: activations inside their hill, the others at the right end of bands that are thick enough."""
     bottom = 0.0
     for part in GROUND[:-1]:
         size = sizes[part][-1]
-        axes.annotate(part, (1, bottom + size / 2), (6, 0), **_RIGHT)
+        if size > 0.03 * axes.get_ylim()[1]:
+            axes.annotate(part, (1, bottom + size / 2), (6, 0), **_RIGHT)
         bottom += size
     hill = sizes["activations"]
     top = hill.index(max(hill))
     below = sum(sizes[part][top] for part in GROUND[:-1])
     place = (top, below + 0.4 * hill[top])
-    axes.annotate("activations", place, ha="center", fontsize=9, color=figures.INK)
+    if hill[top] > 0.06 * axes.get_ylim()[1]:
+        axes.annotate("activations", place, ha="center", fontsize=9, color=figures.INK)
 
 
 _RIGHT = {

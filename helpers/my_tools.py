@@ -15,8 +15,6 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from helpers import files
-
 FILE = "my_gpu_tools.py"
 HEAD = '"""My own GPU tools: what I wrote in the course. This file is mine to change."""\n'
 PLAIN = (int, float, str, bytes, bool, type(None))  # values that can be written into a file
@@ -105,7 +103,9 @@ def keep(answer: Any, name: str, replace: bool = False) -> str:
         return f"{name} is in {FILE} already, just as it is here."
     new = _inserted(_without([there[n] for n in differ], old), imports)
     body = "\n\n\n".join(missing.values())
-    files.write(path(), f"{new.rstrip()}\n\n\n{body}\n")
+    part = path().with_suffix(".part")  # written whole or not at all
+    part.write_text(f"{new.rstrip()}\n\n\n{body}\n", encoding="utf-8", newline="\n")
+    part.replace(path())
     return f"Kept: {name} is in {FILE} now. Later lessons, and your own code, take it from there."
 
 

@@ -30,7 +30,6 @@ from helpers.figures import (
     sources,
     tidy,
 )
-from helpers.gpu_code import recorded, yours
 from helpers.palette import (
     CARD,
     COMM,
@@ -65,12 +64,10 @@ __all__ = [
     "pictures",
     "png",
     "published",
-    "recorded",
     "set_title",
     "show",
     "show_vega",
     "tidy",
-    "yours",
 ]
 NEUTRAL = "#566073"  # bars that mean nothing else
 COLORS = (CPU, COPY, GPU, COMM, NEUTRAL, "#3F9A72", INK)  # by place, for a lesson's own drawings

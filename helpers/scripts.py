@@ -4,6 +4,8 @@ Lessons launch scripts this way because functions defined in a notebook's cell c
 """
 
 import contextlib
+import ctypes
+import gc
 import os
 import runpy
 import shlex
@@ -79,6 +81,7 @@ def run(
     work = [str(script_path(script)), *map(str, args)]
     command = [*_launcher(processes, forked and sys.platform == "linux"), *work]
     print(shown(command), flush=True)
+    _give_back()
     child = _start(command, processes, cwd)
     lines: list[str] = []
     reader = threading.Thread(target=_read, args=(child.stdout, lines, quiet), daemon=True)
@@ -95,6 +98,14 @@ def run(
             _end(child)
             reader.join(_GRACE)
     return Finished(child.returncode, "".join(lines))
+
+
+def _give_back():
+    """Return the memory of freed tensors, which glibc keeps for later, to the system: the child may need it."""
+    gc.collect()
+    if sys.platform == "linux":
+        with contextlib.suppress(AttributeError):  # other C libraries have no malloc_trim
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def run_here(script: str | os.PathLike[str], *args: object, folder: str = ".") -> int:

@@ -1,11 +1,44 @@
 """The pictures of the course that one steps through: a ring, FSDP, experts, tiles of attention, and batches."""
 
-from helpers import figures
-from helpers.steps import Box, Picture
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from helpers import palette
 
 PALE = "#D5DAE1"  # a place that is empty
-HALF = figures.GREENS[2]
+HALF = palette.GREENS[2]
 Places = list[list[set[int]]]  # whose numbers, by GPU and chunk
+
+
+class Box(NamedTuple):
+    """A box of a frame: its place in columns and rows of the picture, its color and what stands in it."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    color: str
+    label: str = ""
+
+
+@dataclass
+class Picture:
+    """Frames of (sentence, boxes) over a grid of `columns` and `rows`. `labels` name the rows; `alt` says it in words.
+
+    `slider` names what the slider counts.
+    """
+
+    title: str
+    alt: str
+    columns: float
+    rows: float
+    labels: list
+    frames: list = field(default_factory=list)
+    slider: str = "step"
+
+    def frame(self, sentence: str, boxes: list[Box]) -> None:
+        """Add a frame."""
+        self.frames.append((sentence, list(boxes)))
 
 
 def ring_all_reduce(ranks: int = 4) -> Picture:
@@ -50,8 +83,8 @@ def _ring_boxes(holds, came):
         for chunk, held in enumerate(row):
             for source in range(ranks):
                 x, new = chunk + 0.06 + source * width, source in came[rank][chunk]
-                own = figures.GPU if len(held) == ranks else HALF
-                color = figures.COMM if new else own if source in held else PALE
+                own = palette.GPU if len(held) == ranks else HALF
+                color = palette.COMM if new else own if source in held else PALE
                 label = str(source) if source in held else ""
                 yield Box(x, 2 * rank + 1.04, width, 0.92, color, label)
             if came[rank][chunk]:
@@ -60,9 +93,9 @@ def _ring_boxes(holds, came):
 
 def _ring_arrows(rank, chunk, ranks):
     """The arrow into a chunk of `rank`; that of GPU 0 comes from the last one, around the ring."""
-    yield Box(chunk + 0.44, 2 * rank + 0.1, 0.12, 0.8, figures.COMM, "↓")
+    yield Box(chunk + 0.44, 2 * rank + 0.1, 0.12, 0.8, palette.COMM, "↓")
     if rank == 0:
-        yield Box(chunk + 0.44, 2 * ranks + 0.1, 0.12, 0.8, figures.COMM, "↓")
+        yield Box(chunk + 0.44, 2 * ranks + 0.1, 0.12, 0.8, palette.COMM, "↓")
 
 
 def fsdp(blocks: int = 4, ranks: int = 4) -> Picture:
@@ -76,19 +109,19 @@ def fsdp(blocks: int = 4, ranks: int = 4) -> Picture:
     )
     picture.frame(f"At rest, each GPU has 1/{ranks} of every block.", _fsdp_boxes(blocks, ranks))
     for block in range(blocks):
-        boxes = _fsdp_boxes(blocks, ranks, block, figures.GPU)
+        boxes = _fsdp_boxes(blocks, ranks, block, palette.GPU)
         picture.frame(f"Forward, block {block + 1}: all-gather, compute, drop.", boxes)
     for block in reversed(range(blocks)):
         words = (
             f"Backward, block {block + 1}: all-gather, compute, reduce-scatter the gradients, drop."
         )
-        picture.frame(words, _fsdp_boxes(blocks, ranks, block, figures.COMM))
+        picture.frame(words, _fsdp_boxes(blocks, ranks, block, palette.COMM))
     return picture
 
 
 def _fsdp_boxes(blocks, ranks, whole=None, color=None):
     for block in range(blocks):
-        yield Box(block, 0.2, 0.96, 0.8, figures.CARD, f"block {block + 1}")
+        yield Box(block, 0.2, 0.96, 0.8, palette.CARD, f"block {block + 1}")
     for rank in range(ranks):
         for block in range(blocks):
             width = 0.96 / ranks
@@ -96,7 +129,7 @@ def _fsdp_boxes(blocks, ranks, whole=None, color=None):
                 yield Box(block, rank + 1.1, 0.96, 0.8, color, "whole")
             else:
                 yield Box(block, rank + 1.1, 0.96, 0.8, PALE)
-                yield Box(block + rank * width, rank + 1.1, width, 0.8, figures.GREENS[0])
+                yield Box(block + rank * width, rank + 1.1, width, 0.8, palette.GREENS[0])
 
 
 CHOICES = (
@@ -123,13 +156,13 @@ def experts() -> Picture:
         counts[goal] += 1
     for places, color, words in (
         (home, HALF, "A router picks an expert for each token: the number in its box."),
-        (there, figures.COMM, "All-to-all: each token goes to the GPU of its expert."),
+        (there, palette.COMM, "All-to-all: each token goes to the GPU of its expert."),
         (
             there,
-            figures.GPU,
+            palette.GPU,
             "The experts compute. GPU 0 has six tokens; the others wait for it.",
         ),
-        (home, figures.COMM, "A second all-to-all brings the results back."),
+        (home, palette.COMM, "A second all-to-all brings the results back."),
     ):
         boxes = [Box(x, row + 0.1, 0.95, 0.8, color, f"{goal}") for row, x, goal in places]
         picture.frame(words, boxes)
@@ -155,10 +188,10 @@ def attention_tiles(tiles: int = 4) -> Picture:
             for r, c in _grid(tiles):
                 here = (r, c) == (row, column)
                 boxes.append(
-                    Box(c, r, 0.95, 0.92, figures.GPU if here else PALE, "Q Kᵀ" if here else "")
+                    Box(c, r, 0.95, 0.92, palette.GPU if here else PALE, "Q Kᵀ" if here else "")
                 )
             for r in range(tiles):
-                color = figures.GREENS[0] if r < row else HALF if r == row else PALE
+                color = palette.GREENS[0] if r < row else HALF if r == row else PALE
                 boxes.append(Box(tiles + 1, r, 0.95, 0.92, color, "output" if r <= row else ""))
             words = f"Keys {column + 1}: rescale the running sums, add this tile's exponentials times V."
             picture.frame(words, boxes)
@@ -211,11 +244,11 @@ def _requests(schedule, now, first_row, slots, end_of_all):
         for begin, end in [row[2:] for row in schedule if row[1] == slot] + [(end_of_all, 0)]:
             width = min(begin, now_or_end) - free
             if width > 0:
-                yield Box(free, first_row + slot + 0.08, width, 0.84, figures.WAIT, "idle")
+                yield Box(free, first_row + slot + 0.08, width, 0.84, palette.WAIT, "idle")
             free = end
     for request, slot, begin, end in schedule:
         if begin < now:
-            color, name = figures.GREENS[1 + request % 3], "ABCDEFGHIJ"[request]
+            color, name = palette.GREENS[1 + request % 3], "ABCDEFGHIJ"[request]
             width = min(now, end) - begin
             yield Box(begin, first_row + slot + 0.08, width, 0.84, color, name)
 
@@ -244,8 +277,8 @@ def latency_hiding(load: int = 400, work: int = 40, places: int = 16) -> Picture
         for warp in range(warps):
             for begin in range(warp * work, end, max(load + work, warps * work)):
                 cycles = min(work, end - begin)
-                boxes.append(Box(begin, _warp_row(warp), cycles, 0.42, figures.GPU))
-                boxes.append(Box(begin, 0, cycles, 1, figures.GPU))
+                boxes.append(Box(begin, _warp_row(warp), cycles, 0.42, palette.GPU))
+                boxes.append(Box(begin, 0, cycles, 1, palette.GPU))
         picture.frame(f"{warps} {name}: the scheduler has work {busy:.0%} of the time.", boxes)
     return picture
 

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from helpers import figures
+from helpers.step_pictures import Picture
 from helpers.vega import Texts, calculate, csv, slider
 
 if TYPE_CHECKING:
@@ -16,37 +16,6 @@ if TYPE_CHECKING:
 
 WIDE, HIGH = 660, 30  # pixels of the picture, and of one row
 LIGHT = [figures.CARD, figures.WAIT, *figures.GREENS[2:]]  # dark text stands on these
-
-
-class Box(NamedTuple):
-    """A box of a frame: its place in columns and rows of the picture, its color and what stands in it."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    color: str
-    label: str = ""
-
-
-@dataclass
-class Picture:
-    """Frames of (sentence, boxes) over a grid of `columns` and `rows`. `labels` name the rows; `alt` says it in words.
-
-    `slider` names what the slider counts.
-    """
-
-    title: str
-    alt: str
-    columns: float
-    rows: float
-    labels: list
-    frames: list = field(default_factory=list)
-    slider: str = "step"
-
-    def frame(self, sentence: str, boxes: list[Box]) -> None:
-        """Add a frame."""
-        self.frames.append((sentence, list(boxes)))
 
 
 def show(picture: Picture, still: int | None = None, caption: str = "", start: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""What lessons show and ask: predictions (`helpers.predictions`), quizzes, explorers and the lesson map.
+"""What lessons show and ask: predictions (`helpers.checks.predictions`), quizzes, explorers and the lesson map.
 
 Each works with ipywidgets 7.7 and 8, and leaves ordinary outputs for places that show no widgets (`helpers.show`), so
 a lesson reads the same on paper. A widget never shows a traceback.
@@ -12,7 +12,7 @@ from typing import Any
 
 from helpers import figures, show
 from helpers.checks import core, panel, progress
-from helpers.predictions import predict
+from helpers.checks.predictions import predict
 
 __all__ = ["choice", "explore", "lesson_map", "predict", "quiz", "slider"]
 
@@ -211,12 +211,10 @@ def lesson_map(exercises: Mapping[str, Sequence[str]]) -> None:
     done = {key for key, entry in progress.load().items() if entry.get("status") == "correct"}
     lines = []
     rows = []
-    total = 0
     for lesson in LESSONS:
         keys = exercises.get(lesson.number, ())
         solved = sum(key in done for key in keys)
         left = round(lesson.minutes * (1 - solved / len(keys))) if keys else lesson.minutes
-        total += left
         lines.append(
             f"{lesson.number}  {lesson.title:<34} {solved:>2} of {len(keys):>2} exercises, "
             f"{left:>2} minutes left"
@@ -230,6 +228,4 @@ def lesson_map(exercises: Mapping[str, Sequence[str]]) -> None:
         '<tr><th>Lesson</th><th style="text-align:left">Title</th>'
         "<th>Exercises solved</th><th>Minutes left</th></tr>"
     )
-    told = f"About {total / 60:.1f} hours left."
-    page = f"<table>{head}{''.join(rows)}</table><p>{told}</p>"
-    show.page(page, "\n".join([*lines, told]))
+    show.page(f"<table>{head}{''.join(rows)}</table>", "\n".join(lines))

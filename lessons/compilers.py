@@ -13,7 +13,9 @@ CHANGED = "This cell needs a compiler that isn't here, and the page has no outpu
 VIEW = "application/vnd.jupyter.widget-view+json"
 CALL = "__import__('lessons.compilers', fromlist=['']).show_stored({source!r}, {notebook!r})"
 PACKAGES = {"Triton": "triton", "NVRTC": "triton nvidia-cuda-nvrtc cuda-bindings"}
-ALWAYS = re.compile(r"\b(look_for_compilers|predict|quiz|hint|solution)\(")  # these run anywhere
+ALWAYS = re.compile(
+    r"\b(look_for_compilers|predict|quiz|hint|solution|faults\.check)\("
+)  # these run anywhere
 COMPILES = re.compile(r"\b(triton|kernels|trace|check)\b")
 
 

@@ -13,10 +13,9 @@ from practice_gpus import practice_gpus
 
 Span = tuple[float, float]  # start and end in ms
 MIB = 1.048576  # MB
-# GB/s of large all-reduces without NVLink. Direct: four RTX 4090 with a modified driver, 512 MiB,
-# https://github.com/tinygrad/open-gpu-kernel-modules/issues/36; through the CPU's memory: two RTX 3090 Ti,
-# https://github.com/mli/transformers-benchmarks (transformers.ipynb).
-PCIE = {"PCIe (direct)": 25.8, "PCIe (through CPU memory)": 6.2}
+# GB/s of large all-reduces without NVLink: four RTX 4090 with a modified driver, 512 MiB,
+# https://github.com/tinygrad/open-gpu-kernel-modules/issues/36.
+PCIE = {"PCIe (direct)": 25.8}
 LATENCY = 0.042  # ms: 8 bytes between eight RTX 4090, https://github.com/NVIDIA/nccl/issues/1530
 LINKS = {"NVLink": "8 × H200", "network": "32 × B200, four machines", **PCIE}  # or GB/s
 
@@ -89,21 +88,3 @@ def cut(spans: list[Span], at: float) -> list[Span]:
     """Return `spans`, (start, end) each, with the one that lasts over time `at` in two: what is hidden, what exposed."""
     before = [(start, min(end, at)) for start, end in spans if start < at]
     return before + [(max(start, at), end) for start, end in spans if end > at]
-
-
-def speedup(card: str, link: str, gpus: int, batch: int, shared: bool = False) -> tuple[float, ...]:
-    """Return (low, middle, high): the throughput of `gpus` as a multiple of one's, by forecast, with buckets of 25 MiB.
-
-    `batch` sequences for each GPU, or `shared` by all. The range is that of the forecast of a step: a faster step leaves
-    less time to hide the all-reduces.
-    """
-    step, model = gpt_step(batch // gpus if shared else batch)
-    one, alone = step.on(card), gpt_step(batch)[0].on(card)
-    gain = alone.ms / one.ms if shared else gpus
-    begin, end = backward_ms(one)
-    gains = []
-    for scale in (bound / one.ms for bound in (one.range[0], one.ms, one.range[1])):
-        sent = all_reduces(model, scale * begin, scale * end, 25 * MIB, gpus, link)
-        exposed = max(0, sent[-1][1] - scale * end)
-        gains.append(gain / (1 + exposed / (scale * one.ms)))
-    return tuple(gains)

@@ -9,8 +9,8 @@ import helpers.figures
 from helpers import plots
 from helpers.figures import SMALL
 from lessons import data_parallel
+from lessons.lesson06 import exercises as rule06
 from lessons.lesson06 import figures as lesson06
-from lessons.lesson07 import figures as lesson07
 from lessons.lesson08 import figures, tree
 
 
@@ -64,18 +64,6 @@ def test_the_tree_shows_the_path_to_the_limit_and_only_its_ratios(shown, tests, 
     assert all(ratio in alt for ratio in ratios)
 
 
-def test_a_graph_starts_all_its_kernels_by_one_launch(shown):
-    """The gain is read off the lines from launches to kernels: many on an A100, one for the graph."""
-    lesson07.show_launches()
-    [(figure, alt)] = shown
-    assert "A100: 76 launches for 76 kernels" in alt and "one graph launch for 421 kernels" in alt
-    begins = [
-        {line.get_xdata()[0] for line in axes.get_lines() if len(set(line.get_ydata())) > 1}
-        for axes in figure.axes
-    ]
-    assert len(begins[0]) == 76 and len(begins[1]) == 14
-
-
 class Step:
     """A forecast of `ms` on an A100."""
 
@@ -83,14 +71,16 @@ class Step:
         self.ms, self.range, self.bound = ms, (ms / 2, 2 * ms), bound
 
 
-def test_a_climb_shows_each_gain_and_says_that_it_is_a_forecast(shown):
+def test_a_climb_shows_each_gain_and_says_that_it_is_a_forecast(shown, monkeypatch):
     """Which change helped is what the page tells; a solid bar would be a measurement."""
-    rungs = {"as it is": (Step(8.0, "mixed"), 4), "lean": (Step(4.0), 4), "large": (Step(8.0), 16)}
-    figures.show_climb(rungs)
+    monkeypatch.setattr(figures, "recorded", lambda make_step: make_step())
+    steps = {"as it is": (4, 8.0, "mixed"), "lean": (4, 4.0), "large": (16, 8.0)}
+    rungs = {name: {"batch": given[0], "given": given[1:]} for name, given in steps.items()}
+    figures.show_climb(lambda batch, given: Step(*given), rungs)
     [(figure, alt)] = shown
     axes = figure.axes[0]
     words = [text.get_text() for text in axes.texts]
-    assert {"500", "1,000   × 2.00", "2,000   × 2.00", "mixed"} <= set(words)
+    assert {"500   mixed", "1,000   × 2.00   memory", "2,000   × 2.00   memory"} <= set(words)
     assert "4.0 times the photos" in alt and "forecast" in axes.get_xlabel()
     assert all(bar.get_facecolor()[3] < 0.5 for bar in axes.patches)
     assert [list(line.get_xdata()) for line in axes.get_lines()][0] == [250, 1000]
@@ -128,22 +118,15 @@ def test_an_all_reduce_takes_what_was_published_for_its_size(link, gpus):
     assert data_parallel.all_reduce_ms(0.001, gpus, link) == pytest.approx(smallest)
 
 
-def test_a_second_gpu_helps_more_over_a_faster_link_and_with_more_work():
-    """It is what the lesson concludes; and where backward hides everything, two do the work of two."""
-    slow, direct = "PCIe (through CPU memory)", "PCIe (direct)"
-    gains = [data_parallel.speedup("RTX 4090", link, 2, 1) for link in (slow, direct, "NVLink")]
-    assert all(low < high for low, high in zip(gains, gains[1:], strict=False))
-    assert all(low <= middle <= high for low, middle, high in gains)
-    assert gains[0][2] < 1 < gains[1][1] < 1.95 < gains[2][0] <= 2
-    assert data_parallel.speedup("RTX 4090", slow, 2, 8)[1] > 1.8
-
-
-def test_the_lesson_s_forecast_agrees_with_the_clock_s():
-    """Two answers to one question would make a learner doubt both."""
-    forecast, model = data_parallel.gpt_step(1)
-    clock = forecast.on("RTX 4090").ms / forecast.on("RTX 4090", gpus=2, gradients=model).ms
-    ours = data_parallel.speedup("RTX 4090", "PCIe (through CPU memory)", 2, 1)[1]
-    assert ours == pytest.approx(2 * clock, rel=0.05)
+def test_the_rule_of_lesson_06_agrees_with_the_measured_runs_it_is_held_against():
+    """The page says it tells the slow link from the fast ones, and how far it is off at most."""
+    runs = lesson06.measured_runs()
+    measured = {run: gain / offer[0] for run, (offer, gain) in runs.items()}
+    by_rule = {run: rule06.speedup(*offer) / offer[0] for run, (offer, _) in runs.items()}
+    assert min(measured, key=measured.get) == min(by_rule, key=by_rule.get) == "2 RTX 3090 Ti, PCIe"
+    assert all(by_rule[run] == pytest.approx(measured[run], rel=0.11) for run in runs)
+    _, sentence = lesson06.draw_rule(runs, rule06.speedup)
+    assert "within 11%" in sentence and "2 RTX 3090 Ti, PCIe: 56 by the rule, 63" in sentence
 
 
 def test_the_explorer_of_buckets_says_what_its_bars_show(monkeypatch):
@@ -186,11 +169,3 @@ def test_the_straggler_is_marked_where_it_joins_and_the_others_wait_until_then()
     assert told == ["rank 7 joins at 9.7 ms", "waits 2.1 ms", "waits 7.6 ms"]
     assert figure.axes[0].lines[-1].get_xdata()[0] == pytest.approx(9.687)
     assert "until rank 7 joins, at 9.7 ms" in sentence
-
-
-def test_a_shared_batch_scales_worse_than_one_of_each_gpu():
-    """Strong and weak scaling must not be swapped: it is what the explorer teaches."""
-    link = "PCIe (through CPU memory)"
-    told = [lesson06.draw_more_gpus("RTX 4090", link, b)[1] for b in ("8 each", "8 shared")]
-    weak, strong = (float(re.search(r"8 × RTX 4090: (\S+)", words)[1]) for words in told)
-    assert weak > 5 > 1.1 > strong

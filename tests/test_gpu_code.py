@@ -68,12 +68,12 @@ def test_a_code_of_this_machine_is_not_drawn_beside_it(name, is_cpu, home, monke
     from helpers import devices, host
 
     gpu_code.keep(gpu_code.encode(replace(T4, device=name)))
-    assert len(plots.yours("matmul", "tflop_per_s", x="size", dtype="float32")) == 1
+    assert len(gpu_code.yours("matmul", "tflop_per_s", x="size", dtype="float32")) == 1
     described = devices.describe("cpu") | ({} if is_cpu else {"name": name})
     monkeypatch.setattr(host, "cpu_name", lambda: name if is_cpu else "another")
     if not is_cpu:
         monkeypatch.setattr(devices, "describe", lambda device: described)
-    assert plots.yours("matmul", "tflop_per_s", x="size", dtype="float32") == {}
+    assert gpu_code.yours("matmul", "tflop_per_s", x="size", dtype="float32") == {}
 
 
 def test_a_bad_code_leaves_the_kept_one_alone_and_an_unreadable_one_costs_no_figure(home):
@@ -85,7 +85,7 @@ def test_a_bad_code_leaves_the_kept_one_alone_and_an_unreadable_one_costs_no_fig
     (home / "gpu-code.txt").write_text("G9-FROM-LATER", encoding="utf-8")
     gpu_code._memory.clear()
     assert gpu_code.stored() is None
-    assert plots.yours("training", "images_per_s") == {}
+    assert gpu_code.yours("training", "images_per_s") == {}
 
 
 def test_a_folder_that_cannot_be_written_keeps_the_code_for_this_kernel(home):

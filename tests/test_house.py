@@ -84,6 +84,24 @@ def test_no_module_imports_itself_around_a_circle():
     graphlib.TopologicalSorter(module_graph()).prepare()  # CycleError names the modules
 
 
+def test_helpers_are_three_floors_high():
+    """Whoever reads a module of helpers finds what it rests on two steps further down, not five."""
+
+    def place(module):
+        return ".".join(module.split(".")[:2])  # a package of helpers counts as one
+
+    below: dict[str, set[str]] = {}
+    for module, wanted in module_graph().items():
+        if module.startswith("helpers."):
+            inside = {place(name) for name in wanted if name.startswith("helpers.")}
+            below.setdefault(place(module), set()).update(inside - {place(module)})
+
+    def floor(name):
+        return 1 + max(map(floor, below[name]), default=0)
+
+    assert max(map(floor, below)) <= 3, {name: floor(name) for name in below}
+
+
 PROBE = """
 import io, json, os, sys
 import numpy, torch

@@ -15,9 +15,15 @@ from helpers.checks import core
 from helpers.checks.core import NOT_ATTEMPTED
 from lessons import compilers as missing
 from lessons import inductor, puzzle
-from lessons.kernels import add_kernel, attention_kernel, matmul_kernel, softmax_kernel
+from lessons.kernels import (
+    add_kernel,
+    attend,
+    attention_kernel,
+    matmul_kernel,
+    softmax_kernel,
+)
 from lessons.lesson11 import exercises as eleven
-from lessons.lesson11 import figures
+from lessons.lesson11 import figures, race
 from lessons.lesson12 import exercises as twelve
 from lessons.lesson12 import figures as inside
 from lessons.lesson93 import exercises as puzzles
@@ -85,9 +91,9 @@ def test_checks_work_in_both_modes_of_triton(interpret):
 def test_par_is_what_the_book_says():
     """Par is counted when it is asked for; these follow from the problem alone."""
     transpose, saxpy = twelve.transpose.par(), twelve.saxpy.par()
-    assert transpose == 4.0, "4 sectors, no conflict"
+    assert transpose == 8.0, "4 sectors in and 4 out, no conflict"
     assert saxpy == 24, "8 warps, two loads and a store each"
-    assert twelve.matmul.par() == 2.0, "4 sectors of b and 4 of a, for four multiply-adds"
+    assert twelve.matmul.par() == 1.25, "one load of b and four of a, for four multiply-adds"
     assert puzzles.online.par() == 12.0, "in twice, out once"
 
 
@@ -124,17 +130,6 @@ def test_padding_by_one_word_removes_the_conflict():
     ]
 
 
-@needs_compilers
-def test_the_b200_has_the_first_step_of_its_product_before_the_loop():
-    """Lesson 12 says why there are eight instructions: the first of eight overwrites its sums, the others add."""
-    values = dict.fromkeys("ab", "*fp16") | {"c": "*fp32", "n": "i32", "TILE": 64}
-    code = [text for _, text in kernels.compile(matmul_kernel, values, "B200").machine_code]
-    products = [place for place, text in enumerate(code) if text.startswith("UTCHMMA")]
-    assert ["!UPT" in code[place] for place in products] == [True] + 7 * [False]
-    between = code[products[3] : products[4]]
-    assert any("BAR.SYNC" in text for text in between), "two groups of four"
-
-
 def test_traffic_counts_what_operations_read_and_write():
     rows = traffic(lambda x: (x + 1).view(-1).sum(), torch.ones(2, 3))
     assert rows == [("add", 24, 24), ("sum", 24, 4)]
@@ -147,19 +142,17 @@ def test_a_kernel_takes_the_longer_of_its_bytes_and_its_flops():
     assert microseconds("A100 80", 1000, flops=int(499.2e9)) == pytest.approx(2000)
 
 
-def softmax_apart(x):
-    x = x - x.amax(1, keepdim=True)
-    powers = x.exp()
-    return powers / powers.sum(1, keepdim=True)
+ATTENTION = (attend, *3 * [(200, 64)])
 
 
 @needs_compilers
 @pytest.mark.slow
-def test_what_torch_compile_writes_for_a_gpu_is_one_kernel_that_is_right():
-    """The page says that it is the learner's softmax; so it has to be one, and its values PyTorch's."""
-    names, sources = inductor.written_for_cuda((softmax_apart, (64, 200)))["softmax_apart"]
-    assert len(names) == 1 and names == list(sources) and "fused" in names[0]
-    assert "tl.load" in sources[names[0]] and "tl.store" in sources[names[0]]
+def test_torch_compile_writes_one_kernel_between_the_products_of_attention():
+    """The page asks for a guess, and reveals this."""
+    names, sources = inductor.written_for_cuda(ATTENTION)["attend"]
+    product, softmax, other = names
+    assert product == other == "extern_kernels.mm" and [softmax] == list(sources)
+    assert "tl.load" in sources[softmax] and "tl.store" in sources[softmax]
 
 
 def test_where_inductor_cannot_be_asked_a_recorded_kernel_stands_in_and_says_so(
@@ -169,9 +162,55 @@ def test_where_inductor_cannot_be_asked_a_recorded_kernel_stands_in_and_says_so(
         raise subprocess.CalledProcessError(1, "python")
 
     monkeypatch.setattr(inductor.subprocess, "run", refuse)
-    names, sources = inductor.written_for_cuda((softmax_apart, (64, 200)))["softmax_apart"]
-    assert len(names) == 1 and "tl.store" in sources[names[0]]
+    names, sources = inductor.written_for_cuda(ATTENTION)["attend"]
+    assert len(names) == 3 and "tl.store" in sources[names[1]]
     assert "this is what PyTorch 2.15 wrote" in capsys.readouterr().out
+
+
+# --- races
+
+RACERS = {
+    "softmax": lambda x: x.softmax(1),
+    "product": lambda a, b, tile: a.float() @ b.float(),
+    "attention": attend,
+}
+
+
+@pytest.mark.parametrize("what", list(RACERS))
+def test_without_a_gpu_a_race_forecasts_and_runs_nothing_large(what, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    seen = []
+
+    def yours(*inputs):
+        seen.append(inputs[0].numel())
+        return RACERS[what](*inputs)
+
+    eleven.race(what, yours)
+    said = capsys.readouterr().out
+    assert max(seen) < 20_000 and "forecast: " in said and "no GPU here" in said
+    assert "measured" not in said.replace("measure on", "")
+
+
+def test_on_a_gpu_a_race_measures_all_ways_and_says_which_card(monkeypatch, capsys):
+    """2 ms for 67 MB are 33.6 GB/s; for 137 GFLOP, 68.7 TFLOP/s."""
+    pytest.importorskip("triton.testing")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA X1")
+    monkeypatch.setattr("triton.testing.do_bench", lambda run, return_mode: 2.0)
+    for what, rows in (("softmax", race._softmax), ("product", race._product)):
+        monkeypatch.setattr(
+            race, rows.__name__, lambda yours, *_, rows=rows: rows(yours, "cpu", "meta")
+        )
+        eleven.race(what, RACERS[what])
+    said = capsys.readouterr().out
+    assert said.count("2,000 µs") == 7 and said.count("measured: NVIDIA X1") == 2
+    assert said.count("33.6 GB/s") == 2 and said.count("68.7 TFLOP/s") == 4
+
+
+def test_a_race_is_called_off_where_the_values_differ(monkeypatch, capsys):
+    with pytest.raises(AssertionError):
+        eleven.race("softmax", torch.exp)
+    assert not capsys.readouterr().out
 
 
 # --- pictures
@@ -188,6 +227,16 @@ def test_places_that_are_masked_off_stand_beside_their_programs_row():
     cells = [(*text.get_position(), text.get_text()) for text in figure.axes[0].texts]
     dashes = [(x, y) for x, y, text in cells if text == "–"]
     assert dashes == [(2.5, 0.5), (3.5, 0.5), (2.5, 1.5), (3.5, 1.5)]
+
+
+def test_the_picture_of_online_softmax_ends_at_the_softmax_of_the_whole_row():
+    scores, values = [1, 3, 2, 5, 4, 0], [4, 2, 6, 1, 3, 5]
+    figure, said = figures.online(scores, values)(2)
+    weights = (torch.tensor(scores) - 5.0).exp()
+    total = (weights * torch.tensor(values)).sum()
+    assert said.endswith(f"= {weights.sum():.3f}; acc: 1.643 × 1.000 + 1.137 = {total:.3f}.")
+    _, said = figures.online(scores, values)(1)
+    assert "5 is larger than 3" in said and "row_sum: 1.135 × 0.135 + 1.050 = 1.203" in said
 
 
 @needs_compilers

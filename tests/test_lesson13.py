@@ -99,12 +99,6 @@ def test_the_limit_of_patient_1_lies_between_its_two_recordings():
     assert figure.get_suptitle() == "Four workers cut 174 ms to 127; the limit is 116"
 
 
-def test_the_last_rank_to_join_is_marked_where_it_joins():
-    figure, words = figures.latecomer()
-    assert figure.get_suptitle().startswith("Seven ranks wait until rank 7 joins, at 9.7 ms")
-    assert "The others joined it between 2.1 and 9.2 ms" in words
-
-
 def test_the_gpu_of_patient_4_idles_under_hip_free_for_973_ms():
     """So 157 of 1,130 ms are left at best where the allocator keeps memory."""
     trace = traces.case("6")
@@ -128,6 +122,12 @@ def test_the_healthy_one_hardly_waits_and_its_launches_run_far_ahead():
     assert reading.launch_delay(trace) / 1000 == pytest.approx(79, abs=0.5)
 
 
+def test_the_cpu_of_patient_8_launches_for_33_ms():
+    """So the GPU's time alone isn't what's left of the window, and the page says so."""
+    launches = [event.launch for event in traces.case("11").gpu if event.launch is not None]
+    assert max(launches) / 1000 == pytest.approx(33, abs=0.5)
+
+
 def test_a_learner_can_load_the_strangers_file():
     trace = traces.load(exercises.EXAMPLE)
     assert trace.length == pytest.approx(237_000) and trace.source.startswith("AMD-AGI")
@@ -137,11 +137,6 @@ def test_the_numbers_in_the_reasons_are_those_of_the_traces():
     dlrm = traces.case("9")
     idle = sum(gap for at, gap in reading.gaps(dlrm) if 21_900 < at < 34_000)
     assert 3_500 < idle < 4_000
-    late = traces.case("7").rank(7)
-    spent = reading.on_cpu(late, 0, reading.gaps(late)[0][1])
-    assert reading.gaps(late)[0] == pytest.approx((0, 7904), abs=1)
-    loader = sum(us for name, us in spent.items() if "DataLoader" in name)
-    assert loader / 1000 == pytest.approx(1.04, abs=0.01)
 
 
 def test_admitting_shows_the_patient_and_returns_its_trace(capsys):

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import helpers.figures
 from helpers import step_pictures
 from helpers.palette import GPU
 from lessons import gpt
@@ -41,11 +42,14 @@ def drawn(monkeypatch, draw, *args):
 def test_a_gpu_needs_nothing_of_another_between_the_two_matmuls(monkeypatch):
     """What a split by columns leaves on a GPU, its rows of the next matrix take: the reason for the order."""
     figure = drawn(monkeypatch, figures.show_split)
-    for gpu, axes in enumerate(figure.axes):
-        cells = held(axes)
-        hidden = {column - 14 for row, column in cells if 14 <= column < 20}
-        down = {row for row, column in cells if 22 <= column < 26}
+    cells = held(figure.axes[0])
+    for gpu, top in enumerate((0, figures.TALL)):
+        own = {(row - top, column) for row, column in cells if top <= row < top + 6}
+        hidden = {column - 14 for _, column in own if 14 <= column < 20}
+        down = {row for row, column in own if 22 <= column < 26}
         assert hidden == down == set(range(3 * gpu, 3 * gpu + 3))
+        total = [column for _, column in own if column >= 38]
+        assert len(total) == 12  # the whole sum, on every GPU
 
 
 @pytest.mark.parametrize(("stages", "microbatches"), [(4, 4), (8, 16), (1, 3)])
@@ -81,7 +85,7 @@ def test_the_limit_is_where_gathering_takes_as_long_as_computing(monkeypatch):
 
 
 def test_fsdp_over_all_gpus_suits_one_of_the_four_jobs(monkeypatch):
-    """The page and the hints say why it fails the others: traffic, too few texts, activations."""
+    """The chart, and a hint, say why it fails the others: traffic, too few texts, activations."""
     found = {name: plans.forecast(job, job.gpus, 1, 1) for name, job in plans.JOBS.items()}
     good = [name for name, job in plans.JOBS.items() if plans.works(job, (job.gpus, 1, 1))]
     assert good == ["A"]
@@ -241,13 +245,6 @@ def test_the_scores_of_a_layer_make_six_trips():
     assert 2 * 8 * 12 * 3137**2 == pytest.approx(1.89e9, rel=1e-3)
 
 
-def test_a_card_that_takes_ten_milliseconds_writes_a_hundred_tokens_per_second():
-    forecast = {"ms": 10.0, "range": (5.0, 20.0), "bound": "memory"}
-    figure, words = figures09.cards({"T4": forecast, "B200": forecast | {"ms": 5.0}}, 2e9)
-    assert "100 on a T4" in words and "200 on a B200" in words
-    assert figure.axes[0].lines[0].get_xdata().tolist() == [50, 160]  # a T4's 320 GB/s
-
-
 def test_the_limit_is_the_bandwidth_over_the_bytes_of_a_token():
     """The page's prediction says 154 for 13.2 GB; the figure below it must not say 153."""
     figure, words = figures09.rates(13.2e9)
@@ -255,14 +252,18 @@ def test_the_limit_is_the_bandwidth_over_the_bytes_of_a_token():
     assert "68% of its limit" in words and "330 W" in figure.axes[0].get_xlabel()
 
 
-def test_the_chats_that_fit_beside_the_weights_are_their_memory_over_the_cache_of_one():
-    """The page says how many fit, reserved and by pages; a chat too many would not run."""
-    weights, per_token, held = 13.214e9, 524_288, 13.476e9
-    figure, words = figures09.chats(weights, per_token, held - weights)
-    for count, tokens in ((30, 4096), (422, 300)):
-        assert held + count * tokens * per_token <= 80e9
-        assert held + (count + 1) * tokens * per_token > 80e9
-        assert f"{count} chats" in words or f"{count} with paged" in words
-    together, each = (line.get_ydata() for line in figure.axes[0].get_lines()[:2])
-    assert together[0] == each[0] == pytest.approx(2039e9 / (weights + 300 * per_token))
-    assert list(together) == sorted(together) and list(each) == sorted(each, reverse=True)
+def test_a_decode_step_takes_as_long_as_its_bytes_and_more_chats_share_the_weights(monkeypatch):
+    """The explorer's law: with 422 chats on an A100 all write more and each less, and the spec is a chart."""
+    altair = pytest.importorskip("altair", "5")
+    weights, per_token, embedding = 13.214e9, 524_288, 0.262e9
+    *_, ms, alone = figures09.decode_step(weights, per_token)
+    *_, many_ms, each = figures09.decode_step(weights, per_token, chats=422)
+    assert ms == pytest.approx(1e3 * (weights + 300 * per_token) / 2039e9)
+    assert many_ms == pytest.approx(1e3 * (weights + 422 * 300 * per_token) / 2039e9)
+    assert each < alone / 4 and 422 * each > 60 * alone
+    shown = []
+    monkeypatch.setattr(figures09.figures, "show_vega", lambda *args: shown.append(args))
+    figures09.show_decode(weights, per_token, embedding)
+    [(spec, _, alt, _)] = shown
+    altair.LayerChart.from_dict(helpers.figures.vega_spec(spec, alt), validate=True)
+    assert "13.2 GB of weights" in alt and "at most 130 tokens per second" in alt

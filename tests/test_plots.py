@@ -9,7 +9,7 @@ import pytest
 import torch
 from matplotlib.colors import to_hex
 
-from helpers import figures, plots
+from helpers import figures, gpu_code, plots
 from helpers.palette import CARD, COMM, COPY, CPU, GPU, WAIT
 
 
@@ -220,12 +220,12 @@ def test_a_recording_of_this_machine_is_not_drawn_beside_it(monkeypatch):
     label = known.label_of("cpu")
     where = {"dtype": "float32", "kind": "cpu"}
     monkeypatch.setattr(host, "cpu_name", lambda: "another CPU")
-    assert label in plots.recorded("matmul", "size", "tflop_per_s", **where)
+    assert label in gpu_code.recorded("matmul", "size", "tflop_per_s", **where)
     monkeypatch.setattr(host, "cpu_name", lambda: known.devices["cpu"]["name"])
     monkeypatch.setattr(host, "cpu_cores", lambda: known.provenance["cores"])
-    assert label not in plots.recorded("matmul", "size", "tflop_per_s", **where)
+    assert label not in gpu_code.recorded("matmul", "size", "tflop_per_s", **where)
     monkeypatch.setattr(host, "cpu_cores", lambda: 64)
-    assert label in plots.recorded("matmul", "size", "tflop_per_s", **where)
+    assert label in gpu_code.recorded("matmul", "size", "tflop_per_s", **where)
 
 
 def test_a_dark_theme_inverts_charts_and_leaves_photos_as_they_are():

@@ -16,8 +16,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from helpers import course, troubleshooting
+from helpers.known_errors import known_errors
 from helpers.troubleshooting import child
-from helpers.troubleshooting.table import known_errors
 from practice_gpus import practice_gpus
 
 pytestmark = pytest.mark.gpu

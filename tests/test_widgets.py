@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 import lessons  # noqa: F401 - enters its quizzes
-from helpers import figures, plots, predictions, show, widgets
-from helpers.checks import core, progress
+from helpers import figures, plots, show, widgets
+from helpers.checks import core, predictions, progress
 from helpers.checks.core import Question
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -192,7 +192,7 @@ def test_the_quiz_of_a_later_lesson_begins_with_what_was_wrong(displayed, monkey
     progress.record("quiz.02.alone", right=False)
     widgets.quiz([QUESTION])
     titles = [row.children[0].value for row in boxes[0].children]
-    assert "Once more:" in titles[0] and "After the line x.to" in titles[0] and "1." in titles[1]
+    assert "Once more:" in titles[0] and "A loop calls part.to" in titles[0] and "1." in titles[1]
 
 
 def test_a_quiz_leaves_the_questions_and_what_was_answered(displayed, monkeypatch):

@@ -74,7 +74,8 @@ class Exercise:
     `check_answer(answer)` raises `NotYet`, or returns a sentence of praise that names what was shown. `reference` is
     the model answer: a function with the name the lesson's starter uses, or a value with `source` as its text.
     `seconds` is a time limit for answers that must take long (0: the usual one). `unlocked` says what a learner can do
-    now; `tool` names the function of my_gpu_tools.py as which a correct answer can be kept ("": none).
+    now; `tool` names the function of my_gpu_tools.py as which a correct answer can be kept ("": none), or `keeps` in its
+    place.
     """
 
     key: str
@@ -87,6 +88,7 @@ class Exercise:
     seconds: float = 0
     unlocked: str = ""
     tool: str = ""
+    keeps: Callable | None = None
 
     @property
     def name(self) -> str:
@@ -153,7 +155,7 @@ class Exercise:
             told = f"Only a correct answer can be kept: run ex.{self.name}.check(…) first."
         else:
             try:
-                told = my_tools.keep(_correct[self.key], self.tool, replace)
+                told = my_tools.keep(self.keeps or _correct[self.key], self.tool, replace)
             except my_tools.NotKept as reason:
                 told = f"Not kept: {reason}"
                 if "another" in told:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from helpers.doctor.facts import Device, Facts, visible_entries
 from helpers.gpus import driver_needed, has_kernels, install_command
-from helpers.troubleshooting.table import entries
+from helpers.known_errors import entries
 
 PHRASES = {
     "colab": "Runtime → Change runtime type → T4 GPU → Save",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from helpers import show
 from helpers.checks import panel
 from helpers.course import NOTEBOOKS
-from helpers.troubleshooting.table import Known, known_errors
+from helpers.known_errors import Known, known_errors
 
 EMPTY = "Paste an error message: the last lines of the red text, or all of it."
 UNKNOWN = """This message isn't one of the {count} errors that this page knows. What helps most of the time:

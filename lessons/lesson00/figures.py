@@ -191,11 +191,11 @@ def _row(size, forecast):
 def _finding(old, new):
     faster = old["seconds"] / new["seconds"]
     says = (
-        f"by forecast, the B200 is {figures.number(faster, 2)}× as fast as the T4"
+        f"the B200 is {figures.number(faster, 2)}× as fast as the T4"
         if faster > 1.15
-        else "by forecast, T4 and B200 tie"
+        else "T4 and B200 tie"
     )
-    return f"With {old['size']:,} images per step, {says}"
+    return f"{old['size']:,} images per step: {says} (forecast)"
 
 
 def _spec(seconds, rows, titles):
@@ -220,7 +220,7 @@ def _spec(seconds, rows, titles):
     return {
         "title": {"text": {"expr": f"{json.dumps(titles)}[doublings]"}},
         "params": [slider("doublings", len(SIZES) - 1, step=1, label="doublings of the 25 images")],
-        "width": 640,
+        "width": 700,
         "height": {"step": 44},
         "data": {"values": rows},
         "encoding": {"y": {**y, "axis": {"title": None}}},

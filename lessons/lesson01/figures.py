@@ -3,7 +3,7 @@
 import textwrap
 
 import measurements
-from helpers import figures, plots, step_pictures, steps, which_card
+from helpers import figures, gpu_code, plots, step_pictures, steps, which_card
 from lessons.lesson01.jobs import jobs
 
 # --- a second of matmul ---------------------------------------------------------------------------
@@ -25,8 +25,8 @@ def first_picture():
 def draw_race(rates):
     """Return (Figure, alt): the same picture with `rates` ({label: TFLOP/s}) of this machine, and GPUs of yours."""
     groups = [
-        plots.yours("matmul", "tflop_per_s", x="size", dtype="float32"),
-        plots.recorded("matmul", "size", "tflop_per_s", kind="cuda", dtype="float32"),
+        gpu_code.yours("matmul", "tflop_per_s", x="size", dtype="float32"),
+        gpu_code.recorded("matmul", "size", "tflop_per_s", kind="cuda", dtype="float32"),
     ]
     squares = {f"{name}, measured here": (rate, 0) for name, rate in rates.items()}
     for group in groups:

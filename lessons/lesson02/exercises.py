@@ -306,11 +306,11 @@ fit = Exercise(
 QUIZ = (
     Question(
         "02.alone",
-        'x is on the CPU. After the line x.to("cuda:0"), where is x?',
+        'batch = [x, y] is on the CPU. A loop calls part.to("cuda:0") for each part. Where are x and y now?',
         {
-            "On the CPU": ".to returns the copy, and nothing was assigned to x.",
-            "On cuda:0": "The call made a new tensor there, and nothing kept it.",
-            "On both": "A copy is another tensor.",
+            "On the CPU": "Each .to returned a copy, and nothing kept it.",
+            "On cuda:0": "Each call made a new tensor there; the list still holds the old ones.",
+            "x on the CPU, y on cuda:0": "The loop treats both alike, and leaves both where they were.",
         },
         right=0,
     ),

@@ -1,29 +1,28 @@
-"""The figures of lesson 02: a GPU that loses to a CPU, copies by size, and when the CPU wins."""
+"""The figures of lesson 02: a GPU that loses to a CPU, copies by size and by way, and when the CPU wins."""
 
 import measurements
-from helpers import figures, plots
+from helpers import figures, gpu_code, plots
 from helpers.checks.core import CORRECT
 from helpers.palette import CARD, INK
 from lessons.lesson02 import exercises
 
 TICKS = {10**3: "1 kB", 10**4: "10 kB", 10**5: "100 kB", 10**6: "1 MB"}
-SIZES = {
-    "4 kB each: mostly overhead": "1000 × 1,000 floats",
-    "4 MB each: mostly transfer": "1000 × 1,000,000 floats",
-}
-WAYS = {  # to (tensors, where they are not those of SIZES, and way) in the words of the source
-    "pageable": ("", "blocking"),
-    "pageable, non_blocking": ("", "non_blocking"),
+WAYS = {  # to (tensors, way) in the words of the source
+    "ordinary memory": ("1000 × 1,000,000 floats", "blocking"),
+    "ordinary memory, non_blocking": ("1000 × 1,000,000 floats", "non_blocking"),
     "already pinned": ("same, already pinned", "blocking"),
     "already pinned, non_blocking": ("same, already pinned", "non_blocking"),
     "pinned just before": ("same, pinned just before", "blocking"),
+    "pinned just before, non_blocking": ("same, pinned just before", "non_blocking"),
 }
+WEIGHTS = 128 * 4096**2  # of the network that meets one row of numbers
 
 
 def first_picture():
     """(Figure, alt): one row of numbers through 2.1 billion weights, on a CPU and on a GPU, with the copy and without."""
     cpu, gpu = (row["time_ms"] for row in _shapes(4096))
-    copy = _copy_ms(128 * 4096**2)
+    gb_per_s = _rate(exercises.fit_copy)
+    copy = 4 * WEIGHTS / gb_per_s / 1e6
     title = f"A GPU {cpu / gpu:.0f} times as fast as the CPU loses, if the weights are copied first"
     figure, axes = plots.new_figure(title, "ms", size=(7.4, 2.3))
     axes.barh(0, cpu, color=figures.CPU)
@@ -34,13 +33,13 @@ def first_picture():
     ends = ((cpu, 0, f"{cpu:.0f}"), (copy + gpu, -1, f"{copy + gpu:.0f}"), (gpu, -2, f"{gpu:.0f}"))
     for x, y, text in ends:
         axes.annotate(text, (x, y), (5, 0), weight="bold", **note)
-    words = f"copying 8.6 GB at 25.8 GB/s: {copy:.0f} ms (forecast)"
+    words = f"copying 8.6 GB at {gb_per_s:.1f} GB/s: {copy:.0f} ms (forecast)"
     axes.annotate(words, (0, -1), (8, 0), **note)
     names = ("16-core CPU", "RTX 4090, copying first", "RTX 4090, weights there")
     axes.set_yticks([0, -1, -2], names)
     axes.tick_params(axis="y", labelcolor=INK)
     axes.grid(False, axis="y")
-    copied = f"with a forecast copy of the weights at 25.8 GB/s {copy + gpu:.0f}"
+    copied = f"with a forecast copy of the weights at {gb_per_s:.1f} GB/s {copy + gpu:.0f}"
     told = f"CPU {cpu:.0f}, RTX 4090 {gpu:.0f}, {copied}"
     return figure, f"Bars of ms for one row of numbers through 2.1 billion weights: {told}."
 
@@ -50,27 +49,15 @@ def _shapes(width):
     return measurements.published("crossover_4090").rows("shape", width=width)
 
 
-def _copy_ms(weights):
-    """Milliseconds in which float32 `weights` reach a GPU at the rate that an A100 reaches over PCIe 4: a forecast."""
-    copies = measurements.published("copies_a100")
-    [bus] = copies.rows("copies", bytes=1_000_000_000, direction="h2d")
-    return 4 * weights / (bus["gb_per_s"] * 1e6)
+def _rate(fit_copy):
+    """GB/s of PyTorch's tutorial, from ordinary memory, by `fit_copy`."""
+    return fit_copy(exercises.published_copy(1000), exercises.published_copy(10**6))[1]
 
 
 def times_as_long():
     """How many times as long 1,000 copies of 1,000 floats take as one copy of a million, by PyTorch's tutorial."""
     small, large = exercises.published_copy(1000), exercises.published_copy(10**6)
     return 1000 * small[1] / large[1]
-
-
-def show_copies():
-    """Show µs by size of six copies, 1 to 1,024 KiB, as measured on a Quadro RTX 6000."""
-    times = exercises.measured_copies()
-    (small, least), (large, most) = list(times.items())[0], list(times.items())[-1]
-    title = f"{large // small:,} times the bytes take only {most / least:.0f} times as long"
-    figure = _by_size([_measured()], title)
-    told = ", ".join(f"{us:.3g} µs for {size / 1024:,.0f} KiB" for size, us in times.items())
-    plots.show(figure, f"µs by bytes in one copy, six points: {told}.")
 
 
 def show_small_copies(answer, times, device):
@@ -83,8 +70,8 @@ def show_small_copies(answer, times, device):
     name = "your formula" if right else "our formula"
     where = {"x": "bytes", "y": "gb_per_s", "direction": "h2d", "pinned": True}
     lines = [plots.forecast({name: (sizes, formula)}), _measured()]
-    lines += [_microseconds(plots.yours("copies", **where))]
-    lines += [_microseconds(plots.recorded("copies", **where))]
+    lines += [_microseconds(gpu_code.yours("copies", **where))]
+    lines += [_microseconds(gpu_code.recorded("copies", **where))]
     if str(device) != "cpu":
         lines.append(plots.here({f"to {device}": ([*times], [*times.values()])}))
     figure = _by_size(lines, "A formula from two of the copies forecasts the other four", name)
@@ -134,36 +121,28 @@ def _mark(axes, even):
 
 
 def show_pinned():
-    """Show ms of 1,000 copies by way, of 4 kB and of 4 MB each; return those of 4 MB pinned just before."""
+    """Show ms of 1,000 copies of 4 MB by way; return those of tensors pinned just before."""
     table = measurements.published("pinned_a10g")
-    rows = table.rows("many", build="1")
-    times = {(row["tensors"], row["way"]): row["time_ms"] for row in rows}
+    first, second = (
+        {(row["tensors"], row["way"]): row["time_ms"] for row in table.rows("many", build=build)}
+        for build in "12"
+    )
+    times = {name: first[way] for name, way in WAYS.items()}
     title = "Pinning a tensor just to send it once costs more time than it saves"
-    figure, sides = figures.panels(title, 1, 2, (7.4, 2.9), sharey=True)
+    figure, axes = plots.new_figure(title, "ms for 1,000 copies of 4 MB each", size=(7.4, 2.9))
     note = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": INK}
-    for axes, (name, tensors) in zip(sides, SIZES.items(), strict=True):
-        figures.tidy(axes)
-        axes.set_title(name, fontsize=9, color=INK, loc="left")
-        for place, (pinned, way) in enumerate(WAYS.values()):
-            ms = times.get((pinned or tensors, way))
-            if ms and (axes is sides[1] or not pinned):
-                axes.barh(-place, ms, height=0.62, color=figures.COPY)
-                axes.annotate(f"{ms:.3g}", (ms, -place), (5, 0), **note)
-            else:
-                axes.annotate(
-                    "not measured", (0, -place), (5, 0), **{**note, "color": figures.FAINT}
-                )
-        axes.grid(False, axis="y")
-        axes.margins(x=0.16)
-        axes.set_xlabel("ms for all 1,000")
-    sides[0].set_yticks([-place for place in range(len(WAYS))], [*WAYS])
-    sides[0].tick_params(axis="y", labelcolor=INK)
+    for place, ms in enumerate(times.values()):
+        axes.barh(-place, ms, height=0.62, color=figures.COPY)
+        axes.annotate(f"{ms:.0f}", (ms, -place), (5, 0), **note)
+    axes.grid(False, axis="y")
+    axes.set_yticks([-place for place in range(len(times))], [*times])
+    axes.tick_params(axis="y", labelcolor=INK)
     plots.sources(figure, f"published: {table.source}")
-    before = times["same, pinned just before", "blocking"]
-    told = [f"{times[tensors, 'blocking']:.3g}" for tensors in SIZES.values()]
-    told = f"4 kB each {told[0]}, 4 MB each {told[1]}, pinned just before {before:.0f}"
-    plots.show(figure, f"Bars of ms for 1,000 copies: {told}.")
-    return f"{before:.0f} ms"
+    told = ", ".join(f"{name} {ms:.0f}" for name, ms in times.items())
+    other = ", ".join(f"{second[way]:.0f}" for way in WAYS.values())
+    note = f"When the tutorial was built a second time, the six took {other} ms."
+    plots.show(figure, f"Bars of ms for 1,000 copies of 4 MB: {told}.", note)
+    return f"{times['pinned just before']:.0f} ms"
 
 
 def rows_to_win(answer):
@@ -173,9 +152,7 @@ def rows_to_win(answer):
     `fit_copy`; ours stands in until it is right.
     """
     right = exercises.fit.outcome(answer).status == CORRECT
-    tutorial = exercises.published_copy(1000), exercises.published_copy(10**6)
-    _, gb_per_s = (answer if right else exercises.fit_copy)(*tutorial)
-    copy = 4 * 128 * 4096**2 / gb_per_s / 1e6
+    copy = 4 * WEIGHTS / _rate(answer if right else exercises.fit_copy) / 1e6
     cpu, gpu = (row["time_ms"] for row in _shapes(4096))
     rows = [1, 2, 3, 4, 5]
     times = {"CPU": [cpu * n for n in rows], "RTX 4090": [copy + gpu * n for n in rows]}

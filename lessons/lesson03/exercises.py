@@ -263,19 +263,19 @@ QUIZ = (
     ),
     Question(
         "03.stays",
-        "After model.to(device), what is still where it was?",
+        'A model holds self.scales = {"red": torch.ones(2)}. After model.to("cuda:0"), where is that tensor?',
         {
-            "a batch norm layer's running mean": "That's a buffer, and buffers move.",
-            "a layer's bias": "That's a parameter, and parameters move.",
-            "a tensor in a Python list of the module": "Yes: .to only knows what is registered.",
+            "on cuda:0, like all of the model": "A plain dict isn't registered, and neither is what's in it.",
+            "on the CPU": "Yes: .to only knows what is registered.",
+            "nowhere: .to raises an error": "It doesn't look into the dict, so nothing tells you.",
         },
-        right=2,
+        right=1,
     ),
     Question(
         "03.bend",
         "On your GPU, a batch of 8 takes 9 ms and a batch of 16 takes 9 ms. What do you try first?",
         {
-            "a larger batch": "Yes: it's overhead-bound, so more photos ride along in the same time.",
+            "a larger batch": "Yes: the GPU isn't busy yet, so more photos ride along in the same time.",
             "a faster GPU": "The GPU is idle most of the time already; a faster one would be idle for longer.",
             "a smaller batch": "It would take 9 ms, too, for fewer photos.",
         },

@@ -1,6 +1,7 @@
 """The figures of lesson 03: what the network sees, its layers and their bytes, its time by batch."""
 
 import copy
+import functools
 from collections import Counter
 from pathlib import Path
 
@@ -8,19 +9,16 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import measurements
 from helpers import figures, photos, plots
 from helpers.memory import format_bytes
-from helpers.palette import CARD
+from helpers.palette import CARD, FAINT
+from practice_gpus import practice_gpus
 
-LINES = {
-    "T4": "#4FAE83",
-    "V100": figures.GPU,
-    "A100 80": "#0F6B45",
-    "H100 SXM": "#0B4F33",
-}
+CARDS = ("T4", "V100", "A100 80", "H100 SXM")
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 TOP = 2  # names of a photo in the first picture, channels of a layer
 BLOCKS = (3, 5, 11)  # whose channels are drawn, counted from 1
+SIDE = 208  # pixels of a photo on the page
 
 
 def evidence(network, photo, *asked):
@@ -51,13 +49,13 @@ def _lit(photo, evidence_map):
 
 def _small(image):
     """Return `image`, 0 to 1, with as many pixels as it has on the page, and 32 shades, so that notebooks stay small."""
-    small = F.interpolate(image[None], 162, mode="bilinear", antialias=True)[0]
+    small = F.interpolate(image[None], SIDE, mode="bilinear", antialias=True)[0]
     return (31 * small.clamp(0, 1)).round() / 31
 
 
 def _picture(axes, image, below="", **style):
     """Draw `image` [channels, height, width], with words below it."""
-    nearest = "nearest" if image.shape[-1] == 162 else None
+    nearest = "nearest" if image.shape[-1] == SIDE else None
     axes.imshow(image.permute(1, 2, 0).squeeze(-1).numpy(), cmap="gray", interpolation=nearest)
     axes.set_axis_off()
     look = {"va": "top", "fontsize": 9, "color": figures.INK, **style}
@@ -92,7 +90,7 @@ def seen(network, photo, *asked, file=None):
     words = [f"{name}, {chance:.1%}" for name, chance, _ in found]
     *others, last = [name for name, *_ in found]
     title = f"Where it finds {', '.join(others)}{' and ' * bool(others)}{last}"
-    figure, axes = figures.panels(title, 1, 1 + len(found), (1.6 * (1 + len(found)), 2.15))
+    figure, axes = figures.panels(title, 1, 1 + len(found), (1.85 * (1 + len(found)), 2.5))
     _picture(axes[0], _small(photo / 255), "the photo")
     for place, text, (*_, each) in zip(axes[1:], words, found, strict=True):
         _picture(place, _small(_lit(photo, each)), text)
@@ -158,35 +156,6 @@ def bytes_by_layer(batch, pixels):
     return plots.stacked(rows, title, "MiB"), f"{title}."
 
 
-def published():
-    """Show published times of ResNet-50 by batch, on a T4 and a V100; returns the V100's, {batch: ms}."""
-    data = measurements.published("resnet50_nvidia")
-    times = {}
-    for device, name in (("T4", "T4"), ("V100 16GB, DGX-1", "V100")):
-        rows = data.rows("inference", device=device, precision="FP32")
-        times[name] = {row["batch"]: 1000 * row["batch"] / row["images_per_s"] for row in rows}
-    v100 = times["V100"]
-    title = f"A V100 takes {v100[1]:.1f} ms for one image and {v100[8]:.1f} for eight"
-    figure, (left, right) = figures.panels(title, 1, 2, (7.4, 3.1))
-    for name, ms in times.items():
-        look = {"label": name, "color": LINES[name], "marker": "o", "markersize": 5}
-        left.plot([*ms], [*ms.values()], **look)
-        right.plot([*ms], [1000 * batch / each for batch, each in ms.items()], **look)
-    names = ("latency: ms per batch (log scale)", "throughput: images per second")
-    for axes, name in zip((left, right), names, strict=True):
-        axes.set_title(name, fontsize=9, color=figures.INK, loc="left")
-        _batches(axes, "images")
-    left.set_yscale("log")
-    right.set_ylim(bottom=0)
-    figures.plain_ticks(left.yaxis)
-    for axes in (left, right):
-        plots.label_ends(axes)
-    plots.sources(figure, data.source)
-    told = [f"{name} {ms[1]:.3g} ms for 1, {ms[256]:.3g} for 256" for name, ms in times.items()]
-    figures.show(figure, f"ResNet-50 by batch: {'; '.join(told)}.")
-    return v100
-
-
 def _batches(axes, things):
     """Give `axes` an axis of batches from 1 to 256."""
     figures.tidy(axes)
@@ -197,13 +166,26 @@ def _batches(axes, things):
     axes.yaxis.set_major_formatter("{x:,g}")
 
 
-def busy(forecasts, card, batch, launch):
+@functools.cache
+def _forecasts():
+    """{batch: Forecast} of the pretrained network under inference_mode."""
+    with practice_gpus(1, memory="16 GiB", card="T4", values=False) as clocked:
+        network = photos.pretrained().cuda()
+
+        def forecast(batch):
+            x = torch.empty(batch, 3, 224, 224, device="cuda")
+            with torch.inference_mode():
+                return clocked.forecast(lambda: network(x))
+
+        return {batch: forecast(batch) for batch in BATCHES}
+
+
+def busy(card, batch, launch):
     """A figure and a sentence: what CPU and GPU do during one batch, and what each card does per second.
 
-    `forecasts` is {batch: Forecast}; `launch` is what the CPU needs for one launch, in microseconds.
+    `launch` is what the CPU needs for one kernel, in microseconds.
     """
-    rates = {name: _rates(forecasts, name, launch) for name in LINES}
-    queue = forecasts[batch].on(card).play(issue=launch / 1e6)
+    queue = _forecasts()[batch].on(card).play(issue=launch / 1e6)
     ms = 1000 * queue.finish()
     rows = {"CPU launches": [], "GPU computes": []}
     for span in queue.spans:
@@ -211,20 +193,18 @@ def busy(forecasts, card, batch, launch):
         rows[row].append((1000 * span.start, 1000 * (span.end - span.start)))
     share = sum(length for _, length in rows["GPU computes"]) / ms
     photos_ = "1 photo" if batch == 1 else f"{batch} photos"
-    low, high = forecasts[batch].on(card).range
-    took = f"{photos_} in {figures.number(ms)} ms"
-    title = f"By forecast, {took}: the {card} works for {share:.0%} of that time"
+    low, high = _forecasts()[batch].on(card).range
+    title = f"By forecast, {photos_} in {figures.number(ms)} ms: the {card} works for {share:.0%} of that time"
     figure = figures.blank_figure((7.4, 3.7))
     figures.set_title(figure, title)
     above, below = figure.subplots(2, 1, height_ratios=(1, 2.1))
     _lanes(above, rows, ms)
-    for name, values in rates.items():
-        here = name == card
-        look = {"linewidth": 2.4 if here else 1.4, "alpha": 1 if here else 0.65}
-        line = below.plot([*values], [*values.values()], label=name, color=LINES[name], **look)[0]
-        line.set_linestyle((0, (4, 2.5)))
-    look = {"markersize": 9, "markerfacecolor": CARD, "markeredgewidth": 2.2}
-    below.plot(batch, rates[card][batch], "o", color=LINES[card], label="_", **look)
+    for name in CARDS:
+        look = {"color": figures.GPU, "linewidth": 2.4} if name == card else {"color": FAINT}
+        rates = _rates(name, launch)
+        below.plot(BATCHES, rates, label=name, linestyle=(0, (4, 2.5)), **look)
+    chosen = {"markersize": 9, "markerfacecolor": CARD, "markeredgewidth": 2.2, "label": "_"}
+    below.plot(batch, 1000 * batch / ms, "o", color=figures.GPU, **chosen)
     below.set_title(
         "photos per second (forecast, log scale)", fontsize=9, color=figures.INK, loc="left"
     )
@@ -232,14 +212,16 @@ def busy(forecasts, card, batch, launch):
     below.set(yscale="log", ylim=(50, 30_000))
     figures.plain_ticks(below.yaxis)
     plots.label_ends(below)
-    rate = f"{rates[card][batch]:,.0f} photos per second"
+    rate = f"{1000 * batch / ms:,.0f} photos per second"
     return figure, f"{title}; {rate}. A batch may take {low:.1f} to {high:.1f} ms."
 
 
-def _rates(forecasts, card, launch):
-    """{batch: photos per second} of a card."""
-    played = {batch: each.on(card).play(issue=launch / 1e6) for batch, each in forecasts.items()}
-    return {batch: batch / queue.finish() for batch, queue in played.items()}
+def _rates(card, launch):
+    """Photos per second of a card, by batch."""
+    return [
+        batch / each.on(card).play(issue=launch / 1e6).finish()
+        for batch, each in _forecasts().items()
+    ]
 
 
 def _lanes(axes, rows, ms):

@@ -1,4 +1,4 @@
-"""The figures of lesson 05: what saves memory, cards that hold a step, and what real GPUs held."""
+"""The figures of lesson 05: a step, what saves memory, cards that hold a step, and what real GPUs held."""
 
 import functools
 
@@ -9,7 +9,8 @@ import measurements
 from helpers import figures, photos, plots
 from helpers.checks.core import chosen
 from helpers.gpus import CARDS
-from helpers.memory import in_total
+from helpers.memory import draw_step, in_total
+from helpers.training import train_step
 from lessons.lesson05.exercises import accumulate, accumulation
 from measurements import traces
 from practice_gpus import practice_gpus
@@ -18,6 +19,26 @@ from practice_gpus.cards import get_card
 _OFFSET = {"textcoords": "offset points"}
 _TEXT = {"fontsize": 9, "color": figures.INK}
 USABLE = 0.9  # of a card's memory: the rest is for the context and for workspaces of libraries
+
+
+# --- one step ---------------------------------------------------------------------------------------
+def mountain(make_model):
+    """Return draw(batch, optimizer), which draws what a step of that model holds over time, from shapes alone."""
+
+    def draw(batch, optimizer):
+        with practice_gpus(1, values=False):
+            model = make_model()
+            update = getattr(torch.optim, optimizer)(model.parameters())
+            rows = torch.empty(batch, 1024, device="cuda")
+            labels = torch.zeros(batch, dtype=torch.int64, device="cuda")
+
+            def step():
+                train_step(model, rows, labels, update)
+
+            step()  # the first step creates the optimizer's state
+            return draw_step(model, update, (rows, labels), step, 235)
+
+    return draw
 
 
 # --- the photo network ------------------------------------------------------------------------------

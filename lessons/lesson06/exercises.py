@@ -14,9 +14,6 @@ from helpers.checks import expect
 from helpers.checks.core import Exercise, LearnerError, NotYet, Question, call, chosen
 from lessons import ladder
 from lessons.ranks import Hang, run_ranks, train_two
-from lessons.reading import total
-from measurements.traces import GpuEvent, Trace
-from measurements.traces.intervals import merged
 
 # The lesson calls them, too.
 __all__ = ["Hang", "chosen", "ladder", "run_ranks"]
@@ -158,99 +155,103 @@ ring = Exercise(
 )
 
 
-# --- exposed communication ----------------------------------------------------------------------------
-def exposed(trace):
-    work = [event for event in trace.gpu if event.kind != "communication"]
-    busy = total(merged(trace.gpu, trace.length))
-    return (busy - total(merged(work, trace.length))) / trace.length
+# --- when another GPU helps ----------------------------------------------------------------------------
+def speedup(gpus, megabytes, gb_per_s, step_ms, backward_ms, bucket_mb=26.2):
+    all_reduce = 2 * (gpus - 1) / gpus * megabytes / gb_per_s
+    last = all_reduce * min(1, bucket_mb / megabytes)
+    exposed = max(last, all_reduce - backward_ms)
+    return gpus * step_ms / (step_ms + exposed)
 
 
-def _trace(events):
-    """A trace of 40 µs; `events` are {kind: [(start, end)]}."""
-    gpu = [
-        GpuEvent("a kernel", kind, start, end - start, 0, 7, None, "", "", "", 0)
-        for kind, spans in events.items()
-        for start, end in spans
-    ]
-    return Trace({}, 40.0, sorted(gpu, key=lambda event: event.start))
+OFFERS = {  # what `speedup` takes
+    "two GPUs over a slow link": (2, 1000, 5, 300, 100),
+    "eight GPUs over a slow link": (8, 1000, 5, 300, 100),
+    "two GPUs over a fast link": (2, 400, 50, 100, 60),
+    "two GPUs, all gradients in one bucket": (2, 400, 50, 100, 60, 1000),
+}
 
 
-def _check_exposed(answer):
-    late = random.randint(5, 9)
-    cases = {
-        "nothing overlaps": {"matmul": [(0, 10)], "communication": [(12, 17)]},
-        "all is hidden": {"matmul": [(0, 20)], "communication": [(5, 15)]},
-        "half is hidden": {"matmul": [(0, 10)], "communication": [(late, late + 8)]},
-        "two all-reduces overlap": {"matmul": [(0, 10)], "communication": [(10, 20), (15, 25)]},
-        "a copy hides part": {"copy": [(5, 15)], "communication": [(0, 20)]},
+def _check_speedup(answer):
+    random_offer = (random.randint(3, 9), random.randint(300, 900), 20, 90, random.randint(20, 60))
+    for name, offer in {**OFFERS, "an offer by chance": random_offer}.items():
+        gain = expect.number(call(answer, *offer), "your speedup")
+        if not abs(gain - speedup(*offer)) <= 1e-6 * gain:
+            raise NotYet(f"for {name}, {offer}, you get {gain:.4g}. {_why_speedup(gain, *offer)}")
+    return "five offers: fast and slow links, two GPUs and more, one bucket and many."
+
+
+def _why_speedup(gain, gpus, megabytes, gb_per_s, step_ms, backward_ms, bucket_mb=26.2):
+    """Name what a wrong speedup forgot."""
+    once, many = megabytes / gb_per_s, 2 * (gpus - 1) / gpus
+    whole, share = many * once, bucket_mb / megabytes
+    last, rest = whole * min(1, share), whole - backward_ms
+    slips = {  # what was forgotten: what is exposed then
+        "How many times its gradients does each rank send?": max(last / many, once - backward_ms),
+        "Something is exposed even when backward is long enough: which bucket?": max(0, rest),
+        "What travels while backward runs is hidden.": whole,
+        "A bucket can't hold more than all gradients.": max(whole * share, rest),
+        "Only backward hides communication; how long is it?": max(last, whole - step_ms),
+        "What is left after backward contains the last bucket: count it once.": last + max(0, rest),
     }
-    for name, events in cases.items():
-        trace = _trace(events)
-        share = expect.number(call(answer, trace), "your share")
-        if not abs(share - exposed(trace)) <= 1e-9:
-            raise NotYet(
-                f"when {name}, you get {share:.4g}; the GPU only communicates for {exposed(trace):.4g} of the window. "
-                + _why_exposed(share, trace)
-            )
-    return "five traces, with communication hidden by kernels, by a copy, and not at all."
+    for why, exposed in slips.items():
+        longer = (step_ms + exposed) / step_ms
+        if abs(gain * longer - gpus) < 1e-6:
+            return why
+        if exposed == max(last, rest) and abs(gain * longer - 1) < 1e-6:
+            return "How many GPUs work at the same time?"
+    return "How long is the all-reduce, how much of it is exposed, and how long is a step then?"
 
 
-def _why_exposed(share, trace):
-    spent = sum(event.length for event in trace.gpu if event.kind == "communication")
-    if any(event.kind == "copy" for event in trace.gpu):
-        return "A copy is work, too: what runs beside it is hidden."
-    if abs(share - exposed(trace) * trace.length) < 1e-9:
-        return "Is it a share of the window's length?"
-    if abs(share - spent / trace.length) < 1e-9:
-        return "You count all communication; which part of it runs beside other work?"
-    return "It's the time that communication adds: busy with it, minus busy without it."
-
-
-hidden = Exercise(
-    key="06.hidden",
-    title="exposed communication",
-    check_answer=_check_exposed,
+worth = Exercise(
+    key="06.worth",
+    title="what another GPU brings",
+    check_answer=_check_speedup,
     hints=(
-        "How long is the GPU busy with anything at all? And how long would it be without its communication?",
-        'Keep the events whose `kind` isn\'t `"communication"`, and merge both lists.',
-        "`(total(merged(trace.gpu, trace.length)) - total(merged(work, trace.length))) / trace.length`",
+        "Three times, in this order: the whole all-reduce, the part of it that is exposed, the longer step.",
+        "All-reduce: `2 * (gpus - 1) / gpus * megabytes / gb_per_s`. The last bucket takes its share of that, "
+        "`min(1, bucket_mb / megabytes)`. Exposed is the larger one of two times.",
+        "`exposed = max(last, all_reduce - backward_ms)`, and "
+        "`gpus` GPUs do `gpus * step_ms / (step_ms + exposed)` times what one does.",
     ),
-    reference=exposed,
-    explanation="What is busy with communication and wouldn't be without it is time in which the GPU does nothing else. "
-    "Merging counts streams that run side by side once.",
-    unlocked="You can now say of any trace how much its communication costs at most.",
+    reference=speedup,
+    explanation="Backward hides what it has time for, and the last bucket is always exposed. What sticks out makes each step "
+    "longer, on all GPUs.",
+    unlocked="You can now judge an offer of several GPUs before you rent it.",
+    tool="speedup",
 )
 
 
 QUIZ = (
     Question(
         "06.rank",
-        "Why may rank 0 alone save the model under DDP?",
+        "Which of these may rank 0 do alone?",
         {
-            "Other ranks can't write files": "They can, and then they overwrite each other's file.",
-            "All ranks have equal weights": "Yes: same start, same averaged gradients, same steps.",
-            "It has the best weights": "No rank is better: they are equal.",
+            "Evaluate the wrapped model after an epoch": "DDP's forward may broadcast buffers, such as batch norm's, and rank 0 "
+            "would wait for the others. Evaluate model.module.",
+            "Save the checkpoint": "Yes: all ranks have equal weights, so one file is enough.",
+            "Skip a batch whose loss is nan": "The others would wait in that step's all-reduce, or pair it with the next one.",
         },
         right=1,
     ),
     Question(
         "06.bucket",
-        "You make DDP's buckets so large that all gradients fit into one. What happens?",
+        "You make DDP's buckets so large that all gradients fit into one. What happens to the step?",
         {
-            "No overlap: it starts when backward is done": "Yes: a bucket is sent when its last gradient is ready.",
-            "The all-reduce gets slower": "One large all-reduce is the most efficient one. It only starts too late.",
-            "Nothing changes": "The same bytes travel, but at another time.",
+            "It's longer: the all-reduce begins when backward is done": "Yes: a bucket is sent when its last gradient is ready.",
+            "It's shorter: one large all-reduce uses the link best": "It does, and nothing hides it any more.",
+            "It's the same: the same bytes travel": "They travel later, after backward.",
         },
         right=0,
     ),
     Question(
         "06.scaling",
-        "Eight GPUs over PCIe share one batch, and communication is exposed for half of the step. What helps most?",
+        "A step takes 700 ms, 450 of them backward. With 2 GB of gradients and a link of 5 GB/s, does a second GPU help?",
         {
-            "Eight more GPUs": "Compute shrinks further; the all-reduce doesn't.",
-            "DataParallel": "It copies the model at every step, too.",
-            "A larger batch for each GPU": "Yes: more compute per all-reduce, and more to hide it behind.",
+            "Not much: 400 ms of all-reduce make it 1,100": "Only if nothing overlaps, as with a single bucket.",
+            "Yes, nearly twice: backward hides nearly all of the 400 ms": "Yes: only the last bucket's 5 ms are exposed.",
+            "Only with smaller batches: then there's less to send": "Gradients are as large as the parameters, whatever the batch. A "
+            "smaller one leaves less time to hide them.",
         },
-        right=2,
+        right=1,
     ),
 )

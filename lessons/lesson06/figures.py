@@ -1,6 +1,7 @@
 """The figures of lesson 06: equal gradients, when the gradients travel, more GPUs, and the rank that is late."""
 
 import json
+import math
 
 import torch
 from torch import nn
@@ -9,8 +10,8 @@ from torch.nn import functional as F
 from helpers import figures, plots, timeline
 from helpers.timeline.rows import lay_out
 from helpers.vega import Texts, calculate, csv
-from lessons.data_parallel import MIB, all_reduces, backward_ms, cut, gpt_step, speedup
-from measurements import traces
+from lessons.data_parallel import MIB, all_reduces, backward_ms, cut, gpt_step
+from measurements import published, traces
 
 
 # --- the same gradient --------------------------------------------------------------------------------
@@ -52,6 +53,7 @@ PARTS = (figures.GREENS[2], figures.GPU, figures.COMM)  # forward, backward, all
 
 # --- a GPT of GPT-2's size, by forecast ---------------------------------------------------------------
 WAYS = {"NVLink": 8, "network": 32, "PCIe (direct)": 8}  # GPUs
+SHOWN = (15, 18, 40)  # ms, by way; what takes longer runs out of the chart
 BUCKETS = (1, 5, 10, 25, 50, 100, 200)  # MiB
 LANES = ("each gradient alone", "all at the end", "in buckets of 25 MiB")
 
@@ -67,6 +69,7 @@ def show_overlap():
             sent = all_reduces(model, begin, end, size, gpus, link)
             late = max(0, sent[-1][1] - end)
             words = f"{len(sent)} all-reduce{'s' * (len(sent) > 1)}, {late:.1f} ms exposed"
+            words += ", beyond this axis" * (sent[-1][1] > SHOWN[way])
             bars = [(0, 0, begin), (1, begin, end), *((2, *each) for each in cut(sent, end))]
             rows += [(way, lane, bucket, part, round(a, 2), round(b, 2), -1) for part, a, b in bars]
             rows.append((way, lane, bucket, 3, 0, 0, told.index(words)))
@@ -87,7 +90,9 @@ def _overlap_chart(rows, end, title, told):
     labels = f"{json.dumps([*LANES[:2], 'in buckets'])}[floor(datum.value / 3)]"
     axis = {"values": [1, 4, 7], "labelExpr": labels, "grid": False, "domain": False, "title": None}
     down = {"type": "quantitative", "axis": axis, "scale": {"domain": [9, 0], "nice": False}}
-    ms = {"type": "quantitative", "title": "ms", "scale": {"domain": [0, 62], "nice": False}}
+    shown = {"expr": f"{json.dumps(SHOWN)}[indexof({json.dumps([*WAYS])}, link)]"}
+    scale = {"domainMin": 0, "domainMax": shown, "nice": False}
+    ms = {"type": "quantitative", "title": "ms", "scale": scale}
     color = {"field": "p", "type": "nominal", "legend": None}
     color["scale"] = {"domain": [0, 1, 2], "range": [*PARTS]}
     texts = {"type": "text", "align": "left", "fontSize": 12, "dx": 5}
@@ -113,7 +118,7 @@ def _overlap_chart(rows, end, title, told):
         "layer": [
             {
                 "transform": [{"filter": "datum.p < 3"}],
-                "mark": {"type": "rect", "strokeWidth": 1},
+                "mark": {"type": "rect", "strokeWidth": 1, "clip": True},
                 "encoding": {
                     "x2": {"field": "e"},
                     "y": {"field": "top", **down},
@@ -138,37 +143,69 @@ def _overlap_still(rows, title, told):
         place = lane + (0.17 if part == 2 else -0.17)
         if part < 3:
             axes.barh(place, end - begin, 0.3, begin, facecolor="none", edgecolor=PARTS[part])
-    names = [f"{lane}\n{words.split(', ')[1]}" for lane, words in zip(LANES, told, strict=True)]
+    names = [f"{lane}\n{words.split(', ', 1)[1]}" for lane, words in zip(LANES, told, strict=True)]
+    axes.set(xlim=(0, SHOWN[1]))
     axes.set_yticks(range(3), names)
     axes.invert_yaxis()
     axes.grid(False, axis="y")
     return figure
 
 
-def draw_more_gpus(card, link, batch):
-    """Return (Figure, sentence): how many GPUs' work 2, 4 and 8 of `card` do by forecast; `batch` as in "8 each", "8 shared"."""
-    count, how = batch.split()
-    given = int(count), how == "shared"
-    gains = {f"{gpus} × {card}": speedup(card, link, gpus, *given) for gpus in (2, 4, 8)}
-    title = f"Over {link}, eight {card}s do the work of {gains[f'8 × {card}'][1]:.2g} (forecast)"
-    if (card, link) == ("RTX 4090", "NVLink"):
-        title = "If RTX 4090s had NVLink" + title.removeprefix("Over NVLink").replace(
-            "do the", "would do the"
-        )
-    unit = "throughput, as a multiple of one GPU's (perfect: 2, 4, 8)"
-    figure = plots.bars([plots.forecast(gains)], title, unit, 2)
-    figure.axes[0].set_xlim(0, 9.6)
-    told = [
-        f"{name}: {middle:.2g} ({low:.2g} to {high:.2g})"
-        for name, (low, middle, high) in gains.items()
-    ]
-    return (
-        figure,
-        f"Throughput by forecast as a multiple of one GPU's, {batch}, {link}: {', '.join(told)}.",
+def measured_runs():
+    """Return {run: (what `speedup` takes, the measured speedup)} of published trainings; backward is two thirds of a step."""
+    runs = {}
+    images = {
+        row["gpus"]: row["images_per_s"]
+        for row in published("ddp_v100").rows(network="ResNet-50")
+        if row["gpus"] > 1 or row["mode"] == "no DDP"
+    }
+    step = 1000 * 32 / images[1]
+    for gpus, link, gb_per_s in ((2, "NVLink", 25), (16, "InfiniBand", 50)):  # by data sheet
+        offer = gpus, 102.2, gb_per_s, step, 2 / 3 * step
+        runs[f"{gpus} V100s, {link}"] = offer, gpus * images[gpus] / images[1]
+    one, *several = published("ddp_3090ti").rows(accumulated=False)
+    step = 1000 * 5 / one["samples_per_s"]
+    for row in several:
+        sent = row["gradient_mb"]  # in one bucket
+        offer = 2, sent, row["gb_per_s"], step, 2 / 3 * step, sent
+        runs[f"2 RTX 3090 Ti, {row['link']}"] = offer, row["samples_per_s"] / one["samples_per_s"]
+    return runs
+
+
+def draw_rule(runs, speedup):
+    """Return (Figure, sentence): what `speedup` says of `runs` beside what was measured, for each GPU in %."""
+    by_rule, measured = {}, {}
+    for run, (offer, gain) in runs.items():
+        by_rule[run] = 100 * speedup(*offer) / offer[0]
+        measured[run] = 100 * gain / offer[0]
+    off = max(100 * abs(by_rule[run] / measured[run] - 1) for run in runs)
+    title = f"The rule is within {math.ceil(off)}% of four measured runs"
+    series = [plots.forecast({"the rule": by_rule}), {"measured": measured}]
+    colors = {"the rule": figures.GPU, "measured": figures.GPU}
+    figure = plots.dots(series, title, "throughput per GPU, % of one GPU alone", colors=colors)
+    figure.axes[0].set(xlim=(0, 104), ylim=(-len(runs) + 0.5, 0.5))
+    for row, run in enumerate(runs):
+        ends = sorted((by_rule[run], measured[run]))
+        for x, side, align in zip(ends, (-6, 6), ("right", "left"), strict=True):
+            note = {"textcoords": "offset points", "va": "center", "ha": align, "fontsize": 9}
+            figure.axes[0].annotate(f"{x:.0f}", (x, -row), (side, 0), **note)
+    figures.sources(
+        figure, *(f"published: {published(n).source}" for n in ("ddp_v100", "ddp_3090ti"))
     )
+    told = "; ".join(f"{run}: {by_rule[run]:.0f} by the rule, {measured[run]:.0f}" for run in runs)
+    return figure, f"{title}. Per GPU, in %: {told} measured."
 
 
 # --- the straggler ------------------------------------------------------------------------------------
+def join_times(trace):
+    """Return {rank: µs at which it enters its first collective} of a trace of several ranks."""
+    kernels = {rank: trace.rank(rank).gpu for rank in trace.ranks}
+    return {
+        rank: min(event.start for event in events if event.kind == "communication")
+        for rank, events in kernels.items()
+    }
+
+
 def draw_straggler(joins):
     """Return (Figure, sentence): eight ranks of a real trace until the last enters a collective; `joins`: {rank: µs}."""
     trace = traces.case("7").between(0, 11_000)

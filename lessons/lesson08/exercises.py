@@ -1,6 +1,7 @@
 """Exercises and quiz of lesson 08, Make it fast."""
 
 import copy
+import functools
 import math
 
 import torch
@@ -14,10 +15,22 @@ from lessons.gpt import TinyGPT
 from lessons.lesson04.exercises import evaluate
 from lessons.lesson05.exercises import largest_batch
 from lessons.lesson07.exercises import find_waits, time_ms
+from lessons.lesson08.steps import CHANGES, LABELS, STEPS, gain
+from lessons.lesson08.tree import three_tests
 from practice_gpus import practice_gpus
 
 # The lesson calls them, too, or they stand in for the learner's.
-__all__ = ["chosen", "evaluate", "find_waits", "largest_batch", "recorded", "time_ms", "tiny_gpt"]
+__all__ = [
+    "STEPS",
+    "chosen",
+    "evaluate",
+    "find_waits",
+    "largest_batch",
+    "recorded",
+    "three_tests",
+    "time_ms",
+    "tiny_gpt",
+]
 
 
 def clipped_step(loss, model, optimizer, scaler, most):
@@ -87,68 +100,80 @@ clip = Exercise(
 def forecast_card(make_step, card):
     with practice_gpus(1, card=card, values=False, stand_in=1.0) as gpus:
         step = make_step()
-        step()
+        step()  # makes the optimizer's state
         forecast = gpus.forecast(step)
     return {"ms": forecast.ms, "range": forecast.range, "bound": forecast.bound}
 
 
-def _adam(read):
-    """make_step of a layer with Adam; the step reads its loss, and notes what it read in `read`."""
-
-    def make_step():
-        model = nn.Linear(2048, 2048, device="cuda")
-        adam = torch.optim.Adam(model.parameters())
-        x = torch.zeros(512, 2048, device="cuda")
-
-        def step():
-            loss = model(x).square().sum() * 0
-            loss.backward()
-            adam.step()
-            read.append(loss.item())
-
-        return step
-
-    return make_step
+LIMITS = ("overhead", "compute", "memory", "CPU or copies")
+HELPS = 1.3  # times the throughput that a change must bring to count
 
 
-def _check_card(answer):
-    for card in ("T4", "H100 SXM"):
-        read = []
-        found, right = call(answer, _adam(read), card), forecast_card(_adam([]), card)
-        if not isinstance(found, dict):
-            raise NotYet(f"expected a dict, got {type(found).__name__}: is there a `return`?")
-        if set(found) != set(right):
-            raise NotYet(f"the keys are {sorted(map(str, found))}; expected {sorted(right)}.")
-        if read and read[-1] == 0:
-            raise NotYet("the step was computed; with `values=False` shapes are enough.")
-        if len(read) < 2:
-            raise NotYet("only the first step makes Adam's state: call step() once before.")
-        ms = expect.number(found["ms"], "ms")
-        if not math.isclose(ms, right["ms"], rel_tol=0.01):
-            told = f"on {card} a step takes {right['ms']:.3g} ms, you said {ms:.3g}."
-            raise NotYet(f"{told} Is `card` passed on, and a single step forecast?")
-        for key in ("bound", "range"):
-            if found[key] != right[key]:
-                raise NotYet(f"{key} is {found[key]!r} on {card}: take the forecast's own.")
-    return "milliseconds, range and limit of a step on two cards, without owning either."
+def _check_diagnosis(answer):
+    if not isinstance(answer, dict) or set(answer) != set(STEPS):
+        raise NotYet(f"expected a dict with the keys {[*STEPS]}.")
+    told = []
+    for name, (right, what) in LABELS.items():
+        pair = answer[name]
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise NotYet(
+                f'{name} is {pair!r}: name a limit and a change, ("memory", "larger batch").'
+            )
+        for found, known in zip(pair, (LIMITS, CHANGES), strict=True):
+            if not isinstance(found, str) or found not in known:
+                raise NotYet(f"{name}: {found!r} is none of {', '.join(known)}.")
+        limit, change = pair
+        if limit != right:
+            raise NotYet(
+                f"{name} isn't limited by {limit}: {_why_not(limit, three_tests(*STEPS[name]))}"
+            )
+        times = gain(name, change)
+        if times < HELPS:
+            raise NotYet(
+                f"{name} is limited by {limit}, but the change {change!r} brings × {times:.2f} by forecast. "
+                "Which box of the tree is it from?"
+            )
+        told.append(f"{name}: × {times:.1f} with {change}. That was {what}.")
+    return "\n".join(["three limits, three changes that fit, by forecast:", *told])
 
 
-card = Exercise(
-    key="08.card",
-    title="ask before you rent",
-    check_answer=_check_card,
-    seconds=30,
+def _why_not(limit, tests):
+    """Which test contradicts `limit`."""
+    twice, off, half = (f"× {ratio:.2f} the time" for ratio in tests)
+    if limit == "overhead":
+        return f"the launches stay the same with twice the batch, and it takes {twice}."
+    if tests[0] < 1.5:
+        return f"then twice the batch would take about twice as long, and it takes {twice}."
+    if limit == "compute":
+        return f"without TF32 the arithmetic is far slower, and it takes {off}."
+    if tests[1] > 1.5:
+        return f"only the arithmetic changes without TF32, and it takes {off}."
+    return f"16 bits leave the CPU and the copies as they are, and it takes {half}."
+
+
+diagnosis = Exercise(
+    key="08.diagnosis",
+    title="three steps without labels",
+    check_answer=_check_diagnosis,
+    seconds=60,
     hints=(
-        "Lesson 07's `on_h100` did this for one card. What has to become an argument?",
-        "Inside `with practice_gpus(1, card=card, values=False, stand_in=1.0) as gpus:` make the step, call it once, "
-        "and hand it to `gpus.forecast`.",
-        '`f = gpus.forecast(step)`, then `return {"ms": f.ms, "range": f.range, "bound": f.bound}`',
+        "Start each step at test 1. Only one of the three takes as long with twice the batch.",
+        "Tests 2 and 3 tell the other two apart: which one is slower without TF32?",
+        "The change is from the limit's box in the tree: a CUDA graph saves launches, 16 bits save bytes and arithmetic.",
     ),
-    reference=forecast_card,
-    explanation="The first call makes the optimizer's state. Then the clock counts bytes, operations and launches of one "
-    "step, and plays them on the card; no value is computed.",
-    unlocked="You can now ask of any step how long it takes on a card, before you rent it.",
+    reference={
+        "A": ("memory", "16 bits"),
+        "B": ("overhead", "CUDA graph"),
+        "C": ("compute", "16 bits"),
+    },
+    source='diagnosis = {\n    "A": ("memory", "16 bits"),\n    "B": ("overhead", "CUDA graph"),\n'
+    '    "C": ("compute", "16 bits"),\n}',
+    explanation="A takes twice as long with twice the batch, no longer without TF32, and half as long in 16 bits: bytes. B takes as "
+    "long with twice the batch: launches. C takes far longer without TF32: arithmetic.",
+    unlocked="You can now find what limits a step, without a profiler. Your reward is `forecast_card`, which plays any step on "
+    "any card; you'll need it below, and in lessons 09 and 13.",
     tool="forecast_card",
+    keeps=forecast_card,
 )
 
 
@@ -161,6 +186,17 @@ def plain_step(model, optimizer, x, y):
         total += loss.item()
     optimizer.step()
     return total
+
+
+def tiny_step(batch, half=False, train=plain_step, **sizes):
+    """Return a step that trains TinyGPT on `batch` texts by `train`, in bfloat16 if `half`."""
+    return tiny_gpt(batch, train, torch.bfloat16 if half else None, **sizes)()
+
+
+def tokens_per_s(texts, train, half=False, graph=False, words=32, **sizes):
+    """Return TinyGPT's tokens per second on an A100, by forecast; `graph`: as a CUDA graph."""
+    found = recorded(functools.partial(tiny_step, texts, half, train, context=words, **sizes))
+    return 1000 * texts * words / (found.graphed if graph else found).ms
 
 
 def my_step(model, optimizer, x, y):
@@ -187,12 +223,18 @@ def _check_rung(answer):
     pairs = zip(theirs.parameters(), ours.parameters(), strict=True)
     if any((a - b).abs().max() > 0.02 for a, b in pairs):
         raise NotYet("the weights after a step aren't those of plain_step.")
-    fast = recorded(tiny_gpt(16, lambda *given: call(answer, *given)))
+
+    def train(*given):
+        return call(answer, *given)
+
+    fast = recorded(tiny_gpt(16, train))
     times = recorded(tiny_gpt(16, plain_step)).ms / fast.ms
     if times < 15:
         told = f"{times:.2g} times as fast on an A100 by forecast, 15 are there."
         raise NotYet(f"{told} It is {fast.bound}-bound, with {len(fast.kernels):,} kernels a step.")
-    return f"the same step, {times:.0f} times as fast on an A100 by forecast."
+    twice = three_tests(tiny_step, 16, train=train)[0]
+    told = f"the same step, {times:.0f} times as fast on an A100 by forecast"
+    return f"{told}. Twice the texts now take × {twice:.2f} the time."
 
 
 rung = Exercise(

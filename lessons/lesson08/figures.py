@@ -1,8 +1,10 @@
 """The figures of lesson 08: another's ladder, three real programs, formats, the roofline, forecasts of a climb."""
 
+import functools
+
 import measurements
 from helpers import figures, plots
-from lessons.forecasts import draw_bars
+from lessons.forecasts import recorded
 from lessons.reading import kernels_by_shape
 from measurements import traces
 
@@ -24,8 +26,8 @@ def first_picture():
     return figure, f"Training a GPT-2-sized model on an A100, tokens per second: {told}."
 
 
-def _ladder(rungs, title, unit, size, head=""):
-    """Bars (name, value, word) from top to bottom: what each adds to the best so far is dark; the words stand below `head`.
+def _ladder(rungs, title, unit, size):
+    """Bars (name, value, word) from top to bottom: what each adds to the best so far is dark; the words stand behind.
 
     A value (low, middle, high) is a forecast: its bar is hollow, with its range.
     """
@@ -41,15 +43,14 @@ def _ladder(rungs, title, unit, size, head=""):
             axes.barh(y, value - best, left=best, facecolor=dark, **look)
         if forecast:
             axes.plot([low, high], [y, y], color=figures.INK, marker="|", linewidth=0.9)
-        gain = f"   × {value / best:.2f}" if best else ""
+        gain = f"× {value / best:.2f}" if best else ""
         told = figures.number(value, 3) if forecast else f"{value:,}"
-        axes.annotate(f"{told}{gain}", (high, y), (5, 0), **_POINTS | {"fontsize": 8.5})
+        told = "   ".join(filter(None, (told, gain, word)))
+        axes.annotate(told, (high, y), (5, 0), **_POINTS | {"fontsize": 8.5})
         best = max(best, value)
-        axes.annotate(word, (1.42 * most, y), ha="right", va="center", fontsize=9)
-    axes.annotate(head, (1.42 * most, -0.85), ha="right", fontsize=8, color=figures.INK)
     axes.set_yticks(range(len(rungs)), [name for name, *_ in rungs])
-    axes.set_xlim(0, (1.44 if head else 1.2) * most)
-    axes.set_ylim(len(rungs) - 0.5, -1.1 if head else -0.6)
+    axes.set_xlim(0, (1.33 if forecast else 1.2) * most)
+    axes.set_ylim(len(rungs) - 0.5, -0.6)
     axes.grid(False)
     axes.tick_params(axis="y", labelcolor=figures.INK)
     axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -142,29 +143,26 @@ def show_multiplications():
 
 
 NAMES = {  # where what is written
-    (0.23, 0.42): "additions, multiplications: up to 92% of the slope",
-    (135, 26): "BERT's kernels",
-    (620, 270): "large matmuls:\nup to 76% of the peak",
+    (0.23, 0.36): "additions, multiplications: up to 92% of the slope",
+    (5, 3.4): "small matmuls",
+    (13, 17): "length 3,137:\n⅓ of the slope",
+    (140, 24): "BERT's kernels",
+    (620, 220): "large matmuls:\nup to 76% of the peak",
 }
-
-
-ODD = "bfloat16, length 3,137:\n6 to 7% of the peak"
 
 
 def show_roofline():
     """Show the roofs of an H100 and, below them, real kernels of three programs, as the profiler timed them."""
     title = "Real kernels on an H100: near the slope, near the roof, and far below both"
     label = "arithmetic intensity (operations per byte, log scale)"
-    figure, axes = figures.new_figure(title, label, "TFLOP/s (log scale)", (7.4, 4.2))
+    figure, axes = figures.new_figure(title, label, "TFLOP/s (log scale)", (7.4, 3.4))
     axes.set(xscale="log", yscale="log", xlim=(0.08, 8000), ylim=(0.03, 2200))
     ridge = PEAK / BANDWIDTH
     axes.plot([0.08, ridge, 8000], [0.08 * BANDWIDTH, PEAK, PEAK], color=figures.INK, zorder=1)
     axes.annotate(f"bfloat16, ridge at {ridge:.0f}", (8000, PEAK), (0, 7), ha="right", **_POINTS)
-    axes.annotate(f"HBM: {BANDWIDTH} TB/s", (1.2, 7), rotation=33, **_TEXT)
+    axes.annotate(f"HBM: {BANDWIDTH} TB/s", (1.2, 7), rotation=26, **_TEXT)
     for place, name in NAMES.items():
         axes.annotate(name, place, va="center", **_TEXT)
-    arrow = {"arrowstyle": "-", "color": figures.INK, "linewidth": 0.8}
-    axes.annotate(ODD, (61.5, 58), (60, 3.2), ha="right", va="center", arrowprops=arrow, **_TEXT)
     colors = (figures.WAIT, figures.GREENS[2], figures.GREENS[0])
     for (case, program, _), look, color in zip(STRIPS, "oDs", colors, strict=True):
         for x, rate in kernels_by_shape(traces.case(case)):
@@ -174,40 +172,24 @@ def show_roofline():
     figures.plain_ticks(axes.yaxis)
     axes.legend(frameon=False, fontsize=9, loc="lower right", labelcolor=figures.INK)
     figures.sources(figure, f"kernels: {traces.case('10').source}", "roofs: NVIDIA's data sheet")
-    told = "; ".join([*NAMES.values(), ODD]).replace("\n", " ")
+    told = "; ".join(NAMES.values()).replace("\n", " ")
     figures.show(figure, f"{title}: {told}.")
 
 
-def show_climb(rungs):
-    """Show images per second of `rungs`, {name: (forecast, images per step)}, and each limit."""
+def show_climb(make_step, rungs):
+    """Show images per second of the steps `make_step(**switches)`, {name: switches with "batch"}, and each limit."""
     rows = []
-    for name, (forecast, images) in rungs.items():
+    for name, switches in rungs.items():
+        forecast = recorded(functools.partial(make_step, **switches))
         low, high = forecast.range
-        rates = tuple(round(1000 * images / ms) for ms in (high, forecast.ms, low))
+        rates = tuple(round(1000 * switches["batch"] / ms) for ms in (high, forecast.ms, low))
         rows.append((name, rates, forecast.bound))
     times = rows[-1][1][1] / rows[0][1][1]
     title = f"Forecast for an A100: your changes bring {times:.1f} times the photos per second"
-    unit, size = "images per second on an A100 (forecast)", (7.4, 1.3 + 0.29 * len(rows))
-    figure = _ladder(rows, title, unit, size, "limited by")
+    unit, size = "images per second on an A100 (forecast)", (7.4, 1.1 + 0.29 * len(rows))
+    figure = _ladder(rows, title, unit, size)
     told = "; ".join(f"{name} {rates[1]:,}, {word}" for name, rates, word in rows)
     figures.show(figure, f"{title}. Images per second and limit: {told}.")
-
-
-MOST = 75  # % of its peak: the best of an A100's matmuls in bfloat16, 234 of 312 TFLOP/s (`draw_formats`)
-
-
-def show_tiny(rungs, mfu, peak):
-    """Show TinyGPT's climb on an A100: `rungs` is {name: (forecast, tokens per step, parameters that multiply)}."""
-    speeds, shares = {}, {}
-    for name, (f, tokens, n) in rungs.items():
-        low, high = f.range
-        speeds[name] = tuple(round(1000 * tokens / ms) for ms in (high, f.ms, low))
-        share = (100 * mfu(n, speed, peak) for speed in speeds[name])
-        shares[name] = tuple(round(min(each, MOST), 2) for each in share)
-    first, *_, last = shares.values()
-    title = f"Forecast for an A100: TinyGPT's MFU, from {first[1]:.2f}% to {last[1]:.0f}%"
-    panels = {"tokens per second": speeds, "MFU, % of peak": shares}
-    figures.show(*draw_bars(title, panels, log=True))
 
 
 def show_neighbor(rates):

@@ -1,11 +1,12 @@
 """The decision tree of lesson 08: three tests, four limits, and what helps against each."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
 from helpers import figures
-from practice_gpus import practice_gpus
+from lessons.forecasts import recorded
 
 TESTS = (  # what is changed, what that does to the step, and the answers that lead down and on
     ("1 Double the batch", "twice the work,\nas many launches", "about the same", "longer"),
@@ -19,41 +20,43 @@ LIMITS = {  # color, and what helps
     "CPU or copies": (figures.CPU, "no waits\nno loop over samples\npinned memory\nloader workers"),
 }
 WIDE, STEP = 1.45, 1.87  # a card, and from one to the next, in inches
-LOW, TOP = 1.25, 2.55  # how high the cards below and above reach
+LOW, TOP = 1.15, 2.2  # how high the cards below and above reach
 PALE = 0.3  # how opaque what isn't on the path is
 
 
-def set_tf32(matmul: str, conv: str) -> None:
-    torch.backends.cuda.matmul.fp32_precision = matmul
-    torch.backends.cudnn.conv.fp32_precision = conv
+@contextmanager
+def tf32(precision: str) -> Iterator[None]:
+    """Run matmuls and convolutions in "tf32" or full float32 ("ieee")."""
+    places = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    before = [place.fp32_precision for place in places]
+    for place in places:
+        place.fp32_precision = precision
+    try:
+        yield
+    finally:
+        for place, old in zip(places, before, strict=True):
+            place.fp32_precision = old
 
 
-def three_tests(ms: Callable) -> tuple[float, float, float]:
-    """Return the ratios of the tests for a step that takes `ms(times=1, half=False)`, to one with TF32 in all matmuls."""
-    set_tf32("ieee", "ieee")
-    off = ms()
-    set_tf32("tf32", "tf32")
-    on, twice, half = ms(), ms(times=2), ms(half=True)
-    set_tf32("ieee", "tf32")  # PyTorch's defaults
-    return twice / on, off / on, half / on
+def three_tests(make_step: Callable, batch: int, **switches) -> tuple[float, float, float]:
+    """Return the time of a step with each change over its time without, by forecast for an A100, with TF32 on.
 
-
-def one_line(work: Callable, rows: int) -> Callable:
-    """Return `ms` for `three_tests`: a forecast for an A100 of `work(x, weight)`, with `rows` of 1,000 numbers."""
+    `make_step(batch, half=False, **switches)` returns the step.
+    """
 
     def ms(times=1, half=False):
-        dtype = torch.bfloat16 if half else torch.float32
-        with practice_gpus(1, card="A100 80", values=False) as gpus:
-            x = torch.empty(times * rows, 1000, device="cuda", dtype=dtype)
-            weight = torch.empty(1000, 4000, device="cuda", dtype=dtype)
-            return gpus.forecast(lambda: work(x, weight)).ms
+        return recorded(lambda: make_step(times * batch, half=half, **switches)).ms
 
-    return ms
+    with tf32("ieee"):
+        off = ms()
+    with tf32("tf32"):
+        on, twice, half = ms(), ms(times=2), ms(half=True)
+    return twice / on, off / on, half / on
 
 
 def show_tree(title: str, tests: Sequence[float] = (), limit: str | None = None) -> None:
     """Show the tree. With the ratios of `tests` and the `limit` they found, only the path to it is in full color."""
-    figure = figures.blank_figure((7.4, 3.2))
+    figure = figures.blank_figure((7.4, 2.85))
     axes = figure.add_subplot()
     axes.set(xlim=(-0.02, 3 * STEP + WIDE + 0.02), ylim=(-0.02, TOP + 0.02))
     axes.set_axis_off()

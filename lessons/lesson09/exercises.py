@@ -7,7 +7,6 @@ from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, Question, call, chosen
 from lessons.gpt import Words, course_words, parameters, trained, write
 from lessons.lesson07.exercises import time_ms
-from lessons.lesson08.exercises import forecast_card
 from practice_gpus import practice_gpus
 
 # The lesson calls them, too.
@@ -15,7 +14,6 @@ __all__ = [
     "Words",
     "chosen",
     "course_words",
-    "forecast_card",
     "parameters",
     "time_ms",
     "trained",

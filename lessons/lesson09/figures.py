@@ -2,14 +2,15 @@
 
 import functools
 import itertools
+import json
 import textwrap
 
 import torch
 
 import measurements
 from helpers import figures, plots
+from helpers.vega import calculate, csv
 from lessons import gpt, reading
-from lessons.forecasts import draw_bars
 from lessons.measure import peak_bytes
 from practice_gpus.cards import get_card
 
@@ -224,50 +225,149 @@ def rates(weights):
     return figure, f"{title}. Tokens per second: {told}."
 
 
-def chats(weights, per_token, embedding, tokens=300, longest=4096):
-    """Draw the most tokens per second by chats at once on an A100, and how many fit.
+READERS = {"RTX 4090": 24, "A100 80": 80, "H100 SXM": 80, "B200": 180}  # GB, as sold
+LENGTHS, BITS, START = (300, 1000, 4096), (16, 8, 4), 16  # START: chats
+PARTS = (figures.MEMORY["parameters"], figures.MEMORY["activations"])  # weights, caches
 
-    In bytes: `weights` that each token reads, its `per_token` in the cache, and an `embedding` that is only held.
+
+def decode_step(weights, per_token, chats=1, tokens=300, card="A100 80"):
+    """Return (GB of weights, GB of caches, ms, tokens per second of each chat): the least a decode step can take.
+
+    In bytes: `weights`, read once for all chats, and what each of the `tokens` of a chat has in its cache, `per_token`.
     """
-    card = get_card("A100 80")
-    counts = [int((80e9 - weights - embedding) / (per_token * room)) for room in (longest, tokens)]
-    several = [1, 2, 4, 8, 16, *counts, 64, 128, 256]
+    read = weights / 1e9, chats * tokens * per_token / 1e9
+    ms = 1e3 * sum(read) / get_card(card).bandwidth
+    return *read, ms, 1e3 / ms
 
-    def speed(n):
-        return card.bandwidth * 1e9 / (weights + n * tokens * per_token)
 
-    several.sort()
-    series = {
-        "all together": (several, [n * speed(n) for n in several]),
-        "each": (several, [speed(n) for n in several]),
+def show_decode(weights, per_token, embedding):
+    """Show what a decode step reads, and how fast it can be: `weights` at 16 bits and caches of chosen chats.
+
+    In bytes; an `embedding` is held, but hardly read.
+    """
+    title = "A decode step reads all weights and every cache: that's its least time"
+    wide, cached, ms, each = decode_step(weights, per_token, START)
+    alt = (
+        f"{START} chats of 300 tokens on an A100: {wide:.1f} GB of weights and {cached:.1f} GB of caches take {ms:.1f} ms, "
+        f"so at most {each:.0f} tokens per second for each, {START * each:,.0f} in all."
+    )
+    figure, axes = figures.new_figure(
+        title,
+        f"ms to read: at most {each:.0f} tokens per second for each of {START} chats",
+        size=(7.4, 1.8),
+    )
+    begin = ms * wide / (wide + cached)
+    axes.barh([0, 1], [begin, ms - begin], 0.6, [0, begin], color=PARTS)
+    axes.set(
+        xlim=(0, 45),
+        yticks=[0, 1],
+        yticklabels=[f"weights, {wide:.1f} GB", f"caches, {cached:.1f} GB"],
+    )
+    axes.invert_yaxis()
+    note = "Bandwidths by data sheet; the result of a step isn't counted."
+    figures.show_vega(_decode_chart(weights, per_token, embedding, title), figure, alt, note)
+
+
+def _decode_chart(weights, per_token, embedding, title):
+    cards = [get_card(name) for name in READERS]
+    of_card = f"indexof({json.dumps([*READERS])}, card)"
+    choices = (
+        ("card", [*READERS], "A100 80", "card "),
+        ("tokens", LENGTHS, 300, "tokens in each chat "),
+        ("bits", BITS, 16, "bits per weight "),
+    )
+    chats = {"input": "range", "min": 1, "max": 450, "step": 1, "name": "chats "}
+    place = {"type": "quantitative", "scale": {"domain": [3, 0], "nice": False}}
+    labels = {"values": [0.5, 1.5], "labelExpr": "['weights', 'caches'][floor(datum.value)]"}
+    labels |= {"grid": False, "domain": False, "title": None}
+    ms = {
+        "scale": {"domain": [0, 45], "nice": False},
+        "title": "ms to read from the card's memory",
+        "axis": {"tickCount": 10, "grid": False},
     }
-    title = f"An A100 holds {counts[0]} chats with reserved caches, {counts[1]} with paged ones"
-    names = ("chats at once (log scale)", "tokens per second, at most (log scale)")
-    colors = dict(zip(series, figures.GREENS[:2], strict=True))
-    figure = plots.lines(series, title, *names, logx=True, logy=True, colors=colors)
-    told = []
-    for n, room in zip(counts, ("reserved", "paged"), strict=True):
-        figure.axes[0].plot([n, n], [speed(n), n * speed(n)], ":", color=figures.INK)
-        for rate in (speed(n), n * speed(n)):
-            note = {"textcoords": "offset points", "ha": "right", "fontsize": 9}
-            figure.axes[0].annotate(f"{rate:,.0f}", (n, rate), (-4, 5), **note)
-        told.append(f"{n} {room}: {speed(n):.0f} for each, {n * speed(n):,.0f} in all")
-    plots.sources(figure, f"forecast: {card.bandwidth:,} GB/s ÷ bytes of weights and caches")
-    return figure, f"{title}. Tokens per second at most, {'; '.join(told)}."
-
-
-def cards(forecasts, read):
-    """Draw tokens per second from `forecasts`, {name of a card: what `forecast_card` returns for a decode step}.
-
-    No range goes beyond the limit: the card's bandwidth over the bytes `read` for a token.
-    """
-    rates = {}
-    for name, forecast in forecasts.items():
-        low, high = forecast["range"]
-        card = get_card(name)
-        limit = card.bandwidth * 1e9 / read
-        rates[card.name] = 1000 / high, 1000 / forecast["ms"], min(1000 / low, limit)
-    told = [f"{figures.number(rate[1], 2)} on a {name}" for name, rate in rates.items()]
-    title = f"Forecast of tokens per second: {told[0]}, {told[-1]}"
-    figure, _ = draw_bars(title, {"tokens per second": rates}, digits=2)
-    return figure, f"{title}. All: {', '.join(told)}."
+    result = (
+        "'at most ' + format(1000 / step, ',.0f') + ' tokens per second for each chat, ' + "
+        "format(1000 * chats / step, ',.0f') + ' in all; ' + (fits ? 'it fits: ' : 'it does not fit: ') + "
+        "format(held, '.1f') + ' of ' + memory + ' GB'"
+    )
+    for name in ("fits", "held", "memory", "step"):
+        result = result.replace(f"{name} ", f"datum.{name} ").replace(f"{name},", f"datum.{name},")
+    return {
+        "title": {"text": title},
+        "params": [
+            {"name": "chats", "value": START, "bind": chats},
+            *(
+                {
+                    "name": n,
+                    "value": start,
+                    "bind": {"input": "radio", "options": [*of], "name": label},
+                }
+                for n, of, start, label in choices
+            ),
+        ],
+        **csv("p", [[0], [1], [2]]),
+        "transform": calculate(
+            speed=f"{[card.bandwidth for card in cards]}[{of_card}]",
+            memory=f"{[*READERS.values()]}[{of_card}]",
+            wide=f"{weights / 1e9} * bits / 16",
+            cached=f"chats * tokens * {per_token / 1e9}",
+            held=f"datum.wide + datum.cached + {embedding / 1e9}",
+            fits="datum.held <= datum.memory",
+            step="1000 * (datum.wide + datum.cached) / datum.speed",
+            begin="datum.p == 1 ? 1000 * datum.wide / datum.speed : 0",
+            end="datum.p == 0 ? 1000 * datum.wide / datum.speed : datum.step",
+            size="format(datum.p == 0 ? datum.wide : datum.cached, '.1f') + ' GB, ' + "
+            "format(datum.end - datum.begin, '.1f') + ' ms'",
+            words=result,
+            top="datum.p + 0.2",
+            bottom="datum.p + 0.8",
+            middle="datum.p + 0.5",
+        ),
+        "width": 700,
+        "height": 150,
+        "encoding": {"y": {"field": "top", **place, "axis": labels}},
+        "layer": [
+            {
+                "transform": [{"filter": "datum.p < 2"}],
+                "mark": {"type": "rect", "clip": True},
+                "encoding": {
+                    "x": {"field": "begin", "type": "quantitative", **ms},
+                    "x2": {"field": "end"},
+                    "y2": {"field": "bottom"},
+                    "color": {
+                        "field": "p",
+                        "type": "nominal",
+                        "legend": None,
+                        "scale": {"domain": [0, 1], "range": [*PARTS]},
+                    },
+                },
+            },
+            {
+                "transform": [{"filter": "datum.p < 2"}, *calculate(edge="min(datum.end, 36)")],
+                "mark": {"type": "text", "align": "left", "dx": 6, "fontSize": 12},
+                "encoding": {
+                    "x": {"field": "edge", "type": "quantitative"},
+                    "y": {"field": "middle", **place},
+                    "text": {"field": "size"},
+                },
+            },
+            {
+                "transform": [{"filter": "datum.p == 2"}],
+                "mark": {
+                    "type": "text",
+                    "align": "left",
+                    "x": 0,
+                    "fontSize": 13,
+                    "fontWeight": "bold",
+                },
+                "encoding": {
+                    "y": {"field": "middle", **place},
+                    "text": {"field": "words"},
+                    "color": {
+                        "condition": {"test": "datum.fits", "value": figures.INK},
+                        "value": figures.TROUBLE,
+                    },
+                },
+            },
+        ],
+    }

@@ -8,7 +8,16 @@ import torch
 from torch.nn import functional as F
 
 from helpers.checks import expect
-from helpers.checks.core import Exercise, LearnerError, NotYet, Question, call, chosen
+from helpers.checks.core import (
+    Exercise,
+    LearnerError,
+    NotAttempted,
+    NotYet,
+    Question,
+    call,
+    chosen,
+    is_untouched,
+)
 from lessons.lesson06.exercises import to_ddp
 from lessons.lesson10 import plans
 from lessons.ranks import Collectives
@@ -185,10 +194,52 @@ fsdp = Exercise(
 )
 
 
+# --- activations of a stage -----------------------------------------------------------------------
+def _check_kept(answer):
+    found = expect.number(answer, "activations")
+    text = 34 * 4096 * 8192 / 8  # of one text in one block
+    for texts, blocks, tensor, why in MISTAKES:
+        if math.isclose(found, text * texts * blocks * tensor, rel_tol=0.02):
+            raise NotYet(f"{found / 1e9:.3g} GB. {why}")
+    if math.isclose(found, text * 4 * 20 / 1e9, rel_tol=0.02):
+        raise NotYet("that's in GB. Write it in bytes, as the product of its factors.")
+    if not math.isclose(found, text * 4 * 20, rel_tol=0.02):
+        factors = "Multiply 34 bytes, tokens, width, texts and blocks. Then: what is split?"
+        raise NotYet(f"{found / 1e9:.3g} GB. {factors}")
+    return "11.4 GB. With 35 GB of state, D fits."
+
+
+MISTAKES = (  # texts, blocks, GPUs of a tensor group that a text isn't split over, and what to think of
+    (1, 20, 1, "That's one text. How many does the first stage keep?"),
+    (4, 80, 1, "That's all 80 blocks. How many does a stage have?"),
+    (4, 1, 1, "That's one block. How many does a stage have?"),
+    (4, 20, 8, "Is that one GPU, or its machine? Or do you keep all 32 texts?"),
+    (4, 80, 8, "That's 80 blocks, not split over the tensor group."),
+)
+
+kept = Exercise(
+    key="10.kept",
+    title="activations of a stage",
+    check_answer=_check_kept,
+    hints=(
+        "Start with one text in one block: 34 bytes × tokens × width. How many texts and blocks does the GPU keep?",
+        "Four texts in 20 blocks; the eight GPUs of the machine split each of them.",
+        "`34 * 4096 * 8192 * 4 * 20 / 8`",
+    ),
+    reference=34 * 4096 * 8192 * 4 * 20 / 8,
+    source="activations = 34 * 4096 * 8192 * 4 * 20 / 8",
+    explanation="Four texts, a quarter of the blocks each: as much as one text in all 80 blocks. A longer pipeline has "
+    "fewer blocks in a stage and keeps more texts, so only tensor parallelism divides what one text takes.",
+    unlocked="You have the whole forecast of a plan now.",
+)
+
+
 # --- plan -----------------------------------------------------------------------------------------
 def _check_plan(answer):
     if not isinstance(answer, dict):
         raise NotYet(f"expected a dict of four plans, got {type(answer).__name__}.")
+    if is_untouched([answer.get(name) for name in "ABC"]):
+        raise NotAttempted  # D has a plan from the start
     for name, job in plans.JOBS.items():
         splits = answer.get(name)
         if splits is None or splits is ...:
@@ -227,18 +278,16 @@ plan = Exercise(
     title="plan four runs",
     check_answer=_check_plan,
     hints=(
-        "The chart shows what is wrong with FSDP alone: B sends too much, C has GPUs without a text, D doesn't fit.",
+        "The chart shows what's wrong with FSDP alone: B waits for what it sends, and C has GPUs without a text.",
         "Take as small a factor from FSDP as you can, and give it to a method that suits the link: tensor needs NVLink; a "
         "pipeline sends little, but needs many texts per FSDP rank.",
-        "B has no link for FSDP or tensor, but 32 texts. C is one factor of 2 away. In D, only tensor divides the "
-        "activations of a text; what remains must cross a slow network.",
+        "B has no link for FSDP or tensor, but 32 texts. C is one factor of 2 away.",
     ),
     reference={"A": (8, 1, 1), "B": (1, 1, 8), "C": (64, 2, 1), "D": (1, 8, 4)},
     source='plans = {"A": (8, 1, 1), "B": (1, 1, 8), "C": (64, 2, 1), "D": (1, 8, 4)}',
     explanation="With FSDP alone, a gather serves 8,192 tokens in A, and NVLink asks for 749. In B it serves 4,096, and PCIe asks "
     "for 11,542; a pipeline hardly sends, and 32 texts keep its bubble at 18%. C: 64 texts feed 64 ranks, and two GPUs "
-    "in a machine share each text. D: the activations fit only when at least 4 GPUs split each text, on NVLink; "
-    "between machines, the pipeline sends least.",
+    "in a machine share each text. In D, the pipeline crosses the slow network, because it sends least.",
     unlocked="You can now say how to split a run before you rent the cluster.",
 )
 
@@ -248,11 +297,11 @@ QUIZ = (
         "10.whole",
         "fully_shard over four ranks. While a block runs, which weights does a rank hold?",
         {
-            "Its quarter of everything, and this block whole (perhaps the next, too)": "Yes: gathered before the block runs, freed after it.",
             "Its quarter of everything, nothing else": "A matmul needs the whole matrix, so the block is gathered first.",
-            "All blocks whole": "That would be DDP again.",
+            "Its quarter, and this block whole": "Yes: gathered before the block runs, freed after it. Perhaps the next one is there already.",
+            "All blocks whole, and its quarter of Adam's moments": "That's stage 1. fully_shard is stage 3.",
         },
-        right=0,
+        right=1,
     ),
     Question(
         "10.hidden",
@@ -265,13 +314,13 @@ QUIZ = (
         right=2,
     ),
     Question(
-        "10.bubble",
-        "A pipeline of 8 stages takes 8 microbatches. How do you shrink its bubble?",
+        "10.text",
+        "The activations of a single long text don't fit on a GPU. Which split helps?",
         {
-            "Add stages": "A longer pipeline takes longer to fill and to drain.",
-            "Use more microbatches": "Yes: with 32 the idle share falls from 7/15 to 7/39.",
-            "Use a faster link": "The bubble is waiting for work, even over an infinitely fast link.",
+            "FSDP over more GPUs": "A rank computes its texts alone, and FSDP shards no activations.",
+            "A pipeline with more stages": "A stage has fewer blocks then, but keeps as many more texts.",
+            "Tensor over more GPUs": "Yes: with sequence parallelism, each keeps its part of every text.",
         },
-        right=1,
+        right=2,
     ),
 )

@@ -41,20 +41,22 @@ def first_picture(room=80, across=27):
 def show_ranks(answer, billions=7, room=80):
     """Show GB of a rank by their number in four stages, by `answer` once its check passes."""
     function = chosen(bytes_exercise, answer)
-    ranks = [2**n for n in range(8)]
+    ranks = [1, 2, 3, 4, 6, 8, 12, 16]
     lines = {
         name: (ranks, [function(1e9 * billions, n, stage) / 1e9 for n in ranks])
         for stage, name in enumerate(STAGES)
     }
     looks = (figures.INK, *figures.GREENS[2::-1])
-    title = f"What a rank holds of {billions} billion parameters in float32, by stage"
+    title = f"DDP never fits {billions} billion parameters; sharded, they fit on two or three GPUs"
     colors = dict(zip(lines, looks, strict=True))
     figure = plots.lines(lines, title, "ranks", "GB on each rank", logx=True, colors=colors)
+    figure.set_size_inches(7.2, 3)
     axes = figure.axes[0]
-    axes.set_ylim(0)
+    axes.set(ylim=(0, 120), xticks=[1, 2, 3, 4, 8, 16])
     axes.axhline(room, color=figures.TROUBLE, linewidth=1.8)
-    axes.text(128, room - 3, f"a GPU has {room} GB", ha="right", va="top", color=figures.TROUBLE)
-    figures.show(figure, "DDP 112 GB at any number; on two ranks stage 2 70 GB, stage 3 56.")
+    axes.text(16, room + 3, f"a GPU has {room} GB", ha="right", color=figures.TROUBLE)
+    told = "on two ranks stage 2 70 GB and stage 3 56, on three stage 1 75"
+    figures.show(figure, f"DDP 112 GB at any number; {told}.")
 
 
 # --- four processes -----------------------------------------------------------------------------------
@@ -62,53 +64,63 @@ def show_run(results):
     """Show what a process holds and how fast all are, from `results` of shard.py: one process, DDP and FSDP."""
     speeds, whole = results["tokens_per_s"], results["ddp_bytes"]
     held = {"one process": whole, "DDP": whole, "FSDP": results["ranks"][0]}
-    ratio = speeds["FSDP"] / speeds["DDP"]
-    title = f"FSDP: a quarter of the bytes on each process, here at {ratio:.0%} of DDP's speed"
-    figure, (left, right) = figures.panels(title, 1, 2, (7.4, 2.5), sharey=True)
-    for label, parts in held.items():
+    losses = {"one process": "alone", "DDP": "ddp", "FSDP": "losses"}
+    title = "One loss: FSDP trains like the others, with a quarter of the bytes on each process"
+    size, wide = (7.4, 2.5), {"width_ratios": (1.7, 1)}
+    figure, (left, right) = figures.panels(title, 1, 2, size, sharey=True, **wide)
+    for way, parts in held.items():
+        label = f"{way}\nlast loss {results[losses[way]][-1]:.4f}"
         sizes = [parts[part] / 2**20 for part in SHARES]
         for place, (part, size) in enumerate(zip(SHARES, sizes, strict=True)):
             left.barh(label, size, left=sum(sizes[:place]), color=figures.MEMORY[part])
+            if way == "one process":
+                middle = sum(sizes[:place]) + size / 2
+                name = {"fontsize": 8, "color": "white" if place < 2 else figures.INK}
+                left.text(middle, label, part, ha="center", va="center", **name)
         left.text(sum(sizes) + 1, label, f"{sum(sizes):.1f}", va="center", **NOTE)
-        right.barh(label, speeds[label], color=figures.meaning(results["device"].upper()))
-        right.text(speeds[label], label, f" {speeds[label]:,.0f}", va="center", **NOTE)
-    labels = "MiB on each process: parameters, gradients, Adam", "tokens per second, together"
+        right.barh(label, speeds[way], color=figures.meaning(results["device"].upper()))
+        right.text(speeds[way], label, f" {speeds[way]:,.0f}", va="center", **NOTE)
+    labels = "MiB on each process", "tokens per second, together"
     for axes, label in zip((left, right), labels, strict=True):
         figures.tidy(axes)
         axes.grid(False, axis="y")
         axes.margins(x=0.2)
         axes.set_xlabel(label)
+    right.locator_params(axis="x", nbins=3)
     left.invert_yaxis()
     told = ", ".join(f"{way} {speed:,.0f}" for way, speed in speeds.items())
     figures.show(figure, f"{title}. Tokens per second: {told}.")
 
 
 # --- what hides the traffic -------------------------------------------------------------------------
+TICKS = [2**n for n in range(8, 17, 2)]  # tokens
+
+
 def show_hidden(tflops=277, gb_per_s=24):
     """Show the share of a GPU's speed that is left under FSDP, by tokens per GPU, with sliders for both rates."""
     tokens = [2 ** (7 + step / 8) for step in range(73)]
     limit = 1000 * tflops / gb_per_s
     title = "With few tokens per GPU, compute waits for the weights"
     figure, axes = figures.new_figure(title, "tokens per GPU and step", "% of the time", (7.2, 3.2))
-    axes.set_facecolor(figures.WAIT)
+    axes.set_facecolor(PALE)
     axes.grid(False)
     axes.fill_between(tokens, [min(100, 100 * each / limit) for each in tokens], color=figures.GPU)
     axes.axvline(limit, color=figures.INK, linewidth=1)
     axes.text(1.05 * limit, 8, f"{limit:,.0f} tokens", color="white")
     axes.set_xscale("log", base=2)
-    axes.set(xlim=(128, 2**16), ylim=(0, 100), xticks=[2**n for n in range(7, 17)])
+    axes.set(xlim=(128, 2**16), ylim=(0, 100), xticks=TICKS)
     axes.xaxis.set_major_formatter("{x:,g}")
     log = {"scale": {"type": "log", "base": 2, "nice": False}}
-    log["axis"] = {"values": [2**n for n in range(7, 17)]}
+    log["axis"] = {"values": TICKS, "labelFlush": False, "labelBound": False, "grid": False}
     x = amount("tokens", "tokens per GPU and step", **log)
-    y = amount("speed", "% of the time", scale={"domain": [0, 100]})
+    y = amount("speed", "% of the time", scale={"domain": [0, 100]}, axis={"grid": False})
     at = {"transform": [{"filter": "datum.tokens === 128"}]}
     to = {"x": {**x, "field": "limit"}}
     spec = {
         "title": title,
         "width": WIDE,
-        "height": 240,
-        "view": {"fill": figures.WAIT},
+        "height": 220,
+        "view": {"fill": PALE},
         "params": [
             slide("tflops", 1000, tflops, "a GPU's speed (TFLOP/s)", low=10),
             slide("gb", 900, gb_per_s, "its link (GB/s)", low=5),
@@ -130,7 +142,7 @@ def show_hidden(tflops=277, gb_per_s=24):
 
 
 TEXT = {"type": "text", "align": "left", "fontSize": 13, "y": 12, "dx": 6}
-WHITE = {**TEXT, "y": 225, "color": "white"}
+WHITE = {**TEXT, "y": 205, "color": "white"}
 
 
 def amount(field, title, **more):
@@ -150,30 +162,45 @@ MATRICES = (  # what a GPU has of each: rows and columns of cells, and along whi
     ("@  up", 4, 6, "columns"),
     ("=  hidden", 3, 6, "columns"),
     ("@  down", 6, 4, "rows"),
-    ("=  part of a sum", 3, 4, None),
+    ("=  a term", 3, 4, None),
+    ("the sum", 3, 4, None),
 )
+TALL = 8  # rows of cells for a GPU, with its labels
 
 
 def show_split(gpus=2):
     """Show what each of `gpus` holds of two matrices, one split by columns, the next by rows: green what it holds."""
     title = "Columns first, rows second: one all-reduce for two matmuls"
-    figure, places = figures.panels(title, gpus, 1, size=(7.2, 0.6 + 1.3 * gpus))
-    high = max(rows for _, rows, _, _ in MATRICES)
-    for gpu, axes in enumerate(places):
-        left = 0
+    figure, axes = figures.new_figure(title, size=(7.4, 0.5 + 1.35 * gpus))
+    for gpu in range(gpus):
+        top, left = TALL * gpu, 0
+        axes.text(-1, top + 1.5, f"GPU {gpu}", ha="right", va="center", **NOTE)
         for name, rows, columns, split in MATRICES:
-            axes.text(left, -0.5, name, **NOTE)
+            left += 4 * (name == "the sum")  # room for the all-reduce
+            axes.text(left, top - 0.5, name, **NOTE)
             for row, column in product(range(rows), range(columns)):
                 place = {"rows": row * gpus // rows, "columns": column * gpus // columns}
                 held = place.get(split, gpu) == gpu
                 color = figures.GPU if held else PALE
-                axes.barh(row + 0.5, 0.94, 0.9, left + column, color=color)
+                axes.barh(top + row + 0.5, 0.94, 0.9, left + column, color=color)
             left += columns + 2
-        axes.set_ylabel(f"GPU {gpu}", **NOTE)
-        axes.set(xticks=[], yticks=[], xlim=(0, left - 2), ylim=(high, -1.2), facecolor="none")
-        axes.spines[:].set_visible(False)
+        _arrows(axes, left - 6, top + 1.5, TALL * (gpus - 1) / 2 + 1.5)
+    violet = NOTE | {"color": figures.COMM}
+    axes.text(left - 9, -0.5, "all-reduce", ha="center", **violet)
+    axes.set(xlim=(-5, left - 1.5), ylim=(TALL * gpus - 1.5, -1.5))
+    axes.set_axis_off()
     names = ", ".join(name.strip("@= ") for name, *_ in MATRICES)
-    figures.show(figure, f"{title}. For each of {gpus} GPUs: {names}.")
+    figures.show(figure, f"{title}. For each of {gpus} GPUs: {names}; every GPU gets the sum.")
+
+
+def _arrows(axes, right, here, middle):
+    """Draw a GPU's part in the all-reduce: its term goes into the sum, and the sum comes back, to `right`."""
+    plus = right - 3
+    look = {"arrowstyle": "-|>", "color": figures.COMM, "linewidth": 1.6}
+    axes.annotate("", (plus - 0.8, middle), (plus - 2.6, here), arrowprops=look)
+    axes.annotate("", (right - 0.3, here), (plus + 0.8, middle), arrowprops=look)
+    note = {"color": figures.COMM, "ha": "center", "va": "center"}
+    axes.text(plus, middle, "+", fontsize=18, fontweight="bold", **note)
 
 
 # --- a pipeline -------------------------------------------------------------------------------------
@@ -245,7 +272,7 @@ TIMES = {"computes": figures.GPU, "sends": figures.COMM, "is idle": figures.WAIT
 
 def show_plans(plans):
     """Show what `plans` ask of a GPU, forecast: memory and time. A job without a plan for its GPUs gets FSDP over all."""
-    figure, (left, right) = figures.panels("", 1, 2, (7.4, 2.9), sharey=True)
+    figure, (left, right) = figures.panels("", 1, 2, (7.4, 2.6), sharey=True)
     good, told = 0, []
     for name, job in JOBS.items():
         plan = plans.get(name)
@@ -265,7 +292,10 @@ def show_plans(plans):
         told.append(f"{row}, {gb:.0f} GB, computes {found.computing:.0%} of the time")
     left.axvline(ROOM / 1e9, color=figures.TROUBLE, linewidth=1.8)
     left.text(ROOM / 1e9, -0.65, "80 GB", fontsize=9, color=figures.TROUBLE, ha="center")
-    for axes, label in ((left, "GB on each GPU: state, then activations"), (right, "of the time")):
+    for axes, label in (
+        (left, "GB on each GPU: state (dark), activations (light)"),
+        (right, "of the time"),
+    ):
         figures.tidy(axes)
         axes.grid(False)
         axes.set_xlabel(label)
@@ -283,7 +313,7 @@ def _stack(axes, row, sizes, colors, named=False):
     """Draw `sizes` one after the other, pale since they are forecast, with the names of shares that have room."""
     left = 0
     for name, size in sizes.items():
-        look = {"facecolor": colors[name] + "55", "edgecolor": colors[name]}
+        look = {"facecolor": colors[name] + "77", "edgecolor": colors[name]}
         axes.barh(row, size, 0.7, left=left, **look)
         if named and size > 0.085:
             words = f"{name} {size:.0%}" if size > 0.38 else f"{size:.0%}"

@@ -1,31 +1,17 @@
 """The figures of lesson 11, Write a kernel: drawn from the addresses that its compiled code touched."""
 
-import functools
+import math
 
 import torch
 
 from helpers import plots
-from helpers.figures import GPU, GREENS, SMALL, TROUBLE, blank_figure, set_title
+from helpers.figures import GPU, GREENS, SMALL, TROUBLE, blank_figure, set_title, tidy
 from helpers.palette import FAINT, INK, RULE
-from lessons import ladder
-from lessons.forecasts import recorded, tiny_gpt
 from lessons.trace import microseconds, total, traffic
 
-# lightness steps of the GPU's green and gray: neighbors differ; black text can be read on each
-PROGRAMS = ("#8CCBAE", "#E3E6EA", "#4FAE83", "#CFEADD", "#C3C8CF")
-WORDS, WIDTH = 8192, 64  # of the first picture: words, and numbers of a head for each word
-TRITON, APART = (
-    4,
-    38,
-)  # bytes of RMS norm per number: one kernel, and LinkedIn's separate operations
-KINDS = {  # what a step of TinyGPT does, and the operators that do it
-    "products in attention": ("bmm",),
-    "softmax": ("_softmax", "_softmax_backward_data"),
-    "scale, mask, casts": ("div", "masked_fill", "_to_copy"),
-    "linear layers": ("mm", "addmm"),
-}
-REST = "all the rest"
-SCORES = 2 * 64 * 4 * 1024**2  # bytes of a layer's scores: 64 texts, 4 heads, 1,024 words
+PROGRAMS = (GREENS[3], GREENS[4])  # neighbors differ; black text can be read on each
+TOKENS, WIDTH = 8192, 64  # of the first picture: tokens, and the dimension of a head
+TRITON, APART = 4, 38  # bytes of RMS norm per number: fused, and LinkedIn's separate operations
 STEPS = {  # what each operation of attention reads and writes
     "q @ k.T": ("q", "k", "write"),
     "× scale": ("read", "write"),
@@ -38,26 +24,26 @@ def first_picture():
     """Return (figure, alternative text): what attention moves as separate operations and as one kernel, to scale."""
     from lessons.kernels import attend
 
-    tensors = [torch.empty(WORDS, WIDTH, dtype=torch.half, device="meta") for _ in "qkv"]
+    tensors = [torch.empty(TOKENS, WIDTH, dtype=torch.half, device="meta") for _ in "qkv"]
     unfused = total(traffic(attend, *tensors)) / 1e6
-    one = 4 * 2 * WORDS * WIDTH / 1e6  # q, k, v and the result in float16
-    figure = blank_figure((7.3, 3.1))
-    words = f"Attention over {WORDS:,} words: {unfused:.0f} MB unfused, {one:.0f} MB in one kernel"
-    set_title(figure, words)
+    one = 4 * 2 * TOKENS * WIDTH / 1e6  # q, k, v and the result in float16
+    figure = blank_figure((7.3, 2.9))
+    title = f"One kernel needs to move {one:.0f} MB where four operations move {unfused:.0f}"
+    set_title(figure, title)
     axes = figure.subplots()
-    axes.text(0, 1.36, f"four operations: {unfused:.0f} MB", fontsize=10, color=INK)
+    axes.text(0, 1.3, "four operations", fontsize=10, color=INK)
     left = 0
     for name, moved in STEPS.items():
         axes.text(left, 1.08, name, fontsize=9, color=FAINT, family="monospace")
         for each in moved:
             left = _draw_moved(axes, left, each) + 0.06
         left += 0.12
-    axes.text(0, -0.32, f"one kernel: {one:.1f} MB", fontsize=10, color=INK)
+    axes.text(0, -0.32, "one kernel", fontsize=10, color=INK)
     for place in range(4):
-        _draw_area(axes, (0, -0.45 - 0.07 * place), 1, WIDTH / WORDS, GPU)
-    beside = "q, k, v read and out written, once each. All areas are drawn to scale."
+        _draw_area(axes, (0, -0.45 - 0.07 * place), 1, WIDTH / TOKENS, GPU)
+    beside = f"q, k, v read, out written, once each: {TOKENS:,} tokens × {WIDTH}, float16. Areas to scale."
     axes.text(1.1, -0.56, beside, fontsize=9, color=FAINT, va="center")
-    axes.set(xlim=(-0.02, left), ylim=(-0.72, 1.5))
+    axes.set(xlim=(-0.02, left), ylim=(-0.72, 1.4))
     axes.set_aspect("equal", anchor="W")
     axes.axis("off")
     said = f"four operations move a square of scores six times, {unfused:.0f} MB with the rest"
@@ -67,11 +53,11 @@ def first_picture():
 def _draw_moved(axes, left, name):
     """Draw the scores (a square) as "read" or "write", or the sliver of another tensor; returns its right edge."""
     if name not in ("read", "write"):
-        _draw_area(axes, (left, 0), WIDTH / WORDS, 1, GPU)
-        return left + WIDTH / WORDS
+        _draw_area(axes, (left, 0), WIDTH / TOKENS, 1, GPU)
+        return left + WIDTH / TOKENS
     _draw_area(axes, (left, 0), 1, 1, GREENS[3] if name == "read" else GREENS[2])
     middle = {"ha": "center", "va": "center", "fontsize": 9, "color": INK}
-    axes.text(left + 0.5, 0.5, f"{name} scores\n{2 * WORDS**2 / 1e6:.0f} MB", **middle)
+    axes.text(left + 0.5, 0.5, f"{name} scores\n{2 * TOKENS**2 / 1e6:.0f} MB", **middle)
     return left + 1
 
 
@@ -187,23 +173,33 @@ def _said(seen):
 def one_program(seen, walked=()):
     """Return draw(row, column, step) for `explore`: what one program of a grid loads and stores of each matrix.
 
-    Of the matrices `walked`, one of four tiles is loaded in each step: it's strong, those before it are pale.
+    Of the matrices `walked`, one of four tiles is loaded in each step: it's strong, those before it are pale. The
+    scores that belong to it are drawn, too, though no memory holds them.
     """
 
     def draw(row, column=0, step=0):
-        figure = blank_figure((7.3, 3.0))
         counts = {name: _touched_by(seen, (row, column, 0), name) for name in seen.tensors}
-        *bands, (_, tile) = counts.items()
-        loaded = sum(int(on.sum()) for _, on in bands)
-        title = f"This program loads {loaded:,} numbers and stores {int(tile.sum()):,}"
-        set_title(figure, title)
-        for place, (name, on) in enumerate(counts.items(), 1):
-            axes = figure.add_subplot(1, len(counts), place)
-            _draw_matrix(axes, name, on, step if name in walked else None)
-        words = ", ".join(
+        *loads, stored = [int(on.sum()) for on in counts.values()]
+        title = f"This program loads {sum(loads):,} numbers and stores {stored:,}"
+        said = ", ".join(
             f"{int(on.sum()):,} of {on.numel():,} in {name}" for name, on in counts.items()
         )
-        return figure, f"The program touches {words}."
+        if walked:
+            title = f"Step {step + 1} of program {row}: one tile of scores, kept on the chip"
+            whole = next(iter(counts.values()))[:, :1]
+            *others, last = counts
+            counts = {name: counts[name] for name in others}
+            counts |= {
+                "scores": whole.expand(-1, len(whole)),
+                last: _touched_by(seen, (row, column, 0), last),
+            }
+        figure = blank_figure((7.3, 2.7))
+        set_title(figure, title)
+        widths = [on.shape[1] for on in counts.values()]
+        places = figure.subplots(1, len(counts), width_ratios=widths)
+        for axes, (name, on) in zip(places, counts.items(), strict=True):
+            _draw_matrix(axes, name, on, step if name in (*walked, "scores") else None)
+        return figure, f"The program touches {said}."
 
     return draw
 
@@ -218,14 +214,16 @@ def _touched_by(seen, program, name):
 
 
 def _draw_matrix(axes, name, on, step=None):
+    """Draw which elements are `on`; with `step`, of four tiles that one strong and those before it pale."""
     from matplotlib.colors import ListedColormap
 
     rows, columns = on.shape
     tile = rows // 4
     shade = 2 * on.int()
     if step is not None:
-        shade[: step * tile] -= 1
-        shade[(step + 1) * tile :] = 0
+        along = shade.T if name == "scores" else shade
+        along[: step * tile] = along[: step * tile].clamp(max=1)
+        along[(step + 1) * tile :] = 0
     axes.imshow(shade, cmap=ListedColormap(["white", GREENS[4], GPU]), vmin=0, vmax=2)
     for place in range(0, rows + 1, tile):
         axes.axhline(place - 0.5, color=RULE, linewidth=0.8)
@@ -233,7 +231,103 @@ def _draw_matrix(axes, name, on, step=None):
         axes.axvline(place - 0.5, color=RULE, linewidth=0.8)
     axes.set_xticks([])
     axes.set_yticks([])
-    axes.set_title(f"{name}: {int(on.sum()):,} numbers", fontsize=9, color=INK)
+    if name == "scores":
+        axes.spines[:].set(linestyle=":", color=FAINT)
+    axes.set_title(name, fontsize=9, color=INK)
+
+
+def addresses(n=8, tile=4):
+    """Show how an upright block and a flat one add up to a square of addresses: a tile of an n × n matrix."""
+    rows, columns = range(tile, 2 * tile), range(tile)
+    figure = blank_figure((7.3, 3.2))
+    set_title(figure, "An upright block plus a flat one is a square of addresses")
+    axes = figure.subplots()
+    top, flat, square, matrix = (n - tile) / 2, tile / 2 - 0.6, tile + 4.2, 2 * tile + 5.4
+    on = {"facecolor": GREENS[3], "edgecolor": FAINT, "linewidth": 0.8}
+    off = on | {"facecolor": "white"}
+    for i, row in enumerate(rows):
+        _draw_box(axes, top + i, 0, on, str(row * n))
+        _draw_box(axes, top + tile / 2 - 0.5, flat + i + 0.6, on, str(columns[i]))
+        for j, column in enumerate(columns):
+            _draw_box(axes, top + i, square + j, on, str(row * n + column))
+    for place in range(n * n):
+        row, column = divmod(place, n)
+        look = on if row in rows and column in columns else off
+        _draw_box(axes, row, matrix + column, look, str(place))
+    middle = {"ha": "center", "va": "center", "fontsize": 13, "color": INK}
+    axes.text((1 + flat + 0.6) / 2, n / 2, "+", **middle)
+    axes.text((flat + 0.6 + tile + square) / 2, n / 2, "=", **middle)
+    notes = {
+        0.5: ("rows * n\n[:, None]", top),
+        flat + 0.6 + tile / 2: ("columns\n[None, :]", top + tile / 2 - 0.5),
+        square + tile / 2: (f"{tile * tile} addresses", top),
+        matrix + n / 2: (f"its place in an {n} × {n} matrix", 0),
+    }
+    for x, (text, y) in notes.items():
+        axes.text(x, y - 0.25, text, ha="center", va="bottom", fontsize=9, color=INK)
+    axes.set(xlim=(-0.6, matrix + n + 0.1), ylim=(n + 0.1, -1))
+    axes.set_aspect("equal", anchor="W")
+    axes.axis("off")
+    said = f"{[row * n for row in rows]} upright plus {list(columns)} flat"
+    plots.show(figure, f"{said}: the {tile * tile} addresses of a tile of an {n} × {n} matrix.")
+
+
+def online(scores, values, tile=2):
+    """Return draw(step) for `explore`: a softmax over `scores`, `tile` at a time, as its sum and `acc` are rescaled."""
+
+    def draw(step):
+        seen = step * tile
+        old, new = scores[:seen], scores[seen : seen + tile]
+        before, now = max(old, default=-math.inf), max(old + new)
+        alpha = math.exp(before - now)
+        shrunk = f"{now} is larger than {before}, so all so far shrinks to {alpha:.3f} of itself"
+        title = shrunk if 0 < alpha < 1 else f"the largest score so far is {now}"
+        title = f"Step {step + 1}: {title}"
+        figure = blank_figure((7.3, 3.0))
+        set_title(figure, title)
+        left, right = figure.subfigures(1, 2, width_ratios=(1, 1.1))
+        weights = [math.exp(each - now) for each in old + new]
+        _draw_weights(left.subplots(), scores, weights, len(old), alpha)
+        said = []
+        for axes, (name, factors) in zip(
+            right.subplots(2, 1), {"row_sum": [1] * len(scores), "acc": values}.items(), strict=True
+        ):
+            parts = [factor * weight for factor, weight in zip(factors, weights, strict=False)]
+            kept, added = sum(parts[:seen]), sum(parts[seen:])
+            sums = f"{kept / alpha:.3f} × {alpha:.3f} + {added:.3f} = " if old else ""
+            said.append(f"{name}: {sums}{kept + added:.3f}")
+            most = 1.1 * sum(f * math.exp(s - max(scores)) for f, s in zip(factors, scores))
+            _draw_sum(axes, said[-1], kept, alpha, added, most)
+        return figure, f"{title}. {said[0]}; {said[1]}."
+
+    return draw
+
+
+def _draw_weights(axes, scores, weights, count, alpha):
+    """Draw the weights so far; the first `count` are of earlier tiles, dashed as they were before."""
+    tidy(axes)
+    if 0 < alpha < 1:
+        before = [weight / alpha for weight in weights[:count]]
+        axes.bar(range(count), before, color="none", edgecolor=FAINT, linestyle="--")
+    axes.bar(range(len(weights)), weights, color=[GREENS[4]] * count + [GPU] * len(weights[count:]))
+    names = [
+        f"{score}" if place < len(weights) else f"({score})" for place, score in enumerate(scores)
+    ]
+    axes.set(ylim=(0, 1.05), xticks=range(len(scores)), xticklabels=names)
+    axes.set_xlabel("score (in brackets: not seen yet)")
+    axes.set_ylabel("weight: exp(score − largest)")
+
+
+def _draw_sum(axes, words, kept, alpha, added, most):
+    """Draw what is left of an old sum (dashed as it was) and what a tile adds, on a scale up to `most`."""
+    tidy(axes)
+    axes.grid(False)
+    axes.set_title(words, fontsize=9, color=INK, loc="left")
+    if 0 < alpha < 1:
+        axes.barh(0, kept / alpha, color="none", edgecolor=FAINT, linestyle="--")
+    axes.barh(0, kept, color=GREENS[4])
+    axes.barh(0, added, left=kept, color=GPU)
+    axes.set(yticks=[], ylim=(-0.6, 0.6), xlim=(0, most))
 
 
 def rms_norm():
@@ -257,20 +351,3 @@ def rms_norm():
         figure,
         f"Lines of time by row length; rows of 4,096 take {words}. Beside each, dashed, its forecast.",
     )
-
-
-def hot():
-    """Show where TinyGPT's step goes on an A100 with attention by hand, by the clock's forecast."""
-    work = functools.partial(ladder.step, attend=ladder.by_hand)
-    step = recorded(tiny_gpt(64, work, torch.bfloat16, context=1024)).on("A100 80")
-    spent = dict.fromkeys((*KINDS, REST), 0.0)
-    for each in step.kernels:
-        kind = next((kind for kind in KINDS if each.name in KINDS[kind]), REST)
-        of_scores = each.bytes > SCORES or kind == "linear layers"
-        spent[kind if of_scores else REST] += each.ms
-    share = 1 - (spent["linear layers"] + spent[REST]) / sum(spent.values())
-    title = f"Attention by hand takes {share:.0%} of TinyGPT's step on an A100"
-    unit = "milliseconds of a step: 64 texts of 1,024 words, bfloat16"
-    figure = plots.bars([plots.forecast(spent)], title, unit, colors=dict.fromkeys(spent, GPU))
-    said = ", ".join(f"{kind} {ms:.1f}" for kind, ms in spent.items())
-    plots.show(figure, f"Bars of milliseconds, a forecast: {said}.")

@@ -2,7 +2,8 @@
 
 import torch
 
-from helpers.checks.core import Question
+from helpers.checks import expect
+from helpers.checks.core import Exercise, Question
 from lessons.kernels import matmul_kernel
 from lessons.puzzle import UNTOUCHED, Problem, blank, puzzle
 
@@ -56,10 +57,9 @@ saxpy = puzzle(
     "memory instructions of a warp per 1,000 elements",
     mistakes=_saxpy_mistakes,
     hints=(
-        "Thread i does the numbers 4 i to 4 i + 3, and `u` holds those of `x`. Which four of `y` does it need?",
-        "Load a `float4 v` from `y` as `u` was loaded from `x`. Then each of its parts grows by `a` times the same part of `u`.",
-        "`float4 v = reinterpret_cast<const float4*>(y)[i];`, then `v.x += a * u.x;` and so on, and store it: "
-        "`reinterpret_cast<float4*>(out)[i] = v;`",
+        "Thread i handles elements 4 i to 4 i + 3, and `u` holds those of `x`. Which four of `y` does it need?",
+        "Load a `float4 v` from `y` as `u` was loaded from `x`. Then add `a` times each part of `u` to the same part of `v`.",
+        "`float4 v = reinterpret_cast<const float4*>(y)[i];`, then `v.x += a * u.x;`, and the same for `y`, `z` and `w`.",
     ),
     reference=SAXPY,
     tool="saxpy",
@@ -107,10 +107,8 @@ def _transpose_mistakes(problem):
 
 
 def _transpose_score(compiled, result, problem):
-    """Sectors for 128 bytes that threads use, and wavefronts of shared memory beyond each one needed, in the mean."""
-    shared = result.of("shared")
-    extra = result.bank_conflicts / max(1, sum(each.ideal for each in shared))
-    return 4 / result.efficiency + extra
+    """Sectors loaded and stored, plus bank conflicts, for 32 elements."""
+    return (result.moved() / 32 + result.bank_conflicts) / (len(problem.out.flatten()) / 32)
 
 
 transpose = puzzle(
@@ -118,7 +116,7 @@ transpose = puzzle(
     "transpose",
     _transpose_problems,
     _transpose_score,
-    "sectors per 128 bytes, plus bank conflicts per wavefront",
+    "sectors plus bank conflicts, per 32 elements",
     mistakes=_transpose_mistakes,
     hints=(
         "A barrier, then new `c` and `r`, as in the square version. Where in `out` does the tile of block (x, y) belong?",
@@ -176,11 +174,13 @@ def _matmul_mistakes(problem):
     )
 
 
+def loads_per_ffma(result, multiply_adds):
+    """Return the load instructions of warps, from global and shared memory, for each of so many multiply-adds of warps."""
+    return sum(each.requests for each in result.accesses if each.kind == "load") / multiply_adds
+
+
 def _matmul_score(compiled, result, problem):
-    """Sectors of global memory and wavefronts of shared memory for one multiply-add of a warp's 32 lanes, in the mean."""
-    n = problem.values[-1]
-    wavefronts = sum(each.wavefronts for each in result.of("shared"))
-    return (result.moved("load") / 32 + wavefronts) / (n**3 / 32)
+    return loads_per_ffma(result, problem.values[-1] ** 3 / 32)
 
 
 matmul = puzzle(
@@ -188,7 +188,7 @@ matmul = puzzle(
     "load once, use four times",
     _matmul_problems,
     _matmul_score,
-    "sectors and wavefronts per multiply-add of a warp",
+    "load instructions per FFMA",
     mistakes=_matmul_mistakes,
     hints=(
         "Which of the two loads is the same for four results in one column? It can stay in a register.",
@@ -199,8 +199,93 @@ matmul = puzzle(
     reference=MATMUL,
     tool="matmul",
     source=f'matmul = """{MATMUL}"""',
-    explanation="For four multiply-adds a warp loads 4 sectors of `b` and 4 times 1 sector of `a`: 2 for each, where one result "
-    "per thread takes 5. The four sums are registers, because each index is known once the loops are unrolled.",
+    explanation="Four multiply-adds take one load of `b` and four of `a`: 1.25 loads each, where one result per thread takes 2. "
+    "The four sums are registers, because each index is known once the loops are unrolled. A `float4` of `a` covers four "
+    "steps of `k` in one load: 0.5 loads each.",
+)
+
+
+def square(size, limit=""):
+    """Return a product in CUDA C whose threads compute `size` × `size` results each; `limit`: launch bounds."""
+    return f"""#define R {size}
+extern "C" {limit} __global__ void square(
+    const float* a, const float* b, float* out, int n, int depth) {{
+  int row = (blockIdx.y * 8 + threadIdx.y) * R;
+  int column = blockIdx.x * 32 * R + threadIdx.x;
+  float sums[R][R] = {{}};
+  for (int k = 0; k < depth; k++)
+    for (int i = 0; i < R; i++)
+      for (int j = 0; j < R; j++)
+        sums[i][j] += a[(row + i) * depth + k] * b[k * n + column + 32 * j];
+  for (int i = 0; i < R; i++)
+    for (int j = 0; j < R; j++)
+      out[(row + i) * n + column + 32 * j] = sums[i][j];
+}}
+"""
+
+
+# --- which fault has it? ------------------------------------------------------------------------
+STREAM = """
+extern "C" __global__ void stream(const float4* x, float4* out) {
+  int i = blockIdx.x * 256 * 16 + threadIdx.x;
+  float4 v[16];
+  for (int j = 0; j < 16; j++) v[j] = x[i + 256 * j];
+  for (int j = 0; j < 16; j++) out[i + 256 * j] = v[j];
+}
+"""
+ROW_SUMS = """
+extern "C" __global__ void row_sums(const float* x, float* out, int columns) {
+  int row = blockIdx.x * 256 + threadIdx.x;
+  float sum = 0;
+  for (int k = 0; k < columns; k++) sum += x[row * columns + k];
+  out[row] = sum;
+}
+"""
+BOUNDED = square(8, "__launch_bounds__(256, 8)")
+FAULTS = {"A": "nothing", "B": "uncoalesced", "C": "spills"}
+NAMES = ("uncoalesced", "spills", "low occupancy", "nothing")
+OTHER_FAULTS = {  # kernel: {wrong answer: what it is told}
+    "A": {
+        "uncoalesced": "how many sectors do 32 lanes fill that load 16 bytes each?",
+        "spills": "what does its stack say?",
+        "low occupancy": "fewer warps fit, but how many loads does each thread have in flight, with 72 registers to hold them?",
+    },
+    "B": {
+        "spills": "what does its stack say?",
+        "low occupancy": "every warp slot can be filled.",
+        "nothing": "how many sectors do 32 neighboring floats fill?",
+    },
+    "C": {
+        "uncoalesced": "2.5 sectors is the mean of 1, where all lanes want one number, and 4.",
+        "low occupancy": "every warp slot can be filled. At what price?",
+        "nothing": "why would a product of matrices need a stack?",
+    },
+}
+
+
+def _check_faults(answer):
+    given = answer if isinstance(answer, dict) else {}
+    reasons = {key: told.get(str(given.get(key))) for key, told in OTHER_FAULTS.items()}
+    expect.choices(answer, FAULTS, reasons, NAMES)
+    return (
+        "A copies with float4, and 16 loads in flight per thread make up for fewer warps. B sums rows, one thread per row. "
+        "C is the 8 × 8 kernel, forced to full occupancy: about half of its instructions now move values to the stack and back."
+    )
+
+
+faults = Exercise(
+    "12.faults",
+    "which fault has it?",
+    _check_faults,
+    hints=(
+        "A coalesced request touches as many sectors as its bytes fill: 32 lanes times the bytes per lane, divided by 32.",
+        "Registers that ran out show up as stack. Low occupancy alone isn't a fault: did it stop Boehm's kernel?",
+    ),
+    reference=FAULTS,
+    source=f"faults = {FAULTS}",
+    explanation="A: 32 × 16 bytes fill 16 sectors, so nothing is wasted. B: 32 floats would fill 4 sectors, and it touches 32. "
+    "C: `__launch_bounds__(256, 8)` asks for 8 blocks of 256 threads on an SM, which leaves 32 registers for each thread; "
+    "the 8 × 8 kernel needs 96.",
 )
 
 
@@ -243,11 +328,11 @@ QUIZ = (
     ),
     Question(
         "12.occupancy",
-        "A change raises a kernel's occupancy from 50% to 100%, and its stack from 0 to 2,000 bytes. Is it faster?",
+        "A change raises a kernel's occupancy from 50% to 100%, and its stack from 0 to 200 bytes. Is it faster?",
         {
-            "Yes, twice": "Occupancy counts warps, not work.",
-            "Probably slower": "Yes: every thread now reads and writes memory for what fit into registers.",
-            "It depends only on the tensor cores": "They wait for their operands, too.",
+            "Yes: more warps hide more latency": "They can, but each thread now executes extra loads and stores, too.",
+            "Time it: it hides more latency, and it spills": "Yes: the counters name both effects, not their sum.",
+            "No: a spill always costs more": "Usually, but a small stack that stays in L1 can cost little.",
         },
         right=1,
     ),

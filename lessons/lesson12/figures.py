@@ -5,6 +5,7 @@ from helpers.figures import COPY, GPU, GREENS, SMALL, TROUBLE, WAIT, blank_figur
 from helpers.figures import show as show_figure
 from helpers.palette import FAINT, INK
 from lessons import puzzle
+from lessons.lesson12.exercises import BOUNDED, ROW_SUMS, STREAM, loads_per_ffma
 from measurements import published
 
 SECTOR = 32  # bytes
@@ -48,6 +49,7 @@ def first_picture():
         right.set(xlim=(0, fast), ylim=(-1.3, 2.2))
         left.axis("off")
         right.axis("off")
+    axes[1, 0].text(34, -0.95, "green: bytes this request uses", fontsize=9, color=GPU, ha="right")
     axes[1, 1].text(0, -0.95, "Boehm's pair, RTX A6000", fontsize=9, color=FAINT)
     alt = (
         "Two products of matrices. Where the row comes from threadIdx.x, each multiply-add of a warp touches 32 sectors of a and 1 of b, "
@@ -62,9 +64,8 @@ def _strip(axes, start, used):
     from matplotlib.patches import Rectangle
 
     for place, floats in enumerate(used, start):
-        axes.add_patch(Rectangle((place, 0), 1, 1, facecolor=COPY, alpha=0.45))
-        axes.add_patch(Rectangle((place, 0), floats / FLOATS, 1, facecolor=GPU))
-        axes.add_patch(Rectangle((place, 0), 1, 1, fill=False, edgecolor=INK, linewidth=0.9))
+        axes.add_patch(Rectangle((place, 0), 0.86, 1, facecolor=COPY, alpha=0.45))
+        axes.add_patch(Rectangle((place, 0), 0.86, floats / FLOATS, facecolor=GPU))
 
 
 def sectors(counted):
@@ -115,47 +116,148 @@ def table(head, rows):
     show.markdown("\n".join(lines), "\n".join("  ".join(map(str, row)) for row in [head, *rows]))
 
 
-def transposes(counted):
-    """Show what was counted so far, a row for each transpose, and the speed of such a kernel on an H100, as published.
+def counters(result):
+    """Print what was counted of a transpose, a `Result`."""
+    load, store = (result.sectors_per_request(kind) for kind in ("load", "store"))
+    print(
+        f"{load:.0f} sectors per load, {store:.0f} per store, {result.bank_conflicts:,} bank conflicts"
+    )
+
+
+def climb(counted, peak):
+    """Show the speed of each transpose on an H100, as published, with what was counted here, and the memory's `peak`.
 
     `counted` is {name: a `Result` of `transposed`}, with the names of `measurements/published/transpose_h100.json`.
     """
-    speeds = {row["name"]: row["gb_per_s"] for row in published("transpose_h100").rows()}
-    head = ("kernel", "sectors per load", "sectors per store", "bank conflicts", "loads per thread")
-    rows = []
-    for name, result in counted.items():
-        loads = [f"{result.sectors_per_request(kind):.0f}" for kind in ("load", "store")]
-        warps = SIDE**2 // TILE**2 * result.compiled.threads // 32
-        each = sum(access.requests for access in result.of("global", "load")) // warps
-        conflicts = f"{result.bank_conflicts:,}"
-        rows.append((name, *loads, conflicts, each, f"{speeds[name]:,.0f} GB/s"))
-    table((*head, "measured on an H100"), rows)
-
-
-def products(counted):
-    """Show what was counted so far, a row for each product: `counted` is {name: what `multiplied` returned}."""
-    head = (
-        "kernel",
-        "sectors per multiply-add of a warp",
-        "registers",
-        "stack",
-        "occupancy of an H100",
+    data = published("transpose_h100")
+    speeds = {row["name"]: row["gb_per_s"] for row in data.rows()}
+    values = [speeds[name] for name in counted]
+    figure = blank_figure((7.3, 0.66 * len(counted) + 1.2))
+    gain, share = values[-1] / values[0], values[-1] / peak
+    set_title(figure, f"Three changes: {gain:.2g} times the bandwidth, {share:.0%} of the peak")
+    axes = figure.subplots()
+    said = []
+    for place, (name, result) in enumerate(counted.items()):
+        axes.barh(place + 0.14, speeds[name], height=0.4, color=GPU)
+        axes.text(speeds[name] + 30, place + 0.14, f"{speeds[name]:,.0f}", va="center", **NOTE)
+        axes.text(0, place - 0.22, f"{name}: {_changed(result)}", va="center", **NOTE)
+        said.append(f"{name}: {speeds[name]:,.0f}, {_changed(result)}")
+    axes.axvline(peak, color=FAINT, linewidth=1.4, linestyle="--")
+    axes.text(peak - 30, 0.14, f"peak of its memory: {peak:,}", ha="right", va="center", **NOTE)
+    axes.set(yticks=[], xlim=(0, 1.06 * peak), ylim=(len(counted) - 0.5, -0.5))
+    _plain(axes, "GB/s on an H100, timed by yencal (32,768 × 32,768); counts: this page's kernels")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    plots.sources(figure, data.source)
+    show_figure(
+        figure, f"Bars of four transposes, GB/s on an H100. {'; '.join(said)}. Peak: {peak:,}."
     )
+
+
+NOTE = {"fontsize": 9, "color": INK}
+
+
+def _changed(result):
+    """Say what was counted of a transpose."""
+    warps = SIDE**2 // TILE**2 * result.compiled.threads // 32
+    each = sum(access.requests for access in result.of("global", "load")) // warps
+    conflicts = result.bank_conflicts
+    words = f"{result.sectors_per_request('store'):.0f} sectors per store, "
+    words += f"{conflicts:,} bank conflicts" if conflicts else "no bank conflicts"
+    return words + (f", {each} loads per thread" if each > 1 else "")
+
+
+def products(counted, registers=False):
+    """Show what was counted so far, a row for each product: `counted` is {name: what `multiplied` returned}."""
+    head = ["kernel", "loads per FFMA", "sectors per FFMA"]
     rows = []
-    for name, (result, multiply_adds) in counted.items():
+    for name, (result, count) in counted.items():
         each = result.compiled
-        sectors = f"{result.moved('load') / SECTOR / multiply_adds:.3g}"
-        stack, share = f"{each.stack:,} bytes", f"{each.occupancy.share:.1%}"
-        rows.append((name, sectors, each.registers, stack, share))
-    table(head, rows)
+        sectors = f"{result.moved('load') / SECTOR / count:.4g}"
+        rows.append([name, f"{loads_per_ffma(result, count):.3g}", sectors])
+        if registers:
+            rows[-1] += [each.registers, f"{each.stack} bytes", f"{each.occupancy.share:.1%}"]
+    table(head + ["registers", "stack", "occupancy"] * registers, rows)
+
+
+def unlabeled():
+    """Show counters of three kernels without their names; `exercises.FAULTS` knows what is wrong with them."""
+    import torch
+
+    x, out = torch.randn(256 * 16 * 4), puzzle.blank(256 * 16 * 4)
+    wide, sums = torch.randn(256, 8), puzzle.blank(256)
+    problems = (
+        (STREAM, puzzle.Problem([x, out], out, x, 1, "", 256)),
+        (ROW_SUMS, puzzle.Problem([wide, sums, 8], sums, wide.sum(1), 1, "", 256)),
+    )
+    results = [puzzle.run(text, problem, "H100")[1] for text, problem in problems]
+    rows = []
+    for name, result in zip("ABC", [*results, multiplied(BOUNDED, (8, 8), 8)[0]], strict=True):
+        each, loads = result.compiled, result.of("global", "load")
+        sectors = f"{result.sectors_per_request('load'):.3g}"
+        stack, share = f"{each.stack} bytes", f"{each.occupancy.share:.1%}"
+        rows.append((name, loads[0].bytes, sectors, each.registers, stack, share))
+    head = ("kernel", "bytes per lane and load", "sectors per load")
+    table((*head, "registers", "stack", "occupancy"), rows)
+
+
+SASS = {  # what an instruction of `add` is for
+    "LDC": "an argument",
+    "ULDC": "an argument or a constant",
+    "ISETP": "i >= n?",
+    "@P0": "if so, exit",
+    "IMAD": "an address",
+    "LDG": "LOAD",
+    "FADD": "ADD",
+    "STG": "STORE",
+}
+
+
+def machine_code(compiled, line):
+    """Print the machine code of a line of the source, each instruction with what it is for."""
+    for number, text in compiled.machine_code:
+        if number == line:
+            print(f"{text:35}", SASS.get(text.replace(".", " ").split()[0], ""))
+
+
+def register_tiles():
+    """Show four tiles of results per thread, with the numbers that each loads for them in a step of `k`."""
+    from matplotlib.patches import Rectangle
+
+    figure = blank_figure((7.3, 3.1))
+    set_title(figure, "R + R loads feed R × R multiply-adds")
+    axes = figure.subplots()
+    said = []
+    for slot, (rows, columns) in enumerate(((1, 1), (4, 1), (2, 2), (4, 4))):
+        left = 6.4 * slot
+        for row in range(-1, rows):
+            for column in range(-1, columns):
+                if row < 0 and column < 0:
+                    continue
+                color = GREENS[4] if row < 0 or column < 0 else GPU
+                place = (left + column + 0.2 * (column >= 0), row + 0.2 * (row >= 0))
+                axes.add_patch(Rectangle(place, 0.9, 0.9, facecolor=color))
+        axes.text(left - 1.4, 0.65, "a", ha="center", va="center", **NOTE)
+        axes.text(left + 0.65, -1.4, "b", ha="center", va="center", **NOTE)
+        loads, count = rows + columns, rows * columns
+        words = f"{loads} loads, {count} FFMA" + "s" * (count > 1)
+        axes.text(left - 1, 5.1, f"{rows} × {columns}", fontsize=10, fontweight="bold", color=INK)
+        axes.text(left - 1, 6.0, words, **NOTE)
+        axes.text(left - 1, 6.8, f"{loads / count:.3g} per FFMA", **NOTE)
+        said.append(f"{rows} × {columns}: {words}, {loads / count:.3g} per FFMA")
+    axes.set(xlim=(-2, 23.6), ylim=(7.1, -2), aspect="equal")
+    axes.axis("off")
+    words = (
+        "Four tiles of results per thread, with the numbers of a at their left and of b above them"
+    )
+    show_figure(figure, f"{words}. {'; '.join(said)}.")
 
 
 def multiprocessor():
     """Show one SM of an H100: four schedulers with their warps, lanes and registers; shared memory with its banks."""
     from matplotlib.patches import Rectangle
 
-    figure = blank_figure((7.3, 3.7))
-    set_title(figure, "One SM of an H100 SXM, which has 132 of them")
+    figure = blank_figure((7.3, 2.9))
+    set_title(figure, "One SM of an H100: four schedulers over one shared memory")
     axes = figure.subplots()
 
     def box(x, y, width, height, text, color, size=9):
@@ -167,33 +269,20 @@ def multiprocessor():
             x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=size, color=ink
         )
 
-    for part in range(4):
-        x = part * 25
-        box(x + 0.5, 66, 24, 15, "scheduler: picks one\nof up to 16 warps", "white")
-        box(x + 0.5, 50, 24, 15, "registers: 16,384\nof 32 bits", GREENS[4])
-        box(x + 0.5, 37, 24, 12, "32 FP32 lanes", GPU)
-        box(x + 0.5, 27, 24, 9, "tensor core", GREENS[0])
+    for x in range(0, 100, 25):
+        box(x + 0.5, 57, 24, 10, "scheduler, up to 16 warps", "white")
+        box(x + 0.5, 46, 24, 10, "16,384 registers", GREENS[4])
+        box(x + 0.5, 35, 24, 10, "32 FP32 lanes", GPU)
+        box(x + 0.5, 24, 24, 10, "tensor core", GREENS[0])
     for bank in range(32):
-        box(bank * 3.115 + 0.5, 14, 2.9, 9, str(bank), GREENS[3], SMALL)
-    axes.text(
-        0.5,
-        8.2,
-        "shared memory and L1 cache, 256 KB: 32 banks, one 4-byte word each per cycle",
-        fontsize=9,
-        color=INK,
-    )
-    axes.text(
-        0.5,
-        1.8,
-        "below it: L2 cache (50 MB), then HBM; data moves in sectors of 32 bytes",
-        fontsize=9,
-        color=FAINT,
-    )
-    axes.set(xlim=(0, 100.4), ylim=(0, 83))
+        box(bank * 3.1 + 0.5, 11, 2.9, 10, str(bank), GREENS[3], SMALL)
+    below = "shared memory and L1 cache, 256 KB: 32 banks, one 4-byte word each per cycle"
+    axes.text(0.5, 4.5, below, fontsize=9, color=INK)
+    axes.set(xlim=(0, 100.4), ylim=(2, 68))
     axes.axis("off")
     words = (
         "One SM: four parts, each with a scheduler for up to 16 warps, 16,384 registers, 32 lanes and a tensor core; "
-        "below them shared memory with 32 banks, then the L2 cache and HBM."
+        "below them shared memory with 32 banks."
     )
     figure.sources = ["NVIDIA, H100 Tensor Core GPU Architecture (whitepaper)"]
     show_figure(figure, words)
@@ -259,16 +348,9 @@ def ladder():
     colors = dict.fromkeys(speeds, GREENS[3]) | counted | {"cuBLAS": WAIT}
     title = f"The same matmul, {times:.0f} times as fast"
     unit = "TFLOP/s (RTX A6000, FP32, 4,096 × 4,096)"
-    _measured(data, speeds, title, unit, colors, "eight kernels on an RTX A6000, TFLOP/s")
-
-
-def _measured(data, speeds, title, unit, colors, what):
     figure = plots.sources(plots.bars(speeds, title, unit, colors=colors), data.source)
-    said = ", ".join(
-        f"{name}: {speed:,.3g}" if speed < 100 else f"{name}: {speed:,.0f}"
-        for name, speed in speeds.items()
-    )
-    show_figure(figure, f"Bars of {what}. {said}.")
+    said = ", ".join(f"{name}: {speed:.3g}" for name, speed in speeds.items())
+    show_figure(figure, f"Bars of eight kernels on an RTX A6000, TFLOP/s. {said}.")
 
 
 def _draw_banks(axes, padding):
@@ -295,23 +377,3 @@ def _draw_banks(axes, padding):
     axes.tick_params(length=0)
     axes.set_facecolor("none")
     axes.spines[:].set_visible(False)
-
-
-def trap(compiled):
-    """Show occupancy by warps, with registers and stack: `compiled` is {warps: a `Compiled`}."""
-    figure = blank_figure((7.3, 0.5 * len(compiled) + 1.1))
-    set_title(figure, "The highest occupancy comes with the row spilled to memory")
-    axes = figure.subplots()
-    said = []
-    for place, (count, each) in enumerate(compiled.items()):
-        share = 100 * each.occupancy.share
-        axes.barh(place, share, color=TROUBLE if each.stack else GPU, height=0.62)
-        words = f"{share:.3g}%, {each.registers} registers, {each.stack:,} bytes of stack"
-        axes.text(share + 2, place, words, va="center", fontsize=9, color=INK)
-        said.append(f"{count} warps: {words}")
-    axes.set_yticks(range(len(compiled)), [f"{count} warps" for count in compiled], fontsize=9)
-    axes.set(xlim=(0, 165), xticks=(0, 25, 50, 75, 100))
-    _plain(axes, "occupancy of an SM (%), registers and stack of each thread")
-    axes.invert_yaxis()
-    what = "Bars of an SM's occupancy for a row of 32,768 numbers in 4 to 32 warps"
-    show_figure(figure, f"{what}. {'; '.join(said)}.")

@@ -37,13 +37,6 @@ def recovery():
     plots.show(*recovery())
 
 
-def latecomer():
-    """Draw the ranks of patient 7, and when the last one joins the others."""
-    from lessons.lesson13.figures import latecomer
-
-    plots.show(*latecomer())
-
-
 def case_notes(cases):
     """Show what became of `cases`, {patient's number: exercise}: the diagnosis of those that are solved."""
     kept = progress.load()

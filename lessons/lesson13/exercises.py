@@ -4,7 +4,7 @@ from helpers.checks.core import chosen
 from lessons.lesson08.exercises import forecast_card
 from lessons.lesson13 import clinic, processes, running
 from lessons.lesson13 import triage as first
-from lessons.lesson13.clinic import admit, latecomer, recovery, ward
+from lessons.lesson13.clinic import admit, recovery, ward
 from lessons.lesson13.patients import ASKED, PATIENTS, STRANGER
 from lessons.lesson13.processes import flight_records, losses
 from lessons.lesson13.running import count_graphs, overflowing
@@ -21,7 +21,6 @@ __all__ = [
     "count_graphs",
     "flight_records",
     "forecast_card",
-    "latecomer",
     "losses",
     "overflowing",
     "recovery",

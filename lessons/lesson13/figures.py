@@ -1,4 +1,4 @@
-"""The figures of lesson 13: twelve strips, what each patient loses, one before and after its cure, one that is late."""
+"""The figures of lesson 13: twelve strips, what each patient loses, one before and after its cure."""
 
 import re
 
@@ -104,33 +104,7 @@ def recovery():
     return figure, f"Two strips of one V100: {title}. Its busy share rises from 57% to 80%."
 
 
-def latecomer():
-    """Return (Figure, alternative text): the eight ranks of patient 7, and when the last one joins the collective."""
-    trace = traces.case("7")
-    joins = {rank: _first_collective(trace.rank(rank)) / 1000 for rank in range(len(trace.ranks))}
-    late = max(joins, key=joins.get)
-    title = f"Seven ranks wait until rank {late} joins, at {joins[late]:.1f} ms"
-    figure, axes = figures.new_figure(title, "ms", size=(7.4, 3.0))
-    for rank in joins:
-        _strip(axes, rank, trace.rank(rank), 1 / 1000, told=False)
-    axes.axvline(joins[late], color=figures.INK, linestyle="dashed", linewidth=1)
-    where = {"xytext": (6, 0), "textcoords": "offset points", "va": "center", "fontsize": 9}
-    axes.annotate(f"rank {late} joins", (joins[late], -0.75), **where)
-    axes.set(xlim=(0, trace.length / 1000), ylim=(len(joins) - 0.4, -1.2))
-    axes.set_xticks(range(0, 20, 5))
-    axes.set_yticks(range(len(joins)), [f"rank {rank}" for rank in joins])
-    axes.grid(visible=False)
-    _key(figure, axes)
-    figures.sources(figure, trace.source)
-    waits = f"The others joined it between {min(joins.values()):.1f} and {sorted(joins.values())[-2]:.1f} ms."
-    return figure, f"Eight strips, one for each rank. {title}. {waits}"
-
-
-def _first_collective(trace):
-    return min(event.start for event in trace.gpu if event.kind == "communication")
-
-
-def _strip(axes, row, trace, scale, told=True):
+def _strip(axes, row, trace, scale):
     axes.barh(row, trace.length * scale, 0.7, color=figures.WAIT, alpha=0.2, label="does nothing")
     for what, color in COLORS.items():
         own = [event for event in trace.gpu if KINDS.get(event.kind, "computes") == what]
@@ -138,8 +112,6 @@ def _strip(axes, row, trace, scale, told=True):
         look = {"facecolors": color, "linewidth": 0, "antialiased": False, "label": what}
         if bars:
             axes.broken_barh(bars, (row - 0.35, 0.7), **look)
-    if not told:
-        return
     text = f"{figures.number(trace.length / 1000)} ms, {reading.busy_share(trace):.0%} busy"
     where = {"xytext": (6, 0), "textcoords": "offset points", "va": "center", "fontsize": 9}
     axes.annotate(text, (trace.length * scale, row), **where)

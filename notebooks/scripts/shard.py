@@ -13,6 +13,8 @@ On four machines with eight GPUs each, the same command on every one of them, wi
 
 import argparse
 import datetime
+import functools
+import gc
 import json
 import os
 import re
@@ -30,6 +32,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 
 from helpers import files
@@ -105,8 +108,17 @@ def shard(model, mesh):
 
 
 def wrap(model, file):
-    """`model`, wrapped by the function `to_ddp` in `file`. This process has joined the group already."""
-    with mock.patch.object(dist, "init_process_group"):
+    """`model`, wrapped by the function `to_ddp` in `file`. This process has joined the group already.
+
+    DDP keeps gradients and buckets apart unless told; here they share their memory, of which four ranks need a lot.
+    """
+    lean = functools.partialmethod(
+        DistributedDataParallel.__init__, gradient_as_bucket_view=True
+    )
+    with (
+        mock.patch.object(dist, "init_process_group"),
+        mock.patch.object(DistributedDataParallel, "__init__", lean),
+    ):
         to_ddp = runpy.run_path(str(file))["to_ddp"]
         wrapped, _ = to_ddp(model, TensorDataset(torch.arange(64)), 1)
     return wrapped
@@ -210,6 +222,8 @@ def main(args):
     if args.checkpoint:
         checkpoint.save({"model": model.state_dict()}, checkpoint_id=args.checkpoint)
     del optimizer
+    model.zero_grad()
+    gc.collect()
     if args.ddp:
         wrapped = wrap(new_model(words, args.width, args.layers).to(device), args.ddp)
         losses, optimizer, speed = train(wrapped, words, args, rank, world)
@@ -217,6 +231,7 @@ def main(args):
         results["ddp_bytes"] = bytes_here(wrapped, optimizer)
         results["tokens_per_s"]["DDP"] = speed
         del wrapped, optimizer
+        gc.collect()
     if args.tiny:
         tiny = shard(new_model(words, width=128, layers=2).to(device), mesh)
         *_, results["tiny_tokens_per_s"] = train(tiny, words, args, rank, world)

@@ -6,7 +6,6 @@ LOADER = "DataLoader(dataset, batch_size, sampler=sampler)"
 RETURN = f"return DistributedDataParallel(model), {LOADER}"
 CAME = "chunks[place] = chunks[place] + came if step < ranks - 1 else came"
 SENT = "send(chunks[(rank - step) % ranks], right)"
-BUSY = "(busy - total(merged(work, trace.length))) / trace.length"
 
 
 def _in_one_piece(x, rank, ranks, send, recv):
@@ -44,14 +43,17 @@ WRONG = {
         edit("expected a tensor", "return torch.cat(chunks)", "return chunks"),
         given("Does each step send a single chunk?", _in_one_piece),
     ),
-    "hidden": (
-        edit("a share of the window", BUSY, "busy - total(merged(work, trace.length))"),
+    "worth": (
+        edit("How many times its gradients", "2 * (gpus - 1) / gpus * ", ""),
+        edit("which bucket?", "max(last, ", "max(0, "),
         edit(
-            "You count all communication",
-            f"return {BUSY}",
-            "return sum(e.length for e in trace.gpu if e.kind == 'communication') / trace.length",
+            "What travels while backward runs", "max(last, all_reduce - backward_ms)", "all_reduce"
         ),
-        edit("busy with it, minus", BUSY, "1 - total(merged(work, trace.length)) / trace.length"),
-        edit("A copy is work", '!= "communication"', 'not in ("communication", "copy")'),
+        edit("can't hold more than all", "min(1, bucket_mb / megabytes)", "bucket_mb / megabytes"),
+        edit("Only backward hides", "- backward_ms", "- step_ms"),
+        edit("count it once", "max(last, all", "last + max(0, all"),
+        edit("work at the same time", "return gpus * step_ms", "return step_ms"),
+        edit("how long is a step then", "(step_ms + exposed)", "exposed"),
+        given("your speedup is of type str", lambda *offer: "2"),
     ),
 }

@@ -1,6 +1,6 @@
 """Wrong answers to the exercises of lesson 08."""
 
-from answers import edit
+from answers import edit, given, instead
 
 UNSCALE = "    scaler.unscale_(optimizer)\n"
 CLIP = "    torch.nn.utils.clip_grad_norm_(model.parameters(), most)\n"
@@ -20,14 +20,17 @@ WRONG = {
         edit("optimizer.step doesn't", UNSCALE + CLIP + STEP, "    optimizer.step()\n"),
         edit("below the limit", CLIP, TO_THE_LIMIT),
     ),
-    "card": (
-        edit("call step() once before", "        step()\n", ""),
-        edit("Is `card` passed on", "card=card", 'card="A100 80"'),
-        edit("shapes are enough", "values=False, stand_in=1.0", "values=True"),
-        edit("the keys are", '"range": forecast.range, ', ""),
-        edit("bound is", "forecast.bound", "forecast.cause"),
-        edit("range is", "forecast.range", "[forecast.low_ms, forecast.high_ms]"),
-        edit("is there a `return`", "return {", "told = {"),
+    "diagnosis": (
+        instead("with twice the batch, and it takes × 2.0", A=("overhead", "CUDA graph")),
+        instead("the arithmetic is far slower", A=("compute", "16 bits")),
+        instead("about twice as long", B=("memory", "16 bits")),
+        instead("only the arithmetic changes", C=("memory", "16 bits")),
+        instead("leave the CPU and the copies as they are", A=("CPU or copies", "16 bits")),
+        instead("brings × 1.00 by forecast", C=("compute", "CUDA graph")),
+        instead("brings × 0.99 by forecast", B=("overhead", "16 bits")),
+        instead("name a limit and a change", B="overhead"),
+        instead("is none of overhead", B=("launches", "CUDA graph")),
+        given("expected a dict", {"A": ("memory", "16 bits")}),
     ),
     "rung": (
         edit("the loss was", LOSS, "F.cross_entropy(model(x[:1]).flatten(0, 1), y[:1].flatten())"),

@@ -1,6 +1,6 @@
 """Wrong answers to the exercises of lesson 12."""
 
-from answers import Wrong, given
+from answers import Wrong, given, instead
 
 
 def changed(says, old, new):
@@ -38,5 +38,13 @@ WRONG = {
             "blockIdx.y * 32 + threadIdx.y * 8",
         ),
         given("expected CUDA C as text", 4),
+    ),
+    "faults": (
+        instead("in flight", A="low occupancy"),
+        instead("load 16 bytes each", A="uncoalesced"),
+        instead("32 neighboring floats", B="nothing"),
+        instead("At what price", C="low occupancy"),
+        instead("need a stack", C="nothing"),
+        given("no answer for 'C'", {"A": "nothing", "B": "uncoalesced"}),
     ),
 }

@@ -111,8 +111,9 @@ class Shared:
         if racing.any():
             first = int(racing.argmax())
             verb = {"load": "reads", "store": "writes", "atomic": "adds to"}[kind]
+            where = str(self.lines[int(steps[first])]).split(":")[0]
             words = (
                 f"race in shared memory: this thread {verb} what thread {self.name(int(others[first]))} {WORDS[name]} in "
-                f"{self.lines[int(steps[first])]}, and no barrier lies between them"
+                f"{where}, and no barrier lies between them"
             )
             blame(int(threads[first]), Race, words)

@@ -1,0 +1,32 @@
+"""Lesson 10: four processes that train TinyGPT by shard.py, with the learner's functions."""
+
+import contextlib
+import io
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from helpers.my_tools import mine, source
+from helpers.scripts import run
+from lessons.lesson10.exercises import chosen, fsdp, to_ddp
+
+OPTIONS = "--steps 4 --ddp own.py --block own.py --tiny --checkpoint saved --die 2 --out run.json"
+_folders = []  # as long as this Python lives: the lesson reads the checkpoint
+
+
+def train(fsdp_block: Callable) -> tuple[dict, list[str], Path]:
+    """Run shard.py, on GPUs where there are four: its results, how its processes end, and their checkpoint.
+
+    They use `fsdp_block` once its check passes, and the learner's to_ddp; the course's own until then.
+    """
+    _folders.append(tempfile.TemporaryDirectory())
+    folder = Path(_folders[-1].name)
+    own = [source(chosen(fsdp, fsdp_block)), source(mine("to_ddp", to_ddp))]
+    (folder / "own.py").write_text("\n\n".join(own))
+    how = {"processes": 4, "forked": True, "cwd": folder, "quiet": True}
+    with contextlib.redirect_stdout(io.StringIO()):  # the command line
+        done = run("shard.py", *OPTIONS.split(), **how)
+    told = (" ends: ", "Root Cause", "  rank  ")
+    ends = [line for line in done.text.splitlines() if any(words in line for words in told)]
+    return json.loads((folder / "run.json").read_text()), ends, folder / "saved"

@@ -11,7 +11,6 @@ from helpers.figures import SMALL
 from lessons import data_parallel
 from lessons.lesson06 import exercises as rule06
 from lessons.lesson06 import figures as lesson06
-from lessons.lesson07 import figures as lesson07
 from lessons.lesson08 import figures, tree
 
 
@@ -63,18 +62,6 @@ def test_the_tree_shows_the_path_to_the_limit_and_only_its_ratios(shown, tests, 
     assert ratios == [f"× {test:.2f}" for test in tests[: len(ratios)]]
     assert len(ratios) == {None: 0, "overhead": 1, "memory": 3}[limit]
     assert all(ratio in alt for ratio in ratios)
-
-
-def test_a_graph_starts_all_its_kernels_by_one_launch(shown):
-    """The gain is read off the lines from launches to kernels: many on an A100, one for the graph."""
-    lesson07.show_launches()
-    [(figure, alt)] = shown
-    assert "A100: 76 launches for 76 kernels" in alt and "one graph launch for 421 kernels" in alt
-    begins = [
-        {line.get_xdata()[0] for line in axes.get_lines() if len(set(line.get_ydata())) > 1}
-        for axes in figure.axes
-    ]
-    assert len(begins[0]) == 76 and len(begins[1]) == 14
 
 
 class Step:

@@ -151,3 +151,12 @@ def test_a_test_in_inference_mode_is_as_good(port):
 def test_a_line_that_fails_is_named_with_its_caller(port):
     change(port / "evaluate.py", "waves.to(device)", "waves")
     assert ", called at evaluate.py:" in judge.device(port).text
+
+
+@pytest.mark.slow
+def test_the_scorecard_says_what_was_fixed_and_how_near_par_it_is(port, capsys):
+    """It's what a learner shows others: a mistake missing there would look like one left."""
+    ex.scorecard(port)
+    told = capsys.readouterr().out
+    assert told.startswith("10 of 10 mistakes fixed\n✓ mistakes: a plain attribute, ")
+    assert "par is 61" in told and "✓ hints: 0 of 12" in told

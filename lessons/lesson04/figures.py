@@ -131,6 +131,44 @@ def training(losses, accuracies):
     figures.show(figure, f"{title}, in {len(values)} steps.")
 
 
+MIXED_UP = (  # for `reveal`
+    "C",
+    "Its loss falls, because it learns the wrong labels by heart, but on the test photos it stays near chance. B's learning rate is too low.",
+)
+
+
+def curves(new_head, pairs, test_loader, epochs=30):
+    """Show loss and test accuracy of runs A to C: a good one, a slow one, one with labels mixed up."""
+    x, y = pairs.tensors
+    title = f"Three runs of {epochs} epochs, one of them with labels mixed up"
+    figure, (left, right) = figures.panels(title, 1, 2, (7.2, 3))
+    with torch.random.fork_rng():
+        for name, rate, color in (
+            ("A", 3e-3, figures.INK),
+            ("B", 1e-5, figures.FAINT),
+            ("C", 3e-3, figures.INK),
+        ):
+            head = new_head()
+            device = head[1].weight.device
+            optimizer = torch.optim.Adam(head.parameters(), lr=rate)
+            labels = y[torch.randperm(len(y))] if name == "C" else y
+            loader = DataLoader(TensorDataset(x, labels), batch_size=12, shuffle=True)
+            losses, shares = [], []
+            for _ in range(epochs):
+                steps = [train_step(head, a.to(device), b.to(device), optimizer) for a, b in loader]
+                losses.append(torch.stack(steps).mean().item())
+                shares.append(100 * evaluate(head, test_loader, device))
+            for axes, values in ((left, losses), (right, shares)):
+                look = {"marker": "os^"["ABC".index(name)], "markevery": 8, "linewidth": 1.6}
+                axes.plot(range(1, epochs + 1), values, color=color, label=name, **look)
+    for axes, what in ((left, "loss, mean of the epoch"), (right, "test photos right, in %")):
+        figures.tidy(axes)
+        axes.set_title(what, fontsize=9, color=figures.INK, loc="left")
+        axes.set(xlabel="epoch", ylim=(0, None))
+        plots.label_ends(axes)
+    figures.show(figure, f"{title}: loss and test accuracy of A, B and C by epoch.")
+
+
 def race(count, cpu_ms, forecast_s, measured_s=None):
     """Show a dot for each of `count` photos that a GPU trains on, and those that the CPU does meanwhile.
 

@@ -1,12 +1,9 @@
 """The figures of lesson 07: who worked when, what a stopwatch says, and forecasts before and after."""
 
-from collections import Counter
-
 import torch
 
 from helpers import figures, plots
 from lessons.timeline import draw_lanes, forecast_spans, lay_out
-from measurements import traces
 from practice_gpus import practice_gpus
 
 ROWS = {"Python": "CPU", "GPU": "GPU"}  # of what `simulate` returns
@@ -145,39 +142,3 @@ def show_before_and_after(before, after):
     title = f"Forecast: {times[0]} ms per epoch with the waits, {times[1]} without"
     alt = f"{times[0]} ms per epoch with long gaps on the GPU; {times[1]} ms without waits, and no gaps."
     show_forecasts(title, {"with waits": before, "without": after}, alt)
-
-
-def show_launches() -> None:
-    """Show what launched which kernel in 18 ms of an A100, and of an MI300X that replays a graph."""
-    whole, early = (
-        18_000,
-        7_900,
-    )  # µs; so long before its first kernel the MI300X's step was launched
-    graph, each = traces.case("4b"), traces.case("5a").between(50_000, 50_000 + whole)
-    [(launch, many)] = Counter(e.launch for e in graph.gpu).most_common(1)
-    title = f"A launch for each kernel, or one for {many}"
-    figure, rows = figures.panels(title, 2, 1, (7.4, 3.9), sharex=True)
-    names = (
-        f"A100: {len(each.gpu)} launches for {len(each.gpu)} kernels, with gaps",
-        f"MI300X: one graph launch for {many} kernels, without gaps",
-    )
-    for axes, name, trace, shift in zip(rows, names, (each, graph), (0, early), strict=True):
-        figures.tidy(axes)
-        axes.grid(False)
-        axes.set_title(name, fontsize=9, color=figures.INK, loc="left")
-        axes.set(yticks=[0, 1], yticklabels=["GPU", "launches"], ylim=(-0.4, 1.25), xlim=(0, 18))
-        axes.tick_params(axis="y", labelcolor=figures.INK)
-        for e in trace.gpu:
-            start, asked = (e.start + shift) / 1000, (e.launch + shift) / 1000
-            color = figures.KERNELS.get(e.kind, figures.COPY)
-            axes.barh(0, e.length / 1000, left=start, height=0.6, color=color)
-            pale = {"linewidth": 0.5, "alpha": min(0.3, 50 / len(trace.gpu))}
-            axes.plot([asked, start], [0.8, 0.3], color=figures.CPU, **pale)
-            axes.plot([asked, asked], [0.8, 1.2], color=figures.CPU, linewidth=0.8)
-    when = (launch + early) / 1000
-    rows[1].plot([when, when], [0.8, 1.2], color=figures.INK, linewidth=2.5)
-    rows[1].text(2.1, 1, "the dark one launches the graph", fontsize=8, va="center")
-    rows[1].text(4, 0, "not in this extract", fontsize=8, color=figures.FAINT, ha="center")
-    rows[-1].set_xlabel("time (ms)")
-    figures.sources(figure, each.source, graph.source)
-    figures.show(figure, f"{title}. {names[0]}. {names[1]}.")

@@ -17,7 +17,7 @@ from torch.utils.data import TensorDataset
 
 from helpers import figures as drawn
 from helpers import show
-from helpers.checks import panel
+from helpers.checks import panel, progress
 from helpers.checks.core import Exercise, NotAttempted, NotYet
 from lessons.lesson04.exercises import save_checkpoint
 from lessons.lesson06.exercises import to_ddp
@@ -97,6 +97,24 @@ def verdict(port) -> None:
     parts.insert(len(marks), '<div style="margin-top:8px">The mistakes, by kind:</div>')
     lines.insert(len(marks), "The mistakes, by kind:")
     show.page(panel.framed(state, head, parts), "\n".join([head, *lines]))
+
+
+def scorecard(port) -> None:
+    """Show in one panel which mistakes are fixed, how the port compares with par and 8 GiB, and the hints taken."""
+    folder = _folder(port)
+    each = [done for two_of in judge.sins(folder).values() for done in two_of]
+    names = [name for two_of in judge.SINS.values() for name in two_of]
+    fixed = [name for name, done in zip(names, each, strict=True) if done]
+    marks = {name: judge.CRITERIA[name](folder) for name in ("speed", "memory")}
+    kept = progress.load()
+    hints = sum(kept.get(stage.key, {}).get("hints", 0) for stage in (device, memory, speed, two))
+    state = "right" if all(each) else "open"
+    rows = [(state, "mistakes", ", ".join(fixed) or "none fixed yet")]
+    rows += [(_state(mark), TITLES[name], mark.text) for name, mark in marks.items()]
+    rows.append((state, "hints", f"{hints} of 12"))
+    text = "\n".join(f"{panel.SIGNS[sign]} {title}: {told}" for sign, title, told in rows)
+    head = found(folder)
+    show.page(panel.framed(state, head, [_row(*row) for row in rows]), f"{head}\n{text}")
 
 
 def _state(mark):

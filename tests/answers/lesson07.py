@@ -1,6 +1,6 @@
 """Wrong answers to the exercises of lesson 07."""
 
-from answers import edit, given
+from answers import edit, given, instead
 
 AFTER = "fn()\n        synchronize()\n"
 BEFORE = "synchronize()\n        start"
@@ -38,5 +38,15 @@ WRONG = {
         edit("ran on the CPU", X, "photos.prepare(images).to('cuda')", "photos.prepare(x)", "x"),
         edit("the mean of the batches", " / len(batches)", ""),
         edit(".item() reads it", "total.item()", "total"),
+    ),
+    "limit": (
+        instead("twice the batch takes 1.0 times", A="copies"),
+        instead("a kernel runs 99% of the time", B="overhead"),
+        instead("TFLOP/s are far from 67", B="compute"),
+        instead("needs no more launches", C="overhead"),
+        instead("GB/s are far from 3,350", D="memory"),
+        instead("step D has no limit yet", D=...),
+        instead("the four limits are", A="cpu"),
+        given("expected a dict", "memory"),
     ),
 }

@@ -1,4 +1,4 @@
-"""The machine, drawn once for the whole course: CPU, bus, GPU with its memories and SMs, NVLink, network.
+"""The machine, drawn once for the whole course: CPU, bus, GPU with its memories and SMs.
 
 The links are as wide as their bandwidth: one GB/s is the same width everywhere. `highlight` names the part a lesson is about.
 """
@@ -13,39 +13,28 @@ from practice_gpus import cards
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PARTS = ("cpu", "memory", "bus", "hbm", "l2", "sms", "sm", "nvlink", "network")
+PARTS = ("cpu", "memory", "bus", "hbm", "l2", "sms", "sm")
 CARD = "H100 SXM (80 GB)"
 SCALE = 12 / 3350  # units of the drawing for a GB/s
-# Eight channels of DDR5-4800, 38.4 GB/s each (JEDEC JESD79-5), and one 400 Gb/s network card for each GPU.
+# Eight channels of DDR5-4800, 38.4 GB/s each (JEDEC JESD79-5).
 MEMORY_GB_S = 8 * 38.4
-NETWORK_GB_S = 400 / 8
 
 
 def show(
     highlight: str | tuple[str, ...] | None = None,
     title: str = "Each link is as wide as its bandwidth",
-    neighbors: bool = True,
 ) -> None:
-    """Display the machine with the parts `highlight` (a name or several of `PARTS`) in full color.
-
-    `neighbors`: with the next GPU and the next machine.
-    """
-    figure = draw(highlight, title, neighbors)
-    figures.show(figure, words(highlight, neighbors))
+    """Display the machine with the parts `highlight` (a name or several of `PARTS`) in full color."""
+    figures.show(draw(highlight, title), words(highlight))
 
 
-def words(highlight: str | tuple[str, ...] | None = None, neighbors: bool = True) -> str:
+def words(highlight: str | tuple[str, ...] | None = None) -> str:
     """Return the machine in words, with the part that is highlighted."""
     card = cards.get_card(CARD)
     text = (
         f"A CPU with its memory ({MEMORY_GB_S:.0f} GB/s) is joined by PCIe ({card.pcie:.0f} GB/s) to a GPU, whose HBM gives "
         f"{card.bandwidth:,.0f} GB/s through an L2 cache to its SMs."
     )
-    if neighbors:
-        text += (
-            f" NVLink ({card.nvlink:.0f} GB/s) leads to other GPUs, a network ({NETWORK_GB_S:.0f} GB/s) to other "
-            "machines."
-        )
     return f"{text} Highlighted: {', '.join(_parts(highlight))}." if highlight else text
 
 
@@ -57,14 +46,12 @@ def _parts(highlight):
     return chosen
 
 
-def draw(
-    highlight: str | tuple[str, ...] | None = None, title: str = "", neighbors: bool = True
-) -> Figure:
+def draw(highlight: str | tuple[str, ...] | None = None, title: str = "") -> Figure:
     """Return the machine as a matplotlib Figure; ValueError for a part that there is not."""
     chosen = _parts(highlight)
     figure = figures.blank_figure((7.3, 4.2))
     axes = figure.add_subplot()
-    axes.set(xlim=(0, 100 if neighbors else 79), ylim=(0, 56))
+    axes.set(xlim=(0, 79), ylim=(0, 56))
     axes.set_axis_off()
     figures.set_title(figure, title)
     pen = _Pen(axes, chosen)
@@ -72,10 +59,7 @@ def draw(
     _draw_gpu(pen)
     card = cards.get_card(CARD)
     _draw_links(pen, card)
-    if neighbors:
-        _draw_neighbors(pen, card)
-    ways = ("one direction", " · 400 Gb/s") if neighbors else ("PCIe in one direction", "")
-    figures.sources(figure, "H100 SXM: NVIDIA's data sheet, {} · DDR5-4800 × 8{}".format(*ways))
+    figures.sources(figure, "H100 SXM: NVIDIA's data sheet, PCIe in one direction · DDR5-4800 × 8")
     return figure
 
 
@@ -105,13 +89,6 @@ def _draw_links(pen, card):
     pen.link("memory", 13, 18, 13, 34, MEMORY_GB_S, figures.CPU)
     pen.link("bus", 26, 27, 36, 27, card.pcie, figures.COPY, "PCIe")
     pen.link("hbm", 57, 13, 57, 25, card.bandwidth, figures.GPU)
-
-
-def _draw_neighbors(pen, card):
-    pen.frame(88, 32, 11, 18, figures.GPU, "next GPU")
-    pen.link("nvlink", 78, 41, 88, 41, card.nvlink, figures.COMM, "NVLink")
-    pen.frame(88, 5, 11, 18, figures.CPU, "next machine")
-    pen.link("network", 78, 14, 88, 14, NETWORK_GB_S, figures.COMM, "network")
 
 
 class _Pen:

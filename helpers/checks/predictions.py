@@ -164,9 +164,11 @@ def predict(
 def _asked(prediction):
     """(HTML, text) of a prediction where it cannot be clicked: the question, the choices, how to choose."""
     low, high = prediction.span
-    choices = prediction.choices or [f"from {number(low)} to {number(high)} {prediction.unit}"]
-    note = _note(prediction) or "Run this cell to choose."
-    return show.listed("Predict:", prediction.question, choices, note)
+    how = "to choose"
+    if not prediction.choices:
+        how = f"for a slider from {number(low)} to {number(high)} {prediction.unit}"
+    note = _note(prediction) or f"Run this cell {how}."
+    return show.listed("Predict:", prediction.question, prediction.choices or (), note)
 
 
 def _note(prediction):

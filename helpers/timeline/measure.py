@@ -99,7 +99,7 @@ def sentences(rows: Rows, whole: float) -> dict:
             {"joinaggregate": [{"op": "max", "field": "part", "as": "most"}]},
             {"filter": "datum.part === datum.most && datum.part > 0"},
             *calculate(
-                words="'The CPU meanwhile, most of all: ' + datum.name + ', ' + format(datum.part, ',.3~r') + ' ms'"
+                words="'The CPU spent most time in ' + datum.name + ', ' + format(datum.part, ',.3~r') + ' ms'"
             ),
         ],
     }

@@ -196,7 +196,7 @@ def test_without_a_gpu_a_race_forecasts_and_runs_nothing_large(what, monkeypatch
 
     eleven.race(what, yours)
     said = capsys.readouterr().out
-    assert max(seen) < 20_000 and "forecast: " in said and "no GPU here" in said
+    assert max(seen) < 20_000 and "forecasts: " in said and "no GPU here" in said
     assert "measured" not in said.replace("measure on", "")
 
 

@@ -11,6 +11,7 @@ from practice_gpus import practice_gpus
 BATCHES = (8, 16)
 NAMES = ("overhead", "copies", "memory", "compute")
 LIMITS = {"A": "overhead", "B": "memory", "C": "copies", "D": "compute"}
+REFERENCE = {**LIMITS, "batch": 64}
 PEAKS = 3350, 67  # GB/s and TFLOP/s of an H100 by its data sheet
 WIDTH = 8192
 
@@ -114,8 +115,8 @@ exercise = Exercise(
         "B moves 2.15 GB in 0.86 ms: 2,490 GB/s, three quarters of the bandwidth, at 10 TFLOP/s. D does 550 GFLOP in 10.3 ms: "
         "54 of 67 TFLOP/s. Double B's batch until it reaches that, too.",
     ),
-    reference={**LIMITS, "batch": 64},
-    source=f"limits = {LIMITS}\nbatch = 64",
+    reference=REFERENCE,
+    source=f"limits = {REFERENCE}",
     explanation="A launches 200 tiny kernels. B multiplies 8 rows by large matrices, so it waits for their weights; 64 rows "
     "keep the GPU calculating. C copies unpinned images. D multiplies 4,096 rows and uses each weight 4,096 times.",
     unlocked="You can now name what limits a step without seeing its code, and say when that changes.",

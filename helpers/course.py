@@ -48,7 +48,7 @@ LESSONS = (
     Lesson(
         "03_put_a_cnn_on_the_gpu.ipynb",
         "Put a CNN on the GPU",
-        59,
+        58,
         "See what a real network sees in your photo, move it whole, and find out when a GPU is busy",
     ),
     Lesson(
@@ -60,7 +60,7 @@ LESSONS = (
     Lesson(
         "05_manage_gpu_memory.ipynb",
         "Manage GPU memory",
-        60,
+        57,
         "See what fills the memory, forecast it, make training fit, and recover when it doesn't",
     ),
     Lesson(
@@ -72,19 +72,19 @@ LESSONS = (
     Lesson(
         "07_time_async_work.ipynb",
         "Time asynchronous work",
-        57,
+        60,
         "Catch a clock lying, build an honest one, and find the hidden waits",
     ),
     Lesson(
         "08_make_it_fast.ipynb",
         "Make it fast",
-        59,
+        58,
         "Tell what limits a step, climb with the change that fits, and forecast it on any card",
     ),
     Lesson(
         "09_attention.ipynb",
         "Write attention by hand",
-        60,
+        59,
         "Train a tiny GPT, write its attention and its KV cache, and know how fast a card can write",
     ),
     Lesson(
@@ -103,7 +103,7 @@ LESSONS = (
     Lesson(
         "12_look_inside_a_kernel.ipynb",
         "Look inside a kernel",
-        60,
+        59,
         "Write CUDA C, compile it for four cards, and count sectors, bank conflicts and spills without a GPU",
         practice=False,
     ),
@@ -117,7 +117,7 @@ LESSONS = (
     Lesson(
         "14_port_a_project.ipynb",
         "Port a project",
-        110,
+        109,
         "Port an unknown program with ten mistakes to any GPU and to two, and take home a report of your own",
     ),
 )

@@ -8,8 +8,11 @@ from collections.abc import Iterable
 
 Capability = tuple[int, int]
 CARDS = (  # those that figures compare, by memory: names that `practice_gpus.cards.get_card` takes
-    *("T4", "V100", "L4", "A10", "RTX 3090", "RTX 4090", "A100 40 GB", "L40S"),
-    *("A100 80 GB", "H100 SXM", "H200"),
+    "T4",
+    "RTX 4090",
+    "A100 40 GB",
+    "A100 80 GB",
+    "H200",
 )
 FORMATS = ("FP16", "BF16", "TF32", "FP8", "FP4")
 _GENERATIONS: tuple[tuple[Capability, str | None, tuple[str, ...] | None], ...] = (

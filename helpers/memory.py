@@ -178,23 +178,25 @@ def draw_step(
     title = f"{parameters:.0f} MiB of parameters, {peak:.0f} MiB at the peak"
     figure, axes = figures.new_figure(title, "", "MiB in use", (7.4, 3.4))
     colors = [figures.MEMORY[part] for part in GROUND]
-    axes.stackplot(range(len(places)), *sizes.values(), colors=[*colors, figures.RULE])
-    axes.plot(totals, color=figures.INK, linewidth=1)
+    moments = range(len(places))  # each with the most since the moment before
+    look = {"colors": [*colors, figures.RULE], "step": "pre"}
+    axes.stackplot(moments, *sizes.values(), **look)
+    axes.step(moments, totals, color=figures.INK, linewidth=1)
     axes.set_xlim(0, len(places) - 1)
     axes.set_ylim(0, max(highest, 1.25 * peak))
-    firsts = [places.index(place) for place in PLACES]
+    firsts = [places.index(place) - 1 for place in PLACES]
     axes.set_xticks(firsts, PLACES, ha="left")
     for first in firsts:
         axes.axvline(first, color=figures.WAIT, linewidth=0.8)
     _name_bands(axes, sizes)
     top, spike = totals.index(peak), places.index("step")
-    _point_at(axes, f"peak: {peak:.0f} MiB", (top, peak), (6, 14), "center")
+    _point_at(axes, f"peak: {peak:.0f} MiB", (top - 0.5, peak), (6, 14), "center")
     name = type(optimizer).__name__
     if top < 0.7 * spike:
-        middle = (top + 1, peak - sizes[PASSING][top] / 4)
+        middle = (top + 0.5, peak - sizes[PASSING][top] / 4)
         _point_at(axes, "gradients of activations", middle, (34, 22), "left")
     if top < spike and sizes[PASSING][spike] > 1:
-        _point_at(axes, f"{name}'s workspace", (spike, totals[spike] - 4), (0, 52), "center")
+        _point_at(axes, f"{name}'s workspace", (spike - 0.5, totals[spike] - 4), (0, 52), "center")
     largest = ", ".join(f"{part} {max(sizes[part]):.2g} MiB" for part in GROUND)
     workspace = f"{name}'s workspace {sizes[PASSING][spike]:.2g} MiB"
     return figure, f"{title}, in {places[top]}. At most: {largest}; {workspace}."

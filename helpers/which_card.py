@@ -14,8 +14,8 @@ from practice_gpus.clock import Forecast
 IMAGENET = 1_281_167  # images for training in ILSVRC 2012
 EPOCH = "the 1.28 million images of ImageNet"
 CAPTION = (
-    "The line through a bar is the forecast's range; loading data isn't in it. Behind each card: its price per hour and the "
-    "job's limit there (mixed: two limits come close). Prices: for each card the lowest in The Full Stack's list, from "
+    "The line through a bar is the forecast's range; loading data isn't in it. After each card's name: its price per hour "
+    "and what limits the job (mixed: two limits come close). Prices: for each card the lowest in The Full Stack's list, from "
     "August 2022 to June 2023. Clouds differ, too: Lambda listed the A100 with 40 GB, Azure the one with 80."
 )
 
@@ -99,7 +99,7 @@ def _finding(rows):
 def _told(row):
     if not row["fits"]:
         return f"does not fit, it needs {figures.number(row['need'])} GiB"
-    return f"{figures.number(row['minutes'])} minutes, ${row['usd']:.2f}, {row['bound']}"
+    return f"{figures.number(row['minutes'], 2)} minutes, ${row['usd']:.2f}, {row['bound']}"
 
 
 def _draw(rows, title):
@@ -111,7 +111,7 @@ def _draw(rows, title):
     for y, row in enumerate(row for row in rows if row["fits"]):
         left.barh(y, row["minutes"], **look)
         left.plot((row["low"], row["high"]), (y, y), color=figures.GPU, linewidth=1.2)
-        left.annotate(figures.number(row["minutes"]), (row["high"], y), (5, 0), **note)
+        left.annotate(figures.number(row["minutes"], 2), (row["high"], y), (5, 0), **note)
         right.barh(y, row["usd"], **look)
         right.plot((row["usd_low"], row["usd_high"]), (y, y), color=figures.GPU, linewidth=1.2)
         right.annotate(f"${row['usd']:.2f}", (row["usd_high"], y), (5, 0), **note)
@@ -132,7 +132,7 @@ def _spec(rows: list[dict], jobs: list[Job]) -> dict[str, Any]:
     order = {"field": "order", "op": "min", "order": "ascending"}
     axis = {"labelLimit": 260, "title": None}
     y = {"field": "named", "type": "nominal", "axis": axis, "sort": order}
-    minutes = "datum.fits ? format(datum.minutes, ',.3~r') : 'needs ' + datum.need + ' GiB'"
+    minutes = "datum.fits ? format(datum.minutes, ',.2~r') : 'needs ' + datum.need + ' GiB'"
     common = [
         {"filter": "datum.job == job"},
         *calculate(

@@ -1,6 +1,7 @@
 """What lessons forecast by the clock of practice GPUs: a step's recording, TinyGPT's step, bars of forecasts side by side."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -10,6 +11,20 @@ from lessons.gpt import TinyGPT, course_words
 from practice_gpus import practice_gpus
 
 _NOTE = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": figures.INK}
+
+
+@contextmanager
+def tf32(precision: str) -> Iterator[None]:
+    """Run matmuls and convolutions in "tf32" or full float32 ("ieee")."""
+    places = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    before = [place.fp32_precision for place in places]
+    for place in places:
+        place.fp32_precision = precision
+    try:
+        yield
+    finally:
+        for place, old in zip(places, before, strict=True):
+            place.fp32_precision = old
 
 
 def recorded(make_step: Callable, card: str = "A100 80") -> Any:

@@ -19,14 +19,14 @@ from torch.nn import functional as F
 from helpers import figures, palette
 from helpers.checks import progress
 from helpers.devices import pick_device, synchronize
-from lessons.forecasts import recorded, tiny_gpt
+from lessons.forecasts import recorded, tf32, tiny_gpt
 from lessons.gpt import TinyGPT, causal, course_words
 
 CARDS = {"A100": "A100 80", "H100": "H100 SXM"}
 PARAMETERS, MULTIPLY = 706_473, 550_000  # of TinyGPT, and those that multiply for each token
 PEAK = 312e12  # FLOP/s of an A100 in bfloat16, by its data sheet
-SEVERAL = {1: "one A100", 2: "two A100s", 8: "eight A100s"}
-PALE = "Gray: the course's own numbers, until you have run that lesson."
+SEVERAL = {1: "on one A100", 2: "from one A100 to two", 8: "from one A100 to eight"}
+PALE = "Gray words: the course's own run, where you haven't run that lesson yet."
 
 
 def show(lesson: str, train: Callable | None = None, **here: float) -> None:
@@ -50,7 +50,7 @@ def show(lesson: str, train: Callable | None = None, **here: float) -> None:
 def _caption(lesson, reached):
     """What this machine measured for the lesson's rungs, and whose numbers are gray."""
     here = [
-        f"{rung['what']} {rung['here']:,.0f}"
+        f"{rung['what']} {rung['here']:,.0f}" + f" (with {rung['local']})" * bool(rung["local"])
         for rung in reached.values()
         if rung["lesson"] == lesson and rung["here"]
     ]
@@ -96,9 +96,10 @@ def by_hand(layer: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> to
 
 
 def forecast(rung: dict, train: Callable) -> dict[str, float]:
-    """Return {card: tokens per second of each GPU} by the clock."""
+    """Return {card: tokens per second of each GPU} by the clock, with TF32 on."""
     dtype = torch.bfloat16 if rung["bits"] == 16 else None
-    found = recorded(tiny_gpt(rung["texts"], train, dtype, context=rung["words"]))
+    with tf32("tf32"):
+        found = recorded(tiny_gpt(rung["texts"], train, dtype, context=rung["words"]))
     found = found.fused if rung["fused"] else found
     several = {"gpus": rung["gpus"], "gradients": rung["traffic"] * PARAMETERS}
     tokens = rung["texts"] * rung["words"]
@@ -123,21 +124,25 @@ def measured(rung: dict, train: Callable) -> float | None:
 
 
 def draw(ladder: dict[str, dict]) -> tuple[Any, str]:
-    """Return (Figure, sentence) of {key: rung}: the first, the last lesson's, and what was reached before that lesson."""
+    """Return (Figure, sentence) of {key: rung}: the first, the last lesson's, and what was reached before that lesson.
+
+    A rung on more GPUs than the last lesson's is left out.
+    """
     rungs = [*ladder.values()]
     lesson = rungs[-1]["lesson"]
+    rungs = [rung for rung in rungs if rung["gpus"] <= rungs[-1]["gpus"]]
     before = sum(rung["lesson"] < lesson for rung in rungs)
     rows = [rungs[place] for place in sorted({0, max(before - 1, 0), *range(before, len(rungs))})]
     best, first = max(rows, key=together), together(rungs[0])
     title = (
-        f"TinyGPT on {SEVERAL[best['gpus']]}: {figures.number(together(best) / first, 2)} times "
+        f"TinyGPT {SEVERAL[best['gpus']]}: {figures.number(together(best) / first, 2)} times "
         "the first rung (forecast)"
     )
     figure, axes = figures.new_figure(title, size=(7.4, 0.7 + 0.52 * len(rows)))
     told = [_draw_rung(axes, y, rung, rung["lesson"] == lesson) for y, rung in enumerate(rows)]
     axes.set_yticks(range(len(rows)), [f"{rung['lesson']}  {rung['what']}" for rung in rows])
     axes.tick_params(axis="y", labelcolor=figures.INK, labelsize=9.5)
-    axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 2 * together(best)), xticks=[])
+    axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 2.1 * together(best)), xticks=[])
     axes.spines["bottom"].set_visible(False)
     axes.grid(False)
     return figure, f"{title}. {'; '.join(told)}."

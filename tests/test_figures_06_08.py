@@ -67,20 +67,22 @@ def test_the_tree_shows_the_path_to_the_limit_and_only_its_ratios(shown, tests, 
 class Step:
     """A forecast of `ms` on an A100."""
 
-    def __init__(self, ms, bound="memory"):
-        self.ms, self.range, self.bound = ms, (ms / 2, 2 * ms), bound
+    def __init__(self, ms, cause="memory"):
+        self.ms, self.range, self.cause = ms, (ms / 2, 2 * ms), cause
 
 
 def test_a_climb_shows_each_gain_and_says_that_it_is_a_forecast(shown, monkeypatch):
     """Which change helped is what the page tells; a solid bar would be a measurement."""
     monkeypatch.setattr(figures, "recorded", lambda make_step: make_step())
-    steps = {"as it is": (4, 8.0, "mixed"), "lean": (4, 4.0), "large": (16, 8.0)}
+    steps = {"as it is": (4, 8.0, "cpu work"), "lean": (4, 4.0), "large": (16, 8.0)}
     rungs = {name: {"batch": given[0], "given": given[1:]} for name, given in steps.items()}
     figures.show_climb(lambda batch, given: Step(*given), rungs)
     [(figure, alt)] = shown
     axes = figure.axes[0]
     words = [text.get_text() for text in axes.texts]
-    assert {"500   mixed", "1,000   × 2.00   memory", "2,000   × 2.00   memory"} <= set(words)
+    assert {"500   CPU or copies", "1,000   × 2.00   memory", "2,000   × 2.00   memory"} <= set(
+        words
+    )
     assert "4.0 times the photos" in alt and "forecast" in axes.get_xlabel()
     assert all(bar.get_facecolor()[3] < 0.5 for bar in axes.patches)
     assert [list(line.get_xdata()) for line in axes.get_lines()][0] == [250, 1000]

@@ -95,6 +95,15 @@ def test_par_is_what_the_book_says():
     assert saxpy == 24, "8 warps, two loads and a store each"
     assert twelve.matmul.par() == 1.25, "one load of b and four of a, for four multiply-adds"
     assert puzzles.online.par() == 12.0, "in twice, out once"
+    assert twelve.per_ffma(twelve.best.reference)[-1] == 30 / 225, "30 loads, and nothing spills"
+
+
+@needs_compilers
+def test_spills_of_the_large_tile_cost_more_than_its_reuse_saves():
+    """Lesson 12 shows a table of tiles in which the largest one loses, by instructions that its loop really has."""
+    small, large = twelve.per_ffma((8, 8)), twelve.per_ffma((16, 16))
+    assert small[1:3] == (16 / 64, 0) and large[1] == 32 / 256
+    assert large[-1] > small[-1] > twelve.ENOUGH > twelve.per_ffma((12, 16))[-1]
 
 
 @needs_compilers

@@ -33,6 +33,17 @@ def test_what_a_learner_measured_in_06_stands_in_the_chart_of_10_beside_the_cour
     assert "11 " not in sentence
 
 
+def test_the_rungs_of_08_are_all_on_one_gpu_as_its_title_says(shown, monkeypatch):
+    monkeypatch.setattr(ladder, "measured", lambda rung, train: rung["local"] and 99.0)
+    ladder.show("08")
+    [(_, sentence, caption)] = shown
+    assert sentence.startswith("TinyGPT on one A100: ") and "DDP" not in sentence
+    assert "08 2,048 texts: " in sentence and "08 2,048 texts, 16 bits: " in sentence
+    assert caption.startswith(
+        "Measured on this machine, tokens per second: 2,048 texts 99 (with 64)."
+    )
+
+
 def test_a_lesson_run_again_leaves_the_other_lessons_rungs_alone(shown):
     ladder.show("10", fsdp=345.0)
     before = ladder.rungs()["fsdp"]
@@ -71,6 +82,6 @@ def test_attention_by_hand_is_the_attention_of_the_model():
 def test_the_stored_forecasts_are_those_of_the_clock():
     """A learner's own rungs would otherwise jump for no reason of theirs."""
     stored = ladder.rungs()
-    for key in ("one", "ddp"):
+    for key in ("one", "ddp", "large", "both"):
         now = ladder.forecast(stored[key], lambda *batch: ladder.step(*batch, ladder.causal))
         assert now == pytest.approx({card: stored[key][card] for card in ladder.CARDS}, rel=1e-3)

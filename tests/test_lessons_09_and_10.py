@@ -90,12 +90,21 @@ def test_fsdp_over_all_gpus_suits_one_of_the_four_jobs(monkeypatch):
     assert good == ["A"]
     assert found["B"].computing == pytest.approx(4096 / 11_542, abs=1e-4)
     assert found["C"].idle == 0.5 and not plans.fits(found["D"])
-    figure = drawn(monkeypatch, figures.show_plans, {})
+    alone = {name: (job.gpus, 1, 1) for name, job in plans.JOBS.items()}
+    figure = drawn(monkeypatch, figures.show_plans, alone)
     words = [text.get_text() for axes in figure.axes for text in axes.texts]
     assert {"126", "doesn't fit", "sends 65%", "is idle 50%"} <= set(words)
     assert "1 of 4 jobs has" in figure.get_suptitle()
     figure = drawn(monkeypatch, figures.show_plans, plan.reference)
     assert "4 of 4 jobs have" in figure.get_suptitle()
+
+
+def test_a_job_without_a_plan_has_no_bars(monkeypatch):
+    """Else the chart would say what is wrong with FSDP alone before anyone has tried it."""
+    figure = drawn(monkeypatch, figures.show_plans, {"A": (1, 1, 1), "B": ..., "D": (1, 8, 4)})
+    rows = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert rows == ["A: no plan yet", "B: no plan yet", "C: no plan yet", "D: 1 × 8 × 4"]
+    assert [bar.get_width() > 0 for bar in figure.axes[0].patches] == [False] * 3 + [True] * 2
 
 
 def test_most_jobs_have_more_than_one_good_plan():

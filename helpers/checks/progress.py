@@ -46,7 +46,7 @@ know.a.graph know.a.cache know.a.memory know.a.several know.a.busy know.a.half
 know.b.versions know.b.move know.b.buffers know.b.overhead know.b.clock know.b.wait
 know.b.graph know.b.cache know.b.memory know.b.several know.b.busy know.b.half
 10.plan 07.limit
-12.faults
+12.best
 10.kept
 09.rate
 """.split()

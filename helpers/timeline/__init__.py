@@ -105,7 +105,7 @@ def draw(
     axes.grid(axis="y", visible=False)
     handles = [Patch(color=COLORS[kind], label=kind) for kind in rows.kinds]
     look = {"frameon": False, "fontsize": figures.SMALL, "columnspacing": 1, "handlelength": 1}
-    figure.legend(handles=handles, loc="outside lower left", ncols=6, **look)
+    figure.legend(handles=handles, loc="outside lower left", ncols=5, **look)
     return figure
 
 

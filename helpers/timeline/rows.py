@@ -8,8 +8,9 @@ from helpers import figures
 from measurements.traces import Trace
 from measurements.traces.intervals import idle, innermost, merged
 
+NAMES = {"matmul": "matmul, convolution", "normalization": "normalization, softmax"}
 COLORS = {
-    **figures.KERNELS,
+    **{NAMES.get(kind, kind): color for kind, color in figures.KERNELS.items()},
     "communication": figures.COMM,
     "copy": figures.COPY,
     "CPU": figures.CPU,
@@ -187,7 +188,7 @@ def _blocks(events):
 
 
 def _kind(event):
-    return "copy" if event.kind == "memset" else event.kind
+    return "copy" if event.kind == "memset" else NAMES.get(event.kind, event.kind)
 
 
 def _name(event):

@@ -102,13 +102,14 @@ def _blocks(rows, forecast):
     )
     colors = {"domain": rows.kinds, "range": [COLORS[kind] for kind in rows.kinds]}
     color = {"field": "kind", "type": "nominal", "scale": colors}
+    legend = {"title": None, "symbolType": "square", "columns": 5}
     return {
         "mark": {"type": "rect", "clip": True, "aria": False, **hollow},
         "params": [view, {"name": "pointed", "select": point}],
         "encoding": {
             "x2": {"field": "e"},
             "y2": {"field": "bottom"},
-            "fill": {**color, "legend": {"title": None, "symbolType": "square"}},
+            "fill": {**color, "legend": legend},
             **({"stroke": color} if forecast else shade),
             "tooltip": [
                 {"field": "name", "title": "what"},

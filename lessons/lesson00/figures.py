@@ -1,4 +1,4 @@
-"""The figures of lesson 00: twenty images and the guesses of a network, photos and their names, other machines."""
+"""The figures of lesson 00: twenty images and the guesses of a network, photos and their names, two cards, half a cat."""
 
 import json
 
@@ -38,23 +38,21 @@ def show_guesses(model):
 
 
 def first_picture():
-    """Return (Figure, alternative text): the guesses of the lesson's network before its training and after."""
+    """Return (Figure, alternative text): an untrained network's guesses, and a cat that's split between two GPUs."""
     torch.manual_seed(0)
-    model = SmallCNN()
-    before = guesses_of(model)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # sums as in the page's own cell, where the kernel was given one
-    train(model)
-    torch.set_num_threads(threads)
-    after = guesses_of(model)
+    guesses = guesses_of(SmallCNN())
+    right = (guesses == twenty()[1]).sum().item()
     figure = figures.colorful(figures.blank_figure((7.4, 3.0)))
     figure.set_layout_engine("none")
-    right = [(guesses == twenty()[1]).sum().item() for guesses in (before, after)]
-    _heading(figure, f"Before training: {right[0]} of 20 right", 0.02)
-    _heading(figure, f"After: {right[1]} of 20 right", 0.53)
-    _draw_guesses(figure, before, (0.02, 0.03, 0.45, 0.84), columns=5)
-    _draw_guesses(figure, after, (0.53, 0.03, 0.45, 0.84), columns=5)
-    alt = f"Twenty images with a network's guesses: {right[0]} right before training, {right[1]} after"
+    _heading(figure, f"An untrained network: {right} of 20 right", 0.02)
+    _heading(figure, "Half a cat on each GPU", 0.6)
+    _draw_guesses(figure, guesses, (0.02, 0.03, 0.5, 0.84), columns=5)
+    for place, half in enumerate(halves()):
+        axes = _axes(figure, 4.44 + (SIDE / 2 + 0.4) * place, 0.62, SIDE / 2, SIDE)
+        small = torch.nn.functional.avg_pool2d(half.float(), 2).byte()  # for a small file
+        axes.imshow(small.permute(1, 2, 0).numpy(), interpolation="nearest")
+        axes.text(0.5, -0.04, f"cuda:{place}", transform=axes.transAxes, **_BELOW)
+    alt = f"Twenty images of shapes, {right} named right by an untrained network, and half a cat on each of two GPUs"
     return figure, alt
 
 
@@ -80,15 +78,6 @@ def _draw_guesses(figure, guesses, place, columns):
         mark = "✓" if guess == label else "✗"
         style = {"fontsize": figures.SMALL, "color": color, "ha": "center", "va": "top"}
         axes.text(0.5, -0.05, f"{mark} {CLASSES[guess]}", transform=axes.transAxes, **style)
-
-
-def train(model, epochs=4):
-    """Train `model` on 3,000 images as the lesson does."""
-    images, labels = shapes(3000)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
-    for _ in range(epochs):
-        for batch in torch.randperm(3000).split(25):
-            train_step(model, images[batch], labels[batch], optimizer)
 
 
 SIDE = 224 / figures.PIXELS  # inches of a photo: each of its pixels is one of the page
@@ -157,9 +146,10 @@ def show_cards(seconds):
     alt = f"Your CPU: {figures.number(seconds)} s. {'. '.join(titles)}."
     spec = _spec(seconds, [row for pair in pairs for row in pair], titles)
     figures.show_vega(spec, _draw_ends(seconds, pairs), alt, caption)
+    first = pairs[0][0]
     because = (
-        f"By this forecast, each takes about {pairs[0][0]['seconds']:.2g} s for the {IMAGES:,} images that took your "
-        f"CPU {figures.number(seconds)} s. Most of the time, the B200 waits for its CPU."
+        f"By this forecast, each takes about {first['seconds']:.2g} s ({first['low']:.2g} to {first['high']:.2g}) for the "
+        f"{IMAGES:,} images that took your CPU {figures.number(seconds)} s. Most of the time, the B200 waits for its CPU."
     )
     return FACTORS[0], because
 
@@ -272,7 +262,7 @@ def show_cat(join):
         axes.set_axis_off()
         if image is not None:
             axes.imshow(image.permute(1, 2, 0).numpy())
-        axes.text(0.5, -0.04, name, transform=axes.transAxes, ha="center", va="top", **_SMALL)
+        axes.text(0.5, -0.04, name, transform=axes.transAxes, **_BELOW)
     if not found:
         axes.text(
             0.5,
@@ -287,7 +277,7 @@ def show_cat(join):
     figures.show(figure, f"{title}: {', '.join(names)}.")
 
 
-_SMALL = {"fontsize": figures.SMALL, "color": figures.FAINT}
+_BELOW = {"fontsize": figures.SMALL, "color": figures.FAINT, "ha": "center", "va": "top"}
 
 
 def _joined(join, left, right):

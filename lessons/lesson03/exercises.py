@@ -187,7 +187,10 @@ def left_behind(model):
     names = []
     for place, module in model.named_modules():
         for name, value in vars(module).items():
-            values = value if isinstance(value, list) else [value]
+            if name in ("_parameters", "_buffers", "_modules"):
+                continue
+            values = value.values() if isinstance(value, dict) else value
+            values = values if isinstance(value, (dict, list, tuple)) else [value]
             if any(isinstance(each, (torch.Tensor, nn.Module)) for each in values):
                 names.append(f"{place}.{name}".removeprefix("."))
     return names
@@ -196,7 +199,7 @@ def left_behind(model):
 def _layer(**plain):
     """A layer with parameters and buffers, which move, and the attributes in `plain`."""
     module = nn.BatchNorm2d(2)
-    for name, value in {"rate": 0.1, "sizes": [2, 2], **plain}.items():
+    for name, value in {"rate": 0.1, "sizes": [2, 2], "names": {"a": 1}, **plain}.items():
         setattr(module, name, value)
     return module
 
@@ -207,12 +210,13 @@ def _models():
     masked = nn.Sequential(_layer(mask=mask))
     several = nn.Sequential(_layer(noise=mask), nn.ModuleList([_layer(old=[mask])]))
     plain = "Which of the plain attributes in `vars(module)` are tensors?"
-    listed = "An attribute may be a list. What is in it?"
+    held = "An attribute may be a list, a tuple or a dict. What is in it?"
     deep = "Submodules have attributes, too; what you return begins with the submodule's name."
     return [
         ("a module with a plain tensor", _layer(mask=mask), {"mask"}, plain),
-        ("a module with a list of layers", _layer(hidden=[nn.Linear(2, 2)]), {"hidden"}, listed),
-        ("a module with a list of tensors", _layer(steps=[mask, mask]), {"steps"}, listed),
+        ("a module with a list of layers", _layer(hidden=[nn.Linear(2, 2)]), {"hidden"}, held),
+        ("a module with a tuple of tensors", _layer(steps=(mask, mask)), {"steps"}, held),
+        ("a module with a dict of tensors", _layer(scales={"red": mask}), {"scales"}, held),
         ("a network that is registered whole", nn.Sequential(nn.BatchNorm2d(2)), set(), ""),
         ("a network whose first layer has a mask", masked, {"0.mask"}, deep),
         ("a network with layers inside layers", several, {"0.noise", "1.0.old"}, deep),
@@ -228,7 +232,7 @@ def _check_left(answer):
             raise NotYet(f"{what}: {name!r} is registered, or holds neither tensor nor module.")
         if expected - set(found):
             raise NotYet(f"{what}: you found {sorted(found)}, and there is more. {thought}")
-    return "masks and hidden layers found in six models, also deep inside."
+    return "masks and hidden layers found in seven models, also deep inside."
 
 
 left = Exercise(
@@ -237,9 +241,9 @@ left = Exercise(
     check_answer=_check_left,
     hints=(
         "Loop over `model.named_modules()`. What is in `vars(module)` for each, and what isn't?",
-        "Parameters and buffers lie inside dicts of their own, so whatever is a tensor in `vars(module).items()` "
-        "isn't registered. A list counts if a tensor or a module is in it.",
-        "`values = value if isinstance(value, list) else [value]`, then "
+        "Skip `_parameters`, `_buffers` and `_modules`: they hold what is registered. Whatever else is a tensor in "
+        "`vars(module).items()`, or a list, tuple or dict with a tensor or a module in it, stays behind.",
+        "Make `values` from each `value`: a dict's `.values()`, a list or tuple as it is, anything else as `[value]`. Then "
         "`if any(isinstance(each, (torch.Tensor, nn.Module)) for each in values):` and the name is "
         '`f"{place}.{name}".removeprefix(".")`.',
     ),

@@ -17,7 +17,7 @@ from practice_gpus import practice_gpus
 CARDS = ("T4", "V100", "A100 80", "H100 SXM")
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 TOP = 2  # names of a photo in the first picture, channels of a layer
-BLOCKS = (3, 5, 11)  # whose channels are drawn, counted from 1
+BLOCKS = (3, 5, 11)  # whose first convolution's channels are drawn, counted from 1
 SIDE = 208  # pixels of a photo on the page
 
 
@@ -107,7 +107,7 @@ def layers(network, photo):
         row[0].set_axis_off()
     _picture(axes[-1][0], photo, "the photo\n3 × 224 × 224\n588 KiB")
     shapes = []
-    parts = ("stem", *(f"block {block}" for block in BLOCKS), "last convolution")
+    parts = ("stem", *(f"inside block {block}" for block in BLOCKS), "last convolution")
     for column, part, maps in zip(axes.T[1:], parts, _activations(network, photo), strict=True):
         shapes.append(" × ".join(map(str, maps.shape)))
         contrast = maps.std((1, 2)) * (maps < 6).float().mean((1, 2))  # ReLU6 cuts at 6
@@ -120,7 +120,7 @@ def layers(network, photo):
 
 
 def _activations(network, photo):
-    """Return what the activation functions of the first layer, of three blocks and of the last layer put out."""
+    """Return what the first layer, the first one in each of three blocks, and the last layer put out, after activation."""
     twin = copy.deepcopy(network).cpu()
     found = {}
 

@@ -142,7 +142,7 @@ def _check_share(share, right, count):
     if not abs(share - right / count) <= 1e-6:
         raise NotYet(
             f"{right} of {count} are right, in batches of 4, 4 and 2, and you return {share:g}. "
-            "Add up the right answers of all batches, and divide once by the number of photos."
+            "Add up the right answers of all batches, and divide once by the number of images."
         )
 
 
@@ -303,7 +303,7 @@ def _check_bugs(answer):
         mean = sum(loss * n for loss, n in zip(losses, sizes, strict=True)) / sum(sizes)
         loss = expect.number(result.item() if isinstance(result, torch.Tensor) else result)
         if not abs(loss - mean) <= 1e-3:
-            raise NotYet(f"the mean loss is {loss:.4f}; over all photos it is {mean:.4f}.")
+            raise NotYet(f"the mean loss is {loss:.4f}; over all images it is {mean:.4f}.")
     return "all four fixed."
 
 
@@ -318,7 +318,7 @@ bugs = Exercise(
         "Missing are `model.train()`, `y.to(device)`, `optimizer.zero_grad()` and `loss.detach()`.",
     ),
     reference=fixed_epoch,
-    explanation="model.train() undoes the eval() of the last test; the labels follow the photos; "
+    explanation="model.train() undoes the eval() of the last test; the labels follow the images; "
     "zero_grad clears what the last batch left; detach keeps the sum from holding every graph.",
 )
 

@@ -42,7 +42,7 @@ def first_picture():
     after = head.eval()(seen.clone()).argmax(1)
     right = int((after == test.labels).sum())
     title = (
-        f"30 steps of training: from armadillo to grass, {right} of {len(test)} test photos right"
+        f"30 steps of training: from armadillo to grass, {right} of {len(test)} test images right"
     )
     chosen = [0, 5, 9, 8, 16, 20]  # the second and the last are close-ups
     now = [(test.classes[after[i]], bool(after[i] == test.labels[i])) for i in chosen]
@@ -101,7 +101,7 @@ def least_sure(data, old_logits, logits, each=2):
     by_class = [[i for i in order if data.labels[i] == label] for label in range(len(data.classes))]
     order = [i for photos_of_one in by_class for i in photos_of_one[:each]][:6]
     right = int((answers == data.labels).sum())
-    title = f"{right} of {len(answers)} right; of each class, the photos it was least sure of"
+    title = f"{right} of {len(answers)} right; of each class, the images it was least sure of"
     names = _imagenet(old_logits)
     now = [
         (f"{data.classes[answers[i]]} {chances[i].max():.0%}", bool(answers[i] == data.labels[i]))
@@ -125,7 +125,7 @@ def training(losses, accuracies):
     ends = [len(values) * epoch / epochs for epoch in range(epochs + 1)]
     below.plot(ends, [100 * a for a in accuracies], color=figures.GPU, marker="o", linewidth=1.8)
     below.set(ylim=(0, 108), xlabel="step")
-    for axes, name in ((above, "loss of each batch"), (below, "test photos right, in %")):
+    for axes, name in ((above, "loss of each batch"), (below, "test images right, in %")):
         figures.tidy(axes)
         axes.set_title(name, fontsize=9, color=figures.INK, loc="left")
     figures.show(figure, f"{title}, in {len(values)} steps.")
@@ -133,7 +133,7 @@ def training(losses, accuracies):
 
 MIXED_UP = (  # for `reveal`
     "C",
-    "Its loss falls, because it learns the wrong labels by heart, but on the test photos it stays near chance. B's learning rate is too low.",
+    "Its loss falls, because it learns the wrong labels by heart, but on the test images it stays near chance. B's learning rate is too low.",
 )
 
 
@@ -160,8 +160,9 @@ def curves(new_head, pairs, test_loader, epochs=30):
                 shares.append(100 * evaluate(head, test_loader, device))
             for axes, values in ((left, losses), (right, shares)):
                 look = {"marker": "os^"["ABC".index(name)], "markevery": 8, "linewidth": 1.6}
+                look["linestyle"] = ":" if name == "C" else "-"
                 axes.plot(range(1, epochs + 1), values, color=color, label=name, **look)
-    for axes, what in ((left, "loss, mean of the epoch"), (right, "test photos right, in %")):
+    for axes, what in ((left, "loss, mean of the epoch"), (right, "test images right, in %")):
         figures.tidy(axes)
         axes.set_title(what, fontsize=9, color=figures.INK, loc="left")
         axes.set(xlabel="epoch", ylim=(0, None))
@@ -170,42 +171,25 @@ def curves(new_head, pairs, test_loader, epochs=30):
 
 
 def race(count, cpu_ms, forecast_s, measured_s=None):
-    """Show a dot for each of `count` photos that a GPU trains on, and those that the CPU does meanwhile.
+    """Show the seconds in which `count` images train all layers: on this CPU, on a T4, and on this GPU if it was timed.
 
-    `cpu_ms` is for one photo. The GPU is a T4 by forecast, `forecast_s` its seconds (low, middle, high), or, where it
-    took `measured_s` seconds, the one here.
+    `cpu_ms` is for one image; `forecast_s` the T4's seconds by forecast (low, middle, high); `measured_s` this GPU's.
     """
-    low, _, high = [measured_s] * 3 if measured_s else forecast_s
-    done, perhaps = (min(count, int(1e3 * seconds / cpu_ms)) for seconds in (low, high))
+    seconds = {"this CPU": count * cpu_ms / 1e3}
     if measured_s:
-        gpu, first = f"this {torch.cuda.get_device_name()}", count
-        title = f"In the {figures.duration(measured_s)} that {gpu} takes for {count} photos, this CPU does {done}"
-    else:
-        gpu, first = "T4 (forecast)", 0
-        title = f"A T4, by forecast, takes {low:.0f} to {high:.0f} s for {count} photos; this CPU does {done} to {perhaps}"
-    figure, (above, below) = figures.panels(title, 2, 1, (7.2, 2.9))
-    _draw_dots(above, "this CPU meanwhile", count, done, perhaps, figures.CPU)
-    _draw_dots(below, gpu, count, first, count, figures.GPU)
-    figures.show(figure, f"{title}. Two fields of dots, one for each photo.")
-
-
-def _draw_dots(axes, label, count, done, perhaps, color):
-    """Draw `count` dots in eight rows, column by column: the first `done` in `color`, up to `perhaps` hollow (forecast)."""
-    x, y = zip(*[divmod(i, 8) for i in range(count)], strict=True)
-    faint = ["none" if i < perhaps else figures.WAIT + "38" for i in range(done, count)]
-    edges = [color if i < perhaps else "none" for i in range(count)]
-    axes.scatter(x, y, s=18, facecolors=[color] * done + faint, edgecolors=edges)
-    axes.set_title(label, loc="left", fontsize=9, color=color, weight="bold")
-    axes.margins(x=0.01, y=0.08)
-    axes.invert_yaxis()
-    axes.set_axis_off()
+        seconds[f"this GPU, {torch.cuda.get_device_name()}"] = measured_s
+    low, middle, high = forecast_s
+    told = ", ".join(f"{value:.3g} s on {name}" for name, value in seconds.items())
+    title = f"{count} images: {told}, {low:.0f} to {high:.0f} s on a T4 by forecast"
+    t4 = plots.forecast({"a T4": (low, round(middle, 1), high)})
+    figures.show(plots.bars([plots.here(seconds), t4], title, "seconds"), f"{title}.")
 
 
 def starving():
     """Show one training step on a V100, from published traces: the photos late, and in time, on one axis of ms."""
     steps = {case: traces.case(case) for case in LOADERS}
     late, fed = (step.length / 1e3 for step in steps.values())
-    title = f"With its photos in time, the V100 does in {fed:.0f} ms what took {late:.0f}"
+    title = f"With its images in time, the V100 does in {fed:.0f} ms what took {late:.0f}"
     figure, both = figures.panels(title, 2, 1, (7.2, 3.3), sharex=True)
     for axes, (case, step) in zip(both, steps.items(), strict=True):
         loads = [span for span in step.cpu if "DataLoader" in span.name]
@@ -220,7 +204,7 @@ def starving():
         axes.tick_params(axis="y", labelcolor=figures.INK)
         axes.grid(False, axis="y")
     look = {"fontsize": 9, "va": "center", "ha": "center"}
-    both[0].text(34, 0, "loads the next photos", color="white", **look)
+    both[0].text(34, 0, "loads the next images", color="white", **look)
     both[0].text(40, -1, "waits 57 ms", color=figures.INK, **look)
     for axes, x in zip(both, (121, 63), strict=True):
         axes.text(x, 0, "launches kernels", color=figures.INK, **look)

@@ -67,7 +67,7 @@ leak = Exercise(
     seconds=30,
     hints=(
         "The snapshot names the line that *allocated* what is held. Which results still refer to those tensors?",
-        "`loss.item()` is a number. `rows[0]` is a view: what did `row` keep alive in What frees memory?",
+        "`loss.item()` is a number. `rows[0]` is a view: what did `first` keep alive in What frees memory?",
         "Give the sample memory of its own: `rows[0].clone()`.",
     ),
     reference=tidy_epoch,

@@ -57,9 +57,10 @@ _CHECKPOINT = {"use_reentrant": False, "determinism_check": "none"}
 def make_step(batch, accumulate, size, half=False, saves=False):
     """Return a step that trains all layers of EfficientNet-Lite0 on the current GPU, by `accumulate` in pieces of `size`.
 
-    `half`: under autocast in float16; `saves`: each block is checkpointed.
+    `half`: under autocast in float16; `saves`: each block is checkpointed. In eval mode, so that batch norm and dropout
+    give the same gradients in pieces.
     """
-    network = photos.pretrained(3).cuda().train()
+    network = photos.pretrained(3).cuda()
     optimizer = torch.optim.AdamW(network.parameters())
     images = torch.empty(batch, 3, photos.SIZE, photos.SIZE, device="cuda")
     labels = torch.zeros(batch, dtype=torch.int64, device="cuda")
@@ -90,7 +91,7 @@ def draw_ways(answer):
     pieces_of = chosen(accumulation, answer)
     found = {words: _forecast(pieces_of, *way) for words, way in WAYS.items()}
     first, *_, last = found.values()
-    title = f"From {_peak(first)} to {_peak(last)} MiB, and faster (forecasts for a T4)"
+    title = f"64 photos in one step: from {_peak(first)} to {_peak(last)} MiB (forecasts for a T4)"
     return _draw_hills(title, found)
 
 
@@ -110,7 +111,7 @@ def _peak(found):
 def _draw_hills(title, found):
     """(Figure, sentence): memory over a step in one panel for each of `found`: words, sizes and milliseconds.
 
-    A panel is as wide as its step is long; inside, allocations and releases follow one another in order.
+    A panel is as wide as its step is long; inside, allocations and releases follow one another in order, not to scale.
     """
     look = {"sharey": True, "width_ratios": [ms for _, ms in found.values()]}
     figure, row = figures.panels(title, 1, len(found), (7.4, 3.0), **look)
@@ -128,7 +129,7 @@ def _draw_hills(title, found):
     row[0].set_yticks(range(0, int(highest) + 1, 1000))
     row[0].set_ylabel("MiB in use")
     figure.supxlabel(
-        "a panel is as wide as its step is long; inside, allocations in order, not to scale",
+        "a panel's width is the forecast time of its step, which may be off by a factor of 1.7",
         **_TEXT,
     )
     return figure, f"{title}. {'; '.join(f'{words}: {each}' for words, each in told.items())}."
@@ -150,12 +151,12 @@ def draw_fit(batch, pixels, optimizer, precision):
     """Return (Figure, sentence): what a step of the photo network needs, beside what well-known cards can hold."""
     weights = 13.5e6  # bytes of EfficientNet-Lite0 with three classes
     copies = {"SGD": 2, "AdamW": 4}[optimizer]
-    need = (copies * weights + _bytes_per_pixel(precision) * batch * pixels**2) / 1e9
+    need = (copies * weights + _bytes_per_pixel(precision) * batch * pixels**2) / 2**30
     sizes = {name: get_card(name).gigabytes for name in CARDS}
     fits = [name for name, size in sizes.items() if need <= USABLE * size]
-    title = f"{plots.number(need)} GB by forecast: fits {len(fits)} of {len(sizes)} cards"
-    unit = "GB (data sheets); filled: the usable 90%"
-    figure, axes = figures.new_figure(title, unit, "", (7.4, 3.6))
+    title = f"{plots.number(need)} GiB by forecast: fits {len(fits)} of {len(sizes)} cards"
+    unit = "GiB (what data sheets call GB); filled: the usable 90%"
+    figure, axes = figures.new_figure(title, unit, "", (7.4, 2.5))
     for y, (name, size) in enumerate(sizes.items()):
         color = figures.GPU if name in fits else figures.GREENS[4]
         axes.barh(y, USABLE * size, height=0.62, color=color)

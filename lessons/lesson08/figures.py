@@ -105,7 +105,8 @@ def draw_formats(card):
     data = measurements.published(name)
     rates = {}
     for row in data.rows(section, device=CARDS[card]):
-        rates[row["dtype"]] = max(rates.get(row["dtype"], 0), row["tflop_per_s"])
+        name = row["dtype"].replace("tf32", "TF32")
+        rates[name] = max(rates.get(name, 0), row["tflop_per_s"])
     gain = rates["float16"] / rates["float32"]
     title = f"{card}: float16 has {figures.number(gain, 2)} times the throughput of float32"
     label, colors = "TFLOP/s, best of five sizes of matmul", dict.fromkeys(rates, figures.GPU)
@@ -176,6 +177,10 @@ def show_roofline():
     figures.show(figure, f"{title}: {told}.")
 
 
+CAUSES = {"launches": "overhead"}  # the limits as the tree names them
+CAUSES |= dict.fromkeys(("waits", "unpinned copies", "cpu work"), "CPU or copies")
+
+
 def show_climb(make_step, rungs):
     """Show images per second of the steps `make_step(**switches)`, {name: switches with "batch"}, and each limit."""
     rows = []
@@ -183,12 +188,12 @@ def show_climb(make_step, rungs):
         forecast = recorded(functools.partial(make_step, **switches))
         low, high = forecast.range
         rates = tuple(round(1000 * switches["batch"] / ms) for ms in (high, forecast.ms, low))
-        rows.append((name, rates, forecast.bound))
+        rows.append((name, rates, CAUSES.get(forecast.cause, forecast.cause)))
     times = rows[-1][1][1] / rows[0][1][1]
     title = f"Forecast for an A100: your changes bring {times:.1f} times the photos per second"
     unit, size = "images per second on an A100 (forecast)", (7.4, 1.1 + 0.29 * len(rows))
     figure = _ladder(rows, title, unit, size)
-    told = "; ".join(f"{name} {rates[1]:,}, {word}" for name, rates, word in rows)
+    told = "; ".join(f"{name} {figures.number(rates[1], 3)}, {word}" for name, rates, word in rows)
     figures.show(figure, f"{title}. Images per second and limit: {told}.")
 
 
@@ -196,7 +201,9 @@ def show_neighbor(rates):
     """Show training steps per second: `rates` is {"alone": {threads: rate}, "beside a busy program": {…}}."""
     alone, beside = (list(each.values()) for each in rates.values())
     many, one = (b / a for a, b in zip(alone, beside, strict=True))
-    title = f"Next to a busy program: all threads keep {many:.0%} of their speed, one {one:.0%}"
+    title = (
+        f"Beside a busy program, all threads keep {many:.0%} of their speed, a single one {one:.0%}"
+    )
     quiet = "" if many < one else "This machine was busy already: try again when it's quiet."
     figure = plots.dots(rates, title, "training steps per second on this CPU")
     figure.axes[0].set(xlim=(0, None), ylim=(-1.5, 0.5))

@@ -5,8 +5,7 @@ import functools
 import torch
 from torch import nn
 
-from lessons.forecasts import recorded
-from lessons.lesson08.tree import tf32
+from lessons.forecasts import recorded, tf32
 
 CHANGES = ("larger batch", "CUDA graph", "16 bits", "torch.compile")
 

@@ -1,12 +1,9 @@
 """The decision tree of lesson 08: three tests, four limits, and what helps against each."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-
-import torch
+from collections.abc import Callable, Sequence
 
 from helpers import figures
-from lessons.forecasts import recorded
+from lessons.forecasts import recorded, tf32
 
 TESTS = (  # what is changed, what that does to the step, and the answers that lead down and on
     ("1 Double the batch", "twice the work,\nas many launches", "about the same", "longer"),
@@ -21,21 +18,8 @@ LIMITS = {  # color, and what helps
 }
 WIDE, STEP = 1.45, 1.87  # a card, and from one to the next, in inches
 LOW, TOP = 1.15, 2.2  # how high the cards below and above reach
+LONGER = "longer: launches"  # the third answer to the last test
 PALE = 0.3  # how opaque what isn't on the path is
-
-
-@contextmanager
-def tf32(precision: str) -> Iterator[None]:
-    """Run matmuls and convolutions in "tf32" or full float32 ("ieee")."""
-    places = torch.backends.cuda.matmul, torch.backends.cudnn.conv
-    before = [place.fp32_precision for place in places]
-    for place in places:
-        place.fp32_precision = precision
-    try:
-        yield
-    finally:
-        for place, old in zip(places, before, strict=True):
-            place.fp32_precision = old
 
 
 def three_tests(make_step: Callable, batch: int, **switches) -> tuple[float, float, float]:
@@ -104,4 +88,6 @@ def _arrow(axes, x, to, answer, lit):
         if to > 2.5 * STEP:
             end, bend = (to + WIDE / 2, LOW), "angle,angleA=0,angleB=90"
         axes.text(x + (WIDE + STEP) / 2, middle + 0.06, answer, ha="center", **note)
+        if to > 2.5 * STEP:
+            axes.text(x + WIDE + 0.08, middle - 0.16, LONGER, va="center", **note)
     axes.annotate("", end, begin, arrowprops=look | {"connectionstyle": bend})

@@ -228,8 +228,8 @@ kept = Exercise(
     ),
     reference=34 * 4096 * 8192 * 4 * 20 / 8,
     source="activations = 34 * 4096 * 8192 * 4 * 20 / 8",
-    explanation="Four texts, a quarter of the blocks each: as much as one text in all 80 blocks. A longer pipeline has "
-    "fewer blocks in a stage and keeps more texts, so only tensor parallelism divides what one text takes.",
+    explanation="Four texts, a quarter of the blocks each: as much as one text in all 80 blocks. More stages "
+    "mean fewer blocks per stage, but more texts in flight; tensor parallelism divides what one text takes.",
     unlocked="You have the whole forecast of a plan now.",
 )
 
@@ -278,7 +278,7 @@ plan = Exercise(
     title="plan four runs",
     check_answer=_check_plan,
     hints=(
-        "The chart shows what's wrong with FSDP alone: B waits for what it sends, and C has GPUs without a text.",
+        "With FSDP alone, the chart shows what's wrong: B waits for what it sends, and C has GPUs without a text.",
         "Take as small a factor from FSDP as you can, and give it to a method that suits the link: tensor needs NVLink; a "
         "pipeline sends little, but needs many texts per FSDP rank.",
         "B has no link for FSDP or tensor, but 32 texts. C is one factor of 2 away.",
@@ -315,10 +315,10 @@ QUIZ = (
     ),
     Question(
         "10.text",
-        "The activations of a single long text don't fit on a GPU. Which split helps?",
+        "A pipeline is kept full, but the activations of its long texts don't fit. Which change helps?",
         {
             "FSDP over more GPUs": "A rank computes its texts alone, and FSDP shards no activations.",
-            "A pipeline with more stages": "A stage has fewer blocks then, but keeps as many more texts.",
+            "More stages, again kept full": "A stage has fewer blocks then, but keeps as many more texts.",
             "Tensor over more GPUs": "Yes: with sequence parallelism, each keeps its part of every text.",
         },
         right=2,

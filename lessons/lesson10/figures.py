@@ -47,7 +47,7 @@ def show_ranks(answer, billions=7, room=80):
         for stage, name in enumerate(STAGES)
     }
     looks = (figures.INK, *figures.GREENS[2::-1])
-    title = f"DDP never fits {billions} billion parameters; sharded, they fit on two or three GPUs"
+    title = f"With DDP, {billions} billion parameters never fit in {room} GB; sharded over three, they do"
     colors = dict(zip(lines, looks, strict=True))
     figure = plots.lines(lines, title, "ranks", "GB on each rank", logx=True, colors=colors)
     figure.set_size_inches(7.2, 3)
@@ -271,12 +271,16 @@ TIMES = {"computes": figures.GPU, "sends": figures.COMM, "is idle": figures.WAIT
 
 
 def show_plans(plans):
-    """Show what `plans` ask of a GPU, forecast: memory and time. A job without a plan for its GPUs gets FSDP over all."""
+    """Show what `plans` ask of a GPU, forecast: memory and time. A job without a plan for its GPUs gets no bars."""
     figure, (left, right) = figures.panels("", 1, 2, (7.4, 2.6), sharey=True)
     good, told = 0, []
     for name, job in JOBS.items():
         plan = plans.get(name)
-        plan = plan if is_plan(plan) and math.prod(plan) == job.gpus else (job.gpus, 1, 1)
+        if not is_plan(plan) or math.prod(plan) != job.gpus:
+            told.append(f"{name}: no plan yet")
+            for axes in (left, right):
+                axes.barh(told[-1], 0)
+            continue
         found = forecast(job, *plan)
         good += works(job, plan)
         row, gb = f"{name}: {' × '.join(map(str, plan))}", (found.state + found.activations) / 1e9

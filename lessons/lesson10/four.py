@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import tempfile
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from helpers.scripts import run
 from lessons.lesson10.exercises import chosen, fsdp, to_ddp
 
 OPTIONS = "--steps 4 --ddp own.py --block own.py --tiny --checkpoint saved --die 2 --out run.json"
+warnings.filterwarnings("ignore", module="torch.distributed")  # a notebook is one process
 _folders = []  # as long as this Python lives: the lesson reads the checkpoint
 
 

@@ -1,9 +1,10 @@
 """Exercises and quiz of lesson 12, Look inside a kernel; and its kernels in CUDA C."""
 
+import re
+
 import torch
 
-from helpers.checks import expect
-from helpers.checks.core import Exercise, Question
+from helpers.checks.core import Exercise, NotYet, Question
 from lessons.kernels import matmul_kernel
 from lessons.puzzle import UNTOUCHED, Problem, blank, puzzle
 
@@ -205,87 +206,80 @@ matmul = puzzle(
 )
 
 
-def square(size, limit=""):
-    """Return a product in CUDA C whose threads compute `size` × `size` results each; `limit`: launch bounds."""
-    return f"""#define R {size}
-extern "C" {limit} __global__ void square(
+def product(rows, columns):
+    """Return a product in CUDA C whose threads compute `rows` × `columns` results each."""
+    return f"""#define R {rows}
+#define C {columns}
+extern "C" __global__ void product(
     const float* a, const float* b, float* out, int n, int depth) {{
   int row = (blockIdx.y * 8 + threadIdx.y) * R;
-  int column = blockIdx.x * 32 * R + threadIdx.x;
-  float sums[R][R] = {{}};
+  int column = blockIdx.x * 32 * C + threadIdx.x;
+  float sums[R][C] = {{}};
   for (int k = 0; k < depth; k++)
     for (int i = 0; i < R; i++)
-      for (int j = 0; j < R; j++)
+      for (int j = 0; j < C; j++)
         sums[i][j] += a[(row + i) * depth + k] * b[k * n + column + 32 * j];
   for (int i = 0; i < R; i++)
-    for (int j = 0; j < R; j++)
+    for (int j = 0; j < C; j++)
       out[(row + i) * n + column + 32 * j] = sums[i][j];
 }}
 """
 
 
-# --- which fault has it? ------------------------------------------------------------------------
-STREAM = """
-extern "C" __global__ void stream(const float4* x, float4* out) {
-  int i = blockIdx.x * 256 * 16 + threadIdx.x;
-  float4 v[16];
-  for (int j = 0; j < 16; j++) v[j] = x[i + 256 * j];
-  for (int j = 0; j < 16; j++) out[i + 256 * j] = v[j];
-}
-"""
-ROW_SUMS = """
-extern "C" __global__ void row_sums(const float* x, float* out, int columns) {
-  int row = blockIdx.x * 256 + threadIdx.x;
-  float sum = 0;
-  for (int k = 0; k < columns; k++) sum += x[row * columns + k];
-  out[row] = sum;
-}
-"""
-BOUNDED = square(8, "__launch_bounds__(256, 8)")
-FAULTS = {"A": "nothing", "B": "uncoalesced", "C": "spills"}
-NAMES = ("uncoalesced", "spills", "low occupancy", "nothing")
-OTHER_FAULTS = {  # kernel: {wrong answer: what it is told}
-    "A": {
-        "uncoalesced": "how many sectors do 32 lanes fill that load 16 bytes each?",
-        "spills": "what does its stack say?",
-        "low occupancy": "fewer warps fit, but how many loads does each thread have in flight, with 72 registers to hold them?",
-    },
-    "B": {
-        "spills": "what does its stack say?",
-        "low occupancy": "every warp slot can be filled.",
-        "nothing": "how many sectors do 32 neighboring floats fill?",
-    },
-    "C": {
-        "uncoalesced": "2.5 sectors is the mean of 1, where all lanes want one number, and 4.",
-        "low occupancy": "every warp slot can be filled. At what price?",
-        "nothing": "why would a product of matrices need a stack?",
-    },
-}
+def counted(compiled):
+    """Return [loads of global memory, loads and stores of the stack, multiply-adds] in the SASS of a product's loop."""
+    loops = [compiled.machine_code[first:end] for first, end in compiled.loops]
+    texts = [" ".join(text for _, text in loop) for loop in loops]
+    most = max(texts, key=lambda text: text.count("FFMA"), default="")
+    return [len(re.findall(rf"\b(?:{names})\b", most)) for names in ("LDG", "LDL|STL", "FFMA")]
 
 
-def _check_faults(answer):
-    given = answer if isinstance(answer, dict) else {}
-    reasons = {key: told.get(str(given.get(key))) for key, told in OTHER_FAULTS.items()}
-    expect.choices(answer, FAULTS, reasons, NAMES)
-    return (
-        "A copies with float4, and 16 loads in flight per thread make up for fewer warps. B sums rows, one thread per row. "
-        "C is the 8 × 8 kernel, forced to full occupancy: about half of its instructions now move values to the stack and back."
-    )
+# --- find the best tile -------------------------------------------------------------------------
+ENOUGH = 0.15  # memory instructions per FFMA
 
 
-faults = Exercise(
-    "12.faults",
-    "which fault has it?",
-    _check_faults,
+def per_ffma(tile):
+    """Return a product's registers, and how many loads, `LDL` and `STL`, and both its loop has per FFMA on an H100."""
+    from practice_gpus import kernels
+
+    compiled = kernels.compile(product(*tile), "product", "H100", threads=256)
+    loads, spills, multiply_adds = counted(compiled)
+    return compiled.registers, *(n / multiply_adds for n in (loads, spills, loads + spills))
+
+
+def _check_best(tile):
+    if not isinstance(tile, (tuple, list)) or [type(side) for side in tile] != [int, int]:
+        raise NotYet("expected two whole numbers: rows and columns, such as (8, 8).")
+    rows, columns = tile
+    if min(tile) < 1 or rows * columns > 256:
+        raise NotYet(f"expected 1 to 256 results per thread, got {rows * columns}.")
+    registers, loads, spills, both = per_ffma(tile)
+    words = f"{rows} × {columns}, {registers} registers: {loads:.3f} loads + {spills:.3f} LDL and STL = {both:.3f} per FFMA."
+    if both >= ENOUGH:
+        what = (
+            "the tile is too large"
+            if spills
+            else "nothing spills, so there's room for more results"
+        )
+        raise NotYet(f"{words} That's not below {ENOUGH}: {what}.")
+    return f"{words} Par is {per_ffma(best.reference)[-1]:.3f}."
+
+
+best = Exercise(
+    "12.best",
+    "find the best tile",
+    _check_best,
     hints=(
-        "A coalesced request touches as many sectors as its bytes fill: 32 lanes times the bytes per lane, divided by 32.",
-        "Registers that ran out show up as stack. Low occupancy alone isn't a fault: did it stop Boehm's kernel?",
+        "A thread has at most 255 registers. Each result takes one, and the loaded numbers and their addresses need some, too.",
+        "For a given number of results, which shape has the fewest rows plus columns?",
+        "Try squares between 8 × 8, which fits, and 16 × 16, which spills.",
     ),
-    reference=FAULTS,
-    source=f"faults = {FAULTS}",
-    explanation="A: 32 × 16 bytes fill 16 sectors, so nothing is wasted. B: 32 floats would fill 4 sectors, and it touches 32. "
-    "C: `__launch_bounds__(256, 8)` asks for 8 blocks of 256 threads on an SM, which leaves 32 registers for each thread; "
-    "the 8 × 8 kernel needs 96.",
+    reference=(15, 15),
+    source="tile = (15, 15)  # rows and columns per thread",
+    explanation="15 × 15 results take 30 loads, and the compiler just manages with the registers there are. With one column more, "
+    "each step of the loop has 32 `LDL` and `STL`: more memory instructions than an 8 × 8 tile has. Fewest isn't fastest, "
+    "though: with 12.5% occupancy, only a timing on a GPU can tell.",
+    seconds=60,
 )
 
 

@@ -5,7 +5,7 @@ from helpers.figures import COPY, GPU, GREENS, SMALL, TROUBLE, WAIT, blank_figur
 from helpers.figures import show as show_figure
 from helpers.palette import FAINT, INK
 from lessons import puzzle
-from lessons.lesson12.exercises import BOUNDED, ROW_SUMS, STREAM, loads_per_ffma
+from lessons.lesson12.exercises import counted, loads_per_ffma
 from measurements import published
 
 SECTOR = 32  # bytes
@@ -24,7 +24,7 @@ def first_picture():
     figure = blank_figure((7.3, 3.0))
     set_title(
         figure,
-        f"Row and column swapped: 5 sectors instead of 33, {fast / slow:.2g} times the speed",
+        f"5 sectors instead of 33, and Boehm's pair is {fast / slow:.2g} times as fast",
     )
     axes = figure.subplots(
         2, 2, gridspec_kw={"hspace": 0.1, "wspace": 0.05, "width_ratios": [5, 2]}
@@ -111,7 +111,7 @@ def _plain(axes, xlabel):
 
 def table(head, rows):
     """Show a table: `head` names of columns, `rows` of cells."""
-    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    lines = [f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
     lines += [f"| {' | '.join(map(str, row))} |" for row in rows]
     show.markdown("\n".join(lines), "\n".join("  ".join(map(str, row)) for row in [head, *rows]))
 
@@ -166,43 +166,32 @@ def _changed(result):
     return words + (f", {each} loads per thread" if each > 1 else "")
 
 
-def products(counted, registers=False):
-    """Show what was counted so far, a row for each product: `counted` is {name: what `multiplied` returned}."""
+def products(counted_here, machine=False):
+    """Show what was counted so far, a row for each product: `counted_here` is {name: what `multiplied` returned}.
+
+    `machine`: with what its SASS says. A spill is 4 bytes for each lane, side by side, so 4 sectors.
+    """
     head = ["kernel", "loads per FFMA", "sectors per FFMA"]
+    if machine:
+        head[2:] = ["LDL and STL per FFMA", "together", head[2], "registers", "occupancy"]
     rows = []
-    for name, (result, count) in counted.items():
+    for name, (result, count) in counted_here.items():
         each = result.compiled
-        sectors = f"{result.moved('load') / SECTOR / count:.4g}"
-        rows.append([name, f"{loads_per_ffma(result, count):.3g}", sectors])
-        if registers:
-            rows[-1] += [each.registers, f"{each.stack} bytes", f"{each.occupancy.share:.1%}"]
-    table(head + ["registers", "stack", "occupancy"] * registers, rows)
-
-
-def unlabeled():
-    """Show counters of three kernels without their names; `exercises.FAULTS` knows what is wrong with them."""
-    import torch
-
-    x, out = torch.randn(256 * 16 * 4), puzzle.blank(256 * 16 * 4)
-    wide, sums = torch.randn(256, 8), puzzle.blank(256)
-    problems = (
-        (STREAM, puzzle.Problem([x, out], out, x, 1, "", 256)),
-        (ROW_SUMS, puzzle.Problem([wide, sums, 8], sums, wide.sum(1), 1, "", 256)),
-    )
-    results = [puzzle.run(text, problem, "H100")[1] for text, problem in problems]
-    rows = []
-    for name, result in zip("ABC", [*results, multiplied(BOUNDED, (8, 8), 8)[0]], strict=True):
-        each, loads = result.compiled, result.of("global", "load")
-        sectors = f"{result.sectors_per_request('load'):.3g}"
-        stack, share = f"{each.stack} bytes", f"{each.occupancy.share:.1%}"
-        rows.append((name, loads[0].bytes, sectors, each.registers, stack, share))
-    head = ("kernel", "bytes per lane and load", "sectors per load")
-    table((*head, "registers", "stack", "occupancy"), rows)
+        loads, sectors = loads_per_ffma(result, count), result.moved("load") / SECTOR / count
+        rows.append([name, f"{loads:.3g}", f"{sectors:.3g}"])
+        if machine:
+            _, moves, multiply_adds = counted(each)
+            spills = moves / multiply_adds if moves else 0
+            values = (spills, loads + spills, sectors + 4 * spills)
+            rows[-1][2:] = [f"{value:.3g}" for value in values]
+            rows[-1] += [each.registers, f"{100 * each.occupancy.share:.3g}%"]
+    table(head, rows)
 
 
 SASS = {  # what an instruction of `add` is for
-    "LDC": "an argument",
-    "ULDC": "an argument or a constant",
+    "LDC.64": "a pointer",
+    "ULDC": "n",
+    "ULDC.64": "how to reach global memory",
     "ISETP": "i >= n?",
     "@P0": "if so, exit",
     "IMAD": "an address",
@@ -216,7 +205,8 @@ def machine_code(compiled, line):
     """Print the machine code of a line of the source, each instruction with what it is for."""
     for number, text in compiled.machine_code:
         if number == line:
-            print(f"{text:35}", SASS.get(text.replace(".", " ").split()[0], ""))
+            code = text.split()[0]
+            print(f"{text:35}", SASS.get(code) or SASS.get(code.split(".")[0], ""))
 
 
 def register_tiles():
@@ -224,7 +214,7 @@ def register_tiles():
     from matplotlib.patches import Rectangle
 
     figure = blank_figure((7.3, 3.1))
-    set_title(figure, "R + R loads feed R × R multiply-adds")
+    set_title(figure, "R + C loads feed R × C multiply-adds")
     axes = figure.subplots()
     said = []
     for slot, (rows, columns) in enumerate(((1, 1), (4, 1), (2, 2), (4, 4))):

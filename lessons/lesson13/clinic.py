@@ -19,7 +19,7 @@ def admit(number):
     title = f"{trace.device}, {about['model'].removeprefix('not recorded, ')}"
     facts = [f"batch: {about['batch']}" if "batch" in about else "", about.get("note", "")]
     caption = " · ".join(fact[0].upper() + fact[1:] for fact in facts if fact)
-    timeline.show(replace(trace, memory=[]), title, "", None, 64, caption)
+    timeline.show(replace(trace, memory=[]), title, "", None, 48, caption)
     return trace
 
 

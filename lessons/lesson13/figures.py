@@ -62,7 +62,7 @@ def one_rank(trace):
 def ward(triage):
     """Return (Figure, alternative text): the share of its time that each patient loses, and to what."""
     title = "Nine of twelve wait; for the other three, look at the kernels"
-    figure, axes = figures.new_figure(title, "% of the recorded time", size=(7.2, 4.4))
+    figure, axes = figures.new_figure(title, "% of the recorded time", size=(7.2, 3.8))
     rows = [one_rank(traces.case(patient.case)) for patient in PATIENTS]
     shares = [_shares(triage(trace), trace.length) for trace in rows]
     order = sorted(range(len(rows)), key=lambda place: shares[place]["works"])

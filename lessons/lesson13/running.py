@@ -62,7 +62,7 @@ recompiles = Exercise(
     ),
     reference=Once,
     explanation="a Python number as a module's attribute. torch.compile treats it as a constant and guards on it, so each new "
-    "value needs a new graph. A buffer is an input of the graph: its value may change.",
+    "value needs a new graph. A buffer is an input of the graph: its value may change. That's the hint in PyTorch's own log: make this integer a tensor.",
 )
 
 

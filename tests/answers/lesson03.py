@@ -39,7 +39,10 @@ WRONG = {
     ),
     "left": (
         edit("submodule's name", LOOP, '    for place, module in [("", model)]:\n'),
-        edit("may be a list", "value if isinstance(value, list) else [value]", "[value]"),
+        edit("may be a list", "(dict, list, tuple)", "dict"),
+        edit("a tuple of tensors", "(dict, list, tuple)", "(dict, list)"),
+        edit("a dict of tensors", "(dict, list, tuple)", "(list, tuple)"),
+        edit("'_buffers' is registered", '("_parameters", "_buffers", "_modules")', "()"),
         edit("plain attributes", "vars(module).items()", "{}.items()"),
         edit(
             "'bias' is registered",

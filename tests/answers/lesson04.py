@@ -50,6 +50,6 @@ WRONG = {
             "total / count",
             "(total / count).detach()",
         ),
-        edit("over all photos", MEAN, "total += loss.detach()\n        count += 1"),
+        edit("over all images", MEAN, "total += loss.detach()\n        count += 1"),
     ),
 }

@@ -1,6 +1,6 @@
 """Wrong answers to the exercises of lesson 12."""
 
-from answers import Wrong, given, instead
+from answers import Wrong, given
 
 
 def changed(says, old, new):
@@ -39,12 +39,11 @@ WRONG = {
         ),
         given("expected CUDA C as text", 4),
     ),
-    "faults": (
-        instead("in flight", A="low occupancy"),
-        instead("load 16 bytes each", A="uncoalesced"),
-        instead("32 neighboring floats", B="nothing"),
-        instead("At what price", C="low occupancy"),
-        instead("need a stack", C="nothing"),
-        given("no answer for 'C'", {"A": "nothing", "B": "uncoalesced"}),
+    "best": (
+        given("room for more results", (8, 8)),
+        given("LDL and STL = 0.406", (16, 16)),
+        given("the tile is too large", (15, 16)),
+        given("to 256 results", (16, 17)),
+        given("two whole numbers", 15),
     ),
 }

@@ -49,6 +49,7 @@ class Compiled:
         default_factory=dict
     )  # arguments that became part of the code: name → value
     parameters: tuple = ()  # names of the arguments, in order, without those that are fixed
+    loops: list = field(default_factory=list, repr=False)  # [(first, end)] in `machine_code`
     offset: int = field(default=0, repr=False)  # lines before the kernel in what was compiled
 
     @cached_property
@@ -151,6 +152,7 @@ def compile(
         text=request["text"],
         ptx=found["ptx"],
         machine_code=found["sass"],
+        loops=found["loops"],
         registers=found["registers"],
         stack=found["stack"],
         static_shared=found["static"]

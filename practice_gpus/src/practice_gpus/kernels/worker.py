@@ -20,6 +20,8 @@ from typing import Any
 
 USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+)")
 INSTRUCTION = re.compile(r"\s+/\*[0-9a-f]{4,}\*/\s+(.*?);")
+LABEL = re.compile(r"(\.L_\w+):")
+BRANCH = re.compile(r"\bBRA.*`\((\.L_\w+)\)")
 LISTED = re.compile(r'"[^"]*kernel\.(?:py|cu)", line (\d+)')
 
 
@@ -108,13 +110,14 @@ def _inspect(cubin, name):
     for function, *numbers in USAGE.findall(usage):
         if name in ("", function):
             registers, stack, static = map(int, numbers)
-    sass = _instructions(code, name)
-    return {"registers": registers, "stack": stack, "static": static, "sass": sass}
+    sass, loops = _instructions(code, name)
+    found = {"registers": registers, "stack": stack, "static": static}
+    return found | {"sass": sass, "loops": loops}
 
 
 def _instructions(code, name):
-    """Return [(line of the source, instruction)] of one kernel, from a listing with lines."""
-    found, line, ours = [], 0, not name
+    """Return [(line of the source, instruction)] of one kernel, from a listing with lines; and its loops, [(first, end)]."""
+    found, loops, labels, line, ours = [], [], {}, 0, not name
     for text in code.splitlines():
         if text.startswith(".text."):
             ours = name in ("", text.removeprefix(".text.").rstrip(":"))
@@ -122,9 +125,16 @@ def _instructions(code, name):
         if place:
             line = int(place[-1])
         instruction = INSTRUCTION.match(text)
-        if instruction and ours:
+        if not ours:
+            continue
+        if label := LABEL.match(text):
+            labels[label[1]] = len(found)
+        if instruction:
             found.append((line, " ".join(instruction[1].split())))
-    return found
+            target = BRANCH.search(text)
+            if target and target[1] in labels:  # back to where it came by
+                loops.append((labels[target[1]], len(found)))
+    return found, loops
 
 
 def _output(*command):

@@ -84,11 +84,11 @@ def total(rows: Iterable[tuple[str, int, int]]) -> int:
 def microseconds(card: str, moved: int, flops: int = 0, unit: str = "fp16") -> float:
     """Return the µs that the clock forecasts for a kernel that moves so many bytes and computes so many FLOPs in `unit`.
 
-    The larger of bytes at 75% of the card's bandwidth and FLOPs at 80% of its peak (`practice_gpus.clock.rates`).
+    The larger of bytes at 75% of the card's bandwidth and FLOPs at 80% of its peak (`practice_gpus.clock.kernel_times`).
     """
     # the clock imports Triton, which has to wait until the lesson has set TRITON_INTERPRET
     from practice_gpus.cards import find_card, get_card
-    from practice_gpus.clock.rates import limits
+    from practice_gpus.clock.kernel_times import limits
     from practice_gpus.clock.work import Work
 
     work = Work("kernel", [(0, moved)], [], flops, unit)

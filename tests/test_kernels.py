@@ -181,7 +181,7 @@ def test_where_inductor_cannot_be_asked_a_recorded_kernel_stands_in_and_says_so(
 RACERS = {
     "softmax": lambda x: x.softmax(1),
     "product": lambda a, b, tile: a.float() @ b.float(),
-    "attention": attend,
+    "attention": lambda q, k, v, tile: attend(q, k, v),
 }
 
 
@@ -196,8 +196,22 @@ def test_without_a_gpu_a_race_forecasts_and_runs_nothing_large(what, monkeypatch
 
     eleven.race(what, yours)
     said = capsys.readouterr().out
-    assert max(seen) < 20_000 and "forecast: " in said and "no GPU here" in said
+    assert max(seen) < 20_000 and "forecasts: " in said and "no GPU here" in said
     assert "measured" not in said.replace("measure on", "")
+
+
+def test_races_count_alike_what_a_kernel_loads_and_what_memory_moves_at_least(monkeypatch, capsys):
+    """With tiles of 64: 64 times all of a and b, 128 times all of k and v; once each if the caches keep the rest."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for what in ("product", "attention"):
+        eleven.race(what, RACERS[what])
+    rows = [
+        row.split("64")[1].split() for row in capsys.readouterr().out.splitlines() if "of 64" in row
+    ]
+    assert [row[0] for row in rows] == ["4,362", "271"] and [row[4] for row in rows] == [
+        "134",
+        "4.2",
+    ]
 
 
 def test_on_a_gpu_a_race_measures_all_ways_and_says_which_card(monkeypatch, capsys):

@@ -44,7 +44,7 @@ def _timeline(rows, forecast):
         "height": ROW * len(rows.labels),
         **_block_data(rows),
         "encoding": {
-            "x": time("s", {"title": f"ms      {USE}", "titleAnchor": "start"}),
+            "x": time("s", {"title": ["time (ms)", USE], "titleAnchor": "start"}),
             "y": {"field": "top", "type": "quantitative", "scale": down, "axis": places},
         },
         "layer": [measured(len(rows.labels)), *layers],

@@ -320,7 +320,7 @@ QUIZ = (
         {
             "The GPU's model": "The model may explain some of it. First see what the clock measured.",
             "Whether it synchronized before reading the clock": "Yes. Otherwise the clock measured the launch.",
-            "The CPU's temperature": "That may account for a few percent.",
+            "Whether both computed in float32": "A type explains a factor of ten or so, not thousands.",
         },
         right=1,
     ),

@@ -1,15 +1,18 @@
-"""Lesson 07: four steps whose code the reader doesn't see, and the exercise that asks what limits each."""
+"""Lesson 07: four steps whose code the reader doesn't see, and the exercise that asks what limits each, and until when."""
 
 from functools import cache
 
 import torch
 
+from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet
 from practice_gpus import practice_gpus
 
 BATCHES = (8, 16)
 NAMES = ("overhead", "copies", "memory", "compute")
 LIMITS = {"A": "overhead", "B": "memory", "C": "copies", "D": "compute"}
+REFERENCE = {**LIMITS, "batch": 64}
+PEAKS = 3350, 67  # GB/s and TFLOP/s of an H100 by its data sheet
 WIDTH = 8192
 
 
@@ -61,15 +64,39 @@ def _check(answer):
             raise NotYet(f"step {name} is {said!r}; the four limits are {', '.join(NAMES)}.")
         if said != right:
             raise NotYet(f"step {name}: {_why_not(said, *(forecast(name, n) for n in BATCHES))}")
+    _judge_batch(answer.get("batch", ...))
     return exercise.explanation
+
+
+def _judge_batch(batch):
+    """Raise NotYet unless compute limits step B at `batch`, and memory at half of it."""
+    if batch is ...:
+        raise NotYet("the four limits are right. From which batch on does compute limit B?")
+    batch = expect.number(batch, "batch")
+    if not 8 < batch <= 4096:
+        raise NotYet(f"batch is {batch:.0f}; double it from 8 on until the limit changes.")
+    for size, limit in ((int(batch), "compute"), (int(batch) // 2, "memory")):
+        bandwidth, rate = _rates(forecast("B", size))
+        found = "memory" if bandwidth / PEAKS[0] > rate / PEAKS[1] else "compute"
+        if found != limit:
+            when = "already" if found == "compute" else "still"
+            raise NotYet(
+                f"at a batch of {size}, B reaches {bandwidth:,.0f} of 3,350 GB/s and {rate:.0f} of 67 TFLOP/s, "
+                f"so {found} {when} limits it."
+            )
+
+
+def _rates(f):
+    """Return (GB/s, TFLOP/s) of a forecast."""
+    return f.bytes / f.ms / 1e6, f.flops / f.ms / 1e9
 
 
 def _why_not(said, once, twice):
     """Return the number that speaks against a limit of a step with one batch and with two."""
     if said == "memory":
-        return f"{once.bytes / once.ms / 1e6:,.0f} GB/s are far from 3,350."
+        return f"{_rates(once)[0]:,.0f} GB/s are far from 3,350."
     if said == "compute":
-        return f"{once.flops / once.ms / 1e9:,.1f} TFLOP/s are far from 67."
+        return f"{_rates(once)[1]:,.1f} TFLOP/s are far from 67."
     if once.idle < 0.1:
         return f"a kernel runs {1 - once.idle:.0%} of the time, so the GPU hardly waits."
     grows = f"twice the batch takes {twice.ms / once.ms:.1f} times as long"
@@ -86,11 +113,11 @@ exercise = Exercise(
         "First the column *no kernel*: in which two steps does the GPU wait a lot? Doubling the batch tells those two apart.",
         "The other two are busy. Divide: GB moved by seconds, and FLOPs by seconds. Which of the two rates is near the H100's?",
         "B moves 2.15 GB in 0.86 ms: 2,490 GB/s, three quarters of the bandwidth, at 10 TFLOP/s. D does 550 GFLOP in 10.3 ms: "
-        "54 of 67 TFLOP/s.",
+        "54 of 67 TFLOP/s. Double B's batch until it reaches that, too.",
     ),
-    reference=LIMITS,
-    source=f"limits = {LIMITS}",
-    explanation="A launches 200 tiny kernels. B multiplies 8 rows by large matrices, so it waits for their weights: a product "
-    "isn't always compute-bound. C copies unpinned images. D multiplies 4,096 rows and uses each weight 4,096 times.",
-    unlocked="You can now name what limits a step without seeing its code.",
+    reference=REFERENCE,
+    source=f"limits = {REFERENCE}",
+    explanation="A launches 200 tiny kernels. B multiplies 8 rows by large matrices, so it waits for their weights; 64 rows "
+    "keep the GPU calculating. C copies unpinned images. D multiplies 4,096 rows and uses each weight 4,096 times.",
+    unlocked="You can now name what limits a step without seeing its code, and say when that changes.",
 )

@@ -41,7 +41,7 @@ def first_picture():
     axes.text(0, -0.32, "one kernel", fontsize=10, color=INK)
     for place in range(4):
         _draw_area(axes, (0, -0.45 - 0.07 * place), 1, WIDTH / TOKENS, GPU)
-    beside = f"q, k, v read, out written, once each: {TOKENS:,} tokens × {WIDTH}, float16. Areas to scale."
+    beside = f"{one:.1f} MB: q, k, v read, out written, {TOKENS:,} tokens × {WIDTH}, float16. Areas to scale."
     axes.text(1.1, -0.56, beside, fontsize=9, color=FAINT, va="center")
     axes.set(xlim=(-0.02, left), ylim=(-0.72, 1.4))
     axes.set_aspect("equal", anchor="W")
@@ -280,10 +280,10 @@ def online(scores, values, tile=2):
         old, new = scores[:seen], scores[seen : seen + tile]
         before, now = max(old, default=-math.inf), max(old + new)
         alpha = math.exp(before - now)
-        shrunk = f"{now} is larger than {before}, so all so far shrinks to {alpha:.3f} of itself"
+        shrunk = f"{now} is larger than {before}, so everything so far shrinks to {alpha:.3f} of its size"
         title = shrunk if 0 < alpha < 1 else f"the largest score so far is {now}"
         title = f"Step {step + 1}: {title}"
-        figure = blank_figure((7.3, 3.0))
+        figure = blank_figure((7.3, 2.7))
         set_title(figure, title)
         left, right = figure.subfigures(1, 2, width_ratios=(1, 1.1))
         weights = [math.exp(each - now) for each in old + new]
@@ -343,9 +343,12 @@ def rms_norm():
         expected[name] = (widths, times)
     title = "RMS norm on an A100: fusion makes it 5.8 to 10.5 times as fast"
     colors = {name: GPU if name == "Triton" else TROUBLE for name in measured}
-    axis = "row length (2,048 rows, bfloat16)"
+    axis = "row length (2,048 rows, bfloat16, log scale)"
     series = [measured, plots.forecast(expected)]
-    figure = plots.lines(series, title, axis, "time (ms)", logx=True, logy=True, colors=colors)
+    figure = plots.lines(
+        series, title, axis, "time (ms, log scale)", logx=True, logy=True, colors=colors
+    )
+    figure.set_figheight(3.1)
     words = "0.280 ms in separate operations, 0.031 ms in one Triton kernel"
     plots.show(
         figure,

@@ -12,10 +12,12 @@ CARDS = {"softmax": "RTX 3090", "product": "A100 80", "attention": "A100 80"}  #
 
 
 def race(what: str, yours: Callable[..., torch.Tensor]) -> None:
-    """Print bytes, FLOPs per byte and forecast of some ways to compute `what`, and on a GPU what it measures.
+    """Print two counts of the bytes of some ways to compute `what`, each with its forecast, and on a GPU what it measures.
 
-    `what` is "softmax", for yours(x); "product", for yours(a, b, tile); or "attention", for yours(q, k, v). Without a
-    GPU nothing that large is run. Raises AssertionError where yours(…) differs from PyTorch on small inputs.
+    Loaded and stored: by all programs, every time (none for PyTorch's kernels, which aren't ours to count). From memory at
+    least: each number once a kernel. `what` is "softmax", for yours(x); "product", for yours(a, b, tile); or "attention",
+    for yours(q, k, v, tile). Without a GPU nothing that large is run. Raises AssertionError where yours(…) differs from
+    PyTorch on small inputs.
     """
     from practice_gpus.cards import find_card
 
@@ -23,15 +25,13 @@ def race(what: str, yours: Callable[..., torch.Tensor]) -> None:
     ways, flops = {"softmax": _softmax, "product": _product, "attention": _attention}[what](
         yours, "cuda" if gpu else "cpu", "cuda" if gpu else "meta"
     )
-    ratio = f"{'FLOPs/byte':>12}" if flops else ""
-    print(f"{'':24}{'moves':>9}{ratio}{'forecast':>13}" + (f"{'measured':>13}" if gpu else ""))
-    for name, run, moved in ways:
-        ratio = f"{flops / moved:12,.0f}" if flops else ""
-        forecast = microseconds(CARDS[what], moved, flops)
-        row = f"{name:24}{_megabytes(moved):>9}{ratio}{forecast:10,.0f} µs"
-        print(row + (_measured(run, moved, flops) if gpu else ""))
+    columns = f"{'loaded and stored':>24}{'from memory at least':>24}"
+    print(f"{'':20}{columns}" + (f"{'measured':>13}" if gpu else ""))
+    for name, run, loaded, least in ways:
+        counts = [_bytes_and_time(CARDS[what], moved, flops) for moved in (loaded, least)]
+        print(f"{name:20}{''.join(counts)}" + (_measured(run, least, flops) if gpu else ""))
     here = f"measured: {torch.cuda.get_device_name()}" if gpu else "no GPU here to measure on"
-    print(f"forecast: {find_card(CARDS[what])}; {here}")
+    print(f"forecasts: {find_card(CARDS[what])}; {here}")
 
 
 def softmax_apart(x: torch.Tensor) -> torch.Tensor:
@@ -46,9 +46,9 @@ def _softmax(yours, small, large):
     torch.testing.assert_close(yours(x), x.softmax(1))
     x = torch.randn(2048, 4096, device=large)
     ways = [
-        ("five kernels", lambda: softmax_apart(x), total(traffic(softmax_apart, x))),
-        ("your kernel", lambda: yours(x), 2 * x.nbytes),
-        ("x.softmax(1)", lambda: x.softmax(1), 2 * x.nbytes),
+        ("five kernels", lambda: softmax_apart(x), None, total(traffic(softmax_apart, x))),
+        ("your kernel", lambda: yours(x), 2 * x.nbytes, 2 * x.nbytes),
+        ("x.softmax(1)", lambda: x.softmax(1), None, 2 * x.nbytes),
     ]
     return ways, 0
 
@@ -58,27 +58,54 @@ def _product(yours, small, large):
     torch.testing.assert_close(yours(a, b, 16), a.float() @ b.float(), rtol=5e-3, atol=5e-3)
     n = 4096
     a, b = torch.randn(2, n, n, dtype=torch.half, device=large)
+    inputs, stored = 2 * a.nbytes, 4 * n * n  # bytes; yours stores float32
     ways = [
-        (f"yours, tiles of {tile}", lambda tile=tile: yours(a, b, tile), 4 * n**3 // tile)
+        (
+            _tiles(tile),
+            lambda tile=tile: yours(a, b, tile),
+            n // tile * inputs + stored,
+            inputs + stored,
+        )
         for tile in (16, 32, 64)
     ]
-    return [*ways, ("a @ b", lambda: a @ b, 3 * a.nbytes)], 2 * n**3
+    return [*ways, ("a @ b", lambda: a @ b, None, 3 * a.nbytes)], 2 * n**3
 
 
 def _attention(yours, small, large):
     q, k, v = torch.randn(3, 200, 64, device=small).half()
     near = {"rtol": 0.01, "atol": 0.01}
     torch.testing.assert_close(
-        yours(q, k, v).float(), attend(q.float(), k.float(), v.float()), **near
+        yours(q, k, v, 64).float(), attend(q.float(), k.float(), v.float()), **near
     )
-    q, k, v = torch.randn(3, 8192, 64, dtype=torch.half, device=large)
+    n = 8192
+    q, k, v = torch.randn(3, n, 64, dtype=torch.half, device=large)
     batch = [each[None, None] for each in (q, k, v)]  # the fused kernels take texts and heads, too
+    moved = 2 * q.nbytes  # k and v by each program; q and the result once
     ways = [
-        ("attend, four kernels", lambda: attend(q, k, v), total(traffic(attend, q, k, v))),
-        ("your kernel", lambda: yours(q, k, v), 4 * q.nbytes),
-        ("PyTorch's, fused", lambda: scaled_dot_product_attention(*batch), 4 * q.nbytes),
+        ("attend, 4 kernels", lambda: attend(q, k, v), None, total(traffic(attend, q, k, v))),
+        *(
+            (
+                _tiles(tile),
+                lambda tile=tile: yours(q, k, v, tile),
+                (n // tile + 1) * moved,
+                2 * moved,
+            )
+            for tile in (16, 32, 64)
+        ),
+        ("PyTorch's, fused", lambda: scaled_dot_product_attention(*batch), None, 2 * moved),
     ]
-    return ways, 4 * 8192**2 * 64
+    return ways, 4 * n**2 * 64
+
+
+def _tiles(tile):
+    return f"yours, tiles of {tile}"
+
+
+def _bytes_and_time(card, moved, flops):
+    """Return 24 characters for a count of bytes and its forecast; blank without a count."""
+    return (
+        f"{_megabytes(moved):>12}{microseconds(card, moved, flops):9,.0f} µs" if moved else 24 * " "
+    )
 
 
 def _megabytes(count):

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from practice_gpus import practice_gpus
 from practice_gpus.cards import CARDS, TABLE, get_card
-from practice_gpus.clock.rates import COMPUTE, ISSUE, MEMORY, SHORTEST
+from practice_gpus.clock.kernel_times import COMPUTE, ISSUE, MEMORY, SHORTEST
 
 MIB = 1 << 20
 

@@ -202,7 +202,7 @@ def test_what_is_not_executed_is_refused_by_name():
 
 
 def test_a_loop_without_end_ends(monkeypatch):
-    monkeypatch.setattr("practice_gpus.kernels.launch.LIMIT", 5000)
+    monkeypatch.setattr("practice_gpus.kernels.interpreter.LIMIT", 5000)
     compiled = kernels.compile(f"{HEAD}  while (((volatile float*)x)[0] == 0);\n}}", "k", "A100")
     with pytest.raises(kernels.KernelError, match="5,000 instructions and no end"):
         kernels.run(compiled, 1, 32, torch.zeros(100), torch.zeros(100), 1)

@@ -47,6 +47,10 @@ WRONG = {
         instead("GB/s are far from 3,350", D="memory"),
         instead("step D has no limit yet", D=...),
         instead("the four limits are", A="cpu"),
+        instead("memory still limits it", batch=32),
+        instead("compute already limits it", batch=512),
+        instead("double it from 8 on", batch=0),
+        instead("From which batch on", batch=...),
         given("expected a dict", "memory"),
     ),
 }

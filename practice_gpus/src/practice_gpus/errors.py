@@ -28,6 +28,14 @@ ASSERT = (
     + "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
 )
 INVALID_HANDLE = "CUDA error: invalid resource handle\n" + ASYNC
+EXABYTE = "CUDA out of memory. Tried to allocate more than 1EB memory."
+OUT_OF_MEMORY = (
+    "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free. {}Including "
+    "non-PyTorch memory, this process has {} memory in use. Of the allocated memory {} is allocated by PyTorch, and {} "
+    "is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory Management "
+    " (https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
+)
 INVALID_DEVICE, BAD_HANDLE, DEVICE_ASSERT = 101, 400, 710  # numbers of cudaError_t
 # What the CPU's kernels say of a value for which a GPU's fail an assertion (CUDA_KERNEL_ASSERT in ATen/native/cuda).
 ASSERTED = re.compile(

@@ -19,6 +19,7 @@ import torch
 
 from . import interrupts
 from .blocks import Block, Counter
+from .errors import EXABYTE, OUT_OF_MEMORY
 
 MIB = 1 << 20
 ROUND = 512
@@ -35,14 +36,6 @@ BYTES = {
 POOLS = ("small_pool", "large_pool")
 NOWHERE = -1  # the address of a block for which there was no room
 NOTHING = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
-EXABYTE = "CUDA out of memory. Tried to allocate more than 1EB memory."
-OUT_OF_MEMORY = (
-    "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free. {}Including "
-    "non-PyTorch memory, this process has {} memory in use. Of the allocated memory {} is allocated by PyTorch, and {} "
-    "is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
-    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory Management "
-    " (https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
-)
 
 
 def show_size(count: int) -> str:

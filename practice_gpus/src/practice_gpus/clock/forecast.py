@@ -13,10 +13,10 @@ import torch
 
 from ..cards import CARDS, GIB, Card, get_card
 from . import change, trace
+from .kernel_times import ISSUES, WATTS
 from .log import Copy, Entry, Launch, Wait, recording
 from .parts import Kernel, Stop, kernel_of, total
 from .queue import Queue, Span, play
-from .rates import ISSUES, WATTS
 
 if TYPE_CHECKING:
     from practice_gpus.session import Session

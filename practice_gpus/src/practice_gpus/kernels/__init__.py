@@ -19,7 +19,7 @@ from practice_gpus.kernels.errors import (
     Race,
     Unsupported,
 )
-from practice_gpus.kernels.launch import run
+from practice_gpus.kernels.interpreter import run
 
 __all__ = [
     "BarrierError",

@@ -11,11 +11,11 @@ from practice_gpus.kernels.counters import count_global, count_shared
 from practice_gpus.kernels.errors import Race
 from practice_gpus.kernels.formats import DTYPES, UNSIGNED
 from practice_gpus.kernels.lanes import reader
-from practice_gpus.kernels.ptx import BITS
+from practice_gpus.kernels.ptx_parser import BITS
 
 if TYPE_CHECKING:
     from practice_gpus.kernels.lanes import Lanes
-    from practice_gpus.kernels.ptx import Instruction
+    from practice_gpus.kernels.ptx_parser import Instruction
 
 WINDOWS = {"shared": 1 << 56, "local": 1 << 57}  # where generic addresses of these spaces begin
 COMBINE: dict[str, np.ufunc] = {"add": np.add, "min": np.minimum, "max": np.maximum}

@@ -12,11 +12,11 @@ from practice_gpus.kernels import client, source
 from practice_gpus.kernels.cards import multiprocessor
 from practice_gpus.kernels.errors import Line
 from practice_gpus.kernels.occupancy import occupancy
-from practice_gpus.kernels.ptx import parse
+from practice_gpus.kernels.ptx_parser import parse
 
 if TYPE_CHECKING:
     from practice_gpus.kernels.occupancy import Occupancy
-    from practice_gpus.kernels.ptx import Module
+    from practice_gpus.kernels.ptx_parser import Module
 
 TENSOR_CORES = re.compile(r"(?:@!?U?P\w+ )?([HIQDBO]MMA|[HIQB]GMMA|UTC\w*MMA)\b")
 SPILLS = re.compile(r"(?:@!?U?P\w+ )?(STL|LDL)\b")

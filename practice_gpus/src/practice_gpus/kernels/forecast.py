@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from practice_gpus.cards import find_card, get_card
-from practice_gpus.clock.rates import limits
+from practice_gpus.clock.kernel_times import limits
 from practice_gpus.clock.work import Work
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from practice_gpus.kernels.counters import Access
 from practice_gpus.kernels.errors import Unsupported
 from practice_gpus.kernels.formats import UNSIGNED, encode, resize
 from practice_gpus.kernels.lanes import lanes_know, reader
-from practice_gpus.kernels.ptx import BITS
+from practice_gpus.kernels.ptx_parser import BITS
 
 if TYPE_CHECKING:
-    from practice_gpus.kernels.ptx import Instruction
+    from practice_gpus.kernels.ptx_parser import Instruction
 
 NOTHING = {
     "membar",

@@ -10,7 +10,7 @@ import numpy as np
 
 from practice_gpus.kernels.errors import BarrierError
 from practice_gpus.kernels.formats import decode, resize
-from practice_gpus.kernels.ptx import number
+from practice_gpus.kernels.ptx_parser import number
 
 WARP = 32
 AXES = "xyz"

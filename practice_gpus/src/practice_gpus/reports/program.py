@@ -278,13 +278,15 @@ def read(folder: str) -> Iterator[Any]:
 
 
 def merged(all_facts: list) -> dict:
-    """The facts of several processes as those of one; a process that did nothing on a GPU is left out."""
+    """The facts of several processes as those of one; only those that did something on a GPU count as ranks."""
     active = [one for one in all_facts if any(device["peak"] for device in one["devices"])]
     first = (active or all_facts)[0]
     result = dict(first)
-    for other in [one for one in all_facts if one is not first]:
-        result["steps"] = max(result["steps"], other["steps"])
+    others = [one for one in all_facts if one is not first]
+    if others:
         result["ranks"] = len(active) or 1
+    for other in others:
+        result["steps"] = max(result["steps"], other["steps"])
         if other in active:
             result["devices"] = result["devices"] + other["devices"]
         for key in TABLES:

@@ -12,9 +12,9 @@ from practice_gpus.kernels.access import Copies, Local
 from practice_gpus.kernels.errors import KernelError
 from practice_gpus.kernels.lanes import Lanes
 from practice_gpus.kernels.memory import Memory
+from practice_gpus.kernels.races import Shared
 from practice_gpus.kernels.result import Result
 from practice_gpus.kernels.schedule import LIMIT, Scheduler
-from practice_gpus.kernels.shared_memory import Shared
 from practice_gpus.kernels.touches import Notes
 
 if TYPE_CHECKING:

@@ -176,7 +176,7 @@ def _grid(tiles):
 def attention_tiles(tiles: int = 4) -> Picture:
     """Return the picture of fused attention: tiles of scores live for one step; only the output is kept."""
     picture = Picture(
-        "Fused attention: a tile of scores is used at once and forgotten",
+        "Fused attention: each tile of scores is used immediately, then discarded",
         "A grid of scores, rows of queries and columns of keys: one tile at a time exists; the output beside it grows row by row.",
         columns=tiles + 2,
         rows=tiles,

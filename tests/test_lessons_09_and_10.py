@@ -7,7 +7,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import helpers.figures
 from helpers import step_pictures
 from helpers.palette import GPU
 from lessons import gpt
@@ -255,24 +254,7 @@ def test_the_scores_of_a_layer_make_six_trips():
 
 
 def test_the_limit_is_the_bandwidth_over_the_bytes_of_a_token():
-    """The page's prediction says 154 for 13.2 GB; the figure below it must not say 153."""
+    """The page says 154 for 13.2 GB; the figure below it must not say 153."""
     figure, words = figures09.rates(13.2e9)
     assert "bfloat16 105 of 154, int8 156 of 297, int4 197 of 465" in words
     assert "68% of its limit" in words and "330 W" in figure.axes[0].get_xlabel()
-
-
-def test_a_decode_step_takes_as_long_as_its_bytes_and_more_chats_share_the_weights(monkeypatch):
-    """The explorer's law: with 422 chats on an A100 all write more and each less, and the spec is a chart."""
-    altair = pytest.importorskip("altair", "5")
-    weights, per_token, embedding = 13.214e9, 524_288, 0.262e9
-    *_, ms, alone = figures09.decode_step(weights, per_token)
-    *_, many_ms, each = figures09.decode_step(weights, per_token, chats=422)
-    assert ms == pytest.approx(1e3 * (weights + 300 * per_token) / 2039e9)
-    assert many_ms == pytest.approx(1e3 * (weights + 422 * 300 * per_token) / 2039e9)
-    assert each < alone / 4 and 422 * each > 60 * alone
-    shown = []
-    monkeypatch.setattr(figures09.figures, "show_vega", lambda *args: shown.append(args))
-    figures09.show_decode(weights, per_token, embedding)
-    [(spec, _, alt, _)] = shown
-    altair.LayerChart.from_dict(helpers.figures.vega_spec(spec, alt), validate=True)
-    assert "13.2 GB of weights" in alt and "at most 130 tokens per second" in alt

@@ -150,7 +150,7 @@ ring = Exercise(
     reference=ring_all_reduce,
     explanation="After ranks - 1 steps each rank holds one finished chunk (reduce-scatter); ranks - 1 steps more bring every "
     "finished chunk to all (all-gather). Every link is busy in every step.",
-    unlocked="You've written the algorithm that NCCL uses, and it runs on torch.distributed as it is.",
+    unlocked="You've written one of NCCL's algorithms. With `dist.isend`, it runs on torch.distributed as it is.",
     tool="ring_all_reduce",
 )
 
@@ -226,8 +226,8 @@ QUIZ = (
         "06.rank",
         "Which of these may rank 0 do alone?",
         {
-            "Evaluate the wrapped model after an epoch": "DDP's forward may broadcast buffers, such as batch norm's, and rank 0 "
-            "would wait for the others. Evaluate model.module.",
+            "Evaluate the wrapped ResNet after an epoch": "DDP's forward broadcasts batch norm's buffers, so rank 0 would wait "
+            "for the others. Evaluate model.module.",
             "Save the checkpoint": "Yes: all ranks have equal weights, so one file is enough.",
             "Skip a batch whose loss is nan": "The others would wait in that step's all-reduce, or pair it with the next one.",
         },

@@ -27,7 +27,7 @@ def first_picture():
     first, second, whole = first[order], second[order], whole[order]
     mean = (first + second) / 2
     title = "The two GPUs disagree, and their mean is the gradient of the whole batch"
-    labels = ("the six biases (of 16) on which the GPUs disagree most", "gradient")
+    labels = ("six of the network's 195 parameters", "gradient")
     figure, axes = figures.new_figure(title, *labels, size=(7.4, 3.0))
     places = range(len(whole))
     axes.vlines(places, first, second, color=figures.RULE, linewidth=3)
@@ -37,13 +37,14 @@ def first_picture():
     axes.plot(places, mean, "x", color=figures.COMM, markersize=7)
     axes.set(xticks=[], xlim=(-0.5, 7.2))
     told = (
-        ("GPU 0", first[-1], figures.GREENS[1]),
-        ("GPU 1", second[-1], figures.GREENS[0]),
-        ("x  mean of both", mean[-1], figures.COMM),
-        ("o  whole batch", whole[-1] + 0.015, figures.INK),
+        ("GPU 0", first[-1], figures.GREENS[2], "^"),
+        ("GPU 1", second[-1], figures.GREENS[0], "v"),
+        ("mean of both", mean[-1], figures.COMM, "x"),
+        ("whole batch", whole[-1] + 0.015, figures.INK, "o"),
     )
-    for words, height, color in told:
-        axes.annotate(words, (5.3, height), color=color, va="center")
+    for words, height, color, mark in told:
+        axes.plot(5.4, height, mark, color=color, fillstyle="none" if mark == "o" else "full")
+        axes.annotate(words, (5.55, height), color=figures.INK, va="center")
     off = max((grad - whole).abs().max() for grad in (first, second))
     return figure, f"A half is off by up to {off:.2f}; their mean is the whole batch's gradient."
 

@@ -1,12 +1,13 @@
-"""Exercises and quiz of lesson 09, Write attention by hand."""
+"""Exercises of lesson 09, Write attention by hand."""
 
 import torch
 from torch.nn import functional as F
 
 from helpers.checks import expect
-from helpers.checks.core import Exercise, NotYet, Question, call, chosen
+from helpers.checks.core import Exercise, NotYet, call, chosen
 from lessons.gpt import Words, course_words, parameters, trained, write
 from lessons.lesson07.exercises import time_ms
+from measurements import published
 from practice_gpus import practice_gpus
 
 # The lesson calls them, too.
@@ -169,25 +170,67 @@ kv_cache = Exercise(
 )
 
 
-QUIZ = (
-    Question(
-        "09.fused",
-        "Why does fused attention need so little memory?",
-        {
-            "It computes in 16 bits": "It does the same in float32.",
-            "It leaves out small scores": "It's exact: you compared them.",
-            "Each SM holds one tile of the scores at a time": "Yes, and a running maximum and sum for each query.",
-        },
-        right=2,
+# --- tokens per second --------------------------------------------------------------------------
+PER_TOKEN = 524_288  # bytes of keys and values of a token of Llama-2-7B
+
+
+def tokens_per_second(weights, bits, chats, tokens, gb_per_s):
+    read = weights * bits / 8 + chats * tokens * PER_TOKEN
+    return gb_per_s * 1e9 / read
+
+
+OFFERS = {  # what `tokens_per_second` takes
+    "one chat in 16 bits": (6.6e9, 16, 1, 300, 2039),
+    "one chat in 4 bits": (6.6e9, 4, 1, 300, 2039),
+    "60 chats": (6.6e9, 16, 60, 300, 2039),
+    "a small model with a long chat": (1.1e9, 8, 1, 4096, 3350),
+}
+RUNS = {"Llama-2-7B": ("bfloat16", 6.6e9, 16), "Llama-2-70B": ("int8", 69e9, 8)}  # gpt-fast
+
+
+def _check_rate(answer):
+    for name, offer in OFFERS.items():
+        found = expect.number(call(answer, *offer), "your rate")
+        if not abs(found - tokens_per_second(*offer)) <= 1e-6 * abs(found):
+            raise NotYet(f"for {name}, {offer}, you get {found:.4g}. {_why_rate(found, *offer)}")
+    told = []
+    for model, (precision, weights, bits) in RUNS.items():
+        [row] = published("llama_tokens_a100").rows(
+            "tokens", model=model, precision=precision, device="A100 80 GB, 330 W"
+        )
+        most = answer(weights, bits, 1, 0, 2039)
+        told.append(f"{row['tokens_per_s']:.0f} of your {most:.0f} with {model} in {precision}")
+    return f"gpt-fast's published runs stay below it: {', '.join(told)}."
+
+
+def _why_rate(found, weights, bits, chats, tokens, gb_per_s):
+    """Name what a wrong rate forgot."""
+    parts, caches = weights * bits / 8, chats * tokens * PER_TOKEN
+    slips = {  # what was forgotten: the bytes read then
+        "A byte has 8 bits.": weights * bits + caches,
+        "A weight has `bits` bits, whatever they are.": weights * 2 + caches,
+        "The caches are read, too.": parts,
+        "Each chat has a cache of its own.": parts + caches / chats,
+        "The weights are read once for all chats.": chats * parts + caches,
+        "That is all chats together; what does each get?": (parts + caches) / chats,
+        "A GB has a billion bytes.": 1e9 * (parts + caches),
+    }
+    for why, read in slips.items():
+        if abs(found * read / (gb_per_s * 1e9) - 1) < 1e-6:
+            return why
+    return "How many bytes does a step read, weights and caches, and how long does that take?"
+
+
+rate = Exercise(
+    key="09.rate",
+    title="how fast it can write",
+    check_answer=_check_rate,
+    hints=(
+        "Count the bytes that one step reads. The bandwidth divided by them is the number of steps per second.",
+        "The weights have `weights * bits / 8` bytes; the caches have `PER_TOKEN` for each token of each chat.",
+        "`read = weights * bits / 8 + chats * tokens * 524_288`, and `gb_per_s * 1e9 / read` steps per second.",
     ),
-    Question(
-        "09.decode",
-        "One chat with a 7B model writes too slowly on your card. Which number of the next card matters?",
-        {
-            "GB/s of its memory": "Yes: each token reads all weights once.",
-            "TFLOP/s": "Prefill is limited by it; decode barely uses it.",
-            "Its number of SMs": "In decode they mostly wait for the weights.",
-        },
-        right=0,
-    ),
+    reference=tokens_per_second,
+    explanation="A step gives each chat one token. All chats share one reading of the weights, and each has a cache of its own.",
+    unlocked="You can now bound the writing speed of a card by its data sheet, before you rent it.",
 )

@@ -2,14 +2,12 @@
 
 import functools
 import itertools
-import json
 import textwrap
 
 import torch
 
 import measurements
 from helpers import figures, plots
-from helpers.vega import calculate, csv
 from lessons import gpt, reading
 from lessons.measure import peak_bytes
 from practice_gpus.cards import get_card
@@ -58,8 +56,7 @@ def four_steps(text, scores, scaled, shares, values, mixed):
         "1  query · key",
         "2  divided by √32",
         "3  softmax",
-        "4  values,",
-        "    mixed by share",
+        "4  mix of values",
     )
     for row, step in enumerate(steps, 1):
         axes.text(-1.9, row, step, va="center", color=figures.INK)
@@ -121,14 +118,14 @@ def peaks_mib(attend, sizes):
 
 def memory(sizes, by_hand, in_tiles, fused):
     """Draw the MiB of attention by hand, in tiles and fused over the length of the text."""
-    title = f"{sizes[-1]:,} words: {by_hand[-1] / 1024:,.0f} GiB by hand, {in_tiles[-1] / 1024:.1f} in tiles"
+    title = f"{sizes[-1]:,} words: {by_hand[-1]:,.0f} MiB by hand, {in_tiles[-1]:,.0f} in tiles, {fused[-1]:,.0f} fused"
     series = {"by hand": by_hand, "in tiles": in_tiles, "PyTorch's call": fused}
     colors = dict(zip(series, (figures.TROUBLE, *figures.GREENS[:2]), strict=True))
     lines = {name: (sizes, peaks) for name, peaks in series.items()}
     axes = ("words in the text (log scale)", "MiB on top of q, k, v (log scale)")
     figure = plots.lines(lines, title, *axes, logx=True, logy=True, colors=colors)
     figure.axes[0].set_xticks(sizes, [f"{n:,}" for n in sizes])
-    return figure, f"{title}, {fused[-1]:,.0f} MiB by PyTorch's call."
+    return figure, f"{title}."
 
 
 @torch.inference_mode()
@@ -223,151 +220,3 @@ def rates(weights):
     plots.sources(figure, f"published: {source.source}", f"data sheet: {most_gb_s:,} GB/s")
     told = ", ".join(f"{name} {measured[name]:.0f} of {most[name]:.0f}" for name in measured)
     return figure, f"{title}. Tokens per second: {told}."
-
-
-READERS = {"RTX 4090": 24, "A100 80": 80, "H100 SXM": 80, "B200": 180}  # GB, as sold
-LENGTHS, BITS, START = (300, 1000, 4096), (16, 8, 4), 16  # START: chats
-PARTS = (figures.MEMORY["parameters"], figures.MEMORY["activations"])  # weights, caches
-
-
-def decode_step(weights, per_token, chats=1, tokens=300, card="A100 80"):
-    """Return (GB of weights, GB of caches, ms, tokens per second of each chat): the least a decode step can take.
-
-    In bytes: `weights`, read once for all chats, and what each of the `tokens` of a chat has in its cache, `per_token`.
-    """
-    read = weights / 1e9, chats * tokens * per_token / 1e9
-    ms = 1e3 * sum(read) / get_card(card).bandwidth
-    return *read, ms, 1e3 / ms
-
-
-def show_decode(weights, per_token, embedding):
-    """Show what a decode step reads, and how fast it can be: `weights` at 16 bits and caches of chosen chats.
-
-    In bytes; an `embedding` is held, but hardly read.
-    """
-    title = "A decode step reads all weights and every cache: that's its least time"
-    wide, cached, ms, each = decode_step(weights, per_token, START)
-    alt = (
-        f"{START} chats of 300 tokens on an A100: {wide:.1f} GB of weights and {cached:.1f} GB of caches take {ms:.1f} ms, "
-        f"so at most {each:.0f} tokens per second for each, {START * each:,.0f} in all."
-    )
-    figure, axes = figures.new_figure(
-        title,
-        f"ms to read: at most {each:.0f} tokens per second for each of {START} chats",
-        size=(7.4, 1.8),
-    )
-    begin = ms * wide / (wide + cached)
-    axes.barh([0, 1], [begin, ms - begin], 0.6, [0, begin], color=PARTS)
-    axes.set(
-        xlim=(0, 45),
-        yticks=[0, 1],
-        yticklabels=[f"weights, {wide:.1f} GB", f"caches, {cached:.1f} GB"],
-    )
-    axes.invert_yaxis()
-    note = "Bandwidths by data sheet; the result of a step isn't counted."
-    figures.show_vega(_decode_chart(weights, per_token, embedding, title), figure, alt, note)
-
-
-def _decode_chart(weights, per_token, embedding, title):
-    cards = [get_card(name) for name in READERS]
-    of_card = f"indexof({json.dumps([*READERS])}, card)"
-    choices = (
-        ("card", [*READERS], "A100 80", "card "),
-        ("tokens", LENGTHS, 300, "tokens in each chat "),
-        ("bits", BITS, 16, "bits per weight "),
-    )
-    chats = {"input": "range", "min": 1, "max": 450, "step": 1, "name": "chats "}
-    place = {"type": "quantitative", "scale": {"domain": [3, 0], "nice": False}}
-    labels = {"values": [0.5, 1.5], "labelExpr": "['weights', 'caches'][floor(datum.value)]"}
-    labels |= {"grid": False, "domain": False, "title": None}
-    ms = {
-        "scale": {"domain": [0, 45], "nice": False},
-        "title": "ms to read from the card's memory",
-        "axis": {"tickCount": 10, "grid": False},
-    }
-    result = (
-        "'at most ' + format(1000 / step, ',.0f') + ' tokens per second for each chat, ' + "
-        "format(1000 * chats / step, ',.0f') + ' in all; ' + (fits ? 'it fits: ' : 'it does not fit: ') + "
-        "format(held, '.1f') + ' of ' + memory + ' GB'"
-    )
-    for name in ("fits", "held", "memory", "step"):
-        result = result.replace(f"{name} ", f"datum.{name} ").replace(f"{name},", f"datum.{name},")
-    return {
-        "title": {"text": title},
-        "params": [
-            {"name": "chats", "value": START, "bind": chats},
-            *(
-                {
-                    "name": n,
-                    "value": start,
-                    "bind": {"input": "radio", "options": [*of], "name": label},
-                }
-                for n, of, start, label in choices
-            ),
-        ],
-        **csv("p", [[0], [1], [2]]),
-        "transform": calculate(
-            speed=f"{[card.bandwidth for card in cards]}[{of_card}]",
-            memory=f"{[*READERS.values()]}[{of_card}]",
-            wide=f"{weights / 1e9} * bits / 16",
-            cached=f"chats * tokens * {per_token / 1e9}",
-            held=f"datum.wide + datum.cached + {embedding / 1e9}",
-            fits="datum.held <= datum.memory",
-            step="1000 * (datum.wide + datum.cached) / datum.speed",
-            begin="datum.p == 1 ? 1000 * datum.wide / datum.speed : 0",
-            end="datum.p == 0 ? 1000 * datum.wide / datum.speed : datum.step",
-            size="format(datum.p == 0 ? datum.wide : datum.cached, '.1f') + ' GB, ' + "
-            "format(datum.end - datum.begin, '.1f') + ' ms'",
-            words=result,
-            top="datum.p + 0.2",
-            bottom="datum.p + 0.8",
-            middle="datum.p + 0.5",
-        ),
-        "width": 700,
-        "height": 150,
-        "encoding": {"y": {"field": "top", **place, "axis": labels}},
-        "layer": [
-            {
-                "transform": [{"filter": "datum.p < 2"}],
-                "mark": {"type": "rect", "clip": True},
-                "encoding": {
-                    "x": {"field": "begin", "type": "quantitative", **ms},
-                    "x2": {"field": "end"},
-                    "y2": {"field": "bottom"},
-                    "color": {
-                        "field": "p",
-                        "type": "nominal",
-                        "legend": None,
-                        "scale": {"domain": [0, 1], "range": [*PARTS]},
-                    },
-                },
-            },
-            {
-                "transform": [{"filter": "datum.p < 2"}, *calculate(edge="min(datum.end, 36)")],
-                "mark": {"type": "text", "align": "left", "dx": 6, "fontSize": 12},
-                "encoding": {
-                    "x": {"field": "edge", "type": "quantitative"},
-                    "y": {"field": "middle", **place},
-                    "text": {"field": "size"},
-                },
-            },
-            {
-                "transform": [{"filter": "datum.p == 2"}],
-                "mark": {
-                    "type": "text",
-                    "align": "left",
-                    "x": 0,
-                    "fontSize": 13,
-                    "fontWeight": "bold",
-                },
-                "encoding": {
-                    "y": {"field": "middle", **place},
-                    "text": {"field": "words"},
-                    "color": {
-                        "condition": {"test": "datum.fits", "value": figures.INK},
-                        "value": figures.TROUBLE,
-                    },
-                },
-            },
-        ],
-    }

@@ -39,4 +39,14 @@ WRONG = {
         edit("all of this layer, in order", "[old_k, k]", "[k, old_k]"),
         edit("Sizes of tensors", JOIN_K, JOIN_K.replace("dim=2", "dim=1")),
     ),
+    "rate": (
+        edit("A byte has 8 bits", "bits / 8", "bits"),
+        edit("whatever they are", "bits / 8", "2"),
+        edit("are read, too", " + chats * tokens * PER_TOKEN", ""),
+        edit("a cache of its own", "chats * tokens", "tokens"),
+        edit("once for all chats", "read = weights", "read = chats * weights"),
+        edit("all chats together", "gb_per_s * 1e9", "chats * gb_per_s * 1e9"),
+        edit("a billion bytes", "gb_per_s * 1e9", "gb_per_s"),
+        given("your rate is of type str", lambda *offer: "2"),
+    ),
 }

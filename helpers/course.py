@@ -84,7 +84,7 @@ LESSONS = (
     Lesson(
         "09_attention.ipynb",
         "Write attention by hand",
-        59,
+        60,
         "Train a tiny GPT, write its attention and its KV cache, and know how fast a card can write",
     ),
     Lesson(

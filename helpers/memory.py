@@ -179,8 +179,8 @@ def draw_step(
     figure, axes = figures.new_figure(title, "", "MiB in use", (7.4, 3.4))
     colors = [figures.MEMORY[part] for part in GROUND]
     moments = range(len(places))  # each with the most since the moment before
-    look = {"colors": [*colors, figures.RULE], "step": "pre"}
-    axes.stackplot(moments, *sizes.values(), **look)
+    colors.append(figures.RULE)
+    axes.stackplot(moments, *sizes.values(), colors=colors, step="pre")
     axes.step(moments, totals, color=figures.INK, linewidth=1)
     axes.set_xlim(0, len(places) - 1)
     axes.set_ylim(0, max(highest, 1.25 * peak))

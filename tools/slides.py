@@ -13,7 +13,9 @@ from tools import _notebooks
 
 HELP = "write lessons as slides: a section, its question and its figure on each"
 FIGURE = re.compile(r"<img [^>]*>|<svg .*?</svg>", re.DOTALL)
-BET = re.compile(r"<p><b>Predict:</b>.*?</ul>", re.DOTALL)
+BET = re.compile(
+    r"<div><b>Predict:</b>.*?(?=<div><i>|</div></div>)", re.DOTALL
+)  # without how to choose
 LINK = re.compile(r"\[([^]]+)\]\([\w-]+\.ipynb[^)]*\)")  # leads nowhere from a slide
 NAVIGATION = re.compile(r"<!-- nav -->.*?<!-- /nav -->", re.DOTALL)
 LESSONS = [lesson.file for lesson in NOTEBOOKS if lesson.number < "90"]

@@ -1,4 +1,4 @@
-"""The one table of errors and fixes, errors.txt: for messages that `helpers.troubleshooting` explains, and for the doctor."""
+"""The one table of errors and fixes, doctor_and_errors.txt: for messages that `helpers.troubleshooting` explains, and for the doctor."""
 
 import configparser
 import functools
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 GPU = r"(?:cuda|mps|xpu|hip)"
-PARTS = {  # what stands in errors.txt for a part of a regular expression
+PARTS = {  # what stands in doctor_and_errors.txt for a part of a regular expression
     "<PLACE>": rf"(?:cpu|{GPU})(?::\d+)?",
     "<ON_CPU>": r"torch\.\w*Tensor",
     "<ON_GPU>": r"(?:torch\.(?:cuda|xpu)\.\w*Tensor|MPS\w*)",
@@ -28,9 +28,9 @@ class Known:
 
 @functools.cache
 def entries() -> dict[str, dict[str, str]]:
-    """The sections of errors.txt: {key: {"title": …, "cause": …, "fix": …}}; a text goes on in lines indented below it."""
+    """The sections of doctor_and_errors.txt: {key: {"title": …, "cause": …, "fix": …}}; a text goes on in lines indented below it."""
     file = configparser.ConfigParser(interpolation=None, delimiters=["="], comment_prefixes=["#"])
-    file.read_string(Path(__file__).with_name("errors.txt").read_text(encoding="utf-8"))
+    file.read_string(Path(__file__).with_name("doctor_and_errors.txt").read_text(encoding="utf-8"))
     return {key: dict(file[key]) for key in file.sections()}
 
 

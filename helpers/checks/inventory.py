@@ -1,6 +1,6 @@
 """What do I know? Twelve ideas, asked in two parallel forms: "a" before the course (lesson 00), "b" after it (lesson 14).
 
-The items stand in inventory.json: question, right answer and its place, wrong answers with the public thread in which somebody
+The items stand in before_and_after.json: question, right answer and its place, wrong answers with the public thread in which somebody
 thought so, and the sentence of a lesson that answers both forms. Answers are kept as progress under know.a.… and know.b.…;
 nothing says whether they are right before `gain`.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from helpers import show
 from helpers.checks import panel, progress
 
-FILE = Path(__file__).with_name("inventory.json")
+FILE = Path(__file__).with_name("before_and_after.json")
 FORMS = ("a", "b")
 
 

@@ -1,4 +1,4 @@
-"""What an error message means: paste it, get the cause, the fix and the lesson. The table is errors.txt."""
+"""What an error message means: paste it, get the cause, the fix and the lesson. The table is doctor_and_errors.txt."""
 
 import html
 import re
@@ -19,7 +19,7 @@ Ask for help with all of this, as text and not as a picture:
 - the whole traceback, and the shortest code that raises it;
 - the report of this command, which names machine, driver and versions: python3 -m tools doctor
 - what you expected instead. A good place to ask: https://discuss.pytorch.org"""
-CODE = re.compile(  # what is code in the sentences of errors.txt
+CODE = re.compile(  # what is code in the sentences of doctor_and_errors.txt
     r"(?:\w+ = )?[\w.]*\w\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)(?:\.\w+(?:\(\))?)*"  # x = f(y).z()
     r"|\b(?:torch|triton|sys|tl|model|x)(?:\.\w+)+|\b[A-Z]+(?:_[A-Z]+)+(?:=[\w:]+)?|--[a-z-]+(?:=\w+)?"
     r"|\b[a-z_]+=(?:\w+|\[.+?\])|\bpy(?:thon3?)? (?:-m \w+ \w+(?: -r [\w.]+)?|lab\.py)|\b[a-z]\w*_\w+"

@@ -160,9 +160,9 @@ def _changed(result):
     """Say what was counted of a transpose."""
     warps = SIDE**2 // TILE**2 * result.compiled.threads // 32
     each = sum(access.requests for access in result.of("global", "load")) // warps
-    conflicts = result.bank_conflicts
+    conflicts = result.bank_conflicts // (SIDE**2 // 32)
     words = f"{result.sectors_per_request('store'):.0f} sectors per store, "
-    words += f"{conflicts:,} bank conflicts" if conflicts else "no bank conflicts"
+    words += f"{conflicts} bank conflicts per read" if conflicts else "no bank conflicts"
     return words + (f", {each} loads per thread" if each > 1 else "")
 
 
@@ -262,7 +262,7 @@ def multiprocessor():
     for x in range(0, 100, 25):
         box(x + 0.5, 57, 24, 10, "scheduler, up to 16 warps", "white")
         box(x + 0.5, 46, 24, 10, "16,384 registers", GREENS[4])
-        box(x + 0.5, 35, 24, 10, "32 FP32 lanes", GPU)
+        box(x + 0.5, 35, 24, 10, "32 FP32 cores", GPU)
         box(x + 0.5, 24, 24, 10, "tensor core", GREENS[0])
     for bank in range(32):
         box(bank * 3.1 + 0.5, 11, 2.9, 10, str(bank), GREENS[3], SMALL)

@@ -60,6 +60,8 @@ def _check(answer):
         said = answer.get(name, ...)
         if said is ...:
             raise NotYet(f"step {name} has no limit yet.")
+        if not isinstance(said, str):
+            raise NotYet(f"step {name} is of type {type(said).__name__}; it takes a limit's name.")
         if said not in NAMES:
             raise NotYet(f"step {name} is {said!r}; the four limits are {', '.join(NAMES)}.")
         if said != right:

@@ -175,7 +175,7 @@ PER_TOKEN = 524_288  # bytes of keys and values of a token of Llama-2-7B
 
 
 def tokens_per_second(weights, bits, chats, tokens, gb_per_s):
-    read = weights * bits / 8 + chats * tokens * PER_TOKEN
+    read = weights * bits / 8 + chats * tokens * 524_288
     return gb_per_s * 1e9 / read
 
 
@@ -227,7 +227,7 @@ rate = Exercise(
     check_answer=_check_rate,
     hints=(
         "Count the bytes that one step reads. The bandwidth divided by them is the number of steps per second.",
-        "The weights have `weights * bits / 8` bytes; the caches have `PER_TOKEN` for each token of each chat.",
+        "The weights have `weights * bits / 8` bytes; the caches have 524,288 for each token of each chat.",
         "`read = weights * bits / 8 + chats * tokens * 524_288`, and `gb_per_s * 1e9 / read` steps per second.",
     ),
     reference=tokens_per_second,

@@ -42,7 +42,7 @@ WRONG = {
     "rate": (
         edit("A byte has 8 bits", "bits / 8", "bits"),
         edit("whatever they are", "bits / 8", "2"),
-        edit("are read, too", " + chats * tokens * PER_TOKEN", ""),
+        edit("are read, too", " + chats * tokens * 524_288", ""),
         edit("a cache of its own", "chats * tokens", "tokens"),
         edit("once for all chats", "read = weights", "read = chats * weights"),
         edit("all chats together", "gb_per_s * 1e9", "chats * gb_per_s * 1e9"),

@@ -4,7 +4,7 @@ import shutil
 import types
 
 import tools
-from tools import ROOT, _environment, pack
+from tools import ROOT, _install, pack
 
 PACKAGES = ("helpers", "lessons", "measurements", "practice_gpus", "tools")
 FILES = ("LICENSE", "README.md", "lab.py", "pyproject.toml", "requirements.txt")
@@ -27,9 +27,9 @@ def copy_of_course(place, folders=(*PACKAGES, "notebooks"), change=None):
 
 def settle(monkeypatch, house, free=9e9):
     """Let the commands take `house` for the folder of the course, on a disk with so many free bytes."""
-    for module in (tools, _environment, pack):
+    for module in (tools, _install, pack):
         monkeypatch.setattr(module, "ROOT", house)
-    monkeypatch.setattr(_environment, "VENV", house / ".venv")
+    monkeypatch.setattr(_install, "VENV", house / ".venv")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=free))
 
 

@@ -6,7 +6,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tools import ROOT, needs
-from tools._environment import WHEELS
+from tools._install import WHEELS
 
 FOLDER = ROOT / "binder"
 # By the image that repo2docker begins with.

@@ -24,7 +24,7 @@ from strict import run_strict
 
 from helpers import course
 from helpers.checks import progress
-from tools import ROOT, _copies, _environment, _notebooks, execute, lab, publish
+from tools import ROOT, _copies, _install, _notebooks, execute, lab, publish
 from tools import __main__ as door
 from tools.progress import EXERCISES
 
@@ -67,10 +67,10 @@ def test_a_missing_package_is_named_with_what_to_do(house_copy):
 def test_other_commands_are_handed_to_the_environment(monkeypatch):
     seen = []
     monkeypatch.setattr(door.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(_environment, "stamp", lambda: ["x", "cpu", ""])
+    monkeypatch.setattr(_install, "stamp", lambda: ["x", "cpu", ""])
     monkeypatch.setattr(door.subprocess, "call", lambda line, env: seen.append(line) or 7)
     assert door.main(["execute", "01"]) == 7
-    python = str(_environment.python_of(_environment.VENV))
+    python = str(_install.python_of(_install.VENV))
     assert seen == [[python, "-m", "tools", "execute", "01"]]
 
 

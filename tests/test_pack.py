@@ -6,7 +6,7 @@ import sys
 import pytest
 from copies import settle
 
-from tools import _environment, pack
+from tools import _install, pack
 from tools.__main__ import run
 
 PROJECT = """[build-system]
@@ -54,7 +54,7 @@ def index(course, monkeypatch):
         there.trials.append((line, cwd, env))
         return there.fails
 
-    monkeypatch.setattr(_environment, "call", download)
+    monkeypatch.setattr(_install, "call", download)
     monkeypatch.setattr(pack.subprocess, "call", trial)
     return there
 
@@ -96,7 +96,7 @@ def test_pytorch_comes_from_one_index_and_the_rest_from_the_usual_one(index, tmp
         "torch>=1",
         "torchvision>=1",
         "--index-url",
-        f"{_environment.WHEELS}cpu",
+        f"{_install.WHEELS}cpu",
     ]
     assert {"torch==2.15.0+cpu", "torchvision==0.30.0+cpu", "uv", "tool>=3", "pictures>=2"} <= set(
         rest
@@ -145,7 +145,7 @@ def test_what_is_in_the_way_or_too_small_is_named_and_stays(
 
 def test_a_folder_for_another_machine_says_which(course):
     manifest = {"for": "Python 3.4 on Linux x86_64", "wheels": "cpu"}
-    (course / _environment.PACK).write_text(json.dumps(manifest))
-    words = rf"packed for Python 3\.4 on Linux.*this is {_environment.machine()}"
-    with pytest.raises(_environment.SetupError, match=words):
-        _environment.ensure()
+    (course / _install.PACK).write_text(json.dumps(manifest))
+    words = rf"packed for Python 3\.4 on Linux.*this is {_install.machine()}"
+    with pytest.raises(_install.SetupError, match=words):
+        _install.ensure()

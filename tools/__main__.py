@@ -49,12 +49,12 @@ def overview() -> str:
 
 def in_course_environment(arguments: list[str]) -> int | None:
     """Run the command in the course's own environment; None where there is none or it is not needed."""
-    from tools import _environment
+    from tools import _install
 
     lacking = importlib.util.find_spec("torch") is None
-    if not lacking or os.environ.get("COURSE_HANDED_OVER") or not _environment.stamp():
+    if not lacking or os.environ.get("COURSE_HANDED_OVER") or not _install.stamp():
         return None
-    python = str(_environment.python_of(_environment.VENV))
+    python = str(_install.python_of(_install.VENV))
     return subprocess.call(
         [python, "-m", "tools", *arguments], env=dict(os.environ, COURSE_HANDED_OVER="1")
     )

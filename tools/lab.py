@@ -10,7 +10,7 @@ from pathlib import Path
 
 from helpers import files, threads
 from helpers.course import NOTEBOOKS
-from tools import ROOT, _copies, _environment
+from tools import ROOT, _copies, _install
 
 HELP = "open the course in JupyterLab; the first time, install it"
 START = NOTEBOOKS[0].file
@@ -38,7 +38,7 @@ def environment_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--cpu", dest="wheels", action="store_const", const="cpu", help=cpu)
     which.add_argument("--wheels", metavar="NAME", help=other)
     which.add_argument("--here", action="store_true", help=here)
-    newest = f"the newest versions instead of those in {_environment.VERSIONS}"
+    newest = f"the newest versions instead of those in {_install.VERSIONS}"
     parser.add_argument("--latest", action="store_true", help=newest)
 
 
@@ -46,7 +46,7 @@ def chosen(args: argparse.Namespace, extras: Sequence[str] = ()) -> Path:
     """Return the Python that `args` ask for, ready to use, with the `extras` of pyproject.toml."""
     if args.here:
         return Path(sys.executable)
-    return _environment.ensure(args.wheels, extras, args.latest)
+    return _install.ensure(args.wheels, extras, args.latest)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         lesson = _copies.file_of(args.fresh) if args.fresh is not None else ""
         python = chosen(args)
         folder = copies(args.fresh)
-    except (_environment.SetupError, OSError, ValueError) as error:
+    except (_install.SetupError, OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
     if args.prepare:

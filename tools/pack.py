@@ -10,8 +10,8 @@ from pathlib import Path
 
 from helpers import files
 from helpers.course import NOTEBOOKS
-from tools import ROOT, _environment, needs
-from tools._environment import SetupError, gigabytes, machine
+from tools import ROOT, _install, needs
+from tools._install import SetupError, gigabytes, machine
 
 HELP = "pack lessons and wheels into one folder that installs with no network"
 ROOMS = ("helpers", "lessons", "measurements", "practice_gpus", "tools", "notebooks/scripts")
@@ -21,7 +21,7 @@ FILES = (
     *(f"notebooks/{lesson.file}" for lesson in NOTEBOOKS),
 )
 LEFT = shutil.ignore_patterns("data", "checkpoints", "__pycache__", "*.egg-info", ".*")
-TRIAL = "from tools import _environment; _environment.ensure()"
+TRIAL = "from tools import _install; _install.ensure()"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +85,7 @@ def check(folder: Path, wheels: str) -> None:
 
 def begin(half: Path, manifest: dict) -> None:
     """Make the folder `half`, or go on with the one that an interrupted run for the same machine and build left."""
-    path = half / _environment.PACK
+    path = half / _install.PACK
     text = json.dumps(manifest)
     if half.exists() and (not path.exists() or path.read_text(encoding="utf-8") != text):
         raise SetupError(
@@ -99,10 +99,10 @@ def fetch(half: Path, wheels: str) -> None:
     """Download the wheels into `half`, all but what is there; torch and torchvision have to be of one build."""
     store = half / "wheels"
     download = [sys.executable, "-m", "pip", "download", "--only-binary", ":all:", "--dest", store]
-    index = [] if wheels == "default" else ["--index-url", _environment.WHEELS + wheels]
+    index = [] if wheels == "default" else ["--index-url", _install.WHEELS + wheels]
     torch = [need for need in needs() if need.startswith("torch")]
     others = ["uv", *needs("requires"), *(need for need in needs() if need not in torch)]
-    _environment.call("pip, for PyTorch,", [*download, "--no-deps", *torch, *index])
+    _install.call("pip, for PyTorch,", [*download, "--no-deps", *torch, *index])
     found = [path.name.split("-")[:2] for path in store.glob("torch*-*.whl")]
     builds = {version.partition("+")[2] for _, version in found}
     if len(builds) > 1 or (index and sys.platform != "darwin" and builds != {wheels}):
@@ -111,8 +111,8 @@ def fetch(half: Path, wheels: str) -> None:
             f"Not the build {wheels}: {names}. Delete {half}, and take another --wheels."
         )
     pinned = ["==".join(pair) for pair in found]
-    versions = ["--find-links", store, "--constraint", ROOT / _environment.VERSIONS]
-    _environment.call("pip, for the rest,", [*download, *pinned, *others, *versions])
+    versions = ["--find-links", store, "--constraint", ROOT / _install.VERSIONS]
+    _install.call("pip, for the rest,", [*download, *pinned, *others, *versions])
 
 
 def try_out(half: Path) -> None:

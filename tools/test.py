@@ -8,7 +8,7 @@ from pathlib import Path
 
 from helpers import threads
 from helpers.host import cpu_cores
-from tools import ROOT, _environment, lab
+from tools import ROOT, _install, lab
 
 HELP = "run the tests: notebooks compared strictly, helpers, exercises, practice GPUs, style"
 LANES = {
@@ -75,12 +75,12 @@ def gpu_lane(python: str, out: Path, arguments: list) -> int:
 def run(args: argparse.Namespace) -> int:
     """Run pytest in the course's folder, its output shown, and return its exit status."""
     if args.gpu:
-        ready = _environment.stamp() and not args.here
-        python = _environment.python_of(_environment.VENV) if ready else sys.executable
+        ready = _install.stamp() and not args.here
+        python = _install.python_of(_install.VENV) if ready else sys.executable
         return gpu_lane(str(python), Path(args.out).absolute(), args.pytest)
     try:
         python = lab.chosen(args, extras=["test", *["browser"] * args.browser])
-    except _environment.SetupError as error:
+    except _install.SetupError as error:
         print(error, file=sys.stderr)
         return 1
     line = pytest_line(args, python)

@@ -10,8 +10,8 @@ import pytest
 from copies import everything, settle
 from packaging.requirements import Requirement
 
-from tools import ROOT, _environment, needs
-from tools._environment import SetupError
+from tools import ROOT, _install, needs
+from tools._install import SetupError
 
 posix = pytest.mark.skipif(os.name == "nt", reason="locks and signals of POSIX")
 
@@ -22,8 +22,8 @@ def house(tmp_path, monkeypatch):
     (tmp_path / "requirements.txt").write_text("# nothing\n")
     (tmp_path / "pyproject.toml").write_text("")
     settle(monkeypatch, tmp_path)
-    monkeypatch.setattr(_environment, "answers", lambda: True)
-    monkeypatch.setattr(_environment.shutil, "which", lambda name: None)
+    monkeypatch.setattr(_install, "answers", lambda: True)
+    monkeypatch.setattr(_install.shutil, "which", lambda name: None)
     return tmp_path
 
 
@@ -35,7 +35,7 @@ def steps(house, monkeypatch):
         fails = None
 
     taken = Steps()
-    python = _environment.python_of(house / ".venv")
+    python = _install.python_of(house / ".venv")
 
     def call(step, command, lock=()):
         taken.append((step, [str(word) for word in command]))
@@ -44,20 +44,20 @@ def steps(house, monkeypatch):
         python.parent.mkdir(exist_ok=True, parents=True)
         python.touch()
 
-    monkeypatch.setattr(_environment, "call", call)
+    monkeypatch.setattr(_install, "call", call)
     return taken
 
 
 def test_an_environment_is_made_once_and_brought_up_to_date(house, steps):
-    python = _environment.ensure()
+    python = _install.ensure()
     venv, pip, uv, trial = (words for _, words in steps)
     assert venv[1:] == ["-m", "venv", str(house / ".venv")] and pip[-1] == "uv"
-    assert uv[-4:] == ["--constraints", _environment.VERSIONS, "--torch-backend", "auto"]
+    assert uv[-4:] == ["--constraints", _install.VERSIONS, "--torch-backend", "auto"]
     assert "torchvision.ops.nms" in trial[-1]
     steps.clear()
-    assert _environment.ensure() == python and not steps, "later starts take seconds"
+    assert _install.ensure() == python and not steps, "later starts take seconds"
     (house / "requirements.txt").write_text("# something new\n")
-    _environment.ensure()
+    _install.ensure()
     assert [step for step, _ in steps][1:] == ["pip", "uv", "the first import of PyTorch"]
 
 
@@ -66,21 +66,21 @@ def test_what_is_not_complete_is_never_trusted(house, steps, step):
     """Two versions of torch stood in one environment that was stamped complete."""
     steps.fails = step
     with pytest.raises(SetupError):
-        _environment.ensure()
-    assert _environment.stamp() == []
+        _install.ensure()
+    assert _install.stamp() == []
     steps.fails = None
-    _environment.ensure()
-    assert _environment.stamp() == _environment.complete("auto", [])
+    _install.ensure()
+    assert _install.stamp() == _install.complete("auto", [])
     (house / "pyproject.toml").write_text("# an update that fails")
     steps.fails = step
     with pytest.raises(SetupError):
-        _environment.ensure()
-    assert _environment.stamp() == []
+        _install.ensure()
+    assert _install.stamp() == []
 
 
 def test_what_tests_need_comes_on_top_once_and_stays(house, steps):
     for extras in ([], ["test"], ["test"], [], ["browser"]):
-        _environment.ensure(extras=extras)
+        _install.ensure(extras=extras)
     asked = [words[words.index("-e") + 1] for _, words in steps if "-e" in words]
     assert asked == [".[test]", ".[browser,test]"]
 
@@ -98,8 +98,8 @@ def test_what_tests_need_comes_on_top_once_and_stays(house, steps):
 def test_the_build_of_pytorch_is_the_one_asked_for_or_suits(
     house, steps, monkeypatch, capsys, wheels, index, words
 ):
-    monkeypatch.setattr(_environment, "answers", lambda: index)
-    _environment.ensure(wheels, latest=True)
+    monkeypatch.setattr(_install, "answers", lambda: index)
+    _install.ensure(wheels, latest=True)
     [uv] = [each for step, each in steps if step == "uv"]
     assert uv[uv.index("requirements.txt") + 1 :] == words
     told = capsys.readouterr().out
@@ -115,17 +115,17 @@ def test_before_gigabytes_are_fetched_a_line_says_so(
 ):
     """On the room's network, a class of twenty fetched 60 GB."""
     monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr(_environment, "answers", lambda: index)
-    monkeypatch.setattr(_environment.shutil, "which", lambda name: gpu)
-    _environment.ensure()
+    monkeypatch.setattr(_install, "answers", lambda: index)
+    monkeypatch.setattr(_install.shutil, "which", lambda name: gpu)
+    _install.ensure()
     told = capsys.readouterr().out
     assert ("About 3 GB are fetched" in told and "--cpu" in told) is large
 
 
 def test_another_build_is_not_put_into_the_same_environment(house, steps):
-    _environment.ensure("cpu")
+    _install.ensure("cpu")
     with pytest.raises(SetupError, match="holds the cpu build. Delete that folder"):
-        _environment.ensure("cu130")
+        _install.ensure("cu130")
 
 
 @pytest.mark.parametrize("kind", ["of uv, without pip", "a file", "a link"])
@@ -140,17 +140,17 @@ def test_an_environment_that_the_course_did_not_make_stays(house, steps, tmp_pat
         (place / "my notes.txt").write_text("precious")
     before = everything(house), everything(place.resolve())
     with pytest.raises(SetupError, match=r"did not make it, so it stays as it is.*--here"):
-        _environment.ensure()
+        _install.ensure()
     assert before == (everything(house), everything(place.resolve()))
 
 
 @pytest.mark.parametrize("text", ["", "x\ncpu\n\nmore"])
 def test_a_damaged_stamp_is_repaired(house, steps, text):
-    _environment.ensure()
+    _install.ensure()
     steps.clear()
-    (house / ".venv" / _environment.STAMP).write_text(text)
-    _environment.ensure()
-    assert steps and _environment.stamp() == _environment.complete("auto", [])
+    (house / ".venv" / _install.STAMP).write_text(text)
+    _install.ensure()
+    assert steps and _install.stamp() == _install.complete("auto", [])
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_damaged_stamp_is_repaired(house, steps, text):
     [
         (lambda patch: patch.setattr(sys, "version_info", (3, 9, 1)), "too old: 3.10 or later"),
         (
-            lambda patch: patch.setattr(_environment, "gigabytes", lambda w: 99),
+            lambda patch: patch.setattr(_install, "gigabytes", lambda w: 99),
             "needs 99 GB, 9.0 are",
         ),
     ],
@@ -166,21 +166,21 @@ def test_a_damaged_stamp_is_repaired(house, steps, text):
 def test_what_will_not_do_is_said_before_anything_is_made(house, steps, monkeypatch, change, words):
     change(monkeypatch)
     with pytest.raises(SetupError, match=words):
-        _environment.ensure()
+        _install.ensure()
     assert not steps and not (house / ".venv").exists()
 
 
 def test_a_failing_step_says_what_to_do(house):
     words = "uv failed; the reason stands above.*HTTPS_PROXY.*goes on"
     with pytest.raises(SetupError, match=words):
-        _environment.call("uv", [sys.executable, "-c", "raise SystemExit(3)"])
+        _install.call("uv", [sys.executable, "-c", "raise SystemExit(3)"])
 
 
 HOLDER = """
 import sys
-from tools import _environment
-with _environment.alone() as lock:
-    _environment.call("uv", [sys.executable, "-c", "import time; print('on', flush=True); time.sleep(60)"], lock)
+from tools import _install
+with _install.alone() as lock:
+    _install.call("uv", [sys.executable, "-c", "import time; print('on', flush=True); time.sleep(60)"], lock)
 """
 
 
@@ -198,13 +198,13 @@ def test_an_installation_outlives_its_killed_lab_and_is_not_joined_by_another():
         lab.kill()
         lab.wait()
         with pytest.raises(SetupError, match="Another installation is at work"):
-            _environment.alone().__enter__()
+            _install.alone().__enter__()
     finally:
         installer.kill()
     until = time.monotonic() + 10
     while True:
         try:
-            with _environment.alone():
+            with _install.alone():
                 return
         except SetupError:
             assert time.monotonic() < until, "free as soon as the installer has ended"
@@ -213,7 +213,7 @@ def test_an_installation_outlives_its_killed_lab_and_is_not_joined_by_another():
 
 def test_versions_are_pinned_inside_the_ranges_of_the_course():
     """What is installed in a year is what was tried; PyTorch follows the machine's driver."""
-    lines = (ROOT / _environment.VERSIONS).read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / _install.VERSIONS).read_text(encoding="utf-8").splitlines()
     pins = [Requirement(line) for line in lines if not line.startswith("#")]
     here = {pin.name: pin.specifier for pin in pins if not pin.marker or pin.marker.evaluate()}
     free = re.compile("torch|triton|efficientnet|setuptools|filelock")

@@ -10,11 +10,16 @@ from labpage import END, open_lesson
 def chart(address, page, root):
     """Open lesson 13 as it is stored and give its first chart."""
     open_lesson(page, address, root / "notebooks" / "13_clinic.ipynb")
-    found = page.locator(".vega-embed").first
+    page.locator(".vega-embed", has_text="174 ms measured").first.wait_for(state="attached")
+    found = page.locator(".vega-embed").nth(page.evaluate(PATIENT_1))
     found.locator("svg text").first.wait_for(state="attached")
     found.scroll_into_view_if_needed()
     yield found
     page.evaluate(END)
+
+
+PATIENT_1 = """() => [...document.querySelectorAll('.vega-embed')]
+    .findIndex(chart => chart.textContent.includes('174 ms measured'))"""
 
 
 def says(chart, words):

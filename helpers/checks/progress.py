@@ -33,7 +33,7 @@ ITEMS = tuple(
 06.ddp 06.ring 06.worth quiz.06.rank quiz.06.bucket quiz.06.scaling
 07.stopwatch 07.waits 07.epoch quiz.07.naive quiz.07.nonzero quiz.07.delay
 08.clip 08.diagnosis 08.rung quiz.08.double quiz.08.sixteen quiz.08.twenty
-09.tiles 09.kv_cache
+09.tiles 09.kv_cache 09.rate 12.best
 10.bytes 10.fsdp quiz.10.whole quiz.10.hidden quiz.10.text
 11.softmax 11.product 11.attention quiz.11.bytes quiz.11.mask quiz.11.alpha
 12.saxpy 12.transpose 12.matmul quiz.12.sectors quiz.12.banks quiz.12.occupancy
@@ -45,10 +45,7 @@ know.a.versions know.a.move know.a.buffers know.a.overhead know.a.clock know.a.w
 know.a.graph know.a.cache know.a.memory know.a.several know.a.busy know.a.half
 know.b.versions know.b.move know.b.buffers know.b.overhead know.b.clock know.b.wait
 know.b.graph know.b.cache know.b.memory know.b.several know.b.busy know.b.half
-10.plan 07.limit
-12.best
-10.kept
-09.rate
+10.plan 07.limit 10.kept
 """.split()
 )
 _memory: dict = {}

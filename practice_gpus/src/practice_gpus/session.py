@@ -222,7 +222,7 @@ class Session(contextlib.ContextDecorator):
             _start_clock(machine)
         # so that a failure, or an interrupt, leaves nothing behind
         with contextlib.ExitStack() as undo:
-            for session in active[-1:]:  # off until then: each operator would pass through its modes
+            for session in active[-1:]:  # else each operator would pass through its modes, too
                 undo.callback(set_aside(session.functions, *FUNCTION_MODES))
                 undo.callback(set_aside(session.operators, *OPERATOR_MODES))
             for owner, name, value in (*self._switches(), *patches(machine, self.functions)):

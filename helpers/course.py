@@ -110,7 +110,7 @@ LESSONS = (
     Lesson(
         "13_clinic.ipynb",
         "The clinic",
-        51,
+        50,
         "Diagnose eleven patients, seven of them recorded on real GPUs, from a timeline and a number",
         practice=False,
     ),

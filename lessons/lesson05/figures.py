@@ -1,4 +1,4 @@
-"""The figures of lesson 05: a step, what saves memory, cards that hold a step, and what a real GPU held."""
+"""The figures of lesson 05: a step, what saves memory, and what a real GPU held."""
 
 import copy
 import functools
@@ -9,16 +9,13 @@ from torch.utils.checkpoint import checkpoint
 import measurements
 from helpers import figures, photos, plots
 from helpers.checks.core import chosen
-from helpers.gpus import CARDS
 from helpers.memory import draw_step, in_total
 from helpers.training import train_step
 from lessons.lesson05.exercises import accumulate, accumulation
 from practice_gpus import practice_gpus
-from practice_gpus.cards import get_card
 
 _OFFSET = {"textcoords": "offset points"}
 _TEXT = {"fontsize": 9, "color": figures.INK}
-USABLE = 0.9  # of a card's memory: the rest is for the context and for workspaces of libraries
 
 
 # --- one step ---------------------------------------------------------------------------------------
@@ -141,43 +138,7 @@ def _draw_hills(title, found):
     return figure, f"{title}. {'; '.join(f'{words}: {each}' for words, each in told.items())}."
 
 
-# --- which card -------------------------------------------------------------------------------------
-@functools.cache
-def _bytes_per_pixel(precision):
-    """Bytes that a step of EfficientNet-Lite0 holds for each pixel of its batch, from one step on shapes."""
-    with practice_gpus(1, values=False):
-        step = make_step(8, accumulate, 8, half=precision == "float16")
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        step()
-        return (torch.cuda.max_memory_allocated() - before) / (8 * photos.SIZE**2)
-
-
-def draw_fit(batch, pixels, optimizer, precision):
-    """Return (Figure, sentence): what a step of the photo network needs, beside what well-known cards can hold."""
-    weights = 13.5e6  # bytes of EfficientNet-Lite0 with three classes
-    copies = {"SGD": 2, "AdamW": 4}[optimizer]
-    need = (copies * weights + _bytes_per_pixel(precision) * batch * pixels**2) / 2**30
-    sizes = {name: get_card(name).gigabytes for name in CARDS}
-    fits = [name for name, size in sizes.items() if need <= USABLE * size]
-    title = f"{plots.number(need)} GiB by forecast: fits {len(fits)} of {len(sizes)} cards"
-    unit = "GiB (what data sheets call GB); filled: the usable 90%"
-    figure, axes = figures.new_figure(title, unit, "", (7.4, 2.5))
-    for y, (name, size) in enumerate(sizes.items()):
-        color = figures.GPU if name in fits else figures.GREENS[4]
-        axes.barh(y, USABLE * size, height=0.62, color=color)
-        axes.barh(y, size, height=0.62, facecolor="none", edgecolor=figures.WAIT, linewidth=0.8)
-    names = [name if "GB" in name else f"{name} {size} GB" for name, size in sizes.items()]
-    axes.set_yticks(range(len(sizes)), names)
-    axes.invert_yaxis()
-    axes.grid(False, axis="y")
-    axes.set_xlim(0, 155)
-    axes.axvline(need, color=figures.TROUBLE, linewidth=1.8)
-    x = min(need, 140)
-    axes.annotate("this step", (x, 0), (5, 8), **_OFFSET, fontsize=9, color=figures.TROUBLE)
-    return figure, f"{title}: {', '.join(fits) or 'none'}."
-
-
+# --- BERT-large on a real GPU ---------------------------------------------------------------------
 PUBLISHED = {  # our words: what Hugging Face calls it
     "batch of 4": "batch 4",
     "4 pieces of 1": "gradient accumulation 4 × 1",

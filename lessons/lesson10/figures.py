@@ -242,7 +242,7 @@ def show_pipeline(stages=4, microbatches=1):
     axes.grid(False)
     share = (stages - 1) / (microbatches + stages - 1)
     alt = f"{stages} stages, microbatches: {microbatches}. Each GPU is idle for {share:.0%}."
-    words = "Light: forward. Dark: backward, twice as long. Gray: idle."
+    words = "Short: forward. Long: backward. Gray: idle."
     figures.show_vega(_pipeline(title, stages, microbatches), figure, alt, words)
 
 

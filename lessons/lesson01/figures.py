@@ -137,13 +137,6 @@ def show_rows(times):
     return "about 2 ms", f"{gpu[-1]:.2g} ms: so few operations that their number hardly matters."
 
 
-BUILDS = (  # for `reveal`
-    "any 12.x and older",
-    "Builds for an older CUDA run, and so do newer ones of the same major version, with a limited set of features. "
-    "One for 13.0 needs a driver from 580 on.",
-)
-
-
 # --- which card to rent --------------------------------------------------------------------------
 def show_cards():
     """Show the explorer of cards: forecast minutes and dollars of an epoch, for each of two jobs."""

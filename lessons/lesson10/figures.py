@@ -315,7 +315,7 @@ def show_plans(plans):
     left.axvline(ROOM / 1e9, color=figures.TROUBLE, linewidth=1.8)
     left.text(ROOM / 1e9, -0.65, "80 GB", fontsize=9, color=figures.TROUBLE, ha="center")
     for axes, label in (
-        (left, "GB on each GPU: state (dark), activations (light)"),
+        (left, "GB on each GPU: state, then activations"),
         (right, "share of the time that it computes"),
     ):
         figures.tidy(axes)

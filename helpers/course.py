@@ -85,7 +85,7 @@ LESSONS = (
         "09_attention.ipynb",
         "Write attention by hand",
         60,
-        "Train a tiny GPT, write its attention and its KV cache, and know how fast a card can write",
+        "Take a tiny GPT apart, write its attention and its KV cache, and know how fast a card can write",
     ),
     Lesson(
         "10_shard_a_model.ipynb",

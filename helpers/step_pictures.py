@@ -198,61 +198,6 @@ def attention_tiles(tiles: int = 4) -> Picture:
     return picture
 
 
-def continuous_batching(lengths: tuple = (3, 9, 2, 4, 3, 5, 2, 4), slots: int = 3) -> Picture:
-    """Return the picture of a server that answers requests of `lengths` tokens in `slots`, in fixed and in continuous batches."""
-    fixed, moving = (list(_schedule(lengths, slots, continuous)) for continuous in (False, True))
-    ends = [max(end for *_, end in schedule) for schedule in (fixed, moving)]
-    picture = Picture(
-        f"Continuous batching answers the same requests in {ends[1]} steps instead of {ends[0]}",
-        f"Two schedules of {len(lengths)} requests in {slots} slots over the steps: in fixed batches, {ends[0]} steps with "
-        f"idle slots; in continuous batches, {ends[1]} steps.",
-        columns=ends[0],
-        rows=2 * slots + 1,
-        labels=[*_slots("fixed", slots), "", *_slots("continuous", slots)],
-    )
-    for now in range(1, ends[0] + 1):
-        boxes = [
-            *_requests(fixed, now, 0, slots, ends[0]),
-            *_requests(moving, now, slots + 1, slots, ends[1]),
-        ]
-        tokens = [sum(max(0, min(now, e) - b) for _, _, b, e in each) for each in (fixed, moving)]
-        done = ", all done" * (now >= ends[1])
-        words = f"Step {now}: {tokens[0]} tokens in fixed batches, {tokens[1]} in continuous ones{done}."
-        picture.frame(words, boxes)
-    return picture
-
-
-def _slots(name, count):
-    return [f"{name}, slot {slot + 1}" for slot in range(count)]
-
-
-def _schedule(lengths, slots, continuous):
-    """(request, slot, first step, end) of each request; a fixed batch begins when all of the one before are done."""
-    free = [0] * slots
-    for request, length in enumerate(lengths):
-        if not continuous and request % slots == 0:
-            free = [max(free)] * slots
-        slot = free.index(min(free)) if continuous else request % slots
-        yield request, slot, free[slot], free[slot] + length
-        free[slot] += length
-
-
-def _requests(schedule, now, first_row, slots, end_of_all):
-    """The boxes of a schedule up to step `now`: requests in greens, and between them the gray of an idle slot."""
-    for slot in range(slots):
-        free, now_or_end = 0, min(now, end_of_all)
-        for begin, end in [row[2:] for row in schedule if row[1] == slot] + [(end_of_all, 0)]:
-            width = min(begin, now_or_end) - free
-            if width > 0:
-                yield Box(free, first_row + slot + 0.08, width, 0.84, palette.WAIT, "idle")
-            free = end
-    for request, slot, begin, end in schedule:
-        if begin < now:
-            color, name = palette.GREENS[1 + request % 3], "ABCDEFGHIJ"[request]
-            width = min(now, end) - begin
-            yield Box(begin, first_row + slot + 0.08, width, 0.84, color, name)
-
-
 FREE = "#ECEFF3"  # a place for a warp, without one
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from helpers import doctor, figures, gpus, plots, step_pictures
+from helpers import doctor, figures, plots, step_pictures
 from lessons.lesson00 import figures as figures00
 from lessons.lesson01 import exercises as lesson01
 from lessons.lesson01 import figures as figures01
@@ -27,7 +27,6 @@ def test_each_machine_shows_the_fact_that_gives_it_away(capsys):
         "B": "driver_cuda=None",
         "C": "driver_cuda='11.4'",
         "D": "visible='-1'",
-        "E": "capability=6.0, codes=(7.5, ",
     }
     told = capsys.readouterr().out.splitlines()
     for machine, (name, fact) in zip(told, facts.items(), strict=True):
@@ -44,19 +43,17 @@ def test_the_lessons_doctor_agrees_with_the_courses():
     }
     for machine in (lesson01.SEEN | lesson01.UNSEEN).values():
         cause = lesson01.diagnose(machine)
+        facts = doctor.Facts(
+            driver=DRIVERS[machine.driver_cuda],
+            gpus=("a card",) if machine.driver_cuda else (),
+            cards=1,
+            visible=machine.visible,
+            cuda_build=machine.built_for,
+        )
         if cause in codes:
-            facts = doctor.Facts(
-                driver=DRIVERS[machine.driver_cuda],
-                gpus=("a card",) if machine.driver_cuda else (),
-                cards=1,
-                visible=machine.visible,
-                cuda_build=machine.built_for,
-            )
             assert doctor.diagnose(facts).code == codes[cause], machine
         else:
-            architectures = [f"sm_{10 * code:.0f}" for code in machine.codes]
-            runs = gpus.has_kernels(str(machine.capability), architectures)
-            assert runs == (cause == "works"), machine
+            assert doctor.diagnose(facts).code not in codes.values(), machine
 
 
 def test_eleven_warps_fill_the_scheduler():
@@ -117,8 +114,10 @@ def test_small_copies_take_as_many_times_as_long_as_the_lesson_says():
     assert figures02.times_as_long() == pytest.approx(16.2013 / 0.3669)
 
 
-def test_the_bets_on_copies_have_the_answers_that_the_lesson_offers(monkeypatch):
-    """`reveal` compares the guess with them: another wording, and every guess about pinning would be wrong."""
-    monkeypatch.setattr(plots, "show", lambda *words: None)
-    assert figures02.show_pinned() == "560 ms"
-    assert figures02.rows_to_win(None) == figures02.rows_to_win(lesson02.fit_copy) == 3
+def test_the_gpu_is_ahead_from_the_second_or_third_input_on():
+    """The lesson says so of both copies: 0.33 s and 0.75 s, and then 10 ms an input for the CPU's 288."""
+    cpu, gpu = (row["time_ms"] for row in figures02._shapes(4096))
+    for rate, first in ((figures02._fast_rate(), 2), (figures02._slow_rate(), 3)):
+        copy = figures02._copy_ms(rate)
+        ahead = [copy + gpu * inputs < cpu * inputs for inputs in range(1, 5)]
+        assert ahead.index(True) + 1 == first

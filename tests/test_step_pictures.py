@@ -1,8 +1,6 @@
 """The machine's picture and the pictures one steps through: drawn, alive without a kernel, and right in each step."""
 
 import json
-import re
-from itertools import pairwise
 
 import pytest
 
@@ -13,7 +11,6 @@ PICTURES = (
     "fsdp",
     "experts",
     "attention_tiles",
-    "continuous_batching",
     "latency_hiding",
 )
 
@@ -67,23 +64,6 @@ def test_a_ring_s_arrows_show_one_chunk_for_each_gpu():
 def test_fsdp_has_one_whole_block_at_most():
     for _, boxes in step_pictures.fsdp().frames:
         assert len({box.x for box in boxes if box.label == "whole"}) <= 1
-
-
-def test_both_kinds_of_batches_write_every_token_and_continuous_ones_are_done_first():
-    frames = step_pictures.continuous_batching((3, 9, 2, 4, 1), slots=2).frames
-    tokens = [[int(n) for n in re.findall(r"(\d+) (?:tokens|in)", words)] for words, _ in frames]
-    assert tokens[0] == [2, 2] and tokens[-1] == [19, 19]
-    assert all(fixed <= moving for fixed, moving in tokens) and tokens[9] == [14, 19]
-
-
-def test_a_slot_is_idle_or_answers_a_request_never_both():
-    """Gray under a request would be counted as waste by whoever reads the picture."""
-    for _, boxes in step_pictures.continuous_batching().frames:
-        for row in {box.y for box in boxes}:
-            places = sorted((box.x, box.x + box.width) for box in boxes if box.y == row)
-            assert all(end <= begin for (_, end), (begin, _) in pairwise(places))
-    idle = sum(box.width for box in boxes if box.label == "idle")
-    assert idle == (3 * 18 - 32) + (3 * 12 - 32)
 
 
 @pytest.mark.parametrize("part", [None, *machine_picture.PARTS, ("hbm", "l2")])

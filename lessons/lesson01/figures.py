@@ -146,5 +146,5 @@ BUILDS = (  # for `reveal`
 
 # --- which card to rent --------------------------------------------------------------------------
 def show_cards():
-    """Show the explorer of cards: forecast minutes and dollars of an epoch, for each of three jobs."""
+    """Show the explorer of cards: forecast minutes and dollars of an epoch, for each of two jobs."""
     which_card.explore(jobs())

@@ -1,23 +1,20 @@
-"""The figures of lesson 03: what the network sees, its layers and their bytes, its time by batch."""
+"""The figures of lesson 03: what the network sees, its time by batch, and when a GPU waits."""
 
-import copy
 import functools
-from collections import Counter
 from pathlib import Path
 
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 from helpers import figures, photos, plots
-from helpers.memory import format_bytes
-from helpers.palette import CARD, FAINT
+from helpers.palette import CARD
 from practice_gpus import practice_gpus
 
-CARDS = ("T4", "V100", "A100 80", "H100 SXM")
-BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-TOP = 2  # names of a photo in the first picture, channels of a layer
-BLOCKS = (3, 5, 11)  # whose first convolution's channels are drawn, counted from 1
+CARDS = {"T4": "T4", "V100 16GB, DGX-1": "V100"}  # of NVIDIA's table
+BATCHES = (1, 4, 16, 64, 256)
+LAUNCH = 20e-6  # seconds that the CPU needs for one kernel
+FIRST = 10  # kernels that are drawn
+TOP = 2  # names of a photo in the first picture
 SIDE = 208  # pixels of a photo on the page
 
 
@@ -99,142 +96,74 @@ def seen(network, photo, *asked, file=None):
         Path(file).write_bytes(figures.png(figure))
 
 
-def layers(network, photo):
-    """Show a photo on its way through the network: two channels of five layers, and the layers' shapes."""
-    title = "Through the network: fewer pixels, more channels"
-    figure, axes = figures.panels(title, TOP, 6, (7.4, 3.0))
-    for row in axes:
-        row[0].set_axis_off()
-    _picture(axes[-1][0], photo, "the photo\n3 × 224 × 224\n588 KiB")
-    shapes = []
-    parts = ("stem", *(f"inside block {block}" for block in BLOCKS), "last convolution")
-    for column, part, maps in zip(axes.T[1:], parts, _activations(network, photo), strict=True):
-        shapes.append(" × ".join(map(str, maps.shape)))
-        contrast = maps.std((1, 2)) * (maps < 6).float().mean((1, 2))  # ReLU6 cuts at 6
-        for place, channel in zip(column, contrast.topk(TOP).indices, strict=True):
-            _picture(place, maps[None, channel])
-        below = f"{part}\n{shapes[-1]}\n{maps.nbytes / 2**10:,.0f} KiB"
-        _picture(column[-1], maps[None, channel], below)
-    told = ", ".join(map(" ".join, zip(parts, shapes, strict=True)))
-    figures.show(figure, f"A photo and two channels of five layers: {told}.")
-
-
-def _activations(network, photo):
-    """Return what the first layer, the first one in each of three blocks, and the last layer put out, after activation."""
-    twin = copy.deepcopy(network).cpu()
-    found = {}
-
-    def note(module, inputs, output):
-        found.setdefault((module, output.shape[-1]), output[0])
-
-    for part in (twin, *(twin._blocks[block - 1] for block in BLOCKS)):
-        part._swish.register_forward_hook(note)
-    with torch.inference_mode():
-        twin(photos.prepare(photo[None]))
-    return sorted(found.values(), key=lambda maps: -maps.shape[-1])
-
-
-def bytes_by_layer(batch, pixels):
-    """A figure and a sentence: MiB of all parameters, and of layers' outputs by the size of the maps, from shapes alone."""
-    network = photos.pretrained().to("meta")
-    outputs = Counter()
-
-    def note(module, inputs, output):
-        outputs[output.shape[2:]] += output.nbytes
-
-    for module in network.modules():
-        if isinstance(module, (nn.Conv2d, nn.BatchNorm2d, nn.ReLU6)):
-            module.register_forward_hook(note)
-    network(torch.empty(batch, 3, pixels, pixels, device="meta"))
-    total = {"parameters": sum(p.nbytes for p in network.parameters())}
-    total["activations"] = outputs.total()
-    rows = {"all parameters": {"parameters": total["parameters"] / 2**20}}
-    for size, count in outputs.items():
-        rows[f"maps of {size[0]} × {size[1]}"] = {"activations": count / 2**20}
-    told = " and ".join(f"{format_bytes(count)} of {part}" for part, count in total.items())
-    title = f"{batch} photo{'s' * (batch > 1)}: {told}"
-    return plots.stacked(rows, title, "MiB"), f"{title}."
-
-
-def _batches(axes, things):
-    """Give `axes` an axis of batches from 1 to 256."""
-    figures.tidy(axes)
-    axes.set_xscale("log", base=2)
-    ticks = [1, 4, 16, 64, 256]
-    axes.set_xticks(ticks, ticks)
-    axes.set(xlim=(0.85, 800), xlabel=f"{things} in a batch (log scale)")
-    axes.yaxis.set_major_formatter("{x:,g}")
+def by_batch(times, device):
+    """Show time per batch by photos, as a multiple of one photo's: `times` here, {batch: ms}, and NVIDIA's of a T4 and a V100."""
+    name = f"this {'CPU' if device.type == 'cpu' else 'GPU'}, EfficientNet"
+    where = {"x": "batch", "section": "inference", "precision": "FP32"}
+    cards = plots.published("resnet50_nvidia", "images_per_s", device=[*CARDS], **where)
+    cards = cards.renamed({device: f"{card}, ResNet-50" for device, card in CARDS.items()})
+    here = plots.here({name: (list(times), [ms / times[1] for ms in times.values()])})
+    there = {
+        label: (sizes, [size * rates[0] / rate for size, rate in zip(sizes, rates, strict=True)])
+        for label, (sizes, rates) in cards.items()
+    }
+    [(_, ours)] = here.values()
+    eight = dict(zip(*there["V100, ResNet-50"], strict=True))[8]
+    title = f"Eight photos: {times[8] / times[1]:.1f} times one photo's time here, {eight:.1f} times on a V100"
+    axes = ("photos in a batch (log scale)", "times one photo's time (log scale)")
+    groups = [here, type(cards)(cards.kind, there, cards.sources)]
+    figure = plots.lines(groups, title, *axes, logx=True, logy=True)
+    figure.axes[0].set_xticks(BATCHES, BATCHES)
+    label = next(text for text in figure.axes[0].texts if text.get_text().startswith(name))
+    label.set(ha="right", position=(-9, 3))  # to its right are the others' lines
+    told = "; ".join(f"{label} {ys[-1]:.1f} at {xs[-1]}" for label, (xs, ys) in there.items())
+    plots.show(
+        figure,
+        f"Time per batch as a multiple of one photo's. {name}: {ours[-1]:.1f} at {max(times)}; {told}.",
+    )
 
 
 @functools.cache
-def _forecasts():
-    """{batch: Forecast} of the pretrained network under inference_mode."""
-    with practice_gpus(1, memory="16 GiB", card="T4", values=False) as clocked:
+def _forecast(batch):
+    """The Forecast of the pretrained network on an H100 under inference_mode."""
+    with practice_gpus(1, memory="80 GiB", card="H100 SXM", values=False) as clocked:
         network = photos.pretrained().cuda()
-
-        def forecast(batch):
-            x = torch.empty(batch, 3, 224, 224, device="cuda")
-            with torch.inference_mode():
-                return clocked.forecast(lambda: network(x))
-
-        return {batch: forecast(batch) for batch in BATCHES}
+        x = torch.empty(batch, 3, 224, 224, device="cuda")
+        with torch.inference_mode():
+            return clocked.forecast(lambda: network(x))
 
 
-def busy(card, batch, launch):
-    """A figure and a sentence: what CPU and GPU do during one batch, and what each card does per second.
-
-    `launch` is what the CPU needs for one kernel, in microseconds.
-    """
-    queue = _forecasts()[batch].on(card).play(issue=launch / 1e6)
+def busy(batch):
+    """A figure and a sentence: the first ten kernels of a batch on an H100, by forecast, and when the CPU launched them."""
+    forecast = _forecast(batch)
+    queue = forecast.play(issue=LAUNCH)
     ms = 1000 * queue.finish()
     rows = {"CPU launches": [], "GPU computes": []}
     for span in queue.spans:
         row = "CPU launches" if span.row == "cpu" else "GPU computes"
-        rows[row].append((1000 * span.start, 1000 * (span.end - span.start)))
-    share = sum(length for _, length in rows["GPU computes"]) / ms
-    photos_ = "1 photo" if batch == 1 else f"{batch} photos"
-    low, high = _forecasts()[batch].on(card).range
-    title = f"By forecast, {photos_} in {figures.number(ms)} ms: the {card} works for {share:.0%} of that time"
-    figure = figures.blank_figure((7.4, 3.7))
+        rows[row].append((1e6 * span.start, 1e6 * (span.end - span.start)))
+    share = sum(length for _, length in rows["GPU computes"]) / 1000 / ms
+    low, high = forecast.range
+    photos_ = "1 photo keeps" if batch == 1 else f"{batch} photos keep"
+    title = f"By forecast, {photos_} an H100 busy for {share:.0%} of {figures.number(ms)} ms"
+    figure = figures.blank_figure((7.4, 2.2))
     figures.set_title(figure, title)
-    above, below = figure.subplots(2, 1, height_ratios=(1, 2.1))
-    _lanes(above, rows, ms)
-    for name in CARDS:
-        look = {"color": figures.GPU, "linewidth": 2.4} if name == card else {"color": FAINT}
-        rates = _rates(name, launch)
-        below.plot(BATCHES, rates, label=name, linestyle=(0, (4, 2.5)), **look)
-    chosen = {"markersize": 9, "markerfacecolor": CARD, "markeredgewidth": 2.2, "label": "_"}
-    below.plot(batch, 1000 * batch / ms, "o", color=figures.GPU, **chosen)
-    below.set_title(
-        "photos per second (forecast, log scale)", fontsize=9, color=figures.INK, loc="left"
-    )
-    _batches(below, "photos")
-    below.set(yscale="log", ylim=(50, 30_000))
-    figures.plain_ticks(below.yaxis)
-    plots.label_ends(below)
+    _lanes(figure.subplots(), rows, sum(rows["GPU computes"][FIRST - 1]))
     rate = f"{1000 * batch / ms:,.0f} photos per second"
     return figure, f"{title}; {rate}. A batch may take {low:.1f} to {high:.1f} ms."
 
 
-def _rates(card, launch):
-    """Photos per second of a card, by batch."""
-    return [
-        batch / each.on(card).play(issue=launch / 1e6).finish()
-        for batch, each in _forecasts().items()
-    ]
-
-
-def _lanes(axes, rows, ms):
-    """Draw what CPU and GPU do, {row: [(start, length)]}, within `ms`."""
+def _lanes(axes, rows, end):
+    """Draw what CPU and GPU do, {row: [(start, length)]} in µs, until `end`."""
     figures.tidy(axes)
+    axes.barh(-1, end, height=0.66, color=figures.WAIT, alpha=0.3)
     for place, (row, pieces) in enumerate(rows.items()):
         color = figures.CPU if row.startswith("CPU") else figures.GPU
-        axes.barh(-place, ms, height=0.66, color=figures.WAIT, alpha=0.3)
-        axes.broken_barh(pieces, (-place - 0.33, 0.66), facecolors=color)
+        look = {"facecolors": color, "edgecolor": CARD, "linewidth": 0.8}
+        axes.broken_barh(
+            [piece for piece in pieces if piece[0] < end], (-place - 0.33, 0.66), **look
+        )
     axes.set_yticks([0, -1], [*rows])
     axes.tick_params(axis="y", labelcolor=figures.INK)
-    axes.set(xlim=(0, 1.01 * ms))
+    axes.set(xlim=(0, end), xlabel=f"µs, until the first {FIRST} kernels have run; gray: waiting")
     axes.grid(False, axis="y")
-    axes.set_title(
-        "one batch, in ms; gray: waiting (forecast)", fontsize=9, color=figures.INK, loc="left"
-    )

@@ -1,6 +1,4 @@
-"""The figures of lesson 04: photos with their names, a training curve, a race of two processors, a loader that starves."""
-
-from collections import Counter
+"""The figures of lesson 04: photos with their names, training curves, a loader that starves."""
 
 import torch
 from torch import nn
@@ -15,6 +13,13 @@ from measurements.traces.intervals import merged
 LOADERS = {  # the trace of one step for each
     "1a": "num_workers=0: the main process loads each batch itself",
     "1b": "num_workers=4: four more processes load ahead",
+}
+
+
+_JUDGED = {
+    True: ("✓ ", figures.GPU),
+    False: ("✗ ", figures.TROUBLE),
+    None: ("", figures.INK),
 }
 
 
@@ -63,18 +68,22 @@ def _draw_photo(axes, image, size):
 
 
 def _renamed(title, images, before, after):
-    """Return (Figure, alternative text) of up to six photos: the old name above in quotes, `after` (text, right) below."""
+    """Return (Figure, alternative text) of up to six photos: the old name above in quotes, `after` (text, right) below.
+
+    Where `right` is None, nothing is judged.
+    """
     figure, row = figures.panels(title, 1, len(images), (7.4, 2.2), squeeze=False)
     figure.get_layout_engine().set(w_pad=0.02, wspace=0, rect=(0.016, 0, 0.968, 1))
     said = []
     for axes, image, old, (new, right) in zip(row[0], images, before, after, strict=True):
         _draw_photo(axes, image, 132)
         axes.set_title(f"“{_short(old)}”", fontsize=9, color=figures.INK)
-        color = figures.GPU if right else figures.TROUBLE
+        mark, color = _JUDGED[right]
         style = {"fontsize": 10, "color": color, "ha": "center", "va": "top", "weight": "bold"}
-        axes.text(0.5, -0.06, f"{'✓' if right else '✗'} {new}", transform=axes.transAxes, **style)
-        said.append(f"{old}, now {new}")
-    return figure, f"{title}. Before and after: {'; '.join(said)}."
+        axes.text(0.5, -0.06, f"{mark}{new}", transform=axes.transAxes, **style)
+        said.append(f"{old}, now {new}" if right is not None else f"{new}: {old}")
+    lead = "" if right is None else "Before and after: "
+    return figure, f"{title}. {lead}{'; '.join(said)}."
 
 
 def _short(name, most=14):
@@ -82,27 +91,35 @@ def _short(name, most=14):
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-def named(data, logits):
-    """Print how often the photos of each class of `data` got which ImageNet name by `logits` [n, 1000]."""
-    names = _imagenet(logits)
-    for label, own in enumerate(data.classes):
-        places = (data.labels == label).nonzero()[:, 0]
-        found = Counter(names[i] for i in places).most_common(3)
-        print(f"{own}:", ", ".join(f"{count} × {name}" for name, count in found))
+def first_names(network, data):
+    """Show the network's ImageNet name of two of the course's photos and of an image of each class of `data`."""
+    places = [(data.labels == label).nonzero()[:2, 0] for label in range(len(data.classes))]
+    images = [
+        photos.sample("coffee"),
+        photos.sample("chelsea"),
+        *(data.images[i[-1]] for i in places),
+    ][:6]
+    with torch.inference_mode():
+        names = _imagenet(network(photos.prepare(torch.stack(images))))
+    told = [("our coffee", None), ("our cat", None), *((name, None) for name in data.classes)]
+    title = "It knows the coffee and the cat; your classes get the nearest names it has"
+    figures.show(*_renamed(title, images, names, told[: len(images)]))
 
 
-def least_sure(data, old_logits, logits, each=2):
-    """Show the `each` photos of each class that got its lowest probability, at most six, with old and new names.
+def least_sure(data, features, old_head, head, each=2):
+    """Show the `each` photos of each class that got its lowest probability from `head`, at most six, with old and new names.
 
-    `old_logits` [n, 1000] and `logits` [n, classes] are on the CPU, in the order of `data`.
+    `features` [n, 1280] are those of `data`, on the CPU.
     """
+    with torch.inference_mode():
+        x = features.to(next(head.parameters()).device)
+        names, logits = _imagenet(old_head(x)), head.eval()(x).cpu()
     answers, chances = logits.argmax(1), logits.softmax(1)
     order = chances.gather(1, data.labels[:, None])[:, 0].argsort().tolist()
     by_class = [[i for i in order if data.labels[i] == label] for label in range(len(data.classes))]
     order = [i for photos_of_one in by_class for i in photos_of_one[:each]][:6]
     right = int((answers == data.labels).sum())
     title = f"{right} of {len(answers)} right; of each class, the images it was least sure of"
-    names = _imagenet(old_logits)
     now = [
         (f"{data.classes[answers[i]]} {chances[i].max():.0%}", bool(answers[i] == data.labels[i]))
         for i in order
@@ -137,16 +154,16 @@ MIXED_UP = (  # for `reveal`
 )
 
 
-def curves(new_head, pairs, test_loader, epochs=30):
+def curves(new_head, pairs, test_loader, epochs=15):
     """Show loss and test accuracy of runs A to C: a good one, a slow one, one with labels mixed up."""
     x, y = pairs.tensors
     title = f"Three runs of {epochs} epochs, one of them with labels mixed up"
     figure, (left, right) = figures.panels(title, 1, 2, (7.2, 3))
     with torch.random.fork_rng():
-        for name, rate, color in (
-            ("A", 3e-3, figures.INK),
-            ("B", 1e-5, figures.FAINT),
-            ("C", 3e-3, figures.INK),
+        for name, rate, color, style in (
+            ("A", 3e-3, figures.INK, "-"),
+            ("B", 1e-5, figures.FAINT, "-"),
+            ("C", 1e-2, figures.INK, ":"),
         ):
             head = new_head()
             device = head[1].weight.device
@@ -159,30 +176,13 @@ def curves(new_head, pairs, test_loader, epochs=30):
                 losses.append(torch.stack(steps).mean().item())
                 shares.append(100 * evaluate(head, test_loader, device))
             for axes, values in ((left, losses), (right, shares)):
-                look = {"marker": "os^"["ABC".index(name)], "markevery": 8, "linewidth": 1.6}
-                look["linestyle"] = ":" if name == "C" else "-"
-                axes.plot(range(1, epochs + 1), values, color=color, label=name, **look)
+                axes.plot(range(1, epochs + 1), values, style, color=color, label=name)
     for axes, what in ((left, "loss, mean of the epoch"), (right, "test images right, in %")):
         figures.tidy(axes)
         axes.set_title(what, fontsize=9, color=figures.INK, loc="left")
-        axes.set(xlabel="epoch", ylim=(0, None))
+        axes.set(xlabel="epoch", ylim=(0, None), xticks=range(0, epochs + 1, 5))
         plots.label_ends(axes)
     figures.show(figure, f"{title}: loss and test accuracy of A, B and C by epoch.")
-
-
-def race(count, cpu_ms, forecast_s, measured_s=None):
-    """Show the seconds in which `count` images train all layers: on this CPU, on a T4, and on this GPU if it was timed.
-
-    `cpu_ms` is for one image; `forecast_s` the T4's seconds by forecast (low, middle, high); `measured_s` this GPU's.
-    """
-    seconds = {"this CPU": count * cpu_ms / 1e3}
-    if measured_s:
-        seconds[f"this GPU, {torch.cuda.get_device_name()}"] = measured_s
-    low, middle, high = forecast_s
-    told = ", ".join(f"{value:.3g} s on {name}" for name, value in seconds.items())
-    title = f"{count} images: {told}, {low:.0f} to {high:.0f} s on a T4 by forecast"
-    t4 = plots.forecast({"a T4": (low, round(middle, 1), high)})
-    figures.show(plots.bars([plots.here(seconds), t4], title, "seconds"), f"{title}.")
 
 
 def starving():

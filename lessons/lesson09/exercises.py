@@ -5,21 +5,12 @@ from torch.nn import functional as F
 
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, call, chosen
-from lessons.gpt import Words, course_words, parameters, trained, write
 from lessons.lesson07.exercises import time_ms
 from measurements import published
 from practice_gpus import practice_gpus
 
 # The lesson calls them, too.
-__all__ = [
-    "Words",
-    "chosen",
-    "course_words",
-    "parameters",
-    "time_ms",
-    "trained",
-    "write",
-]
+__all__ = ["chosen", "time_ms"]
 
 
 # --- attention in tiles -------------------------------------------------------------------------

@@ -129,7 +129,7 @@ def memory(sizes, by_hand, in_tiles, fused):
 
 
 @torch.inference_mode()
-def next_word(model, cached_attention, time_ms, lengths=(64, 256, 512, 1000)):
+def next_word(model, cached_attention, time_ms, lengths=(64, 500, 1000)):
     """Draw the milliseconds of one more word by the words before it, without a cache and with `cached_attention`."""
     device = model.head.weight.device
     plain, cached = [], []
@@ -198,15 +198,17 @@ def layer(case):
     return figure, f"{title}. {told}."
 
 
-def rates(weights):
-    """Draw gpt-fast's tokens per second of Llama-2-7B, `weights` bytes in bfloat16, beside the limit by bandwidth."""
+# Bits per weight. gpt-fast's int4 has a scale and a zero point of 16 bits each for every 32 weights (quantize.py).
+BITS = {"bfloat16": 16, "int8": 8, "int4": 4 + (16 + 16) / 32}
+
+
+def rates(limit, weights):
+    """Draw gpt-fast's tokens per second of Llama-2-7B beside `limit(weights, bits, chats, tokens, gb_per_s)`."""
     source = measurements.published("llama_tokens_a100")
     most_gb_s = get_card("A100 80").bandwidth
     rows = source.rows("tokens", model="Llama-2-7B", device="A100 80 GB, 330 W")
     measured = {row["precision"]: row["tokens_per_s"] for row in rows}
-    gb = {row["precision"]: row["gb_per_s"] / row["tokens_per_s"] for row in rows}
-    gb["bfloat16"] = weights / 1e9
-    most = {name: most_gb_s / each for name, each in gb.items()}
+    most = {name: limit(weights, BITS[name], 1, 5, most_gb_s) for name in measured}
     shares = [f"{measured[name] / most[name]:.0%}" for name in ("bfloat16", "int4")]
     title = f"Decode on an A100 reaches {shares[0]} of its limit in bfloat16, {shares[1]} in int4"
     series = {"measured": measured, "limit: bandwidth ÷ bytes per token": most}

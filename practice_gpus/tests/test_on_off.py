@@ -8,6 +8,9 @@ import unittest
 
 import pytest
 import torch
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils.flop_counter import FlopCounterMode
 
 from practice_gpus import patches, practice_gpus, session
 from practice_gpus.settings import Settings
@@ -326,3 +329,27 @@ def test_beside_real_gpus_they_are_used_hidden_or_the_test_is_skipped(monkeypatc
         assert not gpus.real and torch.ones(1, device="cuda").is_cuda
     with pytest.raises(unittest.SkipTest, match="there are real ones"):
         practice_gpus(1, real="skip").__enter__()
+
+
+def test_an_outer_session_costs_an_inner_one_nothing_and_is_back_afterwards():
+    """Each operator would pass through the modes of both, and a forecast inside a lesson take 40 % longer."""
+    seen = []
+    with practice_gpus(1) as outer:
+        machine = outer.machine
+        before = _get_current_dispatch_mode_stack(), _get_current_function_mode_stack()
+        with practice_gpus(2):
+            torch.ones(2, device="cuda:1").add(1)
+            seen += [*_get_current_dispatch_mode_stack(), *_get_current_function_mode_stack()]
+        assert all(mode.machine is not machine for mode in seen) and seen
+        assert (_get_current_dispatch_mode_stack(), _get_current_function_mode_stack()) == before
+        assert torch.ones(2, device="cuda").device == torch.device("cuda:0")
+
+
+def test_modes_between_two_sessions_keep_their_places():
+    """A mode of the user's own, such as a counter of FLOPs, stays on, in the same order, after an inner session."""
+    with practice_gpus(1), FlopCounterMode(display=False) as counter:
+        before = _get_current_dispatch_mode_stack()
+        with practice_gpus(1):
+            torch.ones(2, 2, device="cuda") @ torch.ones(2, 2, device="cuda")
+        assert _get_current_dispatch_mode_stack() == before
+        assert counter.get_total_flops() > 0

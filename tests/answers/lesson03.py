@@ -43,13 +43,13 @@ WRONG = {
         edit("a tuple of tensors", "(dict, list, tuple)", "(dict, list)"),
         edit("a dict of tensors", "(dict, list, tuple)", "(list, tuple)"),
         edit("'_buffers' is registered", '("_parameters", "_buffers", "_modules")', "()"),
-        edit("plain attributes", "vars(module).items()", "{}.items()"),
+        edit("plain attributes", "(torch.Tensor, nn.Module)) for", "nn.Module) for"),
         edit(
             "'bias' is registered",
-            "return names",
+            "return found",
             "return [n for n, _ in model.named_parameters()]",
         ),
-        edit("to `return`", "return names", "names"),
+        edit("to `return`", "return found", "found"),
         given("a list of names", lambda model: [nn.Linear(2, 2)]),
     ),
 }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import _signal as signal  # without the enums of `signal`: blocks are counted often
 import _thread
 import contextlib
-import signal
 import sys
 import threading
 import time

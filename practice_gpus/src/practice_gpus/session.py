@@ -25,12 +25,14 @@ from .machine import OTHER_THREAD, Machine, Place
 from .patches import patches
 from .refused import attention
 from .settings import Settings
-from .undo import MISSING, exchange, restore_default_device, take_out
+from .undo import MISSING, exchange, restore_default_device, set_aside, take_out
 
 if TYPE_CHECKING:
     from .clock import Forecast
 
 active: list[Session] = []  # those that are on, outermost first; the last one rules
+FUNCTION_MODES = overrides, overrides._len_torch_function_stack
+OPERATOR_MODES = _python_dispatch, _python_dispatch._len_torch_dispatch_stack
 turning = threading.RLock()  # held by the thread that turns some on
 OUT_OF_ORDER = (
     "practice GPUs are turned off while {} turned on later are on: those are off now, too. End the inner with block, or "
@@ -220,16 +222,18 @@ class Session(contextlib.ContextDecorator):
             _start_clock(machine)
         # so that a failure, or an interrupt, leaves nothing behind
         with contextlib.ExitStack() as undo:
+            for session in active[-1:]:  # else each operator would pass through its modes, too
+                undo.callback(set_aside(session.functions, *FUNCTION_MODES))
+                undo.callback(set_aside(session.operators, *OPERATOR_MODES))
             for owner, name, value in (*self._switches(), *patches(machine, self.functions)):
                 self.patched.append([owner, name, vars(owner).get(name, MISSING)])
                 undo.callback(exchange, self.patched[-1])
                 setattr(owner, name, value)
             undo.callback(restore_default_device, _device.CURRENT_DEVICE)
             self.functions.__enter__()
-            undo.callback(take_out, self.functions, overrides, overrides._len_torch_function_stack)
+            undo.callback(take_out, self.functions, *FUNCTION_MODES)
             self.operators.__enter__()
-            length = _python_dispatch._len_torch_dispatch_stack
-            undo.callback(take_out, self.operators, _python_dispatch, length)
+            undo.callback(take_out, self.operators, *OPERATOR_MODES)
             undo.enter_context(processes.sent(machine))
             undo.callback(sys.meta_path.remove, Importer)
             sys.meta_path.insert(0, Importer)

@@ -30,3 +30,19 @@ def take_out(mode: Any, stack: Any, length: Callable[[], int]) -> None:
     for other in [stack._pop_mode() for _ in range(length())][::-1]:
         if other is not mode:
             stack._push_mode(other)
+
+
+def set_aside(mode: Any, stack: Any, length: Callable[[], int]) -> Callable[[], None]:
+    """Remove ``mode`` from one of PyTorch's stacks of modes, and return a function that puts it back where it was."""
+    modes = [stack._pop_mode() for _ in range(length())][::-1]
+    place = modes.index(mode) if mode in modes else None
+    for other in modes:
+        if other is not mode:
+            stack._push_mode(other)
+
+    def put_back():
+        above = [stack._pop_mode() for _ in range(length() - place)][::-1]
+        for other in [mode, *above]:
+            stack._push_mode(other)
+
+    return put_back if place is not None else lambda: None

@@ -110,14 +110,14 @@ LESSONS = (
     Lesson(
         "13_clinic.ipynb",
         "The clinic",
-        60,
-        "Diagnose sixteen patients, twelve of them recorded on real GPUs, from a timeline and a number",
+        50,
+        "Diagnose eleven patients, seven of them recorded on real GPUs, from a timeline and a number",
         practice=False,
     ),
     Lesson(
         "14_port_a_project.ipynb",
         "Port a project",
-        109,
+        92,
         "Port an unknown program with ten mistakes to any GPU and to two, and take home a report of your own",
     ),
 )

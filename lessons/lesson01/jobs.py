@@ -13,13 +13,13 @@ def jobs():
     """Return the jobs: a training step of ResNet-50 in 16 bits, and one image at a time."""
     from torchvision.models import resnet50
 
-    like = {"memory": "80 GiB", "card": "A100 80", "values": False}
-    with practice_gpus(1, **like) as gpus:
-        half = gpus.forecast(training(resnet50().cuda()))
-    with practice_gpus(1, **like) as gpus, torch.no_grad():
-        model = resnet50().cuda().eval()
+    with practice_gpus(1, memory="80 GiB", card="A100 80", values=False) as gpus:
+        model = resnet50().cuda()
+        half = gpus.forecast(training(model))
+        model.eval()
         image = torch.empty(1, 3, 224, 224, device="cuda")
-        single = gpus.forecast(lambda: model(image))
+        with torch.no_grad():
+            single = gpus.forecast(lambda: model(image))
     return [
         Job("train ResNet-50 in 16 bits", half, BATCH),
         Job("use ResNet-50, one image at a time", single, 1),

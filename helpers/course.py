@@ -85,7 +85,7 @@ LESSONS = (
         "09_attention.ipynb",
         "Write attention by hand",
         60,
-        "Train a tiny GPT, write its attention and its KV cache, and know how fast a card can write",
+        "Take a tiny GPT apart, write its attention and its KV cache, and know how fast a card can write",
     ),
     Lesson(
         "10_shard_a_model.ipynb",
@@ -104,20 +104,20 @@ LESSONS = (
         "12_look_inside_a_kernel.ipynb",
         "Look inside a kernel",
         59,
-        "Write CUDA C, compile it for four cards, and count sectors, bank conflicts and spills without a GPU",
+        "Write CUDA C, and count sectors, bank conflicts and spills without a GPU",
         practice=False,
     ),
     Lesson(
         "13_clinic.ipynb",
         "The clinic",
-        60,
-        "Diagnose sixteen patients, twelve of them recorded on real GPUs, from a timeline and a number",
+        50,
+        "Diagnose eleven patients, seven of them recorded on real GPUs, from a timeline and a number",
         practice=False,
     ),
     Lesson(
         "14_port_a_project.ipynb",
         "Port a project",
-        109,
+        92,
         "Port an unknown program with ten mistakes to any GPU and to two, and take home a report of your own",
     ),
 )

@@ -15,8 +15,7 @@ IMAGENET = 1_281_167  # images for training in ILSVRC 2012
 EPOCH = "the 1.28 million images of ImageNet"
 CAPTION = (
     "The line through a bar is the forecast's range; loading data isn't in it. After each card's name: its price per hour "
-    "and what limits the job (mixed: two limits come close). Prices: for each card the lowest in The Full Stack's list, from "
-    "August 2022 to June 2023. Clouds differ, too: Lambda listed the A100 with 40 GB, Azure the one with 80."
+    "and what limits the job (mixed: two limits come close). Prices: the lowest in The Full Stack's list, August 2022 to June 2023."
 )
 
 

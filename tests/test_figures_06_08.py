@@ -73,7 +73,7 @@ class Step:
 
 def test_a_climb_shows_each_gain_and_says_that_it_is_a_forecast(shown, monkeypatch):
     """Which change helped is what the page tells; a solid bar would be a measurement."""
-    monkeypatch.setattr(figures, "recorded", lambda make_step: make_step())
+    monkeypatch.setattr(figures, "forecast_step", lambda make_step, **given: make_step(**given))
     steps = {"as it is": (4, 8.0, "cpu work"), "lean": (4, 4.0), "large": (16, 8.0)}
     rungs = {name: {"batch": given[0], "given": given[1:]} for name, given in steps.items()}
     figures.show_climb(lambda batch, given: Step(*given), rungs)

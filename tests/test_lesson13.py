@@ -3,13 +3,18 @@
 import pytest
 import torch
 
-from helpers.checks import progress
 from helpers.scripts import script_path
 from lessons import reading
 from lessons.lesson08.exercises import forecast_card
 from lessons.lesson13 import clinic, exercises, figures, processes, running
 from lessons.lesson13.patients import ASKED, PATIENTS
-from lessons.lesson13.triage import REMEDIES, communication_and_work, saved_ms, triage
+from lessons.lesson13.triage import (
+    REMEDIES,
+    communication_and_work,
+    longest_call,
+    saved_ms,
+    triage,
+)
 from measurements import traces
 
 of_each = pytest.mark.parametrize("patient", ASKED, ids=lambda patient: patient.name)
@@ -36,12 +41,7 @@ def test_the_solution_computes_the_evidence_as_it_stands_in_the_lesson(patient):
 
 
 BY_HAND = "sum(e.length for e in trace.gpu if e.operator in ('aten::_softmax', 'aten::bmm')) / 1000"
-CYCLES = "trace.between(613_000, 1_385_700)"  # of patient 2
 SLIPS = {
-    ("waiting", 0): f"busy_share({CYCLES})",
-    ("waiting", 1): f"1 - busy_share({CYCLES})",
-    ("waiting", 2): f"(1 - busy_share({CYCLES})) / busy_share({CYCLES})",
-    ("waiting", 3): "1 / busy_share(trace)",
     ("suspect", 0): "exposed(trace) * trace.length / 1000",
     ("suspect", 1): "busy_share(trace) * trace.length / 1000",
     ("stranger", 0): "on_cpu(trace, 0, trace.length)['<built-in function zoom_shift>'] / 1000",
@@ -68,24 +68,16 @@ def test_what_rules_a_remedy_out_is_its_own_reason_or_how_little_it_saves(patien
 
 
 def test_no_remedy_is_right_so_often_that_it_can_be_guessed():
-    right = [patient.right for patient in PATIENTS if patient.source]
+    right = [patient.right for patient in ASKED]
     assert len(set(right)) == len(right) >= 3
 
 
 def test_the_losses_that_the_lesson_tells_are_those_of_the_traces():
-    left = {"1a": ("loader", 116), "4a": ("cpu", 0.3), "5a": ("cpu", 50), "8": ("cpu", 67)}
-    for case, (where, ms) in left.items():
-        trace = traces.case(case)
-        assert (trace.length - triage(trace)[where]) / 1000 == pytest.approx(ms, abs=0.5)
-    seventh = traces.case("7").rank(0)
-    assert (seventh.length - triage(seventh)["communication"]) / 1000 == pytest.approx(
-        14.2, abs=0.1
-    )
-    assert triage(seventh)["loader"] / 1000 == pytest.approx(5.8, abs=0.1)
-    assert min(span.start for span in seventh.cpu) / 1000 == pytest.approx(4.4, abs=0.1)
+    trace = traces.case("1a")
+    assert (trace.length - triage(trace)["loader"]) / 1000 == pytest.approx(116, abs=0.5)
 
 
-def test_the_loader_that_patient_1_waits_for_covers_its_longest_gap():
+def test_the_loader_that_patient_2_waits_for_covers_its_longest_gap():
     """on_cpu counts innermost calls, so it gives the loader less than the gap that triage charges to it."""
     trace = traces.case("1a")
     start, length = reading.gaps(trace)[0]
@@ -106,21 +98,19 @@ def test_the_fused_attention_of_the_praise_replaces_four_kernels_of_11_ms():
 
 
 def test_the_answers_to_the_predictions_are_what_the_traces_and_the_forecast_say():
-    """hipFree nearly all the time, 54% elementwise, work enough to hide communication or not: the page tells all."""
+    """hipFree nearly all the time, work enough to hide communication or not: the page tells all."""
     freed = traces.case("6")
-    name, us = next(iter(reading.on_cpu(freed, 0, freed.length).items()))
-    assert name == "hipFree" and us / freed.length == pytest.approx(0.98, abs=0.005)
-    assert reading.share_by_kind(traces.case("11"))["elementwise"] == pytest.approx(0.54, abs=0.005)
+    assert longest_call(freed, 0, freed.length) == "hipFree"
     parts = [communication_and_work(traces.case(name)) for name in ("9", "13")]
     assert [list(part.values()) for part in parts] == [[31.5, 51.5], [30.5, 14.3]]
 
 
-def test_the_limit_of_patient_1_lies_between_its_two_recordings():
+def test_the_limit_of_patient_2_lies_between_its_two_recordings():
     figure, _ = figures.recovery()
     assert figure.get_suptitle() == "Four workers cut 174 ms to 127; the limit is 116"
 
 
-def test_the_gpu_of_patient_4_idles_under_hip_free_for_973_ms():
+def test_the_gpu_of_patient_3_idles_under_hip_free_for_973_ms():
     """So 157 of 1,130 ms are left at best where the allocator keeps memory."""
     trace = traces.case("6")
     freed = [span for span in trace.cpu if span.name == "hipFree"]
@@ -143,12 +133,6 @@ def test_the_healthy_one_hardly_waits_and_its_launches_run_far_ahead():
     assert reading.launch_delay(trace) / 1000 == pytest.approx(79, abs=0.5)
 
 
-def test_the_cpu_of_patient_8_launches_for_33_ms():
-    """So the GPU's time alone isn't what's left of the window, and the page says so."""
-    launches = [event.launch for event in traces.case("11").gpu if event.launch is not None]
-    assert max(launches) / 1000 == pytest.approx(33, abs=0.5)
-
-
 def test_a_learner_can_load_the_strangers_file():
     trace = traces.load(exercises.EXAMPLE)
     assert trace.length == pytest.approx(237_000) and trace.source.startswith("AMD-AGI")
@@ -161,44 +145,29 @@ def test_the_numbers_in_the_reasons_are_those_of_the_traces():
 
 
 def test_admitting_shows_the_patient_and_returns_its_trace(capsys):
-    trace = clinic.admit(3)
-    assert trace.length == 3900
+    trace = clinic.admit(4)
+    assert trace.device.startswith("NVIDIA H100")
     assert "H100" in capsys.readouterr().out
 
 
 def test_a_patient_that_was_not_recorded_is_refused():
-    with pytest.raises(ValueError, match="patients 1 to 12 were recorded, got 13"):
-        clinic.admit(13)
-
-
-def test_the_case_notes_name_the_causes_found_and_no_other(capsys, home):
-    progress.record("13.triage", status="correct")
-    progress.record("13.hang", status="not yet")
-    exercises.case_notes()
-    text = capsys.readouterr().out
-    assert text.startswith("You've diagnosed 1 of your 9") and text.count("open") == 8
-    assert "13  three processes that hang: open" in text
-    assert "a V100 with nothing to do: the loader" in text
+    with pytest.raises(ValueError, match="patients 1 to 6 were recorded, got 7"):
+        clinic.admit(7)
 
 
 def test_the_first_picture_has_a_strip_for_each_patient():
     figure, words = figures.first_picture()
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert labels[1] == "2  RTX 2080 Ti" and len(labels) == 12
-    assert labels[6] == "7  V100, 1 of 8"
-    shares = [reading.busy_share(_first(patient)) for patient in PATIENTS]
-    assert sum(share < 0.5 for share in shares) == 6 and "six are busy for less" in words
-
-
-def _first(patient):
-    return figures.one_rank(traces.case(patient.case))
+    assert labels == ["1  V100", "2  V100", "3  MI300X", "4  H100", "5  A100", "6  MI300X"]
+    shares = [reading.busy_share(traces.case(patient.case)) for patient in PATIENTS]
+    assert round(min(shares), 2) == 0.13 and "busy for 13%" in words
 
 
 def test_the_ward_is_drawn_from_the_learners_own_numbers():
     _, words = figures.ward(lambda trace: dict.fromkeys(("loader", "cpu", "communication"), 0))
-    assert "8  H100: 0%" in words
+    assert "4  H100: 100% works" in words
     _, words = figures.ward(triage)
-    assert "2  RTX 2080 Ti: 77% waits for the loader" in words
+    assert "2  V100: 33% waits for the loader" in words
 
 
 def test_the_line_that_lets_a_rank_skip_is_where_the_exercise_says():

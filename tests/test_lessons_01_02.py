@@ -2,7 +2,7 @@
 
 import pytest
 
-from helpers import doctor, figures, gpus, plots, step_pictures
+from helpers import doctor, figures, plots, step_pictures
 from lessons.lesson00 import figures as figures00
 from lessons.lesson01 import exercises as lesson01
 from lessons.lesson01 import figures as figures01
@@ -27,7 +27,6 @@ def test_each_machine_shows_the_fact_that_gives_it_away(capsys):
         "B": "driver_cuda=None",
         "C": "driver_cuda='11.4'",
         "D": "visible='-1'",
-        "E": "capability=6.0, codes=(7.5, ",
     }
     told = capsys.readouterr().out.splitlines()
     for machine, (name, fact) in zip(told, facts.items(), strict=True):
@@ -44,19 +43,17 @@ def test_the_lessons_doctor_agrees_with_the_courses():
     }
     for machine in (lesson01.SEEN | lesson01.UNSEEN).values():
         cause = lesson01.diagnose(machine)
+        facts = doctor.Facts(
+            driver=DRIVERS[machine.driver_cuda],
+            gpus=("a card",) if machine.driver_cuda else (),
+            cards=1,
+            visible=machine.visible,
+            cuda_build=machine.built_for,
+        )
         if cause in codes:
-            facts = doctor.Facts(
-                driver=DRIVERS[machine.driver_cuda],
-                gpus=("a card",) if machine.driver_cuda else (),
-                cards=1,
-                visible=machine.visible,
-                cuda_build=machine.built_for,
-            )
             assert doctor.diagnose(facts).code == codes[cause], machine
         else:
-            architectures = [f"sm_{10 * code:.0f}" for code in machine.codes]
-            runs = gpus.has_kernels(str(machine.capability), architectures)
-            assert runs == (cause == "works"), machine
+            assert doctor.diagnose(facts).code not in codes.values(), machine
 
 
 def test_eleven_warps_fill_the_scheduler():

@@ -5,13 +5,13 @@ import sys
 from pathlib import Path
 
 from helpers.checks import codes, inventory, progress
-from helpers.checks.progress import DONE, ITEMS, NOT_YET
+from helpers.checks.progress import DONE, ITEMS, NOT_YET, RETIRED
 from helpers.course import LESSONS
 from tools import _sheets
 
 MOST = 5  # exercises, and questions, that are named as most often wrong
 HELP = "your own map; with codes: a table of a class"
-EXERCISES = [item for item in ITEMS if not item.startswith(("quiz.", "know."))]
+EXERCISES = [i for i in ITEMS if not i.startswith(("quiz.", "know.")) and i not in RETIRED]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

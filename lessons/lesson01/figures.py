@@ -76,7 +76,7 @@ def _draw_second(squares, first, sources):
     return figure, f"Squares, their areas in TFLOP per second. {told}."
 
 
-_READ = "The area is the throughput.\nDark: float32. Pale: 16 bits."
+_READ = "The area is the throughput.\nInner square: float32. Outer: 16 bits."
 
 
 def _said(pair):
@@ -85,7 +85,7 @@ def _said(pair):
 
 
 def _draw_square(axes, middle, label, pair, scale):
-    """Draw float32 as a dark square inside the pale one of 16 bits, and below them the name and the numbers."""
+    """Draw float32 as a square inside the one of 16 bits, and below them the name and the numbers."""
     from matplotlib.patches import Rectangle
 
     dark = figures.CPU if "CPU" in label else figures.GPU
@@ -137,14 +137,7 @@ def show_rows(times):
     return "about 2 ms", f"{gpu[-1]:.2g} ms: so few operations that their number hardly matters."
 
 
-BUILDS = (  # for `reveal`
-    "any 12.x and older",
-    "Builds for an older CUDA run, and so do newer ones of the same major version, with a limited set of features. "
-    "One for 13.0 needs a driver from 580 on.",
-)
-
-
 # --- which card to rent --------------------------------------------------------------------------
 def show_cards():
-    """Show the explorer of cards: forecast minutes and dollars of an epoch, for each of three jobs."""
+    """Show the explorer of cards: forecast minutes and dollars of an epoch, for each of two jobs."""
     which_card.explore(jobs())

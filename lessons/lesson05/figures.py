@@ -1,5 +1,6 @@
-"""The figures of lesson 05: a step, what saves memory, cards that hold a step, and what real GPUs held."""
+"""The figures of lesson 05: a step, what saves memory, and what a real GPU held."""
 
+import copy
 import functools
 
 import torch
@@ -8,17 +9,13 @@ from torch.utils.checkpoint import checkpoint
 import measurements
 from helpers import figures, photos, plots
 from helpers.checks.core import chosen
-from helpers.gpus import CARDS
 from helpers.memory import draw_step, in_total
 from helpers.training import train_step
 from lessons.lesson05.exercises import accumulate, accumulation
-from measurements import traces
 from practice_gpus import practice_gpus
-from practice_gpus.cards import get_card
 
 _OFFSET = {"textcoords": "offset points"}
 _TEXT = {"fontsize": 9, "color": figures.INK}
-USABLE = 0.9  # of a card's memory: the rest is for the context and for workspaces of libraries
 
 
 # --- one step ---------------------------------------------------------------------------------------
@@ -54,13 +51,19 @@ def first_picture():
 _CHECKPOINT = {"use_reentrant": False, "determinism_check": "none"}
 
 
+@functools.cache
+def _photo_network():
+    """The photo network, loaded once: forecasts never look at its weights."""
+    return photos.pretrained(3)
+
+
 def make_step(batch, accumulate, size, half=False, saves=False):
     """Return a step that trains all layers of EfficientNet-Lite0 on the current GPU, by `accumulate` in pieces of `size`.
 
     `half`: under autocast in float16; `saves`: each block is checkpointed. In eval mode, so that batch norm and dropout
     give the same gradients in pieces.
     """
-    network = photos.pretrained(3).cuda()
+    network = copy.deepcopy(_photo_network()).cuda()
     optimizer = torch.optim.AdamW(network.parameters())
     images = torch.empty(batch, 3, photos.SIZE, photos.SIZE, device="cuda")
     labels = torch.zeros(batch, dtype=torch.int64, device="cuda")
@@ -96,12 +99,12 @@ def draw_ways(answer):
 
 
 def _forecast(pieces_of, size, options):
-    """(MiB in use after each allocation and release, milliseconds) of a step on 64 photos, in pieces of `size`."""
+    """(MiB in use after each allocation and release, forecast of the time) of a step on 64 photos, in pieces of `size`."""
     found = []
     with practice_gpus(1, card="T4", values=False) as gpus:
         step = make_step(64, pieces_of, size, **options)
         sizes = in_total(lambda: found.append(gpus.forecast(step)))
-    return sizes, found[0].ms
+    return sizes, found[0]
 
 
 def _peak(found):
@@ -109,69 +112,33 @@ def _peak(found):
 
 
 def _draw_hills(title, found):
-    """(Figure, sentence): memory over a step in one panel for each of `found`: words, sizes and milliseconds.
+    """(Figure, sentence): memory over a step in one panel for each of `found`: words, sizes and forecast of the time.
 
-    A panel is as wide as its step is long; inside, allocations and releases follow one another in order, not to scale.
+    Allocations and releases follow one another in order, not to scale.
     """
-    look = {"sharey": True, "width_ratios": [ms for _, ms in found.values()]}
-    figure, row = figures.panels(title, 1, len(found), (7.4, 3.0), **look)
-    told = {words: f"{_peak(way)} MiB, {way[1]:.0f} ms" for words, way in found.items()}
-    for axes, (words, (sizes, _)) in zip(row, found.items(), strict=True):
+    figure, row = figures.panels(title, 1, len(found), (7.4, 3.0), sharey=True)
+    told = {}
+    for axes, (words, (sizes, time)) in zip(row, found.items(), strict=True):
         figures.tidy(axes)
         axes.fill_between(range(len(sizes)), sizes, color=figures.MEMORY["activations"])
-        axes.annotate(
-            f"{words}\n{told[words]}", (0.03, 0.99), va="top", xycoords="axes fraction", **_TEXT
-        )
+        peak = f"{_peak((sizes, time))} MiB"
+        span = f"{time.low_ms / 1e3:.1f} to {time.high_ms / 1e3:.1f} s"
+        told[words] = f"{peak}, {span}"
+        place = {"va": "top", "xycoords": "axes fraction", "color": figures.INK}
+        axes.annotate(words, (0.03, 0.99), fontsize=9, **place)
+        axes.annotate(peak, (0.03, 0.91), fontsize=13, weight="bold", **place)
+        axes.annotate(span, (0.03, 0.81), fontsize=9, **place)
         axes.set_xticks([])
         axes.yaxis.set_major_formatter(lambda y, _: plots.number(y))
     highest = max(max(sizes) for sizes, _ in found.values())
-    row[0].set_ylim(0, 1.3 * highest)
+    row[0].set_ylim(0, 1.4 * highest)
     row[0].set_yticks(range(0, int(highest) + 1, 1000))
     row[0].set_ylabel("MiB in use")
-    figure.supxlabel(
-        "a panel's width is the forecast time of its step, which may be off by a factor of 1.7",
-        **_TEXT,
-    )
+    figure.supxlabel("allocations and releases, in their order", **_TEXT)
     return figure, f"{title}. {'; '.join(f'{words}: {each}' for words, each in told.items())}."
 
 
-# --- which card -------------------------------------------------------------------------------------
-@functools.cache
-def _bytes_per_pixel(precision):
-    """Bytes that a step of EfficientNet-Lite0 holds for each pixel of its batch, from one step on shapes."""
-    with practice_gpus(1, values=False):
-        step = make_step(8, accumulate, 8, half=precision == "float16")
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        step()
-        return (torch.cuda.max_memory_allocated() - before) / (8 * photos.SIZE**2)
-
-
-def draw_fit(batch, pixels, optimizer, precision):
-    """Return (Figure, sentence): what a step of the photo network needs, beside what well-known cards can hold."""
-    weights = 13.5e6  # bytes of EfficientNet-Lite0 with three classes
-    copies = {"SGD": 2, "AdamW": 4}[optimizer]
-    need = (copies * weights + _bytes_per_pixel(precision) * batch * pixels**2) / 2**30
-    sizes = {name: get_card(name).gigabytes for name in CARDS}
-    fits = [name for name, size in sizes.items() if need <= USABLE * size]
-    title = f"{plots.number(need)} GiB by forecast: fits {len(fits)} of {len(sizes)} cards"
-    unit = "GiB (what data sheets call GB); filled: the usable 90%"
-    figure, axes = figures.new_figure(title, unit, "", (7.4, 2.5))
-    for y, (name, size) in enumerate(sizes.items()):
-        color = figures.GPU if name in fits else figures.GREENS[4]
-        axes.barh(y, USABLE * size, height=0.62, color=color)
-        axes.barh(y, size, height=0.62, facecolor="none", edgecolor=figures.WAIT, linewidth=0.8)
-    names = [name if "GB" in name else f"{name} {size} GB" for name, size in sizes.items()]
-    axes.set_yticks(range(len(sizes)), names)
-    axes.invert_yaxis()
-    axes.grid(False, axis="y")
-    axes.set_xlim(0, 155)
-    axes.axvline(need, color=figures.TROUBLE, linewidth=1.8)
-    x = min(need, 140)
-    axes.annotate("this step", (x, 0), (5, 8), **_OFFSET, fontsize=9, color=figures.TROUBLE)
-    return figure, f"{title}: {', '.join(fits) or 'none'}."
-
-
+# --- BERT-large on a real GPU ---------------------------------------------------------------------
 PUBLISHED = {  # our words: what Hugging Face calls it
     "batch of 4": "batch 4",
     "4 pieces of 1": "gradient accumulation 4 × 1",
@@ -209,26 +176,3 @@ def draw_bert():
     axes.set_ylim(top=-0.7)
     figures.sources(figure, f"published: {data.source}, 512 sequences of 512 tokens")
     return figure, f"{title}. {'; '.join(f'{words}: {each}' for words, each in told.items())}."
-
-
-# --- a real layer -----------------------------------------------------------------------------------
-def draw_attention():
-    """Return (Figure, sentence): what TimeSformer's first attention layer held on an H100, as the profiler saw it."""
-    trace = traces.case("10")
-    layer = trace.between(6700, 7400)
-    times = [0, *(time / 1000 for time, _ in layer.memory), layer.length / 1000]
-    sizes = [before for time, before in trace.memory if time < 6700][-1:]
-    sizes = [size / 1e9 for size in [*sizes, *(size for _, size in layer.memory)]]
-    title = "One attention layer on an H100: three matrices of 1.89 GB, two at a time"
-    figure, axes = figures.new_figure(
-        title, "ms on the CPU's clock, which runs ahead of the GPU", "GB allocated", (7.4, 3.0)
-    )
-    axes.fill_between(times, [*sizes, sizes[-1]], step="post", color=figures.MEMORY["activations"])
-    axes.set_xlim(0, layer.length / 1000)
-    axes.set_ylim(0, 5.2)
-    marks = (("scores", 0.27, "right"), ("+ scaled", 0.328, "right"), ("+ softmax", 0.37, "left"))
-    for (words, x, side), y in zip(marks, (2.75, 4.6, 4.6), strict=True):
-        axes.annotate(words, (x, y), ha=side, **_TEXT)
-    figures.sources(figure, trace.source)
-    peak = max(sizes)
-    return figure, f"Memory rises from {sizes[0]:.2g} to {peak:.3g} GB, mostly in steps of 1.89 GB."

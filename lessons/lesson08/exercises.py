@@ -1,7 +1,6 @@
 """Exercises and quiz of lesson 08, Make it fast."""
 
 import copy
-import functools
 import math
 
 import torch
@@ -10,26 +9,17 @@ from torch.nn import functional as F
 
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet, Question, call, chosen
-from lessons.forecasts import recorded, tf32, tiny_gpt
+from lessons.forecasts import recorded, tiny_gpt
 from lessons.gpt import TinyGPT
-from lessons.lesson04.exercises import evaluate
-from lessons.lesson05.exercises import largest_batch
-from lessons.lesson07.exercises import find_waits, time_ms
-from lessons.lesson08.steps import CHANGES, LABELS, STEPS, gain
-from lessons.lesson08.tree import three_tests
+from lessons.lesson08.steps import CHANGES, LABELS, STEPS, examine, gain, tests_of
+from lessons.lesson08.tree import forecast_step, three_tests
 from practice_gpus import practice_gpus
 
 # The lesson calls them, too, or they stand in for the learner's.
 __all__ = [
-    "STEPS",
     "chosen",
-    "evaluate",
-    "find_waits",
-    "largest_batch",
-    "recorded",
-    "three_tests",
-    "time_ms",
-    "tiny_gpt",
+    "examine",
+    "forecast_step",
 ]
 
 
@@ -124,9 +114,7 @@ def _check_diagnosis(answer):
                 raise NotYet(f"{name}: {found!r} is none of {', '.join(known)}.")
         limit, change = pair
         if limit != right:
-            raise NotYet(
-                f"{name} isn't limited by {limit}: {_why_not(limit, three_tests(*STEPS[name]))}"
-            )
+            raise NotYet(f"{name} isn't limited by {limit}: {_why_not(limit, tests_of(name))}")
         times = gain(name, change)
         if times < HELPS:
             raise NotYet(
@@ -134,7 +122,7 @@ def _check_diagnosis(answer):
                 "Which box of the tree is it from?"
             )
         told.append(f"{name}: × {times:.1f} with {change}. That was {what}.")
-    return "\n".join(["three limits, three changes that fit, by forecast:", *told])
+    return "\n".join(["four limits, four changes that fit, by forecast:", *told])
 
 
 def _why_not(limit, tests):
@@ -146,6 +134,8 @@ def _why_not(limit, tests):
         return f"then twice the batch would take about twice as long, and it takes {twice}."
     if limit == "compute":
         return f"without TF32 the arithmetic is far slower, and it takes {off}."
+    if limit == "memory" and tests[2] < 0.4:
+        return f"half the bytes can at best halve the time, and 16 bits take {half}. Was TF32 on for these tests?"
     if tests[1] > 3.5:
         return f"only the arithmetic changes without TF32, and it takes {off}."
     return f"16 bits leave the CPU and the copies as they are, and it takes {half}."
@@ -153,23 +143,25 @@ def _why_not(limit, tests):
 
 diagnosis = Exercise(
     key="08.diagnosis",
-    title="three steps without labels",
+    title="four steps without labels",
     check_answer=_check_diagnosis,
     seconds=60,
     hints=(
-        "Start each step at test 1. Only one of the three takes as long with twice the batch.",
-        "Tests 2 and 3 tell the other two apart: which one is slower without TF32?",
+        "Start each step at test 1. Only one of the four takes as long with twice the batch.",
+        "Of A and C, which one is slower without TF32? D was never tested with it: can half the bytes explain its × 0.09?",
         "The change is from the limit's box in the tree: a CUDA graph saves launches, 16 bits save bytes and arithmetic.",
     ),
     reference={
         "A": ("memory", "16 bits"),
         "B": ("overhead", "CUDA graph"),
         "C": ("compute", "16 bits"),
+        "D": ("compute", "TF32"),
     },
     source='diagnosis = {\n    "A": ("memory", "16 bits"),\n    "B": ("overhead", "CUDA graph"),\n'
-    '    "C": ("compute", "16 bits"),\n}',
+    '    "C": ("compute", "16 bits"),\n    "D": ("compute", "TF32"),\n}',
     explanation="A takes twice as long with twice the batch, no longer without TF32, and half as long in 16 bits: bytes. B takes as "
-    "long with twice the batch: launches. C takes far longer without TF32: arithmetic.",
+    "long with twice the batch: launches. C takes far longer without TF32: arithmetic. D is C with step 0 left out: half the bytes "
+    "could at best halve its time.",
     unlocked="You can now find what limits a step, without a profiler. Your reward is `forecast_card`, which plays any step on "
     "any card; you'll need it below, and in lessons 09 and 13.",
     tool="forecast_card",
@@ -188,15 +180,18 @@ def plain_step(model, optimizer, x, y):
     return total
 
 
+WORDS = 32  # of a text, unless another context is asked for
+
+
 def tiny_step(batch, half=False, train=plain_step, **sizes):
     """Return a step that trains TinyGPT on `batch` texts by `train`, in bfloat16 if `half`."""
     return tiny_gpt(batch, train, torch.bfloat16 if half else None, **sizes)()
 
 
-def tokens_per_s(texts, train, half=False, graph=False, words=32, **sizes):
+def tokens_per_s(texts, train, half=False, graph=False, **sizes):
     """Return TinyGPT's tokens per second on an A100, by forecast, with TF32 on; `graph`: as a CUDA graph."""
-    with tf32("tf32"):
-        found = recorded(functools.partial(tiny_step, texts, half, train, context=words, **sizes))
+    found = forecast_step(tiny_step, texts, half=half, train=train, **sizes)
+    words = sizes.get("context", WORDS)
     return 1000 * texts * words / (found.graphed if graph else found).ms
 
 
@@ -268,10 +263,10 @@ QUIZ = (
     ),
     Question(
         "08.sixteen",
-        "On an A100, a step in full float32, without TF32, takes half the time in bfloat16. What limits it?",
+        "With TF32 on or off, a step on an A100 takes the same time; in bfloat16, it takes half. What limits it?",
         {
-            "Memory bandwidth": "Yes: half the bytes, half the time.",
-            "Compute": "From full float32, an A100's tensor cores would gain far more than a factor of two.",
+            "Memory bandwidth": "Yes: half the bytes, half the time, and faster arithmetic doesn't matter.",
+            "Compute": "Then it would take far longer without TF32.",
             "Overhead": "16 bits don't save any launches, and autocast often adds some.",
         },
         right=0,

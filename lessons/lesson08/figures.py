@@ -1,10 +1,10 @@
 """The figures of lesson 08: another's ladder, three real programs, formats, the roofline, forecasts of a climb."""
 
-import functools
+import json
 
 import measurements
 from helpers import figures, plots
-from lessons.forecasts import recorded
+from lessons.lesson08.tree import forecast_step
 from lessons.reading import kernels_by_shape
 from measurements import traces
 
@@ -66,6 +66,17 @@ STRIPS = (  # case, what runs, where 1.5 ms of it begin (µs)
 LOOK = 1500  # µs
 
 
+def busy_share(trace):
+    """Return the share of a strip in which a kernel runs."""
+    return min(sum(event.length for event in trace.gpu) / LOOK, 1)
+
+
+def bert_busy():
+    """Return for how many percent of its 1.5 ms BERT keeps the H100 busy."""
+    name, _, start = STRIPS[0]
+    return round(100 * busy_share(traces.case(name).between(start, start + LOOK)))
+
+
 def show_three():
     """Show 1.5 ms of three programs on an H100, as the profiler recorded them, each kernel in its kind's color."""
     title = "Three programs on an H100: one leaves it idle, two keep it busy"
@@ -76,8 +87,7 @@ def show_three():
         for event in trace.gpu:
             color = figures.KERNELS.get(event.kind, figures.KERNELS["other"])
             axes.barh(0, event.length, left=event.start, height=0.9, color=color)
-        busy = sum(event.length for event in trace.gpu) / LOOK
-        axes.set_title(f"{what}: {min(busy, 1):.0%} busy", fontsize=9, loc="left")
+        axes.set_title(f"{what}: {busy_share(trace):.0%} busy", fontsize=9, loc="left")
         axes.set(yticks=[], xlim=(0, LOOK), ylim=(-0.6, 0.6))
         axes.grid(False)
     rows[-1].set_xlabel("time (µs)")
@@ -185,7 +195,7 @@ def show_climb(make_step, rungs):
     """Show images per second of the steps `make_step(**switches)`, {name: switches with "batch"}, and each limit."""
     rows = []
     for name, switches in rungs.items():
-        forecast = recorded(functools.partial(make_step, **switches))
+        forecast = forecast_step(make_step, **switches)
         low, high = forecast.range
         rates = tuple(round(1000 * switches["batch"] / ms) for ms in (high, forecast.ms, low))
         rows.append((name, rates, CAUSES.get(forecast.cause, forecast.cause)))
@@ -197,8 +207,9 @@ def show_climb(make_step, rungs):
     figures.show(figure, f"{title}. Images per second and limit: {told}.")
 
 
-def show_neighbor(rates):
-    """Show training steps per second: `rates` is {"alone": {threads: rate}, "beside a busy program": {…}}."""
+def show_neighbor(told):
+    """Show training steps per second, `told` by neighbor.py: {"alone": {threads: rate}, "beside a busy program": {…}}."""
+    rates = json.loads(told.splitlines()[-1])
     alone, beside = (list(each.values()) for each in rates.values())
     many, one = (b / a for a, b in zip(alone, beside, strict=True))
     title = (

@@ -180,8 +180,8 @@ fsdp = Exercise(
     check_answer=_check_fsdp,
     hints=(
         "Step through the figure above. What does a rank do before and after a block's two passes?",
-        "Forward: under `torch.no_grad()`, call the block on what `all_gather` returns, and keep only the "
-        "output. Then `grad = rest(output)`. Backward: gather again, run the block again, now with a graph.",
+        "`grad` is the gradient of the block's output, so the block's backward pass starts there: `.backward(grad)`. Before it, "
+        "the gathered weights and a detached `x` have to require gradients.",
         "`weights = comm.all_gather(shard).requires_grad_()`, then `block(weights, x).backward(grad)`, and "
         "`comm.reduce_scatter(weights.grad) / comm.ranks`",
     ),
@@ -194,52 +194,12 @@ fsdp = Exercise(
 )
 
 
-# --- activations of a stage -----------------------------------------------------------------------
-def _check_kept(answer):
-    found = expect.number(answer, "activations")
-    text = 34 * 4096 * 8192 / 8  # of one text in one block
-    for texts, blocks, tensor, why in MISTAKES:
-        if math.isclose(found, text * texts * blocks * tensor, rel_tol=0.02):
-            raise NotYet(f"{found / 1e9:.3g} GB. {why}")
-    if math.isclose(found, text * 4 * 20 / 1e9, rel_tol=0.02):
-        raise NotYet("that's in GB. Write it in bytes, as the product of its factors.")
-    if not math.isclose(found, text * 4 * 20, rel_tol=0.02):
-        factors = "Multiply 34 bytes, tokens, width, texts and blocks. Then: what is split?"
-        raise NotYet(f"{found / 1e9:.3g} GB. {factors}")
-    return "11.4 GB. With 35 GB of state, D fits."
-
-
-MISTAKES = (  # texts, blocks, GPUs of a tensor group that a text isn't split over, and what to think of
-    (1, 20, 1, "That's one text. How many does the first stage keep?"),
-    (4, 80, 1, "That's all 80 blocks. How many does a stage have?"),
-    (4, 1, 1, "That's one block. How many does a stage have?"),
-    (4, 20, 8, "Is that one GPU, or its machine? Or do you keep all 32 texts?"),
-    (4, 80, 8, "That's 80 blocks, not split over the tensor group."),
-)
-
-kept = Exercise(
-    key="10.kept",
-    title="activations of a stage",
-    check_answer=_check_kept,
-    hints=(
-        "Start with one text in one block: 34 bytes × tokens × width. How many texts and blocks does the GPU keep?",
-        "Four texts in 20 blocks; the eight GPUs of the machine split each of them.",
-        "`34 * 4096 * 8192 * 4 * 20 / 8`",
-    ),
-    reference=34 * 4096 * 8192 * 4 * 20 / 8,
-    source="activations = 34 * 4096 * 8192 * 4 * 20 / 8",
-    explanation="Four texts, a quarter of the blocks each: as much as one text in all 80 blocks. More stages "
-    "mean fewer blocks per stage, but more texts in flight; tensor parallelism divides what one text takes.",
-    unlocked="You have the whole forecast of a plan now.",
-)
-
-
 # --- plan -----------------------------------------------------------------------------------------
 def _check_plan(answer):
     if not isinstance(answer, dict):
         raise NotYet(f"expected a dict of four plans, got {type(answer).__name__}.")
-    if is_untouched([answer.get(name) for name in "ABC"]):
-        raise NotAttempted  # D has a plan from the start
+    if is_untouched([answer.get(name) for name in "BCD"]):
+        raise NotAttempted  # A has a plan from the start
     for name, job in plans.JOBS.items():
         splits = answer.get(name)
         if splits is None or splits is ...:
@@ -275,19 +235,21 @@ def _why_plan(job, splits):
 
 plan = Exercise(
     key="10.plan",
-    title="plan four runs",
+    title="plan three runs",
     check_answer=_check_plan,
     hints=(
-        "With FSDP alone, the chart shows what's wrong: B waits for what it sends, and C has GPUs without a text.",
+        "With FSDP alone: how many tokens has a GPU of B, and how many does its link ask for? How many texts are there for C's "
+        "128 ranks? How many GB of activations does one text of D take?",
         "Take as small a factor from FSDP as you can, and give it to a method that suits the link: tensor needs NVLink; a "
         "pipeline sends little, but needs many texts per FSDP rank.",
-        "B has no link for FSDP or tensor, but 32 texts. C is one factor of 2 away.",
+        "B has no link for FSDP or tensor, but 32 texts. C is one factor of 2 away. In D, only tensor divides a text, inside "
+        "a machine, and what travels between machines should send least.",
     ),
     reference={"A": (8, 1, 1), "B": (1, 1, 8), "C": (64, 2, 1), "D": (1, 8, 4)},
     source='plans = {"A": (8, 1, 1), "B": (1, 1, 8), "C": (64, 2, 1), "D": (1, 8, 4)}',
-    explanation="With FSDP alone, a gather serves 8,192 tokens in A, and NVLink asks for 749. In B it serves 4,096, and PCIe asks "
-    "for 11,542; a pipeline hardly sends, and 32 texts keep its bubble at 18%. C: 64 texts feed 64 ranks, and two GPUs "
-    "in a machine share each text. In D, the pipeline crosses the slow network, because it sends least.",
+    explanation="With FSDP alone, a gather in B serves 4,096 tokens, and PCIe asks for 11,542; a pipeline hardly sends, and 32 "
+    "texts keep its bubble at 18%. C: 64 texts feed 64 ranks, and two GPUs in a machine share each text. A text of D takes "
+    "91 GB, so eight GPUs share it; the pipeline crosses the slow network, because it sends least.",
     unlocked="You can now say how to split a run before you rent the cluster.",
 )
 

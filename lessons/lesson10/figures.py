@@ -157,13 +157,20 @@ def slide(name, high, start, label, low=1):
 
 
 # --- matrices ---------------------------------------------------------------------------------------
-MATRICES = (  # what a GPU has of each: rows and columns of cells, and along which they are split
-    ("x", 3, 4, None),
-    ("@  up", 4, 6, "columns"),
-    ("=  hidden", 3, 6, "columns"),
-    ("@  down", 6, 4, "rows"),
-    ("=  a term", 3, 4, None),
-    ("the sum", 3, 4, None),
+MATRICES = (  # rows and columns of cells, along which a GPU holds its part, and the collective before
+    ("x", 3, 4, None, ""),
+    ("@  up", 4, 6, "columns", ""),
+    ("=  hidden", 3, 6, "columns", ""),
+    ("@  down", 6, 4, "rows", ""),
+    ("=  a term", 3, 4, None, ""),
+    ("the sum", 3, 4, None, "all-reduce"),
+)
+ACTIVATIONS = (
+    ("its tokens", 4, 4, "rows", ""),
+    ("all tokens", 4, 4, None, "all-gather"),
+    ("hidden", 4, 6, "columns", ""),
+    ("a term", 4, 4, None, ""),
+    ("its tokens", 4, 4, "rows", "reduce-scatter"),
 )
 TALL = 8  # rows of cells for a GPU, with its labels
 
@@ -171,12 +178,28 @@ TALL = 8  # rows of cells for a GPU, with its labels
 def show_split(gpus=2):
     """Show what each of `gpus` holds of two matrices, one split by columns, the next by rows: green what it holds."""
     title = "Columns first, rows second: one all-reduce for two matmuls"
+    _show_matrices(title, MATRICES, gpus, "every GPU gets the sum.")
+
+
+def show_sequence(gpus=2):
+    """Show what each of `gpus` holds of the activations around two split matmuls, with its tokens only before and after."""
+    title = "Sequence parallelism: outside the matmuls, each GPU holds its own tokens"
+    _show_matrices(title, ACTIVATIONS, gpus, "all tokens between all-gather and reduce-scatter.")
+
+
+def _show_matrices(title, matrices, gpus, told):
     figure, axes = figures.new_figure(title, size=(7.4, 0.5 + 1.35 * gpus))
+    middle = TALL * (gpus - 1) / 2 + 1.5
     for gpu in range(gpus):
         top, left = TALL * gpu, 0
         axes.text(-1, top + 1.5, f"GPU {gpu}", ha="right", va="center", **NOTE)
-        for name, rows, columns, split in MATRICES:
-            left += 4 * (name == "the sum")  # room for the all-reduce
+        for name, rows, columns, split, collective in matrices:
+            left += 4 * bool(collective)  # room for it
+            if collective:
+                _arrows(axes, left, top + 1.5, middle, collective == "all-gather")
+            if collective and gpu == 0:
+                violet = NOTE | {"color": figures.COMM}
+                axes.text(left - 3, middle - 6.5, collective, ha="center", **violet)
             axes.text(left, top - 0.5, name, **NOTE)
             for row, column in product(range(rows), range(columns)):
                 place = {"rows": row * gpus // rows, "columns": column * gpus // columns}
@@ -184,23 +207,20 @@ def show_split(gpus=2):
                 color = figures.GPU if held else PALE
                 axes.barh(top + row + 0.5, 0.94, 0.9, left + column, color=color)
             left += columns + 2
-        _arrows(axes, left - 6, top + 1.5, TALL * (gpus - 1) / 2 + 1.5)
-    violet = NOTE | {"color": figures.COMM}
-    axes.text(left - 9, -0.5, "all-reduce", ha="center", **violet)
     axes.set(xlim=(-5, left - 1.5), ylim=(TALL * gpus - 1.5, -1.5))
     axes.set_axis_off()
-    names = ", ".join(name.strip("@= ") for name, *_ in MATRICES)
-    figures.show(figure, f"{title}. For each of {gpus} GPUs: {names}; every GPU gets the sum.")
+    names = ", ".join(name.strip("@= ") for name, *_ in matrices)
+    figures.show(figure, f"{title}. For each of {gpus} GPUs: {names}; {told}")
 
 
-def _arrows(axes, right, here, middle):
-    """Draw a GPU's part in the all-reduce: its term goes into the sum, and the sum comes back, to `right`."""
-    plus = right - 3
+def _arrows(axes, right, here, middle, gathers):
+    """Draw a GPU's part in a collective: what it has goes in, the result comes out to `right`; + where terms are added."""
+    center = right - 3
     look = {"arrowstyle": "-|>", "color": figures.COMM, "linewidth": 1.6}
-    axes.annotate("", (plus - 0.8, middle), (plus - 2.6, here), arrowprops=look)
-    axes.annotate("", (right - 0.3, here), (plus + 0.8, middle), arrowprops=look)
+    axes.annotate("", (center - 0.8, middle), (center - 2.6, here), arrowprops=look)
+    axes.annotate("", (right - 0.3, here), (center + 0.8, middle), arrowprops=look)
     note = {"color": figures.COMM, "ha": "center", "va": "center"}
-    axes.text(plus, middle, "+", fontsize=18, fontweight="bold", **note)
+    axes.text(center, middle, "" if gathers else "+", fontsize=18, fontweight="bold", **note)
 
 
 # --- a pipeline -------------------------------------------------------------------------------------
@@ -222,7 +242,7 @@ def show_pipeline(stages=4, microbatches=1):
     axes.grid(False)
     share = (stages - 1) / (microbatches + stages - 1)
     alt = f"{stages} stages, microbatches: {microbatches}. Each GPU is idle for {share:.0%}."
-    words = "Light: forward. Dark: backward, twice as long. Gray: idle."
+    words = "Short: forward. Long: backward. Gray: idle."
     figures.show_vega(_pipeline(title, stages, microbatches), figure, alt, words)
 
 
@@ -267,9 +287,6 @@ def _pipeline(title, stages, microbatches):
 
 
 # --- four plans ---------------------------------------------------------------------------------------
-TIMES = {"computes": figures.GPU, "sends": figures.COMM, "is idle": figures.WAIT}
-
-
 def show_plans(plans):
     """Show what `plans` ask of a GPU, forecast: memory and time. A job without a plan for its GPUs gets no bars."""
     figure, (left, right) = figures.panels("", 1, 2, (7.4, 2.6), sharey=True)
@@ -289,8 +306,9 @@ def show_plans(plans):
         color = figures.INK if fits(found) else figures.TROUBLE
         left.text(gb + 3, row, f"{gb:.0f}", **NOTE | {"color": color}, va="center")
         if fits(found):
-            shares = found.computing, found.gathers + found.sums, found.idle
-            _stack(right, row, dict(zip(TIMES, shares, strict=True)), TIMES, named=True)
+            _stack(right, row, {"computes": found.computing}, {"computes": figures.GPU})
+            share = f"{found.computing:.0%}"
+            right.text(found.computing + 0.02, row, share, va="center", **NOTE)
         else:
             right.text(0.02, row, "doesn't fit", **NOTE | {"color": color}, va="center")
         told.append(f"{row}, {gb:.0f} GB, computes {found.computing:.0%} of the time")
@@ -298,14 +316,14 @@ def show_plans(plans):
     left.text(ROOM / 1e9, -0.65, "80 GB", fontsize=9, color=figures.TROUBLE, ha="center")
     for axes, label in (
         (left, "GB on each GPU: state (dark), activations (light)"),
-        (right, "of the time"),
+        (right, "share of the time that it computes"),
     ):
         figures.tidy(axes)
         axes.grid(False)
         axes.set_xlabel(label)
     left.margins(x=0.15)
     left.invert_yaxis()
-    right.set_xlim(0, 1.01)
+    right.set_xlim(0, 1.12)
     right.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
     jobs = f"{good} of 4 jobs {'has' if good == 1 else 'have'} a good plan"
     title = f"FSDP × tensor × pipeline, forecast: {jobs}"
@@ -313,13 +331,10 @@ def show_plans(plans):
     figures.show(figure, f"{title}. {'; '.join(told)}.")
 
 
-def _stack(axes, row, sizes, colors, named=False):
-    """Draw `sizes` one after the other, pale since they are forecast, with the names of shares that have room."""
+def _stack(axes, row, sizes, colors):
+    """Draw `sizes` one after the other, pale since they are forecast."""
     left = 0
     for name, size in sizes.items():
         look = {"facecolor": colors[name] + "77", "edgecolor": colors[name]}
         axes.barh(row, size, 0.7, left=left, **look)
-        if named and size > 0.085:
-            words = f"{name} {size:.0%}" if size > 0.38 else f"{size:.0%}"
-            axes.text(left + size / 2, row, words, ha="center", va="center", **NOTE)
         left += size

@@ -12,7 +12,7 @@ from helpers.my_tools import mine, source
 from helpers.scripts import run
 from lessons.lesson10.exercises import chosen, fsdp, to_ddp
 
-OPTIONS = "--steps 4 --ddp own.py --block own.py --tiny --checkpoint saved --die 2 --out run.json"
+OPTIONS = "--steps 3 --ddp own.py --block own.py --tiny --checkpoint saved --die 2 --out run.json"
 warnings.filterwarnings("ignore", module="torch.distributed")  # a notebook is one process
 _folders = []  # as long as this Python lives: the lesson reads the checkpoint
 
@@ -24,7 +24,10 @@ def train(fsdp_block: Callable) -> tuple[dict, list[str], Path]:
     """
     _folders.append(tempfile.TemporaryDirectory())
     folder = Path(_folders[-1].name)
-    own = [source(chosen(fsdp, fsdp_block)), source(mine("to_ddp", to_ddp))]
+    block = chosen(fsdp, fsdp_block)
+    if block is not fsdp_block:
+        print("fsdp_block: the course's own stands in until yours is correct")
+    own = [source(block), source(mine("to_ddp", to_ddp))]
     (folder / "own.py").write_text("\n\n".join(own))
     how = {"processes": 4, "forked": True, "cwd": folder, "quiet": True}
     with contextlib.redirect_stdout(io.StringIO()):  # the command line

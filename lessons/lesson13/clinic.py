@@ -1,10 +1,8 @@
-"""What the clinic shows: a patient's timeline, the first patient before and after its cure, and the case notes."""
+"""What the clinic shows: a patient's timeline, where each loses its time, and the starved one before and after its cure."""
 
 from dataclasses import replace
 
-from helpers import plots, show, timeline
-from helpers.checks import progress
-from helpers.checks.core import CORRECT
+from helpers import plots, timeline
 from lessons.lesson13.patients import PATIENTS
 from measurements import traces
 
@@ -31,23 +29,7 @@ def ward(triage):
 
 
 def recovery():
-    """Draw patient 1 before and after its cure."""
+    """Draw the starved patient before and after its cure."""
     from lessons.lesson13.figures import recovery
 
     plots.show(*recovery())
-
-
-def case_notes(cases):
-    """Show what became of `cases`, {patient's number: exercise}: the diagnosis of those that are solved."""
-    kept = progress.load()
-    rows = []
-    for number, exercise in cases.items():
-        solved = kept.get(exercise.key, {}).get("status") == CORRECT
-        note = exercise.explanation.split(". ")[0] if solved else "open"
-        rows.append((number, exercise.title, note))
-    solved = sum(note != "open" for *_, note in rows)
-    head = f"You've diagnosed {solved} of your {len(rows)} patients"
-    lines = [f"| {number} | {title} | {note} |" for number, title, note in rows]
-    table = "\n".join([f"**{head}**", "", "| | patient | diagnosis |", "|---|---|---|", *lines])
-    plain = [f"{number:>2}  {title}: {note}" for number, title, note in rows]
-    show.markdown(table, "\n".join([head, *plain]))

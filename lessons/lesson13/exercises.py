@@ -1,11 +1,11 @@
-"""Exercises of lesson 13, The clinic: twelve recorded patients, four that run here, and a stranger."""
+"""Exercises of lesson 13, The clinic: six recorded patients, four that run here, and a stranger."""
 
 from helpers.checks.core import chosen
 from lessons.lesson08.exercises import forecast_card
-from lessons.lesson13 import clinic, processes, running
+from lessons.lesson13 import processes, running
 from lessons.lesson13 import triage as first
 from lessons.lesson13.clinic import admit, recovery, ward
-from lessons.lesson13.patients import ASKED, PATIENTS, STRANGER
+from lessons.lesson13.patients import ASKED, STRANGER
 from lessons.lesson13.processes import flight_records, losses
 from lessons.lesson13.running import count_graphs, overflowing
 from lessons.lesson13.steps import attention
@@ -28,16 +28,9 @@ __all__ = [
 ]
 
 triage = first.exercise
-waiting, suspect, scores, stranger = (patient.exercise() for patient in ASKED)
-RECORDED = {2: waiting, 9: suspect, 10: scores}
+scores, suspect, stranger = (patient.exercise() for patient in ASKED)
 EXAMPLE = traces.FOLDER / f"{STRANGER.case}.json.gz"  # for those who have no trace of their own
 hang = processes.hang
 recompiles = running.recompiles
 overflow = running.overflow
 agree = processes.agree
-
-
-def case_notes():
-    """Show how far you are with each exercise on a patient."""
-    here = dict(enumerate((hang, recompiles, agree, overflow), len(PATIENTS) + 1))
-    clinic.case_notes({1: triage} | RECORDED | here | {"": stranger})

@@ -1,4 +1,4 @@
-"""The figures of lesson 13: twelve strips, what each patient loses, one before and after its cure."""
+"""The figures of lesson 13: six strips, what each patient loses, one before and after its cure."""
 
 import re
 
@@ -8,7 +8,7 @@ from lessons.lesson13.patients import PATIENTS
 from lessons.lesson13.triage import triage as ours
 from measurements import traces
 
-CARD = re.compile("V100|A100|H100|MI300X|RTX 2080 Ti")
+CARD = re.compile("V100|A100|H100|MI300X")
 COLORS = {"copies": figures.COPY, "communicates": figures.COMM, "computes": figures.GPU}
 PARTS = {
     "waits for the loader": figures.WAIT,
@@ -17,16 +17,18 @@ PARTS = {
     "works": figures.GPU,
 }
 WAITS = tuple(PARTS)[:3]
+BESIDE = {"xytext": (6, 0), "textcoords": "offset points", "va": "center", "fontsize": 9}
+SMALL_LOSS = 10  # % of the time
 LOOK = {"frameon": False, "fontsize": 9, "ncols": 4}
 KINDS = {"communication": "communicates", "copy": "copies", "memset": "copies"}
 
 
 def first_picture():
-    """Return (Figure, alternative text) of what the twelve GPUs do: a strip for each, all of one length."""
-    title = "Ten of these twelve GPUs are sick, some of the busiest among them"
-    figure, axes = figures.new_figure(title, size=(7.4, 3.3))
+    """Return (Figure, alternative text) of what the six GPUs do: a strip for each, all of one length."""
+    title = "Two of these six GPUs are 99% busy. Only one of them is healthy"
+    figure, axes = figures.new_figure(title, size=(7.4, 2.3))
     for row, patient in enumerate(PATIENTS):
-        trace = one_rank(traces.case(patient.case))
+        trace = traces.case(patient.case)
         _strip(axes, row, trace, 1 / trace.length)
     axes.set_yticks(range(len(PATIENTS)), _labels())
     axes.invert_yaxis()
@@ -35,8 +37,8 @@ def first_picture():
     axes.spines["bottom"].set_visible(False)
     _key(figure, axes)
     return figure, (
-        "Twelve strips, one for each GPU, colored where it computes, copies or communicates: six are busy for less "
-        "than half of the time, two for 99%."
+        "Six strips, one for each GPU, colored where it computes, copies or communicates: one is busy for 13% of the "
+        "time, two for 99%."
     )
 
 
@@ -49,37 +51,39 @@ def _key(figure, axes):
 
 def _labels():
     cards = [CARD.search(traces.case(patient.case).device)[0] for patient in PATIENTS]
-    ranks = [len(traces.case(patient.case).ranks) for patient in PATIENTS]
-    rest = ["" if count == 1 else f", 1 of {count}" for count in ranks]
-    return [f"{n}  {card}{of}" for n, (card, of) in enumerate(zip(cards, rest, strict=True), 1)]
-
-
-def one_rank(trace):
-    """Return `trace`, or its rank 0 if several were recorded."""
-    return trace if len(trace.ranks) == 1 else trace.rank(0)
+    return [f"{n}  {card}" for n, card in enumerate(cards, 1)]
 
 
 def ward(triage):
     """Return (Figure, alternative text): the share of its time that each patient loses, and to what."""
-    title = "Nine of twelve wait; for the other three, look at the kernels"
-    figure, axes = figures.new_figure(title, "% of the recorded time", size=(7.2, 3.8))
-    rows = [one_rank(traces.case(patient.case)) for patient in PATIENTS]
+    title = "Four of six wait. For patients 1 and 4, look at the kernels"
+    figure, axes = figures.new_figure(title, "% of the recorded time", size=(7.2, 2.7))
+    rows = [traces.case(patient.case) for patient in PATIENTS]
     shares = [_shares(triage(trace), trace.length) for trace in rows]
     order = sorted(range(len(rows)), key=lambda place: shares[place]["works"])
     shares, labels = ([column[i] for i in order] for column in (shares, _labels()))
-    worst = [max(WAITS, key=share.get) for share in shares]
+    worst = [_worst(share) for share in shares]
     left = [0.0] * len(rows)
     for part, color in PARTS.items():
         own = [share[part] for share in shares]
         axes.barh(labels, own, 0.7, left, color=color, label=part)
         left = [a + b for a, b in zip(left, own, strict=True)]
     axes.invert_yaxis()
+    for row, words in enumerate(worst):
+        axes.annotate(words, (100, row), **BESIDE)
     axes.set_xlim(0, 100)
     axes.grid(visible=False)
     figure.legend(loc="outside lower left", **LOOK)
-    told = zip(labels, shares, worst, strict=True)
-    words = [f"{label}: {share[part]:.0f}% {part}" for label, share, part in told]
-    return figure, "Bars of twelve patients and the largest loss of each. " + ", ".join(words) + "."
+    words = [f"{label}: {told}" for label, told in zip(labels, worst, strict=True)]
+    return figure, "Bars of six patients and the largest loss of each. " + ", ".join(words) + "."
+
+
+def _worst(share):
+    """Return the largest loss of a patient in words; where it's small, its time goes into the kernels."""
+    part = max(WAITS, key=share.get)
+    if share[part] < SMALL_LOSS:
+        return f"{share['works']:.0f}% works"
+    return f"{share[part]:.0f}% {part}"
 
 
 def _shares(lost, length):
@@ -88,7 +92,7 @@ def _shares(lost, length):
 
 
 def recovery():
-    """Return (Figure, alternative text): patient 1 without workers and with four, and the least that was possible."""
+    """Return (Figure, alternative text): the starved patient without workers and with four, and the least that was possible."""
     before, after = traces.case("1a"), traces.case("1b")
     limit = (before.length - ours(before)["loader"]) / 1000
     title = f"Four workers cut {before.length / 1000:.0f} ms to {after.length / 1000:.0f}; the limit is {limit:.0f}"
@@ -113,5 +117,4 @@ def _strip(axes, row, trace, scale):
         if bars:
             axes.broken_barh(bars, (row - 0.35, 0.7), **look)
     text = f"{figures.number(trace.length / 1000)} ms, {reading.busy_share(trace):.0%} busy"
-    where = {"xytext": (6, 0), "textcoords": "offset points", "va": "center", "fontsize": 9}
-    axes.annotate(text, (trace.length * scale, row), **where)
+    axes.annotate(text, (trace.length * scale, row), **BESIDE)

@@ -1,4 +1,4 @@
-"""The twelve recorded patients in the order of the lesson and a stranger, as `patients.ini` describes them."""
+"""The six recorded patients in the order of the lesson and a stranger, as `patients.ini` describes them."""
 
 import ast
 import configparser

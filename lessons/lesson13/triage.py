@@ -16,10 +16,15 @@ REMEDIES = {
 }
 
 
+def longest_call(trace, begin, end):
+    """Return the name of the CPU's longest call between two times in µs, "" where it makes none."""
+    return next(iter(on_cpu(trace, begin, end)), "")
+
+
 def triage(trace):
     lost = {"loader": 0, "cpu": 0}
     for start, length in gaps(trace):
-        doing = next(iter(on_cpu(trace, start, start + length)), "")
+        doing = longest_call(trace, start, start + length)
         lost["loader" if "DataLoader" in doing else "cpu"] += length
     return lost | {"communication": exposed(trace) * trace.length}
 
@@ -72,10 +77,9 @@ exercise = Exercise(
     title="a V100 with nothing to do",
     check_answer=_check,
     hints=(
-        "For each gap: what does `on_cpu` say the CPU did longest in it?",
+        "For each gap: which call takes the CPU longest, by `longest_call`?",
         "Start from two zeros, and add each gap's length to one of them: to the loader's if that name contains `DataLoader`.",
-        'The longest comes first: `next(iter(on_cpu(trace, start, start + length)), "")`. Communication is '
-        "`exposed(trace) * trace.length`.",
+        "A gap is (start, length), so it ends at `start + length`. Communication is `exposed(trace) * trace.length`.",
     ),
     reference=triage,
     explanation="the loader. 58 of this patient's 174 ms go into waits for it, 17 into gaps in which the CPU did something "

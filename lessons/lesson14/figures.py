@@ -1,4 +1,4 @@
-"""The pictures of lesson 14: the report as a sheet, a port's memory from batch to batch, and its step on a timeline."""
+"""The pictures of lesson 14: the birds' calls, the report as a sheet, a port's memory from batch to batch, and its step on a timeline."""
 
 import ast
 import re
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from helpers import figures, plots
 from lessons.lesson14 import judge
-from lessons.lesson14.runs import MEMORY, in_full, three_steps
+from lessons.lesson14.runs import MEMORY, held, in_full, two_steps
 from practice_gpus.clock.log import Copy, Host
 
 GIB = 2**30
@@ -37,6 +37,25 @@ TICKS = (3, 10, 30, 100, 300)  # ms
 SHOWN = ("T4", "A10G", "A100", "H100", "H200")  # cards on the sheet
 
 
+def birds(clips):
+    """Return (Figure, alternative text): spectrograms of one clip of each bird, [birds, frames, bands], as the network sees them."""
+    figure = figures.blank_figure((7.4, 3.1))
+    figures.set_title(figure, "Eight birds, a second of each, as the network sees them")
+    grid = figure.subplots(2, (len(clips) + 1) // 2, sharex=True, sharey=True)
+    for number, (axes, clip) in enumerate(zip(grid.flat, clips, strict=True)):
+        extent = (0, 1, 0, 4)  # second, kHz
+        axes.imshow(clip.T, cmap="Greys", origin="lower", aspect="auto", extent=extent)
+        axes.set_title(f"bird {number}", fontsize=9, loc="left", color=figures.INK)
+        axes.set(xticks=(0, 1), yticks=(0, 4))
+        axes.tick_params(labelsize=9, color=figures.FAINT, labelcolor=figures.INK)
+        for edge in axes.spines.values():
+            edge.set_color(figures.FAINT)
+    figure.supxlabel("time (s)", fontsize=9, color=figures.INK)
+    figure.supylabel("pitch (kHz)", fontsize=9, color=figures.INK)
+    words = "each a slanted or level line of pitch against time, broken up by its trill, in a haze of wind"
+    return figure, f"Spectrograms of {len(clips)} birdcalls, {words}."
+
+
 def first_picture():
     """Return (Figure, alternative text): the sheet that the model solution earns."""
     return sheet(judge.SOLUTION)
@@ -44,7 +63,7 @@ def first_picture():
 
 def sheet(folder):
     """Return (Figure, alternative text) of a port's report on one sheet, with Ines's version beside it."""
-    before, now = (three_steps(each).step for each in (judge.weekend(), folder))
+    before, now = (two_steps(each).step for each in (judge.weekend(), folder))
     met = sum(mark.met for mark in judge.marks(folder).values())
     gone = sum(map(sum, judge.sins(folder).values()))
     numbers = {
@@ -65,7 +84,7 @@ def sheet(folder):
         axes.text(0, 0.1, words, fontsize=9, color=figures.FAINT)
     left, right = below.subplots(1, 2, width_ratios=(1.15, 1))
     curves(left, folder)
-    by_card(right, before, three_steps(folder).facts["step"]["cards"])
+    by_card(right, before, two_steps(folder).facts["step"]["cards"])
     words = "; ".join(f"{words}: {value}" for value, words in numbers.items())
     return figure, f"The report on one sheet. {words}."
 
@@ -97,22 +116,30 @@ def by_card(axes, before, cards):
     axes.grid(visible=False, axis="y")
 
 
+def whole(folder):
+    """(what was spied, the error or None) of the whole training: Ines's version needs no more than its memory."""
+    if folder == judge.weekend():
+        return held(folder)
+    done, spy = in_full(folder)
+    return spy, done.error
+
+
 def curves(axes, folder):
     """What a GPU holds from batch to batch, in Ines's version and in a port's."""
     runs = {BEFORE: (judge.weekend(), figures.TROUBLE), "yours": (folder, figures.GPU)}
     for label, (each, color) in runs.items():
-        done, spy = in_full(each)
+        spy, error = whole(each)
         if not spy.trained or (label != BEFORE and each == judge.weekend()):
             continue
-        per = spy.trained / done.facts["steps"]  # calls of a batch
-        held = [number / GIB for number in spy.memory]
-        axes.plot([n / per for n in range(len(held))], held, color=color, linewidth=1.6)
-        if done.error is not None:
-            axes.plot(len(held) / per, LIMIT, "X", color=color, markersize=9)
+        per = spy.trained / spy.taken  # calls of a batch
+        gib = [number / GIB for number in spy.memory]
+        axes.plot([n / per for n in range(len(gib))], gib, color=color, linewidth=1.6)
+        if error is not None:
+            axes.plot(len(gib) / per, LIMIT, "X", color=color, markersize=9)
         low = 6.9 if label == BEFORE else 4.9  # two curves may end at the same place
-        x, y = (len(held) / per + 0.8, low) if done.error else (20.8, max(held) + 0.2)
-        end = "\nruns out of memory" if done.error else f": {peak(each):.2f} GiB at the peak"
-        side = "left" if done.error else "right"
+        x, y = (len(gib) / per + 0.8, low) if error else (20.8, max(gib) + 0.2)
+        end = "\nruns out of memory" if error else f": {peak(each):.2f} GiB at the peak"
+        side = "left" if error else "right"
         axes.text(x, y, label + end, color=color, fontsize=9, ha=side, va="center")
     axes.axhline(LIMIT, color=figures.INK, linewidth=1)
     axes.text(20.8, LIMIT + 0.5, MEMORY, fontsize=9, ha="right", va="center", color=figures.INK)
@@ -124,11 +151,11 @@ def curves(axes, folder):
 
 def memory(folder):
     """Return (Figure, alternative text): `curves` on a figure of their own."""
-    done, spy = in_full(folder)
+    spy, error = whole(folder)
     whose = BEFORE if folder == judge.weekend() else "Your port"
     title = f"{whose} fits {MEMORY}"
-    if done.error is not None:
-        batch = len(spy.memory) * done.facts["steps"] // spy.trained + 1
+    if error is not None:
+        batch = len(spy.memory) * spy.taken // spy.trained + 1
         title = f"{whose} runs out of {MEMORY} in batch {batch} of 21"
     figure, axes = plots.new_figure(title, size=(7.2, 2.8))
     curves(axes, folder)
@@ -141,8 +168,8 @@ def step(folder):
     folders = {BEFORE: judge.weekend()}
     if folder != judge.weekend():
         folders["yours"] = folder
-    steps = {label: three_steps(each).step for label, each in folders.items()}
-    par = three_steps(judge.SOLUTION).step.ms
+    steps = {label: two_steps(each).step for label, each in folders.items()}
+    par = two_steps(judge.SOLUTION).step.ms
     *_, (label, last) = steps.items()
     title = f"{label[0].upper()}{label[1:]}: {last.ms:.0f} ms per step on a T4 by forecast, par is {par:.0f}"
     figure, axes = plots.new_figure(title, "milliseconds", "", (7.2, 1.5 + 1.25 * len(steps)))

@@ -49,6 +49,7 @@ class Spy:
         self.values = values
         self.memory: list | None = [] if memory else None  # bytes, at each call of a module
         self.trained = 0  # how many of them until the last step
+        self.taken = 0  # training steps
         self.optimizer: torch.optim.Optimizer | None = None
         self.model: torch.nn.Module | None = (
             None  # what the program calls first: its network, or a wrapper of it
@@ -89,6 +90,7 @@ class Spy:
     def steps(self, optimizer: torch.optim.Optimizer, *rest: object) -> None:
         """An optimizer has stepped."""
         self.optimizer = optimizer
+        self.taken += 1
         self.trained = len(self.memory or ())
         if not self.stepped:
             self.stepped = self.lines()
@@ -144,9 +146,9 @@ def on_cpu(folder: Path) -> dict:
     return told | {"clips": spy.clips, "spy": spy, "printed": printed.getvalue()}
 
 
-def small(folder: Path) -> dict:
-    """Run the project's small training in here; returns its variables."""
-    with mock.patch.object(sys, "argv", ["train", "--small"]):
+def small(folder: Path, *arguments: str) -> dict:
+    """Run the project's small training in here, or that of `arguments`; returns its variables."""
+    with mock.patch.object(sys, "argv", [*(arguments or ("train", "--small"))]):
         return runpy.run_module(f"{folder.name}.train", run_name="__main__")
 
 
@@ -170,10 +172,25 @@ def in_full(folder: Path) -> tuple:
 
 
 @once
-def three_steps(folder: Path) -> "Report":
+def held(folder: Path) -> tuple:
+    """(what was spied, the error that ended it or None) of the same run without a clock, in half of the time."""
+    from practice_gpus import practice_gpus
+
+    gpu = practice_gpus(1, MEMORY, real="hide", values=False, stand_in=1.0)
+    error = None
+    with inside(folder), gpu, Spy(folder, memory=True) as spy:
+        try:
+            small(folder, "train")
+        except Exception as raised:  # noqa: BLE001 - whatever the program raises
+            error = raised
+    return spy, error
+
+
+@once
+def two_steps(folder: Path) -> "Report":
     """The report of the first steps of the whole training, on shapes alone."""
     with inside(folder):
-        return report_on(folder, shapes=True, steps=3)
+        return report_on(folder, shapes=True, steps=2)
 
 
 def report_on(folder: Path, *arguments: str, **settings: Any) -> "Report":

@@ -47,7 +47,8 @@ def recorded():
 
 
 if __name__ == "__main__":
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=2))
+    dist.init_process_group("gloo")
+    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=1))  # not minutes
     rank = dist.get_rank()
     try:
         epoch(rank)

@@ -14,7 +14,7 @@ import torch  # noqa: E402 - OpenMP reads its settings when it is loaded
 
 from helpers.training import SmallCNN  # noqa: E402
 
-SECONDS, ROUNDS = 0.12, 4  # of each measurement; the best of these rounds counts
+SECONDS, ROUNDS = 0.12, 2  # of each measurement; the best of these rounds counts
 COUNTS = {"all threads": torch.get_num_threads(), "one thread": 1}
 model = SmallCNN()
 x, y = torch.rand(16, 3, 32, 32), torch.randint(10, (16,))

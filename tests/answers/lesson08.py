@@ -27,9 +27,10 @@ WRONG = {
         instead("only the arithmetic changes", C=("memory", "16 bits")),
         instead("leave the CPU and the copies as they are", A=("CPU or copies", "16 bits")),
         instead("brings × 1.00 by forecast", C=("compute", "CUDA graph")),
-        instead("brings × 0.99 by forecast", B=("overhead", "16 bits")),
+        instead("brings × 0.98 by forecast", B=("overhead", "16 bits")),
         instead("name a limit and a change", B="overhead"),
         instead("is none of overhead", B=("launches", "CUDA graph")),
+        instead("Was TF32 on for these tests", D=("memory", "16 bits")),
         given("expected a dict", {"A": ("memory", "16 bits")}),
     ),
     "rung": (

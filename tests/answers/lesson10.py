@@ -48,16 +48,6 @@ WRONG = {
         ),
         given("expected a function", 3),
     ),
-    "kept": (
-        given("How many does the first stage keep", 34 * 4096 * 8192 * 20 / 8),
-        given("all 80 blocks", 34 * 4096 * 8192 * 4 * 80 / 8),
-        given("That's one block", 34 * 4096 * 8192 * 4 / 8),
-        given("or its machine", 34 * 4096 * 8192 * 4 * 20),
-        given("not split over", 34 * 4096 * 8192 * 4 * 80),
-        given("that's in GB", 11.4),
-        given("Then: what is split", 34 * 4096),
-        given("expected a number", "11 GB"),
-    ),
     "plan": (
         instead("FSDP waits for weights", B=(8, 1, 1)),
         instead("fewer texts than FSDP ranks", C=(128, 1, 1)),

@@ -104,7 +104,7 @@ LESSONS = (
         "12_look_inside_a_kernel.ipynb",
         "Look inside a kernel",
         59,
-        "Write CUDA C, compile it for four cards, and count sectors, bank conflicts and spills without a GPU",
+        "Write CUDA C, and count sectors, bank conflicts and spills without a GPU",
         practice=False,
     ),
     Lesson(

@@ -101,6 +101,7 @@ def _pretend():
     import torch
     import triton
     from torch._dynamo.device_interface import CudaInterface
+    from torch._inductor.codecache import CacheBase
     from triton.backends.compiler import GPUTarget
 
     def properties(*_, **__):
@@ -113,6 +114,7 @@ def _pretend():
     }
     driver = SimpleNamespace(**{name: lambda value=value: value for name, value in answers.items()})
     triton.runtime.driver.set_active(driver)
+    CacheBase.get_system = staticmethod(dict)  # else it reads all of Triton, to name a cache
     CudaInterface.get_device_properties = CudaInterface.Worker.get_device_properties = staticmethod(
         properties
     )

@@ -31,9 +31,9 @@ def matmul_kernel(a, b, c, n, TILE: tl.constexpr):
     acc = tl.zeros((TILE, TILE), dtype=tl.float32)
     for start in range(0, n, TILE):
         k = start + tl.arange(0, TILE)
-        mask_a = (rows < n) & (k[None, :] < n)
+        mask = (rows < n) & (k[None, :] < n)
+        left = tl.load(a + rows * n + k[None, :], mask=mask, other=0.0)
         mask_b = (k[:, None] < n) & (columns < n)
-        left = tl.load(a + rows * n + k[None, :], mask=mask_a, other=0.0)
         right = tl.load(b + k[:, None] * n + columns, mask=mask_b, other=0.0)
         acc = tl.dot(left, right, acc)
     tl.store(c + rows * n + columns, acc, mask=(rows < n) & (columns < n))

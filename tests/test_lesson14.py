@@ -9,7 +9,7 @@ from answers.lesson14 import HALVES, folder
 
 from lessons.lesson14 import exercises as ex
 from lessons.lesson14 import judge
-from lessons.lesson14.runs import three_steps
+from lessons.lesson14.runs import two_steps
 from practice_gpus import practice_gpus
 
 
@@ -47,9 +47,9 @@ def test_the_untouched_project_meets_nothing_but_its_own_losses():
 
 @pytest.mark.slow
 def test_the_lesson_says_how_much_the_two_sins_of_speed_cost():
-    steps = [three_steps(folder(HALVES[name])).step for name in ("float32", "clip by clip")]
+    steps = [two_steps(folder(HALVES[name])).step for name in ("float32", "clip by clip")]
     assert [round(step.ms) for step in steps] == [206, 85]
-    assert round(three_steps(judge.SOLUTION).step.ms) == 61
+    assert round(two_steps(judge.SOLUTION).step.ms) == 61
 
 
 LEFT = {  # of each half-solution, the sin that is left

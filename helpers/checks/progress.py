@@ -48,10 +48,8 @@ know.b.graph know.b.cache know.b.memory know.b.several know.b.busy know.b.half
 10.plan 07.limit 10.kept
 """.split()
 )
-RETIRED = (
-    "13.waiting",
-    "10.kept",
-)  # no longer in a lesson; their places stay, so older codes can be read
+# No longer in a lesson; their places stay, so that older codes can be read
+RETIRED = ("12.best", "12.saxpy", "13.waiting", "10.kept")
 _memory: dict = {}
 # What a field holds; a value of another kind is left out when the file is read
 _FITS = {

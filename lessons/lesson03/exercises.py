@@ -85,7 +85,7 @@ flat = Exercise(
     title="finish the network",
     check_answer=_check_finish,
     hints=(
-        "On which device did *Layer by layer* send 64 photos through the network without computing anything?",
+        "On which device did 64 photos go through the network, just above, without computing anything?",
         'A module\'s `.to` moves the module itself, so move a copy: `copy.deepcopy(body).to("meta")`. Send an '
         "empty photo through it, also on `meta`, and count the values that come out.",
         '`features = twin(torch.empty(1, *shape, device="meta")).numel()`, then '

@@ -98,7 +98,7 @@ def seen(network, photo, *asked, file=None):
 
 def by_batch(times, device):
     """Show time per batch by photos, as a multiple of one photo's: `times` here, {batch: ms}, and NVIDIA's of a T4 and a V100."""
-    name = f"this {'CPU' if device.type == 'cpu' else 'GPU'}, EfficientNet"
+    name = "this CPU" if device.type == "cpu" else "this GPU"
     where = {"x": "batch", "section": "inference", "precision": "FP32"}
     cards = plots.published("resnet50_nvidia", "images_per_s", device=[*CARDS], **where)
     cards = cards.renamed({device: f"{card}, ResNet-50" for device, card in CARDS.items()})

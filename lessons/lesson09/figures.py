@@ -9,7 +9,6 @@ import torch
 import measurements
 from helpers import figures, plots
 from lessons import gpt, reading
-from lessons.measure import peak_bytes
 from practice_gpus.cards import get_card
 
 
@@ -111,7 +110,10 @@ def peaks_mib(attend, sizes):
     for n in sizes:
         torch.cuda.empty_cache()  # so that sizes aren't rounded to old blocks
         q, k, v = torch.randn(3, 1, 8, n, 64, device="cuda").unbind()
-        peaks.append(peak_bytes(functools.partial(attend, q, k, v), q.device) / 2**20)
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        attend(q, k, v)
+        peaks.append((torch.cuda.max_memory_allocated() - before) / 2**20)
         del q, k, v
     return peaks
 

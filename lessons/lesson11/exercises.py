@@ -96,11 +96,11 @@ product = puzzle(
     "bytes loaded and stored per element",
     mistakes=_product_mistakes,
     hints=(
-        "Element (r, k) of `a` has the address `a + r * n + k`. Which of the two stands upright, and which lies flat?",
-        "`left` is a square of `a + rows * n + k[None, :]`, `right` one of `b + k[:, None] * n + columns`. Where does each "
-        "end, if 16 doesn't divide n? Beyond the end, a 0 changes no sum.",
-        "`left = tl.load(a + rows * n + k[None, :], mask=(rows < n) & (k[None, :] < n), other=0.0)`, `right` in the same "
-        "way, then `acc = tl.dot(left, right, acc)`.",
+        "Element (k, c) of `b` has the address `b + k * n + c`. Which of the two stands upright, and which lies flat?",
+        "`right` is a square of `b + k[:, None] * n + columns`. Where does it end, if 16 doesn't divide n? Beyond the end, a "
+        "0 changes no sum.",
+        "`right = tl.load(b + k[:, None] * n + columns, mask=(k[:, None] < n) & (columns < n), other=0.0)`, then "
+        "`acc = tl.dot(left, right, acc)`.",
     ),
     reference=matmul_kernel,
     tool="matmul_kernel",

@@ -5,13 +5,13 @@ import math
 import torch
 
 from helpers import plots
-from helpers.figures import GPU, GREENS, SMALL, TROUBLE, blank_figure, set_title, tidy
+from helpers.figures import GPU, GREENS, SMALL, blank_figure, set_title, tidy
 from helpers.palette import FAINT, INK, RULE
-from lessons.trace import microseconds, total, traffic
+from helpers.widgets import explore, slider
+from lessons.trace import total, trace, traffic
 
 PROGRAMS = (GREENS[3], GREENS[4])  # neighbors differ; black text can be read on each
 TOKENS, WIDTH = 8192, 64  # of the first picture: tokens, and the dimension of a head
-TRITON, APART = 4, 38  # bytes of RMS norm per number: fused, and LinkedIn's separate operations
 STEPS = {  # what each operation of attention reads and writes
     "q @ k.T": ("q", "k", "write"),
     "× scale": ("read", "write"),
@@ -330,27 +330,80 @@ def _draw_sum(axes, words, kept, alpha, added, most):
     axes.set(yticks=[], ylim=(-0.6, 0.6), xlim=(0, most))
 
 
-def rms_norm():
-    """Show published times of RMS norm on an A100, as separate operations and as one Triton kernel, beside the clock's forecast."""
-    group = plots.published(
-        "triton_rms_norm_a100", "time_ms", x="width", by="code", section="forward"
-    )
-    measured = group.renamed({code: code.split(", ")[1].split(" (")[0] for code in group})
-    expected = {}
-    for name, (widths, _) in measured.items():
-        size = 2048 * (TRITON if name == "Triton" else APART)
-        times = [microseconds("A100 80", size * width) / 1000 for width in widths]
-        expected[name] = (widths, times)
-    title = "RMS norm on an A100: fusion makes it 5.8 to 10.5 times as fast"
-    colors = {name: GPU if name == "Triton" else TROUBLE for name in measured}
-    axis = "row length (2,048 rows, bfloat16, log scale)"
-    series = [measured, plots.forecast(expected)]
-    figure = plots.lines(
-        series, title, axis, "time (ms, log scale)", logx=True, logy=True, colors=colors
-    )
-    figure.set_figheight(3.1)
-    words = "0.280 ms in separate operations, 0.031 ms in one Triton kernel"
-    plots.show(
-        figure,
-        f"Lines of time by row length; rows of 4,096 take {words}. Beside each, dashed, its forecast.",
-    )
+def walk_softmax():
+    """Show which program of the model answer's softmax touches which elements of four rows."""
+    from lessons.kernels import softmax_kernel
+
+    x = torch.randn(4, 10)
+    seen = trace(softmax_kernel, 4, x, torch.empty_like(x), 10, BLOCK=16)
+    touched(seen, "Each program takes a row and masks out six elements of its block")
+
+
+def walk_product():
+    """Explore which tiles a program of the model answer's product loads and stores, by its place in the grid."""
+    from lessons.kernels import matmul_kernel
+
+    a, b = torch.randn(2, 64, 64).half()
+    seen = trace(matmul_kernel, (4, 4), a, b, torch.empty(64, 64), 64, num_warps=4, TILE=16)
+    sliders = {"row": slider("row", range(4), 1), "column": slider("column", range(4), 2)}
+    explore(one_program(seen), **sliders)
+
+
+def walk_attention():
+    """Explore which tiles a program of the model answer's attention loads and stores, step by step."""
+    from lessons.kernels import attention_kernel
+
+    q, k, v = torch.randn(3, 128, 32).half()
+    values = q, k, v, torch.empty_like(q), 128, 32**-0.5
+    seen = trace(attention_kernel, 4, *values, num_warps=4, D=32, BLOCK=32)
+    sliders = {"row": slider("program", range(4), 1), "step": slider("step", range(4), 2)}
+    explore(one_program(seen, walked=("k", "v")), **sliders)
+
+
+def race(rows, title, caption):
+    """Show a race: two bars of bytes for each way, and beside them its forecast and its time.
+
+    `rows` are (name, bytes loaded and stored or None, bytes from memory at least, µs by forecast of each count, measured).
+    """
+    figure = blank_figure((7.3, 0.52 * len(rows) + 1.25))
+    set_title(figure, title)
+    axes = figure.subplots()
+    most = max(loaded or least for _, loaded, least, *_ in rows) / 1e6
+    said = []
+    for place, (name, loaded, least, times, measured) in enumerate(rows):
+        forecast = " to ".join(f"{time:,.0f}" for time in sorted({round(t) for t in times})) + " µs"
+        _draw_bytes(axes, place + 0.2 * bool(loaded), least, GPU, most)
+        if loaded:
+            _draw_bytes(axes, place - 0.2, loaded, GREENS[3], most)
+        axes.text(1.32 * most, place, forecast, **RIGHT_OF_BARS)
+        axes.text(1.62 * most, place, measured, **RIGHT_OF_BARS)
+        counts = f"{megabytes(loaded)} loaded and stored, " if loaded else ""
+        counts += f"{megabytes(least)} from memory at least, forecast {forecast}"
+        said.append(f"{name}: {counts}{measured and f', measured {measured}'}")
+    for x, words, color in (
+        (0, "loaded and stored", GREENS[2]),
+        (0.42 * most, "from memory at least", GPU),
+        (1.32 * most, "forecast", INK),
+        (1.62 * most, "measured" if rows[0][-1] else "", INK),
+    ):
+        axes.text(x, -0.8, words, fontsize=9, color=color, fontweight="bold", va="center")
+    axes.set(xlim=(0, (2.1 if rows[0][-1] else 1.66) * most), ylim=(len(rows) - 0.4, -1.1))
+    axes.set_yticks(range(len(rows)), [name for name, *_ in rows], fontsize=9, color=INK)
+    axes.set_xticks([])
+    axes.tick_params(length=0)
+    axes.set_facecolor("none")
+    axes.spines[:].set_visible(False)
+    plots.show(figure, f"{'; '.join(said)}.", caption)
+
+
+RIGHT_OF_BARS = {"va": "center", "fontsize": 9, "color": INK}
+
+
+def _draw_bytes(axes, place, count, color, most):
+    axes.barh(place, count / 1e6, height=0.34, color=color)
+    axes.text(count / 1e6 + 0.012 * most, place, megabytes(count), **RIGHT_OF_BARS)
+
+
+def megabytes(count):
+    """Return a count of bytes in MB, as it's written: "810 MB", "4.2 MB"."""
+    return f"{count / 1e6:,.0f} MB" if count >= 1e7 else f"{count / 1e6:.1f} MB"

@@ -1,39 +1,113 @@
-"""Lesson 11's races: the learner's function beside PyTorch's ways, each with its forecast and, on a GPU, its time."""
+"""Lesson 11's races: the learner's kernel beside PyTorch's ways: the bytes it loads, a forecast and, on a GPU, its time."""
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from lessons.kernels import attend
-from lessons.trace import microseconds, total, traffic
+from lessons.lesson11 import figures
+from lessons.trace import microseconds, total, trace, traffic
 
 CARDS = {"softmax": "RTX 3090", "product": "A100 80", "attention": "A100 80"}  # of the forecasts
+TILES = (16, 32, 64)
+SMALL = 64  # rows or tokens of the inputs on which loads and stores are counted
 
 
-def race(what: str, yours: Callable[..., torch.Tensor]) -> None:
-    """Print two counts of the bytes of some ways to compute `what`, each with its forecast, and on a GPU what it measures.
+def race(what: str, kernel: Any) -> None:
+    """Show the bytes of some ways to compute `what`, each with its forecast, and on a GPU what it measures.
 
-    Loaded and stored: by all programs, every time (none for PyTorch's kernels, which aren't ours to count). From memory at
-    least: each number once a kernel. `what` is "softmax", for yours(x); "product", for yours(a, b, tile); or "attention",
-    for yours(q, k, v, tile). Without a GPU nothing that large is run. Raises AssertionError where yours(…) differs from
-    PyTorch on small inputs.
+    `kernel` is the learner's: `what` is "softmax", "product" or "attention". Without a GPU nothing large is run. Raises
+    AssertionError where its results differ from PyTorch's on small inputs.
     """
     from practice_gpus.cards import find_card
 
     gpu = torch.cuda.is_available()
-    ways, flops = {"softmax": _softmax, "product": _product, "attention": _attention}[what](
-        yours, "cuda" if gpu else "cpu", "cuda" if gpu else "meta"
+    ways, flops, title = {"softmax": _softmax, "product": _product, "attention": _attention}[what](
+        LAUNCHES[what](kernel),
+        lambda *tile: COUNTS[what](kernel, *tile),
+        "cuda" if gpu else "cpu",
+        "cuda" if gpu else "meta",
     )
-    columns = f"{'loaded and stored':>24}{'from memory at least':>24}"
-    print(f"{'':20}{columns}" + (f"{'measured':>13}" if gpu else ""))
-    for name, run, loaded, least in ways:
-        counts = [_bytes_and_time(CARDS[what], moved, flops) for moved in (loaded, least)]
-        print(f"{name:20}{''.join(counts)}" + (_measured(run, least, flops) if gpu else ""))
+    rows = []
+    for name, run, *counts in ways:
+        times = [microseconds(CARDS[what], moved, flops) for moved in counts if moved]
+        rows.append((name, *counts, times, _measured(run, counts[1], flops) if gpu else ""))
     here = f"measured: {torch.cuda.get_device_name()}" if gpu else "no GPU here to measure on"
-    print(f"forecasts: {find_card(CARDS[what])}; {here}")
+    figures.race(rows, title, f"forecasts: {find_card(CARDS[what])}; {here}")
 
 
+# --- what a kernel loads and stores: counted on small inputs, and scaled ------------------------
+def _scaled(seen, ratio, powers):
+    """Return the bytes of a `Trace` if each tensor's grow with a power of the size; `powers` in the order of the tensors."""
+    moved = [seen.bytes("load", name) + seen.bytes("store", name) for name in seen.tensors]
+    return sum(each * ratio**power for each, power in zip(moved, powers, strict=True))
+
+
+def _count_softmax(kernel):
+    x = torch.randn(2, SMALL)
+    seen = trace(kernel, 2, x, torch.empty_like(x), SMALL, BLOCK=SMALL)
+    return _scaled(seen, 2048 * 4096 // x.numel(), (1, 1))
+
+
+def _count_product(kernel, tile):
+    a, b = torch.randn(2, SMALL, SMALL).half()
+    arguments = a, b, torch.empty(SMALL, SMALL), SMALL
+    seen = trace(kernel, (SMALL // tile,) * 2, *arguments, num_warps=4, TILE=tile)
+    return _scaled(seen, 4096 // SMALL, (3, 3, 2))
+
+
+def _count_attention(kernel, tile):
+    q, k, v = torch.randn(3, SMALL, 64).half()
+    arguments = q, k, v, torch.empty_like(q), SMALL, 0.125
+    seen = trace(kernel, SMALL // tile, *arguments, num_warps=4, D=64, BLOCK=tile)
+    return _scaled(seen, 8192 // SMALL, (1, 2, 2, 1))
+
+
+COUNTS: dict[str, Callable[..., int]] = {
+    "softmax": _count_softmax,
+    "product": _count_product,
+    "attention": _count_attention,
+}
+
+
+# --- how a kernel is launched -------------------------------------------------------------------
+def _launch_softmax(kernel):
+    def launch(x):
+        out = torch.empty_like(x)
+        columns = x.shape[1]
+        kernel[(len(x),)](x, out, columns, BLOCK=2 ** math.ceil(math.log2(columns)))
+        return out
+
+    return launch
+
+
+def _launch_product(kernel):
+    def launch(a, b, tile):
+        n = len(a)
+        c = torch.empty(n, n, device=a.device)
+        kernel[(-(-n // tile),) * 2](a, b, c, n, TILE=tile)
+        return c
+
+    return launch
+
+
+def _launch_attention(kernel):
+    def launch(q, k, v, tile):
+        out = torch.empty_like(q)
+        n, d = q.shape
+        kernel[(-(-n // tile),)](q, k, v, out, n, d**-0.5, D=d, BLOCK=tile)
+        return out
+
+    return launch
+
+
+LAUNCHES = {"softmax": _launch_softmax, "product": _launch_product, "attention": _launch_attention}
+
+
+# --- the ways: (name, how to run it, bytes loaded and stored or None, bytes from memory at least) ----
 def softmax_apart(x: torch.Tensor) -> torch.Tensor:
     """Return the softmax of each row in five operations, as the lesson writes it."""
     x = x - x.amax(1, keepdim=True)
@@ -41,37 +115,34 @@ def softmax_apart(x: torch.Tensor) -> torch.Tensor:
     return powers / powers.sum(1, keepdim=True)
 
 
-def _softmax(yours, small, large):
+def _softmax(yours, count, small, large):
     x = torch.randn(7, 100, device=small)
     torch.testing.assert_close(yours(x), x.softmax(1))
     x = torch.randn(2048, 4096, device=large)
+    apart = total(traffic(softmax_apart, x))
     ways = [
-        ("five kernels", lambda: softmax_apart(x), None, total(traffic(softmax_apart, x))),
-        ("your kernel", lambda: yours(x), 2 * x.nbytes, 2 * x.nbytes),
+        ("five kernels", lambda: softmax_apart(x), None, apart),
+        ("your kernel", lambda: yours(x), count(), 2 * x.nbytes),
         ("x.softmax(1)", lambda: x.softmax(1), None, 2 * x.nbytes),
     ]
-    return ways, 0
+    title = f"One kernel needs to move {figures.megabytes(2 * x.nbytes)} where five move {figures.megabytes(apart)}"
+    return ways, 0, title
 
 
-def _product(yours, small, large):
+def _product(yours, count, small, large):
     a, b = torch.randn(2, 50, 50, device=small).half()
     torch.testing.assert_close(yours(a, b, 16), a.float() @ b.float(), rtol=5e-3, atol=5e-3)
     n = 4096
     a, b = torch.randn(2, n, n, dtype=torch.half, device=large)
-    inputs, stored = 2 * a.nbytes, 4 * n * n  # bytes; yours stores float32
+    least = 2 * a.nbytes + 4 * n * n  # yours stores float32
     ways = [
-        (
-            _tiles(tile),
-            lambda tile=tile: yours(a, b, tile),
-            n // tile * inputs + stored,
-            inputs + stored,
-        )
-        for tile in (16, 32, 64)
+        (_tiles(tile), lambda tile=tile: yours(a, b, tile), count(tile), least) for tile in TILES
     ]
-    return [*ways, ("a @ b", lambda: a @ b, None, 3 * a.nbytes)], 2 * n**3
+    title = "The larger the tile, the less your kernel loads"
+    return [*ways, ("a @ b", lambda: a @ b, None, 3 * a.nbytes)], 2 * n**3, title
 
 
-def _attention(yours, small, large):
+def _attention(yours, count, small, large):
     q, k, v = torch.randn(3, 200, 64, device=small).half()
     near = {"rtol": 0.01, "atol": 0.01}
     torch.testing.assert_close(
@@ -80,36 +151,21 @@ def _attention(yours, small, large):
     n = 8192
     q, k, v = torch.randn(3, n, 64, dtype=torch.half, device=large)
     batch = [each[None, None] for each in (q, k, v)]  # the fused kernels take texts and heads, too
-    moved = 2 * q.nbytes  # k and v by each program; q and the result once
+    apart, least = total(traffic(attend, q, k, v)), 4 * q.nbytes
     ways = [
-        ("attend, 4 kernels", lambda: attend(q, k, v), None, total(traffic(attend, q, k, v))),
+        ("four operations", lambda: attend(q, k, v), None, apart),
         *(
-            (
-                _tiles(tile),
-                lambda tile=tile: yours(q, k, v, tile),
-                (n // tile + 1) * moved,
-                2 * moved,
-            )
-            for tile in (16, 32, 64)
+            (_tiles(tile), lambda tile=tile: yours(q, k, v, tile), count(tile), least)
+            for tile in TILES
         ),
-        ("PyTorch's, fused", lambda: scaled_dot_product_attention(*batch), None, 2 * moved),
+        ("PyTorch's, fused", lambda: scaled_dot_product_attention(*batch), None, least),
     ]
-    return ways, 4 * n**2 * 64
+    title = f"One kernel needs {figures.megabytes(least)} from memory where four need {figures.megabytes(apart)}"
+    return ways, 4 * n**2 * 64, title
 
 
 def _tiles(tile):
     return f"yours, tiles of {tile}"
-
-
-def _bytes_and_time(card, moved, flops):
-    """Return 24 characters for a count of bytes and its forecast; blank without a count."""
-    return (
-        f"{_megabytes(moved):>12}{microseconds(card, moved, flops):9,.0f} µs" if moved else 24 * " "
-    )
-
-
-def _megabytes(count):
-    return f"{count / 1e6:,.0f} MB" if count >= 1e7 else f"{count / 1e6:.1f} MB"
 
 
 def _measured(run, moved, flops):
@@ -118,4 +174,4 @@ def _measured(run, moved, flops):
 
     seconds = do_bench(run, return_mode="median") / 1000
     rate = f"{flops / seconds / 1e12:.3g} TFLOP/s" if flops else f"{moved / seconds / 1e9:.3g} GB/s"
-    return f"{1e6 * seconds:10,.0f} µs, {rate}"
+    return f"{1e6 * seconds:,.0f} µs, {rate}"

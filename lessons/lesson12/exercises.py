@@ -4,70 +4,9 @@ import re
 
 import torch
 
-from helpers.checks.core import Exercise, NotYet, Question
+from helpers.checks.core import Question
 from lessons.kernels import matmul_kernel
 from lessons.puzzle import UNTOUCHED, Problem, blank, puzzle
-
-# --- a scaled sum -------------------------------------------------------------------------------
-SAXPY = """
-extern "C" __global__ void saxpy(const float* x, const float* y, float* out, float a, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (4 * i >= n) return;
-  float4 u = reinterpret_cast<const float4*>(x)[i];
-  float4 v = reinterpret_cast<const float4*>(y)[i];
-  v.x += a * u.x;
-  v.y += a * u.y;
-  v.z += a * u.z;
-  v.w += a * u.w;
-  reinterpret_cast<float4*>(out)[i] = v;
-}
-"""
-
-
-def _saxpy_problems():
-    found = []
-    for n in (64, 1000):
-        x, y, out = torch.randn(n), torch.randn(n), blank(n)
-        values = [x, y, out, 2.5, n]
-        found.append(Problem(values, out, 2.5 * x + y, -(-n // 512), f"n = {n}", 128))
-    return found
-
-
-def _saxpy_mistakes(problem):
-    x, y, out, a, n = problem.values
-    expected, place = a * x + y, torch.arange(n)
-    first = "only the first block's elements were written: where does blockIdx.x come in?"
-    yield torch.where(place < 512, expected, UNTOUCHED), first
-    single = (
-        "a thread wrote one number, and there are 512 for the 128 threads of a block: four each."
-    )
-    yield torch.where(place < 128 * problem.grid, expected, UNTOUCHED), single
-    yield a * (x + y), "that is a * (x + y): only x is multiplied."
-
-
-def _saxpy_score(compiled, result, problem):
-    """Memory instructions that warps execute for 1,000 elements."""
-    return 1000 * sum(each.requests for each in result.of("global")) / len(problem.out)
-
-
-saxpy = puzzle(
-    "12.saxpy",
-    "a scaled sum",
-    _saxpy_problems,
-    _saxpy_score,
-    "memory instructions of a warp per 1,000 elements",
-    mistakes=_saxpy_mistakes,
-    hints=(
-        "Thread i handles elements 4 i to 4 i + 3, and `u` holds those of `x`. Which four of `y` does it need?",
-        "Load a `float4 v` from `y` as `u` was loaded from `x`. Then add `a` times each part of `u` to the same part of `v`.",
-        "`float4 v = reinterpret_cast<const float4*>(y)[i];`, then `v.x += a * u.x;`, and the same for `y`, `z` and `w`.",
-    ),
-    reference=SAXPY,
-    tool="saxpy",
-    source=f'saxpy = """{SAXPY}"""',
-    explanation="A warp's request is now 512 bytes in 16 sectors, all of them used: as many bytes as before, with a quarter of the "
-    "instructions. The addresses have to be multiples of 16.",
-)
 
 # --- transpose ----------------------------------------------------------------------------------
 TRANSPOSE = """
@@ -134,19 +73,22 @@ transpose = puzzle(
 )
 
 
-# --- load once, use four times ------------------------------------------------------------------
+# --- share a tile -------------------------------------------------------------------------------
 MATMUL = """
 extern "C" __global__ void matmul(const float* a, const float* b, float* out, int n) {
+  __shared__ float left[32][32], right[32][32];
   int column = blockIdx.x * 32 + threadIdx.x;
-  int row = blockIdx.y * 32 + threadIdx.y * 4;
-  float sums[4] = {};
-  for (int k = 0; k < n; k++) {
-    float once = b[k * n + column];
-    for (int i = 0; i < 4; i++)
-      sums[i] += a[(row + i) * n + k] * once;
+  int row = blockIdx.y * 32 + threadIdx.y;
+  float sum = 0;
+  for (int start = 0; start < n; start += 32) {
+    left[threadIdx.y][threadIdx.x] = a[row * n + start + threadIdx.x];
+    right[threadIdx.y][threadIdx.x] = b[(start + threadIdx.y) * n + column];
+    __syncthreads();
+    for (int k = 0; k < 32; k++)
+      sum += left[threadIdx.y][k] * right[k][threadIdx.x];
+    __syncthreads();
   }
-  for (int i = 0; i < 4; i++)
-    out[(row + i) * n + column] = sums[i];
+  out[row * n + column] = sum;
 }
 """
 
@@ -156,23 +98,24 @@ def _matmul_problems():
     for n in (32, 64):
         a, b, out = torch.randn(n, n), torch.randn(n, n), blank(n, n)
         grid = (n // 32, n // 32)
-        found.append(Problem([a, b, out, n], out, a @ b, grid, f"n = {n}", (32, 8)))
+        found.append(Problem([a, b, out, n], out, a @ b, grid, f"n = {n}", (32, 32)))
     return found
 
 
 def _matmul_mistakes(problem):
-    a, b, out, n = problem.values
-    rows = torch.arange(n)[:, None]
-    yield torch.where(rows % 4 == 0, a @ b, UNTOUCHED), "only one of every four rows was written."
-    overlap = torch.where(rows % 32 < 11, a @ b, UNTOUCHED)
+    a, b, _, n = problem.values
+    turned = a.view(n // 32, 32, n // 32, 32).transpose(1, 3).reshape(n, n)
     yield (
-        overlap,
-        "threads share rows: thread y's four rows begin at row 4 * threadIdx.y of the tile.",
+        turned @ b,
+        "`left` is read by columns: this thread's row of `a` is `left[threadIdx.y][k]`.",
     )
+    yield a[:, -32:] @ b[-32:], "only the last pair of tiles counts: `sum` has to keep growing."
+    down = b.view(n // 32, 32, n)[:, :1].expand(-1, 32, -1).reshape(n, n)
     yield (
-        torch.where(rows % 32 < 8, a @ b, UNTOUCHED),
-        "8 of 32 rows: each thread has four results.",
+        a @ down,
+        "each row of `right` holds the same numbers: its row in `b` is `start + threadIdx.y`.",
     )
+    yield torch.zeros(n, n), "every result is 0: nothing was added to `sum`."
 
 
 def loads_per_ffma(result, multiply_adds):
@@ -181,28 +124,30 @@ def loads_per_ffma(result, multiply_adds):
 
 
 def _matmul_score(compiled, result, problem):
-    return loads_per_ffma(result, problem.values[-1] ** 3 / 32)
+    """Sectors of global memory that loads touch, for each multiply-add of a warp."""
+    return result.moved("load") / 32 / (problem.values[-1] ** 3 / 32)
 
 
 matmul = puzzle(
     "12.matmul",
-    "load once, use four times",
+    "a product through shared memory",
     _matmul_problems,
     _matmul_score,
-    "load instructions per FFMA",
+    "sectors loaded from global memory per FFMA",
     mistakes=_matmul_mistakes,
     hints=(
-        "Which of the two loads is the same for four results in one column? It can stay in a register.",
-        "For each `k`, load `b[k * n + column]` into a variable, then loop over four rows.",
-        "After the load, in the loop over `k`: "
-        "`for (int i = 0; i < 4; i++) sums[i] += a[(row + i) * n + k] * once;`",
+        "A thread brings one number into each tile. In `right`, too, a warp should fill a row with 32 neighbors.",
+        "`right[threadIdx.y][threadIdx.x]` takes row `start + threadIdx.y` of `b`, in this thread's column. Who may use the "
+        "tiles before they're complete, and who may still need them when the next ones come?",
+        "After the loads, `__syncthreads();`, then `for (int k = 0; k < 32; k++) sum += left[threadIdx.y][k] * "
+        "right[k][threadIdx.x];`, then `__syncthreads();` once more.",
     ),
     reference=MATMUL,
     tool="matmul",
     source=f'matmul = """{MATMUL}"""',
-    explanation="Four multiply-adds take one load of `b` and four of `a`: 1.25 loads each, where one result per thread takes 2. "
-    "The four sums are registers, because each index is known once the loops are unrolled. A `float4` of `a` covers four "
-    "steps of `k` in one load: 0.5 loads each.",
+    explanation="For each pair of tiles, a warp loads 8 sectors and does 32 multiply-adds: 0.25 sectors each. No bank "
+    "conflicts: in `left`, all lanes read the same word; in `right`, 32 neighbors.",
+    seconds=20,
 )
 
 
@@ -234,53 +179,13 @@ def counted(compiled):
     return [len(re.findall(rf"\b(?:{names})\b", most)) for names in ("LDG", "LDL|STL", "FFMA")]
 
 
-# --- find the best tile -------------------------------------------------------------------------
-ENOUGH = 0.15  # memory instructions per FFMA
-
-
 def per_ffma(tile):
-    """Return a product's registers, and how many loads, `LDL` and `STL`, and both its loop has per FFMA on an H100."""
+    """Return how many loads, and how many `LDL` and `STL`, a product's loop has per FFMA on an H100, and what it `Compiled` to."""
     from practice_gpus import kernels
 
     compiled = kernels.compile(product(*tile), "product", "H100", threads=256)
     loads, spills, multiply_adds = counted(compiled)
-    return compiled.registers, *(n / multiply_adds for n in (loads, spills, loads + spills))
-
-
-def _check_best(tile):
-    if not isinstance(tile, (tuple, list)) or [type(side) for side in tile] != [int, int]:
-        raise NotYet("expected two whole numbers: rows and columns, such as (8, 8).")
-    rows, columns = tile
-    if min(tile) < 1 or rows * columns > 256:
-        raise NotYet(f"expected 1 to 256 results per thread, got {rows * columns}.")
-    registers, loads, spills, both = per_ffma(tile)
-    words = f"{rows} × {columns}, {registers} registers: {loads:.3f} loads + {spills:.3f} LDL and STL = {both:.3f} per FFMA."
-    if both >= ENOUGH:
-        what = (
-            "the tile is too large"
-            if spills
-            else "nothing spills, so there's room for more results"
-        )
-        raise NotYet(f"{words} That's not below {ENOUGH}: {what}.")
-    return f"{words} Par is {per_ffma(best.reference)[-1]:.3f}."
-
-
-best = Exercise(
-    "12.best",
-    "find the best tile",
-    _check_best,
-    hints=(
-        "A thread has at most 255 registers. Each result takes one, and the loaded numbers and their addresses need some, too.",
-        "For a given number of results, which shape has the fewest rows plus columns?",
-        "Try squares between 8 × 8, which fits, and 16 × 16, which spills.",
-    ),
-    reference=(15, 15),
-    source="tile = (15, 15)  # rows and columns per thread",
-    explanation="15 × 15 results take 30 loads, and the compiler just manages with the registers there are. With one column more, "
-    "each step of the loop has 32 `LDL` and `STL`: more memory instructions than an 8 × 8 tile has. Fewest isn't fastest, "
-    "though: with 12.5% occupancy, only a timing on a GPU can tell.",
-    seconds=60,
-)
+    return loads / multiply_adds, spills / multiply_adds, compiled
 
 
 PRODUCT_COLUMNS = ("card", "numbers", "precision", "FFMA", "tensor cores", "registers", "stack")

@@ -1,11 +1,13 @@
 """The figures of lesson 12, Look inside a kernel: sectors, banks, one multiprocessor, what compilers answered."""
 
+import functools
+
 from helpers import plots, show
 from helpers.figures import COPY, GPU, GREENS, SMALL, TROUBLE, WAIT, blank_figure, set_title
 from helpers.figures import show as show_figure
 from helpers.palette import FAINT, INK
 from lessons import puzzle
-from lessons.lesson12.exercises import counted, loads_per_ffma
+from lessons.lesson12.exercises import loads_per_ffma, per_ffma
 from measurements import published
 
 SECTOR = 32  # bytes
@@ -24,7 +26,7 @@ def first_picture():
     figure = blank_figure((7.3, 3.0))
     set_title(
         figure,
-        f"5 sectors instead of 33, and Boehm's pair is {fast / slow:.2g} times as fast",
+        "Two words decide: 33 sectors for each multiply-add of a warp, or 5",
     )
     axes = figure.subplots(
         2, 2, gridspec_kw={"hspace": 0.1, "wspace": 0.05, "width_ratios": [5, 2]}
@@ -35,7 +37,7 @@ def first_picture():
         left.text(
             34,
             1.5,
-            f"{count} sectors per multiply-add of a warp",
+            f"{count} sectors",
             fontsize=10,
             color=INK,
             ha="right",
@@ -68,8 +70,18 @@ def _strip(axes, start, used):
         axes.add_patch(Rectangle((place, 0), 0.86, floats / FLOATS, facecolor=GPU))
 
 
-def sectors(counted):
-    """Show sectors per request for some ways to read: `counted` is {what a thread reads: a `Result`}."""
+def sectors(source, cases):
+    """Show sectors per request for some ways to read: `cases` is {what a thread reads: (scale, shift)} of a kernel in CUDA C."""
+    import torch
+
+    from practice_gpus import kernels
+
+    code = kernels.compile(source, "read", threads=32)
+    x, out = torch.rand(1024), torch.empty(32)
+    counted = {
+        f"x[{words}]": kernels.run(code, 1, 32, x, out, *numbers)
+        for words, numbers in cases.items()
+    }
     figure = blank_figure((7.0, 0.5 * len(counted) + 1.1))
     numbers = {words: result.sectors_per_request("load") for words, result in counted.items()}
     set_title(
@@ -124,11 +136,18 @@ def counters(result):
     )
 
 
-def climb(counted, peak):
-    """Show the speed of each transpose on an H100, as published, with what was counted here, and the memory's `peak`.
+def climb(naive, tiled, yours):
+    """Show the speed of four transposes on an H100, as published, with what is counted here of kernels like them.
 
-    `counted` is {name: a `Result` of `transposed`}, with the names of `measurements/published/transpose_h100.json`.
+    Three are sources in CUDA C; the rows of `tiled` are padded here for the one between.
     """
+    counted = {
+        "naive": transposed(naive),
+        "tiled": transposed(tiled),
+        "tiled, rows padded": transposed(tiled.replace("[32][32]", "[32][33]")),
+        "and four numbers per thread": transposed(yours, height=8),
+    }
+    peak = 3352  # GB/s of an H100's memory, by its data sheet
     data = published("transpose_h100")
     speeds = {row["name"]: row["gb_per_s"] for row in data.rows()}
     values = [speeds[name] for name in counted]
@@ -166,47 +185,25 @@ def _changed(result):
     return words + (f", {each} loads per thread" if each > 1 else "")
 
 
-def products(counted_here, machine=False):
-    """Show what was counted so far, a row for each product: `counted_here` is {name: what `multiplied` returned}.
-
-    `machine`: with what its SASS says. A spill is 4 bytes for each lane, side by side, so 4 sectors.
-    """
-    head = ["kernel", "loads per FFMA", "sectors per FFMA"]
-    if machine:
-        head[2:] = ["LDL and STL per FFMA", "together", head[2], "registers", "occupancy"]
+def products(counted_here):
+    """Show what was counted of each product: `counted_here` is {name: what `multiplied` returned}."""
     rows = []
     for name, (result, count) in counted_here.items():
-        each = result.compiled
-        loads, sectors = loads_per_ffma(result, count), result.moved("load") / SECTOR / count
-        rows.append([name, f"{loads:.3g}", f"{sectors:.3g}"])
-        if machine:
-            _, moves, multiply_adds = counted(each)
-            spills = moves / multiply_adds if moves else 0
-            values = (spills, loads + spills, sectors + 4 * spills)
-            rows[-1][2:] = [f"{value:.3g}" for value in values]
-            rows[-1] += [each.registers, f"{100 * each.occupancy.share:.3g}%"]
-    table(head, rows)
+        sectors = result.moved("load") / SECTOR / count
+        rows.append([name, f"{sectors:.3g}", f"{loads_per_ffma(result, count):.3g}"])
+    table(["kernel", "sectors per FFMA", "loads per FFMA"], rows)
 
 
-SASS = {  # what an instruction of `add` is for
-    "LDC.64": "a pointer",
-    "ULDC": "n",
-    "ULDC.64": "how to reach global memory",
-    "ISETP": "i >= n?",
-    "@P0": "if so, exit",
-    "IMAD": "an address",
-    "LDG": "LOAD",
-    "FADD": "ADD",
-    "STG": "STORE",
-}
-
-
-def machine_code(compiled, line):
-    """Print the machine code of a line of the source, each instruction with what it is for."""
-    for number, text in compiled.machine_code:
-        if number == line:
-            code = text.split()[0]
-            print(f"{text:35}", SASS.get(code) or SASS.get(code.split(".")[0], ""))
+def tiles(*sizes):
+    """Show what the machine code of a product's loop has per FFMA, by the side of a thread's square of results."""
+    rows = []
+    for size in sizes:
+        loads, spills, compiled = per_ffma((size, size))
+        share = f"{100 * compiled.occupancy.share:.3g}%"
+        counts = [f"{each:.3g}" for each in (loads, spills, loads + spills)]
+        rows.append([f"{size} × {size}", *counts, compiled.registers, share])
+    names = ["loads", "LDL and STL", "together", "registers", "occupancy"]
+    table(["results per thread", *names], rows)
 
 
 def register_tiles():
@@ -243,7 +240,7 @@ def register_tiles():
 
 
 def multiprocessor():
-    """Show one SM of an H100: four schedulers with their warps, lanes and registers; shared memory with its banks."""
+    """Show one SM of an H100: four schedulers with their warps, cores and registers; shared memory with its banks."""
     from matplotlib.patches import Rectangle
 
     figure = blank_figure((7.3, 2.9))
@@ -260,7 +257,7 @@ def multiprocessor():
         )
 
     for x in range(0, 100, 25):
-        box(x + 0.5, 57, 24, 10, "scheduler, up to 16 warps", "white")
+        box(x + 0.5, 57, 24, 10, "scheduler, ≤ 16 warps", "white")
         box(x + 0.5, 46, 24, 10, "16,384 registers", GREENS[4])
         box(x + 0.5, 35, 24, 10, "32 FP32 cores", GPU)
         box(x + 0.5, 24, 24, 10, "tensor core", GREENS[0])
@@ -271,11 +268,62 @@ def multiprocessor():
     axes.set(xlim=(0, 100.4), ylim=(2, 68))
     axes.axis("off")
     words = (
-        "One SM: four parts, each with a scheduler for up to 16 warps, 16,384 registers, 32 lanes and a tensor core; "
+        "One SM: four parts, each with a scheduler for up to 16 warps, 16,384 registers, 32 FP32 cores and a tensor core; "
         "below them shared memory with 32 banks."
     )
     figure.sources = ["NVIDIA, H100 Tensor Core GPU Architecture (whitepaper)"]
     show_figure(figure, words)
+
+
+def through_tile():
+    """Show how a tile goes into shared memory by rows and comes out by columns, for one warp each."""
+    from matplotlib.patches import FancyArrowPatch, Rectangle
+
+    figure = blank_figure((7.3, 3.1))
+    set_title(figure, "In by rows, out by columns: global memory sees only rows")
+    axes = figure.subplots()
+
+    def grid(left, top, rows, columns, strong, color, pale=GREENS[4]):
+        for row in range(rows):
+            for column in range(columns):
+                on = (row, column) in strong
+                place = (left + column, top + row)
+                axes.add_patch(Rectangle(place, 0.9, 0.9, facecolor=color if on else pale))
+
+    def frame(left, top, side):
+        axes.add_patch(Rectangle((left, top), side, side, facecolor="none", edgecolor=FAINT))
+
+    side, row, column = 6, 1, 4
+    frame(0, 0, 2 * side), frame(39, 0, 2 * side)
+    grid(side + 0.05, 0.05, side, side, {(row, j) for j in range(side)}, GPU)
+    grid(18 + 0.05, 3, side, side, {(row, j) for j in range(side)}, GPU)
+    for i in range(side):
+        axes.add_patch(Rectangle((18.05 + column, 3 + i), 0.9, 0.9, facecolor=COPY))
+    grid(39.05, side + 0.05, side, side, {(column, j) for j in range(side)}, COPY)
+    arrows = (
+        ((12.3, row + 0.5), (17.7, 3 + row + 0.5), GPU),
+        ((24.4, 8), (38.6, side + column + 0.5), COPY),
+    )
+    for start, end, color in arrows:
+        look = {"arrowstyle": "-|>", "mutation_scale": 12, "color": color, "linewidth": 1.6}
+        axes.add_patch(FancyArrowPatch(start, end, **look))
+    notes = (
+        (0, -0.7, "x: the tile of block (1, 0)", INK),
+        (18, 2.2, "tile", INK),
+        (39, -0.7, "out: the same tile, at (0, 1)", INK),
+        (12.6, 0.3, "a warp loads a row", GPU),
+        (25.4, 6.8, "a warp reads a column…", COPY),
+        (25.4, 11.4, "…and stores it as a row", COPY),
+    )
+    for x, y, words, color in notes:
+        axes.text(x, y, words, fontsize=9, color=color, va="center")
+    axes.text(18, 10.2, "in shared memory", fontsize=9, color=FAINT, va="center")
+    axes.set(xlim=(-0.3, 53), ylim=(12.5, -1.6), aspect="equal")
+    axes.axis("off")
+    words = "One warp loads a row of x and puts it into a row of the tile; after the barrier, one warp reads a column of the tile"
+    show_figure(
+        figure, f"{words} and stores it as a row of out, where the tile lies at the mirrored place."
+    )
 
 
 def padding(source):
@@ -293,6 +341,7 @@ def padding(source):
     return draw
 
 
+@functools.cache
 def transposed(text, height=TILE):
     """Run a square transpose in CUDA C, blocks of 32 × `height` threads for tiles of 32 × 32, and return the `Result`.
 
@@ -317,7 +366,7 @@ def multiplied(text, tile=(1, 1), height=TILE):
     import torch
 
     rows, columns = height * tile[0], TILE * tile[1]
-    n = max(SIDE, rows, columns)
+    n = max(TILE, rows, columns)
     depth = 8 if "int depth" in text else n
     a, b, out = torch.randn(n, depth), torch.randn(depth, n), puzzle.blank(n, n)
     values = [a, b, out, n, depth] if depth < n else [a, b, out, n]

@@ -30,7 +30,7 @@ from lessons.lesson14.runs import (
     inside,
     on_cpu,
     small,
-    three_steps,
+    two_steps,
     without_gpu,
 )
 from practice_gpus.reports import page
@@ -227,7 +227,7 @@ def report(port) -> None:
         print("No report yet: the port doesn't run on a GPU.")
         return
     drawn.show(*figures.sheet(folder))
-    path = page.write(in_full(folder)[0], PAGE, three_steps(judge.weekend()).content())
+    path = page.write(in_full(folder)[0], PAGE, two_steps(judge.weekend()).content())
     show.markdown(f"Your report: [{path}]({path})", f"Your report: {path}")
 
 

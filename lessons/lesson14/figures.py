@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from helpers import figures, plots
 from lessons.lesson14 import judge
-from lessons.lesson14.runs import MEMORY, held, in_full, three_steps
+from lessons.lesson14.runs import MEMORY, held, in_full, two_steps
 from practice_gpus.clock.log import Copy, Host
 
 GIB = 2**30
@@ -63,7 +63,7 @@ def first_picture():
 
 def sheet(folder):
     """Return (Figure, alternative text) of a port's report on one sheet, with Ines's version beside it."""
-    before, now = (three_steps(each).step for each in (judge.weekend(), folder))
+    before, now = (two_steps(each).step for each in (judge.weekend(), folder))
     met = sum(mark.met for mark in judge.marks(folder).values())
     gone = sum(map(sum, judge.sins(folder).values()))
     numbers = {
@@ -84,7 +84,7 @@ def sheet(folder):
         axes.text(0, 0.1, words, fontsize=9, color=figures.FAINT)
     left, right = below.subplots(1, 2, width_ratios=(1.15, 1))
     curves(left, folder)
-    by_card(right, before, three_steps(folder).facts["step"]["cards"])
+    by_card(right, before, two_steps(folder).facts["step"]["cards"])
     words = "; ".join(f"{words}: {value}" for value, words in numbers.items())
     return figure, f"The report on one sheet. {words}."
 
@@ -168,8 +168,8 @@ def step(folder):
     folders = {BEFORE: judge.weekend()}
     if folder != judge.weekend():
         folders["yours"] = folder
-    steps = {label: three_steps(each).step for label, each in folders.items()}
-    par = three_steps(judge.SOLUTION).step.ms
+    steps = {label: two_steps(each).step for label, each in folders.items()}
+    par = two_steps(judge.SOLUTION).step.ms
     *_, (label, last) = steps.items()
     title = f"{label[0].upper()}{label[1:]}: {last.ms:.0f} ms per step on a T4 by forecast, par is {par:.0f}"
     figure, axes = plots.new_figure(title, "milliseconds", "", (7.2, 1.5 + 1.25 * len(steps)))

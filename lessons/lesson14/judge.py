@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from lessons.lesson14 import causes
-from lessons.lesson14.runs import in_full, on_cpu, on_gpu, on_two, three_steps
+from lessons.lesson14.runs import in_full, on_cpu, on_gpu, on_two, two_steps
 from practice_gpus.reports.findings import CHOOSE
 
 HERE = Path(__file__).parent
@@ -130,9 +130,9 @@ def speed(folder) -> Mark:
     """A step on a T4 takes no longer than par, by forecast."""
     if nothing_ran(folder):
         return Mark(False, NOWHERE)
-    step, par = three_steps(folder).step, three_steps(SOLUTION).step
+    step, par = two_steps(folder).step, two_steps(SOLUTION).step
     if step is None:
-        return Mark(False, f"{causes.failure(three_steps(folder))}; no step to time")
+        return Mark(False, f"{causes.failure(two_steps(folder))}; no step to time")
     words = f"{step.ms:.0f} ms per step by forecast, par is {par.ms:.0f}"
     if step.ms <= SLACK * par.ms:
         return Mark(True, words + (", beaten" if step.ms < 0.99 * par.ms else ""))
@@ -168,7 +168,7 @@ def sins(folder) -> dict:
         return dict.fromkeys(SINS, [False, False]) | {"Placement": [kept, False]}
     chosen = [CHOOSE in words for words in causes.waits(done)]
     leak = any(each["kind"] == "leak" for each in done.findings)
-    step = three_steps(folder).step
+    step = two_steps(folder).step
     gone = (
         [True, True],
         [all(chosen), not any(chosen)],

@@ -187,10 +187,10 @@ def held(folder: Path) -> tuple:
 
 
 @once
-def three_steps(folder: Path) -> "Report":
+def two_steps(folder: Path) -> "Report":
     """The report of the first steps of the whole training, on shapes alone."""
     with inside(folder):
-        return report_on(folder, shapes=True, steps=3)
+        return report_on(folder, shapes=True, steps=2)
 
 
 def report_on(folder: Path, *arguments: str, **settings: Any) -> "Report":

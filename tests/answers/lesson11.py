@@ -14,7 +14,7 @@ WRONG = {
         edit("nothing was added", "acc = tl.dot(left, right, acc)", "tl.dot(left, right, acc)"),
         edit("only the last tiles", "tl.dot(left, right, acc)", "tl.dot(left, right)"),
         edit("only the first tiles", "range(0, n, TILE)", "range(0, TILE, TILE)"),
-        edit("past the end of a", ", mask=mask_a, other=0.0", ""),
+        edit("past the end of b", ", mask=mask_b, other=0.0", ""),
         edit("out[0, 0] is", "k[:, None] * n + columns", "k[:, None] + columns"),
     ),
     "attention": (

@@ -13,16 +13,7 @@ def _replaced(text, old, new):
     return text.replace(old, new)
 
 
-SCALED = "v.x *= a; v.y *= a; v.z *= a; v.w *= a;"
 WRONG = {
-    "saxpy": (
-        changed("out-of-bounds load", "if (4 * i >= n) return;", ""),
-        changed("only the first block's", "blockIdx.x * blockDim.x + threadIdx.x", "threadIdx.x"),
-        changed("only x is multiplied", "(y)[i];", f"(y)[i]; {SCALED}"),
-        changed("four each", "if (4 * i >= n)", "if (i < n) out[i] = a * x[i] + y[i];"),
-        changed('error: expected a ";"', "[i] = v;", "[i] = v"),
-        given("expected CUDA C as text", 5),
-    ),
     "transpose": (
         changed("race in shared memory", "__syncthreads();", ""),
         changed("only 8 of every 32 rows", "i < 32; i += 8", "i < 8; i += 8"),
@@ -30,20 +21,16 @@ WRONG = {
         given("there is no kernel in this text", "transpose(x)"),
     ),
     "matmul": (
-        changed("only one of every four rows", "i < 4; i++)\n    out", "i < 1; i++)\n    out"),
-        changed("threads share rows", "threadIdx.y * 4", "threadIdx.y"),
+        changed("race in shared memory", "    __syncthreads();\n    for", "    for"),
+        changed("what thread (31, 0) read", "    __syncthreads();\n  }", "  }"),
+        changed("read by columns", "left[threadIdx.y][k]", "left[k][threadIdx.y]"),
         changed(
-            "out-of-bounds load",
-            "blockIdx.y * 32 + threadIdx.y * 4",
-            "blockIdx.y * 32 + threadIdx.y * 8",
+            "only the last pair",
+            "__syncthreads();\n    for",
+            "__syncthreads();\n    sum = 0;\n    for",
         ),
+        changed("each row of `right`", "(start + threadIdx.y) * n", "start * n"),
+        changed("nothing was added", "sum += left", "left"),
         given("expected CUDA C as text", 4),
-    ),
-    "best": (
-        given("room for more results", (8, 8)),
-        given("LDL and STL = 0.406", (16, 16)),
-        given("the tile is too large", (15, 16)),
-        given("to 256 results", (16, 17)),
-        given("two whole numbers", 15),
     ),
 }

@@ -1,4 +1,4 @@
-"""Trains all layers of the photo network, for lesson 04: one step to time, or ten epochs on a borrowed GPU."""
+"""Trains all layers of the photo network, for lesson 04: one step to time, or five epochs on a borrowed GPU."""
 
 import time
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def fine_tune(
     device: torch.device,
     train_step: Callable,
     evaluate: Callable,
-    epochs: int = 10,
+    epochs: int = 5,
 ) -> None:
     """Train all layers in batches of 12; print the seconds, the share of `test` that is right and the GPU code."""
     full_step(train, device, train_step, 12)()  # the first step on a GPU is slow, so it isn't timed

@@ -19,13 +19,20 @@ _TEXT = {"fontsize": 9, "color": figures.INK}
 
 
 # --- one step ---------------------------------------------------------------------------------------
+OPTIMIZERS = {
+    "SGD": torch.optim.SGD,
+    "Adam": torch.optim.Adam,
+    "fused Adam": functools.partial(torch.optim.Adam, fused=True),
+}
+
+
 def mountain(make_model):
     """Return draw(batch, optimizer), which draws what a step of that model holds over time, from shapes alone."""
 
     def draw(batch, optimizer):
         with practice_gpus(1, values=False):
             model = make_model()
-            update = getattr(torch.optim, optimizer)(model.parameters())
+            update = OPTIMIZERS[optimizer](model.parameters())
             rows = torch.empty(batch, 1024, device="cuda")
             labels = torch.zeros(batch, dtype=torch.int64, device="cuda")
 

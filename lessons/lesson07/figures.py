@@ -137,11 +137,10 @@ def show_forecasts(title, forecasts, alt, rows=""):
 
 def show_before_and_after(before, after):
     """Show the forecasts of an epoch as first written, and with all changes; the title says what each saves alone."""
-    times = [figures.number(f.ms, 2) for f in (before, after)]
-    waits, elsewhere = (figures.number(before.gains[name], 2) for name in ("waits", "cpu work"))
+    saved = (before.gains["waits"], before.gains["cpu work"], before.ms - after.ms)
+    waits, elsewhere, both = (figures.number(ms, 2) for ms in saved)
     title = (
-        f"Forecast: waiting less saves {waits} ms, preparing elsewhere {elsewhere}; "
-        f"together, {times[0]} become {times[1]}"
+        f"Forecast: waiting less saves {waits} ms, preparing elsewhere {elsewhere}; together {both}"
     )
     alt = f"{title}. At first, the GPU has long gaps; then none."
     show_forecasts(title, {"as first written": before, "with all changes": after}, alt)

@@ -102,7 +102,7 @@ def _draw_square(axes, middle, label, pair, scale):
 def show_warps(load, work):
     """Show the picture whose slider adds warps, each of which computes `work` cycles and then waits `load` for its data."""
     caption = (
-        "Green: computing. Gray: waiting, for memory or its turn. "
+        "Green: computing. Gray: waiting for memory or its turn, and idle in the top row. "
         f"From left to right: {2 * (load + work)} clock cycles."
     )
     steps.show(step_pictures.latency_hiding(load, work), still=2, caption=caption, start=2)

@@ -83,7 +83,7 @@ def test_a_climb_shows_each_gain_and_says_that_it_is_a_forecast(shown, monkeypat
     assert {"500   CPU or copies", "1,000   × 2.00   memory", "2,000   × 2.00   memory"} <= set(
         words
     )
-    assert "4.0 times the photos" in alt and "forecast" in axes.get_xlabel()
+    assert "about 4 times the photos" in alt and "forecast" in axes.get_xlabel()
     assert all(bar.get_facecolor()[3] < 0.5 for bar in axes.patches)
     assert [list(line.get_xdata()) for line in axes.get_lines()][0] == [250, 1000]
 

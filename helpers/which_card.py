@@ -92,7 +92,7 @@ def _finding(rows):
     if hour is epoch:
         return f"The {cheapest} costs least, per hour and per epoch"
     times = figures.number(hour["usd"] / epoch["usd"], 2)
-    return f"The {cheapest} costs least per hour, but {times}× as much per epoch as the {better}"
+    return f"The {cheapest} costs least per hour, but about {times}× the {better} per epoch"
 
 
 def _told(row):

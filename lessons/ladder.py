@@ -24,7 +24,7 @@ from lessons.gpt import TinyGPT, causal, course_words
 
 CARDS = {"A100": "A100 80", "H100": "H100 SXM"}
 PARAMETERS, MULTIPLY = 706_473, 550_000  # of TinyGPT, and those that multiply for each token
-PEAK = 312e12  # FLOP/s of an A100 in bfloat16, by its data sheet
+PEAKS = {16: 312e12, 32: 156e12}  # FLOP/s of an A100 in bfloat16 and TF32, by its data sheet
 SEVERAL = {1: "on one A100", 2: "from one A100 to two", 8: "from one A100 to eight"}
 PALE = "Gray words: the course's own run, where you haven't run that lesson yet."
 
@@ -158,7 +158,8 @@ def _draw_rung(axes, y, rung, new):
     value, ink = together(rung), figures.INK if rung["own"] else palette.FAINT
     strength = "55" if new else "18"
     axes.barh(y, value, 0.6, facecolor=figures.GPU + strength, edgecolor=figures.GPU, linewidth=1.4)
-    told = f"{figures.number(value / 1e6)} million tokens per second, MFU {6 * MULTIPLY * rung['A100'] / PEAK:.1%}"
+    mfu = 6 * MULTIPLY * rung["A100"] / PEAKS[rung["bits"]]
+    told = f"{figures.number(value / 1e6)} million tokens per second, MFU {mfu:.1%}"
     note = {"textcoords": "offset points", "va": "center", "color": ink}
     axes.annotate(told, (value, y), (6, 7), fontsize=9.5, **note)
     axes.annotate(rung["why"], (value, y), (6, -6), fontsize=8.5, **note)

@@ -83,7 +83,7 @@ def test_a_climb_shows_each_gain_and_says_that_it_is_a_forecast(shown, monkeypat
     assert {"500   CPU or copies", "1,000   × 2.00   memory", "2,000   × 2.00   memory"} <= set(
         words
     )
-    assert "4.0 times the photos" in alt and "forecast" in axes.get_xlabel()
+    assert "about 4 times the photos" in alt and "forecast" in axes.get_xlabel()
     assert all(bar.get_facecolor()[3] < 0.5 for bar in axes.patches)
     assert [list(line.get_xdata()) for line in axes.get_lines()][0] == [250, 1000]
 
@@ -128,7 +128,7 @@ def test_the_rule_of_lesson_06_agrees_with_the_measured_runs_it_is_held_against(
     assert min(measured, key=measured.get) == min(by_rule, key=by_rule.get) == "2 RTX 3090 Ti, PCIe"
     assert all(by_rule[run] == pytest.approx(measured[run], rel=0.11) for run in runs)
     _, sentence = lesson06.draw_rule(runs, rule06.speedup)
-    assert "within 11%" in sentence and "2 RTX 3090 Ti, PCIe: 56 by the rule, 63" in sentence
+    assert "2 RTX 3090 Ti, PCIe: 56 by the rule, 63" in sentence
 
 
 def test_the_explorer_of_buckets_says_what_its_bars_show(monkeypatch):

@@ -18,6 +18,7 @@ UNKNOWN = """This message isn't one of the {count} errors that this page knows. 
 Ask for help with all of this, as text and not as a picture:
 - the whole traceback, and the shortest code that raises it;
 - the report of this command, which names machine, driver and versions: python3 -m tools doctor
+  (outside the course: python -m torch.utils.collect_env);
 - what you expected instead. A good place to ask: https://discuss.pytorch.org"""
 CODE = re.compile(  # what is code in the sentences of doctor_and_errors.txt
     r"(?:\w+ = )?[\w.]*\w\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)(?:\.\w+(?:\(\))?)*"  # x = f(y).z()
@@ -74,13 +75,13 @@ def _parts(message: str) -> list[tuple[str, str]]:
     if not message.strip():
         return [("", EMPTY)]
     if not matches:
-        advice = UNKNOWN.format(count=len(known_errors())).splitlines()
+        title, *advice = UNKNOWN.format(count=len(known_errors())).splitlines()
         late = [LATE] if "CUDA error" in message else []
-        return [("", line) for line in advice + late]
+        return [("", line) for line in [title, *late, *advice]]
     last_raised, *earlier = matches
     error = last_raised.known
     parts = [("", error.title), ("Matched", last_raised.words[:200])]
-    parts += [("Cause", error.cause), ("Fix", error.fix)]
+    parts += [("Fix", error.fix), ("Cause", error.cause)]
     for notebook in NOTEBOOKS:
         if notebook.number == error.lesson:
             parts.append(("Read on", f"{notebook.number} {notebook.title}, {notebook.file}"))

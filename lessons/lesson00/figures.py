@@ -128,7 +128,7 @@ def _draw_chances(axes, labels, chances):
 
 
 CARDS = {"T4": "T4 (2018)", "B200": "B200 (2024)"}
-SIZES = [25 * 2**doublings for doublings in range(8)]  # images per step: the lesson's, and more
+SIZES = [25 * 2**doublings for doublings in range(7)]  # images per step, below the 3,000
 CPU = "your CPU, 25 per step"
 IMAGES = 4 * 3000  # of the lesson's training
 FACTORS = ("about the same", "10 times as fast", "100 times as fast")
@@ -181,7 +181,7 @@ def _row(size, forecast):
 def _finding(old, new):
     faster = old["seconds"] / new["seconds"]
     says = (
-        f"the B200 is {figures.number(faster, 2)}× as fast as the T4"
+        f"the B200 is about {figures.number(faster, 2)}× as fast as the T4"
         if faster > 1.15
         else "T4 and B200 tie"
     )

@@ -11,7 +11,7 @@ CPUS = {"Core i9-13900K": "Core i9-13900K, desktop CPU"}
 CARDS = {
     "T4": "T4, Colab's free GPU",
     "RTX 4090": "RTX 4090, gaming GPU",
-    "H100 PCIe": "H100 PCIe, data center GPU",
+    "H100 PCIe": "H100 PCIe, data-center GPU",
 }
 PALE = figures.GREENS[3]
 LARGEST, FLOOR = 1.85, 0.72  # inches: a side of the largest square, and where squares stand
@@ -76,7 +76,7 @@ def _draw_second(squares, first, sources):
     return figure, f"Squares, their areas in TFLOP per second. {told}."
 
 
-_READ = "The area is the throughput.\nInner square: float32. Outer: 16 bits."
+_READ = "The area is the throughput, in TFLOP/s.\nInner square: float32. Outer: 16 bits."
 
 
 def _said(pair):
@@ -94,6 +94,11 @@ def _draw_square(axes, middle, label, pair, scale):
         axes.add_patch(Rectangle((middle - side / 2, FLOOR), side, side, color=color, linewidth=0))
     name, _, what = label.partition(", ")
     words = f"{name}\n{textwrap.shorten(what, 18, placeholder='…')}"
+    if "measured here" in label:
+        high = FLOOR + scale * max(pair) ** 0.5 + 0.04
+        arrow = {"arrowstyle": "->", "color": figures.INK, "linewidth": 1.5}
+        place = {"xytext": (middle, high + 0.45), "ha": "center", "color": figures.INK}
+        axes.annotate("yours", (middle, high), arrowprops=arrow, fontsize=figures.SMALL, **place)
     style = {"ha": "center", "va": "top", "fontsize": figures.SMALL}
     axes.text(middle, FLOOR - 0.05, words, color=figures.FAINT, **style)
     axes.text(middle, FLOOR - 0.38, _said(pair), color=figures.INK, **style)
@@ -102,7 +107,7 @@ def _draw_square(axes, middle, label, pair, scale):
 def show_warps(load, work):
     """Show the picture whose slider adds warps, each of which computes `work` cycles and then waits `load` for its data."""
     caption = (
-        "Green: computing. Gray: waiting, for memory or its turn. "
+        "Green: computing. Gray: waiting for memory or its turn, and idle in the top row. "
         f"From left to right: {2 * (load + work)} clock cycles."
     )
     steps.show(step_pictures.latency_hiding(load, work), still=2, caption=caption, start=2)

@@ -226,11 +226,11 @@ def fit_copy(small, large):
     return overhead_us, 1 / per_byte / 1000
 
 
-def published_copies():
-    """Two of (bytes, microseconds): one `.to("cuda")` of 1,000 floats and one of 1,000,000, by PyTorch's tutorial."""
+def published_copies(build="1"):
+    """Two of (bytes, microseconds): one `.to("cuda")` of 1,000 floats and one of 1,000,000, by a build of PyTorch's tutorial."""
     table = measurements.published("pinned_a10g")
-    [many] = table.rows("many", build="1", tensors="1000 × 1,000 floats", way="blocking")
-    [one] = table.rows("one", build="1", elements=10**6, way="pageable .to")
+    [many] = table.rows("many", build=build, tensors="1000 × 1,000 floats", way="blocking")
+    [one] = table.rows("one", build=build, elements=10**6, way="pageable .to")
     return (4000, many["time_ms"]), (4_000_000, 1000 * one["time_ms"])  # ms of 1,000 are µs of one
 
 

@@ -259,7 +259,7 @@ left = Exercise(
 QUIZ = (
     Question(
         "03.inplace",
-        "Which line moves its object although nothing is assigned?",
+        "Which call moves its object in place, without an assignment?",
         {
             "x.to(device) for a tensor x": "A tensor's .to returns a copy; x itself stays.",
             "model.to(device) for a module": "Yes: a module moves in place and returns itself.",

@@ -75,7 +75,7 @@ def first_picture():
         _picture(left, photo, said[-1], color=figures.GPU, weight="bold")
         _picture(right, _lit(photo, where))
         left.text(0, 290, f"{less:.0%} {second}", fontsize=9, color=figures.FAINT)
-    return figure, f"Photos beside copies, bright where the answer is: {', '.join(said)}"
+    return figure, f"Photos beside copies, brightest where the answer is: {', '.join(said)}"
 
 
 def seen(network, photo, *asked, file=None):
@@ -109,7 +109,7 @@ def by_batch(times, device):
     }
     [(_, ours)] = here.values()
     eight = dict(zip(*there["V100, ResNet-50"], strict=True))[8]
-    title = f"Eight photos: {times[8] / times[1]:.1f} times one photo's time here, {eight:.1f} times on a V100"
+    title = f"Eight photos: {times[8] / times[1]:.1f} times one photo's time here, {eight:.1f} with ResNet-50 on a V100"
     axes = ("photos in a batch (log scale)", "times one photo's time (log scale)")
     groups = [here, type(cards)(cards.kind, there, cards.sources)]
     figure = plots.lines(groups, title, *axes, logx=True, logy=True)

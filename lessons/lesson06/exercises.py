@@ -204,7 +204,7 @@ def _why_speedup(gain, gpus, megabytes, gb_per_s, step_ms, backward_ms, bucket_m
 
 worth = Exercise(
     key="06.worth",
-    title="what another GPU brings",
+    title="what another GPU adds",
     check_answer=_check_speedup,
     hints=(
         "Three times, in this order: the whole all-reduce, the part of it that is exposed, the longer step.",

@@ -200,7 +200,9 @@ def show_climb(make_step, rungs):
         rates = tuple(round(1000 * switches["batch"] / ms) for ms in (high, forecast.ms, low))
         rows.append((name, rates, CAUSES.get(forecast.cause, forecast.cause)))
     times = rows[-1][1][1] / rows[0][1][1]
-    title = f"Forecast for an A100: your changes bring {times:.1f} times the photos per second"
+    title = (
+        f"Forecast for an A100: your changes bring about {times:.0f} times the photos per second"
+    )
     unit, size = "images per second on an A100 (forecast)", (7.4, 1.1 + 0.29 * len(rows))
     figure = _ladder(rows, title, unit, size)
     told = "; ".join(f"{name} {figures.number(rates[1], 3)}, {word}" for name, rates, word in rows)

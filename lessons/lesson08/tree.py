@@ -8,9 +8,9 @@ from helpers import figures
 from lessons.forecasts import recorded, tf32
 
 TESTS = (  # what is changed, what that does to the step, and the answers that lead down and on
-    ("1 Double the batch", "twice the work,\nas many launches", "about the same", "longer"),
-    ("2 Switch TF32 off", "slower arithmetic,\nas many bytes", "longer", "same"),
-    ("3 Use 16 bits", "about half the bytes", "shorter", "same or longer"),
+    ("1 Double the batch", "twice the work,\nas many launches", "below × 1.5", "more"),
+    ("2 Switch TF32 off", "slower arithmetic,\nas many bytes", "above × 3.5", "less"),
+    ("3 Use 16 bits", "about half the bytes", "below × 0.9", "more"),
 )
 LIMITS = {  # color, and what helps
     "overhead": (figures.FAINT, "larger batch\ntorch.compile\nCUDA graph\nfused optimizer"),

@@ -17,7 +17,7 @@ def first_picture():
     torch.manual_seed(0)
     models = {"before": gpt.TinyGPT(gpt.course_words()), "after": gpt.trained()}
     texts = {name: gpt.write(model, "a GPU", 29) for name, model in models.items()}
-    title = "A GPT with 706,473 parameters, before and after reading the first edition"
+    title = "The same GPT, before and after reading"
     figure, axes = figures.new_figure(title, size=(7.4, 2.1))
     for row, text in enumerate(texts.values()):
         lines = textwrap.wrap(text, 74)[:3]
@@ -67,7 +67,12 @@ def four_steps(text, scores, scaled, shares, values, mixed):
         axes.bar(x + 0.2, 0.8, 0.84, 2.6, color=figures.GPU, alpha=share)
         write(x + 0.2, 3, f"{share:.1%}", color="white" if share > 0.85 else figures.INK)
         for row, number in enumerate(values[x, :4].tolist()):
-            write(x + 0.2, 4 + row, f"{number:.2f}".replace("-", "−"), alpha=0.65 + 0.35 * share)
+            write(
+                x + 0.2,
+                4 + row,
+                f"{number:.2f}".replace("-", "−"),
+                alpha=1 if row == 0 else 0.65 + 0.35 * share,
+            )
         write(x + 0.2, 8, "⋮")
     write(len(words) + 0.6, 0, "new row", fontweight="bold")
     for row, number in enumerate(mixed[:4].tolist()):
@@ -90,7 +95,8 @@ def look(model, text, causal):
         most = int(shares[-1].argmax())
         title = f"Layer {layer}, head {head}: “{words[-1]}” gives {shares[-1, most]:.0%} to “{words[most]}”"
         figure, axes = plots.new_figure(title, "looks at", "word", (6.4, 2.7))
-        axes.imshow(shares.numpy(), cmap="Greens", vmin=0, vmax=1, aspect="auto")
+        seen = shares.where(shares > 0, torch.nan)  # no color where no word can look
+        axes.imshow(seen.numpy(), cmap="Greens", vmin=0, vmax=1, aspect="auto")
         axes.grid(False)
         axes.set_xticks(range(len(words)), words)
         axes.set_yticks(range(len(words)), words)
@@ -180,7 +186,7 @@ def layer(case):
     for event in case.gpu:
         color = figures.KERNELS.get(event.kind, figures.WAIT)
         axes.barh(2, event.length / 1000, 0.9, event.start / 1000, color=color)
-    axes.barh(0, case.length / 1000, 0.7, color=figures.MEMORY["activations"])
+    axes.barh(0, case.length / 1000, 0.7, color=figures.WAIT)
     write = functools.partial(axes.text, va="center", fontsize=9, color=figures.INK)
     write(case.length / 2000, 0, "HBM: 8 × 12 × 3,137 × 3,137 scores", ha="center")
     kernels = [event for event in case.gpu if event.length > 1000]

@@ -47,7 +47,7 @@ def show_ranks(answer, billions=7, room=80):
         for stage, name in enumerate(STAGES)
     }
     looks = (figures.INK, *figures.GREENS[2::-1])
-    title = f"With DDP, {billions} billion parameters never fit in {room} GB; sharded over three, they do"
+    title = f"With DDP, {billions} billion parameters never fit in {room} GB; sharded, they do"
     colors = dict(zip(lines, looks, strict=True))
     figure = plots.lines(lines, title, "ranks", "GB on each rank", logx=True, colors=colors)
     figure.set_size_inches(7.2, 3)

@@ -229,8 +229,8 @@ QUIZ = (
         "12.occupancy",
         "A change raises a kernel's occupancy from 50% to 100%, and its stack from 0 to 200 bytes. Is it faster?",
         {
-            "Yes: more warps hide more latency": "They can, but each thread now executes extra loads and stores, too.",
-            "Time it: it hides more latency, and it spills": "Yes: the counters name both effects, not their sum.",
+            "Yes: more warps hide more latency": "They can, but each thread may now execute extra loads and stores, too.",
+            "Time it: it can hide more latency, but it may spill": "Yes: the counters name both, not what they add up to.",
             "No: a spill always costs more": "Usually, but a small stack that stays in L1 can cost little.",
         },
         right=1,

@@ -191,7 +191,7 @@ def products(counted_here):
     for name, (result, count) in counted_here.items():
         sectors = result.moved("load") / SECTOR / count
         rows.append([name, f"{sectors:.3g}", f"{loads_per_ffma(result, count):.3g}"])
-    table(["kernel", "sectors per FFMA", "loads per FFMA"], rows)
+    table(["kernel", "sectors per FFMA", "loads per FFMA (PTX)"], rows)
 
 
 def tiles(*sizes):
@@ -386,7 +386,7 @@ def ladder():
     counted = dict.fromkeys(("a warp reads a column", "coalesced"), GPU)
     colors = dict.fromkeys(speeds, GREENS[3]) | counted | {"cuBLAS": WAIT}
     title = f"The same matmul, {times:.0f} times as fast"
-    unit = "TFLOP/s (RTX A6000, FP32, 4,096 × 4,096)"
+    unit = "TFLOP/s (RTX A6000, FP32), measured by Simon Boehm"
     figure = plots.sources(plots.bars(speeds, title, unit, colors=colors), data.source)
     said = ", ".join(f"{name}: {speed:.3g}" for name, speed in speeds.items())
     show_figure(figure, f"Bars of eight kernels on an RTX A6000, TFLOP/s. {said}.")

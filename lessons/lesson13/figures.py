@@ -25,7 +25,7 @@ KINDS = {"communication": "communicates", "copy": "copies", "memset": "copies"}
 
 def first_picture():
     """Return (Figure, alternative text) of what the six GPUs do: a strip for each, all of one length."""
-    title = "Two of these six GPUs are 99% busy. Only one of them is healthy"
+    title = "Six GPUs at work: busy for 13% to 99% of the time"
     figure, axes = figures.new_figure(title, size=(7.4, 2.3))
     for row, patient in enumerate(PATIENTS):
         trace = traces.case(patient.case)

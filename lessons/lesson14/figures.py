@@ -30,7 +30,7 @@ CONVOLUTION = re.compile(
 FINEST = 1500  # parts of a step's length: shorter gaps are not drawn
 KEY = (
     "CPU: blue issues kernels, pale blue prepares clips, gray waits. GPU: amber copies, green computes, by forecast; gaps "
-    "between small kernels aren't drawn. The convolutions include their bias and what they spend on rearranging their input."
+    "between small kernels aren't drawn, and don't count. The convolutions include their bias and what they spend on rearranging their input."
 )
 SCALER = " A GradScaler's wait costs little while the GPU is busy."
 TICKS = (3, 10, 30, 100, 300)  # ms
@@ -137,7 +137,7 @@ def curves(axes, folder):
         if error is not None:
             axes.plot(len(gib) / per, LIMIT, "X", color=color, markersize=9)
         low = 6.9 if label == BEFORE else 4.9  # two curves may end at the same place
-        x, y = (len(gib) / per + 0.8, low) if error else (20.8, max(gib) + 0.2)
+        x, y = (len(gib) / per + 0.8, low) if error else (20.8, max(gib) + 0.5)
         end = "\nruns out of memory" if error else f": {peak(each):.2f} GiB at the peak"
         side = "left" if error else "right"
         axes.text(x, y, label + end, color=color, fontsize=9, ha=side, va="center")
@@ -193,7 +193,7 @@ def step(folder):
 
 
 def spans(step, folder):
-    """[(row, kind, start, end, line)] in ms of a step; neighbors of one kind are joined.
+    """[(row, kind, start, end, line, ms without the gaps)] in ms of a step; neighbors of one kind are joined.
 
     What the program still does for the step before, such as reading its loss, comes at the end: there it waits.
     """
@@ -204,9 +204,11 @@ def spans(step, folder):
     for span in sorted(whole.spans, key=lambda span: span.start):
         row = rows["CPU" if span.row == "cpu" else "GPU"]
         kind, start, end = kind_of(span, lines), 1e3 * span.start, 1e3 * span.end
+        busy = end - start
         if row and row[-1][0] == kind and start - row[-1][2] < step.ms / FINEST:
-            start = row.pop()[1]
-        row.append((kind, start, end, span.entry.place))
+            _, start, _, _, before = row.pop()
+            busy += before
+        row.append((kind, start, end, span.entry.place, busy))
     return [(row, *each) for row, found in rows.items() for each in found]
 
 
@@ -239,11 +241,11 @@ def drawn_step(axes, found, y):
     """Draw `spans` in two rows from `y` down, with a key of the GPU's parts below; return {part: ms}."""
     totals: dict = dict.fromkeys(PARTS, 0.0)
     whole = axes.get_xlim()[1]
-    for row, kind, start, end, line in found:
+    for row, kind, start, end, line, busy in found:
         place = y - (row == "GPU")
         axes.barh(place, end - start, left=start, height=0.7, color=COLORS[kind], linewidth=0)
         if kind in totals:
-            totals[kind] += end - start
+            totals[kind] += busy
         if kind == "wait" and end - start > whole / 4:
             words = f"waits at {line}"
             axes.text((start + end) / 2, place, words, fontsize=9, ha="center", va="center")

@@ -36,8 +36,8 @@ QUIET = ("h2d", "pinned", "set-up", "scaler", "save")
 # What an error says → what to do about it, as on the course's page of known errors.
 ERRORS = {
     r"found at least two devices|different from other tensors on|should be either on|expected self and mask|"
-    r"same device type|not at the same device": "move the odd one: x = x.to(other.device)",
-    r"Input type .* and (weight|bias) type": "x = x.to(next(model.parameters()).device)",
+    r"same device type|not at the same device": "move the odd one: x = x.to(device), or model.to(device)",
+    r"Input type .* and (weight|bias) type": "model.to(device) once, x = x.to(device) for each batch",
     r"convert \S+ device type tensor to numpy": "x.detach().cpu().numpy(), or x.numpy(force=True)",
     r"invalid device ordinal|Invalid device id": "numbers begin with 0: compare with torch.cuda.device_count()",
     r"out of memory": "a smaller batch; then accumulation, checkpointing, 16 bits; or a larger card",

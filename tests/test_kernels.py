@@ -228,7 +228,13 @@ def test_the_picture_of_a_race_says_both_counts_and_the_range_between(raced, mon
     said = []
     monkeypatch.setattr(figures.plots, "show", lambda figure, alt, caption: said.append(alt))
     figures.race(*raced[0])
-    assert "1,000 MB loaded and stored, 4.2 MB from memory at least, forecast 69 to 654" in said[0]
+    assert "1,000 MB loaded and stored, 4.2 MB from memory at least, forecast 73 to 654" in said[0]
+    # 128 programs on 108 SMs: some run two, which is as long as 216 would take
+    assert (
+        "tiles of 64: 1,000 MB loaded and stored, 4.2 MB from memory at least, forecast 116"
+        in (said[0])
+    )
+    assert said[0].endswith("fused: 4.2 MB from memory at least.")  # no forecast of unknown code
 
 
 def test_on_a_gpu_a_race_measures_all_ways_and_says_which_card(monkeypatch, raced):

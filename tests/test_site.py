@@ -131,7 +131,7 @@ def test_a_teachers_slides_open_with_the_lessons_picture_and_show_bets_before_fi
     [path] = _notebooks.find([name])
     cells = slides.deck(_notebooks.read(path)).cells
     kinds = [cell.metadata["slideshow"]["slide_type"] for cell in cells]
-    assert 6 <= kinds.count("slide") <= 20
+    assert 5 <= kinds.count("slide") <= 20
     assert "first.png" in cells[0].get("attachments", {})
     assert any("<img" in cell.source for cell in cells)
     assert not any(re.search(r"\]\([\w-]+\.ipynb|<details", cell.source) for cell in cells)

@@ -363,7 +363,7 @@ def walk_attention():
 def race(rows, title, caption):
     """Show a race: two bars of bytes for each way, and beside them its forecast and its time.
 
-    `rows` are (name, bytes loaded and stored or None, bytes from memory at least, µs by forecast of each count, measured).
+    `rows` are (name, bytes loaded and stored or None, bytes from memory at least, µs by forecast of each count or none, measured).
     """
     figure = blank_figure((7.3, 0.52 * len(rows) + 1.25))
     set_title(figure, title)
@@ -371,14 +371,16 @@ def race(rows, title, caption):
     most = max(loaded or least for _, loaded, least, *_ in rows) / 1e6
     said = []
     for place, (name, loaded, least, times, measured) in enumerate(rows):
-        forecast = " to ".join(f"{time:,.0f}" for time in sorted({round(t) for t in times})) + " µs"
+        forecast = " to ".join(f"{time:,.0f}" for time in sorted({round(t) for t in times}))
+        forecast += " µs" * bool(times)
         _draw_bytes(axes, place + 0.2 * bool(loaded), least, GPU, most)
         if loaded:
             _draw_bytes(axes, place - 0.2, loaded, GREENS[3], most)
         axes.text(1.32 * most, place, forecast, **RIGHT_OF_BARS)
         axes.text(1.62 * most, place, measured, **RIGHT_OF_BARS)
         counts = f"{megabytes(loaded)} loaded and stored, " if loaded else ""
-        counts += f"{megabytes(least)} from memory at least, forecast {forecast}"
+        counts += f"{megabytes(least)} from memory at least"
+        counts += f", forecast {forecast}" * bool(times)
         said.append(f"{name}: {counts}{measured and f', measured {measured}'}")
     for x, words, color in (
         (0, "loaded and stored", GREENS[2]),

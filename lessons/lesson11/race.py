@@ -15,6 +15,8 @@ from lessons.trace import microseconds, total, trace, traffic
 
 CARDS = {"softmax": "RTX 3090", "product": "A100 80", "attention": "A100 80"}  # of the forecasts
 TILES = (16, 32, 64)
+SMS = 108  # of an A100, by its data sheet; a program runs on one
+MANY = 10**6  # programs, over which an SM more or less doesn't count
 SMALL = 64  # rows or tokens of the inputs on which loads and stores are counted
 
 
@@ -35,12 +37,19 @@ def race(what: str, kernel: Any) -> None:
     )
     rows = []
     whose = "model answer" if _stands_in(kernel) else "yours"
-    for name, run, *counts in ways:
-        times = [microseconds(CARDS[what], moved, flops) for moved in counts if moved]
+    for name, run, *counts, programs in ways:
+        work = flops * _uneven(programs)
+        known = [moved for moved in counts if moved] if programs else []
+        times = [microseconds(CARDS[what], moved, work) for moved in known]
         name = name.replace(WHOSE, whose)
         rows.append((name, *counts, times, _measured(run, counts[1], flops) if gpu else ""))
     here = f"measured: {torch.cuda.get_device_name()}" if gpu else "no GPU here to measure on"
     figures.race(rows, title, f"forecasts: {find_card(CARDS[what])}; {here}")
+
+
+def _uneven(programs):
+    """How many times as long the busiest SM computes as if the work were spread evenly over all of them."""
+    return math.ceil(programs / SMS) * SMS / programs if programs else 1
 
 
 # --- what a kernel loads and stores: counted on small inputs, and scaled ------------------------
@@ -111,7 +120,8 @@ def _launch_attention(kernel):
 LAUNCHES = {"softmax": _launch_softmax, "product": _launch_product, "attention": _launch_attention}
 
 
-# --- the ways: (name, how to run it, bytes loaded and stored or None, bytes from memory at least) ----
+# --- the ways: (name, how to run it, bytes loaded and stored or None, bytes from memory at least, programs) ---
+# Where PyTorch chooses the programs, they count as many; 0: its kernel's forecast would be a guess.
 def softmax_apart(x: torch.Tensor) -> torch.Tensor:
     """Return the softmax of each row in five operations, as the lesson writes it."""
     x = x - x.amax(1, keepdim=True)
@@ -125,9 +135,9 @@ def _softmax(yours, count, small, large):
     x = torch.randn(2048, 4096, device=large)
     apart = total(traffic(softmax_apart, x))
     ways = [
-        ("five kernels", lambda: softmax_apart(x), None, apart),
-        (WHOSE, lambda: yours(x), count(), 2 * x.nbytes),
-        ("x.softmax(1)", lambda: x.softmax(1), None, 2 * x.nbytes),
+        ("five kernels", lambda: softmax_apart(x), None, apart, MANY),
+        (WHOSE, lambda: yours(x), count(), 2 * x.nbytes, len(x)),
+        ("x.softmax(1)", lambda: x.softmax(1), None, 2 * x.nbytes, MANY),
     ]
     title = f"One kernel needs to move {figures.megabytes(2 * x.nbytes)} where five move {figures.megabytes(apart)}"
     return ways, 0, title
@@ -140,10 +150,11 @@ def _product(yours, count, small, large):
     a, b = torch.randn(2, n, n, dtype=torch.half, device=large)
     least = 2 * a.nbytes + 4 * n * n  # yours stores float32
     ways = [
-        (_tiles(tile), lambda tile=tile: yours(a, b, tile), count(tile), least) for tile in TILES
+        (_tiles(tile), lambda tile=tile: yours(a, b, tile), count(tile), least, (n // tile) ** 2)
+        for tile in TILES
     ]
     title = "The larger the tile, the less the kernel loads"
-    return [*ways, ("a @ b", lambda: a @ b, None, 3 * a.nbytes)], 2 * n**3, title
+    return [*ways, ("a @ b", lambda: a @ b, None, 3 * a.nbytes, MANY)], 2 * n**3, title
 
 
 def _attention(yours, count, small, large):
@@ -157,12 +168,12 @@ def _attention(yours, count, small, large):
     batch = [each[None, None] for each in (q, k, v)]  # the fused kernels take texts and heads, too
     apart, least = total(traffic(attend, q, k, v)), 4 * q.nbytes
     ways = [
-        ("four operations", lambda: attend(q, k, v), None, apart),
+        ("four operations", lambda: attend(q, k, v), None, apart, MANY),
         *(
-            (_tiles(tile), lambda tile=tile: yours(q, k, v, tile), count(tile), least)
+            (_tiles(tile), lambda tile=tile: yours(q, k, v, tile), count(tile), least, n // tile)
             for tile in TILES
         ),
-        ("PyTorch's, fused", lambda: scaled_dot_product_attention(*batch), None, least),
+        ("PyTorch's, fused", lambda: scaled_dot_product_attention(*batch), None, least, 0),
     ]
     title = f"One kernel needs {figures.megabytes(least)} from memory where four need {figures.megabytes(apart)}"
     return ways, 4 * n**2 * 64, title

@@ -181,9 +181,7 @@ def _row(size, forecast):
 def _finding(old, new):
     faster = old["seconds"] / new["seconds"]
     says = (
-        f"the B200 is {figures.number(faster, 2)}× as fast"
-        if faster > 1.15
-        else "T4 and B200 tie"
+        f"the B200 is {figures.number(faster, 2)}× as fast" if faster > 1.15 else "T4 and B200 tie"
     )
     return f"{old['size']:,} images per step: {says} (forecast)"
 

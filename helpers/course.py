@@ -54,19 +54,19 @@ LESSONS = (
     Lesson(
         "04_train_and_test.ipynb",
         "Train and test",
-        50,
+        51,
         "Teach a network your own photos, test it, save it, and bet on a GPU",
     ),
     Lesson(
         "05_manage_gpu_memory.ipynb",
         "Manage GPU memory",
-        48,
+        49,
         "See what fills the memory, forecast it, make training fit, and recover when it doesn't",
     ),
     Lesson(
         "06_use_several_gpus.ipynb",
         "Use several GPUs",
-        50,
+        51,
         "Split a batch by hand, launch one process per GPU, write the ring, and tell when a second GPU helps",
     ),
     Lesson(
@@ -96,21 +96,21 @@ LESSONS = (
     Lesson(
         "11_write_a_kernel.ipynb",
         "Write a kernel",
-        50,
+        51,
         "Write Triton kernels up to flash attention, and see from their addresses what they touch",
         practice=False,
     ),
     Lesson(
         "12_look_inside_a_kernel.ipynb",
         "Look inside a kernel",
-        50,
+        51,
         "Write CUDA C, and count sectors, bank conflicts and spills without a GPU",
         practice=False,
     ),
     Lesson(
         "13_clinic.ipynb",
         "The clinic",
-        50,
+        51,
         "Diagnose eleven patients, seven of them recorded on real GPUs, from a timeline and a number",
         practice=False,
     ),

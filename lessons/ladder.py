@@ -21,10 +21,11 @@ from helpers.checks import progress
 from helpers.devices import pick_device, synchronize
 from lessons.forecasts import recorded, tf32, tiny_gpt
 from lessons.gpt import TinyGPT, causal, course_words
+from practice_gpus.cards import get_card
 
 CARDS = {"A100": "A100 80", "H100": "H100 SXM"}
 PARAMETERS, MULTIPLY = 706_473, 550_000  # of TinyGPT, and those that multiply for each token
-PEAKS = {16: 312e12, 32: 156e12}  # FLOP/s of an A100 in bfloat16 and TF32, by its data sheet
+UNITS = {16: "bf16", 32: "tf32"}  # what a rung multiplies in, by its bits
 SEVERAL = {1: "on one A100", 2: "from one A100 to two", 8: "from one A100 to eight"}
 PALE = "Gray words: the course's own run, where you haven't run that lesson yet."
 
@@ -158,7 +159,7 @@ def _draw_rung(axes, y, rung, new):
     value, ink = together(rung), figures.INK if rung["own"] else palette.FAINT
     strength = "55" if new else "18"
     axes.barh(y, value, 0.6, facecolor=figures.GPU + strength, edgecolor=figures.GPU, linewidth=1.4)
-    mfu = 6 * MULTIPLY * rung["A100"] / PEAKS[rung["bits"]]
+    mfu = 6 * MULTIPLY * rung["A100"] / get_card(CARDS["A100"]).peak(UNITS[rung["bits"]])
     told = f"{figures.number(value / 1e6)} million tokens per second, MFU {mfu:.1%}"
     note = {"textcoords": "offset points", "va": "center", "color": ink}
     axes.annotate(told, (value, y), (6, 7), fontsize=9.5, **note)

@@ -25,24 +25,23 @@ def exchange(patch: list) -> None:
         setattr(owner, name, value)
 
 
-def take_out(mode: Any, stack: Any, length: Callable[[], int]) -> None:
-    """Remove ``mode`` from one of PyTorch's stacks of modes, wherever in it it is."""
-    for other in [stack._pop_mode() for _ in range(length())][::-1]:
+def take_out(mode: Any, stack: Any, length: Callable[[], int]) -> int | None:
+    """Remove ``mode`` from one of PyTorch's stacks of modes, and return its place, counted from below; None: it isn't there."""
+    modes = [stack._pop_mode() for _ in range(length())][::-1]
+    for other in modes:
         if other is not mode:
             stack._push_mode(other)
+    return modes.index(mode) if mode in modes else None
 
 
 def set_aside(mode: Any, stack: Any, length: Callable[[], int]) -> Callable[[], None]:
     """Remove ``mode`` from one of PyTorch's stacks of modes, and return a function that puts it back where it was."""
-    modes = [stack._pop_mode() for _ in range(length())][::-1]
-    place = modes.index(mode) if mode in modes else None
-    for other in modes:
-        if other is not mode:
-            stack._push_mode(other)
+    place = take_out(mode, stack, length)
 
     def put_back():
-        above = [stack._pop_mode() for _ in range(length() - place)][::-1]
-        for other in [mode, *above]:
-            stack._push_mode(other)
+        if place is not None:
+            above = [stack._pop_mode() for _ in range(length() - place)][::-1]
+            for other in [mode, *above]:
+                stack._push_mode(other)
 
-    return put_back if place is not None else lambda: None
+    return put_back

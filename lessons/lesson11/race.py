@@ -38,9 +38,10 @@ def race(what: str, kernel: Any) -> None:
     rows = []
     whose = "model answer" if _stands_in(kernel) else "yours"
     for name, run, *counts, programs in ways:
-        work = flops * _uneven(programs)
-        known = [moved for moved in counts if moved] if programs else []
-        times = [microseconds(CARDS[what], moved, work) for moved in known]
+        times = []
+        if programs:
+            work = flops * _uneven(programs)
+            times = [microseconds(CARDS[what], moved, work) for moved in counts if moved]
         name = name.replace(WHOSE, whose)
         rows.append((name, *counts, times, _measured(run, counts[1], flops) if gpu else ""))
     here = f"measured: {torch.cuda.get_device_name()}" if gpu else "no GPU here to measure on"
@@ -49,7 +50,7 @@ def race(what: str, kernel: Any) -> None:
 
 def _uneven(programs):
     """How many times as long the busiest SM computes as if the work were spread evenly over all of them."""
-    return math.ceil(programs / SMS) * SMS / programs if programs else 1
+    return math.ceil(programs / SMS) * SMS / programs
 
 
 # --- what a kernel loads and stores: counted on small inputs, and scaled ------------------------

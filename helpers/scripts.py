@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -61,6 +62,7 @@ def run(
     quiet: bool = False,
     forked: bool = False,
     cwd: str | os.PathLike[str] | None = None,
+    each_line: Callable[[str], None] | None = None,
 ) -> Finished:
     """Run `script` with `args` in a child process with this Python and return `Finished`(returncode, text).
 
@@ -68,7 +70,7 @@ def run(
     least 1) torchrun starts that many, each with one thread for its operations (OMP_NUM_THREADS=1). Their lines mix,
     unless the script calls sys.stdout.reconfigure(line_buffering=True, write_through=False). With `forked` they are forked
     from one that has imported torch already, on Linux, which takes half of the memory and of the time. `cwd` is the
-    folder in which it runs, where paths in `args` begin (None: this one).
+    folder in which it runs, where paths in `args` begin (None: this one). `each_line` is called with each line as it comes.
     A script that fails raises nothing: look at `returncode`. Under gloo a process may abort at its very end, after it
     wrote its results, so judge by the results, not by the return code alone. After `timeout` seconds everything it
     started is killed and TimeoutError tells the last lines; an interrupt (the stop button, Ctrl+C) kills it too.
@@ -84,7 +86,9 @@ def run(
     _give_back()
     child = _start(command, processes, cwd)
     lines: list[str] = []
-    reader = threading.Thread(target=_read, args=(child.stdout, lines, quiet), daemon=True)
+    reader = threading.Thread(
+        target=_read, args=(child.stdout, lines, quiet, each_line), daemon=True
+    )
     reader.start()
     try:
         child.wait(timeout)
@@ -173,10 +177,14 @@ def _environment(processes: int | None) -> dict[str, str]:
     return env
 
 
-def _read(stream: IO[str], lines: list[str], quiet: bool) -> None:
+def _read(
+    stream: IO[str], lines: list[str], quiet: bool, each_line: Callable[[str], None] | None
+) -> None:
     with stream:
         for line in stream:
             lines.append(line)
+            if each_line is not None:
+                each_line(line)
             if not quiet:
                 print(line, end="", flush=True)
 

@@ -126,6 +126,25 @@ def test_a_leftover_process_does_not_hold_the_result(script, monkeypatch):
     assert done.text == "done\n" and done.returncode == 0
 
 
+def test_each_line_is_told_while_the_script_runs(script, tmp_path):
+    """Lesson 10's bar says which part its four processes are at."""
+    file = script("""
+        import pathlib, time
+        print("begun", flush=True)
+        while not pathlib.Path("heard").exists():
+            time.sleep(0.05)
+        print("done")
+        """)
+    lines = []
+
+    def each_line(line):
+        lines.append(line)
+        (tmp_path / "heard").touch()  # the script waits for this
+
+    scripts.run(file, timeout=60, quiet=True, cwd=tmp_path, each_line=each_line)
+    assert lines == ["begun\n", "done\n"]
+
+
 def test_torchrun_starts_processes_with_one_thread_each(script, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     file = script("""

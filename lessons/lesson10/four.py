@@ -8,11 +8,14 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+from tqdm.auto import tqdm
+
 from helpers.my_tools import mine, source
 from helpers.scripts import run
 from lessons.lesson10.exercises import chosen, fsdp, to_ddp
 
 OPTIONS = "--steps 3 --ddp own.py --block own.py --tiny --checkpoint saved --die 2 --out run.json"
+PARTS = 5  # of which shard.py tells that they begin, a line for each
 warnings.filterwarnings("ignore", module="torch.distributed")  # a notebook is one process
 _folders = []  # as long as this Python lives: the lesson reads the checkpoint
 
@@ -30,8 +33,15 @@ def train(fsdp_block: Callable) -> tuple[dict, list[str], Path]:
     own = [source(block), source(mine("to_ddp", to_ddp))]
     (folder / "own.py").write_text("\n\n".join(own))
     how = {"processes": 4, "forked": True, "cwd": folder, "quiet": True}
-    with contextlib.redirect_stdout(io.StringIO()):  # the command line
-        done = run("shard.py", *OPTIONS.split(), **how)
+    with tqdm(total=PARTS, leave=False) as bar:
+
+        def each_line(line):
+            if line.startswith("now: "):
+                bar.update(bool(bar.desc))  # the part before is done
+                bar.set_description(line.removeprefix("now: ").strip())
+
+        with contextlib.redirect_stdout(io.StringIO()):  # the command line
+            done = run("shard.py", *OPTIONS.split(), each_line=each_line, **how)
     told = (" ends: ", "Root Cause", "  rank  ")
     ends = [line for line in done.text.splitlines() if any(words in line for words in told)]
     return json.loads((folder / "run.json").read_text()), ends, folder / "saved"

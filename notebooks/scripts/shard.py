@@ -172,6 +172,12 @@ def bytes_here(model, optimizer):
     }
 
 
+def tell(part):
+    """A line for who waits: what the ranks do now."""
+    if dist.get_rank() == 0:
+        print(f"now: {part}", flush=True)
+
+
 def gather(value):
     """The `value` of every rank, in a list, on every rank."""
     values = [None] * dist.get_world_size()
@@ -208,6 +214,7 @@ def main(args):
     rank, world = dist.get_rank(), dist.get_world_size()
     words = gpt.course_words()
 
+    tell("training, sharded")
     mesh = init_device_mesh(device.type, (world,))
     model = shard(new_model(words, args.width, args.layers).to(device), mesh)
     losses, optimizer, speed = train(model, words, args, rank, world)
@@ -225,6 +232,7 @@ def main(args):
     model.zero_grad()
     gc.collect()
     if args.ddp:
+        tell("training with DDP")
         wrapped = wrap(new_model(words, args.width, args.layers).to(device), args.ddp)
         losses, optimizer, speed = train(wrapped, words, args, rank, world)
         results["ddp"] = mean_over_ranks(losses)
@@ -233,8 +241,10 @@ def main(args):
         del wrapped, optimizer
         gc.collect()
     if args.tiny:
+        tell("training TinyGPT at its own size")
         tiny = shard(new_model(words, width=128, layers=2).to(device), mesh)
         *_, results["tiny_tokens_per_s"] = train(tiny, words, args, rank, world)
+    tell("training in one process")
     if rank == 0:  # the same training in one process, to compare with
         single = new_model(words, args.width, args.layers).to(device)
         alone, _, single_speed = train(single, words, args)
@@ -246,6 +256,7 @@ def main(args):
     if args.block:
         import _own_block  # beside this script
 
+        tell("fsdp_block, yours")
         fresh = new_model(words, args.width, layers=2).to(device)
         results["own"] = _own_block.run(args.block, fresh)
     if rank == 0:

@@ -60,7 +60,7 @@ LESSONS = (
     Lesson(
         "05_manage_gpu_memory.ipynb",
         "Manage GPU memory",
-        49,
+        51,
         "See what fills the memory, forecast it, make training fit, and recover when it doesn't",
     ),
     Lesson(

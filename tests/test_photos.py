@@ -22,9 +22,9 @@ def test_the_network_names_what_the_samples_show():
     assert [names[i] for i in best] == ["espresso", "tripod", "Egyptian cat"]
 
 
-def test_without_photos_of_their_own_learners_get_three_textures_and_no_test_pixel_is_trained_on():
+def test_without_photos_of_their_own_learners_get_three_stand_ins_and_no_test_pixel_is_trained_on():
     train, test = photos.load("no such folder")
-    assert train.classes == test.classes == ("brick", "grass", "gravel")
+    assert train.classes == test.classes == ("galaxies", "retina", "tissue")
     assert train.images.shape == (72, 3, 224, 224) and train.images.dtype == torch.uint8
     assert (
         train.labels.bincount().tolist() == [24] * 3 and test.labels.bincount().tolist() == [8] * 3
@@ -32,10 +32,10 @@ def test_without_photos_of_their_own_learners_get_three_textures_and_no_test_pix
     assert photos.pretrained(3).eval()(photos.prepare(test.images[:1])).shape == (1, 3)
 
 
-def test_close_ups_take_the_place_of_half_the_test_patches_and_of_nothing_else():
-    plain, close = (photos.load("no such folder", close_ups=way) for way in (False, True))
-    assert torch.equal(plain[0].images, close[0].images)
-    changed = (plain[1].images != close[1].images).flatten(1).any(1)
+def test_negatives_take_the_place_of_half_the_test_patches_and_of_nothing_else():
+    plain, other = (photos.load("no such folder", negatives=way) for way in (False, True))
+    assert torch.equal(plain[0].images, other[0].images)
+    changed = (plain[1].images != other[1].images).flatten(1).any(1)
     assert changed.reshape(3, 8).tolist() == [[False] * 4 + [True] * 4] * 3
 
 

@@ -15,10 +15,9 @@ HERE = Path(__file__).parent
 SIZE = 224  # pixels on a side, as the network was trained
 MEAN, STD = 127 / 255, 128 / 255  # of the training images, for all three colors
 SAMPLES = ("coffee", "camera", "chelsea")  # see CREDITS.md
-TEXTURES = ("brick", "grass", "gravel")
-PATCH = 128  # pixels of a texture that make a photo
+STAND_INS = ("galaxies", "retina", "tissue")
+PATCH = 128  # pixels of a stand-in that make a photo
 LEFTS = (0, 96, 192, 288, 352, 384)  # where patches begin
-CLOSE_UP = 32  # pixels that make a close-up
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
 
 
@@ -98,17 +97,17 @@ def sample(name: str) -> torch.Tensor:
 
 
 def load(
-    folder: str | Path = "my_photos", seed: int = 0, close_ups: bool = False
+    folder: str | Path = "my_photos", seed: int = 0, negatives: bool = False
 ) -> tuple[Photos, Photos]:
     """Return (photos to train on, photos to test with).
 
     `folder` has a subfolder for each class, with at least four photos each; three in ten are kept for the test. Where
-    there is no such folder, the course's textures stand in: brick, grass and gravel, 24 patches of each to train on and
-    8 to test with. With `close_ups`, four of those eight are close-ups, of which there are none to train on.
+    there is no such folder, patches of three of the course's photos stand in: galaxies, a retina and tissue, 24 of each
+    to train on and 8 to test with. With `negatives`, four of those eight have their colors inverted; none in training.
     """
     folder = Path(folder)
     if not folder.is_dir():
-        return _textures(close_ups)
+        return _stand_ins(negatives)
     classes = sorted(path for path in folder.iterdir() if path.is_dir() and _files(path))
     if len(classes) < 2:
         found = ", ".join(path.name for path in classes) or "none"
@@ -138,28 +137,25 @@ def _photos(files: list[tuple[Path, int]], classes: tuple[str, ...]) -> Photos:
     return Photos(images, torch.tensor([label for _, label in files]), classes)
 
 
-def _textures(close_ups: bool) -> tuple[Photos, Photos]:
-    """Patches of three textures: the upper five eighths of each photo to train on, the lower three to test with."""
-    places = {
-        "train": [(left, top, PATCH) for top in (0, 64, 128, 192) for left in LEFTS],
-        "test": [(left, top, PATCH) for top in (320, 384) for left in LEFTS[:4]],
-    }
-    if close_ups:
-        places["test"][4:] = [(left, top, CLOSE_UP) for left, top, _ in places["test"][4:]]
-    train, test = (_patches(own) for own in places.values())
+def _stand_ins(negatives: bool) -> tuple[Photos, Photos]:
+    """Patches of three photos: the upper five eighths of each photo to train on, the lower three to test with."""
+    train = _patches([(left, top) for top in (0, 64, 128, 192) for left in LEFTS])
+    test = _patches([(left, top) for top in (320, 384) for left in LEFTS[:4]])
+    if negatives:
+        of_each = test.images.unflatten(0, (len(STAND_INS), -1))
+        of_each[:, 4:] = 255 - of_each[:, 4:]
     return train, test
 
 
-def _patches(places: list[tuple[int, int, int]]) -> Photos:
-    """Pieces of each texture: the middle `size` pixels of the patch at (left, top, size), enlarged."""
+def _patches(places: list[tuple[int, int]]) -> Photos:
+    """Pieces of each stand-in, PATCH pixels wide from (left, top), enlarged."""
     from PIL import Image
 
     images = []
-    for name in TEXTURES:
+    for name in STAND_INS:
         photo = Image.open(HERE / f"{name}.jpg").convert("RGB")
-        for left, top, size in places:
-            x, y = left + (PATCH - size) // 2, top + (PATCH - size) // 2
-            piece = photo.crop((x, y, x + size, y + size))
+        for left, top in places:
+            piece = photo.crop((left, top, left + PATCH, top + PATCH))
             images.append(_tensor(piece.resize((SIZE, SIZE), Image.Resampling.BICUBIC)))
-    labels = torch.arange(len(TEXTURES)).repeat_interleave(len(places))
-    return Photos(torch.stack(images), labels, TEXTURES)
+    labels = torch.arange(len(STAND_INS)).repeat_interleave(len(places))
+    return Photos(torch.stack(images), labels, STAND_INS)

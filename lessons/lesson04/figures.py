@@ -1,5 +1,8 @@
 """The figures of lesson 04: photos with their names, training curves, a loader that starves."""
 
+import textwrap
+from pathlib import Path
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -25,7 +28,7 @@ _JUDGED = {
 
 def first_picture():
     """Return (Figure, alternative text): what the pretrained network calls test photos, and its names after training."""
-    train, test = photos.load(close_ups=True)
+    train, test = photos.load(negatives=True)
     network = photos.pretrained()
     old_head, network._fc = network._fc, nn.Identity()
     with torch.inference_mode():
@@ -37,7 +40,7 @@ def first_picture():
     x, y = x.clone(), train.labels
     torch.manual_seed(0)
     head = nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, len(train.classes)))
-    optimizer = torch.optim.Adam(head.train().parameters(), lr=0.001)
+    optimizer = torch.optim.Adam(head.train().parameters(), lr=0.0005)
     loader = DataLoader(TensorDataset(x, y), batch_size=12, shuffle=True)
     tests = DataLoader(TensorDataset(seen, test.labels), batch_size=12)
     for _ in range(5):
@@ -45,11 +48,8 @@ def first_picture():
         for batch, labels in loader:
             train_step(head, batch, labels, optimizer)
     after = head.eval()(seen.clone()).argmax(1)
-    right = int((after == test.labels).sum())
-    title = (
-        f"30 steps of training: from armadillo to grass, {right} of {len(test)} test images right"
-    )
-    chosen = [0, 5, 9, 8, 16, 20]  # the second and the last are close-ups
+    chosen = [3, 11, 16, 19]
+    title = "Four test images, before and after 30 steps of training"
     now = [(test.classes[after[i]], bool(after[i] == test.labels[i])) for i in chosen]
     return _renamed(title, test.images[chosen], [before[i] for i in chosen], now)
 
@@ -72,28 +72,26 @@ def _renamed(title, images, before, after):
 
     Where `right` is None, nothing is judged.
     """
-    figure, row = figures.panels(title, 1, len(images), (7.4, 2.2), squeeze=False)
-    figure.get_layout_engine().set(w_pad=0.02, wspace=0, rect=(0.016, 0, 0.968, 1))
+    wide = 7.1 / len(images)  # inches of a photo
+    figure, row = figures.panels(title, 1, len(images), (7.4, wide + 1.05), squeeze=False)
+    figures.colorful(figure).get_layout_engine().set(
+        w_pad=0.02, wspace=0, rect=(0.016, 0, 0.968, 1)
+    )
     said = []
     for axes, image, old, (new, right) in zip(row[0], images, before, after, strict=True):
-        _draw_photo(axes, image, 132)
-        axes.set_title(f"“{_short(old)}”", fontsize=9, color=figures.INK)
+        _draw_photo(axes, image, min(photos.SIZE, round(wide * figures.PIXELS)))
+        axes.set_title(f"“{textwrap.fill(old, 16)}”", fontsize=10, color=figures.INK)
         mark, color = _JUDGED[right]
-        style = {"fontsize": 10, "color": color, "ha": "center", "va": "top", "weight": "bold"}
-        axes.text(0.5, -0.06, f"{mark}{new}", transform=axes.transAxes, **style)
+        style = {"fontsize": 11, "color": color, "ha": "center", "va": "top", "weight": "bold"}
+        axes.text(0.5, -0.05, f"{mark}{new}", transform=axes.transAxes, **style)
         said.append(f"{old}, now {new}" if right is not None else f"{new}: {old}")
     lead = "" if right is None else "Before and after: "
-    return figure, f"{title}. {lead}{'; '.join(said)}."
-
-
-def _short(name, most=14):
-    """Return `name`, cut to `most` characters."""
-    return name if len(name) <= most else f"{name[: most - 1]}…"
+    return figure, f"Photos. {title}. {lead}{'; '.join(said)}."
 
 
 def first_names(network, data):
     """Show the network's ImageNet name of two of the course's photos and of an image of each class of `data`."""
-    places = [(data.labels == label).nonzero()[:2, 0] for label in range(len(data.classes))]
+    places = [(data.labels == label).nonzero()[:4, 0] for label in range(len(data.classes))]
     images = [
         photos.sample("coffee"),
         photos.sample("chelsea"),
@@ -102,29 +100,47 @@ def first_names(network, data):
     with torch.inference_mode():
         names = _imagenet(network(photos.prepare(torch.stack(images))))
     told = [("our coffee", None), ("our cat", None), *((name, None) for name in data.classes)]
-    title = "It knows the coffee and the cat; your classes get the nearest names it has"
+    title = "It knows coffee and cats; your classes get the nearest names it has"
     figures.show(*_renamed(title, images, names, told[: len(images)]))
 
 
-def least_sure(data, features, old_head, head, each=2):
-    """Show the `each` photos of each class that got its lowest probability from `head`, at most six, with old and new names.
+def verdict(network, head, test, features, *paths):
+    """Show the image of `test` that got its class's lowest probability from `head`, then the photos at `paths`, with bars.
 
-    `features` [n, 1280] are those of `data`, on the CPU.
+    `features` [n, 1280] are those of `test`, on the CPU; a path is a sample's name, or leads to a photo of yours.
     """
+    device = next(head.parameters()).device
+    own = [photos.sample(path) if path in photos.SAMPLES else photos.read(path) for path in paths]
     with torch.inference_mode():
-        x = features.to(next(head.parameters()).device)
-        names, logits = _imagenet(old_head(x)), head.eval()(x).cpu()
-    answers, chances = logits.argmax(1), logits.softmax(1)
-    order = chances.gather(1, data.labels[:, None])[:, 0].argsort().tolist()
-    by_class = [[i for i in order if data.labels[i] == label] for label in range(len(data.classes))]
-    order = [i for photos_of_one in by_class for i in photos_of_one[:each]][:6]
-    right = int((answers == data.labels).sum())
-    title = f"{right} of {len(answers)} right; of each class, the images it was least sure of"
-    now = [
-        (f"{data.classes[answers[i]]} {chances[i].max():.0%}", bool(answers[i] == data.labels[i]))
-        for i in order
-    ]
-    figures.show(*_renamed(title, data.images[order], [names[i] for i in order], now))
+        chances = head.eval()(features.to(device)).softmax(1).cpu()
+        hardest = chances.gather(1, test.labels[:, None])[:, 0].argmin()
+        images = torch.stack([test.images[hardest], *own])
+        seen = network(photos.prepare(images.to(device)))
+        chances = head(seen).softmax(1).cpu()
+    names = [f"hardest test image ({test.classes[test.labels[hardest]]})"]
+    names += [{"chelsea": "our cat"}.get(path, Path(path).stem) for path in paths]
+    known = len(test.classes)
+    title = f"Whatever you show it, it answers with one of its {known} names"
+    size = (7.4, 1.5 + 7.1 / len(images))
+    ratios = {"height_ratios": (7.1 / len(images), 0.2 * min(known, 3))}
+    figure, (above, below) = figures.panels(title, 2, len(images), size, squeeze=False, **ratios)
+    figures.colorful(figure).get_layout_engine().set(
+        w_pad=0.04, wspace=0, rect=(0.014, 0, 0.976, 1)
+    )
+    said = []
+    for top, bottom, image, name, chance in zip(above, below, images, names, chances, strict=True):
+        _draw_photo(top, image, photos.SIZE)
+        top.set_title(name, fontsize=10, color=figures.INK)
+        best = chance.topk(min(known, 3))
+        values, labels = best.values.tolist(), [test.classes[k] for k in best.indices]
+        bottom.barh(range(len(values)), values, color=figures.GPU, height=0.6)
+        bottom.set(xlim=(0, 2), ylim=(len(values) - 0.5, -0.5))
+        bottom.set_axis_off()
+        for row, (label, value) in enumerate(zip(labels, values, strict=True)):
+            look = {"fontsize": 10, "color": figures.INK, "va": "center"}
+            bottom.text(value + 0.05, row, f"{value:.0%} {label}", **look)
+        said.append(f"{name}: {labels[0]} {values[0]:.0%}")
+    figures.show(figure, f"Photos and what the new head calls them: {'; '.join(said)}.")
 
 
 def training(losses, accuracies):

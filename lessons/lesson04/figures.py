@@ -121,8 +121,8 @@ def verdict(network, head, test, features, *paths):
     names += [{"chelsea": "our cat"}.get(path, Path(path).stem) for path in paths]
     known = len(test.classes)
     title = f"Whatever you show it, it answers with one of its {known} names"
-    size = (7.4, 1.5 + 7.1 / len(images))
-    ratios = {"height_ratios": (7.1 / len(images), 0.2 * min(known, 3))}
+    size = (7.4, 1.5 + 7.1 / max(3, len(images)))
+    ratios = {"height_ratios": (7.1 / max(3, len(images)), 0.2 * min(known, 3))}
     figure, (above, below) = figures.panels(title, 2, len(images), size, squeeze=False, **ratios)
     figures.colorful(figure).get_layout_engine().set(
         w_pad=0.04, wspace=0, rect=(0.014, 0, 0.976, 1)

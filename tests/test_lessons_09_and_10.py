@@ -234,3 +234,23 @@ def test_the_limit_is_the_bandwidth_over_the_bytes_of_a_token():
     figure, words = figures09.rates(ex09.rate.reference, 6.607e9)
     assert "bfloat16 105 of 154, int8 156 of 308, int4 197 of 493" in words
     assert "68% of its limit" in words and "330 W" in figure.axes[0].get_xlabel()
+
+
+def test_a_serving_step_shows_what_the_page_says_of_84_chats_of_int4_and_of_an_h100():
+    """The page's answers stand beside a figure that starts at one chat: whoever turns it must find them."""
+    weights = 32 * (4 * 4096**2 + 3 * 4096 * 11008) + 32_000 * 4096
+    draw = figures09.a_step(ex09.tokens_per_second, weights)
+    figure, words = draw(84, "A100")
+    bars = [bar.get_width() for bar in figure.axes[0].patches]
+    assert bars[0] == pytest.approx(bars[1], rel=0.01) and "6,481 in all" in words
+    assert "at most 476" in draw(1, "A100, int4")[1] and "at most 251" in draw(1, "H100")[1]
+
+
+@torch.inference_mode()
+def test_layer_1_head_3_is_the_only_one_that_looks_back_at_put():
+    """The page asks which head does, and says 74%."""
+    text, model = "put the model on the", gpt.trained()
+    heads = (qkv[:, h] for qkv in figures09.inside(model, text) for h in range(4))
+    shares = [(q[-1] @ k.T / 32**0.5).softmax(-1) for q, k, _ in heads]
+    first = [share[0].item() for share in shares]
+    assert f"{first[2]:.0%}" == "74%" and max(first[:2] + first[3:]) < 0.5

@@ -7,12 +7,13 @@ import torch
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet
 from practice_gpus import practice_gpus
+from practice_gpus.cards import get_card
 
 BATCHES = (8, 16)
 STEPS = ("A", "B", "C", "D")
 REFERENCE = {"A": 2048, "B": 64}
 IDLE = 0.1  # launches limit A while no kernel runs for more of the time
-PEAKS = 3350, 67  # GB/s and TFLOP/s of an H100 by its data sheet
+CARD = "H100 SXM"
 WIDTH = 8192
 
 
@@ -35,7 +36,7 @@ def _step(name, batch):
 @cache
 def forecast(name: str, batch: int):
     """Return the forecast of step `name` for an H100."""
-    with practice_gpus(1, card="H100 SXM", values=False) as h100:
+    with practice_gpus(1, card=CARD, values=False) as h100:
         return h100.forecast(_step(name, batch))
 
 
@@ -81,8 +82,9 @@ def _memory(batch):
     """Return (whether memory limits step B at this batch, the numbers that say so)."""
     f = forecast("B", batch)
     bandwidth, rate = f.bytes / f.ms / 1e6, f.flops / f.ms / 1e9  # GB/s and TFLOP/s
-    told = f"B reaches {bandwidth:,.0f} of 3,350 GB/s and {rate:.0f} of 67 TFLOP/s"
-    return bandwidth / PEAKS[0] > rate / PEAKS[1], told
+    card = get_card(CARD)
+    told = f"B reaches {bandwidth:,.0f} of {card.bandwidth:,} GB/s and {rate:.0f} of {card.fp32} TFLOP/s"
+    return bandwidth / card.bandwidth > rate / card.fp32, told
 
 
 exercise = Exercise(

@@ -50,7 +50,10 @@ def show_homes(values):
     """Draw where `values` ({name: tensor}) live: on the host or on one of two GPUs; what isn't a tensor is Python's."""
     living = {device: [] for device in HOMES}
     for name, value in values.items():
-        living[str(getattr(value, "device", "cpu"))].append(name)
+        device = str(getattr(value, "device", "cpu"))
+        if device not in living:
+            raise ValueError(f"{name} is on {device}; the map shows {', '.join(sorted(HOMES))}")
+        living[device].append(name)
     full = {device: names for device, names in living.items() if names}
     few = len(values) <= 2
     told = (f"{', '.join(names) if few else len(names)} on {at}" for at, names in full.items())
@@ -82,7 +85,8 @@ def _draw_home(axes, left, rows, device, names):
         shape = {"boxstyle": "round,pad=0,rounding_size=0.12", "mutation_aspect": 2, "linewidth": 0}
         axes.add_patch(FancyBboxPatch((left + 0.12, y + 0.1), 2.6, 0.8, facecolor=color, **shape))
         code = {"family": "DejaVu Sans Mono", "color": "white"}
-        axes.text(left + 0.22, y + 0.5, name, **words, **code)
+        short = name if len(name) < 26 else f"{name[:24]}…"
+        axes.text(left + 0.22, y + 0.5, short, **words, **code)
 
 
 def _slow_rate():

@@ -130,7 +130,9 @@ def growth():
     places = range(1, len(largest) + 1)
     axes.plot(places, largest, "o-", color=figures.INK)
     for place, value in zip(places, largest, strict=True):
-        axes.annotate(figures.number(value), (place, value), **BESIDE | {"xytext": (-6, 5), "ha": "right"})
+        axes.annotate(
+            figures.number(value), (place, value), **BESIDE | {"xytext": (-6, 5), "ha": "right"}
+        )
     axes.set(yscale="log", ylim=(10, 1e6), xlim=(0.6, 5.2), xticks=places)
     axes.minorticks_off()
     told = ", ".join(figures.number(value) for value in largest)

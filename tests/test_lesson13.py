@@ -129,7 +129,6 @@ def test_the_healthy_one_hardly_waits_and_its_launches_run_far_ahead():
     trace = traces.case("5b")
     assert max(saved_ms(remedy, trace) for remedy in REMEDIES) == pytest.approx(14.7, abs=0.3)
     assert reading.busy_share(trace) == pytest.approx(0.988, abs=0.002)
-    assert reading.share_by_kind(trace)["matmul"] > 0.6
     delays = [e.start - e.launch for e in trace.gpu if e.kind not in reading.COPIES]
     assert min(delays) / 1000 == pytest.approx(64, abs=0.5)
 

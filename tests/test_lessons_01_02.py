@@ -1,11 +1,14 @@
 """Lessons 00 to 02: the slider of cards, the machines to diagnose, and figures that follow what the learner wrote."""
 
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from helpers import doctor, figures, plots, step_pictures
 from lessons.lesson00 import figures as figures00
 from lessons.lesson01 import exercises as lesson01
 from lessons.lesson01 import figures as figures01
+from lessons.lesson01 import jobs
 from lessons.lesson02 import exercises as lesson02
 from lessons.lesson02 import figures as figures02
 
@@ -121,3 +124,12 @@ def test_the_gpu_is_ahead_after_two_to_four_inputs():
         copy = figures02._copy_ms(rate)
         ahead = [copy + gpu * inputs < cpu * inputs for inputs in range(1, 5)]
         assert ahead.index(True) + 1 == first
+
+
+def test_the_explorers_resnet50_is_the_one_that_everybody_measures():
+    """Its forecasts stand beside published times; torchvision documents 25,557,032 parameters and 4.09 GFLOPS."""
+    net = jobs.resnet50()
+    assert sum(weight.numel() for weight in net.parameters()) == 25_557_032
+    with FlopCounterMode(display=False) as counter, torch.device("meta"):
+        net.to("meta").eval()(torch.empty(1, 3, 224, 224))
+    assert counter.get_total_flops() / 2 / 1e9 == pytest.approx(4.09, abs=0.01)

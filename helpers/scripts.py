@@ -147,6 +147,7 @@ def _start(
 
 def _environment(processes: int | None) -> dict[str, str]:
     env = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8", "MPLBACKEND": "Agg"}
+    env["PYTHON_COLORS"] = "0"  # a notebook asks for colors; what scripts say is read
     if (_HERE.parent / "pyproject.toml").is_file():  # a checkout that may not be installed
         paths = [str(_HERE.parent), env.get("PYTHONPATH", "")]
         env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))

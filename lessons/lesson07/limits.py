@@ -4,6 +4,7 @@ from functools import cache
 
 import torch
 
+from helpers import show
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet
 from practice_gpus import practice_gpus
@@ -41,17 +42,22 @@ def forecast(name: str, batch: int):
 
 
 def examine(name: str | None = None, *batches: int) -> None:
-    """Print what the clock forecasts for one of the steps A to D, or for all, at these batch sizes."""
+    """Show what the clock forecasts for one of the steps A to D, or for all, at these batch sizes."""
     if name not in (None, *STEPS):
         raise ValueError(f"step {name!r}: there are A, B, C and D")
-    print("forecast, H100          time   no kernel      moved      computed")
+    head = "H100, forecast", "time", "no kernel", "moved", "computed"
+    rows = []
     for each in STEPS if name is None else [name]:
         for size in batches or BATCHES:
             f = forecast(each, size)
-            told = (
-                f"{f.ms:9.2f} ms {f.idle:10.0%}  {f.bytes / 1e9:8.3f} GB {f.flops / 1e9:7.0f} GFLOP"
-            )
-            print(f"{each}, batch of {size:<5}{told}")
+            numbers = f"{f.ms:.2f} ms", f"{f.idle:.0%}", f"{f.bytes / 1e9:.3f} GB"
+            rows.append((f"{each}, batch of {size}", *numbers, f"{f.flops / 1e9:.0f} GFLOP"))
+    table = [head, ("---", *4 * ("---:",)), *rows]
+    words = "\n".join(f"| {' | '.join(row)} |" for row in table)
+    text = "\n".join(
+        f"{first:18}" + "".join(f"{each:>12}" for each in row) for first, *row in (head, *rows)
+    )
+    show.markdown(words, text)
 
 
 def _check(answer):

@@ -186,6 +186,9 @@ def _source(value):
     try:
         if inspect.isclass(value):
             return _class_source(value)
+        code = getattr(value, "__code__", None)
+        if code and code.co_filename == "<string>":  # of eval; Python 3.13 has another text there
+            raise OSError
         return textwrap.dedent(inspect.getsource(value)).strip()
     except (OSError, TypeError, SyntaxError, StopIteration):
         raise NotKept("its source isn't to be found: write it with def in a cell.") from None

@@ -7,7 +7,6 @@ import contextlib
 import ctypes
 import gc
 import os
-import runpy
 import shlex
 import signal
 import subprocess
@@ -17,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
-from unittest import mock
 
 _HERE = Path(__file__).resolve().parent
 _CHECKOUT = _HERE.parent / "notebooks" / "scripts"
@@ -112,24 +110,6 @@ def _give_back():
             ctypes.CDLL(None).malloc_trim(0)
 
 
-def run_here(script: str | os.PathLike[str], *args: object, folder: str = ".") -> int:
-    """Run `script` with `args` in this process, in `folder`; prints its command line and returns its exit status.
-
-    That saves the seconds and the memory of a second Python with PyTorch. What the script raises is raised here.
-    """
-    path, words, home = str(script_path(script)), list(map(str, args)), os.getcwd()
-    print(shown([sys.executable, path, *words]), flush=True)
-    try:
-        os.chdir(folder)
-        with mock.patch.object(sys, "argv", [path, *words]):
-            runpy.run_path(path, run_name="__main__")
-    except SystemExit as end:  # argparse, and sys.exit of a script
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
-    finally:
-        os.chdir(home)
-    return 0
-
-
 def _launcher(processes: int | None, forked: bool = False) -> list[str]:
     """The beginning of the command: this Python, and torchrun (torch.distributed.run) for several `processes`."""
     if processes is None:
@@ -167,6 +147,7 @@ def _start(
 
 def _environment(processes: int | None) -> dict[str, str]:
     env = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8", "MPLBACKEND": "Agg"}
+    env["PYTHON_COLORS"] = "0"  # a notebook asks for colors; what scripts say is read
     if (_HERE.parent / "pyproject.toml").is_file():  # a checkout that may not be installed
         paths = [str(_HERE.parent), env.get("PYTHONPATH", "")]
         env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))

@@ -141,32 +141,45 @@ CHOICES = (
 
 
 def experts() -> Picture:
-    """Return the picture of expert parallelism on four GPUs: an all-to-all takes tokens to experts, another one back."""
+    """Return the picture of expert parallelism on four GPUs: an all-to-all takes tokens to experts, another one back.
+
+    An expert and the tokens for it have one color.
+    """
     picture = Picture(
         "Expert parallelism: tokens travel to their experts and back",
-        "Four GPUs with four tokens each; after an all-to-all expert 0 has six tokens, expert 3 three.",
-        columns=6,
+        "Four GPUs, each with an expert and four tokens in the colors of the experts they go to. After an all-to-all, expert 0 "
+        "has six tokens, expert 1 four, experts 2 and 3 three; the others wait for expert 0.",
+        columns=7.15,
         rows=4,
-        labels=[f"GPU {gpu}, expert {gpu}" for gpu in range(4)],
+        labels=[f"GPU {gpu}" for gpu in range(4)],
     )
     home = [(gpu, place, goal) for gpu, row in enumerate(CHOICES) for place, goal in enumerate(row)]
     there, counts = [], [0] * 4
     for _, _, goal in home:
         there.append((goal, counts[goal], goal))
         counts[goal] += 1
-    for places, color, words in (
-        (home, HALF, "A router picks an expert for each token: the number in its box."),
-        (there, palette.COMM, "All-to-all: each token goes to the GPU of its expert."),
+    idle = [(gpu, place) for gpu in range(4) for place in range(counts[gpu], max(counts))]
+    for places, waits, words in (
+        (home, [], "A router picks an expert for each token: its number and color."),
+        (there, [], "All-to-all: each token goes to the GPU of its expert."),
         (
             there,
-            palette.GPU,
-            "The experts compute. GPU 0 has six tokens; the others wait for it.",
+            idle,
+            f"The experts compute. GPU 0 has {max(counts)} tokens; the others wait for it.",
         ),
-        (home, palette.COMM, "A second all-to-all brings the results back."),
+        (home, [], "A second all-to-all brings the results back."),
     ):
-        boxes = [Box(x, row + 0.1, 0.95, 0.8, color, f"{goal}") for row, x, goal in places]
+        boxes = [_token(row, x, goal) for row, x, goal in places]
+        boxes += [Box(x + 1.2, row + 0.1, 0.95, 0.8, palette.WAIT, "waits") for row, x in waits]
+        boxes += [
+            Box(0, gpu + 0.1, 0.95, 0.8, palette.GREENS[gpu], f"expert {gpu}") for gpu in range(4)
+        ]
         picture.frame(words, boxes)
     return picture
+
+
+def _token(row, x, goal):
+    return Box(x + 1.2, row + 0.1, 0.95, 0.8, palette.GREENS[goal], f"{goal}")
 
 
 def _grid(tiles):

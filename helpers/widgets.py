@@ -205,7 +205,7 @@ def _control_widget(control):
 
 
 def lesson_map(exercises: Mapping[str, Sequence[str]]) -> None:
-    """Show all lessons with minutes and progress; `exercises` is a dict of lesson number to its exercises' keys."""
+    """Show what each lesson is about, minutes and progress; `exercises` is a dict of lesson number to its exercises' keys."""
     from helpers.course import LESSONS
 
     done = {key for key, entry in progress.load().items() if entry.get("status") == "correct"}
@@ -219,13 +219,15 @@ def lesson_map(exercises: Mapping[str, Sequence[str]]) -> None:
             f"{lesson.number}  {lesson.title:<34} {solved:>2} of {len(keys):>2} exercises, "
             f"{left:>2} minutes left"
         )
+        more = f"{solved} of {len(keys)} solved, " if solved else ""
         rows.append(
-            f'<tr><td>{lesson.number}</td><td style="text-align:left">'
+            f'<tr><td>{lesson.number}</td><td style="text-align:left;white-space:nowrap">'
             f'<a href="{lesson.file}">{html.escape(lesson.title)}</a></td>'
-            f"<td>{solved} of {len(keys)}</td><td>{left}</td></tr>"
+            f'<td style="text-align:left">{html.escape(lesson.summary)}</td>'
+            f'<td style="white-space:nowrap">{more}{left} min</td></tr>'
         )
     head = (
-        '<tr><th>Lesson</th><th style="text-align:left">Title</th>'
-        "<th>Exercises solved</th><th>Minutes left</th></tr>"
+        '<tr><th></th><th style="text-align:left">Lesson</th>'
+        '<th style="text-align:left">What you\'ll do</th><th>Time left</th></tr>'
     )
     show.page(f"<table>{head}{''.join(rows)}</table>", "\n".join(lines))

@@ -6,7 +6,7 @@ Each is written out in the lesson that teaches it. They take a `measurements.tra
 import ast
 import math
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 
 from measurements.traces import Trace
@@ -55,15 +55,6 @@ def overlap(trace: Trace) -> float | None:
     communication = [event for event in trace.gpu if event.kind == "communication"]
     spent = total(merged(communication, trace.length))
     return 1 - exposed(trace) * trace.length / spent if spent else None
-
-
-def share_by_kind(trace: Trace) -> dict[str, float]:
-    """Return {kind: share of all kernel time}, the largest first; kernels side by side count twice."""
-    times: Counter = Counter()
-    for event in trace.gpu:
-        times[event.kind] += min(event.end, trace.length) - max(0.0, event.start)
-    whole = sum(times.values())
-    return {kind: time / whole for kind, time in times.most_common()}
 
 
 def on_cpu(trace: Trace, begin: float, end: float) -> dict[str, float]:

@@ -129,12 +129,12 @@ def test_the_healthy_one_hardly_waits_and_its_launches_run_far_ahead():
     trace = traces.case("5b")
     assert max(saved_ms(remedy, trace) for remedy in REMEDIES) == pytest.approx(14.7, abs=0.3)
     assert reading.busy_share(trace) == pytest.approx(0.988, abs=0.002)
-    assert reading.share_by_kind(trace)["matmul"] > 0.6
-    assert reading.launch_delay(trace) / 1000 == pytest.approx(79, abs=0.5)
+    delays = [e.start - e.launch for e in trace.gpu if e.kind not in reading.COPIES]
+    assert min(delays) / 1000 == pytest.approx(64, abs=0.5)
 
 
-def test_a_learner_can_load_the_strangers_file():
-    trace = traces.load(exercises.EXAMPLE)
+def test_a_learner_can_admit_the_file_of_a_trace():
+    trace = clinic.admit(traces.FOLDER / "2.json.gz")
     assert trace.length == pytest.approx(237_000) and trace.source.startswith("AMD-AGI")
 
 
@@ -148,10 +148,11 @@ def test_admitting_shows_the_patient_and_returns_its_trace(capsys):
     trace = clinic.admit(4)
     assert trace.device.startswith("NVIDIA H100")
     assert "H100" in capsys.readouterr().out
+    assert clinic.admit(11).length == pytest.approx(237_000)
 
 
 def test_a_patient_that_was_not_recorded_is_refused():
-    with pytest.raises(ValueError, match="patients 1 to 6 were recorded, got 7"):
+    with pytest.raises(ValueError, match="patients 1 to 6 and 11 were recorded, got 7"):
         clinic.admit(7)
 
 
@@ -209,3 +210,9 @@ def test_only_float16_overflows():
         model, x = running.overflowing()
         finite[dtype] = bool(model.to(dtype)(x.to(dtype)).isfinite().all())
     assert finite == {torch.float32: True, torch.bfloat16: True, torch.float16: False}
+
+
+def test_the_numbers_of_patient_10_leave_float16_in_the_fifth_layer():
+    _, words = figures.growth()
+    largest = [float(n.replace(",", "")) for n in words.split(": ")[1].split("; ")[0].split(", ")]
+    assert len(largest) == 5 and largest[3] < torch.finfo(torch.float16).max < largest[4]

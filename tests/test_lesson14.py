@@ -134,6 +134,15 @@ def test_a_changed_file_is_judged_anew(port):
     assert "model.py:64" in judge.device(port).text
 
 
+def test_a_port_that_does_not_run_yet_has_the_weekend_versions_sheet(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shown = []
+    monkeypatch.setattr(ex.drawn, "show", lambda *words: shown.append(words))
+    ex.report(ex.start())
+    assert "a step on a T4, forecast: 224 ms; par for that step: 61 ms" in shown[0][1]
+    assert "weekend version" in capsys.readouterr().out and not Path(ex.PAGE).exists()
+
+
 def test_the_report_has_the_weekend_version_beside_the_port(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ex.report(ex.SOLUTION)
@@ -151,12 +160,3 @@ def test_a_test_in_inference_mode_is_as_good(port):
 def test_a_line_that_fails_is_named_with_its_caller(port):
     change(port / "evaluate.py", "waves.to(device)", "waves")
     assert ", called at evaluate.py:" in judge.device(port).text
-
-
-@pytest.mark.slow
-def test_the_scorecard_says_what_was_fixed_and_how_near_par_it_is(port, capsys):
-    """It's what a learner shows others: a mistake missing there would look like one left."""
-    ex.scorecard(port)
-    told = capsys.readouterr().out
-    assert told.startswith("10 of 10 mistakes fixed\n✓ mistakes: a plain attribute, ")
-    assert "par is 61" in told and "✓ hints: 0 of 12" in told

@@ -1,13 +1,17 @@
 """Lessons 00 to 02: the slider of cards, the machines to diagnose, and figures that follow what the learner wrote."""
 
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from helpers import doctor, figures, plots, step_pictures
 from lessons.lesson00 import figures as figures00
 from lessons.lesson01 import exercises as lesson01
 from lessons.lesson01 import figures as figures01
+from lessons.lesson01 import jobs
 from lessons.lesson02 import exercises as lesson02
 from lessons.lesson02 import figures as figures02
+from practice_gpus import practice_gpus
 
 DRIVERS = {  # a driver of each CUDA
     None: None,
@@ -87,6 +91,36 @@ def test_the_rows_answer_as_the_question_does(monkeypatch):
     assert "this CPU, measured here 0.5 ms for one row, 30 for 2,048" in shown[0][1]
 
 
+def test_the_forecast_of_many_layers_follows_the_learners_formula_once_it_is_right(monkeypatch):
+    """It starts where the measured times do, and bends near 15,000 rows, as the lesson says."""
+    shown = []
+    monkeypatch.setattr(plots, "show", lambda figure, words: shown.append((figure, words)))
+    for answer in (lesson01.how_long, None, lambda flops, moved, card: (1.0, "compute")):
+        figures01.show_formula(answer)
+    lines = [
+        {line.get_label(): line.get_ydata() for line in figure.axes[0].get_lines()}
+        for figure, _ in shown
+    ]
+    assert "128 × your formula (forecast)" in lines[0]
+    ours = [each["128 × our formula (forecast)"] for each in lines[1:]]
+    assert all(line[0] == pytest.approx(2.2, abs=0.05) for line in ours)
+    assert all(line[11] == pytest.approx(2.5, abs=0.05) for line in ours)  # 2,048 rows
+    assert all("From 15,000 rows on" in words for _, words in shown)
+
+
+def test_the_map_shows_each_tensor_in_its_memory(monkeypatch):
+    """The host is between two GPUs; what has no device, such as a shape, is Python's and on the host."""
+    shown = []
+    monkeypatch.setattr(plots, "show", lambda figure, words: shown.append((figure, words)))
+    with practice_gpus(2):
+        y = torch.ones(2, device="cuda:1")
+        figures02.show_homes({"x": torch.ones(2), "y": y})
+        figures02.show_homes({"y": y, "shape": y.shape, "zeros": torch.zeros(y.shape)})
+    assert shown[0][0].get_suptitle() == "x on cpu, y on cuda:1"
+    assert shown[1][0].get_suptitle() == "2 on cpu, 1 on cuda:1"
+    assert "on cpu: shape, zeros; on cuda:1: y." in shown[1][1]
+
+
 def test_the_figure_draws_the_learners_formula_once_it_is_right(monkeypatch):
     """A learner who has solved it sees their own line, and a wrong one is never drawn as if it were right."""
     shown = []
@@ -121,3 +155,12 @@ def test_the_gpu_is_ahead_after_two_to_four_inputs():
         copy = figures02._copy_ms(rate)
         ahead = [copy + gpu * inputs < cpu * inputs for inputs in range(1, 5)]
         assert ahead.index(True) + 1 == first
+
+
+def test_the_explorers_resnet50_is_the_one_that_everybody_measures():
+    """Its forecasts stand beside published times; torchvision documents 25,557,032 parameters and 4.09 GFLOPS."""
+    net = jobs.resnet50()
+    assert sum(weight.numel() for weight in net.parameters()) == 25_557_032
+    with FlopCounterMode(display=False) as counter, torch.device("meta"):
+        net.to("meta").eval()(torch.empty(1, 3, 224, 224))
+    assert counter.get_total_flops() / 2 / 1e9 == pytest.approx(4.09, abs=0.01)

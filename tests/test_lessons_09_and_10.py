@@ -130,14 +130,30 @@ def test_a_forecast_holds_what_the_page_states():
     assert inside.sums / inside.computing == pytest.approx(sent / (6 * 70e9 / 8 / 277e12))
 
 
+def test_job_a_is_worked_out_on_the_page():
+    """The page states how long its GPUs compute and send, and what share of the time each split leaves them."""
+    job = plans.JOBS["A"]
+    compute, sent = 6 * 8e9 * 8192 / plans.RATE, 14 * 65536 * 4096 * 32
+    assert f"{compute:.2f} {sent / 1e9:.0f}" == "1.42 120"
+    assert f"{sent / job.inside:.2f} {sent / 50e9:.2f}" == "0.33 2.41"
+    assert f"{compute / (compute + sent / 50e9):.0%}" == "37%"
+    found = [plans.forecast(job, *split) for split in ((8, 1, 1), (1, 8, 1), (1, 1, 8))]
+    assert [f"{each.computing:.0%}" for each in found] == ["100%", "81%", "53%"]
+    assert {f"{each.state / 1e9:.0f} {each.activations / 1e9:.0f}" for each in found} == {"16 37"}
+
+
 def test_every_token_of_the_experts_picture_arrives_and_comes_back():
-    start, there, busy, back = (
-        sorted(box.label for box in boxes) for _, boxes in step_pictures.experts().frames
-    )
+    frames = [boxes for _, boxes in step_pictures.experts().frames]
+    tokens = [[box for box in boxes if box.label.isdigit()] for boxes in frames]
+    start, there, busy, back = (sorted(box.label for box in boxes) for boxes in tokens)
     assert start == there == busy == back
-    _, boxes = step_pictures.experts().frames[1]
-    assert all(int(box.y) == int(box.label) for box in boxes)
-    assert len({(box.x, box.y) for box in boxes}) == 16
+    assert all(int(box.y) == int(box.label) for box in tokens[1])
+    assert len({(box.x, box.y) for box in tokens[1]}) == 16
+    colors = {box.label: box.color for box in frames[0] if box.label.startswith("expert")}
+    assert len(set(colors.values())) == 4
+    assert all(box.color == colors[f"expert {box.label}"] for boxes in tokens for box in boxes)
+    waits = [int(box.y) for box in frames[2] if box.label == "waits"]
+    assert [start.count(str(gpu)) + waits.count(gpu) for gpu in range(4)] == [6] * 4
 
 
 @pytest.fixture
@@ -234,3 +250,23 @@ def test_the_limit_is_the_bandwidth_over_the_bytes_of_a_token():
     figure, words = figures09.rates(ex09.rate.reference, 6.607e9)
     assert "bfloat16 105 of 154, int8 156 of 308, int4 197 of 493" in words
     assert "68% of its limit" in words and "330 W" in figure.axes[0].get_xlabel()
+
+
+def test_a_serving_step_shows_what_the_page_says_of_84_chats_of_int4_and_of_an_h100():
+    """The page's answers stand beside a figure that starts at one chat: whoever turns it must find them."""
+    weights = 32 * (4 * 4096**2 + 3 * 4096 * 11008) + 32_000 * 4096
+    draw = figures09.a_step(ex09.tokens_per_second, weights)
+    figure, words = draw(84, "A100")
+    bars = [bar.get_width() for bar in figure.axes[0].patches]
+    assert bars[0] == pytest.approx(bars[1], rel=0.01) and "6,481 in all" in words
+    assert "at most 476" in draw(1, "A100, int4")[1] and "at most 251" in draw(1, "H100")[1]
+
+
+@torch.inference_mode()
+def test_layer_1_head_3_is_the_only_one_that_looks_back_at_put():
+    """The page asks which head does, and says 74%."""
+    text, model = "put the model on the", gpt.trained()
+    heads = (qkv[:, h] for qkv in figures09.inside(model, text) for h in range(4))
+    shares = [(q[-1] @ k.T / 32**0.5).softmax(-1) for q, k, _ in heads]
+    first = [share[0].item() for share in shares]
+    assert f"{first[2]:.0%}" == "74%" and max(first[:2] + first[3:]) < 0.5

@@ -59,16 +59,6 @@ def test_output_and_status_come_back(script, capsys):
     assert shown == f"$ python {file.as_posix()} --name 'a b' 2\n" + done.text
 
 
-def test_a_script_run_here_finds_its_arguments_and_folder_and_leaves_none_behind(
-    script, capsys, tmp_path
-):
-    code = "import os, sys; print(os.getcwd(), sys.argv[1:]); sys.exit(3)"
-    before = os.getcwd(), list(sys.argv)
-    assert scripts.run_here(script(code), "--name", 2, folder=str(tmp_path)) == 3
-    assert capsys.readouterr().out.endswith(f"{tmp_path} ['--name', '2']\n")
-    assert (os.getcwd(), sys.argv) == before
-
-
 def test_output_is_shown_as_it_comes(script, monkeypatch, tmp_path):
     """The script goes on only when its first line has been shown."""
     seen = tmp_path / "seen"

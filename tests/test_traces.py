@@ -109,7 +109,6 @@ def test_numbers_of_a_trace_worked_out_by_hand(trace):
     assert reading.gaps(trace) == [(300, 200), (800, 200)]
     assert reading.exposed(trace) == pytest.approx(300 / 1300)
     assert reading.overlap(trace) == pytest.approx(0.5)
-    assert reading.share_by_kind(trace) == {"matmul": 0.5, "communication": 0.5}
 
 
 def test_a_kernel_knows_its_operator_its_shapes_and_the_line_of_python(trace):

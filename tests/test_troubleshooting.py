@@ -91,7 +91,7 @@ def test_a_dead_worker_is_not_taken_for_the_error_that_stopped_it():
         f"{main}\nRuntimeError: DataLoader worker (pid(s) 10249) exited unexpectedly"
     )
     assert text.startswith("A worker process died")
-    assert "Also here A new process cannot find" in text
+    assert "Also here A new process can't find" in text
     prefixes = (
         'Missing key(s) in state_dict: "module.a". Unexpected key(s) in state_dict: "_orig_mod.a".'
     )

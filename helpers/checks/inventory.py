@@ -12,6 +12,7 @@ from pathlib import Path
 
 from helpers import show
 from helpers.checks import panel, progress
+from helpers.course import LESSONS
 
 FILE = Path(__file__).with_name("before_and_after.json")
 FORMS = ("a", "b")
@@ -95,16 +96,28 @@ def record(item: Item, answer: str) -> None:
     progress.record(item.key, answer=answer, right=answer == item.right)
 
 
+SIGNS = {progress.DONE: "✓", progress.NOT_YET: "✗"}
+
+
 def gain() -> None:
-    """Show how many ideas were right before and after, and where to read about those that aren't yet."""
+    """Show which ideas were right before and after, each with the lesson to read about it."""
     states = progress.states()
     count = {
         form: sum(states.get(item.key) == progress.DONE for item in items(form)) for form in FORMS
     }
-    lines = []
+    told = f"Now: {count['b']} of {len(ideas())}."
     if any(item.key in states for item in items("a")):
-        lines.append(f"Before the course: {count['a']} of {len(ideas())}.")
-    lines.append(f"Now: {count['b']} of {len(ideas())}.")
-    open_ones = [item for item in items("b") if states.get(item.key) == progress.NOT_YET]
-    lines += [f"- {item.title}: lesson {item.lesson}" for item in open_ones]
-    show.markdown("\n".join(lines), "\n".join(lines))
+        told = f"Before the course: {count['a']} of {len(ideas())}. {told}"
+    lines, rows = [told], [told, "", "| idea | before | now | lesson |", "|---|---|---|---|"]
+    files = {lesson.number: lesson.file for lesson in LESSONS}
+    for before, now in zip(items("a"), items("b"), strict=True):
+        if states.get(now.key) == progress.NOT_YET:
+            lines.append(f"- {now.title}: lesson {now.lesson}")
+        signs = (SIGNS.get(states.get(item.key, ""), "–") for item in (before, now))
+        link = f"[{now.lesson}]({files[now.lesson]})"
+        rows.append(f"| {_code(now.title)} | {' | '.join(signs)} | {link} |")
+    show.markdown("\n".join(rows), "\n".join(lines))
+
+
+def _code(title):
+    return title.replace(".to", "`.to`")

@@ -38,7 +38,8 @@ def blamed_line(output: str) -> str:
 
 def _pipes(variables):
     paths = os.pathsep.join(filter(None, sys.path))
-    settings = {**os.environ, "PYTHONPATH": paths, "PYTHONIOENCODING": "utf-8", **variables}
+    plain = {"PYTHONIOENCODING": "utf-8", "PYTHON_COLORS": "0"}  # tracebacks are read
+    settings = {**os.environ, "PYTHONPATH": paths, **plain, **variables}
     return {
         "stdout": subprocess.PIPE,
         "encoding": "utf-8",

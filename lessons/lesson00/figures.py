@@ -1,6 +1,8 @@
 """The figures of lesson 00: twenty images and the guesses of a network, photos and their names, two cards, half a cat."""
 
 import json
+from functools import cache
+from time import perf_counter
 
 import torch
 
@@ -84,11 +86,18 @@ SIDE = 224 / figures.PIXELS  # inches of a photo: each of its pixels is one of t
 
 
 def show_names(*paths):
-    """Show photos (a sample's name, or the path of your own), each above the three names a real network thinks likeliest."""
+    """Show photos (a sample's name, or the path of your own), each above the three names a real network thinks likeliest.
+
+    Below them, print how long one photo took here, and what the clock forecasts for two cards.
+    """
     names = photos.imagenet_names()
     images = torch.stack([_photo(path) for path in paths])
+    network = photos.pretrained()
     with torch.inference_mode():
-        chances = photos.pretrained()(photos.prepare(images)).softmax(1)
+        chances = network(photos.prepare(images)).softmax(1)
+        start = perf_counter()
+        network(photos.prepare(images[:1]))
+        ms = 1000 * (perf_counter() - start)
     height = 0.42 + 2.85 * -(-len(paths) // 3)
     figure = figures.colorful(figures.blank_figure((7.4, height)))
     figure.set_layout_engine("none")
@@ -105,6 +114,36 @@ def show_names(*paths):
         )
         said.append(f"{labels[0]} {best.values[0]:.0%}")
     figures.show(figure, f"Photos and their likeliest names: {', '.join(said)}")
+    print(f"{'':22}{'one photo':>12}{f'{MANY} photos':>13}")
+    print(f"{'your CPU, measured':22}{figures.number(ms, 2):>9} ms")
+    for card in CARDS:
+        one, many = (figures.number(seen_by(card, number), 2) for number in (1, MANY))
+        print(f"{f'{card}, forecast':22}{one:>9} ms{many:>10} ms")
+
+
+MANY = 256  # photos at once
+
+
+def seen_by(card, number):
+    """How long a card takes to name `number` photos at once, by forecast, in ms."""
+    return _sight(number).on(card).ms
+
+
+@cache
+def _sight(number):
+    """The clock's forecast of the pretrained network on `number` photos."""
+
+    def make_step():
+        network = photos.pretrained().cuda()
+        images = torch.empty(number, 3, photos.SIZE, photos.SIZE, device="cuda")
+
+        def step():
+            with torch.inference_mode():
+                network(images)
+
+        return step
+
+    return recorded(make_step)
 
 
 def _axes(figure, left, bottom, width, height):

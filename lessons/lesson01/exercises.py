@@ -204,10 +204,15 @@ def how_long(flops, moved, card):
     return overhead + max(compute, memory), max(parts, key=parts.get)
 
 
+def layer(rows):
+    """Floating-point operations and bytes moved of one of the 128 layers, in float32."""
+    return 2 * rows * 128**2, 4 * (2 * rows * 128 + 128**2)
+
+
 JOBS = {  # floating-point operations and bytes moved, in float32
     "matmul of 8,192 × 8,192": (2 * 8192**3, 3 * 4 * 8192**2),
     "sum of two vectors of 100 million": (10**8, 12 * 10**8),
-    "one of the 128 layers, 2,048 rows": (2 * 2048 * 128**2, 4 * (2 * 2048 * 128 + 128**2)),
+    "one of the 128 layers, 2,048 rows": layer(2048),
 }
 _SLOW = {"tflop_per_s": 0.5, "gb_per_s": 15.0, "overhead_ms": 0.002}
 

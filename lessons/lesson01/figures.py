@@ -4,6 +4,8 @@ import textwrap
 
 import measurements
 from helpers import figures, gpu_code, plots, step_pictures, steps, which_card
+from helpers.checks.core import CORRECT
+from lessons.lesson01 import exercises
 from lessons.lesson01.jobs import jobs
 
 # --- a second of matmul ---------------------------------------------------------------------------
@@ -140,6 +142,53 @@ def show_rows(times):
     )
     plots.show(figure, f"Times by the number of rows: {'; '.join(told)}.")
     return "about 2 ms", f"{gpu[-1]:.2g} ms: so few operations that their number hardly matters."
+
+
+def show_formula(answer):
+    """Show 128 times what `answer` forecasts for one layer (ours until it is right), and what was measured."""
+    right = exercises.limit.outcome(answer).status == CORRECT
+    formula = answer if right else exercises.how_long
+    card = exercises.RTX_4090
+    sizes = [2**k for k in range(18)]
+    forecast = [128 * formula(*exercises.layer(rows), card)[0] for rows in sizes]
+    even = _work_equals_launch(card)
+    data = measurements.published("crossover_4090")
+    found = data.rows("batch", device="RTX 4090")
+    measured = [row["batch"] for row in found], [row["time_ms"] for row in found]
+    name = f"128 × {'your' if right else 'our'} formula"
+    lines = [
+        plots.forecast({name: (sizes, forecast)}),
+        plots.Group("published", {"RTX 4090": measured}, [f"published: {data.source}"]),
+    ]
+    title = f"By forecast, launching takes longer than the work up to {even:,.0f} rows"
+    labels = ("rows (log scale)", "ms for 128 layers (log scale)")
+    colors = {name: figures.INK}
+    figure = plots.lines(lines, title, *labels, logx=True, logy=True, colors=colors)
+    axes = figure.axes[0]
+    for line in axes.get_lines():
+        if line.get_label().startswith(name):
+            line.set_marker("None")
+    axes.set_xticks((1, 8, 64, 512, 2048, 16384, 131072))
+    axes.set_ylim(1, 40)
+    look = {"color": figures.FAINT, "linewidth": 1, "linestyle": (0, (2, 2)), "label": "_even"}
+    axes.axvline(even, **look)
+    note = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "fontsize": 9}
+    for side, words, ha in ((-6, "mostly overhead", "right"), (6, "mostly work", "left")):
+        axes.annotate(words, (even, 0.03), (side, 0), color=figures.FAINT, ha=ha, **note)
+    first, last = (128 * formula(*exercises.layer(rows), card)[0] for rows in (1, 2048))
+    told = f"by formula {first:.2g} ms for one row, {last:.2g} for 2,048; measured {measured[1][0]:.2g} and {measured[1][-1]:.2g}"
+    plots.show(
+        figure,
+        f"128 layers on an RTX 4090: {told}. From {even:,.0f} rows on, the work takes longer than the launches.",
+    )
+
+
+def _work_equals_launch(card):
+    """How many rows make the work of a layer as long as its launch, to the nearest thousand."""
+    for rows in range(1000, 10**6, 1000):
+        if exercises.how_long(*exercises.layer(rows + 500), card)[0] >= 2 * card["overhead_ms"]:
+            return rows
+    raise ValueError(f"{card}: a million rows are still overhead")
 
 
 # --- which card to rent --------------------------------------------------------------------------

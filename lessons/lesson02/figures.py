@@ -42,6 +42,53 @@ def _shapes(width):
     return measurements.published("crossover_4090").rows("shape", width=width)
 
 
+# --- where tensors live ---------------------------------------------------------------------------
+HOMES = {"cuda:0": "cuda:0", "cpu": "cpu, the host", "cuda:1": "cuda:1"}  # from left to right
+
+
+def show_homes(values):
+    """Draw where `values` ({name: tensor}) live: on the host or on one of two GPUs; what isn't a tensor is Python's."""
+    living = {device: [] for device in HOMES}
+    for name, value in values.items():
+        device = str(getattr(value, "device", "cpu"))
+        if device not in living:
+            raise ValueError(f"{name} is on {device}; the map shows {', '.join(sorted(HOMES))}")
+        living[device].append(name)
+    full = {device: names for device, names in living.items() if names}
+    few = len(values) <= 2
+    told = (f"{', '.join(names) if few else len(names)} on {at}" for at, names in full.items())
+    rows = max(2, *map(len, living.values()))
+    figure = figures.blank_figure((7.4, 0.85 + 0.3 * rows))
+    figures.set_title(figure, ", ".join(told))
+    axes = figure.add_subplot()
+    axes.set(xlim=(-0.02, 9.47), ylim=(-0.1, rows + 0.75))
+    axes.set_axis_off()
+    for place, (device, names) in enumerate(living.items()):
+        _draw_home(axes, 3.3 * place, rows, device, names)
+    for link in (2.85, 6.15):
+        axes.plot([link, link + 0.45], [rows / 2] * 2, color=figures.COPY, linewidth=1.5)
+    lists = (f"on {device}: {', '.join(names)}" for device, names in full.items())
+    plots.show(figure, f"Three memories, joined by thin links. {'; '.join(lists)}.")
+
+
+def _draw_home(axes, left, rows, device, names):
+    """Draw one memory as a frame, and the names of what it holds inside."""
+    from matplotlib.patches import FancyBboxPatch, Rectangle
+
+    color = figures.CPU if device == "cpu" else figures.GPU
+    frame = {"fill": False, "edgecolor": color, "linewidth": 1.2}
+    axes.add_patch(Rectangle((left, 0), 2.85, rows + 0.1, **frame))
+    words = {"fontsize": 9, "va": "center"}
+    axes.text(left, rows + 0.45, HOMES[device], color=color, weight="bold", **words)
+    for row, name in enumerate(names):
+        y = rows - 0.95 - row
+        shape = {"boxstyle": "round,pad=0,rounding_size=0.12", "mutation_aspect": 2, "linewidth": 0}
+        axes.add_patch(FancyBboxPatch((left + 0.12, y + 0.1), 2.6, 0.8, facecolor=color, **shape))
+        code = {"family": "DejaVu Sans Mono", "color": "white"}
+        short = name if len(name) < 26 else f"{name[:24]}…"
+        axes.text(left + 0.22, y + 0.5, short, **words, **code)
+
+
 def _slow_rate():
     """GB/s of the slower build of PyTorch's tutorial, from ordinary memory."""
     return min(exercises.fit_copy(*exercises.published_copies(build))[1] for build in "12")

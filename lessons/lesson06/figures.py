@@ -53,6 +53,8 @@ PARTS = (figures.GREENS[2], figures.GPU, figures.COMM)  # forward, backward, all
 
 # --- a GPT of GPT-2's size, by forecast ---------------------------------------------------------------
 WAYS = {"NVLink": 8, "network": 32, "PCIe (direct)": 8}  # GPUs
+MEASURED_ON = ("8 H200s", "32 B200s", "RTX 4090s with a patched driver")  # all-reduces, by way
+LINKS = [f"{way.split()[0]}: {cards}" for way, cards in zip(WAYS, MEASURED_ON, strict=True)]
 SHOWN = (15, 18, 40)  # ms, by way; what takes longer runs out of the chart
 BUCKETS = (1, 5, 10, 25, 50, 100, 200)  # MiB
 LANES = ("each gradient alone", "all at the end", "in buckets of 25 MiB")
@@ -83,14 +85,12 @@ def show_overlap():
 
 def _overlap_chart(rows, end, title, told):
     exposed = f"datum.p == 2 && datum.b > {end - 0.01}"
-    radios = (("link", [*WAYS], "network", "link "), ("bucket", [*BUCKETS], 200, "bucket, MiB "))
-    chosen = (
-        f"indexof({json.dumps([*WAYS])}, link) == datum.w && (datum.l < 2 || datum.k == bucket)"
-    )
+    radios = (("link", LINKS, LINKS[1], "link "), ("bucket", [*BUCKETS], 200, "bucket, MiB "))
+    chosen = f"indexof({json.dumps(LINKS)}, link) == datum.w && (datum.l < 2 || datum.k == bucket)"
     labels = f"{json.dumps([*LANES[:2], 'in buckets'])}[floor(datum.value / 3)]"
     axis = {"values": [1, 4, 7], "labelExpr": labels, "grid": False, "domain": False, "title": None}
     down = {"type": "quantitative", "axis": axis, "scale": {"domain": [9, 0], "nice": False}}
-    shown = {"expr": f"{json.dumps(SHOWN)}[indexof({json.dumps([*WAYS])}, link)]"}
+    shown = {"expr": f"{json.dumps(SHOWN)}[indexof({json.dumps(LINKS)}, link)]"}
     scale = {"domainMin": 0, "domainMax": shown, "nice": False}
     ms = {"type": "quantitative", "title": "ms", "scale": scale}
     color = {"field": "p", "type": "nominal", "legend": None}
@@ -109,7 +109,8 @@ def _overlap_chart(rows, end, title, told):
                 top="3 * datum.l + 0.2 + 0.9 * (datum.p == 3 ? 2.1 : datum.p == 2 ? 1 : 0)",
                 bottom="datum.top + 0.8",
                 middle="datum.top + 0.4",
-                words=f"datum.p < 2 ? ['forward', 'backward'][datum.p] : {told.list}[datum.t]",
+                words=f"datum.p < 2 ? ['forward', 'backward'][datum.p] : {told.list}[datum.t]"
+                f" + ', at the rates of ' + {json.dumps(MEASURED_ON)}[datum.w]",
             ),
         ],
         "width": 860,
@@ -138,7 +139,9 @@ def _overlap_chart(rows, end, title, told):
 
 
 def _overlap_still(rows, title, told):
-    figure, axes = figures.new_figure(title, "ms, over a network", size=(7.3, 2.9))
+    figure, axes = figures.new_figure(
+        title, f"ms, over the network of {MEASURED_ON[1]}", size=(7.3, 2.9)
+    )
     for _, lane, _, part, begin, end, _ in rows:
         place = lane + (0.17 if part == 2 else -0.17)
         if part < 3:

@@ -338,7 +338,7 @@ QUIZ = (
         "07.naive",
         "A report says a GPU is 24,000 times as fast as a CPU. What do you check first?",
         {
-            "The GPU's model": "The model may explain some of it. First see what the clock measured.",
+            "Whether the CPU used all of its cores": "That explains a factor of 10 or 100. First see what the clock measured.",
             "Whether it synchronized before reading the clock": "Yes. Otherwise the clock measured the launch.",
             "Whether both computed in float32": "A type explains a factor of ten or so, not thousands.",
         },
@@ -349,7 +349,7 @@ QUIZ = (
         "Why does x.nonzero() make Python wait?",
         {
             "The size of its result depends on values": "Yes: Python needs the shape of every result, and this one has to be counted first.",
-            "It is slow": "A slow kernel can run while Python goes on.",
+            "It launches several kernels": "It does, but Python goes on after a launch.",
             "It copies to the CPU": "The result stays on the device.",
         },
         right=0,

@@ -4,15 +4,17 @@ from functools import cache
 
 import torch
 
+from helpers import show
 from helpers.checks import expect
 from helpers.checks.core import Exercise, NotYet
 from practice_gpus import practice_gpus
+from practice_gpus.cards import get_card
 
 BATCHES = (8, 16)
 STEPS = ("A", "B", "C", "D")
 REFERENCE = {"A": 2048, "B": 64}
 IDLE = 0.1  # launches limit A while no kernel runs for more of the time
-PEAKS = 3350, 67  # GB/s and TFLOP/s of an H100 by its data sheet
+CARD = "H100 SXM"
 WIDTH = 8192
 
 
@@ -35,22 +37,27 @@ def _step(name, batch):
 @cache
 def forecast(name: str, batch: int):
     """Return the forecast of step `name` for an H100."""
-    with practice_gpus(1, card="H100 SXM", values=False) as h100:
+    with practice_gpus(1, card=CARD, values=False) as h100:
         return h100.forecast(_step(name, batch))
 
 
 def examine(name: str | None = None, *batches: int) -> None:
-    """Print what the clock forecasts for one of the steps A to D, or for all, at these batch sizes."""
+    """Show what the clock forecasts for one of the steps A to D, or for all, at these batch sizes."""
     if name not in (None, *STEPS):
         raise ValueError(f"step {name!r}: there are A, B, C and D")
-    print("forecast, H100          time   no kernel      moved      computed")
+    head = "H100, forecast", "time", "no kernel", "moved", "computed"
+    rows = []
     for each in STEPS if name is None else [name]:
         for size in batches or BATCHES:
             f = forecast(each, size)
-            told = (
-                f"{f.ms:9.2f} ms {f.idle:10.0%}  {f.bytes / 1e9:8.3f} GB {f.flops / 1e9:7.0f} GFLOP"
-            )
-            print(f"{each}, batch of {size:<5}{told}")
+            numbers = f"{f.ms:.2f} ms", f"{f.idle:.0%}", f"{f.bytes / 1e9:.3f} GB"
+            rows.append((f"{each}, batch of {size}", *numbers, f"{f.flops / 1e9:.0f} GFLOP"))
+    table = [head, ("---", *4 * ("---:",)), *rows]
+    words = "\n".join(f"| {' | '.join(row)} |" for row in table)
+    text = "\n".join(
+        f"{first:18}" + "".join(f"{each:>12}" for each in row) for first, *row in (head, *rows)
+    )
+    show.markdown(words, text)
 
 
 def _check(answer):
@@ -81,8 +88,9 @@ def _memory(batch):
     """Return (whether memory limits step B at this batch, the numbers that say so)."""
     f = forecast("B", batch)
     bandwidth, rate = f.bytes / f.ms / 1e6, f.flops / f.ms / 1e9  # GB/s and TFLOP/s
-    told = f"B reaches {bandwidth:,.0f} of 3,350 GB/s and {rate:.0f} of 67 TFLOP/s"
-    return bandwidth / PEAKS[0] > rate / PEAKS[1], told
+    card = get_card(CARD)
+    told = f"B reaches {bandwidth:,.0f} of {card.bandwidth:,} GB/s and {rate:.0f} of {card.fp32} TFLOP/s"
+    return bandwidth / card.bandwidth > rate / card.fp32, told
 
 
 exercise = Exercise(

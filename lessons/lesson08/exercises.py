@@ -180,19 +180,18 @@ def plain_step(model, optimizer, x, y):
     return total
 
 
-WORDS = 32  # of a text, unless another context is asked for
+WORDS = 32  # of a text
 
 
-def tiny_step(batch, half=False, train=plain_step, **sizes):
+def tiny_step(batch, half=False, train=plain_step):
     """Return a step that trains TinyGPT on `batch` texts by `train`, in bfloat16 if `half`."""
-    return tiny_gpt(batch, train, torch.bfloat16 if half else None, **sizes)()
+    return tiny_gpt(batch, train, torch.bfloat16 if half else None)()
 
 
-def tokens_per_s(texts, train, half=False, graph=False, **sizes):
+def tokens_per_s(texts, train, half=False, graph=False):
     """Return TinyGPT's tokens per second on an A100, by forecast, with TF32 on; `graph`: as a CUDA graph."""
-    found = forecast_step(tiny_step, texts, half=half, train=train, **sizes)
-    words = sizes.get("context", WORDS)
-    return 1000 * texts * words / (found.graphed if graph else found).ms
+    found = forecast_step(tiny_step, texts, half=half, train=train)
+    return 1000 * texts * WORDS / (found.graphed if graph else found).ms
 
 
 def my_step(model, optimizer, x, y):

@@ -1,7 +1,5 @@
 """The figures of lesson 08: another's ladder, three real programs, formats, the roofline, forecasts of a climb."""
 
-import json
-
 import measurements
 from helpers import figures, plots
 from lessons.lesson08.tree import forecast_step
@@ -46,7 +44,10 @@ def _ladder(rungs, title, unit, size):
         gain = f"× {value / best:.2f}" if best else ""
         told = figures.number(value, 3) if forecast else f"{value:,}"
         told = "   ".join(filter(None, (told, gain, word)))
-        axes.annotate(told, (high, y), (5, 0), **_POINTS | {"fontsize": 8.5})
+        place = (
+            most if forecast else high
+        )  # beside its range, a forecast's words would read as its length
+        axes.annotate(told, (place, y), (8, 0), **_POINTS | {"fontsize": 8.5})
         best = max(best, value)
     axes.set_yticks(range(len(rungs)), [name for name, *_ in rungs])
     axes.set_xlim(0, (1.33 if forecast else 1.2) * most)
@@ -156,7 +157,6 @@ def show_multiplications():
 NAMES = {  # where what is written
     (0.23, 0.36): "additions, multiplications: up to 92% of the slope",
     (5, 3.4): "small matmuls",
-    (13, 17): "length 3,137:\n⅓ of the slope",
     (140, 24): "BERT's kernels",
     (620, 220): "large matmuls:\nup to 76% of the peak",
 }
@@ -207,17 +207,3 @@ def show_climb(make_step, rungs):
     figure = _ladder(rows, title, unit, size)
     told = "; ".join(f"{name} {figures.number(rates[1], 3)}, {word}" for name, rates, word in rows)
     figures.show(figure, f"{title}. Images per second and limit: {told}.")
-
-
-def show_neighbor(told):
-    """Show training steps per second, `told` by neighbor.py: {"alone": {threads: rate}, "beside a busy program": {…}}."""
-    rates = json.loads(told.splitlines()[-1])
-    alone, beside = (list(each.values()) for each in rates.values())
-    many, one = (b / a for a, b in zip(alone, beside, strict=True))
-    title = (
-        f"Beside a busy program, all threads keep {many:.0%} of their speed, a single one {one:.0%}"
-    )
-    quiet = "" if many < one else "This machine was busy already: try again when it's quiet."
-    figure = plots.dots(rates, title, "training steps per second on this CPU")
-    figure.axes[0].set(xlim=(0, None), ylim=(-1.5, 0.5))
-    figures.show(figure, f"{title}.", quiet)

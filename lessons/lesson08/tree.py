@@ -19,7 +19,7 @@ LIMITS = {  # color, and what helps
     "CPU or copies": (figures.CPU, "no waits\nno loop over samples\npinned memory\nloader workers"),
 }
 WIDE, STEP = 1.45, 1.87  # a card, and from one to the next, in inches
-LOW, TOP = 1.15, 2.2  # how high the cards below and above reach
+LOW, TOP = 1.1, 2.1  # how high the cards below and above reach
 PALE = 0.3  # how opaque what isn't on the path is
 
 
@@ -69,7 +69,7 @@ def limit(twice: float, tf32_off: float, half: float) -> str:
 
 def show_tree(title: str, tests: Sequence[float] = (), found: str | None = None) -> None:
     """Show the tree. With the ratios of `tests` and the limit they `found`, only the path to it is in full color."""
-    figure = figures.blank_figure((7.4, 2.85))
+    figure = figures.blank_figure((7.4, 2.6))
     axes = figure.add_subplot()
     axes.set(xlim=(-0.02, 3 * STEP + WIDE + 0.02), ylim=(-0.02, TOP + 0.02))
     axes.set_axis_off()

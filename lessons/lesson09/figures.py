@@ -230,3 +230,29 @@ def rates(limit, weights):
     plots.sources(figure, f"published: {source.source}", f"data sheet: {most_gb_s:,} GB/s")
     told = ", ".join(f"{name} {measured[name]:.0f} of {most[name]:.0f}" for name in measured)
     return figure, f"{title}. Tokens per second: {told}."
+
+
+def a_step(limit, weights, tokens=300):
+    """Return a function (chats, card) that draws how long a decode step reads by `limit(weights, bits, chats, …)`."""
+
+    def draw(chats, card):
+        stored = "int4" if "int4" in card else "bfloat16"
+        gb_s = get_card("H100 SXM" if "H100" in card else "A100 80").bandwidth
+        rate, alone = (limit(weights, BITS[stored], chats, n, gb_s) for n in (tokens, 0))
+        begins, ends = (0, 1000 / alone), (1000 / alone, 1000 / rate)
+        many = f" each, {chats * rate:,.0f} in all" * (chats > 1)
+        title = f"{chats} chat{'s' * (chats > 1)}: at most {rate:.0f} tokens per second{many}"
+        unit = f"ms of one step, {card}, {gb_s:,} GB/s"
+        figure, axes = figures.new_figure(title, unit, size=(7.4, 1.9))
+        colors = figures.MEMORY["parameters"], figures.MEMORY["activations"]
+        for row, (begin, end, color) in enumerate(zip(begins, ends, colors, strict=True)):
+            axes.barh(row, end - begin, 0.6, begin, color=color)
+            told = f" {figures.number(end - begin, 2)} ms"
+            axes.text(end, row, told, va="center", color=figures.INK)
+        axes.set(xlim=(0, 20), ylim=(1.6, -0.6), xticks=range(0, 21, 5))
+        axes.set_yticks(range(2), ["weights", "caches"])
+        axes.grid(False, axis="y")
+        reading = f"{ends[0]:.1f} ms for the weights, {ends[1] - ends[0]:.1f} for the caches"
+        return figure, f"{title}. A step on {card} reads {reading}."
+
+    return draw

@@ -15,7 +15,7 @@ from lessons.trace import microseconds, total, trace, traffic
 
 CARDS = {"softmax": "RTX 3090", "product": "A100 80", "attention": "A100 80"}  # of the forecasts
 TILES = (16, 32, 64)
-SMS = 108  # of an A100, by its data sheet; a program runs on one
+SMS = 108  # of an A100, by its data sheet (the table of cards has no SMs); a program runs on one
 MANY = 10**6  # programs, over which an SM more or less doesn't count
 SMALL = 64  # rows or tokens of the inputs on which loads and stores are counted
 

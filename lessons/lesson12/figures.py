@@ -9,6 +9,7 @@ from helpers.palette import FAINT, INK
 from lessons import puzzle
 from lessons.lesson12.exercises import loads_per_ffma, per_ffma
 from measurements import published
+from practice_gpus.cards import get_card
 
 SECTOR = 32  # bytes
 FLOATS = 8  # in a sector
@@ -91,9 +92,8 @@ def sectors(source, cases):
     axes = figure.subplots()
     for place, (words, count) in enumerate(numbers.items()):
         used = counted[words].useful("load") / counted[words].moved("load")
-        axes.barh(
-            place, count, color=WAIT if count < 4 else GPU if count == 4 else COPY, height=0.62
-        )
+        axes.barh(place, count * used, color=GPU, height=0.62)
+        axes.barh(place, count * (1 - used), left=count * used, color=COPY, alpha=0.45, height=0.62)
         axes.text(
             count + 0.4,
             place,
@@ -103,7 +103,7 @@ def sectors(source, cases):
             color=INK,
         )
     axes.set_yticks(range(len(numbers)), numbers, fontsize=9, family="monospace")
-    _plain(axes, "sectors of 32 bytes per request of a warp")
+    _plain(axes, "sectors of 32 bytes per request of a warp; green: the bytes that it uses")
     axes.invert_yaxis()
     axes.set_xlim(0, 40)
     said = ", ".join(f"{words}: {count:.3g}" for words, count in numbers.items())
@@ -137,7 +137,7 @@ def counters(result):
 
 
 def climb(naive, tiled, yours):
-    """Show the speed of four transposes on an H100, as published, with what is counted here of kernels like them.
+    """Show the speed of four transposes on an H100, as yencal measured it, with what is counted here of kernels like them.
 
     Three are sources in CUDA C; the rows of `tiled` are padded here for the one between.
     """
@@ -147,28 +147,31 @@ def climb(naive, tiled, yours):
         "tiled, rows padded": transposed(tiled.replace("[32][32]", "[32][33]")),
         "and four numbers per thread": transposed(yours, height=8),
     }
-    peak = 3352  # GB/s of an H100's memory, by its data sheet
+    peak = get_card("H100 SXM").bandwidth
     data = published("transpose_h100")
     speeds = {row["name"]: row["gb_per_s"] for row in data.rows()}
     values = [speeds[name] for name in counted]
     figure = blank_figure((7.3, 0.66 * len(counted) + 1.2))
     gain, share = values[-1] / values[0], values[-1] / peak
-    set_title(figure, f"Three changes: {gain:.2g} times the bandwidth, {share:.0%} of the peak")
+    set_title(
+        figure, f"Three changes took yencal to {gain:.2g} times the speed, {share:.0%} of the peak"
+    )
     axes = figure.subplots()
     said = []
     for place, (name, result) in enumerate(counted.items()):
         axes.barh(place + 0.14, speeds[name], height=0.4, color=GPU)
         axes.text(speeds[name] + 30, place + 0.14, f"{speeds[name]:,.0f}", va="center", **NOTE)
-        axes.text(0, place - 0.22, f"{name}: {_changed(result)}", va="center", **NOTE)
-        said.append(f"{name}: {speeds[name]:,.0f}, {_changed(result)}")
+        axes.text(0, place - 0.22, f"{name}; our count: {_changed(result)}", va="center", **NOTE)
+        said.append(f"{name}: {speeds[name]:,.0f}; our count: {_changed(result)}")
     axes.axvline(peak, color=FAINT, linewidth=1.4, linestyle="--")
-    axes.text(peak - 30, 0.14, f"peak of its memory: {peak:,}", ha="right", va="center", **NOTE)
+    axes.text(peak - 30, 0.14, f"data sheet: {peak:,}", ha="right", va="center", **NOTE)
     axes.set(yticks=[], xlim=(0, 1.06 * peak), ylim=(len(counted) - 0.5, -0.5))
-    _plain(axes, "GB/s on an H100, timed by yencal (32,768 × 32,768); counts: this page's kernels")
+    _plain(axes, "GB/s on an H100, measured by yencal with kernels of this kind (32,768 × 32,768)")
     axes.xaxis.set_major_formatter("{x:,.0f}")
     plots.sources(figure, data.source)
     show_figure(
-        figure, f"Bars of four transposes, GB/s on an H100. {'; '.join(said)}. Peak: {peak:,}."
+        figure,
+        f"Bars of four transposes, GB/s on an H100, measured by yencal. {'. '.join(said)}. Peak: {peak:,}.",
     )
 
 
@@ -196,14 +199,37 @@ def products(counted_here):
 
 def tiles(*sizes):
     """Show what the machine code of a product's loop has per FFMA, by the side of a thread's square of results."""
-    rows = []
-    for size in sizes:
-        loads, spills, compiled = per_ffma((size, size))
+    counted = {f"{size} × {size}": per_ffma((size, size)) for size in sizes}
+    most = max(loads + spills for loads, spills, _ in counted.values())
+    best = min(counted, key=lambda name: sum(counted[name][:2]))
+    figure = blank_figure((7.3, 0.44 * len(counted) + 1.4))
+    set_title(figure, f"{best} results per thread take the fewest memory instructions per FFMA")
+    axes = figure.subplots()
+    said = []
+    for place, (name, (loads, spills, compiled)) in enumerate(counted.items()):
+        axes.barh(place, loads, color=GPU, height=0.6)
+        axes.barh(place, spills, left=loads, color=TROUBLE, height=0.6)
+        together = f"{loads + spills:.3g}"
+        axes.text(loads + spills + 0.015 * most, place, together, va="center", **NOTE)
         share = f"{100 * compiled.occupancy.share:.3g}%"
-        counts = [f"{each:.3g}" for each in (loads, spills, loads + spills)]
-        rows.append([f"{size} × {size}", *counts, compiled.registers, share])
-    names = ["loads", "LDL and STL", "together", "registers", "occupancy"]
-    table(["results per thread", *names], rows)
+        axes.text(1.28 * most, place, f"{compiled.registers}", va="center", ha="right", **NOTE)
+        axes.text(1.55 * most, place, share, va="center", ha="right", **NOTE)
+        counts = f"{loads:.3g} loads, {spills:.3g} LDL and STL, together {together}"
+        said.append(f"{name}: {counts}; {compiled.registers} registers, occupancy {share}")
+    for x, words, color, side in (
+        (0, "loads", GPU, "left"),
+        (0.13 * most, "LDL and STL", TROUBLE, "left"),
+        (1.28 * most, "registers", INK, "right"),
+        (1.55 * most, "occupancy", INK, "right"),
+    ):
+        look = {"fontsize": 9, "fontweight": "bold", "va": "center", "ha": side}
+        axes.text(x, -0.8, words, color=color, **look)
+    axes.set(xlim=(0, 1.56 * most), ylim=(len(counted) - 0.5, -1.1), xticks=[])
+    axes.set_yticks(range(len(counted)), counted, fontsize=9, color=INK)
+    _plain(axes, "")
+    show_figure(
+        figure, f"Bars, memory instructions per FFMA by results per thread. {'. '.join(said)}."
+    )
 
 
 def register_tiles():

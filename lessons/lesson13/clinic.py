@@ -1,23 +1,29 @@
-"""What the clinic shows: a patient's timeline, where each loses its time, and the starved one before and after its cure."""
+"""What the clinic shows: a patient's timeline, where each loses its time, the starved one before and after its cure, and an overflow."""
 
 from dataclasses import replace
 
 from helpers import plots, timeline
-from lessons.lesson13.patients import PATIENTS
+from lessons.lesson13.patients import PATIENTS, STRANGER
 from measurements import traces
 
+RECORDED = dict(enumerate(PATIENTS, 1)) | {11: STRANGER}
+BLOCKS = 48  # drawn in each row of a timeline; closer ones are joined
 
-def admit(number):
-    """Show the timeline of patient `number` and return its trace."""
-    if number not in range(1, len(PATIENTS) + 1):
-        raise ValueError(f"patients 1 to {len(PATIENTS)} were recorded, got {number!r}")
-    patient = PATIENTS[number - 1]
-    trace = traces.case(patient.case)
+
+def admit(patient):
+    """Show the timeline of `patient`, a number or the path of a trace of your own, and return its trace."""
+    if not isinstance(patient, int):
+        trace = traces.load(patient)
+        timeline.show(trace, f"Your own trace, on {trace.device}", detail=BLOCKS)
+        return trace
+    if patient not in RECORDED:
+        raise ValueError(f"patients 1 to 6 and 11 were recorded, got {patient!r}")
+    trace = traces.case(RECORDED[patient].case)
     about = trace.about
     title = f"{trace.device}, {about['model'].removeprefix('not recorded, ')}"
     facts = [f"batch: {about['batch']}" if "batch" in about else "", about.get("note", "")]
     caption = " · ".join(fact[0].upper() + fact[1:] for fact in facts if fact)
-    timeline.show(replace(trace, memory=[]), title, "", None, 48, caption)
+    timeline.show(replace(trace, memory=[]), title, "", None, BLOCKS, caption)
     return trace
 
 
@@ -33,3 +39,10 @@ def recovery():
     from lessons.lesson13.figures import recovery
 
     plots.show(*recovery())
+
+
+def growth():
+    """Draw how the numbers of the network that overflows grow from layer to layer."""
+    from lessons.lesson13.figures import growth
+
+    plots.show(*growth())

@@ -4,13 +4,12 @@ from helpers.checks.core import chosen
 from lessons.lesson08.exercises import forecast_card
 from lessons.lesson13 import processes, running
 from lessons.lesson13 import triage as first
-from lessons.lesson13.clinic import admit, recovery, ward
-from lessons.lesson13.patients import ASKED, STRANGER
+from lessons.lesson13.clinic import admit, growth, recovery, ward
+from lessons.lesson13.patients import ASKED
 from lessons.lesson13.processes import flight_records, losses
 from lessons.lesson13.running import count_graphs, overflowing
 from lessons.lesson13.steps import attention
 from lessons.lesson13.triage import communication_and_work
-from measurements import traces
 
 # The lesson calls them, too.
 __all__ = [
@@ -21,6 +20,7 @@ __all__ = [
     "count_graphs",
     "flight_records",
     "forecast_card",
+    "growth",
     "losses",
     "overflowing",
     "recovery",
@@ -29,7 +29,6 @@ __all__ = [
 
 triage = first.exercise
 scores, suspect, stranger = (patient.exercise() for patient in ASKED)
-EXAMPLE = traces.FOLDER / f"{STRANGER.case}.json.gz"  # for those who have no trace of their own
 hang = processes.hang
 recompiles = running.recompiles
 overflow = running.overflow

@@ -1,10 +1,14 @@
-"""The figures of lesson 13: six strips, what each patient loses, one before and after its cure."""
+"""The figures of lesson 13: six strips, what each patient loses, one before and after its cure, numbers that grow."""
 
 import re
+
+import torch
+from torch import nn
 
 from helpers import figures
 from lessons import reading
 from lessons.lesson13.patients import PATIENTS
+from lessons.lesson13.running import overflowing
 from lessons.lesson13.triage import triage as ours
 from measurements import traces
 
@@ -106,6 +110,33 @@ def recovery():
     axes.grid(visible=False)
     figures.sources(figure, before.source)
     return figure, f"Two strips of one V100: {title}. Its busy share rises from 57% to 80%."
+
+
+def growth():
+    """Return (Figure, alternative text): the largest number out of each linear layer of the network that overflows."""
+    model, x = overflowing()
+    largest = []
+    with torch.inference_mode():
+        for layer in model:
+            x = layer(x)
+            if isinstance(layer, nn.Linear):
+                largest.append(x.abs().max().item())
+    limit = torch.finfo(torch.float16).max
+    title = "The numbers grow with every layer, until float16 can't hold them"
+    labels = "linear layer", "largest output in float32"
+    figure, axes = figures.new_figure(title, *labels, size=(7.2, 2.9))
+    axes.axhline(limit, color=figures.TROUBLE, linewidth=1.8)
+    axes.text(0.65, limit * 1.4, f"float16 ends at {limit:,.0f}", color=figures.TROUBLE, fontsize=9)
+    places = range(1, len(largest) + 1)
+    axes.plot(places, largest, "o-", color=figures.INK)
+    for place, value in zip(places, largest, strict=True):
+        axes.annotate(
+            figures.number(value), (place, value), **BESIDE | {"xytext": (-6, 5), "ha": "right"}
+        )
+    axes.set(yscale="log", ylim=(10, 1e6), xlim=(0.6, 5.2), xticks=places)
+    axes.minorticks_off()
+    told = ", ".join(figures.number(value) for value in largest)
+    return figure, f"A line that climbs from layer to layer: {told}; float16 ends at {limit:,.0f}."
 
 
 def _strip(axes, row, trace, scale):

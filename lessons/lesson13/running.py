@@ -1,6 +1,7 @@
 """The two patients that run in the notebook itself: a recompiler and an overflow."""
 
 import math
+import warnings
 
 import torch
 from torch import nn
@@ -34,8 +35,10 @@ def count_graphs(model, calls=6):
     torch._dynamo.reset()
     listen = torch._dynamo.optimize(keep, guard_fail_fn=lambda fail: failed.append(fail.reason))
     compiled = listen(model)
-    for _ in range(calls):
-        compiled(torch.ones(2, 8))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Guards may run slower")  # on Python 3.13.0
+        for _ in range(calls):
+            compiled(torch.ones(2, 8))
     guards = [reason.split("#")[0].partition(": ")[2].strip() for reason in failed]
     return len(graphs), list(dict.fromkeys(guards))
 

@@ -72,21 +72,41 @@ def sheet(folder):
         f"{met} of 6": "criteria met",
         f"{gone} of 10": "mistakes fixed",
     }
-    figure = figures.blank_figure((7.4, 3.5))
     faster = f"{before.ms / now.ms:.1f} times as fast on a T4, by forecast"
-    figures.set_title(figure, f"The GPU report of birdcalls: {faster}")
+    title = f"The GPU report of birdcalls: {faster}"
+    return drawn_sheet(folder, title, numbers, before)
+
+
+def first_sheet():
+    """Return (Figure, alternative text) of the same sheet with Ines's weekend version alone, and par."""
+    step, par = (two_steps(each).step for each in (judge.weekend(), judge.SOLUTION))
+    numbers = {
+        f"{step.ms:.0f} ms": "a step on a T4, forecast",
+        f"{par.ms:.0f} ms": "par for that step",
+        "> 8 GiB": "at the peak of memory, counted",
+    }
+    title = "Ines's weekend version: the report to beat"
+    return drawn_sheet(judge.weekend(), title, numbers)
+
+
+def drawn_sheet(folder, title, numbers, before=None):
+    """Return (Figure, alternative text): numbers, {value: words}, above the memory's curves and a step on several cards."""
+    figure = figures.blank_figure((7.4, 3.5))
+    figures.set_title(figure, title)
     above, below = figure.subfigures(2, 1, height_ratios=(1, 2.5))
     above.set_facecolor("none")
     below.set_facecolor("none")
-    for axes, (value, words) in zip(above.subplots(1, 4), numbers.items(), strict=True):
+    for axes, (value, words) in zip(above.subplots(1, len(numbers)), numbers.items(), strict=True):
         axes.axis("off")
-        axes.text(0, 0.55, value, fontsize=15, fontweight="bold", color=figures.GPU)
+        good = before or words.startswith("par")
+        color = figures.GPU if good else figures.TROUBLE
+        axes.text(0, 0.55, value, fontsize=15, fontweight="bold", color=color)
         axes.text(0, 0.1, words, fontsize=9, color=figures.FAINT)
     left, right = below.subplots(1, 2, width_ratios=(1.15, 1))
     curves(left, folder)
     by_card(right, before, two_steps(folder).facts["step"]["cards"])
     words = "; ".join(f"{words}: {value}" for value, words in numbers.items())
-    return figure, f"The report on one sheet. {words}."
+    return figure, f"{title}. {words}."
 
 
 def peak(folder):
@@ -95,14 +115,15 @@ def peak(folder):
 
 
 def by_card(axes, before, cards):
-    """A step on several cards, hollow, with its ranges, below that of before."""
-    rows = [("T4, before", before.ms, before.low_ms, before.high_ms)]
+    """A step on several cards, hollow, with its ranges, below that of before, a step on a T4 or None."""
+    rows = [("T4, before", before.ms, before.low_ms, before.high_ms)] if before else []
+    better = len(rows)
     for row in sorted(cards, key=lambda row: -row["ms"]):
         name = row["card"].split(" (")[0]
         if name.split()[0] in SHOWN:
             rows.append((name, row["ms"], row["low_ms"], row["high_ms"]))
     for y, (_, ms, low, high) in enumerate(rows):
-        color = figures.GPU if y else figures.TROUBLE
+        color = figures.GPU if before and y >= better else figures.TROUBLE
         axes.plot((low, high), (y, y), color=color, linewidth=1.4)
         axes.plot(ms, y, "o", color=color, markersize=7, markerfacecolor="white")
         axes.text(high, y, f"  {ms:.3g} ms", fontsize=9, va="center", color=figures.INK)

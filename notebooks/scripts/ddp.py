@@ -18,6 +18,7 @@ import copy
 import io
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -96,11 +97,21 @@ def hide_gpus(disable_cuda):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
-def tool(name):
-    """The learner's function `name`, or the course's; rank 0 alone says which it is."""
-    quiet = contextlib.redirect_stdout(io.StringIO())
-    with contextlib.nullcontext() if os.environ["RANK"] == "0" else quiet:
-        return mine(name, OURS[name])
+def tools():
+    """Each of OURS, or the learner's in its place; rank 0 alone says which, all that aren't kept yet in one line."""
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        found = [mine(name, ours) for name, ours in OURS.items()]
+    if os.environ["RANK"] == "0":
+        later = re.findall(r"(\w+): the course's own stands in until", said.getvalue())
+        lines = [
+            line
+            for line in said.getvalue().splitlines()
+            if "until you keep" not in line
+        ]
+        if later:
+            lines.append(f"the course's own, until you keep yours: {', '.join(later)}")
+        print(*lines, sep="\n")
+    return found
 
 
 def pieces(words, model, count):
@@ -258,7 +269,7 @@ def main(args):
     # whole lines, though several processes print
     sys.stdout.reconfigure(line_buffering=True, write_through=False)
     hide_gpus(args.disable_cuda)
-    to_ddp, train_step, save_checkpoint, ring = map(tool, OURS)
+    to_ddp, train_step, save_checkpoint, ring = tools()
     torch.manual_seed(args.seed)
     words = course_words()
     model = FlatGPT(words)

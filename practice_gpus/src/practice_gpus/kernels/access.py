@@ -265,7 +265,7 @@ def parameter(instruction: Instruction, machine_parameters: Any) -> Callable:
     blob = machine_parameters[name]
     targets = _listed(instruction.operands[0])
     parts = [blob[offset + place * size :][:size] for place in range(len(targets))]
-    values = [np.frombuffer(part, UNSIGNED[size]) for part in parts]
+    values: list[np.ndarray] = [np.frombuffer(part, UNSIGNED[size]) for part in parts]
     signed = instruction.type[0] == "s"
 
     def run(machine, lanes, mask):

@@ -8,7 +8,7 @@ import torch
 
 import measurements
 from helpers import figures, plots
-from lessons import gpt, reading
+from lessons import gpt
 from practice_gpus.cards import get_card
 
 
@@ -159,16 +159,6 @@ def next_word(model, cached_attention, time_ms, lengths=(64, 500, 1000)):
     figure = plots.lines(series, title, "words so far", "ms for the next word", colors=colors)
     figure.axes[0].set_ylim(bottom=0)
     return figure, f"{title}."
-
-
-def peak_shares(case):
-    """Return the % of an H100's peak in bfloat16 that `query @ key` and a linear layer of the trace `case` reach."""
-
-    def share(shape, *sizes):
-        kernel = next(e for e in case.gpu if e.kind == "matmul" and shape in e.shapes)
-        return 100 * reading.product_flops(*sizes) / kernel.length / 989e6
-
-    return share("[96, 3137, 64]", 3137, 64, 3137, 96), share("[25096, 768]", 25096, 768, 2304)
 
 
 TRIPS = {  # of the scores, by the four long kernels

@@ -220,7 +220,7 @@ def latency_hiding(load: int = 400, work: int = 40, places: int = 16) -> Picture
     picture = Picture(
         "While one warp waits, the scheduler runs another",
         f"A scheduler and its {places} places for warps over {end:,} cycles. Each warp computes {work} cycles, then waits {load} "
-        "for a load; with each warp more, the scheduler has work for a larger share of the time.",
+        "for a load; with each additional warp, the scheduler has work for a larger share of the time.",
         columns=end,
         rows=8.75,
         labels=["scheduler", "warp 1", *[""] * 6, f"warp {places}"],

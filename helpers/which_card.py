@@ -91,6 +91,8 @@ def _finding(rows):
     cheapest, better = (row["card"].split(",")[0] for row in (hour, epoch))
     if hour is epoch:
         return f"The {cheapest} costs least, per hour and per epoch"
+    if hour["usd_low"] < epoch["usd_high"]:
+        return f"The {cheapest} costs least per hour, but probably more than the {better} per epoch"
     times = figures.number(hour["usd"] / epoch["usd"], 2)
     return f"The {cheapest} costs least per hour, but about {times}× the {better} per epoch"
 

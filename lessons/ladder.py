@@ -25,6 +25,7 @@ from practice_gpus.cards import get_card
 
 CARDS = {"A100": "A100 80", "H100": "H100 SXM"}
 PARAMETERS, MULTIPLY = 706_473, 550_000  # of TinyGPT, and those that multiply for each token
+LAYERS, WIDTH = 2, 128  # of TinyGPT
 UNITS = {16: "bf16", 32: "tf32"}  # what a rung multiplies in, by its bits
 SEVERAL = {1: "on one A100", 2: "from one A100 to two", 8: "from one A100 to eight"}
 PALE = "Gray words: the course's own run, where you haven't run that lesson yet."
@@ -154,12 +155,22 @@ def together(rung: dict) -> float:
     return rung["gpus"] * rung["A100"]
 
 
+def needed(words: int) -> int:
+    """Return the operations that training TinyGPT needs for each token of a text of so many `words`.
+
+    As the PaLM paper counts them for MFU (arXiv:2204.02311, appendix B): 6 for each parameter that multiplies, and
+    attention's two matmuls over the whole text, masked or not.
+    """
+    return 6 * MULTIPLY + 12 * LAYERS * WIDTH * words
+
+
 def _draw_rung(axes, y, rung, new):
     """Draw one rung, strong where it is `new`, and return it in words."""
     value, ink = together(rung), figures.INK if rung["own"] else palette.FAINT
     strength = "55" if new else "18"
     axes.barh(y, value, 0.6, facecolor=figures.GPU + strength, edgecolor=figures.GPU, linewidth=1.4)
-    mfu = 6 * MULTIPLY * rung["A100"] / get_card(CARDS["A100"]).peak(UNITS[rung["bits"]])
+    peak = get_card(CARDS["A100"]).peak(UNITS[rung["bits"]])
+    mfu = needed(rung["words"]) * rung["A100"] / peak
     told = f"{figures.number(value / 1e6)} million tokens per second, MFU {mfu:.1%}"
     note = {"textcoords": "offset points", "va": "center", "color": ink}
     axes.annotate(told, (value, y), (6, 7), fontsize=9.5, **note)

@@ -190,8 +190,13 @@ def raced(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(race.figures, "race", lambda *shown: seen.append(shown))
     monkeypatch.setattr(race, "LAUNCHES", {what: lambda launch: launch for what in LAUNCHES})
-    monkeypatch.setattr(race, "COUNTS", {what: lambda kernel, *tile: 10**9 for what in LAUNCHES})
+    monkeypatch.setattr(race, "COUNTS", dict.fromkeys(LAUNCHES, _count))
     return seen
+
+
+def _count(kernel, tile=16):
+    """Return bytes (loaded, stored): together 1 GB with tiles of 16, half of it with each doubling."""
+    return 14_400_000_000 // tile, 1_600_000_000 // tile
 
 
 @pytest.mark.parametrize("what", list(LAUNCHES))
@@ -211,12 +216,14 @@ def test_without_a_gpu_a_race_forecasts_and_runs_nothing_large(what, raced):
 @needs_compilers
 def test_races_count_what_the_learners_kernel_loads_on_a_small_input():
     """With tiles of 64: 64 times all of a and b, and c once; 128 times all of k and v, q and the result once."""
-    loaded = 64 * 2 * 4096**2 * 2 + 4 * 4096**2
-    assert race.COUNTS["product"](RACERS["product"], 64) == loaded
-    assert race.COUNTS["attention"](RACERS["attention"], 64) == (128 + 1) * 2 * 8192 * 64 * 2
+    product = race.COUNTS["product"](RACERS["product"], 64)
+    assert product == (64 * 2 * 4096**2 * 2, 4 * 4096**2)
+    one = 8192 * 64 * 2  # bytes of q, of k, of v or of the result
+    attention = race.COUNTS["attention"](RACERS["attention"], 64)
+    assert attention == (128 * 2 * one + one, one)
     twice = edited(softmax_kernel, ("numerator = ", TWICE))
-    assert race.COUNTS["softmax"](softmax_kernel) == 2 * 4 * 2048 * 4096
-    assert race.COUNTS["softmax"](twice) == 3 * 4 * 2048 * 4096
+    assert race.COUNTS["softmax"](softmax_kernel) == (4 * 2048 * 4096,) * 2
+    assert race.COUNTS["softmax"](twice) == (2 * 4 * 2048 * 4096, 4 * 2048 * 4096)
 
 
 TWICE = "values += 0 * tl.load(x + row * columns + offsets, mask=mask, other=0.0, volatile=True)\n    numerator = "
@@ -228,13 +235,24 @@ def test_the_picture_of_a_race_says_both_counts_and_the_range_between(raced, mon
     said = []
     monkeypatch.setattr(figures.plots, "show", lambda figure, alt, caption: said.append(alt))
     figures.race(*raced[0])
-    assert "1,000 MB loaded and stored, 4.2 MB from memory at least, forecast 73 to 654" in said[0]
-    # 128 programs on 108 SMs: some run two, which is as long as 216 would take
+    # tiles of 16: the loads, 900 MB, at the L2 cache's 7.2 TB/s, longer than arithmetic (73 µs)
+    assert "1,000 MB loaded and stored, 4.2 MB from memory at least, forecast 125 to 654" in said[0]
+    # tiles of 64: 128 programs on 108 SMs, so some run two, as long as 216 would take: 225 MB take L2 31 µs
     assert (
-        "tiles of 64: 1,000 MB loaded and stored, 4.2 MB from memory at least, forecast 116"
+        "tiles of 64: 250 MB loaded and stored, 4.2 MB from memory at least, forecast 116 to 163"
         in (said[0])
     )
     assert said[0].endswith("fused: 4.2 MB from memory at least.")  # no forecast of unknown code
+
+
+def test_a_forecast_is_at_least_what_memory_the_l2_cache_and_arithmetic_take():
+    """On an A100: 75% of 2,039 GB/s, 5,120 bytes per clock of 1.41 GHz, 80% of 312 TFLOP/s. Stores don't read the cache."""
+    low, high = race._forecast("A100 80", (7_219_200_000, 10**9), 10**6, 10**9)
+    assert (low, high) == (pytest.approx(1000), pytest.approx(8219.2 / 2.039 / 0.75))
+    assert race._forecast("A100 80", (10**6, 0), 2_039_000_000, 0)[0] == pytest.approx(4000 / 3)
+    assert race._forecast("A100 80", (10**6, 0), 10**6, 249.6e9)[0] == pytest.approx(1000)
+    assert race._forecast("A100 80", (), 10**6, 249.6e9) == [pytest.approx(1000)]
+    assert len(set(race._forecast("RTX 3090", (10**9, 0), 10**9, 0))) == 1  # no L2 speed is known
 
 
 def test_on_a_gpu_a_race_measures_all_ways_and_says_which_card(monkeypatch, raced):

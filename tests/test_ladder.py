@@ -3,9 +3,11 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from helpers.checks import progress
-from lessons import ladder
+from lessons import gpt, ladder
 
 
 @pytest.fixture
@@ -85,3 +87,13 @@ def test_the_stored_forecasts_are_those_of_the_clock():
     for key in ("one", "ddp", "large", "both"):
         now = ladder.forecast(stored[key], lambda *batch: ladder.step(*batch, ladder.causal))
         assert now == pytest.approx({card: stored[key][card] for card in ladder.CARDS}, rel=1e-3)
+
+
+@pytest.mark.parametrize("words", [32, 1024])
+def test_mfu_counts_what_the_model_multiplies_attention_included(words):
+    """With long texts half of the work is attention's: without it, the MFU would be half of what a paper would say."""
+    model = gpt.TinyGPT(gpt.course_words(), context=words)
+    x = torch.zeros(1, words, dtype=torch.long)
+    with FlopCounterMode(display=False) as counter:
+        model(x, ladder.by_hand).sum().backward()
+    assert ladder.needed(words) == pytest.approx(counter.get_total_flops() / words, rel=0.01)

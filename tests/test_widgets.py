@@ -2,6 +2,8 @@
 
 import asyncio
 import importlib
+import threading
+import time
 from collections import Counter
 
 import pytest
@@ -10,6 +12,7 @@ import lessons  # noqa: F401 - enters its quizzes
 from helpers import figures, plots, show, widgets
 from helpers.checks import core, predictions, progress
 from helpers.checks.core import Question
+from practice_gpus import practice_gpus
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -236,6 +239,30 @@ def test_an_explorer_follows_its_controls_and_never_shows_a_traceback():
     assert "size 1 in blue" in place.value
     size.index = 2
     assert "no such size" in place.value and "Traceback" not in place.value
+
+
+def test_an_explorer_moved_while_a_cell_uses_practice_gpus_waits_for_it(displayed):
+    """JupyterLab runs the two in different threads; the learner read "This setting has no picture"."""
+    in_use, seen, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def cell():
+        with practice_gpus(1):
+            in_use.set()
+            seen.wait(10)
+            time.sleep(0.1)
+        ended.set()
+
+    def render(size, color):
+        seen.set()
+        with practice_gpus(1):
+            return "<img>", f"size {size} in {color}"
+
+    thread = threading.Thread(target=cell)
+    thread.start()
+    in_use.wait()
+    box = widgets._explorer_widget(render, CONTROLS)
+    thread.join()
+    assert ended.is_set() and "size 2 in red" in box.children[1].value
 
 
 def test_an_explorer_leaves_its_last_picture_and_says_what_it_shows(displayed, monkeypatch):

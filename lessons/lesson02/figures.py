@@ -15,7 +15,7 @@ def first_picture():
     """(Figure, alt): one input through 2.1 billion weights, on a CPU and on a GPU, with a copy of the weights and without."""
     cpu, gpu = (row["time_ms"] for row in _shapes(4096))
     fast, slow = _copy_ms(_fast_rate()), _copy_ms(_slow_rate())
-    title = f"A GPU {cpu / gpu:.0f} times as fast as the CPU loses if the weights have to be copied first"
+    title = f"A GPU {cpu / gpu:.0f} times as fast as the CPU would lose if it had to copy the weights first"
     figure, axes = plots.new_figure(title, "ms for one input", size=(7.4, 2.1))
     axes.barh(0, cpu, height=0.62, color=figures.CPU)
     hollow = {"height": 0.62, "color": CARD, "edgecolor": figures.COPY, "linewidth": 1.8}

@@ -64,7 +64,7 @@ def first_picture():
     network = photos.pretrained()
     figure = figures.blank_figure((7.4, 2.05))
     figure.set_layout_engine("none")
-    figures.set_title(figure, "Bright: where the network finds its answer in each photo")
+    figures.set_title(figure, "The bright places are where the network finds its answer")
     said = []
     for i, sample in enumerate(photos.SAMPLES):
         photo = photos.sample(sample)
@@ -145,12 +145,12 @@ def busy(batch):
     share = sum(length for _, length in rows["GPU computes"]) / 1000 / ms
     low, high = forecast.range
     photos_ = "1 photo keeps" if batch == 1 else f"{batch} photos keep"
-    title = f"By forecast, {photos_} an H100 busy for {share:.0%} of {figures.number(ms)} ms"
+    took = f"about {figures.number(ms, 2)} ms ({low:.1f} to {high:.1f})"
+    title = f"By forecast, {photos_} an H100 busy for {share:.0%} of {took}"
     figure = figures.blank_figure((7.4, 2.2))
     figures.set_title(figure, title)
     _lanes(figure.subplots(), rows, sum(rows["GPU computes"][FIRST - 1]))
-    rate = f"{1000 * batch / ms:,.0f} photos per second"
-    return figure, f"{title}; {rate}. A batch may take {low:.1f} to {high:.1f} ms."
+    return figure, f"{title}; about {figures.number(1000 * batch / ms, 2)} photos per second."
 
 
 def _lanes(axes, rows, end):

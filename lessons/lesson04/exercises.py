@@ -84,7 +84,7 @@ step = Exercise(
     title="write the step",
     check_answer=_check_step,
     hints=(
-        "The loop in “Ten lines that learn” has every line, in the right order. What stands for `device`?",
+        "The loop in “Nine lines that learn” has every line, in the right order. What stands for `device`?",
         "`next(model.parameters()).device` is where the model is. The batch goes there first.",
         "After `optimizer.step()`, return the loss without its graph: `return loss.detach()`.",
     ),
@@ -312,7 +312,7 @@ bugs = Exercise(
     title="find four bugs",
     check_answer=_check_bugs,
     hints=(
-        "Compare it line by line with the loop in “Ten lines that learn” and with `evaluate`.",
+        "Compare it line by line with the loop in “Nine lines that learn” and with `evaluate`.",
         "One bug is about the model's mode, one about a device, one about old gradients, one "
         "about what `total` holds on to.",
         "Missing are `model.train()`, `y.to(device)`, `optimizer.zero_grad()` and `loss.detach()`.",

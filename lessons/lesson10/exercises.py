@@ -198,8 +198,8 @@ fsdp = Exercise(
 def _check_plan(answer):
     if not isinstance(answer, dict):
         raise NotYet(f"expected a dict of four plans, got {type(answer).__name__}.")
-    if is_untouched([answer.get(name) for name in "BCD"]):
-        raise NotAttempted  # A has a plan from the start
+    if is_untouched([answer.get(name) for name in "CD"]):
+        raise NotAttempted  # A and B have plans from the start
     for name, job in plans.JOBS.items():
         splits = answer.get(name)
         if splits is None or splits is ...:
@@ -235,14 +235,13 @@ def _why_plan(job, splits):
 
 plan = Exercise(
     key="10.plan",
-    title="plan three runs",
+    title="plan two runs",
     check_answer=_check_plan,
     hints=(
-        "With FSDP alone: how many tokens has a GPU of B, and how many does its link ask for? How many texts are there for C's "
-        "128 ranks? How many GB of activations does one text of D take?",
+        "With FSDP alone: how many texts are there for C's 128 ranks? How many GB of activations does one text of D take?",
         "Take as small a factor from FSDP as you can, and give it to a method that suits the link: tensor needs NVLink; a "
         "pipeline sends little, but needs many texts per FSDP rank.",
-        "B has no link for FSDP or tensor, but 32 texts. C is one factor of 2 away. In D, only tensor divides a text, inside "
+        "C is one factor of 2 away. In D, only tensor divides a text, inside "
         "a machine, and what travels between machines should send least.",
     ),
     reference={"A": (8, 1, 1), "B": (1, 1, 8), "C": (64, 2, 1), "D": (1, 8, 4)},

@@ -241,7 +241,9 @@ def show_pipeline(stages=4, microbatches=1):
     axes.set(ylim=(stages - 0.5, -0.5), xlim=(0, end), xticks=range(0, end + 1, 3))
     axes.grid(False)
     share = (stages - 1) / (microbatches + stages - 1)
-    alt = f"{stages} stages, microbatches: {microbatches}. Each GPU is idle for {share:.0%}."
+    alt = (
+        f"{stages} stages, microbatches: {microbatches}. Each GPU is idle {share:.0%} of the time."
+    )
     words = "Short: forward. Long: backward. Gray: idle."
     figures.show_vega(_pipeline(title, stages, microbatches), figure, alt, words)
 
@@ -272,7 +274,7 @@ def _pipeline(title, stages, microbatches):
                 back="m + p - 1 + 2 * (p - 1 - datum.i + datum.j)",
                 start="datum.k ? datum.back : datum.i + datum.j",
                 end="datum.start + 1 + datum.k",
-                words="'each GPU idle for ' + format((p - 1) / (m + p - 1), '.0%')",
+                words="'each GPU idle ' + format((p - 1) / (m + p - 1), '.0%') + ' of the time'",
             ),
         ],
         "layer": [

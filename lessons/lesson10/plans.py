@@ -10,7 +10,7 @@ MACHINE = 8  # GPUs
 
 
 class Job(NamedTuple):
-    """A model, its batch and a cluster: `inside` and `between` machines, bytes/s of a GPU and of a whole machine."""
+    """A model, its batch and a cluster: bytes/s of a GPU `inside` a machine and `between` machines."""
 
     parameters: float
     width: int
@@ -25,8 +25,8 @@ class Job(NamedTuple):
 JOBS = {
     "A": Job(8e9, 4096, 32, 8, 8192, 8, 370e9),
     "B": Job(8e9, 4096, 32, 32, 1024, 8, 24e9),
-    "C": Job(8e9, 4096, 32, 64, 8192, 128, 370e9, 400e9),
-    "D": Job(70e9, 8192, 80, 32, 4096, 32, 370e9, 50e9),
+    "C": Job(8e9, 4096, 32, 64, 8192, 128, 370e9, 50e9),
+    "D": Job(70e9, 8192, 80, 32, 4096, 32, 370e9, 6.25e9),
 }
 
 
@@ -65,10 +65,8 @@ def forecast(job, fsdp, tensor, pipeline):
 
 
 def _link(job, ranks, neighbors):
-    """Bytes/s of a ring of `ranks`, each `neighbors` GPUs from the next: rings through a machine's network share it."""
-    if ranks * neighbors <= MACHINE:
-        return job.inside
-    return min(job.inside, job.between / min(neighbors, MACHINE))
+    """Bytes/s of a ring of `ranks`, each `neighbors` GPUs from the next, with one GPU's link where it leaves a machine."""
+    return job.inside if ranks * neighbors <= MACHINE else job.between
 
 
 def is_plan(plan):

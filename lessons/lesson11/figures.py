@@ -363,7 +363,7 @@ def walk_attention():
 def race(rows, title, caption):
     """Show a race: two bars of bytes for each way, and beside them its forecast and its time.
 
-    `rows` are (name, bytes loaded and stored or None, bytes from memory at least, µs by forecast of each count or none, measured).
+    `rows` are (name, bytes loaded and stored or 0, bytes from memory at least, µs by forecast of each count or none, measured).
     """
     figure = blank_figure((7.3, 0.52 * len(rows) + 1.25))
     set_title(figure, title)

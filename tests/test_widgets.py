@@ -2,9 +2,10 @@
 
 import asyncio
 import importlib
+import queue
 import threading
-import time
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -241,28 +242,26 @@ def test_an_explorer_follows_its_controls_and_never_shows_a_traceback():
     assert "no such size" in place.value and "Traceback" not in place.value
 
 
-def test_an_explorer_moved_while_a_cell_uses_practice_gpus_waits_for_it(displayed):
-    """JupyterLab runs the two in different threads; the learner read "This setting has no picture"."""
-    in_use, seen, ended = threading.Event(), threading.Event(), threading.Event()
-
-    def cell():
-        with practice_gpus(1):
-            in_use.set()
-            seen.wait(10)
-            time.sleep(0.1)
-        ended.set()
+def test_an_explorer_is_drawn_where_cells_run(monkeypatch):
+    """JupyterLab moves it in another thread, where practice GPUs that a cell turned on refuse to work."""
+    waiting = queue.Queue()
+    loop = SimpleNamespace(add_callback=waiting.put)
+    monkeypatch.setattr(show, "kernel", lambda: SimpleNamespace(io_loop=loop))
 
     def render(size, color):
-        seen.set()
         with practice_gpus(1):
             return "<img>", f"size {size} in {color}"
 
-    thread = threading.Thread(target=cell)
-    thread.start()
-    in_use.wait()
     box = widgets._explorer_widget(render, CONTROLS)
-    thread.join()
-    assert ended.is_set() and "size 2 in red" in box.children[1].value
+    control, place = box.children[0].children[0], box.children[1]
+    go = threading.Event()
+    thread = threading.Thread(target=lambda: go.wait() and setattr(control, "index", 0))
+    thread.start()  # before practice GPUs are on: it isn't theirs
+    with practice_gpus(1):
+        go.set()
+        thread.join()
+        waiting.get(timeout=10)()
+    assert "size 1 in red" in place.value
 
 
 def test_an_explorer_leaves_its_last_picture_and_says_what_it_shows(displayed, monkeypatch):

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from practice_gpus import practice_gpus
 from practice_gpus.cards import CARDS, TABLE, get_card
+from practice_gpus.clock import work
 from practice_gpus.clock.kernel_times import COMPUTE, ISSUE, MEMORY, SHORTEST
 
 MIB = 1 << 20
@@ -434,3 +435,19 @@ def test_a_step_over_sparse_tensors_is_forecast():
         edges = torch.eye(64, device="cuda").to_sparse()
         weight = torch.ones(64, 64, device="cuda", requires_grad=True)
         assert gpus.forecast(lambda: torch.mm(edges, weight).sum().backward()).ms > 0
+
+
+def test_attention_counts_its_multiplications_where_pytorch_has_no_formula_for_them(monkeypatch):
+    """PyTorch 2.14 has none for the CPU's kernel: a transformer's forecast would take attention for free."""
+
+    def attend():
+        with practice_gpus(1, card="H100 SXM", values=False) as gpus:
+            x = torch.empty(2, 4, 512, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+            step = lambda: F.scaled_dot_product_attention(x, x, x).sum().backward()  # noqa: E731
+            return [kernel.flops for kernel in gpus.forecast(step).kernels]
+
+    expected = attend()
+    without = {key: rule for key, rule in work.flop_registry.items() if "for_cpu" not in str(key)}
+    monkeypatch.setattr(work, "flop_registry", without)
+    assert attend() == expected
+    assert max(expected) == 2.5 * 2 * 2 * (2 * 4 * 512 * 512 * 64)  # backward: five matmuls for two

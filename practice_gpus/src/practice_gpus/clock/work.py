@@ -12,7 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import conv_flop_count, flop_registry
+from torch.utils.flop_counter import (
+    conv_flop_count,
+    flop_registry,
+    sdpa_backward_flop_count,
+    sdpa_flop_count,
+)
 
 from ..machine import storage_of
 
@@ -192,6 +197,12 @@ def work(func: torch._ops.OpOverload, args: tuple, kwargs: dict, out: Any) -> li
     flops = 0
     if packet in flop_registry:
         flops = flop_registry[packet](*args, **kwargs, out_val=out)
+    elif "scaled_dot_product" in name:  # PyTorch before 2.15 has no formula for the CPU's kernel
+        shapes = [given[each].shape for each in ("query", "key", "value")]
+        if name.endswith("_backward"):
+            flops = sdpa_backward_flop_count(given["grad_out"].shape, *shapes)
+        else:
+            flops = sdpa_flop_count(*shapes)
     elif name in ("mv", "addmv", "dot"):
         flops = 2 * max(t.numel() for t in tensors(list(given.values())))
     large = max(tensors(list(given.values())) or tensors(out), key=T.numel, default=None)

@@ -20,6 +20,8 @@ MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")
 
 def test_mypy_finds_nothing():
     """An editor warns a learner or an author of a wrong argument only if the hints are right."""
+    if sys.version_info < (3, 11):
+        pytest.skip("NumPy and matplotlib name their types right from releases for Python 3.11 on")
     line = [sys.executable, "-m", "mypy", "--cache-dir=.mypy_cache", *CHECKED, *map(str, SHARED)]
     done = subprocess.run(line, cwd=ROOT, text=True, capture_output=True)
     if "No module named mypy" in done.stderr:

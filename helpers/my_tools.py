@@ -34,20 +34,31 @@ def mine(name: str, ours: Any) -> Any:
 
     A lesson writes `pick_device = mine("pick_device", ours)`.
     """
-    problem = ""
-    if path().exists():
-        try:
-            found = getattr(_load(), name, None)
-            if callable(found):
-                print(f"{name}: yours, from {FILE}")
-                return found
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the learner's file raises
-            problem = f"{FILE} doesn't load: {_mistake(error)}. "
-    print(
-        f"{problem}{name}: the course's own stands in"
-        + ("" if problem else " until you keep yours")
-    )
-    return ours
+    found, line = _kept(name)
+    print(line or f"{name}: the course's own stands in until you keep yours")
+    return ours if found is None else found
+
+
+def mine_all(ours: dict[str, Any]) -> tuple[list[Any], list[str]]:
+    """`mine` for each of {name: ours}, with the lines to print: those that aren't kept yet share the last."""
+    kept = {name: _kept(name) for name in ours}
+    lines = [line for _, line in kept.values() if line]
+    later = [name for name, (_, line) in kept.items() if not line]
+    if later:
+        lines.append(f"the course's own, until you keep yours: {', '.join(later)}")
+    found = {name: tool for name, (tool, _) in kept.items() if tool is not None}
+    return [*(ours | found).values()], lines
+
+
+def _kept(name):
+    """(the learner's `name` or None, what there is to say of it; "" where it isn't kept yet)."""
+    if not path().exists():
+        return None, ""
+    try:
+        found = getattr(_load(), name, None)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the learner's file raises
+        return None, f"{FILE} doesn't load: {_mistake(error)}. {name}: the course's own stands in"
+    return (found, f"{name}: yours, from {FILE}") if callable(found) else (None, "")
 
 
 def _load():

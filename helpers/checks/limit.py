@@ -26,9 +26,9 @@ def limit(
 
     An import that is under way is never broken off, since half a module would stay behind: it gets as long again, and
     an interrupt waits for its end (a second interrupt does not). Where a bare `except:` catches the first exception,
-    others follow, as long as `inside(frame)` is true of the frame that runs (Python 3.10 lets none out). In one long call of a compiled function
-    the exception comes when that call returns. Until then, and in other threads and systems, a line says what to do
-    (unless the call keeps Python from running at all, as `sum(iter(int, 1))` does).
+    others follow, as long as `inside(frame)` is true of the frame that runs (Python 3.10 lets none out). In one long call
+    of a compiled function the exception comes when that call returns. Until then, and in other threads and systems, a
+    line says what to do (unless the call keeps Python from running at all, as `sum(iter(int, 1))` does).
     """
     note = threading.Timer(seconds + PATIENCE, print, [STUCK])
     note.daemon = True

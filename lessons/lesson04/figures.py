@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from helpers import figures, photos, plots
 from helpers.training import evaluate, train_step
+from lessons.lesson04.lab import features
 from measurements import traces
 from measurements.traces.intervals import merged
 
@@ -31,23 +32,18 @@ def first_picture():
     train, test = photos.load(negatives=True)
     network = photos.pretrained()
     old_head, network._fc = network._fc, nn.Identity()
-    with torch.inference_mode():
-        seen, x = (
-            torch.cat([network(photos.prepare(part)) for part in data.images.split(4)])
-            for data in (test, train)
-        )
-        before = _imagenet(old_head(seen))
-    x, y = x.clone(), train.labels
+    seen, x = (features(network, data) for data in (test, train))
+    before = _imagenet(old_head(seen))
     torch.manual_seed(0)
     head = nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, len(train.classes)))
     optimizer = torch.optim.Adam(head.train().parameters(), lr=0.0005)
-    loader = DataLoader(TensorDataset(x, y), batch_size=12, shuffle=True)
+    loader = DataLoader(TensorDataset(x, train.labels), batch_size=12, shuffle=True)
     tests = DataLoader(TensorDataset(seen, test.labels), batch_size=12)
     for _ in range(5):
         evaluate(head, tests, "cpu")  # as in the lesson; each loader draws a random number
         for batch, labels in loader:
             train_step(head, batch, labels, optimizer)
-    after = head.eval()(seen.clone()).argmax(1)
+    after = head.eval()(seen).argmax(1)
     chosen = [3, 11, 16, 19]
     title = "Four test images, before and after 30 steps of training"
     now = [(test.classes[after[i]], bool(after[i] == test.labels[i])) for i in chosen]
@@ -121,8 +117,8 @@ def verdict(network, head, test, features, *paths):
     names += [{"chelsea": "our cat"}.get(path, Path(path).stem) for path in paths]
     known = len(test.classes)
     title = f"Whatever you show it, it answers with one of its {known} names"
-    size = (7.4, 1.5 + 7.1 / max(3, len(images)))
-    ratios = {"height_ratios": (7.1 / max(3, len(images)), 0.2 * min(known, 3))}
+    wide = 7.1 / max(3, len(images))  # inches of a photo
+    size, ratios = (7.4, 1.5 + wide), {"height_ratios": (wide, 0.2 * min(known, 3))}
     figure, (above, below) = figures.panels(title, 2, len(images), size, squeeze=False, **ratios)
     figures.colorful(figure).get_layout_engine().set(
         w_pad=0.04, wspace=0, rect=(0.014, 0, 0.976, 1)

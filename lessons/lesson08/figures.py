@@ -44,9 +44,8 @@ def _ladder(rungs, title, unit, size):
         gain = f"× {value / best:.2f}" if best else ""
         told = figures.number(value, 3) if forecast else f"{value:,}"
         told = "   ".join(filter(None, (told, gain, word)))
-        place = (
-            most if forecast else high
-        )  # beside its range, a forecast's words would read as its length
+        # beside its range, a forecast's words would read as its length
+        place = most if forecast else high
         axes.annotate(told, (place, y), (8, 0), **_POINTS | {"fontsize": 8.5})
         best = max(best, value)
     axes.set_yticks(range(len(rungs)), [name for name, *_ in rungs])

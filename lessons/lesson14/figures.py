@@ -117,13 +117,12 @@ def peak(folder):
 def by_card(axes, before, cards):
     """A step on several cards, hollow, with its ranges, below that of before, a step on a T4 or None."""
     rows = [("T4, before", before.ms, before.low_ms, before.high_ms)] if before else []
-    better = len(rows)
     for row in sorted(cards, key=lambda row: -row["ms"]):
         name = row["card"].split(" (")[0]
         if name.split()[0] in SHOWN:
             rows.append((name, row["ms"], row["low_ms"], row["high_ms"]))
     for y, (_, ms, low, high) in enumerate(rows):
-        color = figures.GPU if before and y >= better else figures.TROUBLE
+        color = figures.GPU if before and y else figures.TROUBLE
         axes.plot((low, high), (y, y), color=color, linewidth=1.4)
         axes.plot(ms, y, "o", color=color, markersize=7, markerfacecolor="white")
         axes.text(high, y, f"  {ms:.3g} ms", fontsize=9, va="center", color=figures.INK)

@@ -13,12 +13,9 @@ number changes. What torchrun does: https://docs.pytorch.org/docs/stable/elastic
 """
 
 import argparse
-import contextlib
 import copy
-import io
 import json
 import os
-import re
 import sys
 import tempfile
 import time
@@ -31,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 from helpers import files
-from helpers.my_tools import mine
+from helpers.my_tools import mine_all
 from lessons.gpt import TinyGPT, course_words
 from lessons.lesson04 import exercises as lesson04
 from lessons.lesson06 import exercises as lesson06
@@ -98,18 +95,9 @@ def hide_gpus(disable_cuda):
 
 
 def tools():
-    """Each of OURS, or the learner's in its place; rank 0 alone says which, all that aren't kept yet in one line."""
-    with contextlib.redirect_stdout(io.StringIO()) as said:
-        found = [mine(name, ours) for name, ours in OURS.items()]
+    """Each of OURS, or the learner's in its place; rank 0 alone says which."""
+    found, lines = mine_all(OURS)
     if os.environ["RANK"] == "0":
-        later = re.findall(r"(\w+): the course's own stands in until", said.getvalue())
-        lines = [
-            line
-            for line in said.getvalue().splitlines()
-            if "until you keep" not in line
-        ]
-        if later:
-            lines.append(f"the course's own, until you keep yours: {', '.join(later)}")
         print(*lines, sep="\n")
     return found
 

@@ -31,9 +31,7 @@ def test_an_interrupt_while_a_tensor_is_given_back_arrives(imitated, monkeypatch
         with pytest.raises(KeyboardInterrupt):
             del tensor
             while time.monotonic() < until:
-                time.sleep(
-                    0.001
-                )  # CPython 3.13.0 lets an interrupt of an empty loop out of its try
+                time.sleep(0.001)  # of an empty loop, CPython 3.13.0 lets it out of its try
         assert torch.cuda.memory_allocated() == 0
     assert sys.unraisablehook is hook
 

@@ -34,6 +34,7 @@ from helpers.palette import (
     number,
     vega_config,
 )
+from practice_gpus.interrupts import held_back
 
 if TYPE_CHECKING:
     import torch
@@ -112,9 +113,12 @@ def tidy(axes: Axes) -> None:
 
 def blank_figure(size: tuple[float, float]) -> Figure:
     """A figure without axes, `size` in inches, for what you draw yourself."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
+    with (
+        held_back()
+    ):  # an import that is broken off leaves half a module, which only a new kernel repairs
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     layout = ConstrainedLayoutEngine(w_pad=0.14, h_pad=0.12)
     figure = Figure(figsize=size, layout=layout, facecolor=CARD)

@@ -1,6 +1,5 @@
 """What breaks courses at home: cells run twice, interrupts, kills, odd folders, disks, users, limits, variables."""
 
-import asyncio
 import json
 import multiprocessing
 import os
@@ -33,22 +32,6 @@ LESSONS = {path.name[:2]: path for path in _notebooks.find() if not path.name.st
 FOLLOWS = ("NameError", "ImportError", "CalledProcessError")  # after a cell that failed clearly
 
 
-class Client(NotebookClient):
-    """Executes cells, and interrupts those whose metadata has "interrupt_after" seconds."""
-
-    async def async_execute_cell(self, cell, cell_index, **options):
-        stop = asyncio.ensure_future(self.interrupt(cell.metadata.get("interrupt_after")))
-        try:
-            return await super().async_execute_cell(cell, cell_index, **options)
-        finally:
-            stop.cancel()
-
-    async def interrupt(self, seconds):
-        if seconds:
-            await asyncio.sleep(seconds)
-            await self.km.interrupt_kernel()
-
-
 def failures(cells, root=ROOT, prefix=(), variables=()):
     """Run cells in order in a new kernel of the course at `root`; return "kind: message" of each unmeant error.
 
@@ -65,7 +48,7 @@ def failures(cells, root=ROOT, prefix=(), variables=()):
         kernel = environment(Path(home, "kept"), CUDA_VISIBLE_DEVICES="", PYTHONPATH=modules)
         kernel |= {"OMP_NUM_THREADS": "1", **dict(variables)}
         kernel = {name: value for name, value in kernel.items() if value is not None}
-        client = Client(notebook, kernel_name="torture", timeout=240, allow_errors=True)
+        client = NotebookClient(notebook, kernel_name="torture", timeout=240, allow_errors=True)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("JUPYTER_PATH", home)
             try:
@@ -98,9 +81,23 @@ def test_a_learner_may_run_every_cell_twice(lesson):
 
 
 # Done before the interrupts: an import that is broken off is repaired by a new kernel only.
+# The kernel interrupts itself, as the stop button does, while a cell with STOP runs: never between two cells.
+STOP = "# interrupted"
 IMPORTS = """
-import matplotlib.backends.backend_agg, matplotlib.ticker, torch._dynamo, torch.profiler
+import torch._dynamo, torch.profiler
 import ipywidgets, practice_gpus, helpers.memory, helpers.plots, helpers.scripts, helpers.widgets
+
+import os, signal, threading
+
+def start(info):
+    if (info.raw_cell or "").endswith("# interrupted"):
+        global timer
+        timer = threading.Timer(0.4, os.killpg, (os.getpgid(0), signal.SIGINT))
+        timer.start()
+
+timer = threading.Timer(0, print)
+get_ipython().events.register("pre_run_cell", start)
+get_ipython().events.register("post_run_cell", lambda result: timer.cancel())
 """
 
 
@@ -108,7 +105,7 @@ def test_an_interrupted_cell_runs_again():
     set_up, *others = code("04")[:14]
     cells = [new_code_cell(IMPORTS), set_up]
     for cell in others:
-        cells += [new_code_cell(cell.source, metadata={"interrupt_after": 0.4}), cell]
+        cells += [new_code_cell(f"{cell.source}\n{STOP}"), cell]
     assert set(failures(cells)) <= {"KeyboardInterrupt: "}
 
 

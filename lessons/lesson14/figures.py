@@ -24,13 +24,19 @@ COLORS = {
     "host": "#9DB7DB",
     **PARTS,
 }
+LEFT = {  # of the parts in the key, as shares of its width
+    "clips": 0,
+    "spectrogram": 0.155,
+    "convolutions": 0.415,
+    "everything else": 0.69,
+}
 CONVOLUTION = re.compile(
     r"^convolution|channels last|\(bias\)"
 )  # kernels, with those that serve them
-FINEST = 1500  # parts of a step's length: shorter gaps are not drawn
+FINEST = 1500  # parts of a step's length: shorter gaps are not drawn, but counted
 KEY = (
-    "CPU: blue issues kernels, pale blue prepares clips, gray waits. GPU: amber copies, green computes, by forecast; gaps "
-    "between small kernels aren't drawn, and don't count. The convolutions include their bias and what they spend on rearranging their input."
+    "CPU: blue issues kernels, pale blue prepares clips, gray waits. GPU: amber copies, green computes, by forecast. Clips: "
+    "until the GPU has them. Convolutions: with their bias and the rearranging of their input."
 )
 SCALER = " A GradScaler's wait costs little while the GPU is busy."
 TICKS = (3, 10, 30, 100, 300)  # ms
@@ -194,9 +200,15 @@ def step(folder):
     title = f"{label[0].upper()}{label[1:]}: {last.ms:.0f} ms per step on a T4 by forecast, par is {par:.0f}"
     figure, axes = plots.new_figure(title, "milliseconds", "", (7.2, 1.5 + 1.25 * len(steps)))
     axes.set_xlim(0, 1.04 * max(par, *(each.ms for each in steps.values())))
-    ticks, told = [], []
+    ticks, told, idle = [], [], ""
     for place, (label, each) in enumerate(steps.items()):
-        parts = drawn_step(axes, spans(each, folders[label]), -3.6 * place)
+        found = spans(each, folders[label])
+        parts = drawn_step(axes, found, -3.6 * place)
+        gaps = parts.get("spectrogram", 0) - sum(
+            busy for _, kind, *_, busy in found if kind == "spectrogram"
+        )
+        if gaps >= 0.5:
+            idle += f" In {label}, {gaps:.0f} of the spectrogram's {parts['spectrogram']:.0f} ms are gaps between small kernels."
         told.append(f"{label}: " + ", ".join(f"{name} {ms:.0f} ms" for name, ms in parts.items()))
         ticks += [(-3.6 * place, f"{label}: CPU"), (-3.6 * place - 1, "GPU")]
     y = -3.6 * len(steps) + 0.5
@@ -208,7 +220,7 @@ def step(folder):
     return (
         figure,
         f"Timelines of a step. {title}. {'; '.join(told)}.",
-        KEY + SCALER * (len(steps) > 1),
+        KEY + idle + SCALER * (len(steps) > 1),
     )
 
 
@@ -258,21 +270,23 @@ def spectrogram_lines(folder):
 
 
 def drawn_step(axes, found, y):
-    """Draw `spans` in two rows from `y` down, with a key of the GPU's parts below; return {part: ms}."""
-    totals: dict = dict.fromkeys(PARTS, 0.0)
+    """Draw `spans` in two rows from `y` down, with a key of the GPU's parts below; return {part: ms, with its short gaps}."""
+    kernels = [start for row, kind, start, *_ in found if row == "GPU" and kind in PARTS]
+    totals = {"clips": min(kernels, default=0.0), **dict.fromkeys(PARTS, 0.0)}
     whole = axes.get_xlim()[1]
-    for row, kind, start, end, line, busy in found:
+    for row, kind, start, end, line, _ in found:
         place = y - (row == "GPU")
         axes.barh(place, end - start, left=start, height=0.7, color=COLORS[kind], linewidth=0)
         if kind in totals:
-            totals[kind] += busy
+            totals[kind] += end - start
         if kind == "wait" and end - start > whole / 4:
             words = f"waits at {line}"
             axes.text((start + end) / 2, place, words, fontsize=9, ha="center", va="center")
     totals = {kind: ms for kind, ms in totals.items() if ms}
-    for number, (kind, ms) in enumerate(totals.items()):
-        x = whole * number / 3
-        axes.barh(y - 1.75, whole / 60, left=x, height=0.35, color=COLORS[kind], linewidth=0)
+    for kind, ms in totals.items():
+        x = whole * LEFT[kind]
+        color = COLORS["copy" if kind == "clips" else kind]
+        axes.barh(y - 1.75, whole / 60, left=x, height=0.35, color=color, linewidth=0)
         words = f"{kind} {ms:.0f} ms"
         axes.text(x + whole / 45, y - 1.75, words, fontsize=9, va="center", color=figures.INK)
     return totals

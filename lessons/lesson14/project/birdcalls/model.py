@@ -25,7 +25,7 @@ class Spectrogram(nn.Module):
         self.window = torch.hann_window(WIDTH)
 
     def forward(self, waves):
-        """Return the loudness on a logarithmic scale. A clip that exceeds 1 is made quieter first."""
+        """Return the loudness on a log scale. A clip that exceeds 1 is made quieter first."""
         peak = waves.abs().amax(dim=1)
         waves[peak > 1] = waves[peak > 1] / peak[peak > 1, None]
         pictures = []

@@ -25,7 +25,7 @@ class Spectrogram(nn.Module):
         self.register_buffer("window", torch.hann_window(WIDTH), persistent=False)
 
     def forward(self, waves):
-        """Return the loudness on a logarithmic scale. A clip that exceeds 1 is made quieter first."""
+        """Return the loudness on a log scale. A clip that exceeds 1 is made quieter first."""
         peak = waves.abs().amax(dim=1, keepdim=True)
         waves = waves / peak.clamp(min=1)
         frames = waves.unfold(1, WIDTH, HOP) * self.window

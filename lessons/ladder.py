@@ -135,7 +135,7 @@ def draw(ladder: dict[str, dict]) -> tuple[Any, str]:
     rungs = [rung for rung in rungs if rung["gpus"] <= rungs[-1]["gpus"]]
     before = sum(rung["lesson"] < lesson for rung in rungs)
     rows = [rungs[place] for place in sorted({0, max(before - 1, 0), *range(before, len(rungs))})]
-    best, first = max(rows, key=together), together(rungs[0])
+    best, first = max(rungs[before:], key=together), together(rungs[0])
     title = (
         f"TinyGPT {SEVERAL[best['gpus']]}: {figures.number(together(best) / first, 2)} times "
         "the first rung (forecast)"
@@ -144,7 +144,7 @@ def draw(ladder: dict[str, dict]) -> tuple[Any, str]:
     told = [_draw_rung(axes, y, rung, rung["lesson"] == lesson) for y, rung in enumerate(rows)]
     axes.set_yticks(range(len(rows)), [f"{rung['lesson']}  {rung['what']}" for rung in rows])
     axes.tick_params(axis="y", labelcolor=figures.INK, labelsize=9.5)
-    axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 2.1 * together(best)), xticks=[])
+    axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 2.1 * max(map(together, rows))), xticks=[])
     axes.spines["bottom"].set_visible(False)
     axes.grid(False)
     return figure, f"{title}. {'; '.join(told)}."

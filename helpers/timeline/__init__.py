@@ -29,18 +29,20 @@ def show(
     measure: tuple[float, float] | None = None,
     detail: int = 200,
     caption: str = "",
+    names: bool = True,
 ) -> None:
     """Display the timeline of `source` under `title`, which states what one sees.
 
     `measure` (begin, end) in ms is the span that is measured at first (None: everything). `detail` bounds how many
     blocks are drawn; closer ones are joined. `alt` says in words what is seen (None: a sentence of numbers).
+    `names` is whether a line says what the CPU did most.
     """
     trace = trace_of(source)
     rows = lay_out(trace, detail)
     forecast = trace.about.get("kind") == FORECAST
     if forecast and FORECAST not in title:
         title = f"{title} ({FORECAST})"
-    chart = spec(rows, title, measure, forecast)
+    chart = spec(rows, title, measure, forecast, names)
     picture = draw(rows, title, measure, forecast)
     if trace.source:
         figures.sources(picture, trace.source)

@@ -59,8 +59,8 @@ def strip(whole: float, measure: tuple[float, float] | None) -> dict:
     }
 
 
-def sentences(rows: Rows, whole: float) -> dict:
-    """Return what is measured in the span: length, busy share, longest gap, and what the CPU did most."""
+def sentences(rows: Rows, whole: float, names: bool = True) -> dict:
+    """Return what is measured in the span: length, busy share, longest gap and, with `names`, what the CPU did most."""
     high = f"(isDefined(span.s) ? span.s[1] : {whole})"
     ends = calculate(low=LOW, high=high)
     who = "the GPU" if rows.ranks == 1 else "at least one GPU"
@@ -87,12 +87,12 @@ def sentences(rows: Rows, whole: float) -> dict:
             *calculate(words="'Longest gap: ' + format(datum.part, ',.3~r') + ' ms'"),
         ],
     }
-    names = Texts()
-    table = [(tenths(b.start), tenths(b.end), names.index(b.name[:58])) for b in rows.cpu]
+    texts = Texts()
+    table = [(tenths(b.start), tenths(b.end), texts.index(b.name[:58])) for b in rows.cpu]
     cpu = {
         **csv("b,e,n", table),
         "transform": [
-            *calculate(b="datum.b / 1e4", e="datum.e / 1e4", name=f"{names.list}[datum.n]"),
+            *calculate(b="datum.b / 1e4", e="datum.e / 1e4", name=f"{texts.list}[datum.n]"),
             *ends,
             *calculate(part=CLIP),
             _sum(["name"]),
@@ -103,7 +103,7 @@ def sentences(rows: Rows, whole: float) -> dict:
             ),
         ],
     }
-    parts = [busy, gap, *([cpu] if rows.cpu else [])]
+    parts = [busy, gap, *([cpu] if rows.cpu and names else [])]
     lines = [_text(part, 10 + 18 * place) for place, part in enumerate(parts)]
     return {"width": WIDTH, "height": 18 * len(lines), "layer": lines}
 

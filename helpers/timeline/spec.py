@@ -11,9 +11,16 @@ ZOOM = "wheel![event.ctrlKey || event.altKey || event.metaKey]"  # plain scrolli
 
 
 def spec(
-    rows: Rows, title: str, measure: tuple[float, float] | None = None, forecast: bool = False
+    rows: Rows,
+    title: str,
+    measure: tuple[float, float] | None = None,
+    forecast: bool = False,
+    names: bool = True,
 ) -> dict:
-    """Return the `rows` of a trace as a spec, a dict of plain values; `measure` (begin, end) in ms, None: everything."""
+    """Return the `rows` of a trace as a spec, a dict of plain values; `measure` (begin, end) in ms, None: everything.
+
+    `names` is whether a line says what the CPU did most.
+    """
     whole = rows.length / 1000
     return {
         "title": {"text": title},
@@ -24,7 +31,11 @@ def spec(
             {"name": "width_ms", "expr": f"{whole} / pow(2, clamp(zoom, 0, 12))"},
             {"name": "from_ms", "expr": f"clamp(move * width_ms / 2, 0, {whole} - width_ms)"},
         ],
-        "vconcat": [_timeline(rows, forecast), strip(whole, measure), sentences(rows, whole)],
+        "vconcat": [
+            _timeline(rows, forecast),
+            strip(whole, measure),
+            sentences(rows, whole, names),
+        ],
         "resolve": {"scale": {"x": "shared"}},
     }
 

@@ -170,8 +170,8 @@ TRIPS = {  # of the scores, by the four long kernels
 
 
 def layer(case):
-    """Draw a layer of the trace `case`: its kernels over time and, below, each trip of the scores from or to HBM."""
-    title = "One layer of attention by hand: six trips of 1.89 GB of scores"
+    """Draw a layer's attention from the trace `case`: its kernels over time and, below, each trip of the scores from or to HBM."""
+    title = "One layer's attention, by hand: six trips of 1.89 GB of scores"
     figure, axes = figures.new_figure(title, "ms", size=(7.4, 3.1))
     for event in case.gpu:
         color = figures.KERNELS.get(event.kind, figures.WAIT)

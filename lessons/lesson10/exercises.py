@@ -246,7 +246,7 @@ plan = Exercise(
     ),
     reference={"A": (8, 1, 1), "B": (1, 1, 8), "C": (64, 2, 1), "D": (1, 8, 4)},
     source='plans = {"A": (8, 1, 1), "B": (1, 1, 8), "C": (64, 2, 1), "D": (1, 8, 4)}',
-    explanation="With FSDP alone, a gather in B serves 4,096 tokens, and PCIe asks for 11,542; a pipeline hardly sends, and 32 "
+    explanation="With FSDP alone, a gather in B serves 4,096 tokens, and PCIe needs 11,542; a pipeline hardly sends, and 32 "
     "texts keep its bubble at 18%. C: 64 texts feed 64 ranks, and two GPUs in a machine share each text. A text of D takes "
     "91 GB, so eight GPUs share it; the pipeline crosses the slow network, because it sends least.",
     unlocked="You can now say how to split a run before you rent the cluster.",
@@ -259,7 +259,7 @@ QUIZ = (
         "fully_shard over four ranks. While a block runs, which weights does a rank hold?",
         {
             "Its quarter of everything, nothing else": "A matmul needs the whole matrix, so the block is gathered first.",
-            "Its quarter, and this block whole": "Yes: gathered before the block runs, freed after it. Perhaps the next one is there already.",
+            "Its quarter, and at least this block whole": "Yes: gathered before the block runs, freed after it. Perhaps the next one is there already.",
             "All blocks whole, and its quarter of Adam's moments": "That's stage 1. fully_shard is stage 3.",
         },
         right=1,

@@ -84,7 +84,7 @@ def _product_mistakes(problem):
     yield a[:, last:] @ b[last:], only.format("last")
     yield (
         a @ b.T,
-        "that is a @ b.T: `k` stands upright in the addresses of `b`, `columns` lies flat.",
+        "that is a @ b.T: in the addresses of `b`, `k` is a column and `columns` a row.",
     )
 
 
@@ -96,7 +96,7 @@ product = puzzle(
     "bytes loaded and stored per element",
     mistakes=_product_mistakes,
     hints=(
-        "Element (k, c) of `b` has the address `b + k * n + c`. Which of the two stands upright, and which lies flat?",
+        "Element (k, c) of `b` has the address `b + k * n + c`. Which of the two is a column, and which a row?",
         "`right` is a square of `b + k[:, None] * n + columns`. Where does it end, if 16 doesn't divide n? Beyond the end, a "
         "0 changes no sum.",
         "`right = tl.load(b + k[:, None] * n + columns, mask=(k[:, None] < n) & (columns < n), other=0.0)`, then "
@@ -158,7 +158,7 @@ attention = puzzle(
     mistakes=_attention_mistakes,
     hints=(
         "The lines of the loop above, for BLOCK rows at once: a maximum along axis 1, a factor, a sum. `[:, None]` "
-        "stands a number per row upright, beside a tile. A key past the end needs a score of minus infinity.",
+        "makes a column of them, beside a tile. A key past the end needs a score of minus infinity.",
         '`scores = tl.where(others.T < n, scores, -float("inf"))`, then '
         "`new_max = tl.maximum(row_max, tl.max(scores, axis=1))`, `alpha = tl.exp(row_max - new_max)`, and "
         "`weights = tl.exp(scores - new_max[:, None])`. `row_sum` and `acc` are multiplied by `alpha` before they grow.",

@@ -237,10 +237,10 @@ def _draw_matrix(axes, name, on, step=None):
 
 
 def addresses(n=8, tile=4):
-    """Show how an upright block and a flat one add up to a square of addresses: a tile of an n × n matrix."""
+    """Show how a column of addresses and a row add up to a square of addresses: a tile of an n × n matrix."""
     rows, columns = range(tile, 2 * tile), range(tile)
     figure = blank_figure((7.3, 3.2))
-    set_title(figure, "An upright block plus a flat one is a square of addresses")
+    set_title(figure, "A column plus a row is a square of addresses")
     axes = figure.subplots()
     top, flat, square, matrix = (n - tile) / 2, tile / 2 - 0.6, tile + 4.2, 2 * tile + 5.4
     on = {"facecolor": GREENS[3], "edgecolor": FAINT, "linewidth": 0.8}
@@ -268,7 +268,7 @@ def addresses(n=8, tile=4):
     axes.set(xlim=(-0.6, matrix + n + 0.1), ylim=(n + 0.1, -1))
     axes.set_aspect("equal", anchor="W")
     axes.axis("off")
-    said = f"{[row * n for row in rows]} upright plus {list(columns)} flat"
+    said = f"{[row * n for row in rows]} as a column plus {list(columns)} as a row"
     plots.show(figure, f"{said}: the {tile * tile} addresses of a tile of an {n} × {n} matrix.")
 
 

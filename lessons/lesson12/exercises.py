@@ -151,24 +151,14 @@ matmul = puzzle(
 )
 
 
-def product(rows, columns):
-    """Return a product in CUDA C whose threads compute `rows` × `columns` results each."""
-    return f"""#define R {rows}
-#define C {columns}
-extern "C" __global__ void product(
-    const float* a, const float* b, float* out, int n, int depth) {{
-  int row = (blockIdx.y * 8 + threadIdx.y) * R;
-  int column = blockIdx.x * 32 * C + threadIdx.x;
-  float sums[R][C] = {{}};
-  for (int k = 0; k < depth; k++)
-    for (int i = 0; i < R; i++)
-      for (int j = 0; j < C; j++)
-        sums[i][j] += a[(row + i) * depth + k] * b[k * n + column + 32 * j];
-  for (int i = 0; i < R; i++)
-    for (int j = 0; j < C; j++)
-      out[(row + i) * n + column + 32 * j] = sums[i][j];
-}}
-"""
+def with_results(source, size):
+    """Return a product in CUDA C in whose line `#define R …` stands `size`: each of its threads computes R × R results."""
+    text, found = re.subn(r"(?m)^#define R \d+$", f"#define R {size}", source)
+    if not found:
+        raise ValueError(
+            "keep a line like `#define R 4` at the kernel's top: it's set to each size"
+        )
+    return text
 
 
 def counted(compiled):
@@ -179,11 +169,14 @@ def counted(compiled):
     return [len(re.findall(rf"\b(?:{names})\b", most)) for names in ("LDG", "LDL|STL", "FFMA")]
 
 
-def per_ffma(tile):
-    """Return how many loads, and how many `LDL` and `STL`, a product's loop has per FFMA on an H100, and what it `Compiled` to."""
+def per_ffma(source, size):
+    """Return how many loads, and how many `LDL` and `STL`, a product's loop has per FFMA on an H100, and what it `Compiled` to.
+
+    Each thread of a block of 256 computes `size` × `size` results.
+    """
     from practice_gpus import kernels
 
-    compiled = kernels.compile(product(*tile), "product", "H100", threads=256)
+    compiled = kernels.compile(with_results(source, size), "product", "H100", threads=256)
     loads, spills, multiply_adds = counted(compiled)
     return loads / multiply_adds, spills / multiply_adds, compiled
 

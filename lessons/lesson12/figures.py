@@ -7,7 +7,7 @@ from helpers.figures import COPY, GPU, GREENS, SMALL, TROUBLE, WAIT, blank_figur
 from helpers.figures import show as show_figure
 from helpers.palette import FAINT, INK
 from lessons import puzzle
-from lessons.lesson12.exercises import loads_per_ffma, per_ffma
+from lessons.lesson12.exercises import loads_per_ffma, per_ffma, with_results
 from measurements import published
 from practice_gpus.cards import get_card
 
@@ -197,9 +197,14 @@ def products(counted_here):
     table(["kernel", "sectors per FFMA", "loads per FFMA (PTX)"], rows)
 
 
-def tiles(*sizes):
-    """Show what the machine code of a product's loop has per FFMA, by the side of a thread's square of results."""
-    counted = {f"{size} × {size}": per_ffma((size, size)) for size in sizes}
+def tiles(source, *sizes):
+    """Show what the machine code of a product's loop has per FFMA, by the side of a thread's square of results.
+
+    `source` is in CUDA C, with R for that side; with the smallest, it must compute the right product.
+    """
+    least = min(sizes)
+    multiplied(with_results(source, least), (least, least), height=8)
+    counted = {f"{size} × {size}": per_ffma(source, size) for size in sizes}
     most = max(loads + spills for loads, spills, _ in counted.values())
     best = min(counted, key=lambda name: sum(counted[name][:2]))
     figure = blank_figure((7.3, 0.44 * len(counted) + 1.4))
@@ -386,22 +391,20 @@ def transposed(text, height=TILE):
 def multiplied(text, tile=(1, 1), height=TILE):
     """Run a product in CUDA C; returns the `Result`, and how many multiply-adds of a warp it has.
 
-    Each thread of a block, 32 × `height`, makes `tile` results, rows and columns. A kernel that takes `depth` multiplies
-    n × depth by depth × n, others n × n.
+    Each thread of a block, 32 × `height`, makes `tile` results, rows and columns.
     """
     import torch
 
     rows, columns = height * tile[0], TILE * tile[1]
     n = max(TILE, rows, columns)
-    depth = 8 if "int depth" in text else n
-    a, b, out = torch.randn(n, depth), torch.randn(depth, n), puzzle.blank(n, n)
-    values = [a, b, out, n, depth] if depth < n else [a, b, out, n]
+    a, b, out = torch.randn(n, n), torch.randn(n, n), puzzle.blank(n, n)
+    values = [a, b, out, n]
     grid = (n // columns, n // rows)
     _, result = puzzle.run(
         text, puzzle.Problem(values, out, a @ b, grid, "", (TILE, height)), "H100"
     )
     torch.testing.assert_close(out, a @ b, atol=1e-4, rtol=1e-4)
-    return result, n * n * depth / 32
+    return result, n**3 / 32
 
 
 def ladder():

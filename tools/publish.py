@@ -72,7 +72,9 @@ def stamp_notebook(notebook: Any, repository: str, file: str) -> Any:
     lessons = [(f"{each.number} {each.title}", each.file) for each in course.NOTEBOOKS]
     links = [f"**{name}**" if to == file else f"[{name}]({to})" for name, to in lessons]
     opens = [f"[{name}]({to})" for name, to in launches(repository, file).items()]
-    words = f"{' · '.join(links)}\n\nOpen this one without an installation: {' · '.join(opens)}"
+    words = (
+        f"{' · '.join(links)}\n\nOpen this lesson without installing anything: {' · '.join(opens)}"
+    )
     folded = f"<details><summary>All lessons</summary>\n\n{words}\n\n</details>"
     block = f"{OPEN}\n{folded}\n{CLOSE}"
     if OPEN not in first.source:  # a new notebook: below its title

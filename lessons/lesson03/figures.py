@@ -97,29 +97,33 @@ def seen(network, photo, *asked, file=None):
 
 
 def by_batch(times, device):
-    """Show time per batch by photos, as a multiple of one photo's: `times` here, {batch: ms}, and NVIDIA's of a T4 and a V100."""
+    """Show milliseconds per batch by photos: `times` here, {batch: ms}, and NVIDIA's of a T4 and a V100."""
     name = "this CPU" if device.type == "cpu" else "this GPU"
     where = {"x": "batch", "section": "inference", "precision": "FP32"}
     cards = plots.published("resnet50_nvidia", "images_per_s", device=[*CARDS], **where)
     cards = cards.renamed({device: f"{card}, ResNet-50" for device, card in CARDS.items()})
-    here = plots.here({name: (list(times), [ms / times[1] for ms in times.values()])})
+    here = plots.here({name: (list(times), list(times.values()))})
     there = {
-        label: (sizes, [size * rates[0] / rate for size, rate in zip(sizes, rates, strict=True)])
+        label: (sizes, [1000 * size / rate for size, rate in zip(sizes, rates, strict=True)])
         for label, (sizes, rates) in cards.items()
     }
     [(_, ours)] = here.values()
-    eight = dict(zip(*there["V100, ResNet-50"], strict=True))[8]
-    title = f"Eight photos: {times[8] / times[1]:.1f} times one photo's time here, {eight:.1f} with ResNet-50 on a V100"
-    axes = ("photos in a batch (log scale)", "times one photo's time (log scale)")
+    v100 = dict(zip(*there["V100, ResNet-50"], strict=True))
+    eight = f"{v100[8] / v100[1]:.1f} with ResNet-50 on a V100"
+    title = f"Eight photos: {times[8] / times[1]:.1f} times one photo's time here, {eight}"
+    axes = ("photos in a batch (log scale)", "milliseconds per batch (log scale)")
     groups = [here, type(cards)(cards.kind, there, cards.sources)]
     figure = plots.lines(groups, title, *axes, logx=True, logy=True)
     figure.axes[0].set_xticks(BATCHES, BATCHES)
     label = next(text for text in figure.axes[0].texts if text.get_text().startswith(name))
     label.set(ha="right", position=(-9, 3))  # to its right are the others' lines
-    told = "; ".join(f"{label} {ys[-1]:.1f} at {xs[-1]}" for label, (xs, ys) in there.items())
+    told = "; ".join(
+        f"{label}: {ys[0]:.3g} for one photo, {ys[-1]:.3g} for {xs[-1]}"
+        for label, (xs, ys) in there.items()
+    )
     plots.show(
         figure,
-        f"Time per batch as a multiple of one photo's. {name}: {ours[-1]:.1f} at {max(times)}; {told}.",
+        f"Milliseconds per batch. {name}: {ours[0]:.3g} for one photo, {ours[-1]:.3g} for {max(times)}; {told}.",
     )
 
 

@@ -282,7 +282,7 @@ QUIZ = (
         "03.bend",
         "On your GPU, a batch of 8 takes 9 ms and a batch of 16 takes 9 ms. What do you try first?",
         {
-            "a larger batch": "Yes: the GPU isn't busy yet, so more photos ride along in the same time.",
+            "a larger batch": "Yes: the GPU isn't full yet, so more photos ride along in the same time.",
             "a faster GPU": "The GPU is idle most of the time already; a faster one would be idle for longer.",
             "a smaller batch": "It would take 9 ms, too, for fewer photos.",
         },

@@ -114,19 +114,26 @@ def show_names(*paths):
         )
         said.append(f"{labels[0]} {best.values[0]:.0%}")
     figures.show(figure, f"Photos and their likeliest names: {', '.join(said)}")
-    print(f"{'':22}{'one photo':>12}{f'{MANY} photos':>13}")
-    print(f"{'your CPU, measured':22}{figures.number(ms, 2):>9} ms")
+    print(f"{'':20}{'one photo':<24}{MANY} photos")
+    print(f"{'your CPU, measured':20}{f'{figures.number(ms, 2)} ms':<24}not timed")
     for card in CARDS:
-        one, many = (figures.number(seen_by(card, number), 2) for number in (1, MANY))
-        print(f"{f'{card}, forecast':22}{one:>9} ms{many:>10} ms")
+        one, many = (_with_range(seen_by(card, number)) for number in (1, MANY))
+        print(f"{f'{card}, forecast':20}{one:<24}{many}")
 
 
 MANY = 256  # photos at once
 
 
 def seen_by(card, number):
-    """How long a card takes to name `number` photos at once, by forecast, in ms."""
-    return _sight(number).on(card).ms
+    """The clock's forecast of how long a card takes to name `number` photos at once."""
+    return _sight(number).on(card)
+
+
+def _with_range(forecast):
+    low, middle, high = (
+        figures.number(ms, 2) for ms in (forecast.low_ms, forecast.ms, forecast.high_ms)
+    )
+    return f"{middle} ms ({low} to {high})"
 
 
 @cache

@@ -160,7 +160,7 @@ def show_formula(answer):
         plots.forecast({name: (sizes, forecast)}),
         plots.Group("published", {"RTX 4090": measured}, [f"published: {data.source}"]),
     ]
-    title = f"By forecast, launching takes longer than the work up to {even:,.0f} rows"
+    title = f"By our formula, launching takes longer than the work up to {even:,.0f} rows"
     labels = ("rows (log scale)", "ms for 128 layers (log scale)")
     colors = {name: figures.INK}
     figure = plots.lines(lines, title, *labels, logx=True, logy=True, colors=colors)

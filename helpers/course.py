@@ -35,7 +35,7 @@ LESSONS = (
     Lesson(
         "01_check_for_cuda.ipynb",
         "Check for CUDA",
-        51,
+        52,
         "Race your CPU against real GPUs, estimate how long a job takes and why, and find out why CUDA is missing",
         practice=False,
     ),
@@ -72,7 +72,7 @@ LESSONS = (
     Lesson(
         "07_time_async_work.ipynb",
         "Time asynchronous work",
-        52,
+        53,
         "Catch a clock lying, build an honest one, and find the hidden waits",
     ),
     Lesson(
@@ -84,7 +84,7 @@ LESSONS = (
     Lesson(
         "09_attention.ipynb",
         "Write attention by hand",
-        54,
+        53,
         "Take a tiny GPT apart, write its attention and its KV cache, and know how fast a card can write",
     ),
     Lesson(
@@ -96,14 +96,14 @@ LESSONS = (
     Lesson(
         "11_write_a_kernel.ipynb",
         "Write a kernel",
-        52,
+        53,
         "Write Triton kernels up to flash attention, and see from their addresses what they touch",
         practice=False,
     ),
     Lesson(
         "12_look_inside_a_kernel.ipynb",
         "Look inside a kernel",
-        52,
+        53,
         "Write CUDA C, and count sectors, bank conflicts and spills without a GPU",
         practice=False,
     ),

@@ -90,7 +90,7 @@ LESSONS = (
     Lesson(
         "10_shard_a_model.ipynb",
         "Shard a model",
-        53,
+        54,
         "Train a model too large for one GPU: count its bytes, write FSDP, and choose a parallelism",
     ),
     Lesson(

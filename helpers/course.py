@@ -49,7 +49,7 @@ LESSONS = (
         "03_put_a_cnn_on_the_gpu.ipynb",
         "Put a CNN on the GPU",
         52,
-        "See what a real network sees in your photo, move it whole, and find out when a GPU is busy",
+        "See what a real network sees in your photo, move it whole, and find out when a GPU is full",
     ),
     Lesson(
         "04_train_and_test.ipynb",

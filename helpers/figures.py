@@ -113,9 +113,8 @@ def tidy(axes: Axes) -> None:
 
 def blank_figure(size: tuple[float, float]) -> Figure:
     """A figure without axes, `size` in inches, for what you draw yourself."""
-    with (
-        held_back()
-    ):  # an import that is broken off leaves half a module, which only a new kernel repairs
+    # an import that is broken off leaves half a module, which only a new kernel repairs
+    with held_back():
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine

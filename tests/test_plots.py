@@ -2,6 +2,8 @@
 
 import base64
 import re
+import subprocess
+import sys
 import types
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from matplotlib.colors import to_hex
 
 from helpers import figures, gpu_code, plots
 from helpers.palette import CARD, COMM, COPY, CPU, GPU, WAIT
+from tools import ROOT
 
 
 def test_stacked_parts_add_up():
@@ -235,3 +238,29 @@ def test_a_dark_theme_inverts_charts_and_leaves_photos_as_they_are():
     assert 'class="course-figure"' in figures.page(plots.bars({"CPU": 1.0}, "One", "s"), "A bar.")
     css = (Path(__file__).parents[1] / "tools/labconfig/custom.css").read_text(encoding="utf-8")
     assert ".course-figure:not(.course-photos) img" in css
+
+
+STOPPED = """
+import signal, sys
+from helpers import figures
+
+class Stop:  # the stop button, in the middle of matplotlib's first import
+    def find_spec(self, name, *_):
+        if name == "matplotlib.artist" and self in sys.meta_path:
+            sys.meta_path.remove(self)
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Stop())
+try:
+    figures.new_figure("stopped")
+except KeyboardInterrupt:
+    figures.new_figure("again")[0].canvas.draw()
+    print("drawn")
+"""
+
+
+def test_a_figure_that_was_stopped_while_it_imported_is_drawn_the_next_time():
+    done = subprocess.run(
+        [sys.executable, "-c", STOPPED], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "drawn\n", done.stderr

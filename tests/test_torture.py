@@ -83,14 +83,14 @@ def test_a_learner_may_run_every_cell_twice(lesson):
 # Done before the interrupts: an import that is broken off is repaired by a new kernel only.
 # The kernel interrupts itself, as the stop button does, while a cell with STOP runs: never between two cells.
 STOP = "# interrupted"
-IMPORTS = """
+IMPORTS = f"""
 import torch._dynamo, torch.profiler
 import ipywidgets, practice_gpus, helpers.memory, helpers.plots, helpers.scripts, helpers.widgets
 
 import os, signal, threading
 
 def start(info):
-    if (info.raw_cell or "").endswith("# interrupted"):
+    if (info.raw_cell or "").endswith({STOP!r}):
         global timer
         timer = threading.Timer(0.4, os.killpg, (os.getpgid(0), signal.SIGINT))
         timer.start()

@@ -203,7 +203,7 @@ def tiles(source, *sizes):
     `source` is in CUDA C, with R for that side; with the smallest, it must compute the right product.
     """
     least = min(sizes)
-    multiplied(with_results(source, least), (least, least), height=8)
+    multiplied(with_results(source, least), least, height=8)
     counted = {f"{size} × {size}": per_ffma(source, size) for size in sizes}
     most = max(loads + spills for loads, spills, _ in counted.values())
     best = min(counted, key=lambda name: sum(counted[name][:2]))
@@ -388,14 +388,14 @@ def transposed(text, height=TILE):
     return result
 
 
-def multiplied(text, tile=(1, 1), height=TILE):
+def multiplied(text, size=1, height=TILE):
     """Run a product in CUDA C; returns the `Result`, and how many multiply-adds of a warp it has.
 
-    Each thread of a block, 32 × `height`, makes `tile` results, rows and columns.
+    Each thread of a block, 32 × `height`, makes `size` × `size` results.
     """
     import torch
 
-    rows, columns = height * tile[0], TILE * tile[1]
+    rows, columns = height * size, TILE * size
     n = max(TILE, rows, columns)
     a, b, out = torch.randn(n, n), torch.randn(n, n), puzzle.blank(n, n)
     values = [a, b, out, n]

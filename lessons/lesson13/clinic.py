@@ -24,8 +24,8 @@ def admit(patient):
     title = f"{trace.device}, {about['model'].removeprefix('not recorded, ')}"
     facts = [f"batch: {about['batch']}" if "batch" in about else "", about.get("note", "")]
     caption = " · ".join(fact[0].upper() + fact[1:] for fact in facts if fact)
-    names = patient not in GUESSED
-    timeline.show(replace(trace, memory=[]), title, "", None, BLOCKS, caption, names)
+    chart = replace(trace, memory=[])
+    timeline.show(chart, title, "", None, BLOCKS, caption, names=patient not in GUESSED)
     return trace
 
 

@@ -111,8 +111,11 @@ class Module:
         return max(1, min([*sizes, 4]))
 
 
-def parse(text: str, kernel: str, source: str = "", offset: int = 0) -> Module:
-    """Return the `Module` of one kernel in PTX `text`; `source` gives its lines their words, less `offset` lines."""
+def parse(text: str, kernel: str, source: str = "", offset: int = 0, file: str = "") -> Module:
+    """Return the `Module` of one kernel in PTX `text`; `source` gives its lines their words, less `offset` lines.
+
+    `file` is the source's name; lines of others count as the line that called them.
+    """
     entry = re.search(rf"\.entry\s+{re.escape(kernel)}\s*\(", text)
     if not entry:
         raise CompileError(f"no kernel named {kernel} in this PTX")
@@ -125,7 +128,9 @@ def parse(text: str, kernel: str, source: str = "", offset: int = 0) -> Module:
     ]
     _declare(module, text[: entry.start()])
     _declare(module, body)
-    _Body(module, source.splitlines(), offset).read(body)
+    numbers = re.findall(r'\.file\s+(\d+)\s+"(?:[^"]*/)?([^"/]*)"', text)
+    ours = {number for number, name in numbers if name == file} or {"1"}
+    _Body(module, source.splitlines(), offset, ours).read(body)
     return module
 
 
@@ -177,8 +182,9 @@ def number(text: str) -> int:
 class _Body:
     """Reads the statements of a kernel's body."""
 
-    def __init__(self, module, lines, offset):
+    def __init__(self, module, lines, offset, files):
         self.module = module
+        self.files = files  # numbers of the source among the PTX's files
         self.lines = lines
         self.offset = offset
         self.line = Line()
@@ -206,9 +212,9 @@ class _Body:
             return
         self.inline *= 2
         file, line, outer_file, outer_line = LOCATION.match(text).groups()
-        if file != "1" and outer_file != "1":
+        if file not in self.files and outer_file not in self.files:
             return  # inside a library: the line that called it was the last one named
-        place = int(line if file == "1" else outer_line)
+        place = int(line if file in self.files else outer_line)
         if place:
             words = self.lines[place - 1].strip() if place <= len(self.lines) else ""
             self.line = Line(place - self.offset, words)

@@ -6,6 +6,8 @@ can't, that is an error, as compute-sanitizer's synccheck reports it.
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from practice_gpus.kernels.errors import BarrierError, KernelError
@@ -69,6 +71,9 @@ class Scheduler:
                 raise KernelError(
                     f"{machine.limit:,} instructions and no end: a loop that waits? At {instruction.line}"
                 )
+            if lanes.step % 256 == 0 and time.monotonic() > machine.deadline[1]:
+                words = f"no end after {machine.deadline[0]:g} seconds, {lanes.step:,} instructions"
+                raise KernelError(f"{words}; at {instruction.line}")
             on = whole
             if instruction.guard:
                 on = self._guarded(instruction, mask, whole)

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.cuda._utils import _get_device_index as get_index
 
 from . import snapshot
 from .machine import CPU, OTHER_THREAD
@@ -195,7 +196,7 @@ def names(machine: Machine) -> dict:
         "_is_in_bad_fork": lambda: os.getpid() != parent,
         "_get_device_properties": lambda index: device_properties,
         "is_current_stream_capturing": lambda: False,
-        "mem_get_info": lambda device=None: memory_info(machine, device),
+        "mem_get_info": lambda device=None: memory_info(machine, get_index(device, optional=True)),
         "_exchange_device": table["_cuda_exchangeDevice"],
         "_maybe_exchange_device": table["_cuda_exchangeDevice"],
         "default_generators": tuple(machine.generators),

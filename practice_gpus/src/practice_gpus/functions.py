@@ -74,7 +74,11 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         if not kwargs:
             return func(*args) if handler is None else handler(func, *args)
         if handler is None and self.on:
-            if "device" in kwargs or kwargs.get("generator") is not None:
+            if (
+                "device" in kwargs
+                or kwargs.get("generator") is not None
+                or kwargs.get("pin_memory")
+            ):
                 handler = self.create
         return func(*args, **kwargs) if handler is None else handler(func, *args, **kwargs)
 

@@ -13,7 +13,7 @@ import torch
 from . import backward, casting, driver, processes, torchscript, typed
 from .machine import CPU, Place, contents, listeners, refusal
 from .operators import meta
-from .refused import refused
+from .refused import everywhere, refused
 
 if TYPE_CHECKING:
     from practice_gpus.functions import FunctionMode
@@ -44,10 +44,12 @@ def patches(machine: Machine, functions: FunctionMode) -> Iterator[Any]:
 def of_driver(machine: Machine) -> Iterator[Any]:
     """The functions beneath ``torch.cuda`` and ``torch.accelerator``."""
     yield from ((torch._C, name, function) for name, function in driver.answers(machine).items())
-    for module in (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.streams):
-        for name, function in driver.names(machine).items():
-            if hasattr(module, name) or module is torch.cuda:
-                yield module, name, function
+    for name, instead in driver.names(machine).items():
+        original = getattr(torch.cuda, name, None)
+        if callable(original):
+            yield from everywhere(original, instead)
+        else:
+            yield torch.cuda, name, instead
 
 
 def of_storages(machine: Machine) -> Iterator[Any]:
@@ -90,6 +92,8 @@ def of_devices(machine: Machine) -> Iterator[Any]:
     yield torch._C._nn, "_parse_to", parsed(machine)
     yield torch, "Stream", machine.streams.Stream
     yield torch, "Event", machine.streams.DeviceEvent
+    for name in ("ipc_handle", "from_ipc_handle"):
+        yield machine.streams.Event, name, refusal(f"torch.cuda.Event.{name}")
     # copies of nn.DataParallel need no streams
     accelerator = SimpleNamespace(is_available=lambda: False)
     namespace = vars(torch) | {"device": machine.device, "accelerator": accelerator}
@@ -110,6 +114,14 @@ def of_autograd(machine: Machine, functions: FunctionMode) -> Iterator[Any]:
 
 def without_driver() -> Iterator[Any]:
     """What PyTorch chooses where a driver is there: NCCL, cuDNN, kernels of attention, the profiler, the compiler."""
+    plans: dict = {}  # of cuFFT: none are kept, but their number may be limited
+    yield torch, "_cufft_clear_plan_cache", lambda index: None
+    cache = vars(torch.backends.cuda.cuFFTPlanCache)
+    yield cache["size"], "getter", refusal("cufft_plan_cache.size")
+    yield cache["max_size"], "getter", lambda index: plans.get(index, 4096)
+    yield cache["max_size"], "setter", plans.__setitem__
+    for name in ("start", "stop"):  # of a profiler outside of PyTorch: there is none
+        yield torch.cuda.profiler, name, lambda: None
     yield torch.cuda.nccl, "is_available", lambda tensors: False
     if torch.distributed.is_available():
         yield torch.distributed, "is_nccl_available", lambda: False

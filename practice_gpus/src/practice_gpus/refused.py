@@ -13,12 +13,14 @@ from . import casting
 from .machine import listeners, refusal
 
 T = torch.Tensor
+AROUND = ("torch.cuda", "torch.accelerator", "torch._C")
 REFUSED = {
     "torch.cuda": """CUDAGraph graph make_graphed_callables graph_pool_handle cudart caching_allocator_alloc
         caching_allocator_delete change_current_allocator CUDAPluggableAllocator MemPool use_mem_pool
         current_blas_handle utilization temperature power_draw clock_rate memory_usage device_memory_used ExternalStream
         get_stream_from_external list_gpu_processes _compile_kernel host_memory_stats
-        reset_accumulated_host_memory_stats reset_peak_host_memory_stats""",
+        host_memory_stats_as_nested_dict reset_accumulated_host_memory_stats reset_peak_host_memory_stats""",
+    "torch.accelerator.graphs": "Graph",
     "torch.utils.cpp_extension": "load load_inline CUDAExtension",
     "torch._C": """_scatter_out _gather_out _broadcast_out _acceleratorGraph _cuda_attach_out_of_memory_observer
         _cuda_beginAllocateToPool _cuda_beginAllocateCurrentStreamToPool _cuda_beginAllocateCurrentThreadToPool
@@ -31,8 +33,12 @@ def refused() -> Iterator[Any]:
     """What practice GPUs do not imitate, replaced by functions that say so."""
     for path, names in REFUSED.items():
         for name in names.split():
-            if hasattr(sys.modules.get(path), name):
-                yield sys.modules[path], name, refusal(f"{path}.{name}")
+            value = getattr(sys.modules.get(path), name, None)
+            if isinstance(value, type):  # stays a class: what is refused is to make one
+                maker = "__new__" if "__new__" in vars(value) else "__init__"
+                yield value, maker, refusal(f"{path}.{name}")
+            elif value is not None:
+                yield from everywhere(value, refusal(f"{path}.{name}"))
 
     def some(owner, name, label, condition, instead):
         return owner, name, refusal(label, getattr(owner, name), condition, instead)
@@ -50,8 +56,7 @@ def refused() -> Iterator[Any]:
     yield T, "record_stream", record_stream
     yield some(T, "__dlpack__", "Tensor.__dlpack__", of_gpu, share)
     yield some(torch.utils.dlpack, "to_dlpack", "torch.utils.dlpack.to_dlpack", of_gpu, share)
-    read = refusal("__cuda_array_interface__", T.__cuda_array_interface__.__get__, of_gpu, share)
-    yield T, "__cuda_array_interface__", property(read)
+    yield T, "__cuda_array_interface__", property(interface)
     fakes = torch._subclasses.FakeTensorMode
     label = "FakeTensorMode.from_tensor"
     yield some(fakes, "from_tensor", label, copied, "trace or export the module on the CPU")
@@ -60,6 +65,28 @@ def refused() -> Iterator[Any]:
     label = "strided nested tensors"
     yield some(torch._C._nested, "nested_tensor", label, strided, "give layout=torch.jagged")
     yield from attention()
+
+
+def everywhere(original: Any, instead: Any) -> Iterator[Any]:
+    """``instead`` wherever a module around ``torch.cuda`` holds ``original``, under any name."""
+    path = getattr(original, "__module__", None)
+    for name, module in tuple(sys.modules.items()):
+        if name == path or name.startswith(AROUND):
+            for key, value in tuple(vars(module).items()):
+                if value is original:
+                    yield module, key, instead
+
+
+class NoInterface(NotImplementedError, AttributeError):
+    """A refusal for which `hasattr` is False, so that libraries may ask."""
+
+
+def interface(x: Any, original: Any = T.__cuda_array_interface__.__get__) -> Any:
+    """``__cuda_array_interface__``: the address would be one of no GPU."""
+    try:
+        return refusal("__cuda_array_interface__", original, of_gpu, "share x.cpu()")(x)
+    except NotImplementedError as error:
+        raise NoInterface(*error.args) from None
 
 
 def attention() -> Iterator[Any]:

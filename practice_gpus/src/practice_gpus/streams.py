@@ -21,19 +21,22 @@ if TYPE_CHECKING:
     from practice_gpus.machine import Machine
 
 
+PYTORCHS = {"Stream": torch.cuda.Stream, "Event": torch.cuda.Event}
+
+
 class Streams:
     """The streams of a machine: one default stream a device, those the learner makes, and the threads behind them."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.by_id: list[Stream] = []
-        self.Stream = type(
+        self.Stream = Kind(
             "Stream", (Stream,), {"owner": self, "__doc__": "``torch.cuda.Stream``."}
         )
-        self.DeviceEvent = type(
+        self.DeviceEvent = Kind(
             "Event", (DeviceEvent,), {"owner": self, "__doc__": "``torch.Event``."}
         )
-        self.Event = type("Event", (Event, self.DeviceEvent), {"__doc__": "``torch.cuda.Event``."})
+        self.Event = Kind("Event", (Event, self.DeviceEvent), {"__doc__": "``torch.cuda.Event``."})
         self.default = [self.Stream(device) for device in machine.devices]
 
     def current(self, device: int | torch.device | None = None) -> Stream:
@@ -87,6 +90,14 @@ def sleep_until(moment: float) -> None:
     seconds = moment - time.perf_counter()
     if seconds > 0:
         time.sleep(seconds)
+
+
+class Kind(type):
+    """The type of streams and events, of which PyTorch's own classes, and those derived from them, count as subclasses."""
+
+    def __subclasscheck__(cls, other):
+        own = any(PYTORCHS.get(base.__name__) in other.__mro__ for base in cls.__mro__)
+        return own or super().__subclasscheck__(other)
 
 
 class Stream:

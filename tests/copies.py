@@ -3,10 +3,10 @@
 import shutil
 import types
 
-import tools
-from tools import ROOT, _install, pack
+from course import tools
+from course.tools import ROOT, _install, pack
 
-PACKAGES = ("helpers", "lessons", "measurements", "practice_gpus", "tools")
+PACKAGES = ("helpers", "course", "practice_gpus")
 FILES = ("LICENSE", "README.md", "lab.py", "pyproject.toml", "requirements.txt")
 IGNORED = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints", "*.egg-info")
 

@@ -12,8 +12,8 @@ import sys
 
 import pytest
 
-from tools import ROOT, needs
-from tools.__main__ import commands
+from course.__main__ import commands
+from course.tools import ROOT, needs
 
 SOURCES = {
     "helpers": ROOT / "helpers",
@@ -148,7 +148,7 @@ def test_pyproject_lists_every_package():
     packages = re.search(r"^packages = \[(.*?)\]", text, flags=re.M | re.S)[1]
     course = [path for path in MODULES if SOURCES["practice_gpus"] not in path.parents]
     inits = [path for path in course if path.name == "__init__.py"]
-    folders = {dotted(path) for path in inits} | {"helpers.lesson_scripts"}
+    folders = {dotted(path) for path in inits} | {"course.lesson_scripts"}
     assert set(re.findall(r'"([\w.]+)"', packages)) == folders
 
 
@@ -161,7 +161,7 @@ def test_commands_in_texts_exist():
         for path in places
         if path.suffix in kinds and path.is_file()
     ]
-    named = {word for text in texts for word in re.findall(r"-m tools ([a-z]\w*)", text)}
+    named = {word for text in texts for word in re.findall(r"-m course ([a-z]\w*)", text)}
     assert named and named - set(commands()) == set()
     assert not [text for text in texts if re.search(r"-m helpers\b(?!\.)|tools lab\b", text)]
 

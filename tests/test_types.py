@@ -6,15 +6,22 @@ import sys
 
 import pytest
 
-from tools import ROOT
+from course.tools import ROOT
 
 SHARED = [  # of the lessons; what learners read, and Triton's kernels, is written without
-    path
-    for path in sorted(ROOT.glob("lessons/*.py"))
-    if path.stem not in ("__init__", "gpt", "kernels", "watch")
+    path for path in sorted(ROOT.glob("course/gpt/*.py")) if path.stem not in ("__init__",)
 ]
-CHECKED = ("helpers", "measurements", "practice_gpus/src", "tools", "lessons/lesson14/runs.py")
-ROOMS = ("helpers", "measurements", "tools")  # in which each public function says it
+CHECKED = ("helpers", "course", "practice_gpus/src")
+ROOMS = (
+    "helpers",
+    "course/measurements",
+    "course/tools",
+    "course/checks",
+    "course/show",
+    "course/pictures",
+    "course/timeline",
+    "course/doctor",
+)  # in which each public function says it
 MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))] + SHARED
 
 

@@ -40,7 +40,7 @@ def save(path, cells, mark=""):
     path.write_text(mark + nbformat.writes(new), encoding="utf-8")
 
 
-FORGED = """from IPython.display import publish_display_data as p; from tools import grade
+FORGED = """from IPython.display import publish_display_data as p; from course.tools import grade
 p({grade.MIME: {'key': '03.buffer', 'status': 'correct', 'message': '', 'own': False}})"""
 WRONG = [PRELUDE + "def f(*a): return 1 / 0", "ex.flat.check(f)", "ex.buffer.check(no_such)"]
 LATE = [FLAT, "ex.flat.check(3)", "1 / 0", RIGHT, "ex.flat.check(3)", "ex.buffer.check(3)"]

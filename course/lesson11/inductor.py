@@ -34,7 +34,7 @@ def written_for_cuda(*asked: tuple, limit: float = 120) -> dict[str, Any]:
     requests = [
         (each[0].__name__, textwrap.dedent(inspect.getsource(each[0])), each[1:]) for each in asked
     ]
-    command = [sys.executable, "-c", "from lessons import inductor; inductor.answer()"]
+    command = [sys.executable, "-c", "from course.lesson11 import inductor; inductor.answer()"]
     plain = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     place: dict[str, Any] = {
         "env": plain | {"CUDA_VISIBLE_DEVICES": ""},

@@ -15,7 +15,7 @@ from course.tools import ROOT, _copies, _install
 HELP = "open the course in JupyterLab; the first time, install it"
 START = NOTEBOOKS[0].file
 LOOK = Path(__file__).parent / "labconfig" / "custom.css"
-WHERE = "from tools.progress import going_on; print(*going_on(), sep='\\n')"
+WHERE = "from course.tools.progress import going_on; print(*going_on(), sep='\\n')"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

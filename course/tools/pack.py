@@ -16,12 +16,12 @@ from course.tools._install import SetupError, gigabytes, machine
 HELP = "pack lessons and wheels into one folder that installs with no network"
 ROOMS = ("helpers", "course", "practice_gpus", "notebooks/scripts")
 FILES = (
-    *("lab.py", "README.md", "LICENSE", "pyproject.toml", "requirements.txt"),
+    *("lab.py", "README.md", "LICENSE", "pyproject.toml", "setup.py", "requirements.txt"),
     *(".github/training.png", "notebooks/INSTRUCTORS.md"),
     *(f"notebooks/{lesson.file}" for lesson in NOTEBOOKS),
 )
 LEFT = shutil.ignore_patterns("data", "checkpoints", "__pycache__", "*.egg-info", ".*")
-TRIAL = "from tools import _install; _install.ensure()"
+TRIAL = "from course.tools import _install; _install.ensure()"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -84,8 +84,8 @@ def test_no_module_imports_itself_around_a_circle():
     graphlib.TopologicalSorter(module_graph()).prepare()  # CycleError names the modules
 
 
-def test_helpers_are_three_floors_high():
-    """Whoever reads a module of helpers finds what it rests on two steps further down, not five."""
+def test_helpers_are_four_floors_high():
+    """Whoever reads a module of helpers finds what it rests on three steps further down, not five."""
 
     def place(module):
         return ".".join(module.split(".")[:2])  # a package of helpers counts as one
@@ -99,7 +99,7 @@ def test_helpers_are_three_floors_high():
     def floor(name):
         return 1 + max(map(floor, below[name]), default=0)
 
-    assert max(map(floor, below)) <= 3, {name: floor(name) for name in below}
+    assert max(map(floor, below)) <= 4, {name: floor(name) for name in below}
 
 
 PROBE = """

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import glob
+import itertools
 import os
 import time
 import uuid
@@ -17,11 +18,11 @@ PATIENCE = 5  # seconds
 def atomic_write(path: str | Path) -> Iterator[Path]:
     """Give the path of a new file beside `path`; after the block that file, safe on the disk, takes its place.
 
-    When the block raises, or the process is killed in it, what stood at `path` stands there still. The new file has the
+    Where `path` is a link, it stays one, and what it leads to is written. When the block raises, or the process is killed in it, what stood at `path` stands there still. The new file has the
     rights of any new file. OSError where `path` is something else than a file (a folder, /dev/null) or cannot be
     written.
     """
-    path = Path(path)
+    path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "not a file that can be replaced", str(path))
     for old in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
@@ -41,6 +42,12 @@ def write(path: str | Path, content: str | bytes) -> None:
     """Write `content`, bytes or text (UTF-8, its line ends kept), to the file `path`, whole or not at all."""
     with atomic_write(path) as part:
         part.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+def unused(path: Path) -> Path:
+    """Return `path`, or the first of that name with 2, 3, … behind its stem, where nothing lies yet."""
+    later = (path.with_stem(f"{path.stem}{number}") for number in itertools.count(2))
+    return next(each for each in itertools.chain([path], later) if not os.path.lexists(each))
 
 
 @contextlib.contextmanager

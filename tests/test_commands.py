@@ -129,9 +129,35 @@ def test_copies_deleted_renamed_or_without_a_record_lose_nothing(lessons, record
     (mine / _copies.RECORD).unlink()
     if record is not None:
         (mine / _copies.RECORD).write_text(record)
-    assert "(2 new)" in _copies.prepare()[0]
+    (lessons / "03_cnn.ipynb").write_text("second text")
+    new, unknown = _copies.prepare()
+    assert "(2 new)" in new and "Perhaps newer than your copies" in unknown
+    assert unknown.endswith("--fresh 03") and _copies.prepare() == [unknown]
     assert (mine / "03_cnn.ipynb").read_text() == "my work"
     assert (mine / "scripts/my_train.py").read_text() == "first text"
+
+
+def test_a_lesson_that_got_another_name_is_named(lessons):
+    """The old copy stayed beside the new one without a word: two lessons 03."""
+    _copies.prepare()
+    (lessons / "03_cnn.ipynb").rename(lessons / "03_convolutions.ipynb")
+    (lessons / "scripts/train.py").unlink()
+    lines = _copies.prepare()
+    assert "(1 new)" in lines[0]
+    assert "03_cnn.ipynb is 03_convolutions.ipynb now; your copy of it stays as it is." in lines
+    assert any("train.py is no longer part of the course" in line for line in lines)
+    assert (_copies.FOLDER / "03_cnn.ipynb").exists() and _copies.prepare() == []
+
+
+def test_copies_that_only_ran_are_no_question(lessons):
+    """Without the record, each lesson that was run would be called perhaps older."""
+    nbformat.write(notebook("1 + 1"), _copies.ORIGINALS / "03_cnn.ipynb")
+    _copies.prepare()
+    draft = notebook("1 + 1")
+    draft.cells[1].outputs = [nbformat.v4.new_output("stream", text="2")]
+    nbformat.write(draft, _copies.FOLDER / "03_cnn.ipynb")
+    (_copies.FOLDER / _copies.RECORD).unlink()
+    assert _copies.prepare() == []
 
 
 def test_copies_follow_no_link_and_leave_what_is_no_folder(lessons, tmp_path, capsys):

@@ -33,6 +33,17 @@ def test_a_block_that_raises_leaves_what_stood(tmp_path):
     assert (tmp_path / "a").read_text() == "old" and names(tmp_path) == ["a"]
 
 
+def test_a_link_stays_a_link(tmp_path):
+    """Progress lay in a synchronized folder; the first result cut the link, and the rest went elsewhere."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "a").symlink_to(tmp_path / "elsewhere" / "real")
+    for content in ("new", "newer"):
+        files.write(tmp_path / "a", content)
+        assert (tmp_path / "a").is_symlink()
+        assert (tmp_path / "elsewhere" / "real").read_text() == content
+    assert names(tmp_path / "elsewhere") == ["real"]
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/null"), reason="needs /dev/null")
 def test_what_is_no_file_is_never_replaced(tmp_path):
     for place in ("/dev/null", tmp_path):

@@ -160,7 +160,7 @@ class Exercise:
                 told = my_tools.keep(self.keeps or _correct[self.key], self.tool, replace)
             except my_tools.NotKept as reason:
                 told = f"Not kept: {reason}"
-                if "another" in told:
+                if isinstance(reason, my_tools.Another):
                     told += f" ex.{self.name}.keep(replace=True) replaces it."
             except OSError as error:
                 told = f"Not kept: {my_tools.path()} can't be written ({error.strerror})."

@@ -9,19 +9,20 @@ import builtins
 import importlib.util
 import inspect
 import linecache
+import os
 import symtable
 import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
+from course import files
+from course.checks import my_file
+from course.checks.my_file import NotKept
+
 FILE = "my_gpu_tools.py"
 HEAD = '"""My own GPU tools: what I wrote in the course. This file is mine to change."""\n'
 PLAIN = (int, float, str, bytes, bool, type(None))  # values that can be written into a file
-
-
-class NotKept(ValueError):
-    """The function was not kept; the message says why, in words for the learner."""
 
 
 def path() -> Path:
@@ -87,7 +88,7 @@ def keep(answer: Any, name: str, replace: bool = False) -> str:
     An answer is a function, a class, a kernel of Triton, or CUDA C as text.
 
     It is reached there by `name`, too. Raises NotKept, and changes nothing, where the file is broken, where it has
-    another `name` (unless `replace`), and for code that works only in this notebook.
+    another `name` (unless `replace`; then it is an `Another`), and for code that works only in this notebook.
     """
     if isinstance(answer, str):
         imports, parts = [], {name: _text(name, answer)}
@@ -95,28 +96,20 @@ def keep(answer: Any, name: str, replace: bool = False) -> str:
         imports, parts = _collected(answer)
         if answer.__name__ != name:
             parts[name] = f"{name} = {answer.__name__}"
-    old = path().read_text(encoding="utf-8") if path().exists() else HEAD
-    try:
-        tree = ast.parse(old)
-    except SyntaxError as error:
-        reason = f"{FILE} has a mistake in line {error.lineno}: {error.msg}"
-        raise NotKept(f"{reason}. Mend it, then keep this; nothing was changed.") from None
-    there = {each: node for node in tree.body for each in _defined(node)}
-    differ = [
-        n
-        for n, s in parts.items()
-        if n in there and ast.dump(there[n]) != ast.dump(ast.parse(s).body[0])
-    ]
-    if differ and not replace:
-        raise NotKept(f"{FILE} has another {differ[0]} already, and nothing was changed.")
-    missing = {n: s for n, s in parts.items() if n not in there or n in differ}
-    if not missing:
-        return f"{name} is in {FILE} already, just as it is here."
-    new = _inserted(_without([there[n] for n in differ], old), imports)
-    body = "\n\n\n".join(missing.values())
-    part = path().with_suffix(".part")  # written whole or not at all
-    part.write_text(f"{new.rstrip()}\n\n\n{body}\n", encoding="utf-8", newline="\n")
-    part.replace(path())
+    file = Path(os.path.realpath(path()))  # a link stays a link
+    with files.locked(file.parent) as alone:
+        if not alone:
+            raise NotKept(f"another notebook is writing to {FILE}. Keep it once more.")
+        old, encoding = my_file.read(file) if os.path.lexists(file) else (HEAD, "utf-8")
+        try:
+            new = my_file.added(old, parts, imports, replace, FILE)
+            if new == old:
+                return f"{name} is in {FILE} already, just as it is here."
+            files.write(file, new.encode(encoding))
+        except (MemoryError, RecursionError, UnicodeEncodeError) as error:
+            raise NotKept(
+                f"{FILE} can't take it ({_mistake(error)}). Nothing was changed."
+            ) from None
     return f"Kept: {name} is in {FILE} now. Later lessons, and your own code, take it from there."
 
 
@@ -232,31 +225,3 @@ def _names(source):
         ]
         tables += table.get_children()
     return [name for name in dict.fromkeys(found) if not hasattr(builtins, name)]
-
-
-def _defined(node):
-    """The names that a statement at the top of a module defines."""
-    targets = getattr(node, "targets", [])
-    return [node.name] if hasattr(node, "name") else [t.id for t in targets if hasattr(t, "id")]
-
-
-def _without(nodes, text):
-    """`text` without the lines of `nodes`."""
-    lines = text.splitlines()
-    for node in nodes:
-        first = _first_line(node)
-        lines[first - 1 : node.end_lineno] = [None] * (node.end_lineno - first + 1)
-    return "\n".join(line for line in lines if line is not None) + "\n"
-
-
-def _inserted(text, imports):
-    """`text` with those `imports` that it lacks, after its last import at the top or its docstring."""
-    lines = text.splitlines()
-    body = ast.parse(text).body
-    top = [n.end_lineno for n in body if isinstance(n, (ast.Import, ast.ImportFrom))]
-    first = body and isinstance(body[0], ast.Expr) and body[0].end_lineno
-    place = max(top) if top else first or 0
-    missing = [line for line in imports if line not in lines]
-    if missing and not top and place:
-        missing = ["", *missing]
-    return "\n".join([*lines[:place], *missing, *lines[place:]]) + "\n"

@@ -1,14 +1,13 @@
 """What a learner has done, kept in one small JSON file on the learner's own machine.
 
 The file is `progress.json` in the folder named by the environment variable GPU_COURSE_HOME or, without it, in the
-user's data folder. It is written whole or not at all, by one kernel at a time. A damaged file is set aside as
-`progress.damaged.json` and costs nothing but itself; where the folder cannot be written, progress lasts as long as the
+user's data folder. It is written whole or not at all, by one kernel at a time. Before a damaged file
+is written anew, it is kept as `progress.damaged.json`, `progress.damaged2.json`, …; where the folder cannot be written, progress lasts as long as the
 kernel.
 """
 
 import json
 import math
-import os
 import zlib
 
 from course import files
@@ -62,19 +61,21 @@ _FITS = {
 
 def load() -> dict[str, dict]:
     """Everything recorded so far: a dict of key to dict, empty at the start."""
-    file = folder() / "progress.json"
+    return {**_read()[0], **_memory}
+
+
+def _read():
+    """(what is stored, the file's bytes where some of them are damaged, else None)."""
     try:
-        text = file.read_bytes()
+        data = (folder() / "progress.json").read_bytes()
     except OSError:
-        return dict(_memory)
+        return {}, None
     try:
-        stored = json.loads(text)
-        if not (isinstance(stored, dict) and all(isinstance(v, dict) for v in stored.values())):
-            raise ValueError("not a dict of dicts")
-    except (ValueError, RecursionError):
-        _set_aside(file)
-        stored = {}
-    return {**{key: _fitting(entry) for key, entry in stored.items()}, **_memory}
+        stored = dict(json.loads(data).items())
+    except (ValueError, AttributeError, RecursionError):
+        return {}, data
+    good = {key: _fitting(entry) for key, entry in stored.items() if isinstance(entry, dict)}
+    return good, data if len(good) < len(stored) else None
 
 
 def _fitting(entry):
@@ -95,10 +96,11 @@ def record(key: str, **entry: object) -> bool:
     except OSError:
         pass  # it is kept in memory
     with files.locked(folder()):
-        everything = load()
+        stored, damaged = _read()
+        everything = {**stored, **_memory}
         everything[key] = {**everything.get(key, {}), **entry}
         _memory[key] = everything[key]
-        saved = _write(everything)
+        saved = _set_aside(damaged) and _write(everything)
     if saved:
         _memory.clear()
     return saved
@@ -163,11 +165,19 @@ def restore(code: str) -> int:
     return len(better)
 
 
-def _set_aside(file):
+def _set_aside(damaged):
+    """Keep the bytes of a damaged file beside it, and say so; False where that can't be."""
+    if damaged is None:
+        return True
+    aside = files.unused(folder() / "progress.damaged.json")
     try:
-        os.replace(file, file.with_name("progress.damaged.json"))
+        files.write(aside, damaged)
     except OSError:
-        return  # read-only: it is read as empty each time
+        return False
+    print(
+        f"Your file of progress is damaged. As it was, it is now {aside}; what can be read goes on."
+    )
+    return True
 
 
 def _write(everything):

@@ -1,10 +1,10 @@
 """The learner's own copies of the lessons in my_notebooks/: made once, never overwritten. Only standard library."""
 
 import hashlib
-import itertools
 import json
 import os
 import re
+from collections.abc import Iterable
 
 from course import files
 from course.tools import ROOT
@@ -12,6 +12,13 @@ from course.tools import ROOT
 ORIGINALS = ROOT / "notebooks"
 FOLDER = ROOT / "my_notebooks"
 RECORD = ".copied.json"  # {file: fingerprint of the original that was copied}
+OFFER = "Yours stay; to have a new one beside it: python3 lab.py --fresh {first}"
+LINES = {  # what was done with copies: what to say of it
+    "new": "Your copies of the lessons are in {folder}/ ({count} new).",
+    "followed": "Brought up to date, since you had not changed them: {names}",
+    "newer": "Newer than your copies: {names}. " + OFFER,
+    "unknown": "Perhaps newer than your copies ({record} no longer says): {names}. " + OFFER,
+}
 
 
 def prepare(anew: str | None = None) -> list[str]:
@@ -30,6 +37,7 @@ def prepare(anew: str | None = None) -> list[str]:
     record = read_record()
     before = dict(record)
     done = {name: bring(name, record) for name in originals()}
+    lines += gone(record, done)
     if record != before:
         files.write(FOLDER / RECORD, json.dumps(record, indent=1))
     done.pop(wanted, None)  # its line is there
@@ -64,36 +72,58 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
+def sources(data: bytes) -> list:
+    """Return the sources of a notebook's cells, which a run leaves alone; of any other file its bytes."""
+    try:
+        return [cell["source"] for cell in json.loads(data)["cells"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return [data]
+
+
 def bring(name: str, record: dict[str, str]) -> str:
-    """Copy the file `name` where that loses nothing; return what was done: "new", "kept", "followed" or "newer"."""
+    """Copy the file `name` where that loses nothing; return what was done.
+
+    That is "new", "kept", "followed", "newer", or "unknown" where the record does not say what was copied.
+    """
     data, copy = content(name), FOLDER / name
-    newest = digest(data)
-    before = record.setdefault(name, newest)
-    exists = os.path.lexists(copy)
+    newest, before = digest(data), record.get(name)
+    exists, plain = os.path.lexists(copy), copy.is_file() and not copy.is_symlink()
+    mine = copy.read_bytes() if plain else b""
+    if exists and not isinstance(before, str):
+        if sources(mine) != sources(data):
+            return "unknown"
+        before = record[name] = newest
     if exists and before == newest:
         return "kept"
-    if exists and (not copy.is_file() or copy.is_symlink() or digest(copy.read_bytes()) != before):
+    if exists and (not plain or digest(mine) != before):
         return "newer"
     files.write(copy, data)
     record[name] = newest
     return "followed" if exists else "new"
 
 
+def gone(record: dict[str, str], there: Iterable[str]) -> list[str]:
+    """Return a line for each copy whose original is no longer there, once: the record forgets it."""
+    names = {short(name): name for name in there if name.endswith(".ipynb")}
+    lines = []
+    for name in sorted(record.keys() - set(there)):
+        del record[name]
+        if os.path.lexists(FOLDER / name):
+            now = names.get(short(name))
+            renamed = f"is {now} now" if now else "is no longer part of the course"
+            lines.append(f"{name} {renamed}; your copy of it stays as it is.")
+    return lines
+
+
 def describe(done: dict[str, str]) -> list[str]:
     """Return lines that say what was done and what is offered."""
-    new, followed, newer = (
-        [short(name) for name, what in done.items() if what == kind]
-        for kind in ("new", "followed", "newer")
-    )
-    copies = f"Your copies of the lessons are in {FOLDER.name}/ ({len(new)} new)."
-    current = f"Brought up to date, since you had not changed them: {', '.join(followed)}"
-    offer = f"Yours stay; to have a new one beside it: python3 lab.py --fresh {' '.join(newer[:1])}"
-    pairs = (
-        (new, copies),
-        (followed, current),
-        (newer, f"Newer than your copies: {', '.join(newer)}. {offer}"),
-    )
-    return [line for names, line in pairs if names]
+    lines = []
+    for kind, line in LINES.items():
+        found = [short(name) for name, what in done.items() if what == kind]
+        if found:
+            some = {"count": len(found), "names": ", ".join(found), "first": found[0]}
+            lines.append(line.format(folder=FOLDER.name, record=RECORD, **some))
+    return lines
 
 
 def short(name: str) -> str:
@@ -115,8 +145,6 @@ def set_aside(file: str) -> str:
     line = f"{FOLDER.name}/{file} is new."
     if not os.path.lexists(copy):
         return line
-    numbers = itertools.chain([""], itertools.count(2))
-    names = (copy.with_stem(f"{copy.stem}_mine{number}") for number in numbers)
-    aside = next(path for path in names if not os.path.lexists(path))
+    aside = files.unused(copy.with_stem(f"{copy.stem}_mine"))
     copy.rename(aside)
     return f"{line} Your own is now {aside.name}."

@@ -7,7 +7,7 @@ from course import tools
 from course.tools import ROOT, _install, pack
 
 PACKAGES = ("helpers", "course", "practice_gpus")
-FILES = ("LICENSE", "README.md", "lab.py", "pyproject.toml", "requirements.txt")
+FILES = ("LICENSE", "README.md", "lab.py", "pyproject.toml", "setup.py", "requirements.txt")
 IGNORED = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints", "*.egg-info")
 
 

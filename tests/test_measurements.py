@@ -122,7 +122,7 @@ def test_what_is_no_recording_is_refused(content, tmp_path):
 
 def test_checking_a_recording_reads_no_grammar_of_addresses():
     """A lesson's first figure would wait 1.5 s for a check that no schema here asks for."""
-    code = "import sys, measurements as m; m.recordings(); "
+    code = "import sys; from course import measurements as m; m.recordings(); "
     code += "assert not {'lark', 'rfc3987_syntax'} & set(sys.modules)"  # nor is it barred later
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 

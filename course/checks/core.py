@@ -20,7 +20,7 @@ from typing import Any
 
 import course
 from course import show
-from course.checks import my_tools, panel, progress
+from course.checks import my_file, my_tools, panel, progress
 from course.checks.limit import TooLong, limit
 
 CORRECT = "correct"
@@ -158,9 +158,9 @@ class Exercise:
         else:
             try:
                 told = my_tools.keep(self.keeps or _correct[self.key], self.tool, replace)
-            except my_tools.NotKept as reason:
+            except my_file.NotKept as reason:
                 told = f"Not kept: {reason}"
-                if isinstance(reason, my_tools.Another):
+                if isinstance(reason, my_file.Another):
                     told += f" ex.{self.name}.keep(replace=True) replaces it."
             except OSError as error:
                 told = f"Not kept: {my_tools.path()} can't be written ({error.strerror})."

@@ -61,7 +61,9 @@ def added(text: str, parts: dict[str, str], imports: list[str], replace: bool, f
     end = "\r\n" if "\r\n" in text else "\n"
     lines = LINE.split(text if text.endswith(("\n", "\r")) or not text else text + end)
     spans = {name: _span(owners[name], lines, f"{name} in {file}") for name in differ}
-    edits = [(*spans[name], f"{parts[name]}\n") for name in sorted(differ, key=spans.get)]
+    edits = [
+        (*spans[name], f"{parts[name]}\n") for name in sorted(differ, key=lambda name: spans[name])
+    ]
     if needed:
         edits.insert(0, (edits[0][0], edits[0][0], "".join(f"{parts[n]}\n\n\n" for n in needed)))
     for start, stop, piece in reversed(_import_edits(body, lines, lacking) + edits):

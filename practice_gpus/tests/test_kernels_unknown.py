@@ -124,9 +124,8 @@ def modifiers():
                 plain = [w[0] for place, (o, w) in enumerate(slots) if place != at and o == ""]
                 place = sum(1 for o, _ in slots[:at] if o == "")
                 wider = name == "cvt" and word == "sat" and plain[-2][0] in "us"
-                tiny = word == "ftz" and (
-                    name == "cos" or name == "cvt" and (plain[1][0] in "us" or plain[-1] == "f16")
-                )
+                small = name == "cvt" and "f64" not in plain and plain.count("f32") < 2
+                tiny = word == "ftz" and (name == "cos" or small)
                 if word not in WITHOUT_EFFECT and not tiny and not wider:
                     yield name, plain, [*plain[:place], word, *plain[place:]]
 

@@ -130,6 +130,8 @@ def _cuda(args):
 
 def show(result: Any) -> None:
     """Print what a run counted, and its findings."""
+    for block, thread, text in result.printed:
+        print(f"block {block} thread {thread}: {text}", end="" if text.endswith("\n") else "\n")
     print(result)
     for what, line, words in result.findings():
         print(f"finding: {what}: {words}, in {line}")

@@ -3,11 +3,10 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parent)
-)  # with PYTHONSAFEPATH, another copy would run
+# with PYTHONSAFEPATH, another copy of the course would run
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from tools.__main__ import main  # noqa: E402
+from course.__main__ import main  # noqa: E402
 
 if __name__ == "__main__":
     sys.exit(main(["lab", *sys.argv[1:]]))

@@ -15,8 +15,8 @@ import pytest
 from copies import everything, settle
 from packaging.requirements import Requirement
 
-from tools import ROOT, _install, _venv, lab, needs
-from tools._install import SetupError
+from course.tools import ROOT, _install, _venv, lab, needs
+from course.tools._install import SetupError
 
 posix = pytest.mark.skipif(os.name == "nt", reason="locks and signals of POSIX")
 
@@ -331,7 +331,7 @@ def test_variables_that_lead_astray_are_named_and_left_out(house, steps, monkeyp
 ASKED = """
 import os, sys
 from pathlib import Path
-from tools import _venv
+from course.tools import _venv
 sys.stdin = open(sys.argv[1])
 sys.stdin.isatty = lambda: bool(int(sys.argv[2]))
 line = [sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(60)"]
@@ -360,7 +360,7 @@ def test_ctrl_c_asks_a_person_once_and_the_second_stops_what_runs(person):
 
 HOLDER = """
 import sys
-from tools import _install
+from course.tools import _install
 with _install.alone() as lock:
     _install.call("uv", [sys.executable, "-c", "import time; print('on', flush=True); time.sleep(60)"], lock)
 """

@@ -107,6 +107,8 @@ def outcome(name, words, count=400):
         bits = np.ascontiguousarray(raw if origin[:2] != "bf" else raw.view("u4") >> 16)
         pair = parts[-2][-2:] == "x2" and origin[-2:] != "x2"
         bits = bits.reshape(-1).view("u4") if bits.ndim == 2 else bits
+        if origin[0] == "e":
+            bits = generator.integers(0, 2**16, count, dtype="u2")
         return np.asarray(convert(parts)(*[bits] * (1 + pair))).tobytes()
     function, kinds, _ = arithmetic.make(parts)
     operands = next(form[0] for form in FORMS[name] if known(parts, form[0])) - 1

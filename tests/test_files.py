@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from helpers import files
-from helpers.checks import progress
+from course import files
+from course.checks import progress
 
 posix = pytest.mark.skipif(os.name == "nt", reason="needs fork, kill and locks on folders")
 
@@ -31,6 +31,17 @@ def test_a_block_that_raises_leaves_what_stood(tmp_path):
         part.write_text("half")
         1 / 0  # noqa: B018 - on purpose
     assert (tmp_path / "a").read_text() == "old" and names(tmp_path) == ["a"]
+
+
+def test_a_link_stays_a_link(tmp_path):
+    """Progress lay in a synchronized folder; the first result cut the link, and the rest went elsewhere."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "a").symlink_to(tmp_path / "elsewhere" / "real")
+    for content in ("new", "newer"):
+        files.write(tmp_path / "a", content)
+        assert (tmp_path / "a").is_symlink()
+        assert (tmp_path / "elsewhere" / "real").read_text() == content
+    assert names(tmp_path / "elsewhere") == ["real"]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/null"), reason="needs /dev/null")

@@ -2,15 +2,16 @@
 
 import dataclasses
 import linecache
+import multiprocessing
+import os
 import subprocess
 import sys
 import textwrap
 
 import pytest
 
-from helpers import my_tools
-from helpers.checks import core
-from helpers.checks.core import Exercise
+from course.checks import core, my_tools
+from course.checks.core import Exercise
 
 
 @pytest.fixture(autouse=True)
@@ -222,3 +223,127 @@ def test_cuda_c_is_kept_as_it_was_written(folder, text):
     my_tools.keep(text, "saxpy")
     assert vars(my_tools._load())["saxpy"] == text
     assert text.count("\\") or '"""' in text or text in folder.read_text(), "readable, not escaped"
+
+
+F = "def f(x):\n    return 0\n"
+ODD = {  # the learner's file: what keep(replace=True) of another f says
+    "form feed": ('"""Mine."""\n\f\ndef precious():\n    return 42\n' + F, "Kept"),
+    "two form feeds": ("\f\n\f\ndef precious():\n    return 42\n\n" + F, "Kept"),
+    "line separator in a comment": (
+        "# one\u2028two\x85three\x1cfour\n" + F + "precious = 42\n",
+        "Kept",
+    ),
+    "line separator in a text": ("precious = 'one\u2028two'\n" + F, "Kept"),
+    "one line with others": ("f = None; precious = 42\n", "change it by hand"),
+    "others before it": ("precious = 42; f = None\n", "change it by hand"),
+    "two names for one": ("f = precious = len\n", "change it by hand"),
+    "unpacked": ("f, precious = len, 42\n", "change it by hand"),
+    "in a branch": (
+        "try:\n    import cupy\nexcept ImportError:\n    f = None\n",
+        "change it by hand",
+    ),
+    "imported": ("from math import sin as f\nprecious = f(0)\n", "change it by hand"),
+    "twice": (F + "\n\nprecious = f(1)\n\n\n" + F.replace("0", "2"), "change it by hand"),
+    "wrapped afterwards": (F + "f = print(f) or f\n", "change it by hand"),
+    "used below": (F + "\nprecious = f(1)\n", "Kept"),
+    "decorated": (
+        "import functools\n\n\n@functools.cache\n@functools.cache\n" + F + "# end\n",
+        "Kept",
+    ),
+    "a comment behind": ("# before\n" + F + "    # inside\n# after\n\n\nprecious = 42", "Kept"),
+    "no line end": ("import os\nprecious = os.sep\nf = None", "Kept"),
+    "Windows": ("import os\r\n\r\n\r\ndef f(x):\r\n    return 0\r\nprecious = 42\r\n", "Kept"),
+    "old Macintosh": ("precious = 42\rdef f(x):\r    return 0\r", "Kept"),
+    "annotated": ("f: object = None  # mine\nprecious = 42\n", "Kept"),
+    "math is theirs": ("math = 42\n" + F, "math is something else"),
+    "math is there": ("import math, os\nprecious = os.sep\n" + F, "Kept"),
+    "math comes too late": ("precious = 1\n" + F + "import os\n", "Kept"),
+    "a constant that others use": ("TWO = 3\nprecious = TWO\n", "uses another TWO elsewhere"),
+    "a constant of the old one": ("precious = 42\nTWO = 3\n", "Kept"),
+    "future": ("from __future__ import annotations\nprecious = 42\n" + F, "Kept"),
+    "first lines": (
+        "#!/usr/bin/env python3\n# -*- coding: latin-1 -*-\nprecious = 42\n" + F,
+        "Kept",
+    ),
+    "only a comment": ("# nothing yet", "Kept"),
+    "empty": ("", "Kept"),
+    "deep": ("x = " + "-" * 3000 + "1\n" + F, "Nothing was changed|nothing was changed"),
+    "zero bytes": ("x = 1\0\n", "nothing was changed"),
+    "broken": ("def f(:\n", "mistake in line 1"),
+}
+
+
+def outcome(answer, replace=True):
+    """What a learner is told of keeping `answer` as f."""
+    try:
+        return my_tools.keep(answer, "f", replace)
+    except my_tools.NotKept as reason:
+        return str(reason)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_replacing_a_function_changes_no_other_line_of_the_learners_file(folder, name):
+    """A form feed in the file, and the function above it lost its body: it returned 0 from then on."""
+    text, told = ODD[name]
+    folder.write_bytes(text.encode())
+    new = written(
+        "import math\nTWO = 2\ndef f(x, by=TWO):\n    return math.floor(x) + by + 40\n", "f"
+    )
+    words = outcome(new)
+    assert any(part in words for part in told.split("|")), words
+    if told != "Kept":
+        assert folder.read_bytes() == text.encode()
+        return
+    after, own = folder.read_bytes().decode(), {"f = None", "f: object = None  # mine", "TWO = 3"}
+    own |= {"def f(x):", "    return 0", "@functools.cache", "    # inside"}
+    ends = "\r\n" if "\r\n" in text else "\r" if "\r" in text else "\n"
+    others = [line for line in text.split(ends) if line not in own]
+    left = iter(after.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
+    assert all(line in left for line in others), "each stays, in its place"
+    assert "\r\n" not in text or "\n" not in after.replace("\r\n", "")
+    assert my_tools.mine("f", None)(0.5) == 42
+    assert outcome(new).endswith("as it is here.") and folder.read_bytes().decode() == after
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "latin-1"])
+def test_a_file_of_another_editor_is_kept_as_it_is_or_refused_in_words(folder, encoding):
+    """Windows' editors write a mark first: "invalid non-printable character U+FEFF", or a traceback."""
+    folder.write_bytes("# Größe\nprecious = 42\n".encode(encoding))
+    before = folder.read_bytes()
+    told = outcome(written("def f():\n    return 1\n", "f"))
+    if encoding == "utf-8-sig":
+        assert told.startswith("Kept") and folder.read_bytes().startswith(before.rstrip())
+    else:
+        assert "Save it as UTF-8" in told and folder.read_bytes() == before
+
+
+def test_a_link_stays_a_link_and_a_folder_is_no_module(folder, tmp_path):
+    """Their module lay in a repository of their own, and a copy took its place: no commit saw it."""
+    real = tmp_path / "repository.py"
+    real.write_text("precious = 42\n")
+    folder.symlink_to(real)
+    assert outcome(written("def f():\n    return 1\n", "f")).startswith("Kept")
+    assert folder.is_symlink() and "precious" in real.read_text() and "def f" in real.read_text()
+    folder.unlink()
+    folder.mkdir()
+    assert "is no file" in outcome(written("def f():\n    return 1\n", "f"))
+
+
+def keep_ten(start):
+    """In a process of its own: keep ten functions."""
+    for number in range(start, start + 10):
+        name = f"f{number}"
+        my_tools.keep(written(f"def {name}():\n    return {number}\n", name), name)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="forks")
+def test_notebooks_that_keep_at_the_same_time_lose_nothing(folder):
+    """Of 40 functions that four notebooks kept, 21 were in the file."""
+    context = multiprocessing.get_context("fork")
+    notebooks = [context.Process(target=keep_ten, args=(10 * n,)) for n in range(4)]
+    for notebook in notebooks:
+        notebook.start()
+    for notebook in notebooks:
+        notebook.join(60)
+    space = vars(my_tools._load())
+    assert [space[f"f{n}"]() for n in range(40)] == list(range(40))

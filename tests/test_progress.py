@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from helpers.checks import core, inventory, progress
-from helpers.course import LESSONS
-from lessons import all_keys
-from tools import progress as command
-from tools.__main__ import run
+from course.__main__ import run
+from course.checks import core, inventory, progress
+from course.checks.core import all_keys
+from course.pages import LESSONS
+from course.tools import progress as command
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -24,14 +24,25 @@ def test_entries_are_merged_and_read_back(home):
     assert {f.name for f in home.iterdir()} <= {"progress.json", ".lock"}
 
 
-@pytest.mark.parametrize("damage", [b"{", b'{"a": 1}', b"\xff\xfe\x00", b"[" * 100_000])
-def test_a_damaged_file_costs_only_itself(home, damage):
-    progress.record("a", n=1)
-    (home / "progress.json").write_bytes(damage)
-    assert progress.load() == {}
-    assert (home / "progress.damaged.json").read_bytes() == damage
-    assert progress.record("b", n=2)
-    assert progress.load() == {"b": {"n": 2}}
+@pytest.mark.parametrize("damage", [b"{", b"[1]", b"\xff\xfe\x00", b"[" * 100_000])
+def test_a_damaged_file_costs_only_itself_and_every_one_is_kept(home, damage, capsys):
+    """The second file with conflict markers took the place of the first one's rescue, without a word."""
+    home.mkdir(exist_ok=True)
+    for number in ("", "2", "3"):
+        (home / "progress.json").write_bytes(damage + number.encode())
+        assert progress.load() == {}
+        assert progress.record("b", n=2)
+        aside = home / f"progress.damaged{number}.json"
+        assert aside.read_bytes() == damage + number.encode()
+        assert str(aside) in capsys.readouterr().out
+        assert progress.load() == {"b": {"n": 2}}
+
+
+def test_one_damaged_entry_costs_no_other(home):
+    home.mkdir(exist_ok=True)
+    (home / "progress.json").write_text('{"a": 1, "b": {"n": 2}}')
+    assert progress.record("c", n=3) and progress.load() == {"b": {"n": 2}, "c": {"n": 3}}
+    assert '"a": 1' in (home / "progress.damaged.json").read_text()
 
 
 def test_a_folder_that_cannot_be_written_keeps_progress_in_memory(home):
@@ -103,7 +114,7 @@ def test_teacher_and_learner_count_the_same_exercises_and_questions():
         }
     present |= {item.key for form in inventory.FORMS for item in inventory.items(form)}
     assert present == set(progress.ITEMS) - set(progress.RETIRED), (
-        "ITEMS in helpers/checks/progress.py; new ones at its end"
+        "ITEMS in course/checks/progress.py; new ones at its end"
     )
     assert len(set(progress.ITEMS)) == len(progress.ITEMS)
 

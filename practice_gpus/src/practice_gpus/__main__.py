@@ -15,8 +15,8 @@ import signal
 import sys
 from typing import Any
 
-from . import verify
-from .reports.program import report
+from practice_gpus import verify
+from practice_gpus.reports.program import report
 
 
 def options() -> Any:

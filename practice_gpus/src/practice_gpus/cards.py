@@ -124,7 +124,7 @@ UNITS = {"fp32": "float32", "tf32": "tf32", "fp16": "float16", "bf16": "bfloat16
 
 
 def recorded(path: str) -> Card:
-    """The card that ``python3 -m tools record --out FILE.json`` measured, its rates as if from a data sheet.
+    """The card that ``python3 -m course record --out FILE.json`` measured, its rates as if from a data sheet.
 
     Raises ValueError for a file that is no recording of a GPU's products and memory.
     """
@@ -158,7 +158,7 @@ def recorded(path: str) -> Card:
         memory = (device["memory_bytes"] or 0) / GIB
     except (OSError, ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
         raise ValueError(
-            f"card={path!r}: this is no recording of a GPU, as 'python3 -m tools record --out FILE.json' makes it "
+            f"card={path!r}: this is no recording of a GPU, as 'python3 -m course record --out FILE.json' makes it "
             f"({type(error).__name__}: {error})"
         ) from None
     return Card(

@@ -12,6 +12,6 @@ the queues of the streams are simulated. `work` counts bytes and FLOPs, `log` no
 `queue` plays the log on a card, `change` fuses and scales, `forecast` holds the result, `trace` draws it for Perfetto.
 """
 
-from .forecast import PROMISE, Forecast, forecast
+from practice_gpus.clock.forecast import PROMISE, Forecast, forecast
 
 __all__ = ["PROMISE", "Forecast", "forecast"]

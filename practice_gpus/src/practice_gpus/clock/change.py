@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 
-from .log import Entry, Join, Launch, Reduce
-from .queue import REDUCED
-from .work import Work
+from practice_gpus.clock.log import Entry, Join, Launch, Reduce
+from practice_gpus.clock.queue import REDUCED
+from practice_gpus.clock.work import Work
 
 BUCKET = 25 << 20  # bytes: bucket_cap_mb of DistributedDataParallel
 

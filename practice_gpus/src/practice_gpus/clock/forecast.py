@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..cards import CARDS, GIB, Card, get_card
-from . import change, trace
-from .kernel_times import ISSUES, WATTS
-from .log import Copy, Entry, Launch, Wait, recording
-from .parts import Kernel, Stop, kernel_of, total
-from .queue import Queue, Span, play
+from practice_gpus.cards import CARDS, GIB, Card, get_card
+from practice_gpus.clock import change, trace
+from practice_gpus.clock.kernel_times import ISSUES, WATTS
+from practice_gpus.clock.log import Copy, Entry, Launch, Wait, recording
+from practice_gpus.clock.parts import Kernel, Stop, kernel_of, total
+from practice_gpus.clock.queue import Queue, Span, play
 
 if TYPE_CHECKING:
     from practice_gpus.session import Session

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..cards import COMPUTE, MEMORY, Card
-from .work import Work
+from practice_gpus.cards import COMPUTE, MEMORY, Card
+from practice_gpus.clock.work import Work
 
 CHANNELS_LAST = 0.8  # of the bandwidth (`MEMORY`), for images whose channels are next to each other
 SHORTEST = 3e-6  # seconds of the shortest kernel

@@ -7,9 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..cards import Card
-from .kernel_times import ISSUE, SHORTEST, all_reduce_seconds, copy_seconds, limits, link_seconds
-from .log import Copy, Entry, Host, Join, Launch, Mark, Reduce, Wait
+from practice_gpus.cards import Card
+from practice_gpus.clock.kernel_times import (
+    ISSUE,
+    SHORTEST,
+    all_reduce_seconds,
+    copy_seconds,
+    limits,
+    link_seconds,
+)
+from practice_gpus.clock.log import Copy, Entry, Host, Join, Launch, Mark, Reduce, Wait
 
 HOST_BYTES = 10e9  # bytes a second that an operator on the CPU reads and writes
 REDUCED = -1  # the mark of the latest all-reduce

@@ -9,10 +9,12 @@ Needs Triton (Linux), and for CUDA C also NVRTC, which comes with CUDA builds of
 from practice_gpus.kernels.client import missing, start
 from practice_gpus.kernels.compiler import Compiled, compile
 from practice_gpus.kernels.errors import (
+    AssertFailed,
     BarrierError,
     CompileError,
     CompilerMissing,
     CompileTimeout,
+    Endless,
     KernelError,
     Misaligned,
     OutOfBounds,
@@ -22,11 +24,13 @@ from practice_gpus.kernels.errors import (
 from practice_gpus.kernels.interpreter import run
 
 __all__ = [
+    "AssertFailed",
     "BarrierError",
     "CompileError",
     "CompileTimeout",
     "Compiled",
     "CompilerMissing",
+    "Endless",
     "KernelError",
     "Misaligned",
     "OutOfBounds",

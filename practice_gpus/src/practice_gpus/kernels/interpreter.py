@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from practice_gpus.kernels.lanes import Lanes
 from practice_gpus.kernels.memory import Memory
 from practice_gpus.kernels.races import Shared
 from practice_gpus.kernels.result import Result
-from practice_gpus.kernels.schedule import LIMIT, Scheduler
+from practice_gpus.kernels.schedule import Scheduler
 from practice_gpus.kernels.touches import Notes
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ class Machine:
         self.threads = np.zeros(len(self.module.instructions), np.int64)
         self.tensor_flops = 0
         self.step = 0
-        self.limit = LIMIT
+        self.changed = False  # whether memory changed since the scheduler looked
+        self.done = 0  # blocks
+        self.printed = []  # ((x, y, z) of the block, of the thread, text) of printf
         self.notes = None
         variables = self.module.variables.values()
         named = list(zip(_names(compiled, arguments), arguments, strict=True))
@@ -54,34 +57,49 @@ class Machine:
         self.local_size = self.local.pop("")
         self.names = self.memory.names | self.layout | self.local
         self.parameters = _parameters(self.module, named, self.memory)
+        self.blob, places = _in_a_row(self.parameters)
+        self.names |= {name: at for name, at in places.items() if name not in self.names}
         self.spaces = {"global": self.memory}
 
     def go(self, program: list, first: int, blocks: int) -> None:
         """Run blocks `first` to `first + blocks`."""
-        lanes = Lanes(self.module, self.grid, self.block, first, blocks)
+        dynamic = self.compiled.dynamic_shared
+        lanes = Lanes(self.module, self.grid, self.block, first, blocks, dynamic)
         grain = self.module.smallest_shared
         self.spaces["shared"] = Shared(
             self.shared_size, blocks, lanes.padded, grain, self.layout, lanes.name
         )
         self.spaces["local"] = Local(self.local_size, lanes.count)
         self.copies = Copies(lanes.count)
-        self.limit = self.step + LIMIT
         Scheduler(self, program, lanes).run()
+
+    def meet(self, lanes: Lanes, mask: Any, block: bool = False) -> None:
+        """Note a barrier of warps, or of blocks: what threads did before it, those of `mask` see after it."""
+        shared, on = self.spaces["shared"], lanes.on(mask)
+        shared.warp_barrier[on] = lanes.step
+        if block:
+            shared.block_barrier[on] = lanes.step
 
 
 def run(
-    compiled: Compiled, grid: Any, block: Any, *arguments: Any, touches: bool = False
+    compiled: Compiled,
+    grid: Any,
+    block: Any,
+    *arguments: Any,
+    touches: bool = False,
+    limit: float = 60,
 ) -> Result:
     """Run a compiled kernel: its tensors are changed in place. Returns the `Result`, what was counted.
 
     `grid` and `block`: up to three sizes; `block` None for a Triton kernel, whose warps decide it. Arguments as at a launch,
-    without those of tl.constexpr. With `touches`, the result says which block touched what. Raises OutOfBounds, Misaligned, Race, BarrierError, and Unsupported by the name of an
-    instruction that isn't executed here.
+    without those of tl.constexpr. With `touches`, the result says which block touched what. Raises OutOfBounds, Misaligned,
+    Race, BarrierError, AssertFailed, Endless after `limit` seconds, and Unsupported by the name of what isn't executed here.
     """
     grid, block = _sizes("grid", grid), _block(compiled, block)
     arguments = _arguments(compiled, arguments)
     machine = Machine(compiled, grid, block, arguments)
     machine.notes = Notes(machine) if touches else None
+    machine.seconds, machine.deadline = limit, time.monotonic() + limit
     program = [instructions.translate(each, machine) for each in machine.module.instructions]
     total = int(np.prod(grid))
     threads = -(-int(np.prod(block)) // 32) * 32
@@ -89,6 +107,7 @@ def run(
     with np.errstate(all="ignore"):
         for first in range(0, total, batch):
             machine.go(program, first, min(batch, total - first))
+            machine.done = min(total, first + batch)
     machine.memory.give_back()
     return Result(compiled, machine)
 
@@ -150,6 +169,16 @@ def _declared(compiled):
     return [
         each.split()[-1].lstrip("*&") for each in rest.partition(")")[0].split(",") if each.split()
     ]
+
+
+def _in_a_row(parameters):
+    """Return the bytes of all parameters one behind the other, and {name: where it begins}."""
+    blob, places = b"", {}
+    for name, data in parameters.items():
+        blob += bytes(-len(blob) % 16)
+        places[name] = len(blob)
+        blob += data
+    return np.frombuffer(blob + bytes(16), np.uint8), places
 
 
 def _layout(variables):

@@ -87,6 +87,10 @@ class Memory:
         host = tensor.untyped_storage().data_ptr()
         return self.storages[host][0] + tensor.data_ptr() - host
 
+    def offset(self, address: int) -> int:
+        """Return the place of an address among the bytes."""
+        return address - BASE
+
     def give_back(self) -> None:
         """Copy every storage back into its tensor."""
         for address, tensor in self.storages.values():

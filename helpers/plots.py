@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from practice_gpus.machine.interrupts import held_back
+from practice_gpus.machine import held_back
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from practice_gpus.machine.errors import divide_by_zero, is_asserted
-from practice_gpus.machine.machine import refusal
-from practice_gpus.machine.origins import within
+from practice_gpus.machine import divide_by_zero, is_asserted, refusal, within
 from practice_gpus.pytorch import halves
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.machine import Machine
+    from practice_gpus.machine import Machine
     from practice_gpus.pytorch.operators import Call
 
 

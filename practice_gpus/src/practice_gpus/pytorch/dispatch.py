@@ -14,7 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from practice_gpus.machine.machine import PARTS, refusal, storage_of
+from practice_gpus.machine import PARTS, refusal, storage_of
 from practice_gpus.pytorch import compute, shapes
 from practice_gpus.pytorch.asynchronous import launch
 from practice_gpus.pytorch.determinism import alert
@@ -22,7 +22,7 @@ from practice_gpus.pytorch.device_mismatch import meet
 from practice_gpus.pytorch.operators import FACTS, Call, T, blocking, expected, facts, tensors
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.machine import Machine
+    from practice_gpus.machine import Machine
 
 fake = torch._C._get_dispatch_mode
 FAKE = torch._C._TorchDispatchModeKey.FAKE

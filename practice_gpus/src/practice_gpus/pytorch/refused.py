@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from practice_gpus.machine.machine import listeners, refusal
+from practice_gpus.machine import listeners, refusal
 from practice_gpus.pytorch import casting
 
 T = torch.Tensor

@@ -18,16 +18,15 @@ from torch import overrides
 from torch.utils import _device, _python_dispatch
 
 from practice_gpus.cards import get_card
-from practice_gpus.machine import interrupts
-from practice_gpus.machine.machine import OTHER_THREAD, Machine, Place
-from practice_gpus.pytorch import processes
-from practice_gpus.pytorch.dispatch import DispatchMode
-from practice_gpus.pytorch.functions import FunctionMode
-from practice_gpus.pytorch.patches import patches
-from practice_gpus.pytorch.refused import attention
-from practice_gpus.pytorch.undo import (
+from practice_gpus.machine import OTHER_THREAD, Machine, Place, interrupts
+from practice_gpus.pytorch import (
     MISSING,
+    DispatchMode,
+    FunctionMode,
+    attention,
     exchange,
+    patches,
+    processes,
     restore_default_device,
     set_aside,
     take_out,
@@ -186,7 +185,7 @@ class Session(contextlib.ContextDecorator):
         fused: bool = False,
     ) -> Forecast:
         """What ``step()``, run ``repeat`` times, would take on a card: see `clock.forecast.forecast`."""
-        from practice_gpus.clock.forecast import forecast
+        from practice_gpus.clock import forecast
 
         return forecast(self, step, repeat, card, fused)
 
@@ -265,8 +264,7 @@ class Session(contextlib.ContextDecorator):
 
 
 def _start_clock(machine):
-    from practice_gpus.clock.log import Log
-    from practice_gpus.clock.queue import Queue
+    from practice_gpus.clock import Log, Queue
 
     machine.clock = Log(machine, Queue(get_card(machine.settings.card)))
 

@@ -29,7 +29,7 @@ from practice_gpus.settings import Settings
 if TYPE_CHECKING:
     from practice_gpus.machine.blocks import Block
     from practice_gpus.machine.streams import Stream
-    from practice_gpus.pytorch.operators import Call
+    from practice_gpus.pytorch import Call
 
 CPU = torch.device("cpu")
 PLAIN = {torch.Tensor, torch.nn.Parameter}

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-from practice_gpus.machine.errors import NO_BACKEND
-from practice_gpus.machine.machine import listeners
+from practice_gpus.machine import NO_BACKEND, listeners
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.machine import Machine
+    from practice_gpus.machine import Machine
     from practice_gpus.pytorch.operators import Call
 
 NCCL = ("nccl", "nccl2", "nccl_lazy")

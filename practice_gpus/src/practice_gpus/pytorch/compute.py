@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from practice_gpus.machine.errors import divide_by_zero, is_asserted
-from practice_gpus.machine.machine import refusal
+from practice_gpus.machine import divide_by_zero, is_asserted, refusal
 from practice_gpus.pytorch import halves
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.machine import Machine
+    from practice_gpus.machine import Machine
     from practice_gpus.pytorch.operators import Call
 
 

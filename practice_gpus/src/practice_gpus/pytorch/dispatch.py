@@ -15,8 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_map_only
 
-from practice_gpus.machine.errors import NO_KERNEL
-from practice_gpus.machine.machine import CPU, PARTS, refusal, storage_of
+from practice_gpus.machine import CPU, NO_KERNEL, PARTS, refusal, storage_of
 from practice_gpus.pytorch import compute, shapes
 from practice_gpus.pytorch.asynchronous import launch
 from practice_gpus.pytorch.collectives import check
@@ -35,7 +34,7 @@ from practice_gpus.pytorch.operators import (
 )
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.machine import Machine
+    from practice_gpus.machine import Machine
 
 computes = torch._C._dispatch_has_computed_kernel_for_dispatch_key
 NoFunctions = torch._C.DisableTorchFunction

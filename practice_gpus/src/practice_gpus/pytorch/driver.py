@@ -14,13 +14,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.cuda._utils import _get_device_index as get_index
 
-from practice_gpus.machine import snapshot
-from practice_gpus.machine.errors import FORKED
-from practice_gpus.machine.machine import CPU, OTHER_THREAD
+from practice_gpus.machine import CPU, FORKED, OTHER_THREAD, snapshot
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.machine import Machine
-    from practice_gpus.machine.streams import Stream
+    from practice_gpus.machine import Machine, Stream
 
 NAME = "Practice GPU (simulated on the CPU)"
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from practice_gpus.machine.errors import NO_KERNEL, OTHER_STORAGE
-from practice_gpus.machine.machine import refusal
+from practice_gpus.machine import NO_KERNEL, OTHER_STORAGE, refusal
 
 REAL = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 WIDE = {torch.float32, torch.float64}

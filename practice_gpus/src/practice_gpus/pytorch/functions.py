@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils import _device
 from torch.utils._pytree import tree_map_only
 
-from practice_gpus.machine.machine import CPU, contents, refusal, storage_of
+from practice_gpus.machine import CPU, contents, refusal, storage_of
 from practice_gpus.pytorch import casting
 from practice_gpus.pytorch.device_mismatch import let_pytorch_refuse
 from practice_gpus.pytorch.operators import FAKE, fake, meta, tensors
@@ -26,7 +26,7 @@ from practice_gpus.pytorch.tensor_methods import TensorMethods
 from practice_gpus.pytorch.torchscript import Devices
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.machine import Machine
+    from practice_gpus.machine import Machine
 
 T = torch.Tensor
 FACTORIES = _device._device_constructors()

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-from practice_gpus.machine.machine import storage_of
+from practice_gpus.machine import storage_of
 from practice_gpus.pytorch.determinism import ALERTS
 from practice_gpus.pytorch.dtypes import dtype_check
 from practice_gpus.pytorch.halves import PRODUCTS
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.machine import Machine
+    from practice_gpus.machine import Machine
 
 T = torch.Tensor
 fake = torch._C._get_dispatch_mode

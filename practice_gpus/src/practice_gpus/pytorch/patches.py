@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from practice_gpus.machine import backward
-from practice_gpus.machine.machine import CPU, Place, contents, listeners, refusal
+from practice_gpus.machine import CPU, Place, backward, contents, listeners, refusal
 from practice_gpus.pytorch import casting, collectives, driver, processes, torchscript, typed
 from practice_gpus.pytorch.dispatch import seeing
 from practice_gpus.pytorch.operators import FACTS, meta
 from practice_gpus.pytorch.refused import everywhere, refused
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.machine import Machine
+    from practice_gpus.machine import Machine
     from practice_gpus.pytorch.functions import FunctionMode
 
 T = torch.Tensor

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from practice_gpus.machine.machine import refusal
+from practice_gpus.machine import refusal
 from practice_gpus.pytorch import casting
 
 T = torch.Tensor

@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from practice_gpus.machine.machine import CPU, refusal
-from practice_gpus.machine.origins import is_own, line, origin
+from practice_gpus.machine import CPU, is_own, line, origin, refusal
 from practice_gpus.pytorch.operators import T, meta
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.machine import Machine
+    from practice_gpus.machine import Machine
     from practice_gpus.pytorch.operators import Call
 
 REACH = 1 << 44  # bytes that are reserved, and never filled: no tensor is larger

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from practice_gpus.fidelity.placement import on
-from practice_gpus.fidelity.registry import CODE, DOCS, situation, table
+from practice_gpus.situations.placement import on
+from practice_gpus.situations.registry import CODE, DOCS, situation, table
 
 CLASSES = ("CUDAGraph", "graph", "MemPool", "ExternalStream", "CUDAPluggableAllocator")
 KINDS = [getattr(torch.cuda, name) for name in CLASSES]

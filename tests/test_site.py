@@ -10,9 +10,9 @@ from bs4 import BeautifulSoup
 
 from course import __main__ as door
 from course.pages import number_of
+from course.show.vega import VEGALITE
 from course.tools import ROOT, _notebooks, slides
 from course.tools import site as site_command
-from helpers.figures import VEGALITE
 
 PATHS = _notebooks.find()
 TEXTS = ["index", "INSTRUCTORS", "practice_gpus", "IMITATES", "HOW_IT_WORKS"]

@@ -222,8 +222,10 @@ class Session(contextlib.ContextDecorator):
         self.thread = threading.current_thread()
         self.functions = FunctionMode(machine)
         self.operators = DispatchMode(machine)
+        machine.functions = self.functions
         if machine.asynchronous:
             _import_dynamo()
+        torch._C._ensureCUDADeviceGuardSet()  # without a driver, autograd of fake tensors asks one that is none
         if self.settings.clock:
             _start_clock(machine)
         # so that a failure, or an interrupt, leaves nothing behind
@@ -245,6 +247,7 @@ class Session(contextlib.ContextDecorator):
             sys.meta_path.insert(0, Importer)
             undo.callback(machine.streams.close)
             machine.local.has_modes = True
+            machine.initialized = False
             self.machine = machine
             self.undo = undo.pop_all()
             active.append(self)

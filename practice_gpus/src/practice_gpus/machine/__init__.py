@@ -2,7 +2,14 @@
 
 from practice_gpus.machine import backward, interrupts, snapshot
 from practice_gpus.machine.blocks import Block
-from practice_gpus.machine.errors import NO_KERNEL, OTHER_STORAGE, divide_by_zero, is_asserted
+from practice_gpus.machine.errors import (
+    FORKED,
+    NO_BACKEND,
+    NO_KERNEL,
+    OTHER_STORAGE,
+    divide_by_zero,
+    is_asserted,
+)
 from practice_gpus.machine.interrupts import held_back
 from practice_gpus.machine.machine import (
     CPU,
@@ -36,8 +43,10 @@ __all__ = [
     "Block",
     "CPU",
     "Event",
+    "FORKED",
     "HERE",
     "Machine",
+    "NO_BACKEND",
     "NO_KERNEL",
     "OTHER_STORAGE",
     "OTHER_THREAD",

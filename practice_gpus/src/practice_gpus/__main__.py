@@ -17,7 +17,7 @@ import sys
 from typing import Any
 
 from practice_gpus import verify
-from practice_gpus.reports.program import report
+from practice_gpus.reports import report
 
 
 def options() -> Any:

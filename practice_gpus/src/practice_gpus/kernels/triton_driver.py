@@ -7,6 +7,7 @@ it launches by. Autotuning measures nothing: it takes the first configuration th
 from __future__ import annotations
 
 import contextlib
+import functools
 import linecache
 import os
 import warnings
@@ -75,14 +76,19 @@ def launches(card: str = CARD, limit: float = LIMIT) -> Iterator[list[Result]]:
 def install() -> None:
     """Make Triton use the `Driver`, unless a real GPU is in use already."""
     import triton
+
+    if triton.runtime.driver._active is None:
+        triton.runtime.driver.set_active(Driver())
+        _change_tuning()
+
+
+@functools.cache
+def _change_tuning():
+    import triton
     from triton.runtime.autotuner import Autotuner
 
-    if triton.runtime.driver._active is not None:
-        return
-    triton.runtime.driver.set_active(Driver())
-    original = Autotuner._bench
+    original, on_disk = Autotuner._bench, Autotuner.check_disk_cache
     Autotuner._bench = lambda self, *args, **kwargs: _first(self, original, args, kwargs)
-    on_disk = Autotuner.check_disk_cache
     Autotuner.check_disk_cache = lambda self, key, configs, bench: (
         bench() if counts_launches() else on_disk(self, key, configs, bench)
     )
@@ -92,12 +98,13 @@ def install() -> None:
 
 
 def leave(session: Any) -> None:
-    """Forget practice GPUs that are turned off; real ones count again."""
+    """Forget practice GPUs that are off; real ones count again."""
     import triton
 
-    SESSION.remove(session)
-    if not _on_gpus() and torch.cuda.is_available() and counts_launches():
-        triton.runtime.driver._active = None
+    if session in SESSION:
+        SESSION.remove(session)
+        if not _on_gpus() and torch.cuda.is_available() and counts_launches():
+            triton.runtime.driver._active = None
 
 
 def _on_gpus():

@@ -31,7 +31,7 @@ SETUP = re.compile(
     r"\A# No module .*\n|\Atry:\n    import helpers\nexcept ImportError:.*\n    %pip .*\n+"
 )
 TEXTS = (
-    *("README.md", "notebooks/INSTRUCTORS.md", "course/pages.py"),
+    *("README.md", "CITATION.cff", "notebooks/INSTRUCTORS.md", "course/pages.py"),
     *("practice_gpus/README.md", "practice_gpus/pyproject.toml"),
 )
 

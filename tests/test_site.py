@@ -9,9 +9,9 @@ import pytest
 from bs4 import BeautifulSoup
 
 from course import __main__ as door
+from course.show.vega import VEGALITE
 from course.tools import ROOT, _notebooks, slides
 from course.tools import site as site_command
-from helpers.figures import VEGALITE
 
 PATHS = _notebooks.find()
 TEXTS = ["index", "INSTRUCTORS", "practice_gpus", "IMITATES", "HOW_IT_WORKS"]

@@ -71,7 +71,7 @@ def put_first_picture(notebook: Any, number: str) -> None:
 
     It is an attachment of the cell whose text has ![…](attachment:first.png): seen before any code, on every page.
     """
-    from helpers.figures import png
+    from course.show.figures import png
 
     for cell in notebook.cells:
         if cell.cell_type == "markdown" and FIRST.search(cell.source):

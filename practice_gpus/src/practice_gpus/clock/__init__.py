@@ -8,10 +8,27 @@
     f.on("T4").ms                  # the same step on another card
 
 A kernel's time is max(bytes / (0.75 · bandwidth), FLOPs / (0.8 · peak of its type), 3 µs); the CPU issues an operator in 7 µs;
-the queues of the streams are simulated. `work` counts bytes and FLOPs, `log` notes what the CPU does, `rates` gives times,
+the queues of the streams are simulated. `work` counts bytes and FLOPs, `log` notes what the CPU does, `kernel_times` gives times,
 `queue` plays the log on a card, `change` fuses and scales, `forecast` holds the result, `trace` draws it for Perfetto.
 """
 
+from practice_gpus.clock import steps
 from practice_gpus.clock.forecast import PROMISE, Forecast, forecast
+from practice_gpus.clock.kernel_times import limits
+from practice_gpus.clock.log import Copy, Host, Launch, Log
+from practice_gpus.clock.queue import Queue
+from practice_gpus.clock.work import Work
 
-__all__ = ["PROMISE", "Forecast", "forecast"]
+__all__ = [
+    "Copy",
+    "Forecast",
+    "Host",
+    "Launch",
+    "Log",
+    "PROMISE",
+    "Queue",
+    "Work",
+    "forecast",
+    "limits",
+    "steps",
+]

@@ -19,7 +19,7 @@ from torch.utils.flop_counter import (
     sdpa_flop_count,
 )
 
-from practice_gpus.machine.machine import storage_of
+from practice_gpus.machine import storage_of
 
 T = torch.Tensor
 aten = torch.ops.aten

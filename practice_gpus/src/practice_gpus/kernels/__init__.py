@@ -3,6 +3,8 @@
     compiled = kernels.compile(function, {"x": x, "n": 1000, "BLOCK": 1024}, card="H100")
     result = kernels.run(compiled, grid, None, x, 1000)
 
+CUDA C++ files as they are: `compile(file("my.cu"), "transpose<32>", card="H100")`.
+
 Needs Triton (Linux), and for CUDA C also NVRTC, which comes with CUDA builds of PyTorch. No GPU.
 """
 
@@ -22,6 +24,7 @@ from practice_gpus.kernels.errors import (
     Unsupported,
 )
 from practice_gpus.kernels.interpreter import run
+from practice_gpus.kernels.translation_unit import file
 
 __all__ = [
     "AssertFailed",
@@ -37,6 +40,7 @@ __all__ = [
     "Race",
     "Unsupported",
     "compile",
+    "file",
     "missing",
     "run",
     "start",

@@ -134,8 +134,11 @@ class Module:
         return max(1, min([*sizes, 4]))
 
 
-def parse(text: str, kernel: str, source: str = "", offset: int = 0) -> Module:
-    """Return the `Module` of one kernel in PTX `text`; `source` gives its lines their words, less `offset` lines."""
+def parse(text: str, kernel: str, source: str = "", offset: int = 0, file: str = "") -> Module:
+    """Return the `Module` of one kernel in PTX `text`; `source` gives its lines their words, less `offset` lines.
+
+    `file` is the source's name; lines of others count as the line that called them.
+    """
     entry = re.search(rf"\.entry\s+{re.escape(kernel)}\s*\(", text)
     if not entry:
         raise CompileError(f"no kernel named {kernel} in this PTX")
@@ -146,18 +149,20 @@ def parse(text: str, kernel: str, source: str = "", offset: int = 0) -> Module:
         _parameter(each) for each in text[entry.end() : ends].split(",") if each.strip()
     ]
     _declare(module, _outside(text))
+    numbers = re.findall(r'\.file\s+(\d+)\s+"(?:[^"]*/)?([^"/]*)"', text)
+    ours = {number for number, name in numbers if name == file} or {"1"}
     found = {each["name"]: each for each in FUNCTION.finditer(text)}
     words = source.splitlines()
     for name in _called(body, text, found):
         first = len(module.instructions)
         code = _own_registers(_body(text, found[name].end() - 1), len(module.functions))
         _declare(module, code)
-        _Body(module, words, offset).read(code)
+        _Body(module, words, offset, ours).read(code)
         lists = [_names(found[name][each]) for each in ("returns", "takes")]
         module.functions[name] = Function(*lists, first, len(module.instructions))
     module.start = len(module.instructions)
     _declare(module, body)
-    _Body(module, words, offset).read(body)
+    _Body(module, words, offset, ours).read(body)
     return module
 
 
@@ -253,8 +258,9 @@ def number(text: str) -> int:
 class _Body:
     """Reads the statements of a kernel's body."""
 
-    def __init__(self, module, lines, offset):
+    def __init__(self, module, lines, offset, files):
         self.module = module
+        self.files = files  # numbers of the source among the PTX's files
         self.lines = lines
         self.offset = offset
         self.line = Line()
@@ -282,9 +288,9 @@ class _Body:
             return
         self.inline *= 2
         file, line, outer_file, outer_line = LOCATION.match(text).groups()
-        if file != "1" and outer_file != "1":
+        if file not in self.files and outer_file not in self.files:
             return  # inside a library: the line that called it was the last one named
-        place = int(line if file == "1" else outer_line)
+        place = int(line if file in self.files else outer_line)
         if place:
             words = self.lines[place - 1].strip() if place <= len(self.lines) else ""
             self.line = Line(place - self.offset, words)

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from practice_gpus.fidelity.mismatch import square
-from practice_gpus.fidelity.placement import on
-from practice_gpus.fidelity.registry import CODE, DOCS, situation, table
+from practice_gpus.situations.mismatch import square
+from practice_gpus.situations.placement import on
+from practice_gpus.situations.registry import CODE, DOCS, situation, table
 
 AUTOGRAD = DOCS + "notes/autograd.html"
 ENGINE = CODE + "torch/csrc/autograd/engine.cpp"

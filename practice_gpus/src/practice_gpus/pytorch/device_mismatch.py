@@ -65,6 +65,8 @@ def operators() -> dict:
 class Mismatch(RuntimeError):
     """Tensors of several devices, in the words of the operator that found them: who called it may have looked before."""
 
+    operator = ""
+
 
 def named(text: str) -> bool:
     """Whether PyTorch says with these words that devices differ, and not how its stand-ins for shapes say it."""
@@ -128,6 +130,15 @@ def meet(machine: Machine, call: Call) -> torch.device | None:
         placed = [(names.get(label, label), tensor, place) for label, tensor, place in placed]
         if name == "addmv_":
             placed = [("self", *placed[1][1:]), *placed]
+    try:
+        return _joined(call, name, overload, placed)
+    except Mismatch as error:
+        error.operator = call.fact.name
+        raise
+
+
+def _joined(call, name, overload, placed):
+    """The device on which operators run that follow the rules of the dispatcher, or of TensorIterator."""
     writes_out = any(argument.is_out for argument in call.func._schema.arguments)
     free, wrapper = entry(name, overload, writes_out)
     if free or name in ITERATED:

@@ -85,7 +85,8 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
                     handler = self.create
             return func(*args, **kwargs) if handler is None else handler(func, *args, **kwargs)
         except Mismatch as error:
-            let_pytorch_refuse(self.machine, func, *args, by_device=True, **kwargs or {})
+            if getattr(func, "__name__", "").strip("_") != error.operator.strip("_"):
+                let_pytorch_refuse(self.machine, func, *args, by_device=True, **kwargs or {})
             raise RuntimeError(str(error)) from None
 
     def compare(self, func: Callable, args: tuple, kwargs: dict) -> None:

@@ -31,7 +31,7 @@ SETUP = re.compile(
     r"\A# No module .*\n|\Atry:\n    import helpers\nexcept ImportError:.*\n    %pip .*\n+"
 )
 TEXTS = (
-    *("README.md", "notebooks/INSTRUCTORS.md", "course/pages.py"),
+    *("README.md", "CITATION.cff", "notebooks/INSTRUCTORS.md", "course/pages.py"),
     *("practice_gpus/README.md", "practice_gpus/pyproject.toml"),
 )
 
@@ -117,7 +117,7 @@ def stale(repository: str) -> dict[Path, Any]:
         fresh |= {path: after} if before != after else {}
     lessons = f"<!-- lessons -->\n{table(repository)}\n<!-- /lessons -->"
     times = f"<!-- minutes -->\n{minutes()}\n<!-- /minutes -->"
-    for path in (ROOT / name for name in TEXTS):
+    for path in filter(Path.exists, (ROOT / name for name in TEXTS)):  # a pack has fewer
         before = path.read_text(encoding="utf-8")
         after = before.replace(course.REPOSITORY, repository)
         after = re.sub("<!-- lessons -->.*<!-- /lessons -->", lambda _: lessons, after, flags=re.S)

@@ -14,7 +14,9 @@ from pathlib import Path
 import compare
 
 KERNEL = re.compile(r"\"([^\"]+)\" not implemented for '(\w+)'")
-OURS = re.compile(r"do not imitate aten::(\w+).*code for it: \"([^\"]+)\" not implemented for '(\w+)'")
+OURS = re.compile(
+    r"do not imitate aten::(\w+).*code for it: \"([^\"]+)\" not implemented for '(\w+)'"
+)
 TARGET = compare.SOURCE / "practice_gpus/pytorch/cuda_kernels.txt"
 HEAD = "# kernel of the CPU, or operator/kernel; dtypes for which CUDA raises, too; its kernel, or its exception: words\n"
 OPEN = re.compile("INTERNAL ASSERT|segment_reduce|infs or NaNs|can be implicitly|clamp is not")

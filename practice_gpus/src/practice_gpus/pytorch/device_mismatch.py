@@ -38,11 +38,20 @@ TYPES = "Input type ({}) and {} type ({}) should be the same"
 MKLDNN = " or input should be a MKLDNN tensor and weight is a dense tensor"
 FREE = {"copy_", "fill_", "_to_copy", "_foreach_copy_", "_to_cpu", "result_type"}
 FREE |= {"_pack_padded_sequence", "is_same_size", "is_set_to", "resize_as_"}
-FREE |= {"slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter"}  # copy into it
+FREE |= {
+    "slice_scatter",
+    "select_scatter",
+    "diagonal_scatter",
+    "as_strided_scatter",
+}  # copy into it
 ITERATED = {"allclose", "isclose", "where", "add_"}
 SWAPPED = {"rsub"}  # hands its tensors on in the other order
-SAME_DEVICE = re.compile(r"(?i)same (cuda )?device|DeviceType|does not match device|to have \w+ Device")
-OF_SHAPES = re.compile(r"is not on the expected device|cross-device copies|^Input tensors must all|^index_copy|as `a`")
+SAME_DEVICE = re.compile(
+    r"(?i)same (cuda )?device|DeviceType|does not match device|to have \w+ Device"
+)
+OF_SHAPES = re.compile(
+    r"is not on the expected device|cross-device copies|^Input tensors must all|^index_copy|as `a`"
+)
 # Operators whose CUDA kernel calls another one, which then refuses: its name, and what it calls the arguments.
 INNER = {
     "embedding": ("index_select", {"weight": "self", "indices": "index"}),

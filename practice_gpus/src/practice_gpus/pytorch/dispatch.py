@@ -295,7 +295,11 @@ class DispatchMode(TorchDispatchMode):
 
 def in_lists(call: Call) -> bool:
     """Whether a call is of a foreach operator on several tensors."""
-    return call.fact.name.startswith("_foreach_") and call.fact.name not in FREE and len(call.args[0]) > 1
+    return (
+        call.fact.name.startswith("_foreach_")
+        and call.fact.name not in FREE
+        and len(call.args[0]) > 1
+    )
 
 
 def is_cuda(device: Any) -> bool:

@@ -80,7 +80,9 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
                 if kwargs.get("out") is not None:
                     self.compare(func, args, kwargs)
                 if handler is None and (
-                    "device" in kwargs or kwargs.get("generator") is not None or kwargs.get("pin_memory")
+                    "device" in kwargs
+                    or kwargs.get("generator") is not None
+                    or kwargs.get("pin_memory")
                 ):
                     handler = self.create
             return func(*args, **kwargs) if handler is None else handler(func, *args, **kwargs)
@@ -94,7 +96,10 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, T)]
         out = kwargs.get("out")
         if kwargs.get("device") is not None and isinstance(out, T):
-            here, there = self.machine.device(kwargs["device"]).type, (self.machine.place(out) or CPU).type
+            here, there = (
+                self.machine.device(kwargs["device"]).type,
+                (self.machine.place(out) or CPU).type,
+            )
             if here != there:
                 raise RuntimeError(OUT_TYPE.format(here, there))
         elif len({self.machine.place(x) for x in inputs}) > 1:

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from practice_gpus import practice_gpus
 from practice_gpus.cards import CARDS, TABLE, get_card
 from practice_gpus.clock import work
-from practice_gpus.clock.kernel_times import COMPUTE, ISSUE, MEMORY, SHORTEST
+from practice_gpus.clock.cpu import ISSUE, LEAST, MOST
+from practice_gpus.clock.kernel_times import COMPUTE, CONVOLUTION, MEMORY, SHORTEST
 
 MIB = 1 << 20
 
@@ -78,8 +79,8 @@ def test_tiny_kernels_are_bound_by_the_cpu_and_given_as_a_range(gpus):
     assert forecast.bound == "overhead"
     assert forecast.cause == "launches"
     assert forecast.ms == pytest.approx(1e3 * (100 * ISSUE + SHORTEST))
-    assert forecast.low_ms == pytest.approx(1e3 * (100 * 5e-6 + SHORTEST))
-    assert forecast.high_ms == pytest.approx(1e3 * (100 * 60e-6 + SHORTEST))
+    assert forecast.low_ms == pytest.approx(1e3 * (100 * LEAST + SHORTEST))
+    assert forecast.high_ms == pytest.approx(1e3 * (100 * MOST + SHORTEST))
     assert forecast.graphed.ms == pytest.approx(1e3 * 100 * SHORTEST)
 
 

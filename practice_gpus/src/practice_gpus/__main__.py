@@ -4,7 +4,8 @@
 GPUs, too. The report goes to the standard error, the program's own output stays as it is. The exit status is 0, 1 if the
 program failed, 2 if ``--strict`` was given and there are findings, 130 after an interrupt.
 
-``python -m practice_gpus verify`` compares the GPUs that are there with what practice GPUs print.
+``python -m practice_gpus verify`` compares the GPUs that are there with what practice GPUs print; ``calibrate`` measures for
+ten seconds what this machine's CPU takes for an operator, and forecasts use it from then on.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 from typing import Any
 
 from . import verify
+from .clock import cpu
 from .reports.program import report
 
 
@@ -45,6 +47,8 @@ def main() -> Any:
     """Run the program, print the report, and return the exit status."""
     if sys.argv[1:] == ["verify"]:
         return verify.main()
+    if sys.argv[1:] == ["calibrate"]:
+        return cpu.main()
     args = options()
     args.card = args.card or ("T4" if args.html else None)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))

@@ -183,6 +183,13 @@ class Session(contextlib.ContextDecorator):
 
         return forecast(self, step, repeat, card, fused)
 
+    def largest_batch(self, run: Callable[[int], object], least: int = 1) -> int:
+        """The largest batch for which ``run(batch)``, a whole step, fits: see `clock.questions.largest_batch`."""
+        from .clock.questions import largest_batch
+
+        self._counted("transfers")  # practice GPUs that are on
+        return largest_batch(run, least)
+
     @property
     def synchronizations(self) -> int:
         """How often the CPU has waited for a practice GPU."""

@@ -85,20 +85,26 @@ class Host(Entry):
 
 @dataclass(slots=True)
 class Reduce(Entry):
-    """An all-reduce of ``bytes`` between the GPUs, beside the kernels of its stream."""
+    """Bytes that the GPUs exchange, beside the kernels of their streams: ``times`` 2 for an all-reduce, 1 for a gather or scatter.
+
+    ``per_node`` of the GPUs are in a machine, each with a network card of ``nic`` GB/s.
+    """
 
     bytes: int
     gpus: int
+    times: int
+    per_node: int
+    nic: float
 
 
 @contextlib.contextmanager
 def recording(machine: Machine) -> Iterator[Any]:
-    """A list that is filled with what happens on a machine in here."""
+    """A log whose ``entries`` are filled with what happens on a machine in here."""
     before = machine.clock
     machine.clock = log = before or Log(machine)
-    log.entries = []
+    log.entries, log.parameters = [], {}
     try:
-        yield log.entries
+        yield log
     finally:
         log.entries = None
         machine.clock = before
@@ -112,6 +118,7 @@ class Log:
         self.queue = queue
         self.entries: list[Entry] | None = None
         self.marks = 0
+        self.parameters: dict[int, torch.nn.Parameter] = {}  # those that were used, by id
         self.process = os.getpid()
 
     def add(self, entry: Entry) -> None:
@@ -134,6 +141,9 @@ class Log:
     def operator(self, call: Call, out: Any) -> None:
         """An operator ran: on a GPU, unless it only copied to or from one, or on the CPU."""
         fact = call.fact
+        for tensor in call.inputs if self.entries is not None else ():
+            if isinstance(tensor, torch.nn.Parameter):
+                self.parameters[id(tensor)] = tensor
         if fact.view or call.func.namespace == "prim" or os.getpid() != self.process:
             return  # nothing moves, or a forked worker loads data
         if call.home is None:

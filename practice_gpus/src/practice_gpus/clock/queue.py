@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..cards import Card
-from .kernel_times import ISSUE, SHORTEST, all_reduce_seconds, copy_seconds, limits, link_seconds
+from .cpu import own
+from .kernel_times import SHORTEST, copy_seconds, exchange_seconds, limits, link_seconds
 from .log import Copy, Entry, Host, Join, Launch, Mark, Reduce, Wait
 
 HOST_BYTES = 10e9  # bytes a second that an operator on the CPU reads and writes
@@ -39,7 +40,7 @@ class Queue:
     """
 
     card: Card
-    issue: float = ISSUE
+    issue: float = field(default_factory=lambda: own().issue)
     slow: float = 1.0
     waits: bool = True
     pin: bool = False
@@ -139,15 +140,15 @@ class Queue:
             self.take(entry.bytes / HOST_BYTES, f"cpu {entry.name}", entry)
 
     def reduce(self, entry: Reduce) -> None:
-        """An all-reduce, in a stream of its own."""
+        """An exchange, in a stream of its own."""
         self.ends["reduce"] = max(self.ends["reduce"], self.ends[entry.device, entry.stream])
-        seconds = all_reduce_seconds(entry.bytes, self.card, entry.gpus) * self.slow
+        seconds = exchange_seconds(entry, self.card) * self.slow
         start = max(self.cpu, self.ends["reduce"])
         self.ends["reduce"] = self.marks[REDUCED] = start + seconds
         if self.spans is not None:
             row = entry.device, "all-reduce"
             self.spans.append(
-                Span("all_reduce", start, start + seconds, row, entry, "reduce", self.cpu)
+                Span("all_reduce" if entry.times == 2 else "gather or scatter", start, start + seconds, row, entry, "reduce", self.cpu)
             )
 
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from tools.__main__ import main
+from course.__main__ import main
 
 if __name__ == "__main__":
     sys.exit(main(["lab", *sys.argv[1:]]))

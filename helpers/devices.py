@@ -1,6 +1,6 @@
 """Choose a device, describe it, wait for it.
 
-The doctor, which says why CUDA is not there, lives in `helpers.doctor`: it must work where torch does not import.
+The doctor, which says why CUDA is not there, lives in `course.doctor`: it must work where torch does not import.
 """
 
 import warnings
@@ -29,7 +29,7 @@ def pick_device(prefer: str | torch.device = "auto") -> torch.device:
         major, minor = torch.cuda.get_device_capability(name)
         warnings.warn(
             f"{name} has compute capability {major}.{minor}, for which this build of PyTorch has no "
-            "code, so it is passed over. `python3 -m tools doctor` says how to repair that.",
+            "code, so it is passed over. `python3 -m course doctor` says how to repair that.",
             stacklevel=2,
         )
     return torch.device(name)

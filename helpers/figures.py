@@ -13,7 +13,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from helpers import show as outputs
+from course import show as outputs
 from helpers.palette import (
     CARD,
     COMM,
@@ -34,7 +34,7 @@ from helpers.palette import (
     number,
     vega_config,
 )
-from practice_gpus.interrupts import held_back
+from practice_gpus.machine.interrupts import held_back
 
 if TYPE_CHECKING:
     import torch
@@ -226,7 +226,7 @@ def below(figure: Figure, caption: str = "") -> str:
 
 def _source_link(line):
     """The line as HTML, a link to the page with the numbers where they are published ones."""
-    from measurements import published, published_names
+    from course.measurements import published, published_names
 
     known = (published(name) for name in published_names())
     address = next((each.url for each in known if each.source in line), "")

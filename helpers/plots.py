@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from course.measurements.groups import KINDS, Group, forecast, here, published
 from helpers.figures import (
     blank_figure,
     new_figure,
@@ -44,7 +45,6 @@ from helpers.palette import (
     meaning,
     number,
 )
-from measurements.groups import KINDS, Group, forecast, here, published
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

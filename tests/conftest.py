@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers import threads
-from measurements.reader import schema_checker
+from course import threads
+from course.measurements.reader import schema_checker
 
 schema_checker()  # before nbformat, which would wait 1.5 s for its grammar
 # Several tests run at once, so each of them, and each kernel it starts, computes in one thread. A person's choice wins.
@@ -119,7 +119,7 @@ def no_stored_progress(tmp_path_factory):
 @pytest.fixture
 def lessons(tmp_path, monkeypatch):
     """Return a folder of two lessons and a script, whose copies go beside it."""
-    from tools import _copies
+    from course.tools import _copies
 
     originals = tmp_path / "notebooks"
     (originals / "scripts").mkdir(parents=True)
@@ -134,8 +134,8 @@ def lessons(tmp_path, monkeypatch):
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """Keep progress and the GPU code of one test in a folder of its own; give it."""
-    from helpers import gpu_code
-    from helpers.checks import progress
+    from course.checks import progress
+    from course.measurements import gpu_code
 
     monkeypatch.setenv("GPU_COURSE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(progress, "_memory", {})

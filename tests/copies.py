@@ -3,11 +3,11 @@
 import shutil
 import types
 
-import tools
-from tools import ROOT, _install, pack
+from course import tools
+from course.tools import ROOT, _install, pack
 
-PACKAGES = ("helpers", "lessons", "measurements", "practice_gpus", "tools")
-FILES = ("LICENSE", "README.md", "lab.py", "pyproject.toml", "requirements.txt")
+PACKAGES = ("helpers", "course", "practice_gpus")
+FILES = ("LICENSE", "README.md", "lab.py", "pyproject.toml", "setup.py", "requirements.txt")
 IGNORED = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints", "*.egg-info")
 
 

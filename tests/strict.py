@@ -12,9 +12,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from measurements.reader import schema_checker
-from tools import ROOT
-from tools.execute import environment
+from course.measurements.reader import schema_checker
+from course.tools import ROOT
+from course.tools.execute import environment
 
 schema_checker()  # before nbval's imports, which would wait 1.5 s for its grammar
 

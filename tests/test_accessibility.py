@@ -9,9 +9,10 @@ import re
 import pytest
 import torch
 
-from helpers import figures, palette, plots, show
-from helpers.checks import panel
-from tools import _notebooks
+from course import show
+from course.checks import panel
+from course.tools import _notebooks
+from helpers import figures, palette, plots
 
 PATHS = _notebooks.find()
 WORDS = 4  # the alternative text of a figure has at least as many

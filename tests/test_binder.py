@@ -5,8 +5,8 @@ import re
 import pytest
 from packaging.requirements import Requirement
 
-from tools import ROOT, needs
-from tools._install import WHEELS
+from course.tools import ROOT, needs
+from course.tools._install import WHEELS
 
 FOLDER = ROOT / "binder"
 # By the image that repo2docker begins with.

@@ -17,7 +17,7 @@ import pytest
 from copies import FILES, PACKAGES
 from nbclient import NotebookClient
 
-from tools import ROOT, _notebooks, publish
+from course.tools import ROOT, _notebooks, publish
 
 pytestmark = pytest.mark.slow
 LESSONS = [path for path in _notebooks.find() if not path.name.startswith("92")]  # it has no code

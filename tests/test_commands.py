@@ -22,13 +22,13 @@ from copies import PACKAGES, copy_of_course
 from nbclient.exceptions import CellExecutionError
 from strict import run_strict
 
-from helpers import course
-from helpers.checks import progress
-from tools import ROOT, _copies, _install, _notebooks, execute, lab, publish
-from tools import __main__ as door
-from tools.progress import EXERCISES
+from course import __main__ as door
+from course import pages as course
+from course.checks import progress
+from course.tools import ROOT, _copies, _install, _notebooks, execute, lab, publish
+from course.tools.progress import EXERCISES
 
-PLAIN = [sys.executable, "-S", "-m", "tools"]  # -S: no installed packages
+PLAIN = [sys.executable, "-S", "-m", "course"]  # -S: no installed packages
 
 
 def call(*arguments, **options):
@@ -44,7 +44,7 @@ def call(*arguments, **options):
 def test_help_names_each_command_in_its_group_and_needs_only_the_standard_library():
     done = call(*PLAIN, "--help")
     assert done.returncode == 0
-    for path in (ROOT / "tools").glob("[a-z]*.py"):
+    for path in (ROOT / "course/tools").glob("[a-z]*.py"):
         assert re.search(rf"^  {path.stem} +\S+ \S+", done.stdout, flags=re.M), path.stem
     learn, teach, maintain = re.split(r"\nto (?:teach|maintain):\n", done.stdout)
     assert "lab" in learn and "doctor" in learn and "grade" in teach and "execute" in maintain
@@ -55,12 +55,12 @@ def test_help_names_each_command_in_its_group_and_needs_only_the_standard_librar
 def test_an_unknown_command_is_guessed_and_those_there_are_listed(capsys):
     assert door.main(["doctr"]) == 2
     told = capsys.readouterr().err
-    assert "'doctr'. Did you mean: python3 -m tools doctor?" in told and "execute" in told
+    assert "'doctr'. Did you mean: python3 -m course doctor?" in told and "execute" in told
 
 
 def test_a_missing_package_is_named_with_what_to_do(house_copy):
-    (house_copy / "tools/broken.py").write_text("import not_there\nHELP = 'x'\n")
-    done = call(sys.executable, "-m", "tools", "broken", cwd=house_copy)
+    (house_copy / "course/tools/broken.py").write_text("import not_there\nHELP = 'x'\n")
+    done = call(sys.executable, "-m", "course", "broken", cwd=house_copy)
     assert done.returncode == 1 and "not_there" in done.stderr and "lab.py" in done.stderr
 
 
@@ -71,7 +71,7 @@ def test_other_commands_are_handed_to_the_environment(monkeypatch):
     monkeypatch.setattr(door.subprocess, "call", lambda line, env: seen.append(line) or 7)
     assert door.main(["execute", "01"]) == 7
     python = str(_install.python_of(_install.VENV))
-    assert seen == [[python, "-m", "tools", "execute", "01"]]
+    assert seen == [[python, "-m", "course", "execute", "01"]]
 
 
 # the learner's copies
@@ -341,7 +341,7 @@ def test_gpu_lane_runs_every_step_and_fails_when_one_fails(monkeypatch, tmp_path
     lines, out = [], tmp_path / "r.json"
     monkeypatch.setattr(subprocess, "call", lambda line, cwd, env: lines.append(line) or 0)
     assert door.run("test", ["--here", "--gpu", "--out", str(out), "--", "-k", "some"]) == 0
-    assert [line[2] for line in lines] == ["pytest", "pytest", "tools"]
+    assert [line[2] for line in lines] == ["pytest", "pytest", "course"]
     assert lines[0][3:] == ["--gpu", "-k", "some"] and lines[2][-2:] == ["--out", str(out)]
     monkeypatch.setattr(subprocess, "call", lambda line, cwd, env: int("record" not in line))
     assert door.run("test", ["--here", "--gpu", "--out", str(out)]) == 1
@@ -523,9 +523,9 @@ def test_publish_changes_a_copy_of_the_course_everywhere(tmp_path):
     (tmp_path / "notebooks").mkdir()
     nbformat.write(notebook("1"), tmp_path / "notebooks" / course.LESSONS[1].file)
     for argument, status in (("--check", 1), ("someone/their-copy", 0), ("--check", 0)):
-        done = call(sys.executable, "-m", "tools", "publish", argument, cwd=tmp_path)
+        done = call(sys.executable, "-m", "course", "publish", argument, cwd=tmp_path)
         assert done.returncode == status, done.stderr
-    for name in ("README.md", "helpers/course.py"):
+    for name in ("README.md", "course/pages.py"):
         text = (tmp_path / name).read_text(encoding="utf-8")
         assert "OWNER_NAME/gpus" not in text and "someone/their-copy" in text
 
@@ -547,9 +547,9 @@ def test_wheels_of_course_and_practice_gpus_hold_every_module(tmp_path):
         inside |= set(zipfile.ZipFile(wheel).namelist())
     source = ROOT / "practice_gpus/src"
     wanted = {path.relative_to(source).as_posix() for path in source.rglob("*.py")}
-    for folder in ("helpers", "lessons", "measurements"):
+    for folder in ("helpers", "course"):
         for kind in ("*.py", "*.json", "*.txt"):
             wanted |= {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob(kind)}
     scripts = (ROOT / "notebooks/scripts").glob("*.py")
-    wanted |= {f"helpers/lesson_scripts/{path.name}" for path in scripts}
+    wanted |= {f"course/lesson_scripts/{path.name}" for path in scripts}
     assert wanted - inside == set()

@@ -1,4 +1,4 @@
-"""The doctor: helpers.doctor.facts, helpers.doctor.probe, helpers.doctor.diagnosis, helpers.doctor and its command."""
+"""The doctor: course.doctor.facts, course.doctor.probe, course.doctor.diagnosis, course.doctor and its command."""
 
 import argparse
 import dataclasses
@@ -12,11 +12,11 @@ import sys
 import pytest
 import torch
 
-from helpers.checks import codes
-from helpers.doctor import Device, Facts, Verdict, diagnose, doctor, gather_facts, probe, report
-from helpers.doctor import facts as facts_module
-from tools import ROOT
-from tools import doctor as command
+from course.checks import codes
+from course.doctor import Device, Facts, Verdict, diagnose, doctor, gather_facts, probe, report
+from course.doctor import facts as facts_module
+from course.tools import ROOT
+from course.tools import doctor as command
 
 pytestmark = pytest.mark.gpu
 
@@ -185,7 +185,7 @@ def child_says(monkeypatch):
 
 def test_doctor_with_odd_cuda_visible_devices_and_a_console_without_arrows():
     odd = {"CUDA_VISIBLE_DEVICES": "text", "PYTHONIOENCODING": "ascii"}
-    line = [sys.executable, "-c", "from helpers.doctor import doctor; doctor()"]
+    line = [sys.executable, "-c", "from course.doctor import doctor; doctor()"]
     done = subprocess.run(line, cwd=ROOT, env={**os.environ, **odd}, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == ""
     codes = r"hidden|no_\w+|cpu_build\w*|mps|container_without_gpu"
@@ -299,8 +299,8 @@ def test_probe_sees_a_wrong_result(monkeypatch):
 def test_doctor_needs_no_torch_in_its_process():
     code = """import sys
 sys.modules.update(dict.fromkeys(["torch", "numpy", "matplotlib"]))  # importing one of them fails
-import tools.doctor
-from helpers.doctor import Facts, diagnose, report
+import course.tools.doctor
+from course.doctor import Facts, diagnose, report
 print(report(Facts(), diagnose(Facts())))"""
     line = [sys.executable, "-c", code]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)

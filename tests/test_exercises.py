@@ -15,24 +15,16 @@ import pytest
 import torch
 from answers import wrong_answers
 
-import lessons
-from helpers.checks import expect, panel
-from helpers.checks.core import (
-    CORRECT,
-    ERROR,
-    NOT_ATTEMPTED,
-    NOT_YET,
-    Exercise,
-    NotYet,
-    call,
-)
-from tools import ROOT
+import course
+from course.checks import expect, panel
+from course.checks.core import CORRECT, ERROR, NOT_ATTEMPTED, NOT_YET, Exercise, NotYet, call
+from course.tools import ROOT
 
 pytestmark = pytest.mark.gpu
 
 MODULES = [
-    importlib.import_module(f"lessons.{m.name}.exercises")
-    for m in pkgutil.iter_modules(lessons.__path__)
+    importlib.import_module(f"course.{m.name}.exercises")
+    for m in pkgutil.iter_modules(course.__path__)
     if m.name.startswith("lesson")
 ]
 EXERCISES = [
@@ -192,7 +184,7 @@ ENDLESS = (_loops, _swallows_everything, lambda x: time.sleep(60), _waits_foreve
 def test_endless_code_is_stopped(answer, monkeypatch):
     if answer is _swallows_everything and sys.version_info < (3, 11):
         pytest.skip("Python 3.10 handles signals inside try alone: nothing ends this but a restart")
-    monkeypatch.setattr("helpers.checks.core.SECONDS", 0.2)
+    monkeypatch.setattr("course.checks.core.SECONDS", 0.2)
     result = make(lambda a: call(a, 1)).outcome(answer)
     assert result.status == ERROR and "stopped" in result.message
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
@@ -219,7 +211,7 @@ def slow_import(monkeypatch, tmp_path):
 
 @NEEDS_SIGNALS
 def test_an_import_is_not_broken_off(monkeypatch, slow_import):
-    monkeypatch.setattr("helpers.checks.core.SECONDS", 0.1)
+    monkeypatch.setattr("course.checks.core.SECONDS", 0.1)
     result = make(lambda a: call(a, 1)).outcome(_import_slowly)
     assert "stopped" in result.message and sys.modules["slow_to_import"].DONE
 
@@ -235,10 +227,10 @@ def test_an_interrupt_waits_for_the_end_of_an_import(slow_import):
 
 
 def test_a_call_that_nothing_stops_is_named(monkeypatch):
-    monkeypatch.setattr("helpers.checks.core.SECONDS", 0.1)
-    monkeypatch.setattr("helpers.checks.limit.PATIENCE", 0.1)
+    monkeypatch.setattr("course.checks.core.SECONDS", 0.1)
+    monkeypatch.setattr("course.checks.limit.PATIENCE", 0.1)
     printed = threading.Event()
-    monkeypatch.setattr("helpers.checks.limit.print", lambda text: printed.set(), raising=False)
+    monkeypatch.setattr("course.checks.limit.print", lambda text: printed.set(), raising=False)
     outcome = make(lambda a: call(a, 1)).outcome
     thread = threading.Thread(target=outcome, args=[lambda x: printed.wait(60)])
     thread.start()
@@ -259,7 +251,7 @@ def test_a_bug_in_a_check_is_not_hidden():
 
 
 def test_check_shows_and_remembers(capsys, home):
-    from helpers.checks import progress
+    from course.checks import progress
 
     exercise = make(lambda a: "good" if call(a, 2) == 4 else _square(3))
     exercise.check(lambda x: 5)
@@ -308,7 +300,7 @@ def test_a_forgotten_return_is_named(expected, words):
 def test_a_program_that_cannot_start_processes_is_told_how(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
-        "from lessons.lesson06 import exercises as ex\nex.ddp.check(ex.ddp.reference)\n"
+        "from course.lesson06 import exercises as ex\nex.ddp.check(ex.ddp.reference)\n"
     )
     done = subprocess.run(
         [sys.executable, program],

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 import helpers.figures
+from course.gpt import data_parallel
+from course.lesson06 import exercises as rule06
+from course.lesson06 import figures as lesson06
+from course.lesson08 import figures, tree
 from helpers import plots
 from helpers.figures import SMALL
-from lessons import data_parallel
-from lessons.lesson06 import exercises as rule06
-from lessons.lesson06 import figures as lesson06
-from lessons.lesson08 import figures, tree
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from helpers import files
-from helpers.checks import progress
+from course import files
+from course.checks import progress
 
 posix = pytest.mark.skipif(os.name == "nt", reason="needs fork, kill and locks on folders")
 

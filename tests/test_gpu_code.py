@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from helpers import gpu_code, plots
+from course.measurements import gpu_code
+from helpers import plots
 
 T4 = gpu_code.Measured(
     "Tesla T4",
@@ -46,8 +47,8 @@ def test_something_else_than_a_code_is_named(code, error, words):
 
 def test_a_kept_code_joins_the_figures_of_the_lessons(home, monkeypatch):
     """The learner borrowed ten minutes of a GPU for this."""
-    from lessons.lesson01 import figures as lesson01
-    from lessons.lesson02 import figures as lesson02
+    from course.lesson01 import figures as lesson01
+    from course.lesson02 import figures as lesson02
 
     gpu_code.keep(gpu_code.encode(T4))
     _, race = lesson01.draw_race({"this CPU": 0.2})
@@ -95,7 +96,7 @@ def test_a_folder_that_cannot_be_written_keeps_the_code_for_this_kernel(home):
 
 
 def test_this_machine_makes_a_code(monkeypatch):
-    from lessons import measure
+    from course.measurements import measure
 
     times = {"time_ms": 2.0, "time_iqr_ms": 0.0}
     monkeypatch.setattr(measure, "timed", lambda fn, device, quick: times)

@@ -10,13 +10,14 @@ import sys
 import nbformat
 import pytest
 
-from helpers.checks.core import CORRECT, ERROR, NOT_ATTEMPTED, NOT_YET
-from lessons import all_keys
-from lessons.lesson03 import exercises as ex
-from tools import ROOT, _notebooks, _sheets
-from tools.__main__ import run
+from course.__main__ import run
+from course.checks.core import CORRECT, ERROR, NOT_ATTEMPTED, NOT_YET, all_keys
+from course.lesson03 import exercises as ex
+from course.tools import ROOT, _notebooks, _sheets
 
-PRELUDE = "import copy\nimport torch\nfrom torch import nn\nfrom lessons.lesson03 import exercises as ex\n"
+PRELUDE = (
+    "import copy\nimport torch\nfrom torch import nn\nfrom course.lesson03 import exercises as ex\n"
+)
 FLAT = PRELUDE + ex.flat.solution_source()
 RIGHT = f"ex.flat.check({ex.flat.reference.__name__})"
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs processes of POSIX")
@@ -39,7 +40,7 @@ def save(path, cells, mark=""):
     path.write_text(mark + nbformat.writes(new), encoding="utf-8")
 
 
-FORGED = """from IPython.display import publish_display_data as p; from tools import grade
+FORGED = """from IPython.display import publish_display_data as p; from course.tools import grade
 p({grade.MIME: {'key': '03.buffer', 'status': 'correct', 'message': '', 'own': False}})"""
 WRONG = [PRELUDE + "def f(*a): return 1 / 0", "ex.flat.check(f)", "ex.buffer.check(no_such)"]
 LATE = [FLAT, "ex.flat.check(3)", "1 / 0", RIGHT, "ex.flat.check(3)", "ex.buffer.check(3)"]
@@ -174,7 +175,7 @@ def test_a_notebook_runs_in_a_container_without_network_files_or_rights(
     assert volumes == [f"-v{ROOT}:/course:ro"], "nothing else of this machine is in it"
     [name] = [word for word in ran if word.startswith("--name=")]
     assert killed == ["kill", name.removeprefix("--name=")], "none is left behind"
-    assert ran[-4:] == ["gpus-in-pytorch", "python", "-m", "tools.grade"]
+    assert ran[-4:] == ["gpus-in-pytorch", "python", "-m", "course.tools.grade"]
 
 
 def test_without_a_container_nothing_runs(one, tmp_path, monkeypatch, capsys):
@@ -183,7 +184,7 @@ def test_without_a_container_nothing_runs(one, tmp_path, monkeypatch, capsys):
     assert "no docker or podman" in capsys.readouterr().err
     engine(tmp_path, missing=1)
     assert grade(one, tmp_path / "out.csv") == (2, {})
-    build = "docker build -t gpus-in-pytorch -f tools/Dockerfile ."
+    build = "docker build -t gpus-in-pytorch -f course/tools/Dockerfile ."
     assert build in capsys.readouterr().err
 
 
@@ -212,7 +213,7 @@ def with_model_answers(path):
     """Return the code cells of a lesson with each model answer just above its check."""
     from importlib import import_module
 
-    module = import_module(f"lessons.lesson{path.name[:2]}.exercises")
+    module = import_module(f"course.lesson{path.name[:2]}.exercises")
     prelude = "import math, os, statistics, sys, time, torch\nfrom torch import nn\n"
     prelude += "from torch.nn import functional as F\n"
     for cell in _notebooks.read(path).cells:

@@ -12,24 +12,20 @@ import sys
 
 import pytest
 
-from tools import ROOT, needs
-from tools.__main__ import commands
+from course.__main__ import commands
+from course.tools import ROOT, needs
 
 SOURCES = {
     "helpers": ROOT / "helpers",
-    "lessons": ROOT / "lessons",
-    "measurements": ROOT / "measurements",
+    "course": ROOT / "course",
     "practice_gpus": ROOT / "practice_gpus/src/practice_gpus",
-    "tools": ROOT / "tools",
 }
 MODULES = sorted(path for folder in SOURCES.values() for path in folder.rglob("*.py"))
-# What a room may import: itself, and what lies below it. Nothing imports tools.
+# What a room may import: itself, and what lies below it.
 BELOW = {
     "practice_gpus": set(),
-    "measurements": {"helpers", "practice_gpus"},
-    "helpers": {"measurements", "practice_gpus"},
-    "lessons": {"helpers", "measurements", "practice_gpus"},
-    "tools": {"helpers", "lessons", "measurements", "practice_gpus"},
+    "helpers": {"practice_gpus"},
+    "course": {"helpers", "practice_gpus"},
 }
 
 
@@ -78,28 +74,12 @@ def test_imports_go_downwards():
         room = dotted(path).split(".")[0]
         rooms = {name.split(".")[0] for name in imports(path)} - {room}
         assert rooms <= BELOW[room], (path, rooms - BELOW[room])
+        if not dotted(path).startswith(("course.tools", "course.__main__")):
+            assert not any(name.startswith("course.tools") for name in imports(path)), path
 
 
 def test_no_module_imports_itself_around_a_circle():
     graphlib.TopologicalSorter(module_graph()).prepare()  # CycleError names the modules
-
-
-def test_helpers_are_four_floors_high():
-    """Whoever reads a module of helpers finds what it rests on three steps further down, not five."""
-
-    def place(module):
-        return ".".join(module.split(".")[:2])  # a package of helpers counts as one
-
-    below: dict[str, set[str]] = {}
-    for module, wanted in module_graph().items():
-        if module.startswith("helpers."):
-            inside = {place(name) for name in wanted if name.startswith("helpers.")}
-            below.setdefault(place(module), set()).update(inside - {place(module)})
-
-    def floor(name):
-        return 1 + max(map(floor, below[name]), default=0)
-
-    assert max(map(floor, below)) <= 4, {name: floor(name) for name in below}
 
 
 PROBE = """
@@ -126,9 +106,8 @@ for name in sys.argv[1:]:
 
 def rooms():
     """Return the dotted names that a lesson or another program may import."""
-    lessons = ROOT.glob("lessons/lesson*/__init__.py")
-    files = [*ROOT.glob("helpers/[!_]*.py"), *ROOT.glob("helpers/*/__init__.py"), *lessons]
-    return ["helpers", "lessons", "measurements", "practice_gpus", *sorted(map(dotted, files))]
+    files = [*ROOT.glob("helpers/[!_]*.py"), *ROOT.glob("course/*/__init__.py")]
+    return ["helpers", "course", "practice_gpus", *sorted(map(dotted, files))]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -142,28 +121,20 @@ def test_importing_a_room_shows_nothing_starts_nothing_and_costs_little():
         assert not any(answer.values()), (name, answer)
 
 
-def test_pyproject_lists_every_package():
-    """A package that is left out is missing on Colab, and only there."""
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    packages = re.search(r"^packages = \[(.*?)\]", text, flags=re.M | re.S)[1]
-    course = [path for path in MODULES if SOURCES["practice_gpus"] not in path.parents]
-    inits = [path for path in course if path.name == "__init__.py"]
-    folders = {dotted(path) for path in inits} | {"helpers.lesson_scripts"}
-    assert set(re.findall(r'"([\w.]+)"', packages)) == folders
-
-
 def test_commands_in_texts_exist():
     places = [ROOT / "README.md", *ROOT.glob("notebooks/*"), *ROOT.glob(".github/workflows/*")]
-    places += [*ROOT.glob("helpers/**/*.txt"), ROOT / ".ci/run", *MODULES]
+    places += [*ROOT.glob("course/doctor/*.txt"), ROOT / ".ci/run", *MODULES]
     kinds = (".ipynb", ".md", ".py", ".txt", ".yml", "")
     texts = [
         path.read_text(encoding="utf-8")
         for path in places
         if path.suffix in kinds and path.is_file()
     ]
-    named = {word for text in texts for word in re.findall(r"-m tools ([a-z]\w*)", text)}
+    named = {word for text in texts for word in re.findall(r"-m course ([a-z]\w*)", text)}
     assert named and named - set(commands()) == set()
-    assert not [text for text in texts if re.search(r"-m helpers\b(?!\.)|tools lab\b", text)]
+    assert not [
+        text for text in texts if re.search(r"-m (helpers|tools|lessons)\b|-m course lab\b", text)
+    ]
 
 
 @pytest.mark.parametrize("check", [["check"], ["format", "--check"]], ids=["check", "format"])

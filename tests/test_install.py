@@ -10,8 +10,8 @@ import pytest
 from copies import everything, settle
 from packaging.requirements import Requirement
 
-from tools import ROOT, _install, needs
-from tools._install import SetupError
+from course.tools import ROOT, _install, needs
+from course.tools._install import SetupError
 
 posix = pytest.mark.skipif(os.name == "nt", reason="locks and signals of POSIX")
 
@@ -178,7 +178,7 @@ def test_a_failing_step_says_what_to_do(house):
 
 HOLDER = """
 import sys
-from tools import _install
+from course.tools import _install
 with _install.alone() as lock:
     _install.call("uv", [sys.executable, "-c", "import time; print('on', flush=True); time.sleep(60)"], lock)
 """

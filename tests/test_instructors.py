@@ -5,7 +5,7 @@ import re
 
 import yaml
 
-from tools import ROOT
+from course.tools import ROOT
 
 TEXT = (ROOT / "notebooks/INSTRUCTORS.md").read_text(encoding="utf-8")
 

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from helpers.checks import inventory, progress
-from tools import ROOT
-from tools import progress as table
-from tools.__main__ import run
+from course.__main__ import run
+from course.checks import inventory, progress
+from course.tools import ROOT
+from course.tools import progress as table
 
 pytestmark = pytest.mark.usefixtures("home")
 of_each = pytest.mark.parametrize("idea", inventory.ideas(), ids=lambda idea: idea["idea"])

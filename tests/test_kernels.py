@@ -11,28 +11,27 @@ import torch
 from answers import edited
 from strict import run_strict
 
-from helpers.checks import core
-from helpers.checks.core import NOT_ATTEMPTED
-from lessons import compilers as missing
-from lessons import inductor, puzzle
-from lessons.kernels import (
+from course.checks import compilers as missing
+from course.checks import core, puzzle
+from course.checks.core import NOT_ATTEMPTED
+from course.lesson11 import exercises as eleven
+from course.lesson11 import figures, inductor, race
+from course.lesson11.kernels import (
     add_kernel,
     attend,
     attention_kernel,
     matmul_kernel,
     softmax_kernel,
 )
-from lessons.lesson11 import exercises as eleven
-from lessons.lesson11 import figures, race
-from lessons.lesson12 import exercises as twelve
-from lessons.lesson12 import figures as inside
-from lessons.lesson93 import exercises as puzzles
-from lessons.lesson93 import figures as pictures
-from lessons.trace import Trace, microseconds, trace, traffic
+from course.lesson11.traffic import Trace, microseconds, trace, traffic
+from course.lesson12 import exercises as twelve
+from course.lesson12 import figures as inside
+from course.lesson93 import exercises as puzzles
+from course.lesson93 import figures as pictures
+from course.tools import ROOT, _notebooks
 from practice_gpus import kernels
 from practice_gpus.kernels.errors import Line
 from practice_gpus.kernels.touches import Touch
-from tools import ROOT, _notebooks
 
 needs_compilers = pytest.mark.skipif(bool(kernels.missing("cuda")), reason="no compilers here")
 
@@ -70,7 +69,7 @@ def test_the_kernels_of_lesson_11_are_right_for_odd_sizes():
 
 PROBE = """
 import torch, triton, triton.language as tl
-from lessons.lesson11.exercises import attention, softmax
+from course.lesson11.exercises import attention, softmax
 print([each.outcome(each.reference).status for each in (softmax, attention)])
 """
 
@@ -496,7 +495,7 @@ def test_a_lesson_runs_to_its_end_without_compilers(number, tmp_path, monkeypatc
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     status, text, _ = run_strict(_notebooks.find([number])[0])
     assert status == 0, text
-    code = "from lessons.compilers import *; look_for_compilers('x.ipynb', 'cuda')"
+    code = "from course.checks.compilers import *; look_for_compilers('x.ipynb', 'cuda')"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True)
     said = missing.MISSING.format(what="Triton", package="triton")
     assert done.stdout == f"{said}\n", done.stderr

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from helpers.checks import progress
-from lessons import gpt, ladder
+from course import gpt
+from course.checks import progress
+from course.gpt import ladder
 
 
 @pytest.fixture

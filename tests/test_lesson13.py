@@ -3,19 +3,13 @@
 import pytest
 import torch
 
-from helpers.scripts import script_path
-from lessons import reading
-from lessons.lesson08.exercises import forecast_card
-from lessons.lesson13 import clinic, exercises, figures, processes, running
-from lessons.lesson13.patients import ASKED, PATIENTS
-from lessons.lesson13.triage import (
-    REMEDIES,
-    communication_and_work,
-    longest_call,
-    saved_ms,
-    triage,
-)
-from measurements import traces
+from course.lesson08.exercises import forecast_card
+from course.lesson13 import clinic, exercises, figures, processes, running
+from course.lesson13.patients import ASKED, PATIENTS
+from course.lesson13.triage import REMEDIES, communication_and_work, longest_call, saved_ms, triage
+from course.measurements import traces
+from course.scripts import script_path
+from course.timeline import reading
 
 of_each = pytest.mark.parametrize("patient", ASKED, ids=lambda patient: patient.name)
 

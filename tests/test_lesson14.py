@@ -7,9 +7,9 @@ import pytest
 import torch
 from answers.lesson14 import HALVES, folder
 
-from lessons.lesson14 import exercises as ex
-from lessons.lesson14 import judge
-from lessons.lesson14.runs import two_steps
+from course.lesson14 import exercises as ex
+from course.lesson14 import judge
+from course.lesson14.runs import two_steps
 from practice_gpus import practice_gpus
 
 

@@ -4,13 +4,15 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from helpers import doctor, figures, plots, step_pictures
-from lessons.lesson00 import figures as figures00
-from lessons.lesson01 import exercises as lesson01
-from lessons.lesson01 import figures as figures01
-from lessons.lesson01 import jobs
-from lessons.lesson02 import exercises as lesson02
-from lessons.lesson02 import figures as figures02
+from course import doctor
+from course.lesson00 import figures as figures00
+from course.lesson01 import exercises as lesson01
+from course.lesson01 import figures as figures01
+from course.lesson01 import jobs
+from course.lesson02 import exercises as lesson02
+from course.lesson02 import figures as figures02
+from course.pictures import moving as step_pictures
+from helpers import figures, plots
 from practice_gpus import practice_gpus
 
 DRIVERS = {  # a driver of each CUDA

@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from helpers import step_pictures
+from course import gpt
+from course.lesson09 import exercises as ex09
+from course.lesson09 import figures as figures09
+from course.lesson09.exercises import kv_cache
+from course.lesson10 import figures, plans
+from course.lesson10.exercises import plan
+from course.measurements import traces
+from course.pictures import moving as step_pictures
 from helpers.palette import GPU
-from lessons import gpt
-from lessons.lesson09 import exercises as ex09
-from lessons.lesson09 import figures as figures09
-from lessons.lesson09.exercises import kv_cache
-from lessons.lesson10 import figures, plans
-from lessons.lesson10.exercises import plan
-from measurements import traces
 
 
 def held(axes):

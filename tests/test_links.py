@@ -7,14 +7,14 @@ from urllib.parse import unquote, urlsplit
 import mistune
 import pytest
 
-from helpers import course
-from tools import ROOT, _notebooks, publish
+from course import pages as course
+from course.tools import ROOT, _notebooks, publish
 
 TEXTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("notebooks/*.md"))]
 PATHS = [*TEXTS, *_notebooks.find()]
 CODE_TEXT = "\n".join(
     path.read_text(encoding="utf-8")
-    for folder in ("lessons", "helpers", "measurements", "practice_gpus/src", "notebooks/scripts")
+    for folder in ("helpers", "course", "practice_gpus/src", "notebooks/scripts")
     for kind in ("*.py", "*.txt")
     for path in (ROOT / folder).rglob(kind)
 )

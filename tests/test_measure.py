@@ -7,10 +7,10 @@ import pytest
 import torch
 from test_measurements import ROWS, example
 
-import measurements
-from lessons import measure
-from tools import record
-from tools.__main__ import main
+from course import measurements
+from course.__main__ import main
+from course.measurements import measure
+from course.tools import record
 
 pytestmark = pytest.mark.gpu
 
@@ -85,7 +85,7 @@ def test_provenance_keeps_the_command_without_folders(quiet, monkeypatch):
     monkeypatch.setattr(sys, "argv", words)
     assert (
         record.provenance(True)["command"]
-        == "python3 -m tools record --out=a.json b.json c.json --quick"
+        == "python3 -m course record --out=a.json b.json c.json --quick"
     )
 
 

@@ -9,11 +9,11 @@ import sys
 import pytest
 from damage import DELETE, damaged
 
-import measurements
+from course import measurements
+from course.measurements import reader
+from course.tools import ROOT, record
 from helpers import gpus
-from measurements import reader
 from practice_gpus.cards import get_card
-from tools import ROOT, record
 
 TIME = {"time_ms": 2.0, "time_iqr_ms": 0.1}
 CARD = {
@@ -27,7 +27,7 @@ CARD = {
 PROVENANCE = {
     "date": "2026-01-02T03:04:05Z",
     "code": "abc1234",
-    "command": "python3 -m tools record --out x.json",
+    "command": "python3 -m course record --out x.json",
     "python": "3.12.0",
     "torch": "2.13.0",
     **dict.fromkeys(["cuda", "rocm", "cudnn", "nccl", "driver"]),
@@ -122,7 +122,7 @@ def test_what_is_no_recording_is_refused(content, tmp_path):
 
 def test_checking_a_recording_reads_no_grammar_of_addresses():
     """A lesson's first figure would wait 1.5 s for a check that no schema here asks for."""
-    code = "import sys, measurements as m; m.recordings(); "
+    code = "import sys; from course import measurements as m; m.recordings(); "
     code += "assert not {'lark', 'rfc3987_syntax'} & set(sys.modules)"  # nor is it barred later
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 

@@ -10,9 +10,8 @@ import textwrap
 
 import pytest
 
-from helpers import my_tools
-from helpers.checks import core
-from helpers.checks.core import Exercise
+from course.checks import core, my_tools
+from course.checks.core import Exercise
 
 
 @pytest.fixture(autouse=True)

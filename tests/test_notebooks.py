@@ -10,8 +10,8 @@ import pytest
 import torch
 from strict import run_strict
 
-from helpers import course
-from tools import _notebooks, publish
+from course import pages as course
+from course.tools import _notebooks, publish
 
 PATHS = _notebooks.find()
 # On Binder 2 may be all there is. A GPU's libraries and its context lie in the process, too.
@@ -69,7 +69,7 @@ def test_what_is_not_compared_has_a_reason(path):
 def test_every_notebook_is_in_the_course_and_derived_parts_are_fresh():
     assert {each.file for each in course.NOTEBOOKS} == {path.name for path in PATHS}
     stale = [path.name for path in publish.stale(course.REPOSITORY)]
-    assert stale == [], "run: python3 -m tools publish"
+    assert stale == [], "run: python3 -m course publish"
 
 
 PREVIEWED = ("text/html", "image/svg+xml", "application/pdf", "text/markdown", "text/plain")

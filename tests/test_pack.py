@@ -6,15 +6,15 @@ import sys
 import pytest
 from copies import settle
 
-from tools import _install, pack
-from tools.__main__ import run
+from course.__main__ import run
+from course.tools import _install, pack
 
 PROJECT = """[build-system]
 requires = ["tool>=3"]
 [project]
 dependencies = ["torch>=1", "torchvision>=1", "pictures>=2"]
 """
-FILES = {*pack.FILES, *(f"{room}/x.py" for room in pack.ROOMS), "tools/versions.txt"}
+FILES = {*pack.FILES, *(f"{room}/x.py" for room in pack.ROOMS), "course/tools/versions.txt"}
 OTHERS = ("notebooks/mine.ipynb", "notebooks/.env", "tests/x.py", "helpers/__pycache__/x.pyc")
 
 
@@ -134,7 +134,7 @@ def test_what_is_in_the_way_or_too_small_is_named_and_stays(
     for place, words in (
         (tmp_path / "out", "out is there already"),
         (tmp_path / "other", "other.half is there"),
-        (course / "lessons/out", "lies inside what is packed"),  # it would hold itself
+        (course / "course/out", "lies inside what is packed"),  # it would hold itself
     ):
         assert run("pack", [str(place)]) == 1 and words in capsys.readouterr().err
     settle(monkeypatch, course, free=2e9)

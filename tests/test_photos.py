@@ -4,8 +4,8 @@ import pytest
 import torch
 from PIL import Image
 
-from helpers import photos
-from lessons.lesson03 import figures as figures03
+from course import photos
+from course.lesson03 import figures as figures03
 
 
 def save(folder, count, size=(300, 200), suffix="jpg"):

@@ -11,9 +11,10 @@ import pytest
 import torch
 from matplotlib.colors import to_hex
 
-from helpers import figures, gpu_code, plots
+from course.measurements import gpu_code
+from course.tools import ROOT
+from helpers import figures, plots
 from helpers.palette import CARD, COMM, COPY, CPU, GPU, WAIT
-from tools import ROOT
 
 
 def test_stacked_parts_add_up():
@@ -216,7 +217,7 @@ def test_numbers_that_do_not_fit_a_figure_are_named(call, words):
 
 
 def test_a_recording_of_this_machine_is_not_drawn_beside_it(monkeypatch):
-    import measurements
+    from course import measurements
     from helpers import host
 
     known = measurements.recordings()[0]
@@ -236,7 +237,9 @@ def test_a_dark_theme_inverts_charts_and_leaves_photos_as_they_are():
     photos = figures.pictures(torch.zeros(2, 3, 8, 8))
     assert 'class="course-figure course-photos"' in figures.page(photos, "Two photos.")
     assert 'class="course-figure"' in figures.page(plots.bars({"CPU": 1.0}, "One", "s"), "A bar.")
-    css = (Path(__file__).parents[1] / "tools/labconfig/custom.css").read_text(encoding="utf-8")
+    css = (Path(__file__).parents[1] / "course/tools/labconfig/custom.css").read_text(
+        encoding="utf-8"
+    )
     assert ".course-figure:not(.course-photos) img" in css
 
 

@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from helpers.checks import core, inventory, progress
-from helpers.course import LESSONS
-from lessons import all_keys
-from tools import progress as command
-from tools.__main__ import run
+from course.__main__ import run
+from course.checks import core, inventory, progress
+from course.checks.core import all_keys
+from course.pages import LESSONS
+from course.tools import progress as command
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -114,7 +114,7 @@ def test_teacher_and_learner_count_the_same_exercises_and_questions():
         }
     present |= {item.key for form in inventory.FORMS for item in inventory.items(form)}
     assert present == set(progress.ITEMS) - set(progress.RETIRED), (
-        "ITEMS in helpers/checks/progress.py; new ones at its end"
+        "ITEMS in course/checks/progress.py; new ones at its end"
     )
     assert len(set(progress.ITEMS)) == len(progress.ITEMS)
 

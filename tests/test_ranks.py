@@ -1,9 +1,9 @@
-"""lessons.ranks: threads that send each other tensors notice what real processes only wait for."""
+"""course.checks.ranks: threads that send each other tensors notice what real processes only wait for."""
 
 import pytest
 import torch
 
-from lessons.ranks import Hang, run_ranks
+from course.checks.ranks import Hang, run_ranks
 
 
 def to_the_next(x, rank, ranks, send, recv):

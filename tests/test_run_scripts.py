@@ -1,4 +1,4 @@
-"""helpers.scripts: scripts run in child processes, which end when they should."""
+"""course.scripts: scripts run in child processes, which end when they should."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from helpers import scripts
+from course import scripts
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def script(tmp_path):
 @pytest.fixture
 def course(tmp_path, monkeypatch):
     """Two folders as the course has them: a checkout's scripts and those of the installed package."""
-    folders = tmp_path / "notebooks" / "scripts", tmp_path / "helpers" / "lesson_scripts"
+    folders = tmp_path / "notebooks" / "scripts", tmp_path / "course" / "lesson_scripts"
     for folder, text in zip(folders, ("checkout", "package"), strict=True):
         folder.mkdir(parents=True)
         (folder / "train.py").write_text(f"print('{text}')\n")
@@ -192,7 +192,7 @@ def test_forked_processes_are_those_of_torchrun(script, capsys):
     assert done.returncode == 0, done.text
     lines = [f"__main__ ['{r}', '{r}', '2', '2'] ['0']" for r in range(2)]
     assert sorted(done.text.splitlines()) == lines
-    shown = "$ python -m helpers.launch --standalone --nproc-per-node=2 "
+    shown = "$ python -m course.launch --standalone --nproc-per-node=2 "
     assert capsys.readouterr().out.startswith(shown)
 
 

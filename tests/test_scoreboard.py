@@ -2,8 +2,8 @@
 
 import pytest
 
-from measurements import forecasts
-from tools import ROOT, _cases, scoreboard
+from course.measurements import forecasts
+from course.tools import ROOT, _cases, scoreboard
 
 
 def ours(table, kind, every=1, keep=lambda case: True):

@@ -15,9 +15,8 @@ import pytest
 import torch
 from torch.utils.data import DistributedSampler
 
-from helpers import scripts
-from lessons import gpt
-from lessons.lesson10.exercises import fsdp
+from course import gpt, scripts
+from course.lesson10.exercises import fsdp
 
 pytestmark = pytest.mark.gpu
 
@@ -309,7 +308,7 @@ def started(monkeypatch):
 # --- shard.py
 
 OWN = inspect.getsource(fsdp.reference)
-DDP = "from lessons.lesson06.exercises import to_ddp"
+DDP = "from course.lesson06.exercises import to_ddp"
 SMALL = ("--disable-cuda", "--width", 36, "--layers", 2, "--batch-size", 12, "--steps", 5)
 
 

@@ -8,10 +8,10 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from bs4 import BeautifulSoup
 
+from course import __main__ as door
+from course.tools import ROOT, _notebooks, slides
+from course.tools import site as site_command
 from helpers.figures import VEGALITE
-from tools import ROOT, _notebooks, slides
-from tools import __main__ as door
-from tools import site as site_command
 
 PATHS = _notebooks.find()
 TEXTS = ["index", "INSTRUCTORS", "practice_gpus", "IMITATES", "HOW_IT_WORKS"]
@@ -78,7 +78,7 @@ def shown(notebook):
     import nbformat
     from nbconvert import HTMLExporter
 
-    template = (ROOT / "tools/site.html.j2").read_text(encoding="utf-8")
+    template = (ROOT / "course/tools/site.html.j2").read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "a.ipynb")
         nbformat.write(notebook, path)

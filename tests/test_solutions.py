@@ -8,9 +8,9 @@ import tempfile
 import pytest
 from nbclient import NotebookClient
 
-from lessons import all_keys
-from tools import _notebooks
-from tools.execute import environment
+from course.checks.core import all_keys
+from course.tools import _notebooks
+from course.tools.execute import environment
 
 PATHS = _notebooks.find()
 of_each = pytest.mark.parametrize("path", PATHS, ids=[path.stem for path in PATHS])
@@ -65,7 +65,7 @@ def test_every_solution_is_correct_in_its_lesson(path):
     found = checks(notebook)
     if not found:
         pytest.skip("a lesson without exercises")
-    module = importlib.import_module(f"lessons.lesson{path.name[:2]}.exercises")
+    module = importlib.import_module(f"course.lesson{path.name[:2]}.exercises")
     for index, name, answer in found:
         cell, first, last = place(notebook, index, answer)
         lines = cell.source.splitlines()

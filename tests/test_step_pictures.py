@@ -4,7 +4,10 @@ import json
 
 import pytest
 
-from helpers import figures, machine_picture, step_pictures, steps
+from course.pictures import machine as machine_picture
+from course.pictures import moving as step_pictures
+from course.pictures import stepper as steps
+from helpers import figures
 
 PICTURES = (
     "ring_all_reduce",

@@ -1,9 +1,9 @@
-"""helpers.threads: free cores, a container's quota and a person's own setting decide how many threads there are."""
+"""course.threads: free cores, a container's quota and a person's own setting decide how many threads there are."""
 
 import pytest
 import torch
 
-from helpers import threads
+from course import threads
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""lessons.timeline: what the lanes of lesson 07 show is what a queue does."""
+"""course.lesson07.loop: what the lanes of lesson 07 show is what a queue does."""
 
-from lessons.timeline import lay_out
+from course.lesson07.loop import lay_out
 
 
 def test_the_gpu_works_when_it_is_asked_and_one_thing_after_another():

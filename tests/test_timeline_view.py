@@ -1,15 +1,16 @@
-"""helpers.timeline: what one view shows of real traces, of a trace of one's own, and of a forecast."""
+"""course.timeline: what one view shows of real traces, of a trace of one's own, and of a forecast."""
 
 import json
 
 import pytest
 from test_traces import recording
 
-from helpers import figures, timeline
-from helpers.timeline.rows import lay_out
-from helpers.timeline.spec import spec
-from lessons import reading
-from measurements import traces
+from course import timeline
+from course.measurements import traces
+from course.timeline import reading
+from course.timeline.rows import lay_out
+from course.timeline.spec import spec
+from helpers import figures
 
 
 @pytest.fixture(params=["1a", "7", "9", "10"])

@@ -19,10 +19,10 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from nbformat.v4 import new_code_cell, new_notebook
 
-from helpers.checks import progress
-from lessons import all_keys
-from tools import ROOT, _notebooks
-from tools.execute import environment
+from course.checks import progress
+from course.checks.core import all_keys
+from course.tools import ROOT, _notebooks
+from course.tools.execute import environment
 
 pytestmark = [
     pytest.mark.slow,
@@ -85,7 +85,7 @@ def test_a_learner_may_run_every_cell_twice(lesson):
 STOP = "# interrupted"
 IMPORTS = f"""
 import torch._dynamo, torch.profiler
-import ipywidgets, practice_gpus, helpers.memory, helpers.plots, helpers.scripts, helpers.widgets
+import ipywidgets, practice_gpus, helpers.memory, helpers.plots, course.scripts, course.show.widgets
 
 import os, signal, threading
 

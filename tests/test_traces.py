@@ -8,10 +8,10 @@ import tarfile
 
 import pytest
 
-from lessons import reading
-from measurements import traces
-from measurements.traces import chrome, kernels
-from tools import reduce_trace
+from course.measurements import traces
+from course.measurements.traces import chrome, kernels
+from course.timeline import reading
+from course.tools import reduce_trace
 
 # Computed from the published files themselves (repository, commit, path and window stand in each extract), by a program
 # that shares no code with this one: busy share, median µs from a kernel's launch to its start, longest gap in µs, share
@@ -213,7 +213,7 @@ def test_what_is_no_trace_gets_one_clear_sentence(tmp_path, capsys, name):
 
 
 def command(*arguments):
-    """Return the exit status of ``python3 -m tools reduce_trace`` with `arguments`."""
+    """Return the exit status of ``python3 -m course reduce_trace`` with `arguments`."""
     import argparse
 
     parser = argparse.ArgumentParser()

@@ -4,8 +4,8 @@ import errno
 
 import pytest
 
-from helpers import files
-from tools import _copies, lab
+from course import files
+from course.tools import _copies, lab
 
 
 def full(monkeypatch, after=0):

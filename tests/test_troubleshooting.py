@@ -15,9 +15,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from helpers import course, troubleshooting
-from helpers.known_errors import known_errors
-from helpers.troubleshooting import child
+from course import pages as course
+from course import troubleshooting
+from course.doctor.known_errors import known_errors
+from course.troubleshooting import child
 from practice_gpus import practice_gpus
 
 pytestmark = pytest.mark.gpu
@@ -299,7 +300,7 @@ def test_the_box_follows_what_is_pasted(monkeypatch):
         assert known.title.replace("'", "&#x27;") in answer.value
         assert (".ipynb" in answer.value) == bool(known.lesson)
     field.value = "<script>alert(1)</script>"
-    assert "<script>" not in answer.value and "tools doctor" in answer.value
+    assert "<script>" not in answer.value and "course doctor" in answer.value
     field.value = ""
     assert troubleshooting.EMPTY in answer.value
 

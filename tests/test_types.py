@@ -6,23 +6,27 @@ import sys
 
 import pytest
 
-from tools import ROOT
+from course.tools import ROOT
 
-SHARED = [  # of the lessons; what learners read, and Triton's kernels, is written without
-    path
-    for path in sorted(ROOT.glob("lessons/*.py"))
-    if path.stem not in ("__init__", "gpt", "kernels", "watch")
+# What learners read, and Triton's kernels, is written without types.
+UNTYPED = {"watch.py", "puzzle.py", "ranks.py", "compilers.py"}
+LESSONS = [path for path in ROOT.glob("course/gpt/*.py") if path.stem != "__init__"]
+ROOMS = [
+    ROOT / "helpers",
+    *(path for path in ROOT.glob("course/*") if not path.name.startswith(("lesson", "gpt"))),
 ]
-CHECKED = ("helpers", "measurements", "practice_gpus/src", "tools", "lessons/lesson14/runs.py")
-ROOMS = ("helpers", "measurements", "tools")  # in which each public function says it
-MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))] + SHARED
+FILES = [path for room in ROOMS for path in ([room] if room.is_file() else room.rglob("*.py"))]
+MODULES = sorted(
+    path for path in [*FILES, *LESSONS] if path.suffix == ".py" and path.name not in UNTYPED
+)
 
 
 def test_mypy_finds_nothing():
     """An editor warns a learner or an author of a wrong argument only if the hints are right."""
     if sys.version_info < (3, 11):
         pytest.skip("NumPy and matplotlib name their types right from releases for Python 3.11 on")
-    line = [sys.executable, "-m", "mypy", "--cache-dir=.mypy_cache", *CHECKED, *map(str, SHARED)]
+    line = [sys.executable, "-m", "mypy", "--cache-dir=.mypy_cache", *map(str, MODULES)]
+    line += ["practice_gpus/src", "course/lesson14/runs.py"]
     done = subprocess.run(line, cwd=ROOT, text=True, capture_output=True)
     if "No module named mypy" in done.stderr:
         pytest.skip("needs the package mypy")
@@ -49,7 +53,7 @@ def lacks_hints(function):
     return function.returns is None or any(each.annotation is None for each in named)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_public_functions_say_what_they_take_and_give(path):
     """Who calls one sees beside the cursor what fits, without opening the file."""
     assert [each.name for each in public_functions(path) if lacks_hints(each)] == []

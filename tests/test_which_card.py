@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from helpers import figures, which_card
-from measurements import prices
+from course.lesson01 import which_card
+from course.measurements import prices
+from helpers import figures
 from practice_gpus import practice_gpus
 from practice_gpus.cards import GIB
 

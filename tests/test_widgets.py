@@ -9,10 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-import lessons  # noqa: F401 - enters its quizzes
-from helpers import figures, plots, show, widgets
-from helpers.checks import core, predictions, progress
-from helpers.checks.core import Question
+from course import show
+from course.checks import core, predictions, progress
+from course.checks.core import Question
+from course.show import widgets
+from helpers import figures, plots
 from practice_gpus import practice_gpus
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -169,7 +170,7 @@ QUESTION = Question("02.q1", "2 + 2?", {"3": "too few", "4": "yes"}, right=1)
 
 
 def test_quiz_gives_feedback_keeps_the_first_answer_and_wrong_ones_come_back(monkeypatch):
-    monkeypatch.setattr("lessons.lesson02.exercises.QUIZ", (QUESTION,))
+    monkeypatch.setattr("course.lesson02.exercises.QUIZ", (QUESTION,))
     row = widgets._question_widget(QUESTION, "1.")
     row.children[1].index = 0
     assert "too few" in row.children[2].value and "Not quite" in row.children[2].value

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch.func import functional_call
 
-from lessons.gpt import causal
+from course.gpt import causal
 
 
 class Collectives:

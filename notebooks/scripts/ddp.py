@@ -27,11 +27,11 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-from helpers import files
-from helpers.my_tools import mine_all
-from lessons.gpt import TinyGPT, course_words
-from lessons.lesson04 import exercises as lesson04
-from lessons.lesson06 import exercises as lesson06
+from course import files
+from course.checks.my_tools import mine_all
+from course.gpt import TinyGPT, course_words
+from course.lesson04 import exercises as lesson04
+from course.lesson06 import exercises as lesson06
 
 WARM_UP = 2  # steps before the clock starts
 OURS = {

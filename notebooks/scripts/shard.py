@@ -8,7 +8,7 @@ On four machines with eight GPUs each, the same command on every one of them, wi
 
     torchrun --nnodes=4 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-id=run1 --rdzv-endpoint=HOST:29500 shard.py
 
-`python -m helpers.launch` takes the place of torchrun on a small machine: less memory, a faster start (lesson 10).
+`python -m course.launch` takes the place of torchrun on a small machine: less memory, a faster start (lesson 10).
 """
 
 import argparse
@@ -35,9 +35,8 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 
-from helpers import files
+from course import files, gpt
 from helpers.memory import format_bytes, tensor_bytes
-from lessons import gpt
 
 PATIENCE = 60  # seconds that a process waits for the others before it gives up
 

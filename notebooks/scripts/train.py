@@ -15,7 +15,8 @@ import torch
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
-from helpers import data, files
+from course import files
+from helpers import data
 from helpers.devices import pick_device
 from helpers.training import SmallCNN, evaluate, send
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from practice_gpus import determinism, dtypes
+from practice_gpus.pytorch import determinism, dtypes
 
 HERE = Path(__file__).resolve().parent
 

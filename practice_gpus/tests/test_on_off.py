@@ -12,7 +12,8 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils.flop_counter import FlopCounterMode
 
-from practice_gpus import patches, practice_gpus, session
+from practice_gpus import practice_gpus, session
+from practice_gpus.pytorch import patches
 from practice_gpus.settings import Settings
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="these GPUs are real")

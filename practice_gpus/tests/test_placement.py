@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch._utils import _unflatten_dense_tensors
 
-from practice_gpus import casting, practice_gpus
+from practice_gpus import practice_gpus
+from practice_gpus.pytorch import casting
 
 pytestmark = pytest.mark.usefixtures("gpus")
 CUDA0, CUDA1, CPU = torch.device("cuda:0"), torch.device("cuda:1"), torch.device("cpu")

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from practice_gpus import memory, practice_gpus, settings, snapshot
+from practice_gpus import practice_gpus, settings
+from practice_gpus.machine import memory, snapshot
 
 MIB = 1 << 20
 

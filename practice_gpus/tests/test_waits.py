@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from practice_gpus import operators, refused
+from practice_gpus.pytorch import operators, refused
 
 with (Path(__file__).parent / "waits.csv").open(encoding="utf-8", newline="") as file:
     ROWS = list(csv.DictReader(file))

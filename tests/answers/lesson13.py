@@ -1,7 +1,7 @@
 """Wrong answers to the exercises of lesson 13: the usual slips with the number, and each remedy that it rules out."""
 
 from answers import edit, given, instead
-from lessons.lesson13.patients import ASKED
+from course.lesson13.patients import ASKED
 
 
 def slips(patient):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from answers import given
-from lessons.lesson14.judge import SOLUTION
+from course.lesson14.judge import SOLUTION
 
 
 @dataclass(frozen=True)

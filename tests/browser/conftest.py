@@ -9,8 +9,8 @@ import sys
 import labpage
 import pytest
 
-from tools import _notebooks, lab
-from tools.execute import environment
+from course.tools import _notebooks, lab
+from course.tools.execute import environment
 
 BROWSERS = (
     "chromium",

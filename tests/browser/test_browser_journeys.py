@@ -5,12 +5,13 @@ import pytest
 from axe import findings, in_theme
 from labpage import ACTIVE, END, KERNEL, REPLY, SAVE, TEXT, open_lesson, run_all
 
-from tools import _notebooks
+from course.tools import _notebooks
 
 # Everything of the course that can be clicked or moved, small: each kind of question, a figure of each kind.
 SCRATCH = """
-from helpers import figures, plots, widgets
-from helpers.checks.core import Exercise, NotYet, Question, call
+from helpers import figures, plots
+from course.show import widgets
+from course.checks.core import Exercise, NotYet, Question, call
 guess = widgets.predict("90.a", "After x.to(device), x is on …", ["the GPU", "the CPU"])
 ---
 guess.reveal("the CPU", because="It returns a copy.")

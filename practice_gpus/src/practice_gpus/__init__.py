@@ -26,8 +26,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .reports.program import report
-    from .session import practice_gpus
+    from practice_gpus.reports.program import report
+    from practice_gpus.session import practice_gpus
 
 __version__ = "0.2.0"
 __all__ = ["practice_gpus", "report"]

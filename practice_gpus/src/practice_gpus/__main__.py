@@ -16,9 +16,9 @@ import signal
 import sys
 from typing import Any
 
-from . import verify
-from .clock import cpu
-from .reports.program import report
+from practice_gpus import verify
+from practice_gpus.clock import cpu
+from practice_gpus.reports.program import report
 
 
 def options() -> Any:

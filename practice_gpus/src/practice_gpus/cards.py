@@ -68,7 +68,9 @@ class Card:
         if unit == "int8":
             tensor_cores = self.fp16 > 2 * self.fp32 or self.bf16 > self.fp32
             volta = self.name.startswith("V100")
-            return 1e12 * (max(2 * self.fp16, self.fp8) if tensor_cores and not volta else 4 * self.fp32)
+            return 1e12 * (
+                max(2 * self.fp16, self.fp8) if tensor_cores and not volta else 4 * self.fp32
+            )
         return 1e12 * getattr(self, unit)
 
 
@@ -132,7 +134,7 @@ UNITS = {"fp32": "float32", "tf32": "tf32", "fp16": "float16", "bf16": "bfloat16
 
 
 def recorded(path: str) -> Card:
-    """The card that ``python3 -m tools record --out FILE.json`` measured, its rates as if from a data sheet.
+    """The card that ``python3 -m course record --out FILE.json`` measured, its rates as if from a data sheet.
 
     Raises ValueError for a file that is no recording of a GPU's products and memory.
     """
@@ -166,7 +168,7 @@ def recorded(path: str) -> Card:
         memory = (device["memory_bytes"] or 0) / GIB
     except (OSError, ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
         raise ValueError(
-            f"card={path!r}: this is no recording of a GPU, as 'python3 -m tools record --out FILE.json' makes it "
+            f"card={path!r}: this is no recording of a GPU, as 'python3 -m course record --out FILE.json' makes it "
             f"({type(error).__name__}: {error})"
         ) from None
     return Card(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from .session import Session
+    from practice_gpus.session import Session
 
 NAME = "practice_gpus"  # of the mark and the fixture
 MEMORY = "16 GiB"
@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def hand_on(session: Session) -> Callable[[], None]:
     """Give programs that tests start practice GPUs, too; returns what ends that."""
-    from .processes import handed_on
+    from practice_gpus.pytorch.processes import handed_on
 
     children = contextlib.ExitStack()
     children.enter_context(handed_on(session.settings))
@@ -92,7 +92,7 @@ def _practice_gpus_of_mark(request: pytest.FixtureRequest) -> None:
 
 def new_session(config: pytest.Config, **settings: Any) -> Session:
     """Practice GPUs that are not on yet."""
-    from .session import practice_gpus as make  # PyTorch, only where it is needed
+    from practice_gpus.session import practice_gpus as make  # PyTorch, only where it is needed
 
     if not settings.get("card"):
         settings.setdefault("memory", config.getoption("--practice-gpus-memory"))

@@ -17,18 +17,25 @@ import torch
 from torch import overrides
 from torch.utils import _device, _python_dispatch
 
-from . import interrupts, processes
-from .cards import get_card
-from .dispatch import DispatchMode
-from .functions import FunctionMode
-from .machine import OTHER_THREAD, Machine, Place
-from .patches import patches
-from .refused import attention
-from .settings import Settings
-from .undo import MISSING, exchange, restore_default_device, set_aside, take_out
+from practice_gpus.cards import get_card
+from practice_gpus.machine import interrupts
+from practice_gpus.machine.machine import OTHER_THREAD, Machine, Place
+from practice_gpus.pytorch import processes
+from practice_gpus.pytorch.dispatch import DispatchMode
+from practice_gpus.pytorch.functions import FunctionMode
+from practice_gpus.pytorch.patches import patches
+from practice_gpus.pytorch.refused import attention
+from practice_gpus.pytorch.undo import (
+    MISSING,
+    exchange,
+    restore_default_device,
+    set_aside,
+    take_out,
+)
+from practice_gpus.settings import Settings
 
 if TYPE_CHECKING:
-    from .clock import Forecast
+    from practice_gpus.clock import Forecast
 
 active: list[Session] = []  # those that are on, outermost first; the last one rules
 FUNCTION_MODES = overrides, overrides._len_torch_function_stack
@@ -179,13 +186,13 @@ class Session(contextlib.ContextDecorator):
         fused: bool = False,
     ) -> Forecast:
         """What ``step()``, run ``repeat`` times, would take on a card: see `clock.forecast.forecast`."""
-        from .clock.forecast import forecast
+        from practice_gpus.clock.forecast import forecast
 
         return forecast(self, step, repeat, card, fused)
 
     def largest_batch(self, run: Callable[[int], object], least: int = 1) -> int:
         """The largest batch for which ``run(batch)``, a whole step, fits: see `clock.questions.largest_batch`."""
-        from .clock.questions import largest_batch
+        from practice_gpus.clock.questions import largest_batch
 
         self._counted("transfers")  # practice GPUs that are on
         return largest_batch(run, least)
@@ -262,8 +269,8 @@ class Session(contextlib.ContextDecorator):
 
 
 def _start_clock(machine):
-    from .clock.log import Log
-    from .clock.queue import Queue
+    from practice_gpus.clock.log import Log
+    from practice_gpus.clock.queue import Queue
 
     machine.clock = Log(machine, Queue(get_card(machine.settings.card)))
 

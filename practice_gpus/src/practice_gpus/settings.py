@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from .cards import GIB, find_card, get_card
+from practice_gpus.cards import GIB, find_card, get_card
 
 SMALLEST = 2 << 20  # bytes: one small segment of the allocator
 REAL = ("use", "hide", "skip")

@@ -30,7 +30,7 @@ def expected() -> list[str]:
 
 def printed() -> Iterator[str]:
     """The lines of the GPUs that are there, else of two practice GPUs."""
-    from .session import practice_gpus
+    from practice_gpus.session import practice_gpus
 
     run = importlib.import_module(f"{situations().__name__}.lines").lines
     devices = contextlib.nullcontext() if torch.cuda.is_available() else practice_gpus(2)

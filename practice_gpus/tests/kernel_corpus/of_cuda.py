@@ -3,7 +3,7 @@
 import torch
 from torch.nn import functional as F
 
-from . import Case, case
+from kernel_corpus import Case, case
 
 
 def kernel(text):

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch.nn import functional as F
 
-from . import Case, case
+from kernel_corpus import Case, case
 
 
 def cdiv(n, d):

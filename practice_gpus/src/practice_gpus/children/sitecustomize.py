@@ -1,4 +1,4 @@
-"""Turns practice GPUs on in a child process, as soon as it has imported torch: see `practice_gpus.processes`.
+"""Turns practice GPUs on in a child process, as soon as it has imported torch: see `practice_gpus.pytorch.processes`.
 
 Python imports this module at its start where its folder is on PYTHONPATH.
 """

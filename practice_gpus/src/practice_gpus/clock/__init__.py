@@ -12,8 +12,8 @@ the queues of the streams are simulated. `work` counts bytes and FLOPs, `log` no
 give times, `queue` plays the log on a card, `change` fuses and scales, `forecast` holds the result, `trace` draws it for Perfetto.
 """
 
-from .adapters import lora, recomputed
-from .cpu import ISSUE
-from .forecast import PROMISE, Forecast, forecast
+from practice_gpus.clock.adapters import lora, recomputed
+from practice_gpus.clock.cpu import ISSUE
+from practice_gpus.clock.forecast import PROMISE, Forecast, forecast
 
 __all__ = ["ISSUE", "PROMISE", "Forecast", "forecast", "lora", "recomputed"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 
-from .log import Entry, Launch
-from .work import Work
+from practice_gpus.clock.log import Entry, Launch
+from practice_gpus.clock.work import Work
 
 
 def fused(entries: list[Entry]) -> list[Entry]:
@@ -36,10 +36,16 @@ def widened(entries: list[Entry], uses: Counter) -> list[Entry]:
     result: list[Entry] = []
     for entry in entries:
         last = result[-1] if result else None
-        if isinstance(entry, Launch) and isinstance(last, Launch) and widens(last.work, entry.work, uses):
+        if (
+            isinstance(entry, Launch)
+            and isinstance(last, Launch)
+            and widens(last.work, entry.work, uses)
+        ):
             ((mark, _),) = last.work.writes
             reads = [each for each in entry.work.reads if each[0] != mark] + last.work.reads
-            result[-1] = dataclasses.replace(entry, work=dataclasses.replace(entry.work, reads=reads))
+            result[-1] = dataclasses.replace(
+                entry, work=dataclasses.replace(entry.work, reads=reads)
+            )
         else:
             result.append(entry)
     return result

@@ -59,7 +59,7 @@ def network(device: str) -> tuple[nn.Module, torch.Tensor]:
 
 def issued(device: str) -> list[float]:
     """Seconds that the CPU took for an operator of a training-mode forward pass, ten seconds long, one number a pass."""
-    from ..session import practice_gpus
+    from practice_gpus.session import practice_gpus
 
     with practice_gpus(1, card="T4", values=False) as gpus:
         model, x = network("cuda")

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..cards import Card, get_card
-from . import change, questions, trace
-from .cpu import Cpu, own
-from .kernel_times import TOGETHER, WATTS
-from .log import Copy, Entry, Launch, Wait, recording
-from .parts import Kernel, Stop, kernel_of, total
-from .plans import Plan, State, plan_of, state_of
-from .queue import Queue, Span, play
+from practice_gpus.cards import Card, get_card
+from practice_gpus.clock import change, questions, trace
+from practice_gpus.clock.cpu import Cpu, own
+from practice_gpus.clock.kernel_times import TOGETHER, WATTS
+from practice_gpus.clock.log import Copy, Entry, Launch, Wait, recording
+from practice_gpus.clock.parts import Kernel, Stop, kernel_of, total
+from practice_gpus.clock.plans import Plan, State, plan_of, state_of
+from practice_gpus.clock.queue import Queue, Span, play
 
 if TYPE_CHECKING:
     from practice_gpus.session import Session
@@ -334,12 +334,11 @@ def forecast(
     for device in machine.devices:
         torch.cuda.reset_peak_memory_stats(device)
     held = torch.cuda.memory_allocated()
-    with recording(machine) as log:
+    with recording(machine) as entries:
         for _ in range(repeat):
             step()
-        entries, used = log.entries, list(log.parameters.values())
     peak = max(torch.cuda.max_memory_allocated(device) for device in machine.devices)
-    state = State.seen(used, max(held, torch.cuda.memory_allocated()))
+    state = State.seen(entries, max(held, torch.cuda.memory_allocated()))
     if not any(isinstance(entry, Launch) for entry in entries):
         raise ValueError(
             f"step={step!r}: it used no practice GPU; move the model and its input there, .to('cuda')"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..cards import COMPUTE, MEMORY, Card
-from .log import Reduce
-from .work import Work
+from practice_gpus.cards import COMPUTE, MEMORY, Card
+from practice_gpus.clock.log import Reduce
+from practice_gpus.clock.work import Work
 
 CHANNELS_LAST = 0.8  # of the bandwidth (`MEMORY`), for images whose channels are next to each other
 SHORTEST = 3e-6  # seconds of the shortest kernel
@@ -24,6 +24,8 @@ AMD = 0.51
 def sustained(card: Card) -> float:
     """The share of its peak rates that a card's power lets it hold."""
     return LOW_POWER if card.watts <= WATTS else 1.0
+
+
 # Seconds until an exchange is under way: in a machine (8 H200, 1 MiB: 46 µs; 8 A100: 102) and between machines (32 B200, 1 MiB:
 # 380 µs; there 1 GiB goes at 362 GB/s, near the 400 of eight cards for the network): all_reduce_nodes, stas00/ml-engineering.
 NEAR, FAR = 60e-6, 350e-6

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..origins import line, origin
-from .work import Work, schema, tensors, work
+from practice_gpus.clock.work import Work, schema, tensors, work
+from practice_gpus.machine.origins import line, origin
 
 if TYPE_CHECKING:
     from practice_gpus.clock.queue import Queue
-    from practice_gpus.machine import Machine
-    from practice_gpus.operators import Call
-    from practice_gpus.streams import Event, Stream
+    from practice_gpus.machine.machine import Machine
+    from practice_gpus.machine.streams import Event, Stream
+    from practice_gpus.pytorch.operators import Call
 
 in_backward = torch._C._current_graph_task_id
 
@@ -99,12 +99,12 @@ class Reduce(Entry):
 
 @contextlib.contextmanager
 def recording(machine: Machine) -> Iterator[Any]:
-    """A log whose ``entries`` are filled with what happens on a machine in here."""
+    """A list that is filled with what happens on a machine in here."""
     before = machine.clock
     machine.clock = log = before or Log(machine)
-    log.entries, log.parameters = [], {}
+    log.entries = []
     try:
-        yield log
+        yield log.entries
     finally:
         log.entries = None
         machine.clock = before
@@ -118,7 +118,6 @@ class Log:
         self.queue = queue
         self.entries: list[Entry] | None = None
         self.marks = 0
-        self.parameters: dict[int, torch.nn.Parameter] = {}  # those that were used, by id
         self.process = os.getpid()
 
     def add(self, entry: Entry) -> None:
@@ -141,9 +140,6 @@ class Log:
     def operator(self, call: Call, out: Any) -> None:
         """An operator ran: on a GPU, unless it only copied to or from one, or on the CPU."""
         fact = call.fact
-        for tensor in call.inputs if self.entries is not None else ():
-            if isinstance(tensor, torch.nn.Parameter):
-                self.parameters[id(tensor)] = tensor
         if fact.view or call.func.namespace == "prim" or os.getpid() != self.process:
             return  # nothing moves, or a forked worker loads data
         if call.home is None:

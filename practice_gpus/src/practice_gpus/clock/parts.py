@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from .log import Launch
-from .queue import Span
+from practice_gpus.clock.log import Launch
+from practice_gpus.clock.queue import Span
 
 
 @dataclass(frozen=True)

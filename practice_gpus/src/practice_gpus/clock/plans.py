@@ -6,13 +6,15 @@ Each GPU has a batch of its own, but for "tp", whose GPUs share one. Only shapes
 from __future__ import annotations
 
 import dataclasses
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 
-from .log import Entry, Join, Launch, Reduce
-from .queue import REDUCED
+from practice_gpus.clock.log import Entry, Join, Launch, Reduce
+from practice_gpus.clock.queue import REDUCED
+from practice_gpus.machine.machine import storage_of
 
 BUCKET = 25 << 20  # bytes: bucket_cap_mb of DistributedDataParallel
 UNITS = 32  # parts that FSDP gathers one after the other, where the model does not say
@@ -36,8 +38,13 @@ class State:
     optimizer: int = 0
 
     @classmethod
-    def seen(cls, parameters: list, held: int) -> State:
-        """Of the parameters that a step used, and the bytes held before or after it."""
+    def seen(cls, entries: list[Entry], held: int) -> State:
+        """Of the parameters that a training step read, and the bytes held before or after it."""
+        if not any(map(is_backward, entries)):
+            return cls()
+        read = {mark for e in entries if isinstance(e, Launch) for mark, _ in e.work.reads}
+        found = (each for each in gc.get_objects() if issubclass(type(each), torch.nn.Parameter))
+        parameters = [p for p in found if getattr(storage_of(p), "clock_number", None) in read]
         trained = [p for p in parameters if p.requires_grad]
         weights = sum(p.nbytes for p in parameters)
         gradients = sum(p.nbytes for p in trained)
@@ -118,7 +125,9 @@ class Plan:
                 hidden = min(size for _, size in entry.work.writes if size > 1 << 12)
                 result += 2 * [self._send(entry, hidden, 2), _wait(entry)]
         if len(result) == len(entries):
-            raise ValueError("plan='tp': it splits blocks at scaled_dot_product_attention, and this step has none")
+            raise ValueError(
+                "plan='tp': it splits blocks at scaled_dot_product_attention, and this step has none"
+            )
         return result
 
     def _updated(self, entries: list[Entry]) -> list[Entry]:
@@ -136,7 +145,9 @@ def plan_of(name: str, gpus: int, per_node: int, nic: float, state: State) -> Pl
     if name not in SHARDED:
         raise ValueError(f"plan={name!r}: give one of {', '.join(SHARDED)}")
     if gpus > 1 and not state.gradients:
-        raise ValueError(f"gpus={gpus}: the step trains no parameters; say what is reduced, gradients=model, or bytes")
+        raise ValueError(
+            f"gpus={gpus}: the step trains no parameters; say what is reduced, gradients=model, or bytes"
+        )
     if nic <= 0:
         raise ValueError(f"nic={nic!r}: give the GB/s of one GPU's network card, above 0")
     return Plan(name, gpus, per_node, nic, state)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from ..cards import CARDS, GIB, find_card
+from practice_gpus.cards import CARDS, GIB, find_card
 
 if TYPE_CHECKING:
-    from .forecast import Forecast
+    from practice_gpus.clock.forecast import Forecast
 
 MOST = 1 << 20  # the largest batch that is tried
 

@@ -7,10 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..cards import Card
-from .cpu import own
-from .kernel_times import SHORTEST, copy_seconds, exchange_seconds, limits, link_seconds
-from .log import Copy, Entry, Host, Join, Launch, Mark, Reduce, Wait
+from practice_gpus.cards import Card
+from practice_gpus.clock.cpu import own
+from practice_gpus.clock.kernel_times import (
+    SHORTEST,
+    copy_seconds,
+    exchange_seconds,
+    limits,
+    link_seconds,
+)
+from practice_gpus.clock.log import Copy, Entry, Host, Join, Launch, Mark, Reduce, Wait
 
 HOST_BYTES = 10e9  # bytes a second that an operator on the CPU reads and writes
 REDUCED = -1  # the mark of the latest all-reduce
@@ -148,7 +154,15 @@ class Queue:
         if self.spans is not None:
             row = entry.device, "all-reduce"
             self.spans.append(
-                Span("all_reduce" if entry.times == 2 else "gather or scatter", start, start + seconds, row, entry, "reduce", self.cpu)
+                Span(
+                    "all_reduce" if entry.times == 2 else "gather or scatter",
+                    start,
+                    start + seconds,
+                    row,
+                    entry,
+                    "reduce",
+                    self.cpu,
+                )
             )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..cards import get_card
-from .forecast import Forecast
-from .log import Copy, Entry, Host, Launch
+from practice_gpus.cards import get_card
+from practice_gpus.clock.forecast import Forecast
+from practice_gpus.clock.log import Copy, Entry, Host, Launch
 
 PAGE_CARDS = "T4|RTX 3060|RTX 4090|L4|A10G|A100 80|H100 SXM|H200".split("|")
 FINEST = 1500  # parts of a step's length: shorter gaps are not drawn

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .log import Launch
+from practice_gpus.clock.log import Launch
 
 if TYPE_CHECKING:
     from practice_gpus.clock.forecast import Forecast

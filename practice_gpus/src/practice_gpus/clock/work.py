@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import conv_flop_count, flop_registry
 
-from ..machine import storage_of
-from .products import OURS, PATHS, fast_path, flops
+from practice_gpus.clock.products import OURS, PATHS, fast_path, flops
+from practice_gpus.machine.machine import storage_of
 
 T = torch.Tensor
 aten = torch.ops.aten
@@ -217,7 +217,13 @@ def path(given: dict, out: Any) -> list:
     x = max(tensors(list(given.values())), key=T.numel)
     marks = iter(lambda: next(serial), None)
     return [
-        Work(name, [(next(marks), read)], [(next(marks), written)], count, unit_of(x, "matmul") if count else "")
+        Work(
+            name,
+            [(next(marks), read)],
+            [(next(marks), written)],
+            count,
+            unit_of(x, "matmul") if count else "",
+        )
         for name, read, written, count in fast_path(given, out)
     ]
 
@@ -284,7 +290,12 @@ def launches(name: str, given: dict) -> int:
 
 def unit_of(tensor: torch.Tensor, what: str) -> str:
     """What computes a product ("matmul") or a convolution ("conv") of a tensor: "fp16", "tf32" …"""
-    names = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64", torch.int8: "int8"}
+    names = {
+        torch.float16: "fp16",
+        torch.bfloat16: "bf16",
+        torch.float64: "fp64",
+        torch.int8: "int8",
+    }
     if tensor.dtype.itemsize == 1 and tensor.is_floating_point():
         return "fp8"
     if tensor.dtype != torch.float32:

@@ -4,8 +4,8 @@
 expect.
 """
 
-from . import memory, memory_training, memory_reports  # isort: skip
-from . import placement, contexts, mismatch, python_side, gradients  # isort: skip
-from . import modules, training, saving, randomness, parallel, streams  # isort: skip
-from . import mixed_precision, queries, others, frameworks  # isort: skip
-from .registry import SITUATIONS
+from practice_gpus.fidelity import memory, memory_training, memory_reports  # isort: skip
+from practice_gpus.fidelity import placement, contexts, mismatch, python_side, gradients  # isort: skip
+from practice_gpus.fidelity import modules, training, saving, randomness, parallel, streams  # isort: skip
+from practice_gpus.fidelity import mixed_precision, queries, others, frameworks  # isort: skip
+from practice_gpus.fidelity.registry import SITUATIONS

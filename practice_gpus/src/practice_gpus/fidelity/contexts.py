@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from .placement import devices, on
-from .registry import CODE, DOCS, situation, table
+from practice_gpus.fidelity.placement import devices, on
+from practice_gpus.fidelity.registry import CODE, DOCS, situation, table
 
 CURRENT = DOCS + "generated/torch.cuda.device.html"
 DEFAULT = DOCS + "generated/torch.set_default_device.html"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from .placement import on
-from .registry import CODE, DOCS, table
+from practice_gpus.fidelity.placement import on
+from practice_gpus.fidelity.registry import CODE, DOCS, table
 
 CLASSES = ("CUDAGraph", "graph", "MemPool", "ExternalStream", "CUDAPluggableAllocator")
 KINDS = [getattr(torch.cuda, name) for name in CLASSES]

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from .mismatch import square
-from .placement import on
-from .registry import CODE, DOCS, situation, table
+from practice_gpus.fidelity.mismatch import square
+from practice_gpus.fidelity.placement import on
+from practice_gpus.fidelity.registry import CODE, DOCS, situation, table
 
 AUTOGRAD = DOCS + "notes/autograd.html"
 ENGINE = CODE + "torch/csrc/autograd/engine.cpp"

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from . import SITUATIONS
+from practice_gpus.fidelity import SITUATIONS
 
 # What differs from release to release or from machine to machine, and what stands for it in a line.
 VARIABLE = (

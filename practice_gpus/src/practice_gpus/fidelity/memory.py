@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .registry import CODE, DOCS, situation, table
+from practice_gpus.fidelity.registry import CODE, DOCS, situation, table
 
 NOTES = DOCS + "notes/cuda.html#memory-management"
 ALLOCATOR = CODE + "c10/cuda/CUDACachingAllocator.cpp"

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from .memory import ALLOCATOR, MIB, buffer, fresh, grown
-from .registry import CODE, DOCS, situation, table
+from practice_gpus.fidelity.memory import ALLOCATOR, MIB, buffer, fresh, grown
+from practice_gpus.fidelity.registry import CODE, DOCS, situation, table
 
 STATS = DOCS + "generated/torch.cuda.memory.memory_stats.html"
 OOM = DOCS + "notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory"

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from .memory import MIB, buffer, fresh, grown
-from .registry import DOCS, situation, table
+from practice_gpus.fidelity.memory import MIB, buffer, fresh, grown
+from practice_gpus.fidelity.registry import DOCS, situation, table
 
 
 @situation(DOCS + "generated/torch.cuda.memory.max_memory_allocated.html")

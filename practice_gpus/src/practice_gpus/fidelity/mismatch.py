@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .placement import on
-from .registry import CODE, DOCS, table
+from practice_gpus.fidelity.placement import on
+from practice_gpus.fidelity.registry import CODE, DOCS, table
 
 ITERATOR = CODE + "aten/src/ATen/TensorIterator.cpp"
 CHECK = (

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .mismatch import images, picks, square
-from .placement import on
-from .registry import CODE, DOCS, situation, table
+from practice_gpus.fidelity.mismatch import images, picks, square
+from practice_gpus.fidelity.placement import on
+from practice_gpus.fidelity.registry import CODE, DOCS, situation, table
 
 AMP = DOCS + "amp.html#autocast-op-reference"
 G = "cuda"

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from .placement import devices, kind, stays
-from .registry import CODE, DOCS, situation, table
+from practice_gpus.fidelity.placement import devices, kind, stays
+from practice_gpus.fidelity.registry import CODE, DOCS, situation, table
 
 MODULE = DOCS + "generated/torch.nn.Module.html#torch.nn.Module.to"
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .mismatch import assigned
-from .registry import CODE, DOCS, situation, table
+from practice_gpus.fidelity.mismatch import assigned
+from practice_gpus.fidelity.registry import CODE, DOCS, situation, table
 
 WAITS = CODE + "test/test_torch.py"
 FUNC = DOCS + "func.html"

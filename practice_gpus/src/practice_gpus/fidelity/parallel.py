@@ -9,9 +9,9 @@ from torch import nn
 from torch.nn.parallel import comm, gather, parallel_apply, replicate, scatter
 from torch.nn.parallel.scatter_gather import scatter_kwargs
 
-from .modules import net
-from .placement import devices, on, stays
-from .registry import CODE, DOCS, situation, table
+from practice_gpus.fidelity.modules import net
+from practice_gpus.fidelity.placement import devices, on, stays
+from practice_gpus.fidelity.registry import CODE, DOCS, situation, table
 
 PARALLEL = DOCS + "generated/torch.nn.DataParallel.html"
 SPLIT = CODE + "torch/nn/parallel/scatter_gather.py and torch/csrc/cuda/comm.cpp"

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .registry import CODE, DOCS, situation, table
+from practice_gpus.fidelity.registry import CODE, DOCS, situation, table
 
 DEVICE = DOCS + "tensor_attributes.html#torch.device"
 TO = DOCS + "generated/torch.Tensor.to.html"

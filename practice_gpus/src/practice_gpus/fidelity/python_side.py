@@ -7,9 +7,9 @@ from typing import Any
 import numpy
 import torch
 
-from .mismatch import square
-from .placement import devices, kind, on
-from .registry import CODE, DOCS, situation, table
+from practice_gpus.fidelity.mismatch import square
+from practice_gpus.fidelity.placement import devices, kind, on
+from practice_gpus.fidelity.registry import CODE, DOCS, situation, table
 
 NUMPY = CODE + "torch/csrc/utils/tensor_numpy.cpp"
 VIEWS = DOCS + "tensor_view.html"

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .registry import CODE, DOCS, situation, table
+from practice_gpus.fidelity.registry import CODE, DOCS, situation, table
 
 CUDA = DOCS + "cuda.html"
 QUERIES = CODE + "torch/cuda/__init__.py"

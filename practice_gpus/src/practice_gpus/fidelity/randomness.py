@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from .placement import kind, on, stays
-from .registry import CODE, DOCS, situation, table
+from practice_gpus.fidelity.placement import kind, on, stays
+from practice_gpus.fidelity.registry import CODE, DOCS, situation, table
 
 GENERATOR = DOCS + "generated/torch.Generator.html"
 RANDOM = CODE + "aten/src/ATen/core/Generator.h"

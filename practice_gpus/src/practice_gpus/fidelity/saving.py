@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from .gradients import leaf
-from .modules import net
-from .placement import devices, on
-from .registry import CODE, DOCS, situation, table
+from practice_gpus.fidelity.gradients import leaf
+from practice_gpus.fidelity.modules import net
+from practice_gpus.fidelity.placement import devices, on
+from practice_gpus.fidelity.registry import CODE, DOCS, situation, table
 
 LOAD = DOCS + "generated/torch.load.html"
 SERIALIZATION = CODE + "torch/serialization.py"

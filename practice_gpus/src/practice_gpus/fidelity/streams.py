@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from .placement import on
-from .registry import CODE, DOCS, situation, table
+from practice_gpus.fidelity.placement import on
+from practice_gpus.fidelity.registry import CODE, DOCS, situation, table
 
 STREAM = DOCS + "generated/torch.cuda.Stream.html"
 EVENT = DOCS + "generated/torch.cuda.Event.html"

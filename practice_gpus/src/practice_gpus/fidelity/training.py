@@ -9,11 +9,11 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector, rnn
 from torch.utils.checkpoint import checkpoint
 
-from .gradients import leaf
-from .mismatch import square
-from .modules import net
-from .placement import devices, on
-from .registry import CODE, DOCS, situation, table
+from practice_gpus.fidelity.gradients import leaf
+from practice_gpus.fidelity.mismatch import square
+from practice_gpus.fidelity.modules import net
+from practice_gpus.fidelity.placement import devices, on
+from practice_gpus.fidelity.registry import CODE, DOCS, situation, table
 
 OPTIM = DOCS + "optim.html"
 RNN = CODE + "torch/nn/modules/rnn.py and aten/src/ATen/native/RNN.h"

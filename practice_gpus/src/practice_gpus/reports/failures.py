@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from ..origins import is_own
-from . import findings
+from practice_gpus.machine.origins import is_own
+from practice_gpus.reports import findings
 
 
 def failed(error: Any) -> dict | None:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from . import statements, static_analysis
+from practice_gpus.reports import statements, static_analysis
 
 NOTED = 5  # waits or copies on one line that make a loop of it
 INNER = 10  # between two optimizer steps

@@ -8,10 +8,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..cards import fits
-from ..clock import PROMISE
-from .findings import short, size, source
-from .screen import ENDINGS, PINNING
+from practice_gpus.cards import fits
+from practice_gpus.clock import PROMISE
+from practice_gpus.reports.findings import short, size, source
+from practice_gpus.reports.screen import ENDINGS, PINNING
 
 if TYPE_CHECKING:
     from practice_gpus.reports.program import Report

@@ -16,14 +16,14 @@ import traceback
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-from .. import processes
-from ..clock import steps as clock_steps
-from ..origins import HERE, is_own, line
-from ..session import practice_gpus
-from . import findings, screen, statements
-from .failures import failed
-from .recorder import Recorder
-from .step_limit import Enough
+from practice_gpus.clock import steps as clock_steps
+from practice_gpus.machine.origins import HERE, is_own, line
+from practice_gpus.pytorch import processes
+from practice_gpus.reports import findings, screen, statements
+from practice_gpus.reports.failures import failed
+from practice_gpus.reports.recorder import Recorder
+from practice_gpus.reports.step_limit import Enough
+from practice_gpus.session import practice_gpus
 
 if TYPE_CHECKING:
     from practice_gpus.clock.forecast import Forecast
@@ -77,7 +77,7 @@ class Report:
 
     def page(self, path: Any, before: Any = None) -> Any:
         """Write it as one HTML page to keep or print; ``before``: the path of an earlier report's JSON, drawn beside it."""
-        from . import page
+        from practice_gpus.reports import page
 
         earlier = json.loads(open(before, encoding="utf-8").read()) if before else None
         return page.write(self, path, earlier)

@@ -15,16 +15,24 @@ import torch
 from torch.optim import optimizer as optimizers
 from torch.utils._pytree import tree_leaves
 
-from ..machine import block_of, inner, listeners, storage_of
-from ..origins import OWNERS, PURPOSES, cause, first_of, line, origin, within
-from . import leaks
-from .pace import Pace
-from .slow import Watch
-from .step_limit import end_with_loop
+from practice_gpus.machine.machine import block_of, inner, listeners, storage_of
+from practice_gpus.machine.origins import (
+    OWNERS,
+    PURPOSES,
+    cause,
+    first_of,
+    line,
+    origin,
+    within,
+)
+from practice_gpus.reports import leaks
+from practice_gpus.reports.pace import Pace
+from practice_gpus.reports.slow import Watch
+from practice_gpus.reports.step_limit import end_with_loop
 
 if TYPE_CHECKING:
-    from practice_gpus.blocks import Block
-    from practice_gpus.memory import Allocator
+    from practice_gpus.machine.blocks import Block
+    from practice_gpus.machine.memory import Allocator
 
 KINDS = "parameters gradients optimizer activations backward data buckets replicas".split()
 FACTORIES = set(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ..cards import fits
-from .findings import SMALL, short, shorten, size, source
+from practice_gpus.cards import fits
+from practice_gpus.reports.findings import SMALL, short, shorten, size, source
 
 ARROWS = {"set-up": "set-up", "h2d": "CPU → GPU", "d2h": "GPU → CPU", "d2d": "GPU → GPU"}
 NOTES = {

@@ -7,8 +7,8 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from ..origins import is_own
-from .findings import short, source
+from practice_gpus.machine.origins import is_own
+from practice_gpus.reports.findings import short, source
 
 if TYPE_CHECKING:
     from practice_gpus.reports.recorder import Recorder

@@ -1,0 +1,65 @@
+"""Lesson 00, Start here: its exercise on two practice GPUs."""
+
+import torch
+
+from course.checks import expect
+from course.checks.core import Exercise, LearnerError, NotAttempted, NotYet, call
+from course.lesson00.figures import halves
+from practice_gpus import practice_gpus
+
+
+def starter(left, right):
+    return torch.cat([left, right], dim=2)
+
+
+def join(left, right):
+    right = right.to("cuda:0")
+    return torch.cat([left, right], dim=2)
+
+
+def _check_join(answer):
+    left, right = halves()
+    whole = torch.cat([left, right], dim=2)
+    with practice_gpus(2):
+        try:
+            found = call(answer, left.to("cuda:0"), right.to("cuda:1"))
+        except LearnerError as error:
+            if _uses(answer) == _uses(starter):
+                raise NotAttempted(f"PyTorch says: {error}") from None
+            raise
+        expect.tensor(found, what="join(left, right)")
+        if tuple(found.shape) == (3, 448, 112):
+            raise NotYet(
+                "one half is on top of the other. Which of `dim=0`, `1` and `2` is the width?"
+            )
+        expect.tensor(found, whole.shape, whole.dtype, what="join(left, right)")
+        if found.device.type != "cuda":
+            raise NotYet(
+                "the cat is whole, but on the CPU. Can the halves meet on one of the GPUs?"
+            )
+        if not torch.equal(found.cpu(), whole):
+            raise NotYet("that's no cat yet. Which half comes first?")
+        where = str(found.device)
+    return f"the cat is whole again, on {where}."
+
+
+def _uses(function):
+    """Return the names and the constants in the code of `function`: enough to know an untouched starter by."""
+    code = getattr(function, "__code__", None)
+    return code and (code.co_names, code.co_consts)
+
+
+warm_up = Exercise(
+    key="00.warm_up",
+    title="half a cat on each GPU",
+    check_answer=_check_join,
+    hints=(
+        "`cat` needs both halves on the same device. On which GPU should they meet?",
+        '`right.to("cuda:0")` returns a copy of the right half on the first GPU.',
+        '`return torch.cat([left, right.to("cuda:0")], dim=2)`',
+    ),
+    reference=join,
+    explanation="`to` copies the right half to the GPU that holds the left one, and `cat` puts the two side by side: dimension 2 "
+    "of [channels, height, width].",
+    unlocked="You've moved data between two GPUs. Lesson 02 shows what that costs.",
+)

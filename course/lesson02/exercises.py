@@ -1,0 +1,342 @@
+"""Exercises and quiz of lesson 02, Move tensors. Checks run on two GPUs, real ones or practice GPUs."""
+
+import copy
+from contextlib import contextmanager
+
+import numpy
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from course import measurements
+from course.checks import expect
+from course.checks.core import Exercise, NotYet, Question, call
+from practice_gpus import practice_gpus
+
+CPU = torch.device("cpu")
+GPUS = (torch.device("cuda:0"), torch.device("cuda:1"))
+
+
+class _Crossings(TorchDispatchMode):
+    """Counts copies to a GPU ("h2d"), from one ("d2h") and between two ("d2d"), where the GPUs are real."""
+
+    def __init__(self):
+        super().__init__()
+        self.transfers = {"h2d": 0, "d2h": 0, "d2d": 0}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        name = func._schema.name
+        if name == "aten::_local_scalar_dense" and args[0].device != CPU:
+            self.transfers["d2h"] += 1
+        if name in ("aten::copy_", "aten::_to_copy"):
+            source = args[1] if name == "aten::copy_" else args[0]
+            if source.device != out.device:
+                ends = ["h" if end.device == CPU else "d" for end in (source, out)]
+                self.transfers["2".join(ends)] += 1
+        return out
+
+
+@contextmanager
+def _counted(gpus):
+    """Yields a dict that holds the copies of the block, by direction, once the block has ended."""
+    copies = {}
+    if gpus.real:
+        with _Crossings() as crossings:
+            yield copies
+        copies.update(crossings.transfers)
+    else:
+        before = gpus.transfers
+        yield copies
+        copies.update({way: gpus.transfers[way] - before[way] for way in before})
+
+
+def count_copies(gpus, function):
+    """How many tensors a call moves: {"h2d": host to device, "d2h": device to host, "d2d": between devices}."""
+    with _counted(gpus) as copies:
+        function()
+    return copies
+
+
+# --- move a nested batch ---------------------------------------------------------------------------------------------
+def move_batch(batch, device):
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device)
+    if isinstance(batch, dict):
+        return {key: move_batch(value, device) for key, value in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(move_batch(part, device) for part in batch)
+    return batch
+
+
+def _batches():
+    t = torch.rand
+    mixed = {"image": t(2), "name": "cat", "size": 3, "none": None, "flag": True}
+    return {
+        "a tensor": t(2, 3),
+        "a dict": {"image": t(2, 3), "label": torch.tensor([1, 2])},
+        "a tuple": (t(3, 2).T, t(()), [t(0)], t(2).half()),
+        "a dict with other things": mixed,
+        "a list of tuples of dicts": [({"x": t(2)}, [t(1), "a"]), ()],
+        "an empty dict": {},
+        "a string": "only text",
+    }
+
+
+def _check_batch(answer):
+    with practice_gpus(2):
+        for device in (GPUS[0], GPUS[1], CPU):
+            for name, batch in _batches().items():
+                untouched = copy.deepcopy(batch)
+                _like(call(answer, batch, device), untouched, device, name)
+                _like(batch, untouched, CPU, f"{name}, afterwards (the original)")
+    return "Your function moved seven kinds of batch to three devices, and kept everything else."
+
+
+def _like(result, expected, device, path):
+    """Compare what came back, part by part; `path` says where we are."""
+    if type(result) is not type(expected):
+        advice = "Code that unpacks the batch may depend on the type: keep it."
+        if result is None:
+            advice = "Does every path return something?"
+        kinds = f"{type(result).__name__}, expected {type(expected).__name__}"
+        raise NotYet(f"{path}: came back as {kinds}. {advice}")
+    if isinstance(expected, torch.Tensor):
+        if result.device != device:
+            advice = "Is this the device you were given, and do you look inside each container?"
+            if "the original" in path:
+                advice = "The batch you were given has changed: build a new container."
+            raise NotYet(f"{path}: the tensor is on {result.device}, expected {device}. {advice}")
+        if result.dtype != expected.dtype or not torch.equal(result.cpu(), expected):
+            raise NotYet(f"{path}: the values or the dtype changed in the copy.")
+    elif isinstance(expected, dict):
+        if result.keys() != expected.keys():
+            raise NotYet(f"{path}: keys {list(result)}, expected {list(expected)}.")
+        for key in expected:
+            _like(result[key], expected[key], device, f"{path}[{key!r}]")
+    elif isinstance(expected, (list, tuple)):
+        if len(result) != len(expected):
+            raise NotYet(f"{path}: {len(result)} parts, expected {len(expected)}.")
+        for i, part in enumerate(expected):
+            _like(result[i], part, device, f"{path}[{i}]")
+    elif result != expected:
+        raise NotYet(f"{path}: {result!r}, expected {expected!r} untouched.")
+
+
+batch = Exercise(
+    key="02.batch",
+    title="move a nested batch",
+    check_answer=_check_batch,
+    hints=(
+        "A list of tensors moved with one line, in Move a batch. What has to happen for each other kind of thing?",
+        "Recursion: a tensor moves, a container is rebuilt from its moved parts, and everything else comes back as it is.",
+        "Three tests with `isinstance`. A list or tuple becomes `type(batch)(parts)`, a dict `{key: move_batch(value, "
+        "device) for key, value in batch.items()}`.",
+    ),
+    reference=move_batch,
+    explanation="The function calls itself on each part, so depth does not matter. Containers keep their type, because "
+    "code that unpacks a batch depends on it, and the original is left alone. (A namedtuple would take its parts one "
+    "by one: type(batch)(*parts).)",
+    unlocked="You can now send any batch to any device with one call.",
+    tool="move_batch",
+)
+
+
+# --- port someone else's k-means -------------------------------------------------------------------------------------
+def kmeans_anywhere(points, k):
+    centers = points[:k]
+    groups = torch.arange(k, device=points.device)
+    steps = []
+    for _ in range(20):
+        nearest = torch.cdist(points, centers).argmin(1)
+        member = (nearest[:, None] == groups).float()
+        moved = member.T @ points / member.sum(0).clamp(min=1)[:, None]
+        steps.append((moved - centers).norm())
+        centers = moved
+    return centers.cpu().numpy(), torch.stack(steps).tolist()
+
+
+def _check_repair(answer):
+    with practice_gpus(2) as gpus:
+        for rows, home in enumerate((CPU, *GPUS), 200):
+            points = torch.rand(rows, 2, generator=torch.Generator().manual_seed(rows)).to(home)
+            case = f"{rows} points on {home}"
+            held = 0
+            if home != CPU:
+                torch.cuda.reset_peak_memory_stats(home)
+                held = torch.cuda.memory_allocated(home)
+            with _counted(gpus) as copies:
+                result = call(answer, points, 3)
+            _same_numbers(result, points, case)
+            if home != CPU:
+                _where_work(copies, torch.cuda.max_memory_allocated(home) > held, case)
+    return "The same numbers on three devices, and two copies in 20 steps."
+
+
+def _same_numbers(result, points, case):
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise NotYet(f"{case}: got {type(result).__name__}; expected the centers and the steps.")
+    centers, steps = result
+    if not isinstance(centers, numpy.ndarray):
+        kind = type(centers).__name__
+        raise NotYet(f"{case}: the centers are a {kind}; expected a NumPy array.")
+    if not isinstance(steps, list) or not all(isinstance(step, float) for step in steps):
+        raise NotYet(f"{case}: the steps came back as something else than a list of floats.")
+    expected, told = kmeans_anywhere(points.cpu(), 3)
+    same = centers.shape == expected.shape and numpy.allclose(centers, expected, atol=1e-3)
+    if not same or len(steps) != len(told) or not numpy.allclose(steps, told, atol=1e-3):
+        raise NotYet(f"{case}: the numbers differ from those of kmeans. Change places only.")
+
+
+def _where_work(copies, grown, case):
+    if not grown:
+        raise NotYet(
+            f"{case}: the GPU never held more than the points, so the work ran on the CPU. "
+            "Bring the other tensors to the points instead."
+        )
+    count = copies["h2d"] + copies["d2h"]
+    if count > 2:
+        raise NotYet(
+            f"{case}: {count} copies between host and device, {copies['h2d']} of them to the GPU. Two are "
+            "enough. What crosses at every step could be created there, or wait until the end."
+        )
+
+
+repair = Exercise(
+    key="02.repair",
+    title="port someone else's k-means",
+    check_answer=_check_repair,
+    hints=(
+        "Which lines create a tensor without saying where? Which lines need a value on the CPU, and how often?",
+        "`centers` and `torch.arange(k)` have to be where `points` is. A list can hold tensors as well as numbers, so "
+        "the lengths can stay on the GPU until the loop is over.",
+        "`centers = points[:k]`, `torch.arange(k, device=points.device)`, `steps.append((moved - centers).norm())`, and "
+        "at the end `centers.cpu().numpy(), torch.stack(steps).tolist()`.",
+    ),
+    reference=kmeans_anywhere,
+    explanation="points decides where the work happens, and every other tensor follows it. The 20 lengths stay on the "
+    "GPU until one copy fetches them all, so nothing in the loop makes the CPU wait.",
+    unlocked="You can now take a stranger's CPU code to any GPU, and count what crosses the bus.",
+)
+
+
+# --- fit the cost of a copy -----------------------------------------------------------------------
+def fit_copy(small, large):
+    per_byte = (large[1] - small[1]) / (large[0] - small[0])
+    overhead_us = small[1] - small[0] * per_byte
+    return overhead_us, 1 / per_byte / 1000
+
+
+def published_copies(build="1"):
+    """Two of (bytes, microseconds): one `.to("cuda")` of 1,000 floats and one of 1,000,000, by a build of PyTorch's tutorial."""
+    table = measurements.published("pinned_a10g")
+    [many] = table.rows("many", build=build, tensors="1000 × 1,000 floats", way="blocking")
+    [one] = table.rows("one", build=build, elements=10**6, way="pageable .to")
+    return (4000, many["time_ms"]), (4_000_000, 1000 * one["time_ms"])  # ms of 1,000 are µs of one
+
+
+def measured_copies():
+    """{bytes: µs} of six pageable copies to a Quadro RTX 6000, the smallest first, as published."""
+    rows = measurements.published("copies_rtx6000").rows("copies", direction="h2d", pinned=False)
+    return {row["bytes"]: row["bytes"] / row["gb_per_s"] / 1000 for row in rows}
+
+
+def _check_fit(answer):
+    known = [*measured_copies().items()]
+    copies = [published_copies(), (known[0], known[-1]), ((4096, 12.0), (4_000_000, 212.0))]
+    for small, large in copies:
+        result = call(answer, small, large)
+        if not isinstance(result, tuple) or len(result) != 2:
+            kind = "None: is there a `return`?" if result is None else f"{result!r}."
+            raise NotYet(f"expected two values, overhead and bandwidth; got {kind}")
+        overhead = expect.number(result[0], "the overhead")
+        bandwidth = expect.number(result[1], "the bandwidth")
+        _same_line(overhead, bandwidth, small, large)
+    overhead, bandwidth = fit_copy(*copies[0])
+    older = fit_copy(*copies[1])
+    off = max(abs(copy_us(size, *older) / us - 1) for size, us in known)
+    return (
+        f"On the tutorial's machine, each copy has {overhead:.0f} µs of overhead and then moves at {bandwidth:.1f} GB/s. "
+        f"And two copies to an RTX 6000 forecast four others, 4 to 256 KiB, to within {off:.0%}."
+    )
+
+
+def copy_us(size, overhead, bandwidth):
+    """Microseconds of a copy of `size` bytes: overhead in µs, bandwidth in GB/s."""
+    return overhead + size / bandwidth / 1000
+
+
+def _same_line(overhead, bandwidth, small, large):
+    right = fit_copy(small, large)
+    ends = (f"({size:,} bytes, {us:.3g} µs)" for size, us in (small, large))
+    case = f"for the copies {' and '.join(ends)}"
+    if abs(bandwidth / right[1] - 1) > 1e-6:
+        if (
+            abs(bandwidth / right[1] * 1000 - 1) < 1e-6
+            or abs(bandwidth / right[1] / 1000 - 1) < 1e-6
+        ):
+            raise NotYet(
+                f"{case}: bytes per µs are millions of bytes per second. How many make a GB/s?"
+            )
+        if abs(bandwidth / (large[0] / large[1] / 1000) - 1) < 1e-6:
+            raise NotYet(
+                f"{case}: that bandwidth still has the overhead in it. Both copies have the same one."
+            )
+        raise NotYet(f"{case}: the bandwidth is {bandwidth:g} GB/s, expected {right[1]:g}.")
+    if abs(overhead - small[1]) < 1e-9:
+        raise NotYet(
+            f"{case}: the small copy's time isn't all overhead: its bytes took some of it."
+        )
+    if abs(overhead / right[0] - 1) > 1e-6:
+        raise NotYet(f"{case}: the overhead is {overhead:g} µs, expected {right[0]:g}.")
+
+
+fit = Exercise(
+    key="02.fit",
+    title="fit the cost of a copy",
+    check_answer=_check_fit,
+    hints=(
+        "Both copies have the same overhead. What's left when you subtract one time from the other?",
+        "The difference in time belongs to the difference in bytes alone: that's the time per byte. What a copy takes "
+        "beyond its bytes is overhead.",
+        "`per_byte = (large[1] - small[1]) / (large[0] - small[0])`. The overhead is `small[1] - small[0] * per_byte`, and "
+        "`1 / per_byte` is in bytes per µs: divide by 1,000 for GB/s.",
+    ),
+    reference=fit_copy,
+    explanation="Two points determine a line: its slope is the time per byte, and where it meets zero bytes is the "
+    "overhead. The formula then forecasts the sizes in between.",
+    unlocked="You can now tell what any copy on any machine costs, from two measurements.",
+)
+
+
+QUIZ = (
+    Question(
+        "02.alone",
+        'batch = [x, y] is on the CPU. A loop calls part.to("cuda:0") for each part. Where are x and y now?',
+        {
+            "On the CPU": "Each .to returned a copy, and nothing kept it.",
+            "On cuda:0": "Each call made a new tensor there; the list still holds the old ones.",
+            "x on the CPU, y on cuda:0": "The loop treats both alike, and leaves both where they were.",
+        },
+        right=0,
+    ),
+    Question(
+        "02.current",
+        'In a block with torch.device("cuda:1"), where does torch.zeros(3, device="cuda") live?',
+        {
+            "On cuda:1, the device of the block": "The block only fills in a device where none is given; here one is.",
+            "On the CPU": "A device was given.",
+            "On the current CUDA device, cuda:0 unless changed": 'An explicit device wins, and plain "cuda" means the current one.',
+        },
+        right=2,
+    ),
+    Question(
+        "02.pieces",
+        "10,000 small tensors have to reach the GPU. What helps most?",
+        {
+            "A faster link": "Bandwidth hardly matters while the overhead of each copy dominates.",
+            "Concatenating them into one copy": "There's one overhead then, not 10,000.",
+            "A GPU with more cores": "The copy doesn't use them.",
+        },
+        right=1,
+    ),
+)

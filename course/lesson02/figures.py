@@ -1,0 +1,189 @@
+"""The figures of lesson 02: a GPU that loses to a CPU, copies by size, and when the CPU wins."""
+
+from course import measurements
+from course.checks.core import CORRECT
+from course.lesson02 import exercises
+from course.measurements import gpu_code
+from helpers import figures, plots
+from helpers.palette import CARD, INK
+
+TUTORIAL = "the tutorial"
+TICKS = {10**3: "1 kB", 10**4: "10 kB", 10**5: "100 kB", 10**6: "1 MB", 10**7: "10 MB"}
+WEIGHTS = 128 * 4096**2  # of the network that meets one input
+
+
+def first_picture():
+    """(Figure, alt): one input through 2.1 billion weights, on a CPU and on a GPU, with a copy of the weights and without."""
+    cpu, gpu = (row["time_ms"] for row in _shapes(4096))
+    fast, slow = _copy_ms(_fast_rate()), _copy_ms(_slow_rate())
+    title = f"A GPU {cpu / gpu:.0f} times as fast as the CPU would lose if it had to copy the weights first"
+    figure, axes = plots.new_figure(title, "ms for one input", size=(7.4, 2.1))
+    axes.barh(0, cpu, height=0.62, color=figures.CPU)
+    hollow = {"height": 0.62, "color": CARD, "edgecolor": figures.COPY, "linewidth": 1.8}
+    axes.barh(-1, slow, linestyle="--", **hollow)
+    axes.barh(-1, fast, **hollow)
+    axes.barh([-1, -1, -2], gpu, height=0.62, left=[fast, slow, 0], color=figures.GPU)
+    note = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": INK}
+    axes.annotate("the copy, by forecast", (0, -1), (8, 0), **note)
+    axes.annotate("or up to here, at a slower rate", (fast + gpu, -1), (8, 0), **note)
+    told = (f"{cpu:.0f}", f"{fast + gpu:.0f} to {slow + gpu:.0f}", f"{gpu:.0f}")
+    for y, (x, words) in enumerate(zip((cpu, slow + gpu, gpu), told, strict=True)):
+        axes.annotate(words, (x, -y), (5, 0), weight="bold", **note)
+    axes.set_yticks([0, -1, -2], ["16-core CPU", "RTX 4090, copy first", "RTX 4090, weights there"])
+    axes.tick_params(axis="y", labelcolor=INK)
+    axes.set_xticks([])
+    axes.margins(x=0.13)
+    axes.grid(False)
+    words = "CPU {}; RTX 4090 {} after a copy, by forecast, else {}".format(*told)
+    return figure, f"Bars of ms for one input through 2.1 billion weights: {words}."
+
+
+def _shapes(width):
+    """The published rows of the CPU and of the RTX 4090 for layers of this width."""
+    return measurements.published("crossover_4090").rows("shape", width=width)
+
+
+# --- where tensors live ---------------------------------------------------------------------------
+HOMES = {"cuda:0": "cuda:0", "cpu": "cpu, the host", "cuda:1": "cuda:1"}  # from left to right
+
+
+def show_homes(values):
+    """Draw where `values` ({name: tensor}) live: on the host or on one of two GPUs; what isn't a tensor is Python's."""
+    living = {device: [] for device in HOMES}
+    for name, value in values.items():
+        device = str(getattr(value, "device", "cpu"))
+        if device not in living:
+            raise ValueError(f"{name} is on {device}; the map shows {', '.join(sorted(HOMES))}")
+        living[device].append(name)
+    full = {device: names for device, names in living.items() if names}
+    few = len(values) <= 2
+    told = (f"{', '.join(names) if few else len(names)} on {at}" for at, names in full.items())
+    rows = max(2, *map(len, living.values()))
+    figure = figures.blank_figure((7.4, 0.85 + 0.3 * rows))
+    figures.set_title(figure, ", ".join(told))
+    axes = figure.add_subplot()
+    axes.set(xlim=(-0.02, 9.47), ylim=(-0.1, rows + 0.75))
+    axes.set_axis_off()
+    for place, (device, names) in enumerate(living.items()):
+        _draw_home(axes, 3.3 * place, rows, device, names)
+    for link in (2.85, 6.15):
+        axes.plot([link, link + 0.45], [rows / 2] * 2, color=figures.COPY, linewidth=1.5)
+    lists = (f"on {device}: {', '.join(names)}" for device, names in full.items())
+    plots.show(figure, f"Three memories, joined by thin links. {'; '.join(lists)}.")
+
+
+def _draw_home(axes, left, rows, device, names):
+    """Draw one memory as a frame, and the names of what it holds inside."""
+    from matplotlib.patches import FancyBboxPatch, Rectangle
+
+    color = figures.CPU if device == "cpu" else figures.GPU
+    frame = {"fill": False, "edgecolor": color, "linewidth": 1.2}
+    axes.add_patch(Rectangle((left, 0), 2.85, rows + 0.1, **frame))
+    words = {"fontsize": 9, "va": "center"}
+    axes.text(left, rows + 0.45, HOMES[device], color=color, weight="bold", **words)
+    for row, name in enumerate(names):
+        y = rows - 0.95 - row
+        shape = {"boxstyle": "round,pad=0,rounding_size=0.12", "mutation_aspect": 2, "linewidth": 0}
+        axes.add_patch(FancyBboxPatch((left + 0.12, y + 0.1), 2.6, 0.8, facecolor=color, **shape))
+        code = {"family": "DejaVu Sans Mono", "color": "white"}
+        short = name if len(name) < 26 else f"{name[:24]}…"
+        axes.text(left + 0.22, y + 0.5, short, **words, **code)
+
+
+def _slow_rate():
+    """GB/s of the slower build of PyTorch's tutorial, from ordinary memory."""
+    return min(exercises.fit_copy(*exercises.published_copies(build))[1] for build in "12")
+
+
+def _fast_rate():
+    """GB/s of a large copy over PCIe 4, from pinned memory, as published for an A100."""
+    rows = measurements.published("copies_a100").rows("copies", direction="h2d", bytes=10**9)
+    return rows[0]["gb_per_s"]
+
+
+def _copy_ms(gb_per_s):
+    """Milliseconds for the copy of all `WEIGHTS`."""
+    return 4 * WEIGHTS / gb_per_s / 1e6
+
+
+def times_as_long():
+    """How many times as long 1,000 copies of 1,000 floats take as one copy of a million, by PyTorch's tutorial."""
+    small, large = exercises.published_copies()
+    return 1000 * small[1] / large[1]
+
+
+def show_small_copies(answer, times, device):
+    """Show µs by size: `answer`'s formula (ours until it is right), what was measured, and `times` on a GPU, {bytes: µs}."""
+    right = exercises.fit.outcome(answer).status == CORRECT
+    tutorial = exercises.published_copies()
+    fitted = (answer if right else exercises.fit_copy)(*tutorial)
+    sizes = [10 ** (k / 8) for k in range(24, 57)]
+    formula = [exercises.copy_us(size, *fitted) for size in sizes]
+    name = "your formula" if right else "our formula"
+    where = {"x": "bytes", "y": "gb_per_s", "direction": "h2d", "pinned": True}
+    source = f"published: {measurements.published('pinned_a10g').source}"
+    lines = [plots.forecast({name: (sizes, formula)})]
+    lines += [plots.Group("published", {TUTORIAL: [*zip(*tutorial, strict=True)]}, [source])]
+    lines += [_microseconds(gpu_code.yours("copies", **where))]
+    lines += [_microseconds(gpu_code.recorded("copies", **where))]
+    if str(device) != "cpu":
+        lines.append(plots.here({f"to {device}": ([*times], [*times.values()])}))
+    even = fitted[0] * fitted[1] * 1000
+    figure = _by_size(
+        lines, f"Below about {round(even, -4) / 1000:.0f} kB, a copy is mostly overhead", name
+    )
+    _mark(figure.axes[0], even)
+    told = f"{fitted[0]:.0f} µs + bytes ÷ {fitted[1]:.1f} GB/s"
+    plots.show(figure, f"µs by bytes in one copy: {told} is flat at first, then rises.")
+
+
+def _by_size(lines, title, formula=""):
+    """A figure of µs by bytes: the line called `formula` without markers, what was measured as points alone."""
+    axes = ("bytes in one copy (log scale)", "µs for one copy (log scale)")
+    colors = {formula: INK, TUTORIAL: figures.COPY}
+    figure = plots.lines(lines, title, *axes, logx=True, logy=True, colors=colors)
+    for line in figure.axes[0].get_lines():
+        if line.get_label().startswith(formula or " "):
+            line.set_marker("None")
+        elif line.get_label().startswith(("to ", TUTORIAL)):
+            line.set_linestyle("None")
+            line.set_markersize(7)
+    figure.axes[0].set_xticks([*TICKS], [*TICKS.values()])
+    figure.axes[0].set_ylim(bottom=2)
+    return figure
+
+
+def _microseconds(group):
+    """A group of GB/s by bytes in microseconds by bytes."""
+    lines = {
+        label: (sizes, [size / rate / 1000 for size, rate in zip(sizes, rates, strict=True)])
+        for label, (sizes, rates) in group.items()
+    }
+    return type(group)(group.kind, lines, group.sources)
+
+
+def _mark(axes, even):
+    """Mark where overhead and transfer take equally long."""
+    axes.axvline(even, color=figures.FAINT, linewidth=1, linestyle=(0, (2, 2)), label="_even")
+    note = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "fontsize": 9}
+    for side, words, ha in ((-6, "mostly overhead", "right"), (6, "mostly transfer", "left")):
+        axes.annotate(words, (even, 0.03), (side, 0), color=figures.FAINT, ha=ha, **note)
+
+
+def show_crossing():
+    """Show published times of 2.1 billion weights in narrow and wide layers; return the GPU's ms for the narrowest."""
+    times = plots.published("crossover_4090", "time_ms", x="width", section="shape")
+    times = times.renamed({label: label.removesuffix(", 16 cores") for label in times})
+    (wide_cpu, wide_gpu), (cpu, gpu) = (
+        [row["time_ms"] for row in _shapes(width)] for width in (4096, 128)
+    )
+    title = (
+        f"The GPU wins {wide_cpu / wide_gpu:.0f} to 1 with wide layers, and loses with narrow ones"
+    )
+    axes = ("width of a layer (log scale)", "ms for one input (log scale)")
+    figure = plots.lines(times, title, *axes, logx=True, logy=True)
+    figure.axes[0].set_ylim(bottom=5)
+    told = f"Layers of 128: CPU {cpu:,.0f} ms, GPU {gpu:,.0f}; of 4,096: CPU {wide_cpu:.0f}, GPU {wide_gpu:.0f}."
+    note = "Measured under WSL 2 (Linux inside Windows), where a launch takes longer than on Linux itself."
+    plots.show(figure, told, note)
+    return gpu

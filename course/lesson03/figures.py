@@ -1,0 +1,174 @@
+"""The figures of lesson 03: what the network sees, its time by batch, and when a GPU waits."""
+
+import functools
+from pathlib import Path
+
+import torch
+from torch.nn import functional as F
+
+from course import photos
+from helpers import figures, plots
+from helpers.palette import CARD
+from practice_gpus import practice_gpus
+
+CARDS = {"T4": "T4", "V100 16GB, DGX-1": "V100"}  # of NVIDIA's table
+BATCHES = (1, 4, 16, 64, 256)
+LAUNCH = 20e-6  # seconds that the CPU needs for one kernel
+FIRST = 10  # kernels that are drawn
+TOP = 2  # names of a photo in the first picture
+SIDE = 208  # pixels of a photo on the page
+
+
+def evidence(network, photo, *asked):
+    """Return [(name, probability, map [7, 7])] of the names `asked`, else of the likeliest, in a uint8 [3, 224, 224].
+
+    A name's score is the mean of its map plus a bias, since the last layer is linear and takes means over all places
+    (class activation maps: Zhou et al., 2016). A name that the network doesn't know raises ValueError.
+    """
+    names = photos.imagenet_names()
+    unknown = [name for name in asked if name not in names]
+    if unknown:
+        raise ValueError(f"asked: {unknown[0]!r} is none of the 1,000 names of imagenet_names()")
+    device = next(network.parameters()).device
+    with torch.inference_mode():
+        features = network.extract_features(photos.prepare(photo[None].to(device)))[0]
+        chances = network._fc(features.mean((1, 2))).softmax(0)
+        places = [names.index(name) for name in asked] or chances.topk(TOP).indices.tolist()
+        maps = torch.einsum("kc,chw->khw", network._fc.weight[places], features).cpu()
+    return [(names[k], chances[k].item(), each) for k, each in zip(places, maps, strict=True)]
+
+
+def _lit(photo, evidence_map):
+    """Return the photo with all dark but the places that speak for its name."""
+    light = (evidence_map / evidence_map.max()).clamp(0, 1)[None, None]
+    light = F.interpolate(light, photo.shape[-2:], mode="bicubic").clamp(0, 1)[0, 0]
+    return photo / 255 * (0.1 + 0.9 * light**1.5)
+
+
+def _small(image):
+    """Return `image`, 0 to 1, with as many pixels as it has on the page, and 32 shades, so that notebooks stay small."""
+    small = F.interpolate(image[None], SIDE, mode="bilinear", antialias=True)[0]
+    return (31 * small.clamp(0, 1)).round() / 31
+
+
+def _picture(axes, image, below="", **style):
+    """Draw `image` [channels, height, width], with words below it."""
+    nearest = "nearest" if image.shape[-1] == SIDE else None
+    axes.imshow(image.permute(1, 2, 0).squeeze(-1).numpy(), cmap="gray", interpolation=nearest)
+    axes.set_axis_off()
+    look = {"va": "top", "fontsize": 9, "color": figures.INK, **style}
+    axes.text(0, -0.05, below, transform=axes.transAxes, **look)
+
+
+def first_picture():
+    """Return (Figure, alternative text): three photos, their names, and where the network sees them."""
+    network = photos.pretrained()
+    figure = figures.blank_figure((7.4, 2.05))
+    figure.set_layout_engine("none")
+    figures.set_title(figure, "The bright places are where the network finds its answer")
+    said = []
+    for i, sample in enumerate(photos.SAMPLES):
+        photo = photos.sample(sample)
+        (name, chance, where), (second, less, _) = evidence(network, photo)
+        places = [(0.02 + 0.325 * i + x, 0.24, 0.15, 0.54) for x in (0, 0.155)]
+        left, right = map(figure.add_axes, places)
+        said.append(f"{chance:.0%} {name}")
+        _picture(left, photo, said[-1], color=figures.GPU, weight="bold")
+        _picture(right, _lit(photo, where))
+        left.text(0, 290, f"{less:.0%} {second}", fontsize=9, color=figures.FAINT)
+    return figure, f"Photos beside copies, brightest where the answer is: {', '.join(said)}"
+
+
+def seen(network, photo, *asked, file=None):
+    """Show a photo, and where in it the network finds each of the names `asked`, else of the likeliest.
+
+    `file`: a name such as "seen.png" under which the picture is saved, too.
+    """
+    found = evidence(network, photo, *asked)
+    words = [f"{name}, {chance:.1%}" for name, chance, _ in found]
+    *others, last = [name for name, *_ in found]
+    title = f"Where it finds {', '.join(others)}{' and ' * bool(others)}{last}"
+    figure, axes = figures.panels(title, 1, 1 + len(found), (1.85 * (1 + len(found)), 2.5))
+    _picture(axes[0], _small(photo / 255), "the photo")
+    for place, text, (*_, each) in zip(axes[1:], words, found, strict=True):
+        _picture(place, _small(_lit(photo, each)), text)
+    figures.show(figure, f"A photo, and where the network finds each name: {'; '.join(words)}.")
+    if file:
+        Path(file).write_bytes(figures.png(figure))
+
+
+def by_batch(times, device):
+    """Show milliseconds per batch by photos: `times` here, {batch: ms}, and NVIDIA's of a T4 and a V100."""
+    name = "this CPU" if device.type == "cpu" else "this GPU"
+    where = {"x": "batch", "section": "inference", "precision": "FP32"}
+    cards = plots.published("resnet50_nvidia", "images_per_s", device=[*CARDS], **where)
+    cards = cards.renamed({device: f"{card}, ResNet-50" for device, card in CARDS.items()})
+    here = plots.here({name: (list(times), list(times.values()))})
+    there = {
+        label: (sizes, [1000 * size / rate for size, rate in zip(sizes, rates, strict=True)])
+        for label, (sizes, rates) in cards.items()
+    }
+    [(_, ours)] = here.values()
+    v100 = dict(zip(*there["V100, ResNet-50"], strict=True))
+    eight = f"{v100[8] / v100[1]:.1f} with ResNet-50 on a V100"
+    title = f"Eight photos: {times[8] / times[1]:.1f} times one photo's time here, {eight}"
+    axes = ("photos in a batch (log scale)", "milliseconds per batch (log scale)")
+    groups = [here, type(cards)(cards.kind, there, cards.sources)]
+    figure = plots.lines(groups, title, *axes, logx=True, logy=True)
+    figure.axes[0].set_xticks(BATCHES, BATCHES)
+    label = next(text for text in figure.axes[0].texts if text.get_text().startswith(name))
+    label.set(ha="right", position=(-9, 3))  # to its right are the others' lines
+    told = "; ".join(
+        f"{label}: {ys[0]:.3g} for one photo, {ys[-1]:.3g} for {xs[-1]}"
+        for label, (xs, ys) in there.items()
+    )
+    plots.show(
+        figure,
+        f"Milliseconds per batch. {name}: {ours[0]:.3g} for one photo, {ours[-1]:.3g} for {max(times)}; {told}.",
+    )
+
+
+@functools.cache
+def _forecast(batch):
+    """The Forecast of the pretrained network on an H100 under inference_mode."""
+    with practice_gpus(1, memory="80 GiB", card="H100 SXM", values=False) as clocked:
+        network = photos.pretrained().cuda()
+        x = torch.empty(batch, 3, 224, 224, device="cuda")
+        with torch.inference_mode():
+            return clocked.forecast(lambda: network(x))
+
+
+def busy(batch):
+    """A figure and a sentence: the first ten kernels of a batch on an H100, by forecast, and when the CPU launched them."""
+    forecast = _forecast(batch)
+    queue = forecast.play(issue=LAUNCH)
+    ms = 1000 * queue.finish()
+    rows = {"CPU launches": [], "GPU computes": []}
+    for span in queue.spans:
+        row = "CPU launches" if span.row == "cpu" else "GPU computes"
+        rows[row].append((1e6 * span.start, 1e6 * (span.end - span.start)))
+    share = sum(length for _, length in rows["GPU computes"]) / 1000 / ms
+    low, high = forecast.range
+    photos_ = "1 photo keeps" if batch == 1 else f"{batch} photos keep"
+    took = f"about {figures.number(ms, 2)} ms ({low:.1f} to {high:.1f})"
+    title = f"By forecast, {photos_} an H100 busy for {share:.0%} of {took}"
+    figure = figures.blank_figure((7.4, 2.2))
+    figures.set_title(figure, title)
+    _lanes(figure.subplots(), rows, sum(rows["GPU computes"][FIRST - 1]))
+    return figure, f"{title}; about {figures.number(1000 * batch / ms, 2)} photos per second."
+
+
+def _lanes(axes, rows, end):
+    """Draw what CPU and GPU do, {row: [(start, length)]} in µs, until `end`."""
+    figures.tidy(axes)
+    axes.barh(-1, end, height=0.66, color=figures.WAIT, alpha=0.3)
+    for place, (row, pieces) in enumerate(rows.items()):
+        color = figures.CPU if row.startswith("CPU") else figures.GPU
+        look = {"facecolors": color, "edgecolor": CARD, "linewidth": 0.8}
+        axes.broken_barh(
+            [piece for piece in pieces if piece[0] < end], (-place - 0.33, 0.66), **look
+        )
+    axes.set_yticks([0, -1], [*rows])
+    axes.tick_params(axis="y", labelcolor=figures.INK)
+    axes.set(xlim=(0, end), xlabel=f"µs, until the first {FIRST} kernels have run; gray: waiting")
+    axes.grid(False, axis="y")

@@ -1,0 +1,60 @@
+"""The photo network of lesson 04: features of its body; all layers for a step to time, or five epochs on a borrowed GPU."""
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from course import photos
+from course.measurements import measure
+from helpers import devices
+
+
+def _network(data: photos.Photos, device: torch.device | str):
+    network = photos.pretrained(len(data.classes)).train().to(device)
+    return network, torch.optim.Adam(network.parameters(), lr=0.0001)
+
+
+def features(network, data: photos.Photos) -> torch.Tensor:
+    """Return what `network` makes of the images of `data`, eight at a time: on the CPU, and fit for training."""
+    device = next(network.parameters()).device
+    with torch.inference_mode():
+        parts = [network(photos.prepare(x.to(device))).cpu() for x in data.images.split(8)]
+    return torch.cat(parts)  # outside inference_mode, so that training can use it
+
+
+def full_step(data: photos.Photos, device: torch.device | str, train_step: Callable, count: int):
+    """Return a function that trains all layers for one step, on the first `count` images of `data`."""
+    network, optimizer = _network(data, device)
+    x, y = photos.prepare(data.images[:count].to(device)), data.labels[:count].to(device)
+    return lambda: train_step(network, x, y, optimizer)
+
+
+def seconds_per_image(data: photos.Photos, train_step: Callable) -> float:
+    """Return the seconds in which this CPU trains all layers on one image, timed on four at once."""
+    cpu = torch.device("cpu")
+    return measure.stopwatch(full_step(data, cpu, train_step, 4), cpu) / 4000
+
+
+def fine_tune(
+    train: photos.Photos,
+    test: photos.Photos,
+    device: torch.device,
+    train_step: Callable,
+    evaluate: Callable,
+    epochs: int = 5,
+) -> None:
+    """Train all layers in batches of 12; print the seconds, the share of `test` that is right and the GPU code."""
+    full_step(train, device, train_step, 12)()  # the first step on a GPU is slow, so it isn't timed
+    network, optimizer = _network(train, device)
+    devices.synchronize(device)
+    start = time.perf_counter()
+    for _ in range(epochs):
+        for places in torch.randperm(len(train)).split(12):
+            x = photos.prepare(train.images[places].to(device))
+            train_step(network, x, train.labels[places].to(device), optimizer)
+    devices.synchronize(device)
+    seconds = time.perf_counter() - start
+    share = evaluate(network, [(photos.prepare(test.images), test.labels)], device)
+    print(f"{share:.0%} of the test images right after {seconds:.1f} s")
+    print(measure.gpu_code())

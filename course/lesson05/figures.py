@@ -1,0 +1,185 @@
+"""The figures of lesson 05: a step, what saves memory, and what a real GPU held."""
+
+import copy
+import functools
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from course import measurements, photos
+from course.checks.core import chosen
+from course.lesson05.exercises import accumulate, accumulation
+from helpers import figures, plots
+from helpers.memory import draw_step, in_total
+from helpers.training import train_step
+from practice_gpus import practice_gpus
+
+_OFFSET = {"textcoords": "offset points"}
+_TEXT = {"fontsize": 9, "color": figures.INK}
+
+
+# --- one step ---------------------------------------------------------------------------------------
+OPTIMIZERS = {
+    "SGD": torch.optim.SGD,
+    "Adam": torch.optim.Adam,
+    "fused Adam": functools.partial(torch.optim.Adam, fused=True),
+}
+
+
+def mountain(make_model):
+    """Return draw(batch, optimizer), which draws what a step of that model holds over time, from shapes alone."""
+
+    def draw(batch, optimizer):
+        with practice_gpus(1, values=False):
+            model = make_model()
+            update = OPTIMIZERS[optimizer](model.parameters())
+            rows = torch.empty(batch, 1024, device="cuda")
+            labels = torch.zeros(batch, dtype=torch.int64, device="cuda")
+
+            def step():
+                train_step(model, rows, labels, update)
+
+            step()  # the first step creates the optimizer's state
+            return draw_step(model, update, (rows, labels), step, 235)
+
+    return draw
+
+
+# --- the photo network ------------------------------------------------------------------------------
+def first_picture():
+    """Return (Figure, alternative text): a step on 64 photos, before and after all that saves memory; forecasts."""
+    ways = WAYS["64 at once"], WAYS["+ checkpoints"]
+    plain, saving = (_forecast(accumulate, *way) for way in ways)
+    title = f"64 photos in one step: {_peak(plain)} MiB or {_peak(saving)} (forecasts for a T4)"
+    return _draw_hills(title, {"the plain step": plain, "the leaner step, at the end": saving})
+
+
+# there are no values to compare
+_CHECKPOINT = {"use_reentrant": False, "determinism_check": "none"}
+
+
+@functools.cache
+def _photo_network():
+    """The photo network, loaded once: forecasts never look at its weights."""
+    return photos.pretrained(3)
+
+
+def make_step(batch, accumulate, size, half=False, saves=False):
+    """Return a step that trains all layers of EfficientNet-Lite0 on the current GPU, by `accumulate` in pieces of `size`.
+
+    `half`: under autocast in float16; `saves`: each block is checkpointed. In eval mode, so that batch norm and dropout
+    give the same gradients in pieces.
+    """
+    network = copy.deepcopy(_photo_network()).cuda()
+    optimizer = torch.optim.AdamW(network.parameters())
+    images = torch.empty(batch, 3, photos.SIZE, photos.SIZE, device="cuda")
+    labels = torch.zeros(batch, dtype=torch.int64, device="cuda")
+    for block in network._blocks if saves else ():
+        block.forward = functools.partial(checkpoint, block.forward, **_CHECKPOINT)
+
+    def step():
+        with torch.autocast("cuda", torch.float16, half):
+            accumulate(network, images, labels, size)
+        optimizer.step()
+
+    return step
+
+
+WAYS = {  # size of a piece, and what else, by what each adds
+    "64 at once": (64, {}),
+    "float16": (64, {"half": True}),
+    "+ 4 pieces of 16": (16, {"half": True}),
+    "+ checkpoints": (16, {"half": True, "saves": True}),
+}
+
+
+def draw_ways(answer):
+    """Return (Figure, sentence): memory and time of the photo network's step on a T4 by `WAYS`; forecasts.
+
+    The pieces are sent through by `answer` if it is right.
+    """
+    pieces_of = chosen(accumulation, answer)
+    found = {words: _forecast(pieces_of, *way) for words, way in WAYS.items()}
+    first, *_, last = found.values()
+    title = f"64 photos in one step: from {_peak(first)} to {_peak(last)} MiB (forecasts for a T4)"
+    return _draw_hills(title, found)
+
+
+def _forecast(pieces_of, size, options):
+    """(MiB in use after each allocation and release, forecast of the time) of a step on 64 photos, in pieces of `size`."""
+    found = []
+    with practice_gpus(1, card="T4", values=False) as gpus:
+        step = make_step(64, pieces_of, size, **options)
+        sizes = in_total(lambda: found.append(gpus.forecast(step)))
+    return sizes, found[0]
+
+
+def _peak(found):
+    return plots.number(max(found[0]))
+
+
+def _draw_hills(title, found):
+    """(Figure, sentence): memory over a step in one panel for each of `found`: words, sizes and forecast of the time.
+
+    Allocations and releases follow one another in order, not to scale.
+    """
+    figure, row = figures.panels(title, 1, len(found), (7.4, 3.0), sharey=True)
+    told = {}
+    for axes, (words, (sizes, time)) in zip(row, found.items(), strict=True):
+        figures.tidy(axes)
+        axes.fill_between(range(len(sizes)), sizes, color=figures.MEMORY["activations"])
+        peak = f"{_peak((sizes, time))} MiB"
+        span = f"{time.low_ms / 1e3:.1f} to {time.high_ms / 1e3:.1f} s"
+        told[words] = f"{peak}, {span}"
+        place = {"va": "top", "xycoords": "axes fraction", "color": figures.INK}
+        axes.annotate(words, (0.03, 0.99), fontsize=9, **place)
+        axes.annotate(peak, (0.03, 0.91), fontsize=13, weight="bold", **place)
+        axes.annotate(span, (0.03, 0.81), fontsize=9, **place)
+        axes.set_xticks([])
+        axes.yaxis.set_major_formatter(lambda y, _: plots.number(y))
+    highest = max(max(sizes) for sizes, _ in found.values())
+    row[0].set_ylim(0, 1.4 * highest)
+    row[0].set_yticks(range(0, int(highest) + 1, 1000))
+    row[0].set_ylabel("MiB in use")
+    figure.supxlabel("allocations and releases, in their order", **_TEXT)
+    return figure, f"{title}. {'; '.join(f'{words}: {each}' for words, each in told.items())}."
+
+
+# --- BERT-large on a real GPU ---------------------------------------------------------------------
+PUBLISHED = {  # our words: what Hugging Face calls it
+    "batch of 4": "batch 4",
+    "4 pieces of 1": "gradient accumulation 4 × 1",
+    "+ checkpointing": "accumulation and checkpointing",
+    "+ float16": "accumulation, checkpointing, fp16",
+    "+ Adafactor": "accumulation, checkpointing, fp16, Adafactor",
+}
+
+
+def bert():
+    """Return {words: (GiB, seconds)}: published memory and time of BERT-large's training, one saving after the other."""
+    rows = {row["way"]: row for row in measurements.published("bert_memory_v100").rows("ways")}
+    found = {words: rows[way] for words, way in PUBLISHED.items()}
+    return {words: (row["memory_mib"] / 1024, row["time_s"]) for words, row in found.items()}
+
+
+def draw_bert():
+    """Return (Figure, sentence): what `bert` returns."""
+    data = measurements.published("bert_memory_v100")
+    [floor] = data.rows("floor", way="one tiny tensor")
+    title = "BERT-large, measured on a V100: a third of the memory in the same time"
+    unit = "GiB in use on the card, context and cache included"
+    figure, axes = figures.new_figure(title, unit, "", (7.4, 2.9))
+    told = {}
+    for y, (words, (size, seconds)) in enumerate(bert().items()):
+        told[words] = f"{plots.number(size)} GiB, {seconds:.0f} s"
+        axes.barh(y, size, height=0.62, color=figures.GPU)
+        axes.barh(y, floor["memory_mib"] / 1024, height=0.62, color=figures.GREENS[4])
+        axes.annotate(told[words], (size, y), (6, 0), va="center", **_OFFSET, **_TEXT)
+    axes.annotate("context", (0, -0.33), (0, 1), **_OFFSET, fontsize=8, color=figures.INK)
+    axes.set_yticks(range(len(told)), told)
+    axes.invert_yaxis()
+    axes.grid(False)
+    axes.set_xlim(0, 18)
+    axes.set_ylim(top=-0.7)
+    figures.sources(figure, f"published: {data.source}, 512 sequences of 512 tokens")
+    return figure, f"{title}. {'; '.join(f'{words}: {each}' for words, each in told.items())}."

@@ -1,0 +1,230 @@
+"""The figures of lesson 06: equal gradients, when the gradients travel, more GPUs, and the rank that is late."""
+
+import json
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from course import timeline
+from course.gpt.data_parallel import MIB, all_reduces, backward_ms, cut, gpt_step
+from course.measurements import published, traces
+from course.show.vega import Texts, calculate, csv
+from course.timeline.rows import lay_out
+from helpers import figures, plots
+
+
+# --- the same gradient --------------------------------------------------------------------------------
+def first_picture():
+    """Return (Figure, alternative text): the gradients of the lesson's two shards, their mean, and the whole batch's."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)).double()
+    x, y = torch.randn(6, 8, dtype=torch.float64), torch.tensor([0, 1, 2, 0, 1, 2])
+    parts = (slice(0, 3), slice(3, 6), slice(0, 6))
+    losses = [F.cross_entropy(model(x[part]), y[part]) for part in parts]
+    first, second, whole = (torch.autograd.grad(loss, model[0].bias)[0] for loss in losses)
+    order = (first - second).abs().argsort()[-6:]
+    first, second, whole = first[order], second[order], whole[order]
+    mean = (first + second) / 2
+    title = "The two GPUs disagree, and their mean is the gradient of the whole batch"
+    labels = ("six of the network's 195 parameters", "gradient")
+    figure, axes = figures.new_figure(title, *labels, size=(7.4, 3.0))
+    places = range(len(whole))
+    axes.vlines(places, first, second, color=figures.RULE, linewidth=3)
+    axes.plot(places, first, "^", color=figures.GREENS[2])
+    axes.plot(places, second, "v", color=figures.GREENS[0])
+    axes.plot(places, whole, "o", color=figures.INK, fillstyle="none", markersize=11)
+    axes.plot(places, mean, "x", color=figures.COMM, markersize=7)
+    axes.set(xticks=[], xlim=(-0.5, 7.2))
+    told = (
+        ("GPU 0", first[-1], figures.GREENS[2], "^"),
+        ("GPU 1", second[-1], figures.GREENS[0], "v"),
+        ("mean of both", mean[-1], figures.COMM, "x"),
+        ("whole batch", whole[-1] + 0.015, figures.INK, "o"),
+    )
+    for words, height, color, mark in told:
+        axes.plot(5.4, height, mark, color=color, fillstyle="none" if mark == "o" else "full")
+        axes.annotate(words, (5.55, height), color=figures.INK, va="center")
+    off = max((grad - whole).abs().max() for grad in (first, second))
+    return figure, f"A half is off by up to {off:.2f}; their mean is the whole batch's gradient."
+
+
+PARTS = (figures.GREENS[2], figures.GPU, figures.COMM)  # forward, backward, all-reduce
+
+
+# --- a GPT of GPT-2's size, by forecast ---------------------------------------------------------------
+WAYS = {"NVLink": 8, "network": 32, "PCIe (direct)": 8}  # GPUs
+MEASURED_ON = ("8 H200s", "32 B200s", "RTX 4090s with a patched driver")  # all-reduces, by way
+LINKS = [f"{way.split()[0]}: {cards}" for way, cards in zip(WAYS, MEASURED_ON, strict=True)]
+SHOWN = (15, 18, 40)  # ms, by way; what takes longer runs out of the chart
+BUCKETS = (1, 5, 10, 25, 50, 100, 200)  # MiB
+LANES = ("each gradient alone", "all at the end", "in buckets of 25 MiB")
+
+
+def show_overlap():
+    """Show when the gradients of a step travel: for each parameter, at the end, or in buckets of a chosen size."""
+    forecast, model = gpt_step(1)
+    begin, end = backward_ms(forecast.on("H100 SXM"))
+    lanes = [(0, 0, 0), (1, 0, 1e9), *((2, size, size * MIB) for size in BUCKETS)]
+    rows, told = [], Texts()
+    for way, (link, gpus) in enumerate(WAYS.items()):
+        for lane, bucket, size in lanes:
+            sent = all_reduces(model, begin, end, size, gpus, link)
+            late = max(0, sent[-1][1] - end)
+            words = f"{len(sent)} all-reduce{'s' * (len(sent) > 1)}, {late:.1f} ms exposed"
+            words += ", beyond this axis" * (sent[-1][1] > SHOWN[way])
+            bars = [(0, 0, begin), (1, begin, end), *((2, *each) for each in cut(sent, end))]
+            rows += [(way, lane, bucket, part, round(a, 2), round(b, 2), -1) for part, a, b in bars]
+            rows.append((way, lane, bucket, 3, 0, 0, told.index(words)))
+    title = "351 MB of gradients: what sticks out after backward is exposed (forecast)"
+    shown = [row for row in rows if row[0] == 1 and row[2] in (0, 25)]
+    said = [[*told.places][row[6]] for row in shown if row[3] == 3]
+    alt = "; ".join(map(": ".join, zip(LANES, said, strict=True)))
+    still = _overlap_still(shown, title, said)
+    figures.show_vega(_overlap_chart(rows, end, title, told), still, f"Over a network, {alt}.")
+
+
+def _overlap_chart(rows, end, title, told):
+    exposed = f"datum.p == 2 && datum.b > {end - 0.01}"
+    radios = (("link", LINKS, LINKS[1], "link "), ("bucket", [*BUCKETS], 200, "bucket, MiB "))
+    chosen = f"indexof({json.dumps(LINKS)}, link) == datum.w && (datum.l < 2 || datum.k == bucket)"
+    labels = f"{json.dumps([*LANES[:2], 'in buckets'])}[floor(datum.value / 3)]"
+    axis = {"values": [1, 4, 7], "labelExpr": labels, "grid": False, "domain": False, "title": None}
+    down = {"type": "quantitative", "axis": axis, "scale": {"domain": [9, 0], "nice": False}}
+    shown = {"expr": f"{json.dumps(SHOWN)}[indexof({json.dumps(LINKS)}, link)]"}
+    scale = {"domainMin": 0, "domainMax": shown, "nice": False}
+    ms = {"type": "quantitative", "title": "ms", "scale": scale}
+    color = {"field": "p", "type": "nominal", "legend": None}
+    color["scale"] = {"domain": [0, 1, 2], "range": [*PARTS]}
+    texts = {"type": "text", "align": "left", "fontSize": 12, "dx": 5}
+    return {
+        "title": {"text": title},
+        "params": [
+            {"name": n, "value": start, "bind": {"input": "radio", "options": of, "name": label}}
+            for n, of, start, label in radios
+        ],
+        **csv("w,l,k,p,b,e,t", rows),
+        "transform": [
+            {"filter": chosen},
+            *calculate(
+                top="3 * datum.l + 0.2 + 0.9 * (datum.p == 3 ? 2.1 : datum.p == 2 ? 1 : 0)",
+                bottom="datum.top + 0.8",
+                middle="datum.top + 0.4",
+                words=f"datum.p < 2 ? ['forward', 'backward'][datum.p] : {told.list}[datum.t]"
+                f" + ', at the rates of ' + {json.dumps(MEASURED_ON)}[datum.w]",
+            ),
+        ],
+        "width": 860,
+        "height": 270,
+        "encoding": {"x": {"field": "b", **ms}},
+        "layer": [
+            {
+                "transform": [{"filter": "datum.p < 3"}],
+                "mark": {"type": "rect", "strokeWidth": 1, "clip": True},
+                "encoding": {
+                    "x2": {"field": "e"},
+                    "y": {"field": "top", **down},
+                    "y2": {"field": "bottom"},
+                    "fill": color,
+                    "stroke": color,
+                    "fillOpacity": {"condition": {"test": exposed, "value": 0.5}, "value": 0.1},
+                },
+            },
+            {
+                "transform": [{"filter": "datum.p != 2"}],
+                "mark": texts,
+                "encoding": {"y": {"field": "middle", **down}, "text": {"field": "words"}},
+            },
+        ],
+    }
+
+
+def _overlap_still(rows, title, told):
+    figure, axes = figures.new_figure(
+        title, f"ms, over the network of {MEASURED_ON[1]}", size=(7.3, 2.9)
+    )
+    for _, lane, _, part, begin, end, _ in rows:
+        place = lane + (0.17 if part == 2 else -0.17)
+        if part < 3:
+            axes.barh(place, end - begin, 0.3, begin, facecolor="none", edgecolor=PARTS[part])
+    names = [f"{lane}\n{words.split(', ', 1)[1]}" for lane, words in zip(LANES, told, strict=True)]
+    axes.set(xlim=(0, SHOWN[1]))
+    axes.set_yticks(range(3), names)
+    axes.invert_yaxis()
+    axes.grid(False, axis="y")
+    return figure
+
+
+def measured_runs():
+    """Return {run: (what `speedup` takes, the measured speedup)} of published trainings; backward is two thirds of a step."""
+    runs = {}
+    images = {
+        row["gpus"]: row["images_per_s"]
+        for row in published("ddp_v100").rows(network="ResNet-50")
+        if row["gpus"] > 1 or row["mode"] == "no DDP"
+    }
+    step = 1000 * 32 / images[1]
+    for gpus, link, gb_per_s in ((2, "NVLink", 25), (16, "InfiniBand", 50)):  # by data sheet
+        offer = gpus, 102.2, gb_per_s, step, 2 / 3 * step
+        runs[f"{gpus} V100s, {link}"] = offer, gpus * images[gpus] / images[1]
+    one, *several = published("ddp_3090ti").rows(accumulated=False)
+    step = 1000 * 5 / one["samples_per_s"]
+    for row in several:
+        sent = row["gradient_mb"]  # in one bucket
+        offer = 2, sent, row["gb_per_s"], step, 2 / 3 * step, sent
+        runs[f"2 RTX 3090 Ti, {row['link']}"] = offer, row["samples_per_s"] / one["samples_per_s"]
+    return runs
+
+
+def draw_rule(runs, speedup):
+    """Return (Figure, sentence): what `speedup` says of `runs` beside what was measured, for each GPU in %."""
+    by_rule, measured = {}, {}
+    for run, (offer, gain) in runs.items():
+        by_rule[run] = 100 * speedup(*offer) / offer[0]
+        measured[run] = 100 * gain / offer[0]
+    title = "The rule is a little high over fast links, and too low over the slow one"
+    series = [plots.forecast({"the rule": by_rule}), {"measured": measured}]
+    colors = {"the rule": figures.GPU, "measured": figures.GPU}
+    figure = plots.dots(series, title, "throughput per GPU, % of one GPU alone", colors=colors)
+    figure.axes[0].set(xlim=(0, 104), ylim=(-len(runs) + 0.5, 0.5))
+    for row, run in enumerate(runs):
+        ends = sorted((by_rule[run], measured[run]))
+        for x, side, align in zip(ends, (-6, 6), ("right", "left"), strict=True):
+            note = {"textcoords": "offset points", "va": "center", "ha": align, "fontsize": 9}
+            figure.axes[0].annotate(f"{x:.0f}", (x, -row), (side, 0), **note)
+    figures.sources(
+        figure, *(f"published: {published(n).source}" for n in ("ddp_v100", "ddp_3090ti"))
+    )
+    told = "; ".join(f"{run}: {by_rule[run]:.0f} by the rule, {measured[run]:.0f}" for run in runs)
+    return figure, f"{title}. Per GPU, in %: {told} measured."
+
+
+# --- the straggler ------------------------------------------------------------------------------------
+def join_times(trace):
+    """Return {rank: µs at which it enters its first collective} of a trace of several ranks."""
+    kernels = {rank: trace.rank(rank).gpu for rank in trace.ranks}
+    return {
+        rank: min(event.start for event in events if event.kind == "communication")
+        for rank, events in kernels.items()
+    }
+
+
+def draw_straggler(joins):
+    """Return (Figure, sentence): eight ranks of a real trace until the last enters a collective; `joins`: {rank: µs}."""
+    trace = traces.case("7").between(0, 11_000)
+    last = max(joins, key=joins.get)
+    late = joins[last] / 1000
+    title = f"Eight V100s: seven wait in a collective until rank {last} joins"
+    figure = timeline.draw(lay_out(trace, 60), title)
+    axes = figure.axes[0]
+    axes.axvline(late, color=figures.TROUBLE, linewidth=1.4)
+    words = {"va": "center", "fontsize": 9}
+    told = f"rank {last} joins at {late:.1f} ms"
+    axes.text(7.7, last + 0.5, told, ha="right", color=figures.TROUBLE, **words)
+    for rank, begin in joins.items():
+        wait = late - begin / 1000
+        if wait > 1:
+            place = (begin / 1000 + late) / 2, rank + 0.5
+            axes.text(*place, f"waits {wait:.1f} ms", ha="center", color="white", **words)
+    figures.sources(figure, trace.source)
+    return figure, f"{title}, at {late:.1f} ms; rank 1 has waited since {joins[1] / 1000:.1f} ms."

@@ -1,0 +1,367 @@
+"""Exercises and quiz of lesson 07, Time asynchronous work."""
+
+import copy
+import linecache
+import random
+import statistics
+import time
+import warnings
+from unittest import mock
+
+import torch
+
+from course import photos
+from course.checks import expect
+from course.checks.core import Exercise, NotYet, Question, call, chosen
+from course.checks.watch import GPU, Watched, count_waits, waits_and_result
+from course.lesson07.limits import examine
+from course.lesson07.limits import exercise as limit
+from helpers.training import train_step
+from practice_gpus import practice_gpus
+
+# The lesson calls them, too.
+__all__ = ["chosen", "count_waits", "examine", "limit"]
+
+
+def nap(ms):
+    """Keep the current stream busy without computing, for `ms` milliseconds at a clock of 1 GHz (half of it at 2)."""
+    torch.cuda._sleep(int(1e6 * ms))
+
+
+def photo_project():
+    """Return (model, batches, optimizer) of the photos: EfficientNet-Lite0 on the GPU, pinned batches of 24."""
+    train, _ = photos.load()
+    model = photos.pretrained(len(train.classes)).train().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    pinned = [tensor.pin_memory().split(24) for tensor in (train.images, train.labels)]
+    return model, list(zip(*pinned, strict=True)), optimizer
+
+
+def on_h100(run_epoch, find=None):
+    """Return (the lines that wait in one batch, the forecast of an epoch of three batches) of `run_epoch` on an H100.
+
+    `find` is the learner's `find_waits`, and the model answer stands in until it passes its check; without it, no lines.
+    """
+    with practice_gpus(1, card="H100 SXM", values=False, stand_in=1.0) as h100:
+        model, batches, optimizer = photo_project()
+        lines = []
+        if find:
+            lines = chosen(waits, find)(lambda: run_epoch(model, batches[:1], optimizer))
+        return lines, h100.forecast(lambda: run_epoch(model, batches, optimizer))
+
+
+CHANGES = {  # what costs time, as a forecast names it: what to do about it
+    "waits": "waiting less often",
+    "cpu work": "preparing the images elsewhere",
+    "unpinned copies": "copying from pinned memory",
+}
+
+
+# --- an honest stopwatch ------------------------------------------------------------------------
+def finish():
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def time_ms(fn, clock=time.perf_counter, synchronize=finish):
+    for _ in range(3):
+        fn()
+    samples = []
+    for _ in range(7):
+        synchronize()
+        start = clock()
+        fn()
+        synchronize()
+        samples.append(1000 * (clock() - start))
+    return statistics.median(samples)
+
+
+class _Lab:
+    """A device and a clock that know the truth: three slow calls, then a disturbed and a lucky one in each six."""
+
+    def __init__(self, ms):
+        self.ms = ms
+        self.now = 0.0
+        self.pending = 0.080
+        self.calls = 0
+        self.log = []
+        self.unfinished = []
+
+    def clock(self):
+        self.log.append("clock")
+        self.unfinished.append(self.pending > 0)
+        self.now += 1e-8
+        return self.now
+
+    def synchronize(self, device=None):
+        self.log.append("synchronize")
+        self.now += self.pending
+        self.pending = 0.0
+
+    def fn(self):
+        self.calls += 1
+        self.log.append("fn")
+        self.now += 1e-5
+        slow = {1: 8, 4: 0.5}.get(self.calls % 6, 1)
+        if self.calls <= 3:
+            slow = 40
+        self.pending += slow * self.ms / 1000
+
+
+def _check_stopwatch(answer):
+    for ms in (5.0, random.uniform(1, 3)):
+        lab = _Lab(ms)
+        reported = call(answer, lab.fn, clock=lab.clock, synchronize=lab.synchronize)
+        reported = expect.number(reported)
+        _judge_readings(lab)
+        truth = ms + 0.01
+        if not abs(reported - truth) <= 0.03 * truth:
+            reason = _why_stopwatch(reported, truth)
+            raise NotYet(f"fn() takes {truth:.3g} ms, and you report {reported:.3g}. {reason}")
+    return "your time is right to 3%, although the first calls and some later ones were disturbed."
+
+
+def _judge_readings(lab):
+    readings = lab.log.count("clock")
+    if readings < 10:
+        raise NotYet(
+            f"clock() was read {readings} times; seven samples need a reading before and after each."
+        )
+    if any(lab.unfinished[1::2]):
+        raise NotYet(
+            "a sample's second reading of the clock came before the work was done. What has to come between?"
+        )
+    if any(lab.unfinished[::2]):
+        raise NotYet(
+            "at a sample's first reading, earlier work was still in the queue, so the sample includes it."
+        )
+    if "fn" not in lab.log[: lab.log.index("clock")]:
+        raise NotYet(
+            "the clock was read before any call of fn(): make the three warm-up calls first, "
+            "and don't time them."
+        )
+
+
+def _why_stopwatch(reported, truth):
+    for in_other_unit in (reported * 1000, reported / 1000):
+        if abs(in_other_unit - truth) <= 0.03 * truth:
+            return "Which unit does the clock have?"
+    if reported < truth:
+        return "Some calls are lucky. Which summary of the samples isn't moved by them?"
+    return (
+        "Slow first calls (three of them) or disturbed samples decide too much. How many calls "
+        "come first, and which summary do you use?"
+    )
+
+
+stopwatch = Exercise(
+    key="07.stopwatch",
+    title="an honest stopwatch",
+    check_answer=_check_stopwatch,
+    hints=(
+        "The three rules above are your plan: warm up, synchronize before each reading, take the median.",
+        "First three calls that don't count. Then, seven times: synchronize, read the clock, call, "
+        "synchronize, read the clock again, and keep the difference.",
+        "In the loop: `synchronize()`, `start = clock()`, `fn()`, `synchronize()`, then "
+        "`samples.append(1000 * (clock() - start))`. At the end: `statistics.median(samples)`.",
+    ),
+    reference=time_ms,
+    unlocked="You can now time anything on a GPU and believe the number.",
+    tool="time_ms",
+    explanation="The warm-up takes the slow first calls. Synchronizing before the first reading leaves earlier work out, before "
+    "the second it lets yours finish. The median ignores the disturbed samples.",
+)
+
+
+# --- find the waits -----------------------------------------------------------------------------
+def find_waits(step):
+    torch.cuda.set_sync_debug_mode("warn")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        step()
+    torch.cuda.set_sync_debug_mode("default")
+    return [
+        linecache.getline(w.filename, w.lineno).strip()
+        for w in caught
+        if "synchronizing" in str(w.message)
+    ]
+
+
+def _three_waits():
+    x = torch.arange(4.0, device="cuda")
+    for _ in range(2):
+        warnings.warn("an unrelated warning", stacklevel=1)
+        total = x.sum().item()
+    if x.max() > total:
+        x = x * 2
+
+
+LINES = ["total = x.sum().item()"] * 2 + ["if x.max() > total:"]
+
+
+def _check_find_waits(answer):
+    with practice_gpus(1, asynchronous=True), warnings.catch_warnings():
+        before = torch.cuda.get_sync_debug_mode()
+        try:
+            found = call(answer, _three_waits)
+            _judge_lines(found)
+            if torch.cuda.get_sync_debug_mode() != before:
+                raise NotYet(
+                    "the lines are right, but the debug mode stays on, so every later wait will warn. "
+                    'Set it back to "default" at the end.'
+                )
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+    return "three waits found, each by its line, and nothing else."
+
+
+def _judge_lines(found):
+    if found is None:
+        raise NotYet("it returned None, expected a list of lines: is there a `return`?")
+    if not isinstance(found, list):
+        raise NotYet(f"it returned {type(found).__name__}, expected a list of lines of code.")
+    if any("warnings.warn" in str(line) for line in found):
+        raise NotYet(
+            "the list holds a line whose warning has another cause. Which word is in every message about a wait?"
+        )
+    if len(found) == 2:
+        raise NotYet(
+            "the step waits twice at one line and once at another, and you found two. Python shows a warning "
+            'once per line: `warnings.simplefilter("always")` inside the block shows each.'
+        )
+    if len(found) != 3:
+        raise NotYet(f"the step waits three times, and you found {len(found)} waits.")
+    if found != LINES:
+        raise NotYet(
+            f"the first of three entries is {str(found[0])[:60]!r}, expected the line of code that waits, "
+            "without spaces around it."
+        )
+
+
+waits = Exercise(
+    key="07.waits",
+    title="find the waits",
+    check_answer=_check_find_waits,
+    hints=(
+        "A caught warning `w` knows its place: `w.filename` and `w.lineno`. "
+        "`linecache.getline(filename, lineno)` returns that line.",
+        "Inside the `with` block, call `step()`. After it, set the mode back and go through `caught`. "
+        'Keep only messages with the word "synchronizing".',
+        'The list is `[linecache.getline(w.filename, w.lineno).strip() for w in caught if "synchronizing" '
+        "in str(w.message)]`.",
+    ),
+    reference=find_waits,
+    explanation="In warn mode PyTorch issues a warning at every synchronizing call. catch_warnings collects them, simplefilter "
+    "lets repeated ones through, and linecache turns file and number into the line you wrote.",
+    unlocked="You can now ask any training step where it makes Python wait.",
+    tool="find_waits",
+)
+
+
+# --- an epoch without waits ---------------------------------------------------------------------
+def flowing(model, batches, optimizer):
+    total = 0.0
+    for images, labels in batches:
+        x = images.to("cuda", non_blocking=True)
+        y = labels.to("cuda", non_blocking=True)
+        total += train_step(model, photos.prepare(x), y, optimizer)
+    return total.item() / len(batches)
+
+
+def _check_flowing(answer):
+    with practice_gpus(1, asynchronous=True):
+        model = Watched()
+        data = torch.randint(256, (12, 3, 2, 2), dtype=torch.uint8), torch.randint(5, (12,))
+        expected, _, weights = _run(flowing, model, *data)
+        places = []
+        with mock.patch.object(photos, "prepare", _noting(places)):
+            loss, count, trained = _run(lambda *epoch: call(answer, *epoch), model, *data)
+        loss = expect.number(loss)
+        if "cpu" in places:
+            raise NotYet(
+                "photos.prepare ran on the CPU, and Python can't queue anything meanwhile. Copy the images "
+                "as bytes and prepare them on the GPU: that's a quarter of the bytes, too."
+            )
+        if not abs(loss - expected) <= 1e-4:
+            raise NotYet(
+                f"it returned {loss:.4f}, expected {expected:.4f}: the mean of the batches' losses."
+            )
+        if not torch.allclose(trained, weights, atol=1e-4):
+            raise NotYet("the loss is right, but the model's weights aren't: one step per batch.")
+        if count > 1:
+            raise NotYet(
+                f"for three batches it synchronized {count} times; one is enough, at the end. "
+                "Run find_waits on it: which lines are left?"
+            )
+    return "the same loss, the same weights, and Python waits once per epoch."
+
+
+def _run(epoch, model, images, labels):
+    """Return (what `epoch` returned, waits, weights) of three batches of pinned memory, with a copy of `model`."""
+    model = copy.deepcopy(model).to(GPU)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = list(zip(images.pin_memory().split(4), labels.pin_memory().split(4), strict=True))
+    count, loss = waits_and_result(epoch, model, batches, optimizer)
+    return loss, count, model.linear.weight.detach().cpu()
+
+
+def _noting(places, prepare=photos.prepare):
+    """Return `photos.prepare` that notes in `places` on which device it ran."""
+
+    def noting(images):
+        places.append(images.device.type)
+        return prepare(images)
+
+    return noting
+
+
+epoch = Exercise(
+    key="07.epoch",
+    title="an epoch without waits",
+    check_answer=_check_flowing,
+    hints=(
+        "`find_waits` named three lines. For each: does Python need a value there, and does it need it *now*?",
+        "The batches are pinned, so `non_blocking=True` lets their copies return at once. Copy first, prepare "
+        "on the GPU, and add up losses without reading them.",
+        "`train_step` returns a tensor: `total += train_step(model, photos.prepare(x), y, optimizer)`. After the "
+        "loop, one `.item()`.",
+    ),
+    reference=flowing,
+    explanation="The copies come from pinned memory and don't block; the images cross as bytes and are prepared on the GPU; the "
+    "losses are added up there and read once. So Python queues the next step while the GPU computes this one.",
+    unlocked="You can now keep the queue full in a training loop of your own.",
+)
+
+
+QUIZ = (
+    Question(
+        "07.naive",
+        "A report says a GPU is 24,000 times as fast as a CPU. What do you check first?",
+        {
+            "Whether the CPU used all of its cores": "That explains a factor of 10 or 100. First see what the clock measured.",
+            "Whether it synchronized before reading the clock": "Yes. Otherwise the clock measured the launch.",
+            "Whether both computed in float32": "A type explains a factor of ten or so, not thousands.",
+        },
+        right=1,
+    ),
+    Question(
+        "07.nonzero",
+        "Why does x.nonzero() make Python wait?",
+        {
+            "The size of its result depends on values": "Yes: Python needs the shape of every result, and this one has to be counted first.",
+            "It launches several kernels": "It does, but Python goes on after a launch.",
+            "It copies to the CPU": "The result stays on the device.",
+        },
+        right=0,
+    ),
+    Question(
+        "07.delay",
+        "In your trace each kernel starts 8 µs after its launch, and the GPU is busy 20% of the time. What now?",
+        {
+            "Buy a faster GPU": "It would be idle even more: it's the CPU that sets the pace.",
+            "Make each kernel faster": "They only take a fifth of the time.",
+            "Launch fewer, larger kernels": "Yes: the queue is empty, so launching is the bottleneck.",
+        },
+        right=2,
+    ),
+)

@@ -1,0 +1,146 @@
+"""The figures of lesson 07: who worked when, what a stopwatch says, and forecasts before and after."""
+
+import torch
+
+from course.lesson07.loop import draw_lanes, forecast_spans, lay_out
+from helpers import figures, plots
+from practice_gpus import practice_gpus
+
+ROWS = {"Python": "CPU", "GPU": "GPU"}  # of what `simulate` returns
+LABELS = {"prepares": "prepare", "works": "compute", "waits": "blocked"}
+CARPENTRIES = (
+    ("clock stopped when the call returned", 24_000),
+    ("when the GPU was done", 116),
+    ("copies to the GPU and back included", 67),
+)
+
+
+def first_picture():
+    """Return (Figure, alternative text): the speedup that three clocks gave the same convolution.
+
+    Source: The Carpentries, GPU programming, episode CuPy: 2.4 s by SciPy; 98.2 µs, 20.6 ms and 35.4 ms on a T4.
+    """
+    title = "24,000 times as fast as the CPU? Not once the clock waits for the GPU"
+    figure, axes = figures.new_figure(
+        title,
+        "speedup of a T4 over a CPU, measured by the Carpentries",
+        size=(7.4, 2.7),
+    )
+    names = [name for name, _ in CARPENTRIES]
+    factors = [factor for _, factor in CARPENTRIES]
+    colors = (figures.TROUBLE, figures.GPU, figures.GPU)
+    bars = axes.barh(names, factors, color=colors, height=0.6)
+    texts = [f"{factor:,}×" for factor in factors]
+    axes.bar_label(bars, texts, padding=5, fontsize=10, color=figures.INK)
+    axes.set(xlim=(0, 28_000), xticks=range(0, 25_000, 5000))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.invert_yaxis()
+    axes.grid(False, axis="y")
+    axes.tick_params(axis="y", labelcolor=figures.INK)
+    alt = (
+        "Speedup of one convolution on a T4 over a CPU, measured by the Carpentries in three ways: "
+        "24,000 times when the call returned, 116 when the GPU was done, 67 with the copies."
+    )
+    return figure, alt
+
+
+def _timeline(spans, title, whole, height):
+    figure, axes = figures.new_figure(title, "time (ms)", size=(7.2, height))
+    draw_lanes(axes, spans, whole)
+    return figure, axes
+
+
+def show_call(returned, finished):
+    """Show a call that came back after `returned` ms and was done after `finished` ms."""
+    back, done = (figures.number(ms, 2) for ms in (returned, finished))
+    spans = [
+        ("CPU", f"launch, {back} ms", 0, returned),
+        ("CPU", "blocked in synchronize()", returned, finished),
+        ("GPU", "matmul", returned, finished),
+    ]
+    title = f"The call returns after {back} ms; the GPU is done after {done}"
+    figure, _ = _timeline(spans, title, finished, 2.1)
+    figures.show(figure, f"{title}. Python is blocked in synchronize meanwhile.")
+
+
+def queue(python, device, wait):
+    """Draw six steps: Python prepares for `python` ms, the GPU computes for `device` ms; (Figure, sentence)."""
+    step = [("Python", "prepares", python), ("GPU", "works", device)]
+    steps = 6 * [*step, "waits"] if wait == "after every step" else [*(6 * step), "waits"]
+    simulated, total = lay_out(steps)
+    spans = [(ROWS[row], LABELS[label], *times) for row, label, *times in simulated]
+    busy = 6 * device / total
+    title = f"Six steps take {total:.0f} ms; the GPU is busy {busy:.0%} of the time"
+    figure, _ = _timeline(spans, title, 6 * 40, 2.1)  # the slowest that the lesson offers
+    return figure, f"{title}."
+
+
+def show_stopwatch(stopwatch, images):
+    """Show what `stopwatch` says of growing matmuls, and of the bare call."""
+    sizes = [size for size in (16, 32, 64, 128, 256) if size <= len(images)]
+    honest, calls = [], []
+    for size in sizes:
+        some = images[:size]
+        honest.append(stopwatch(lambda some=some: some @ some.T))
+        calls.append(stopwatch(lambda some=some: some @ some.T, synchronize=lambda: None))
+    series = {"time_ms": (sizes, honest), "the call alone": (sizes, calls)}
+    times = figures.number((sizes[-1] / sizes[0]) ** 2)
+    title = f"{times} times the work, and the call alone doesn't notice"
+    colors = dict(zip(series, (figures.GPU, figures.TROUBLE), strict=True))
+    axes = ("images (log scale)", "time (ms, log scale)")
+    figure = plots.lines(series, title, *axes, logx=True, logy=True, colors=colors)
+    figure.axes[0].margins(x=0.2)
+    ends = [figures.number(values[-1]) for values in (honest, calls)]
+    alt = f"Time by number of images: at {sizes[-1]}, {ends[0]} ms by the stopwatch, {ends[1]} ms for the call."
+    figures.show(figure, alt)
+
+
+def in_turn(host, work, side):
+    """Copy and compute on one stream."""
+    return host.to("cuda", non_blocking=True), work()
+
+
+def show_overlap(side_by_side):
+    """Show forecasts for an H100: a pinned copy of 32 MiB and a matmul on one stream, and by `side_by_side` on two."""
+    with practice_gpus(1, card="H100 SXM", values=False) as gpus:
+        side = torch.cuda.Stream()
+        square = torch.empty(3072, 3072, device="cuda")
+        host = torch.empty(8 * 2**20).pin_memory()
+        one, two = (
+            gpus.forecast(lambda way=way: way(host, lambda: square @ square, side))
+            for way in (in_turn, side_by_side)
+        )
+    times = [figures.number(f.ms) for f in (one, two)]
+    title = "Forecast: on a second stream, the copy hides behind the matmul"
+    alt = f"Copy and matmul take {times[0]} ms in turn on one stream, {times[1]} ms side by side on two."
+    show_forecasts(title, {"one stream": one, "two streams": two}, alt, rows="GPU")
+
+
+def show_forecasts(title, forecasts, alt, rows=""):
+    """Show forecasts {name: forecast} as timelines with one time axis; `rows`: only those whose name starts so."""
+    whole = max(f.ms for f in forecasts.values())
+    drawn = [forecast_spans(f) for f in forecasts.values()]
+    spans = [[span for span in own if span[0].startswith(rows)] for own in drawn]
+    lanes = [len({lane for lane, *_ in own}) for own in spans]
+    size = (7.2, 1.0 + 0.45 * len(lanes) + 0.36 * sum(lanes))
+    figure, places = figures.panels(title, len(lanes), 1, size, height_ratios=lanes, sharex=True)
+    for axes, own, (name, forecast) in zip(places, spans, forecasts.items(), strict=True):
+        figures.tidy(axes)
+        draw_lanes(axes, own, 1.01 * whole, hollow=True)
+        ms, low, high = (figures.number(ms, 2) for ms in (forecast.ms, *forecast.range))
+        share = f"kernels run {1 - forecast.idle:.0%} of the time"
+        note = f"{name}: {ms} ms (likely {low} to {high}), {share}"
+        axes.set_title(note, fontsize=9, color=figures.INK, loc="left", pad=10)
+    places[-1].set_xlabel(f"time (ms), forecast for {next(iter(forecasts.values())).card.name}")
+    figures.show(figure, alt)
+
+
+def show_before_and_after(before, after):
+    """Show the forecasts of an epoch as first written, and with all changes; the title says what each saves alone."""
+    saved = (before.gains["waits"], before.gains["cpu work"], before.ms - after.ms)
+    waits, elsewhere, both = (figures.number(ms, 2) for ms in saved)
+    title = (
+        f"Forecast: waiting less saves {waits} ms, preparing elsewhere {elsewhere}; together {both}"
+    )
+    alt = f"{title}. At first, the GPU has long gaps; then none."
+    show_forecasts(title, {"as first written": before, "with all changes": after}, alt)

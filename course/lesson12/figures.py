@@ -1,0 +1,447 @@
+"""The figures of lesson 12, Look inside a kernel: sectors, banks, one multiprocessor, what compilers answered."""
+
+import functools
+
+from course import show
+from course.checks import puzzle
+from course.lesson12.exercises import loads_per_ffma, per_ffma, with_results
+from course.measurements import published
+from helpers import plots
+from helpers.figures import COPY, GPU, GREENS, SMALL, TROUBLE, WAIT, blank_figure, set_title
+from helpers.figures import show as show_figure
+from helpers.palette import FAINT, INK
+from practice_gpus.cards import get_card
+
+SECTOR = 32  # bytes
+FLOATS = 8  # in a sector
+SIDE, TILE = 64, 32  # of the matrices that are transposed here, and of a block's tile
+WAYS = {  # who is what of a product of matrices: floats used of each sector of `a` and of `b` that a multiply-add of a warp asks for
+    "row from threadIdx.x": ([1] * 32, [1], "a warp reads a column"),
+    "column from threadIdx.x": ([1], [8] * 4, "coalesced"),
+}
+
+
+def first_picture():
+    """Return (figure, alternative text): two matrix products that differ in two words, their sectors and their speed."""
+    speeds = {row["name"]: row["tflop_per_s"] for row in published("matmul_a6000").rows()}
+    slow, fast = (speeds[name] for *_, name in WAYS.values())
+    figure = blank_figure((7.3, 3.0))
+    set_title(
+        figure,
+        "Two words decide: 33 sectors for each multiply-add of a warp, or 5",
+    )
+    axes = figure.subplots(
+        2, 2, gridspec_kw={"hspace": 0.1, "wspace": 0.05, "width_ratios": [5, 2]}
+    )
+    for (left, right), (words, (of_a, of_b, name)) in zip(axes, WAYS.items(), strict=True):
+        count = len(of_a) + len(of_b)
+        left.text(0, 1.5, words, fontsize=10, color=INK, family="monospace")
+        left.text(
+            34,
+            1.5,
+            f"{count} sectors",
+            fontsize=10,
+            color=INK,
+            ha="right",
+        )
+        _strip(left, 0, of_a)
+        _strip(left, len(of_a) + 1, of_b)
+        left.text(0, -0.95, f"{len(of_a)} of a, {len(of_b)} of b", fontsize=9, color=FAINT)
+        left.set(xlim=(-0.1, 34.1), ylim=(-1.3, 2.2))
+        right.barh(0.5, speeds[name], height=1, color=GPU)
+        right.text(0, 1.5, f"{1000 * speeds[name]:,.0f} GFLOP/s", fontsize=10, color=INK)
+        right.set(xlim=(0, fast), ylim=(-1.3, 2.2))
+        left.axis("off")
+        right.axis("off")
+    axes[1, 0].text(34, -0.95, "green: bytes this request uses", fontsize=9, color=GPU, ha="right")
+    axes[1, 1].text(0, -0.95, "Boehm's pair, RTX A6000", fontsize=9, color=FAINT)
+    alt = (
+        "Two products of matrices. Where the row comes from threadIdx.x, each multiply-add of a warp touches 32 sectors of a and 1 of b, "
+        f"and Boehm's kernel of this kind reaches {1000 * slow:,.0f} GFLOP/s on an RTX A6000. Where the column does, it touches "
+        f"1 sector of a and 4 of b, and his reaches {1000 * fast:,.0f}."
+    )
+    return figure, alt
+
+
+def _strip(axes, start, used):
+    """Draw sectors from place `start` on: green the floats `used` of each, amber what moves with them."""
+    from matplotlib.patches import Rectangle
+
+    for place, floats in enumerate(used, start):
+        axes.add_patch(Rectangle((place, 0), 0.86, 1, facecolor=COPY, alpha=0.45))
+        axes.add_patch(Rectangle((place, 0), 0.86, floats / FLOATS, facecolor=GPU))
+
+
+def sectors(source, cases):
+    """Show sectors per request for some ways to read: `cases` is {what a thread reads: (scale, shift)} of a kernel in CUDA C."""
+    import torch
+
+    from practice_gpus import kernels
+
+    code = kernels.compile(source, "read", threads=32)
+    x, out = torch.rand(1024), torch.empty(32)
+    counted = {
+        f"x[{words}]": kernels.run(code, 1, 32, x, out, *numbers)
+        for words, numbers in cases.items()
+    }
+    figure = blank_figure((7.0, 0.5 * len(counted) + 1.1))
+    numbers = {words: result.sectors_per_request("load") for words, result in counted.items()}
+    set_title(
+        figure,
+        f"One request of a warp touches {min(numbers.values()):.0f} to {max(numbers.values()):.0f} sectors",
+    )
+    axes = figure.subplots()
+    for place, (words, count) in enumerate(numbers.items()):
+        used = counted[words].useful("load") / counted[words].moved("load")
+        axes.barh(place, count * used, color=GPU, height=0.62)
+        axes.barh(place, count * (1 - used), left=count * used, color=COPY, alpha=0.45, height=0.62)
+        axes.text(
+            count + 0.4,
+            place,
+            f"{count:.3g}, {100 * used:.3g}% used",
+            va="center",
+            fontsize=9,
+            color=INK,
+        )
+    axes.set_yticks(range(len(numbers)), numbers, fontsize=9, family="monospace")
+    _plain(axes, "sectors of 32 bytes per request of a warp; green: the bytes that it uses")
+    axes.invert_yaxis()
+    axes.set_xlim(0, 40)
+    said = ", ".join(f"{words}: {count:.3g}" for words, count in numbers.items())
+    what = "that a request of a warp touches, with the share of their bytes that is used"
+    show_figure(
+        figure,
+        f"Horizontal bars, one for each expression that thread t reads: sectors of 32 bytes {what}. {said}.",
+    )
+
+
+def _plain(axes, xlabel):
+    axes.set_facecolor("none")
+    axes.set_xlabel(xlabel, fontsize=9, color=FAINT)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(length=0, labelcolor=INK)
+
+
+def table(head, rows):
+    """Show a table: `head` names of columns, `rows` of cells."""
+    lines = [f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
+    lines += [f"| {' | '.join(map(str, row))} |" for row in rows]
+    show.markdown("\n".join(lines), "\n".join("  ".join(map(str, row)) for row in [head, *rows]))
+
+
+def counters(result):
+    """Print what was counted of a transpose, a `Result`."""
+    load, store = (result.sectors_per_request(kind) for kind in ("load", "store"))
+    print(
+        f"{load:.0f} sectors per load, {store:.0f} per store, {result.bank_conflicts:,} bank conflicts"
+    )
+
+
+def climb(naive, tiled, yours):
+    """Show the speed of four transposes on an H100, as yencal measured it, with what is counted here of kernels like them.
+
+    Three are sources in CUDA C; the rows of `tiled` are padded here for the one between.
+    """
+    counted = {
+        "naive": transposed(naive),
+        "tiled": transposed(tiled),
+        "tiled, rows padded": transposed(tiled.replace("[32][32]", "[32][33]")),
+        "and four numbers per thread": transposed(yours, height=8),
+    }
+    peak = get_card("H100 SXM").bandwidth
+    data = published("transpose_h100")
+    speeds = {row["name"]: row["gb_per_s"] for row in data.rows()}
+    values = [speeds[name] for name in counted]
+    figure = blank_figure((7.3, 0.66 * len(counted) + 1.2))
+    gain, share = values[-1] / values[0], values[-1] / peak
+    set_title(
+        figure, f"Three changes took yencal to {gain:.2g} times the speed, {share:.0%} of the peak"
+    )
+    axes = figure.subplots()
+    said = []
+    for place, (name, result) in enumerate(counted.items()):
+        axes.barh(place + 0.14, speeds[name], height=0.4, color=GPU)
+        axes.text(speeds[name] + 30, place + 0.14, f"{speeds[name]:,.0f}", va="center", **NOTE)
+        axes.text(0, place - 0.22, f"{name}; our count: {_changed(result)}", va="center", **NOTE)
+        said.append(f"{name}: {speeds[name]:,.0f}; our count: {_changed(result)}")
+    axes.axvline(peak, color=FAINT, linewidth=1.4, linestyle="--")
+    axes.text(peak - 30, 0.14, f"data sheet: {peak:,}", ha="right", va="center", **NOTE)
+    axes.set(yticks=[], xlim=(0, 1.06 * peak), ylim=(len(counted) - 0.5, -0.5))
+    _plain(axes, "GB/s on an H100, measured by yencal with kernels of this kind (32,768 × 32,768)")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    plots.sources(figure, data.source)
+    show_figure(
+        figure,
+        f"Bars of four transposes, GB/s on an H100, measured by yencal. {'. '.join(said)}. Peak: {peak:,}.",
+    )
+
+
+NOTE = {"fontsize": 9, "color": INK}
+
+
+def _changed(result):
+    """Say what was counted of a transpose."""
+    warps = SIDE**2 // TILE**2 * result.compiled.threads // 32
+    each = sum(access.requests for access in result.of("global", "load")) // warps
+    conflicts = result.bank_conflicts // (SIDE**2 // 32)
+    words = f"{result.sectors_per_request('store'):.0f} sectors per store, "
+    words += f"{conflicts} bank conflicts per read" if conflicts else "no bank conflicts"
+    return words + (f", {each} loads per thread" if each > 1 else "")
+
+
+def products(counted_here):
+    """Show what was counted of each product: `counted_here` is {name: what `multiplied` returned}."""
+    rows = []
+    for name, (result, count) in counted_here.items():
+        sectors = result.moved("load") / SECTOR / count
+        rows.append([name, f"{sectors:.3g}", f"{loads_per_ffma(result, count):.3g}"])
+    table(["kernel", "sectors per FFMA", "loads per FFMA (PTX)"], rows)
+
+
+def tiles(source, *sizes):
+    """Show what the machine code of a product's loop has per FFMA, by the side of a thread's square of results.
+
+    `source` is in CUDA C, with R for that side; with the smallest, it must compute the right product.
+    """
+    least = min(sizes)
+    multiplied(with_results(source, least), least, height=8)
+    counted = {f"{size} × {size}": per_ffma(source, size) for size in sizes}
+    most = max(loads + spills for loads, spills, _ in counted.values())
+    best = min(counted, key=lambda name: sum(counted[name][:2]))
+    figure = blank_figure((7.3, 0.44 * len(counted) + 1.4))
+    set_title(figure, f"{best} results per thread take the fewest memory instructions per FFMA")
+    axes = figure.subplots()
+    said = []
+    for place, (name, (loads, spills, compiled)) in enumerate(counted.items()):
+        axes.barh(place, loads, color=GPU, height=0.6)
+        axes.barh(place, spills, left=loads, color=TROUBLE, height=0.6)
+        together = f"{loads + spills:.3g}"
+        axes.text(loads + spills + 0.015 * most, place, together, va="center", **NOTE)
+        share = f"{100 * compiled.occupancy.share:.3g}%"
+        axes.text(1.28 * most, place, f"{compiled.registers}", va="center", ha="right", **NOTE)
+        axes.text(1.55 * most, place, share, va="center", ha="right", **NOTE)
+        counts = f"{loads:.3g} loads, {spills:.3g} LDL and STL, together {together}"
+        said.append(f"{name}: {counts}; {compiled.registers} registers, occupancy {share}")
+    for x, words, color, side in (
+        (0, "loads", GPU, "left"),
+        (0.13 * most, "LDL and STL", TROUBLE, "left"),
+        (1.28 * most, "registers", INK, "right"),
+        (1.55 * most, "occupancy", INK, "right"),
+    ):
+        look = {"fontsize": 9, "fontweight": "bold", "va": "center", "ha": side}
+        axes.text(x, -0.8, words, color=color, **look)
+    axes.set(xlim=(0, 1.56 * most), ylim=(len(counted) - 0.5, -1.1), xticks=[])
+    axes.set_yticks(range(len(counted)), counted, fontsize=9, color=INK)
+    _plain(axes, "")
+    show_figure(
+        figure, f"Bars, memory instructions per FFMA by results per thread. {'. '.join(said)}."
+    )
+
+
+def register_tiles():
+    """Show four tiles of results per thread, with the numbers that each loads for them in a step of `k`."""
+    from matplotlib.patches import Rectangle
+
+    figure = blank_figure((7.3, 3.1))
+    set_title(figure, "R + C loads feed R × C multiply-adds")
+    axes = figure.subplots()
+    said = []
+    for slot, (rows, columns) in enumerate(((1, 1), (4, 1), (2, 2), (4, 4))):
+        left = 6.4 * slot
+        for row in range(-1, rows):
+            for column in range(-1, columns):
+                if row < 0 and column < 0:
+                    continue
+                color = GREENS[4] if row < 0 or column < 0 else GPU
+                place = (left + column + 0.2 * (column >= 0), row + 0.2 * (row >= 0))
+                axes.add_patch(Rectangle(place, 0.9, 0.9, facecolor=color))
+        axes.text(left - 1.4, 0.65, "a", ha="center", va="center", **NOTE)
+        axes.text(left + 0.65, -1.4, "b", ha="center", va="center", **NOTE)
+        loads, count = rows + columns, rows * columns
+        words = f"{loads} loads, {count} FFMA" + "s" * (count > 1)
+        axes.text(left - 1, 5.1, f"{rows} × {columns}", fontsize=10, fontweight="bold", color=INK)
+        axes.text(left - 1, 6.0, words, **NOTE)
+        axes.text(left - 1, 6.8, f"{loads / count:.3g} per FFMA", **NOTE)
+        said.append(f"{rows} × {columns}: {words}, {loads / count:.3g} per FFMA")
+    axes.set(xlim=(-2, 23.6), ylim=(7.1, -2), aspect="equal")
+    axes.axis("off")
+    words = (
+        "Four tiles of results per thread, with the numbers of a at their left and of b above them"
+    )
+    show_figure(figure, f"{words}. {'; '.join(said)}.")
+
+
+def multiprocessor():
+    """Show one SM of an H100: four schedulers with their warps, cores and registers; shared memory with its banks."""
+    from matplotlib.patches import Rectangle
+
+    figure = blank_figure((7.3, 2.9))
+    set_title(figure, "One SM of an H100: four schedulers over one shared memory")
+    axes = figure.subplots()
+
+    def box(x, y, width, height, text, color, size=9):
+        axes.add_patch(
+            Rectangle((x, y), width, height, facecolor=color, edgecolor=INK, linewidth=0.8)
+        )
+        ink = "white" if color in (GPU, GREENS[0]) else INK
+        axes.text(
+            x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=size, color=ink
+        )
+
+    for x in range(0, 100, 25):
+        box(x + 0.5, 57, 24, 10, "scheduler, ≤ 16 warps", "white")
+        box(x + 0.5, 46, 24, 10, "16,384 registers", GREENS[4])
+        box(x + 0.5, 35, 24, 10, "32 FP32 cores", GPU)
+        box(x + 0.5, 24, 24, 10, "tensor core", GREENS[0])
+    for bank in range(32):
+        box(bank * 3.1 + 0.5, 11, 2.9, 10, str(bank), GREENS[3], SMALL)
+    below = "shared memory and L1 cache, 256 KB: 32 banks, one 4-byte word each per cycle"
+    axes.text(0.5, 4.5, below, fontsize=9, color=INK)
+    axes.set(xlim=(0, 100.4), ylim=(2, 68))
+    axes.axis("off")
+    words = (
+        "One SM: four parts, each with a scheduler for up to 16 warps, 16,384 registers, 32 FP32 cores and a tensor core; "
+        "below them shared memory with 32 banks."
+    )
+    figure.sources = ["NVIDIA, H100 Tensor Core GPU Architecture (whitepaper)"]
+    show_figure(figure, words)
+
+
+def through_tile():
+    """Show how a tile goes into shared memory by rows and comes out by columns, for one warp each."""
+    from matplotlib.patches import FancyArrowPatch, Rectangle
+
+    figure = blank_figure((7.3, 3.1))
+    set_title(figure, "In by rows, out by columns: global memory sees only rows")
+    axes = figure.subplots()
+
+    def grid(left, top, rows, columns, strong, color, pale=GREENS[4]):
+        for row in range(rows):
+            for column in range(columns):
+                on = (row, column) in strong
+                place = (left + column, top + row)
+                axes.add_patch(Rectangle(place, 0.9, 0.9, facecolor=color if on else pale))
+
+    def frame(left, top, side):
+        axes.add_patch(Rectangle((left, top), side, side, facecolor="none", edgecolor=FAINT))
+
+    side, row, column = 6, 1, 4
+    frame(0, 0, 2 * side), frame(39, 0, 2 * side)
+    grid(side + 0.05, 0.05, side, side, {(row, j) for j in range(side)}, GPU)
+    grid(18 + 0.05, 3, side, side, {(row, j) for j in range(side)}, GPU)
+    for i in range(side):
+        axes.add_patch(Rectangle((18.05 + column, 3 + i), 0.9, 0.9, facecolor=COPY))
+    grid(39.05, side + 0.05, side, side, {(column, j) for j in range(side)}, COPY)
+    arrows = (
+        ((12.3, row + 0.5), (17.7, 3 + row + 0.5), GPU),
+        ((24.4, 8), (38.6, side + column + 0.5), COPY),
+    )
+    for start, end, color in arrows:
+        look = {"arrowstyle": "-|>", "mutation_scale": 12, "color": color, "linewidth": 1.6}
+        axes.add_patch(FancyArrowPatch(start, end, **look))
+    notes = (
+        (0, -0.7, "x: the tile of block (1, 0)", INK),
+        (18, 2.2, "tile", INK),
+        (39, -0.7, "out: the same tile, at (0, 1)", INK),
+        (12.6, 0.3, "a warp loads a row", GPU),
+        (25.4, 6.8, "a warp reads a column…", COPY),
+        (25.4, 11.4, "…and stores it as a row", COPY),
+    )
+    for x, y, words, color in notes:
+        axes.text(x, y, words, fontsize=9, color=color, va="center")
+    axes.text(18, 10.2, "in shared memory", fontsize=9, color=FAINT, va="center")
+    axes.set(xlim=(-0.3, 53), ylim=(12.5, -1.6), aspect="equal")
+    axes.axis("off")
+    words = "One warp loads a row of x and puts it into a row of the tile; after the barrier, one warp reads a column of the tile"
+    show_figure(
+        figure, f"{words} and stores it as a row of out, where the tile lies at the mirrored place."
+    )
+
+
+def padding(source):
+    """Return draw(padding) for `explore`: in which bank the words of a column lie, and the conflict that a run counted."""
+
+    def draw(padding):
+        text = source.replace("tile[32][32]", f"tile[32][{32 + padding}]")
+        worst = transposed(text).worst_conflict
+        figure = blank_figure((7.0, 3.6))
+        way = f"a {worst}-way bank conflict" if worst > 1 else "no conflict"
+        set_title(figure, f"Rows of {32 + padding} words: {way} in column 0")
+        _draw_banks(figure.subplots(), padding)
+        return figure, f"Rows of {32 + padding}: the run counted {way}."
+
+    return draw
+
+
+@functools.cache
+def transposed(text, height=TILE):
+    """Run a square transpose in CUDA C, blocks of 32 × `height` threads for tiles of 32 × 32, and return the `Result`.
+
+    With a `height` below 32, the kernel takes rows and columns.
+    """
+    import torch
+
+    x, out = torch.randn(SIDE, SIDE), puzzle.blank(SIDE, SIDE)
+    values = [x, out, SIDE] if height == TILE else [x, out, SIDE, SIDE]
+    grid = (SIDE // TILE, SIDE // TILE)
+    _, result = puzzle.run(text, puzzle.Problem(values, out, x.T, grid, "", (TILE, height)), "H100")
+    torch.testing.assert_close(out, x.T)
+    return result
+
+
+def multiplied(text, size=1, height=TILE):
+    """Run a product in CUDA C; returns the `Result`, and how many multiply-adds of a warp it has.
+
+    Each thread of a block, 32 × `height`, makes `size` × `size` results.
+    """
+    import torch
+
+    rows, columns = height * size, TILE * size
+    n = max(TILE, rows, columns)
+    a, b, out = torch.randn(n, n), torch.randn(n, n), puzzle.blank(n, n)
+    values = [a, b, out, n]
+    grid = (n // columns, n // rows)
+    _, result = puzzle.run(
+        text, puzzle.Problem(values, out, a @ b, grid, "", (TILE, height)), "H100"
+    )
+    torch.testing.assert_close(out, a @ b, atol=1e-4, rtol=1e-4)
+    return result, n**3 / 32
+
+
+def ladder():
+    """Show how fast a product runs on an RTX A6000, kernel by kernel, as Simon Boehm measured it."""
+    data = published("matmul_a6000")
+    speeds = {row["name"]: row["tflop_per_s"] for row in data.rows()}
+    times = speeds["a tile per warp, sizes tuned"] / min(speeds.values())
+    colors = dict.fromkeys(speeds, GPU) | {"cuBLAS": WAIT}
+    title = f"The same matmul, {times:.0f} times as fast"
+    unit = "TFLOP/s (RTX A6000, FP32), measured by Simon Boehm"
+    figure = plots.sources(plots.bars(speeds, title, unit, colors=colors), data.source)
+    said = ", ".join(f"{name}: {speed:.3g}" for name, speed in speeds.items())
+    show_figure(figure, f"Bars of eight kernels on an RTX A6000, TFLOP/s. {said}.")
+
+
+def _draw_banks(axes, padding):
+    """Draw the 32 banks as columns and the tile's words as cells: padding gray, column 0 of the tile filled."""
+    from matplotlib.patches import Rectangle
+
+    width = 32 + padding
+    column = {(row * width) % 32 for row in range(32)}
+    for word in range(32 * width):
+        line, bank = divmod(word, 32)
+        color = WAIT if word % width >= 32 else GREENS[4]
+        if word % width == 0:
+            color = GPU if len(column) == 32 else TROUBLE
+        axes.add_patch(Rectangle((bank, line), 0.92, 0.86, facecolor=color))
+    lines = width
+    axes.set(xlim=(-0.3, 32.3), ylim=(lines + 0.5, -0.5))
+    axes.set_xticks([place + 0.46 for place in range(0, 32, 4)], range(0, 32, 4), fontsize=9)
+    axes.set_yticks([])
+    axes.set_xlabel(
+        "bank of shared memory (strong color: column 0 of the tile; gray: padding)",
+        fontsize=9,
+        color=FAINT,
+    )
+    axes.tick_params(length=0)
+    axes.set_facecolor("none")
+    axes.spines[:].set_visible(False)

@@ -1,0 +1,51 @@
+"""What the clinic shows: a patient's timeline, where each loses its time, the starved one before and after its cure, and an overflow."""
+
+from dataclasses import replace
+
+from course import timeline
+from course.lesson13.patients import PATIENTS, STRANGER
+from course.measurements import traces
+from helpers import plots
+
+RECORDED = dict(enumerate(PATIENTS, 1)) | {11: STRANGER}
+GUESSED = 3, 11  # whose chart doesn't say what the CPU did most: that would give the remedy away
+BLOCKS = 48  # drawn in each row of a timeline; closer ones are joined
+
+
+def admit(patient):
+    """Show the timeline of `patient`, a number or the path of a trace of your own, and return its trace."""
+    if not isinstance(patient, int):
+        trace = traces.load(patient)
+        timeline.show(trace, f"Your own trace, on {trace.device}", detail=BLOCKS)
+        return trace
+    if patient not in RECORDED:
+        raise ValueError(f"patients 1 to 6 and 11 were recorded, got {patient!r}")
+    trace = traces.case(RECORDED[patient].case)
+    about = trace.about
+    title = f"{trace.device}, {about['model'].removeprefix('not recorded, ')}"
+    facts = [f"batch: {about['batch']}" if "batch" in about else "", about.get("note", "")]
+    caption = " · ".join(fact[0].upper() + fact[1:] for fact in facts if fact)
+    chart = replace(trace, memory=[])
+    timeline.show(chart, title, "", None, BLOCKS, caption, names=patient not in GUESSED)
+    return trace
+
+
+def ward(triage):
+    """Draw where each patient loses its time, by the learner's `triage`."""
+    from course.lesson13.figures import ward
+
+    plots.show(*ward(triage))
+
+
+def recovery():
+    """Draw the starved patient before and after its cure."""
+    from course.lesson13.figures import recovery
+
+    plots.show(*recovery())
+
+
+def growth():
+    """Draw how the numbers of the network that overflows grow from layer to layer."""
+    from course.lesson13.figures import growth
+
+    plots.show(*growth())

@@ -1,0 +1,112 @@
+"""The two patients with several processes: a hang, and DDP that differs from one process."""
+
+import functools
+
+from course.checks import expect
+from course.checks.core import Exercise, NotAttempted, NotYet
+from course.scripts import run, script_path
+
+# --- the hang ------------------------------------------------------------------------------------
+CONDITION = 23  # the line of hang.py that lets a rank skip its all-reduce
+
+
+def flight_records():
+    """Run three processes, of which one doesn't come to a collective; return the lines of their flight recorders."""
+    text = run("hang.py", processes=3, timeout=90, quiet=True, forked=True).text
+    return sorted(line for line in text.splitlines() if line.startswith("rank"))
+
+
+def _check_hang(answer):
+    if not isinstance(answer, dict) or set(answer) != {"rank", "line"}:
+        raise NotYet('expected a dict with "rank" and "line", as in the cell above.')
+    if answer["rank"] is ... and answer["line"] is ...:
+        raise NotAttempted
+    if expect.number(answer["rank"], "the rank") != 2:
+        raise NotYet(
+            "that rank waits in an all-reduce, as it should. Which rank's third entry is something else?"
+        )
+    line = expect.number(answer["line"], "the line")
+    if line == CONDITION + 1:
+        raise NotYet("that's the call the others wait in. Which line let rank 2 go past it?")
+    if line != CONDITION:
+        raise NotYet(
+            f"line {line:g} doesn't decide that. Open hang.py: what stands around the all_reduce?"
+        )
+    return hang.explanation
+
+
+hang = Exercise(
+    key="13.hang",
+    title="three processes that hang",
+    check_answer=_check_hang,
+    hints=(
+        "Compare the third entry of each rank.",
+        "Two ranks wait in an all-reduce; the other one went on to a broadcast. So which one skipped something?",
+        "Open `notebooks/scripts/hang.py`: the function `step` calls `all_reduce` only under a condition.",
+    ),
+    reference={"rank": 2, "line": CONDITION},
+    source=f'skipped = {{"rank": 2, "line": {CONDITION}}}',
+    explanation="rank 2 skips an all-reduce. Its third batch is empty, so it goes on to the broadcast, and the others wait. Every "
+    "rank must make the same collectives in the same order: take part with a gradient of zeros, or drop the last batch on all.",
+)
+
+
+# --- DDP that isn't one GPU ----------------------------------------------------------------------
+CURE = {"sampler": "distributed", "batch": "divided", "lr": "same", "norm": "layer", "last": "drop"}
+SICK = CURE | {"batch": "each", "norm": "batch", "last": "keep"}
+_STILL = {
+    "sampler": "every rank trains on the same samples in the same order, so four ranks do what one does four times.",
+    "batch": "each rank takes 24 samples, so four ranks average 96 where one rank takes 24.",
+    "lr": "the learning rate grows with the ranks, which helps only where the batch grows, too.",
+    "norm": "batch norm takes mean and variance over a rank's own samples: 6 of the 24. nn.SyncBatchNorm takes them over all ranks, but "
+    "only on GPUs; these ranks are CPUs, so which other norm looks at one sample at a time?",
+    "last": "90 samples don't divide evenly among 4 ranks: the sampler repeats two of them.",
+}
+
+
+def losses(settings):
+    """Return the table that agree.py prints with `settings`: what 1, 2 and 4 ranks do, and their losses."""
+    arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
+    return _trained(tuple(arguments), script_path("agree.py").read_text(encoding="utf-8"))
+
+
+@functools.cache  # processes take seconds to start, and the check looks at what the cell above has run
+def _trained(arguments, script):
+    text = run("agree.py", *arguments, processes=4, timeout=90, quiet=True, forked=True).text
+    lines = text[text.find("ranks  ") :].splitlines()[:4]
+    if len(lines) < 4:
+        raise RuntimeError(f"agree.py didn't finish:\n{text[-1000:]}")
+    return "\n".join(lines)
+
+
+def _check_agree(answer):
+    if not isinstance(answer, dict) or set(answer) != set(CURE):
+        raise NotYet(f"expected a dict with the keys {', '.join(CURE)}.")
+    if not all(isinstance(value, str) for value in answer.values()):
+        raise NotYet("the settings are words in quotes, as listed above.")
+    if answer == SICK:
+        raise NotAttempted
+    for name, value in CURE.items():
+        if answer[name] != value:
+            raise NotYet(f"{name}={answer[name]!r}: {_STILL[name]}")
+    found = [float(row.split()[-1]) for row in losses(answer).splitlines()[1:]]
+    if max(found) - min(found) > 2e-6:
+        raise NotYet(f"the losses still differ: {found}.")
+    return f"{found[0]:.6f} on 1, 2 and 4 ranks, up to rounding. {agree.explanation}"
+
+
+agree = Exercise(
+    key="13.agree",
+    title="DDP that isn't one GPU",
+    check_answer=_check_agree,
+    hints=(
+        "Each column of the table should hold one number three times. Which setting moves which column?",
+        "Same samples, each once; same batch; same learning rate; same statistics; no sample twice.",
+        "Divide the batch first. What does *norm over* say then? And the samples per epoch?",
+    ),
+    reference=CURE,
+    source=f"settings = {CURE!r}",
+    explanation="three differences at once. Four ranks do what one does when together they take the same samples, once each, in "
+    "batches of the same size, at the same learning rate, and nothing in the model looks across a rank's part of the batch: layer norm, or on GPUs `nn.SyncBatchNorm.convert_sync_batchnorm(model)`.",
+    seconds=120,
+)

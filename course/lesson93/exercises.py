@@ -1,0 +1,443 @@
+"""The puzzles of page 93, from easy to hard: each with a specification, problems, a score and a model answer."""
+
+import torch
+from torch.nn import functional as F
+
+from course.checks import puzzle as base
+from course.checks.core import Exercise, NotYet
+from course.checks.puzzle import Problem, blank, puzzle, requested, tl, triton
+from course.lesson11.kernels import matmul_kernel
+
+
+def asked(compiled, result, problem):
+    """Return the bytes that the kernel loads and stores per element of the result."""
+    return result.useful() / problem.out.numel()
+
+
+# --- broadcast ----------------------------------------------------------------------------------
+@triton.jit
+def outer_kernel(x, y, out, n, TILE: tl.constexpr):
+    rows = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    columns = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    a = tl.load(x + rows, mask=rows < n)
+    b = tl.load(y + columns, mask=columns < n)
+    mask = (rows[:, None] < n) & (columns[None, :] < n)
+    tl.store(out + rows[:, None] * n + columns[None, :], a[:, None] + b[None, :], mask=mask)
+
+
+def _outer_problem(n, tile):
+    x, y, out = torch.randn(n), torch.randn(n), blank(n, n)
+    side = -(-n // tile)
+    return Problem([x, y, out, n, tile], out, x[:, None] + y[None], (side, side), f"n = {n}")
+
+
+outer = puzzle(
+    "93.outer",
+    "broadcast",
+    lambda: [_outer_problem(10, 8), _outer_problem(128, 32)],
+    asked,
+    "bytes loaded and stored per element",
+    hints=(
+        "A program makes a tile of `out`, so it needs TILE numbers of x and TILE of y, not TILE² of each.",
+        "Load two vectors, `a` and `b`. `a[:, None] + b[None, :]` is the tile.",
+    ),
+    reference=outer_kernel,
+    explanation="TILE numbers of x and TILE of y do for a whole tile; each warp loads those that it needs. Tiles of addresses "
+    "for x and y give the same result, and a score of 6.",
+)
+
+
+# --- row sums -----------------------------------------------------------------------------------
+@triton.jit
+def row_sums_kernel(x, out, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for start in range(0, columns, BLOCK):
+        offsets = start + tl.arange(0, BLOCK)
+        total += tl.load(x + row * columns + offsets, mask=offsets < columns, other=0.0)
+    tl.store(out + row, tl.sum(total, axis=0))
+
+
+def _row_sums_problem(rows, columns, block):
+    x, out = torch.randn(rows, columns) + 1, blank(rows)
+    words, options = f"{rows} rows of {columns}", {"aligned": columns > 100}
+    values = [x, out, columns, block]
+    return Problem(values, out, x.sum(1), rows, words, options=options, tolerance=1e-3)
+
+
+def _row_sums_mistakes(problem):
+    x, _, columns, block = problem.values
+    if columns > block:
+        first = f"only the first block of each row was added. A row of {columns} needs several blocks of {block}: a loop."
+        yield x[:, :block].sum(1), first
+        last = "only the last block of each row was added: what happens to the total in the loop?"
+        yield x[:, (columns - 1) // block * block :].sum(1), last
+
+
+row_sums = puzzle(
+    "93.row_sums",
+    "row sums",
+    lambda: [_row_sums_problem(*sizes) for sizes in ((4, 40, 16), (5, 7, 16), (3, 1024, 256))],
+    lambda compiled, result, problem: result.useful() / problem.values[0].numel(),
+    "bytes loaded and stored per element of x",
+    mistakes=_row_sums_mistakes,
+    hints=(
+        "A row may be longer than a block: walk along it, and keep a block of running totals.",
+        "Begin with `tl.zeros((BLOCK,), dtype=tl.float32)`. Beyond the row's end, add zeros. After the loop, `tl.sum` makes one "
+        "number of the block.",
+    ),
+    reference=row_sums_kernel,
+    explanation="The totals stay on the chip, the zeros beyond the end change no sum, and there is one store, of one number.",
+)
+
+
+# --- vector loads -------------------------------------------------------------------------------
+@triton.jit
+def double_kernel(x, out, columns, BLOCK: tl.constexpr):
+    eighths = columns // 8
+    offsets = tl.arange(0, BLOCK)
+    mask = offsets < eighths * 8
+    start = tl.program_id(0) * eighths * 8
+    values = tl.load(x + start + offsets, mask=mask)
+    tl.store(out + start + offsets, 2 * values, mask=mask)
+
+
+def _double_problem(columns, block):
+    x, out = torch.randn(4, columns), blank(4, columns)
+    return Problem([x, out, columns, block], out, 2 * x, 4, f"4 rows of {columns}")
+
+
+def _requests_per_row(compiled, result, problem):
+    """Return the memory instructions that warps execute for each row."""
+    return sum(each.requests for each in result.of("global")) / len(problem.out)
+
+
+double = puzzle(
+    "93.double",
+    "vector loads",
+    lambda: [_double_problem(40, 64), _double_problem(1000, 1024)],
+    _requests_per_row,
+    "memory instructions of a warp per row",
+    hints=(
+        "A row has `columns` numbers, a multiple of 8, but not of 16. The launcher promises the compiler only multiples of 16, "
+        "so it takes the numbers one by one.",
+        "Write the start of a row and its end as `columns // 8 * 8`. It's the same number, but now the compiler can see that it is "
+        "a multiple of 8, and takes four numbers of a thread at once.",
+    ),
+    reference=double_kernel,
+    explanation="If each row starts and ends at a multiple of 16 bytes, one instruction moves four numbers of a thread. Triton "
+    "follows the divisibility of integers through your arithmetic, and it has to be sure.",
+)
+
+
+# --- histogram ----------------------------------------------------------------------------------
+@triton.jit
+def histogram_kernel(x, out, n, BLOCK: tl.constexpr, BINS: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(x + offsets, mask=offsets < n, other=0)
+    counts = tl.histogram(values, BINS, mask=offsets < n)
+    tl.atomic_add(out + tl.arange(0, BINS), counts)
+
+
+def _histogram_problem(n, block, bins):
+    x = torch.randint(0, bins, (n,), dtype=torch.int32)
+    out = torch.zeros(bins, dtype=torch.int32)
+    expected = torch.bincount(x, minlength=bins).int()
+    values = [x, out, n, block, bins]
+    return Problem(values, out, expected, -(-n // block), f"n = {n}", tolerance=0)
+
+
+def _updates(compiled, result, problem):
+    """Return the atomic updates of global memory for 1,000 elements."""
+    return 1000 * sum(each.useful for each in result.of("global", "atomic")) / 4 / problem.values[2]
+
+
+histogram = puzzle(
+    "93.histogram",
+    "histogram",
+    lambda: [_histogram_problem(300, 256, 8), _histogram_problem(8192, 2048, 64)],
+    _updates,
+    "atomic updates per 1,000 elements",
+    hints=(
+        "`tl.atomic_add(out + values, 1, mask=…)` works, and every element goes to memory. Count within the block first.",
+        "`tl.histogram(values, BINS, mask=…)` counts a block; then add its BINS counts to `out`, atomically.",
+    ),
+    reference=histogram_kernel,
+    explanation="Each block counts in shared memory, and only its totals go to global memory. Atomic updates of one address "
+    "wait in line. A single program that counts everything scores lower still, and leaves the rest of the GPU idle: a score "
+    "isn't a time.",
+)
+
+# --- convolution --------------------------------------------------------------------------------
+CONVOLVE = """
+extern "C" __global__ void convolve(const float* x, const float* w, float* out, int n) {
+  __shared__ float tile[132];
+  __shared__ float taps[5];
+  int t = threadIdx.x, first = blockIdx.x * 128 - 2;
+  for (int p = t; p < 132; p += 128)
+    tile[p] = first + p >= 0 && first + p < n ? x[first + p] : 0;
+  if (t < 5) taps[t] = w[t];
+  __syncthreads();
+  float total = 0;
+  for (int k = 0; k < 5; k++) total += taps[k] * tile[t + k];
+  if (blockIdx.x * 128 + t < n) out[blockIdx.x * 128 + t] = total;
+}
+"""
+
+
+def _convolved(x, w):
+    return F.conv1d(x[None, None], w[None, None], padding=2).flatten()
+
+
+def _convolve_problem(n):
+    x, w, out = torch.randn(n), torch.randn(5), blank(n)
+    return Problem([x, w, out, n], out, _convolved(x, w), -(-n // 128), f"n = {n}", 128)
+
+
+def _convolve_mistakes(problem):
+    x, w = problem.values[:2]
+    why = "the weights are turned around: out[i] is the sum of w[k] * x[i + k - 2]."
+    yield _convolved(x, w.flip(0)), why
+
+
+convolve = puzzle(
+    "93.convolve",
+    "convolution",
+    lambda: [_convolve_problem(100), _convolve_problem(1024)],
+    lambda compiled, result, problem: requested(result, problem),
+    "bytes requested per element",
+    mistakes=_convolve_mistakes,
+    hints=(
+        "Each x is used by five neighbors. Fetch it once per block, into shared memory; 128 threads need 132 numbers.",
+        "Threads 0 to 3 fetch a second number. What lies outside of x is 0. Then `__syncthreads()`, and five products.",
+    ),
+    reference=CONVOLVE,
+    source=f'convolve = """{CONVOLVE}"""',
+    explanation="Five reads of each number become one, plus two at either edge of a block: the halo.",
+)
+
+
+# --- online softmax -----------------------------------------------------------------------------
+@triton.jit
+def online_kernel(x, out, columns, BLOCK: tl.constexpr):
+    start = tl.program_id(0) * columns
+    largest = -float("inf")
+    total = 0.0
+    for first in range(0, columns, BLOCK):
+        offsets = first + tl.arange(0, BLOCK)
+        v = tl.load(x + start + offsets, mask=offsets < columns, other=-float("inf"))
+        new = tl.maximum(largest, tl.max(v, axis=0))
+        total = total * tl.exp(largest - new) + tl.sum(tl.exp(v - new), axis=0)
+        largest = new
+    for first in range(0, columns, BLOCK):
+        offsets = first + tl.arange(0, BLOCK)
+        v = tl.load(x + start + offsets, mask=offsets < columns)
+        tl.store(out + start + offsets, tl.exp(v - largest) / total, mask=offsets < columns)
+
+
+def _online_problem(columns, block):
+    x, out = 3 * torch.randn(3, columns), blank(3, columns)
+    return Problem([x, out, columns, block], out, x.softmax(1), 3, f"rows of {columns}")
+
+
+online = puzzle(
+    "93.online",
+    "online softmax",
+    lambda: [_online_problem(50, 16), _online_problem(4096, 1024)],
+    asked,
+    "bytes loaded and stored per element",
+    hints=(
+        "Largest value, sum, result: three passes over the row are 16 bytes per element. Two are enough, if the first one "
+        "finds the largest value *and* the sum.",
+        "When a new largest value turns up, the sum so far is too large by the factor `exp(new - old)`: multiply it by "
+        "`exp(old - new)`, and go on.",
+    ),
+    reference=online_kernel,
+    explanation="The running sum is rescaled whenever the maximum grows. This step is the heart of flash attention.",
+)
+
+# --- a tiled product ----------------------------------------------------------------------------
+TILES = {"TILE": 64, "num_warps": 4}
+
+
+def _product_problem(tile, num_warps):
+    a, b = torch.randn(2, 256, 256).half()
+    out = blank(256, 256)
+    values, grid = [a, b, out, 256, tile], (256 // tile, 256 // tile)
+    options = {"num_warps": num_warps}
+    return Problem(values, out, a.float() @ b.float(), grid, "", options=options, tolerance=0.05)
+
+
+def _product_score(tiles):
+    """Return (bytes requested per 1,000 floating-point operations, bytes of stack) of `matmul_kernel` with `tiles`."""
+    problem = _product_problem(tiles["TILE"], tiles["num_warps"])
+    compiled, result = base.run(matmul_kernel, problem)
+    base.compare(problem)
+    return 1000 * result.moved("load") / (2 * 256**3), compiled.stack
+
+
+def _check_tiles(answer):
+    if not isinstance(answer, dict) or set(answer) != set(TILES):
+        raise NotYet('expected a dict: {"TILE": …, "num_warps": …}.')
+    tile, num_warps = answer["TILE"], answer["num_warps"]
+    known = type(tile) is type(num_warps) is int
+    if not known or tile not in (16, 32, 64, 128) or num_warps not in (1, 2, 4, 8):
+        came = f"TILE is {str(tile)[:20]}, num_warps {str(num_warps)[:20]}"
+        raise NotYet(f"{came}; they take 16, 32, 64 or 128, and 1, 2, 4 or 8.")
+    if tile == 128 and num_warps < 4:
+        sums = 128 * 128 // 32 // num_warps
+        raise NotYet(
+            f"{num_warps} warps would hold {sums} sums in each thread: more than its 255 registers."
+        )
+    mine, stack = _product_score(answer)
+    if stack:
+        said = f"{mine:.3g} bytes per 1,000 operations, but {stack:,} bytes of stack"
+        raise NotYet(f"{said}: the tile spills.")
+    return base.verdict(product.title, mine, product.par(), product.unit)
+
+
+class Tiles(Exercise):
+    """The exercise of the tiled product, whose answer is numbers and not a kernel."""
+
+    unit = "bytes requested per 1,000 operations"
+    kernel = staticmethod(matmul_kernel)
+
+    def par(self):
+        """Return the model answer's score, counted now."""
+        return _product_score(TILES)[0]
+
+    def problems(self):
+        """Return the model answer's problem, for its picture."""
+        return [_product_problem(**{name.lower(): value for name, value in TILES.items()})]
+
+
+product = Tiles(
+    key="93.product",
+    title="a tiled product",
+    check_answer=_check_tiles,
+    hints=(
+        "Double the tile, halve the traffic. Until the registers run out: TILE² sums have to fit into the block's threads.",
+        "`TILE² / (32 · num_warps)` is the number of sums in each thread, and 255 registers have to hold them and all else.",
+    ),
+    reference=TILES,
+    source='tiles = {"TILE": 64, "num_warps": 4}',
+    explanation="Each number that is loaded takes part in TILE products. 128 is possible, and under par: with enough warps to "
+    "hold 16,384 sums.",
+    seconds=40,
+)
+
+
+# --- quantized matrix times vector --------------------------------------------------------------
+@triton.jit
+def quantized_kernel(x, weight, scale, out, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    total = tl.zeros((ROWS,), dtype=tl.float32)
+    for first in range(0, columns, BLOCK):
+        offsets = first + tl.arange(0, BLOCK)
+        v = tl.load(x + offsets, mask=offsets < columns, other=0.0)
+        mask = (row[:, None] < rows) & (offsets[None, :] < columns)
+        w = tl.load(weight + row[:, None] * columns + offsets[None, :], mask=mask, other=0)
+        total += tl.sum(w.to(tl.float32) * v[None, :], axis=1)
+    tl.store(out + row, total * tl.load(scale + row, mask=row < rows), mask=row < rows)
+
+
+def _quantized_problem(rows, columns, block):
+    weight = torch.randint(-127, 128, (rows, columns), dtype=torch.int8)
+    x, scale, out = torch.randn(columns), torch.rand(rows), blank(rows)
+    values = [x, weight, scale, out, rows, columns, 16, block]
+    words = f"{rows} rows of {columns}"
+    expected = (weight.float() @ x) * scale
+    return Problem(values, out, expected, -(-rows // 16), words, tolerance=1e-2)
+
+
+quantized = puzzle(
+    "93.quantized",
+    "quantized matrix times vector",
+    lambda: [_quantized_problem(10, 70, 32), _quantized_problem(64, 512, 256)],
+    lambda compiled, result, problem: result.useful() / problem.values[1].numel(),
+    "bytes loaded and stored per weight",
+    hints=(
+        "A weight is one byte, and an x is four. If each row fetched x for itself, x would be most of the traffic.",
+        "A program takes ROWS rows: load a block of x once, a ROWS × BLOCK block of weights, and sum along the rows.",
+    ),
+    reference=quantized_kernel,
+    explanation="One load of x serves 16 rows, so a weight costs little more than its own byte. This is what decoding with an "
+    "int8 model does all day.",
+)
+
+
+# --- causal attention ---------------------------------------------------------------------------
+@triton.jit
+def attention_kernel(q, k, v, out, n, scale, D: tl.constexpr, BLOCK: tl.constexpr):
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    d = tl.arange(0, D)[None, :]
+    queries = tl.load(q + rows * D + d, mask=rows < n, other=0.0)
+    row_max = tl.full((BLOCK,), -float("inf"), tl.float32)
+    row_sum = tl.zeros((BLOCK,), tl.float32)
+    acc = tl.zeros((BLOCK, D), tl.float32)
+    for start in range(0, (tl.program_id(0) + 1) * BLOCK, BLOCK):
+        others = start + tl.arange(0, BLOCK)[:, None]
+        keys = tl.load(k + others * D + d, mask=others < n, other=0.0)
+        values = tl.load(v + others * D + d, mask=others < n, other=0.0)
+        scores = tl.dot(queries, keys.T) * scale
+        scores = tl.where(others.T <= rows, scores, -float("inf"))
+        new_max = tl.maximum(row_max, tl.max(scores, axis=1))
+        alpha = tl.exp(row_max - new_max)
+        weights = tl.exp(scores - new_max[:, None])
+        row_sum = row_sum * alpha + tl.sum(weights, axis=1)
+        acc = acc * alpha[:, None] + tl.dot(weights.to(values.dtype), values)
+        row_max = new_max
+    tl.store(out + rows * D + d, acc / row_sum[:, None], mask=rows < n)
+
+
+def _attention_problem(n):
+    q, k, v = (torch.randn(n, 32).half() for _ in "qkv")  # each with memory of its own
+    out = blank(n, 32)
+    values = [q, k, v, out, n, 32**-0.5, 32, 32]
+    expected = F.scaled_dot_product_attention(
+        *(each.float()[None] for each in (q, k, v)), is_causal=True
+    )
+    return Problem(values, out, expected[0], -(-n // 32), f"{n} words", tolerance=5e-3)
+
+
+def _attention_mistakes(problem):
+    q, k, v = (each.float()[None] for each in problem.values[:3])
+    why = "every word attends to every word: word i sees the words 0 to i."
+    yield F.scaled_dot_product_attention(q, k, v)[0], why
+
+
+attention = puzzle(
+    "93.attention",
+    "causal flash attention",
+    lambda: [_attention_problem(50), _attention_problem(128)],
+    asked,
+    "bytes loaded and stored per element",
+    mistakes=_attention_mistakes,
+    hints=(
+        "Begin with your kernel of lesson 11 and mask the scores of later words, too. Then: which tiles of keys does a program "
+        "not need at all?",
+        "The scores count where `others.T <= rows`. The program of queries up to row `(tl.program_id(0) + 1) * BLOCK - 1` needs no "
+        "key beyond it, so its loop can end there.",
+    ),
+    reference=attention_kernel,
+    explanation="A mask alone makes the values right and loads every key. Ending the loop at the diagonal halves loads and "
+    "arithmetic of a long text.",
+    seconds=20,
+)
+
+PUZZLES = (
+    outer,
+    row_sums,
+    double,
+    histogram,
+    convolve,
+    online,
+    product,
+    quantized,
+    attention,
+)  # in the page's order
+
+
+def scorecard():
+    """Print the scores of this page's puzzles, and a line to share."""
+    base.scorecard(PUZZLES)

@@ -1,0 +1,156 @@
+"""The pictures of page 93: from first kernels to par, and for each puzzle one result with what it needs."""
+
+import inspect
+
+import torch
+
+from course.checks.puzzle import number
+from course.lesson93 import exercises
+from helpers.figures import GPU, GREENS, SMALL, WAIT, blank_figure, set_title
+from helpers.figures import show as show_figure
+from helpers.palette import FAINT, INK, RULE
+
+MOST = 12  # rows and columns that are drawn
+ALL = slice(None)
+NEEDS = {  # name: (places of the result, places of what goes in, the finding)
+    "row_sums": (2, {"x": 2}, "an element needs its whole row"),
+    "double": ((1, slice(4, 8)), {"x": (1, slice(4, 8))}, "four neighbors fit into one load"),
+    "histogram": (5, {"x": lambda x: x == 5}, "out[5] counts the fives in x"),
+    "convolve": (5, {"x": slice(3, 8), "w": ALL}, "an element needs five neighbors, five weights"),
+    "online": ((1, 4), {"x": 1}, "an element needs its whole row"),
+    "product": (
+        (slice(4, 8), slice(4, 8)),
+        {"a": slice(4, 8), "b": (ALL, slice(4, 8))},
+        "a tile of c needs a band of a and a band of b",
+    ),
+    "quantized": (3, {"x": ALL, "weight": 3, "scale": 3}, "an element needs a row of weights"),
+    "attention": (
+        (4, 2),
+        {"q": 4, "k": slice(5), "v": (slice(5), 2)},
+        "word 4 needs the keys and values of words 0 to 4",
+    ),
+}
+FIRST = {  # what the kernel that one writes first scores; counted by a test, where all of them stand
+    "outer": 6.0,
+    "double": 64.0,
+    "histogram": 795.0,
+    "convolve": 33.1,
+    "online": 16.0,
+    "product": 125.0,
+    "quantized": 3.02,
+    "attention": 22.0,
+}
+
+
+def first_picture():
+    """Return (figure, alternative text): from the score of a first kernel to par, for each puzzle; par is counted now."""
+    figure = blank_figure((7.3, 3.3))
+    axes = figure.subplots()
+    puzzles = [each for each in exercises.PUZZLES if each.name in FIRST]
+    pars = [each.par() for each in puzzles]
+    times = [FIRST[each.name] / par for each, par in zip(puzzles, pars, strict=True)]
+    set_title(figure, f"Par is as little as 1/{max(times):.0f} of a first kernel's score")
+    for place, (each, par, ratio) in enumerate(zip(puzzles, pars, times, strict=True)):
+        axes.plot([1, ratio], [place, place], color=GREENS[3], linewidth=5, zorder=1)
+        axes.plot(ratio, place, "o", color=WAIT, markersize=9)
+        axes.plot([1, 1], [place, place - 0.42], color=INK, linewidth=1.2)
+        axes.plot(1.06, place - 0.3, ">", color=GPU, markersize=7)
+        axes.plot(1, place, "o", color=INK, markersize=4)
+        axes.text(0.82, place, f"par {par:.3g}", **_beside("right"))
+        axes.text(1.35 * ratio, place, f"{number(FIRST[each.name])} {each.unit}", **_beside("left"))
+    axes.set_yticks(range(len(times)), [each.title for each in puzzles], fontsize=9, color=INK)
+    axes.set(xscale="log", xlim=(0.2, 8000), ylim=(len(times) - 0.5, -0.8), xticks=[])
+    axes.minorticks_off()
+    axes.tick_params(length=0)
+    axes.set_facecolor("none")
+    axes.spines[:].set_visible(False)
+    said = "; ".join(
+        f"{each.title}: {number(FIRST[each.name])} {each.unit}, par {par:.3g}"
+        for each, par in zip(puzzles, pars, strict=True)
+    )
+    return figure, f"A fairway for each puzzle, from a first kernel's score to par. {said}."
+
+
+def _beside(side):
+    return {"ha": side, "va": "center", "fontsize": 9, "color": INK if side == "right" else FAINT}
+
+
+def broadcast():
+    """Show the first puzzle: x stands beside `out` and y above it; one element on the left, one program's tile on the right."""
+    figure = blank_figure((7.3, 3.2))
+    set_title(
+        figure, "Broadcast: an element needs one x and one y, a tile of 8 × 8 only 16 numbers"
+    )
+    axes = figure.subplots()
+    for left, rows, columns, words in (
+        (0, slice(3, 4), slice(6, 7), "one element"),
+        (17, slice(0, 8), slice(0, 8), "one tile: program (0, 0)"),
+    ):
+        x, y, out = (torch.zeros(size, dtype=torch.bool) for size in ((10, 1), (1, 10), (10, 10)))
+        x[rows], y[:, columns], out[rows, columns] = True, True, True
+        for name, marks, column, row in (("x", x, 0, 2), ("y", y, 2, 0), ("out", out, 2, 2)):
+            _draw(axes, left + column, marks, GPU if name == "out" else GREENS[3], row)
+        axes.text(left + 0.5, 1.7, "x", **_beside("center"))
+        axes.text(left + 1.7, 0.5, "y", **_beside("right"))
+        axes.text(left + 12.4, 7, f"out\n{words}", **_beside("left"))
+    axes.set(xlim=(-0.2, 37), ylim=(12.2, -0.2))
+    axes.set_aspect("equal", anchor="NW")
+    axes.axis("off")
+    show_figure(
+        figure,
+        "x as a column beside out, y as a row above it: out[3, 6] needs x[3] and y[6]; "
+        "the tile of program (0, 0) needs eight of each.",
+    )
+
+
+def task(puzzle):
+    """Show a puzzle's smallest problem: its tensors as grids, one result and what it needs in color."""
+    torch.manual_seed(1)
+    problem = puzzle.problems()[0]
+    place, needs, finding = NEEDS[puzzle.name]
+    named = dict(
+        zip(_names(getattr(puzzle, "kernel", puzzle.reference)), problem.values, strict=True)
+    )
+    result = "out" if "out" in named else "c"
+    shown = {name: named[name] for name in needs} | {result: problem.expected}
+    marks = {name: _marked(shown[name], index) for name, index in (needs | {result: place}).items()}
+    cells = sum(mark.shape[1] + 2 for mark in marks.values()) - 2
+    size = min(0.3, 6.9 / cells)
+    figure = blank_figure((7.3, 0.95 + size * max(len(mark) for mark in marks.values())))
+    set_title(figure, f"{puzzle.title.capitalize()}: {finding}")
+    axes = figure.subplots()
+    left = 0
+    for name, mark in marks.items():
+        _draw(axes, left, mark, GPU if name == result else GREENS[3])
+        words = f"{name}, {' × '.join(map(str, shown[name].shape))}"
+        axes.text(left, -0.4, words, fontsize=SMALL, color=INK, va="bottom")
+        left += mark.shape[1] + 2
+    axes.set(
+        xlim=(-0.1, 6.9 / size + 0.2), ylim=(max(len(mark) for mark in marks.values()) + 0.1, -1.5)
+    )
+    axes.set_aspect("equal", anchor="NW")
+    axes.axis("off")
+    sizes = ", ".join(f"{name} {' × '.join(map(str, each.shape))}" for name, each in shown.items())
+    show_figure(figure, f"Tensors as grids of cells, {sizes}: {finding}.")
+
+
+def _names(reference):
+    if isinstance(reference, str):
+        inside = reference.partition("(")[2].partition(")")[0]
+        return [each.split()[-1].lstrip("*") for each in inside.split(",")]
+    return list(inspect.signature(reference).parameters)
+
+
+def _marked(tensor, index):
+    """Return which cells of a tensor's corner are marked, as a grid; `index` may be a function of the tensor."""
+    marks = torch.zeros(tensor.shape, dtype=torch.bool)
+    marks[index(tensor) if callable(index) else index] = True
+    return torch.atleast_2d(marks)[:MOST, :MOST]
+
+
+def _draw(axes, left, marks, color, top=0):
+    from matplotlib.patches import Rectangle
+
+    for row, column in marks.nonzero().tolist() + (~marks).nonzero().tolist():
+        look = {"facecolor": color if marks[row, column] else "white", "edgecolor": RULE}
+        axes.add_patch(Rectangle((left + column, top + row), 1, 1, linewidth=0.7, **look))

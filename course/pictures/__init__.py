@@ -1,0 +1,1 @@
+"""What pages draw by themselves: the machine, rings and tiles in motion, and the stepper that moves them."""

@@ -1,0 +1,127 @@
+"""Pictures one steps through with a slider that needs no kernel: what moves in a GPU, and between GPUs.
+
+`show(ring_all_reduce())` displays one. A picture is a list of frames, each with a sentence and boxes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from course.pictures.moving import Picture
+from course.show.vega import Texts, calculate, csv, slider
+from helpers import figures
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDE, HIGH = 660, 30  # pixels of the picture, and of one row
+LIGHT = [figures.CARD, figures.WAIT, *figures.GREENS[2:]]  # dark text stands on these
+
+
+def show(picture: Picture, still: int | None = None, caption: str = "", start: int = 0) -> None:
+    """Display `picture` with its slider, at frame `start`; a page without Vega-Lite shows `still` (None: the middle)."""
+    place = len(picture.frames) // 2 if still is None else still
+    chart = spec(picture, start)
+    figures.show_vega(chart, draw(picture, place), picture.alt, caption, colors=32)
+
+
+def spec(picture: Picture, start: int = 0) -> dict:
+    """Return `picture` as a Vega-Lite 5 spec whose slider chooses the frame, at first frame `start`."""
+    colors, labels = Texts(), Texts()
+    table = [
+        (step, *box[:4], colors.index(box.color), labels.index(box.label))
+        for step, (_, boxes) in enumerate(picture.frames)
+        for box in boxes
+    ]
+    sentences = Texts()
+    rows = [(step, sentences.index(words)) for step, (words, _) in enumerate(picture.frames)]
+    middle = {"x": _place("cx", picture.columns), "y": _place("cy", picture.rows, picture.labels)}
+    return {
+        "title": {"text": picture.title},
+        "params": [
+            slider("step", len(picture.frames) - 1, step=1, start=start, label=picture.slider)
+        ],
+        "spacing": 4,
+        "vconcat": [
+            {
+                "width": WIDE,
+                "height": HIGH * picture.rows,
+                **csv("t,x,y,w,h,c,l", table),
+                "transform": [
+                    {"filter": "datum.t === step"},
+                    *calculate(
+                        right="datum.x + datum.w",
+                        bottom="datum.y + datum.h",
+                        cx="datum.x + datum.w / 2",
+                        cy="datum.y + datum.h / 2",
+                        color=f"{colors.list}[datum.c]",
+                        label=f"{labels.list}[datum.l]",
+                    ),
+                ],
+                "layer": [
+                    {
+                        "mark": {"type": "rect", "stroke": figures.CARD, "strokeWidth": 1},
+                        "encoding": {
+                            "x": _place("x", picture.columns),
+                            "x2": {"field": "right"},
+                            "y": _place("y", picture.rows, picture.labels),
+                            "y2": {"field": "bottom"},
+                            "color": {"field": "color", "type": "nominal", "scale": None},
+                        },
+                    },
+                    {
+                        "mark": {"type": "text", "fontSize": 12},
+                        "encoding": {**middle, "text": {"field": "label"}, "color": _ink()},
+                    },
+                ],
+            },
+            {
+                "width": WIDE,
+                "height": 20,
+                **csv("t,s", rows),
+                "transform": [
+                    {"filter": "datum.t === step"},
+                    *calculate(words=f"{sentences.list}[datum.s]"),
+                ],
+                "mark": {"type": "text", "align": "left", "x": 0, "fontSize": 13, "limit": WIDE},
+                "encoding": {"text": {"field": "words"}},
+            },
+        ],
+    }
+
+
+def _ink():
+    dark = {"test": f"indexof({LIGHT}, datum.color) >= 0", "value": figures.INK}
+    return {"condition": dark, "value": "white"}
+
+
+def _place(name, end, labels=None):
+    """Return the encoding of a place on a scale from 0 to `end`; with `labels`, one stands beside each row."""
+    down = name in ("y", "cy")
+    scale = {"domain": [end, 0] if down else [0, end], "nice": False, "zero": False}
+    axis = None
+    if labels:
+        code = f"{labels}[floor(datum.value)] || ''"
+        values = [place + 0.5 for place in range(len(labels))]
+        axis = {"values": values, "labelExpr": code, "title": None, "grid": False, "domain": False}
+    return {"field": name, "type": "quantitative", "scale": scale, "axis": axis}
+
+
+def draw(picture: Picture, step: int) -> Figure:
+    """Return frame `step` of `picture` as a matplotlib Figure; IndexError where there is none."""
+    from matplotlib.patches import Rectangle
+
+    sentence, boxes = picture.frames[step]
+    figure, axes = figures.new_figure(picture.title, sentence, size=(7.3, 1.3 + 0.3 * picture.rows))
+    for box in boxes:
+        look = {"facecolor": box.color, "edgecolor": figures.CARD, "linewidth": 1}
+        axes.add_patch(Rectangle((box.x, box.y), box.width, box.height, **look))
+        center = (box.x + box.width / 2, box.y + box.height / 2)
+        look = {"ha": "center", "va": "center", "fontsize": figures.SMALL}
+        axes.text(*center, box.label, color=figures.INK if box.color in LIGHT else "white", **look)
+    axes.set(xlim=(0, picture.columns), ylim=(picture.rows, 0), xticks=[])
+    places = [place + 0.5 for place in range(len(picture.labels))]
+    axes.set_yticks(places, picture.labels)
+    axes.grid(visible=False)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    return figure

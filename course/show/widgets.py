@@ -1,0 +1,247 @@
+"""What lessons show and ask: predictions (`course.checks.predictions`), quizzes, explorers and the lesson map.
+
+Each works with ipywidgets 7.7 and 8, and leaves ordinary outputs for places that show no widgets (`course.show`), so
+a lesson reads the same on paper. A widget never shows a traceback.
+"""
+
+import functools
+import html
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from course import show
+from course.checks import core, panel, progress
+from course.checks.predictions import predict
+from helpers import figures
+
+__all__ = ["choice", "explore", "lesson_map", "predict", "quiz", "slider"]
+
+# --- Quizzes
+
+
+def quiz(questions: Sequence[core.Question]) -> None:
+    """Show `questions`, with a verdict on each answer. A question answered wrongly comes back in later lessons."""
+    given: dict[str, panel.Verdict] = {}
+    if not show.inside_notebook():
+        print(_quiz_still(questions, given)[1])
+        return
+    import ipywidgets
+
+    def answered(question, verdict):
+        given[question.key] = verdict
+        still.update(*_quiz_still(questions, given))
+
+    rows = [_question_widget(q, "Once more:", answered) for q in _to_repeat(questions)]
+    rows += [_question_widget(q, f"{n}.", answered) for n, q in enumerate(questions, 1)]
+    still = show.widget(ipywidgets.VBox(rows), *_quiz_still(questions, given))
+
+
+def _quiz_still(questions, given):
+    """(HTML, text) of a quiz where it cannot be clicked; `given` holds the verdict on each answer by its key."""
+    pages, texts = [], []
+    for place, question in enumerate(questions, 1):
+        verdict = given.get(question.key)
+        note = "" if verdict else "Run this cell to answer."
+        page, text = show.listed(f"{place}.", question.text, question.choices, note)
+        pages.append(page + (panel.page(verdict) if verdict else ""))
+        texts.append(text + (f"\n{panel.text(verdict)}" if verdict else ""))
+    return "".join(pages), "\n\n".join(texts)
+
+
+def _judged(question, index):
+    """The verdict on the answer at `index`, which is recorded; the first answer is kept beside a later one."""
+    chosen, right = question.choices[index], index == question.right
+    first = progress.load().get(f"quiz.{question.key}", {}).get("first", chosen)
+    progress.record(f"quiz.{question.key}", right=right, answer=chosen, first=first)
+    title = "Not quite"
+    if right:
+        title = "Right!" if first == chosen else f"Right now. Your first answer was “{first}”"
+    told = f"You answered “{chosen}”."
+    return panel.Verdict("right" if right else "wrong", title, told, question.feedback[index])
+
+
+def _question_widget(question, number, answered=lambda question, verdict: None):
+    import ipywidgets
+
+    control = ipywidgets.RadioButtons(
+        options=question.choices, index=None, layout={"width": "auto"}
+    )
+    box = panel.question(f"<b>{number}</b> {show.code_in(question.text)}", control)
+
+    def answer(_):
+        if control.index is not None:
+            verdict = _judged(question, control.index)
+            box.children[2].value = panel.page(verdict)
+            answered(question, verdict)
+
+    control.observe(answer, names="index")
+    return box
+
+
+def _to_repeat(questions, most=2):
+    """Up to `most` questions that were answered wrongly and are not among `questions`."""
+    present = {question.key for question in questions}
+    wrong = [
+        key.removeprefix("quiz.")
+        for key, entry in progress.load().items()
+        if key.startswith("quiz.") and entry.get("right") is False
+    ]
+    again = [core.find_question(key) for key in wrong if key not in present]
+    return [question for question in again if question][:most]
+
+
+# --- Explorers
+
+
+@dataclass(frozen=True)
+class Control:
+    """One control of an explorer: `options` is a tuple of (label, value), `start` the index shown first."""
+
+    label: str
+    options: tuple
+    start: int
+    ordered: bool
+
+
+def slider(
+    label: str, values: Iterable, start: object, text: Callable[[Any], str] = str
+) -> Control:
+    """A slider over the ordered `values`, first at `start`; `text(value)` writes each one."""
+    return _control(label, values, start, text, ordered=True)
+
+
+def choice(
+    label: str, values: Iterable, start: object, text: Callable[[Any], str] = str
+) -> Control:
+    """Radio buttons for `values`, first at `start`; `text(value)` writes each one."""
+    return _control(label, values, start, text, ordered=False)
+
+
+def _control(label, values, start, text, ordered):
+    values = tuple(values)
+    if start not in values:
+        raise ValueError(f"start is {start!r}; it takes one of {list(values)}")
+    return Control(label, tuple((text(v), v) for v in values), values.index(start), ordered)
+
+
+def explore(draw: Callable[..., tuple], **controls: Control) -> None:
+    """A figure that follows its controls: `draw(**values)` returns (Figure, sentence).
+
+    Each keyword is a `slider` or a `choice` and becomes an argument of `draw`. Without widgets the first figure and
+    its sentence are shown, so the lesson makes sense untouched.
+    """
+
+    @functools.lru_cache(maxsize=64)
+    def render(*values):
+        figure, sentence = draw(**dict(zip(controls, values, strict=True)))
+        return figures.page(figure, sentence), sentence
+
+    first = [control.options[control.start][1] for control in controls.values()]
+    if not show.inside_notebook():
+        print(draw(**dict(zip(controls, first, strict=True)))[1])
+        return
+
+    def changed(picture, sentence):
+        still.update(*_explorer_still(picture, sentence, controls))
+
+    box = _explorer_widget(render, controls, changed)
+    picture, sentence = render(*first)
+    still = show.widget(box, *_explorer_still(picture, sentence, controls))
+
+
+def _explorer_still(picture, sentence, controls):
+    """(HTML, text) of an explorer that cannot be moved: its picture, whose `alt` is the sentence, and how to move it."""
+    names = ", ".join(control.label for control in controls.values())
+    note = f"Run the notebook up to here to change: {names}."
+    page = f"{picture}<p><i>{html.escape(note)}</i></p>"
+    return page, f"{sentence}\n{note}"
+
+
+def _explorer_widget(render, controls, changed=lambda picture, sentence: None):
+    """Controls above their figure, whose sentence a screen reader says when it changes."""
+    import ipywidgets
+
+    place = ipywidgets.HTML()
+    parts = [_control_widget(control) for control in controls.values()]
+
+    def draw():
+        try:
+            picture, sentence = render(*(part.value for part in parts))
+        except Exception as error:  # noqa: BLE001 - shown to the learner in place of the picture
+            place.value = panel.status(f"This setting has no picture: {error}")
+            return None
+        said = f'<div class="course-said">{panel.status(sentence)}</div>'
+        place.value = show.STYLE + picture + said
+        return picture, sentence
+
+    def follow():
+        drawn = draw()
+        if drawn:
+            changed(*drawn)
+
+    for part in parts:
+        part.observe(lambda _: _where_cells_run(follow), names="value")
+    draw()
+    return ipywidgets.VBox([ipywidgets.VBox(parts), place])
+
+
+def _where_cells_run(function):
+    """Call `function` in the thread in which cells run, after the one that runs now.
+
+    JupyterLab sends what a control does to a thread of its own, and practice GPUs belong to the cells' thread.
+    """
+    loop = getattr(show.kernel(), "io_loop", None)
+    if loop is None or threading.current_thread() is threading.main_thread():
+        function()
+    else:
+        loop.add_callback(function)
+
+
+def _control_widget(control):
+    """A slider or radio buttons (no Dropdown: JupyterLab takes the arrow keys away from it)."""
+    import ipywidgets
+
+    kind = ipywidgets.SelectionSlider if control.ordered else ipywidgets.RadioButtons
+    part = kind(
+        options=control.options,
+        index=control.start,
+        description=control.label,
+        style={"description_width": "auto"},
+        layout={"width": "auto"},
+    )
+    part.add_class(show.ROW)
+    return part
+
+
+# --- The map
+
+
+def lesson_map(exercises: Mapping[str, Sequence[str]]) -> None:
+    """Show what each lesson is about, minutes and progress; `exercises` is a dict of lesson number to its exercises' keys."""
+    from course.pages import LESSONS
+
+    done = {key for key, entry in progress.load().items() if entry.get("status") == "correct"}
+    lines = []
+    rows = []
+    for lesson in LESSONS:
+        keys = exercises.get(lesson.number, ())
+        solved = sum(key in done for key in keys)
+        left = round(lesson.minutes * (1 - solved / len(keys))) if keys else lesson.minutes
+        lines.append(
+            f"{lesson.number}  {lesson.title:<34} {solved:>2} of {len(keys):>2} exercises, "
+            f"{left:>2} minutes left"
+        )
+        more = f"{solved} of {len(keys)} solved, " if solved else ""
+        rows.append(
+            f'<tr><td>{lesson.number}</td><td style="text-align:left;white-space:nowrap">'
+            f'<a href="{lesson.file}">{html.escape(lesson.title)}</a></td>'
+            f'<td style="text-align:left">{html.escape(lesson.summary)}</td>'
+            f'<td style="white-space:nowrap">{more}{left} min</td></tr>'
+        )
+    head = (
+        '<tr><th></th><th style="text-align:left">Lesson</th>'
+        '<th style="text-align:left">What you\'ll do</th><th>Time left</th></tr>'
+    )
+    show.page(f"<table>{head}{''.join(rows)}</table>", "\n".join(lines))

@@ -1,0 +1,131 @@
+"""Stamp what follows from course/pages.py: links, the set-up cell, README's table with its badges."""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from course import files
+from course import pages as course
+from course.tools import ROOT, _notebooks
+
+HELP = "stamp address, badges, links and README's table; --check says what is stale"
+PICTURES = {
+    "Colab": "https://colab.research.google.com/assets/colab-badge.svg",
+    "Kaggle": "https://kaggle.com/static/images/open-in-kaggle.svg",
+    "Binder": "https://mybinder.org/badge_logo.svg",
+}
+OPEN, CLOSE = "<!-- nav -->", "<!-- /nav -->"
+ALONE = "# No module named helpers? Open the course with: python3 lab.py\n"
+BRING = """\
+try:
+    import helpers
+except ImportError:  # on Colab and Kaggle; the whole course: https://github.com/{repository}
+    %pip install -q --no-deps {address} "{address}#subdirectory=practice_gpus"
+
+"""
+# What a set-up cell may begin with: one of these two
+SETUP = re.compile(
+    r"\A# No module .*\n|\Atry:\n    import helpers\nexcept ImportError:.*\n    %pip .*\n+"
+)
+TEXTS = "README.md", "practice_gpus/README.md", "practice_gpus/pyproject.toml", "course/pages.py"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `publish`."""
+    address = "OWNER/NAME of the public copy on GitHub; none: keep the address"
+    parser.add_argument("repository", nargs="?", help=address)
+    parser.add_argument("--check", action="store_true", help="write nothing; say what is stale")
+
+
+def release() -> str:
+    """Return the tag that notebooks are opened at and bring helpers of: both are of one version."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    [version] = re.findall(r'^version = "(.+)"$', text, flags=re.M)
+    return f"v{version}"
+
+
+def setup_lines(repository: str) -> str:
+    """Return the first lines of a lesson's first code cell: they bring helpers where they are missing, never torch."""
+    if repository.startswith("OWNER_NAME/"):
+        return ALONE
+    address = f"https://github.com/{repository}/archive/refs/tags/{release()}.zip"
+    return BRING.format(repository=repository, address=address)
+
+
+def launches(repository: str, file: str) -> dict:
+    """Return the addresses that open one notebook elsewhere: {"Colab": address, …}."""
+    path, tag = f"notebooks/{file}", release()
+    source = f"https://raw.githubusercontent.com/{repository}/{tag}/{path}"
+    page = quote("lab/tree/" + path, safe="")
+    return {
+        "Colab": f"https://colab.research.google.com/github/{repository}/blob/{tag}/{path}",
+        "Kaggle": f"https://kaggle.com/kernels/welcome?src={source}",
+        "Binder": f"https://mybinder.org/v2/gh/{repository}/{tag}?urlpath={page}",
+    }
+
+
+def stamp_notebook(notebook: Any, repository: str, file: str) -> Any:
+    """Return the notebook with its derived parts fresh: links and set-up lines; everything else stays."""
+    first = notebook.cells[0]
+    lessons = [(f"{each.number} {each.title}", each.file) for each in course.NOTEBOOKS]
+    links = [f"**{name}**" if to == file else f"[{name}]({to})" for name, to in lessons]
+    opens = [f"[{name}]({to})" for name, to in launches(repository, file).items()]
+    words = (
+        f"{' · '.join(links)}\n\nOpen this lesson without installing anything: {' · '.join(opens)}"
+    )
+    folded = f"<details><summary>All lessons</summary>\n\n{words}\n\n</details>"
+    block = f"{OPEN}\n{folded}\n{CLOSE}"
+    if OPEN not in first.source:  # a new notebook: below its title
+        title, _, body = first.source.partition("\n")
+        first.source = f"{title}\n\n{block}\n\n{body.strip()}".rstrip()
+    first.source = re.sub(f"{OPEN}.*?{CLOSE}", lambda _: block, first.source, flags=re.S)
+    for code in [cell for cell in notebook.cells if cell.cell_type == "code"][:1]:
+        code.source = (setup_lines(repository) + SETUP.sub("", code.source, count=1)).rstrip("\n")
+    return notebook
+
+
+def table(repository: str) -> str:
+    """Return README's table of lessons."""
+    rows = ["| | lesson | what it is about | minutes | open |", "|---|---|---|---|---|"]
+    for lesson in course.NOTEBOOKS:
+        about = lesson.summary + (" · *practice GPUs*" if lesson.practice else "")
+        addresses = launches(repository, lesson.file).items()
+        opens = " ".join(f"[![Open in {name}]({PICTURES[name]})]({to})" for name, to in addresses)
+        link = f"[{lesson.title}](notebooks/{lesson.file})"
+        rows.append(f"| {lesson.number} | {link} | {about} | {lesson.minutes or '–'} | {opens} |")
+    return "\n".join(rows)
+
+
+def stale(repository: str) -> dict[Path, Any]:
+    """Return {path: fresh text, or a fresh notebook} for every file whose derived parts are not fresh."""
+    fresh: dict[Path, Any] = {}
+    for path in _notebooks.find():
+        before, draft = _notebooks.read(path), _notebooks.read(path)
+        after = _notebooks.clean(stamp_notebook(draft, repository, path.name))
+        fresh |= {path: after} if before != after else {}
+    lessons = f"<!-- lessons -->\n{table(repository)}\n<!-- /lessons -->"
+    for path in (ROOT / name for name in TEXTS):
+        before = path.read_text(encoding="utf-8")
+        after = before.replace(course.REPOSITORY, repository)
+        after = re.sub("<!-- lessons -->.*<!-- /lessons -->", lambda _: lessons, after, flags=re.S)
+        fresh |= {path: after} if before != after else {}
+    return fresh
+
+
+def run(args: argparse.Namespace) -> int:
+    """Stamp everything, or with --check list what is stale and return 1."""
+    repository = args.repository or course.REPOSITORY
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
+        print(f"repository is {repository!r}; it takes OWNER/NAME as on GitHub", file=sys.stderr)
+        return 2
+    fresh = stale(repository)
+    for path, content in fresh.items():
+        print(f"{'stale' if args.check else 'stamped'}: {path.relative_to(ROOT)}")
+        if not args.check:
+            text = _notebooks.text(content) if path.suffix == ".ipynb" else content
+            files.write(path, text)
+    print(f"{len(fresh)} files, address {repository}, tag {release()}")
+    return int(args.check and bool(fresh))

@@ -1,0 +1,67 @@
+"""A torch.profiler trace, made small: what the timeline view, lesson 13 and the extracts of the course need of it."""
+
+import argparse
+import gzip
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+HELP = "make a torch.profiler trace small: kernels, launches, long CPU spans, without names of people or hosts"
+NOTES = ("device", "pytorch", "model", "batch", "note")
+SOURCE = ("repository", "commit", "path", "licence")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `reduce_trace`."""
+    parser.add_argument(
+        "trace", help="from export_chrome_trace(): .json, .json.gz, or .tar.gz of ranks"
+    )
+    parser.add_argument("--out", metavar="FILE.json.gz", help="default: beside the trace")
+    parser.add_argument(
+        "--window",
+        nargs=2,
+        type=float,
+        metavar=("BEGIN", "END"),
+        help="in µs from the first GPU event (default: everything)",
+    )
+    for name in NOTES:
+        parser.add_argument(f"--{name}", help="what the trace itself does not record")
+    for name in SOURCE:
+        parser.add_argument(f"--{name}", help="where the trace was published, if it was")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the extract and say what is in it. Returns 0, or 2 with one sentence where it cannot be read."""
+    from course.measurements.traces import chrome
+
+    about = {name: getattr(args, name) for name in NOTES if getattr(args, name)}
+    source = {name: getattr(args, name) for name in SOURCE if getattr(args, name)}
+    if source:
+        about["source"] = {**source, "window": args.window}
+    path = Path(args.trace)
+    try:
+        trace = chrome.read(path, args.window and tuple(args.window), about)
+        out = (
+            Path(args.out)
+            if args.out
+            else path.with_name(f"{path.name.split('.')[0]}.small.json.gz")
+        )
+        size = write(trace, out)
+    except (ValueError, OSError) as error:
+        print(f"reduce_trace: {error}", file=sys.stderr)
+        return 2
+    counts = f"{len(trace.gpu):,} GPU events, {len(trace.cpu):,} CPU spans"
+    print(f"{out}: {trace.device}, {trace.length / 1000:.3g} ms, {counts}, {size / 1000:.1f} KB")
+    return 0
+
+
+def write(trace: Any, out: Path) -> int:
+    """Write `trace` to the new file `out` and return its size in bytes; the same trace gives the same bytes."""
+    from course.measurements.traces import encode
+
+    if out.exists():
+        raise ValueError(f"{out} is there already; give another name with --out")
+    text = json.dumps(encode(trace), separators=(",", ":"), ensure_ascii=False)
+    out.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+    return out.stat().st_size

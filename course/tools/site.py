@@ -1,0 +1,63 @@
+"""Write the lessons as web pages from their stored outputs, with nbconvert: nothing is executed."""
+
+import argparse
+import json
+import os
+import re
+from html import escape
+from pathlib import Path
+
+from nbconvert import HTMLExporter
+from nbformat import v4
+
+from course import files
+from course.pages import REPOSITORY
+from course.tools import ROOT, _notebooks
+from helpers.figures import VEGALITE
+
+HELP = "write the lessons as web pages, to read without running them"
+MARK = 'content="gpus-in-pytorch"'  # on every page, by the template
+CODE = re.compile(r'href="((?:[\w-]+/)+[\w-]+\.(?:py|json)|LICENSE)"')
+LINK = re.compile(r'(<a [^>]*href=")(?:[\w./-]*/)?([\w-]+)\.(?:ipynb|md)(?=["#])')
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `site`."""
+    parser.add_argument("folder", type=Path, help="where the pages go; begin at index.html")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the pages; SystemExit when the folder holds other files of these names."""
+    template = Path(__file__).with_suffix(".html.j2").read_text(encoding="utf-8")
+    exporter = HTMLExporter(raw_template=template, embed_images=True)
+    texts = [*_notebooks.FOLDER.glob("*.md"), *(ROOT / "practice_gpus").glob("[HI]*.md")]
+    pages = {path.stem: path for path in [*texts, *_notebooks.find()]}
+    pages |= {"index": ROOT / "README.md", "practice_gpus": ROOT / "practice_gpus/README.md"}
+    args.folder.mkdir(parents=True, exist_ok=True)
+    for name, path in pages.items():
+        target = args.folder / f"{name}.html"
+        if target.exists() and MARK not in target.read_text(encoding="utf-8", errors="replace"):
+            raise SystemExit(f"{target} is not of this command. Name another folder.")
+        files.write(target, page(path, exporter))
+    print(f"{len(pages)} pages, first {args.folder / 'index.html'}")
+    return 0
+
+
+def page(path: Path, exporter: HTMLExporter) -> str:
+    """Return a notebook or Markdown file as HTML, its charts alive, its links to other files leading to pages."""
+    if path.suffix == ".ipynb":
+        notebook = _notebooks.read(path)
+    else:
+        notebook = v4.new_notebook(cells=[v4.new_markdown_cell(path.read_text(encoding="utf-8"))])
+    for output in (o for cell in notebook.cells for o in cell.get("outputs", [])):
+        if VEGALITE in output.get("data", {}):
+            spec = escape(json.dumps(output.data[VEGALITE]))
+            output.data["text/html"] = f'<div class="chart" data-spec="{spec}"></div>'
+    title = escape(notebook.cells[0].source.partition("\n")[0].removeprefix("# "))
+    names = {"metadata": {"name": title, "path": str(path.parent)}}
+    html, _ = exporter.from_notebook_node(notebook, names)
+    html = re.sub(r'(<h\d id="|href="[^":]*#)([^"]+)', lambda part: part[1] + part[2].lower(), html)
+    there = f"https://github.com/{REPOSITORY}/blob/main/{os.path.relpath(path.parent, ROOT)}"
+    html = CODE.sub(rf'href="{there}/\1"', html)
+    html = html.replace('"practice_gpus/README.md', '"practice_gpus.md')
+    return LINK.sub(r"\1\2.html", html).replace('"README.html', '"index.html')

@@ -1,0 +1,102 @@
+"""Write each lesson as slides, from its text and stored figures, with nbconvert and Reveal: nothing is executed."""
+
+import argparse
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from course import files
+from course.pages import NOTEBOOKS
+from course.tools import _notebooks
+
+HELP = "write lessons as slides: a section, its question and its figure on each"
+FIGURE = re.compile(r"<img [^>]*>|<svg .*?</svg>", re.DOTALL)
+BET = re.compile(
+    r"<div><b>Predict:</b>.*?(?=<div><i>|</div></div>)", re.DOTALL
+)  # without how to choose
+LINK = re.compile(r"\[([^]]+)\]\([\w-]+\.ipynb[^)]*\)")  # leads nowhere from a slide
+NAVIGATION = re.compile(r"<!-- nav -->.*?<!-- /nav -->", re.DOTALL)
+LESSONS = [lesson.file for lesson in NOTEBOOKS if lesson.number < "90"]
+LEFT_OUT = ("## In practice",)
+STYLE = """<style>.reveal {font-size: 26px} .reveal img {max-height: 45vh; width: auto; background: #fff}
+.jp-InputPrompt, .jp-OutputPrompt {display: none} .reveal .slides {text-align: left}</style>"""
+
+
+@dataclass
+class Section:
+    """A part of a lesson: its text, the pages of its outputs, and the pictures that its text shows."""
+
+    text: str = ""
+    pages: list[str] = field(default_factory=list)
+    attachments: dict = field(default_factory=dict)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `slides`."""
+    parser.add_argument("folder", type=Path, help="where the slides go, NN.slides.html for each")
+    parser.add_argument("lessons", nargs="*", help="numbers (03) or file names; none: all lessons")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the slides; return 2 when a lesson is not known."""
+    from nbconvert import SlidesExporter
+
+    try:
+        paths = _notebooks.find(args.lessons or LESSONS)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    args.folder.mkdir(parents=True, exist_ok=True)
+    exporter = SlidesExporter(embed_images=True, exclude_input_prompt=True)
+    for path in paths:
+        name = f"{path.name[:2]}.slides.html"
+        html, _ = exporter.from_notebook_node(deck(_notebooks.read(path)))
+        files.write(args.folder / name, html.replace("</head>", f"{STYLE}</head>"))
+        print(args.folder / name)
+    return 0
+
+
+def deck(notebook: Any) -> Any:
+    """Return a notebook of slides: the title with its picture, then a slide for each section but the fine print."""
+    from nbformat import v4
+
+    kept = [each for each in sections(notebook.cells) if not each.text.startswith(LEFT_OUT)]
+    return v4.new_notebook(cells=[cell for section in kept for cell in slide(v4, section)])
+
+
+def sections(cells: list) -> list[Section]:
+    """Split a lesson at its headings of second order; the first section is the title with what stands below it."""
+    found = [Section()]
+    for cell in cells:
+        if cell.cell_type == "markdown":
+            first, *others = re.split(r"(?m)^(?=## )", NAVIGATION.sub("", cell.source))
+            found[-1].text += f"{first}\n\n"
+            found += [Section(f"{text}\n\n") for text in others]
+            found[0].attachments.update(cell.get("attachments", {}))
+        found[-1].pages += [page(output.get("data", {})) for output in cell.get("outputs", [])]
+    return found
+
+
+def page(data: dict) -> str:
+    """Return an output as HTML; of a chart that answers, its still picture."""
+    if "image/png" in data:
+        return f'<img src="data:image/png;base64,{data["image/png"]}">'
+    return data.get("text/html", "")
+
+
+def slide(v4: Any, section: Section) -> list:
+    """Return the cells of one slide: heading and first paragraph, then at a key the bet and the first figure."""
+    heading, _, rest = section.text.partition("\n\n")
+    title, recap = heading.startswith("# "), heading == "## Recap"
+    end = "attachment:first.png)" if title else "\n\n"
+    words = rest.partition(end)[0] + end
+    first = v4.new_markdown_cell(LINK.sub(r"\1", f"{heading}\n\n{words}"))
+    first.metadata["slideshow"] = {"slide_type": "slide"}
+    first.update({"attachments": section.attachments} if title else {})
+    found = [next(filter(None, map(kind.search, section.pages)), None) for kind in (BET, FIGURE)]
+    later = [v4.new_markdown_cell(match[0]) for match in found if match and not recap]
+    for cell in later:
+        cell.metadata["slideshow"] = {"slide_type": "fragment"}
+    return [first, *later]

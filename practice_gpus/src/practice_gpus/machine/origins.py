@@ -1,0 +1,92 @@
+"""Where in a person's own code something happens."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import sysconfig
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+HERE = str(Path(__file__).parents[1])  # the package, not this room
+PATHS = sysconfig.get_paths()
+INSTALLED = tuple({HERE, *(PATHS[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))})
+# Files of PyTorch whose waits have a purpose: once a step, once a tensor, once a number.
+PURPOSES = {"grad_scaler.py": "scaler", "serialization.py": "save", "_tensor_str.py": "print"}
+# Files of PyTorch that take memory of their own: what for.
+OWNERS = {
+    "distributed.py": "buckets",
+    "replicate.py": "replicas",
+    "grad_scaler.py": "optimizer",
+    "clip_grad.py": "optimizer",
+}
+THIN = ("_tensor.py", "_tensor_str.py", "functional.py", "_decorators.py", "_contextlib.py")
+
+
+@functools.cache
+def is_own(name: str) -> bool:
+    """Whether a file holds a person's code, not that of Python, of an installed package or of practice GPUs."""
+    installed = name.startswith(INSTALLED) or "site-packages" in name
+    return not installed and not name.startswith("<")
+
+
+def origin() -> tuple | None:
+    """(code, position in it) of the innermost line of a person's own that is running, or None."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        if is_own(code.co_filename):
+            return code, frame.f_lasti
+        frame = frame.f_back
+    return None
+
+
+def depth() -> Any:
+    """The `stacklevel` with which the caller's `warnings.warn` names the innermost line of a person's own; 1 without any."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 1
+    while frame is not None:
+        if is_own(frame.f_code.co_filename):
+            return level
+        frame = frame.f_back
+        level += 1
+    return 1
+
+
+def line(place: tuple | None) -> tuple:
+    """(file, line number) of what `origin` gave; ("", 0) where it gave None."""
+    if place is None:
+        return "", 0
+    code, position = place
+    for start, end, number in code.co_lines():
+        if start <= position < end and number:
+            return code.co_filename, number
+    return code.co_filename, code.co_firstlineno
+
+
+def within() -> list:
+    """The codes of installed packages that are running for the innermost line of a person's own, innermost first."""
+    frame: FrameType | None = sys._getframe(2)
+    codes = []
+    while frame is not None and not is_own(frame.f_code.co_filename):
+        code = frame.f_code
+        if not code.co_filename.startswith((HERE, "<")):
+            codes.append(code)
+        frame = frame.f_back
+    return codes
+
+
+def first_of(table: dict, codes: list) -> str:
+    """What ``table`` says of the first file among ``codes`` that it knows, or ""."""
+    names = (os.path.basename(code.co_filename) for code in codes)
+    return next((table[name] for name in names if name in table), "")
+
+
+def cause(codes: list) -> str:
+    """The function of an installed package that a wait comes from, such as "LBFGS.step"; "" for a person's own call."""
+    for code in codes:
+        if os.path.basename(code.co_filename) not in THIN:
+            return getattr(code, "co_qualname", code.co_name).replace(".<locals>", "")
+    return ""

@@ -1,0 +1,221 @@
+"""When tensors of several devices meet: what CUDA allows, and the words in which PyTorch refuses the rest.
+
+The dispatcher says which operator runs; PyTorch's own list of operators (``native_functions.yaml``, installed with it)
+says whether its CUDA kernel compares devices itself, and how its wrapper is called. It is read at the first meeting.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import pathlib
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from practice_gpus.machine.errors import OTHER_STORAGE
+from practice_gpus.machine.machine import storage_of
+from practice_gpus.pytorch.operators import INDEXING, T, meta, tensors
+
+if TYPE_CHECKING:
+    from practice_gpus.machine.machine import Machine
+    from practice_gpus.pytorch.operators import Call
+
+TWO = "Expected all tensors to be on the same device, but found at least two devices, {} and {}!"
+GOT = (
+    "Expected all tensors to be on the same device, but got {} is on {}, different from other tensors on {} "
+    "(when checking argument in method wrapper_CUDA_{})"
+)
+INDICES = "indices should be either on cpu or on the same device as the indexed tensor ({})"
+MASK = "expected self and mask to be on the same device, but got mask on {1} and self on {0}"
+DISTANCE_TYPES = "X1 and X2 must have the same device type. X1: {} X2: {}"
+DISTANCE = "device of X1 ({}) must match device of X2 ({})"
+TYPES = "Input type ({}) and {} type ({}) should be the same"
+MKLDNN = " or input should be a MKLDNN tensor and weight is a dense tensor"
+FREE = {"copy_", "fill_", "_to_copy", "_foreach_copy_", "_to_cpu", "result_type"}
+FREE |= {"_pack_padded_sequence"}
+ITERATED = {"allclose", "isclose", "where", "add_"}
+# Operators whose CUDA kernel calls another one, which then refuses: its name, and what it calls the arguments.
+INNER = {
+    "embedding": ("index_select", {"weight": "self", "indices": "index"}),
+    "stack": ("cat", {}),
+    "mv": ("addmv_", {"self": "mat"}),
+}
+
+
+@functools.cache
+def operators() -> dict:
+    """Name with overload → its entry in native_functions.yaml."""
+    spec = importlib.util.find_spec("torchgen")
+    if spec is None:
+        return {}
+    path = pathlib.Path(spec.origin or "").parent / "packaged/ATen/native/native_functions.yaml"
+    entries = re.split(r"^- func: ", path.read_text(encoding="utf-8"), flags=re.M)[1:]
+    return {re.split(r"[^\w.]", entry, maxsplit=1)[0]: entry for entry in entries}
+
+
+@functools.cache
+def entry(name: str, overload: str) -> tuple:
+    """(leaves devices to TensorIterator, name of its CUDA wrapper) for an operator."""
+    text = operators().get(f"{name}.{overload}" if overload else name, "")
+    suffix = "_out" if overload.endswith("out") else ""
+    wrapper = f"{name}{suffix}_{overload}" if "structured" in text else f"{overload}_{name}{suffix}"
+    if not overload and "structured" in text:
+        wrapper = wrapper[:-1]
+    return "device_check: NoCheck" in text, wrapper
+
+
+def arguments(machine: Machine, call: Call) -> list:
+    """[(name of the argument or, if it is written, "out"; tensor; its device)] for the tensors that are somewhere."""
+    schema = call.func._schema.arguments
+    values = (
+        dict(zip([argument.name for argument in schema], call.args, strict=False)) | call.kwargs
+    )
+    placed = []
+    for argument in schema:
+        written = argument.alias_info is not None and argument.alias_info.is_write
+        name = "out" if written else argument.name
+        for tensor in tensors(values.get(argument.name)):
+            if storage_of(tensor).practice is not machine.floating:
+                placed.append((name, tensor, machine.place(tensor)))
+    return placed
+
+
+def meet(machine: Machine, call: Call) -> torch.device | None:
+    """The device on which a call with tensors of several devices runs; raises as CUDA does where it must not."""
+    name = call.fact.name
+    overload = call.func._schema.overload_name
+    placed = arguments(machine, call)
+    first = placed[0][2]
+    if name in FREE:
+        return first
+    if name == "set_":
+        raise RuntimeError(OTHER_STORAGE.format(first or "cpu", placed[1][2] or "cpu"))
+    if name in INDEXING:
+        return _index(placed, first)
+    if name == "masked_fill_" and first != placed[1][2]:
+        raise RuntimeError(MASK.format(*(place or "cpu" for _, _, place in placed)))
+    if name == "_euclidean_dist":  # of torch.cdist, which looks before it calls it
+        raise RuntimeError(_distance(*(place for _, _, place in placed)))
+    if name == "convolution":
+        name, placed = _convolution(placed, first, call.args)
+    if name in INNER:
+        name, names = INNER[name]
+        placed = [(names.get(label, label), tensor, place) for label, tensor, place in placed]
+        if name == "addmv_":
+            placed = [("self", *placed[1][1:]), *placed]
+    free, wrapper = entry(name, overload)
+    if free or name in ITERATED:
+        return _iterator(placed)
+    return _one_device(placed, wrapper)
+
+
+def _one_device(placed, wrapper):
+    """The rule of operators without one of their own: all tensors on one device."""
+    placed = sorted(placed, key=lambda argument: argument[0] != "out")
+    first = placed[0][2]
+    for label, _, place in placed:
+        if place != first:
+            raise RuntimeError(GOT.format(label, place or "cpu", first or "cpu", wrapper))
+    return first
+
+
+def _distance(first, second):
+    """What torch.cdist says of two places that differ."""
+    if first is None or second is None:
+        return DISTANCE_TYPES.format(*("cuda" if place else "cpu" for place in (first, second)))
+    return DISTANCE.format(first.index, second.index)
+
+
+def _iterator(placed):
+    """TensorIterator's rule: CPU tensors without dimensions may join in, unless they are the one that is written."""
+    home = next((place for _, _, place in placed if place is not None), None)
+    for label, tensor, place in placed:
+        if place != home and (place is not None or tensor.dim() or label == "out"):
+            raise RuntimeError(TWO.format(home, place or "cpu"))
+    return home
+
+
+def _index(placed, home):
+    """Indices may be on the CPU; a value must be where the tensor is, or be a single number of the CPU."""
+    for label, tensor, place in placed[1:]:
+        if place == home:
+            continue
+        if label == "indices" and place is not None:
+            raise RuntimeError(INDICES.format(home or "cpu"))
+        is_cpu_number = place is None and tensor.dim() == 0
+        if label == "values" and not is_cpu_number:
+            both = (home, place or "cpu") if home else (place, "cpu")
+            raise RuntimeError(TWO.format(*both))
+    return home
+
+
+def _convolution(placed, home, args):
+    """(name, tensors) of the kernel that compares devices; before it, most kernels compare types, which name a device."""
+    x, weight = args[:2]
+    stride_padding_dilation, transposed, groups = args[3:6], args[6], args[8]
+    if home is not None or _uses_mkldnn(x, weight, groups):
+        _check_types(placed, home)
+    dilated = max(stride_padding_dilation[2]) > 1
+    depthwise = groups > 1 and groups == x.shape[1]
+    name = _convolution_kernel(weight.dim() - 2, dilated, transposed, depthwise, home)
+    if name.startswith("cudnn") and placed[0][2] == placed[1][2]:
+        return "add_", placed  # the bias is added afterwards
+    return name, placed
+
+
+def _uses_mkldnn(x, weight, groups):
+    """Whether the CPU convolves with MKLDNN (oneDNN), which compares types; its own slow kernels do not."""
+    large = x.shape[0] > 1 or x.numel() > 20480 or min(weight.shape[-2:]) > 3
+    return x.dtype == torch.float32 and (groups > 1 or large)
+
+
+def _check_types(placed, home):
+    """Raise where weight or bias is on the CPU and the input is not, or the reverse."""
+    kinds = [_type_name(tensor, place) for _, tensor, place in placed]
+    for (label, _, place), kind in zip(placed[1:], kinds[1:], strict=True):
+        if (place is None) != (home is None):
+            words = TYPES.format(kinds[0], label, kind)
+            raise RuntimeError(words + (MKLDNN if home is None else ""))
+
+
+def _type_name(tensor, place):
+    """The type's name, such as torch.cuda.FloatTensor."""
+    return tensor.type() if place is None else tensor.type().replace("torch", "torch.cuda")
+
+
+def _convolution_kernel(dims, dilated, transposed, depthwise, home):
+    if depthwise and not transposed:
+        return "conv_depthwise3d" if dims == 3 else "_conv_depthwise2d"
+    if home is not None and torch.backends.cudnn.enabled:
+        return "cudnn_convolution_transpose" if transposed else "cudnn_convolution"
+    if transposed:
+        return f"slow_conv_transpose{max(dims, 2)}d"
+    return f"slow_conv_dilated{max(dims, 2)}d" if dilated or dims == 3 else "_slow_conv2d_forward"
+
+
+def let_pytorch_refuse(machine: Machine, func: Callable, *args: Any, **kwargs: Any) -> None:
+    """Have PyTorch refuse, in its own words, a call of a function that looks at devices before it looks at numbers.
+
+    A meta tensor stands for each tensor on one practice GPU, the CPU's for one on another.
+    """
+    inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, T)]
+    places = dict.fromkeys(str(machine.place(x) or "cpu") for x in inputs)
+    gpus = [place for place in places if place != "cpu"]
+    first, second = (gpus + ["cpu"])[:2]
+    args, kwargs = tree_map_only(
+        T, lambda x: meta(x) if str(machine.place(x)) == first else x, (args, kwargs)
+    )
+    try:
+        with torch._C.DisableTorchFunction():
+            func(*args, **kwargs)
+    except NotImplementedError:
+        pass
+    except (RuntimeError, TypeError) as error:
+        words = {"'meta'": "'cuda'", "meta": first, "cpu": second}
+        raise type(error)(
+            re.sub("'meta'|meta|cpu(?!\\()", lambda match: words[match[0]], str(error))
+        ) from None

@@ -1,0 +1,256 @@
+"""`DispatchMode` sees every operator that PyTorch really runs, those of autograd's backward pass too.
+
+It compares the devices of the inputs, labels the outputs, accounts for their memory, and, on an asynchronous machine,
+hands the work to the current stream instead of doing it.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+from practice_gpus.machine.machine import PARTS, refusal, storage_of
+from practice_gpus.pytorch import compute, shapes
+from practice_gpus.pytorch.asynchronous import launch
+from practice_gpus.pytorch.determinism import alert
+from practice_gpus.pytorch.device_mismatch import meet
+from practice_gpus.pytorch.operators import FACTS, Call, T, blocking, expected, facts, tensors
+
+if TYPE_CHECKING:
+    from practice_gpus.machine.machine import Machine
+
+fake = torch._C._get_dispatch_mode
+FAKE = torch._C._TorchDispatchModeKey.FAKE
+NoFunctions = torch._C.DisableTorchFunction
+
+
+class DispatchMode(TorchDispatchMode):
+    """Checks, labels and accounts for every operator."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__()
+        self.machine = machine
+        self.on = False
+
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False  # else every operator would pass through torch.compile's machinery
+
+    def __torch_dispatch__(self, func, kinds, args=(), kwargs=None):
+        if not self.on:
+            return func(*args, **kwargs or {})
+        fact = FACTS.get(id(func))
+        if fact is None and isinstance(func, torch._ops.HigherOrderOperator):  # slow to ask
+            return self._run_inside(func, args, kwargs or {})
+        if kinds and any(has_own_code(kind) for kind in kinds):
+            return NotImplemented  # a type of its own, such as a nested tensor: its own code comes first
+        fact = fact or facts(func)
+        if fact.composite:  # in inference mode PyTorch leaves it to the mode to take it apart
+            with self:
+                return func.decompose(*args, **kwargs or {})
+        with NoFunctions():  # in here tensors are what they really are
+            if fact.passes and args[0].layout not in PARTS and fake(FAKE) is None:
+                return func._op(*args, **kwargs or {})
+            try:
+                call = Call(self.machine, func, fact, args, kwargs or {})
+                out = self._dispatch(call)
+            except Exception as error:
+                self.machine.local.last_error = str(error)
+                raise
+            if self.machine.clock is not None:
+                self.machine.clock.operator(call, out)
+            return out
+
+    def _run_inside(self, func, args, kwargs):
+        """``torch.cond`` runs the function it chooses; other operators that are given functions are refused."""
+        if func is not torch.ops.higher_order.cond or fake(FAKE) is not None:
+            instead = "write it without, in operators of PyTorch"
+            refusal(f"torch.ops.higher_order.{func.name()}", instead=instead)()
+        for device in self.machine.devices:
+            self.machine.streams.drain(device)
+        args, kwargs = tree_map_only(types.FunctionType, self._with_mode, (args, kwargs))
+        return func.py_kernels[torch._C.DispatchKey.CompositeExplicitAutograd](*args, **kwargs)
+
+    def _with_mode(self, function):
+        """A function whose operators pass through here."""
+
+        def call(*args, **kwargs):
+            with self:
+                return function(*args, **kwargs)
+
+        return call
+
+    def _dispatch(self, call):
+        """Find out where an operator runs, and run it there."""
+        machine = self.machine
+        fact = call.fact
+        homes = call.homes
+        if len(homes) == 1:
+            call.home = homes[0]
+        elif homes:
+            call.home = meet(machine, call)
+        if call.loose and call.home is not None:
+            self._label_loose(call)
+        if fact.counted:
+            self._count(call)
+        target = None
+        if fact.targeted or not homes:
+            target = machine.local.target
+            if target is not None:
+                call.home = target if target.type == "cuda" else None
+        if call.home is not None or fact.copies and any(homes):
+            return self._run(call)
+        out = call.func._op(*call.args, **call.kwargs)
+        is_new = not homes and target is None and not fact.view
+        if is_new and isinstance(out, T) and out.is_cpu:
+            storage = storage_of(out)
+            if storage.practice is None:
+                storage.practice = machine.floating
+        return out
+
+    def _label_loose(self, call):
+        """Tensors that PyTorch made on the way live where the others are."""
+        for tensor in call.loose:
+            storage = storage_of(tensor)
+            if tensor.dim() and storage.practice is self.machine.floating:
+                self.machine.put(tensor, call.home)
+
+    def _run(self, call):
+        """Run an operator whose result lives on a practice GPU, or on the CPU, copied from one."""
+        machine = self.machine
+        fact = call.fact
+        home = call.home
+        if fake(FAKE) is not None:
+            compute.refuse_fakes()
+        if machine.broken:
+            for device in (home, *call.homes):
+                machine.check_alive(device)
+        if fact.dtype_check is not None and home is not None:
+            fact.dtype_check(call)
+        if fact.alerts and home is not None:
+            alert(call)
+        sparse = bool(call.inputs) and call.inputs[0].layout in PARTS  # a view of it may be a copy
+        if fact.view and not sparse:
+            return call.func._op(*call.args, **call.kwargs)
+        if home is not None and not fact.mutates:
+            self._fit(call)
+        if machine.asynchronous and machine.values:
+            queued, out = launch(machine, call)
+            if queued:
+                return out
+        run = compute.computed if machine.values else shapes.computed
+        out = run(machine, call)
+        if fact.resizes:
+            storage_of(out).practice = None  # its bytes are counted anew
+        if home is not None and (call.loose or not fact.inplace or sparse):
+            for tensor in tensors(out):
+                if tensor.is_cpu:
+                    machine.put(tensor, home, fact.name)
+        return out
+
+    def _fit(self, call):
+        """Raise ``torch.OutOfMemoryError`` for a result that cannot fit, before anything is computed."""
+        allocator = self.machine.allocators[call.home.index]
+        need = 8 * call.fact.most_elements(call)
+        if allocator.has_room(need):
+            return
+        room = allocator.limit - allocator.now("allocated_bytes")
+        results = tensors(expected(call)) if need > room else []
+        sizes = [t.nbytes for t in results if t.layout == torch.strided]
+        if sum(sizes) > room:
+            self.machine.streams.drain(call.home)  # work that is done gives back what it held
+            for size in sizes:
+                allocator.release(allocator.take(size))  # raises when it comes to what does not fit
+
+    def _count(self, call):
+        """Count copies, and how often the CPU waits in an operator for its values."""
+        machine = self.machine
+        fact = call.fact
+        if fact.copies:
+            self._count_copies(call)
+            return
+        if call.home is None:
+            return
+        if fact.name == "_local_scalar_dense":
+            machine.copied("d2h", call.inputs[0])
+        count = fact.waits
+        if fact.waits_if is not None:
+            count = fact.waits_if(*call.args, **call.kwargs)
+        elif fact.indexes:
+            count, copied = self._index_waits(call)
+            for _ in range(copied):
+                machine.waits(call.home, "indices")
+        for _ in range(count):
+            machine.waits(call.home, fact.name)
+
+    def _index_waits(self, call):
+        """(waits for the number of ones in masks on the GPU, waits for copies of indices or a number of the CPU).
+
+        The rules of ``expandTensors`` in IndexingUtils.h and of ``_index_put_impl_`` in TensorAdvancedIndexing.cpp.
+        """
+        machine = self.machine
+        home = call.home
+        indices = [index for index in call.args[1] if index is not None]
+        value = call.args[2] if len(call.args) > 2 else None
+        accumulate = len(call.args) > 3 and call.args[3]
+        has_cpu_number = value is not None and value.dim() == 0 and machine.on_cpu(value)
+        on_gpu_masks = waiting = 0
+        for index in indices:
+            is_mask = index.dtype in (torch.bool, torch.uint8)
+            on_gpu_masks += is_mask and machine.place(index) == home
+            if machine.on_cpu(index):
+                waiting += (
+                    not is_mask
+                )  # a mask's positions are found on the CPU, and copied without a wait
+        is_masked_fill = len(indices) == on_gpu_masks == 1
+        if has_cpu_number and is_masked_fill and not accumulate:
+            return 0, 0
+        for tensor in [index for index in indices if machine.on_cpu(index)]:
+            machine.copied("h2d", tensor, home)
+        if has_cpu_number:
+            machine.copied("h2d", value, home)
+        return on_gpu_masks, waiting + has_cpu_number
+
+    def _count_copies(self, call):
+        """Count copies between devices, and the wait of the CPU that a blocking one means."""
+        machine = self.machine
+        target = machine.local.target
+        into = call.fact.name != "_to_copy"
+        pairs = [(call.args[0], call.args[1] if into else call.args[0])]
+        if "foreach" in call.fact.name:
+            pairs = zip(*call.args[:2], strict=True)
+        for goal, source in pairs:
+            start = machine.place(source)
+            end = start
+            if into:
+                end = machine.place(goal)
+            elif target is not None:
+                end = target if target.type == "cuda" else None
+            if start == end or source.numel() == 0:
+                continue
+            if start is not None and end is not None:
+                machine.copied("d2d", source, end)
+                continue
+            direction = "h2d" if start is None else "d2h"
+            host = source if start is None else goal
+            pinned = storage_of(host).practice is machine.pinned
+            pinned |= (
+                direction == "d2h" and not into and not blocking(call)
+            )  # PyTorch pins the result
+            machine.copied(direction, source, end, pinned)
+            if blocking(call):
+                machine.waits(start or end, direction)
+
+
+@functools.cache
+def has_own_code(kind: Any) -> bool:
+    """Whether a type of tensors says itself what operators do with it."""
+    overridden = kind.__torch_dispatch__ is not T.__torch_dispatch__
+    return overridden and not issubclass(kind, torch._subclasses.FakeTensor)

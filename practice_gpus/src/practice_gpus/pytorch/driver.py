@@ -1,0 +1,205 @@
+"""What stands in for the CUDA driver: the C functions beneath ``torch.cuda``, ``torch.accelerator`` and DataParallel.
+
+PyTorch's own Python code keeps running above them (``torch.cuda.device``, ``memory_summary``, ``nn.DataParallel`` …),
+so arguments are checked and texts are worded by PyTorch itself.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.cuda._utils import _get_device_index as get_index
+
+from practice_gpus.machine import snapshot
+from practice_gpus.machine.machine import CPU, OTHER_THREAD
+
+if TYPE_CHECKING:
+    from practice_gpus.machine.machine import Machine
+    from practice_gpus.machine.streams import Stream
+
+NAME = "Practice GPU (simulated on the CPU)"
+
+
+TWINS = {  # a function of torch.accelerator → the one of torch.cuda that it equals
+    "_accelerator_getDeviceIndex": "_cuda_getDevice",
+    "_accelerator_setDeviceIndex": "_cuda_setDevice",
+    "_accelerator_exchangeDevice": "_cuda_exchangeDevice",
+    "_accelerator_maybeExchangeDevice": "_cuda_maybeExchangeDevice",
+    "_accelerator_synchronizeDevice": "_cuda_synchronize",
+    "_accelerator_emptyCache": "_cuda_emptyCache",
+    "_accelerator_getDeviceStats": "_cuda_memoryStats",
+    "_accelerator_resetPeakStats": "_cuda_resetPeakMemoryStats",
+    "_accelerator_resetAccumulatedStats": "_cuda_resetAccumulatedMemoryStats",
+}
+
+
+def answers(machine: Machine) -> dict:
+    """Name in ``torch._C`` → function."""
+    streams = machine.streams
+    local = machine.local
+
+    def exchange(index):
+        before = local.index
+        if index >= 0:
+            machine.select(index)
+        return before
+
+    def books(index):
+        if not 0 <= index < machine.n:
+            raise RuntimeError(f"Invalid device argument {index}: did you call init?")
+        return machine.allocators[index]
+
+    def reset_peak(index):
+        books(index).reset(peak=True)
+
+    def reset_accumulated(index):
+        books(index).reset(peak=False)
+
+    def set_sync_debug_mode(mode):
+        machine.sync_debug = mode
+
+    def sleep(cycles):
+        stream = streams.current()
+        if machine.clock is not None:
+            machine.clock.slept(stream, cycles / 1e9)
+        stream.sleep(cycles / 1e9)
+
+    def empty_cache():
+        for allocator in machine.allocators:
+            allocator.release_cached()
+
+    functions = {
+        "_cuda_getDeviceCount": lambda: machine.n,
+        "_cuda_getArchFlags": lambda: "sm_80",
+        "_cuda_getDevice": lambda: local.index,
+        "_cuda_setDevice": machine.select,
+        "_cuda_exchangeDevice": exchange,
+        "_cuda_maybeExchangeDevice": exchange,
+        "_cuda_synchronize": machine.synchronize,
+        "_cuda_emptyCache": empty_cache,
+        "_cuda_memoryStats": lambda index: books(index).stats(),
+        "_cuda_resetPeakMemoryStats": reset_peak,
+        "_cuda_resetAccumulatedMemoryStats": reset_accumulated,
+        "_cuda_setMemoryFraction": lambda fraction, index: books(index).set_fraction(fraction),
+        "_cuda_getMemoryFraction": lambda index: books(index).fraction,
+        "_cuda_getAllocatorBackend": lambda: "native",
+        "_cuda_canDeviceAccessPeer": lambda device, peer: device != peer,
+        "_cuda_hasPrimaryContext": lambda index: True,
+        "_cuda_set_sync_debug_mode": set_sync_debug_mode,
+        "_cuda_get_sync_debug_mode": lambda: machine.sync_debug,
+        "_cuda_sleep": sleep,
+        "_cuda_ipc_collect": lambda: None,
+        "_cuda_clearCublasWorkspaces": lambda: None,
+        "_cuda_getCurrentStream": lambda index: ids(streams.current(index)),
+        "_cuda_getDefaultStream": lambda index: ids(streams.default[index]),
+        "_cuda_getCurrentRawStream": lambda index: streams.current(index).cuda_stream,
+        "_cuda_setStream": lambda stream_id, **place: streams.select(streams.by_id[stream_id]),
+        "_cuda_record_memory_history": snapshot.recorder(machine),
+        "_cuda_memorySnapshot": lambda pool=None: snapshot.snapshot(machine, pool),
+        "_accelerator_isAllocatorInitialized": lambda: True,
+        "_accelerator_getAccelerator": lambda: torch.device("cuda"),
+        "_accelerator_emptyHostCache": lambda: None,
+        "_accelerator_getDefaultGenerator": lambda index: machine.generators[index],
+        "_accelerator_getMemoryInfo": lambda index: memory_info(machine, index),
+        "_accelerator_getStream": streams.current,
+        "_accelerator_setStream": streams.select,
+    }
+    for name, twin in TWINS.items():
+        functions[name] = functions[twin]
+    return functions | collectives(machine)
+
+
+def ids(stream: Stream) -> tuple:
+    """What PyTorch's C functions tell of a stream."""
+    return stream.stream_id, stream.device_index, stream.device_type
+
+
+def collectives(machine: Machine) -> dict:
+    """The copies between devices beneath ``nn.DataParallel``, made of ordinary copies."""
+
+    def on(index):
+        return CPU if index == -1 else machine.device(index)
+
+    def scatter(tensor, devices, sizes=None, dim=0, streams=None):
+        chunks = (
+            tensor.chunk(len(devices), dim) if sizes is None else tensor.split(list(sizes), dim)
+        )
+        return tuple(chunk.to(on(index)) for chunk, index in zip(chunks, devices, strict=False))
+
+    return {
+        "_scatter": scatter,
+        "_gather": lambda tensors, dim, index=None: torch.cat(
+            [t.to(on(index)) for t in tensors], dim
+        ),
+        "_broadcast": lambda tensor, devices: tuple(tensor.to(on(index)) for index in devices),
+        "_broadcast_coalesced": lambda tensors, devices, size: [
+            [t.to(on(i)) for t in tensors] for i in devices
+        ],
+    }
+
+
+def memory_info(machine: Machine, device: int | None = None) -> tuple:
+    """(free, total) bytes of a device, as ``torch.cuda.mem_get_info``."""
+    allocator = machine.allocators[machine.device(device).index]
+    return allocator.capacity - allocator.now("reserved_bytes"), allocator.capacity
+
+
+def properties(machine: Machine) -> Any:
+    """What ``torch.cuda.get_device_properties`` says of every practice GPU."""
+    return SimpleNamespace(
+        name=NAME,
+        major=8,
+        minor=0,
+        total_memory=machine.capacity,
+        multi_processor_count=1,
+        warp_size=32,
+        max_threads_per_multi_processor=1024,
+        regs_per_multiprocessor=65536,
+        L2_cache_size=0,
+        gcnArchName=NAME,
+        is_integrated=0,
+        is_multi_gpu_board=0,
+        max_threads_per_block=1024,
+        shared_memory_per_block=49152,
+        uuid=uuid.UUID(int=0),
+    )
+
+
+def initialization(machine: Machine, original: Callable = torch.cuda._lazy_init) -> Callable:
+    """``torch.cuda._lazy_init``, which PyTorch calls before it asks the driver; clear where this thread has no GPUs."""
+
+    def lazy_init():
+        if not machine.local.has_modes:
+            raise RuntimeError(OTHER_THREAD.format(machine.thread.name))
+        original()
+
+    return lazy_init
+
+
+def names(machine: Machine) -> dict:
+    """Name in ``torch.cuda`` → replacement, where PyTorch's own function would go past those of `answers`."""
+    streams = machine.streams
+    table = answers(machine)
+    parent = os.getpid()
+    device_properties = properties(machine)
+    return {
+        "device_count": lambda: machine.n,
+        "_device_count_nvml": lambda: machine.n,
+        "_cached_device_count": machine.n,
+        "_initialized": True,
+        "_lazy_init": initialization(machine),
+        "_is_in_bad_fork": lambda: os.getpid() != parent,
+        "_get_device_properties": lambda index: device_properties,
+        "is_current_stream_capturing": lambda: False,
+        "mem_get_info": lambda device=None: memory_info(machine, get_index(device, optional=True)),
+        "_exchange_device": table["_cuda_exchangeDevice"],
+        "_maybe_exchange_device": table["_cuda_exchangeDevice"],
+        "default_generators": tuple(machine.generators),
+        "Stream": streams.Stream,
+        "Event": streams.Event,
+    }

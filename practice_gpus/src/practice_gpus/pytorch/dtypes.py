@@ -1,0 +1,147 @@
+"""Dtypes and operators that CUDA lacks, though the CPU has them: refused in CUDA's words.
+
+PyTorch states for each operator which dtypes its kernels take, on the CPU and on CUDA (the OpInfo tables of
+``torch.testing._internal``); tests/test_dtypes.py compares them with what happens here. The names in the messages are
+those of the AT_DISPATCH macros in ATen/native/cuda; the CUDA build holds them as text, and the same test looks there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from practice_gpus.machine.errors import NO_KERNEL, OTHER_STORAGE
+from practice_gpus.machine.machine import refusal
+
+REAL = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+WIDE = {torch.float32, torch.float64}
+COMPLEX = {torch.complex64, torch.complex128}
+INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+EIGHT_BITS = {torch.float8_e4m3fn, torch.float8_e5m2}
+NOT_IMPLEMENTED = "\"{}\" not implemented for '{}'"
+CUDNN = "getCudnnDataTypeFromScalarType() not supported for {1}"
+# Operator → (its CUDA kernel's name in messages, the dtypes it takes).
+KERNELS = {
+    "mm": ("addmm_cuda", REAL | COMPLEX),
+    "addmm": ("addmm_cuda", REAL | COMPLEX),
+    "_addmm_activation": ("addmm_cuda", REAL | COMPLEX),
+    "addbmm": ("addmm_cuda", REAL | COMPLEX),
+    "bmm": ("baddbmm_cuda", REAL | COMPLEX),
+    "baddbmm": ("baddbmm_cuda", REAL | COMPLEX),
+    "_trilinear": ("baddbmm_cuda", REAL | COMPLEX),
+    "mv": ("addmv_impl_cuda", REAL | COMPLEX),
+    "addmv": ("addmv_impl_cuda", REAL | COMPLEX),
+    "dot": ("dot", REAL | COMPLEX),
+    "vdot": ("vdot", REAL | COMPLEX),
+    "avg_pool1d": ("avg_pool2d_out_cuda_frame", REAL),
+    "avg_pool2d": ("avg_pool2d_out_cuda_frame", REAL),
+    "avg_pool3d": ("avg_pool3d_out_cuda", REAL),
+    "max_pool1d": ("max_pool2d_with_indices_out_cuda_frame", REAL),
+    "max_pool2d_with_indices": ("max_pool2d_with_indices_out_cuda_frame", REAL),
+    "max_pool3d_with_indices": ("max_pool3d_with_indices_out_frame", REAL),
+    "upsample_bilinear2d": ("upsample_bilinear2d_out_frame", REAL),
+    "upsample_bicubic2d": ("upsample_bicubic2d_out_frame", REAL),
+    "_upsample_bilinear2d_aa": ("upsample_bilinear2d_out_frame", REAL),
+    "_upsample_bicubic2d_aa": ("upsample_bicubic2d_out_frame", REAL),
+    "igamma": ("igamma_cuda", WIDE),
+    "igammac": ("igammac_cuda", WIDE),
+    "histc": ("histc", WIDE | INTEGERS),
+    "native_dropout_backward": ("masked_scale", REAL),
+    "linalg_vector_norm": ("norm_cuda", REAL | COMPLEX),
+}
+KERNELS |= {f"{name}_": KERNELS[name] for name in ("addmm", "addbmm", "baddbmm", "addmv", "igamma")}
+SCATTER = ("cuda_scatter_gather_base_kernel_func", REAL | INTEGERS)
+FLOAT8_CAPABILITY = (8, 9)  # the oldest that multiplies numbers of eight bits
+FLOAT8 = "torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0 or 8.9, or ROCm MI300+"
+# Operators without a CUDA kernel. The dispatcher of a CUDA build names them; so does PyTorch's native_functions.yaml.
+CPU_ONLY = set("histogram _histogramdd_bin_edges _histogramdd_from_bin_cts _add_relu".split())
+CPU_ONLY |= set("_histogramdd_from_bin_tensors _add_relu_ to_mkldnn _upsample_lanczos2d_aa".split())
+
+
+def dtype_check(name: str) -> Callable[[Any], None] | None:
+    """What raises for a `Call` of the operator ``name`` whose dtype, or which itself, CUDA lacks; None: nothing does."""
+    if name in CPU_ONLY:
+        return _refuse_operator
+    if name.startswith("scatter_reduce"):
+        return _check_scatter
+    if name in ("scatter", "scatter_"):
+        return _check_multiplied
+    if name == "set_":
+        return _check_storage
+    if name == "convolution":
+        return _check_convolution
+    if name.startswith("_scaled_mm"):
+        return _check_scaled
+    if name == "sparse_sampled_addmm":
+        return _refuse_halves
+    return _check_kernel if name in KERNELS else None
+
+
+def _refuse_operator(call: Any) -> None:
+    raise NotImplementedError(NO_KERNEL.format(call.func._schema.name.removeprefix("aten::")))
+
+
+def _refuse_halves(call: Any) -> None:
+    if call.inputs[0].dtype in REAL - WIDE:
+        refusal("sampled_addmm in half precision", instead="use float32")()
+
+
+def _check(dtype: torch.dtype, kernel: str, taken: set[torch.dtype]) -> None:
+    if dtype not in taken:
+        raise NotImplementedError(NOT_IMPLEMENTED.format(kernel, scalar_type(dtype)))
+
+
+def _check_kernel(call: Any) -> None:
+    if call.inputs:
+        dtype = call.kwargs.get("dtype") or call.inputs[0].dtype
+        _check(dtype, *KERNELS[call.fact.name])
+
+
+def _check_scatter(call: Any) -> None:
+    if call.args[4:5] not in (("sum",), ("mean",)):
+        _check(call.inputs[0].dtype, *SCATTER)
+
+
+def _check_multiplied(call: Any) -> None:
+    if (call.kwargs.get("reduce") or call.args[4:5]) in ("multiply", ("multiply",)):
+        _check(call.inputs[0].dtype, *SCATTER)
+
+
+def _check_storage(call: Any) -> None:
+    """A tensor takes no storage of another device; where it takes a tensor, `device_mismatch.meet` says so."""
+    storage = call.args[1] if len(call.args) > 1 else None
+    if isinstance(storage, torch.UntypedStorage) and storage.device != call.home:
+        raise RuntimeError(OTHER_STORAGE.format(call.home, storage.device))
+
+
+def _check_convolution(call: Any) -> None:
+    dtype = call.inputs[0].dtype
+    if not dtype.is_floating_point and not dtype.is_complex:
+        text = CUDNN if torch.backends.cudnn.enabled else NOT_IMPLEMENTED
+        raise RuntimeError(text.format("slow_conv2d_cuda", scalar_type(dtype)))
+
+
+def _check_scaled(call: Any) -> None:
+    if torch.cuda.get_device_capability(call.home) < FLOAT8_CAPABILITY:
+        raise NotImplementedError(FLOAT8)
+    first, second = (tensor.dtype for tensor in call.inputs[:2])
+    for name, dtype in (("mat_a", first), ("mat_b", second)):
+        if dtype not in EIGHT_BITS:
+            raise RuntimeError(
+                f"Expected {name} to be Float8 or Float4_x2 matrix got {scalar_type(dtype)}"
+            )
+    if first == second == torch.float8_e5m2:
+        raise RuntimeError("Multiplication of two Float8_e5m2 matrices is not supported")
+
+
+def scalar_type(dtype: torch.dtype) -> str:
+    """The name that C++ gives to a dtype, such as Long."""
+    names = {torch.complex32: "ComplexHalf", torch.complex64: "ComplexFloat"}
+    names |= {torch.complex128: "ComplexDouble", torch.bool: "Bool", torch.bfloat16: "BFloat16"}
+    if dtype in names:
+        return names[dtype]
+    if dtype in EIGHT_BITS or "float8" in str(dtype):
+        return str(dtype).removeprefix("torch.").capitalize()
+    return torch.empty(0, dtype=dtype, device="meta").type().split(".")[-1].removesuffix("Tensor")

@@ -1,0 +1,339 @@
+"""`FunctionMode` sees every call from Python: it turns ``device=`` arguments into labels, and labels into answers.
+
+PyTorch's own Python functions run with the mode on (see `casting.gates`), so only C functions arrive here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.utils import _device
+from torch.utils._pytree import tree_map_only
+
+from practice_gpus.machine.machine import CPU, contents, refusal, storage_of
+from practice_gpus.pytorch import casting
+from practice_gpus.pytorch.device_mismatch import let_pytorch_refuse
+from practice_gpus.pytorch.operators import meta, tensors
+from practice_gpus.pytorch.tensor_methods import TensorMethods
+from practice_gpus.pytorch.torchscript import Devices
+
+if TYPE_CHECKING:
+    from practice_gpus.machine.machine import Machine
+
+T = torch.Tensor
+FACTORIES = _device._device_constructors()
+HALVES = {torch.float16, torch.bfloat16, torch.complex32}
+TORCH = str(Path(torch.__file__).parent)
+HERE = str(Path(__file__).parent)
+STORAGES = (torch.TypedStorage, torch.UntypedStorage)
+FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray, T.new_tensor)
+
+
+class FunctionMode(TensorMethods, TorchFunctionMode):
+    """Turns devices in calls into labels, and labels into answers. A handler gets the function, then its arguments."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__()
+        self.machine = machine
+        self.on = False
+        self.table = self.handlers()
+
+    def handlers(self) -> dict:
+        """Function → what is called instead."""
+        names = torch._C._VariableFunctions
+        functions = torch._C._nn
+        table: dict[Any, Callable] = dict.fromkeys(FACTORIES, self.create)
+        table |= dict.fromkeys((T.new_tensor, functions.unflatten_dense_tensors), self.create)
+        for func, policy in casting.policies().items():
+            table[func] = functools.partial(casting.cast, policy, self.machine)
+        layers = (names.lstm, names.gru, names.rnn_tanh, names.rnn_relu)
+        table |= dict.fromkeys((*layers, functions.scaled_dot_product_attention), self.fused)
+        quantiles = (torch.quantile, T.quantile, torch.nanquantile, T.nanquantile)
+        table |= dict.fromkeys(quantiles, self.unchecked)
+        table |= dict.fromkeys((torch.tensor_split, T.tensor_split), self.split_at)
+        sparse = (names.sparse_coo_tensor, names.sparse_csr_tensor, names.sparse_compressed_tensor)
+        table |= dict.fromkeys(sparse, self.sparse)
+        table[names.ctc_loss] = self.ctc_loss
+        table[names._pack_padded_sequence] = self.pack_padded
+        table[functions.one_hot] = self.one_hot
+        table[torch.dropout] = self.dropout
+        table[torch.rms_norm] = self.rms_norm
+        table |= dict.fromkeys([f for f in vars(torch.fft).values() if callable(f)], self.transform)
+        return table | self.tensor_handlers()
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        handler = self.table.get(func) if self.on else None
+        if not kwargs:
+            return func(*args) if handler is None else handler(func, *args)
+        if handler is None and self.on:
+            if (
+                "device" in kwargs
+                or kwargs.get("generator") is not None
+                or kwargs.get("pin_memory")
+            ):
+                handler = self.create
+        return func(*args, **kwargs) if handler is None else handler(func, *args, **kwargs)
+
+    def around(self, hook: Callable) -> Callable:
+        """``hook`` with the mode on: PyTorch calls saved-tensor hooks from inside other calls."""
+
+        @functools.wraps(hook)
+        def inside(*args):
+            if not self.on or self in _get_current_function_mode_stack():
+                return hook(*args)
+            with self:
+                return hook(*args)
+
+        return inside
+
+    @contextlib.contextmanager
+    def toward(self, device: torch.device) -> Iterator[None]:
+        """Factories put their results on ``device``."""
+        local = self.machine.local
+        before = local.target
+        local.target = device
+        try:
+            yield
+        finally:
+            local.target = before
+
+    def create(
+        self, func: Callable, *args: Any, device: Any = None, pin_memory: Any = False, **kwargs: Any
+    ) -> Any:
+        """A call with ``device=`` or ``generator=``, or of a factory that follows the default device."""
+        machine = self.machine
+        if machine.local.tracing:
+            raise Devices
+        if isinstance(func, torch._ops.OpOverload) and is_passed_on():
+            return func(*args, device=device, pin_memory=pin_memory, **kwargs)
+        if func in FROM_DATA and args and isinstance(args[0], STORAGES):
+            goal = machine.device(device or default_device(func) or CPU)
+            return self.move(from_storage(*args, **kwargs).clone(), goal)
+        like = args[0] if args and isinstance(args[0], T) else None
+        if device is None:
+            device = default_device(func)
+        goal = CPU
+        if device is not None:
+            goal = machine.device(device)
+        elif like is not None:
+            goal = machine.place(like) or CPU
+        if goal.type not in ("cpu", "cuda"):
+            return func(*args, device=device, **kwargs)
+        check(goal, kwargs.get("generator"), pin_memory)
+        if like is not None and func in (torch.as_tensor, torch.asarray):
+            return self.move(func(*args, **kwargs), goal)
+        if device is not None:
+            kwargs["device"] = CPU
+        with self.toward(goal):
+            out = func(*args, **kwargs)
+        if goal.type == "cuda":
+            for tensor in tensors(out):
+                machine.put(tensor, goal)
+            if func in FROM_DATA and out.numel() > 0:
+                self.copied(goal, out, *args, **kwargs)
+        if pin_memory:
+            storage_of(out).practice = machine.pinned
+        return out
+
+    def sparse(
+        self, func: Callable, *parts: Any, device: Any = None, **options: Any
+    ) -> torch.Tensor:
+        """A sparse tensor: what it is made of goes where its values are, unless a device is given."""
+        named = {key: part for key, part in options.items() if isinstance(part, T)}
+        values = named.get("values", next((p for p in parts[::-1] if isinstance(p, T)), None))
+        if device is None and values is not None:
+            device = self.machine.place(values)
+        goal = self.machine.device(device or default_device(func) or CPU)
+        moved = [self.move(part, goal) if isinstance(part, T) else part for part in parts]
+        options |= {key: self.move(part, goal) for key, part in named.items()}
+        return self.create(func, *moved, device=goal, **options)
+
+    def copied(
+        self, goal: torch.device, out: torch.Tensor, *args: Any, data: Any = None, **options: Any
+    ) -> None:
+        """Numbers of Python are put together on the CPU and copied, and the CPU waits for that (pytorch#120996)."""
+        source = data if data is not None else args[-1]
+        already_there = isinstance(source, T) and self.machine.place(source) == goal
+        if not already_there:
+            self.machine.copied("h2d", out, goal)
+            self.machine.waits(goal, "h2d")
+
+    def move(self, x: Any, device: torch.device, non_blocking: bool = False, **options: Any) -> Any:
+        """``x`` on ``device``: itself if it is there, else a copy through which gradients flow back to its device."""
+        source = self.machine.place(x) or x.device
+        if self.machine.local.tracing and device != self.machine.place(x):
+            raise Devices
+        if device == source:
+            return T.to(x, **options) if options else x
+        if device.type == "cuda" and source.type not in ("cpu", "cuda"):  # an Apple or Intel GPU
+            x = T.to(x, CPU)
+            source = CPU
+        if {device.type, source.type} - {"cpu", "cuda"}:
+            return T.to(x, device=device, non_blocking=non_blocking, **options)
+        options = {"dtype": x.dtype} | options | {"copy": True, "non_blocking": non_blocking}
+        with self.toward(device):
+            y = T.to(x, CPU, **options)
+        if device.type == "cuda":
+            self.machine.put(y, device)
+        elif non_blocking:
+            storage_of(y).practice = self.machine.pinned
+        if y.grad_fn is not None:
+            y.grad_fn.register_hook(functools.partial(self._return_gradients, source))
+        return y
+
+    def _return_gradients(self, source, inputs, outputs):
+        with torch._C.DisableTorchFunction():
+            return tuple(g if g is None else self.move(g, source) for g in inputs)
+
+    def one_hot(self, func: Callable, x: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+        """As PyTorch does on a GPU: without a check of the values, and with a wait only to find their largest."""
+        place = self.machine.place(x)
+        if place is None or x.numel() == 0 or x.dtype != torch.int64:
+            return self.create(func, x, num_classes)
+        if num_classes == -1:
+            num_classes = int(x.max()) + 1
+        if num_classes < 1:
+            raise RuntimeError("num_classes should be positive")
+        out = x.new_zeros((*x.shape, num_classes))
+        return out.scatter_(-1, x.unsqueeze(-1), 1)
+
+    def ctc_loss(self, func: Any, scores: Any, *args: Any, **kwargs: Any) -> Any:
+        """On a GPU targets and lengths of the CPU are copied there."""
+        home = self.machine.place(scores)
+        if home is not None:
+            args, kwargs = tree_map_only(T, lambda x: self.move(x, home), (args, kwargs))
+        return casting.cast("float", self.machine, func, scores, *args, **kwargs)
+
+    def dropout(self, func: Callable, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if self.machine.place(x) is None:
+            return func(x, *args, **kwargs)
+        return casting.dropout(func, x, *args, **kwargs)
+
+    def rms_norm(self, func: Any, x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
+        """On a GPU one kernel, which keeps its input for the backward pass; the CPU keeps more, in float32."""
+        if not self.machine.values and self.machine.place(x) is not None:
+            func = one_kernel
+        return casting.cast("float", self.machine, func, x, shape, weight, eps)
+
+    def transform(self, func: Callable, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """A Fourier transform in half precision: cuFFT has it, the CPU has not."""
+        if isinstance(x, T) and x.dtype in HALVES and self.machine.place(x) is not None:
+            refusal("Fourier transforms in half precision", instead="use float32")()
+        return self.create(func, x, *args, **kwargs) if kwargs else func(x, *args)
+
+    def unchecked(self, func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """The CPU's kernel looks whether its arguments make sense; a GPU's does not wait for that."""
+        if self.machine.place(x) is None:
+            return func(x, *args, **kwargs)
+        with self.machine.quietly():
+            return func(x, *args, **kwargs)
+
+    def fused(self, func: Callable, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Attention or a recurrent layer, which compare the devices of their inputs first."""
+        inputs = tensors((*args, *kwargs.values()))
+        bias = next((x for x in inputs if hasattr(x, "variant")), None)
+        if bias is not None:  # a CausalBias has its own code
+            kind = type(bias)
+            with self:
+                return kind.__torch_function__(func, (kind,), args, kwargs)
+        if len({self.machine.place(x) for x in inputs}) > 1:
+            let_pytorch_refuse(self.machine, func, *args, **kwargs)
+        if any(self._ragged(x) for x in inputs):
+            refusal("attention over jagged tensors", instead="pad them, and give a mask")()
+        # The CPU has no kernel for dropout in attention, and would keep each pair of tokens.
+        if not self.machine.values and func is torch._C._nn.scaled_dot_product_attention:
+            args, kwargs = fusible(*args, **kwargs)
+        return casting.cast("lower", self.machine, func, *args, **kwargs)
+
+    def _ragged(self, x):
+        return x.layout == torch.jagged and self.machine.place(x._values) is not None
+
+    def split_at(self, func: Any, x: Any, places: Any, *rest: Any, **options: Any) -> Any:
+        if isinstance(places, T) and self.machine.place(places) is not None:
+            let_pytorch_refuse(self.machine, lambda p: func(meta(x), p, *rest, **options), places)
+        return func(x, places, *rest, **options)
+
+    def pack_padded(
+        self, func: Callable, x: torch.Tensor, lengths: torch.Tensor, *rest: Any
+    ) -> Any:
+        if self.machine.place(lengths) is not None:
+            let_pytorch_refuse(self.machine, lambda lengths: func(meta(x), lengths, *rest), lengths)
+        data, sizes = func(x, lengths, *rest)
+        storage_of(sizes).practice = None  # PyTorch keeps them on the CPU
+        return data, sizes
+
+
+def is_passed_on() -> Any:
+    """Whether a mode for operators, of a user's or of PyTorch's, hands on what it got: then devices are the CPU's already."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        file, name = frame.f_code.co_filename, frame.f_code.co_name
+        if name == "__torch_dispatch__" and not file.startswith(HERE):
+            return True
+        if not file.startswith((HERE, TORCH)):
+            return False
+        frame = frame.f_back
+    return False
+
+
+def from_storage(storage: Any, dtype: Any = None, **options: Any) -> Any:
+    """What ``torch.tensor`` makes of a storage, before it is copied."""
+    kind = getattr(storage, "dtype", dtype) or torch.get_default_dtype()
+    if dtype not in (None, kind):
+        names = torch.storage._dtype_to_storage_type_map()
+        wanted, got = (names.get(d, str(d)).removesuffix("Storage") for d in (dtype, kind))
+        raise RuntimeError(
+            f"Expected a Storage of type {wanted} or an UntypedStorage, but got {got}"
+        )
+    untyped = storage if isinstance(storage, torch.UntypedStorage) else storage.untyped()
+    return contents(untyped).view(kind)
+
+
+def one_kernel(x: Any, shape: Any, weight: Any, eps: Any) -> Any:
+    """A norm of one kernel, which keeps as much as a GPU's `rms_norm` does."""
+    return torch.native_layer_norm(x, shape, weight, None, eps or 0.0)[0]
+
+
+def fusible(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    *rest: Any,
+    **options: Any,
+) -> tuple:
+    """The arguments of an attention that a GPU computes in one kernel, as the CPU's fused kernel wants them too: no
+    dropout, a mask of two or four dimensions."""
+    if attn_mask is not None and not torch.is_grad_enabled():
+        attn_mask = attn_mask.detach()
+    if attn_mask is not None and attn_mask.dim() == 3:
+        attn_mask = attn_mask.unsqueeze(0)
+    return (query, key, value, attn_mask, 0.0, *rest), options
+
+
+def default_device(func: Callable) -> Any:
+    """The device that ``torch.set_default_device`` or ``with torch.device(…)`` gives to a factory in this thread."""
+    if _device.CURRENT_DEVICE is not None and func in FACTORIES:
+        modes = _get_current_function_mode_stack()
+        return next(
+            (mode.device for mode in modes if isinstance(mode, _device.DeviceContext)), None
+        )
+
+
+def check(device: torch.device, generator: Any, pin: bool) -> None:
+    """Refuse, as PyTorch does, a generator of another device, and pinned memory on a GPU."""
+    if generator is not None and generator.device.type != device.type:
+        raise RuntimeError(
+            f"Expected a '{device.type}' device type for generator but found '{generator.device.type}'"
+        )
+    if pin and device.type == "cuda":
+        raise RuntimeError("Only dense CPU tensors can be pinned")

@@ -190,12 +190,12 @@ class Session(contextlib.ContextDecorator):
 
         return forecast(self, step, repeat, card, fused)
 
-    def largest_batch(self, run: Callable[[int], object], least: int = 1) -> int:
+    def largest_batch(self, run: Callable[[int], object], start: int = 1) -> int:
         """The largest batch for which ``run(batch)``, a whole step, fits: see `clock.questions.largest_batch`."""
         from practice_gpus.clock.questions import largest_batch
 
         self._counted("transfers")  # practice GPUs that are on
-        return largest_batch(run, least)
+        return largest_batch(run, start)
 
     @property
     def synchronizations(self) -> int:

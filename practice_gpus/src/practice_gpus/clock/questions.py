@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -89,18 +90,20 @@ def within(step: Forecast, usd: float, prices: Mapping[str, float], steps: int) 
     return next((row for row in fitting if row["fits"] and row["usd"] <= usd), None)
 
 
-def largest_batch(run: Callable[[int], Any], least: int = 1) -> int:
-    """The largest batch for which ``run(batch)``, a whole step, fits on the practice GPU; 0 if ``least`` doesn't.
+def largest_batch(run: Callable[[int], Any], start: int = 1) -> int:
+    """The largest batch for which ``run(batch)``, a whole step, fits on the practice GPU, 0 if none does; ``start`` is tried first.
 
     A program meets memory that is fragmented and a context of half a gigabyte: stay a tenth below.
     """
     fits, too_large = 0, None
-    batch = least
+    batch = start
     while batch <= MOST and too_large != fits + 1 and batch > fits:
         try:
             run(batch)
             fits = batch
         except torch.OutOfMemoryError:
             too_large = batch
+            with contextlib.suppress(torch.OutOfMemoryError):
+                run(1)  # sets free what the other has left, such as gradients
         batch = 2 * batch if too_large is None else (fits + too_large) // 2
     return fits

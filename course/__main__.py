@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from course.tools import ROOT, WrongCall
+
 FOLDER = Path(__file__).resolve().parent / "tools"
 GROUPS = {
     "to learn": ("lab", "doctor", "progress"),
@@ -49,14 +51,15 @@ def overview() -> str:
 
 def in_course_environment(arguments: list[str]) -> int | None:
     """Run the command in the course's own environment; None where there is none or it is not needed."""
-    from course.tools import _install
+    from course.tools import _install, _venv
 
-    lacking = importlib.util.find_spec("torch") is None
-    if not lacking or os.environ.get("COURSE_HANDED_OVER") or not _install.stamp():
+    torch = importlib.util.find_spec("torch")  # not somebody's torch.py
+    found = torch and torch.submodule_search_locations
+    if found or os.environ.get("COURSE_HANDED_OVER") or not _install.stamp():
         return None
     python = str(_install.python_of(_install.VENV))
     return subprocess.call(
-        [python, "-m", "course", *arguments], env=dict(os.environ, COURSE_HANDED_OVER="1")
+        [python, "-m", "course", *arguments], env={**_venv.variables(), "COURSE_HANDED_OVER": "1"}
     )
 
 
@@ -66,14 +69,39 @@ def main(arguments: list[str] | None = None) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(overview())
         return 0
+    if another_here():
+        print(f"This would run {ROOT}, not the course in {Path.cwd()}.", file=sys.stderr)
+        print("Unset PYTHONSAFEPATH, or go to the other folder.", file=sys.stderr)
+        return 2
     name, rest = arguments[0], arguments[1:]
     if name not in commands():
         close = difflib.get_close_matches(name.lower(), commands(), n=1, cutoff=0.5)
         meant = f" Did you mean: python3 -m course {close[0]}?" if close else ""
         print(f"There is no command {name!r}.{meant}\n\n{overview()}", file=sys.stderr)
         return 2
-    status = None if name in ("lab", "test") else in_course_environment(arguments)
-    return run(name, rest) if status is None else status
+    try:
+        status = None if name in ("lab", "test") else in_course_environment(arguments)
+        return run(name, rest) if status is None else status
+    except KeyboardInterrupt:
+        print("\nStopped. Run the same command again to go on or begin anew.", file=sys.stderr)
+        return 130
+
+
+def another_here() -> bool:
+    """Tell whether a copy of the course stands in this folder and another one's commands were found."""
+    here = Path.cwd() / "course" / "__main__.py"
+    return here.exists() and not here.samefile(__file__)
+
+
+def refuse_empty(words: list[str]) -> None:
+    """Raise WrongCall where an argument is empty: as part of a name it would mean "all", as a folder "here"."""
+    own = words[: words.index("--")] if "--" in words else words
+    for before, word in zip(["an argument", *own], own, strict=False):
+        name, _, value = (
+            word.partition("=") if word.startswith("--") and "=" in word else (before, "", word)
+        )
+        if not value.strip():
+            raise WrongCall(f"{name if name.startswith('--') else 'an argument'} is empty")
 
 
 def run(name: str, rest: list[str]) -> int:
@@ -83,7 +111,12 @@ def run(name: str, rest: list[str]) -> int:
         program = "python3 lab.py" if name == "lab" else f"python3 -m course {name}"
         parser = argparse.ArgumentParser(prog=program, description=module.HELP)
         module.add_arguments(parser)
-        return module.run(parser.parse_args(rest)) or 0
+        args = parser.parse_args(rest)
+        refuse_empty(rest)
+        return module.run(args) or 0
+    except (WrongCall, OSError) as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] in ("helpers", "course"):
             raise
@@ -96,8 +129,4 @@ def run(name: str, rest: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        print("\nStopped. Run the same command again to go on or begin anew.", file=sys.stderr)
-        sys.exit(130)
+    sys.exit(main())

@@ -34,7 +34,7 @@ from helpers.palette import (
     number,
     vega_config,
 )
-from practice_gpus.machine.interrupts import held_back
+from practice_gpus.machine import held_back
 
 if TYPE_CHECKING:
     import torch

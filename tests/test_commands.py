@@ -308,8 +308,8 @@ def test_fresh_opens_the_lesson_that_is_new(lessons, monkeypatch, capsys):
     assert door.run("lab", ["--here", "--fresh", "03"]) == 0
     assert "--LabApp.default_url=/lab/tree/my_notebooks/03_cnn.ipynb" in opened[0]
     assert "is new. Your own is now 03_cnn_mine.ipynb" in capsys.readouterr().out
-    assert door.run("lab", ["--here", "--fresh", ""]) == 1
-    assert "--fresh is ''" in capsys.readouterr().err and len(opened) == 1
+    assert door.run("lab", ["--here", "--fresh", ""]) == 2
+    assert "lab: --fresh is empty" in capsys.readouterr().err and len(opened) == 1
 
 
 def test_jupyterlab_saves_often_and_its_look_is_only_here(lessons, monkeypatch):

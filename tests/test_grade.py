@@ -8,12 +8,13 @@ import stat
 import sys
 
 import nbformat
+import psutil
 import pytest
 
 from course.__main__ import run
 from course.checks.core import CORRECT, ERROR, NOT_ATTEMPTED, NOT_YET, all_keys
 from course.lesson03 import exercises as ex
-from course.tools import ROOT, _notebooks, _sheets
+from course.tools import ROOT, _graded, _notebooks, _sheets
 
 PRELUDE = (
     "import copy\nimport torch\nfrom torch import nn\nfrom course.lesson03 import exercises as ex\n"
@@ -40,8 +41,8 @@ def save(path, cells, mark=""):
     path.write_text(mark + nbformat.writes(new), encoding="utf-8")
 
 
-FORGED = """from IPython.display import publish_display_data as p; from course.tools import grade
-p({grade.MIME: {'key': '03.buffer', 'status': 'correct', 'message': '', 'own': False}})"""
+FORGED = """from IPython.display import publish_display_data as p; from course.tools import _graded
+p({_graded.MIME: {'key': '03.buffer', 'status': 'correct', 'message': '', 'own': False}})"""
 WRONG = [PRELUDE + "def f(*a): return 1 / 0", "ex.flat.check(f)", "ex.buffer.check(no_such)"]
 LATE = [FLAT, "ex.flat.check(3)", "1 / 0", RIGHT, "ex.flat.check(3)", "ex.buffer.check(3)"]
 ODD = [PRELUDE, "ex.flat.check(ex.flat.reference)", FORGED, "ex.buffer.check(None)"]
@@ -59,6 +60,9 @@ def rows(tmp_path_factory):
     (folder / "essay.ipynb").write_text("dear teacher")
     (folder / "work.zip").write_text("")
     (folder / "linked").symlink_to(place)
+    (folder / "folder.ipynb").mkdir()
+    os.mkfifo(folder / "pipe.ipynb")
+    (folder / "nested.ipynb").write_text("[" * 400_000)
     status, rows = grade(folder, place / "out.csv", "--unsealed")
     assert status == 0
     assert "the password" not in (place / "out.csv").read_text(encoding="utf-8-sig")
@@ -107,6 +111,66 @@ def test_a_notebook_that_ends_hangs_or_eats_memory_costs_only_what_comes_after(s
         assert rows[name]["03.buffer"] == NOT_YET, rows[name]
 
 
+FLOOD = """import os
+for pid in (os.getpid(), os.getppid()):
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            pipe = os.open(f"/proc/{pid}/fd/{name}", os.O_WRONLY | os.O_NONBLOCK)
+            end = time.monotonic() + 3
+            while time.monotonic() < end:
+                with contextlib.suppress(BlockingIOError):
+                    os.write(pipe, b"x" * 65536)"""
+HOSTILE = {
+    "ignores": "signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
+    "floods": FLOOD,
+    "forks": "for _ in range(5):\n    if not os.fork():\n        os.setsid()\n        os.execlp('sleep', 'sleep', '3.14159e4')",
+    "orphans": "subprocess.Popen('(sleep 3.14159e4 &) &', shell=True, start_new_session=True)\nos.kill(os.getppid(), 9)",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_hostile_notebooks_cost_themselves_only_what_comes_after(submitted):
+    """One wrote 4 GB into the grading process, one took back its own points, one left 40 processes behind."""
+    imports = "import contextlib, os, signal, subprocess, time\n"
+    before = psutil.Process().memory_info().rss
+    rows = submitted(
+        *("--seconds", "48", "--jobs", "2"),
+        **{
+            name: [FLAT, RIGHT, imports + cell, "ex.buffer.check(3)"]
+            for name, cell in HOSTILE.items()
+        },
+    )
+    assert {name: row["03.flat"] for name, row in rows.items()} == dict.fromkeys(HOSTILE, CORRECT)
+    assert (
+        rows["ignores"]["note"].startswith("cell 3 hung") and rows["forks"]["03.buffer"] == NOT_YET
+    )
+    assert psutil.Process().memory_info().rss - before < 3e8
+    lines = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    assert not [line for line in lines if "3.14159e4" in line]
+
+
+def test_a_run_may_say_anything_and_only_so_much():
+    said = bytearray()
+    with open("/dev/zero", "rb") as pipe:
+        _graded.listen(pipe, said)
+    assert _graded.MOST <= len(said) < 1.1 * _graded.MOST
+    with pytest.raises(ValueError, match="said more than 8 MB"):
+        _graded.understood(bytes(said[: _graded.MOST]), 9)
+    odd = [
+        "[1]",
+        "{",
+        "3",
+        '{"cell": "0", "message": ""}',
+        '{"cell": 0.0, "message": ""}',
+        "[" * 10**5,
+    ]
+    events, stopped = _graded.understood("\n".join([SAID, *odd]).encode(), 9)
+    assert events == [_graded.Event(**EVENT)] and stopped == ""
+    with pytest.raises(ValueError, match="no result in 9 s"):
+        _graded.understood("\n".join(odd).encode(), 9)
+
+
 def test_what_to_look_at_oneself_is_named(rows):
     review = rows["odd"]["review"]
     assert "the course's own answer to 03.flat" in review
@@ -115,7 +179,9 @@ def test_what_to_look_at_oneself_is_named(rows):
 
 
 def test_what_is_no_lesson_has_a_row_that_says_why(rows):
-    assert "not a notebook" in rows["essay"]["note"] and len(rows) == 6
+    assert "not a notebook" in rows["essay"]["note"] and len(rows) == 9
+    for name in ("folder", "pipe", "nested"):
+        assert "not read" in rows[name]["note"], "a line for each, and none is waited for"
     assert "no .ipynb" in rows["work.zip"]["note"] and "a link" in rows["linked"]["note"]
 
 
@@ -155,7 +221,7 @@ def one(tmp_path):
 
 
 EVENT = {"cell": 0, "key": "03.flat", "status": CORRECT, "message": "", "own": False}
-SAID = json.dumps({"stopped": "", "events": [EVENT]})
+SAID = json.dumps(EVENT) + "\n" + json.dumps("")
 
 
 @pytest.mark.parametrize("said", [SAID, pytest.param("", marks=pytest.mark.slow)])
@@ -175,7 +241,7 @@ def test_a_notebook_runs_in_a_container_without_network_files_or_rights(
     assert volumes == [f"-v{ROOT}:/course:ro"], "nothing else of this machine is in it"
     [name] = [word for word in ran if word.startswith("--name=")]
     assert killed == ["kill", name.removeprefix("--name=")], "none is left behind"
-    assert ran[-4:] == ["gpus-in-pytorch", "python", "-m", "course.tools.grade"]
+    assert ran[-4:] == ["gpus-in-pytorch", "python", "-m", "course.tools._graded"]
 
 
 def test_without_a_container_nothing_runs(one, tmp_path, monkeypatch, capsys):

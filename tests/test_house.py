@@ -82,6 +82,37 @@ def test_no_module_imports_itself_around_a_circle():
     graphlib.TopologicalSorter(module_graph()).prepare()  # CycleError names the modules
 
 
+DOORS = ("clock", "kernels", "machine", "pytorch", "reports")  # rooms of practice_gpus
+
+
+def test_nobody_reaches_past_a_door_of_practice_gpus():
+    """What a room doesn't export may change any day; whoever took it breaks then."""
+    for path in MODULES:
+        here = dotted(path)
+        for name in imports(path):
+            room, *inside = name.split(".")[1:] or [""]
+            if name.startswith("practice_gpus.") and room in DOORS and len(inside) > 1:
+                assert here.startswith(f"practice_gpus.{room}"), (here, name)
+
+
+def test_practice_gpus_are_eight_floors_high():
+    """An operator's road from PyTorch to the clock leads through a few rooms, each above what it rests on."""
+
+    def room(module):
+        return ".".join(module.split(".")[: 3 if module.split(".")[1:2] == ["situations"] else 2])
+
+    below: dict[str, set[str]] = {}
+    for module, wanted in module_graph().items():
+        if module.startswith("practice_gpus."):
+            inside = {room(name) for name in wanted if name.startswith("practice_gpus.")}
+            below.setdefault(room(module), set()).update(inside - {room(module)})
+    order = graphlib.TopologicalSorter(below)
+    floors: dict[str, int] = {}
+    for name in order.static_order():  # CycleError where two rooms rest on each other
+        floors[name] = 1 + max((floors[each] for each in below.get(name, ())), default=0)
+    assert max(floors.values()) <= 8, floors
+
+
 PROBE = """
 import io, json, os, sys
 import numpy, torch

@@ -88,8 +88,7 @@ def microseconds(card: str, moved: int, flops: int = 0, unit: str = "fp16") -> f
     """
     # the clock imports Triton, which has to wait until the lesson has set TRITON_INTERPRET
     from practice_gpus.cards import find_card, get_card
-    from practice_gpus.clock.kernel_times import limits
-    from practice_gpus.clock.work import Work
+    from practice_gpus.clock import Work, limits
 
     work = Work("kernel", [(0, moved)], [], flops, unit)
     return 1e6 * max(limits(work, get_card(find_card(card))).values())

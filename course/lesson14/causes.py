@@ -5,9 +5,8 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-from practice_gpus.clock.log import Launch
-from practice_gpus.reports import statements
-from practice_gpus.reports.findings import source
+from practice_gpus.clock import Launch
+from practice_gpus.reports import source, statements
 
 FORMATS = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16"}  # a T4 has no TF32
 MANY = 64  # kernels from one line in one step

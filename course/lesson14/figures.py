@@ -7,7 +7,7 @@ from dataclasses import replace
 from course.lesson14 import judge
 from course.lesson14.runs import MEMORY, held, in_full, two_steps
 from helpers import figures, plots
-from practice_gpus.clock.log import Copy, Host
+from practice_gpus.clock import Copy, Host
 
 GIB = 2**30
 LIMIT = float(MEMORY.split()[0])

@@ -11,7 +11,7 @@ import torch
 
 from course.lesson14 import causes
 from course.lesson14.runs import in_full, on_cpu, on_gpu, on_two, two_steps
-from practice_gpus.reports.findings import CHOOSE
+from practice_gpus.reports import CHOOSE
 
 HERE = Path(__file__).parent
 PROJECT = HERE / "project" / "birdcalls"

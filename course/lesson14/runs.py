@@ -30,7 +30,7 @@ import torch
 from torch.optim import optimizer as optimizers
 
 if TYPE_CHECKING:
-    from practice_gpus.reports.program import Report
+    from practice_gpus.reports import Report
 
 CARD = "T4"
 MEMORY = "8 GiB"
@@ -322,7 +322,7 @@ def innermost(error: BaseException, folder: str | Path) -> tuple[str, int]:
 def rank(folder: str, name: str, number: int) -> None:
     """Run the project as one of two processes with two practice GPUs in sight, as torchrun would; write what it did."""
     from practice_gpus import session
-    from practice_gpus.pytorch.processes import variables
+    from practice_gpus.pytorch import variables
     from practice_gpus.settings import Settings
 
     places = {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}

@@ -1,29 +1,29 @@
 """Grade a class: every notebook runs whole in a container of its own, and what its checks say there is the grade."""
 
 import argparse
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
-import uuid
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from threading import Lock
 
-from course.checks.core import CORRECT, ERROR, NOT_ATTEMPTED, Exercise, all_keys
-from course.measurements.reader import schema_checker
-from course.tools import ROOT, _notebooks, _sheets
+from course.checks.core import CORRECT, ERROR, NOT_ATTEMPTED
+from course.tools import ROOT, _graded, _notebooks, _sheets
 from course.tools.execute import positive
+from course.tools.progress import EXERCISES
 
 HELP = "grade submitted notebooks: FOLDER --out grades.csv, one line for each file"
 CHECK = re.compile(r"\b(\w+)\.check\(")  # the exercise's name in ex.NAME.check(
-MIME = "application/vnd.gpus-in-pytorch.outcome+json"
+LARGEST, MOST_PARTS = 20_000_000, 300_000  # bytes and braces of a notebook
+READING = Lock()  # one at a time: a notebook takes many times its size while it is read
 SEALED = """run --rm --interactive --network=none --read-only --tmpfs=/tmp:rw,exec,size=1g,mode=1777 --shm-size=256m
     --user=65534:65534 --cap-drop=ALL --security-opt=no-new-privileges --pids-limit=128 --cpus=1 --workdir=/tmp"""
+
+
+KEYS = {key[:2]: tuple(each for each in EXERCISES if each[:2] == key[:2]) for key in EXERCISES}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,17 +51,27 @@ def run(args: argparse.Namespace) -> int:
         return 2
     if args.unsealed:
         print("Not sealed: notebooks can read, change and send whatever you can.", flush=True)
-    everything = [path for path in sorted(args.folder.rglob("[!.]*")) if path.suffix != ".csv"]
-    paths = [path for path in everything if path.is_file() or path.is_symlink()]
+    paths = [path for path in sorted(args.folder.rglob("[!.]*")) if is_submission(path)]
     if not paths:
         print(f"grade: FOLDER is {args.folder}; it takes one with notebooks in it", file=sys.stderr)
         return 2
-    with ThreadPoolExecutor(args.jobs) as pool:
+    with _graded.orphans_adopted() as end_all, ThreadPoolExecutor(args.jobs) as pool:
         waiting = [pool.submit(grade_one, path, args, container) for path in paths]
-        rows = [future.result() for future in tqdm(waiting, unit="file")]
+        try:
+            rows = [future.result() for future in tqdm(waiting, unit="file")]
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            end_all()
+            raise
     columns = list(dict.fromkeys(name for row in rows for name in row))
     _sheets.save(args.out, [columns, *[[row.get(n, "") for n in columns] for row in rows]])
     return 0
+
+
+def is_submission(path: Path) -> bool:
+    """Tell whether a path gets a line in the table: all but tables and plain folders."""
+    folder = path.is_dir() and not path.is_symlink() and path.suffix.lower() != ".ipynb"
+    return not folder and path.suffix != ".csv"
 
 
 def sealed(args: argparse.Namespace) -> list:
@@ -73,14 +83,10 @@ def sealed(args: argparse.Namespace) -> list:
         build = f"{Path(engine).name} build -t {args.image} -f course/tools/Dockerfile ."
         raise ValueError(f"no image {args.image!r}, so nothing ran. Make it once: {build}")
     memory = [f"--memory={args.memory}g", f"--memory-swap={args.memory}g"]
-    variables = [f"--env={name}={value}" for name, value in environment("/course", "/tmp").items()]
+    variables = [
+        f"--env={name}={value}" for name, value in _graded.environment("/course", "/tmp").items()
+    ]
     return [engine, *SEALED.split(), *memory, *variables, f"-v{ROOT}:/course:ro", args.image]
-
-
-def environment(course: str | Path, home: str | Path) -> dict:
-    """Return the variables of learners' code that differ from those around it."""
-    names = dict.fromkeys(("HOME", "TMPDIR", "GPU_COURSE_HOME", "IPYTHONDIR"), str(home))
-    return {**names, "PYTHONPATH": str(course), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
 
 def grade_one(path: Path, args: argparse.Namespace, container: list) -> dict:
@@ -88,142 +94,55 @@ def grade_one(path: Path, args: argparse.Namespace, container: list) -> dict:
     row = dict.fromkeys(("submission", "lesson", "points", "of", "note", "review"), "")
     row["submission"] = path.relative_to(args.folder).as_posix()
     try:
-        row["lesson"], cells = read(path)
-        job = json.dumps({"cells": cells, "seconds": args.seconds, "memory": args.memory})
-        result = run_once(job, args.seconds, container)
-        events = [event for event in result["events"] if event["cell"] in range(len(cells))]
-        noted = [(str(e["key"]), e) for e in events if "key" in e]
-        row["note"] = str(result["stopped"])
-    except (ValueError, KeyError, TypeError) as error:  # what a run prints may be anything
+        with READING:
+            row["lesson"], cells = read(path)
+        job = {"cells": cells, "seconds": args.seconds, "memory": args.memory}
+        events, row["note"] = _graded.run(job, container)
+    except (ValueError, OSError) as error:
         return {**row, "note": f"{error}"}
-    lone = {key for key, e in noted if key[3:] not in CHECK.findall(cells[e["cell"]])}
-    own = {key for key, e in noted if e.get("own")}
+    checked = [set(CHECK.findall(cell)) for cell in cells]
+    events = [event for event in events if event.cell in range(len(cells))]
+    lone = {e.key for e in events if e.key and e.key[3:] not in checked[e.cell]}
+    own = {e.key for e in events if e.own}
     row["review"] = "; ".join(
         [f"{key} was noted where no check of it stands" for key in sorted(lone)]
         + [f"the course's own answer to {key}" for key in sorted(own)]
     )
-    keys = all_keys()[row["lesson"]]
+    keys = KEYS[row["lesson"]]
     for key in keys:
-        row[key], row[f"{key} reason"] = outcome(key, cells, events, row["note"])
+        row[key], row[f"{key} reason"] = outcome(key, checked, events, row["note"])
     return {**row, "points": sum(row[key] == CORRECT for key in keys), "of": len(keys)}
 
 
 def read(path: Path) -> tuple[str, list[str]]:
     """Return (lesson, sources of the code cells); ValueError where the file is no lesson's notebook."""
-    if path.is_symlink() or path.stat().st_size > 20e6 or path.suffix.lower() != ".ipynb":
-        raise ValueError("a link, larger than 20 MB, or no .ipynb: not read")
+    if path.is_symlink() or not path.is_file() or path.suffix.lower() != ".ipynb":
+        raise ValueError("a link, a folder, or no .ipynb: not read")
+    data = path.read_bytes() if path.stat().st_size <= LARGEST else b""
+    if not data or data.count(b"{") + data.count(b"[") > MOST_PARTS:
+        raise ValueError(
+            f"empty, larger than {LARGEST // 10**6} MB, or of more parts than any lesson: not read"
+        )
     try:
         cells = [str(c.source) for c in _notebooks.read(path).cells if c.cell_type == "code"]
     except Exception as error:  # nbformat raises many kinds
         raise ValueError(f"not a notebook ({type(error).__name__}: {str(error)[:80]})") from None
     names = {name for cell in cells for name in CHECK.findall(cell)}
-    counts = {n: len({key[3:] for key in keys} & names) for n, keys in all_keys().items()}
+    counts = {n: len({key[3:] for key in keys} & names) for n, keys in KEYS.items()}
     lesson = max(counts, key=lambda number: counts[number])
     if not counts[lesson]:
         raise ValueError("no lesson's notebook: it checks no exercise of the course")
     return lesson, cells
 
 
-def outcome(key: str, cells: list[str], events: list, stopped: Any) -> tuple[str, str]:
+def outcome(key: str, checked: list[set], events: list, stopped: str) -> tuple[str, str]:
     """Return (status, text): what the check said, or why it said nothing. Solved once is solved."""
-    places = [number for number, cell in enumerate(cells) if key[3:] in CHECK.findall(cell)]
-    said = [event for event in events if event["cell"] in places]
-    pairs = [(str(e["status"]), str(e["message"])) for e in said if e.get("key") == key]
+    places = [number for number, names in enumerate(checked) if key[3:] in names]
+    said = [event for event in events if event.cell in places]
+    pairs = [(event.status, event.message) for event in said if event.key == key]
     if pairs:
         return next((pair for pair in pairs if pair[0] == CORRECT), pairs[-1])
     if not places:
         return NOT_ATTEMPTED, f"no call of ex.{key[3:]}.check in the notebook"
-    errors = [str(e["error"]) for e in said if "error" in e]
+    errors = [event.message for event in said if not event.key]
     return (ERROR, errors[-1]) if errors else ("stopped", stopped or "its check did not run")
-
-
-def run_once(job: str, seconds: float, container: list) -> dict:
-    """Run a job; return what it printed last. ValueError where that is nothing after so many seconds."""
-    import psutil
-
-    name = f"grade-{uuid.uuid4().hex[:12]}"
-    sealed_in = [*container[:2], f"--name={name}", *container[2:], "python"]
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
-        variables = {} if container else environment(ROOT, home)
-        process = subprocess.Popen(
-            [*(sealed_in if container else [sys.executable]), "-m", "course.tools.grade"],
-            cwd=home,
-            env={**os.environ, **variables},
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            said, _ = process.communicate(job, timeout=seconds)
-            return json.loads(said.splitlines()[-1])
-        except (subprocess.TimeoutExpired, ValueError, IndexError, RecursionError):
-            raise ValueError(f"no result in {seconds} s, or the whole run was ended") from None
-        finally:
-            if container:
-                subprocess.run([container[0], "kill", name], capture_output=True)
-            with suppress(psutil.NoSuchProcess):
-                for child in psutil.Process(process.pid).children(recursive=True):
-                    child.kill()
-            process.kill()
-
-
-def inside() -> None:
-    """In the container: run the cells of the job on the standard input, and print what was noted in which of them."""
-    schema_checker()  # nbformat imports it, and would wait for its grammar
-    import nbformat
-    from nbclient import NotebookClient
-    from nbclient.exceptions import CellTimeoutError, DeadKernelError
-
-    job, begun, stopped = json.load(sys.stdin), [], ""
-    with suppress(ImportError, ValueError, OSError):  # Windows has no such limit
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_DATA, (job["memory"] * 10**9,) * 2)
-    shutil.copytree(ROOT / "notebooks/scripts", "scripts")
-    sources = ["import course.tools.grade; course.tools.grade.record()", *job["cells"]]
-    cells = [nbformat.v4.new_code_cell(source) for source in sources]
-    options = {"timeout": job["seconds"] // 4, "interrupt_on_timeout": True, "allow_errors": True}
-    client = NotebookClient(nbformat.v4.new_notebook(cells=cells), **options)
-    client.on_cell_start = lambda cell, cell_index: begun.append(cell_index)
-    try:
-        client.execute(cwd=os.getcwd())
-    except CellTimeoutError:
-        stopped = f"cell {begun[-1]} hung: not done after {client.timeout} s, nor to be interrupted"
-    except DeadKernelError:
-        stopped = f"cell {begun[-1]} ended its kernel, or took more than {job['memory']} GB"
-    events = []
-    for number, output in ((n, output) for n, cell in enumerate(cells) for output in cell.outputs):
-        if MIME in output.get("data", {}):
-            events.append({"cell": number - 1, **output.data[MIME]})
-        elif output.output_type == "error":
-            error = f"{output.ename}: {output.evalue}"[:400]
-            events.append({"cell": number - 1, "error": error})
-    print(json.dumps({"stopped": stopped, "events": events}))
-
-
-def record() -> None:
-    """In the kernel: from now on every check also publishes its outcome, and quit() does nothing."""
-    from IPython import get_ipython
-    from IPython.display import publish_display_data
-
-    check, first_outcome, last = Exercise.check, Exercise.outcome, {}
-
-    def noted(exercise, answer=None):
-        last[exercise.key] = first_outcome(exercise, answer)
-        return last[exercise.key]
-
-    def published(exercise, answer=None):
-        check(exercise, answer)
-        result = last[exercise.key]
-        own = str(getattr(answer, "__module__", "")).startswith("course.lesson")
-        event = {"key": exercise.key, "status": result.status, "message": result.message[:400]}
-        publish_display_data({MIME: {**event, "own": own}})
-
-    for name, function in ("outcome", noted), ("check", published):
-        setattr(Exercise, name, function)
-    get_ipython().user_ns.update(quit=print, exit=print)
-
-
-if __name__ == "__main__":
-    inside()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from course import files, threads
 from course.pages import NOTEBOOKS
-from course.tools import ROOT, _copies, _install
+from course.tools import ROOT, _copies, _install, _venv
 
 HELP = "open the course in JupyterLab; the first time, install it"
 START = NOTEBOOKS[0].file
@@ -26,7 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--prepare", action="store_true", help="make the environment and stop")
     fresh = "open a new copy of a lesson (03); yours gets another name (03_…_mine) and stays"
     add("--fresh", metavar="LESSON", help=fresh)
-    add("--port", type=int, default=8888, help="first port to try (default 8888)")
+    add("--port", type=port, default=8888, help="first port to try (default 8888)")
+
+
+def port(text: str) -> int:
+    """Return the number of a port; ArgumentTypeError for anything else."""
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"takes a number from 1 to 65535, not {text!r}")
+    return int(text)
 
 
 def environment_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,9 +68,9 @@ def run(args: argparse.Namespace) -> int:
         return 1
     if args.prepare:
         return 0
-    path = f"{folder.name}/{lesson or where(python)}"
+    path = f"{folder.name}/{lesson or where(python, args.here)}"
     print("Starting JupyterLab. Stop it with Ctrl-C here.", flush=True)
-    return become(command(python, args, path), environment())
+    return become(command(python, args, path), environment(args.here))
 
 
 def copies(name: str | None = None) -> Path:
@@ -82,10 +89,10 @@ def copies(name: str | None = None) -> Path:
     return _copies.FOLDER
 
 
-def where(python: Path) -> str:
+def where(python: Path, here: bool = False) -> str:
     """Say what is solved and where to go on; return the file of that lesson."""
     line = [str(python), "-c", WHERE]
-    child = subprocess.run(line, cwd=ROOT, env=environment(), capture_output=True, text=True)
+    child = subprocess.run(line, cwd=ROOT, env=environment(here), capture_output=True, text=True)
     if child.returncode != 0:  # a damaged installation: JupyterLab says more about it
         return START
     sentence, number = child.stdout.split("\n")[:2]
@@ -114,15 +121,19 @@ def command(python: Path, args: argparse.Namespace, path: str) -> list:
     return line + ["--allow-root"] * (getattr(os, "geteuid", lambda: 1)() == 0)
 
 
-def environment() -> dict:
+def environment(here: bool = False) -> dict:
     """Return the variables for JupyterLab and its kernels: their own environment, this course, threads that leave room.
+
+    The course's environment leaves out what leads astray; another one, `here`, may need its PYTHONPATH.
 
     course/tools/labconfig has JupyterLab wrap wide code, save every 15 s and ask nothing; it changes no other JupyterLab.
     """
     config = [str(LOOK.parents[1]), os.environ.get("JUPYTER_CONFIG_PATH")]
-    modules = [str(ROOT), os.environ.get("PYTHONPATH")]
+    own = {n: value for n, value in os.environ.items() if n != "PYTHONSAFEPATH"}
+    inherited = own if here else _venv.variables()
+    modules = [str(ROOT), inherited.get("PYTHONPATH")]
     return {
-        **os.environ,
+        **inherited,
         **threads.variables(),
         **look(),
         "JUPYTER_PREFER_ENV_PATH": "1",

@@ -8,8 +8,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import flop_registry
 
-from practice_gpus import practice_gpus
-from practice_gpus.clock import cpu, lora, recomputed
+from practice_gpus import calibrate, practice_gpus
+from practice_gpus.clock import ISSUE, lora, recomputed
+from practice_gpus.clock import cpu as clock_cpu
 from practice_gpus.clock.work import known, work
 
 HALF = torch.bfloat16
@@ -281,13 +282,12 @@ def test_forecasts_use_the_cpu_that_was_measured_and_say_so(monkeypatch, tmp_pat
 
     before = forecast()
     assert "this machine" not in str(before)
-    monkeypatch.setattr(cpu, "issued", lambda device: [20e-6])
-    monkeypatch.setattr(cpu, "file", lambda: tmp_path / "practice_gpus" / "cpu.json")
-    monkeypatch.delenv(cpu.NAME)
-    assert cpu.main() == 0
+    monkeypatch.setattr(calibrate, "issued", lambda device: [20e-6])
+    monkeypatch.setenv(clock_cpu.NAME, str(tmp_path / "new" / "cpu.json"))
+    assert calibrate.main() == 0
     after = forecast()
-    taken = 20e-6 + cpu.LAUNCHED * (not torch.cuda.is_available())
-    assert after.ms / before.ms == pytest.approx(taken / cpu.ISSUE, rel=0.02)
+    taken = 20e-6 + calibrate.LAUNCHED * (not torch.cuda.is_available())
+    assert after.ms / before.ms == pytest.approx(taken / ISSUE, rel=0.02)
     assert f"this machine's CPU, {1e6 * taken:.0f} µs an operator, measured" in str(after)
-    cpu.file().write_text(json.dumps({"other": 1}))
+    clock_cpu.cpu_file().write_text(json.dumps({"other": 1}))
     assert forecast().ms == before.ms

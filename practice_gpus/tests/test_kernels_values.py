@@ -28,10 +28,9 @@ def run_case(case, card="A100"):
         names = list(case.kernel.arg_names)
         signature = dict(zip(names, case.arguments, strict=False)) | case.constants
     compiled = kernels.compile(case.kernel, signature, card, **options)
-    names = compiled.parameters
     arguments = case.arguments
-    if names:
-        arguments = [signature[name] for name in names]
+    if compiled.language == "triton":
+        arguments = [signature[name] for name in compiled.parameters]
     return compiled, kernels.run(compiled, case.grid, case.block, *arguments)
 
 

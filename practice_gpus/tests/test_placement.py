@@ -63,7 +63,6 @@ def test_copies_count_in_every_gradient_mode(gpus, mode):
     "call, name",
     [
         (lambda: torch.cuda.CUDAGraph(), "CUDAGraph"),
-        (lambda: torch.distributed.init_process_group("nccl"), "nccl"),
         (lambda: at().__dlpack__(), "__dlpack__"),
         (lambda: at().__cuda_array_interface__, "__cuda_array_interface__"),
     ],
@@ -71,19 +70,6 @@ def test_copies_count_in_every_gradient_mode(gpus, mode):
 def test_what_cannot_be_imitated_is_refused_by_name(call, name):
     with pytest.raises(NotImplementedError, match=name):
         call()
-
-
-def test_fake_tensors_of_the_cpu_pass_and_those_of_a_gpu_are_refused():
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode():
-        y = nn.Linear(2, 3)(torch.ones(4, 2))
-        y.sum().backward()
-        assert y.device == CPU and tuple(y.shape) == (4, 3)
-        for call in (lambda: torch.ones(2, device="cuda"), lambda: y.to("cuda"), y.cuda):
-            with pytest.raises(NotImplementedError, match="under FakeTensorMode"):
-                call()
-    assert at().is_cuda
 
 
 @pytest.mark.parametrize(

@@ -234,11 +234,11 @@ def test_plugin_gives_tests_their_gpus(write, tmp_path, options, words):
 
 @pytest.mark.slow
 def test_the_folder_is_installed_alone(write, tmp_path):
-    """Who wants it for their tests does not want the course."""
+    """Who wants it for their tests does not want the course; `verify` finds the situations in their own wheel."""
     pytest.importorskip("setuptools", minversion="77", reason="builds without a network")
     folder = shutil.copytree(FOLDER, tmp_path / "source")
     line = "-m pip install -q --no-deps --no-index --no-build-isolation --target out"
-    command = [sys.executable, *line.split(), str(folder)]
+    command = [sys.executable, *line.split(), str(folder), str(folder / "situations")]
     done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
     [points] = (tmp_path / "out").glob("*.dist-info/entry_points.txt")

@@ -95,6 +95,7 @@ def test_refused_in_words(gpus, call):
 
 
 def test_emptying_the_cache_is_counted(gpus):
+    torch.cuda.init()
     before = torch.cuda.memory_stats()["num_sync_all_streams"]
     torch.cuda.empty_cache()
     assert torch.cuda.memory_stats()["num_sync_all_streams"] == before + 1

@@ -26,7 +26,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from practice_gpus.reports.program import report
+    from practice_gpus.reports import report
     from practice_gpus.session import practice_gpus
 
 __version__ = "0.2.0"
@@ -35,7 +35,7 @@ __all__ = ["practice_gpus", "report"]
 
 def __getattr__(name: str) -> object:
     """Import what is asked for, and PyTorch with it, when it is: pytest loads the plugin in each run."""
-    modules = {"practice_gpus": ".session", "report": ".reports.program"}
+    modules = {"practice_gpus": ".session", "report": ".reports"}
     if name not in modules:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(modules[name], __name__), name)

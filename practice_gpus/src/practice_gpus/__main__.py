@@ -4,6 +4,7 @@
 GPUs, too. The report goes to the standard error, the program's own output stays as it is. The exit status is 0, 1 if the
 program failed, 2 if ``--strict`` was given and there are findings, 130 after an interrupt.
 
+``python -m practice_gpus kernel my.cu 'transpose<32>' --grid 32,32 …`` compiles and runs one kernel: see ``kernel --help``.
 ``python -m practice_gpus verify`` compares the GPUs that are there with what practice GPUs print; ``calibrate`` measures for
 ten seconds what this machine's CPU takes for an operator, and forecasts use it from then on.
 """
@@ -16,9 +17,8 @@ import signal
 import sys
 from typing import Any
 
-from practice_gpus import verify
-from practice_gpus.clock import cpu
-from practice_gpus.reports.program import report
+from practice_gpus import calibrate, verify
+from practice_gpus.reports import report
 
 
 def options() -> Any:
@@ -48,7 +48,11 @@ def main() -> Any:
     if sys.argv[1:] == ["verify"]:
         return verify.main()
     if sys.argv[1:] == ["calibrate"]:
-        return cpu.main()
+        return calibrate.main()
+    if sys.argv[1:2] == ["kernel"]:
+        from .reports import kernel_command
+
+        return kernel_command.main(sys.argv[2:])
     args = options()
     args.card = args.card or ("T4" if args.html else None)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))

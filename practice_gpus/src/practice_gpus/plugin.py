@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def hand_on(session: Session) -> Callable[[], None]:
     """Give programs that tests start practice GPUs, too; returns what ends that."""
-    from practice_gpus.pytorch.processes import handed_on
+    from practice_gpus.pytorch import handed_on
 
     children = contextlib.ExitStack()
     children.enter_context(handed_on(session.settings))

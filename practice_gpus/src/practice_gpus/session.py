@@ -18,16 +18,15 @@ from torch import overrides
 from torch.utils import _device, _python_dispatch
 
 from practice_gpus.cards import get_card
-from practice_gpus.machine import interrupts
-from practice_gpus.machine.machine import OTHER_THREAD, Machine, Place
-from practice_gpus.pytorch import processes
-from practice_gpus.pytorch.dispatch import DispatchMode
-from practice_gpus.pytorch.functions import FunctionMode
-from practice_gpus.pytorch.patches import patches
-from practice_gpus.pytorch.refused import attention
-from practice_gpus.pytorch.undo import (
+from practice_gpus.machine import OTHER_THREAD, Machine, Place, interrupts
+from practice_gpus.pytorch import (
     MISSING,
+    DispatchMode,
+    FunctionMode,
+    attention,
     exchange,
+    patches,
+    processes,
     restore_default_device,
     set_aside,
     take_out,
@@ -186,13 +185,13 @@ class Session(contextlib.ContextDecorator):
         fused: bool = False,
     ) -> Forecast:
         """What ``step()``, run ``repeat`` times, would take on a card: see `clock.forecast.forecast`."""
-        from practice_gpus.clock.forecast import forecast
+        from practice_gpus.clock import forecast
 
         return forecast(self, step, repeat, card, fused)
 
     def largest_batch(self, run: Callable[[int], object], start: int = 1) -> int:
         """The largest batch for which ``run(batch)``, a whole step, fits: see `clock.questions.largest_batch`."""
-        from practice_gpus.clock.questions import largest_batch
+        from practice_gpus.clock import largest_batch
 
         self._counted("transfers")  # practice GPUs that are on
         return largest_batch(run, start)
@@ -230,8 +229,10 @@ class Session(contextlib.ContextDecorator):
         self.thread = threading.current_thread()
         self.functions = FunctionMode(machine)
         self.operators = DispatchMode(machine)
+        machine.functions = self.functions
         if machine.asynchronous:
             _import_dynamo()
+        torch._C._ensureCUDADeviceGuardSet()  # without a driver, autograd of fake tensors asks one that is none
         if self.settings.clock:
             _start_clock(machine)
         # so that a failure, or an interrupt, leaves nothing behind
@@ -253,6 +254,7 @@ class Session(contextlib.ContextDecorator):
             sys.meta_path.insert(0, Importer)
             undo.callback(machine.streams.close)
             machine.local.has_modes = True
+            machine.initialized = False
             self.machine = machine
             self.undo = undo.pop_all()
             active.append(self)
@@ -269,8 +271,7 @@ class Session(contextlib.ContextDecorator):
 
 
 def _start_clock(machine):
-    from practice_gpus.clock.log import Log
-    from practice_gpus.clock.queue import Queue
+    from practice_gpus.clock import Log, Queue
 
     machine.clock = Log(machine, Queue(get_card(machine.settings.card)))
 

@@ -1,16 +1,19 @@
 """``python -m practice_gpus verify``: do real GPUs print what practice GPUs print? Each difference is shown.
 
-The situations and the lines to expect are in ``practice_gpus.fidelity``.
+The situations and the lines to expect are in the folder situations/, a wheel of its own: ``practice-gpus[verify]``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import platform
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -18,8 +21,18 @@ NEEDS_TWO = "needs 2 GPUs"
 
 
 def situations() -> ModuleType:
-    """The package of situations: imported when it is asked for, since it registers several hundred of them."""
-    return importlib.import_module("practice_gpus.fidelity")
+    """The package of situations: of its own wheel, or of the checkout; imported when it is asked for."""
+    name = "practice_gpus.situations"
+    folder = Path(__file__).parents[2] / "situations"
+    if importlib.util.find_spec(name) is None and (folder / "lines.py").exists():
+        places = {"submodule_search_locations": [str(folder)]}
+        spec: Any = importlib.util.spec_from_file_location(name, folder / "__init__.py", **places)
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        sys.exit("verify needs the situations: pip install 'practice-gpus[verify]'")
 
 
 def expected() -> list[str]:

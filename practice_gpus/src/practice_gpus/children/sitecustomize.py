@@ -45,7 +45,7 @@ def start_after(load: Any, module: Any) -> None:
 
     gpus = resume()
     if "PRACTICE_GPUS_REPORT" in os.environ and not gpus.real:
-        from practice_gpus.reports.program import in_child  # only where a report was asked for
+        from practice_gpus.reports import in_child  # only where a report was asked for
 
         in_child(gpus)
 

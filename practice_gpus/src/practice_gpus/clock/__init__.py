@@ -12,8 +12,32 @@ the queues of the streams are simulated. `work` counts bytes and FLOPs, `log` no
 give times, `queue` plays the log on a card, `change` fuses and scales, `forecast` holds the result, `trace` draws it for Perfetto.
 """
 
+from practice_gpus.clock import steps
 from practice_gpus.clock.adapters import lora, recomputed
-from practice_gpus.clock.cpu import ISSUE
+from practice_gpus.clock.cpu import ISSUE, Cpu, cpu_file
 from practice_gpus.clock.forecast import PROMISE, Forecast, forecast
+from practice_gpus.clock.kernel_times import limits
+from practice_gpus.clock.log import Copy, Host, Launch, Log
+from practice_gpus.clock.questions import largest_batch
+from practice_gpus.clock.queue import Queue
+from practice_gpus.clock.work import Work
 
-__all__ = ["ISSUE", "PROMISE", "Forecast", "forecast", "lora", "recomputed"]
+__all__ = [
+    "Copy",
+    "Cpu",
+    "Forecast",
+    "Host",
+    "ISSUE",
+    "Launch",
+    "Log",
+    "PROMISE",
+    "Queue",
+    "Work",
+    "cpu_file",
+    "forecast",
+    "largest_batch",
+    "limits",
+    "lora",
+    "recomputed",
+    "steps",
+]

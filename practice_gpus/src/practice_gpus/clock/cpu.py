@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
-import statistics
-import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-
-import torch
-from torch import nn
 
 # Seconds for one operator: from C++ alone to much Python around it.
 ISSUE, LEAST, MOST = 7e-6, 5e-6, 60e-6
-LAUNCHED = 2.5e-6  # of these the driver's, on an A100 or H200 (te42kyfo/gpu-benches, repeated-stream): not in a CPU's operators
 NAME = "PRACTICE_GPUS_CPU"  # the environment variable with the path of the file, or "typical" to leave it alone
 
 
@@ -29,64 +22,20 @@ class Cpu:
     words: str = ""
 
 
-def file() -> Path:
-    """Where the CPU's own time is kept: ``practice_gpus/cpu.json`` in the person's folder of settings."""
+def cpu_file() -> Path:
+    """Where this machine's CPU is kept: ``practice_gpus/cpu.json`` in the person's folder of settings, or as `NAME` says."""
+    named = os.environ.get(NAME) or "typical"
+    if named != "typical":
+        return Path(named)
     roots = {"nt": os.environ.get("APPDATA"), "posix": os.environ.get("XDG_CONFIG_HOME")}
     return Path(roots.get(os.name) or Path.home() / ".config", "practice_gpus", "cpu.json")
 
 
 def own() -> Cpu:
     """This machine's CPU if it was measured, else the typical one. A file that can't be read is as none."""
-    named = os.environ.get(NAME)
+    if os.environ.get(NAME) == "typical":
+        return Cpu()
     try:
-        if named == "typical":
-            return Cpu()
-        return Cpu(**json.loads(Path(named or file()).read_text(encoding="utf-8")))
+        return Cpu(**json.loads(cpu_file().read_text(encoding="utf-8")))
     except (OSError, RuntimeError, TypeError, ValueError):
         return Cpu()
-
-
-def network(device: str) -> tuple[nn.Module, torch.Tensor]:
-    """Two kinds of layers, so small that only the CPU's part takes time, and their input."""
-    encoder = nn.TransformerEncoderLayer(32, 4, 64, activation="gelu", batch_first=True)
-    blocks = [each for _ in range(8) for each in (nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.ReLU())]
-    layers = nn.Sequential(encoder, nn.Unflatten(1, (8, 1)), *blocks)
-    return layers.to(device), torch.ones(1, 8, 32, device=device)
-
-
-def issued(device: str) -> list[float]:
-    """Seconds that the CPU took for an operator of a training-mode forward pass, ten seconds long, one number a pass."""
-    from practice_gpus.session import practice_gpus
-
-    with practice_gpus(1, card="T4", values=False) as gpus:
-        model, x = network("cuda")
-        count = len(gpus.forecast(lambda: model(x)).kernels)
-    model, x = network(device)
-    found, end = [], time.perf_counter() + 10
-    while time.perf_counter() < end:
-        begin = time.perf_counter()
-        model(x)
-        found.append((time.perf_counter() - begin) / count)
-        if device != "cpu":
-            torch.cuda.synchronize()
-    return found
-
-
-def calibrate() -> Cpu:
-    """Measure this machine's CPU for ten seconds and keep what it takes: by the GPU that is there, else by the CPU's operators."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    seconds = statistics.median(issued(device)) + LAUNCHED * (device == "cpu")
-    date = datetime.date.today().isoformat()
-    words = f"this machine's CPU, {1e6 * seconds:.0f} µs an operator, measured {date}"
-    found = Cpu(seconds, seconds / 1.5, 4 * seconds, words)
-    file().parent.mkdir(parents=True, exist_ok=True)
-    file().write_text(json.dumps(asdict(found)), encoding="utf-8")
-    return found
-
-
-def main() -> int:
-    """``python -m practice_gpus calibrate``: measure, keep, say so. Returns 0."""
-    found = calibrate()
-    print(f"{found.words}. Typical are {1e6 * ISSUE:.0f}.")
-    print(f"Forecasts use it from now on, and say so. It is kept in {file()}: delete it to undo.")
-    return 0

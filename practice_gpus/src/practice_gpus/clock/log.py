@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from practice_gpus.clock.work import Work, schema, tensors, work
-from practice_gpus.machine.origins import line, origin
+from practice_gpus.machine import line, origin
 
 if TYPE_CHECKING:
     from practice_gpus.clock.queue import Queue
-    from practice_gpus.machine.machine import Machine
-    from practice_gpus.machine.streams import Event, Stream
-    from practice_gpus.pytorch.operators import Call
+    from practice_gpus.machine import Event, Machine, Stream
+    from practice_gpus.pytorch import Call
 
 in_backward = torch._C._current_graph_task_id
 

@@ -14,7 +14,7 @@ import torch
 
 from practice_gpus.clock.log import Entry, Join, Launch, Reduce
 from practice_gpus.clock.queue import REDUCED
-from practice_gpus.machine.machine import storage_of
+from practice_gpus.machine import storage_of
 
 BUCKET = 25 << 20  # bytes: bucket_cap_mb of DistributedDataParallel
 UNITS = 32  # parts that FSDP gathers one after the other, where the model does not say

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -97,13 +96,20 @@ def largest_batch(run: Callable[[int], Any], start: int = 1) -> int:
     """
     fits, too_large = 0, None
     batch = start
-    while batch <= MOST and too_large != fits + 1 and batch > fits:
-        try:
-            run(batch)
+    while batch <= MOST and batch > fits and too_large != fits + 1:
+        if _runs(run, batch):
             fits = batch
-        except torch.OutOfMemoryError:
+        else:
             too_large = batch
-            with contextlib.suppress(torch.OutOfMemoryError):
-                run(1)  # sets free what the other has left, such as gradients
+            _runs(run, 1)  # sets free what the other has left, such as gradients
+        torch.cuda.empty_cache()  # as in a program that begins with the next batch
         batch = 2 * batch if too_large is None else (fits + too_large) // 2
     return fits
+
+
+def _runs(run: Callable[[int], Any], batch: int) -> bool:
+    try:
+        run(batch)
+    except torch.OutOfMemoryError:
+        return False
+    return True

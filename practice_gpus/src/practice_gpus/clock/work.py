@@ -15,7 +15,7 @@ import torch
 from torch.utils.flop_counter import conv_flop_count, flop_registry
 
 from practice_gpus.clock.products import OURS, PATHS, fast_path, flops
-from practice_gpus.machine.machine import storage_of
+from practice_gpus.machine import storage_of
 
 T = torch.Tensor
 aten = torch.ops.aten

@@ -3,16 +3,20 @@
     compiled = kernels.compile(function, {"x": x, "n": 1000, "BLOCK": 1024}, card="H100")
     result = kernels.run(compiled, grid, None, x, 1000)
 
+CUDA C++ files as they are: `compile(file("my.cu"), "transpose<32>", card="H100")`.
+
 Needs Triton (Linux), and for CUDA C also NVRTC, which comes with CUDA builds of PyTorch. No GPU.
 """
 
 from practice_gpus.kernels.client import missing, start
 from practice_gpus.kernels.compiler import Compiled, compile
 from practice_gpus.kernels.errors import (
+    AssertFailed,
     BarrierError,
     CompileError,
     CompilerMissing,
     CompileTimeout,
+    Endless,
     KernelError,
     Misaligned,
     OutOfBounds,
@@ -20,19 +24,23 @@ from practice_gpus.kernels.errors import (
     Unsupported,
 )
 from practice_gpus.kernels.interpreter import run
+from practice_gpus.kernels.translation_unit import file
 
 __all__ = [
+    "AssertFailed",
     "BarrierError",
     "CompileError",
     "CompileTimeout",
     "Compiled",
     "CompilerMissing",
+    "Endless",
     "KernelError",
     "Misaligned",
     "OutOfBounds",
     "Race",
     "Unsupported",
     "compile",
+    "file",
     "missing",
     "run",
     "start",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from practice_gpus.kernels.counters import count_global, count_shared
-from practice_gpus.kernels.errors import Race
-from practice_gpus.kernels.formats import DTYPES, UNSIGNED
+from practice_gpus.kernels import exact
+from practice_gpus.kernels.counters import Access, count_global, count_shared
+from practice_gpus.kernels.errors import OutOfBounds, Race, Unsupported
+from practice_gpus.kernels.formats import DTYPES, NUMBERS, UNSIGNED, decode, encode, is_float
 from practice_gpus.kernels.lanes import reader
 from practice_gpus.kernels.ptx_parser import BITS
 
@@ -20,12 +22,46 @@ if TYPE_CHECKING:
 WINDOWS = {"shared": 1 << 56, "local": 1 << 57}  # where generic addresses of these spaces begin
 COMBINE: dict[str, np.ufunc] = {"add": np.add, "min": np.minimum, "max": np.maximum}
 COMBINE |= {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+OPERATIONS: dict[str, Callable] = {
+    **COMBINE,
+    "cas": lambda old, wanted, new: np.where(old == wanted, new, old),
+    "exch": lambda old, new: new,
+    "inc": lambda old, top: np.where(old >= top, 0, old + 1).astype(old.dtype),
+    "dec": lambda old, top: np.where((old == 0) | (old > top), top, old - 1).astype(old.dtype),
+}
+
+
+SPACES = np.array(["global", "shared", "local"])
+
+
+def space_of(addresses: np.ndarray) -> np.ndarray:
+    """Return the names of the spaces that generic addresses lie in."""
+    return SPACES[np.clip(addresses >> 56, 0, 2)]
+
+
+def counted(
+    instruction: Any, machine: Any, kind: str, space: str | None = None, size: int | None = None
+) -> Access:
+    """Return the `Access` that an instruction's requests go to."""
+    size = size or instruction.bytes
+    found = Access(instruction.line, kind, space or instruction.space or "global", size)
+    machine.accesses.append(found)
+    return found
+
+
+def fetch(machine: Any, lanes: Lanes, mask: Any, reach: Any, more: Any) -> np.ndarray:
+    """Return the bits that each thread finds at its address and `more` bytes."""
+    memory, places, active = reach.go(machine, lanes, mask, more)
+    if memory is machine.spaces["shared"]:
+        memory.note(places, reach.size, active, "load", lanes.step, reach.line, reach.blame(lanes))
+    return memory.views[reach.size][places // reach.size]
 
 
 class Local:
     """Each thread's own memory: arrays that registers can't hold. Not counted: a compiler spills there on its own, too."""
 
     def __init__(self, size, count):
+        self.size = size
         self.stride = -(-max(size, 16) // 16) * 16
         self.bytes = np.zeros(self.stride * count, np.uint8)
         self.views = {size: self.bytes.view(kind) for size, kind in UNSIGNED.items()}
@@ -40,6 +76,16 @@ class Local:
         blame: Callable,
     ) -> np.ndarray:
         """Return indices into the bytes of all threads."""
+        wrong = (addresses < 0) | (addresses + size > self.size)
+        wrong &= True if active is None else active
+        if wrong.any():
+            thread = int(wrong.argmax())
+            words = f"byte {addresses[thread]}, and the thread's arrays have {self.size:,} bytes"
+            blame(
+                thread,
+                OutOfBounds,
+                f"out-of-bounds {kind} of {size} bytes in local memory: {words}",
+            )
         return np.clip(addresses, 0, self.stride - size) + self.begin
 
 
@@ -53,25 +99,22 @@ class Reach:
         self.size = size
         self.access = access
         self.offset = address[2]
-        self.base = reader(
-            address[1], "s64" if self.space in ("global", "", "const") else "u32", names
-        )
-        if self.space == "local":
-            self.base = reader(address[1], "s64", names)
+        self.base = reader(address[1], "u32" if self.space == "shared" else "s64", names)
 
-    def go(self, machine: Any, lanes: Lanes, mask: np.ndarray | None) -> tuple:
-        """Return (memory, places of all threads in its bytes, threads that are on or None); counts the request."""
+    def go(
+        self, machine: Any, lanes: Lanes, mask: np.ndarray | None, more: np.ndarray | int = 0
+    ) -> tuple:
+        """Return (memory, places of all threads in its bytes, threads that are on or None); counts the request.
+
+        `more`: bytes that are added to the addresses.
+        """
         active = lanes.active(mask)
-        addresses = lanes.spread(self.base(lanes)).astype(np.int64) + self.offset
-        space = self.space or self._generic(addresses, active)
+        addresses = lanes.spread(self.base(lanes)).astype(np.int64) + self.offset + more
+        space = self.space or self._generic(addresses if active is None else addresses[active])
         if not self.space and space != "global":
             addresses = addresses - WINDOWS[space]
         memory = machine.spaces["global" if space in ("global", "const") else space]
-
-        def blame(thread, kind, words):
-            lanes.fail(thread, kind, words, self.line)
-
-        places = memory.places(addresses, self.size, active, self.kind, blame)
+        places = memory.places(addresses, self.size, active, self.kind, self.blame(lanes))
         if space == "shared":
             count_shared(self.access, addresses, active, self.size, lanes.blocks)
         elif space == "global":
@@ -82,9 +125,13 @@ class Reach:
                 machine.notes.add(self.kind, self.line, lanes, addresses, active)
         return memory, places, active
 
-    def _generic(self, addresses, active):
-        first = int((addresses if active is None else addresses[active]).max(initial=0))
-        return next((name for name in ("local", "shared") if first >= WINDOWS[name]), "global")
+    def _generic(self, addresses):
+        names = np.unique(space_of(addresses))
+        if len(names) > 1:
+            raise Unsupported(
+                f"one access to {' and '.join(names)} memory isn't executed here: {self.line}"
+            )
+        return str(names[0]) if len(names) else "global"
 
     def blame(self, lanes: Lanes) -> Callable:
         """Return the function that raises an error of this line."""
@@ -182,42 +229,41 @@ def put(
                 lanes.fail(thread, Race, words, reach.line)
 
 
-def atomic(instruction: Instruction, names: dict, access: Any) -> Callable | None:
-    """Return run(machine, lanes, mask) of atom and red; None where the operation isn't known."""
-    returns = instruction.name == "atom"
-    operands = instruction.operands if returns else ["_", *instruction.operands]
+def atomic(instruction: Instruction, names: dict, access: Any) -> Callable:
+    """Return run(machine, lanes, mask) of atom and red."""
+    operands = instruction.operands if instruction.name == "atom" else ["_", *instruction.operands]
     target, address, *rest = operands
-    operation = next(
-        (each for each in instruction.parts if each in (*COMBINE, "exch", "cas", "inc", "dec")),
-        None,
-    )
-    kind = (
-        instruction.type.replace("b", "u")
-        if instruction.type[0] == "b" and instruction.type[1] != "f"
-        else instruction.type
-    )
-    if operation is None or kind not in DTYPES or instruction.width > 1:
-        return None
+    operation = next(each for each in instruction.parts if each in OPERATIONS)
+    rest = rest[: 2 if operation == "cas" else 1]  # what follows is a hint for the caches
+    kind = re.sub(r"^b(\d)", r"u\1", instruction.type)
     size = BITS[kind] // 8
     reach = Reach(instruction, names, address, "atomic", size, access)
     sources = [reader(each, kind, names) for each in rest]
 
     def run(machine, lanes, mask):
         memory, places, active = reach.go(machine, lanes, mask)
-        if memory is machine.spaces["shared"]:
+        shared = memory is machine.spaces["shared"]
+        if shared:
             memory.note(places, size, active, "atomic", lanes.step, reach.line, reach.blame(lanes))
         cells = places // size if active is None else places[active] // size
-        values = [lanes.spread(source(lanes)) for source in sources]
+        values = [
+            np.broadcast_to(each, (lanes.count, *each.shape[1:]))
+            for each in (s(lanes) for s in sources)
+        ]
         values = values if active is None else [each[active] for each in values]
-        view = memory.views[size].view(DTYPES[kind])
-        if target == "_" and operation in COMBINE:
-            COMBINE[operation].at(view, cells, values[0])
-            return
-        old = (
-            _add_in_order(view, cells, values[0])
-            if operation == "add"
-            else _in_order(view, cells, operation, values)
-        )
+        view = memory.views[size]
+        before = view[cells]
+        flushed = (
+            kind == "f32" and not shared
+        )  # PTX ISA, atom: on global memory, subnormals are flushed
+        plain = kind in NUMBERS and not (flushed and _any_small(values[0], decode(before, kind)))
+        if target == "_" and operation in COMBINE and plain:
+            COMBINE[operation].at(view.view(DTYPES[kind]), cells, values[0])
+        elif operation == "add" and not is_float(kind):
+            old = _add_in_order(view.view(DTYPES[kind]), cells, values[0])
+        else:
+            old = _in_turn(view, cells, operation, values, kind, flushed)
+        machine.changed |= bool((view[cells] != before).any())
         if target != "_":
             found = np.zeros(lanes.count, old.dtype)
             found[lanes.index if active is None else active] = old
@@ -226,8 +272,12 @@ def atomic(instruction: Instruction, names: dict, access: Any) -> Callable | Non
     return run
 
 
+def _any_small(*numbers):
+    return any(((np.abs(each) < 2.0**-100) & (each != 0)).any() for each in numbers)
+
+
 def _add_in_order(view, cells, values):
-    """Add and return what each thread found: the threads come one after the other, lowest first."""
+    """Add integers and return what each thread found: the threads come one after the other, lowest first."""
     order = np.argsort(cells, kind="stable")
     sums = np.cumsum(values[order], dtype=values.dtype)
     before = np.concatenate([np.zeros(1, sums.dtype), sums[:-1]])
@@ -239,40 +289,23 @@ def _add_in_order(view, cells, values):
     return old
 
 
-def _in_order(view, cells, operation, values):
-    """Do an atomic operation one thread after the other; returns what each found."""
+def _in_turn(view, cells, operation, values, kind, flushed):
+    """Do an atomic operation; threads that meet at one place come one after the other, lowest first. Returns what each found.
+
+    Round n is of the threads that come n-th at their place: within a round no place occurs twice.
+    """
     old = np.empty(len(cells), view.dtype)
-    for place, cell in enumerate(cells):
-        old[place] = view[cell]
-        value = values[-1][place]
-        if operation == "cas":
-            view[cell] = value if old[place] == values[0][place] else old[place]
-        elif operation == "exch":
-            view[cell] = value
-        elif operation == "inc":
-            view[cell] = 0 if old[place] >= value else old[place] + 1
-        elif operation == "dec":
-            view[cell] = value if old[place] == 0 or old[place] > value else old[place] - 1
-        else:
-            view[cell] = COMBINE[operation](old[place], value)
+    order = np.argsort(cells, kind="stable")
+    start = np.flatnonzero(np.diff(cells[order], prepend=-1))
+    turn = np.arange(len(cells)) - np.repeat(start, np.diff(start, append=len(cells)))
+    for number in range(int(turn.max(initial=-1)) + 1):
+        now = order[turn == number]
+        found = view[cells[now]]
+        old[now] = found
+        new = OPERATIONS[operation](decode(found, kind), *(each[now] for each in values))
+        new = exact.flush(new, kind) if flushed else new
+        view[cells[now]] = encode(new, kind).view(view.dtype)
     return old
-
-
-def parameter(instruction: Instruction, machine_parameters: Any) -> Callable:
-    """Return run(machine, lanes, mask) of ld.param: the bytes of an argument."""
-    _, name, offset = instruction.operands[1]
-    size = BITS[instruction.type] // 8
-    blob = machine_parameters[name]
-    targets = _listed(instruction.operands[0])
-    parts = [blob[offset + place * size :][:size] for place in range(len(targets))]
-    values: list[np.ndarray] = [np.frombuffer(part, UNSIGNED[size]) for part in parts]
-    signed = instruction.type[0] == "s"
-
-    def run(machine, lanes, mask):
-        for target, value in zip(targets, values, strict=True):
-            lanes.write(target, value, mask, signed)
-
-    return run
 
 
 def copy_async(instruction: Instruction, names: dict, read: Any, written: Any) -> Callable:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from practice_gpus.kernels import bits
+from practice_gpus.kernels import bits, exact
 from practice_gpus.kernels.formats import PAIRS, is_float
 
 COMPARE = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal}
@@ -16,45 +16,35 @@ COMPARE |= {"hi": np.greater, "hs": np.greater_equal}
 LOGIC = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 
 
-def _float(function):
-    """An instruction on floats: `function`, limited to 0..1 by .sat."""
-
-    def build(parts):
-        kind = parts[-1]
-        if "sat" in parts:
-            return (lambda *x: np.clip(function(*x), 0, 1)), kind, kind
-        return function, kind, kind
-
-    return build
-
-
 def _same(function):
     return lambda parts: (function, parts[-1], parts[-1])
 
 
-def _fma(a, b, c):
-    """a × b + c rounded once: in double precision the product of two floats is exact."""
-    if a.dtype == np.float64:
-        return a * b + c
-    return (a.astype("f8") * b + c).astype(np.result_type(a, b, c))
+def _add(sign):
+    def build(parts):
+        kind = parts[-1]
+        if "sat" in parts and not is_float(kind):
+            return exact.saturating(lambda a, b: a + sign * b), kind, kind
+        return (np.add if sign > 0 else np.subtract), kind, kind
+
+    return build
 
 
 def _multiply(parts):
     kind = parts[-1]
     if is_float(kind):
-        return _float(np.multiply)(parts)
+        return np.multiply, kind, kind
     return _wide(parts, lambda a, b: a * b)
 
 
 def _multiply_add(parts):
     kind = parts[-1]
     if is_float(kind):
-        return _float(_fma)(parts)
-    if "wide" in parts:
-        double = kind[0] + str(2 * int(kind[1:]))
-        return (lambda a, b, c: _widened(a) * b + c), [kind, kind, double], double
-    function, _, _ = _wide(parts, lambda a, b: a * b)
-    return (lambda a, b, c: function(a, b) + c), kind, kind
+        return exact.fused(kind), kind, kind
+    function, _, result = _wide(parts, lambda a, b: a * b)
+    if "sat" in parts:
+        return exact.saturating(lambda a, b, c: (a * b >> 32) + c), kind, kind
+    return (lambda a, b, c: function(a, b) + c), [kind, kind, result], result
 
 
 def _widened(a):
@@ -90,9 +80,16 @@ def _high64(a, b):
 
 
 def _divide(parts):
-    if is_float(parts[-1]):
-        return _float(np.true_divide)(parts)
-    return _integer_quotient, parts[-1], parts[-1]
+    kind = parts[-1]
+    if "approx" in parts:
+        return _quick_quotient, kind, kind
+    return (np.true_divide if is_float(kind) else _integer_quotient), kind, kind
+
+
+def _quick_quotient(a, b):
+    """div.approx: a × (1 / b); 1 / b is 0 for b above 2^126, so that infinity over it is no number."""
+    huge = (np.abs(b) > np.float32(2.0**126)) & np.isfinite(b)
+    return np.where(huge, np.copysign(np.float32(0), b) * a, a / b)
 
 
 def _integer_quotient(a, b):
@@ -107,31 +104,37 @@ def _remainder(a, b):
     return (a - _integer_quotient(a, b) * b).astype(a.dtype)
 
 
-def _least(parts):
-    return _extreme(parts, np.fmin, np.minimum)
+def _extreme(without_nan, plain):
+    def build(parts):
+        kind = parts[-1]
+        choose = without_nan if is_float(kind) and "NaN" not in parts else plain
 
+        def signed(a, b):
+            return np.copysign(choose(np.abs(a), np.abs(b)), np.copysign(1, a) * np.copysign(1, b))
 
-def _largest(parts):
-    return _extreme(parts, np.fmax, np.maximum)
+        def function(a, *rest):
+            for each in rest:
+                a = choose(a, each)
+            return a
 
+        return (signed if "xorsign" in parts else function), kind, kind
 
-def _extreme(parts, without_nan, plain):
-    kind = parts[-1]
-    function = without_nan if is_float(kind) and "NaN" not in parts else plain
-    if "relu" in parts:
-        return (lambda a, b: np.maximum(function(a, b), 0)), kind, kind
-    return function, kind, kind
+    return build
 
 
 def _compare(parts):
-    """setp: compares, and joins with a predicate where there is a third operand."""
+    """setp: two predicates, of the comparison and of its opposite, each joined with a third operand where there is one.
+
+    Of a pair of halves the two predicates are those of its halves.
+    """
     order, kind = parts[1], parts[-1]
     kind = kind.replace("b", "u") if kind[0] == "b" and kind[1:].isdigit() else kind
     join = next((LOGIC[each] for each in parts[2:-1] if each in LOGIC), None)
 
     def function(a, b, c=None):
         found = _ordered(order, a, b)
-        return found if c is None else join(found, c)
+        both = (found[:, 0], found[:, 1]) if kind in PAIRS else (found, ~found)
+        return both if c is None else tuple(join(each, c) for each in both)
 
     return function, [kind, kind, "pred"], "pred"
 
@@ -140,6 +143,7 @@ def _set(parts):
     """set: a comparison whose result is a number, 1.0 or all bits."""
     order, target, kind = parts[1], parts[-2], parts[-1]
     true = 1.0 if is_float(target) else -1
+    target = "u16x2" if kind in PAIRS and not is_float(target) else target
 
     def function(a, b):
         return np.where(_ordered(order, a, b), true, 0)
@@ -164,6 +168,15 @@ def _select(parts):
     return (lambda a, b, p: np.where(p, a, b)), [parts[-1], parts[-1], "pred"], parts[-1]
 
 
+def _test(parts):
+    """testp: what sort of number it is."""
+    finite, subnormal = np.isfinite, lambda a: (np.abs(a) < np.finfo(a.dtype).tiny) & (a != 0)
+    tests = {"finite": finite, "infinite": np.isinf, "notanumber": np.isnan, "subnormal": subnormal}
+    tests |= {"number": lambda a: ~np.isnan(a)}
+    tests |= {"normal": lambda a: finite(a) & (np.abs(a) >= np.finfo(a.dtype).tiny)}
+    return tests[parts[1]], parts[-1], "pred"
+
+
 def _copy_sign(a, b):
     return np.copysign(b, a)
 
@@ -185,46 +198,49 @@ def _difference(a, b, c):
 
 
 MAKERS = {
-    "add": _float(np.add), "sub": _float(np.subtract), "mul": _multiply, "mad": _multiply_add,
-    "fma": _float(_fma), "div": _divide, "rem": _same(_remainder), "neg": _same(np.negative),
-    "abs": _same(np.abs), "min": _least, "max": _largest, "sad": _same(_difference),
-    "rcp": _float(np.reciprocal), "sqrt": _float(np.sqrt), "ex2": _float(np.exp2),
-    "rsqrt": _float(lambda a: 1 / np.sqrt(a)), "lg2": _float(np.log2), "sin": _float(np.sin),
-    "cos": _float(np.cos), "tanh": _float(np.tanh), "copysign": _same(_copy_sign),
-    "setp": _compare, "set": _set, "selp": _select, "dp4a": _dot4,
+    "add": _add(1), "sub": _add(-1), "mul": _multiply, "mad": _multiply_add,
+    "fma": _multiply_add, "div": _divide, "rem": _same(_remainder), "neg": _same(np.negative),
+    "abs": _same(np.abs), "min": _extreme(np.fmin, np.minimum), "sad": _same(_difference),
+    "max": _extreme(np.fmax, np.maximum), "rcp": _same(np.reciprocal), "sqrt": _same(np.sqrt),
+    "ex2": _same(np.exp2), "rsqrt": _same(lambda a: 1 / np.sqrt(a)), "lg2": _same(np.log2),
+    "sin": _same(np.sin), "cos": _same(np.cos), "tanh": _same(np.tanh), "testp": _test,
+    "addc": _add(1), "subc": _add(-1), "madc": _multiply_add, "copysign": _same(_copy_sign), "setp": _compare, "set": _set, "selp": _select, "dp4a": _dot4,
     **bits.MAKERS,
 }  # fmt: skip
 
 
-EXACT = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "fma": lambda a, b, c: a * b + c}
-
-
-def _directed(parts, way):
-    """Float32 arithmetic rounded towards zero, down or up: computed in double precision, then stepped where it must be."""
-    if parts[-1] != "f32" or parts[0] not in EXACT or "sat" in parts:
-        return None
-
-    def function(*operands):
-        exact = EXACT[parts[0]](*(each.astype("f8") for each in operands))
-        nearest = exact.astype("f4")
-        limit = {"rm": -np.inf, "rp": np.inf, "rz": 0}[way]
-        past = {"rm": nearest > exact, "rp": nearest < exact, "rz": np.abs(nearest) > np.abs(exact)}
-        return np.where(past[way], np.nextafter(nearest, np.float32(limit)), nearest)
-
-    return function, "f32", "f32"
-
-
-def make(parts: list) -> tuple | None:
+def make(parts: tuple) -> tuple | None:
     """Return (function, types of operands, type of the result); None where the instruction is no arithmetic."""
-    if parts[0] not in MAKERS or "cc" in parts:
+    if parts[0] not in MAKERS:
         return None
+    function, kinds, result = MAKERS[parts[0]](parts)
     way = next((each for each in ("rz", "rm", "rp") if each in parts), None)
-    if way and is_float(parts[-1]):
-        return _directed(parts, way)
-    return MAKERS[parts[0]](parts)
+    function = exact.directed(parts[0], way) if way else function
+    if "relu" in parts:
+        function = _after(lambda x: np.maximum(x, x.dtype.type(0)), function)
+    if "sat" in parts and is_float(parts[-1]):
+        function = _after(exact.to_unit, function)
+    if "ftz" in parts:
+        function = _flushing(function, kinds if isinstance(kinds, str) else kinds[0], result)
+    return function, kinds, result
 
 
-def operations(parts: list) -> int:
+def _after(last, function):
+    return lambda *x: last(function(*x))
+
+
+def _flushing(function, kind, result):
+    """.ftz: numbers below the normal range count as zeros, before and after."""
+
+    def run(*operands):
+        clean = [exact.flush(each, kind) if each.dtype.kind == "f" else each for each in operands]
+        found = function(*clean)
+        return exact.flush(found, kind) if result == kind else found
+
+    return run
+
+
+def operations(parts: tuple) -> int:
     """Return how many floating-point operations an arithmetic instruction is for each thread."""
     if not is_float(parts[-1]) or parts[0] not in ("add", "sub", "mul", "fma", "mad", "div"):
         return 0

@@ -154,9 +154,34 @@ def _reverse(parts):
     return function, f"u{parts[-1][1:]}", f"u{parts[-1][1:]}"
 
 
+def _video(parts):
+    """vadd4 and its like: on each byte (or 16 bits) by itself; "add" adds up what each gave, and the third operand."""
+    count = int(parts[0][-1])
+    kind = f"{'i' if parts[1][0] == 's' else 'u'}{4 // count}"
+    limits = np.iinfo(kind)
+    work = {
+        "vabsdiff": lambda a, b: np.abs(a - b),
+        "vmin": np.minimum,
+        "vmax": np.maximum,
+        "vadd": np.add,
+        "vsub": np.subtract,
+    }[parts[0][:-1]]
+
+    def function(a, b, c):
+        a, b = (np.ascontiguousarray(x).view(kind).reshape(-1, count).astype("i8") for x in (a, b))
+        found = work(a, b)
+        if "add" in parts:
+            return (found.sum(1) + c).astype("u4")
+        found = np.clip(found, limits.min, limits.max) if "sat" in parts else found
+        return np.ascontiguousarray(found.astype(kind)).view("u4").reshape(-1)
+
+    return function, "u32", "u32"
+
+
 MAKERS = {
     "and": _bits(np.bitwise_and), "or": _bits(np.bitwise_or), "xor": _bits(np.bitwise_xor),
     "not": _bits(_invert), "shl": _shift_left, "shr": _shift_right, "shf": _funnel,
     "bfind": _highest_one, "lop3": _lookup3, "bfe": _extract, "bfi": _insert, "prmt": _permute,
+    **{f"{name}{count}": _video for name in ("vabsdiff", "vmin", "vmax", "vadd", "vsub") for count in (2, 4)},
     "popc": _count_ones, "clz": _leading_zeros, "brev": _reverse,
 }  # fmt: skip

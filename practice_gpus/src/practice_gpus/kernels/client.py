@@ -31,7 +31,7 @@ def ask(request: dict, limit: float) -> dict:
         data = pickle.dumps(request)
         process.stdin.write(struct.pack("q", len(data)) + data)
         process.stdin.flush()
-        status, found = _read(process, limit)
+        status, found = _read(process, limit, request["name"])
     if status == "missing":
         raise CompilerMissing(f"{NEEDED[request['language']]}: {found}")
     if status == "failed":
@@ -79,22 +79,24 @@ def _end():
         process.stdout.close()
 
 
-def _read(process, limit):
+def _read(process, limit, name):
     deadline = time.monotonic() + limit
-    [size] = struct.unpack("q", _bytes(process, 8, deadline, limit))
-    return pickle.loads(_bytes(process, size, deadline, limit))
+    [size] = struct.unpack("q", _bytes(process, 8, deadline, limit, name))
+    return pickle.loads(_bytes(process, size, deadline, limit, name))
 
 
-def _bytes(process, count, deadline, limit):
+def _bytes(process, count, deadline, limit, name):
     found = b""
     while len(found) < count:
         ready, _, _ = select.select([process.stdout], [], [], max(0, deadline - time.monotonic()))
         if not ready:
             _end()
-            raise CompileTimeout(f"no code after {limit} seconds; try smaller tiles or more warps")
+            raise CompileTimeout(
+                f"{name}: no code after {limit:g} seconds; try smaller tiles or more warps"
+            )
         part = process.stdout.read(count - len(found))
         if not part:
             _end()
-            raise CompileError("the compiler ended without an answer")
+            raise CompileError(f"{name}: the compiler ended without an answer")
         found += part
     return found

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from practice_gpus.kernels import client, source
@@ -13,6 +14,7 @@ from practice_gpus.kernels.cards import multiprocessor
 from practice_gpus.kernels.errors import Line
 from practice_gpus.kernels.occupancy import occupancy
 from practice_gpus.kernels.ptx_parser import parse
+from practice_gpus.kernels.translation_unit import Unit, file
 
 if TYPE_CHECKING:
     from practice_gpus.kernels.occupancy import Occupancy
@@ -51,11 +53,26 @@ class Compiled:
     parameters: tuple = ()  # names of the arguments, in order, without those that are fixed
     loops: list = field(default_factory=list, repr=False)  # [(first, end)] in `machine_code`
     offset: int = field(default=0, repr=False)  # lines before the kernel in what was compiled
+    entry: str = ""  # the kernel's name in the PTX
+    file: str = "kernel.py"  # the source's name there
+    kinds: tuple = field(default=(), repr=False)  # of a CUDA C++ kernel: its `Parameter`s
+    symbols: dict = field(
+        default_factory=dict, repr=False
+    )  # its variables → their names in the PTX
+    unit: Any = field(
+        default=None, repr=False, compare=False
+    )  # its file, a `translation_unit.Unit`
 
     @cached_property
     def module(self) -> Module:
         """The parsed PTX."""
-        return parse(self.ptx, self.name, self.text, self.offset)
+        return parse(self.ptx, self.entry, self.text, self.offset, self.file)
+
+    @property
+    def of_entry(self) -> str:
+        """What the PTX says of the kernel before its instructions."""
+        start = re.search(rf"\.entry\s+{re.escape(self.entry)}\s*\(", self.ptx)
+        return self.ptx[start.start() : self.ptx.index("{", start.end())] if start else ""
 
     @property
     def shared(self) -> int:
@@ -118,7 +135,7 @@ class Compiled:
 
 def compile(
     function: Any,
-    signature: Any,
+    signature: Any = None,
     card: str = "H100",
     *,
     aligned: bool = True,
@@ -128,14 +145,15 @@ def compile(
     """Return a `Compiled` kernel; needs no GPU.
 
     `function` under @triton.jit with `signature` {parameter: tensor, number, or type such as "*fp32"}; values of
-    tl.constexpr among them. Or CUDA C as text with `signature` the kernel's name. `aligned`: pointers and integers count
+    tl.constexpr among them. Or CUDA C++, as text or a `Path`, with `signature` the kernel's name, such as "transpose<32>"; host
+    code is set aside. `aligned`: pointers and integers count
     as divisible by 16 where they are (types always), as at a real launch; False: never. `limit` in seconds.
     More `options`: for Triton num_warps, num_stages; for CUDA C threads (of a block), shared (dynamic bytes), flags.
     Raises CompileError, CompileTimeout or CompilerMissing.
     """
     sm = multiprocessor(card)
-    if isinstance(function, str):
-        request, rest = _cuda_request(function, signature, **options)
+    if isinstance(function, (str, Path, Unit)):
+        request, rest = _cuda_request(_unit(function), signature, **options)
     else:
         request, rest = _triton_request(function, signature, aligned, options)
     request["capability"] = sm.capability
@@ -149,7 +167,9 @@ def compile(
         name=request["name"],
         card=card,
         language=request["language"],
-        text=request["text"],
+        text=rest.pop("text", request["text"]),
+        entry=found["entry"],
+        symbols=found["symbols"],
         ptx=found["ptx"],
         machine_code=found["sass"],
         loops=found["loops"],
@@ -163,11 +183,26 @@ def compile(
     )
 
 
-def _cuda_request(text, name, threads=None, shared=0, flags=()):
-    if not isinstance(name, str):
-        raise TypeError(f"signature is {type(name).__name__}; for CUDA C it is the kernel's name")
-    request = {"language": "cuda", "text": text, "name": name, "options": list(flags)}
-    return request, {"threads": threads, "shared": shared}
+def _unit(given):
+    if isinstance(given, Unit):
+        return given
+    return Unit(given) if isinstance(given, str) else file(given)
+
+
+def _cuda_request(unit, name, threads=None, shared=0, flags=()):
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"signature is {type(name).__name__}; for CUDA C++ it is the kernel's name")
+    name = name or unit.only()
+    request = {"language": "cuda", "options": list(flags)} | unit.request(name)
+    kinds = unit.parameters(name)
+    rest = {
+        "threads": threads,
+        "shared": shared,
+        "text": unit.text,
+        "file": unit.name,
+        "unit": unit,
+    }
+    return request, rest | {"kinds": kinds, "parameters": tuple(each.name for each in kinds)}
 
 
 def _triton_request(function, signature, aligned, options):

@@ -6,49 +6,47 @@ from collections.abc import Callable
 
 import numpy as np
 
-from practice_gpus.kernels.formats import DTYPES, decode, encode, is_float, to_tf32
+from practice_gpus.kernels import exact
+from practice_gpus.kernels.formats import DTYPES, NARROW, decode, encode, is_float, to_tf32
 
+KINDS = {*DTYPES, "bf16", "f16x2", "bf16x2", *NARROW, *(f"{each}x2" for each in NARROW)}
 ROUND = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
-def convert(parts: list) -> Callable | None:
-    """Return a function from the operands' bits to the result's bits, or None where the types aren't known here."""
-    known = [each for each in parts[1:] if each in DTYPES or each in ("bf16", "f16x2", "bf16x2")]
-    if len(known) != 2:
-        return None
-    target, origin = known
-    directed = {"rm", "rp"} & set(parts) or ("rz" in parts and not is_float(origin))
-    if is_float(target) and directed:
-        return None
-    if target in ("f16x2", "bf16x2"):
-        half = target.removesuffix("x2")
-        return lambda high, low: _joined(
-            _one(low, parts, half, origin), _one(high, parts, half, origin)
-        )
-    return lambda bits: _one(bits, parts, target, origin)
+def convert(parts: tuple) -> Callable:
+    """Return a function from the operands' bits to the result's bits."""
+    target, origin = [each for each in parts[1:] if each in KINDS]
+    if target[-2:] != "x2":
+        return lambda bits: _one(bits, parts, target, origin)
+    one = target.removesuffix("x2")
+    if origin[-2:] == "x2":
+        return lambda both: _one(both, parts, target, origin)
+    return lambda high, low: _joined(_one(low, parts, one, origin), _one(high, parts, one, origin))
 
 
 def _joined(low, high):
-    low, high = (encoded.view("u2").astype("u4") for encoded in (low, high))
-    return low | (high << np.uint32(16))
+    size = low.itemsize
+    low, high = (encoded.view(f"u{size}").astype(f"u{2 * size}") for encoded in (low, high))
+    return low | (high << low.dtype.type(8 * size))
 
 
 def _one(bits, parts, target, origin):
     values = decode(bits, origin)
+    if "ftz" in parts and origin == "f32":
+        values = exact.flush(values, "f32")
     if "relu" in parts:
         values = np.maximum(values, 0)
     rounding = next((ROUND[each] for each in parts if each in ROUND), None)
     if target == "tf32":
-        return to_tf32(values)
+        return to_tf32(values, parts[1])
     if is_float(target):
         if is_float(origin) and rounding:
             values = rounding(values)
-        if "rz" in parts:
-            return _towards_zero(values, target)
-        values = np.clip(values, 0, 1) if "sat" in parts else values
-        return encode(values, target)
+        values = exact.to_unit(values.astype("f8")) if "sat" in parts else values
+        found = _towards_zero(values, target) if "rz" in parts else encode(values, target)
+        return exact.flush(found, target) if "ftz" in parts and target == "f32" else found
     if is_float(origin):
-        return _to_integer((rounding or np.rint)(values), DTYPES[target])
+        return _to_integer(rounding(values), DTYPES[target])
     if "sat" in parts:
         limits = np.iinfo(DTYPES[target])
         values = np.clip(

@@ -23,6 +23,18 @@ class BarrierError(KernelError):
     """Some threads of a block can't reach the barrier at which the others wait, or a shuffle at which a warp meets."""
 
 
+class AssertFailed(KernelError, AssertionError):
+    """An assert of the kernel doesn't hold."""
+
+
+class Endless(KernelError, TimeoutError):
+    """The kernel waits for what can't come, or ran longer than it was given."""
+
+
+class Uninitialized(KernelError):
+    """What a kernel computes hangs on memory that nobody has written."""
+
+
 class CompileError(KernelError, ValueError):
     """The compiler refused the kernel; the message is the compiler's own."""
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from practice_gpus.cards import find_card, get_card
-from practice_gpus.clock.kernel_times import limits
-from practice_gpus.clock.work import Work
+from practice_gpus.clock import Work, limits
 
 if TYPE_CHECKING:
     from practice_gpus.kernels.result import Result

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from practice_gpus.kernels import instructions
+from practice_gpus.kernels import arguments, instructions, launch
 from practice_gpus.kernels.access import Copies, Local
-from practice_gpus.kernels.errors import KernelError
 from practice_gpus.kernels.lanes import Lanes
 from practice_gpus.kernels.memory import Memory
 from practice_gpus.kernels.races import Shared
 from practice_gpus.kernels.result import Result
-from practice_gpus.kernels.schedule import LIMIT, Scheduler
+from practice_gpus.kernels.schedule import Scheduler
 from practice_gpus.kernels.touches import Notes
 
 if TYPE_CHECKING:
     from practice_gpus.kernels.compiler import Compiled
 
 AT_ONCE = 32768  # threads that run together, in whole blocks
-CODES = {"b8": "u1", "s8": "i1", "u8": "u1", "b16": "u2", "s16": "i2", "u16": "u2", "f16": "f2"}
-CODES |= {"b32": "u4", "s32": "i4", "u32": "u4", "f32": "f4", "b64": "u8", "s64": "i8", "u64": "u8"}
-CODES |= {"f64": "f8"}
 
 
 class Machine:
     """What a run has beside its threads: memory, parameters, counts."""
 
-    def __init__(self, compiled, grid, block, arguments):
+    def __init__(self, compiled, grid, block, named):
         self.compiled = compiled
         self.module = compiled.module
         self.grid = grid
@@ -40,11 +36,12 @@ class Machine:
         self.threads = np.zeros(len(self.module.instructions), np.int64)
         self.tensor_flops = 0
         self.step = 0
-        self.limit = LIMIT
+        self.changed = False  # whether memory changed since the scheduler looked
+        self.done = 0  # blocks
+        self.printed = []  # ((x, y, z) of the block, of the thread, text) of printf
         self.notes = None
         variables = self.module.variables.values()
-        named = list(zip(_names(compiled, arguments), arguments, strict=True))
-        tensors = [(name, value) for name, value in named if isinstance(value, torch.Tensor)]
+        tensors = list(arguments.tensors(named))
         self.memory = Memory(
             tensors, [each for each in variables if each.space in ("global", "const")]
         )
@@ -53,35 +50,53 @@ class Machine:
         self.shared_size = max(self.layout.pop(""), compiled.shared)
         self.local_size = self.local.pop("")
         self.names = self.memory.names | self.layout | self.local
-        self.parameters = _parameters(self.module, named, self.memory)
+        self.parameters = arguments.to_bytes(compiled, self.module, named, self.memory.address)
+        self.blob, places = _in_a_row(self.parameters)
+        self.names |= {name: at for name, at in places.items() if name not in self.names}
         self.spaces = {"global": self.memory}
 
     def go(self, program: list, first: int, blocks: int) -> None:
         """Run blocks `first` to `first + blocks`."""
-        lanes = Lanes(self.module, self.grid, self.block, first, blocks)
+        dynamic = self.compiled.dynamic_shared
+        lanes = Lanes(self.module, self.grid, self.block, first, blocks, dynamic)
         grain = self.module.smallest_shared
         self.spaces["shared"] = Shared(
             self.shared_size, blocks, lanes.padded, grain, self.layout, lanes.name
         )
         self.spaces["local"] = Local(self.local_size, lanes.count)
         self.copies = Copies(lanes.count)
-        self.limit = self.step + LIMIT
         Scheduler(self, program, lanes).run()
+
+    def meet(self, lanes: Lanes, mask: Any, block: bool = False) -> None:
+        """Note a barrier of warps, or of blocks: what threads did before it, those of `mask` see after it."""
+        shared, on = self.spaces["shared"], lanes.on(mask)
+        shared.warp_barrier[on] = lanes.step
+        if block:
+            shared.block_barrier[on] = lanes.step
 
 
 def run(
-    compiled: Compiled, grid: Any, block: Any, *arguments: Any, touches: bool = False
+    compiled: Compiled,
+    grid: Any,
+    block: Any,
+    *values: Any,
+    touches: bool = False,
+    symbols: dict | None = None,
+    limit: float = 60,
 ) -> Result:
     """Run a compiled kernel: its tensors are changed in place. Returns the `Result`, what was counted.
 
     `grid` and `block`: up to three sizes; `block` None for a Triton kernel, whose warps decide it. Arguments as at a launch,
-    without those of tl.constexpr. With `touches`, the result says which block touched what. Raises OutOfBounds, Misaligned, Race, BarrierError, and Unsupported by the name of an
-    instruction that isn't executed here.
+    without those of tl.constexpr; None is a null pointer, a tuple or dict a struct. `symbols`: values of __constant__ and
+    __device__ variables, by name. With `touches`, the result says which block touched what. Raises OutOfBounds, Misaligned,
+    Race, BarrierError, AssertFailed, Endless after `limit` seconds, and Unsupported by the name of what isn't executed here.
     """
-    grid, block = _sizes("grid", grid), _block(compiled, block)
-    arguments = _arguments(compiled, arguments)
-    machine = Machine(compiled, grid, block, arguments)
+    grid, block = launch.sizes("grid", grid, launch.GRID), launch.block_of(compiled, block)
+    launch.check_resources(compiled, int(np.prod(block)))
+    machine = Machine(compiled, grid, block, arguments.check(compiled, values))
+    launch.set_symbols(compiled, machine.module, machine.memory, symbols or {})
     machine.notes = Notes(machine) if touches else None
+    machine.seconds, machine.deadline = limit, time.monotonic() + limit
     program = [instructions.translate(each, machine) for each in machine.module.instructions]
     total = int(np.prod(grid))
     threads = -(-int(np.prod(block)) // 32) * 32
@@ -89,67 +104,19 @@ def run(
     with np.errstate(all="ignore"):
         for first in range(0, total, batch):
             machine.go(program, first, min(batch, total - first))
+            machine.done = min(total, first + batch)
     machine.memory.give_back()
     return Result(compiled, machine)
 
 
-def _sizes(name, sizes):
-    sizes = (sizes,) if isinstance(sizes, int) else tuple(sizes)
-    if not 1 <= len(sizes) <= 3 or any(not isinstance(each, int) or each < 1 for each in sizes):
-        raise ValueError(f"{name} is {sizes}; it takes one to three whole numbers from 1 on")
-    return sizes + (1,) * (3 - len(sizes))
-
-
-def _block(compiled, block):
-    if compiled.language == "triton":
-        if block is not None and int(np.prod(block)) != compiled.threads:
-            raise ValueError(
-                f"block is {block}; this Triton kernel has {compiled.threads} threads: leave it None"
-            )
-        return (compiled.threads, 1, 1)
-    if block is None:
-        raise ValueError(
-            "block is None; a CUDA C kernel takes the threads of a block, such as 256 or (32, 8)"
-        )
-    sizes = _sizes("block", block)
-    if int(np.prod(sizes)) > 1024:
-        raise ValueError(
-            f"block is {block}, {int(np.prod(sizes))} threads; a block has at most 1,024"
-        )
-    return sizes
-
-
-def _arguments(compiled, arguments):
-    """Check the arguments against what was compiled; tensors must be on the CPU."""
-    names = list(compiled.parameters)
-    if names and len(arguments) != len(names):
-        raise TypeError(
-            f"{len(arguments)} arguments; {compiled.name} takes {', '.join(names)} (without constants)"
-        )
-    for name, value in zip(names, arguments, strict=False):
-        if name in compiled.divisible and isinstance(value, int) and value % 16:
-            raise ValueError(f"{name} is {value}; this code was compiled for multiples of 16")
-    for value in arguments:
-        if isinstance(value, torch.Tensor) and value.device.type != "cpu":
-            raise ValueError(f"a tensor is on {value.device}; run executes on the CPU's tensors")
-    return list(arguments)
-
-
-def _names(compiled, arguments):
-    if compiled.parameters:
-        return compiled.parameters
-    found = _declared(compiled)
-    return (
-        found if len(found) == len(arguments) else [f"argument {n}" for n in range(len(arguments))]
-    )
-
-
-def _declared(compiled):
-    """Return the names of a CUDA C kernel's parameters, as its source writes them."""
-    _, _, rest = compiled.text.partition(f"{compiled.name}(")
-    return [
-        each.split()[-1].lstrip("*&") for each in rest.partition(")")[0].split(",") if each.split()
-    ]
+def _in_a_row(parameters):
+    """Return the bytes of all parameters one behind the other, and {name: where it begins}."""
+    blob, places = b"", {}
+    for name, data in parameters.items():
+        blob += bytes(-len(blob) % 16)
+        places[name] = len(blob)
+        blob += data
+    return np.frombuffer(blob + bytes(16), np.uint8), places
 
 
 def _layout(variables):
@@ -160,29 +127,3 @@ def _layout(variables):
         found[each.name] = place
         place += each.size
     return found | {"": place}
-
-
-def _parameters(module, named, memory):
-    """Return {parameter of the PTX: its bytes}; Triton adds two pointers of its own, which are null."""
-    found = {}
-    extra = len(module.parameters) - len(named)
-    if not 0 <= extra <= 2:
-        raise TypeError(f"{len(named)} arguments; the kernel takes {len(module.parameters)}")
-    for place, (name, kind, size) in enumerate(module.parameters):
-        if place >= len(named):
-            found[name] = bytes(size)
-            continue
-        label, value = named[place]
-        if isinstance(value, torch.Tensor):
-            found[name] = memory.address(value).to_bytes(8, "little")
-            continue
-        code = CODES[kind] if kind != "b8" else f"{'f' if isinstance(value, float) else 'i'}{size}"
-        if isinstance(value, float) and kind in ("b32", "u32"):
-            code = "f4"
-        try:
-            found[name] = np.array([value]).astype(code).tobytes()
-        except (TypeError, ValueError) as error:
-            raise KernelError(
-                f"{label} is {value!r}; the kernel takes a number of type {kind}"
-            ) from error
-    return found

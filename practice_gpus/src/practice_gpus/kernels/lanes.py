@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from practice_gpus.kernels.errors import BarrierError
+from practice_gpus.kernels.errors import BarrierError, Unsupported
 from practice_gpus.kernels.formats import decode, resize
 from practice_gpus.kernels.ptx_parser import number
 
 WARP = 32
 AXES = "xyz"
+NUMBER = re.compile(
+    r"-?(0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[xX][0-9a-fA-F]+U?|0[bB][01]+|\d+U?|\d+\.\d*)"
+)
 
 
 class Lanes:
@@ -22,8 +26,9 @@ class Lanes:
     A mask is an array of bools, or None where every thread that has not returned takes part.
     """
 
-    def __init__(self, module, grid, block, first, blocks):
+    def __init__(self, module, grid, block, first, blocks, dynamic=0):
         self.module = module
+        self.dynamic = dynamic  # bytes of shared memory that the launch gave
         self.grid = grid
         self.block = block
         self.blocks = blocks
@@ -37,6 +42,7 @@ class Lanes:
         self.alive = self.exists.copy()
         self.all_alive = bool(self.alive.all())
         self.registers = {}
+        self.arguments = {}  # parameter of a function → its bytes, a row for each thread
         self.step = 0
 
     def returned(self, mask: np.ndarray | None) -> None:
@@ -49,6 +55,11 @@ class Lanes:
         if mask is None:
             return None if self.all_alive else self.alive
         return mask
+
+    def on(self, mask: np.ndarray | None) -> np.ndarray:
+        """Return the threads that take part, as an array of bools."""
+        active = self.active(mask)
+        return np.ones(self.count, bool) if active is None else active
 
     def spread(self, values: np.ndarray) -> np.ndarray:
         """Return `values` with an element for each thread."""
@@ -75,30 +86,18 @@ class Lanes:
             bits = np.where(mask, bits, old)
         self.registers[name] = bits
 
-    def special(self, name: str) -> np.ndarray | None:
-        """Return the values of a special register such as %tid.x, or None where the name isn't one."""
-        base, _, axis = name.partition(".")
-        if base == "%laneid":
-            return (self.thread % WARP).astype("u4")
-        if base == "%warpid":
-            return (self.thread // WARP).astype("u4")
-        if base in ("%clock", "%clock64", "%globaltimer"):
-            return np.array([self.step], "u8" if base != "%clock" else "u4")
-        if base.startswith("%lanemask_"):
-            return self._lanemask(base[-2:])
-        sizes = {"%ntid": self.block, "%nctaid": self.grid}.get(base)
-        place = AXES.index(axis) if axis else 0
-        if sizes:
+    def axis(self, what: str, axis: str) -> np.ndarray:
+        """Return %tid, %ctaid ("tid", "ctaid"), or the sizes that they count to ("ntid", "nctaid")."""
+        sizes = self.block if what.endswith("tid") else self.grid
+        place = AXES.index(axis)
+        if what[0] == "n":
             return np.array([sizes[place]], "u4")
-        counted = {"%tid": (self.thread, self.block), "%ctaid": (self.block_number, self.grid)}
-        if base not in counted:
-            return None
-        place_in, sizes = counted[base]
-        below = int(np.prod(sizes[:place]))
-        found = (place_in // below % sizes[place]).astype("u4")
-        return found[:1] if self.blocks == 1 and base == "%ctaid" else found
+        number = self.thread if what == "tid" else self.block_number
+        found = (number // int(np.prod(sizes[:place])) % sizes[place]).astype("u4")
+        return found[:1] if self.blocks == 1 and what == "ctaid" else found
 
-    def _lanemask(self, order):
+    def lanemask(self, order: str) -> np.ndarray:
+        """Return the bits of the lanes of a warp that are "eq", "lt", "le", "gt" or "ge" the thread's own."""
         lane = (self.thread % WARP).astype("u8")
         one = np.uint64(1)
         below = (one << lane) - one
@@ -119,19 +118,27 @@ class Lanes:
         """Raise an error of a thread: what, who, where."""
         raise kind(f"{words}. By {self.place(thread)}, in {line}")
 
-    def check_warp(self, name: str, mask: np.ndarray | None, wanted: Any, line: int) -> None:
-        """Raise BarrierError where a thread that must take part in a warp's instruction is elsewhere."""
-        if mask is None:
-            return
-        rows: Any = mask.reshape(-1, WARP)
-        bits: Any = (
-            self.spread(wanted).reshape(-1, WARP)[:, :1] >> np.arange(WARP, dtype="u4")
-        ) & 1
+    def absent(self, on: np.ndarray, wanted: Any, line: int) -> np.ndarray:
+        """Return which threads a warp's instruction still waits for; `wanted`: bits of lanes, of each thread, or None."""
+        rows: Any = on.reshape(-1, WARP)
         alive = self.alive.reshape(-1, WARP)
-        absent: Any = (rows.any(axis=1)[:, None] & alive & ~rows & (bits == 1)).reshape(-1)
-        if absent.any():
-            words = f"{name} waits for a thread of its warp that took another branch"
-            self.fail(int(absent.argmax()), BarrierError, words, line)
+        if wanted is None:
+            return (rows.any(axis=1)[:, None] & alive & ~rows).reshape(-1)
+        bits: Any = (self.spread(wanted)[:, None] >> np.arange(WARP, dtype="u4") & 1).astype(bool)
+        outside = on & ~bits[self.index, self.index % WARP]
+        if outside.any():
+            words = "the mask of threads lacks the thread that calls"
+            self.fail(int(outside.argmax()), BarrierError, words, line)
+        needed = (bits & on[:, None]).reshape(-1, WARP, WARP).any(axis=1)
+        return (needed & alive & ~rows).reshape(-1)
+
+    def coordinates(self, thread: int) -> tuple:
+        """Return ((x, y, z) of the block, (x, y, z) of the thread) of a lane."""
+        found = []
+        for numbers, sizes in ((self.block_number, self.grid), (self.thread, self.block)):
+            at = int(numbers[thread])
+            found.append((at % sizes[0], at // sizes[0] % sizes[1], at // sizes[0] // sizes[1]))
+        return tuple(found)
 
 
 def _coordinates(number, sizes):
@@ -149,30 +156,61 @@ def reader(operand: str, kind: str, names: dict) -> Callable:
     if operand in names:
         value = np.array([names[operand]], "u8")
         return lambda lanes: decode(value, kind)
-    if re.fullmatch(r"-?\d.*", operand):
+    if NUMBER.fullmatch(operand):
         value = _immediate(operand, kind)
         return lambda lanes: value
-    if operand.startswith("%") and not lanes_know(operand):
-        return lambda lanes: decode(lanes.special(operand), kind)
+    if operand in SPECIAL:
+        return lambda lanes: decode(SPECIAL[operand](lanes), kind)
     return lambda lanes: decode(lanes.read(operand), kind)
 
 
-SPECIAL = (
-    "%tid",
-    "%ntid",
-    "%ctaid",
-    "%nctaid",
-    "%laneid",
-    "%warpid",
-    "%clock",
-    "%lanemask_",
-    "%globaltimer",
-)
+def _given(kind, *values):
+    return np.array(values, kind)
 
 
-def lanes_know(operand: str) -> bool:
-    """True where an operand is a register of the kernel, not a special one."""
-    return not operand.startswith(SPECIAL)
+SPECIAL: dict[str, Callable] = {
+    f"%{what}.{axis}": partial(Lanes.axis, what=what, axis=axis)
+    for what in ("tid", "ntid", "ctaid", "nctaid")
+    for axis in AXES
+}
+SPECIAL |= {
+    f"%lanemask_{order}": partial(Lanes.lanemask, order=order)
+    for order in ("eq", "lt", "le", "gt", "ge")
+}
+SPECIAL |= {
+    "WARP_SZ": lambda lanes: _given("u4", WARP),
+    "%laneid": lambda lanes: (lanes.thread % WARP).astype("u4"),
+    "%warpid": lambda lanes: (lanes.thread // WARP).astype("u4"),
+    "%dynamic_smem_size": lambda lanes: _given("u4", lanes.dynamic),
+    "%clock": lambda lanes: _given("u4", lanes.step),
+    "%clock64": lambda lanes: _given("u8", lanes.step),
+    "%globaltimer": lambda lanes: _given("u8", lanes.step),
+    "%globaltimer_lo": lambda lanes: _given("u4", lanes.step),
+}
+WHY = {  # special registers that have no value here
+    "%smid": "which SM a block runs on isn't decided here",
+    "%nsmid": "the kernel isn't given SMs",
+    "%envreg": "barriers of a whole grid (grid.sync) aren't executed here",
+    "%cluster": "clusters of blocks aren't executed here",
+    "%ncluster": "clusters of blocks aren't executed here",
+    "%is_explicit": "clusters of blocks aren't executed here",
+}
+
+
+def check_operands(operands: list, module: Any, names: Any) -> None:
+    """Raise Unsupported for a word that is no register, number, variable or special register known here."""
+    for operand in operands:
+        if isinstance(operand, list):
+            check_operands(operand, module, names)
+            continue
+        words = operand[1:2] if isinstance(operand, tuple) else operand.split("|")
+        for word in words:
+            word = word.removeprefix("!")
+            if word in SPECIAL or word in names or word == "_" or module.is_register(word):
+                continue
+            if not NUMBER.fullmatch(word):
+                why = next((words for name, words in WHY.items() if word.startswith(name)), "")
+                raise Unsupported(f"{word} isn't known here{why and ': ' + why}")
 
 
 def _immediate(text, kind):

@@ -82,10 +82,26 @@ class Memory:
         self.starts = np.array([start for start, _ in spans] or [0], np.int64)
         self.ends = np.array([end for _, end in spans] or [0], np.int64)
 
+    def set(self, label: str, data: bytes, name: str) -> None:
+        """Give a variable of the kernel its value; raises ValueError for more bytes than it has."""
+        region = next((each for each in self.regions if each.name == label), None)
+        if region is None:
+            return  # the kernel doesn't use it
+        if len(data) > region.end - region.start:
+            raise ValueError(
+                f"{name} is {len(data):,} bytes; the variable has {region.end - region.start:,}"
+            )
+        start = region.start - BASE
+        self.bytes[start : start + len(data)] = np.frombuffer(data, np.uint8)
+
     def address(self, tensor: torch.Tensor) -> int:
         """Return the address of a tensor's first element."""
         host = tensor.untyped_storage().data_ptr()
         return self.storages[host][0] + tensor.data_ptr() - host
+
+    def offset(self, address: int) -> int:
+        """Return the place of an address among the bytes."""
+        return address - BASE
 
     def give_back(self) -> None:
         """Copy every storage back into its tensor."""

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from practice_gpus.kernels.errors import CompileError, Line
+from practice_gpus.kernels.errors import CompileError, Line, Unsupported
 
 BITS = {"pred": 1} | {f"{kind}{bits}": bits for kind in "busf" for bits in (8, 16, 32, 64)}
 BITS |= {"f16x2": 32, "bf16": 16, "bf16x2": 32, "tf32": 32, "s16x2": 32, "u16x2": 32, "b128": 128}
+BITS |= {"e4m3": 8, "e5m2": 8, "e4m3x2": 16, "e5m2x2": 16, "s4": 4, "u4": 4}
 SPACES = ("global", "shared", "local", "const", "param")
 VARIABLE = re.compile(
     r"^\s*(?:\.(extern|visible|weak|common)\s+)?\.(shared|const|global|local)\s+(?:\.align\s+(\d+)\s+)?"
@@ -25,6 +26,10 @@ LOCATION = re.compile(
     r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:,\s*function_name\s+\S+,\s*inlined_at\s+(\d+)\s+(\d+)\s+\d+)?"
 )
 STATEMENT = re.compile(r"\s*(?:(@)(!?)([%$\w]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
+FUNCTION = re.compile(
+    r"\.func\s+(?:\((?P<returns>[^)]*)\)\s*)?(?P<name>[\w$]+)\s*\((?P<takes>[^)]*)\)[^{};]*\{"
+)
+CALL = re.compile(r"(?:\(([^)]*)\)\s*,\s*)?([%\w$]+)\s*(?:,\s*\(([^)]*)\))?\s*(,.*)?", re.DOTALL)
 OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+")
 BEGIN, END = "// begin inline asm", "// end inline asm"
 
@@ -89,6 +94,16 @@ class Variable:
     extern: bool = False
 
 
+@dataclass(frozen=True)
+class Function:
+    """A function that isn't inlined: names of what it `returns` and `takes`, and its places among the instructions."""
+
+    returns: list
+    takes: list
+    start: int
+    end: int
+
+
 @dataclass
 class Module:
     """A kernel's `instructions`, `labels` {name: place}, `parameters` [(name, type, size)], `variables`, register `bits`."""
@@ -97,7 +112,15 @@ class Module:
     labels: dict = field(default_factory=dict)
     parameters: list = field(default_factory=list)
     variables: dict = field(default_factory=dict)
-    prefixes: dict = field(default_factory=dict)
+    prefixes: dict = field(default_factory=lambda: {"CC": 1})
+    functions: dict = field(
+        default_factory=dict
+    )  # name → Function, those called before the callers
+    start: int = 0  # where the kernel begins among the instructions
+
+    def is_register(self, word: str) -> bool:
+        """True where a word is a register that the code declares."""
+        return word in self.prefixes or word.rstrip("0123456789") in self.prefixes
 
     def bits(self, register: str) -> int:
         """Return the size of a register in bits; raises KeyError for what isn't one."""
@@ -111,22 +134,80 @@ class Module:
         return max(1, min([*sizes, 4]))
 
 
-def parse(text: str, kernel: str, source: str = "", offset: int = 0) -> Module:
-    """Return the `Module` of one kernel in PTX `text`; `source` gives its lines their words, less `offset` lines."""
+def parse(text: str, kernel: str, source: str = "", offset: int = 0, file: str = "") -> Module:
+    """Return the `Module` of one kernel in PTX `text`; `source` gives its lines their words, less `offset` lines.
+
+    `file` is the source's name; lines of others count as the line that called them.
+    """
     entry = re.search(rf"\.entry\s+{re.escape(kernel)}\s*\(", text)
     if not entry:
         raise CompileError(f"no kernel named {kernel} in this PTX")
     ends = text.index(")", entry.end())
-    begins = text.index("{", ends)
-    body = text[begins + 1 : _closing(text, begins)]
+    body = _body(text, text.index("{", ends))
     module = Module()
     module.parameters = [
         _parameter(each) for each in text[entry.end() : ends].split(",") if each.strip()
     ]
-    _declare(module, text[: entry.start()])
+    _declare(module, _outside(text))
+    numbers = re.findall(r'\.file\s+(\d+)\s+"(?:[^"]*/)?([^"/]*)"', text)
+    ours = {number for number, name in numbers if name == file} or {"1"}
+    found = {each["name"]: each for each in FUNCTION.finditer(text)}
+    words = source.splitlines()
+    for name in _called(body, text, found):
+        first = len(module.instructions)
+        code = _own_registers(_body(text, found[name].end() - 1), len(module.functions))
+        _declare(module, code)
+        _Body(module, words, offset, ours).read(code)
+        lists = [_names(found[name][each]) for each in ("returns", "takes")]
+        module.functions[name] = Function(*lists, first, len(module.instructions))
+    module.start = len(module.instructions)
     _declare(module, body)
-    _Body(module, source.splitlines(), offset).read(body)
+    _Body(module, words, offset, ours).read(body)
     return module
+
+
+def _body(text, begins):
+    return text[begins + 1 : _closing(text, begins)]
+
+
+def _outside(text):
+    """Return what a PTX text says outside of functions."""
+    found, place = [], 0
+    while begins := re.compile(r"^\s*\{", re.MULTILINE).search(text, place):
+        found.append(text[place : begins.start()])
+        place = _closing(text, begins.end() - 1) + 1
+    return "".join([*found, text[place:]])
+
+
+def _names(parameters):
+    return [each.split()[-1].partition("[")[0] for each in (parameters or "").split(",") if each]
+
+
+def _called(body, text, found, above=()):
+    """Return the functions that a body calls, and those that they call, first. Raises Unsupported for recursion."""
+    names: list = []
+    for name in re.findall(r"\bcall(?:\.uni)?\s+(?:\([^)]*\)\s*,\s*)?([\w$]+)", body):
+        if name in above:
+            raise Unsupported(f"recursion isn't executed here: {name} calls itself")
+        if name in found and name not in names:
+            inner = _called(_body(text, found[name].end() - 1), text, found, (*above, name))
+            names += [each for each in [*inner, name] if each not in names]
+    return names
+
+
+def _own_registers(code, number):
+    """Return a function's code with registers of its own: the kernel has the same names."""
+    stems = {
+        each.strip().split("<")[0].lstrip("%")
+        for names in re.findall(r"\.reg\s*\.\w+\s+([^;]+);", code)
+        for each in names.split(",")
+    }
+
+    def renamed(word):
+        own = word[1] in stems or word[1].rstrip("0123456789") in stems
+        return f"%f{number}_{word[1]}" if own else word[0]
+
+    return re.sub(r"%([A-Za-z_$][\w$]*)", renamed, code)
 
 
 def _closing(text, place):
@@ -177,8 +258,9 @@ def number(text: str) -> int:
 class _Body:
     """Reads the statements of a kernel's body."""
 
-    def __init__(self, module, lines, offset):
+    def __init__(self, module, lines, offset, files):
         self.module = module
+        self.files = files  # numbers of the source among the PTX's files
         self.lines = lines
         self.offset = offset
         self.line = Line()
@@ -206,9 +288,9 @@ class _Body:
             return
         self.inline *= 2
         file, line, outer_file, outer_line = LOCATION.match(text).groups()
-        if file != "1" and outer_file != "1":
+        if file not in self.files and outer_file not in self.files:
             return  # inside a library: the line that called it was the last one named
-        place = int(line if file == "1" else outer_line)
+        place = int(line if file in self.files else outer_line)
         if place:
             words = self.lines[place - 1].strip() if place <= len(self.lines) else ""
             self.line = Line(place - self.offset, words)
@@ -227,7 +309,7 @@ class _Body:
         _, negated, guard, name, rest = STATEMENT.match(text).groups()
         instruction = Instruction(
             tuple(name.split(".")),
-            [_operand(each) for each in OPERAND.findall(rest)],
+            _call(rest) if name.startswith("call") else _operands(rest),
             (guard, negated == "!") if guard else None,
             self.line,
             " ".join(text.split()),
@@ -235,9 +317,19 @@ class _Body:
         self.module.instructions.append(instruction)
 
 
+def _operands(text):
+    return [_operand(each) for each in OPERAND.findall(text)]
+
+
+def _call(text):
+    """Return [what it returns, name, arguments] of a call, and what comes after them."""
+    returns, name, takes, *more = CALL.match(text.strip()).groups()
+    return [_names(returns), name, _names(takes), *(each for each in more if each)]
+
+
 def _operand(text):
     if text[0] == "{":
-        return [_operand(each) for each in OPERAND.findall(text[1:-1])]
+        return _operands(text[1:-1])
     if text[0] == "[":
         inner = text[1:-1].replace(" ", "")
         base, _, offset = inner.partition("+")

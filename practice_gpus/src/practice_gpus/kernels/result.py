@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 class Result:
     """Counts of one run. `accesses`: an `Access` for each memory instruction; `divergent`: {line: warps that parted};
-    `touches`: a `Touch` for each access of a block, where the run was asked for them.
+    `printed`: [((x, y, z) of the block, of the thread, text)] of printf and tl.device_print; `touches`: a `Touch` for each access of a block, where the run was asked for them.
     """
 
     def __init__(self, compiled, machine):
@@ -24,6 +24,7 @@ class Result:
         self.accesses = [each for each in machine.accesses if each.requests]
         self.divergent = dict(machine.divergent)
         self.tensor_flops = machine.tensor_flops
+        self.printed = machine.printed
         pairs = list(
             zip(machine.module.instructions, machine.executed, machine.threads, strict=True)
         )

@@ -1,23 +1,20 @@
-"""Instructions of a whole warp: shuffles, votes, reductions, and the tensor cores' small matrix product.
+"""Instructions of a whole warp: shuffles, votes, reductions, and matrices on their way to the tensor cores.
 
-Layouts: NVIDIA, "PTX ISA", chapters "Warp Level Matrix Multiply-Accumulate Instructions" and "shfl.sync".
+Source: NVIDIA, "PTX ISA", "shfl.sync", "ldmatrix", "stmatrix".
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from practice_gpus.kernels.errors import BarrierError
-from practice_gpus.kernels.formats import decode
 
 if TYPE_CHECKING:
     from practice_gpus.kernels.lanes import Lanes
 
 WARP = 32
-SHAPE = re.compile(r"m16n8k(\d+)")
 
 
 def shuffle(mode: str, values: np.ndarray, amount: np.ndarray, clamp: np.ndarray) -> tuple:
@@ -75,73 +72,18 @@ def vote(mode: str, predicate: np.ndarray, on: np.ndarray) -> np.ndarray:
 
 
 def reduce(mode: str, values: np.ndarray, on: np.ndarray) -> np.ndarray:
-    """Return for each thread the reduction of its warp's integers."""
+    """Return for each thread the reduction of its warp's numbers."""
     function = {"add": np.add, "min": np.minimum, "max": np.maximum}
     function |= {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
-    limits = np.iinfo(values.dtype)
-    neutral = {"min": limits.max, "max": limits.min, "and": -1}.get(mode, 0)
+    if values.dtype.kind == "f":
+        function |= {"min": np.fmin, "max": np.fmax}
+        function |= {"min with NaN": np.minimum, "max with NaN": np.maximum}
+        neutral = np.inf if "min" in mode else -np.inf
+    else:
+        limits = np.iinfo(values.dtype)
+        neutral = {"min": limits.max, "max": limits.min, "and": -1}.get(mode, 0)
     rows = np.where(on, values, np.array(neutral).astype(values.dtype)).reshape(-1, WARP)
     return np.repeat(function[mode].reduce(rows, axis=1, dtype=values.dtype), WARP)
-
-
-def multiply(parts: list, a: list, b: list, c: list) -> list:
-    """Return the registers of d = a × b + c of every warp: lists of arrays, one of each register.
-
-    a is 16 × k, b is k × 8, c and d are 16 × 8. Lane l holds rows l/4 and l/4 + 8 of a and c, and column l/4 of b.
-    """
-    kinds = [each for each in parts if each in KINDS]
-    result_kind, kind = kinds[0], kinds[1]
-    left = np.stack([_elements(each, kind) for each in a], axis=2)  # warp, lane, register, element
-    right = np.stack([_elements(each, kind) for each in b], axis=2)
-    warps, _, _, count = left.shape
-    group, inside = np.divmod(np.arange(WARP), 4)
-    k = inside[:, None] * count + np.arange(count)
-    matrix_a = np.zeros((warps, 16, 4 * count * len(b)), left.dtype)
-    for place in range(len(a)):
-        row = group[:, None] + 8 * (place & 1)
-        matrix_a[:, row, k + 4 * count * (place >> 1)] = left[:, :, place]
-    matrix_b = np.zeros((warps, 4 * count * len(b), 8), left.dtype)
-    for place in range(len(b)):
-        matrix_b[:, k + 4 * count * place, group[:, None]] = right[:, :, place]
-    product = matrix_a @ matrix_b
-    return _add(product, c, result_kind, group, inside)
-
-
-KINDS = ("f32", "f16", "bf16", "tf32", "s32", "s8", "u8", "f64")
-
-
-def _add(product, c, kind, group, inside):
-    """Return c plus the product in c's layout: two neighbors of a row, then those of the row eight below."""
-    packed = kind == "f16"
-    found = []
-    for place in range(2 if packed else 4):
-        row = group + 8 * (place if packed else place >> 1)
-        columns = [2 * inside, 2 * inside + 1] if packed else [2 * inside + (place & 1)]
-        parts = np.stack([product[:, row, column].reshape(-1) for column in columns], axis=1)
-        old = decode(c[place], "f16x2" if packed else kind).reshape(parts.shape)
-        total = (old + parts).astype(old.dtype)
-        found.append(
-            np.ascontiguousarray(total).view("u4").reshape(-1) if packed else total.reshape(-1)
-        )
-    return found
-
-
-def _elements(bits, kind):
-    """Return the elements that a register packs, as [warp, lane, element] of floats or integers."""
-    bits = np.ascontiguousarray(bits).view("u4").reshape(-1, WARP)
-    if kind == "tf32":
-        values = bits.view("f4")[:, :, None]
-        return (values.view("u4") & np.uint32(0xFFFFE000)).view("f4")
-    if kind in ("s8", "u8"):
-        return bits.view("i1" if kind == "s8" else "u1").reshape(*bits.shape, 4).astype("i4")
-    halves = bits.view("u2").reshape(*bits.shape, 2)
-    return decode(halves, kind).astype("f4")
-
-
-def size(parts: list) -> int | None:
-    """Return k of a product m16n8k…, or None where the shape isn't executed here."""
-    found = next((SHAPE.fullmatch(each) for each in parts if SHAPE.fullmatch(each)), None)
-    return int(found[1]) if found else None
 
 
 def load_matrices(memory: np.ndarray, places: np.ndarray, count: int, transposed: bool) -> list:
@@ -153,3 +95,23 @@ def load_matrices(memory: np.ndarray, places: np.ndarray, count: int, transposed
         matrices = matrices.swapaxes(2, 3)
     pairs = np.ascontiguousarray(matrices).view("u4").reshape(warps, count, WARP)
     return [np.ascontiguousarray(pairs[:, place]).reshape(-1) for place in range(count)]
+
+
+def rows_of_matrices(values: list, turned: bool) -> list:
+    """Return what stmatrix stores: for each lane the two halves of a row of 8 numbers, the reverse of `load_matrices`."""
+    count = len(values)
+    pairs = np.stack(
+        [np.ascontiguousarray(each).view("u4").reshape(-1, WARP) for each in values], axis=1
+    )
+    matrices = pairs.view("u2").reshape(-1, count, 8, 8)
+    matrices = np.ascontiguousarray(matrices.swapaxes(2, 3) if turned else matrices)
+    rows = matrices.view("u8").reshape(len(matrices), count * 8, 2)
+    whole = np.zeros((len(matrices), WARP, 2), "u8")
+    whole[:, : count * 8] = rows
+    return [np.ascontiguousarray(whole[:, :, half]).reshape(-1) for half in (0, 1)]
+
+
+def transposed(values: np.ndarray) -> np.ndarray:
+    """Return the registers of movmatrix: an 8 × 8 matrix of 16-bit numbers in each warp, turned."""
+    matrices = np.ascontiguousarray(values).view("u2").reshape(-1, 8, 8).swapaxes(1, 2)
+    return np.ascontiguousarray(matrices).view("u4").reshape(-1)

@@ -22,7 +22,8 @@ USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+)")
 INSTRUCTION = re.compile(r"\s+/\*[0-9a-f]{4,}\*/\s+(.*?);")
 LABEL = re.compile(r"(\.L_\w+):")
 BRANCH = re.compile(r"\bBRA.*`\((\.L_\w+)\)")
-LISTED = re.compile(r'"[^"]*kernel\.(?:py|cu)", line (\d+)')
+ERROR = re.compile(r"^(.*?)\((\d+)\): (?:catastrophic )?error: (.*)$", re.MULTILINE)
+LISTED = re.compile(r'"([^"]*)", line (\d+)')
 
 
 def compile_triton(request: dict) -> dict:
@@ -46,30 +47,62 @@ def compile_triton(request: dict) -> dict:
         target = GPUTarget("cuda", request["capability"], 32)
         done = triton.compile(source, target=target, options=request["options"])
     found = {"ptx": done.asm["ptx"], "ttgir": done.asm["ttgir"], "dynamic": done.metadata.shared}
-    return found | {"threads": done.metadata.num_warps * 32} | _inspect(done.asm["cubin"], "")
+    found |= {"threads": done.metadata.num_warps * 32, "entry": request["name"], "symbols": {}}
+    return found | _inspect(done.asm["cubin"], "", "kernel.py")
 
 
 def compile_cuda(request: dict) -> dict:
-    """Return PTX and machine code of CUDA C, as a dict."""
+    """Return PTX and machine code of CUDA C++, as a dict."""
     for path in nvrtc_libraries():
         ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
     from cuda.bindings import nvrtc
 
-    text = request["text"].encode()
-    _, program = nvrtc.nvrtcCreateProgram(text, b"kernel.cu", 0, [], [])
-    options = [f"--gpu-architecture=sm_{request['capability']}".encode(), b"-lineinfo"]
-    options += [f"-I{path}".encode() for path in cuda_headers()]
-    options += [option.encode() for option in request["options"]]
-    [status] = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    key = hash((request["prelude"], *request["headers"].items()))
+    prelude = (
+        f"practice_gpus_{key:x}.h"  # another name for each, or NVRTC would take an older one for it
+    )
+    headers = request["headers"] | {prelude: request["prelude"]}
+    given = [[each.encode() for each in all_] for all_ in (headers.values(), headers)]
+    text, file = request["text"].encode(), request["file"].encode()
+    _, program = nvrtc.nvrtcCreateProgram(text, file, len(headers), *given)
+    wanted = [request["name"], *(f"&{name}" for name in request["symbols"])]
+    for name in wanted:
+        nvrtc.nvrtcAddNameExpression(program, name.encode())
+    options = [
+        f"--gpu-architecture=sm_{request['capability']}",
+        "-lineinfo",
+        "-w",
+        f"-include={prelude}",
+    ]
+    options += [f"-I{path}" for path in cuda_headers()] + request["options"]
+    if nvrtc.nvrtcVersion()[1:] >= (12, 8) and "#include" in request["text"] + request["prelude"]:
+        options.append(
+            "-pch"
+        )  # headers are parsed once for all kernels that begin with the same ones
+    [status] = nvrtc.nvrtcCompileProgram(program, len(options), [each.encode() for each in options])
     if int(status):
-        raise ValueError(_get(nvrtc, "ProgramLog", program).decode())
-    ptx = _get(nvrtc, "PTX", program).decode()
-    if f".entry {request['name']}(" not in ptx:
-        raise ValueError(
-            f'no kernel named {request["name"]}; its definition begins with extern "C" __global__ void'
-        )
-    cubin = _get(nvrtc, "CUBIN", program)
-    return {"ptx": ptx, "ttgir": "", "dynamic": 0, "threads": 0} | _inspect(cubin, request["name"])
+        raise ValueError(_told(_get(nvrtc, "ProgramLog", program).decode(), request))
+    entry, *symbols = (
+        nvrtc.nvrtcGetLoweredName(program, each.encode())[1].decode() for each in wanted
+    )
+    found = {"ptx": _get(nvrtc, "PTX", program).decode(), "ttgir": "", "dynamic": 0, "threads": 0}
+    found |= {"entry": entry, "symbols": dict(zip(request["symbols"], symbols, strict=True))}
+    return found | _inspect(_get(nvrtc, "CUBIN", program), entry, request["file"])
+
+
+def _told(log, request):
+    """Return the compiler's first error as a sentence with its line, and the whole log below it."""
+    found = ERROR.findall(log)
+    of_file = [each for each in found if each[0] != "__nv_name_map"]
+    if not found:
+        return log
+    if not of_file:
+        return f"{request['file']}: {request['name']} is none of {request['choice']}, or not only one: {found[0][2]}"
+    file, line, words = of_file[0]
+    more = f" (and {len(of_file) - 1} more)" if len(of_file) > 1 else ""
+    if request["missing"]:
+        more += f"; what it includes isn't all here: {', '.join(request['missing'])}"
+    return f"{Path(file).name} line {line}: {words}{more}\n\n{log}"
 
 
 def _get(nvrtc, what, program):
@@ -97,31 +130,31 @@ def cuda_headers() -> list[str]:
     return [str(path) for folder in found for path in (folder, folder / "cccl")]
 
 
-def _inspect(cubin, name):
+def _inspect(cubin, name, file):
     """Return registers, stack, static shared memory and SASS of a kernel in a cubin, by NVIDIA's own tools."""
     import triton
 
     tools = Path(triton.__file__).parent / "backends/nvidia/bin"
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        usage = _output(tools / "cuobjdump", "-res-usage", file.name)
-        code = _output(tools / "nvdisasm", "-gi", "-c", file.name)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
+        binary.write(cubin)
+        binary.flush()
+        usage = _output(tools / "cuobjdump", "-res-usage", binary.name)
+        code = _output(tools / "nvdisasm", "-gi", "-c", binary.name)
     for function, *numbers in USAGE.findall(usage):
         if name in ("", function):
             registers, stack, static = map(int, numbers)
-    sass, loops = _instructions(code, name)
+    sass, loops = _instructions(code, name, file)
     found = {"registers": registers, "stack": stack, "static": static}
     return found | {"sass": sass, "loops": loops}
 
 
-def _instructions(code, name):
+def _instructions(code, name, file):
     """Return [(line of the source, instruction)] of one kernel, from a listing with lines; and its loops, [(first, end)]."""
     found, loops, labels, line, ours = [], [], {}, 0, not name
     for text in code.splitlines():
         if text.startswith(".text."):
             ours = name in ("", text.removeprefix(".text.").rstrip(":"))
-        place = LISTED.findall(text)
+        place = [number for path, number in LISTED.findall(text) if Path(path).name == file]
         if place:
             line = int(place[-1])
         instruction = INSTRUCTION.match(text)

@@ -1,0 +1,76 @@
+"""The practice machine: where a tensor is, what memory it fills, what runs on which stream. All of it lives beside PyTorch."""
+
+from practice_gpus.machine import backward, interrupts, snapshot
+from practice_gpus.machine.blocks import Block
+from practice_gpus.machine.errors import (
+    FORKED,
+    NO_BACKEND,
+    NO_KERNEL,
+    OTHER_STORAGE,
+    divide_by_zero,
+    is_asserted,
+)
+from practice_gpus.machine.interrupts import held_back
+from practice_gpus.machine.machine import (
+    CPU,
+    OTHER_THREAD,
+    PARTS,
+    Machine,
+    Place,
+    block_of,
+    contents,
+    inner,
+    listeners,
+    refusal,
+    storage_of,
+)
+from practice_gpus.machine.memory import Allocator
+from practice_gpus.machine.origins import (
+    HERE,
+    OWNERS,
+    PURPOSES,
+    cause,
+    first_of,
+    is_own,
+    line,
+    origin,
+    within,
+)
+from practice_gpus.machine.streams import Event, Stream
+
+__all__ = [
+    "Allocator",
+    "Block",
+    "CPU",
+    "Event",
+    "FORKED",
+    "HERE",
+    "Machine",
+    "NO_BACKEND",
+    "NO_KERNEL",
+    "OTHER_STORAGE",
+    "OTHER_THREAD",
+    "OWNERS",
+    "PARTS",
+    "PURPOSES",
+    "Place",
+    "Stream",
+    "backward",
+    "block_of",
+    "cause",
+    "contents",
+    "divide_by_zero",
+    "first_of",
+    "held_back",
+    "inner",
+    "interrupts",
+    "is_asserted",
+    "is_own",
+    "line",
+    "listeners",
+    "origin",
+    "refusal",
+    "snapshot",
+    "storage_of",
+    "within",
+]

@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses import FakeTensor
+
+from practice_gpus.machine.errors import refusal
 
 if TYPE_CHECKING:
     from practice_gpus.machine.machine import Local, Machine
@@ -90,6 +93,8 @@ def passes(machine: Machine, original: Callable = torch.autograd._engine_run_bac
     """Autograd's engine, where streams have been changed."""
 
     def run(outputs, *args, **options):
+        if any(isinstance(out, FakeTensor) and out.is_cuda for out in outputs):
+            refusal("the backward pass of fake tensors on GPUs")()
         if not machine.local.changes:
             return original(outputs, *args, **options)
         with joined(machine, outputs):

@@ -7,6 +7,7 @@ call of the CPU reports it (https://docs.nvidia.com/cuda/cuda-runtime-api/group_
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,7 +37,13 @@ OUT_OF_MEMORY = (
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory Management "
     " (https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
 )
-INVALID_DEVICE, BAD_HANDLE, DEVICE_ASSERT = 101, 400, 710  # numbers of cudaError_t
+UNINITIALIZED = "CUDA error: initialization error\n" + ASYNC
+INITIALIZATION, INVALID_DEVICE, BAD_HANDLE, DEVICE_ASSERT = (
+    3,
+    101,
+    400,
+    710,
+)  # numbers of cudaError_t
 # What the CPU's kernels say of a value for which a GPU's fail an assertion (CUDA_KERNEL_ASSERT in ATen/native/cuda).
 ASSERTED = re.compile(
     r"(index|Target) -?\d+ is out of bounds|index out of range|out of bounds for dim|tried to access index"
@@ -45,13 +52,39 @@ ASSERTED = re.compile(
     r"|Found an invalid max index|Expected Tensor with single nonzero value"
 )
 NO_KERNEL = (
-    "Could not run 'aten::{}' with arguments from the 'CUDA' backend. This could be because the operator doesn't exist "
+    "Could not run '{}' with arguments from the '{}' backend. This could be because the operator doesn't exist "
     "for this backend, or was omitted during the selective/custom build process (if using custom build)."
 )
+NO_BACKEND = "No backend type associated with device type {}"
+FORKED = "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method"
 OTHER_STORAGE = (
     'Attempted to set the storage of a tensor on device "{}" to a storage on different device "{}".  This is no longer '
     "allowed; the devices must match."
 )
+
+
+listeners: list = []  # what is told of each refusal: the recorders of reports
+
+
+def refusal(
+    name: str,
+    original: Any = None,
+    condition: Callable | None = None,
+    instead: str = "leave it out here, or borrow one",
+) -> Callable:
+    """A callable that says that practice GPUs do not imitate ``name``; given a ``condition``, only where it is true."""
+
+    def call(*args, **kwargs):
+        if condition is None or condition(*args, **kwargs):
+            for listener in listeners:
+                listener.refused(name)
+            raise NotImplementedError(
+                f"practice GPUs do not imitate {name}: it needs a real GPU; {instead}"
+            )
+        return original(*args, **kwargs)
+
+    vars(call).update(refuses=name, always=condition is None)
+    return call
 
 
 def accelerator_error(text: str, code: int) -> torch.AcceleratorError:

@@ -12,13 +12,15 @@ import contextlib
 import os
 import threading
 import warnings
+import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from practice_gpus.machine import errors
+from practice_gpus.machine.errors import listeners, refusal  # noqa: F401  for others
 from practice_gpus.machine.memory import Allocator
 from practice_gpus.machine.origins import depth
 from practice_gpus.machine.streams import Streams
@@ -27,7 +29,7 @@ from practice_gpus.settings import Settings
 if TYPE_CHECKING:
     from practice_gpus.machine.blocks import Block
     from practice_gpus.machine.streams import Stream
-    from practice_gpus.pytorch.operators import Call
+    from practice_gpus.pytorch import Call
 
 CPU = torch.device("cpu")
 PLAIN = {torch.Tensor, torch.nn.Parameter}
@@ -44,28 +46,6 @@ SYNC = "called a synchronizing CUDA operation"
 
 
 OTHER_THREAD = "practice GPUs are on in the thread {!r}, and belong to it and to threads started from it: turn them on and off there"
-listeners: list = []  # what is told of each refusal: the recorders of reports
-
-
-def refusal(
-    name: str,
-    original: Any = None,
-    condition: Callable | None = None,
-    instead: str = "leave it out here, or borrow one",
-) -> Callable:
-    """A callable that says that practice GPUs do not imitate ``name``; given a ``condition``, only where it is true."""
-
-    def call(*args, **kwargs):
-        if condition is None or condition(*args, **kwargs):
-            for listener in listeners:
-                listener.refused(name)
-            raise NotImplementedError(
-                f"practice GPUs do not imitate {name}: it needs a real GPU; {instead}"
-            )
-        return original(*args, **kwargs)
-
-    vars(call).update(refuses=name, always=condition is None)
-    return call
 
 
 class Place:
@@ -138,10 +118,14 @@ class Machine:
         self.casts: dict[
             int, tuple
         ] = {}  # autocast: id of a float32 weight → (the weight, its cast copy), until the region ends
+        self.initialized = True  # CUDA has been used; False from when all is on to its first use
         self.streams = Streams(self)
-        self.broken: dict[
-            torch.device, str
-        ] = {}  # device → the error of its failed assertion, if they are to be sticky
+        # device → text and number of the error with which each call fails: a failed assertion, if they are to be sticky
+        self.broken: dict[torch.device, tuple] = {}
+        self.forked = False  # in a process whose parent had used it before
+        self.served: dict[str, set] = {}  # a process group → the kinds of devices of its tensors
+        self.functions: Any = None  # the `functions.FunctionMode`
+        MACHINES.add(self)
         self.generators: list[
             torch.Generator
         ] = []  # of random numbers, one a device: see `randomness`
@@ -159,8 +143,8 @@ class Machine:
         )
         if device.type != "cuda":
             return device
-        if torch.cuda._is_in_bad_fork():
-            torch.cuda._lazy_init()  # refuses in PyTorch's words
+        if not self.initialized:
+            torch.cuda._lazy_init()
         index = self.local.index if device.index is None else device.index
         if not 0 <= index < self.n:
             raise errors.invalid_device()
@@ -199,12 +183,14 @@ class Machine:
         place = storage.practice
         if place is not None and place.machine is self:
             return
-        size = storage.nbytes()
+        storage.practice = self.placed(device, storage.nbytes(), label)
+
+    def placed(self, device: torch.device, size: int, label: str = "") -> Place:
+        """A label with a block of ``size`` bytes, or with none for none."""
         block = None
-        index = device.index
-        allocator = self.allocators[index]
+        allocator = self.allocators[device.index]
         if size:
-            stream = self.streams.at(index)
+            stream = self.streams.at(device.index)
             try:
                 block = allocator.take(size, stream.stream_id, label)
             except torch.OutOfMemoryError:
@@ -212,19 +198,19 @@ class Machine:
                     raise
                 self.streams.drain(device)  # work that is done gives back what it held
                 block = allocator.take(size, stream.stream_id, label)
-        storage.practice = Place(self, device, allocator, block)
+        return Place(self, device, allocator, block)
 
     def asserted(self, device: torch.device, reason: Any) -> Any:
         """The error for a failed assertion on ``device``; each later call fails with it, too, if that is asked for."""
         error = errors.device_assert(reason)
         if self.settings.asserts == "sticky":
-            self.broken[device] = str(error)
+            self.broken[device] = str(error), errors.DEVICE_ASSERT
         return error
 
     def check_alive(self, device: torch.device) -> None:
         """Raise for a device on which an assertion has failed, as CUDA does for the rest of a process."""
         if device in self.broken:
-            raise errors.accelerator_error(self.broken[device], errors.DEVICE_ASSERT)
+            raise errors.accelerator_error(*self.broken[device])
 
     def draw(self, call: Call) -> torch.Tensor | tuple:
         """The result of an operator that draws random numbers: those of its device's generator."""
@@ -287,6 +273,21 @@ class Machine:
         self.streams.drain(device)
         if self.broken:
             self.check_alive(device)
+
+
+def in_forked_child() -> None:
+    """Python has forked: CUDA is lost to the child of a process that has used it."""
+    for machine in MACHINES:
+        if machine.initialized:
+            machine.initialized = False
+            machine.forked = True
+            lost = errors.UNINITIALIZED, errors.INITIALIZATION
+            machine.broken = dict.fromkeys(machine.devices, lost)
+
+
+MACHINES: weakref.WeakSet[Machine] = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=in_forked_child)
 
 
 @contextlib.contextmanager

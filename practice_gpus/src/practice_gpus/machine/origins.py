@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-HERE = str(Path(__file__).parents[1])  # the package, not this room
+HERE = str(Path(__file__).parents[1])
 PATHS = sysconfig.get_paths()
 INSTALLED = tuple({HERE, *(PATHS[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))})
 # Files of PyTorch whose waits have a purpose: once a step, once a tensor, once a number.

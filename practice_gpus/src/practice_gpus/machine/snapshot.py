@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from practice_gpus.machine.machine import Machine
     from practice_gpus.machine.memory import Allocator
 
-HERE = __name__.rpartition(".")[0]
+HERE = __name__.partition(".")[0]
 
 
 class History:

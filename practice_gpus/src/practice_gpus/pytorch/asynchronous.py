@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from practice_gpus.machine.machine import storage_of
+from practice_gpus.machine import storage_of
 from practice_gpus.pytorch import halves
 from practice_gpus.pytorch.operators import DIVISIONS, T, blocking, expected, tensors
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.machine import Machine
+    from practice_gpus.machine import Machine
     from practice_gpus.pytorch.operators import Call
 
 # The CPU's results have sizes of their own.

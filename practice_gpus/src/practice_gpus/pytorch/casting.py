@@ -15,7 +15,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.machine import Machine
+    from practice_gpus.machine import Machine
 
 HEADER = Path(torch.__file__).parent / "include/ATen/autocast_mode.h"
 # Policy → PyTorch's own lists of operators for it, and what calls them in C++ where no mode sees it.

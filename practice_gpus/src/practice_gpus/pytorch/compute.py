@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
-from practice_gpus.machine.errors import divide_by_zero, is_asserted
-from practice_gpus.machine.machine import refusal
-from practice_gpus.machine.origins import within
+from practice_gpus.machine import divide_by_zero, is_asserted, refusal
 from practice_gpus.pytorch import halves
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.machine import Machine
+    from practice_gpus.machine import Machine
     from practice_gpus.pytorch.operators import Call
-
-
-def refuse_fakes() -> None:
-    """Refuse an operator of ``FakeTensorMode``, in the name of what uses it."""
-    paths = [code.co_filename.replace(os.sep, "/") for code in within()]
-    if any(part in path for path in paths for part in ("distributed/fsdp", "distributed/tensor")):
-        refusal("FSDP2 (fully_shard, DTensor)", instead="DDP is imitated")()
-    refusal("devices under FakeTensorMode")()
 
 
 def computed(machine: Machine, call: Call) -> Any:

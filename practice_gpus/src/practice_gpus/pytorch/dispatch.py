@@ -8,24 +8,35 @@ from __future__ import annotations
 
 import functools
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_map_only
 
-from practice_gpus.machine.machine import PARTS, refusal, storage_of
+from practice_gpus.machine import CPU, NO_KERNEL, PARTS, refusal, storage_of
 from practice_gpus.pytorch import compute, shapes
 from practice_gpus.pytorch.asynchronous import launch
+from practice_gpus.pytorch.collectives import check
 from practice_gpus.pytorch.determinism import alert
 from practice_gpus.pytorch.device_mismatch import meet
-from practice_gpus.pytorch.operators import FACTS, Call, T, blocking, expected, facts, tensors
+from practice_gpus.pytorch.operators import (
+    FACTS,
+    FAKE,
+    Call,
+    T,
+    blocking,
+    expected,
+    facts,
+    fake,
+    tensors,
+)
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.machine import Machine
+    from practice_gpus.machine import Machine
 
-fake = torch._C._get_dispatch_mode
-FAKE = torch._C._TorchDispatchModeKey.FAKE
+computes = torch._C._dispatch_has_computed_kernel_for_dispatch_key
 NoFunctions = torch._C.DisableTorchFunction
 
 
@@ -44,7 +55,7 @@ class DispatchMode(TorchDispatchMode):
         return False  # else every operator would pass through torch.compile's machinery
 
     def __torch_dispatch__(self, func, kinds, args=(), kwargs=None):
-        if not self.on:
+        if not self.on or fake(FAKE) is not None:  # whose tensors say themselves where they are
             return func(*args, **kwargs or {})
         fact = FACTS.get(id(func))
         if fact is None and isinstance(func, torch._ops.HigherOrderOperator):  # slow to ask
@@ -55,8 +66,11 @@ class DispatchMode(TorchDispatchMode):
         if fact.composite:  # in inference mode PyTorch leaves it to the mode to take it apart
             with self:
                 return func.decompose(*args, **kwargs or {})
+        if fact.device and kwargs and is_cuda(kwargs.get("device")):  # PyTorch's C++ asks for it
+            with self.machine.functions.toward(self.machine.device(kwargs["device"])):
+                return self.__torch_dispatch__(func, kinds, args, {**kwargs, "device": CPU})
         with NoFunctions():  # in here tensors are what they really are
-            if fact.passes and args[0].layout not in PARTS and fake(FAKE) is None:
+            if fact.passes and args[0].layout not in PARTS:
                 return func._op(*args, **kwargs or {})
             try:
                 call = Call(self.machine, func, fact, args, kwargs or {})
@@ -70,7 +84,7 @@ class DispatchMode(TorchDispatchMode):
 
     def _run_inside(self, func, args, kwargs):
         """``torch.cond`` runs the function it chooses; other operators that are given functions are refused."""
-        if func is not torch.ops.higher_order.cond or fake(FAKE) is not None:
+        if func is not torch.ops.higher_order.cond:
             instead = "write it without, in operators of PyTorch"
             refusal(f"torch.ops.higher_order.{func.name()}", instead=instead)()
         for device in self.machine.devices:
@@ -100,6 +114,8 @@ class DispatchMode(TorchDispatchMode):
             self._label_loose(call)
         if fact.counted:
             self._count(call)
+        if fact.python:
+            return self._run_python(call)
         target = None
         if fact.targeted or not homes:
             target = machine.local.target
@@ -115,6 +131,18 @@ class DispatchMode(TorchDispatchMode):
                 storage.practice = machine.floating
         return out
 
+    def _run_python(self, call):
+        """A user's own kernel, registered in Python for CUDA, for the CPU, or for both."""
+        key = "CPU" if call.home is None else "CUDA"
+        name = call.func.name()
+        if key == "CUDA" and not computes(name, key):
+            raise NotImplementedError(NO_KERNEL.format(name, key))
+        if not computes(name, key):
+            return call.func._op(*call.args, **call.kwargs)
+        keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+        with torch._C._EnableTorchFunction(), self.machine.functions.seeing(), self:
+            return call.func.redispatch(keys, *call.args, **call.kwargs)
+
     def _label_loose(self, call):
         """Tensors that PyTorch made on the way live where the others are."""
         for tensor in call.loose:
@@ -127,8 +155,6 @@ class DispatchMode(TorchDispatchMode):
         machine = self.machine
         fact = call.fact
         home = call.home
-        if fake(FAKE) is not None:
-            compute.refuse_fakes()
         if machine.broken:
             for device in (home, *call.homes):
                 machine.check_alive(device)
@@ -173,6 +199,8 @@ class DispatchMode(TorchDispatchMode):
         """Count copies, and how often the CPU waits in an operator for its values."""
         machine = self.machine
         fact = call.fact
+        if fact.collective:
+            check(machine, call)
         if fact.copies:
             self._count_copies(call)
             return
@@ -227,13 +255,12 @@ class DispatchMode(TorchDispatchMode):
         if "foreach" in call.fact.name:
             pairs = zip(*call.args[:2], strict=True)
         for goal, source in pairs:
-            start = machine.place(source)
-            end = start
+            start = end = machine.place(source) if isinstance(source, T) else None
             if into:
                 end = machine.place(goal)
             elif target is not None:
                 end = target if target.type == "cuda" else None
-            if start == end or source.numel() == 0:
+            if not isinstance(source, T) or start == end or source.numel() == 0:
                 continue
             if start is not None and end is not None:
                 machine.copied("d2d", source, end)
@@ -247,6 +274,35 @@ class DispatchMode(TorchDispatchMode):
             machine.copied(direction, source, end, pinned)
             if blocking(call):
                 machine.waits(start or end, direction)
+
+
+def is_cuda(device: Any) -> bool:
+    """Whether a device that an operator is given is a GPU."""
+    return device is not None and device.type == "cuda"
+
+
+def seeing(machine: Machine, original: Callable = TorchDispatchMode.__enter__) -> Callable:
+    """``TorchDispatchMode.__enter__``: a user's mode sees where tensors are, and where new ones are asked for."""
+
+    def enter(mode):
+        if not isinstance(mode, DispatchMode) and not mode.is_infra_mode():
+            dispatch = functools.partial(shown, machine, type(mode).__torch_dispatch__)
+            mode.__torch_dispatch__ = types.MethodType(dispatch, mode)
+        return original(mode)
+
+    return enter
+
+
+def shown(machine, dispatch, mode, func, kinds, args=(), kwargs=None):
+    """What a user's mode does with an operator, with devices as they are labeled; below ours they are the CPU's."""
+    if not any(isinstance(each, DispatchMode) for each in _get_current_dispatch_mode_stack()):
+        return dispatch(mode, func, kinds, args, kwargs or {})
+    if kwargs and kwargs.get("device") == CPU:
+        like = args[0] if facts(func).targeted and isinstance(args[0], T) else None
+        goal = machine.local.target or (None if like is None else machine.place(like))
+        kwargs = {**kwargs, "device": goal or CPU}
+    with torch._C._EnableTorchFunction(), machine.functions.seeing():
+        return dispatch(mode, func, kinds, args, kwargs or {})
 
 
 @functools.cache

@@ -6,7 +6,6 @@ so arguments are checked and texts are worded by PyTorch itself.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -15,12 +14,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.cuda._utils import _get_device_index as get_index
 
-from practice_gpus.machine import snapshot
-from practice_gpus.machine.machine import CPU, OTHER_THREAD
+from practice_gpus.machine import CPU, FORKED, OTHER_THREAD, snapshot
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.machine import Machine
-    from practice_gpus.machine.streams import Stream
+    from practice_gpus.machine import Machine, Stream
 
 NAME = "Practice GPU (simulated on the CPU)"
 
@@ -103,6 +100,8 @@ def answers(machine: Machine) -> dict:
         "_cuda_memorySnapshot": lambda pool=None: snapshot.snapshot(machine, pool),
         "_accelerator_isAllocatorInitialized": lambda: True,
         "_accelerator_getAccelerator": lambda: torch.device("cuda"),
+        "_get_accelerator": lambda check=None: torch.device("cuda"),
+        "_cuda_isInBadFork": lambda: machine.forked,
         "_accelerator_emptyHostCache": lambda: None,
         "_accelerator_getDefaultGenerator": lambda index: machine.generators[index],
         "_accelerator_getMemoryInfo": lambda index: memory_info(machine, index),
@@ -170,13 +169,19 @@ def properties(machine: Machine) -> Any:
     )
 
 
-def initialization(machine: Machine, original: Callable = torch.cuda._lazy_init) -> Callable:
-    """``torch.cuda._lazy_init``, which PyTorch calls before it asks the driver; clear where this thread has no GPUs."""
+def initialization(machine: Machine) -> Callable:
+    """``torch.cuda._lazy_init``, which PyTorch calls before it asks the driver: the first time what waits for it is done."""
 
     def lazy_init():
         if not machine.local.has_modes:
             raise RuntimeError(OTHER_THREAD.format(machine.thread.name))
-        original()
+        if machine.forked:
+            raise RuntimeError(FORKED)
+        if not machine.initialized:
+            machine.initialized = torch.cuda._initialized = True
+            for waiting in (*torch.cuda._queued_calls, *torch.cuda._lazy_seed_tracker.get_calls()):
+                if waiting:
+                    waiting[0]()
 
     return lazy_init
 
@@ -185,15 +190,16 @@ def names(machine: Machine) -> dict:
     """Name in ``torch.cuda`` → replacement, where PyTorch's own function would go past those of `answers`."""
     streams = machine.streams
     table = answers(machine)
-    parent = os.getpid()
     device_properties = properties(machine)
     return {
         "device_count": lambda: machine.n,
         "_device_count_nvml": lambda: machine.n,
         "_cached_device_count": machine.n,
-        "_initialized": True,
+        "_initialized": False,
+        "_queued_calls": [],
+        "_lazy_seed_tracker": type(torch.cuda._lazy_seed_tracker)(),
         "_lazy_init": initialization(machine),
-        "_is_in_bad_fork": lambda: os.getpid() != parent,
+        "_is_in_bad_fork": lambda: machine.forked,
         "_get_device_properties": lambda index: device_properties,
         "is_current_stream_capturing": lambda: False,
         "mem_get_info": lambda device=None: memory_info(machine, get_index(device, optional=True)),

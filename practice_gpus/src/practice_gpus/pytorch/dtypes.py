@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from practice_gpus.machine.errors import NO_KERNEL, OTHER_STORAGE
-from practice_gpus.machine.machine import refusal
+from practice_gpus.machine import NO_KERNEL, OTHER_STORAGE, refusal
 
 REAL = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 WIDE = {torch.float32, torch.float64}
@@ -58,11 +57,17 @@ FLOAT8 = "torch._scaled_mm is only supported on CUDA devices with compute capabi
 # Operators without a CUDA kernel. The dispatcher of a CUDA build names them; so does PyTorch's native_functions.yaml.
 CPU_ONLY = set("histogram _histogramdd_bin_edges _histogramdd_from_bin_cts _add_relu".split())
 CPU_ONLY |= set("_histogramdd_from_bin_tensors _add_relu_ to_mkldnn _upsample_lanczos2d_aa".split())
+CPU_ONLY |= set("quantized_lstm quantized_gru _spdiags _dyn_quant_matmul_4bit".split())
+
+
+# Parts of PyTorch whose operators are the CPU's, but for those that end so.
+CPU_PARTS = ("quantized::", "_quantized::", "onednn::", "mkldnn::", "mkldnn_prepacked::", "mkl::")
+ON_BOTH = ("unpack", "_rowwise_offsets")
 
 
 def dtype_check(name: str) -> Callable[[Any], None] | None:
     """What raises for a `Call` of the operator ``name`` whose dtype, or which itself, CUDA lacks; None: nothing does."""
-    if name in CPU_ONLY:
+    if name in CPU_ONLY or name.startswith(CPU_PARTS) and not name.endswith(ON_BOTH):
         return _refuse_operator
     if name.startswith("scatter_reduce"):
         return _check_scatter
@@ -80,7 +85,8 @@ def dtype_check(name: str) -> Callable[[Any], None] | None:
 
 
 def _refuse_operator(call: Any) -> None:
-    raise NotImplementedError(NO_KERNEL.format(call.func._schema.name.removeprefix("aten::")))
+    backend = "QuantizedCUDA" if any(x.is_quantized for x in call.inputs) else "CUDA"
+    raise NotImplementedError(NO_KERNEL.format(call.func.name(), backend))
 
 
 def _refuse_halves(call: Any) -> None:

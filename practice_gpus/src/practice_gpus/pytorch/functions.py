@@ -18,21 +18,21 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils import _device
 from torch.utils._pytree import tree_map_only
 
-from practice_gpus.machine.machine import CPU, contents, refusal, storage_of
+from practice_gpus.machine import CPU, contents, refusal, storage_of
 from practice_gpus.pytorch import casting
 from practice_gpus.pytorch.device_mismatch import let_pytorch_refuse
-from practice_gpus.pytorch.operators import meta, tensors
+from practice_gpus.pytorch.operators import FAKE, fake, meta, tensors
 from practice_gpus.pytorch.tensor_methods import TensorMethods
 from practice_gpus.pytorch.torchscript import Devices
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.machine import Machine
+    from practice_gpus.machine import Machine
 
 T = torch.Tensor
 FACTORIES = _device._device_constructors()
 HALVES = {torch.float16, torch.bfloat16, torch.complex32}
 TORCH = str(Path(torch.__file__).parent)
-HERE = str(Path(__file__).parent)
+HERE = str(Path(__file__).parents[1])
 STORAGES = (torch.TypedStorage, torch.UntypedStorage)
 FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray, T.new_tensor)
 
@@ -82,14 +82,18 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
                 handler = self.create
         return func(*args, **kwargs) if handler is None else handler(func, *args, **kwargs)
 
+    def seeing(self) -> contextlib.AbstractContextManager:
+        """The mode on, for what PyTorch calls from inside of other calls."""
+        if not self.on or self in _get_current_function_mode_stack():
+            return contextlib.nullcontext()
+        return self
+
     def around(self, hook: Callable) -> Callable:
-        """``hook`` with the mode on: PyTorch calls saved-tensor hooks from inside other calls."""
+        """``hook``, such as that for a saved tensor, with the mode on."""
 
         @functools.wraps(hook)
         def inside(*args):
-            if not self.on or self in _get_current_function_mode_stack():
-                return hook(*args)
-            with self:
+            with self.seeing():
                 return hook(*args)
 
         return inside
@@ -112,10 +116,11 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         machine = self.machine
         if machine.local.tracing:
             raise Devices
-        if isinstance(func, torch._ops.OpOverload) and is_passed_on():
-            return func(*args, device=device, pin_memory=pin_memory, **kwargs)
+        if fake(FAKE) is not None or isinstance(func, torch._ops.OpOverload) and is_passed_on():
+            asked = {"device": device, "pin_memory": pin_memory}
+            return func(*args, **kwargs, **{key: value for key, value in asked.items() if value})
         if func in FROM_DATA and args and isinstance(args[0], STORAGES):
-            goal = machine.device(device or default_device(func) or CPU)
+            goal = machine.device(first(device, default_device(func), CPU))
             return self.move(from_storage(*args, **kwargs).clone(), goal)
         like = args[0] if args and isinstance(args[0], T) else None
         if device is None:
@@ -151,7 +156,7 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         values = named.get("values", next((p for p in parts[::-1] if isinstance(p, T)), None))
         if device is None and values is not None:
             device = self.machine.place(values)
-        goal = self.machine.device(device or default_device(func) or CPU)
+        goal = self.machine.device(first(device, default_device(func), CPU))
         moved = [self.move(part, goal) if isinstance(part, T) else part for part in parts]
         options |= {key: self.move(part, goal) for key, part in named.items()}
         return self.create(func, *moved, device=goal, **options)
@@ -168,6 +173,8 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
 
     def move(self, x: Any, device: torch.device, non_blocking: bool = False, **options: Any) -> Any:
         """``x`` on ``device``: itself if it is there, else a copy through which gradients flow back to its device."""
+        if fake(FAKE) is not None:
+            return T.to(x, device=device, non_blocking=non_blocking, **options)
         source = self.machine.place(x) or x.device
         if self.machine.local.tracing and device != self.machine.place(x):
             raise Devices
@@ -269,6 +276,11 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         data, sizes = func(x, lengths, *rest)
         storage_of(sizes).practice = None  # PyTorch keeps them on the CPU
         return data, sizes
+
+
+def first(*values: Any) -> Any:
+    """The first value that is not None: 0 is a device."""
+    return next(value for value in values if value is not None)
 
 
 def is_passed_on() -> Any:

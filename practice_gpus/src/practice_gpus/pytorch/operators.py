@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-from practice_gpus.machine.machine import storage_of
+from practice_gpus.machine import storage_of
 from practice_gpus.pytorch.determinism import ALERTS
 from practice_gpus.pytorch.dtypes import dtype_check
 from practice_gpus.pytorch.halves import PRODUCTS
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.machine import Machine
+    from practice_gpus.machine import Machine
 
 T = torch.Tensor
+fake = torch._C._get_dispatch_mode
+FAKE = torch._C._TorchDispatchModeKey.FAKE
 has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
 # How often the CPU waits in an operator on a real GPU; tests/waits.csv names the source of each number.
@@ -89,12 +91,18 @@ def facts(func: Any) -> Any:
         view=view or name == "set_",
         passes=view and one_tensor and not composite,  # a view of one tensor: it is where that is
         copies=copies,
-        counted=copies or name in WAITS or name in WAITS_IF or name in INDEXING,
+        counted=copies
+        or func.namespace != "aten"
+        or name in WAITS
+        or name in WAITS_IF
+        or name in INDEXING,
         waits=WAITS.get(name, 0),
         waits_if=WAITS_IF.get(name),
         indexes=name in INDEXING,
         multiplies=name in PRODUCTS,
         dtype_check=dtype_check(name),
+        collective=func.namespace in ("c10d", "_c10d_functional"),
+        python=written_in_python(func),
         alerts=name in ALERTS,
         reads=any(tag in func.tags for tag in READS),
         random=torch.Tag.nondeterministic_seeded in func.tags,
@@ -104,6 +112,19 @@ def facts(func: Any) -> Any:
         device="device" in names,
     )
     return FACTS[id(func)]
+
+
+# Keys of the dispatcher, of kernels that are registered in Python: PyTorch's own stay.
+KERNEL_KEYS = ("CUDA", "CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+BUILT_IN = frozenset(key for key in torch.library._impls if key.startswith(("aten/", "_native/")))
+
+
+def written_in_python(func: Any) -> bool:
+    """Whether a kernel of an operator is a user's, registered with ``torch.library``."""
+    packet, _, overload = func.name().partition(".")
+    names = {packet.replace("::", "/"), func.name().replace("::", "/")}
+    keys = {f"{name}/{key}" for name in names for key in KERNEL_KEYS}
+    return not keys.isdisjoint(torch.library._impls - BUILT_IN)
 
 
 class Call:

@@ -9,15 +9,16 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from practice_gpus.machine import backward
-from practice_gpus.machine.machine import CPU, Place, contents, listeners, refusal
-from practice_gpus.pytorch import casting, driver, processes, torchscript, typed
-from practice_gpus.pytorch.operators import meta
+from practice_gpus.machine import CPU, Place, backward, contents, listeners, refusal
+from practice_gpus.pytorch import casting, collectives, driver, processes, torchscript, typed
+from practice_gpus.pytorch.dispatch import seeing
+from practice_gpus.pytorch.operators import FACTS, meta
 from practice_gpus.pytorch.refused import everywhere, refused
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.machine import Machine
+    from practice_gpus.machine import Machine
     from practice_gpus.pytorch.functions import FunctionMode
 
 T = torch.Tensor
@@ -39,6 +40,9 @@ def patches(machine: Machine, functions: FunctionMode) -> Iterator[Any]:
     yield from typed.patches(machine)
     yield from torchscript.patches(machine)
     yield from processes.patches(machine)
+    yield from collectives.patches(machine)
+    yield TorchDispatchMode, "__enter__", seeing(machine)
+    yield torch.library.Library, "impl", registered(torch.library.Library.impl)
     yield torch._tensor_str, "_str", printing(machine, torch._tensor_str._str)
 
 
@@ -84,7 +88,37 @@ def of_storages(machine: Machine) -> Iterator[Any]:
     yield kind, "clone", cloned
     yield kind, "to", moved
     yield kind, "_write_file", written(machine)
+    yield kind, "resize_", resized(machine, kind.resize_)
+    if not machine.values:
+        for name in ("size", "nbytes"):
+            yield kind, name, counted(machine, getattr(kind, name))
     yield kind, "is_shared", lambda self: bool(machine.label(self)) or is_shared(self)
+
+
+def resized(machine: Machine, original: Callable) -> Callable:
+    """``UntypedStorage.resize_``, with which FSDP frees parameters: another block of memory, or none."""
+
+    def resize(storage, size):
+        device = machine.label(storage)
+        if device is None or machine.values:
+            original(storage, size)
+        if device is not None:
+            storage.practice = machine.placed(device, size)
+        return storage
+
+    return resize
+
+
+def counted(machine: Machine, original: Callable) -> Callable:
+    """The bytes of a storage without values: those of its block, once it was resized."""
+
+    def count(storage):
+        if machine.label(storage) is None:
+            return original(storage)
+        block = storage.practice.block
+        return 0 if block is None else block.requested
+
+    return count
 
 
 def of_devices(machine: Machine) -> Iterator[Any]:
@@ -124,14 +158,24 @@ def without_driver() -> Iterator[Any]:
     for name in ("start", "stop"):  # of a profiler outside of PyTorch: there is none
         yield torch.cuda.profiler, name, lambda: None
     yield torch.cuda.nccl, "is_available", lambda tensors: False
-    if torch.distributed.is_available():
-        yield torch.distributed, "is_nccl_available", lambda: False
+    yield torch._subclasses.fake_tensor, "init_gpu_context", lambda device: None
     yield torch.backends.cuda, "is_built", lambda: True
     yield torch.backends.cudnn, "is_acceptable", lambda tensor: False
     yield torch.autograd.profiler.profile, "__init__", without_cuda
     yield torch, "compile", uncompiled()
     for backend in ("flash", "mem_efficient", "cudnn"):
         yield torch._C, f"_can_use_{backend}_attention", lambda params, debug=False: False
+
+
+def registered(original: Callable) -> Callable:
+    """``Library.impl``, which may be for an operator that is known already."""
+
+    @functools.wraps(original)
+    def impl(*args, **options):
+        FACTS.clear()
+        return original(*args, **options)
+
+    return impl
 
 
 def forgetting(machine: Machine, clear: Callable) -> Callable:
@@ -190,9 +234,9 @@ def stored(machine: Machine, original: Callable = torch._C.StorageBase.__new__) 
     """A new storage, of so many bytes or with given ones, on a practice GPU, too."""
 
     def new(cls, *args, device=None, **options):
-        goal = machine.device(device or CPU)
+        goal = machine.device(CPU if device is None else device)
         if goal.type != "cuda":
-            return original(cls, *args, **options | ({"device": device} if device else {}))
+            return original(cls, *args, **options | ({} if device is None else {"device": device}))
         if args and isinstance(args[0], int):
             return torch.empty(args[0], dtype=torch.uint8, device=goal).untyped_storage()
         return contents(original(cls, *args)).to(goal).untyped_storage()

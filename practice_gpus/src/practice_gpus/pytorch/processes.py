@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from practice_gpus.machine.machine import refusal, storage_of
+from practice_gpus.machine import refusal, storage_of
 from practice_gpus.settings import Settings
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.machine import Machine
+    from practice_gpus.machine import Machine
 
 receivers: list = []  # the machines that are on, the innermost last
 START = BaseProcess.start
 VARIABLE = "PRACTICE_GPUS"
 REPORT = "PRACTICE_GPUS_REPORT"  # the number of steps, and the folder for the facts of a report
-FOLDER = str(Path(__file__).parent / "children")
+FOLDER = str(Path(__file__).parents[1] / "children")
 
 
 def variables(settings: Settings) -> dict[str, str]:

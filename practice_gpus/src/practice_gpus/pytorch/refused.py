@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from practice_gpus.machine.machine import listeners, refusal
+from practice_gpus.machine import refusal
 from practice_gpus.pytorch import casting
 
 T = torch.Tensor
@@ -43,12 +42,6 @@ def refused() -> Iterator[Any]:
     def some(owner, name, label, condition, instead):
         return owner, name, refusal(label, getattr(owner, name), condition, instead)
 
-    for name in ("init_process_group", "new_group"):
-        for owner in process_groups():
-            label = f"torch.distributed.{name} with nccl"
-            original = getattr(owner, name)
-            refuse = refusal(label, original, nccl, "use the backend gloo")
-            yield owner, name, in_report(refuse, original, label)
     if not casting.HEADER.exists():
         label = "autocast without PyTorch's headers"
         yield some(torch, "set_autocast_enabled", label, cuda, "install PyTorch's wheel whole")
@@ -100,41 +93,6 @@ def unseen(kind: type, *args: Any) -> Any:
     """A new tensor of a type of its own."""
     with torch._C._DisableTorchDispatch():
         return T.__new__(kind, *args)
-
-
-def process_groups() -> Iterator[Any]:
-    """The modules that make process groups."""
-    if torch.distributed.is_available():
-        yield from (torch.distributed, torch.distributed.distributed_c10d)
-        yield torch.distributed.device_mesh
-
-
-def nccl(*args: Any, **kwargs: Any) -> bool:
-    """Whether a process group is to talk through NCCL."""
-    return any("nccl" in str(value).lower() for value in (*args, kwargs.get("backend")))
-
-
-def in_report(refuse: Callable, original: Callable, label: str) -> Callable:
-    """Process groups of NCCL are refused; in a report that is noted, and gloo takes its place so that it goes on.
-
-    Without a backend PyTorch would take NCCL for tensors of GPUs: it is gloo for all of them.
-    """
-
-    @functools.wraps(refuse)
-    def call(*args, **options):
-        if not args and options.get("backend") is None:
-            options["backend"] = "gloo"
-        if not listeners or not nccl(*args, **options):
-            return refuse(*args, **options)
-        for listener in listeners:
-            listener.refused(f"{label} (gloo instead)")
-        args = ["gloo" if "nccl" in str(value).lower() else value for value in args]
-        options = {key: value for key, value in options.items() if key != "device_id"}
-        if "nccl" in str(options.get("backend")).lower():
-            options["backend"] = "gloo"
-        return original(*args, **options)
-
-    return call
 
 
 def cuda(device: str, on: bool = True) -> bool:

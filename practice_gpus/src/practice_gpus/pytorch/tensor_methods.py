@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from practice_gpus.machine.machine import CPU, storage_of
+from practice_gpus.machine import CPU, storage_of
 from practice_gpus.pytorch.device_mismatch import let_pytorch_refuse
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.machine import Machine
+    from practice_gpus.machine import Machine
 
 
 T = torch.Tensor

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from practice_gpus.machine.machine import CPU, listeners, refusal
+from practice_gpus.machine import CPU, listeners, refusal
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.machine import Machine
+    from practice_gpus.machine import Machine
 
 DEVICES = re.compile(r"Device = prim::Constant|= (aten::cpu|aten::cuda|prim::is_cuda)\(")
 NOTICE = (

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from practice_gpus.machine.origins import is_own
+from practice_gpus.machine import is_own
 from practice_gpus.reports import findings
 
 

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from practice_gpus.machine.machine import block_of
-from practice_gpus.machine.origins import is_own, line
+from practice_gpus.machine import block_of, is_own, line
 
 RECENT = 6  # of so many steps
 BIRTHS = 4  # at least so many left something from the same line

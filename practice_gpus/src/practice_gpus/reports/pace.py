@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from practice_gpus.cards import GIB, get_card
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.machine import Machine
+    from practice_gpus.machine import Machine
 
 CARDS = ("T4", "A100 40", "H100 SXM")  # the first two that are large enough
 TRIES = 3  # steps that are recorded: the shortest has no evaluation in it
@@ -33,7 +33,7 @@ class Pace:
             self.stop()
 
     def _start(self):
-        from practice_gpus.clock.log import Log  # only where there is a step
+        from practice_gpus.clock import Log  # only where there is a step
 
         self.before = self.machine.clock
         self.machine.clock = self.log = Log(self.machine)
@@ -46,8 +46,7 @@ class Pace:
 
     def facts(self, peak: int) -> dict | None:
         """The forecast as lists and dictionaries; None without a whole step on a GPU. ``peak``: bytes that must fit."""
-        from practice_gpus.clock.forecast import Forecast
-        from practice_gpus.clock.log import Launch
+        from practice_gpus.clock import Forecast, Launch
 
         steps = [s for s in self.steps if any(isinstance(entry, Launch) for entry in s)]
         if not steps:

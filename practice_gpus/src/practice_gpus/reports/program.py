@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from practice_gpus.clock import steps as clock_steps
-from practice_gpus.machine.origins import HERE, is_own, line
+from practice_gpus.machine import HERE, is_own, line
 from practice_gpus.pytorch import processes
 from practice_gpus.reports import findings, screen, statements
 from practice_gpus.reports.failures import failed
@@ -26,7 +26,7 @@ from practice_gpus.reports.step_limit import Enough
 from practice_gpus.session import practice_gpus
 
 if TYPE_CHECKING:
-    from practice_gpus.clock.forecast import Forecast
+    from practice_gpus.clock import Forecast
     from practice_gpus.reports.recorder import Memory
 
 TABLES = ("copies", "waits", "refusals", "again")  # of a recorder

@@ -15,14 +15,17 @@ import torch
 from torch.optim import optimizer as optimizers
 from torch.utils._pytree import tree_leaves
 
-from practice_gpus.machine.machine import block_of, inner, listeners, storage_of
-from practice_gpus.machine.origins import (
+from practice_gpus.machine import (
     OWNERS,
     PURPOSES,
+    block_of,
     cause,
     first_of,
+    inner,
     line,
+    listeners,
     origin,
+    storage_of,
     within,
 )
 from practice_gpus.reports import leaks
@@ -31,8 +34,7 @@ from practice_gpus.reports.slow import Watch
 from practice_gpus.reports.step_limit import end_with_loop
 
 if TYPE_CHECKING:
-    from practice_gpus.machine.blocks import Block
-    from practice_gpus.machine.memory import Allocator
+    from practice_gpus.machine import Allocator, Block
 
 KINDS = "parameters gradients optimizer activations backward data buckets replicas".split()
 FACTORIES = set(

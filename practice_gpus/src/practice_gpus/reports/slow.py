@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from practice_gpus.machine.origins import is_own
+from practice_gpus.machine import is_own
 from practice_gpus.reports.findings import short, source
 
 if TYPE_CHECKING:

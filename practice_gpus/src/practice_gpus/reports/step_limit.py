@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from practice_gpus.machine.origins import is_own
+from practice_gpus.machine import is_own
 
 HERE = __name__.partition(".")[0]
 

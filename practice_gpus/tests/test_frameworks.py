@@ -1,0 +1,105 @@
+"""What frameworks ask of GPUs: whoever tests them here would otherwise be refused, or told the wrong thing."""
+
+import os
+
+import pytest
+
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+SHARDED = """
+    import os, sys, torch, torch.distributed as dist, torch.multiprocessing as mp
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+    from practice_gpus import practice_gpus
+
+    def train(rank, device, port):
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        dist.init_process_group("nccl" if device == "cuda" else "gloo", rank=rank, world_size=2)
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+        if device == "cuda":
+            torch.cuda.set_device(rank)
+            fully_shard(model.cuda())
+        else:
+            model = DistributedDataParallel(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        torch.manual_seed(rank)
+        for _ in range(2):
+            loss = model(torch.randn(4, 4).to(device)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        total = loss.detach()
+        dist.all_reduce(total)
+        if rank == 0:
+            print(total.device, total.item(), flush=True)
+        dist.destroy_process_group()
+
+    if __name__ == "__main__":
+        mp.start_processes(train, ("cpu", "29611"), nprocs=2, start_method="fork")
+        practice_gpus(2).start()
+        assert not torch.cuda.is_initialized()
+        mp.start_processes(train, ("cuda", "29612"), nprocs=2, start_method="fork")
+"""
+
+
+@forks
+@pytest.mark.slow
+def test_fsdp2_on_two_forked_ranks_has_the_losses_of_the_cpu(run):
+    """A notebook launcher forks before the first use of CUDA; FSDP2 moved weights to the CPU, silently."""
+    (cpu, first), (gpu, second) = (line.split() for line in run(SHARDED).splitlines())
+    assert (cpu, gpu) == ("cpu", "cuda:0") and float(first) == pytest.approx(float(second), 1e-6)
+
+
+def test_memory_of_a_rank_of_sixty_four(run):
+    """Whoever plans a large training asks what a rank needs: a sixty-fourth of parameters and optimizer."""
+    said = run("""
+        import torch, torch.distributed as dist
+        from torch.distributed.fsdp import fully_shard
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+        from practice_gpus import practice_gpus
+        practice_gpus(values=False, memory="80 GiB").start()
+        dist.init_process_group("fake", rank=0, world_size=64, store=FakeStore())
+        model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024, bias=False) for _ in range(4)])
+        for layer in model.cuda():
+            fully_shard(layer)
+        fully_shard(model)
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(2):
+            model(torch.randn(8, 1024, device="cuda")).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        print(torch.cuda.memory_allocated() / 2**20)
+    """)
+    assert 3 * 16 / 64 <= float(said) < 3 * 16 / 64 + 0.1
+
+
+@forks
+def test_after_its_first_use_a_forked_process_has_no_cuda(run):
+    """CUDA is lost to such a process: tensors that it inherits fail there, and so they do here."""
+    said = run("""
+        import os, torch
+        from practice_gpus import practice_gpus
+        with practice_gpus():
+            x = torch.ones(2, device="cuda")
+            if os.fork() == 0:
+                try:
+                    x + 1
+                except torch.AcceleratorError as error:
+                    print(str(error).splitlines()[0], error.error_code, torch.cuda.is_initialized(), flush=True)
+                os._exit(0)
+            os.wait()
+    """)
+    assert said.strip() == "CUDA error: initialization error 3 False"
+
+
+def test_fake_tensors_of_a_gpu_have_its_device_and_no_memory(gpus):
+    """DTensor asks them for the shapes of its results."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        x = torch.ones(4, device="cuda:1") @ torch.ones(4, 2).to("cuda:1")
+        assert str(x.device) == "cuda:1" and torch.cuda.memory_allocated(1) == 0
+        weight = torch.ones(2, device="cuda", requires_grad=True)
+        with pytest.raises(NotImplementedError, match="backward pass of fake tensors"):
+            weight.sum().backward()

@@ -235,7 +235,7 @@ def test_the_picture_of_a_race_says_both_counts_and_the_range_between(raced, mon
     eleven.race("attention", LAUNCHES["attention"])
     monkeypatch.undo()
     said = []
-    monkeypatch.setattr(figures.plots, "show", lambda figure, alt, caption: said.append(alt))
+    monkeypatch.setattr(figures.figures, "show", lambda figure, alt, caption: said.append(alt))
     figures.race(*raced[0])
     # tiles of 16: the loads, 900 MB, at the L2 cache's 7.2 TB/s, longer than arithmetic (73 µs)
     assert "1,000 MB loaded and stored, 4.2 MB from memory at least, forecast 125 to 654" in said[0]

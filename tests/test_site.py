@@ -9,16 +9,17 @@ import pytest
 from bs4 import BeautifulSoup
 
 from course import __main__ as door
+from course.pages import number_of
+from course.show.vega import VEGALITE
 from course.tools import ROOT, _notebooks, slides
 from course.tools import site as site_command
-from helpers.figures import VEGALITE
 
 PATHS = _notebooks.find()
 TEXTS = ["index", "INSTRUCTORS", "practice_gpus", "IMITATES", "HOW_IT_WORKS"]
 FEW = ("00", "04")  # the lessons of the default lane; all pages are written in the slow lane
 BADGES = {"colab.research.google.com", "mybinder.org", "kaggle.com", "www.kaggle.com"}
 MARKED = [
-    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem[:2] not in FEW))
+    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (number_of(path.stem) not in FEW))
     for path in PATHS
 ]
 each_lesson = pytest.mark.parametrize("path", MARKED)

@@ -77,7 +77,7 @@ class Exercise:
     the model answer: a function with the name the lesson's starter uses, or a value with `source` as its text.
     `seconds` is a time limit for answers that must take long (0: the usual one). `unlocked` says what a learner can do
     now; `tool` names the function of my_gpu_tools.py as which a correct answer can be kept ("": none), or `keeps` in its
-    place.
+    place. `letter` is that of the page that asks it ("b" of 02b); its key stays when it moves.
     """
 
     key: str
@@ -91,6 +91,12 @@ class Exercise:
     unlocked: str = ""
     tool: str = ""
     keeps: Callable | None = None
+    letter: str = ""
+
+    @property
+    def page(self) -> str:
+        """The number of the page that asks it, such as "02" or "02b"."""
+        return self.key[:2] + self.letter
 
     @property
     def name(self) -> str:
@@ -238,8 +244,11 @@ def exercises(number: str) -> list:
 
 
 def all_keys() -> dict:
-    """The keys of all exercises, as a dict of lesson number to a tuple, such as {"01": ("01.pick", …)}."""
-    return {number: tuple(each.key for each in exercises(number)) for number in LESSONS}
+    """The keys of all exercises, as a dict of page to a tuple, such as {"01": ("01.pick", …), "01b": …}."""
+    pages: dict = {number: () for number in LESSONS}
+    for each in (exercise for number in LESSONS for exercise in exercises(number)):
+        pages[each.page] = (*pages.get(each.page, ()), each.key)
+    return pages
 
 
 def find_question(key: str) -> Question | None:

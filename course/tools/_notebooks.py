@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from course.measurements.reader import schema_checker
+from course.pages import number_of
 from course.tools import ROOT
 
 FOLDER = ROOT / "notebooks"
@@ -22,9 +23,10 @@ SHOWN = ("alt", "width", "height", "embed_options")  # how a picture or a chart 
 
 
 def find(names: Iterable[str] = ()) -> list[Path]:
-    """Return the course's notebooks that begin with `names` ("01"; none: all), sorted; ValueError where there is none."""
+    """Return the notebooks with these numbers or file `names` ("01"; none: all), sorted; ValueError where there is none."""
     everything = sorted(FOLDER.glob("*.ipynb"))
-    found = [path for path in everything if path.name.startswith(tuple(names) or "")]
+    wanted = set(names)
+    found = [p for p in everything if not wanted or {p.name, number_of(p.name)} & wanted]
     if not found:
         raise ValueError(f"no notebook is called {names}; there are {[p.name for p in everything]}")
     return found

@@ -10,10 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 
-from course.checks.core import CORRECT, ERROR, NOT_ATTEMPTED
+from course.checks.core import CORRECT, ERROR, NOT_ATTEMPTED, all_keys
 from course.tools import ROOT, _graded, _notebooks, _sheets
 from course.tools.execute import positive
-from course.tools.progress import EXERCISES
 
 HELP = "grade submitted notebooks: FOLDER --out grades.csv, one line for each file"
 CHECK = re.compile(r"\b(\w+)\.check\(")  # the exercise's name in ex.NAME.check(
@@ -23,7 +22,7 @@ SEALED = """run --rm --interactive --network=none --read-only --tmpfs=/tmp:rw,ex
     --user=65534:65534 --cap-drop=ALL --security-opt=no-new-privileges --pids-limit=128 --cpus=1 --workdir=/tmp"""
 
 
-KEYS = {key[:2]: tuple(each for each in EXERCISES if each[:2] == key[:2]) for key in EXERCISES}
+KEYS = {page: keys for page, keys in all_keys().items() if keys}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

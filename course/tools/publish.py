@@ -30,7 +30,10 @@ except ImportError:  # on Colab and Kaggle; the whole course: https://github.com
 SETUP = re.compile(
     r"\A# No module .*\n|\Atry:\n    import helpers\nexcept ImportError:.*\n    %pip .*\n+"
 )
-TEXTS = "README.md", "practice_gpus/README.md", "practice_gpus/pyproject.toml", "course/pages.py"
+TEXTS = (
+    *("README.md", "CITATION.cff", "notebooks/INSTRUCTORS.md", "course/pages.py"),
+    *("practice_gpus/README.md", "practice_gpus/pyproject.toml"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,6 +102,12 @@ def table(repository: str) -> str:
     return "\n".join(rows)
 
 
+def minutes() -> str:
+    """Return INSTRUCTORS' table of minutes."""
+    rows = [f"| {page.number} | {page.minutes} |" for page in course.LESSONS]
+    return "\n".join(["| lesson | minutes |", "|---|---|", *rows])
+
+
 def stale(repository: str) -> dict[Path, Any]:
     """Return {path: fresh text, or a fresh notebook} for every file whose derived parts are not fresh."""
     fresh: dict[Path, Any] = {}
@@ -107,10 +116,12 @@ def stale(repository: str) -> dict[Path, Any]:
         after = _notebooks.clean(stamp_notebook(draft, repository, path.name))
         fresh |= {path: after} if before != after else {}
     lessons = f"<!-- lessons -->\n{table(repository)}\n<!-- /lessons -->"
-    for path in (ROOT / name for name in TEXTS):
+    times = f"<!-- minutes -->\n{minutes()}\n<!-- /minutes -->"
+    for path in filter(Path.exists, (ROOT / name for name in TEXTS)):  # a pack has fewer
         before = path.read_text(encoding="utf-8")
         after = before.replace(course.REPOSITORY, repository)
         after = re.sub("<!-- lessons -->.*<!-- /lessons -->", lambda _: lessons, after, flags=re.S)
+        after = re.sub("<!-- minutes -->.*<!-- /minutes -->", lambda _: times, after, flags=re.S)
         fresh |= {path: after} if before != after else {}
     return fresh
 

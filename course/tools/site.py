@@ -12,8 +12,8 @@ from nbformat import v4
 
 from course import files
 from course.pages import REPOSITORY
+from course.show.vega import VEGALITE
 from course.tools import ROOT, _notebooks
-from helpers.figures import VEGALITE
 
 HELP = "write the lessons as web pages, to read without running them"
 MARK = 'content="gpus-in-pytorch"'  # on every page, by the template

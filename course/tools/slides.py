@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from course import files
-from course.pages import NOTEBOOKS
+from course.pages import NOTEBOOKS, number_of
 from course.tools import _notebooks
 
 HELP = "write lessons as slides: a section, its question and its figure on each"
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     args.folder.mkdir(parents=True, exist_ok=True)
     exporter = SlidesExporter(embed_images=True, exclude_input_prompt=True)
     for path in paths:
-        name = f"{path.name[:2]}.slides.html"
+        name = f"{number_of(path.name)}.slides.html"
         html, _ = exporter.from_notebook_node(deck(_notebooks.read(path)))
         files.write(args.folder / name, html.replace("</head>", f"{STYLE}</head>"))
         print(args.folder / name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from practice_gpus.kernels.errors import CompileError, Line, Unsupported
@@ -127,10 +126,15 @@ class Module:
         found = self.prefixes.get(register)
         return found or self.prefixes[register.rstrip("0123456789")]
 
-    @cached_property
-    def smallest_shared(self) -> int:
-        """The fewest bytes that one element of a shared access has: what races are looked for in."""
-        sizes = [BITS.get(i.type, 32) // 8 for i in self.instructions if i.space == "shared"]
+    def smallest(self, space: str) -> int:
+        """Return the fewest bytes that one element of an access to a space has, at most 4: what races are looked for in."""
+        names = (space, "") if space == "global" else (space,)
+        found = [each for each in self.instructions if each.space in names]
+        sizes = [
+            BITS.get(each.type, 32) // 8
+            for each in found
+            if each.name in ("ld", "st", "atom", "red")
+        ]
         return max(1, min([*sizes, 4]))
 
 

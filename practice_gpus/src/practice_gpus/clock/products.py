@@ -12,34 +12,34 @@ from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sd
 T = torch.Tensor
 
 
-def linear(given: dict, out: T) -> int:
+def linear(given: dict, out: torch.Tensor) -> int:
     """Of a product with a matrix of weights, in whichever format: two for each result and each number in a row of the input."""
     return 2 * out.numel() * next(x for x in given.values() if isinstance(x, T)).shape[-1]
 
 
-def after_bias(given: dict, out: T) -> int:
+def after_bias(given: dict, out: torch.Tensor) -> int:
     """Of a product whose first argument is what is added."""
     return 2 * out.numel() * given["mat1"].shape[-1]
 
 
-def grouped(given: dict, out: T) -> int:
+def grouped(given: dict, out: torch.Tensor) -> int:
     """Of several products in one kernel, for whichever argument the offsets divide."""
     a, b = (x for x in given.values() if isinstance(x, T) and x.is_floating_point() and x.dim() > 1)
     return 2 * a.numel() * b.shape[-1] // (a.shape[0] if a.dim() > b.dim() else 1)
 
 
-def vector(given: dict, out: T) -> int:
+def vector(given: dict, out: torch.Tensor) -> int:
     """Of a product with a vector."""
     return 2 * max(x.numel() for x in given.values() if isinstance(x, T))
 
 
-def recurrent(given: dict, out: T) -> int:
+def recurrent(given: dict, out: torch.Tensor) -> int:
     """Of a layer of an LSTM or a GRU: each step uses each weight once for each sequence."""
     steps = math.prod(given["input"].shape[:2])
     return 2 * steps * (given["weight0"].numel() + given["weight1"].numel())
 
 
-OURS: dict[str, Callable[[dict, T], int]] = {
+OURS: dict[str, Callable[[dict, torch.Tensor], int]] = {
     "_int_mm": linear,
     "_weight_int4pack_mm": linear,
     "_weight_int4pack_mm_with_scales_and_zeros": linear,

@@ -1,4 +1,4 @@
-"""Stamp what follows from course/pages.py: links, the set-up cell, README's table with its badges."""
+"""Stamp what follows from course/pages.py: links, the set-up cell, README's table with its badge."""
 
 import argparse
 import re
@@ -12,11 +12,7 @@ from course import pages as course
 from course.tools import ROOT, _notebooks
 
 HELP = "stamp address, badges, links and README's table; --check says what is stale"
-PICTURES = {
-    "Colab": "https://colab.research.google.com/assets/colab-badge.svg",
-    "Kaggle": "https://kaggle.com/static/images/open-in-kaggle.svg",
-    "Binder": "https://mybinder.org/badge_logo.svg",
-}
+PICTURES = {"Colab": "https://colab.research.google.com/assets/colab-badge.svg"}
 OPEN, CLOSE = "<!-- nav -->", "<!-- /nav -->"
 ALONE = "# No module named helpers? Open the course with: python3 lab.py\n"
 BRING = """\
@@ -91,15 +87,28 @@ def stamp_notebook(notebook: Any, repository: str, file: str) -> Any:
 
 
 def table(repository: str) -> str:
-    """Return README's table of lessons."""
-    rows = ["| | lesson | what it is about | minutes | open |", "|---|---|---|---|---|"]
-    for lesson in course.NOTEBOOKS:
-        about = lesson.summary + (" · *practice GPUs*" if lesson.practice else "")
-        addresses = launches(repository, lesson.file).items()
-        opens = " ".join(f"[![Open in {name}]({PICTURES[name]})]({to})" for name, to in addresses)
-        link = f"[{lesson.title}](notebooks/{lesson.file})"
-        rows.append(f"| {lesson.number} | {link} | {about} | {lesson.minutes or '–'} | {opens} |")
-    return "\n".join(rows)
+    """Return README's badge, the path as a table, and all other pages folded."""
+    start = course.NOTEBOOKS[0]
+    to = launches(repository, start.file)["Colab"]
+    badge = (
+        f"[![Open in Colab]({PICTURES['Colab']})]({to}) {start.title}, without installing anything"
+    )
+    path = [page for page in course.LESSONS if page.number <= "07"]
+    more = [page for page in course.NOTEBOOKS if page not in path]
+    rows = [
+        f"| {page.number} | {linked(page)} | {page.summary} | {page.minutes} |" for page in path
+    ]
+    lines = [badge, "", "| | page | what you do | minutes |", "|---|---|---|---|", *rows, ""]
+    folded = " · ".join(f"{page.number} {linked(page)}" for page in more)
+    fold = (
+        f"<details><summary>{len(more)} more pages: deeper, beyond, and to look things up</summary>"
+    )
+    return "\n".join([*lines, fold, "", folded, "", "</details>"])
+
+
+def linked(page: course.Lesson) -> str:
+    """Return the page's title as a link from README."""
+    return f"[{page.title}](notebooks/{page.file})"
 
 
 def minutes() -> str:

@@ -8,6 +8,11 @@ from dataclasses import dataclass
 REPOSITORY = "OWNER_NAME/gpus-in-pytorch"  # set it when the course is published; no account can hold this name
 
 
+def number_of(file: str) -> str:
+    """The number of the page in `file`: "04" or "04b"."""
+    return file.partition("_")[0]
+
+
 @dataclass(frozen=True)
 class Lesson:
     """One lesson: `file` in notebooks/, `minutes` with exercises, `practice`: uses practice GPUs where GPUs lack."""
@@ -20,8 +25,8 @@ class Lesson:
 
     @property
     def number(self) -> str:
-        """The first two characters of its file, for example "04"."""
-        return self.file[:2]
+        """What its file begins with: "04", or "04b" for the page that goes deeper."""
+        return number_of(self.file)
 
 
 LESSONS = (

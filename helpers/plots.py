@@ -1,74 +1,206 @@
-"""The charts of the lessons: bars, lines, points, stacked parts and lanes, in the look of `helpers.figures`.
+"""Charts in the look of the course: bars, lines and dots, a color for each meaning, each kind of number told apart.
 
-Each function returns a `matplotlib.figure.Figure`; nothing here touches pyplot's state or rcParams. A lesson draws
-numbers of one kind as a dict, and numbers of several kinds as a list of groups:
+Each function returns a `matplotlib.figure.Figure` (`figure.savefig("times.png")`) and leaves pyplot and rcParams alone:
 
-    times = [plots.here({"this CPU": seconds}), plots.published("gan_epoch_colab", "epoch_s")]
-    figure = plots.bars(times, "A T4 needs 34 s for what Colab's CPU needs 24 minutes for", "seconds")
-    plots.show(figure, "Bars of three devices: …")
+    times = [plots.here({"this CPU": 2.4}), plots.forecast({"T4": (0.1, 0.2, 0.3)}, "the clock of practice_gpus")]
+    figure = plots.bars(times, "By forecast, a T4 takes 0.2 s for what this CPU takes 2.4 s for", "seconds")
 
 What was measured here, recorded or published is solid; a forecast is hollow and says so. Colors go by meaning: a label
 with "CPU" is blue, one with "GPU" or the name of a card green, "copy" amber, "wait" gray, "all-reduce" violet; where
-the words don't tell, name the color: `colors={"fused": figures.GPU}`. What means none of these is drawn in ink.
+the words don't tell, name the color: `colors={"fused": plots.GPU}`. What means none of these is drawn in ink.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from course.measurements.groups import KINDS, Group, forecast, here, published
-from helpers.figures import (
-    blank_figure,
-    new_figure,
-    panels,
-    pictures,
-    plain_ticks,
-    png,
-    set_title,
-    show,
-    show_vega,
-    sources,
-    tidy,
-)
-from helpers.palette import (
-    CARD,
-    COMM,
-    COPY,
-    CPU,
-    GPU,
-    GREENS,
-    INK,
-    KERNELS,
-    MEMORY,
-    duration,
-    meaning,
-    number,
-)
+from practice_gpus.machine import held_back
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
 Series = Mapping[str, Any] | Sequence[Mapping[str, Any]]  # by label, or groups of such
 Colors = Mapping[str, str] | None  # of labels
 
-__all__ = [
-    "KINDS",
-    "Group",
-    "blank_figure",
-    "duration",
-    "forecast",
-    "here",
-    "panels",
-    "pictures",
-    "png",
-    "published",
-    "set_title",
-    "show",
-    "show_vega",
-    "tidy",
-]
+# One meaning a color, in the whole course
+CPU = "#3B6FB6"
+GPU = "#1B8A5A"
+COPY = "#C77700"
+WAIT = "#8A9099"
+COMM = "#7A52A1"
+TROUBLE = "#C2344A"
+GREENS = ("#0B4F33", "#1B8A5A", "#4FAE83", "#8CCBAE", "#BFE0D0")  # five steps of the GPU's green
+MEMORY = dict(
+    zip(("parameters", "gradients", "optimizer", "activations", "batch"), GREENS, strict=True)
+)
+KERNELS = dict(
+    zip(("matmul", "attention", "normalization", "elementwise", "other"), GREENS, strict=True)
+)
+INK = "#1F2530"  # text, and lines that mean none of these
+FAINT = "#59616E"  # notes, ticks; 5.9 to 1 on the card
+RULE = "#D5DAE1"  # the grid
+CARD = "#F7F8FA"  # the paper: a light card on a light page and on a dark one
+RIGHT = "#3F7D12"  # a verdict only; TROUBLE is its opposite
+FONT = "DejaVu Sans"  # matplotlib brings it; Verdana is its sister in a browser
+
+MEANINGS = {
+    r"\bCPUs?\b|Xeon|EPYC|Ryzen|\bhost\b|\bloader\b": CPU,
+    r"\bcop(y|ies|ying)\b|\bbus\b|PCIe|\bpinned\b|\bpageable\b": COPY,
+    r"\bwait|\bidle\b": WAIT,
+    r"all-reduce|all-gather|reduce-scatter|\bcommunication\b|NVLink|\bring\b": COMM,
+    r"\bGPUs?\b|\bcuda|\bkernels?\b|Tesla|GeForce|RTX|GTX|\b[ABHLPTV]\d{1,4}S?\b": GPU,
+    **{rf"^{part}$": color for part, color in (MEMORY | KERNELS).items()},
+}
+
+
+def meaning(label: object) -> str | None:
+    """The color that the words of `label` mean; None where they mean none."""
+    return next((c for pattern, c in MEANINGS.items() if re.search(pattern, str(label))), None)
+
+
+def number(value: float, digits: int = 3) -> str:
+    """`value` with so many significant digits; from a thousand on with commas, without an exponent."""
+    rounded = float(f"{value:.{digits}g}")
+    if not 1000 <= abs(rounded) < float("inf"):
+        return f"{rounded:.{max(digits, 3)}g}"
+    text = f"{rounded:,.{max(0, digits - len(str(int(abs(rounded)))))}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+SMALL = 8  # points, the smallest text: 13 pixels as displayed
+TITLE = 11
+PIXELS = 120  # as displayed, for an inch of a figure
+
+# --- four kinds of numbers
+
+KINDS = {  # as the legend says it
+    "here": "measured here",
+    "yours": "your GPU",
+    "recorded": "recorded",
+    "published": "published",
+    "forecast": "forecast",
+}
+
+
+class Group(dict):
+    """Numbers of one kind: label to value, or to (xs, ys). `sources`: lines to print under the figure."""
+
+    def __init__(self, kind: str, values: Mapping[str, Any], sources: Iterable[str] = ()) -> None:
+        if kind not in KINDS:
+            raise ValueError(f"kind is {kind!r}; it takes one of {list(KINDS)}")
+        super().__init__(values)
+        self.kind = kind
+        self.sources = tuple(sources)
+
+    def renamed(self, labels: Mapping[str, str]) -> Group:
+        """The group with other labels: `labels` is a dict of old to new; the others stay."""
+        unknown = [label for label in labels if label not in self]
+        if unknown:
+            raise ValueError(f"labels has {unknown[0]!r}; the group has {list(self)}")
+        renamed = {labels.get(label, label): value for label, value in self.items()}
+        return Group(self.kind, renamed, self.sources)
+
+
+def here(values: Mapping[str, Any]) -> Group:
+    """The group of what was measured on this machine, now: `values` is a dict of label to value or (xs, ys)."""
+    return Group("here", values)
+
+
+def forecast(values: Mapping[str, Any], *sources: str) -> Group:
+    """The group of what was calculated, drawn hollow: label to value, (low, middle, high) or (xs, ys); `sources`: its rules."""
+    return Group("forecast", values, sources)
+
+
+# --- paper and type
+
+
+def new_figure(
+    title: str, xlabel: str = "", ylabel: str = "", size: tuple[float, float] = (6.4, 3.6)
+) -> tuple[Figure, Axes]:
+    """A figure with one pair of axes, in the look of the lessons.
+
+    `title` states the finding; `xlabel` and `ylabel` name quantity and unit; `size` in inches. Returns (Figure, Axes).
+    """
+    figure = blank_figure(size)
+    axes = figure.add_subplot()
+    set_title(figure, title)
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    tidy(axes)
+    return figure, axes
+
+
+def panels(
+    title: str, rows: int, columns: int, size: tuple[float, float], **shared: Any
+) -> tuple[Figure, Any]:
+    """A figure of `rows` × `columns` axes under one `title`: (Figure, array of Axes); `shared` as for `subplots`."""
+    figure = blank_figure(size)
+    set_title(figure, title)
+    return figure, figure.subplots(rows, columns, **shared)
+
+
+def set_title(figure: Figure, title: str) -> Text:
+    """Write the finding at the upper left of the whole figure, over as many lines as it takes; returns its Text."""
+    style = {"fontsize": TITLE, "fontweight": "bold", "color": INK, "family": FONT}
+    return figure.suptitle(title, x=0.02, ha="left", wrap=True, **style)
+
+
+def tidy(axes: Axes) -> None:
+    """Give `axes` the look of the course: no frame but a base line, a pale grid behind, dark type."""
+    axes.set_facecolor("none")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(FAINT)
+    axes.grid(color=RULE, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0, colors=FAINT, labelsize=9)
+    for label in (axes.xaxis.label, axes.yaxis.label):
+        label.set(color=FAINT, fontsize=9)
+
+
+def blank_figure(size: tuple[float, float]) -> Figure:
+    """A figure without axes, `size` in inches, for what you draw yourself."""
+    # an import that is broken off leaves half a module, which only a new kernel repairs
+    with held_back():
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    layout = ConstrainedLayoutEngine(w_pad=0.14, h_pad=0.12)
+    figure = Figure(figsize=size, layout=layout, facecolor=CARD)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def plain_ticks(axis: Axis) -> None:
+    """Label a logarithmic `axis` with plain numbers, closer together the fewer powers of ten it spans."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    low, high = axis.get_view_interval()
+    if low < 1e-4 or high >= 1e6:
+        return  # powers of ten are shorter
+    parts = range(1, 10) if high < 8 * low else (1, 2, 5) if high < 500 * low else (1,)
+    axis.set_major_locator(LogLocator(subs=parts))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter("{x:,g}")
+
+
+def sources(figure: Figure, *lines_of: str) -> Figure:
+    """Keep `lines_of` text as the sources that `show` writes below `figure`; returns the figure.
+
+    A line with `measurements.published(name).source` becomes a link. A figure of groups has its sources already.
+    """
+    told = [*getattr(figure, "sources", ()), *lines_of]
+    figure.sources = told  # type: ignore[attr-defined]  # an attribute of ours
+    return figure
+
+
+# --- charts
+
 NEUTRAL = "#566073"  # bars that mean nothing else
 COLORS = (CPU, COPY, GPU, COMM, NEUTRAL, "#3F9A72", INK)  # by place, for a lesson's own drawings
 GREEN_LINES = (GPU, GREENS[0], "#3F9A72")  # steps that stand out from the card as thin lines
@@ -265,78 +397,3 @@ def dots(series: Series, title: str, unit: str, log: bool = False, colors: Color
         plain_ticks(axes.xaxis)
     legend(figure, axes, 3)
     return sources(figure, *sources_of)
-
-
-def stacked(
-    rows: Mapping[str, Mapping[str, float]],
-    title: str,
-    unit: str,
-    digits: int = 3,
-    colors: Colors = None,
-) -> Figure:
-    """Horizontal bars made of parts: `rows` is a dict of label to {part: number}; the total stands at the end.
-
-    Parts of memory and kinds of kernels have their own colors (`figures.MEMORY`, `figures.KERNELS`).
-    """
-    if not rows:
-        raise ValueError("rows is empty; it takes a dict of label to {part: number}")
-    figure, axes = new_figure(title, unit, size=(7.2, 1.5 + 0.46 * len(rows)))
-    parts = _ordered(part for row in rows.values() for part in row)
-    left = dict.fromkeys(rows, 0.0)
-    for i, part in enumerate(parts):
-        look = _bar_look(_color(part, colors, GREENS[i % 5]))
-        sizes = [float(row.get(part, 0)) for row in rows.values()]
-        axes.barh([*rows], sizes, left=[*left.values()], label=part, **look)
-        left = {label: left[label] + size for label, size in zip(rows, sizes, strict=True)}
-    axes.invert_yaxis()
-    for label, total in left.items():
-        axes.annotate(
-            number(total, digits), (total, label), (6, 0), textcoords="offset points", **_NOTE
-        )
-    axes.margins(x=0.12)
-    _only_upright_grid(axes)
-    if len(parts) > 1:
-        legend(figure, axes, min(5, len(parts)))
-    return figure
-
-
-def _ordered(parts):
-    """Each of `parts` once: parts of memory and kinds of kernels in their fixed order, others as they come."""
-    parts = list(dict.fromkeys(parts))
-    fixed = next((each for each in (MEMORY, KERNELS) if set(parts) <= set(each)), parts)
-    return [part for part in fixed if part in parts]
-
-
-def lanes(
-    events: Sequence[tuple[str, str, float, float]], title: str, colors: Colors = None
-) -> Figure:
-    """Who works when: `events` is a list of (lane, label, start, end) in ms; the first lane is at the top.
-
-    A label's color is its meaning's, else a step of its lane's.
-    """
-    names = list(dict.fromkeys(lane for lane, *_ in events))
-    labels = list(dict.fromkeys((label, lane) for lane, label, *_ in events))
-    looks = _lane_looks(labels, colors)
-    figure, axes = new_figure(title, "milliseconds", size=(7.2, 1.5 + 0.55 * len(names)))
-    for lane, label, start, end in events:
-        axes.barh(lane, end - start, left=start, **looks[label])
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    _only_upright_grid(axes)
-    for label, look in looks.items():
-        axes.barh(names[0], 0, label=label, **look)
-    legend(figure, axes, min(4, len(labels)))
-    return figure
-
-
-def _lane_looks(labels, colors):
-    """The look of each label: its own meaning's color, else a step of its lane's."""
-    looks, places = {}, {}
-    for label, lane in labels:
-        color = (colors or {}).get(label) or meaning(label)
-        if color is None:
-            base = meaning(lane) or GPU
-            place = places[lane] = places.get(lane, -1) + 1
-            color = base if base != GPU else GREENS[(place + 1) % 5]
-        looks.setdefault(label, _bar_look(color) | {"height": 0.6})
-    return looks

@@ -7,12 +7,12 @@ import itertools
 import re
 
 import pytest
-import torch
 
 from course import show
 from course.checks import panel
+from course.show import figures
 from course.tools import _notebooks
-from helpers import figures, palette, plots
+from helpers import plots
 
 PATHS = _notebooks.find()
 WORDS = 4  # the alternative text of a figure has at least as many
@@ -64,16 +64,14 @@ def contrast(one, other):
     return (lighter + 0.05) / (darker + 0.05)
 
 
-@pytest.mark.parametrize("color", [*plots.COLORS, *plots.GREEN_LINES, palette.TROUBLE])
+@pytest.mark.parametrize("color", [*plots.COLORS, *plots.GREEN_LINES, plots.TROUBLE])
 def test_lines_stand_out_from_the_card(color):
-    assert contrast(color, palette.CARD) >= 3
+    assert contrast(color, plots.CARD) >= 3
 
 
 def test_colors_that_meet_differ_in_lightness():
     """So that the parts of a bar can be told apart in gray and by color-blind eyes."""
-    assert all(
-        contrast(a, b) >= 1.3 for a, b in itertools.pairwise([*palette.GREENS, palette.CARD])
-    )
+    assert all(contrast(a, b) >= 1.3 for a, b in itertools.pairwise([*plots.GREENS, plots.CARD]))
 
 
 @pytest.mark.parametrize("color", [*panel.COLORS.values(), *re.findall("#[0-9a-f]{6}", show.STYLE)])
@@ -83,17 +81,12 @@ def test_bars_of_panels_and_the_focus_stand_out_in_both_themes(color, ground):
 
 
 SERIES = {f"series {i}": ([1, 2], [i, i + 1]) for i in range(9)}
-PARTS = {f"row {i}": {f"part {k}": 1 + k for k in range(5)} for i in range(2)}
-EVENTS = [(f"lane {i % 2}", f"label {i}", i, i + 1) for i in range(9)]
 FIGURES = {
     "lines": lambda: plots.lines(SERIES, "t", "x", "y"),
     "few lines": lambda: plots.lines(dict([*SERIES.items()][:3]), "t", "x", "y"),
     "bars": lambda: plots.bars({"a": 1.0, "b": 2.0}, "t", "ms"),
     "forecasts": lambda: plots.bars([plots.forecast({"a": (1, 2, 3)})], "t", "ms"),
-    "stacked": lambda: plots.stacked(PARTS, "t", "MiB"),
-    "lanes": lambda: plots.lanes(EVENTS, "t"),
     "dots": lambda: plots.dots({"a": {"x": 1}}, "t", "ms"),
-    "pictures": lambda: plots.pictures(torch.zeros(2, 3, 4, 4), ["a", "b"], "t"),
 }
 
 
@@ -102,8 +95,8 @@ def test_texts_stand_out_from_the_card_and_are_large_enough(make):
     from matplotlib.text import Text
 
     figure = make()
-    plots.png(figure)
+    figures.png(figure)
     shown = [t for t in figure.findobj(Text) if t.get_text().strip() and t.get_visible()]
-    assert shown and min(contrast(text.get_color(), palette.CARD) for text in shown) >= 4.5
-    shrunk = min(1, figures.WIDEST / (figures.PIXELS * figure.get_figwidth()))
-    assert min(t.get_fontsize() for t in shown) * figures.PIXELS / 72 * shrunk >= 11
+    assert shown and min(contrast(text.get_color(), plots.CARD) for text in shown) >= 4.5
+    shrunk = min(1, figures.WIDEST / (plots.PIXELS * figure.get_figwidth()))
+    assert min(t.get_fontsize() for t in shown) * plots.PIXELS / 72 * shrunk >= 11

@@ -17,6 +17,7 @@ import pytest
 from copies import FILES, PACKAGES
 from nbclient import NotebookClient
 
+from course.pages import number_of
 from course.tools import ROOT, _notebooks, publish
 
 pytestmark = pytest.mark.slow
@@ -96,7 +97,7 @@ def test_a_lesson_alone_brings_its_helpers_and_nothing_else(
     address = r"https://github\.com/someone[^\s\"#]+?\.zip"
     setup.source, count = re.subn(address, archive.as_uri(), setup.source)
     assert count == 2, "the course and practice-gpus"
-    if path.name[:2] not in WHOLE:
+    if number_of(path.name) not in WHOLE:
         notebook.cells = [setup, nbformat.v4.new_code_cell(imports(notebook))]
     monkeypatch.setenv("JUPYTER_PATH", str(runtime.parent.parent / "share" / "jupyter"))
     monkeypatch.delenv("PYTHONPATH", raising=False)

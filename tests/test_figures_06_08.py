@@ -5,28 +5,26 @@ import re
 import pytest
 import torch
 
-import helpers.figures
 from course.gpt import data_parallel
 from course.lesson06 import exercises as rule06
 from course.lesson06 import figures as lesson06
 from course.lesson08 import figures, tree
-from helpers import plots
-from helpers.figures import SMALL
+from course.show import figures as drawn
+from course.show import vega
+from helpers.plots import SMALL
 
 
 @pytest.fixture
 def shown(monkeypatch):
     """The figures that a lesson shows, each with its alternative text."""
     found = []
-    monkeypatch.setattr(
-        helpers.figures, "show", lambda figure, alt, *_: found.append((figure, alt))
-    )
+    monkeypatch.setattr(drawn, "show", lambda figure, alt, *_: found.append((figure, alt)))
     return found
 
 
 def apart(figure):
     """Whether no text of the figure's first axes covers another, or is smaller than the smallest, or cut off."""
-    plots.png(figure)
+    drawn.png(figure)
     texts = [text for text in figure.axes[0].texts if text.get_text()]
     assert all(text.get_fontsize() >= SMALL for text in texts)
     boxes = [text.get_window_extent() for text in texts]
@@ -135,10 +133,10 @@ def test_the_explorer_of_buckets_says_what_its_bars_show(monkeypatch):
     """The sentence of a way is what a learner quotes; it must belong to the chosen way."""
     altair = pytest.importorskip("altair", "5")
     shown = []
-    monkeypatch.setattr(lesson06.figures, "show_vega", lambda *args: shown.append(args))
+    monkeypatch.setattr(lesson06.vega, "show", lambda *args: shown.append(args))
     lesson06.show_overlap()
     [(spec, figure, alt)] = shown
-    altair.LayerChart.from_dict(helpers.figures.vega_spec(spec, alt), validate=True)
+    altair.LayerChart.from_dict(vega.styled(spec, alt), validate=True)
     assert {p["name"]: len(p["bind"]["options"]) for p in spec["params"]} == {
         "link": 3,
         "bucket": 7,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from course.measurements import gpu_code
-from helpers import plots
+from course.show import figures
 
 T4 = gpu_code.Measured(
     "Tesla T4",
@@ -54,7 +54,7 @@ def test_a_kept_code_joins_the_figures_of_the_lessons(home, monkeypatch):
     _, race = lesson01.draw_race({"this CPU": 0.2})
     assert "Tesla T4, your GPU" in race
     shown = []
-    monkeypatch.setattr(plots, "show", lambda figure, sentence: shown.append(figure))
+    monkeypatch.setattr(figures, "show", lambda figure, sentence: shown.append(figure))
     lesson02.show_small_copies(None, {256: 0.4, 2**20: 9.0}, "cpu")
     for figure in shown:
         labels = [line.get_label() for line in figure.axes[0].get_lines()]

@@ -168,14 +168,14 @@ def test_commands_in_texts_exist():
     ]
 
 
-@pytest.mark.parametrize("check", [["check"], ["format", "--check"]], ids=["check", "format"])
-def test_ruff_finds_nothing(check):
-    """Layout and common mistakes are the formatter's business, and nobody's else."""
-    line = [sys.executable, "-m", "ruff", *check, "--no-cache"]
-    done = subprocess.run(line, cwd=ROOT, text=True, capture_output=True)
-    if "No module named ruff" in done.stderr:
-        pytest.skip("needs the package ruff")
-    assert done.returncode == 0, done.stdout
+def test_course_and_practice_gpus_carry_one_version():
+    """A badge opens the tag of one version, and Colab installs both from it."""
+    number = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), flags=re.M)[1]
+    package = SOURCES["practice_gpus"]
+    texts = (package / "__init__.py", package.parents[1] / "situations/pyproject.toml")
+    assert {re.search(r'ersion(?:__)? = "(.+)"', path.read_text())[1] for path in texts} == {number}
+    for file in ("CHANGELOG.md", "practice_gpus/CHANGELOG.md"):
+        assert f"\n## {number}\n" in (ROOT / file).read_text(encoding="utf-8")
 
 
 def test_what_is_imported_is_declared():

@@ -12,7 +12,8 @@ from course.lesson01 import jobs
 from course.lesson02 import exercises as lesson02
 from course.lesson02 import figures as figures02
 from course.pictures import moving as step_pictures
-from helpers import figures, plots
+from course.show import figures, vega
+from helpers import plots
 from practice_gpus import practice_gpus
 
 DRIVERS = {  # a driver of each CUDA
@@ -68,14 +69,14 @@ def test_eleven_warps_fill_the_scheduler():
     busy = [words.rpartition(" has work ")[2] for words, _ in frames]
     assert busy.index("100% of the time.") == 11
     for warps in (10, 11):
-        top = [box for box in frames[warps][1] if box.y == 0 and box.color == figures.GPU]
+        top = [box for box in frames[warps][1] if box.y == 0 and box.color == plots.GPU]
         assert sum(box.width for box in top) == (880 if warps == 11 else 800)
 
 
 def test_the_slider_of_cards_shows_what_the_lesson_says(monkeypatch):
     """A tie at 25 images per step; ten times as fast at 400, in a step that takes the B200 no longer."""
     shown = []
-    monkeypatch.setattr(figures, "show_vega", lambda *words: shown.append(words))
+    monkeypatch.setattr(vega, "show", lambda *words: shown.append(words))
     assert figures00.show_cards(5.0)[0] == "about the same"
     rows = shown[0][0]["data"]["values"]
     took = {(row["size"], row["card"][:2]): row["seconds"] for row in rows}
@@ -87,7 +88,7 @@ def test_the_slider_of_cards_shows_what_the_lesson_says(monkeypatch):
 def test_the_rows_answer_as_the_question_does(monkeypatch):
     """`reveal` compares the learner's choice with this text: another wording would make every guess wrong."""
     shown = []
-    monkeypatch.setattr(plots, "show", lambda *words: shown.append(words))
+    monkeypatch.setattr(figures, "show", lambda *words: shown.append(words))
     assert figures01.show_rows({"this CPU": {1: 0.5, 2048: 30.0}})[0] == "about 2 ms"
     assert "2.1 to 2.5 ms" in shown[0][0].get_suptitle()
     assert "this CPU, measured here 0.5 ms for one row, 30 for 2,048" in shown[0][1]
@@ -96,7 +97,7 @@ def test_the_rows_answer_as_the_question_does(monkeypatch):
 def test_the_forecast_of_many_layers_follows_the_learners_formula_once_it_is_right(monkeypatch):
     """It starts where the measured times do, and bends near 15,000 rows, as the lesson says."""
     shown = []
-    monkeypatch.setattr(plots, "show", lambda figure, words: shown.append((figure, words)))
+    monkeypatch.setattr(figures, "show", lambda figure, words: shown.append((figure, words)))
     for answer in (lesson01.how_long, None, lambda flops, moved, card: (1.0, "compute")):
         figures01.show_formula(answer)
     lines = [
@@ -113,7 +114,7 @@ def test_the_forecast_of_many_layers_follows_the_learners_formula_once_it_is_rig
 def test_the_map_shows_each_tensor_in_its_memory(monkeypatch):
     """The host is between two GPUs; what has no device, such as a shape, is Python's and on the host."""
     shown = []
-    monkeypatch.setattr(plots, "show", lambda figure, words: shown.append((figure, words)))
+    monkeypatch.setattr(figures, "show", lambda figure, words: shown.append((figure, words)))
     with practice_gpus(2):
         y = torch.ones(2, device="cuda:1")
         figures02.show_homes({"x": torch.ones(2), "y": y})
@@ -126,7 +127,7 @@ def test_the_map_shows_each_tensor_in_its_memory(monkeypatch):
 def test_the_figure_draws_the_learners_formula_once_it_is_right(monkeypatch):
     """A learner who has solved it sees their own line, and a wrong one is never drawn as if it were right."""
     shown = []
-    monkeypatch.setattr(plots, "show", lambda figure, words: shown.append(figure))
+    monkeypatch.setattr(figures, "show", lambda figure, words: shown.append(figure))
     for answer in (lesson02.fit_copy, None, lambda small, large: (1.0, 1.0)):
         figures02.show_small_copies(answer, {256: 0.4, 2**20: 9.0}, "cpu")
     labels = [[line.get_label() for line in figure.axes[0].get_lines()] for figure in shown]
@@ -137,7 +138,7 @@ def test_the_figure_draws_the_learners_formula_once_it_is_right(monkeypatch):
 def test_copies_within_the_cpus_memory_are_not_drawn_among_copies_to_a_gpu(monkeypatch):
     """Without a GPU, the learner's own two copies never crossed a bus; on one, they stand beside the tutorial's."""
     shown = []
-    monkeypatch.setattr(plots, "show", lambda figure, words: shown.append(figure))
+    monkeypatch.setattr(figures, "show", lambda figure, words: shown.append(figure))
     for device in ("cpu", "cuda:0"):
         figures02.show_small_copies(None, {4000: 16.0, 4_000_000: 370.0}, device)
     labels = [[line.get_label() for line in figure.axes[0].get_lines()] for figure in shown]

@@ -14,7 +14,7 @@ from course.lesson10 import figures, plans
 from course.lesson10.exercises import plan
 from course.measurements import traces
 from course.pictures import moving as step_pictures
-from helpers.palette import GPU
+from helpers.plots import GPU
 
 
 def held(axes):
@@ -53,7 +53,7 @@ def test_a_gpu_needs_nothing_of_another_between_the_two_matmuls(monkeypatch):
 def test_the_pipeline_never_runs_two_passes_on_a_gpu_at_once(monkeypatch, stages, microbatches):
     """The drawn schedule is the argument for the formula: work and bubble fill the time exactly."""
     shown = []
-    monkeypatch.setattr(figures.figures, "show_vega", lambda _, figure, *__: shown.append(figure))
+    monkeypatch.setattr(figures.vega, "show", lambda _, figure, *__: shown.append(figure))
     figures.show_pipeline(stages, microbatches)
     bars = shown[0].axes[0].patches
     end = 3 * (microbatches + stages - 1)
@@ -73,7 +73,7 @@ def test_the_pipeline_never_runs_two_passes_on_a_gpu_at_once(monkeypatch, stages
 def test_the_limit_is_where_gathering_takes_as_long_as_computing(monkeypatch):
     """The page states 5,540 tokens at 50 GB/s, and that 1,024 then leave 18% of the speed."""
     shown = []
-    monkeypatch.setattr(figures.figures, "show_vega", lambda _, *rest: shown.append(rest))
+    monkeypatch.setattr(figures.vega, "show", lambda _, *rest: shown.append(rest))
     figures.show_hidden(277, 50)
     [(figure, alt, _)] = shown
     assert "100% from 5,540 on" in alt

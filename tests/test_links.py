@@ -127,7 +127,7 @@ def launched(target):
 
 
 @pytest.mark.parametrize("file", [each.file for each in course.NOTEBOOKS])
-def test_a_lesson_links_to_itself_elsewhere_as_the_readmes_badges_do(file):
+def test_a_lesson_links_to_itself_elsewhere(file):
     first = _notebooks.read(_notebooks.FOLDER / file).cells[0].source
     own = launch_links(first)
     assert own == publish.launches(course.REPOSITORY, file)
@@ -135,6 +135,14 @@ def test_a_lesson_links_to_itself_elsewhere_as_the_readmes_badges_do(file):
     assert {launched(target) for target in own.values()} == {place}
     assert first.index("<details>") < first.index("Colab"), "not folded away"
     assert "![" not in first.partition(publish.CLOSE)[0], "a picture that is broken without network"
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    [row] = [line for line in readme.splitlines() if f"/{file})" in line]
-    assert launch_links(row) == own
+
+
+def test_readme_names_every_page_and_has_one_badge():
+    """Who reads it in sixty seconds sees a path and one thing to press; no page is out of reach."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for page in course.NOTEBOOKS:
+        assert text.count(f"](notebooks/{page.file})") == 1, page.file
+    assert launch_links(text) == {
+        "Colab": publish.launches(course.REPOSITORY, course.NOTEBOOKS[0].file)["Colab"]
+    }
+    assert len(text.split()) <= 700

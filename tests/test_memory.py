@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.memory import MIB, by_part, format_bytes, in_total, tensor_bytes
+from course.lesson05.memory import by_part, in_total
+from helpers.memory import MIB, format_bytes, tensor_bytes
 from practice_gpus import practice_gpus
 
 pytestmark = pytest.mark.gpu

@@ -11,32 +11,18 @@ import pytest
 import torch
 from matplotlib.colors import to_hex
 
+from course import measurements
 from course.measurements import gpu_code
+from course.show import figures, vega
 from course.tools import ROOT
-from helpers import figures, plots
-from helpers.palette import CARD, COMM, COPY, CPU, GPU, WAIT
+from helpers import plots
+from helpers.plots import CARD, COMM, COPY, CPU, GPU, WAIT
 
 
-def test_stacked_parts_add_up():
-    figure = plots.stacked({"one": {"x": 1, "y": 2}, "two": {"y": 5}}, "t", "MiB")
-    ends = {round(p.get_x() + p.get_width(), 6) for p in figure.axes[0].patches}
-    assert {3.0, 5.0} <= ends
-    assert {t.get_text().strip() for t in figure.axes[0].texts} == {"3", "5"}
-
-
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda title: plots.bars({"a label that takes much of the room": 1.0}, title, "GB/s"),
-        lambda title: plots.pictures(torch.rand(2, 3, 4, 4), title=title),
-    ],
-    ids=["bars", "pictures"],
-)
-def test_a_long_title_takes_another_line_and_is_not_cut(draw):
-    figure = draw(
-        "a finding that needs far more words than one line of the figure has room for, " * 2
-    )
-    plots.png(figure)
+def test_a_long_title_takes_another_line_and_is_not_cut():
+    title = "a finding that needs far more words than one line of the figure has room for, " * 2
+    figure = plots.bars({"a label that takes much of the room": 1.0}, title, "GB/s")
+    figures.png(figure)
     text = figure._suptitle
     box = text.get_window_extent()
     assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
@@ -68,7 +54,7 @@ def test_a_figure_is_sharp_and_has_its_sentence_as_alternative_text_and_nowhere_
     displayed, capsys
 ):
     """A screen reader says it; a reader with eyes has the title, and does not read the same again."""
-    plots.show(plots.bars({"a": 1.0}, "t", "s"), 'One bar, 1 s, called "a".')
+    figures.show(plots.bars({"a": 1.0}, "t", "s"), 'One bar, 1 s, called "a".')
     [(bundle, _)] = displayed
     alt, width, stored = image(bundle)
     assert alt == "One bar, 1 s, called &quot;a&quot;."
@@ -77,8 +63,8 @@ def test_a_figure_is_sharp_and_has_its_sentence_as_alternative_text_and_nowhere_
 
 
 def test_a_caption_and_the_source_stand_small_below_and_the_source_is_a_link(displayed):
-    figure = plots.bars([plots.published("gan_epoch_colab", "epoch_s")], "t", "s")
-    plots.show(figure, "Bars.", caption="What the title doesn't say.")
+    figure = plots.bars([measurements.published("gan_epoch_colab").group("epoch_s")], "t", "s")
+    figures.show(figure, "Bars.", caption="What the title doesn't say.")
     page = displayed[0][0]["text/html"].partition("<img")[2]
     assert "What the title doesn&#x27;t say." in page
     assert re.search(
@@ -91,10 +77,10 @@ VEGA = {"mark": "bar", "encoding": {"x": {"field": "t"}}, "config": {"axis": {"g
 
 def test_a_chart_of_vega_lite_is_shown_alive_with_a_picture_beside_it(displayed):
     """JupyterLab draws the chart; pages that can't, such as GitHub's, show the picture."""
-    figures.show_vega(VEGA, plots.bars({"a": 1.0}, "t", "s"), "One bar of 1 s.")
+    vega.show(VEGA, plots.bars({"a": 1.0}, "t", "s"), "One bar of 1 s.")
     [(bundle, metadata)] = displayed
-    assert set(bundle) == {figures.VEGALITE, "image/png", "text/plain"}
-    chart = bundle[figures.VEGALITE]
+    assert set(bundle) == {vega.VEGALITE, "image/png", "text/plain"}
+    chart = bundle[vega.VEGALITE]
     assert chart["description"] == "One bar of 1 s." and chart["width"] == "container"
     assert chart["config"]["background"] == CARD and chart["config"]["axis"]["grid"] is False
     assert chart["config"]["axis"]["labelFontSize"] >= 11 and "background" not in VEGA["config"]
@@ -103,15 +89,7 @@ def test_a_chart_of_vega_lite_is_shown_alive_with_a_picture_beside_it(displayed)
 
 def test_a_chart_without_its_picture_is_refused():
     with pytest.raises(TypeError, match="a dict and a matplotlib Figure, got dict and NoneType"):
-        figures.show_vega(VEGA, None, "x")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.00034, "340 µs"), (2.5, "2.5 s"), (7200, "120 minutes"), (12_600, "3.5 hours")],
-)
-def test_durations_are_in_the_unit_that_reads_best(seconds, text):
-    assert plots.duration(seconds) == text
+        vega.show(VEGA, None, "x")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +127,7 @@ def test_the_bar_of_a_forecast_is_hollow_shows_its_range_and_says_forecast():
     groups = [plots.here({"this GPU": 2}), plots.forecast({"H100": (1, 1.5, 3)}, "the clock")]
     axes = plots.bars(groups, "t", "ms").axes[0]
     solid, hollow = [to_hex(bar.get_facecolor()) for bar in axes.patches]
-    assert (solid, hollow) == (figures.GPU.lower(), CARD.lower())
+    assert (solid, hollow) == (plots.GPU.lower(), CARD.lower())
     assert [*axes.get_lines()[0].get_xdata()] == [1, 3]
     assert [text.get_text() for text in axes.texts] == ["2  measured here", "1.5  forecast"]
     alone = plots.bars([plots.forecast({"H100": 1.0})], "t", "ms").axes[0]
@@ -161,11 +139,11 @@ def test_the_bar_of_a_forecast_is_hollow_shows_its_range_and_says_forecast():
     [
         *[("this CPU", CPU), ("Xeon Gold 6254", CPU), ("Tesla T4", GPU), ("A100", GPU)],
         *[("copy to the GPU", COPY), ("waits", WAIT), ("all-reduce", COMM), ("by hand", None)],
-        *[("parameters", figures.MEMORY["parameters"]), ("matmul", figures.KERNELS["matmul"])],
+        *[("parameters", plots.MEMORY["parameters"]), ("matmul", plots.KERNELS["matmul"])],
     ],
 )
 def test_a_color_has_one_meaning_in_every_chart(label, color):
-    assert figures.meaning(label) == color
+    assert plots.meaning(label) == color
     if color:
         drawn = plots.bars({label: 1}, "t", "s"), plots.lines({label: ([1], [1])}, "t", "x", "y")
         assert to_hex(drawn[0].axes[0].patches[0].get_facecolor()) == color.lower()
@@ -175,7 +153,7 @@ def test_a_color_has_one_meaning_in_every_chart(label, color):
 def test_lines_carry_their_names_at_their_ends_apart_from_each_other():
     series = {f"line {i}": ([1, 2], [0, 100 + i]) for i in range(4)}
     figure = plots.lines(series, "t", "x", "y")
-    plots.png(figure)
+    figures.png(figure)
     texts = figure.axes[0].texts
     assert [text.get_text() for text in texts] == list(series) and not figure.axes[0].get_legend()
     heights = [text.get_window_extent() for text in texts]
@@ -183,7 +161,7 @@ def test_lines_carry_their_names_at_their_ends_apart_from_each_other():
 
 
 def test_bars_and_dots_show_every_value_of_every_group():
-    pair = plots.published("sort_v100", "time_ms", x="operation", by="synchronized")
+    pair = measurements.published("sort_v100").group("time_ms", x="operation", by="synchronized")
     figure = plots.dots(pair.renamed({"True": "waited", "False": "not"}), "t", "ms", log=True)
     axes = figure.axes[0]
     points = {line.get_label(): line for line in axes.get_lines() if line.get_marker() != "None"}
@@ -196,13 +174,16 @@ def test_bars_and_dots_show_every_value_of_every_group():
 @pytest.mark.parametrize(
     "call, words",
     [
-        (lambda: plots.published("gan_epoch_colab", "seconds"), "no rows with 'seconds'"),
         (
-            lambda: plots.published("gan_epoch_colab", "epoch_s", device="T5"),
+            lambda: measurements.published("gan_epoch_colab").group("seconds"),
+            "no rows with 'seconds'",
+        ),
+        (
+            lambda: measurements.published("gan_epoch_colab").group("epoch_s", device="T5"),
             "device is 'T5'; gan_",
         ),
         (
-            lambda: plots.published("matmul_sizes", "tflop_per_s"),
+            lambda: measurements.published("matmul_sizes").group("tflop_per_s"),
             "several 'tflop_per_s' for device",
         ),
         (lambda: plots.Group("elsewhere", {}), "kind is 'elsewhere'"),
@@ -234,7 +215,8 @@ def test_a_recording_of_this_machine_is_not_drawn_beside_it(monkeypatch):
 
 def test_a_dark_theme_inverts_charts_and_leaves_photos_as_they_are():
     """`custom.css` turns what has no class `course-photos` dark; a photo would become its negative."""
-    photos = figures.pictures(torch.zeros(2, 3, 8, 8))
+    photos = plots.blank_figure((2, 1))
+    photos.add_subplot().imshow(torch.zeros(8, 8, 3))
     assert 'class="course-figure course-photos"' in figures.page(photos, "Two photos.")
     assert 'class="course-figure"' in figures.page(plots.bars({"CPU": 1.0}, "One", "s"), "A bar.")
     css = (Path(__file__).parents[1] / "course/tools/labconfig/custom.css").read_text(
@@ -245,7 +227,7 @@ def test_a_dark_theme_inverts_charts_and_leaves_photos_as_they_are():
 
 STOPPED = """
 import signal, sys
-from helpers import figures
+from helpers import plots
 
 class Stop:  # the stop button, in the middle of matplotlib's first import
     def find_spec(self, name, *_):
@@ -255,9 +237,9 @@ class Stop:  # the stop button, in the middle of matplotlib's first import
 
 sys.meta_path.insert(0, Stop())
 try:
-    figures.new_figure("stopped")
+    plots.new_figure("stopped")
 except KeyboardInterrupt:
-    figures.new_figure("again")[0].canvas.draw()
+    plots.new_figure("again")[0].canvas.draw()
     print("drawn")
 """
 

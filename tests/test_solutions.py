@@ -9,6 +9,7 @@ import pytest
 from nbclient import NotebookClient
 
 from course.checks.core import all_keys
+from course.pages import number_of
 from course.tools import _notebooks
 from course.tools.execute import environment
 
@@ -54,8 +55,8 @@ def shown(cell):
 @of_each
 def test_every_exercise_is_checked_in_its_lesson(path):
     names = {name for _, name, _ in checks(_notebooks.read(path))}
-    number = path.name[:2]
-    assert {f"{number}.{name}" for name in names} == set(all_keys().get(number, ()))
+    number = number_of(path.name)
+    assert {f"{number[:2]}.{name}" for name in names} == set(all_keys().get(number, ()))
 
 
 @pytest.mark.slow

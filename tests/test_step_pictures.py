@@ -7,7 +7,8 @@ import pytest
 from course.pictures import machine as machine_picture
 from course.pictures import moving as step_pictures
 from course.pictures import stepper as steps
-from helpers import figures
+from course.show import figures, vega
+from helpers import plots
 
 PICTURES = (
     "ring_all_reduce",
@@ -25,7 +26,7 @@ def picture(request):
 
 def test_a_picture_is_vega_lite_5_with_a_slider_over_all_frames(picture):
     altair = pytest.importorskip("altair", "5")
-    chart = figures.vega_spec(steps.spec(picture), picture.alt)
+    chart = vega.styled(steps.spec(picture), picture.alt)
     altair.VConcatChart.from_dict(chart, validate=True)
     assert chart["params"][0]["bind"]["max"] == len(picture.frames) - 1
     assert len(json.dumps(chart)) < 25_000
@@ -58,9 +59,7 @@ def test_a_ring_s_arrows_show_one_chunk_for_each_gpu():
     for words, boxes in step_pictures.ring_all_reduce(4).frames[1:]:
         arrows = sorted((box.y, int(box.x)) for box in boxes if box.label == "↓")
         assert len(arrows) == 5 and arrows[0][1] == arrows[-1][1], words
-        new = {
-            (box.y, int(box.x)) for box in boxes if box.color == figures.COMM and box.label != "↓"
-        }
+        new = {(box.y, int(box.x)) for box in boxes if box.color == plots.COMM and box.label != "↓"}
         assert len(new) == 4
 
 

@@ -21,6 +21,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from course.checks import progress
 from course.checks.core import all_keys
+from course.pages import number_of
 from course.tools import ROOT, _notebooks
 from course.tools.execute import environment
 
@@ -28,7 +29,9 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="made with tools of Linux"),
 ]
-LESSONS = {path.name[:2]: path for path in _notebooks.find() if not path.name.startswith("92")}
+LESSONS = {
+    number_of(path.name): path for path in _notebooks.find() if not path.name.startswith("92")
+}
 FOLLOWS = ("NameError", "ImportError", "CalledProcessError")  # after a cell that failed clearly
 
 

@@ -5,7 +5,7 @@ import torch
 
 from course.lesson01 import which_card
 from course.measurements import prices
-from helpers import figures
+from course.show import vega
 from practice_gpus import practice_gpus
 from practice_gpus.cards import GIB
 
@@ -21,9 +21,9 @@ def job():
 
 @pytest.fixture
 def shown(monkeypatch):
-    """What was given to `show_vega`."""
+    """What was given to `vega.show`."""
     calls = []
-    monkeypatch.setattr(figures, "show_vega", lambda *args: calls.append(args))
+    monkeypatch.setattr(vega, "show", lambda *args: calls.append(args))
     return calls
 
 
@@ -75,4 +75,4 @@ def test_the_chart_is_one_of_vega_lite_5(job, shown):
     """Else JupyterLab would show an error in place of the chart."""
     altair = pytest.importorskip("altair")
     which_card.explore([job])
-    altair.Chart.from_dict(figures.vega_spec(shown[0][0], "alt"))
+    altair.Chart.from_dict(vega.styled(shown[0][0], "alt"))

@@ -12,8 +12,8 @@ import pytest
 from course import show
 from course.checks import core, predictions, progress
 from course.checks.core import Question
-from course.show import widgets
-from helpers import figures, plots
+from course.show import figures, widgets
+from helpers import plots
 from practice_gpus import practice_gpus
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -285,6 +285,6 @@ def test_a_folded_output_does_not_tell_its_answer(monkeypatch):
     shown = []
     monkeypatch.setattr(show, "inside_notebook", lambda: True)
     monkeypatch.setattr("IPython.display.display", lambda bundle, **_: shown.append(bundle))
-    figure, _ = figures.new_figure("20 of 20 are right")
+    figure, _ = plots.new_figure("20 of 20 are right")
     figures.show(figure, "Twenty images, and all twenty guesses are right.")
     assert shown[0]["text/html"].split("\n")[0].strip() == ""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from course import show
-from helpers.palette import RIGHT, TROUBLE, number
+from helpers.plots import RIGHT, TROUBLE, number
 
 Buttons = Iterable[tuple[str, Callable[[], tuple[str, str]]]]  # (label, what it shows)
 SIGNS = {"right": "✓", "wrong": "✗", "error": "!", "open": "…"}

@@ -8,7 +8,7 @@ from typing import Any
 
 from course import show
 from course.checks import panel, progress
-from helpers.palette import number
+from helpers.plots import number
 
 SETTLED = 1.5  # seconds without another move, after which a guess is final: arrow keys pass other choices on their way
 NEAR, CLOSE = 1.15, 2  # factors between guess and truth up to which a number is right, and close

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from course.gpt import TinyGPT, course_words
-from helpers import figures
+from helpers import plots
 from practice_gpus import practice_gpus
 
-_NOTE = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": figures.INK}
+_NOTE = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": plots.INK}
 
 
 @contextmanager
@@ -59,29 +59,29 @@ def draw_bars(title: str, panels: dict, log: bool = False, digits: int = 3) -> t
 
     `log`: points on logarithmic axes, where a bar's length would mean nothing.
     """
-    figure, places = figures.panels(title, 1, len(panels), (7.4, 2.9), sharey=True, squeeze=False)
+    figure, places = plots.panels(title, 1, len(panels), (7.4, 2.9), sharey=True, squeeze=False)
     told = []
     for axes, (label, rungs) in zip(places[0], panels.items(), strict=True):
-        figures.tidy(axes)
+        plots.tidy(axes)
         for y, value in enumerate(rungs.values()):
             low, middle, high = value if isinstance(value, tuple) else (value,) * 3
-            axes.plot([low, high], [y, y], color=figures.GPU, marker="|", linewidth=1)
+            axes.plot([low, high], [y, y], color=plots.GPU, marker="|", linewidth=1)
             if log:
-                look = {"markerfacecolor": figures.CARD, "markersize": 8, "markeredgewidth": 1.6}
-                axes.plot(middle, y, "o", color=figures.GPU, **look)
+                look = {"markerfacecolor": plots.CARD, "markersize": 8, "markeredgewidth": 1.6}
+                axes.plot(middle, y, "o", color=plots.GPU, **look)
             else:
-                look = {"facecolor": figures.GPU + "22", "edgecolor": figures.GPU, "linewidth": 1.4}
+                look = {"facecolor": plots.GPU + "22", "edgecolor": plots.GPU, "linewidth": 1.4}
                 axes.barh(y, middle, height=0.62, **look)
-            axes.annotate(figures.number(middle, digits), (high, y), (5, 0), **_NOTE)
+            axes.annotate(plots.number(middle, digits), (high, y), (5, 0), **_NOTE)
         axes.set_xlabel(f"{label} (forecast{', log scale' if log else ''})")
         axes.margins(x=0.22 if log else 0.25, y=0.1)
         axes.grid(False, axis="y")
         axes.set_yticks(range(len(rungs)), rungs)
-        axes.tick_params(axis="y", labelcolor=figures.INK)
+        axes.tick_params(axis="y", labelcolor=plots.INK)
         told.append(f"{label}: " + ", ".join(f"{n} {v}" for n, v in rungs.items()))
         if log:
             axes.set_xscale("log")
-            figures.plain_ticks(axes.xaxis)
+            plots.plain_ticks(axes.xaxis)
             axes.minorticks_off()
     places[0, 0].invert_yaxis()
     return figure, "By forecast, " + "; ".join(told) + "."

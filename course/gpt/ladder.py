@@ -19,7 +19,8 @@ from torch.nn import functional as F
 from course.checks import progress
 from course.gpt import TinyGPT, causal, course_words
 from course.gpt.forecasts import recorded, tf32, tiny_gpt
-from helpers import figures, palette
+from course.show import figures
+from helpers import plots
 from helpers.devices import pick_device, synchronize
 from practice_gpus.cards import get_card
 
@@ -137,13 +138,13 @@ def draw(ladder: dict[str, dict]) -> tuple[Any, str]:
     rows = [rungs[place] for place in sorted({0, max(before - 1, 0), *range(before, len(rungs))})]
     best, first = max(rungs[before:], key=together), together(rungs[0])
     title = (
-        f"TinyGPT {SEVERAL[best['gpus']]}: {figures.number(together(best) / first, 2)} times "
+        f"TinyGPT {SEVERAL[best['gpus']]}: {plots.number(together(best) / first, 2)} times "
         "the first rung (forecast)"
     )
-    figure, axes = figures.new_figure(title, size=(7.4, 0.7 + 0.52 * len(rows)))
+    figure, axes = plots.new_figure(title, size=(7.4, 0.7 + 0.52 * len(rows)))
     told = [_draw_rung(axes, y, rung, rung["lesson"] == lesson) for y, rung in enumerate(rows)]
     axes.set_yticks(range(len(rows)), [f"{rung['lesson']}  {rung['what']}" for rung in rows])
-    axes.tick_params(axis="y", labelcolor=figures.INK, labelsize=9.5)
+    axes.tick_params(axis="y", labelcolor=plots.INK, labelsize=9.5)
     axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 2.1 * max(map(together, rows))), xticks=[])
     axes.spines["bottom"].set_visible(False)
     axes.grid(False)
@@ -166,12 +167,12 @@ def needed(words: int) -> int:
 
 def _draw_rung(axes, y, rung, new):
     """Draw one rung, strong where it is `new`, and return it in words."""
-    value, ink = together(rung), figures.INK if rung["own"] else palette.FAINT
+    value, ink = together(rung), plots.INK if rung["own"] else plots.FAINT
     strength = "55" if new else "18"
-    axes.barh(y, value, 0.6, facecolor=figures.GPU + strength, edgecolor=figures.GPU, linewidth=1.4)
+    axes.barh(y, value, 0.6, facecolor=plots.GPU + strength, edgecolor=plots.GPU, linewidth=1.4)
     peak = get_card(CARDS["A100"]).peak(UNITS[rung["bits"]])
     mfu = needed(rung["words"]) * rung["A100"] / peak
-    told = f"{figures.number(value / 1e6)} million tokens per second, MFU {mfu:.1%}"
+    told = f"{plots.number(value / 1e6)} million tokens per second, MFU {mfu:.1%}"
     note = {"textcoords": "offset points", "va": "center", "color": ink}
     axes.annotate(told, (value, y), (6, 7), fontsize=9.5, **note)
     axes.annotate(rung["why"], (value, y), (6, -6), fontsize=8.5, **note)

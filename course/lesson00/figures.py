@@ -8,10 +8,11 @@ import torch
 
 from course import photos
 from course.gpt.forecasts import draw_bars, recorded
+from course.show import figures, vega
 from course.show.vega import slider
-from helpers import figures
+from helpers import plots
 from helpers.data import CLASSES, shapes
-from helpers.palette import CARD
+from helpers.plots import CARD
 from helpers.training import SmallCNN, train_step
 
 
@@ -33,7 +34,7 @@ def show_guesses(model):
     """Show the twenty images, each above the network's guess: right in green, wrong in red."""
     guesses = guesses_of(model)
     right = (guesses == twenty()[1]).sum().item()
-    figure = figures.colorful(figures.blank_figure((7.4, 2.45)))
+    figure = figures.colorful(plots.blank_figure((7.4, 2.45)))
     figure.set_layout_engine("none")
     _heading(figure, f"{right} of 20 guesses are right", 0.02)
     _draw_guesses(figure, guesses, (0.02, 0.03, 0.96, 0.83), columns=10)
@@ -45,7 +46,7 @@ def first_picture():
     torch.manual_seed(0)
     guesses = guesses_of(SmallCNN())
     right = (guesses == twenty()[1]).sum().item()
-    figure = figures.colorful(figures.blank_figure((7.4, 3.0)))
+    figure = figures.colorful(plots.blank_figure((7.4, 3.0)))
     figure.set_layout_engine("none")
     _heading(figure, f"An untrained network: {right} of 20 right", 0.02)
     _heading(figure, "Half a cat on each GPU", 0.6)
@@ -59,7 +60,7 @@ def first_picture():
     return figure, alt
 
 
-_TITLE = {"fontsize": figures.TITLE, "fontweight": "bold", "color": figures.INK}
+_TITLE = {"fontsize": plots.TITLE, "fontweight": "bold", "color": plots.INK}
 
 
 def _heading(figure, text, left):
@@ -77,13 +78,13 @@ def _draw_guesses(figure, guesses, place, columns):
         axes = figure.add_axes((left + column * wide, low + 0.26 * high, 0.92 * wide, 0.72 * high))
         axes.imshow(image.permute(1, 2, 0).numpy(), interpolation="nearest")
         axes.set_axis_off()
-        color = figures.GPU if guess == label else figures.TROUBLE
+        color = plots.GPU if guess == label else plots.TROUBLE
         mark = "✓" if guess == label else "✗"
-        style = {"fontsize": figures.SMALL, "color": color, "ha": "center", "va": "top"}
+        style = {"fontsize": plots.SMALL, "color": color, "ha": "center", "va": "top"}
         axes.text(0.5, -0.05, f"{mark} {CLASSES[guess]}", transform=axes.transAxes, **style)
 
 
-SIDE = 224 / figures.PIXELS  # inches of a photo: each of its pixels is one of the page
+SIDE = 224 / plots.PIXELS  # inches of a photo: each of its pixels is one of the page
 
 
 def show_names(*paths):
@@ -100,7 +101,7 @@ def show_names(*paths):
         network(photos.prepare(images[:1]))
         ms = 1000 * (perf_counter() - start)
     height = 0.42 + 2.85 * -(-len(paths) // 3)
-    figure = figures.colorful(figures.blank_figure((7.4, height)))
+    figure = figures.colorful(plots.blank_figure((7.4, height)))
     figure.set_layout_engine("none")
     figure.text(0.02, 1 - 0.12 / height, "The network's three likeliest names", va="top", **_TITLE)
     said = []
@@ -116,7 +117,7 @@ def show_names(*paths):
         said.append(f"{labels[0]} {best.values[0]:.0%}")
     figures.show(figure, f"Photos and their likeliest names: {', '.join(said)}")
     print(f"{'':20}{'one photo':<24}{MANY} photos")
-    print(f"{'your CPU, measured':20}{f'{figures.number(ms, 2)} ms':<24}not timed")
+    print(f"{'your CPU, measured':20}{f'{plots.number(ms, 2)} ms':<24}not timed")
     for card in CARDS:
         one, many = (_with_range(seen_by(card, number)) for number in (1, MANY))
         print(f"{f'{card}, forecast':20}{one:<24}{many}")
@@ -132,7 +133,7 @@ def seen_by(card, number):
 
 def _with_range(forecast):
     low, middle, high = (
-        figures.number(ms, 2) for ms in (forecast.low_ms, forecast.ms, forecast.high_ms)
+        plots.number(ms, 2) for ms in (forecast.low_ms, forecast.ms, forecast.high_ms)
     )
     return f"{middle} ms ({low} to {high})"
 
@@ -167,10 +168,10 @@ def _photo(path):
 
 
 def _draw_chances(axes, labels, chances):
-    axes.barh(range(len(labels)), chances, color=figures.GPU, height=0.6)
+    axes.barh(range(len(labels)), chances, color=plots.GPU, height=0.6)
     axes.set(xlim=(0, 2.2), ylim=(2.5, -0.5))
     for row, (label, chance) in enumerate(zip(labels, chances, strict=True)):
-        note = {"fontsize": 9, "color": figures.INK, "va": "center"}
+        note = {"fontsize": 9, "color": plots.INK, "va": "center"}
         axes.text(chance + 0.05, row, f"{chance:.0%} {label}", **note)
 
 
@@ -190,13 +191,13 @@ def show_cards(seconds):
     pairs = [[_row(size, card) for card in _forecasts(size)] for size in SIZES]
     titles = [_finding(*pair) for pair in pairs]
     caption = "Filled: measured here. Hollow: forecast, with its range. Log scale: each line is ten times the one before."
-    alt = f"Your CPU: {figures.number(seconds)} s. {'. '.join(titles)}."
+    alt = f"Your CPU: {plots.number(seconds)} s. {'. '.join(titles)}."
     spec = _spec(seconds, [row for pair in pairs for row in pair], titles)
-    figures.show_vega(spec, _draw_ends(seconds, pairs), alt, caption)
+    vega.show(spec, _draw_ends(seconds, pairs), alt, caption)
     first = pairs[0][0]
     because = (
         f"By this forecast, each takes about {first['seconds']:.2g} s ({first['low']:.2g} to {first['high']:.2g}) for the "
-        f"{IMAGES:,} images that took your CPU {figures.number(seconds)} s. Most of the time, the B200 waits for its CPU."
+        f"{IMAGES:,} images that took your CPU {plots.number(seconds)} s. Most of the time, the B200 waits for its CPU."
     )
     return FACTORS[0], because
 
@@ -227,29 +228,27 @@ def _row(size, forecast):
 
 def _finding(old, new):
     faster = old["seconds"] / new["seconds"]
-    says = (
-        f"the B200 is {figures.number(faster, 2)}× as fast" if faster > 1.15 else "T4 and B200 tie"
-    )
+    says = f"the B200 is {plots.number(faster, 2)}× as fast" if faster > 1.15 else "T4 and B200 tie"
     return f"{old['size']:,} images per step: {says} (forecast)"
 
 
 def _spec(seconds, rows, titles):
     """The learner's CPU, and the two cards for the number of images that the slider chooses."""
     cpu = {"card": CPU, "seconds": seconds, "high": seconds}
-    cpu["label"] = f"{figures.number(seconds)} s (measured here)"
+    cpu["label"] = f"{plots.number(seconds)} s (measured here)"
     names = [CPU, *CARDS.values()]
     axis = {"title": f"seconds for {IMAGES:,} images (log scale)", "tickCount": 4, "format": "~g"}
     ends = [min(row["low"] for row in rows) / 1.5, 200 * max(seconds, rows[0]["high"])]
     x = {"type": "quantitative", "scale": {"type": "log", "domain": ends}, "axis": axis}
     at = {"x": {"field": "seconds", **x}}
     card = [{"filter": f"datum.size === {SIZES[0]} * pow(2, doublings)"}]
-    hollow = {"filled": False, "stroke": figures.GPU, "fill": CARD}
+    hollow = {"filled": False, "stroke": plots.GPU, "fill": CARD}
     point = {"type": "point", "size": 150, "opacity": 1, "strokeWidth": 2.2}
-    line = {"type": "rule", "color": figures.GPU, "strokeWidth": 1.5}
-    text = {"type": "text", "align": "left", "dx": 12, "color": figures.INK}
+    line = {"type": "rule", "color": plots.GPU, "strokeWidth": 1.5}
+    text = {"type": "text", "align": "left", "dx": 12, "color": plots.INK}
     words = {"mark": text, "encoding": {"x": {"field": "high", **x}, "text": {"field": "label"}}}
     whole = {"x": {"field": "low", **x}, "x2": {"field": "high"}}
-    mine = {"mark": {**point, "filled": True, "color": figures.CPU}, "encoding": at}
+    mine = {"mark": {**point, "filled": True, "color": plots.CPU}, "encoding": at}
     theirs = {"mark": {**point, **hollow}, "encoding": at}
     y = {"field": "card", "type": "nominal", "sort": names, "scale": {"domain": names}}
     return {
@@ -278,9 +277,9 @@ def _draw_ends(seconds, pairs):
     title = f"{few} images per step, and {many}: T4 and B200 tie only at first (blue: your CPU)"
     figure, _ = draw_bars(title, panels, log=True, digits=2)
     for axes in figure.axes:
-        axes.axvline(seconds, color=figures.CPU, linewidth=2.2)
+        axes.axvline(seconds, color=plots.CPU, linewidth=2.2)
         axes.set_xlim(pairs[-1][1]["low"] / 2, 4 * seconds)
-        figures.plain_ticks(axes.xaxis)
+        plots.plain_ticks(axes.xaxis)
     return figure
 
 
@@ -300,7 +299,7 @@ def show_cat(join):
         shown = [*(part.cpu() for part in parts), whole]
     found = whole is not None
     title = "The cat is whole again" if found else "Half a cat on each GPU"
-    figure, places = figures.panels(title, 1, 3, (7.4, 2.6), width_ratios=(1, 1, 2))
+    figure, places = plots.panels(title, 1, 3, (7.4, 2.6), width_ratios=(1, 1, 2))
     figures.colorful(figure)
     names = ["left, on cuda:0", "right, on cuda:1", where]
     for axes, image, name in zip(places, shown, names, strict=True):
@@ -317,12 +316,12 @@ def show_cat(join):
             ha="center",
             va="center",
             fontsize=40,
-            color=figures.WAIT,
+            color=plots.WAIT,
         )
     figures.show(figure, f"{title}: {', '.join(names)}.")
 
 
-_BELOW = {"fontsize": figures.SMALL, "color": figures.FAINT, "ha": "center", "va": "top"}
+_BELOW = {"fontsize": plots.SMALL, "color": plots.FAINT, "ha": "center", "va": "top"}
 
 
 def _joined(join, left, right):

@@ -9,7 +9,8 @@ from course.lesson01.jobs import jobs
 from course.measurements import gpu_code
 from course.pictures import moving as step_pictures
 from course.pictures import stepper as steps
-from helpers import figures, plots
+from course.show import figures
+from helpers import plots
 
 # --- a second of matmul ---------------------------------------------------------------------------
 CPUS = {"Core i9-13900K": "Core i9-13900K, desktop CPU"}
@@ -18,7 +19,7 @@ CARDS = {
     "RTX 4090": "RTX 4090, gaming GPU",
     "H100 PCIe": "H100 PCIe, data-center GPU",
 }
-PALE = figures.GREENS[3]
+PALE = plots.GREENS[3]
 LARGEST, FLOOR = 1.85, 0.72  # inches: a side of the largest square, and where squares stand
 
 
@@ -56,19 +57,19 @@ def _published(names):
 
 def _draw_second(squares, first, sources):
     squares = {**squares, **_published(CARDS)}
-    slowest = figures.number(next(iter(squares.values()))[0], 2)
+    slowest = plots.number(next(iter(squares.values()))[0], 2)
     whole, half = (max(pair[place] for pair in squares.values()) for place in (0, 1))
     most = max(whole, half)
-    figure = figures.blank_figure((7.4, 3.05))
+    figure = plots.blank_figure((7.4, 3.05))
     figure.set_layout_engine("none")
     title = (
         f"Matmul: {slowest} TFLOP/s on {first}, up to {whole:g} on a GPU, and {half:g} in 16 bits"
     )
-    figures.set_title(figure, title)
+    plots.set_title(figure, title)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, 7.4), ylim=(0, 3.05))
     axes.set_axis_off()
-    axes.text(0.15, 2.5, _READ, fontsize=9, color=figures.FAINT, va="top", linespacing=1.5)
+    axes.text(0.15, 2.5, _READ, fontsize=9, color=plots.FAINT, va="top", linespacing=1.5)
     scale = LARGEST / most**0.5
     widths = [max(0.93, scale * max(pair) ** 0.5) for pair in squares.values()]
     gap = (7.3 - sum(widths)) / len(widths)
@@ -76,7 +77,7 @@ def _draw_second(squares, first, sources):
     for (label, pair), width in zip(squares.items(), widths, strict=True):
         _draw_square(axes, left + width / 2, label, pair, scale)
         left += width + gap
-    figures.sources(figure, *sources, measurements.published("cpus_and_gpus").source)
+    plots.sources(figure, *sources, measurements.published("cpus_and_gpus").source)
     told = "; ".join(f"{label}: {_said(pair)}" for label, pair in squares.items())
     return figure, f"Squares, their areas in TFLOP per second. {told}."
 
@@ -86,14 +87,14 @@ _READ = "The area is the throughput, in TFLOP/s.\nInner square: float32. Outer: 
 
 def _said(pair):
     half = f", {pair[1]:g} in 16 bits" if pair[1] else ""
-    return f"{figures.number(pair[0], 2)}{half}"
+    return f"{plots.number(pair[0], 2)}{half}"
 
 
 def _draw_square(axes, middle, label, pair, scale):
     """Draw float32 as a square inside the one of 16 bits, and below them the name and the numbers."""
     from matplotlib.patches import Rectangle
 
-    dark = figures.CPU if "CPU" in label else figures.GPU
+    dark = plots.CPU if "CPU" in label else plots.GPU
     for rate, color in ((pair[1], PALE), (pair[0], dark)):
         side = scale * rate**0.5
         axes.add_patch(Rectangle((middle - side / 2, FLOOR), side, side, color=color, linewidth=0))
@@ -101,12 +102,12 @@ def _draw_square(axes, middle, label, pair, scale):
     words = f"{name}\n{textwrap.shorten(what, 18, placeholder='…')}"
     if "measured here" in label:
         high = FLOOR + scale * max(pair) ** 0.5 + 0.04
-        arrow = {"arrowstyle": "->", "color": figures.INK, "linewidth": 1.5}
-        place = {"xytext": (middle, high + 0.45), "ha": "center", "color": figures.INK}
-        axes.annotate("yours", (middle, high), arrowprops=arrow, fontsize=figures.SMALL, **place)
-    style = {"ha": "center", "va": "top", "fontsize": figures.SMALL}
-    axes.text(middle, FLOOR - 0.05, words, color=figures.FAINT, **style)
-    axes.text(middle, FLOOR - 0.38, _said(pair), color=figures.INK, **style)
+        arrow = {"arrowstyle": "->", "color": plots.INK, "linewidth": 1.5}
+        place = {"xytext": (middle, high + 0.45), "ha": "center", "color": plots.INK}
+        axes.annotate("yours", (middle, high), arrowprops=arrow, fontsize=plots.SMALL, **place)
+    style = {"ha": "center", "va": "top", "fontsize": plots.SMALL}
+    axes.text(middle, FLOOR - 0.05, words, color=plots.FAINT, **style)
+    axes.text(middle, FLOOR - 0.38, _said(pair), color=plots.INK, **style)
 
 
 def show_warps(load, work):
@@ -143,7 +144,7 @@ def show_rows(times):
         f"{name} {ms[0]:.3g} ms for one row, {ms[-1]:.3g} for 2,048"
         for name, (_, ms) in (others | mine).items()
     )
-    plots.show(figure, f"Times by the number of rows: {'; '.join(told)}.")
+    figures.show(figure, f"Times by the number of rows: {'; '.join(told)}.")
     return "about 2 ms", f"{gpu[-1]:.2g} ms: launching 128 layers takes that long."
 
 
@@ -165,7 +166,7 @@ def show_formula(answer):
     ]
     title = f"By our formula, launching takes longer than the work up to {even:,.0f} rows"
     labels = ("rows (log scale)", "ms for 128 layers (log scale)")
-    colors = {name: figures.INK}
+    colors = {name: plots.INK}
     figure = plots.lines(lines, title, *labels, logx=True, logy=True, colors=colors)
     axes = figure.axes[0]
     for line in axes.get_lines():
@@ -173,14 +174,14 @@ def show_formula(answer):
             line.set_marker("None")
     axes.set_xticks((1, 8, 64, 512, 2048, 16384, 131072))
     axes.set_ylim(1, 40)
-    look = {"color": figures.FAINT, "linewidth": 1, "linestyle": (0, (2, 2)), "label": "_even"}
+    look = {"color": plots.FAINT, "linewidth": 1, "linestyle": (0, (2, 2)), "label": "_even"}
     axes.axvline(even, **look)
     note = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "fontsize": 9}
     for side, words, ha in ((-6, "mostly overhead", "right"), (6, "mostly work", "left")):
-        axes.annotate(words, (even, 0.03), (side, 0), color=figures.FAINT, ha=ha, **note)
+        axes.annotate(words, (even, 0.03), (side, 0), color=plots.FAINT, ha=ha, **note)
     first, last = (128 * formula(*exercises.layer(rows), card)[0] for rows in (1, 2048))
     told = f"by formula {first:.2g} ms for one row, {last:.2g} for 2,048; measured {measured[1][0]:.2g} and {measured[1][-1]:.2g}"
-    plots.show(
+    figures.show(
         figure,
         f"128 layers on an RTX 4090: {told}. From {even:,.0f} rows on, the work takes longer than the launches.",
     )

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from course.measurements import prices
+from course.show import vega
 from course.show.vega import calculate
-from helpers import figures
-from helpers.palette import INK
+from helpers import plots
+from helpers.plots import INK
 from practice_gpus.cards import GIB, get_card
 from practice_gpus.clock import Forecast
 
@@ -74,7 +75,7 @@ def explore(jobs: list[Job]) -> None:
     first = [row for row in rows if row["job"] == jobs[0].name]
     told = "; ".join(f"{row['card']} {_told(row)}" for row in first)
     alt = f"Forecast: {jobs[0].name}, {EPOCH}: {told}."
-    figures.show_vega(_spec(rows, jobs), _draw(first, "\n".join(_title(first))), alt, CAPTION)
+    vega.show(_spec(rows, jobs), _draw(first, "\n".join(_title(first))), alt, CAPTION)
 
 
 def _title(rows):
@@ -93,31 +94,31 @@ def _finding(rows):
         return f"The {cheapest} costs least, per hour and per epoch"
     if hour["usd_low"] < epoch["usd_high"]:
         return f"The {cheapest} costs least per hour, but probably more than the {better} per epoch"
-    times = figures.number(hour["usd"] / epoch["usd"], 2)
+    times = plots.number(hour["usd"] / epoch["usd"], 2)
     return f"The {cheapest} costs least per hour, but about {times}× the {better} per epoch"
 
 
 def _told(row):
     if not row["fits"]:
-        return f"does not fit, it needs {figures.number(row['need'])} GiB"
-    return f"{figures.number(row['minutes'], 2)} minutes, ${row['usd']:.2f}, {row['bound']}"
+        return f"does not fit, it needs {plots.number(row['need'])} GiB"
+    return f"{plots.number(row['minutes'], 2)} minutes, ${row['usd']:.2f}, {row['bound']}"
 
 
 def _draw(rows, title):
     """The picture of one job, for pages that draw no chart."""
-    figure, (left, right) = figures.panels(title, 1, 2, (7.3, 2.9), sharey=True)
+    figure, (left, right) = plots.panels(title, 1, 2, (7.3, 2.9), sharey=True)
     rows = sorted(rows, key=lambda row: not row["fits"])
-    look = {"height": 0.6, "facecolor": "none", "edgecolor": figures.GPU, "linewidth": 1.4}
+    look = {"height": 0.6, "facecolor": "none", "edgecolor": plots.GPU, "linewidth": 1.4}
     note = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": INK}
     for y, row in enumerate(row for row in rows if row["fits"]):
         left.barh(y, row["minutes"], **look)
-        left.plot((row["low"], row["high"]), (y, y), color=figures.GPU, linewidth=1.2)
-        left.annotate(figures.number(row["minutes"], 2), (row["high"], y), (5, 0), **note)
+        left.plot((row["low"], row["high"]), (y, y), color=plots.GPU, linewidth=1.2)
+        left.annotate(plots.number(row["minutes"], 2), (row["high"], y), (5, 0), **note)
         right.barh(y, row["usd"], **look)
-        right.plot((row["usd_low"], row["usd_high"]), (y, y), color=figures.GPU, linewidth=1.2)
+        right.plot((row["usd_low"], row["usd_high"]), (y, y), color=plots.GPU, linewidth=1.2)
         right.annotate(f"${row['usd']:.2f}", (row["usd_high"], y), (5, 0), **note)
     for axes, name in ((left, "minutes per epoch"), (right, "dollars per epoch")):
-        figures.tidy(axes)
+        plots.tidy(axes)
         axes.set(xlabel=name, xticks=())
         axes.grid(False)
         axes.margins(x=0.3)
@@ -167,7 +168,7 @@ def _panel(y, name, fields, words, transform):
     low, bar, end = fields
     axis = {"labels": False, "ticks": False, "grid": False, "domain": False, "title": name}
     x = {"type": "quantitative", "axis": axis}
-    hollow = {"type": "bar", "fill": None, "stroke": figures.GPU, "strokeDash": [4, 3]}
+    hollow = {"type": "bar", "fill": None, "stroke": plots.GPU, "strokeDash": [4, 3]}
     tip = [{"field": field, "type": "nominal"} for field in ("bound", "per_hour", "listed")]
     text = {"type": "text", "align": "left", "dx": 6, "color": INK}
     room = calculate(room=f"1.5 * datum.{end}")
@@ -190,7 +191,7 @@ def _panel(y, name, fields, words, transform):
                 "encoding": {"x": {"field": end, **x}, "text": {"field": words}},
             },
             {
-                "mark": {"type": "rule", "color": figures.GPU, "strokeWidth": 1.5},
+                "mark": {"type": "rule", "color": plots.GPU, "strokeWidth": 1.5},
                 "encoding": {"x": {"field": low, **x}, "x2": {"field": end}},
             },
         ],

@@ -4,8 +4,9 @@ from course import measurements
 from course.checks.core import CORRECT
 from course.lesson02 import exercises
 from course.measurements import gpu_code
-from helpers import figures, plots
-from helpers.palette import CARD, INK
+from course.show import figures
+from helpers import plots
+from helpers.plots import CARD, INK
 
 TUTORIAL = "the tutorial"
 TICKS = {10**3: "1 kB", 10**4: "10 kB", 10**5: "100 kB", 10**6: "1 MB", 10**7: "10 MB"}
@@ -18,11 +19,11 @@ def first_picture():
     fast, slow = _copy_ms(_fast_rate()), _copy_ms(_slow_rate())
     title = f"A GPU {cpu / gpu:.0f} times as fast as the CPU would lose if it had to copy the weights first"
     figure, axes = plots.new_figure(title, "ms for one input", size=(7.4, 2.1))
-    axes.barh(0, cpu, height=0.62, color=figures.CPU)
-    hollow = {"height": 0.62, "color": CARD, "edgecolor": figures.COPY, "linewidth": 1.8}
+    axes.barh(0, cpu, height=0.62, color=plots.CPU)
+    hollow = {"height": 0.62, "color": CARD, "edgecolor": plots.COPY, "linewidth": 1.8}
     axes.barh(-1, slow, linestyle="--", **hollow)
     axes.barh(-1, fast, **hollow)
-    axes.barh([-1, -1, -2], gpu, height=0.62, left=[fast, slow, 0], color=figures.GPU)
+    axes.barh([-1, -1, -2], gpu, height=0.62, left=[fast, slow, 0], color=plots.GPU)
     note = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": INK}
     axes.annotate("the copy, by forecast", (0, -1), (8, 0), **note)
     axes.annotate("or up to here, at a slower rate", (fast + gpu, -1), (8, 0), **note)
@@ -59,24 +60,24 @@ def show_homes(values):
     few = len(values) <= 2
     told = (f"{', '.join(names) if few else len(names)} on {at}" for at, names in full.items())
     rows = max(2, *map(len, living.values()))
-    figure = figures.blank_figure((7.4, 0.85 + 0.3 * rows))
-    figures.set_title(figure, ", ".join(told))
+    figure = plots.blank_figure((7.4, 0.85 + 0.3 * rows))
+    plots.set_title(figure, ", ".join(told))
     axes = figure.add_subplot()
     axes.set(xlim=(-0.02, 9.47), ylim=(-0.1, rows + 0.75))
     axes.set_axis_off()
     for place, (device, names) in enumerate(living.items()):
         _draw_home(axes, 3.3 * place, rows, device, names)
     for link in (2.85, 6.15):
-        axes.plot([link, link + 0.45], [rows / 2] * 2, color=figures.COPY, linewidth=1.5)
+        axes.plot([link, link + 0.45], [rows / 2] * 2, color=plots.COPY, linewidth=1.5)
     lists = (f"on {device}: {', '.join(names)}" for device, names in full.items())
-    plots.show(figure, f"Three memories, joined by thin links. {'; '.join(lists)}.")
+    figures.show(figure, f"Three memories, joined by thin links. {'; '.join(lists)}.")
 
 
 def _draw_home(axes, left, rows, device, names):
     """Draw one memory as a frame, and the names of what it holds inside."""
     from matplotlib.patches import FancyBboxPatch, Rectangle
 
-    color = figures.CPU if device == "cpu" else figures.GPU
+    color = plots.CPU if device == "cpu" else plots.GPU
     frame = {"fill": False, "edgecolor": color, "linewidth": 1.2}
     axes.add_patch(Rectangle((left, 0), 2.85, rows + 0.1, **frame))
     words = {"fontsize": 9, "va": "center"}
@@ -134,13 +135,13 @@ def show_small_copies(answer, times, device):
     )
     _mark(figure.axes[0], even)
     told = f"{fitted[0]:.0f} µs + bytes ÷ {fitted[1]:.1f} GB/s"
-    plots.show(figure, f"µs by bytes in one copy: {told} is flat at first, then rises.")
+    figures.show(figure, f"µs by bytes in one copy: {told} is flat at first, then rises.")
 
 
 def _by_size(lines, title, formula=""):
     """A figure of µs by bytes: the line called `formula` without markers, what was measured as points alone."""
     axes = ("bytes in one copy (log scale)", "µs for one copy (log scale)")
-    colors = {formula: INK, TUTORIAL: figures.COPY}
+    colors = {formula: INK, TUTORIAL: plots.COPY}
     figure = plots.lines(lines, title, *axes, logx=True, logy=True, colors=colors)
     for line in figure.axes[0].get_lines():
         if line.get_label().startswith(formula or " "):
@@ -164,15 +165,15 @@ def _microseconds(group):
 
 def _mark(axes, even):
     """Mark where overhead and transfer take equally long."""
-    axes.axvline(even, color=figures.FAINT, linewidth=1, linestyle=(0, (2, 2)), label="_even")
+    axes.axvline(even, color=plots.FAINT, linewidth=1, linestyle=(0, (2, 2)), label="_even")
     note = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "fontsize": 9}
     for side, words, ha in ((-6, "mostly overhead", "right"), (6, "mostly transfer", "left")):
-        axes.annotate(words, (even, 0.03), (side, 0), color=figures.FAINT, ha=ha, **note)
+        axes.annotate(words, (even, 0.03), (side, 0), color=plots.FAINT, ha=ha, **note)
 
 
 def show_crossing():
     """Show published times of 2.1 billion weights in narrow and wide layers; return the GPU's ms for the narrowest."""
-    times = plots.published("crossover_4090", "time_ms", x="width", section="shape")
+    times = measurements.published("crossover_4090").group("time_ms", x="width", section="shape")
     times = times.renamed({label: label.removesuffix(", 16 cores") for label in times})
     (wide_cpu, wide_gpu), (cpu, gpu) = (
         [row["time_ms"] for row in _shapes(width)] for width in (4096, 128)
@@ -185,5 +186,5 @@ def show_crossing():
     figure.axes[0].set_ylim(bottom=5)
     told = f"Layers of 128: CPU {cpu:,.0f} ms, GPU {gpu:,.0f}; of 4,096: CPU {wide_cpu:.0f}, GPU {wide_gpu:.0f}."
     note = "Measured under WSL 2 (Linux inside Windows), where a launch takes longer than on Linux itself."
-    plots.show(figure, told, note)
+    figures.show(figure, told, note)
     return gpu

@@ -6,9 +6,10 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
-from course import photos
-from helpers import figures, plots
-from helpers.palette import CARD
+from course import measurements, photos
+from course.show import figures
+from helpers import plots
+from helpers.plots import CARD
 from practice_gpus import practice_gpus
 
 CARDS = {"T4": "T4", "V100 16GB, DGX-1": "V100"}  # of NVIDIA's table
@@ -56,16 +57,16 @@ def _picture(axes, image, below="", **style):
     nearest = "nearest" if image.shape[-1] == SIDE else None
     axes.imshow(image.permute(1, 2, 0).squeeze(-1).numpy(), cmap="gray", interpolation=nearest)
     axes.set_axis_off()
-    look = {"va": "top", "fontsize": 9, "color": figures.INK, **style}
+    look = {"va": "top", "fontsize": 9, "color": plots.INK, **style}
     axes.text(0, -0.05, below, transform=axes.transAxes, **look)
 
 
 def first_picture():
     """Return (Figure, alternative text): three photos, their names, and where the network sees them."""
     network = photos.pretrained()
-    figure = figures.blank_figure((7.4, 2.05))
+    figure = plots.blank_figure((7.4, 2.05))
     figure.set_layout_engine("none")
-    figures.set_title(figure, "The bright places are where the network finds its answer")
+    plots.set_title(figure, "The bright places are where the network finds its answer")
     said = []
     for i, sample in enumerate(photos.SAMPLES):
         photo = photos.sample(sample)
@@ -73,9 +74,9 @@ def first_picture():
         places = [(0.02 + 0.325 * i + x, 0.24, 0.15, 0.54) for x in (0, 0.155)]
         left, right = map(figure.add_axes, places)
         said.append(f"{chance:.0%} {name}")
-        _picture(left, photo, said[-1], color=figures.GPU, weight="bold")
+        _picture(left, photo, said[-1], color=plots.GPU, weight="bold")
         _picture(right, _lit(photo, where))
-        left.text(0, 290, f"{less:.0%} {second}", fontsize=9, color=figures.FAINT)
+        left.text(0, 290, f"{less:.0%} {second}", fontsize=9, color=plots.FAINT)
     return figure, f"Photos beside copies, brightest where the answer is: {', '.join(said)}"
 
 
@@ -88,7 +89,7 @@ def seen(network, photo, *asked, file=None):
     words = [f"{name}, {chance:.1%}" for name, chance, _ in found]
     *others, last = [name for name, *_ in found]
     title = f"Where it finds {', '.join(others)}{' and ' * bool(others)}{last}"
-    figure, axes = figures.panels(title, 1, 1 + len(found), (1.85 * (1 + len(found)), 2.5))
+    figure, axes = plots.panels(title, 1, 1 + len(found), (1.85 * (1 + len(found)), 2.5))
     _picture(axes[0], _small(photo / 255), "the photo")
     for place, text, (*_, each) in zip(axes[1:], words, found, strict=True):
         _picture(place, _small(_lit(photo, each)), text)
@@ -101,7 +102,9 @@ def by_batch(times, device):
     """Show milliseconds per batch by photos: `times` here, {batch: ms}, and NVIDIA's of a T4 and a V100."""
     name = "this CPU" if device.type == "cpu" else "this GPU"
     where = {"x": "batch", "section": "inference", "precision": "FP32"}
-    cards = plots.published("resnet50_nvidia", "images_per_s", device=[*CARDS], **where)
+    cards = measurements.published("resnet50_nvidia").group(
+        "images_per_s", device=[*CARDS], **where
+    )
     cards = cards.renamed({device: f"{card}, ResNet-50" for device, card in CARDS.items()})
     here = plots.here({name: (list(times), list(times.values()))})
     there = {
@@ -122,7 +125,7 @@ def by_batch(times, device):
         f"{label}: {ys[0]:.3g} for one photo, {ys[-1]:.3g} for {xs[-1]}"
         for label, (xs, ys) in there.items()
     )
-    plots.show(
+    figures.show(
         figure,
         f"Milliseconds per batch. {name}: {ours[0]:.3g} for one photo, {ours[-1]:.3g} for {max(times)}; {told}.",
     )
@@ -150,25 +153,25 @@ def busy(batch):
     share = sum(length for _, length in rows["GPU computes"]) / 1000 / ms
     low, high = forecast.range
     photos_ = "1 photo keeps" if batch == 1 else f"{batch} photos keep"
-    took = f"about {figures.number(ms, 2)} ms ({low:.1f} to {high:.1f})"
+    took = f"about {plots.number(ms, 2)} ms ({low:.1f} to {high:.1f})"
     title = f"By forecast, {photos_} an H100 busy for {share:.0%} of {took}"
-    figure = figures.blank_figure((7.4, 2.2))
-    figures.set_title(figure, title)
+    figure = plots.blank_figure((7.4, 2.2))
+    plots.set_title(figure, title)
     _lanes(figure.subplots(), rows, sum(rows["GPU computes"][FIRST - 1]))
-    return figure, f"{title}; about {figures.number(1000 * batch / ms, 2)} photos per second."
+    return figure, f"{title}; about {plots.number(1000 * batch / ms, 2)} photos per second."
 
 
 def _lanes(axes, rows, end):
     """Draw what CPU and GPU do, {row: [(start, length)]} in µs, until `end`."""
-    figures.tidy(axes)
-    axes.barh(-1, end, height=0.66, color=figures.WAIT, alpha=0.3)
+    plots.tidy(axes)
+    axes.barh(-1, end, height=0.66, color=plots.WAIT, alpha=0.3)
     for place, (row, pieces) in enumerate(rows.items()):
-        color = figures.CPU if row.startswith("CPU") else figures.GPU
+        color = plots.CPU if row.startswith("CPU") else plots.GPU
         look = {"facecolors": color, "edgecolor": CARD, "linewidth": 0.8}
         axes.broken_barh(
             [piece for piece in pieces if piece[0] < end], (-place - 0.33, 0.66), **look
         )
     axes.set_yticks([0, -1], [*rows])
-    axes.tick_params(axis="y", labelcolor=figures.INK)
+    axes.tick_params(axis="y", labelcolor=plots.INK)
     axes.set(xlim=(0, end), xlabel=f"µs, until the first {FIRST} kernels have run; gray: waiting")
     axes.grid(False, axis="y")

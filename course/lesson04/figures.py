@@ -12,7 +12,8 @@ from course import photos
 from course.lesson04.lab import features
 from course.measurements import traces
 from course.measurements.traces.intervals import merged
-from helpers import figures, plots
+from course.show import figures
+from helpers import plots
 from helpers.training import evaluate, train_step
 
 LOADERS = {  # the trace of one step for each
@@ -22,9 +23,9 @@ LOADERS = {  # the trace of one step for each
 
 
 _JUDGED = {
-    True: ("✓ ", figures.GPU),
-    False: ("✗ ", figures.TROUBLE),
-    None: ("", figures.INK),
+    True: ("✓ ", plots.GPU),
+    False: ("✗ ", plots.TROUBLE),
+    None: ("", plots.INK),
 }
 
 
@@ -70,14 +71,14 @@ def _renamed(title, images, before, after):
     Where `right` is None, nothing is judged.
     """
     wide = 7.1 / len(images)  # inches of a photo
-    figure, row = figures.panels(title, 1, len(images), (7.4, wide + 1.05), squeeze=False)
+    figure, row = plots.panels(title, 1, len(images), (7.4, wide + 1.05), squeeze=False)
     figures.colorful(figure).get_layout_engine().set(
         w_pad=0.02, wspace=0, rect=(0.016, 0, 0.968, 1)
     )
     said = []
     for axes, image, old, (new, right) in zip(row[0], images, before, after, strict=True):
-        _draw_photo(axes, image, min(photos.SIZE, round(wide * figures.PIXELS)))
-        axes.set_title(f"“{textwrap.fill(old, 16)}”", fontsize=10, color=figures.INK)
+        _draw_photo(axes, image, min(photos.SIZE, round(wide * plots.PIXELS)))
+        axes.set_title(f"“{textwrap.fill(old, 16)}”", fontsize=10, color=plots.INK)
         mark, color = _JUDGED[right]
         style = {"fontsize": 11, "color": color, "ha": "center", "va": "top", "weight": "bold"}
         axes.text(0.5, -0.05, f"{mark}{new}", transform=axes.transAxes, **style)
@@ -120,21 +121,21 @@ def verdict(network, head, test, features, *paths):
     title = f"Whatever you show it, it answers with one of its {known} names"
     wide = 7.1 / max(3, len(images))  # inches of a photo
     size, ratios = (7.4, 1.5 + wide), {"height_ratios": (wide, 0.2 * min(known, 3))}
-    figure, (above, below) = figures.panels(title, 2, len(images), size, squeeze=False, **ratios)
+    figure, (above, below) = plots.panels(title, 2, len(images), size, squeeze=False, **ratios)
     figures.colorful(figure).get_layout_engine().set(
         w_pad=0.04, wspace=0, rect=(0.014, 0, 0.976, 1)
     )
     said = []
     for top, bottom, image, name, chance in zip(above, below, images, names, chances, strict=True):
         _draw_photo(top, image, photos.SIZE)
-        top.set_title(name, fontsize=10, color=figures.INK)
+        top.set_title(name, fontsize=10, color=plots.INK)
         best = chance.topk(min(known, 3))
         values, labels = best.values.tolist(), [test.classes[k] for k in best.indices]
-        bottom.barh(range(len(values)), values, color=figures.GPU, height=0.6)
+        bottom.barh(range(len(values)), values, color=plots.GPU, height=0.6)
         bottom.set(xlim=(0, 2), ylim=(len(values) - 0.5, -0.5))
         bottom.set_axis_off()
         for row, (label, value) in enumerate(zip(labels, values, strict=True)):
-            look = {"fontsize": 10, "color": figures.INK, "va": "center"}
+            look = {"fontsize": 10, "color": plots.INK, "va": "center"}
             bottom.text(value + 0.05, row, f"{value:.0%} {label}", **look)
         said.append(f"{name}: {labels[0]} {values[0]:.0%}")
     figures.show(figure, f"Photos and what the new head calls them: {'; '.join(said)}.")
@@ -147,17 +148,17 @@ def training(losses, accuracies):
     """
     values = torch.stack(losses).tolist()
     title = f"Loss down to {values[-1]:.2f}, accuracy up to {accuracies[-1]:.0%}"
-    figure, (above, below) = figures.panels(title, 2, 1, size=(7.2, 3.3), sharex=True)
+    figure, (above, below) = plots.panels(title, 2, 1, size=(7.2, 3.3), sharex=True)
     steps = range(1, len(values) + 1)
-    above.plot(steps, values, color=figures.INK, linewidth=1.8)
+    above.plot(steps, values, color=plots.INK, linewidth=1.8)
     above.set(ylim=(0, None))
     epochs = len(accuracies) - 1
     ends = [len(values) * epoch / epochs for epoch in range(epochs + 1)]
-    below.plot(ends, [100 * a for a in accuracies], color=figures.GPU, marker="o", linewidth=1.8)
+    below.plot(ends, [100 * a for a in accuracies], color=plots.GPU, marker="o", linewidth=1.8)
     below.set(ylim=(0, 108), xlabel="step")
     for axes, name in ((above, "loss of each batch"), (below, "test images right, in %")):
-        figures.tidy(axes)
-        axes.set_title(name, fontsize=9, color=figures.INK, loc="left")
+        plots.tidy(axes)
+        axes.set_title(name, fontsize=9, color=plots.INK, loc="left")
     figures.show(figure, f"{title}, in {len(values)} steps.")
 
 
@@ -171,12 +172,12 @@ def curves(new_head, pairs, test_loader, epochs=15):
     """Show loss and test accuracy of runs A to C: a good one, a slow one, one with labels mixed up."""
     x, y = pairs.tensors
     title = f"Three runs of {epochs} epochs, one of them with labels mixed up"
-    figure, (left, right) = figures.panels(title, 1, 2, (7.2, 3))
+    figure, (left, right) = plots.panels(title, 1, 2, (7.2, 3))
     with torch.random.fork_rng():
         for name, rate, color, style in (
-            ("A", 3e-3, figures.INK, "-"),
-            ("B", 1e-5, figures.FAINT, "-"),
-            ("C", 1e-2, figures.INK, ":"),
+            ("A", 3e-3, plots.INK, "-"),
+            ("B", 1e-5, plots.FAINT, "-"),
+            ("C", 1e-2, plots.INK, ":"),
         ):
             head = new_head()
             device = head[1].weight.device
@@ -191,8 +192,8 @@ def curves(new_head, pairs, test_loader, epochs=15):
             for axes, values in ((left, losses), (right, shares)):
                 axes.plot(range(1, epochs + 1), values, style, color=color, label=name)
     for axes, what in ((left, "loss, mean of the epoch"), (right, "test images right, in %")):
-        figures.tidy(axes)
-        axes.set_title(what, fontsize=9, color=figures.INK, loc="left")
+        plots.tidy(axes)
+        axes.set_title(what, fontsize=9, color=plots.INK, loc="left")
         axes.set(xlabel="epoch", ylim=(0, None), xticks=range(0, epochs + 1, 5))
         plots.label_ends(axes)
     figures.show(figure, f"{title}: loss and test accuracy of A, B and C by epoch.")
@@ -203,24 +204,24 @@ def starving():
     steps = {case: traces.case(case) for case in LOADERS}
     late, fed = (step.length / 1e3 for step in steps.values())
     title = f"With its images in time, the V100 does in {fed:.0f} ms what took {late:.0f}"
-    figure, both = figures.panels(title, 2, 1, (7.2, 3.3), sharex=True)
+    figure, both = plots.panels(title, 2, 1, (7.2, 3.3), sharex=True)
     for axes, (case, step) in zip(both, steps.items(), strict=True):
         loads = [span for span in step.cpu if "DataLoader" in span.name]
-        figures.tidy(axes)
-        axes.set_title(LOADERS[case], fontsize=9, color=figures.INK, loc="left")
-        rows = (0, "#B4CAE8", loads, figures.CPU), (-1, figures.WAIT + "4D", step.gpu, figures.GPU)
+        plots.tidy(axes)
+        axes.set_title(LOADERS[case], fontsize=9, color=plots.INK, loc="left")
+        rows = (0, "#B4CAE8", loads, plots.CPU), (-1, plots.WAIT + "4D", step.gpu, plots.GPU)
         for place, behind, events, color in rows:
             axes.barh(place, step.length / 1e3, height=0.7, color=behind)
             pieces = [(a / 1e3, (b - a) / 1e3) for a, b in merged(events, step.length)]
             axes.broken_barh(pieces, (place - 0.35, 0.7), facecolors=color)
         axes.set_yticks([0, -1], ["CPU", "GPU"])
-        axes.tick_params(axis="y", labelcolor=figures.INK)
+        axes.tick_params(axis="y", labelcolor=plots.INK)
         axes.grid(False, axis="y")
     look = {"fontsize": 9, "va": "center", "ha": "center"}
     both[0].text(34, 0, "loads the next images", color="white", **look)
-    both[0].text(40, -1, "waits 57 ms", color=figures.INK, **look)
+    both[0].text(40, -1, "waits 57 ms", color=plots.INK, **look)
     for axes, x in zip(both, (121, 63), strict=True):
-        axes.text(x, 0, "launches kernels", color=figures.INK, **look)
+        axes.text(x, 0, "launches kernels", color=plots.INK, **look)
     both[1].set_xlabel("ms since the step began")
     both[1].set_xlim(0, 176)
     plots.sources(figure, steps["1a"].source)

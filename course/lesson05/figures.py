@@ -9,13 +9,13 @@ from torch.utils.checkpoint import checkpoint
 from course import measurements, photos
 from course.checks.core import chosen
 from course.lesson05.exercises import accumulate, accumulation
-from helpers import figures, plots
-from helpers.memory import draw_step, in_total
+from course.lesson05.memory import draw_step, in_total
+from helpers import plots
 from helpers.training import train_step
 from practice_gpus import practice_gpus
 
 _OFFSET = {"textcoords": "offset points"}
-_TEXT = {"fontsize": 9, "color": figures.INK}
+_TEXT = {"fontsize": 9, "color": plots.INK}
 
 
 # --- one step ---------------------------------------------------------------------------------------
@@ -123,15 +123,15 @@ def _draw_hills(title, found):
 
     Allocations and releases follow one another in order, not to scale.
     """
-    figure, row = figures.panels(title, 1, len(found), (7.4, 3.0), sharey=True)
+    figure, row = plots.panels(title, 1, len(found), (7.4, 3.0), sharey=True)
     told = {}
     for axes, (words, (sizes, time)) in zip(row, found.items(), strict=True):
-        figures.tidy(axes)
-        axes.fill_between(range(len(sizes)), sizes, color=figures.MEMORY["activations"])
+        plots.tidy(axes)
+        axes.fill_between(range(len(sizes)), sizes, color=plots.MEMORY["activations"])
         peak = f"{_peak((sizes, time))} MiB"
         span = f"{time.low_ms / 1e3:.1f} to {time.high_ms / 1e3:.1f} s"
         told[words] = f"{peak}, {span}"
-        place = {"va": "top", "xycoords": "axes fraction", "color": figures.INK}
+        place = {"va": "top", "xycoords": "axes fraction", "color": plots.INK}
         axes.annotate(words, (0.03, 0.99), fontsize=9, **place)
         axes.annotate(peak, (0.03, 0.91), fontsize=13, weight="bold", **place)
         axes.annotate(span, (0.03, 0.81), fontsize=9, **place)
@@ -168,18 +168,18 @@ def draw_bert():
     [floor] = data.rows("floor", way="one tiny tensor")
     title = "BERT-large, measured on a V100: a third of the memory in the same time"
     unit = "GiB in use on the card, context and cache included"
-    figure, axes = figures.new_figure(title, unit, "", (7.4, 2.9))
+    figure, axes = plots.new_figure(title, unit, "", (7.4, 2.9))
     told = {}
     for y, (words, (size, seconds)) in enumerate(bert().items()):
         told[words] = f"{plots.number(size)} GiB, {seconds:.0f} s"
-        axes.barh(y, size, height=0.62, color=figures.GPU)
-        axes.barh(y, floor["memory_mib"] / 1024, height=0.62, color=figures.GREENS[4])
+        axes.barh(y, size, height=0.62, color=plots.GPU)
+        axes.barh(y, floor["memory_mib"] / 1024, height=0.62, color=plots.GREENS[4])
         axes.annotate(told[words], (size, y), (6, 0), va="center", **_OFFSET, **_TEXT)
-    axes.annotate("context", (0, -0.33), (0, 1), **_OFFSET, fontsize=8, color=figures.INK)
+    axes.annotate("context", (0, -0.33), (0, 1), **_OFFSET, fontsize=8, color=plots.INK)
     axes.set_yticks(range(len(told)), told)
     axes.invert_yaxis()
     axes.grid(False)
     axes.set_xlim(0, 18)
     axes.set_ylim(top=-0.7)
-    figures.sources(figure, f"published: {data.source}, 512 sequences of 512 tokens")
+    plots.sources(figure, f"published: {data.source}, 512 sequences of 512 tokens")
     return figure, f"{title}. {'; '.join(f'{words}: {each}' for words, each in told.items())}."

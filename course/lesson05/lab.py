@@ -6,7 +6,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from helpers.memory import format_bytes, source_line
+from course.lesson05.memory import source_line
+from helpers.memory import format_bytes
 
 
 def print_held(snapshot: dict) -> None:

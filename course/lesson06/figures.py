@@ -9,9 +9,10 @@ from torch.nn import functional as F
 from course import timeline
 from course.gpt.data_parallel import MIB, all_reduces, backward_ms, cut, gpt_step
 from course.measurements import published, traces
+from course.show import vega
 from course.show.vega import Texts, calculate, csv
 from course.timeline.rows import lay_out
-from helpers import figures, plots
+from helpers import plots
 
 
 # --- the same gradient --------------------------------------------------------------------------------
@@ -28,28 +29,28 @@ def first_picture():
     mean = (first + second) / 2
     title = "The two GPUs disagree, and their mean is the gradient of the whole batch"
     labels = ("six of the network's 195 parameters", "gradient")
-    figure, axes = figures.new_figure(title, *labels, size=(7.4, 3.0))
+    figure, axes = plots.new_figure(title, *labels, size=(7.4, 3.0))
     places = range(len(whole))
-    axes.vlines(places, first, second, color=figures.RULE, linewidth=3)
-    axes.plot(places, first, "^", color=figures.GREENS[2])
-    axes.plot(places, second, "v", color=figures.GREENS[0])
-    axes.plot(places, whole, "o", color=figures.INK, fillstyle="none", markersize=11)
-    axes.plot(places, mean, "x", color=figures.COMM, markersize=7)
+    axes.vlines(places, first, second, color=plots.RULE, linewidth=3)
+    axes.plot(places, first, "^", color=plots.GREENS[2])
+    axes.plot(places, second, "v", color=plots.GREENS[0])
+    axes.plot(places, whole, "o", color=plots.INK, fillstyle="none", markersize=11)
+    axes.plot(places, mean, "x", color=plots.COMM, markersize=7)
     axes.set(xticks=[], xlim=(-0.5, 7.2))
     told = (
-        ("GPU 0", first[-1], figures.GREENS[2], "^"),
-        ("GPU 1", second[-1], figures.GREENS[0], "v"),
-        ("mean of both", mean[-1], figures.COMM, "x"),
-        ("whole batch", whole[-1] + 0.015, figures.INK, "o"),
+        ("GPU 0", first[-1], plots.GREENS[2], "^"),
+        ("GPU 1", second[-1], plots.GREENS[0], "v"),
+        ("mean of both", mean[-1], plots.COMM, "x"),
+        ("whole batch", whole[-1] + 0.015, plots.INK, "o"),
     )
     for words, height, color, mark in told:
         axes.plot(5.4, height, mark, color=color, fillstyle="none" if mark == "o" else "full")
-        axes.annotate(words, (5.55, height), color=figures.INK, va="center")
+        axes.annotate(words, (5.55, height), color=plots.INK, va="center")
     off = max((grad - whole).abs().max() for grad in (first, second))
     return figure, f"A half is off by up to {off:.2f}; their mean is the whole batch's gradient."
 
 
-PARTS = (figures.GREENS[2], figures.GPU, figures.COMM)  # forward, backward, all-reduce
+PARTS = (plots.GREENS[2], plots.GPU, plots.COMM)  # forward, backward, all-reduce
 
 
 # --- a GPT of GPT-2's size, by forecast ---------------------------------------------------------------
@@ -81,7 +82,7 @@ def show_overlap():
     said = [[*told.places][row[6]] for row in shown if row[3] == 3]
     alt = "; ".join(map(": ".join, zip(LANES, said, strict=True)))
     still = _overlap_still(shown, title, said)
-    figures.show_vega(_overlap_chart(rows, end, title, told), still, f"Over a network, {alt}.")
+    vega.show(_overlap_chart(rows, end, title, told), still, f"Over a network, {alt}.")
 
 
 def _overlap_chart(rows, end, title, told):
@@ -140,7 +141,7 @@ def _overlap_chart(rows, end, title, told):
 
 
 def _overlap_still(rows, title, told):
-    figure, axes = figures.new_figure(
+    figure, axes = plots.new_figure(
         title, f"ms, over the network of {MEASURED_ON[1]}", size=(7.3, 2.9)
     )
     for _, lane, _, part, begin, end, _ in rows:
@@ -184,7 +185,7 @@ def draw_rule(runs, speedup):
         measured[run] = 100 * gain / offer[0]
     title = "The rule is a little high over fast links, and too low over the slow one"
     series = [plots.forecast({"the rule": by_rule}), {"measured": measured}]
-    colors = {"the rule": figures.GPU, "measured": figures.GPU}
+    colors = {"the rule": plots.GPU, "measured": plots.GPU}
     figure = plots.dots(series, title, "throughput per GPU, % of one GPU alone", colors=colors)
     figure.axes[0].set(xlim=(0, 104), ylim=(-len(runs) + 0.5, 0.5))
     for row, run in enumerate(runs):
@@ -192,7 +193,7 @@ def draw_rule(runs, speedup):
         for x, side, align in zip(ends, (-6, 6), ("right", "left"), strict=True):
             note = {"textcoords": "offset points", "va": "center", "ha": align, "fontsize": 9}
             figure.axes[0].annotate(f"{x:.0f}", (x, -row), (side, 0), **note)
-    figures.sources(
+    plots.sources(
         figure, *(f"published: {published(n).source}" for n in ("ddp_v100", "ddp_3090ti"))
     )
     told = "; ".join(f"{run}: {by_rule[run]:.0f} by the rule, {measured[run]:.0f}" for run in runs)
@@ -217,14 +218,14 @@ def draw_straggler(joins):
     title = f"Eight V100s: seven wait in a collective until rank {last} joins"
     figure = timeline.draw(lay_out(trace, 60), title)
     axes = figure.axes[0]
-    axes.axvline(late, color=figures.TROUBLE, linewidth=1.4)
+    axes.axvline(late, color=plots.TROUBLE, linewidth=1.4)
     words = {"va": "center", "fontsize": 9}
     told = f"rank {last} joins at {late:.1f} ms"
-    axes.text(7.7, last + 0.5, told, ha="right", color=figures.TROUBLE, **words)
+    axes.text(7.7, last + 0.5, told, ha="right", color=plots.TROUBLE, **words)
     for rank, begin in joins.items():
         wait = late - begin / 1000
         if wait > 1:
             place = (begin / 1000 + late) / 2, rank + 0.5
             axes.text(*place, f"waits {wait:.1f} ms", ha="center", color="white", **words)
-    figures.sources(figure, trace.source)
+    plots.sources(figure, trace.source)
     return figure, f"{title}, at {late:.1f} ms; rank 1 has waited since {joins[1] / 1000:.1f} ms."

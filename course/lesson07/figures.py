@@ -3,7 +3,8 @@
 import torch
 
 from course.lesson07.loop import draw_lanes, forecast_spans, lay_out
-from helpers import figures, plots
+from course.show import figures
+from helpers import plots
 from practice_gpus import practice_gpus
 
 ROWS = {"Python": "CPU", "GPU": "GPU"}  # of what `simulate` returns
@@ -21,22 +22,22 @@ def first_picture():
     Source: The Carpentries, GPU programming, episode CuPy: 2.4 s by SciPy; 98.2 µs, 20.6 ms and 35.4 ms on a T4.
     """
     title = "24,000 times as fast as the CPU? Not once the clock waits for the GPU"
-    figure, axes = figures.new_figure(
+    figure, axes = plots.new_figure(
         title,
         "speedup of a T4 over a CPU, measured by the Carpentries",
         size=(7.4, 2.7),
     )
     names = [name for name, _ in CARPENTRIES]
     factors = [factor for _, factor in CARPENTRIES]
-    colors = (figures.TROUBLE, figures.GPU, figures.GPU)
+    colors = (plots.TROUBLE, plots.GPU, plots.GPU)
     bars = axes.barh(names, factors, color=colors, height=0.6)
     texts = [f"{factor:,}×" for factor in factors]
-    axes.bar_label(bars, texts, padding=5, fontsize=10, color=figures.INK)
+    axes.bar_label(bars, texts, padding=5, fontsize=10, color=plots.INK)
     axes.set(xlim=(0, 28_000), xticks=range(0, 25_000, 5000))
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.invert_yaxis()
     axes.grid(False, axis="y")
-    axes.tick_params(axis="y", labelcolor=figures.INK)
+    axes.tick_params(axis="y", labelcolor=plots.INK)
     alt = (
         "Speedup of one convolution on a T4 over a CPU, measured by the Carpentries in three ways: "
         "24,000 times when the call returned, 116 when the GPU was done, 67 with the copies."
@@ -45,14 +46,14 @@ def first_picture():
 
 
 def _timeline(spans, title, whole, height):
-    figure, axes = figures.new_figure(title, "time (ms)", size=(7.2, height))
+    figure, axes = plots.new_figure(title, "time (ms)", size=(7.2, height))
     draw_lanes(axes, spans, whole)
     return figure, axes
 
 
 def show_call(returned, finished):
     """Show a call that came back after `returned` ms and was done after `finished` ms."""
-    back, done = (figures.number(ms, 2) for ms in (returned, finished))
+    back, done = (plots.number(ms, 2) for ms in (returned, finished))
     spans = [
         ("CPU", f"launch, {back} ms", 0, returned),
         ("CPU", "blocked in synchronize()", returned, finished),
@@ -84,13 +85,13 @@ def show_stopwatch(stopwatch, images):
         honest.append(stopwatch(lambda some=some: some @ some.T))
         calls.append(stopwatch(lambda some=some: some @ some.T, synchronize=lambda: None))
     series = {"time_ms": (sizes, honest), "the call alone": (sizes, calls)}
-    times = figures.number((sizes[-1] / sizes[0]) ** 2)
+    times = plots.number((sizes[-1] / sizes[0]) ** 2)
     title = f"{times} times the work, and the call alone doesn't notice"
-    colors = dict(zip(series, (figures.GPU, figures.TROUBLE), strict=True))
+    colors = dict(zip(series, (plots.GPU, plots.TROUBLE), strict=True))
     axes = ("images (log scale)", "time (ms, log scale)")
     figure = plots.lines(series, title, *axes, logx=True, logy=True, colors=colors)
     figure.axes[0].margins(x=0.2)
-    ends = [figures.number(values[-1]) for values in (honest, calls)]
+    ends = [plots.number(values[-1]) for values in (honest, calls)]
     alt = f"Time by number of images: at {sizes[-1]}, {ends[0]} ms by the stopwatch, {ends[1]} ms for the call."
     figures.show(figure, alt)
 
@@ -110,7 +111,7 @@ def show_overlap(side_by_side):
             gpus.forecast(lambda way=way: way(host, lambda: square @ square, side))
             for way in (in_turn, side_by_side)
         )
-    times = [figures.number(f.ms) for f in (one, two)]
+    times = [plots.number(f.ms) for f in (one, two)]
     title = "Forecast: on a second stream, the copy hides behind the matmul"
     alt = f"Copy and matmul take {times[0]} ms in turn on one stream, {times[1]} ms side by side on two."
     show_forecasts(title, {"one stream": one, "two streams": two}, alt, rows="GPU")
@@ -123,14 +124,14 @@ def show_forecasts(title, forecasts, alt, rows=""):
     spans = [[span for span in own if span[0].startswith(rows)] for own in drawn]
     lanes = [len({lane for lane, *_ in own}) for own in spans]
     size = (7.2, 1.0 + 0.45 * len(lanes) + 0.36 * sum(lanes))
-    figure, places = figures.panels(title, len(lanes), 1, size, height_ratios=lanes, sharex=True)
+    figure, places = plots.panels(title, len(lanes), 1, size, height_ratios=lanes, sharex=True)
     for axes, own, (name, forecast) in zip(places, spans, forecasts.items(), strict=True):
-        figures.tidy(axes)
+        plots.tidy(axes)
         draw_lanes(axes, own, 1.01 * whole, hollow=True)
-        ms, low, high = (figures.number(ms, 2) for ms in (forecast.ms, *forecast.range))
+        ms, low, high = (plots.number(ms, 2) for ms in (forecast.ms, *forecast.range))
         share = f"kernels run {1 - forecast.idle:.0%} of the time"
         note = f"{name}: {ms} ms (likely {low} to {high}), {share}"
-        axes.set_title(note, fontsize=9, color=figures.INK, loc="left", pad=10)
+        axes.set_title(note, fontsize=9, color=plots.INK, loc="left", pad=10)
     places[-1].set_xlabel(f"time (ms), forecast for {next(iter(forecasts.values())).card.name}")
     figures.show(figure, alt)
 
@@ -138,7 +139,7 @@ def show_forecasts(title, forecasts, alt, rows=""):
 def show_before_and_after(before, after):
     """Show the forecasts of an epoch as first written, and with all changes; the title says what each saves alone."""
     saved = (before.gains["waits"], before.gains["cpu work"], before.ms - after.ms)
-    waits, elsewhere, both = (figures.number(ms, 2) for ms in saved)
+    waits, elsewhere, both = (plots.number(ms, 2) for ms in saved)
     title = (
         f"Forecast: waiting less saves {waits} ms, preparing elsewhere {elsewhere}; together {both}"
     )

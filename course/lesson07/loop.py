@@ -3,18 +3,18 @@
 from collections.abc import Iterable
 from typing import Any
 
-from helpers import figures
+from helpers import plots
 
 Span = tuple[str, str, float, float]  # lane, label, start and end in ms
 
 COLORS = {
-    "prepare": figures.CPU,
-    "prepare images": figures.CPU,
-    "launch": figures.CPU,
-    "launch kernels": figures.CPU,
-    "copy": figures.COPY,
-    "blocked": figures.WAIT,
-    "blocked in synchronize()": figures.WAIT,
+    "prepare": plots.CPU,
+    "prepare images": plots.CPU,
+    "launch": plots.CPU,
+    "launch kernels": plots.CPU,
+    "copy": plots.COPY,
+    "blocked": plots.WAIT,
+    "blocked in synchronize()": plots.WAIT,
 }
 
 
@@ -67,8 +67,8 @@ def draw_lanes(axes: Any, spans: list[Span], whole: float, hollow: bool = False)
     lanes = list(dict.fromkeys(lane for lane, *_ in spans))
     room: dict[tuple[str, str], tuple[float, float]] = {}
     for lane, label, start, end in spans:
-        color = COLORS.get(label.split(",")[0], figures.GPU)
-        look = {"facecolor": color, "edgecolor": figures.CARD, "linewidth": 0.8}
+        color = COLORS.get(label.split(",")[0], plots.GPU)
+        look = {"facecolor": color, "edgecolor": plots.CARD, "linewidth": 0.8}
         if hollow:
             look = {"facecolor": color + "30", "edgecolor": color, "linewidth": 1.1}
         axes.barh(lane, end - start, left=start, height=0.56, **look)
@@ -76,15 +76,15 @@ def draw_lanes(axes: Any, spans: list[Span], whole: float, hollow: bool = False)
         if end - start > 1.2 * (before[1] - before[0]):
             room[lane, label] = (start, end)
     for (lane, label), (start, end) in room.items():
-        dark = hollow or COLORS.get(label) == figures.WAIT
-        inside = {"ha": "center", "va": "center", "color": figures.INK if dark else "white"}
+        dark = hollow or COLORS.get(label) == plots.WAIT
+        inside = {"ha": "center", "va": "center", "color": plots.INK if dark else "white"}
         if end - start > 0.0125 * len(label) * whole:
             axes.text((start + end) / 2, lane, label, fontsize=9, **inside)
         else:
             top = lanes.index(lane) - 0.29
-            axes.text(start, top, label, fontsize=8, color=figures.INK, va="bottom")
+            axes.text(start, top, label, fontsize=8, color=plots.INK, va="bottom")
     axes.set_xlim(0, whole)
     axes.invert_yaxis()
     axes.margins(y=0.12)
     axes.grid(False, axis="y")
-    axes.tick_params(axis="y", labelcolor=figures.INK)
+    axes.tick_params(axis="y", labelcolor=plots.INK)

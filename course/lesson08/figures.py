@@ -3,13 +3,14 @@
 from course import measurements
 from course.lesson08.tree import forecast_step
 from course.measurements import traces
+from course.show import figures
 from course.timeline.reading import kernels_by_shape
-from helpers import figures, plots
+from helpers import plots
 
 PEAK = 989  # TFLOP/s of an H100 SXM in bfloat16, by its data sheet
 BANDWIDTH = 3.35  # TB/s
-HOLLOW = (figures.GPU + "22", figures.GPU + "66")  # a forecast: so far, and what is new
-_TEXT = {"fontsize": 9, "color": figures.INK}
+HOLLOW = (plots.GPU + "22", plots.GPU + "66")  # a forecast: so far, and what is new
+_TEXT = {"fontsize": 9, "color": plots.INK}
 _POINTS = {"textcoords": "offset points", "va": "center", **_TEXT}
 
 
@@ -29,20 +30,20 @@ def _ladder(rungs, title, unit, size):
 
     A value (low, middle, high) is a forecast: its bar is hollow, with its range.
     """
-    figure, axes = figures.new_figure(title, unit, size=size)
+    figure, axes = plots.new_figure(title, unit, size=size)
     best, most = 0, max(max(value) if isinstance(value, tuple) else value for _, value, _ in rungs)
     for y, (_, value, word) in enumerate(rungs):
         forecast = isinstance(value, tuple)
         low, value, high = value if forecast else (value,) * 3
-        look = {"height": 0.66, "edgecolor": figures.GPU, "linewidth": 1.4 * forecast}
-        pale, dark = HOLLOW if forecast else (figures.GREENS[3], figures.GPU)
+        look = {"height": 0.66, "edgecolor": plots.GPU, "linewidth": 1.4 * forecast}
+        pale, dark = HOLLOW if forecast else (plots.GREENS[3], plots.GPU)
         axes.barh(y, min(value, best), facecolor=pale, **look)
         if value > best:
             axes.barh(y, value - best, left=best, facecolor=dark, **look)
         if forecast:
-            axes.plot([low, high], [y, y], color=figures.INK, marker="|", linewidth=0.9)
+            axes.plot([low, high], [y, y], color=plots.INK, marker="|", linewidth=0.9)
         gain = f"× {value / best:.2f}" if best else ""
-        told = figures.number(value, 3) if forecast else f"{value:,}"
+        told = plots.number(value, 3) if forecast else f"{value:,}"
         told = "   ".join(filter(None, (told, gain, word)))
         # beside its range, a forecast's words would read as its length
         place = most if forecast else high
@@ -52,7 +53,7 @@ def _ladder(rungs, title, unit, size):
     axes.set_xlim(0, (1.33 if forecast else 1.2) * most)
     axes.set_ylim(len(rungs) - 0.5, -0.6)
     axes.grid(False)
-    axes.tick_params(axis="y", labelcolor=figures.INK)
+    axes.tick_params(axis="y", labelcolor=plots.INK)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_xticks([tick for tick in axes.get_xticks() if tick <= most])
     return figure
@@ -80,21 +81,21 @@ def bert_busy():
 def show_three():
     """Show 1.5 ms of three programs on an H100, as the profiler recorded them, each kernel in its kind's color."""
     title = "Three programs on an H100: one leaves it idle, two keep it busy"
-    figure, rows = figures.panels(title, 3, 1, (7.4, 3.3), sharex=True)
+    figure, rows = plots.panels(title, 3, 1, (7.4, 3.3), sharex=True)
     for axes, (name, what, start) in zip(rows, STRIPS, strict=True):
         trace = traces.case(name).between(start, start + LOOK)
-        figures.tidy(axes)
+        plots.tidy(axes)
         for event in trace.gpu:
-            color = figures.KERNELS.get(event.kind, figures.KERNELS["other"])
+            color = plots.KERNELS.get(event.kind, plots.KERNELS["other"])
             axes.barh(0, event.length, left=event.start, height=0.9, color=color)
         axes.set_title(f"{what}: {busy_share(trace):.0%} busy", fontsize=9, loc="left")
         axes.set(yticks=[], xlim=(0, LOOK), ylim=(-0.6, 0.6))
         axes.grid(False)
     rows[-1].set_xlabel("time (µs)")
-    for kind, color in figures.KERNELS.items():
+    for kind, color in plots.KERNELS.items():
         rows[-1].barh(0, 0, color=color, label=kind)
     figure.legend(loc="outside lower center", frameon=False, fontsize=9, ncols=5)
-    figures.sources(figure, traces.case("10").source)
+    plots.sources(figure, traces.case("10").source)
     told = ", ".join(axes.get_title("left") for axes in rows)
     figures.show(figure, f"Kernels of 1.5 ms on an H100: {told}.")
 
@@ -118,8 +119,8 @@ def draw_formats(card):
         name = row["dtype"].replace("tf32", "TF32")
         rates[name] = max(rates.get(name, 0), row["tflop_per_s"])
     gain = rates["float16"] / rates["float32"]
-    title = f"{card}: float16 has {figures.number(gain, 2)} times the throughput of float32"
-    label, colors = "TFLOP/s, best of five sizes of matmul", dict.fromkeys(rates, figures.GPU)
+    title = f"{card}: float16 has {plots.number(gain, 2)} times the throughput of float32"
+    label, colors = "TFLOP/s, best of five sizes of matmul", dict.fromkeys(rates, plots.GPU)
     figure = plots.bars(rates, title, label, colors=colors)
     plots.sources(figure, f"published: {data.source}")
     loses = rates["bfloat16"] < rates["float32"]
@@ -140,17 +141,17 @@ def show_multiplications():
     more = times[counts.index(40)] - 1
     title = f"40 multiply-adds for each pair of numbers: {more:.0%} more time than none"
     label = "multiply-adds for each pair of numbers that is read"
-    figure, axes = figures.new_figure(title, label, "time (1: none)", (7.2, 3.0))
-    axes.plot(counts, times, "o-", color=figures.GPU, linewidth=1.8, markersize=5)
+    figure, axes = plots.new_figure(title, label, "time (1: none)", (7.2, 3.0))
+    axes.plot(counts, times, "o-", color=plots.GPU, linewidth=1.8, markersize=5)
     ridge = 19.5e12 / (rows[0]["gb_per_s"] * 1e9)  # the data sheet's FLOP/s over the bytes it read
     corner = 4 * ridge - 1  # k multiply-adds are 2 k + 2 operations for 8 bytes
-    axes.axvline(corner, color=figures.INK, linestyle=":", linewidth=1.2)
+    axes.axvline(corner, color=plots.INK, linestyle=":", linewidth=1.2)
     axes.annotate(f"ridge point: {ridge:.0f} operations per byte", (corner + 3, 4.2), **_TEXT)
     axes.annotate("memory-bound", (2, 1.5), **_TEXT)
     axes.annotate("compute-bound", (165, 2.5), **_TEXT)
     axes.set(ylim=(0, 4.7), xlim=(-6, 250))
-    figures.sources(figure, f"published: {data.source}, an A100 with 40 GB, float32")
-    figures.show(figure, f"{title}; 240 take {figures.number(times[-1])} times as long.")
+    plots.sources(figure, f"published: {data.source}, an A100 with 40 GB, float32")
+    figures.show(figure, f"{title}; 240 take {plots.number(times[-1])} times as long.")
 
 
 NAMES = {  # where what is written
@@ -165,23 +166,23 @@ def show_roofline():
     """Show the roofs of an H100 and, below them, real kernels of three programs, as the profiler timed them."""
     title = "Real kernels on an H100: near the slope, near the roof, and far below both"
     label = "arithmetic intensity (operations per byte, log scale)"
-    figure, axes = figures.new_figure(title, label, "TFLOP/s (log scale)", (7.4, 3.4))
+    figure, axes = plots.new_figure(title, label, "TFLOP/s (log scale)", (7.4, 3.4))
     axes.set(xscale="log", yscale="log", xlim=(0.08, 8000), ylim=(0.03, 2200))
     ridge = PEAK / BANDWIDTH
-    axes.plot([0.08, ridge, 8000], [0.08 * BANDWIDTH, PEAK, PEAK], color=figures.INK, zorder=1)
+    axes.plot([0.08, ridge, 8000], [0.08 * BANDWIDTH, PEAK, PEAK], color=plots.INK, zorder=1)
     axes.annotate(f"bfloat16, ridge at {ridge:.0f}", (8000, PEAK), (0, 7), ha="right", **_POINTS)
     axes.annotate(f"HBM: {BANDWIDTH} TB/s", (1.2, 7), rotation=26, **_TEXT)
     for place, name in NAMES.items():
         axes.annotate(name, place, va="center", **_TEXT)
-    colors = (figures.WAIT, figures.GREENS[2], figures.GREENS[0])
+    colors = (plots.WAIT, plots.GREENS[2], plots.GREENS[0])
     for (case, program, _), look, color in zip(STRIPS, "oDs", colors, strict=True):
         for x, rate in kernels_by_shape(traces.case(case)):
             axes.plot(x, rate / 1e12, look, color=color, markersize=7)
         axes.plot([], [], look, color=color, markersize=7, label=program.split("'")[0])
-    figures.plain_ticks(axes.xaxis)
-    figures.plain_ticks(axes.yaxis)
-    axes.legend(frameon=False, fontsize=9, loc="lower right", labelcolor=figures.INK)
-    figures.sources(figure, f"kernels: {traces.case('10').source}", "roofs: NVIDIA's data sheet")
+    plots.plain_ticks(axes.xaxis)
+    plots.plain_ticks(axes.yaxis)
+    axes.legend(frameon=False, fontsize=9, loc="lower right", labelcolor=plots.INK)
+    plots.sources(figure, f"kernels: {traces.case('10').source}", "roofs: NVIDIA's data sheet")
     told = "; ".join(NAMES.values()).replace("\n", " ")
     figures.show(figure, f"{title}: {told}.")
 
@@ -204,5 +205,5 @@ def show_climb(make_step, rungs):
     )
     unit, size = "images per second on an A100 (forecast)", (7.4, 1.1 + 0.29 * len(rows))
     figure = _ladder(rows, title, unit, size)
-    told = "; ".join(f"{name} {figures.number(rates[1], 3)}, {word}" for name, rates, word in rows)
+    told = "; ".join(f"{name} {plots.number(rates[1], 3)}, {word}" for name, rates, word in rows)
     figures.show(figure, f"{title}. Images per second and limit: {told}.")

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from course.gpt.forecasts import recorded, tf32
-from helpers import figures
+from course.show import figures
+from helpers import plots
 
 TESTS = (  # what is changed, what that does to the step, and the answers that lead down and on
     ("1 Double the batch", "twice the work,\nas many launches", "below × 1.5", "more"),
@@ -13,10 +14,10 @@ TESTS = (  # what is changed, what that does to the step, and the answers that l
     ("3 Use 16 bits", "about half the bytes", "below × 0.9", "more"),
 )
 LIMITS = {  # color, and what helps
-    "overhead": (figures.FAINT, "larger batch\ntorch.compile\nCUDA graph\nfused optimizer"),
-    "compute": (figures.GREENS[0], "16 bits\nsizes in multiples of 8\nfewer operations"),
-    "memory": (figures.GPU, "16 bits\nchannels_last\ntorch.compile\nFlashAttention"),
-    "CPU or copies": (figures.CPU, "no waits\nno loop over samples\npinned memory\nloader workers"),
+    "overhead": (plots.FAINT, "larger batch\ntorch.compile\nCUDA graph\nfused optimizer"),
+    "compute": (plots.GREENS[0], "16 bits\nsizes in multiples of 8\nfewer operations"),
+    "memory": (plots.GPU, "16 bits\nchannels_last\ntorch.compile\nFlashAttention"),
+    "CPU or copies": (plots.CPU, "no waits\nno loop over samples\npinned memory\nloader workers"),
 }
 WIDE, STEP = 1.45, 1.87  # a card, and from one to the next, in inches
 LOW, TOP = 1.1, 2.1  # how high the cards below and above reach
@@ -69,11 +70,11 @@ def limit(twice: float, tf32_off: float, half: float) -> str:
 
 def show_tree(title: str, tests: Sequence[float] = (), found: str | None = None) -> None:
     """Show the tree. With the ratios of `tests` and the limit they `found`, only the path to it is in full color."""
-    figure = figures.blank_figure((7.4, 2.6))
+    figure = plots.blank_figure((7.4, 2.6))
     axes = figure.add_subplot()
     axes.set(xlim=(-0.02, 3 * STEP + WIDE + 0.02), ylim=(-0.02, TOP + 0.02))
     axes.set_axis_off()
-    figures.set_title(figure, title)
+    plots.set_title(figure, title)
     end = [*LIMITS].index(found) if found else len(TESTS)
     told = []
     for place, (name, words, down, on) in enumerate(TESTS):
@@ -81,7 +82,7 @@ def show_tree(title: str, tests: Sequence[float] = (), found: str | None = None)
         if tests and on_path:
             words = f"× {tests[place]:.2f}"
             told.append(f"{name[2:]}: {words}")
-        _card(axes, x, TOP - 0.7, TOP, figures.INK, on_path, name, words)
+        _card(axes, x, TOP - 0.7, TOP, plots.INK, on_path, name, words)
         _arrow(axes, x, x, down, found is None or place == end)
         _arrow(axes, x, x + STEP, on, place < end)
     for place, (name, (color, helps)) in enumerate(LIMITS.items()):
@@ -98,17 +99,17 @@ def _card(axes, x, low, high, color, lit, head, words):
     axes.add_patch(Rectangle((x, low), WIDE, high - low, facecolor="none", **look))
     axes.add_patch(Rectangle((x, high - 0.3), WIDE, 0.3, facecolor=color, **look))
     text = {"x": x + WIDE / 2, "ha": "center", "va": "center", "linespacing": 1.5}
-    axes.text(y=high - 0.15, s=head, color="white" if lit else figures.FAINT, fontsize=9, **text)
-    size, ink = 12 if "×" in words else 8, figures.INK if lit else figures.WAIT
+    axes.text(y=high - 0.15, s=head, color="white" if lit else plots.FAINT, fontsize=9, **text)
+    size, ink = 12 if "×" in words else 8, plots.INK if lit else plots.WAIT
     axes.text(y=(low + high) / 2 - 0.16, s=words, color=ink, fontsize=size, **text)
 
 
 def _arrow(axes, x, to, answer, lit):
     """From the test at `x` down to its limit, or on to the card at `to`, with the `answer` that leads there."""
-    ink = figures.INK if lit else figures.RULE
+    ink = plots.INK if lit else plots.RULE
     look = {"arrowstyle": "-|>", "color": ink, "linewidth": 1.4, "shrinkA": 0, "shrinkB": 0}
     middle = TOP - 0.35
-    note = {"fontsize": 8, "color": figures.INK if lit else figures.WAIT}
+    note = {"fontsize": 8, "color": plots.INK if lit else plots.WAIT}
     if to == x:
         begin, end, bend = (x + WIDE / 2, TOP - 0.7), (x + WIDE / 2, LOW), "arc3"
         axes.text(x + WIDE / 2 + 0.06, (LOW + TOP - 0.7) / 2, answer, va="center", **note)

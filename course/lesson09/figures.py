@@ -7,7 +7,7 @@ import textwrap
 import torch
 
 from course import gpt, measurements
-from helpers import figures, plots
+from helpers import plots
 from practice_gpus.cards import get_card
 
 
@@ -17,10 +17,10 @@ def first_picture():
     models = {"before": gpt.TinyGPT(gpt.course_words()), "after": gpt.trained()}
     texts = {name: gpt.write(model, "a GPU", 29) for name, model in models.items()}
     title = "The same GPT, before and after reading"
-    figure, axes = figures.new_figure(title, size=(7.4, 2.1))
+    figure, axes = plots.new_figure(title, size=(7.4, 2.1))
     for row, text in enumerate(texts.values()):
         lines = textwrap.wrap(text, 74)[:3]
-        look = {"color": (figures.FAINT, figures.INK)[row], "va": "top", "linespacing": 1.5}
+        look = {"color": (plots.FAINT, plots.INK)[row], "va": "top", "linespacing": 1.5}
         axes.text(0, -row, [*texts][row] + "\n" * (len(lines) - 1), **look, fontweight="bold")
         axes.text(0.1, -row, "\n".join(lines), **look, fontsize=10.5)
     axes.set(xlim=(0, 1), ylim=(-1.5, 0.1))
@@ -46,10 +46,10 @@ def four_steps(text, scores, scaled, shares, values, mixed):
     words = text.split()
     most = int(shares.argmax())
     title = f"The last “{words[-1]}” gives {shares[most]:.0%} of its attention to “{words[most]}”"
-    figure, axes = figures.new_figure(title, size=(7.4, 3.3))
+    figure, axes = plots.new_figure(title, size=(7.4, 3.3))
     axes.set(xlim=(-1.9, len(words) + 1.2), ylim=(8.3, -0.7))
     axes.set_axis_off()
-    write = functools.partial(axes.text, ha="center", va="center", color=figures.INK)
+    write = functools.partial(axes.text, ha="center", va="center", color=plots.INK)
     steps = (
         "1  query · key",
         "2  divided by √32",
@@ -57,14 +57,14 @@ def four_steps(text, scores, scaled, shares, values, mixed):
         "4  mix of values",
     )
     for row, step in enumerate(steps, 1):
-        axes.text(-1.9, row, step, va="center", color=figures.INK)
+        axes.text(-1.9, row, step, va="center", color=plots.INK)
     for x, word in enumerate(words):
         write(x + 0.2, 0, word, fontweight="bold")
         write(x + 0.2, 1, f"{scores[x]:.1f}".replace("-", "−"))
         write(x + 0.2, 2, f"{scaled[x]:.2f}".replace("-", "−"))
         share = shares[x].item()
-        axes.bar(x + 0.2, 0.8, 0.84, 2.6, color=figures.GPU, alpha=share)
-        write(x + 0.2, 3, f"{share:.1%}", color="white" if share > 0.85 else figures.INK)
+        axes.bar(x + 0.2, 0.8, 0.84, 2.6, color=plots.GPU, alpha=share)
+        write(x + 0.2, 3, f"{share:.1%}", color="white" if share > 0.85 else plots.INK)
         for row, number in enumerate(values[x, :4].tolist()):
             write(
                 x + 0.2,
@@ -101,7 +101,7 @@ def look(model, text, causal):
         axes.set_yticks(range(len(words)), words)
         for row, column in itertools.product(range(len(words)), repeat=2):
             share = shares[row, column].item()
-            color = "white" if share > 0.65 else figures.INK
+            color = "white" if share > 0.65 else plots.INK
             told = f"{share:.0%}" if column <= row else ""
             axes.text(column, row, told, ha="center", va="center", fontsize=9, color=color)
         return figure, f"{title}. Above the diagonal, where later words are, all shares are zero."
@@ -127,7 +127,7 @@ def memory(sizes, by_hand, in_tiles, fused):
     """Draw the MiB of attention by hand, in tiles and fused over the length of the text."""
     title = f"{sizes[-1]:,} words: {by_hand[-1]:,.0f} MiB by hand, {in_tiles[-1]:,.0f} in tiles, {fused[-1]:,.0f} fused"
     series = {"by hand": by_hand, "in tiles": in_tiles, "PyTorch's call": fused}
-    colors = dict(zip(series, (figures.TROUBLE, *figures.GREENS[:2]), strict=True))
+    colors = dict(zip(series, (plots.TROUBLE, *plots.GREENS[:2]), strict=True))
     lines = {name: (sizes, peaks) for name, peaks in series.items()}
     axes = ("words in the text (log scale)", "MiB on top of q, k, v (log scale)")
     figure = plots.lines(lines, title, *axes, logx=True, logy=True, colors=colors)
@@ -150,11 +150,11 @@ def next_word(model, cached_attention, time_ms, lengths=(64, 500, 1000)):
 
         plain.append(time_ms(functools.partial(model, ids)))
         cached.append(time_ms(step))
-    ends = [figures.number(times[-1], 2) for times in (cached, plain)]
+    ends = [plots.number(times[-1], 2) for times in (cached, plain)]
     title = f"With a KV cache, word {lengths[-1] + 1:,} takes {ends[0]} ms instead of {ends[1]}"
     series = {"every word again": (lengths, plain), "the new word only": (lengths, cached)}
-    here = figures.CPU if device.type == "cpu" else figures.GPU
-    colors = dict(zip(series, (figures.TROUBLE, here), strict=True))
+    here = plots.CPU if device.type == "cpu" else plots.GPU
+    colors = dict(zip(series, (plots.TROUBLE, here), strict=True))
     figure = plots.lines(series, title, "words so far", "ms for the next word", colors=colors)
     figure.axes[0].set_ylim(bottom=0)
     return figure, f"{title}."
@@ -171,22 +171,22 @@ TRIPS = {  # of the scores, by the four long kernels
 def layer(case):
     """Draw a layer's attention from the trace `case`: its kernels over time and, below, each trip of the scores from or to HBM."""
     title = "One layer's attention, by hand: six trips of 1.89 GB of scores"
-    figure, axes = figures.new_figure(title, "ms", size=(7.4, 3.1))
+    figure, axes = plots.new_figure(title, "ms", size=(7.4, 3.1))
     for event in case.gpu:
-        color = figures.KERNELS.get(event.kind, figures.WAIT)
+        color = plots.KERNELS.get(event.kind, plots.WAIT)
         axes.barh(2, event.length / 1000, 0.9, event.start / 1000, color=color)
-    axes.barh(0, case.length / 1000, 0.7, color=figures.WAIT)
-    write = functools.partial(axes.text, va="center", fontsize=9, color=figures.INK)
+    axes.barh(0, case.length / 1000, 0.7, color=plots.WAIT)
+    write = functools.partial(axes.text, va="center", fontsize=9, color=plots.INK)
     write(case.length / 2000, 0, "HBM: 8 × 12 × 3,137 × 3,137 scores", ha="center")
     kernels = [event for event in case.gpu if event.length > 1000]
     for event, (name, ways) in zip(kernels, TRIPS.items(), strict=True):
         middle, ms = (event.start + event.length / 2) / 1000, event.length / 1000
-        write(middle, 2.95, f"{name}\n{figures.number(ms, 2)} ms", ha="center")
+        write(middle, 2.95, f"{name}\n{plots.number(ms, 2)} ms", ha="center")
         for way in ways:
             up = way == "read"
             x = middle + (-0.12 if up else 0.12)
             write(x + (-0.1 if up else 0.1), 0.95, way, ha="right" if up else "left")
-            arrow = {"arrowstyle": "-|>" if up else "<|-", "color": figures.INK}
+            arrow = {"arrowstyle": "-|>" if up else "<|-", "color": plots.INK}
             axes.annotate("", (x, 1.5), (x, 0.4), arrowprops=arrow | {"linewidth": 1.6})
     axes.set(xlim=(0, case.length / 1000), ylim=(-0.4, 3.3), yticks=[0, 2], yticklabels=["", "GPU"])
     axes.grid(False)
@@ -209,7 +209,7 @@ def rates(limit, weights):
     shares = [f"{measured[name] / most[name]:.0%}" for name in ("bfloat16", "int4")]
     title = f"Decode on an A100 reaches {shares[0]} of its limit in bfloat16, {shares[1]} in int4"
     series = {"measured": measured, "limit: bandwidth ÷ bytes per token": most}
-    colors = dict(zip(series, (figures.GPU, figures.WAIT), strict=True))
+    colors = dict(zip(series, (plots.GPU, plots.WAIT), strict=True))
     unit = "tokens per second of Llama-2-7B, one conversation, A100 limited to 330 W of 400"
     figure = plots.dots(series, title, unit, colors=colors)
     figure.axes[0].set(xlim=(0, None), ylim=(-2.4, 0.7))
@@ -232,12 +232,12 @@ def a_step(limit, weights, tokens=300):
         many = f" each, {chats * rate:,.0f} in all" * (chats > 1)
         title = f"{chats} chat{'s' * (chats > 1)}: at most {rate:.0f} tokens per second{many}"
         unit = f"ms of one step, {card}, {gb_s:,} GB/s"
-        figure, axes = figures.new_figure(title, unit, size=(7.4, 1.9))
-        colors = figures.MEMORY["parameters"], figures.MEMORY["activations"]
+        figure, axes = plots.new_figure(title, unit, size=(7.4, 1.9))
+        colors = plots.MEMORY["parameters"], plots.MEMORY["activations"]
         for row, (begin, end, color) in enumerate(zip(begins, ends, colors, strict=True)):
             axes.barh(row, end - begin, 0.6, begin, color=color)
-            told = f" {figures.number(end - begin, 2)} ms"
-            axes.text(end, row, told, va="center", color=figures.INK)
+            told = f" {plots.number(end - begin, 2)} ms"
+            axes.text(end, row, told, va="center", color=plots.INK)
         axes.set(xlim=(0, 20), ylim=(1.6, -0.6), xticks=range(0, 21, 5))
         axes.set_yticks(range(2), ["weights", "caches"])
         axes.grid(False, axis="y")

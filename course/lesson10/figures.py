@@ -7,29 +7,29 @@ from course.checks.core import chosen
 from course.lesson10.exercises import bytes as bytes_exercise
 from course.lesson10.plans import JOBS, ROOM, fits, forecast, is_plan, works
 from course.pictures.moving import PALE
-from course.show import vega
-from helpers import figures, plots
+from course.show import figures, vega
+from helpers import plots
 
 STAGES = ("DDP", "stage 1", "stage 2", "stage 3")
 SHARES = ("parameters", "gradients", "optimizer")
 WIDE = 680  # pixels of a chart
-NOTE = {"fontsize": 9, "color": figures.INK}
+NOTE = {"fontsize": 9, "color": plots.INK}
 
 
 # --- who holds what ---------------------------------------------------------------------------------
 def first_picture(room=80, across=27):
     """Return (Figure, alternative text): H100s that 16 bytes for each parameter of Llama 3.1 fill, each a square."""
     title = "Not counting activations, Llama 3.1 405B fills 81 H100s"
-    figure, axes = figures.new_figure(title, size=(7.4, 2.8))
+    figure, axes = plots.new_figure(title, size=(7.4, 2.8))
     top, told = 0, []
     for billions in (8, 70, 405):
         full = 16 * billions / room
         count = math.ceil(full)
         for gpu in range(count):
             place = top + gpu // across, 0.86, 0.86, gpu % across
-            axes.barh(*place, color=figures.GREENS[4])
-            axes.barh(place[0], min(1, full - gpu) * 0.86, *place[2:], color=figures.GPU)
-        size = figures.number(16 * billions)
+            axes.barh(*place, color=plots.GREENS[4])
+            axes.barh(place[0], min(1, full - gpu) * 0.86, *place[2:], color=plots.GPU)
+        size = plots.number(16 * billions)
         axes.text(-0.7, top, f"{billions}B: {size} GB", ha="right", va="center", **NOTE)
         told.append(f"{billions} billion parameters {count}")
         axes.text(min(count, across) + 0.3, top, f"× {count}", va="center", **NOTE)
@@ -47,15 +47,15 @@ def show_ranks(answer, billions=7, room=80):
         name: (ranks, [function(1e9 * billions, n, stage) / 1e9 for n in ranks])
         for stage, name in enumerate(STAGES)
     }
-    looks = (figures.INK, *figures.GREENS[2::-1])
+    looks = (plots.INK, *plots.GREENS[2::-1])
     title = f"With DDP, {billions} billion parameters never fit in {room} GB; sharded, they do"
     colors = dict(zip(lines, looks, strict=True))
     figure = plots.lines(lines, title, "ranks", "GB on each rank", logx=True, colors=colors)
     figure.set_size_inches(7.2, 3)
     axes = figure.axes[0]
     axes.set(ylim=(0, 120), xticks=[1, 2, 3, 4, 8, 16])
-    axes.axhline(room, color=figures.TROUBLE, linewidth=1.8)
-    axes.text(16, room + 3, f"a GPU has {room} GB", ha="right", color=figures.TROUBLE)
+    axes.axhline(room, color=plots.TROUBLE, linewidth=1.8)
+    axes.text(16, room + 3, f"a GPU has {room} GB", ha="right", color=plots.TROUBLE)
     told = "on two ranks stage 2 70 GB and stage 3 56, on three stage 1 75"
     figures.show(figure, f"DDP 112 GB at any number; {told}.")
 
@@ -68,22 +68,22 @@ def show_run(results):
     losses = {"one process": "alone", "DDP": "ddp", "FSDP": "losses"}
     title = "One loss: FSDP trains like the others, with a quarter of the bytes on each process"
     size, wide = (7.4, 2.5), {"width_ratios": (1.7, 1)}
-    figure, (left, right) = figures.panels(title, 1, 2, size, sharey=True, **wide)
+    figure, (left, right) = plots.panels(title, 1, 2, size, sharey=True, **wide)
     for way, parts in held.items():
         label = f"{way}\nlast loss {results[losses[way]][-1]:.4f}"
         sizes = [parts[part] / 2**20 for part in SHARES]
         for place, (part, size) in enumerate(zip(SHARES, sizes, strict=True)):
-            left.barh(label, size, left=sum(sizes[:place]), color=figures.MEMORY[part])
+            left.barh(label, size, left=sum(sizes[:place]), color=plots.MEMORY[part])
             if way == "one process":
                 middle = sum(sizes[:place]) + size / 2
-                name = {"fontsize": 8, "color": "white" if place < 2 else figures.INK}
+                name = {"fontsize": 8, "color": "white" if place < 2 else plots.INK}
                 left.text(middle, label, part, ha="center", va="center", **name)
         left.text(sum(sizes) + 1, label, f"{sum(sizes):.1f}", va="center", **NOTE)
-        right.barh(label, speeds[way], color=figures.meaning(results["device"].upper()))
+        right.barh(label, speeds[way], color=plots.meaning(results["device"].upper()))
         right.text(speeds[way], label, f" {speeds[way]:,.0f}", va="center", **NOTE)
     labels = "MiB on each process", "tokens per second, together"
     for axes, label in zip((left, right), labels, strict=True):
-        figures.tidy(axes)
+        plots.tidy(axes)
         axes.grid(False, axis="y")
         axes.margins(x=0.2)
         axes.set_xlabel(label)
@@ -102,11 +102,11 @@ def show_hidden(tflops=277, gb_per_s=24):
     tokens = [2 ** (7 + step / 8) for step in range(73)]
     limit = 1000 * tflops / gb_per_s
     title = "With few tokens per GPU, compute waits for the weights"
-    figure, axes = figures.new_figure(title, "tokens per GPU and step", "% of the time", (7.2, 3.2))
+    figure, axes = plots.new_figure(title, "tokens per GPU and step", "% of the time", (7.2, 3.2))
     axes.set_facecolor(PALE)
     axes.grid(False)
-    axes.fill_between(tokens, [min(100, 100 * each / limit) for each in tokens], color=figures.GPU)
-    axes.axvline(limit, color=figures.INK, linewidth=1)
+    axes.fill_between(tokens, [min(100, 100 * each / limit) for each in tokens], color=plots.GPU)
+    axes.axvline(limit, color=plots.INK, linewidth=1)
     axes.text(1.05 * limit, 8, f"{limit:,.0f} tokens", color="white")
     axes.set_xscale("log", base=2)
     axes.set(xlim=(128, 2**16), ylim=(0, 100), xticks=TICKS)
@@ -133,13 +133,13 @@ def show_hidden(tflops=277, gb_per_s=24):
             words="format(datum.limit, ',.0f') + ' tokens'",
         ),
         "layer": [
-            {"mark": {"type": "area", "color": figures.GPU}, "encoding": {"x": x, "y": y}},
-            {**at, "mark": {"type": "rule", "color": figures.INK}, "encoding": to},
+            {"mark": {"type": "area", "color": plots.GPU}, "encoding": {"x": x, "y": y}},
+            {**at, "mark": {"type": "rule", "color": plots.INK}, "encoding": to},
             {**at, "mark": WHITE, "encoding": {**to, "text": {"field": "words"}}},
         ],
     }
     alt = f"Compute's share of the time rises with the tokens, and is 100% from {limit:,.0f} on."
-    figures.show_vega(spec, figure, alt, "Green: computing. Gray: waiting for weights.")
+    vega.show(spec, figure, alt, "Green: computing. Gray: waiting for weights.")
 
 
 TEXT = {"type": "text", "align": "left", "fontSize": 13, "y": 12, "dx": 6}
@@ -189,7 +189,7 @@ def show_sequence(gpus=2):
 
 
 def _show_matrices(title, matrices, gpus, told):
-    figure, axes = figures.new_figure(title, size=(7.4, 0.5 + 1.35 * gpus))
+    figure, axes = plots.new_figure(title, size=(7.4, 0.5 + 1.35 * gpus))
     middle = TALL * (gpus - 1) / 2 + 1.5
     for gpu in range(gpus):
         top, left = TALL * gpu, 0
@@ -199,13 +199,13 @@ def _show_matrices(title, matrices, gpus, told):
             if collective:
                 _arrows(axes, left, top + 1.5, middle, collective == "all-gather")
             if collective and gpu == 0:
-                violet = NOTE | {"color": figures.COMM}
+                violet = NOTE | {"color": plots.COMM}
                 axes.text(left - 3, middle - 6.5, collective, ha="center", **violet)
             axes.text(left, top - 0.5, name, **NOTE)
             for row, column in product(range(rows), range(columns)):
                 place = {"rows": row * gpus // rows, "columns": column * gpus // columns}
                 held = place.get(split, gpu) == gpu
-                color = figures.GPU if held else PALE
+                color = plots.GPU if held else PALE
                 axes.barh(top + row + 0.5, 0.94, 0.9, left + column, color=color)
             left += columns + 2
     axes.set(xlim=(-5, left - 1.5), ylim=(TALL * gpus - 1.5, -1.5))
@@ -217,10 +217,10 @@ def _show_matrices(title, matrices, gpus, told):
 def _arrows(axes, right, here, middle, gathers):
     """Draw a GPU's part in a collective: what it has goes in, the result comes out to `right`; + where terms are added."""
     center = right - 3
-    look = {"arrowstyle": "-|>", "color": figures.COMM, "linewidth": 1.6}
+    look = {"arrowstyle": "-|>", "color": plots.COMM, "linewidth": 1.6}
     axes.annotate("", (center - 0.8, middle), (center - 2.6, here), arrowprops=look)
     axes.annotate("", (right - 0.3, here), (center + 0.8, middle), arrowprops=look)
-    note = {"color": figures.COMM, "ha": "center", "va": "center"}
+    note = {"color": plots.COMM, "ha": "center", "va": "center"}
     axes.text(center, middle, "" if gathers else "+", fontsize=18, fontweight="bold", **note)
 
 
@@ -228,16 +228,14 @@ def _arrows(axes, right, here, middle, gathers):
 def show_pipeline(stages=4, microbatches=1):
     """Show a pipeline's schedule, all forward passes and then all backward ones, with sliders for both numbers."""
     title = "A pipeline's bubble: GPUs wait while it fills and while it drains"
-    figure, axes = figures.new_figure(
-        title, "time (forward passes of a microbatch)", "", (7.2, 2.6)
-    )
+    figure, axes = plots.new_figure(title, "time (forward passes of a microbatch)", "", (7.2, 2.6))
     end = 3 * (microbatches + stages - 1)
     axes.set_facecolor(PALE)
     for stage, batch, back in product(range(stages), range(microbatches), (0, 1)):
         filled = microbatches + stages - 1
         start = filled + 2 * (stages - 1 - stage + batch) if back else stage + batch
-        color = figures.GREENS[0] if back else figures.GREENS[2]
-        axes.barh(stage, 1 + back, 0.9, start, color=color, edgecolor=figures.CARD)
+        color = plots.GREENS[0] if back else plots.GREENS[2]
+        axes.barh(stage, 1 + back, 0.9, start, color=color, edgecolor=plots.CARD)
     axes.set_yticks(range(stages), [f"GPU {stage}" for stage in range(stages)])
     axes.set(ylim=(stages - 0.5, -0.5), xlim=(0, end), xticks=range(0, end + 1, 3))
     axes.grid(False)
@@ -246,14 +244,14 @@ def show_pipeline(stages=4, microbatches=1):
         f"{stages} stages, microbatches: {microbatches}. Each GPU is idle {share:.0%} of the time."
     )
     words = "Short: forward. Long: backward. Gray: idle."
-    figures.show_vega(_pipeline(title, stages, microbatches), figure, alt, words)
+    vega.show(_pipeline(title, stages, microbatches), figure, alt, words)
 
 
 def _pipeline(title, stages, microbatches):
     """The schedule as a Vega-Lite spec. Light: forward, one unit long; dark: backward, two."""
     words = "time (forward passes of a microbatch)"
     y = {"field": "gpu", "type": "ordinal", "title": None, "scale": {"paddingInner": 0.1}}
-    passes = {"range": [figures.GREENS[2], figures.GREENS[0]], "domain": [0, 1]}
+    passes = {"range": [plots.GREENS[2], plots.GREENS[0]], "domain": [0, 1]}
     color = {"field": "k", "type": "nominal", "scale": passes, "legend": None}
     piece = {
         "x": amount("start", words, scale={"nice": False}),
@@ -279,7 +277,7 @@ def _pipeline(title, stages, microbatches):
             ),
         ],
         "layer": [
-            {"mark": {"type": "bar", "stroke": figures.CARD}, "encoding": piece},
+            {"mark": {"type": "bar", "stroke": plots.CARD}, "encoding": piece},
             {
                 "transform": [{"filter": "datum.i + datum.j + datum.k === 0"}],
                 "mark": {**TEXT, "y": -8, "x": 0, "dx": 0},
@@ -292,7 +290,7 @@ def _pipeline(title, stages, microbatches):
 # --- four plans ---------------------------------------------------------------------------------------
 def show_plans(plans):
     """Show what `plans` ask of a GPU, forecast: memory and time. A job without a plan for its GPUs gets no bars."""
-    figure, (left, right) = figures.panels("", 1, 2, (7.4, 2.6), sharey=True)
+    figure, (left, right) = plots.panels("", 1, 2, (7.4, 2.6), sharey=True)
     good, told = 0, []
     for name, job in JOBS.items():
         plan = plans.get(name)
@@ -305,23 +303,23 @@ def show_plans(plans):
         good += works(job, plan)
         row, gb = f"{name}: {' × '.join(map(str, plan))}", (found.state + found.activations) / 1e9
         held = {"parameters": found.state / 1e9, "activations": found.activations / 1e9}
-        _stack(left, row, held, figures.MEMORY)
-        color = figures.INK if fits(found) else figures.TROUBLE
+        _stack(left, row, held, plots.MEMORY)
+        color = plots.INK if fits(found) else plots.TROUBLE
         left.text(gb + 3, row, f"{gb:.0f}", **NOTE | {"color": color}, va="center")
         if fits(found):
-            _stack(right, row, {"computes": found.computing}, {"computes": figures.GPU})
+            _stack(right, row, {"computes": found.computing}, {"computes": plots.GPU})
             share = f"{found.computing:.0%}"
             right.text(found.computing + 0.02, row, share, va="center", **NOTE)
         else:
             right.text(0.02, row, "doesn't fit", **NOTE | {"color": color}, va="center")
         told.append(f"{row}, {gb:.0f} GB, computes {found.computing:.0%} of the time")
-    left.axvline(ROOM / 1e9, color=figures.TROUBLE, linewidth=1.8)
-    left.text(ROOM / 1e9, -0.65, "80 GB", fontsize=9, color=figures.TROUBLE, ha="center")
+    left.axvline(ROOM / 1e9, color=plots.TROUBLE, linewidth=1.8)
+    left.text(ROOM / 1e9, -0.65, "80 GB", fontsize=9, color=plots.TROUBLE, ha="center")
     for axes, label in (
         (left, "GB on each GPU: state, then activations"),
         (right, "share of the time that it computes"),
     ):
-        figures.tidy(axes)
+        plots.tidy(axes)
         axes.grid(False)
         axes.set_xlabel(label)
     left.margins(x=0.15)
@@ -330,7 +328,7 @@ def show_plans(plans):
     right.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
     jobs = f"{good} of 4 jobs {'has' if good == 1 else 'have'} a good plan"
     title = f"FSDP × tensor × pipeline, forecast: {jobs}"
-    figures.set_title(figure, title)
+    plots.set_title(figure, title)
     figures.show(figure, f"{title}. {'; '.join(told)}.")
 
 

@@ -5,10 +5,9 @@ import math
 import torch
 
 from course.lesson11.traffic import total, trace, traffic
+from course.show import figures
 from course.show.widgets import explore, slider
-from helpers import plots
-from helpers.figures import GPU, GREENS, SMALL, blank_figure, set_title, tidy
-from helpers.palette import FAINT, INK, RULE
+from helpers.plots import FAINT, GPU, GREENS, INK, RULE, SMALL, blank_figure, set_title, tidy
 
 PROGRAMS = (GREENS[3], GREENS[4])  # neighbors differ; black text can be read on each
 TOKENS, WIDTH = 8192, 64  # of the first picture: tokens, and the dimension of a head
@@ -69,7 +68,7 @@ def _draw_area(axes, corner, width, height, color):
 
 def touched(seen, title):
     """Show which program touched which elements: a cell for each element, with the number of its program."""
-    plots.show(*touched_figure(seen, title))
+    figures.show(*touched_figure(seen, title))
 
 
 def touched_figure(seen, title):
@@ -269,7 +268,7 @@ def addresses(n=8, tile=4):
     axes.set_aspect("equal", anchor="W")
     axes.axis("off")
     said = f"{[row * n for row in rows]} as a column plus {list(columns)} as a row"
-    plots.show(figure, f"{said}: the {tile * tile} addresses of a tile of an {n} × {n} matrix.")
+    figures.show(figure, f"{said}: the {tile * tile} addresses of a tile of an {n} × {n} matrix.")
 
 
 def online(scores, values, tile=2):
@@ -395,7 +394,7 @@ def race(rows, title, caption):
     axes.tick_params(length=0)
     axes.set_facecolor("none")
     axes.spines[:].set_visible(False)
-    plots.show(figure, f"{'; '.join(said)}.", caption)
+    figures.show(figure, f"{'; '.join(said)}.", caption)
 
 
 RIGHT_OF_BARS = {"va": "center", "fontsize": 9, "color": INK}

@@ -6,10 +6,20 @@ from course import show
 from course.checks import puzzle
 from course.lesson12.exercises import loads_per_ffma, per_ffma, with_results
 from course.measurements import published
+from course.show.figures import show as show_figure
 from helpers import plots
-from helpers.figures import COPY, GPU, GREENS, SMALL, TROUBLE, WAIT, blank_figure, set_title
-from helpers.figures import show as show_figure
-from helpers.palette import FAINT, INK
+from helpers.plots import (
+    COPY,
+    FAINT,
+    GPU,
+    GREENS,
+    INK,
+    SMALL,
+    TROUBLE,
+    WAIT,
+    blank_figure,
+    set_title,
+)
 from practice_gpus.cards import get_card
 
 SECTOR = 32  # bytes

@@ -5,7 +5,7 @@ from dataclasses import replace
 from course import timeline
 from course.lesson13.patients import PATIENTS, STRANGER
 from course.measurements import traces
-from helpers import plots
+from course.show import figures
 
 RECORDED = dict(enumerate(PATIENTS, 1)) | {11: STRANGER}
 GUESSED = 3, 11  # whose chart doesn't say what the CPU did most: that would give the remedy away
@@ -34,18 +34,18 @@ def ward(triage):
     """Draw where each patient loses its time, by the learner's `triage`."""
     from course.lesson13.figures import ward
 
-    plots.show(*ward(triage))
+    figures.show(*ward(triage))
 
 
 def recovery():
     """Draw the starved patient before and after its cure."""
     from course.lesson13.figures import recovery
 
-    plots.show(*recovery())
+    figures.show(*recovery())
 
 
 def growth():
     """Draw how the numbers of the network that overflows grow from layer to layer."""
     from course.lesson13.figures import growth
 
-    plots.show(*growth())
+    figures.show(*growth())

@@ -10,15 +10,15 @@ from course.lesson13.running import overflowing
 from course.lesson13.triage import triage as ours
 from course.measurements import traces
 from course.timeline import reading
-from helpers import figures
+from helpers import plots
 
 CARD = re.compile("V100|A100|H100|MI300X")
-COLORS = {"copies": figures.COPY, "communicates": figures.COMM, "computes": figures.GPU}
+COLORS = {"copies": plots.COPY, "communicates": plots.COMM, "computes": plots.GPU}
 PARTS = {
-    "waits for the loader": figures.WAIT,
-    "waits for the CPU": figures.CPU,
-    "only communicates": figures.COMM,
-    "works": figures.GPU,
+    "waits for the loader": plots.WAIT,
+    "waits for the CPU": plots.CPU,
+    "only communicates": plots.COMM,
+    "works": plots.GPU,
 }
 WAITS = tuple(PARTS)[:3]
 BESIDE = {"xytext": (6, 0), "textcoords": "offset points", "va": "center", "fontsize": 9}
@@ -30,7 +30,7 @@ KINDS = {"communication": "communicates", "copy": "copies", "memset": "copies"}
 def first_picture():
     """Return (Figure, alternative text) of what the six GPUs do: a strip for each, all of one length."""
     title = "Six GPUs at work: busy for 13% to 99% of the time"
-    figure, axes = figures.new_figure(title, size=(7.4, 2.3))
+    figure, axes = plots.new_figure(title, size=(7.4, 2.3))
     for row, patient in enumerate(PATIENTS):
         trace = traces.case(patient.case)
         _strip(axes, row, trace, 1 / trace.length)
@@ -61,7 +61,7 @@ def _labels():
 def ward(triage):
     """Return (Figure, alternative text): the share of its time that each patient loses, and to what."""
     title = "Four of six wait. For patients 1 and 4, look at the kernels"
-    figure, axes = figures.new_figure(title, "% of the recorded time", size=(7.2, 2.7))
+    figure, axes = plots.new_figure(title, "% of the recorded time", size=(7.2, 2.7))
     rows = [traces.case(patient.case) for patient in PATIENTS]
     shares = [_shares(triage(trace), trace.length) for trace in rows]
     order = sorted(range(len(rows)), key=lambda place: shares[place]["works"])
@@ -100,15 +100,15 @@ def recovery():
     before, after = traces.case("1a"), traces.case("1b")
     limit = (before.length - ours(before)["loader"]) / 1000
     title = f"Four workers cut {before.length / 1000:.0f} ms to {after.length / 1000:.0f}; the limit is {limit:.0f}"
-    figure, axes = figures.new_figure(title, "ms", size=(7.4, 1.9))
+    figure, axes = plots.new_figure(title, "ms", size=(7.4, 1.9))
     for row, trace in enumerate((before, after)):
         _strip(axes, row, trace, 1 / 1000)
-    axes.axvline(limit, color=figures.INK, linestyle="dashed", linewidth=1)
+    axes.axvline(limit, color=plots.INK, linestyle="dashed", linewidth=1)
     axes.annotate("without any wait for the loader", (limit - 2, -0.45), ha="right", fontsize=9)
     axes.set(xlim=(0, before.length / 1000), ylim=(1.5, -0.85))
     axes.set_yticks((0, 1), ("no workers", "4 workers"))
     axes.grid(visible=False)
-    figures.sources(figure, before.source)
+    plots.sources(figure, before.source)
     return figure, f"Two strips of one V100: {title}. Its busy share rises from 57% to 80%."
 
 
@@ -124,28 +124,28 @@ def growth():
     limit = torch.finfo(torch.float16).max
     title = "The numbers grow with every layer, until float16 can't hold them"
     labels = "linear layer", "largest output in float32"
-    figure, axes = figures.new_figure(title, *labels, size=(7.2, 2.9))
-    axes.axhline(limit, color=figures.TROUBLE, linewidth=1.8)
-    axes.text(0.65, limit * 1.4, f"float16 ends at {limit:,.0f}", color=figures.TROUBLE, fontsize=9)
+    figure, axes = plots.new_figure(title, *labels, size=(7.2, 2.9))
+    axes.axhline(limit, color=plots.TROUBLE, linewidth=1.8)
+    axes.text(0.65, limit * 1.4, f"float16 ends at {limit:,.0f}", color=plots.TROUBLE, fontsize=9)
     places = range(1, len(largest) + 1)
-    axes.plot(places, largest, "o-", color=figures.INK)
+    axes.plot(places, largest, "o-", color=plots.INK)
     for place, value in zip(places, largest, strict=True):
         axes.annotate(
-            figures.number(value), (place, value), **BESIDE | {"xytext": (-6, 5), "ha": "right"}
+            plots.number(value), (place, value), **BESIDE | {"xytext": (-6, 5), "ha": "right"}
         )
     axes.set(yscale="log", ylim=(10, 1e6), xlim=(0.6, 5.2), xticks=places)
     axes.minorticks_off()
-    told = ", ".join(figures.number(value) for value in largest)
+    told = ", ".join(plots.number(value) for value in largest)
     return figure, f"A line that climbs from layer to layer: {told}; float16 ends at {limit:,.0f}."
 
 
 def _strip(axes, row, trace, scale):
-    axes.barh(row, trace.length * scale, 0.7, color=figures.WAIT, alpha=0.2, label="does nothing")
+    axes.barh(row, trace.length * scale, 0.7, color=plots.WAIT, alpha=0.2, label="does nothing")
     for what, color in COLORS.items():
         own = [event for event in trace.gpu if KINDS.get(event.kind, "computes") == what]
         bars = [(event.start * scale, event.length * scale) for event in own]
         look = {"facecolors": color, "linewidth": 0, "antialiased": False, "label": what}
         if bars:
             axes.broken_barh(bars, (row - 0.35, 0.7), **look)
-    text = f"{figures.number(trace.length / 1000)} ms, {reading.busy_share(trace):.0%} busy"
+    text = f"{plots.number(trace.length / 1000)} ms, {reading.busy_share(trace):.0%} busy"
     axes.annotate(text, (trace.length * scale, row), **BESIDE)

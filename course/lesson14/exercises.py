@@ -24,7 +24,7 @@ from course.lesson06.exercises import to_ddp
 from course.lesson07.exercises import find_waits
 from course.lesson14 import causes, figures, judge
 from course.lesson14.runs import fingerprint, in_full, inside, on_cpu, small, two_steps, without_gpu
-from helpers import figures as drawn
+from course.show import figures as drawn
 from practice_gpus.reports import page
 
 # The lesson uses them where the learner has kept none.

@@ -6,21 +6,21 @@ from dataclasses import replace
 
 from course.lesson14 import judge
 from course.lesson14.runs import MEMORY, held, in_full, two_steps
-from helpers import figures, plots
+from helpers import plots
 from practice_gpus.clock import Copy, Host
 
 GIB = 2**30
 LIMIT = float(MEMORY.split()[0])
 BEFORE = "Ines's version"
 PARTS = {
-    "spectrogram": figures.KERNELS["attention"],
-    "convolutions": figures.KERNELS["matmul"],
-    "everything else": figures.KERNELS["elementwise"],
+    "spectrogram": plots.KERNELS["attention"],
+    "convolutions": plots.KERNELS["matmul"],
+    "everything else": plots.KERNELS["elementwise"],
 }
 COLORS = {
-    "copy": figures.COPY,
-    "wait": figures.WAIT,
-    "issue": figures.CPU,
+    "copy": plots.COPY,
+    "wait": plots.WAIT,
+    "issue": plots.CPU,
     "host": "#9DB7DB",
     **PARTS,
 }
@@ -45,19 +45,19 @@ SHOWN = ("T4", "A10G", "A100", "H100", "H200")  # cards on the sheet
 
 def birds(clips):
     """Return (Figure, alternative text): spectrograms of one clip of each bird, [birds, frames, bands], as the network sees them."""
-    figure = figures.blank_figure((7.4, 3.1))
-    figures.set_title(figure, "Eight birds, a second of each, as the network sees them")
+    figure = plots.blank_figure((7.4, 3.1))
+    plots.set_title(figure, "Eight birds, a second of each, as the network sees them")
     grid = figure.subplots(2, (len(clips) + 1) // 2, sharex=True, sharey=True)
     for number, (axes, clip) in enumerate(zip(grid.flat, clips, strict=True)):
         extent = (0, 1, 0, 4)  # second, kHz
         axes.imshow(clip.T, cmap="Greys", origin="lower", aspect="auto", extent=extent)
-        axes.set_title(f"bird {number}", fontsize=9, loc="left", color=figures.INK)
+        axes.set_title(f"bird {number}", fontsize=9, loc="left", color=plots.INK)
         axes.set(xticks=(0, 1), yticks=(0, 4))
-        axes.tick_params(labelsize=9, color=figures.FAINT, labelcolor=figures.INK)
+        axes.tick_params(labelsize=9, color=plots.FAINT, labelcolor=plots.INK)
         for edge in axes.spines.values():
-            edge.set_color(figures.FAINT)
-    figure.supxlabel("time (s)", fontsize=9, color=figures.INK)
-    figure.supylabel("pitch (kHz)", fontsize=9, color=figures.INK)
+            edge.set_color(plots.FAINT)
+    figure.supxlabel("time (s)", fontsize=9, color=plots.INK)
+    figure.supylabel("pitch (kHz)", fontsize=9, color=plots.INK)
     words = "each a slanted or level line of pitch against time, broken up by its trill, in a haze of wind"
     return figure, f"Spectrograms of {len(clips)} birdcalls, {words}."
 
@@ -97,17 +97,17 @@ def first_sheet():
 
 def drawn_sheet(folder, title, numbers, before=None):
     """Return (Figure, alternative text): numbers, {value: words}, above the memory's curves and a step on several cards."""
-    figure = figures.blank_figure((7.4, 3.5))
-    figures.set_title(figure, title)
+    figure = plots.blank_figure((7.4, 3.5))
+    plots.set_title(figure, title)
     above, below = figure.subfigures(2, 1, height_ratios=(1, 2.5))
     above.set_facecolor("none")
     below.set_facecolor("none")
     for axes, (value, words) in zip(above.subplots(1, len(numbers)), numbers.items(), strict=True):
         axes.axis("off")
         good = before or words.startswith("par")
-        color = figures.GPU if good else figures.TROUBLE
+        color = plots.GPU if good else plots.TROUBLE
         axes.text(0, 0.55, value, fontsize=15, fontweight="bold", color=color)
-        axes.text(0, 0.1, words, fontsize=9, color=figures.FAINT)
+        axes.text(0, 0.1, words, fontsize=9, color=plots.FAINT)
     left, right = below.subplots(1, 2, width_ratios=(1.15, 1))
     curves(left, folder)
     by_card(right, before, two_steps(folder).facts["step"]["cards"])
@@ -128,17 +128,17 @@ def by_card(axes, before, cards):
         if name.split()[0] in SHOWN:
             rows.append((name, row["ms"], row["low_ms"], row["high_ms"]))
     for y, (_, ms, low, high) in enumerate(rows):
-        color = figures.GPU if before and y else figures.TROUBLE
+        color = plots.GPU if before and y else plots.TROUBLE
         axes.plot((low, high), (y, y), color=color, linewidth=1.4)
         axes.plot(ms, y, "o", color=color, markersize=7, markerfacecolor="white")
-        axes.text(high, y, f"  {ms:.3g} ms", fontsize=9, va="center", color=figures.INK)
+        axes.text(high, y, f"  {ms:.3g} ms", fontsize=9, va="center", color=plots.INK)
     axes.set(xscale="log", xlabel="ms per step, forecast with its range")
     axes.set(yticks=range(len(rows)), yticklabels=[row[0] for row in rows])
     axes.set_xticks(TICKS, [str(tick) for tick in TICKS])
     axes.set_xlim(2, 5 * max(row[3] for row in rows))
     axes.minorticks_off()
     axes.invert_yaxis()
-    figures.tidy(axes)
+    plots.tidy(axes)
     axes.grid(visible=False, axis="y")
 
 
@@ -152,7 +152,7 @@ def whole(folder):
 
 def curves(axes, folder):
     """What a GPU holds from batch to batch, in Ines's version and in a port's."""
-    runs = {BEFORE: (judge.weekend(), figures.TROUBLE), "yours": (folder, figures.GPU)}
+    runs = {BEFORE: (judge.weekend(), plots.TROUBLE), "yours": (folder, plots.GPU)}
     for label, (each, color) in runs.items():
         spy, error = whole(each)
         if not spy.trained or (label != BEFORE and each == judge.weekend()):
@@ -167,12 +167,12 @@ def curves(axes, folder):
         end = "\nruns out of memory" if error else f": {peak(each):.2f} GiB at the peak"
         side = "left" if error else "right"
         axes.text(x, y, label + end, color=color, fontsize=9, ha=side, va="center")
-    axes.axhline(LIMIT, color=figures.INK, linewidth=1)
-    axes.text(20.8, LIMIT + 0.5, MEMORY, fontsize=9, ha="right", va="center", color=figures.INK)
-    axes.axvline(3, color=figures.WAIT, linewidth=0.8, linestyle=":")
+    axes.axhline(LIMIT, color=plots.INK, linewidth=1)
+    axes.text(20.8, LIMIT + 0.5, MEMORY, fontsize=9, ha="right", va="center", color=plots.INK)
+    axes.axvline(3, color=plots.WAIT, linewidth=0.8, linestyle=":")
     axes.set(xlabel="batch (3 to train, then 18 to test)", ylabel="GiB on the GPU", ylim=(0, 9))
     axes.set(xlim=(0, 21.3), xticks=(0, 3, 9, 15, 21))
-    figures.tidy(axes)
+    plots.tidy(axes)
 
 
 def memory(folder):
@@ -212,8 +212,8 @@ def step(folder):
         told.append(f"{label}: " + ", ".join(f"{name} {ms:.0f} ms" for name, ms in parts.items()))
         ticks += [(-3.6 * place, f"{label}: CPU"), (-3.6 * place - 1, "GPU")]
     y = -3.6 * len(steps) + 0.5
-    axes.barh(y, par, height=0.7, facecolor="none", edgecolor=figures.GPU, linewidth=1.4)
-    axes.text(par, y, f"  {par:.0f} ms", fontsize=9, va="center", color=figures.INK)
+    axes.barh(y, par, height=0.7, facecolor="none", edgecolor=plots.GPU, linewidth=1.4)
+    axes.text(par, y, f"  {par:.0f} ms", fontsize=9, va="center", color=plots.INK)
     ticks.append((y, "par"))
     axes.set_yticks([y for y, _ in ticks], [words for _, words in ticks])
     axes.grid(visible=False)
@@ -288,5 +288,5 @@ def drawn_step(axes, found, y):
         color = COLORS["copy" if kind == "clips" else kind]
         axes.barh(y - 1.75, whole / 60, left=x, height=0.35, color=color, linewidth=0)
         words = f"{kind} {ms:.0f} ms"
-        axes.text(x + whole / 45, y - 1.75, words, fontsize=9, va="center", color=figures.INK)
+        axes.text(x + whole / 45, y - 1.75, words, fontsize=9, va="center", color=plots.INK)
     return totals

@@ -6,9 +6,8 @@ import torch
 
 from course.checks.puzzle import number
 from course.lesson93 import exercises
-from helpers.figures import GPU, GREENS, SMALL, WAIT, blank_figure, set_title
-from helpers.figures import show as show_figure
-from helpers.palette import FAINT, INK, RULE
+from course.show.figures import show as show_figure
+from helpers.plots import FAINT, GPU, GREENS, INK, RULE, SMALL, WAIT, blank_figure, set_title
 
 MOST = 12  # rows and columns that are drawn
 ALL = slice(None)

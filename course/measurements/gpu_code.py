@@ -9,9 +9,9 @@ from typing import Any
 
 from course import files
 from course.checks import codes
-from course.measurements import groups
-from course.measurements.groups import Group
+from course.measurements import reader
 from helpers import devices
+from helpers.plots import Group
 
 MARK = "G2"
 FORMATS = ("float32", "tf32", "float16", "bfloat16")
@@ -114,6 +114,34 @@ def yours(section: str, y: str, x: str | None = None, **where: Any) -> Group:
     return Group("yours", {measured.device: value}, [source])
 
 
-def recorded(section: str, x: str, y: str, kind: str | None = None, **where: Any) -> Group:
-    """The group of recorded machines, as `measurements.groups.recorded`, without the one that this is."""
-    return groups.recorded(section, x, y, kind, without=devices.names_here(), **where)
+def recorded(
+    section: str,
+    x: str,
+    y: str,
+    kind: str | None = None,
+    **where: Any,
+) -> Group:
+    """The group of recorded machines: label (device and date) to (xs, ys) of fields `x` and `y` of `section`.
+
+    `where` keeps rows with these values, `kind` ("cuda", "cpu") such devices. The devices of this machine are left out. An
+    unknown section or field raises ValueError.
+    """
+    fields = reader.sections().get(section)
+    if fields is None:
+        raise ValueError(f"section is {section!r}; it takes one of {list(reader.sections())}")
+    for name in (x, y, *where):
+        if name not in fields:
+            raise ValueError(f"field {name!r} is not in section {section!r}, which has {fields}")
+    series: dict[str, tuple[list, list]] = {}
+    here = devices.names_here()
+    for recording in reader.recordings():
+        for device, known in recording.devices.items():
+            rows = recording.rows(section, device)
+            rows = [row for row in rows if all(row[field] == v for field, v in where.items())]
+            if not rows or kind not in (None, known["kind"]):
+                continue
+            if recording.identity(device) not in here:
+                rows.sort(key=lambda row: row[x])
+                columns = [row[x] for row in rows], [row[y] for row in rows]
+                series[recording.label_of(device)] = columns
+    return Group("recorded", series, [f"recorded: {label}" for label in series])

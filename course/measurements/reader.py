@@ -13,6 +13,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from course.measurements import groups
+from helpers.plots import Group
+
 HERE = Path(__file__).parent
 PUBLISHED = HERE / "published"
 RECORDINGS = HERE / "recordings"
@@ -64,6 +67,22 @@ class Published:
             for row in rows
             if all(field in row and row[field] == value for field, value in where.items())
         ]
+
+    def group(
+        self,
+        y: str,
+        x: str | None = None,
+        by: str = "device",
+        section: str | None = None,
+        **where: Any,
+    ) -> Group:
+        """What a chart draws: field `y` by the label in field `by`; with a field `x`, (xs, ys) a label.
+
+        `section` and `where` choose rows; a list takes any of its values and their order: device=["Tesla T4", "Tesla P4"].
+        ValueError where no row fits, and where one label would have two values.
+        """
+        values = groups.of_rows(self.name, self.rows(section), y, x, by, where)
+        return Group("published", values, [f"published: {self.source}"])
 
 
 def published_names() -> list[str]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from helpers import figures
+from course.show import figures
+from helpers import plots
 from practice_gpus import cards
 
 if TYPE_CHECKING:
@@ -49,46 +50,44 @@ def _parts(highlight):
 def draw(highlight: str | tuple[str, ...] | None = None, title: str = "") -> Figure:
     """Return the machine as a matplotlib Figure; ValueError for a part that there is not."""
     chosen = _parts(highlight)
-    figure = figures.blank_figure((7.3, 4.2))
+    figure = plots.blank_figure((7.3, 4.2))
     axes = figure.add_subplot()
     axes.set(xlim=(0, 79), ylim=(0, 56))
     axes.set_axis_off()
-    figures.set_title(figure, title)
+    plots.set_title(figure, title)
     pen = _Pen(axes, chosen)
     _draw_host(pen)
     _draw_gpu(pen)
     card = cards.get_card(CARD)
     _draw_links(pen, card)
-    figures.sources(figure, "H100 SXM: NVIDIA's data sheet, PCIe in one direction · DDR5-4800 × 8")
+    plots.sources(figure, "H100 SXM: NVIDIA's data sheet, PCIe in one direction · DDR5-4800 × 8")
     return figure
 
 
 def _draw_host(pen):
-    pen.frame(1, 3, 25, 50, figures.CPU, "host")
-    pen.box("cpu", 4, 34, 19, 13, figures.CPU, "CPU\nfast cores")
-    pen.box("memory", 4, 6, 19, 12, figures.CPU, "host memory")
+    pen.frame(1, 3, 25, 50, plots.CPU, "host")
+    pen.box("cpu", 4, 34, 19, 13, plots.CPU, "CPU\nfast cores")
+    pen.box("memory", 4, 6, 19, 12, plots.CPU, "host memory")
 
 
 def _draw_gpu(pen):
-    pen.frame(36, 3, 42, 50, figures.GPU, "GPU")
-    pen.box("hbm", 39, 6, 36, 7, figures.GPU, "HBM, 80 GB")
-    pen.box("l2", 39, 25, 36, 4, figures.GPU, "L2 cache, 50 MB")
+    pen.frame(36, 3, 42, 50, plots.GPU, "GPU")
+    pen.box("hbm", 39, 6, 36, 7, plots.GPU, "HBM, 80 GB")
+    pen.box("l2", 39, 25, 36, 4, plots.GPU, "L2 cache, 50 MB")
     for place in range(66):
-        pen.tile("sms", 39.2 + 1.75 * (place % 11), 33 + 2.4 * (place // 11), 1.4, 1.9, figures.GPU)
-    pen.text("sms", 48.7, 49, "132 SMs, half drawn", figures.GPU)
-    pen.frame(60, 32.5, 15, 18, figures.GPU, "one SM")
+        pen.tile("sms", 39.2 + 1.75 * (place % 11), 33 + 2.4 * (place // 11), 1.4, 1.9, plots.GPU)
+    pen.text("sms", 48.7, 49, "132 SMs, half drawn", plots.GPU)
+    pen.frame(60, 32.5, 15, 18, plots.GPU, "one SM")
     for place in range(32):
-        pen.tile(
-            "sm", 61 + 1.65 * (place % 8), 40 + 1.9 * (place // 8), 1.2, 1.4, figures.GREENS[2]
-        )
-    pen.text("sm", 67.5, 48, "32 of its cores", figures.GPU)
-    pen.box("sm", 61, 34, 13, 4, figures.GREENS[0], "shared memory")
+        pen.tile("sm", 61 + 1.65 * (place % 8), 40 + 1.9 * (place // 8), 1.2, 1.4, plots.GREENS[2])
+    pen.text("sm", 67.5, 48, "32 of its cores", plots.GPU)
+    pen.box("sm", 61, 34, 13, 4, plots.GREENS[0], "shared memory")
 
 
 def _draw_links(pen, card):
-    pen.link("memory", 13, 18, 13, 34, MEMORY_GB_S, figures.CPU)
-    pen.link("bus", 26, 27, 36, 27, card.pcie, figures.COPY, "PCIe")
-    pen.link("hbm", 57, 13, 57, 25, card.bandwidth, figures.GPU)
+    pen.link("memory", 13, 18, 13, 34, MEMORY_GB_S, plots.CPU)
+    pen.link("bus", 26, 27, 36, 27, card.pcie, plots.COPY, "PCIe")
+    pen.link("hbm", 57, 13, 57, 25, card.bandwidth, plots.GPU)
 
 
 class _Pen:
@@ -110,7 +109,7 @@ class _Pen:
     def frame(self, x, y, width, height, color, name):
         """Draw a thin frame with its name above it."""
         self.rectangle(x, y, width, height, fill=False, edgecolor=color, linewidth=1)
-        self.axes.text(x, y + height + 0.8, name, fontsize=figures.SMALL, color=figures.FAINT)
+        self.axes.text(x, y + height + 0.8, name, fontsize=plots.SMALL, color=plots.FAINT)
 
     def tile(self, part, x, y, width, height, color):
         """Draw a filled rectangle."""
@@ -120,15 +119,15 @@ class _Pen:
     def box(self, part, x, y, width, height, color, name):
         """Draw a filled rectangle with its name inside."""
         self.tile(part, x, y, width, height, color)
-        ink = "white" if part in self.chosen else figures.FAINT
+        ink = "white" if part in self.chosen else plots.FAINT
         center = (x + width / 2, y + height / 2)
-        look = {"ha": "center", "va": "center", "fontsize": figures.SMALL}
+        look = {"ha": "center", "va": "center", "fontsize": plots.SMALL}
         self.axes.text(*center, name, color=ink, **look)
 
     def text(self, part, x, y, words, color):
         """Write `words` around (x, y)."""
-        ink = color if part in self.chosen else figures.FAINT
-        self.axes.text(x, y, words, ha="center", fontsize=figures.SMALL, color=ink)
+        ink = color if part in self.chosen else plots.FAINT
+        self.axes.text(x, y, words, ha="center", fontsize=plots.SMALL, color=ink)
 
     def link(self, part, x, y, to_x, to_y, gb_s, color, name=""):
         """Draw a link as wide as its bandwidth, with its number beside it."""
@@ -140,5 +139,5 @@ class _Pen:
             self.tile(part, x, y - wide / 2, to_x - x, wide, color)
             place, look = ((x + to_x) / 2, y + wide / 2 + 0.8), {"ha": "center", "va": "bottom"}
         label = f"{name}\n{gb_s:,.0f} GB/s".strip()
-        ink = figures.INK if part in self.chosen else figures.FAINT
-        self.axes.text(*place, label, fontsize=figures.SMALL, color=ink, **look)
+        ink = plots.INK if part in self.chosen else plots.FAINT
+        self.axes.text(*place, label, fontsize=plots.SMALL, color=ink, **look)

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from helpers import palette
+from helpers import plots
 
 PALE = "#D5DAE1"  # a place that is empty
-HALF = palette.GREENS[2]
+HALF = plots.GREENS[2]
 Places = list[list[set[int]]]  # whose numbers, by GPU and chunk
 
 
@@ -83,8 +83,8 @@ def _ring_boxes(holds, came):
         for chunk, held in enumerate(row):
             for source in range(ranks):
                 x, new = chunk + 0.06 + source * width, source in came[rank][chunk]
-                own = palette.GPU if len(held) == ranks else HALF
-                color = palette.COMM if new else own if source in held else PALE
+                own = plots.GPU if len(held) == ranks else HALF
+                color = plots.COMM if new else own if source in held else PALE
                 label = str(source) if source in held else ""
                 yield Box(x, 2 * rank + 1.04, width, 0.92, color, label)
             if came[rank][chunk]:
@@ -93,9 +93,9 @@ def _ring_boxes(holds, came):
 
 def _ring_arrows(rank, chunk, ranks):
     """The arrow into a chunk of `rank`; that of GPU 0 comes from the last one, around the ring."""
-    yield Box(chunk + 0.44, 2 * rank + 0.1, 0.12, 0.8, palette.COMM, "↓")
+    yield Box(chunk + 0.44, 2 * rank + 0.1, 0.12, 0.8, plots.COMM, "↓")
     if rank == 0:
-        yield Box(chunk + 0.44, 2 * ranks + 0.1, 0.12, 0.8, palette.COMM, "↓")
+        yield Box(chunk + 0.44, 2 * ranks + 0.1, 0.12, 0.8, plots.COMM, "↓")
 
 
 def fsdp(blocks: int = 4, ranks: int = 4) -> Picture:
@@ -109,19 +109,19 @@ def fsdp(blocks: int = 4, ranks: int = 4) -> Picture:
     )
     picture.frame(f"At rest, each GPU has 1/{ranks} of every block.", _fsdp_boxes(blocks, ranks))
     for block in range(blocks):
-        boxes = _fsdp_boxes(blocks, ranks, block, palette.GPU)
+        boxes = _fsdp_boxes(blocks, ranks, block, plots.GPU)
         picture.frame(f"Forward, block {block + 1}: all-gather, compute, drop.", boxes)
     for block in reversed(range(blocks)):
         words = (
             f"Backward, block {block + 1}: all-gather, compute, reduce-scatter the gradients, drop."
         )
-        picture.frame(words, _fsdp_boxes(blocks, ranks, block, palette.COMM))
+        picture.frame(words, _fsdp_boxes(blocks, ranks, block, plots.COMM))
     return picture
 
 
 def _fsdp_boxes(blocks, ranks, whole=None, color=None):
     for block in range(blocks):
-        yield Box(block, 0.2, 0.96, 0.8, palette.CARD, f"block {block + 1}")
+        yield Box(block, 0.2, 0.96, 0.8, plots.CARD, f"block {block + 1}")
     for rank in range(ranks):
         for block in range(blocks):
             width = 0.96 / ranks
@@ -129,7 +129,7 @@ def _fsdp_boxes(blocks, ranks, whole=None, color=None):
                 yield Box(block, rank + 1.1, 0.96, 0.8, color, "whole")
             else:
                 yield Box(block, rank + 1.1, 0.96, 0.8, PALE)
-                yield Box(block + rank * width, rank + 1.1, width, 0.8, palette.GREENS[0])
+                yield Box(block + rank * width, rank + 1.1, width, 0.8, plots.GREENS[0])
 
 
 CHOICES = (
@@ -170,16 +170,16 @@ def experts() -> Picture:
         (home, [], "A second all-to-all brings the results back."),
     ):
         boxes = [_token(row, x, goal) for row, x, goal in places]
-        boxes += [Box(x + 1.2, row + 0.1, 0.95, 0.8, palette.WAIT, "waits") for row, x in waits]
+        boxes += [Box(x + 1.2, row + 0.1, 0.95, 0.8, plots.WAIT, "waits") for row, x in waits]
         boxes += [
-            Box(0, gpu + 0.1, 0.95, 0.8, palette.GREENS[gpu], f"expert {gpu}") for gpu in range(4)
+            Box(0, gpu + 0.1, 0.95, 0.8, plots.GREENS[gpu], f"expert {gpu}") for gpu in range(4)
         ]
         picture.frame(words, boxes)
     return picture
 
 
 def _token(row, x, goal):
-    return Box(x + 1.2, row + 0.1, 0.95, 0.8, palette.GREENS[goal], f"{goal}")
+    return Box(x + 1.2, row + 0.1, 0.95, 0.8, plots.GREENS[goal], f"{goal}")
 
 
 def _grid(tiles):
@@ -201,10 +201,10 @@ def attention_tiles(tiles: int = 4) -> Picture:
             for r, c in _grid(tiles):
                 here = (r, c) == (row, column)
                 boxes.append(
-                    Box(c, r, 0.95, 0.92, palette.GPU if here else PALE, "Q Kᵀ" if here else "")
+                    Box(c, r, 0.95, 0.92, plots.GPU if here else PALE, "Q Kᵀ" if here else "")
                 )
             for r in range(tiles):
-                color = palette.GREENS[0] if r < row else HALF if r == row else PALE
+                color = plots.GREENS[0] if r < row else HALF if r == row else PALE
                 boxes.append(Box(tiles + 1, r, 0.95, 0.92, color, "output" if r <= row else ""))
             words = f"Keys {column + 1}: rescale the running sums, add this tile's exponentials times V."
             picture.frame(words, boxes)
@@ -235,8 +235,8 @@ def latency_hiding(load: int = 400, work: int = 40, places: int = 16) -> Picture
         for warp in range(warps):
             for begin in range(warp * work, end, max(load + work, warps * work)):
                 cycles = min(work, end - begin)
-                boxes.append(Box(begin, _warp_row(warp), cycles, 0.42, palette.GPU))
-                boxes.append(Box(begin, 0, cycles, 1, palette.GPU))
+                boxes.append(Box(begin, _warp_row(warp), cycles, 0.42, plots.GPU))
+                boxes.append(Box(begin, 0, cycles, 1, plots.GPU))
         picture.frame(f"{warps} {name}: the scheduler has work {busy:.0%} of the time.", boxes)
     return picture
 

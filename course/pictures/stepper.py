@@ -8,21 +8,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from course.pictures.moving import Picture
+from course.show import vega
 from course.show.vega import Texts, calculate, csv, slider
-from helpers import figures
+from helpers import plots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDE, HIGH = 660, 30  # pixels of the picture, and of one row
-LIGHT = [figures.CARD, figures.WAIT, *figures.GREENS[2:]]  # dark text stands on these
+LIGHT = [plots.CARD, plots.WAIT, *plots.GREENS[2:]]  # dark text stands on these
 
 
 def show(picture: Picture, still: int | None = None, caption: str = "", start: int = 0) -> None:
     """Display `picture` with its slider, at frame `start`; a page without Vega-Lite shows `still` (None: the middle)."""
     place = len(picture.frames) // 2 if still is None else still
     chart = spec(picture, start)
-    figures.show_vega(chart, draw(picture, place), picture.alt, caption, colors=32)
+    vega.show(chart, draw(picture, place), picture.alt, caption, colors=32)
 
 
 def spec(picture: Picture, start: int = 0) -> dict:
@@ -60,7 +61,7 @@ def spec(picture: Picture, start: int = 0) -> dict:
                 ],
                 "layer": [
                     {
-                        "mark": {"type": "rect", "stroke": figures.CARD, "strokeWidth": 1},
+                        "mark": {"type": "rect", "stroke": plots.CARD, "strokeWidth": 1},
                         "encoding": {
                             "x": _place("x", picture.columns),
                             "x2": {"field": "right"},
@@ -91,7 +92,7 @@ def spec(picture: Picture, start: int = 0) -> dict:
 
 
 def _ink():
-    dark = {"test": f"indexof({LIGHT}, datum.color) >= 0", "value": figures.INK}
+    dark = {"test": f"indexof({LIGHT}, datum.color) >= 0", "value": plots.INK}
     return {"condition": dark, "value": "white"}
 
 
@@ -112,13 +113,13 @@ def draw(picture: Picture, step: int) -> Figure:
     from matplotlib.patches import Rectangle
 
     sentence, boxes = picture.frames[step]
-    figure, axes = figures.new_figure(picture.title, sentence, size=(7.3, 1.3 + 0.3 * picture.rows))
+    figure, axes = plots.new_figure(picture.title, sentence, size=(7.3, 1.3 + 0.3 * picture.rows))
     for box in boxes:
-        look = {"facecolor": box.color, "edgecolor": figures.CARD, "linewidth": 1}
+        look = {"facecolor": box.color, "edgecolor": plots.CARD, "linewidth": 1}
         axes.add_patch(Rectangle((box.x, box.y), box.width, box.height, **look))
         center = (box.x + box.width / 2, box.y + box.height / 2)
-        look = {"ha": "center", "va": "center", "fontsize": figures.SMALL}
-        axes.text(*center, box.label, color=figures.INK if box.color in LIGHT else "white", **look)
+        look = {"ha": "center", "va": "center", "fontsize": plots.SMALL}
+        axes.text(*center, box.label, color=plots.INK if box.color in LIGHT else "white", **look)
     axes.set(xlim=(0, picture.columns), ylim=(picture.rows, 0), xticks=[])
     places = [place + 0.5 for place in range(len(picture.labels))]
     axes.set_yticks(places, picture.labels)

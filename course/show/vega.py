@@ -1,7 +1,21 @@
-"""Pieces of Vega-Lite specs: tables that stay small, computed columns, sliders that work without a kernel."""
+"""Charts of Vega-Lite, alive without a kernel: how one is shown, and pieces of specs: small tables, columns, sliders."""
 
+from __future__ import annotations
+
+import base64
 import json
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from course import show as outputs
+from course.show import figures
+from helpers import plots
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+VEGALITE = "application/vnd.vegalite.v5+json"  # what JupyterLab 4 draws without a network
+STAND_IN = 1.5  # stored pixels for a displayed one of the picture beside a chart, seen where no chart is drawn
 
 
 def slider(
@@ -48,3 +62,100 @@ class Texts:
     def list(self) -> str:
         """The texts as a literal that both JSON and Vega's expressions read."""
         return json.dumps(list(self.places), ensure_ascii=False)
+
+
+def config_of_course() -> dict:
+    """The look of the course as a config of Vega-Lite 5."""
+    text = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
+    color = {"labelColor": plots.FAINT, "titleColor": plots.FAINT}
+    return {
+        "background": plots.CARD,
+        "padding": 16,
+        "font": f"{plots.FONT}, Verdana, sans-serif",
+        "view": {"stroke": None},
+        "title": {
+            "anchor": "start",
+            "fontSize": 17,
+            "color": plots.INK,
+            "offset": 12,
+            "frame": "bounds",
+        },
+        "axis": {
+            **text,
+            **color,
+            "gridColor": plots.RULE,
+            "domainColor": plots.FAINT,
+            "ticks": False,
+        },
+        "axisY": {"domain": False},
+        "legend": {**text, **color, "orient": "top"},
+        "header": {**text, **color},
+        "text": {"fontSize": 12, "color": plots.INK},
+        "mark": {"color": plots.GPU},
+        "range": {
+            "category": [plots.GPU, plots.CPU, plots.COPY, plots.COMM, plots.WAIT, plots.TROUBLE],
+            "ramp": list(plots.GREENS[::-1]),
+        },
+    }
+
+
+def show(spec: dict, figure: Figure, alt: str, caption: str = "", colors: int = 128) -> None:
+    """Display a Vega-Lite chart that stays alive in a reopened notebook, without a network.
+
+    `spec` is a dict of Vega-Lite 5 (Altair 5.5: `chart.to_dict()`); the look of the course is merged into its config,
+    and where it has no width it takes the column's. `figure` is the matplotlib Figure that stands in for it on pages
+    that draw no Vega-Lite. `alt` says in words what it shows. Give each mark its color by meaning (`plots.GPU`).
+    """
+    if not isinstance(spec, dict) or "Figure" not in type(figure).__name__:
+        raise TypeError(
+            f"vega.show takes a dict and a matplotlib Figure, got {type(spec).__name__} and {type(figure).__name__}"
+        )
+    text = figures.words(figure, alt, caption)
+    if not outputs.inside_notebook():
+        print(text)
+        return
+    from IPython.display import display
+
+    picture = base64.b64encode(figures.png(figure, colors, STAND_IN)).decode("ascii")
+    width = min(figures.WIDEST, round(plots.PIXELS * figure.get_figwidth()))
+    bundle = {
+        VEGALITE: styled(spec, alt),
+        "image/png": picture,
+        "text/plain": outputs.CLOSED + text,
+    }
+    metadata = {
+        VEGALITE: {"embed_options": _EMBED},
+        "image/png": {"alt": alt, "width": width},
+    }
+    display(bundle, metadata=metadata, raw=True)
+    note = figures.below(figure, caption)
+    if note:
+        outputs.page(note, "")
+
+
+def styled(spec: dict, alt: str) -> dict:
+    """A copy of the Vega-Lite `spec` in the look of the course, with `alt` as its description."""
+    spec = json.loads(json.dumps(spec))  # raises TypeError for what a notebook cannot hold
+    if not {"hconcat", "vconcat", "concat", "facet", "repeat"} & set(spec):
+        spec.setdefault("width", "container")
+        spec.setdefault("autosize", {"type": "fit-x", "contains": "padding"})
+    config = config_of_course()
+    for key, value in spec.get("config", {}).items():
+        config[key] = {**config.get(key, {}), **value} if isinstance(value, dict) else value
+    return {**spec, "description": alt, "config": config}
+
+
+# How JupyterLab embeds a chart: sharp at any size, without a menu, as wide as its place, with rounded corners
+_EMBED = {
+    "actions": False,
+    "renderer": "svg",
+    "defaultStyle": (
+        ".vega-embed{display:block!important;width:100%;max-width:880px}"
+        ".vega-embed>svg,.vega-embed>.chart-wrapper{border-radius:10px}"
+        ".jp-OutputArea-output .vega-embed svg{border-radius:10px;max-width:100%}"
+        "#vg-tooltip-element{font:12px Verdana,sans-serif;padding:8px;border-radius:6px;"
+        "position:fixed;z-index:1000;visibility:hidden;background:#fff;color:#1f2530;"
+        "border:1px solid #d5dae1}#vg-tooltip-element.visible{visibility:visible}"
+        "#vg-tooltip-element td.key{color:#59616e;padding-right:8px}"
+    ),
+}

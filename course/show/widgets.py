@@ -14,7 +14,7 @@ from typing import Any
 from course import show
 from course.checks import core, panel, progress
 from course.checks.predictions import predict
-from helpers import figures
+from course.show import figures
 
 __all__ = ["choice", "explore", "lesson_map", "predict", "quiz", "slider"]
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from course.show import vega
 from course.timeline.rows import COLORS, Rows, lay_out
 from course.timeline.spec import spec
-from helpers import figures
+from helpers import plots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,8 +46,8 @@ def show(
     chart = spec(rows, title, measure, forecast, names)
     picture = draw(rows, title, measure, forecast)
     if trace.source:
-        figures.sources(picture, trace.source)
-    figures.show_vega(chart, picture, alt or describe(trace, rows), caption, COLORS_STORED)
+        plots.sources(picture, trace.source)
+    vega.show(chart, picture, alt or describe(trace, rows), caption, COLORS_STORED)
 
 
 def trace_of(source: Any) -> Trace:
@@ -72,7 +73,7 @@ def describe(trace: Trace, rows: Rows | None = None) -> str:
     busy = sum(busy for _, _, busy in rows.busy) / trace.length
     gap = max((end - begin for begin, end in rows.gaps), default=0)
     who = "" if rows.ranks == 1 else ", at least one GPU"
-    whole, longest = (figures.number(time / 1000) for time in (trace.length, gap))
+    whole, longest = (plots.number(time / 1000) for time in (trace.length, gap))
     return (
         f"{whole} ms of {trace.device}{who}: busy {busy:.0%} of the time, longest gap {longest} ms."
     )
@@ -84,7 +85,7 @@ def draw(
     """Return the timeline as a matplotlib Figure, in the colors of the chart."""
     from matplotlib.patches import Patch
 
-    figure, axes = figures.new_figure(
+    figure, axes = plots.new_figure(
         title, "ms", size=(7.3, max(1.9, 1.2 + 0.27 * len(rows.labels)))
     )
     for kind in rows.kinds:
@@ -93,20 +94,20 @@ def draw(
         axes.plot(
             [launch / 1000, start / 1000],
             [(rows.launch_row or 0) + 0.5, row + 0.12],
-            color=figures.CPU,
+            color=plots.CPU,
             alpha=0.3,
             linewidth=0.5,
         )
     if rows.memory_row is not None:
         _draw_memory(axes, rows)
     if measure:
-        axes.axvspan(*measure, color=figures.WAIT, alpha=0.2, linewidth=0)
+        axes.axvspan(*measure, color=plots.WAIT, alpha=0.2, linewidth=0)
     axes.set_xlim(0, rows.length / 1000)
     axes.set_ylim(len(rows.labels), 0)
     axes.set_yticks([place + 0.5 for place in range(len(rows.labels))], rows.labels)
     axes.grid(axis="y", visible=False)
     handles = [Patch(color=COLORS[kind], label=kind) for kind in rows.kinds]
-    look = {"frameon": False, "fontsize": figures.SMALL, "columnspacing": 1, "handlelength": 1}
+    look = {"frameon": False, "fontsize": plots.SMALL, "columnspacing": 1, "handlelength": 1}
     figure.legend(handles=handles, loc="outside lower left", ncols=5, **look)
     return figure
 
@@ -131,4 +132,4 @@ def _draw_memory(axes, rows):
     peak = max(size for _, size in rows.memory)
     times = [time / 1000 for time, _ in rows.memory]
     tops = [base - 0.85 * size / peak for _, size in rows.memory]
-    axes.fill_between(times, tops, base, step="post", color=figures.GPU, alpha=0.5, linewidth=0)
+    axes.fill_between(times, tops, base, step="post", color=plots.GPU, alpha=0.5, linewidth=0)

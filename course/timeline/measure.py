@@ -2,7 +2,7 @@
 
 from course.show.vega import Texts, calculate, csv, tenths
 from course.timeline.rows import Rows
-from helpers import figures
+from helpers import plots
 
 WIDTH = 660  # pixels
 LOW = "(isDefined(span.s) ? span.s[0] : 0)"  # where the measured span begins and ends, in ms
@@ -21,7 +21,7 @@ def measured(rows: int) -> dict:
     return {
         "data": {"values": [{"top": 0, "bottom": rows}]},
         "transform": [{"filter": "isDefined(span.s)"}, *calculate(s="span.s[0]", e="span.s[1]")],
-        "mark": {"type": "rect", "clip": True, "color": figures.WAIT, "opacity": 0.25},
+        "mark": {"type": "rect", "clip": True, "color": plots.WAIT, "opacity": 0.25},
         "encoding": {"x2": {"field": "e"}, "y2": {"field": "bottom"}},
     }
 
@@ -35,7 +35,7 @@ def strip(whole: float, measure: tuple[float, float] | None) -> dict:
             "encodings": ["x"],
             "clear": "dblclick",
             "zoom": False,
-            "mark": {"fill": figures.WAIT, "fillOpacity": 0.6, "stroke": figures.INK},
+            "mark": {"fill": plots.WAIT, "fillOpacity": 0.6, "stroke": plots.INK},
         },
     }
     if measure:
@@ -43,7 +43,7 @@ def strip(whole: float, measure: tuple[float, float] | None) -> dict:
     return {
         "width": WIDTH,
         "height": 20,
-        "view": {"fill": figures.RULE, "cursor": "ew-resize"},
+        "view": {"fill": plots.RULE, "cursor": "ew-resize"},
         "data": {"values": [{"s": 0, "e": whole}]},
         "layer": [
             {
@@ -52,7 +52,7 @@ def strip(whole: float, measure: tuple[float, float] | None) -> dict:
                 "encoding": {"x": time("s"), "x2": {"field": "e"}},
             },
             {
-                "mark": {"type": "text", "align": "left", "x": 8, "color": figures.FAINT},
+                "mark": {"type": "text", "align": "left", "x": 8, "color": plots.FAINT},
                 "encoding": {"text": {"value": "drag here to measure"}},
             },
         ],

@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 from course.measurements.traces import Trace
 from course.measurements.traces.intervals import idle, innermost, merged
-from helpers import figures
+from helpers import plots
 
 NAMES = {"matmul": "matmul, convolution", "normalization": "normalization, softmax"}
 COLORS = {
-    **{NAMES.get(kind, kind): color for kind, color in figures.KERNELS.items()},
-    "communication": figures.COMM,
-    "copy": figures.COPY,
-    "CPU": figures.CPU,
+    **{NAMES.get(kind, kind): color for kind, color in plots.KERNELS.items()},
+    "communication": plots.COMM,
+    "copy": plots.COPY,
+    "CPU": plots.CPU,
     "CPU, short calls": "#B4CAE8",
-    "CPU, in the driver": figures.WAIT,
+    "CPU, in the driver": plots.WAIT,
 }
 _DRIVER = re.compile(
     r"^(?:cuda|hip|cu)[A-Z]|^wait|pageable"
@@ -108,7 +108,7 @@ def lay_out(trace: Trace, detail: int = 200) -> Rows:
     if trace.memory:
         known.memory, known.memory_row = trace.memory, len(labels)
         peak = max(size for _, size in trace.memory)
-        labels.append(f"memory (to {figures.number(peak / 1e9)} GB)")
+        labels.append(f"memory (to {plots.number(peak / 1e9)} GB)")
     return known
 
 

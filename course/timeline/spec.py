@@ -3,7 +3,7 @@
 from course.show.vega import Texts, calculate, csv, number, tenths
 from course.timeline.measure import WIDTH, measured, sentences, strip, time
 from course.timeline.rows import COLORS, Rows
-from helpers import figures
+from helpers import plots
 
 USE = "drag to move · Ctrl or Alt + scroll to zoom · double-click: everything"
 ROW = 28  # pixels
@@ -139,7 +139,7 @@ def _lines_to_kernels(rows):
     begin = rows.launch_row + 0.5
     table = [(tenths(launch), tenths(start), row) for launch, start, row in rows.arrows()]
     ends = {"y": {"field": "t", "type": "quantitative"}, "y2": {"field": "u"}, "x2": {"field": "s"}}
-    rule = {"type": "rule", "clip": True, "aria": False, "color": figures.CPU}
+    rule = {"type": "rule", "clip": True, "aria": False, "color": plots.CPU}
     places = calculate(t=f"{begin}", u="datum.r + 0.12")
     some = {
         **csv("q,b,r", table),
@@ -153,7 +153,7 @@ def _lines_to_kernels(rows):
             {"filter": "isValid(datum.launch)"},
             *places,
         ],
-        "mark": {**rule, "color": figures.INK, "strokeWidth": 2},
+        "mark": {**rule, "color": plots.INK, "strokeWidth": 2},
         "encoding": {"x": {"field": "launch", "type": "quantitative"}, **ends},
     }
     return [some, mine]
@@ -177,7 +177,7 @@ def _memory(rows):
                 "type": "area",
                 "interpolate": "step-after",
                 "clip": True,
-                "color": figures.GPU,
+                "color": plots.GPU,
                 "opacity": 0.5,
             },
             "encoding": {

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 
 from course import files
+from course.pages import number_of
 from course.tools import ROOT
 
 ORIGINALS = ROOT / "notebooks"
@@ -128,7 +129,7 @@ def describe(done: dict[str, str]) -> list[str]:
 
 def short(name: str) -> str:
     """Return the name of a file as one would call it: "03", "train.py"."""
-    return name[:2] if name.endswith(".ipynb") else name.split("/")[-1]
+    return number_of(name) if name.endswith(".ipynb") else name.split("/")[-1]
 
 
 def file_of(name: str) -> str:

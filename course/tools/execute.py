@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from course import files, threads
+from course.pages import number_of
 from course.tools import _notebooks
+from course.tools._arguments import positive
 
 HELP = "for authors: execute notebooks on the CPU and store their cleaned outputs"
 
@@ -23,18 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def positive(text: str) -> int:
-    """Return the whole number that the value of an option means; ArgumentTypeError where it is not above 0."""
-    if not text.isdecimal() or not int(text) > 0:
-        raise argparse.ArgumentTypeError(f"takes a whole number above 0, not {text!r}")
-    return int(text)
-
-
 def environment(home: str | Path, **extra: str) -> dict[str, str]:
     """Return the variables for kernels: fresh stored progress in `home`, nothing of the caller's plotting, `extra`."""
     hidden = ("MPLBACKEND", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
     inherited = {key: value for key, value in os.environ.items() if key not in hidden}
     fixed = {"GPU_COURSE_HOME": str(home), "JUPYTER_PREFER_ENV_PATH": "1"}
+    fixed["PRACTICE_GPUS_CPU"] = "typical"  # forecasts don't depend on who has calibrated theirs
     return {**inherited, **threads.variables(inherited), **fixed, **extra}
 
 
@@ -67,16 +63,19 @@ FIRST = re.compile(r"!\[[^]]*\]\(attachment:first\.png\)")
 
 
 def put_first_picture(notebook: Any, number: str) -> None:
-    """Draw the picture at the top of lesson `number` anew, by `first_picture()` of its figures, which returns (Figure, alt).
+    """Draw the picture at the top of page `number` anew: `first_picture()` of its lesson's figures, `first_picture_b()` for 02b.
+
+    It returns (Figure, alt).
 
     It is an attachment of the cell whose text has ![…](attachment:first.png): seen before any code, on every page.
     """
-    from helpers.figures import png
+    from course.show.figures import png
 
     for cell in notebook.cells:
         if cell.cell_type == "markdown" and FIRST.search(cell.source):
-            figures = importlib.import_module(f"course.lesson{number}.figures")
-            figure, alt = figures.first_picture()
+            figures = importlib.import_module(f"course.lesson{number[:2]}.figures")
+            draw = getattr(figures, "_".join(["first_picture", *number[2:]]))
+            figure, alt = draw()
             cell.source = FIRST.sub(f"![{alt}](attachment:first.png)", cell.source)
             picture = base64.b64encode(png(figure)).decode("ascii")
             cell.attachments = {"first.png": {"image/png": picture}}
@@ -85,7 +84,7 @@ def put_first_picture(notebook: Any, number: str) -> None:
 def refresh(path: Path, timeout: int = 120) -> None:
     """Execute one notebook file and store it. Raises what nbclient does; a failing notebook stays as it was."""
     notebook = execute(_notebooks.read(path), path.parent, timeout)
-    put_first_picture(notebook, path.name[:2])
+    put_first_picture(notebook, number_of(path.name))
     files.write(path, _notebooks.text(_notebooks.clean(notebook)))
 
 

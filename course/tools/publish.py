@@ -1,4 +1,4 @@
-"""Stamp what follows from course/pages.py: links, the set-up cell, README's table with its badges."""
+"""Stamp what follows from course/pages.py: links, the set-up cell, README's table with its badge."""
 
 import argparse
 import re
@@ -12,11 +12,7 @@ from course import pages as course
 from course.tools import ROOT, _notebooks
 
 HELP = "stamp address, badges, links and README's table; --check says what is stale"
-PICTURES = {
-    "Colab": "https://colab.research.google.com/assets/colab-badge.svg",
-    "Kaggle": "https://kaggle.com/static/images/open-in-kaggle.svg",
-    "Binder": "https://mybinder.org/badge_logo.svg",
-}
+PICTURES = {"Colab": "https://colab.research.google.com/assets/colab-badge.svg"}
 OPEN, CLOSE = "<!-- nav -->", "<!-- /nav -->"
 ALONE = "# No module named helpers? Open the course with: python3 lab.py\n"
 BRING = """\
@@ -30,7 +26,10 @@ except ImportError:  # on Colab and Kaggle; the whole course: https://github.com
 SETUP = re.compile(
     r"\A# No module .*\n|\Atry:\n    import helpers\nexcept ImportError:.*\n    %pip .*\n+"
 )
-TEXTS = "README.md", "practice_gpus/README.md", "practice_gpus/pyproject.toml", "course/pages.py"
+TEXTS = (
+    *("README.md", "CITATION.cff", "notebooks/INSTRUCTORS.md", "course/pages.py"),
+    *("practice_gpus/README.md", "practice_gpus/pyproject.toml"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,15 +87,34 @@ def stamp_notebook(notebook: Any, repository: str, file: str) -> Any:
 
 
 def table(repository: str) -> str:
-    """Return README's table of lessons."""
-    rows = ["| | lesson | what it is about | minutes | open |", "|---|---|---|---|---|"]
-    for lesson in course.NOTEBOOKS:
-        about = lesson.summary + (" · *practice GPUs*" if lesson.practice else "")
-        addresses = launches(repository, lesson.file).items()
-        opens = " ".join(f"[![Open in {name}]({PICTURES[name]})]({to})" for name, to in addresses)
-        link = f"[{lesson.title}](notebooks/{lesson.file})"
-        rows.append(f"| {lesson.number} | {link} | {about} | {lesson.minutes or '–'} | {opens} |")
-    return "\n".join(rows)
+    """Return README's badge, the path as a table, and all other pages folded."""
+    start = course.NOTEBOOKS[0]
+    to = launches(repository, start.file)["Colab"]
+    badge = (
+        f"[![Open in Colab]({PICTURES['Colab']})]({to}) {start.title}, without installing anything"
+    )
+    path = [page for page in course.LESSONS if page.number <= "07"]
+    more = [page for page in course.NOTEBOOKS if page not in path]
+    rows = [
+        f"| {page.number} | {linked(page)} | {page.summary} | {page.minutes} |" for page in path
+    ]
+    lines = [badge, "", "| | page | what you do | minutes |", "|---|---|---|---|", *rows, ""]
+    folded = " · ".join(f"{page.number} {linked(page)}" for page in more)
+    fold = (
+        f"<details><summary>{len(more)} more pages: deeper, beyond, and to look things up</summary>"
+    )
+    return "\n".join([*lines, fold, "", folded, "", "</details>"])
+
+
+def linked(page: course.Lesson) -> str:
+    """Return the page's title as a link from README."""
+    return f"[{page.title}](notebooks/{page.file})"
+
+
+def minutes() -> str:
+    """Return INSTRUCTORS' table of minutes."""
+    rows = [f"| {page.number} | {page.minutes} |" for page in course.LESSONS]
+    return "\n".join(["| lesson | minutes |", "|---|---|", *rows])
 
 
 def stale(repository: str) -> dict[Path, Any]:
@@ -107,10 +125,12 @@ def stale(repository: str) -> dict[Path, Any]:
         after = _notebooks.clean(stamp_notebook(draft, repository, path.name))
         fresh |= {path: after} if before != after else {}
     lessons = f"<!-- lessons -->\n{table(repository)}\n<!-- /lessons -->"
-    for path in (ROOT / name for name in TEXTS):
+    times = f"<!-- minutes -->\n{minutes()}\n<!-- /minutes -->"
+    for path in filter(Path.exists, (ROOT / name for name in TEXTS)):  # a pack has fewer
         before = path.read_text(encoding="utf-8")
         after = before.replace(course.REPOSITORY, repository)
         after = re.sub("<!-- lessons -->.*<!-- /lessons -->", lambda _: lessons, after, flags=re.S)
+        after = re.sub("<!-- minutes -->.*<!-- /minutes -->", lambda _: times, after, flags=re.S)
         fresh |= {path: after} if before != after else {}
     return fresh
 

@@ -30,6 +30,20 @@ CUDA = {
                           64, kernels.Race, "s[t] = x[t] + p * t"),
     "all write one place": ("__shared__ float s[1];\n  s[0] = t;\n  __syncthreads();\n  out[t] = s[0];",
                             64, kernels.Race, "s[0] = t"),
+    "no second barrier, ones": ("__shared__ float s[64];\n  float v = 0;\n  for (int p = 0; p < 4; p++) {\n"
+                                "    s[t] = x[t];\n    __syncthreads();\n    v += s[63 - t];\n  }\n  out[t] = v;",
+                                64, kernels.Race, "s[t] = x[t]"),
+    "bins not cleared": ("__shared__ int s[64];\n  atomicAdd(&s[t % 7], 1);\n  __syncthreads();\n  out[t] = s[t];",
+                         64, kernels.Uninitialized, "atomicAdd"),
+    "one row too few": ("__shared__ float s[64];\n  if (t < 63) s[t] = x[t];\n  __syncthreads();\n  out[t] = s[t] + 1;",
+                        64, kernels.Uninitialized, "s[t] + 1"),
+    "sum without an atomic": ("out[(int)x[t] + t % 3] += 1;", 64, kernels.Race, "+= 1"),
+    "sum without an atomic, among blocks": ("if (t == 0) out[0] += 1;", 32, kernels.Race, "+= 1"),
+    "blocks write one place": ("if (t == 0) out[0] = blockIdx.x;", 64, kernels.Race, "blockIdx.x"),
+    "neighbors in place": ("if (i < 99) x[i] = x[i + 1] + 1;", 32, kernels.Race, "x[i + 1]"),
+    "an array of its own, behind": ("float v[8];\n  for (int j = 0; j < 8; j++) v[j] = j;\n  out[t] = v[(int)x[t] + 100 + t];",
+                                    32, kernels.OutOfBounds, "v[(int)x[t]"),
+    "a mask without the caller": ("out[t] = __shfl_sync(0xffff, (float)t, 3);", 32, kernels.BarrierError, "__shfl_sync"),
     "barrier for some": ("__shared__ float s[64];\n  s[t] = 1;\n  if (x[t] == 0 && t < 40)\n    __syncthreads();\n  out[t] = s[t];",
                          64, kernels.BarrierError, "__syncthreads"),
     "shuffle in a branch": ("float v = t;\n  if (x[t] == 0 && t < 16)\n    v += __shfl_xor_sync(0xffffffff, v, 16);\n  out[t] = v;",
@@ -47,7 +61,9 @@ def test_faults_of_cuda_are_named_with_their_line(name):
     body, threads, kind, words = CUDA[name]
     compiled = kernels.compile(f"{HEAD}  {body}\n}}", "k", "A100", threads=threads)
     with pytest.raises(kind) as error:
-        kernels.run(compiled, 1, threads, torch.zeros(100), torch.zeros(100), 100)
+        kernels.run(
+            compiled, 4 if "blocks" in name else 1, threads, torch.zeros(100), torch.zeros(100), 100
+        )
     assert words in str(error.value).partition(", in line ")[2]
 
 
@@ -159,7 +175,7 @@ CONFLICTS = {
 @pytest.mark.parametrize("name", CONFLICTS)
 def test_bank_conflicts_are_found(name):
     body, line, way = CONFLICTS[name]
-    text = f"{HEAD}  {body}\n  __syncthreads();\n  out[t] = ((float*)s)[t];\n}}"
+    text = f"{HEAD}  {body}\n  __syncthreads();\n  if (t == 0) out[0] = ((float*)s)[0];\n}}"
     compiled = kernels.compile(text, "k", "A100", threads=32)
     result = kernels.run(compiled, 1, 32, torch.zeros(100), torch.zeros(100), 100)
     [(found, words)] = named(result, "bank conflict")
@@ -224,6 +240,42 @@ def test_threads_that_have_returned_are_not_waited_for():
         64,
     )
     assert out[:51].tolist() == list(range(50, -1, -1)) and not out[51:].any()
+
+
+ALLOWED = {  # name → (body, threads, blocks): correct, though two threads touch one place
+    "the same flag": ("if (x[t] == 0) out[7] = 1;", 64, 3),
+    "the last block sums": ("__shared__ bool last;\n  if (t == 0) { out[1 + blockIdx.x] = i; __threadfence();\n"
+                            "    last = atomicAdd((int*)out, 1) == gridDim.x - 1; }\n  __syncthreads();\n"
+                            "  if (last && t == 0) { float v = 0; for (int b = 0; b < 4; b++) v += ((volatile float*)out)[1 + b]; out[9] = v; }",
+                            64, 4),
+    "a flag in shared memory": ("__shared__ volatile int ready; __shared__ float s;\n  if (t == 0) ready = 0;\n"
+                                "  __syncthreads();\n  if (t == 0) { s = 3; __threadfence_block(); ready = 1; }\n"
+                                "  else while (!ready);\n  out[t] = s;", 64, 1),
+    "what is read before and never counts": ("__shared__ float s[64];\n  if (t < 32) s[t] = x[t];\n  __syncthreads();\n"
+                                             "  float v = s[t];\n  out[t] = t < 32 ? v : 1;", 64, 1),
+    "barriers with a number": ("__shared__ float s[128];\n  s[t] = t;\n"
+                               "  asm volatile(\"bar.sync %0, 64;\" :: \"r\"(1 + t / 64));\n  out[t % 64] = 1; x[t % 100] = s[t ^ 32] * 0;", 128, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_correct_kernels_are_not_accused(name):
+    body, threads, blocks = ALLOWED[name]
+    run_cuda(body, threads, blocks)
+
+
+def test_an_output_is_written_whole_and_an_input_is_not():
+    """Cheats of generated kernels: they change their input, or leave the output as it was."""
+    texts = {
+        "if (i < 90) out[i] = x[i];": "10 of 100 elements of out are never written, the first out\\[90\\]",
+        "if (i < 100) { out[i] = 1; x[i] = 0; }": "x\\[0\\] is written, and it isn't among the outputs",
+    }
+    for body, words in texts.items():
+        with pytest.raises(kernels.Contract, match=words):
+            run_cuda(body, 128, outputs=("out",))
+    with pytest.raises(kernels.Uninitialized, match="line 3"):
+        run_cuda("if (i < 100) out[i] += x[i];", 128, outputs=("out",))
+    run_cuda("if (i < 100) { out[i] = x[i]; x[i] = 0; }", 128, outputs=("out",), inplace=("x",))
 
 
 LOCK = "while (atomicCAS((int*)x, 0, 1));\n  __threadfence();\n  out[0] += 1;\n  __threadfence();\n  atomicExch((int*)x, 0);"

@@ -11,6 +11,7 @@ pytest.importorskip("triton", reason="Triton has no build here", exc_type=Import
 from practice_gpus import kernels  # noqa: E402
 from practice_gpus.kernels import arithmetic  # noqa: E402
 from practice_gpus.kernels.conversions import convert  # noqa: E402
+from practice_gpus.kernels.dataflow import Flow  # noqa: E402
 from practice_gpus.kernels.errors import Line  # noqa: E402
 from practice_gpus.kernels.formats import decode  # noqa: E402
 from practice_gpus.kernels.forms import FORMS, known  # noqa: E402
@@ -33,7 +34,7 @@ def instruction(name, words, operands):
 @pytest.fixture(scope="module")
 def machine():
     module = Module(prefixes={"%r": 32, "%rd": 64})
-    return SimpleNamespace(module=module, names={}, accesses=[], parameters={})
+    return SimpleNamespace(module=module, names={}, accesses=[], parameters={}, flow=Flow(module))
 
 
 def test_invented_words_and_types_are_refused_in_every_form(machine):

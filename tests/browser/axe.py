@@ -1,6 +1,6 @@
 """The rules of axe-core on what a lesson draws in JupyterLab: its prose, outputs and widgets; the frame is not ours.
 
-Nor can axe see the ground behind a text in a chart of Vega: its colors are those of `helpers.palette`, tested there.
+Nor can axe see the ground behind a text in a chart of Vega: its colors are those of `helpers.plots`, tested there.
 """
 
 import contextlib

@@ -9,7 +9,7 @@ from course.tools import _notebooks
 
 # Everything of the course that can be clicked or moved, small: each kind of question, a figure of each kind.
 SCRATCH = """
-from helpers import figures, plots
+from helpers import plots
 from course.show import widgets
 from course.checks.core import Exercise, NotYet, Question, call
 guess = widgets.predict("90.a", "After x.to(device), x is on …", ["the GPU", "the CPU"])
@@ -37,7 +37,7 @@ draw = lambda n: (plots.bars({"this CPU": n}, f"{n} seconds", "s"), f"One bar of
 widgets.explore(draw, n=widgets.slider("seconds", (1, 2, 3), 1))
 ---
 spec = {"data": {"values": [{"t": 1}]}, "mark": "bar", "encoding": {"x": {"field": "t", "type": "quantitative"}}}
-figures.show_vega(spec, plots.bars({"t": 1}, "t", "s"), "One bar as long as one second.")
+vega.show(spec, plots.bars({"t": 1}, "t", "s"), "One bar as long as one second.")
 """
 # The pictures in the outputs whose words a screen reader would not say, or whose pixels are too few for a good screen.
 POOR = """() => [...document.querySelectorAll('.jp-OutputArea-output img')].filter(image => image.clientWidth &&

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from practice_gpus.reports import report
     from practice_gpus.session import practice_gpus
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["practice_gpus", "report"]
 
 

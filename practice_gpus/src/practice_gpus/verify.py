@@ -25,7 +25,7 @@ def situations() -> ModuleType:
     name = "practice_gpus.situations"
     folder = Path(__file__).parents[2] / "situations"
     if importlib.util.find_spec(name) is None and (folder / "lines.py").exists():
-        places = {"submodule_search_locations": [str(folder)]}
+        places: Any = {"submodule_search_locations": [str(folder)]}
         spec: Any = importlib.util.spec_from_file_location(name, folder / "__init__.py", **places)
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])

@@ -16,15 +16,18 @@ from practice_gpus.kernels.errors import (
     CompileError,
     CompilerMissing,
     CompileTimeout,
+    Contract,
     Endless,
     KernelError,
     Misaligned,
     OutOfBounds,
     Race,
+    Uninitialized,
     Unsupported,
 )
 from practice_gpus.kernels.interpreter import run
 from practice_gpus.kernels.translation_unit import file
+from practice_gpus.kernels.triton_driver import counts_launches, launches
 
 __all__ = [
     "AssertFailed",
@@ -33,14 +36,18 @@ __all__ = [
     "CompileTimeout",
     "Compiled",
     "CompilerMissing",
+    "Contract",
     "Endless",
     "KernelError",
     "Misaligned",
     "OutOfBounds",
     "Race",
+    "Uninitialized",
     "Unsupported",
     "compile",
+    "counts_launches",
     "file",
+    "launches",
     "missing",
     "run",
     "start",

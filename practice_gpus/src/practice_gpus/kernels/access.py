@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from practice_gpus.kernels import exact
-from practice_gpus.kernels.counters import Access, count_global, count_shared
+from practice_gpus.kernels.counters import Access, Wide, count
 from practice_gpus.kernels.errors import OutOfBounds, Race, Unsupported
 from practice_gpus.kernels.formats import DTYPES, NUMBERS, UNSIGNED, decode, encode, is_float
-from practice_gpus.kernels.lanes import reader
+from practice_gpus.kernels.lanes import NUMBER, reader
 from practice_gpus.kernels.ptx_parser import BITS
 
 if TYPE_CHECKING:
@@ -44,7 +44,19 @@ def counted(
 ) -> Access:
     """Return the `Access` that an instruction's requests go to."""
     size = size or instruction.bytes
-    found = Access(instruction.line, kind, space or instruction.space or "global", size)
+    space = space or instruction.space or "global"
+    found = Access(instruction.line, kind, space, size)
+    issued = machine.compiled.widths.get((instruction.line, kind, space))
+    found.predicted = kind != "atomic" and (len(issued or ()) != 1 or instruction.name == "wmma")
+    wider = sorted(each for each in issued or () if each > size)
+    for width in wider if instruction.name in ("ld", "st") else ():
+        key = (instruction.line, kind, space, width)
+        lower = found.wide
+        if key not in machine.wide:
+            machine.accesses.append(Access(*key))
+            machine.wide[key] = Wide(machine.accesses[-1])
+        found.wide = machine.wide[key]
+        found.wide.lower = lower
     machine.accesses.append(found)
     return found
 
@@ -52,8 +64,7 @@ def counted(
 def fetch(machine: Any, lanes: Lanes, mask: Any, reach: Any, more: Any) -> np.ndarray:
     """Return the bits that each thread finds at its address and `more` bytes."""
     memory, places, active = reach.go(machine, lanes, mask, more)
-    if memory is machine.spaces["shared"]:
-        memory.note(places, reach.size, active, "load", lanes.step, reach.line, reach.blame(lanes))
+    reach.note(machine, lanes, memory, places if active is None else places[active], active)
     return memory.views[reach.size][places // reach.size]
 
 
@@ -92,14 +103,19 @@ class Local:
 class Reach:
     """One instruction's way to memory: which space, which addresses, and where its counts go."""
 
-    def __init__(self, instruction, names, address, kind, size, access):
+    def __init__(self, instruction, machine, address, kind, size, access):
         self.line = instruction.line
         self.space = instruction.space
         self.kind = kind
         self.size = size
         self.access = access
         self.offset = address[2]
-        self.base = reader(address[1], "u32" if self.space == "shared" else "s64", names)
+        flow = machine.flow
+        self.tracked = flow.shares(instruction)  # races are looked for in the card's memory
+        self.updates = instruction.name == "st" and flow.updates(instruction)
+        self.constant = instruction.name == "st" and NUMBER.fullmatch(str(instruction.operands[1]))
+        self.waits = flow.waits(instruction)
+        self.base = reader(address[1], "u32" if self.space == "shared" else "s64", machine.names)
 
     def go(
         self, machine: Any, lanes: Lanes, mask: np.ndarray | None, more: np.ndarray | int = 0
@@ -115,15 +131,29 @@ class Reach:
             addresses = addresses - WINDOWS[space]
         memory = machine.spaces["global" if space in ("global", "const") else space]
         places = memory.places(addresses, self.size, active, self.kind, self.blame(lanes))
-        if space == "shared":
-            count_shared(self.access, addresses, active, self.size, lanes.blocks)
-        elif space == "global":
-            count_global(self.access, addresses, active)
+        if space == "shared" or space == "global":
+            count(self.access, addresses, active, lanes.blocks, space)
+        if space == "global":
             touched = memory.sectors["load" if self.kind == "load" else "store"]
             touched[(places if active is None else places[active]) // 32] = True
             if machine.notes:
                 machine.notes.add(self.kind, self.line, lanes, addresses, active)
         return memory, places, active
+
+    def note(
+        self, machine: Any, lanes: Lanes, memory: Any, at: Any, active: Any, changes: Any = True
+    ) -> None:
+        """Tell whoever keeps account of races of an access to the places `at`, those of the threads that are on."""
+        threads = lanes.index if active is None else lanes.index[active]
+        if self.waits:  # a lock or a flag orders others; its own accesses are meant to meet
+            machine.order.waited(threads, lanes.step, True)
+        elif memory is machine.spaces["shared"]:
+            memory.note(self, lanes, at, threads, changes)
+        elif memory is machine.memory:
+            if self.tracked:
+                machine.card.note(self, lanes, at, threads, changes)
+            if memory.fresh is not None:
+                memory.keep_contract(self, lanes, at, threads)
 
     def _generic(self, addresses):
         names = np.unique(space_of(addresses))
@@ -138,21 +168,18 @@ class Reach:
         return lambda thread, kind, words: lanes.fail(thread, kind, words, self.line)
 
 
-def load(instruction: Instruction, names: Any, access: Any) -> Callable:
+def load(instruction: Instruction, machine: Any, access: Any) -> Callable:
     """Return run(machine, lanes, mask) of ld."""
     size = BITS[instruction.type] // 8
     reach = Reach(
-        instruction, names, instruction.operands[1], "load", size * instruction.width, access
+        instruction, machine, instruction.operands[1], "load", size * instruction.width, access
     )
     targets = _listed(instruction.operands[0])
     signed = instruction.type[0] == "s"
 
     def run(machine, lanes, mask):
         memory, places, active = reach.go(machine, lanes, mask)
-        if memory is machine.spaces["shared"]:
-            memory.note(
-                places, reach.size, active, "load", lanes.step, reach.line, reach.blame(lanes)
-            )
+        reach.note(machine, lanes, memory, places if active is None else places[active], active)
         places = places // size
         view = memory.views[size]
         for place, target in enumerate(targets):
@@ -164,14 +191,16 @@ def load(instruction: Instruction, names: Any, access: Any) -> Callable:
     return run
 
 
-def store(instruction: Instruction, names: dict, access: Any) -> Callable:
+def store(instruction: Instruction, machine: Any, access: Any) -> Callable:
     """Return run(machine, lanes, mask) of st."""
     kind = instruction.type
     size = BITS[kind] // 8
     reach = Reach(
-        instruction, names, instruction.operands[0], "store", size * instruction.width, access
+        instruction, machine, instruction.operands[0], "store", size * instruction.width, access
     )
-    sources = [reader(each, f"u{8 * size}", names) for each in _listed(instruction.operands[1])]
+    sources = [
+        reader(each, f"u{8 * size}", machine.names) for each in _listed(instruction.operands[1])
+    ]
 
     def run(machine, lanes, mask):
         memory, places, active = reach.go(machine, lanes, mask)
@@ -198,38 +227,44 @@ def put(
         values = [each[active] for each in values]
     cells: Any = places // size
     shared = memory is machine.spaces["shared"]
-    if shared:
-        changes: Any = np.zeros(len(cells), bool)
+    changes: Any = np.zeros(len(cells), bool)
+    if shared or reach.tracked:
         for place, each in enumerate(values):
             changes |= view[cells + place] != each
-        whole = lanes.index if active is None else lanes.index[active]
-        spread = np.zeros(lanes.count, np.int64)
-        spread[whole] = places
-        memory.note(
-            spread,
-            size * len(values),
-            active,
-            "store",
-            lanes.step,
-            reach.line,
-            reach.blame(lanes),
-            changes,
-        )
+    machine.changed |= bool(changes.any()) or not (shared or reach.tracked)
+    reach.note(machine, lanes, memory, places, active, changes)
     for place, each in enumerate(values):
         view[cells + place] = each
-        if (
-            shared and machine.compiled.language == "cuda"
-        ):  # Triton lets threads hold the same value, but for rounding
-            lost = view[cells + place] != each
-            if lost.any():
-                thread = int(
-                    (lanes.index if active is None else lanes.index[active])[lost.argmax()]
-                )
-                words = "race in shared memory: another thread writes something else to the same place at once"
-                lanes.fail(thread, Race, words, reach.line)
+        if memory is not machine.spaces["local"]:
+            _check_lost(machine, lanes, reach, view[cells + place] != each, cells, active)
 
 
-def atomic(instruction: Instruction, names: dict, access: Any) -> Callable:
+def _check_lost(machine, lanes, reach, lost, cells, active):
+    """Raise a Race where threads at once stored different values to one place, of which one stays.
+
+    Triton's threads of one block may hold a value twice, with another rounding.
+    """
+    if not lost.any():
+        return
+    threads = lanes.index if active is None else lanes.index[active]
+    if machine.compiled.language == "triton":
+        winner = dict(zip(cells.tolist(), lanes.block_number[threads].tolist(), strict=True))
+        lost &= [
+            winner[cell] != block
+            for cell, block in zip(
+                cells.tolist(), lanes.block_number[threads].tolist(), strict=True
+            )
+        ]
+        if not lost.any():
+            return
+    space = "shared" if reach.space == "shared" else "global"
+    words = (
+        f"race in {space} memory: another thread writes something else to the same place at once"
+    )
+    lanes.fail(int(threads[lost.argmax()]), Race, words, reach.line)
+
+
+def atomic(instruction: Instruction, machine: Any, access: Any) -> Callable:
     """Return run(machine, lanes, mask) of atom and red."""
     operands = instruction.operands if instruction.name == "atom" else ["_", *instruction.operands]
     target, address, *rest = operands
@@ -237,14 +272,15 @@ def atomic(instruction: Instruction, names: dict, access: Any) -> Callable:
     rest = rest[: 2 if operation == "cas" else 1]  # what follows is a hint for the caches
     kind = re.sub(r"^b(\d)", r"u\1", instruction.type)
     size = BITS[kind] // 8
-    reach = Reach(instruction, names, address, "atomic", size, access)
-    sources = [reader(each, kind, names) for each in rest]
+    reach = Reach(instruction, machine, address, "atomic", size, access)
+    sources = [reader(each, kind, machine.names) for each in rest]
 
     def run(machine, lanes, mask):
         memory, places, active = reach.go(machine, lanes, mask)
         shared = memory is machine.spaces["shared"]
-        if shared:
-            memory.note(places, size, active, "atomic", lanes.step, reach.line, reach.blame(lanes))
+        reach.note(machine, lanes, memory, places if active is None else places[active], active)
+        if target != "_":
+            machine.order.waited(slice(None) if active is None else active, lanes.step, False)
         cells = places // size if active is None else places[active] // size
         values = [
             np.broadcast_to(each, (lanes.count, *each.shape[1:]))
@@ -308,18 +344,18 @@ def _in_turn(view, cells, operation, values, kind, flushed):
     return old
 
 
-def copy_async(instruction: Instruction, names: dict, read: Any, written: Any) -> Callable:
+def copy_async(instruction: Instruction, machine: Any, read: Any, written: Any) -> Callable:
     """Return run(machine, lanes, mask) of cp.async: the copy is under way until its group is waited for."""
     target, origin, size, *rest = instruction.operands
     size = int(size, 0)
     part = min(size, 8)
-    source = Reach(instruction, names, origin, "load", size, read)
+    source = Reach(instruction, machine, origin, "load", size, read)
     source.space = "global"
-    source.base = reader(origin[1], "s64", names)
-    place = Reach(instruction, names, target, "store", size, written)
+    source.base = reader(origin[1], "s64", machine.names)
+    place = Reach(instruction, machine, target, "store", size, written)
     place.space = "shared"
-    place.base = reader(target[1], "u32", names)
-    length = reader(rest[0], "u32", names) if rest else lambda lanes: np.array([size], "u4")
+    place.base = reader(target[1], "u32", machine.names)
+    length = reader(rest[0], "u32", machine.names) if rest else lambda lanes: np.array([size], "u4")
 
     def run(machine, lanes, mask):
         count = lanes.spread(length(lanes))

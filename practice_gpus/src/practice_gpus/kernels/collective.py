@@ -187,7 +187,7 @@ def _moved_matrices(instruction, machine):
     count, kind = len(registers), "store" if stores else "load"
     found = Access(instruction.line, kind, "shared", 16)
     machine.accesses.append(found)
-    reach = access.Reach(instruction, machine.names, address, kind, 16, found)
+    reach = access.Reach(instruction, machine, address, kind, 16, found)
     turned = "trans" in instruction.parts
 
     def run(machine, lanes, mask):
@@ -199,7 +199,7 @@ def _moved_matrices(instruction, machine):
             rows = warps.rows_of_matrices(values, turned)
             access.put(machine, lanes, reach, shared, places, used, rows, 8)
             return
-        shared.note(places, 16, used, "load", lanes.step, reach.line, reach.blame(lanes))
+        reach.note(machine, lanes, shared, places if used is None else places[used], used)
         values = warps.load_matrices(shared.views[2], places, count, turned)
         for name, each in zip(registers, values, strict=True):
             lanes.write(name, each, mask)

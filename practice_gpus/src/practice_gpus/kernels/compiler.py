@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from practice_gpus.kernels import client, source
 from practice_gpus.kernels.cards import multiprocessor
+from practice_gpus.kernels.dataflow import Flow
 from practice_gpus.kernels.errors import Line
 from practice_gpus.kernels.occupancy import occupancy
 from practice_gpus.kernels.ptx_parser import parse
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from practice_gpus.kernels.ptx_parser import Module
 
 TENSOR_CORES = re.compile(r"(?:@!?U?P\w+ )?([HIQDBO]MMA|[HIQB]GMMA|UTC\w*MMA)\b")
+ACCESS = re.compile(r"\b(LD|ST)(G|S|)(?:STS)?((?:\.\w+)*) ")
+SIZES = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
 SPILLS = re.compile(r"(?:@!?U?P\w+ )?(STL|LDL)\b")
 TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
 TYPES |= {"int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "i1"}
@@ -74,6 +77,11 @@ class Compiled:
         start = re.search(rf"\.entry\s+{re.escape(self.entry)}\s*\(", self.ptx)
         return self.ptx[start.start() : self.ptx.index("{", start.end())] if start else ""
 
+    @cached_property
+    def flow(self) -> Flow:
+        """Which values of the code come of which."""
+        return Flow(self.module)
+
     @property
     def shared(self) -> int:
         """Static and dynamic shared memory of a block, in bytes."""
@@ -89,6 +97,19 @@ class Compiled:
         """Tensor-core instructions in the machine code: {"HMMA": 32}; empty where there are none."""
         found = (TENSOR_CORES.match(text) for _, text in self.machine_code)
         return dict(Counter(each[1] for each in found if each))
+
+    @cached_property
+    def widths(self) -> dict:
+        """How wide the machine code's accesses are: {(line, "load" or "store", space): {bytes of one thread: how many}}."""
+        found: dict = {}
+        for number, text in self.machine_code:
+            for kind, space, words in ACCESS.findall(text):
+                size = next((SIZES[each] for each in words.split(".") if each in SIZES), 4)
+                spaces = {"G": ["global"], "S": ["shared"], "": ["global", "shared"]}[space]
+                for where in ["shared"] if "LDGSTS" in text and kind == "ST" else spaces:
+                    key = (self.line(number), {"LD": "load", "ST": "store"}[kind], where)
+                    found.setdefault(key, Counter())[size] += 1
+        return found
 
     @property
     def sass(self) -> str:

@@ -36,12 +36,15 @@ class Access:
     wavefronts: int = 0
     ideal: int = 0
     worst: int = 1
+    predicted: bool = False  # the machine code has no such access on this line, or several widths
+    wide: Wide | None = None
 
     def add(self, other: Access) -> None:
         """Add the counts of another access."""
         for name in ("requests", "sectors", "useful", "wavefronts", "ideal"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.worst = max(self.worst, other.worst)
+        self.predicted |= other.predicted
 
     @property
     def sectors_per_request(self) -> float:
@@ -52,6 +55,75 @@ class Access:
     def moved(self) -> int:
         """Bytes that the sectors have."""
         return self.sectors * SECTOR
+
+
+class Wide:
+    """Accesses that the machine code does in one where PTX has several: neighbors that fill `access.bytes` of each thread.
+
+    They may come one after the other in a loop that the assembler unrolls. What fills no whole goes to the next width
+    (`lower`), or is counted as it came.
+    """
+
+    def __init__(self, access):
+        self.access = access
+        self.lower = None
+        self.open = {}  # what each thread's bytes are, and which threads → {offset: (access, addresses, threads)}
+
+    def add(
+        self, narrow: Access, addresses: np.ndarray, active: np.ndarray | None, more: tuple
+    ) -> None:
+        """Take in an access of `narrow.bytes`; `more`: blocks and space, as `count` has them."""
+        width = self.access.bytes
+        offset = addresses % width
+        used = offset if active is None else offset[active]
+        if not used.size or (used != used[0]).any():
+            self._count_narrow(narrow, addresses, active, more)
+            return
+        active = None if active is None else active.copy()
+        key = (addresses - offset).tobytes() + (b"" if active is None else active.tobytes())
+        key = hash(key)
+        parts = self.open.setdefault(key, {})
+        if int(used[0]) in parts:
+            self._close(key)
+            parts = self.open.setdefault(key, {})
+        parts[int(used[0])] = narrow, addresses, active, more
+        if len(parts) * narrow.bytes == width:
+            del self.open[key]
+            count(self.access, addresses - offset, active, *more)
+        elif len(self.open) > 64:
+            self._close(next(iter(self.open)))
+
+    def close(self) -> None:
+        """Count what filled no whole."""
+        for key in list(self.open):
+            self._close(key)
+
+    def _close(self, key):
+        for part in self.open.pop(key).values():
+            self._count_narrow(*part)
+
+    def _count_narrow(self, narrow, addresses, active, more):
+        if self.lower and self.lower.access.bytes > narrow.bytes:
+            self.lower.add(narrow, addresses, active, more)
+        else:
+            _count(narrow, addresses, active, *more)
+
+
+def count(
+    access: Access, addresses: np.ndarray, active: np.ndarray | None, blocks: int, space: str
+) -> None:
+    """Count a request of each warp, as the machine code does it."""
+    if access.wide:
+        access.wide.add(access, addresses, active, (blocks, space))
+    else:
+        _count(access, addresses, active, blocks, space)
+
+
+def _count(access, addresses, active, blocks, space):
+    if space == "global":
+        count_global(access, addresses, active)
+    else:
+        count_shared(access, addresses, active, access.bytes, blocks)
 
 
 def count_global(access: Access, addresses: np.ndarray, active: np.ndarray | None) -> None:

@@ -16,7 +16,7 @@ class Misaligned(KernelError):
 
 
 class Race(KernelError):
-    """Two threads of a block touched the same shared memory, one of them writing, without a barrier between them."""
+    """Two threads touched the same memory, one of them writing, and nothing orders the two."""
 
 
 class BarrierError(KernelError):
@@ -33,6 +33,10 @@ class Endless(KernelError, TimeoutError):
 
 class Uninitialized(KernelError):
     """What a kernel computes hangs on memory that nobody has written."""
+
+
+class Contract(KernelError):
+    """The kernel writes what it was given to read, or leaves a part of its output unwritten."""
 
 
 class CompileError(KernelError, ValueError):

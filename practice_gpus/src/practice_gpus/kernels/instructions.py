@@ -204,17 +204,17 @@ def _isspacep(instruction, machine):
 def _ld(instruction, machine):
     if instruction.space == "param":
         return calls.read_parameter(instruction, machine)
-    return access.load(instruction, machine.names, access.counted(instruction, machine, "load"))
+    return access.load(instruction, machine, access.counted(instruction, machine, "load"))
 
 
 def _st(instruction, machine):
     if instruction.space == "param":
         return calls.write_argument(instruction, machine)
-    return access.store(instruction, machine.names, access.counted(instruction, machine, "store"))
+    return access.store(instruction, machine, access.counted(instruction, machine, "store"))
 
 
 def _atom(instruction, machine):
-    return access.atomic(instruction, machine.names, access.counted(instruction, machine, "atomic"))
+    return access.atomic(instruction, machine, access.counted(instruction, machine, "atomic"))
 
 
 def _cp(instruction, machine):
@@ -227,7 +227,7 @@ def _cp(instruction, machine):
         return lambda machine, lanes, mask: machine.copies.wait(lanes.active(mask), left)
     read = access.counted(instruction, machine, "load", "global")
     written = access.counted(instruction, machine, "store", "shared")
-    return access.copy_async(instruction, machine.names, read, written)
+    return access.copy_async(instruction, machine, read, written)
 
 
 MAKERS = {"cvt": _cvt, "mov": _mov, "cvta": _cvta, "isspacep": _isspacep, "ld": _ld, "st": _st}

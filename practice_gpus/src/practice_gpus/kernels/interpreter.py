@@ -9,9 +9,10 @@ import numpy as np
 
 from practice_gpus.kernels import arguments, instructions, launch
 from practice_gpus.kernels.access import Copies, Local
+from practice_gpus.kernels.errors import KernelError, Uninitialized
 from practice_gpus.kernels.lanes import Lanes
 from practice_gpus.kernels.memory import Memory
-from practice_gpus.kernels.races import Shared
+from practice_gpus.kernels.races import Card, Order, Shared
 from practice_gpus.kernels.result import Result
 from practice_gpus.kernels.schedule import Scheduler
 from practice_gpus.kernels.touches import Notes
@@ -19,18 +20,20 @@ from practice_gpus.kernels.touches import Notes
 if TYPE_CHECKING:
     from practice_gpus.kernels.compiler import Compiled
 
+COLLECTORS: list = []  # [(card, results)]: where each run is noted, too
 AT_ONCE = 32768  # threads that run together, in whole blocks
 
 
 class Machine:
     """What a run has beside its threads: memory, parameters, counts."""
 
-    def __init__(self, compiled, grid, block, named):
+    def __init__(self, compiled, grid, block, named, fill=0):
         self.compiled = compiled
         self.module = compiled.module
         self.grid = grid
         self.block = block
         self.accesses = []
+        self.wide = {}  # what is counted by the widths of the machine code
         self.divergent = {}
         self.executed = np.zeros(len(self.module.instructions), np.int64)  # by warps
         self.threads = np.zeros(len(self.module.instructions), np.int64)
@@ -54,25 +57,48 @@ class Machine:
         self.blob, places = _in_a_row(self.parameters)
         self.names |= {name: at for name, at in places.items() if name not in self.names}
         self.spaces = {"global": self.memory}
+        self.flow = compiled.flow
+        self.fill = fill  # the byte that memory holds before anybody writes it
+        self.card = self.unset = None
+
+    def execute(self) -> None:
+        """Run the whole grid."""
+        program = [instructions.translate(each, self) for each in self.module.instructions]
+        total = int(np.prod(self.grid))
+        threads = -(-int(np.prod(self.block)) // 32) * 32
+        batch = max(1, AT_ONCE // threads)
+        with np.errstate(all="ignore"):
+            for first in range(0, total, batch):
+                self.go(program, first, min(batch, total - first))
+                self.done = min(total, first + batch)
+        for each in sorted(self.wide.values(), key=lambda each: -each.access.bytes):
+            each.close()
 
     def go(self, program: list, first: int, blocks: int) -> None:
         """Run blocks `first` to `first + blocks`."""
         dynamic = self.compiled.dynamic_shared
         lanes = Lanes(self.module, self.grid, self.block, first, blocks, dynamic)
-        grain = self.module.smallest_shared
-        self.spaces["shared"] = Shared(
-            self.shared_size, blocks, lanes.padded, grain, self.layout, lanes.name
+        self.order = Order(lanes)
+        self.card = self.card or Card(
+            self.memory, self.module.smallest("global"), lanes, self.compiled.language == "triton"
         )
-        self.spaces["local"] = Local(self.local_size, lanes.count)
+        self.card.order = self.order
+        shared = Shared(
+            self.shared_size,
+            lanes,
+            self.module.smallest("shared"),
+            self.layout,
+            self.order,
+            self.fill,
+        )
+        self.spaces |= {"shared": shared, "local": Local(self.local_size, lanes.count)}
         self.copies = Copies(lanes.count)
         Scheduler(self, program, lanes).run()
+        self.unset = self.unset or shared.unset or self.memory.unset
 
     def meet(self, lanes: Lanes, mask: Any, block: bool = False) -> None:
         """Note a barrier of warps, or of blocks: what threads did before it, those of `mask` see after it."""
-        shared, on = self.spaces["shared"], lanes.on(mask)
-        shared.warp_barrier[on] = lanes.step
-        if block:
-            shared.block_barrier[on] = lanes.step
+        self.order.meet(lanes.on(mask), lanes.step, block)
 
 
 def run(
@@ -83,30 +109,67 @@ def run(
     touches: bool = False,
     symbols: dict | None = None,
     limit: float = 60,
+    outputs: tuple = (),
+    inplace: tuple = (),
 ) -> Result:
     """Run a compiled kernel: its tensors are changed in place. Returns the `Result`, what was counted.
 
     `grid` and `block`: up to three sizes; `block` None for a Triton kernel, whose warps decide it. Arguments as at a launch,
     without those of tl.constexpr; None is a null pointer, a tuple or dict a struct. `symbols`: values of __constant__ and
-    __device__ variables, by name. With `touches`, the result says which block touched what. Raises OutOfBounds, Misaligned,
-    Race, BarrierError, AssertFailed, Endless after `limit` seconds, and Unsupported by the name of what isn't executed here.
+    __device__ variables, by name. With `touches`, the result says which block touched what. With `outputs`, names of tensors,
+    the kernel must write them whole, read nothing of them before, and write no other tensor but those of `inplace`.
+    Raises OutOfBounds, Misaligned, Race, BarrierError, Uninitialized, AssertFailed, Contract, Endless after `limit` seconds,
+    and Unsupported by the name of what isn't executed here.
     """
     grid, block = launch.sizes("grid", grid, launch.GRID), launch.block_of(compiled, block)
     launch.check_resources(compiled, int(np.prod(block)))
-    machine = Machine(compiled, grid, block, arguments.check(compiled, values))
-    launch.set_symbols(compiled, machine.module, machine.memory, symbols or {})
-    machine.notes = Notes(machine) if touches else None
-    machine.seconds, machine.deadline = limit, time.monotonic() + limit
-    program = [instructions.translate(each, machine) for each in machine.module.instructions]
-    total = int(np.prod(grid))
-    threads = -(-int(np.prod(block)) // 32) * 32
-    batch = max(1, AT_ONCE // threads)
-    with np.errstate(all="ignore"):
-        for first in range(0, total, batch):
-            machine.go(program, first, min(batch, total - first))
-            machine.done = min(total, first + batch)
+    named, deadline = arguments.check(compiled, values), time.monotonic() + limit
+
+    def execute(fill):
+        machine = Machine(compiled, grid, block, named, fill)
+        launch.set_symbols(compiled, machine.module, machine.memory, symbols or {})
+        machine.seconds, machine.deadline = limit, deadline
+        if outputs or inplace:
+            _check_names(machine, (*outputs, *inplace))
+            machine.memory.promise(outputs, inplace, fill)
+        machine.notes = Notes(machine) if touches and not fill else None
+        machine.execute()
+        return machine
+
+    machine = execute(0)
+    if machine.unset:
+        _check_unset(machine, execute)
+    machine.memory.check_outputs()
     machine.memory.give_back()
-    return Result(compiled, machine)
+    result = Result(compiled, machine)
+    for _, found in COLLECTORS:
+        found.append(result)
+    return result
+
+
+POISON = (0x7F, 0xFE)  # bytes of large positive and large negative numbers, of every type
+
+
+def _check_names(machine, names):
+    for name in names:
+        known = [each.name for each in machine.memory.regions if each.tensor is not None]
+        if name not in known:
+            raise ValueError(f"outputs has {name!r}; the kernel's tensors are {', '.join(known)}")
+
+
+def _check_unset(machine, execute):
+    """Raise Uninitialized where other values in memory that nobody has written lead to another outcome."""
+    thread, line = machine.unset
+    written = True if machine.memory.fresh is None else ~machine.memory.fresh
+    for fill in POISON:
+        try:
+            other = execute(fill).memory.bytes
+            if not ((other != machine.memory.bytes) & written).any():
+                continue
+        except KernelError:
+            pass
+        words = "memory is read that nobody has written, and what the kernel computes hangs on it"
+        raise Uninitialized(f"{words}. First by {thread}, in {line}")
 
 
 def _in_a_row(parameters):

@@ -111,8 +111,12 @@ class Lanes:
 
     def place(self, thread: int) -> str:
         """Say in words which thread a lane is."""
-        block = _coordinates(int(self.block_number[thread]), self.grid)
-        return f"thread {self.name(int(self.thread[thread]))} of block {block}"
+        return self.place_of(int(self.block_number[0]) * self.padded + thread)
+
+    def place_of(self, number: int) -> str:
+        """Say in words which thread of the whole grid has a number, each block taken as whole warps."""
+        block, thread = divmod(number, self.padded)
+        return f"thread {self.name(thread)} of block {_coordinates(block, self.grid)}"
 
     def fail(self, thread: int, kind: type, words: str, line: int) -> None:
         """Raise an error of a thread: what, who, where."""

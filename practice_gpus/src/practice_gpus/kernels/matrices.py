@@ -122,7 +122,7 @@ def _reach(instruction, machine, address, stride, kind):
     (rows, columns), by_rows = _tile(instruction)
     size = BITS[kind] // 8
     found = access.counted(instruction, machine, kind=instruction.parts[1], size=size)
-    reach = access.Reach(instruction, machine.names, address, instruction.parts[1], size, found)
+    reach = access.Reach(instruction, machine, address, instruction.parts[1], size, found)
     read = reader(stride, "u32", machine.names)
 
     def offsets(lanes, elements):

@@ -107,8 +107,7 @@ def _test_wait(instruction, machine):
             else phase != given >> np.uint64(32)
         )
         ready = over & lanes.on(mask)
-        machine.spaces["shared"].block_barrier[ready] = lanes.step
-        machine.spaces["shared"].warp_barrier[ready] = lanes.step
+        machine.order.waited(ready, lanes.step, True)
         lanes.write(target, over, mask)
 
     return run

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from practice_gpus.kernels.errors import Misaligned, OutOfBounds
+from practice_gpus.kernels.errors import Contract, Misaligned, OutOfBounds, Unsupported
 from practice_gpus.kernels.formats import UNSIGNED
 
 BASE = 0x7F0000000000
@@ -65,7 +65,60 @@ class Memory:
         for each in variables:
             start = self.names[each.name] - BASE
             self.bytes[start : start + len(each.start)] = np.frombuffer(each.start, np.uint8)
+            for place, size, name, more, shift in each.links:
+                if name not in self.names:
+                    raise Unsupported(
+                        f"{each.name} holds the address of {name}, which isn't known here"
+                    )
+                address = (self.names[name] + more) >> shift & (1 << 8 * size) - 1
+                data = address.to_bytes(size, "little")
+                self.bytes[start + place : start + place + size] = np.frombuffer(data, np.uint8)
         self._join()
+        self.fresh = None  # bytes of outputs that nobody has written, where the outputs were named
+        self.kept = None  # bytes that must not be written
+        self.unset = (
+            None  # (words for the thread, line) of the first that read what nobody has written
+        )
+
+    def promise(self, outputs: tuple, inplace: tuple, fill: int) -> None:
+        """Note that the kernel writes `outputs` whole and reads nothing of them before, and writes no other but `inplace`."""
+        self.fresh = np.zeros(len(self.bytes), bool)
+        self.kept = np.ones(len(self.bytes), bool)
+        for region in self.regions:
+            here = slice(region.start - BASE, region.end - BASE)
+            self.kept[here] &= region.tensor is not None and region.name not in (*outputs, *inplace)
+            if region.name in outputs:
+                self.fresh[here] = True
+                self.bytes[here] = fill if fill else self.bytes[here]
+
+    def keep_contract(
+        self, reach: Any, lanes: Any, places: np.ndarray, threads: np.ndarray
+    ) -> None:
+        """Note an access; raise where it writes what the kernel may only read."""
+        for byte in range(0, reach.size):
+            here = places + byte
+            if reach.kind != "store" and self.unset is None and self.fresh[here].any():
+                self.unset = lanes.place(int(threads[self.fresh[here].argmax()])), reach.line
+            if reach.kind == "load":
+                continue
+            if self.kept[here].any():
+                first = int(self.kept[here].argmax())
+                words = f"{self._inside(int(here[first]) + BASE)} is written, and it isn't among the outputs"
+                lanes.fail(int(threads[first]), Contract, words, reach.line)
+            self.fresh[here] = False
+
+    def check_outputs(self) -> None:
+        """Raise where a part of the outputs was never written."""
+        if self.fresh is None:
+            return
+        for region in self.regions:
+            left = self.fresh[region.start - BASE : region.end - BASE]
+            if left.any():
+                size = region.tensor.element_size()
+                first, count = int(left.argmax()) // size, int(left.sum()) // size
+                total = len(left) // size
+                words = f"{count:,} of {total:,} elements of {region.name} are never written, the first {region.name}[{first}]"
+                raise Contract(words)
 
     def _of(self, address, tensor):
         start = address - BASE

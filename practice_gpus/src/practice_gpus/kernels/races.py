@@ -1,7 +1,7 @@
-"""Shared memory of the blocks that run: its bytes, and who touched which since the last barrier.
+"""Who touched which memory, and in which order: races of shared memory and of the card's, and what nobody has written.
 
-Two accesses of different threads to the same bytes race unless both read, or a barrier lies between them: a block's
-barrier for threads of different warps, a warp's for threads of one. Writing the value that is there already is no race.
+Two accesses of different threads to the same bytes race unless both read, or something lies between them: a block's barrier
+for threads of different warps, a warp's for threads of one, an atomic or a flag for threads of different blocks.
 """
 
 from __future__ import annotations
@@ -13,31 +13,130 @@ import numpy as np
 
 from practice_gpus.kernels.errors import Misaligned, OutOfBounds, Race
 from practice_gpus.kernels.formats import UNSIGNED
+from practice_gpus.kernels.lanes import WARP
 
-TABLES = ("written", "read", "read too", "added")
-WORDS = {"written": "wrote", "read": "read", "read too": "read", "added": "added to"}
+WORDS = {
+    "written": "wrote",
+    "altered": "wrote",
+    "read": "read",
+    "read too": "read",
+    "added": "added to",
+}
+VERBS = {"load": "reads", "store": "writes", "atomic": "adds to"}
+
+
+class Order:
+    """For each thread that runs: the step up to which it sees what others did, by a barrier or by waiting for them.
+
+    `first`: the number of the first thread among those of the whole grid, each block taken as `padded` threads.
+    """
+
+    def __init__(self, lanes):
+        self.first = int(lanes.block_number[0]) * lanes.padded
+        self.padded = lanes.padded
+        self.block, self.warp, self.grid = (np.zeros(lanes.count, np.int64) for _ in range(3))
+
+    def meet(self, on: np.ndarray, step: int, block: bool) -> None:
+        """Note a barrier of the threads `on`, of their warps or their blocks."""
+        width = self.padded if block else WARP
+        for each in (self.grid, self.block):
+            latest = np.where(on, each, 0).reshape(-1, width).max(axis=1)
+            each[on] = np.repeat(latest, width)[on]
+        self.warp[on] = step
+        if block:
+            self.block[on] = step
+
+    def waited(self, on: Any, step: int, all_of_it: bool) -> None:
+        """Note that threads read what others left for them; `all_of_it`: and go by it, as with a lock or a flag."""
+        self.grid[on] = step
+        if all_of_it:
+            self.block[on] = self.warp[on] = step
+
+    def since(self, threads: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Return the step up to which `threads` (places here) see what `others` (numbers in the grid) did."""
+        mine = threads + self.first
+        apart = np.where(
+            others // self.padded == mine // self.padded, self.block[threads], self.grid[threads]
+        )
+        return np.where(others // WARP == mine // WARP, self.warp[threads], apart)
+
+
+class Ledger:
+    """The last accesses to each cell of a memory, a cell being its finest access: a step and a thread in one number."""
+
+    def __init__(self, cells, place, within, lacking, between_blocks=False):
+        self.between_blocks = between_blocks
+        self.lacking = lacking
+        self.tables = {name: np.zeros(cells, np.int64) for name in WORDS}
+        self.place = place  # number of a thread in the grid → words
+        self.within = within
+        self.lines = {}  # step → line
+
+    def judge(
+        self,
+        name: str,
+        cells: Any,
+        threads: Any,
+        order: Order,
+        kind: str,
+        blame: Any,
+        where: Any = True,
+    ) -> None:
+        """Raise a Race where an earlier access in table `name` isn't ordered before this one."""
+        stamps = self.tables[name][cells]
+        if not stamps.any():
+            return
+        steps, others = stamps >> 32, (stamps & 0xFFFFFFFF) - 1
+        racing = (stamps > 0) & (others != threads + order.first) & where
+        racing &= steps > order.since(threads, others)
+        if self.between_blocks:  # the threads of one of Triton's programs may hold a value twice
+            racing &= others // order.padded != (threads + order.first) // order.padded
+        if not racing.any():
+            return
+        first = int(racing.argmax())
+        line = str(self.lines[int(steps[first])]).split(":")[0]
+        blame(
+            int(threads[first]),
+            Race,
+            f"race in {self.within}: this thread {VERBS[kind]} what {self.place(int(others[first]))} {WORDS[name]} in "
+            f"{line}, and {self.lacking}",
+        )
+
+    def stamp(
+        self, name: str, cells: Any, threads: Any, order: Order, step: int, line: Any
+    ) -> None:
+        """Note an access."""
+        self.lines[step] = line
+        stamps = step << 32 | (threads + order.first + 1)
+        self.tables[name][cells] = stamps
+        if name == "read":
+            others = self.tables["read"][cells] != stamps
+            self.tables["read too"][cells[others]] = stamps[others]
 
 
 class Shared:
     """Shared memory of `blocks` blocks with `threads` threads each (whole warps); `grain`: the finest access in bytes."""
 
-    def __init__(self, size, blocks, threads, grain, variables, name):
+    def __init__(self, size, lanes, grain, variables, order, fill=0):
+        blocks, threads = lanes.blocks, lanes.padded
         self.size = size
         self.stride = -(-max(size, 16) // 16) * 16
-        self.bytes = np.zeros(self.stride * blocks, np.uint8)
+        self.bytes = np.full(self.stride * blocks, fill, np.uint8)
         self.views = {size: self.bytes.view(kind) for size, kind in UNSIGNED.items()}
         self.names = variables  # name → address
-        self.name = name  # thread of a block → words
         self.grain = grain
+        self.order = order
         self.thread = np.arange(blocks * threads)
         self.begin = (self.thread // threads) * self.stride
-        self.threads = threads
-        self.tables = {name: np.zeros(len(self.bytes) // grain, np.int64) for name in TABLES}
-        self.lines = {}  # step → line
-        self.block_barrier = np.zeros(
-            blocks * threads, np.int64
-        )  # the step of the last one, for each thread
-        self.warp_barrier = np.zeros(blocks * threads, np.int64)
+        cells = len(self.bytes) // grain
+        self.ledger = Ledger(
+            cells,
+            lambda n: f"thread {lanes.name(n % threads)}",
+            "shared memory",
+            "no barrier lies between them",
+        )
+        self.fresh = np.ones(cells, bool)  # cells that nobody has written
+        self.unset = None  # (words for the thread, line) of the first that read such a cell
 
     def places(
         self,
@@ -67,53 +166,73 @@ class Shared:
         found = addresses + self.begin
         return found if active is None else np.where(active, found, self.begin)
 
-    def note(
-        self,
-        places: np.ndarray,
-        size: int,
-        active: np.ndarray | None,
-        kind: str,
-        step: Any,
-        line: int,
-        blame: Callable,
-        values: list | None = None,
-    ) -> None:
-        """Look for races of an access, then note it. `values` that are stored, to tell whether they change anything."""
-        self.lines[step] = line
-        threads = self.thread if active is None else self.thread[active]
-        cells = (places if active is None else places[active]) // self.grain
-        for part in range(max(1, size // self.grain)):
-            self._note_one(cells + part, threads, kind, step, blame, values)
+    def note(self, reach: Any, lanes: Any, places: Any, threads: Any, changes: Any) -> None:
+        """Look for races of an access to `places`, then note it; `changes`: which threads store another value than is there."""
+        cells = places // self.grain
+        for part in range(max(1, reach.size // self.grain)):
+            self._note_one(cells + part, threads, reach, lanes, changes)
 
-    def _note_one(self, cells, threads, kind, step, blame, values):
-        stamp = step << 11 | (threads % self.threads + 1)
-        against = {"load": ("written", "added"), "store": TABLES, "atomic": TABLES[:3]}[kind]
-        for name in against:
-            self._judge(name, self.tables[name][cells], threads, kind, blame, values)
-        if kind == "load":
-            self.tables["read"][cells] = stamp
-            others = self.tables["read"][cells] != stamp
-            self.tables["read too"][cells[others]] = stamp[others]
-            return
-        self.tables["added" if kind == "atomic" else "written"][cells] = stamp
+    def _note_one(self, cells, threads, reach, lanes, changes):
+        kind, blame = reach.kind, reach.blame(lanes)
+        against = {"load": ("written", "added"), "store": ("written", "read", "read too", "added")}
+        for name in against.get(kind, ("written", "read", "read too")):
+            where = changes if name == "written" else True
+            self.ledger.judge(name, cells, threads, self.order, kind, blame, where)
+        table = {"load": "read", "store": "written", "atomic": "added"}[kind]
+        self.ledger.stamp(table, cells, threads, self.order, lanes.step, reach.line)
+        if kind != "store" and self.unset is None and self.fresh[cells].any():
+            self.unset = lanes.place(int(threads[self.fresh[cells].argmax()])), reach.line
+        if kind != "load":
+            self.fresh[cells] = False
 
-    def _judge(self, name, stamps, threads, kind, blame, values):
-        """Raise a Race where one of `stamps` (step and thread of an earlier access) has no barrier after it."""
-        if not stamps.any():
-            return
-        steps, others = stamps >> 11, (stamps & 2047) - 1
-        mine = threads % self.threads
-        same_warp = others // 32 == mine // 32
-        barrier = np.where(same_warp, self.warp_barrier[threads], self.block_barrier[threads])
-        racing = (stamps > 0) & (others != mine) & (steps > barrier)
-        if values is not None:
-            racing &= values
-        if racing.any():
-            first = int(racing.argmax())
-            verb = {"load": "reads", "store": "writes", "atomic": "adds to"}[kind]
-            where = str(self.lines[int(steps[first])]).split(":")[0]
-            words = (
-                f"race in shared memory: this thread {verb} what thread {self.name(int(others[first]))} {WORDS[name]} in "
-                f"{where}, and no barrier lies between them"
-            )
-            blame(int(threads[first]), Race, words)
+
+class Card:
+    """Races in the card's memory, among threads that nothing orders."""
+
+    def __init__(self, memory, grain, lanes, triton):
+        self.grain = grain
+        self.order: Any = None
+        self.triton = triton  # Triton's threads may hold a value twice, and store it twice
+        self.ledger = Ledger(
+            len(memory.bytes) // grain,
+            lanes.place_of,
+            "global memory",
+            "nothing orders the two",
+            triton,
+        )
+
+    def note(self, reach: Any, lanes: Any, places: Any, threads: Any, changed: Any) -> None:
+        """Look for races of a load from, or a store to, `places`; then note it. `changed` as for shared memory."""
+        kind, blame, size, order = reach.kind, reach.blame(lanes), self.grain, self.order
+        cells = places // size
+        for part in range(max(1, reach.size // size)):
+            here = cells + part
+            if kind == "load":
+                self.ledger.judge("altered", here, threads, order, kind, blame)
+                self.ledger.stamp("read", here, threads, order, lanes.step, reach.line)
+                continue
+            if reach.updates:
+                self._check_twice(here, threads, lanes, blame)
+                self.ledger.judge("written", here, threads, order, kind, blame)
+            self.ledger.judge("written", here, threads, order, kind, blame, changed)
+            self.ledger.stamp("written", here, threads, order, lanes.step, reach.line)
+            if not reach.constant:
+                for name in ("read", "read too"):
+                    self.ledger.judge(name, here, threads, order, kind, blame, changed)
+                if changed.any():
+                    self.ledger.stamp(
+                        "altered", here[changed], threads[changed], order, lanes.step, reach.line
+                    )
+
+    def _check_twice(self, cells, threads, lanes, blame):
+        """Raise where several threads at once write what each computed from the old value: all but one are lost."""
+        order = np.argsort(cells, kind="stable")
+        same = np.diff(cells[order]) == 0
+        if self.triton:
+            blocks = lanes.block_number[threads][order]
+            same &= np.diff(blocks) != 0
+        if same.any():
+            first, second = (int(threads[order[int(same.argmax()) + step]]) for step in (0, 1))
+            other = self.ledger.place(first + int(lanes.block_number[0]) * lanes.padded)
+            words = f"race in global memory: this thread and {other} read a value, change it and write it back at once"
+            blame(second, Race, f"{words}, and one of them is lost (an atomic keeps both)")

@@ -87,7 +87,9 @@ class Result:
         """Return [(what, line, words)]: what costs this kernel time that another order of its work would save."""
         found = []
         for each in self.by_line():
-            least = -(-each.useful // SECTOR)
+            least = max(
+                each.requests, -(-each.useful // SECTOR)
+            )  # a request moves a sector at least
             if each.space == "global" and each.sectors > 1.5 * least:
                 words = f"{each.sectors_per_request:.3g} sectors per request where {least / each.requests:.3g} would do"
                 found.append(("uncoalesced", each.line, words))
@@ -105,7 +107,12 @@ class Result:
             f"per request; {self.bank_conflicts:,} bank conflicts; {self.divergent_branches:,} divergent branches"
         ]
         for each in self.by_line():
-            lines.append(f"  {each.kind} of {each.space} memory, {_rate(each)}, in {each.line}")
+            told = (
+                ", predicted" if each.predicted else ""
+            )  # no such access in the machine code's line
+            lines.append(
+                f"  {each.kind} of {each.space} memory, {_rate(each)}{told}, in {each.line}"
+            )
         return "\n".join(lines)
 
     def by_line(self) -> list[Access]:

@@ -1,0 +1,208 @@
+"""What a training step holds over time: by part, in total, and by the line that allocated it."""
+
+import linecache
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from helpers import plots
+from helpers.memory import MIB
+
+GROUND = ("parameters", "optimizer", "batch", "gradients", "activations")  # from the ground up
+PASSING = "passing"  # on top of them: gradients of activations, and the optimizer's workspace
+PLACES = ("forward", "backward", "step")
+
+
+def by_part(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batch: Sequence[Tensor],
+    step: Callable[[], object],
+) -> tuple[list[str], dict[str, list[float]]]:
+    """Run `step()` once and return (moments, {part: [MiB]}), a part of `GROUND` or `PASSING`.
+
+    A moment is the end of a layer's forward, of a parameter's gradient or of the optimizer's step, and counts the most
+    that was in use since the moment before. Activations are what autograd has saved beside the parameters and the batch
+    (since the moment before, what a layer has just released included); what nobody saved is passing.
+    """
+    places: list[str] = []
+    sizes_by_part: dict[str, list[float]] = {part: [] for part in (*GROUND, PASSING)}
+    device = next(model.parameters()).device
+    optimizer.zero_grad()
+    counted = sum(_counted_bytes(model, optimizer, batch, device))
+    outside = torch.cuda.memory_allocated(device) - counted
+    saved: weakref.WeakSet[_Saved] = weakref.WeakSet()
+    known = {_storage(tensor) for tensor in (*model.parameters(), *model.buffers(), *batch)}
+    held = 0  # bytes of activations at the moment before
+
+    def mark(place: str) -> None:
+        nonlocal held
+        sizes = _counted_bytes(model, optimizer, batch, device)
+        rest = max(0, torch.cuda.max_memory_allocated(device) - outside - sum(sizes))
+        torch.cuda.reset_peak_memory_stats(device)
+        before, held = held, _saved_bytes(saved, known)
+        activations = min(rest, max(before, held))
+        places.append(place)
+        for part, size in zip(
+            sizes_by_part, (*sizes, activations, rest - activations), strict=True
+        ):
+            sizes_by_part[part].append(size / MIB)
+
+    def pack(tensor: Tensor) -> _Saved:
+        kept = _Saved(tensor)
+        saved.add(kept)
+        return kept
+
+    hooks = _mark_moments(model, optimizer, mark)
+    torch.cuda.reset_peak_memory_stats(device)
+    mark("start")
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept.tensor):
+            step()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    mark("end")
+    return places, sizes_by_part
+
+
+class _Saved:
+    """A tensor that autograd has saved; it goes when autograd lets go of it."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _saved_bytes(saved: Iterable[_Saved], known: set[int]) -> int:
+    """Bytes of the storages of `saved`, each counted once, without the `known` ones."""
+    storages = {_storage(kept.tensor): kept.tensor.untyped_storage().nbytes() for kept in saved}
+    return sum(size for storage, size in storages.items() if storage not in known)
+
+
+def _counted_bytes(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batch: Sequence[Tensor],
+    device: torch.device,
+) -> list[int]:
+    """Bytes on `device` of each of `GROUND` but the activations."""
+    parameters = [*model.parameters()]
+    state = [v for s in optimizer.state.values() for v in s.values() if torch.is_tensor(v)]
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    return [
+        sum(tensor.nbytes for tensor in tensors if tensor.device == device)
+        for tensors in (parameters, state, batch, gradients)
+    ]
+
+
+def _mark_moments(
+    model: nn.Module, optimizer: torch.optim.Optimizer, mark: Callable[[str], None]
+) -> list[Any]:
+    """Hooks that call `mark` with one of `PLACES` after each layer, each gradient and the optimizer's step."""
+    layers = [layer for layer in model.modules() if not [*layer.children()]]
+    hooks = [layer.register_forward_hook(lambda *_: mark("forward")) for layer in layers]
+    for parameter in model.parameters():
+        hooks.append(parameter.register_post_accumulate_grad_hook(lambda _: mark("backward")))
+    hooks.append(optimizer.register_step_post_hook(lambda *_: mark("step")))
+    return hooks
+
+
+def in_total(step: Callable[[], object]) -> list[float]:
+    """Run `step()` once and return the MiB in use after each allocation and each release."""
+    before = torch.cuda.memory_allocated()
+    torch.cuda.memory._record_memory_history(context=None)
+    try:
+        step()
+        events = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+    signs = {"alloc": 1, "free_completed": -1}
+    changes = (signs[e["action"]] * e["size"] for e in events if e["action"] in signs)
+    return [size / MIB for size in accumulate(changes, initial=before)]
+
+
+def draw_step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batch: Sequence[Tensor],
+    step: Callable[[], object],
+    highest: float = 0,
+) -> tuple[Any, str]:
+    """Return (Figure, sentence): a step's memory over time, by what it is for. The axis ends at `highest` or above."""
+    places, sizes = by_part(model, optimizer, batch, step)
+    totals = [sum(each) for each in zip(*sizes.values(), strict=True)]
+    peak, parameters = max(totals), max(sizes["parameters"])
+    title = f"{parameters:.0f} MiB of parameters, {peak:.0f} MiB at the peak"
+    figure, axes = plots.new_figure(title, "", "MiB in use", (7.4, 3.4))
+    colors = [plots.MEMORY[part] for part in GROUND]
+    moments = range(len(places))  # each with the most since the moment before
+    colors.append(plots.RULE)
+    axes.stackplot(moments, *sizes.values(), colors=colors, step="pre")
+    axes.step(moments, totals, color=plots.INK, linewidth=1)
+    axes.set_xlim(0, len(places) - 1)
+    axes.set_ylim(0, max(highest, 1.25 * peak))
+    firsts = [places.index(place) - 1 for place in PLACES]
+    axes.set_xticks(firsts, PLACES, ha="left")
+    for first in firsts:
+        axes.axvline(first, color=plots.WAIT, linewidth=0.8)
+    _name_bands(axes, sizes)
+    top, spike = totals.index(peak), places.index("step")
+    _point_at(axes, f"peak: {peak:.0f} MiB", (top - 0.5, peak), (6, 14), "center")
+    name = type(optimizer).__name__
+    if top < 0.7 * spike:
+        middle = (top + 0.5, peak - sizes[PASSING][top] / 4)
+        _point_at(axes, "gradients of activations", middle, (34, 22), "left")
+    if top < spike and sizes[PASSING][spike] > 1:
+        _point_at(axes, f"{name}'s workspace", (spike - 0.5, totals[spike] - 4), (0, 52), "center")
+    largest = ", ".join(f"{part} {max(sizes[part]):.2g} MiB" for part in GROUND)
+    workspace = f"{name}'s workspace {sizes[PASSING][spike]:.2g} MiB"
+    return figure, f"{title}, in {places[top]}. At most: {largest}; {workspace}."
+
+
+def _point_at(axes: Any, words: str, place: tuple[float, float], offset: Any, side: str) -> None:
+    """Write `words` beside `place`, `offset` points away, with a line to it."""
+    arrow = {"arrowstyle": "-", "color": plots.INK, "linewidth": 0.8}
+    look = {"textcoords": "offset points", "fontsize": 9, "color": plots.INK, "ha": side}
+    axes.annotate(words, place, offset, arrowprops=arrow, **look)
+
+
+def _name_bands(axes: Any, sizes: dict[str, list[float]]) -> None:
+    """Write the parts' names: activations inside their hill, the others at the right end of bands that are thick enough."""
+    bottom = 0.0
+    for part in GROUND[:-1]:
+        size = sizes[part][-1]
+        if size > 0.03 * axes.get_ylim()[1]:
+            axes.annotate(part, (1, bottom + size / 2), (6, 0), **_RIGHT)
+        bottom += size
+    hill = sizes["activations"]
+    top = hill.index(max(hill))
+    below = sum(sizes[part][top] for part in GROUND[:-1])
+    place = (top, below + 0.4 * hill[top])
+    if hill[top] > 0.06 * axes.get_ylim()[1]:
+        axes.annotate("activations", place, ha="center", fontsize=9, color=plots.INK)
+
+
+_RIGHT = {
+    "xycoords": ("axes fraction", "data"),
+    "textcoords": "offset points",
+    "va": "center",
+    "fontsize": 9,
+    "color": plots.INK,
+}
+
+
+def source_line(frames: Sequence[dict[str, Any]]) -> str:
+    """The text of the notebook's line among a block's `frames`, innermost first; of any line where there is none."""
+    lines = [linecache.getline(frame["filename"], frame["line"]).strip() for frame in frames]
+    own = [
+        line for line, frame in zip(lines, frames, strict=True) if "ipykernel" in frame["filename"]
+    ]
+    return next((line for line in [*own, *lines] if line), "unknown")

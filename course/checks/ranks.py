@@ -111,6 +111,10 @@ def run_ranks(function: Callable, tensors: Sequence[torch.Tensor]) -> tuple[list
     return results, network.sent
 
 
+class Alone(NotYet):
+    """A rank waits for others that don't come; what keeps them away is the fault."""
+
+
 class Collectives:
     """One rank's all-gather and reduce-scatter, by threads that meet at a barrier; `brought` is shared by all ranks."""
 
@@ -135,7 +139,7 @@ class Collectives:
             everything = list(self.brought)
             self.meeting.wait(4)
         except threading.BrokenBarrierError:
-            raise NotYet(f"a rank waits in {name}, and not all others come.") from None
+            raise Alone(f"a rank waits in {name}, and not all others come.") from None
         if len({each.shape for each in everything}) > 1:
             raise NotYet("some ranks call all_gather while others call reduce_scatter.")
         return everything

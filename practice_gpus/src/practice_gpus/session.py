@@ -27,6 +27,7 @@ from practice_gpus.pytorch import (
     exchange,
     patches,
     processes,
+    refused,
     restore_default_device,
     set_aside,
     take_out,
@@ -233,6 +234,7 @@ class Session(contextlib.ContextDecorator):
         machine.functions = self.functions
         if machine.asynchronous:
             _import_dynamo()
+        _leave_alone()
         torch._C._ensureCUDADeviceGuardSet()  # without a driver, autograd of fake tensors asks one that is none
         if self.settings.clock:
             _start_clock(machine)
@@ -323,6 +325,12 @@ def forecast_seconds() -> float | None:
     return log.queue.cpu if log is not None and log.queue is not None else None
 
 
+def _leave_alone():
+    """Where torch._dynamo is there, have it trace a user's code and not ours."""
+    if "torch._dynamo" in sys.modules:
+        sys.modules["torch._dynamo"].trace_rules.add(__package__)
+
+
 def _import_dynamo():
     """An asynchronous machine's first operator would import it; in a thread no interrupt cuts that."""
     importer = threading.Thread(target=__import__, args=("torch._dynamo",))
@@ -367,6 +375,8 @@ class Importer:
         finally:
             for patch in patched:
                 exchange(patch)
+        _leave_alone()
+        Importer.change(refused("torch._dynamo"))
 
     @staticmethod
     def triton(original: Callable, module: ModuleType) -> None:
@@ -378,7 +388,12 @@ class Importer:
     def late(original: Callable, module: ModuleType) -> None:
         """Run the module's code, and patch it."""
         original(module)
-        for patch in map(list, attention()):
+        Importer.change(attention())
+
+    @staticmethod
+    def change(patches: Iterator) -> None:
+        """Patch a module, until practice GPUs are off."""
+        for patch in map(list, patches):
             exchange(patch)
             active[-1].undo.callback(exchange, patch)
 

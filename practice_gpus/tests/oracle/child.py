@@ -1,6 +1,6 @@
 """Runs the cases of the oracle on one side, and writes what became of each: a line of JSON before it, and one after.
 
-`python child.py oracle|practice EVERY GROUP CASE FILE`: goes on with the case numbered CASE of the group numbered GROUP.
+`python child.py oracle|practice|bare EVERY GROUP CASE FILE`: goes on with the case numbered CASE of the group numbered GROUP.
 """
 
 from __future__ import annotations
@@ -54,10 +54,14 @@ def main() -> None:
     logging.disable()
     torch.set_num_threads(1)
     with contextlib.ExitStack() as stack, open(sys.argv[5], "a", buffering=1) as lines:
-        if side == "practice":
+        if side != "oracle":
             from practice_gpus import practice_gpus
+            from practice_gpus.pytorch import dtypes
 
             stack.enter_context(practice_gpus(2, memory=MEMORY, real="hide"))
+            if side == "bare":  # the CPU's own words, of which kernels.py makes CUDA's
+                dtypes.in_other_words.cache_clear()
+                dtypes.OTHER_WORDS = dtypes.OTHER_WORDS.with_name("none.txt")
         torch.zeros(1, device="cuda")
         from cases import groups
 

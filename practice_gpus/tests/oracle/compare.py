@@ -28,10 +28,14 @@ UNJUDGED = "unjudged"
 
 def run(every: int = 1) -> Comparison:
     """Run one operator of ``every`` on both sides at once, and compare."""
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
-        files = [Path(folder) / side for side in ("oracle", "practice")]
-        oracle, practice = pool.map(lambda file: outcomes(file, every), files)
-    return compared(oracle, practice)
+    with tempfile.TemporaryDirectory() as folder:
+        return compared(*both(Path(folder), "oracle", "practice", every=every))
+
+
+def both(folder: Path, *sides: str, every: int = 1) -> list[dict[str, list]]:
+    """The outcomes of two sides, which run at once."""
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda side: outcomes(folder / side, every), sides))
 
 
 def outcomes(file: Path, every: int) -> dict[str, list]:
@@ -69,7 +73,7 @@ def outcomes(file: Path, every: int) -> dict[str, list]:
 def environment(side: str) -> dict[str, str]:
     """The variables of a side's process."""
     ours = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONPATH": str(SOURCE)}
-    if side == "practice":
+    if side != "oracle":
         return ours
     stand_in = {"LD_PRELOAD": str(build.library()), "TORCH_CUDNN_V8_API_DISABLED": "1"}
     return ours | stand_in | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}

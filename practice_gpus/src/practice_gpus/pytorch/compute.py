@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from practice_gpus.machine import divide_by_zero, is_asserted, refusal
 from practice_gpus.pytorch import halves
+from practice_gpus.pytorch.dtypes import cuda_lacks
 
 if TYPE_CHECKING:
     from practice_gpus.machine import Machine
@@ -23,6 +24,9 @@ def computed(machine: Machine, call: Call) -> Any:
     except (IndexError, RuntimeError) as error:
         text = str(error)
         if isinstance(error, NotImplementedError) and call.home is not None:
+            lacking = cuda_lacks(call.fact.name, text)
+            if lacking is not None:
+                raise lacking from None
             label = f"{call.func.name()} with these arguments"
             refusal(label, instead=f"the CPU has no code for it: {text[:200]}")()
         if text == "ZeroDivisionError" and call.home is not None:

@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import pathlib
 import re
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from practice_gpus.machine import OTHER_STORAGE, storage_of
+from practice_gpus.pytorch.dtypes import CPU_ONLY
 from practice_gpus.pytorch.operators import INDEXING, T, meta, tensors
 
 if TYPE_CHECKING:
@@ -35,8 +37,21 @@ DISTANCE = "device of X1 ({}) must match device of X2 ({})"
 TYPES = "Input type ({}) and {} type ({}) should be the same"
 MKLDNN = " or input should be a MKLDNN tensor and weight is a dense tensor"
 FREE = {"copy_", "fill_", "_to_copy", "_foreach_copy_", "_to_cpu", "result_type"}
-FREE |= {"_pack_padded_sequence"}
+FREE |= {"_pack_padded_sequence", "is_same_size", "is_set_to", "resize_as_"}
+FREE |= {
+    "slice_scatter",
+    "select_scatter",
+    "diagonal_scatter",
+    "as_strided_scatter",
+}  # copy into it
 ITERATED = {"allclose", "isclose", "where", "add_"}
+SWAPPED = {"rsub"}  # hands its tensors on in the other order
+SAME_DEVICE = re.compile(
+    r"(?i)same (cuda )?device|DeviceType|does not match device|to have \w+ Device"
+)
+OF_SHAPES = re.compile(
+    r"is not on the expected device|cross-device copies|^Input tensors must all|^index_copy|as `a`"
+)
 # Operators whose CUDA kernel calls another one, which then refuses: its name, and what it calls the arguments.
 INNER = {
     "embedding": ("index_select", {"weight": "self", "indices": "index"}),
@@ -56,11 +71,25 @@ def operators() -> dict:
     return {re.split(r"[^\w.]", entry, maxsplit=1)[0]: entry for entry in entries}
 
 
+class Mismatch(RuntimeError):
+    """Tensors of several devices, in the words of the operator that found them: who called it may have looked before."""
+
+    operator = ""
+
+
+def named(text: str) -> bool:
+    """Whether PyTorch says with these words that devices differ, and not how its stand-ins for shapes say it."""
+    return SAME_DEVICE.search(text) is not None and OF_SHAPES.search(text) is None
+
+
 @functools.cache
-def entry(name: str, overload: str) -> tuple:
+def entry(name: str, overload: str, writes_out: bool) -> tuple:
     """(leaves devices to TensorIterator, name of its CUDA wrapper) for an operator."""
     text = operators().get(f"{name}.{overload}" if overload else name, "")
-    suffix = "_out" if overload.endswith("out") else ""
+    if "CompositeExplicitAutograd:" in text and "CUDA" not in text and "structured" not in text:
+        if f"{name}_" in operators():  # it clones, and calls what works in place
+            return entry(f"{name}_", "", False)
+    suffix = "_out" if writes_out else ""
     wrapper = f"{name}{suffix}_{overload}" if "structured" in text else f"{overload}_{name}{suffix}"
     if not overload and "structured" in text:
         wrapper = wrapper[:-1]
@@ -93,6 +122,8 @@ def meet(machine: Machine, call: Call) -> torch.device | None:
     first = placed[0][2]
     if name in FREE:
         return first
+    if name in CPU_ONLY:  # which `dtypes` refuses, wherever its tensors are
+        return next(place for place in call.homes if place is not None)
     if name == "set_":
         raise RuntimeError(OTHER_STORAGE.format(first or "cpu", placed[1][2] or "cpu"))
     if name in INDEXING:
@@ -108,9 +139,19 @@ def meet(machine: Machine, call: Call) -> torch.device | None:
         placed = [(names.get(label, label), tensor, place) for label, tensor, place in placed]
         if name == "addmv_":
             placed = [("self", *placed[1][1:]), *placed]
-    free, wrapper = entry(name, overload)
+    try:
+        return _joined(call, name, overload, placed)
+    except Mismatch as error:
+        error.operator = call.fact.name
+        raise
+
+
+def _joined(call, name, overload, placed):
+    """The device on which operators run that follow the rules of the dispatcher, or of TensorIterator."""
+    writes_out = any(argument.is_out for argument in call.func._schema.arguments)
+    free, wrapper = entry(name, overload, writes_out)
     if free or name in ITERATED:
-        return _iterator(placed)
+        return _iterator(call, placed[::-1] if name in SWAPPED else placed)
     return _one_device(placed, wrapper)
 
 
@@ -120,7 +161,7 @@ def _one_device(placed, wrapper):
     first = placed[0][2]
     for label, _, place in placed:
         if place != first:
-            raise RuntimeError(GOT.format(label, place or "cpu", first or "cpu", wrapper))
+            raise Mismatch(GOT.format(label, place or "cpu", first or "cpu", wrapper))
     return first
 
 
@@ -131,13 +172,24 @@ def _distance(first, second):
     return DISTANCE.format(first.index, second.index)
 
 
-def _iterator(placed):
+def _iterator(call, placed):
     """TensorIterator's rule: CPU tensors without dimensions may join in, unless they are the one that is written."""
+    placed = sorted(placed, key=lambda argument: argument[0] != "out")
     home = next((place for _, _, place in placed if place is not None), None)
     for label, tensor, place in placed:
         if place != home and (place is not None or tensor.dim() or label == "out"):
-            raise RuntimeError(TWO.format(home, place or "cpu"))
+            _refuse_shapes(call)
+            raise Mismatch(TWO.format(home, place or "cpu"))
     return home
+
+
+def _refuse_shapes(call):
+    """Raise what PyTorch looks at before devices: shapes, and dtypes of results. Nothing of the caller's is written."""
+    args, kwargs = tree_map_only(T, torch.clone, (call.args, call.kwargs))
+    try:
+        call.func._op(*args, **kwargs)
+    except (NotImplementedError, IndexError):
+        pass
 
 
 def _index(placed, home):
@@ -198,25 +250,38 @@ def _convolution_kernel(dims, dilated, transposed, depthwise, home):
     return f"slow_conv_dilated{max(dims, 2)}d" if dilated or dims == 3 else "_slow_conv2d_forward"
 
 
-def let_pytorch_refuse(machine: Machine, func: Callable, *args: Any, **kwargs: Any) -> None:
+def let_pytorch_refuse(
+    machine: Machine, func: Callable, *args: Any, by_device: bool = False, **kwargs: Any
+) -> None:
     """Have PyTorch refuse, in its own words, a call of a function that looks at devices before it looks at numbers.
 
-    A meta tensor stands for each tensor on one practice GPU, the CPU's for one on another.
+    A meta tensor stands for each tensor on one practice GPU, the CPU's for one on another. With `by_device` only
+    what it says of devices counts.
     """
     inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, T)]
     places = dict.fromkeys(str(machine.place(x) or "cpu") for x in inputs)
     gpus = [place for place in places if place != "cpu"]
-    first, second = (gpus + ["cpu"])[:2]
-    args, kwargs = tree_map_only(
-        T, lambda x: meta(x) if str(machine.place(x)) == first else x, (args, kwargs)
-    )
+    first, second = (gpus + ["cpu", "cpu"])[:2]
+
+    def stand_in(x: torch.Tensor) -> torch.Tensor:
+        if str(machine.place(x)) == first:
+            return meta(x)
+        return torch.zeros(x.shape, dtype=x.dtype) if by_device else x
+
+    args, kwargs = tree_map_only(T, stand_in, (args, kwargs))
     try:
-        with torch._C.DisableTorchFunction():
+        with torch._C.DisableTorchFunction(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             func(*args, **kwargs)
     except NotImplementedError:
         pass
-    except (RuntimeError, TypeError) as error:
+    except Exception as error:
+        if by_device and not named(str(error)):
+            return
         words = {"'meta'": "'cuda'", "meta": first, "cpu": second}
+        text = str(error).replace("meta DeviceType", "cuda DeviceType")
+        if not isinstance(error, (RuntimeError, TypeError)):
+            raise
         raise type(error)(
-            re.sub("'meta'|meta|cpu(?!\\()", lambda match: words[match[0]], str(error))
+            re.sub("'meta'|meta|cpu(?!\\()", lambda match: words[match[0]], text)
         ) from None

@@ -20,7 +20,7 @@ from practice_gpus.pytorch import compute, shapes
 from practice_gpus.pytorch.asynchronous import launch
 from practice_gpus.pytorch.collectives import check
 from practice_gpus.pytorch.determinism import alert
-from practice_gpus.pytorch.device_mismatch import meet
+from practice_gpus.pytorch.device_mismatch import FREE, meet
 from practice_gpus.pytorch.operators import (
     FACTS,
     FAKE,
@@ -108,6 +108,8 @@ class DispatchMode(TorchDispatchMode):
         homes = call.homes
         if len(homes) == 1:
             call.home = homes[0]
+        elif homes and in_lists(call):
+            return self._one_by_one(call)
         elif homes:
             call.home = meet(machine, call)
         if call.loose and call.home is not None:
@@ -130,6 +132,21 @@ class DispatchMode(TorchDispatchMode):
             if storage.practice is None:
                 storage.practice = machine.floating
         return out
+
+    def _one_by_one(self, call):
+        """A foreach operator on lists of several devices, which PyTorch's slow path takes element by element."""
+        count = len(call.args[0])
+
+        def at(index, value):
+            is_list = isinstance(value, (list, tuple)) and len(value) == count
+            return [value[index]] if is_list else value
+
+        results: list = []
+        for index in range(count):
+            args = [at(index, value) for value in call.args]
+            kwargs = {name: at(index, value) for name, value in call.kwargs.items()}
+            results += self._dispatch(Call(self.machine, call.func, call.fact, args, kwargs)) or []
+        return results or None
 
     def _run_python(self, call):
         """A user's own kernel, registered in Python for CUDA, for the CPU, or for both."""
@@ -274,6 +291,15 @@ class DispatchMode(TorchDispatchMode):
             machine.copied(direction, source, end, pinned)
             if blocking(call):
                 machine.waits(start or end, direction)
+
+
+def in_lists(call: Call) -> bool:
+    """Whether a call is of a foreach operator on several tensors."""
+    return (
+        call.fact.name.startswith("_foreach_")
+        and call.fact.name not in FREE
+        and len(call.args[0]) > 1
+    )
 
 
 def is_cuda(device: Any) -> bool:

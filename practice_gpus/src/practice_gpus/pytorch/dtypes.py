@@ -7,7 +7,11 @@ those of the AT_DISPATCH macros in ATen/native/cuda; the CUDA build holds them a
 
 from __future__ import annotations
 
+import builtins
+import functools
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +25,10 @@ INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 EIGHT_BITS = {torch.float8_e4m3fn, torch.float8_e5m2}
 NOT_IMPLEMENTED = "\"{}\" not implemented for '{}'"
 CUDNN = "getCudnnDataTypeFromScalarType() not supported for {1}"
+# What CUDA says where the CPU has no kernel: written by tests/oracle/kernels.py.
+OTHER_WORDS = Path(__file__).with_name("cuda_kernels.txt")
+LACKING = re.compile(r"\"([^\"]+)\" not implemented for '(\w+)'")
+OF_CPU = re.compile(r"CPU|MKL|Could not run")
 # Operator → (its CUDA kernel's name in messages, the dtypes it takes).
 KERNELS = {
     "mm": ("addmm_cuda", REAL | COMPLEX),
@@ -48,7 +56,16 @@ KERNELS = {
     "igammac": ("igammac_cuda", WIDE),
     "histc": ("histc", WIDE | INTEGERS),
     "native_dropout_backward": ("masked_scale", REAL),
-    "linalg_vector_norm": ("norm_cuda", REAL | COMPLEX),
+}
+# Operators → (the CUDA kernel's name, dtypes of the CPU that it lacks).
+EXOTIC = {torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2}
+LACKING_KERNELS = {
+    "mul": ("mul_cuda", EXOTIC),
+    "mul_": ("mul_cuda", EXOTIC),
+    "roll": ("roll_cuda", EXOTIC),
+    "sort": ("sortKeyValueInplace", EXOTIC),
+    "all": ("and_cuda", {torch.complex32}),
+    "any": ("or_cuda", {torch.complex32}),
 }
 KERNELS |= {f"{name}_": KERNELS[name] for name in ("addmm", "addbmm", "baddbmm", "addmv", "igamma")}
 SCATTER = ("cuda_scatter_gather_base_kernel_func", REAL | INTEGERS)
@@ -81,6 +98,8 @@ def dtype_check(name: str) -> Callable[[Any], None] | None:
         return _check_scaled
     if name == "sparse_sampled_addmm":
         return _refuse_halves
+    if name in LACKING_KERNELS:
+        return _check_lacking
     return _check_kernel if name in KERNELS else None
 
 
@@ -103,6 +122,12 @@ def _check_kernel(call: Any) -> None:
     if call.inputs:
         dtype = call.kwargs.get("dtype") or call.inputs[0].dtype
         _check(dtype, *KERNELS[call.fact.name])
+
+
+def _check_lacking(call: Any) -> None:
+    kernel, lacking = LACKING_KERNELS[call.fact.name]
+    if call.inputs and all(tensor.dtype in lacking for tensor in call.inputs):
+        raise NotImplementedError(NOT_IMPLEMENTED.format(kernel, scalar_type(call.inputs[0].dtype)))
 
 
 def _check_scatter(call: Any) -> None:
@@ -131,7 +156,7 @@ def _check_convolution(call: Any) -> None:
 
 def _check_scaled(call: Any) -> None:
     if torch.cuda.get_device_capability(call.home) < FLOAT8_CAPABILITY:
-        raise NotImplementedError(FLOAT8)
+        raise RuntimeError(FLOAT8)
     first, second = (tensor.dtype for tensor in call.inputs[:2])
     for name, dtype in (("mat_a", first), ("mat_b", second)):
         if dtype not in EIGHT_BITS:
@@ -140,6 +165,33 @@ def _check_scaled(call: Any) -> None:
             )
     if first == second == torch.float8_e5m2:
         raise RuntimeError("Multiplication of two Float8_e5m2 matrices is not supported")
+
+
+@functools.cache
+def in_other_words() -> dict[str, list[tuple[set[str], str]]]:
+    """Kernel of the CPU, or operator/kernel → [(dtypes that CUDA lacks, too; its kernel, or its exception: words)]."""
+    found: dict = {}
+    rows = OTHER_WORDS.read_text().splitlines()[1:] if OTHER_WORDS.exists() else []
+    for key, dtypes, words in (row.split("\t") for row in rows):
+        found.setdefault(key, []).append((set(dtypes.split()), words))
+    return found
+
+
+def cuda_lacks(operator: str, text: str) -> Exception | None:
+    """CUDA's exception where the CPU raised NotImplementedError with this text; None: CUDA may have what the CPU lacks."""
+    match = LACKING.search(text)
+    if match is None:
+        return None if OF_CPU.search(text) else NotImplementedError(text)
+    kernel, dtype = match.groups()
+    alike = re.sub(r"^UInt\d+", "UInt16", re.sub("^Float8.*", "Float8_e4m3fn", dtype))
+    known = in_other_words()
+    for dtypes, words in known.get(f"{operator}/{kernel}", known.get(kernel, [])):
+        if alike in dtypes:
+            kind, _, told = words.partition(": ")
+            if not told:
+                return NotImplementedError(NOT_IMPLEMENTED.format(kind, dtype))
+            return getattr(builtins, kind)(told.format(dtype))
+    return None
 
 
 def scalar_type(dtype: torch.dtype) -> str:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils import _device
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from practice_gpus.machine import CPU, contents, refusal, storage_of
 from practice_gpus.pytorch import casting
-from practice_gpus.pytorch.device_mismatch import let_pytorch_refuse
+from practice_gpus.pytorch.device_mismatch import Mismatch, let_pytorch_refuse
 from practice_gpus.pytorch.operators import FAKE, fake, meta, tensors
 from practice_gpus.pytorch.tensor_methods import TensorMethods
 from practice_gpus.pytorch.torchscript import Devices
@@ -33,7 +33,9 @@ FACTORIES = _device._device_constructors()
 HALVES = {torch.float16, torch.bfloat16, torch.complex32}
 TORCH = str(Path(torch.__file__).parent)
 HERE = str(Path(__file__).parents[1])
+asks_types = torch._C._is_torch_function_enabled
 STORAGES = (torch.TypedStorage, torch.UntypedStorage)
+OUT_TYPE = "device type {} does not match device type of out parameter ({})"
 FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray, T.new_tensor)
 
 
@@ -61,6 +63,7 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         table |= dict.fromkeys((torch.tensor_split, T.tensor_split), self.split_at)
         sparse = (names.sparse_coo_tensor, names.sparse_csr_tensor, names.sparse_compressed_tensor)
         table |= dict.fromkeys(sparse, self.sparse)
+        table |= dict.fromkeys((names.meshgrid, names.stft, names.istft), self.compared)
         table[names.ctc_loss] = self.ctc_loss
         table[names._pack_padded_sequence] = self.pack_padded
         table[functions.one_hot] = self.one_hot
@@ -70,17 +73,54 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         return table | self.tensor_handlers()
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        if types and self.on and any(map(has_own_functions, types)) and asks_types():
+            return self._of_types(func, types, args, kwargs or {})
         handler = self.table.get(func) if self.on else None
-        if not kwargs:
-            return func(*args) if handler is None else handler(func, *args)
-        if handler is None and self.on:
-            if (
-                "device" in kwargs
-                or kwargs.get("generator") is not None
-                or kwargs.get("pin_memory")
-            ):
-                handler = self.create
-        return func(*args, **kwargs) if handler is None else handler(func, *args, **kwargs)
+        try:
+            if not kwargs:
+                return func(*args) if handler is None else handler(func, *args)
+            if self.on:
+                if kwargs.get("out") is not None:
+                    self.compare(func, args, kwargs)
+                if handler is None and (
+                    "device" in kwargs
+                    or kwargs.get("generator") is not None
+                    or kwargs.get("pin_memory")
+                ):
+                    handler = self.create
+            return func(*args, **kwargs) if handler is None else handler(func, *args, **kwargs)
+        except Mismatch as error:
+            if getattr(func, "__name__", "").strip("_") != error.operator.strip("_"):
+                let_pytorch_refuse(self.machine, func, *args, by_device=True, **kwargs or {})
+            raise RuntimeError(str(error)) from None
+
+    def compare(self, func: Callable, args: tuple, kwargs: dict) -> None:
+        """Raise where PyTorch's C++ functions compare devices themselves, and these differ."""
+        inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, T)]
+        out = kwargs.get("out")
+        if kwargs.get("device") is not None and isinstance(out, T):
+            here, there = (
+                self.machine.device(kwargs["device"]).type,
+                (self.machine.place(out) or CPU).type,
+            )
+            if here != there:
+                raise RuntimeError(OUT_TYPE.format(here, there))
+        elif len({self.machine.place(x) for x in inputs}) > 1:
+            let_pytorch_refuse(self.machine, func, *args, by_device=True, **kwargs)
+
+    def compared(self, func: Callable, *args: Any, **kwargs: Any) -> Any:
+        """A C++ function that compares the devices of its tensors."""
+        self.compare(func, args, kwargs)
+        return func(*args, **kwargs)
+
+    def _of_types(self, func, types, args, kwargs):
+        """What types of tensors of a user's own say themselves, with the mode on: they may ask for devices."""
+        with self:
+            for kind in types:
+                answer = kind.__torch_function__(func, types, args, kwargs)
+                if answer is not NotImplemented:
+                    return answer
+        raise TypeError(f"no implementation found for {func} on types {list(types)}")
 
     def seeing(self) -> contextlib.AbstractContextManager:
         """The mode on, for what PyTorch calls from inside of other calls."""
@@ -276,6 +316,16 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         data, sizes = func(x, lengths, *rest)
         storage_of(sizes).practice = None  # PyTorch keeps them on the CPU
         return data, sizes
+
+
+@functools.cache
+def has_own_functions(kind: Any) -> bool:
+    """Whether a type of tensors of a user's own says itself what functions do with it."""
+    own = not kind.__module__.startswith("torch.")
+    return (
+        own
+        and getattr(kind.__torch_function__, "__func__", None) is not T.__torch_function__.__func__
+    )
 
 
 def first(*values: Any) -> Any:

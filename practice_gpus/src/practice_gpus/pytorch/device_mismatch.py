@@ -250,7 +250,9 @@ def _convolution_kernel(dims, dilated, transposed, depthwise, home):
     return f"slow_conv_dilated{max(dims, 2)}d" if dilated or dims == 3 else "_slow_conv2d_forward"
 
 
-def refuse_sparse(machine: Machine, func: Callable, places: list, parts: list, options: dict) -> None:
+def refuse_sparse(
+    machine: Machine, func: Callable, places: list, parts: list, options: dict
+) -> None:
     """Refuse to make a sparse tensor of tensors that are on several devices."""
     if "coo" not in func.__name__:
         let_pytorch_refuse(machine, func, *parts, **options)

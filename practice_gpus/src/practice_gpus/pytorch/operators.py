@@ -133,7 +133,9 @@ def with_generator(func: Any, names: list) -> Any:
     if "generator" in names:
         return func
     own = func._overloadname
-    return getattr(func.overloadpacket, f"{own}_generator" if own != "default" else "generator", None)
+    return getattr(
+        func.overloadpacket, f"{own}_generator" if own != "default" else "generator", None
+    )
 
 
 class Call:

@@ -14,6 +14,7 @@ import torch
 
 from course.checks import core
 from course.checks.core import Exercise, LearnerError, NotAttempted, NotYet, is_untouched
+from course.checks.words import exercise
 
 CARD = "A100"  # the newest card whose tensor cores are executed here
 SCORES: dict = {}  # title of a puzzle that was passed here: (best score, par)
@@ -184,17 +185,15 @@ def as_kernel(function: Callable) -> Any:
     return names[function.__name__]
 
 
-def puzzle(
-    key: str, title: str, problems: Callable, score: Callable, unit: str, **rest: Any
-) -> Puzzle:
+def puzzle(key: str, reference: Any, problems: Callable, score: Callable, **rest: Any) -> Puzzle:
     """Return a `Puzzle` whose check says score and par, and gives a line to share."""
 
     def check(answer):
         mine = made.scored(answer)
         par = made.par()
-        return verdict(title, mine, par, unit)
+        return verdict(made.title, mine, par, made.unit)
 
-    made = Puzzle(key, title, check, problems=problems, score=score, unit=unit, **rest)
+    made = exercise(key, check, reference, Puzzle, problems=problems, score=score, **rest)
     return made
 
 

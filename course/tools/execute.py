@@ -12,6 +12,7 @@ from typing import Any
 from course import files, threads
 from course.pages import number_of
 from course.tools import _notebooks
+from course.tools._arguments import positive
 
 HELP = "for authors: execute notebooks on the CPU and store their cleaned outputs"
 
@@ -22,13 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=positive, default=120, help="seconds for one cell (default 120)"
     )
-
-
-def positive(text: str) -> int:
-    """Return the whole number that the value of an option means; ArgumentTypeError where it is not above 0."""
-    if not text.isdecimal() or not int(text) > 0:
-        raise argparse.ArgumentTypeError(f"takes a whole number above 0, not {text!r}")
-    return int(text)
 
 
 def environment(home: str | Path, **extra: str) -> dict[str, str]:

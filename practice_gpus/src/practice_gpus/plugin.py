@@ -83,6 +83,19 @@ def practice_gpus(request: pytest.FixtureRequest) -> Iterator[Session]:
         yield session
 
 
+@pytest.fixture
+def kernel_counts() -> Iterator[list]:
+    """A `practice_gpus.kernels` result for each kernel that the test launches; skipped where those run on a real GPU."""
+    from practice_gpus import kernels
+
+    if kernels.missing():
+        pytest.skip(f"{kernels.missing()} isn't installed")
+    with kernels.launches() as found:
+        if not kernels.counts_launches():
+            pytest.skip("kernels run on a real GPU, and are not counted there")
+        yield found
+
+
 @pytest.fixture(autouse=True)
 def _practice_gpus_of_mark(request: pytest.FixtureRequest) -> None:
     """Give a marked test its GPUs, though it does not ask for the fixture."""

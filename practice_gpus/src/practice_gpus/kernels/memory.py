@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from practice_gpus.kernels.errors import Contract, Misaligned, OutOfBounds
+from practice_gpus.kernels.errors import Contract, Misaligned, OutOfBounds, Unsupported
 from practice_gpus.kernels.formats import UNSIGNED
 
 BASE = 0x7F0000000000
@@ -65,6 +65,14 @@ class Memory:
         for each in variables:
             start = self.names[each.name] - BASE
             self.bytes[start : start + len(each.start)] = np.frombuffer(each.start, np.uint8)
+            for place, size, name, more, shift in each.links:
+                if name not in self.names:
+                    raise Unsupported(
+                        f"{each.name} holds the address of {name}, which isn't known here"
+                    )
+                address = (self.names[name] + more) >> shift & (1 << 8 * size) - 1
+                data = address.to_bytes(size, "little")
+                self.bytes[start + place : start + place + size] = np.frombuffer(data, np.uint8)
         self._join()
         self.fresh = None  # bytes of outputs that nobody has written, where the outputs were named
         self.kept = None  # bytes that must not be written

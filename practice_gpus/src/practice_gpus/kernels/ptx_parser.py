@@ -21,6 +21,11 @@ VARIABLE = re.compile(
     r"\.(\w+)\s+([$\w]+)(\[\d*\])?\s*(?:=\s*\{?([^;}]*)\}?\s*)?;",
     re.MULTILINE,
 )
+REGISTERS = re.compile(r"\.reg\s*\.(\w+)\s+([^;]+);")
+SCOPE = re.compile(r"(?:^|[;{}:])(?:\s|//[^\n]*\n)*\{", re.MULTILINE)  # at the start of a statement
+LINK = re.compile(
+    r"(?:(?P<mask>0x[0-9a-fA-F]+)\()?(?:generic\()?(?P<name>[A-Za-z_$][\w$]*)\)?(?P<more>[+-]\d+)?\)?"
+)
 LOCATION = re.compile(
     r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:,\s*function_name\s+\S+,\s*inlined_at\s+(\d+)\s+(\d+)\s+\d+)?"
 )
@@ -91,6 +96,7 @@ class Variable:
     align: int
     start: bytes = b""
     extern: bool = False
+    links: tuple = ()  # (place, bytes, variable, what is added, bits shifted out) of addresses in it
 
 
 @dataclass(frozen=True)
@@ -147,7 +153,7 @@ def parse(text: str, kernel: str, source: str = "", offset: int = 0, file: str =
     if not entry:
         raise CompileError(f"no kernel named {kernel} in this PTX")
     ends = text.index(")", entry.end())
-    body = _body(text, text.index("{", ends))
+    body = _own_names(_body(text, text.index("{", ends)))
     module = Module()
     module.parameters = [
         _parameter(each) for each in text[entry.end() : ends].split(",") if each.strip()
@@ -159,7 +165,7 @@ def parse(text: str, kernel: str, source: str = "", offset: int = 0, file: str =
     words = source.splitlines()
     for name in _called(body, text, found):
         first = len(module.instructions)
-        code = _own_registers(_body(text, found[name].end() - 1), len(module.functions))
+        code = _own_names(_body(text, found[name].end() - 1), f"f{len(module.functions)}_")
         _declare(module, code)
         _Body(module, words, offset, ours).read(code)
         lists = [_names(found[name][each]) for each in ("returns", "takes")]
@@ -199,19 +205,33 @@ def _called(body, text, found, above=()):
     return names
 
 
-def _own_registers(code, number):
-    """Return a function's code with registers of its own: the kernel has the same names."""
-    stems = {
-        each.strip().split("<")[0].lstrip("%")
-        for names in re.findall(r"\.reg\s*\.\w+\s+([^;]+);", code)
-        for each in names.split(",")
-    }
+def _own_names(code, prefix=""):
+    """Return code in which the registers and labels of inner scopes have names of their own, with `prefix` the outer, too."""
+    found, place, number = [], 0, 0
+    for scope in SCOPE.finditer(code):
+        if scope.start() < place:
+            continue
+        begins = scope.end() - 1
+        ends = _closing(code, begins)
+        if ";" not in code[begins:ends]:
+            continue  # a list of operands
+        found += [code[place:begins], _own_names(code[begins + 1 : ends], f"{prefix}s{number}_")]
+        place, number = ends + 1, number + 1
+    found.append(code[place:])
+    if not prefix:
+        return "".join(found)
+    own = "".join(found[::2])
+    names = [each for names in REGISTERS.findall(own) for each in names[1].split(",")]
+    stems = {each.strip().split("<")[0].lstrip("%") for each in names}
+    labels = set(re.findall(r"(?:^|[;{}])\s*([\w$]+):(?!:)", own, re.MULTILINE))
 
     def renamed(word):
-        own = word[1] in stems or word[1].rstrip("0123456789") in stems
-        return f"%f{number}_{word[1]}" if own else word[0]
+        name = word[2]
+        if word[1] and (name in stems or name.rstrip("0123456789") in stems):
+            return f"%{prefix}{name}"
+        return f"{prefix}{name}" if not word[1] and name in stems | labels else word[0]
 
-    return re.sub(r"%([A-Za-z_$][\w$]*)", renamed, code)
+    return re.sub(r"(?<![\w$%.])(%?)([A-Za-z_$][\w$]*)", renamed, "".join(found))
 
 
 def _closing(text, place):
@@ -235,18 +255,40 @@ def _declare(module, text):
     """Add the variables and registers that `text` declares."""
     for extern, space, align, kind, name, count, values in VARIABLE.findall(text):
         size = BITS[kind] // 8
-        start = b"".join(_packed(each.strip(), kind) for each in values.split(",") if each.strip())
+        given = [each.strip() for each in values.split(",") if each.strip()]
+        start = b"".join(_packed(each, kind) for each in given)
+        links = tuple(
+            (at * size, size, *_link(each)) for at, each in enumerate(given) if _link(each)
+        )
         length = size * int(count.strip("[]") or 0) if count else size
         module.variables[name] = Variable(
-            name, space, length, int(align or size), start, extern == "extern" and length == 0
+            name,
+            space,
+            length,
+            int(align or size),
+            start,
+            extern == "extern" and length == 0,
+            links,
         )
-    for kind, names in re.findall(r"\.reg\s*\.(\w+)\s+([^;]+);", text):
+    for kind, names in REGISTERS.findall(text):
         for name in names.split(","):
             module.prefixes[name.strip().split("<")[0]] = BITS[kind]
 
 
+def _link(text):
+    """Return (name, what is added, shift) of a start value that is an address, or a byte of one; else ()."""
+    found = LINK.fullmatch(text)
+    if not found:
+        return ()
+    mask = int(found["mask"] or "0", 16)
+    shift = (mask & -mask).bit_length() - 1 if mask else 0
+    return found["name"], int(found["more"] or "0"), shift
+
+
 def _packed(text, kind):
     size = BITS[kind] // 8
+    if _link(text):
+        return bytes(size)
     return (number(text) & (1 << 8 * size) - 1).to_bytes(size, "little")
 
 

@@ -154,20 +154,20 @@ def meet(machine: Machine, call: Call) -> torch.device | None:
         if name == "addmv_":
             placed = [("self", *placed[1][1:]), *placed]
     try:
-        return _joined(call, name, overload, placed)
+        return _joined(machine, call, name, overload, placed)
     except Mismatch as error:
         error.operator = "" if name in LOOKING else call.fact.name
         raise
 
 
-def _joined(call, name, overload, placed):
+def _joined(machine, call, name, overload, placed):
     """The device on which operators run that follow the rules of the dispatcher, or of TensorIterator."""
     writes_out = any(argument.is_out for argument in call.func._schema.arguments)
     if writes_out and name not in FREE and _sets_output(name, overload):
         _refuse_output(placed)
     free, wrapper = entry(name, overload, writes_out)
     if free or name in ITERATED:
-        return _iterator(call, placed[::-1] if name in SWAPPED else placed)
+        return _iterator(machine, call, placed[::-1] if name in SWAPPED else placed)
     return _one_device(placed, wrapper)
 
 
@@ -206,13 +206,14 @@ def _distance(first, second):
     return DISTANCE.format(first.index, second.index)
 
 
-def _iterator(call, placed):
+def _iterator(machine, call, placed):
     """TensorIterator's rule: CPU tensors without dimensions may join in, unless they are the one that is written."""
     placed = sorted(placed, key=lambda argument: argument[0] != "out")
     home = next((place for _, _, place in placed if place is not None), None)
     for label, tensor, place in placed:
         if place != home and (place is not None or tensor.dim() or label == "out"):
-            _refuse_shapes(call)
+            if machine.values:
+                _refuse_shapes(call)
             raise Mismatch(TWO.format(home, place or "cpu"))
     return home
 

@@ -139,7 +139,8 @@ def meet(machine: Machine, call: Call) -> torch.device | None:
     if name in INDEXING:
         return _index(placed, first)
     if name in ("masked_fill", "masked_fill_") and first != placed[1][2]:
-        raise RuntimeError((MASK if first else MASK_OF_CPU).format(first, placed[1][2] or "cpu"))
+        words = MASK_OF_CPU if first is None and overload == "Tensor" else MASK
+        raise RuntimeError(words.format(first or "cpu", placed[1][2] or "cpu"))
     if name in TAKES_NUMBERS:
         placed = [each for each in placed if each[1].dim()] or placed
         if len({place for _, _, place in placed}) == 1:

@@ -47,6 +47,7 @@ FREE |= {
     "as_strided_scatter",
 }  # copy into it
 ITERATED = {"soft_margin_loss", "ldexp", "allclose", "isclose", "where", "add_"}
+WITH_OUT = {"linalg_lstsq", "complex", "polar"}  # call themselves with out=
 LOOKING = {"block_diag"}  # compare devices themselves, not the dispatcher for them
 TAKES_NUMBERS = {
     "where",
@@ -67,6 +68,7 @@ INNER = {
     "embedding": ("index_select", {"weight": "self", "indices": "index"}),
     "stack": ("cat", {}),
     "mv": ("addmv_", {"self": "mat"}),
+    "native_batch_norm": ("cudnn_batch_norm", {}),
 }
 
 
@@ -99,6 +101,8 @@ def entry(name: str, overload: str, writes_out: bool) -> tuple:
     if "CompositeExplicitAutograd:" in text and "CUDA" not in text and "structured" not in text:
         if f"{name}_" in operators():  # it clones, and calls what works in place
             return entry(f"{name}_", "", False)
+    if name in WITH_OUT and not writes_out:
+        return entry(name, "out", True)
     suffix = "_out" if writes_out else ""
     wrapper = f"{name}{suffix}_{overload}" if "structured" in text else f"{overload}_{name}{suffix}"
     if not overload and "structured" in text:

@@ -290,6 +290,18 @@ def _convolution_kernel(dims, dilated, transposed, depthwise, home):
     return f"slow_conv_dilated{max(dims, 2)}d" if dilated or dims == 3 else "_slow_conv2d_forward"
 
 
+def refuse_sparse(
+    machine: Machine, func: Callable, places: list, parts: list, options: dict
+) -> None:
+    """Refuse to make a sparse tensor of tensors that are on several devices."""
+    if "coo" not in func.__name__:
+        let_pytorch_refuse(machine, func, *parts, **options)
+    first, other = places[0], places[-1]
+    wrapper = "__sparse_coo_tensor_with_dims_and_tensors"
+    words = GOT.format("values", other or "cpu", first or "cpu", wrapper)
+    raise RuntimeError(words.replace("wrapper_CUDA", "wrapper_SparseCUDA"))
+
+
 def let_pytorch_refuse(
     machine: Machine, func: Callable, *args: Any, by_device: bool = False, **kwargs: Any
 ) -> None:

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from practice_gpus.machine import CPU, contents, refusal, storage_of
 from practice_gpus.pytorch import casting
-from practice_gpus.pytorch.device_mismatch import Mismatch, let_pytorch_refuse
+from practice_gpus.pytorch.device_mismatch import Mismatch, let_pytorch_refuse, refuse_sparse
 from practice_gpus.pytorch.operators import FAKE, fake, meta, tensors
 from practice_gpus.pytorch.tensor_methods import TensorMethods
 from practice_gpus.pytorch.torchscript import Devices
@@ -41,6 +41,10 @@ POWERS = (
 )
 OUT_TYPE = "device type {} does not match device type of out parameter ({})"
 FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray, T.new_tensor)
+
+
+# Their first argument, if it is a tensor, is read for a size, and the result is on the CPU.
+OF_SIZES = {f for f in FACTORIES if f not in FROM_DATA and not f.__name__.endswith("_like")}
 
 
 class FunctionMode(TensorMethods, TorchFunctionMode):
@@ -166,7 +170,7 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         if func in FROM_DATA and args and isinstance(args[0], STORAGES):
             goal = machine.device(first(device, default_device(func), CPU))
             return self.move(from_storage(*args, **kwargs).clone(), goal)
-        like = args[0] if args and isinstance(args[0], T) else None
+        like = args[0] if args and isinstance(args[0], T) and func not in OF_SIZES else None
         if device is None:
             device = default_device(func)
         goal = CPU
@@ -195,15 +199,24 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
     def sparse(
         self, func: Callable, *parts: Any, device: Any = None, **options: Any
     ) -> torch.Tensor:
-        """A sparse tensor: what it is made of goes where its values are, unless a device is given."""
-        named = {key: part for key, part in options.items() if isinstance(part, T)}
-        values = named.get("values", next((p for p in parts[::-1] if isinstance(p, T)), None))
-        if device is None and values is not None:
-            device = self.machine.place(values)
+        """A sparse tensor: lists go where its values are, tensors only to a device that is given."""
+        parts = list(parts)
+        count = 2 if "coo" in func.__name__ else 3  # of indices and values; sizes come behind
+        data = {place: part for place, part in enumerate(parts[:count])}
+        data |= {key: part for key, part in options.items() if key.endswith(("indices", "values"))}
+        places = {key: self.machine.place(x) for key, x in data.items() if isinstance(x, T)}
+        values = "values" if "values" in data else count - 1
+        if device is None:
+            if len(set(places.values())) > 1:
+                refuse_sparse(self.machine, func, list(places.values()), parts, options)
+            device = places.get(values)
         goal = self.machine.device(first(device, default_device(func), CPU))
-        moved = [self.move(part, goal) if isinstance(part, T) else part for part in parts]
-        options |= {key: self.move(part, goal) for key, part in named.items()}
-        return self.create(func, *moved, device=goal, **options)
+        for key, part in data.items():
+            if not isinstance(part, T) and goal.type == "cuda":
+                part = torch.tensor(part, dtype=None if key == values else torch.int64)
+            part = self.move(part, goal) if isinstance(part, T) else part
+            (parts if isinstance(key, int) else options)[key] = part
+        return self.create(func, *parts, device=goal, **options)
 
     def copied(
         self, goal: torch.device, out: torch.Tensor, *args: Any, data: Any = None, **options: Any

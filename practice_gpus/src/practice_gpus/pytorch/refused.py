@@ -29,7 +29,7 @@ REFUSED = {
 }
 
 
-def refused(path: str) -> Iterator[Any]:
+def refusals_of(path: str) -> Iterator[Any]:
     """What practice GPUs do not imitate of a module, replaced by functions that say so."""
     if path in REFUSED:
         for name in REFUSED[path].split():
@@ -44,7 +44,7 @@ def refused(path: str) -> Iterator[Any]:
 def refusals() -> Iterator[Any]:
     """All that practice GPUs do not imitate."""
     for path in REFUSED:
-        yield from refused(path)
+        yield from refusals_of(path)
 
     def some(owner, name, label, condition, instead):
         return owner, name, refusal(label, getattr(owner, name), condition, instead)

@@ -16,7 +16,7 @@ from course.checks.core import (
     chosen,
     is_untouched,
 )
-from course.checks.ranks import Collectives
+from course.checks.ranks import Alone, Collectives
 from course.checks.words import exercise, quiz
 from course.lesson06.exercises import to_ddp
 from course.lesson10 import plans
@@ -81,7 +81,7 @@ def _check_fsdp(answer):
         results = _on_ranks(answer, weights, inputs)
         faults = [result for result in results if isinstance(result, Exception)]
         if faults:  # what a rank did wrong comes before what the others miss for that reason
-            raise min(faults, key=lambda fault: "not all others come" in str(fault))
+            raise min(faults, key=lambda fault: isinstance(fault, Alone))
         _compare_gradients(results, weights, inputs)
     return "two ranks and four, and between the passes no rank held the whole block."
 

@@ -35,6 +35,10 @@ TORCH = str(Path(torch.__file__).parent)
 HERE = str(Path(__file__).parents[1])
 asks_types = torch._C._is_torch_function_enabled
 STORAGES = (torch.TypedStorage, torch.UntypedStorage)
+POWERS = (
+    "cuFFT only supports dimensions whose sizes are powers of two when computing in half precision, but got a signal "
+    "size of{}"
+)
 OUT_TYPE = "device type {} does not match device type of out parameter ({})"
 FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray, T.new_tensor)
 
@@ -284,10 +288,18 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         return casting.cast("float", self.machine, func, x, shape, weight, eps)
 
     def transform(self, func: Callable, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """A Fourier transform in half precision: cuFFT has it, the CPU has not."""
-        if isinstance(x, T) and x.dtype in HALVES and self.machine.place(x) is not None:
-            refusal("Fourier transforms in half precision", instead="use float32")()
-        return self.create(func, x, *args, **kwargs) if kwargs else func(x, *args)
+        """A Fourier transform: in half precision the CPU computes it in float32, cuFFT takes powers of two."""
+        half = isinstance(x, T) and x.dtype in HALVES and self.machine.place(x) is not None
+        if not half or "shift" in func.__name__:
+            return self.create(func, x, *args, **kwargs) if kwargs else func(x, *args)
+        if "out" in kwargs:
+            refusal("Fourier transforms in half precision with out=", instead="use float32")()
+        wide = x.to(torch.complex64 if x.is_complex() else torch.float32)
+        out = self.transform(func, wide, *args, **kwargs)
+        if x.dtype == torch.bfloat16:
+            return out
+        check_powers(func.__name__, x, out, *args, **kwargs)
+        return out.to(torch.complex32 if out.is_complex() else torch.float16)
 
     def unchecked(self, func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
         """The CPU's kernel looks whether its arguments make sense; a GPU's does not wait for that."""
@@ -370,6 +382,30 @@ def from_storage(storage: Any, dtype: Any = None, **options: Any) -> Any:
         )
     untyped = storage if isinstance(storage, torch.UntypedStorage) else storage.untyped()
     return contents(untyped).view(kind)
+
+
+def check_powers(
+    name: str,
+    x: torch.Tensor,
+    out: torch.Tensor,
+    sizes: Any = None,
+    dim: Any = None,
+    *_: Any,
+    **options: Any,
+) -> None:
+    """Raise where cuFFT has no transform of these lengths in half precision."""
+    sizes = options.get("n", options.get("s", sizes))
+    if dim is None:
+        dim = (
+            (-2, -1) if name.endswith("2") else tuple(range(x.dim())) if name.endswith("n") else -1
+        )
+    dims = (dim,) if isinstance(dim, int) else dim
+    whole = x if "_rfft" in name or "_ihfft" in name else out
+    lengths = [whole.shape[d] for d in dims]
+    if whole is x and sizes is not None:
+        lengths = [sizes] if isinstance(sizes, int) else list(sizes)
+    if any(length & (length - 1) for length in lengths):
+        raise RuntimeError(POWERS.format(lengths))
 
 
 def one_kernel(x: Any, shape: Any, weight: Any, eps: Any) -> Any:

@@ -30,6 +30,7 @@ def environment(home: str | Path, **extra: str) -> dict[str, str]:
     hidden = ("MPLBACKEND", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
     inherited = {key: value for key, value in os.environ.items() if key not in hidden}
     fixed = {"GPU_COURSE_HOME": str(home), "JUPYTER_PREFER_ENV_PATH": "1"}
+    fixed["PRACTICE_GPUS_CPU"] = "typical"  # forecasts don't depend on who has calibrated theirs
     return {**inherited, **threads.variables(inherited), **fixed, **extra}
 
 

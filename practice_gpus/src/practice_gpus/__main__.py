@@ -5,7 +5,8 @@ GPUs, too. The report goes to the standard error, the program's own output stays
 program failed, 2 if ``--strict`` was given and there are findings, 130 after an interrupt.
 
 ``python -m practice_gpus kernel my.cu 'transpose<32>' --grid 32,32 …`` compiles and runs one kernel: see ``kernel --help``.
-``python -m practice_gpus verify`` compares the GPUs that are there with what practice GPUs print.
+``python -m practice_gpus verify`` compares the GPUs that are there with what practice GPUs print; ``calibrate`` measures for
+ten seconds what this machine's CPU takes for an operator, and forecasts use it from then on.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from practice_gpus import verify
+from practice_gpus import calibrate, verify
 from practice_gpus.reports import page, report
 
 
@@ -88,6 +89,8 @@ def main() -> Any:
     """Run the program, print the report, and return the exit status."""
     if sys.argv[1:] == ["verify"]:
         return verify.main()
+    if sys.argv[1:] == ["calibrate"]:
+        return calibrate.main()
     if sys.argv[1:2] == ["kernel"]:
         from .reports import kernel_command
 

@@ -27,6 +27,7 @@ from practice_gpus.pytorch import (
     exchange,
     patches,
     processes,
+    refusals_of,
     restore_default_device,
     set_aside,
     take_out,
@@ -190,6 +191,13 @@ class Session(contextlib.ContextDecorator):
 
         return forecast(self, step, repeat, card, fused)
 
+    def largest_batch(self, run: Callable[[int], object], start: int = 1) -> int:
+        """The largest batch for which ``run(batch)``, a whole step, fits: see `clock.questions.largest_batch`."""
+        from practice_gpus.clock import largest_batch
+
+        self._counted("transfers")  # practice GPUs that are on
+        return largest_batch(run, start)
+
     @property
     def synchronizations(self) -> int:
         """How often the CPU has waited for a practice GPU."""
@@ -226,6 +234,7 @@ class Session(contextlib.ContextDecorator):
         machine.functions = self.functions
         if machine.asynchronous:
             _import_dynamo()
+        _leave_alone()
         torch._C._ensureCUDADeviceGuardSet()  # without a driver, autograd of fake tensors asks one that is none
         if self.settings.clock:
             _start_clock(machine)
@@ -307,6 +316,7 @@ def _start_clock(machine):
     from practice_gpus.clock import Log, Queue
 
     machine.clock = Log(machine, Queue(get_card(machine.settings.card)))
+    machine.observers.append(machine.clock)
 
 
 def forecast_seconds() -> float | None:
@@ -314,6 +324,12 @@ def forecast_seconds() -> float | None:
     machine = active[-1].machine if active else None
     log = machine.clock if machine is not None else None
     return log.queue.cpu if log is not None and log.queue is not None else None
+
+
+def _leave_alone():
+    """Where torch._dynamo is there, have it trace a user's code and not ours."""
+    if "torch._dynamo" in sys.modules:
+        sys.modules["torch._dynamo"].trace_rules.add(__package__)
 
 
 def _import_dynamo():
@@ -360,6 +376,8 @@ class Importer:
         finally:
             for patch in patched:
                 exchange(patch)
+        _leave_alone()
+        Importer.change(refusals_of("torch._dynamo"))
 
     @staticmethod
     def triton(original: Callable, module: ModuleType) -> None:
@@ -371,7 +389,12 @@ class Importer:
     def late(original: Callable, module: ModuleType) -> None:
         """Run the module's code, and patch it."""
         original(module)
-        for patch in map(list, attention()):
+        Importer.change(attention())
+
+    @staticmethod
+    def change(patches: Iterator) -> None:
+        """Patch a module, until practice GPUs are off."""
+        for patch in map(list, patches):
             exchange(patch)
             active[-1].undo.callback(exchange, patch)
 

@@ -1,19 +1,14 @@
-"""Images to learn from: ten classes of drawn shapes, made here without a download, and two real data sets by name.
+"""Images to learn from without a download: ten classes of drawn shapes, such as rings, stars and hearts.
 
-`shapes` draws, `load` gives a `TensorDataset`. Lesson 04 looks at the images and learns from them.
+`shapes(3000)` gives images and labels, and another `seed` other images, to test on. They look simple, yet a linear model
+names fewer than 60% of them right: there is something to learn.
 """
 
 import math
-import os
-import socket
-import tempfile
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.utils.data import TensorDataset
 
 CLASSES = (
     "circle",
@@ -29,11 +24,6 @@ CLASSES = (
 )
 SIDE = 32  # pixels, both ways
 _CHUNK = 1000  # images drawn at once: their noise is 12 MB
-# name → (class of torchvision.datasets, folder it keeps under root, size of the download)
-_SETS = {
-    "fashion-mnist": ("FashionMNIST", "FashionMNIST", "30 MB"),
-    "cifar-10": ("CIFAR10", "cifar-10-batches-py", "170 MB"),
-}
 
 
 # --- Shapes: signed distance to the edge (negative inside) at u, v; lengths in units of the shape's radius
@@ -137,102 +127,6 @@ def _cover(labels: Tensor, place: Tensor, radius: Tensor, turn: Tensor) -> Tenso
     return (0.5 - distance * radius).clamp_(0, 1)
 
 
-# --- Data sets by name
-
-
-def load(
-    name: str,
-    train: bool = True,
-    n: int | None = None,
-    root: str | os.PathLike[str] | None = None,
-    download: bool = False,
-) -> TensorDataset:
-    """The data set `name` as a `TensorDataset` of images (float32, 0..1, 32×32) and labels (int64), on the CPU.
-
-    "shapes" is drawn here: 8,000 images to train on (seed 0) or 2,000 others to test on (seed 1), or `n`.
-    "fashion-mnist" (1 channel, padded from 28×28 with black) and "cifar-10" (3 channels) come through torchvision:
-    the first `n` images of its training or test part, read from the folder `root` (default ~/.cache/gpus-in-pytorch).
-    Nothing is fetched unless `download=True`; then torchvision's checksums are tested and a failure leaves nothing.
-    The result's `classes` are the names of the labels.
-    Raises ValueError or TypeError for an argument that does not fit, FileNotFoundError when the files are missing or
-    broken, OSError when they cannot be fetched, ImportError without torchvision.
-    """
-    names = ("shapes", *_SETS)
-    if name not in names:
-        raise ValueError(f"name: takes one of {', '.join(map(repr, names))}; got {name!r}")
-    if n is not None:
-        _check_whole("n", n, 1)
-    if name == "shapes":
-        images, labels = shapes(n or (8000 if train else 2000), seed=0 if train else 1)
-        return _dataset(images, labels, CLASSES)
-    source = _open(name, train, _check_root(root), download)
-    if n is not None and n > len(source):
-        raise ValueError(f"n: {name} has {len(source):,} images in this part; got {n:,}")
-    labels = torch.as_tensor(source.targets[:n], dtype=torch.int64)
-    return _dataset(_as_images(source.data[:n]), labels, source.classes)
-
-
-def _dataset(images: Tensor, labels: Tensor, classes: Iterable[str]) -> TensorDataset:
-    dataset = TensorDataset(images, labels)
-    dataset.classes = tuple(classes)  # type: ignore[attr-defined]
-    return dataset
-
-
-def _as_images(data: Any) -> Tensor:
-    """Bytes [n, 28, 28] or [n, 32, 32, 3] as floats [n, channels, 32, 32] in 0..1."""
-    images = torch.as_tensor(data)
-    images = images.unsqueeze(1) if images.ndim == 3 else images.permute(0, 3, 1, 2)
-    border = (SIDE - images.shape[-1]) // 2
-    return torch.nn.functional.pad(images, [border] * 4).contiguous().float().div_(255)
-
-
-def _open(name: str, train: bool, root: Path, download: bool) -> Any:
-    """torchvision's data set from the files under `root`, fetched first where they are missing and `download` is on."""
-    try:
-        import torchvision
-    except ImportError as error:
-        raise ImportError(f"name: {name!r} needs torchvision: pip install torchvision") from error
-    kind, folder, size = _SETS[name]
-    make = getattr(torchvision.datasets, kind)
-    try:
-        return make(root, train=train)
-    except Exception as error:  # torchvision's own differ: RuntimeError, AssertionError, …
-        if not download:
-            words = (
-                f"load({name!r}, download=True) fetches {size}, or copy the folder {folder} there"
-            )
-            missing = f"root: {name} is missing or broken in {root} ({_line(error)})"
-            raise FileNotFoundError(f"{missing}; {words}") from error
-    try:
-        _fetch(make, folder, root)
-    except Exception as error:
-        failed = f"download: {name} could not be fetched into {root} ({_line(error)})"
-        words = "check the network and the free space, or copy the folder"
-        raise OSError(f"{failed}; {words} {folder} there from another machine") from error
-    return make(root, train=train)
-
-
-def _fetch(make: Callable[..., Any], folder: str, root: Path) -> None:
-    """Download into a folder beside, where torchvision tests its checksums, and move it into place."""
-    root.mkdir(parents=True, exist_ok=True)
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(30)  # seconds without an answer; torchvision sets none
-    try:
-        with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as temporary:
-            make(temporary, download=True)
-            if (
-                root / folder
-            ).exists():  # broken, or put there by another process: this one is whole
-                os.replace(root / folder, Path(temporary) / "before")
-            os.replace(Path(temporary) / folder, root / folder)
-    finally:
-        socket.setdefaulttimeout(before)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
 # --- Arguments
 
 
@@ -249,17 +143,3 @@ def _check_device(device: object) -> None:
     except (RuntimeError, AssertionError, TypeError) as error:
         words = f"{device!r} is not usable here; 'cpu' always is ({error})"
         raise ValueError(f"device: {words}") from error
-
-
-def _check_root(root: object) -> Path:
-    if root is None:
-        try:
-            root = Path.home() / ".cache" / "gpus-in-pytorch"
-        except RuntimeError as error:
-            words = "this user has no home folder; give root, the path of a folder"
-            raise ValueError(f"root: {words}") from error
-    if not isinstance(root, (str, os.PathLike)):
-        raise TypeError(f"root: takes the path of a folder; got {root!r} ({type(root).__name__})")
-    if Path(root).exists() and not Path(root).is_dir():
-        raise ValueError(f"root: takes the path of a folder; {root} is a file")
-    return Path(root)

@@ -1,6 +1,7 @@
-"""Choose a device, describe it, wait for it.
+"""Choose a device, describe it, wait for it: on CUDA and ROCm, Apple MPS, Intel XPU, and on a CPU alone.
 
-The doctor, which says why CUDA is not there, lives in `course.doctor`: it must work where torch does not import.
+`device = pick_device()` at the top of a program, then `tensor.to(device)`, and `synchronize(device)` before a clock is
+read. Why CUDA is not there: `python3 -m course doctor`.
 """
 
 import warnings
@@ -8,9 +9,19 @@ from typing import Any
 
 import torch
 
-from helpers import gpus, host
+from helpers import host
 
-KINDS = ("cuda", "mps", "xpu", "cpu")  # best first; AMD GPUs (ROCm builds) are "cuda" too
+GENERATIONS = {  # of NVIDIA's GPUs, by their first compute capability: CUDA Programming Guide, compute capabilities
+    (13, 0): None,  # newer than this table
+    (10, 0): "Blackwell",
+    (9, 0): "Hopper",
+    (8, 9): "Ada Lovelace",
+    (8, 0): "Ampere",
+    (7, 5): "Turing",
+    (7, 0): "Volta",
+    (6, 0): "Pascal",
+    (5, 0): "Maxwell",
+}
 
 
 def pick_device(prefer: str | torch.device = "auto") -> torch.device:
@@ -24,7 +35,7 @@ def pick_device(prefer: str | torch.device = "auto") -> torch.device:
     if prefer != "auto":
         return _checked("prefer", prefer)
     for name in device_names():
-        if usable(name):
+        if _usable(name):
             break
         major, minor = torch.cuda.get_device_capability(name)
         warnings.warn(
@@ -58,12 +69,12 @@ def device_names() -> list[str]:
     return [*names, "cpu"]
 
 
-def usable(name: str) -> bool:
+def _usable(name: str) -> bool:
     """Whether this build of PyTorch has code for the device called `name`, such as "cuda:0"."""
     if not name.startswith("cuda") or torch.version.hip or not torch.cuda.get_arch_list():
         return True
     capability = torch.cuda.get_device_capability(name)
-    return gpus.has_kernels(tuple(capability), torch.cuda.get_arch_list())
+    return host.has_kernels(tuple(capability), torch.cuda.get_arch_list())
 
 
 def names_here() -> set[str]:
@@ -111,7 +122,9 @@ def _describe_gpu(device: torch.device) -> dict[str, Any]:
         description["kind"] = "rocm"
     elif device.type == "cuda":
         capability = f"{properties.major}.{properties.minor}"
-        generation = gpus.tensor_cores(capability)["generation"]
+        generation = next(
+            (n for c, n in GENERATIONS.items() if (properties.major, properties.minor) >= c), None
+        )
         description |= {"capability": capability, "generation": generation}
     return description
 

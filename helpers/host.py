@@ -1,10 +1,18 @@
-"""This computer's processor and memory, on Linux, macOS and Windows."""
+"""This computer in plain Python, without torch: its processor, cores and memory, and which builds run on its GPU.
+
+On Linux, macOS and Windows; a container's limits count. The course's doctor works where torch does not import, so
+nothing here needs it; `helpers.devices` describes what torch sees.
+"""
 
 import os
 import platform
+import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+
+Capability = tuple[int, int]  # compute capability: (8, 6)
 
 
 def cpu_name() -> str:
@@ -66,3 +74,26 @@ def _windows_name():
         winreg.HKEY_LOCAL_MACHINE, r"HARDWARE\DESCRIPTION\System\CentralProcessor\0"
     ) as key:
         return str(winreg.QueryValueEx(key, "ProcessorNameString")[0])
+
+
+def has_kernels(capability: Capability, architectures: Iterable[str]) -> bool:
+    """True when a build of PyTorch for `architectures` (torch.cuda.get_arch_list()) has code for `capability`.
+
+    "sm_80" is machine code: it runs on the same major version from that minor version on (8.0, 8.6, 8.9; not 9.0).
+    "compute_80" is PTX, which the driver compiles for that capability and every later one. A letter narrows this:
+    "sm_90a" runs on 9.0 alone, "sm_100f" on its family. Source: "Application compatibility" in
+    https://docs.nvidia.com/cuda/blackwell-compatibility-guide (embedded Jetson GPUs have further exceptions).
+    """
+    return any(_runs(capability, each) for each in architectures)
+
+
+def _runs(capability: Capability, architecture: str) -> bool:
+    match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", architecture)
+    if not match:
+        return False  # not an NVIDIA architecture, for example gfx90a of a ROCm build
+    code = int(match[2]), int(match[3])
+    if match[4] == "a":
+        return capability == code
+    if match[1] == "compute" and not match[4]:
+        return capability >= code
+    return capability[0] == code[0] and capability >= code

@@ -72,15 +72,6 @@ def number(value: float, digits: int = 3) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def duration(seconds: float) -> str:
-    """`seconds` in the unit that reads best, three digits: "340 µs", "2.5 s", "45 minutes", "3.5 hours" above 120."""
-    for size, unit, below in ((1e-6, "µs", 1e-3), (1e-3, "ms", 1), (1, "s", 120)):
-        if seconds < below:
-            return f"{number(seconds / size)} {unit}"
-    minutes = seconds / 60
-    return f"{number(minutes)} minutes" if minutes <= 120 else f"{number(minutes / 60)} hours"
-
-
 SMALL = 8  # points, the smallest text: 13 pixels as displayed
 TITLE = 11
 PIXELS = 120  # as displayed, for an inch of a figure

@@ -1,4 +1,8 @@
-"""Honest timing of work that a device may do after the call returned. Lesson 07 builds `time_ms` and says why."""
+"""Honest timing of work that a device may still be doing when the call has returned.
+
+`time_ms(lambda: a @ b, "cuda").median_ms`: warm-up first, then the median of several samples, each with the device's
+queue empty before the clock is read. Lesson 07 builds this function and says why.
+"""
 
 import logging
 import statistics
@@ -49,10 +53,10 @@ def time_ms(
     place = _checked(fn, device, repeats, warmup, seconds)
     if place.type == "cuda" and _on_a_clock():
         return _forecast(fn, place, repeats, warmup)
-    silence_missing_runtime()
+    _silence_missing_runtime()
     for _ in range(warmup):
         fn()
-    sample = timeit.Timer(fn, timer=wall_clock(place)).timeit
+    sample = timeit.Timer(fn, timer=_wall_clock(place)).timeit
     reading = statistics.median(sample(0) for _ in range(5))
     least = min(max(1000 * reading, seconds / 100), seconds / repeats)
     calls = 1
@@ -93,7 +97,7 @@ def _forecast(fn: Callable[[], object], place: torch.device, repeats: int, warmu
     return Timing(statistics.median(samples_ms), spread, samples_ms, 1, f"{place} (forecast)")
 
 
-def silence_missing_runtime() -> None:
+def _silence_missing_runtime() -> None:
     """Drop one log line: PyTorch's own Timer warns at its import where a CUDA compiler is without a GPU."""
     log = logging.getLogger("torch.utils.cpp_extension")
     if _worth_reading not in log.filters:
@@ -104,7 +108,7 @@ def _worth_reading(record: logging.LogRecord) -> bool:
     return "No CUDA runtime" not in record.getMessage()
 
 
-def wall_clock(device: torch.device) -> Callable[[], float]:
+def _wall_clock(device: torch.device) -> Callable[[], float]:
     """A clock in seconds that first waits until the work on `device` is done; a CPU has nothing to wait for."""
     if device.type == "cpu":
         return time.perf_counter

@@ -1,4 +1,8 @@
-"""The loops that lesson 04 writes out in full, and the network of lesson 00; later lessons and the scripts import them."""
+"""The loops of training and testing that lesson 04 writes out in full, and the small CNN of lesson 00.
+
+They run unedited on any device; a step never waits for a GPU, and a test only once, at its end. Later lessons and the
+scripts import them; copy what your own project needs.
+"""
 
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -7,11 +11,30 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from helpers.small_cnn import SmallCNN
-
-__all__ = ["SmallCNN", "evaluate", "send", "train_epoch", "train_step"]
-
 Batches = Iterable[tuple[Tensor, Tensor]]  # of images and labels
+
+
+class SmallCNN(nn.Module):
+    """Three convolutions, each followed by ReLU and pooling, and one linear layer, for 32×32 images (lesson 03).
+
+    Input float [N, in_channels, 32, 32] in 0..1, output logits [N, classes]. `width` is the number of filters of the
+    first convolution. `forward` first centers the values to -2..2, without which learning takes several times longer.
+    Another picture size does not fit the linear layer and raises RuntimeError there.
+    """
+
+    def __init__(self, classes: int = 10, width: int = 16, in_channels: int = 3) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(in_channels, width, kernel_size=3, padding=1)
+        self.conv2 = nn.Conv2d(width, 2 * width, kernel_size=3, padding=1)
+        self.conv3 = nn.Conv2d(2 * width, 2 * width, kernel_size=3, padding=1)
+        self.classify = nn.Linear(2 * width * 4 * 4, classes)  # 32 pixels, halved three times: 4
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = 4 * x - 2  # 0..1 becomes -2..2: about mean 0 and spread 1
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv3(x)), 2)
+        return self.classify(x.flatten(1))
 
 
 def send(tensor: Tensor, device: str | torch.device) -> Tensor:
@@ -50,26 +73,6 @@ def train_step(
     return loss.detach()
 
 
-def train_epoch(
-    model: nn.Module,
-    loader: Batches,
-    optimizer: torch.optim.Optimizer,
-    device: str | torch.device,
-) -> float:
-    """Train once through `loader` (batches of images and labels); returns the mean loss per image (lesson 04).
-
-    The losses are added up on the device and read once, at the end. Leaves the model in training mode. An empty
-    loader raises ValueError.
-    """
-    model.train()
-    total, count = torch.zeros((), device=device), 0
-    for x, y in loader:
-        x, y = send(x, device), send(y, device)
-        total += train_step(model, x, y, optimizer) * len(y)
-        count += len(y)
-    return _mean(total, count)
-
-
 def evaluate(model: nn.Module, loader: Batches, device: str | torch.device) -> float:
     """Share of the images of `loader` that the model names right, 0 to 1 (lesson 04).
 
@@ -85,12 +88,7 @@ def evaluate(model: nn.Module, loader: Batches, device: str | torch.device) -> f
             correct += (model(x).argmax(1) == y).sum()
             count += len(y)
     model.train(training)
-    return _mean(correct, count)
-
-
-def _mean(total: Tensor, count: int) -> float:
-    """Read `total` from its device and divide; this is the one place that waits for the device."""
     if count == 0:
         words = "it needs at least one image (is drop_last set on a small set?)"
         raise ValueError(f"loader: it gave no batch; {words}")
-    return total.item() / count
+    return correct.item() / count  # the one place that waits for the device

@@ -1,4 +1,4 @@
-"""helpers.devices, and the plain-Python modules below it: helpers.gpus, helpers.host."""
+"""helpers.devices, and helpers.host below it."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ import types
 import pytest
 import torch
 
-from helpers import devices, gpus, host
+from helpers import devices, host
 
 pytestmark = pytest.mark.gpu
 
@@ -154,35 +154,6 @@ def test_synchronize_asks_that_device(machine, monkeypatch, kind):
     assert asked == [torch.device(f"{kind}:1")]
 
 
-TENSOR_CORES = {  # NVIDIA's tables of compute capabilities and whitepapers, read off by hand
-    "6.1": ("Pascal", ""),
-    "7.0": ("Volta", "FP16"),
-    "7.5": ("Turing", "FP16"),
-    "8.0": ("Ampere", "FP16 BF16 TF32"),
-    "8.6": ("Ampere", "FP16 BF16 TF32"),
-    "8.9": ("Ada Lovelace", "FP16 BF16 TF32 FP8"),
-    "9.0": ("Hopper", "FP16 BF16 TF32 FP8"),
-    "10.0": ("Blackwell", "FP16 BF16 TF32 FP8 FP4"),
-    "12.0": ("Blackwell", "FP16 BF16 TF32 FP8 FP4"),
-}
-
-
-@pytest.mark.parametrize("capability", TENSOR_CORES)
-def test_tensor_cores_by_capability(capability):
-    generation, formats = TENSOR_CORES[capability]
-    found = gpus.tensor_cores(capability)
-    assert found.pop("generation") == generation
-    assert [name for name, has in found.items() if has] == formats.split()
-    pair = tuple(map(int, capability.split(".")))
-    assert gpus.tensor_cores(pair) == {"generation": generation, **found}
-
-
-def test_tensor_cores_of_the_unknown():
-    assert gpus.tensor_cores("4.0")["generation"] is None
-    assert gpus.tensor_cores("4.0")["FP16"] is False
-    assert gpus.tensor_cores("99.0") == {"generation": None, **dict.fromkeys(gpus.FORMATS)}
-
-
 @pytest.mark.parametrize(
     "capability, build, runs",
     [
@@ -202,16 +173,7 @@ def test_tensor_cores_of_the_unknown():
     ],
 )
 def test_has_kernels(capability, build, runs):
-    assert gpus.has_kernels(capability, build) is runs
-
-
-def test_install_command():
-    assert gpus.install_command("Windows", "581.42").endswith("/whl/cu130")
-    assert gpus.install_command("Windows", "560.94").endswith("/whl/cu126")
-    assert gpus.install_command("Linux", "580.95", (6, 1)).endswith("/whl/cu126")
-    assert gpus.install_command("Linux", None, (12, 0)).endswith("/whl/cu130")
-    assert "index-url" not in gpus.install_command("Darwin")
-    assert gpus.driver_needed("13.2") == 580 and gpus.driver_needed(None) is None
+    assert host.has_kernels(capability, build) is runs
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,17 @@ import pytest
 import torch
 
 from course.checks import codes
-from course.doctor import Device, Facts, Verdict, diagnose, doctor, gather_facts, probe, report
+from course.doctor import (
+    Device,
+    Facts,
+    Verdict,
+    diagnose,
+    diagnosis,
+    doctor,
+    gather_facts,
+    probe,
+    report,
+)
 from course.doctor import facts as facts_module
 from course.tools import ROOT
 from course.tools import doctor as command
@@ -387,3 +397,12 @@ def test_threads_that_fight_are_told():
     told = report(Facts(threads="2 threads take 15 times as long as one."), diagnose(Facts()))
     assert told.endswith("Threads   2 threads take 15 times as long as one.")
     assert "Threads" not in report(Facts(), diagnose(Facts()))
+
+
+def test_install_command():
+    assert diagnosis.install_command("Windows", "581.42").endswith("/whl/cu130")
+    assert diagnosis.install_command("Windows", "560.94").endswith("/whl/cu126")
+    assert diagnosis.install_command("Linux", "580.95", (6, 1)).endswith("/whl/cu126")
+    assert diagnosis.install_command("Linux", None, (12, 0)).endswith("/whl/cu130")
+    assert "index-url" not in diagnosis.install_command("Darwin")
+    assert diagnosis.driver_needed("13.2") == 580 and diagnosis.driver_needed(None) is None

@@ -75,6 +75,16 @@ print([each.outcome(each.reference).status for each in (softmax, attention)])
 
 
 @needs_compilers
+def test_a_compilation_broken_off_leaves_no_answer_for_the_next_kernel(monkeypatch):
+    """Else one interrupt, or a check's time limit, would make every later kernel of the session another one's code."""
+    with monkeypatch.context() as patch:
+        patch.setattr("select.select", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            kernels.compile(twelve.TRANSPOSE, "transpose", "A100", threads=128)
+    assert puzzles.outer.outcome(puzzles.outer.reference).status == core.CORRECT
+
+
+@needs_compilers
 @pytest.mark.slow
 @pytest.mark.parametrize("interpret", ["0", "1"], ids=["imported to compile", "to interpret"])
 def test_checks_work_in_both_modes_of_triton(interpret):

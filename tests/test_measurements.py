@@ -12,7 +12,6 @@ from damage import DELETE, damaged
 from course import measurements
 from course.measurements import reader
 from course.tools import ROOT, record
-from helpers import gpus
 from practice_gpus.cards import get_card
 
 TIME = {"time_ms": 2.0, "time_iqr_ms": 0.1}
@@ -220,11 +219,3 @@ def test_rows_are_found_by_section_and_by_value():
 def test_a_wrong_name_is_answered_with_those_there_are(call, words):
     with pytest.raises(ValueError, match=words):
         call()
-
-
-def test_a_data_sheet_is_there_for_each_card_that_figures_compare():
-    """Else a lesson's figure would end in an error, or go by another card's numbers."""
-    cards = [get_card(name) for name in gpus.CARDS]
-    assert [card.short for card in cards] == list(gpus.CARDS)
-    sizes = [card.gigabytes for card in cards]
-    assert sizes == sorted(sizes) and sizes[0] == 16 and sizes[-1] == 141

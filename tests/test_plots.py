@@ -93,14 +93,6 @@ def test_a_chart_without_its_picture_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.00034, "340 µs"), (2.5, "2.5 s"), (7200, "120 minutes"), (12_600, "3.5 hours")],
-)
-def test_durations_are_in_the_unit_that_reads_best(seconds, text):
-    assert plots.duration(seconds) == text
-
-
-@pytest.mark.parametrize(
     ("value", "digits", "text"),
     [
         (0.01234, 3, "0.0123"),

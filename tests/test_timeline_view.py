@@ -96,6 +96,6 @@ def test_a_forecast_is_a_trace_like_any_other(forecast):
     trace = timeline.trace_of(forecast)
     assert trace.length / 1000 == pytest.approx(forecast.ms, rel=0.05)
     assert {"matmul", "elementwise", "copy"} <= {event.kind for event in trace.gpu}
-    assert 0 < reading.busy_share(trace) < 1 and reading.launch_delay(trace) >= 0
+    assert 0 < reading.busy_share(trace) < 1
     assert lay_out(trace).labels == ["Python", "launches", "GPU, stream 0"]
     assert any("test_timeline_view.py" in event.line for event in trace.gpu)

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from helpers.training import SmallCNN, evaluate, send, train_epoch, train_step
+from helpers.training import SmallCNN, evaluate, send, train_step
 from practice_gpus import practice_gpus
 
 pytestmark = pytest.mark.gpu
@@ -58,12 +58,6 @@ def test_a_step_follows_the_gradient_worked_out_by_hand(linear):
     assert not loss.requires_grad
 
 
-def test_an_epoch_gives_the_mean_over_images_though_the_last_batch_is_short(linear, batches):
-    x, y = batches.dataset.tensors
-    loss = train_epoch(linear, batches, torch.optim.SGD(linear.parameters(), lr=0.0), "cpu")
-    assert loss == pytest.approx(F.cross_entropy(linear(x), y).item(), rel=1e-5)
-
-
 def test_evaluate_counts_what_is_right(batches):
     class Says(nn.Module):
         def forward(self, x):
@@ -93,11 +87,12 @@ def waits(function):
     return sum("called a synchronizing" in str(warning.message) for warning in caught)
 
 
-def test_each_loop_waits_for_the_gpu_once(linear, batches):
+def test_a_step_never_waits_for_the_gpu_and_a_test_once(linear, batches):
     with practice_gpus(1):
         model = linear.to("cuda:0")
         optimizer = torch.optim.Adam(model.parameters())
-        assert waits(lambda: train_epoch(model, batches, optimizer, "cuda:0")) == 1
+        x, y = (each.to("cuda:0") for each in batches.dataset.tensors)
+        assert waits(lambda: train_step(model, x, y, optimizer)) == 0
         assert waits(lambda: evaluate(model, batches, "cuda:0")) == 1
         assert waits(lambda: [x.to("cuda:0") for x, _ in batches]) == 3  # what `send` avoids
 
@@ -111,13 +106,6 @@ def test_a_copy_is_queued_towards_cuda_only(device):
     assert send(Noting(), device) == ("cuda" in str(device))
 
 
-@pytest.mark.parametrize(
-    "loop",
-    [
-        lambda m: evaluate(m, [], "cpu"),
-        lambda m: train_epoch(m, [], torch.optim.SGD(m.parameters(), lr=0.1), "cpu"),
-    ],
-)
-def test_an_empty_loader_is_refused(loop, linear):
+def test_an_empty_loader_is_refused(linear):
     with pytest.raises(ValueError, match="loader"):
-        loop(linear)
+        evaluate(linear, [], "cpu")

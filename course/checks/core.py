@@ -13,7 +13,7 @@ import os
 import pkgutil
 import textwrap
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import course
 from course import show
 from course.checks import my_file, my_tools, panel, progress
 from course.checks.limit import TooLong, limit
+from course.checks.slips import Slip
 
 CORRECT = "correct"
 NOT_YET = "not yet"
@@ -77,7 +78,8 @@ class Exercise:
     the model answer: a function with the name the lesson's starter uses, or a value with `source` as its text.
     `seconds` is a time limit for answers that must take long (0: the usual one). `unlocked` says what a learner can do
     now; `tool` names the function of my_gpu_tools.py as which a correct answer can be kept ("": none), or `keeps` in its
-    place. `letter` is that of the page that asks it ("b" of 02b); its key stays when it moves.
+    place. `slips` are the known mistakes, in the order in which they are looked for. `letter` is that of the page that
+    asks it ("b" of 02b); its key stays when it moves.
     """
 
     key: str
@@ -91,6 +93,7 @@ class Exercise:
     unlocked: str = ""
     tool: str = ""
     keeps: Callable | None = None
+    slips: Sequence[Slip] = ()
     letter: str = ""
 
     @property
@@ -123,6 +126,29 @@ class Exercise:
         except SystemExit as error:
             end = "It ends the program. Return a value instead."
             return Result(ERROR, f"{describe_error(error)}\n  {end}")
+
+    def word(self, found: object, *case: Any, **names: Any) -> str:
+        """What to say of the wrong result `found` of `case`: the words of the first slip that it fits, or "".
+
+        The reference's parameters and `names` are what the slips' conditions ask about, and what stands in fields.
+        """
+        if inspect.isfunction(self.reference):
+            names = inspect.signature(self.reference).bind_partial(*case).arguments | names
+        for slip in self.slips:
+            if slip.fits(self.reference, self.room, found, case, names):
+                return slip.says.format(**names)
+        return ""
+
+    @property
+    def room(self) -> dict:
+        """The names of the lesson's exercises, which a slip may use."""
+        return vars(importlib.import_module(LESSONS[self.key[:2]]))
+
+    def wrong_answers(self) -> Iterator[tuple[Slip, Any]]:
+        """(slip, a wrong answer that it makes), for each way of each of its slips."""
+        for slip in self.slips:
+            for answer in slip.answers(self.reference, self.room):
+                yield slip, answer
 
     def _not_attempted(self, why=""):
         return Result(NOT_ATTEMPTED, why or "fill in the cell above, then run it again.")
@@ -202,6 +228,8 @@ class Exercise:
 
     def solution_source(self) -> str:
         """The model answer as source text, ready to stand in the lesson's starter cell."""
+        if isinstance(self.reference, str) and not self.source:
+            return f'{self.name} = """{self.reference}"""'
         return self.source.strip() or textwrap.dedent(inspect.getsource(self.reference)).strip()
 
 

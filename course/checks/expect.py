@@ -3,7 +3,7 @@
 `what` names the thing in the message: "row_sums(x)", "it", "the second batch".
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -44,23 +44,3 @@ def number(value: Any, what: str = "it") -> float:
         return float(value.item() if hasattr(value, "item") else value + 0)
     except (TypeError, ValueError, OverflowError):
         raise NotYet(f"{what} is of type {type(value).__name__}, expected a number.") from None
-
-
-def choices(answer: object, right: dict, reasons: dict, among: Iterable | None = None) -> dict:
-    """Return `answer`, a dict with the keys of `right` and its values; `reasons` has one for each key.
-
-    The message names the first wrong key and its reason, never the right value; `among` lists the answers there are.
-    """
-    if not isinstance(answer, dict):
-        raise NotYet(f"expected a dict, got {type(answer).__name__}.")
-    missing = [key for key in right if key not in answer]
-    if missing:
-        raise NotYet(f"no answer for {missing[0]!r}.")
-    listed = "the answers there are" if among is None else f"{[*among]}"
-    for key, value in right.items():
-        choice = answer[key]
-        if not isinstance(choice, type(value)) or (among and choice not in among):
-            raise NotYet(f"{key!r}: {choice!r} is none of {listed}.")
-        if choice != value:
-            raise NotYet(f"{key!r}: {reasons[key]}")
-    return answer

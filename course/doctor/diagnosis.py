@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from course.doctor.facts import Device, Facts, visible_entries
 from course.doctor.known_errors import entries
-from helpers.gpus import driver_needed, has_kernels, install_command
+from helpers.host import Capability, has_kernels
 
 PHRASES = {
     "colab": "Runtime → Change runtime type → T4 GPU → Save",
@@ -215,3 +215,29 @@ def first_line(text: str) -> str:
     """The first line that says something, without PyTorch's prefix."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0].removeprefix("CUDA initialization: ")[:300] if lines else ""
+
+
+def driver_needed(cuda: str | None) -> int | None:
+    """First series of the NVIDIA driver that runs builds for `cuda` ("13.2"): 580; None where it is not known.
+
+    Source: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
+    """
+    return {"11": 450, "12": 525, "13": 580}.get((cuda or "").split(".")[0])
+
+
+def install_command(
+    system: str, driver: str | None = None, capability: Capability | None = None
+) -> str:
+    """The command that installs a build of PyTorch for a GPU, on `system` ("Windows", "Linux", "Darwin").
+
+    A `driver` before 580 or a compute `capability` below 7.5 takes the build for CUDA 12.6, everything else that for
+    CUDA 13.0 (None: unknown). Both hold torch and torchvision, and one command installs both, so that they match.
+    Source: https://pytorch.org/get-started/locally/ and the table of builds in PyTorch's torch/cuda/__init__.py.
+    """
+    command = "python -m pip install --force-reinstall torch torchvision"
+    if system == "Darwin":
+        return command
+    old_driver = (driver or "")[:3].isdigit() and int((driver or "")[:3]) < 580
+    old_gpu = capability is not None and capability < (7, 5)
+    build = "cu126" if old_driver or old_gpu else "cu130"
+    return f"{command} --index-url https://download.pytorch.org/whl/{build}"

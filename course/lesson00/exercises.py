@@ -3,7 +3,8 @@
 import torch
 
 from course.checks import expect
-from course.checks.core import Exercise, LearnerError, NotAttempted, NotYet, call
+from course.checks.core import LearnerError, NotAttempted, NotYet, call
+from course.checks.words import exercise
 from course.lesson00.figures import halves
 from practice_gpus import practice_gpus
 
@@ -49,17 +50,4 @@ def _uses(function):
     return code and (code.co_names, code.co_consts)
 
 
-warm_up = Exercise(
-    key="00.warm_up",
-    title="half a cat on each GPU",
-    check_answer=_check_join,
-    hints=(
-        "`cat` needs both halves on the same device. On which GPU should they meet?",
-        '`right.to("cuda:0")` returns a copy of the right half on the first GPU.',
-        '`return torch.cat([left, right.to("cuda:0")], dim=2)`',
-    ),
-    reference=join,
-    explanation="`to` copies the right half to the GPU that holds the left one, and `cat` puts the two side by side: dimension 2 "
-    "of [channels, height, width].",
-    unlocked="You've moved data between two GPUs. Lesson 02 shows what that costs.",
-)
+warm_up = exercise("00.warm_up", _check_join, join)

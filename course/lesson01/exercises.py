@@ -9,7 +9,8 @@ import torch
 
 from course import show
 from course.checks import expect
-from course.checks.core import Exercise, NotYet, Question, call
+from course.checks.core import NotYet, call
+from course.checks.words import exercise, quiz
 
 
 # --- choose the best device ------------------------------------------------------------------------------------------
@@ -53,36 +54,14 @@ def _check_pick(answer):
             )
         if str(device) not in (expected, f"{expected}:0"):
             raise NotYet(
-                f"{machine}, it returned {device}; expected {expected}.{_why_pick(device, expected)}"
+                f"{machine}, it returned {device}; expected {expected}. {pick.word(device, expected=expected)}"
             )
     return (
         "Your function chose the right device on four machines: NVIDIA, Apple, Intel, and CPU only."
     )
 
 
-def _why_pick(device, expected):
-    if device.type == expected:
-        return " Which index exists on a machine with one GPU?"
-    if expected == "cpu":
-        return " What a build was made for isn't always there: which argument asks for that?"
-    return f" {expected!r} is usable on this machine; which of your questions notices it?"
-
-
-pick = Exercise(
-    key="01.pick",
-    title="choose the best device",
-    check_answer=_check_pick,
-    hints=(
-        "The cell above prints both answers: what this build was made for, and what is usable here.",
-        "`torch.accelerator.current_accelerator(check_available=True)` is a torch.device or None. What do you return for None?",
-        'Keep its answer in `found`. `if found is None`, return `torch.device("cpu")`, otherwise `found`.',
-    ),
-    reference=pick_device,
-    explanation="One question covers every maker's GPUs, and every path returns a torch.device, so the callers never need "
-    "to ask again.",
-    unlocked="You can now start the same script on any machine.",
-    tool="pick_device",
-)
+pick = exercise("01.pick", _check_pick, pick_device, tool="pick_device")
 
 
 # --- eight machines --------------------------------------------------------------------------------------------------
@@ -112,13 +91,7 @@ _FROM = {
     "driver_cuda": "nvidia-smi: CUDA Version",
     "visible": "CUDA_VISIBLE_DEVICES",
 }
-_LOOK = {
-    "CPU-only build": "Does this build of PyTorch include CUDA?",
-    "no driver": "Does anything on this machine talk to the card?",
-    "driver too old": "Compare the driver's CUDA with the one PyTorch was built for. As numbers: '9' > '12'.",
-    "hidden": "Which GPUs does CUDA_VISIBLE_DEVICES leave visible?",
-    "works": "Nothing is missing on this one.",
-}
+ANSWERS = ("CPU-only build", "no driver", "driver too old", "hidden", "works")
 
 
 def diagnose(machine):
@@ -162,34 +135,13 @@ def _check_machines(answer):
         if not isinstance(said, str):
             raise NotYet(f"you say {said!r} of {name}, and a text was expected.")
         if said != right:
-            raise NotYet(f"you say {said!r} of {name}, {_told(machine)}.\n{_why_not(said, right)}")
+            answers = ", ".join(map(repr, ANSWERS))
+            why = machines.word(said, right=right, answers=answers)
+            raise NotYet(f"you say {said!r} of {name}, {_told(machine)}.\n{why}")
     return "eight machines, and four of them you had never seen. Your function is a doctor."
 
 
-def _why_not(said, right):
-    if said not in list(_LOOK):
-        return f"That's none of the answers, which are {', '.join(map(repr, _LOOK))}."
-    if said == "driver too old":
-        return "A driver runs builds for every older CUDA, and for newer ones of its own major version."
-    return _LOOK["hidden" if said == "hidden" else right]
-
-
-machines = Exercise(
-    key="01.machines",
-    title="write a doctor",
-    check_answer=_check_machines,
-    hints=(
-        "Go through the table of causes from top to bottom. Which attribute answers each row?",
-        'One `if` and one `return` for each cause, in the table\'s order. The versions are texts: `float("12.2")` is a number, '
-        "and `// 1` cuts off what follows the point.",
-        '`if machine.built_for is None: return "CPU-only build"`, likewise for the driver, then `if float(machine.driver_cuda) // 1 < '
-        'float(machine.built_for) // 1:`, and last `if machine.visible in ("", "-1"):`.',
-    ),
-    reference=diagnose,
-    explanation="Each question makes sense only if those before it are answered: without CUDA in the build, no driver helps, and a "
-    "driver that's too old hides even a visible GPU. That's why the doctor asks in this order, too.",
-    unlocked="You can now read anyone's `nvidia-smi` and say what's missing.",
-)
+machines = exercise("01.machines", _check_machines, diagnose)
 
 
 # --- how long, and why? ---------------------------------------------------------------------------
@@ -236,70 +188,17 @@ def _same_time(result, expected, name, card):
     ms, named = expect.number(result[0], f"{name}: the time"), result[1]
     if abs(ms - expected[0]) > 1e-6 * expected[0]:
         where = f"{name}, on {card}: you return {ms:g} ms, expected {expected[0]:g} ms."
-        raise NotYet(f"{where} {_why_time(ms, expected[0], card['overhead_ms'])}")
+        right, overhead = expected[0], card["overhead_ms"]
+        ratio = (ms - overhead) / (right - overhead)
+        why = limit.word(ms, ms=ms, right=right, overhead=overhead, ratio=ratio)
+        raise NotYet(f"{where} {why}")
     if named != expected[1]:
         raise NotYet(
             f"{name}, on {card}: the time is right, and the limit isn't {named!r}. Which part is longest?"
         )
 
 
-def _why_time(ms, right, overhead):
-    if abs(ms - (right - overhead)) < 1e-6 * right:
-        return "Each call has its overhead, too."
-    ratio = (ms - overhead) / (right - overhead)
-    if any(abs(ratio * factor - 1) < 0.01 for factor in (1e-3, 1e3, 1e6, 1e9, 1e12)):
-        return "Look at the units: tera is 10¹², giga is 10⁹, and a second has 1,000 ms."
-    if ratio > 1:
-        return "Computing and moving run in parallel, so only the longer of the two counts."
-    return "The slower of computing and moving decides, and both belong in ms."
+limit = exercise("01.limit", _check_how_long, how_long)
 
 
-limit = Exercise(
-    key="01.limit",
-    title="how long, and why?",
-    check_answer=_check_how_long,
-    hints=(
-        "Three times: what would computing alone take, what would moving alone take, and what does every call take?",
-        "A time is an amount divided by a rate. Turn TFLOP/s and GB/s into plain units first, then seconds into ms.",
-        "`compute = flops / (card['tflop_per_s'] * 1e12) * 1e3`, and `memory` likewise with 1e9. The time is the overhead "
-        "plus `max(compute, memory)`; the limit is the name of the longest of the three.",
-    ),
-    reference=how_long,
-    explanation="Arithmetic units and memory work in parallel, so the slower one sets the pace, and the overhead comes on "
-    "top. Whichever part is longest is what you would have to improve.",
-    unlocked="You can now say what limits a job before you run it.",
-)
-
-
-QUIZ = (
-    Question(
-        "01.false",
-        "torch.cuda.is_available() is False and torch.version.cuda is '13.2'. What is certain?",
-        {
-            "The build lacks CUDA": "torch.version.cuda would be None then.",
-            "No NVIDIA driver is installed": "It may be. But the driver may also be too old, or the GPU hidden.",
-            "The build includes CUDA": "What's missing lies outside it: the driver may be absent or too old, or no GPU is visible.",
-        },
-        right=2,
-    ),
-    Question(
-        "01.driver",
-        "nvidia-smi shows CUDA Version 13.0, torch.version.cuda is '12.6', is_available() is False. What do you check next?",
-        {
-            "CUDA_VISIBLE_DEVICES": "Build and driver are fine, so the GPU may be hidden.",
-            "Whether the driver is too new for the build": "Drivers run builds for every older CUDA.",
-            "Whether the build includes CUDA": "It does: torch.version.cuda would be None otherwise.",
-        },
-        right=0,
-    ),
-    Question(
-        "01.small",
-        "Why do 128 small layers take an RTX 4090 as long with one row as with 2,048?",
-        {
-            "The arithmetic of one row already takes 2 ms": "By the formula, that of all 2,048 rows takes 0.15 ms.",
-            "Overhead: 128 calls cost more than the work": "About 0.017 ms each, whatever the number of rows. They are overhead-bound.",
-            "It has to read the weights from memory either way": "All 128 matrices are 8 MB. At 912 GB/s, reading them takes 0.01 ms.",
-        },
-        right=1,
-    ),
-)
+QUIZ = quiz("01")

@@ -9,7 +9,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from course import measurements
 from course.checks import expect
-from course.checks.core import Exercise, NotYet, Question, call
+from course.checks.core import NotYet, call
+from course.checks.slips import same
+from course.checks.words import exercise, quiz
 from practice_gpus import practice_gpus
 
 CPU = torch.device("cpu")
@@ -122,23 +124,7 @@ def _like(result, expected, device, path):
         raise NotYet(f"{path}: {result!r}, expected {expected!r} untouched.")
 
 
-batch = Exercise(
-    key="02.batch",
-    title="move a nested batch",
-    check_answer=_check_batch,
-    hints=(
-        "A list of tensors moved with one line, in Move a batch. What has to happen for each other kind of thing?",
-        "Recursion: a tensor moves, a container is rebuilt from its moved parts, and everything else comes back as it is.",
-        "Three tests with `isinstance`. A list or tuple becomes `type(batch)(parts)`, a dict `{key: move_batch(value, "
-        "device) for key, value in batch.items()}`.",
-    ),
-    reference=move_batch,
-    explanation="The function calls itself on each part, so depth does not matter. Containers keep their type, because "
-    "code that unpacks a batch depends on it, and the original is left alone. (A namedtuple would take its parts one "
-    "by one: type(batch)(*parts).)",
-    unlocked="You can now send any batch to any device with one call.",
-    tool="move_batch",
-)
+batch = exercise("02.batch", _check_batch, move_batch, tool="move_batch")
 
 
 # --- port someone else's k-means -------------------------------------------------------------------------------------
@@ -201,22 +187,7 @@ def _where_work(copies, grown, case):
         )
 
 
-repair = Exercise(
-    key="02.repair",
-    title="port someone else's k-means",
-    check_answer=_check_repair,
-    hints=(
-        "Which lines create a tensor without saying where? Which lines need a value on the CPU, and how often?",
-        "`centers` and `torch.arange(k)` have to be where `points` is. A list can hold tensors as well as numbers, so "
-        "the lengths can stay on the GPU until the loop is over.",
-        "`centers = points[:k]`, `torch.arange(k, device=points.device)`, `steps.append((moved - centers).norm())`, and "
-        "at the end `centers.cpu().numpy(), torch.stack(steps).tolist()`.",
-    ),
-    reference=kmeans_anywhere,
-    explanation="points decides where the work happens, and every other tensor follows it. The 20 lengths stay on the "
-    "GPU until one copy fetches them all, so nothing in the loop makes the CPU wait.",
-    unlocked="You can now take a stranger's CPU code to any GPU, and count what crosses the bus.",
-)
+repair = exercise("02.repair", _check_repair, kmeans_anywhere)
 
 
 # --- fit the cost of a copy -----------------------------------------------------------------------
@@ -269,74 +240,12 @@ def _same_line(overhead, bandwidth, small, large):
     right = fit_copy(small, large)
     ends = (f"({size:,} bytes, {us:.3g} µs)" for size, us in (small, large))
     case = f"for the copies {' and '.join(ends)}"
-    if abs(bandwidth / right[1] - 1) > 1e-6:
-        if (
-            abs(bandwidth / right[1] * 1000 - 1) < 1e-6
-            or abs(bandwidth / right[1] / 1000 - 1) < 1e-6
-        ):
-            raise NotYet(
-                f"{case}: bytes per µs are millions of bytes per second. How many make a GB/s?"
-            )
-        if abs(bandwidth / (large[0] / large[1] / 1000) - 1) < 1e-6:
-            raise NotYet(
-                f"{case}: that bandwidth still has the overhead in it. Both copies have the same one."
-            )
-        raise NotYet(f"{case}: the bandwidth is {bandwidth:g} GB/s, expected {right[1]:g}.")
-    if abs(overhead - small[1]) < 1e-9:
-        raise NotYet(
-            f"{case}: the small copy's time isn't all overhead: its bytes took some of it."
-        )
-    if abs(overhead / right[0] - 1) > 1e-6:
-        raise NotYet(f"{case}: the overhead is {overhead:g} µs, expected {right[0]:g}.")
+    if not same((overhead, bandwidth), right):
+        names = {"overhead": overhead, "bandwidth": bandwidth, "right": right}
+        raise NotYet(f"{case}: {fit.word((overhead, bandwidth), small, large, **names)}")
 
 
-fit = Exercise(
-    key="02.fit",
-    title="fit the cost of a copy",
-    check_answer=_check_fit,
-    hints=(
-        "Both copies have the same overhead. What's left when you subtract one time from the other?",
-        "The difference in time belongs to the difference in bytes alone: that's the time per byte. What a copy takes "
-        "beyond its bytes is overhead.",
-        "`per_byte = (large[1] - small[1]) / (large[0] - small[0])`. The overhead is `small[1] - small[0] * per_byte`, and "
-        "`1 / per_byte` is in bytes per µs: divide by 1,000 for GB/s.",
-    ),
-    reference=fit_copy,
-    explanation="Two points determine a line: its slope is the time per byte, and where it meets zero bytes is the "
-    "overhead. The formula then forecasts the sizes in between.",
-    unlocked="You can now tell what any copy on any machine costs, from two measurements.",
-)
+fit = exercise("02.fit", _check_fit, fit_copy)
 
 
-QUIZ = (
-    Question(
-        "02.alone",
-        'batch = [x, y] is on the CPU. A loop calls part.to("cuda:0") for each part. Where are x and y now?',
-        {
-            "On the CPU": "Each .to returned a copy, and nothing kept it.",
-            "On cuda:0": "Each call made a new tensor there; the list still holds the old ones.",
-            "x on the CPU, y on cuda:0": "The loop treats both alike, and leaves both where they were.",
-        },
-        right=0,
-    ),
-    Question(
-        "02.current",
-        'In a block with torch.device("cuda:1"), where does torch.zeros(3, device="cuda") live?',
-        {
-            "On cuda:1, the device of the block": "The block only fills in a device where none is given; here one is.",
-            "On the CPU": "A device was given.",
-            "On the current CUDA device, cuda:0 unless changed": 'An explicit device wins, and plain "cuda" means the current one.',
-        },
-        right=2,
-    ),
-    Question(
-        "02.pieces",
-        "10,000 small tensors have to reach the GPU. What helps most?",
-        {
-            "A faster link": "Bandwidth hardly matters while the overhead of each copy dominates.",
-            "Concatenating them into one copy": "There's one overhead then, not 10,000.",
-            "A GPU with more cores": "The copy doesn't use them.",
-        },
-        right=1,
-    ),
-)
+QUIZ = quiz("02")

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from course.checks import expect
-from course.checks.core import Exercise, NotAttempted, NotYet, Question, call
+from course.checks.core import NotAttempted, NotYet, call
+from course.checks.words import exercise, quiz
 from practice_gpus import practice_gpus
 
 # --- finish the network ---------------------------------------------------------------------------
@@ -80,23 +81,7 @@ def _check_network(network, shape, classes, features):
     expect.tensor(logits, shape=(2, classes), what=f"for two photos {shape}, the result")
 
 
-flat = Exercise(
-    key="03.flat",
-    title="finish the network",
-    check_answer=_check_finish,
-    hints=(
-        "On which device did 64 photos go through the network, just above, without computing anything?",
-        'A module\'s `.to` moves the module itself, so move a copy: `copy.deepcopy(body).to("meta")`. Send an '
-        "empty photo through it, also on `meta`, and count the values that come out.",
-        '`features = twin(torch.empty(1, *shape, device="meta")).numel()`, then '
-        "`nn.Sequential(body, nn.Flatten(), nn.Linear(features, ...))`.",
-    ),
-    reference=finish,
-    explanation="On the meta device layers only work out shapes, so a photo of any size costs nothing. The copy goes "
-    "there; the body with its trained weights stays on the CPU and becomes part of the network.",
-    unlocked="You can now put a new head on any pretrained network.",
-    tool="finish",
-)
+flat = exercise("03.flat", _check_finish, finish, tool="finish")
 
 
 # --- register the buffer --------------------------------------------------------------------------
@@ -163,21 +148,7 @@ def _check_attributes(module):
             )
 
 
-buffer = Exercise(
-    key="03.buffer",
-    title="register the buffer",
-    check_answer=_check_buffer,
-    hints=(
-        "The class `Parts`, in *What moves, and what stays*, holds a tensor that moves and isn't trained.",
-        "Such a tensor is called a buffer. A module has a method that registers one under a name.",
-        '`self.register_buffer("mean", mean)`, and the same once more for `std`.',
-    ),
-    reference=Normalize,
-    explanation="register_buffer puts the tensor on the module's list, so .to() moves it and state_dict() saves it, "
-    "while parameters() leaves it out, so no optimizer changes it. self.mean = nn.Buffer(mean) does the same.",
-    unlocked="Your networks can now carry their own preprocessing to any device, and into every file.",
-    tool="Normalize",
-)
+buffer = exercise("03.buffer", _check_buffer, Normalize, tool="Normalize")
 
 
 # --- find what stays behind -----------------------------------------------------------------------
@@ -239,53 +210,7 @@ def _check_left(answer):
     return "masks and hidden layers found in seven models, also deep inside."
 
 
-left = Exercise(
-    key="03.left",
-    title="find what stays behind",
-    check_answer=_check_left,
-    hints=(
-        "What can `value` be? A tensor, a list, tuple or dict, or something that doesn't matter: `isinstance` tells.",
-        'First skip the three names: `if name in ("_parameters", ...): continue`. They hold what is registered. Then '
-        "look into a list, tuple or dict with `any(...)`.",
-        "Make `values` from each `value`: a dict's `.values()`, a list or tuple as it is, anything else as `[value]`. Then "
-        "`if any(isinstance(each, (torch.Tensor, nn.Module)) for each in values): found.append(path)`.",
-    ),
-    reference=left_behind,
-    explanation="What is registered is in three dicts, _parameters, _buffers and _modules. .to looks nowhere else.",
-    unlocked="You can now check any model before its first day on a GPU.",
-    tool="left_behind",
-)
+left = exercise("03.left", _check_left, left_behind, tool="left_behind")
 
 
-QUIZ = (
-    Question(
-        "03.inplace",
-        "Which call moves its object in place, without an assignment?",
-        {
-            "x.to(device) for a tensor x": "A tensor's .to returns a copy; x itself stays.",
-            "model.to(device) for a module": "Yes: a module moves in place and returns itself.",
-            "both": "Only one of them: a tensor is never moved in place.",
-        },
-        right=1,
-    ),
-    Question(
-        "03.stays",
-        'A model holds self.scales = {"red": torch.ones(2)}. After model.to("cuda:0"), where is that tensor?',
-        {
-            "on cuda:0, like all of the model": "A plain dict isn't registered, and neither is what's in it.",
-            "on the CPU": "Yes: .to only knows what is registered.",
-            "nowhere: .to raises an error": "It doesn't look into the dict, so nothing tells you.",
-        },
-        right=1,
-    ),
-    Question(
-        "03.bend",
-        "On your GPU, a batch of 8 takes 9 ms and a batch of 16 takes 9 ms. What do you try first?",
-        {
-            "a larger batch": "Yes: the GPU isn't full yet, so more photos ride along in the same time.",
-            "a faster GPU": "The GPU is idle most of the time already; a faster one would be idle for longer.",
-            "a smaller batch": "It would take 9 ms, too, for fewer photos.",
-        },
-        right=0,
-    ),
-)
+QUIZ = quiz("03")

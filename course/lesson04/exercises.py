@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from course.checks import expect
-from course.checks.core import Exercise, LearnerError, NotYet, Question, call
+from course.checks.core import LearnerError, NotYet, call
 from course.checks.watch import (
     GPU,
     RATE,
@@ -23,6 +23,7 @@ from course.checks.watch import (
     far,
     train_by_hand,
 )
+from course.checks.words import exercise, quiz
 from practice_gpus import practice_gpus
 
 
@@ -79,21 +80,7 @@ def _check_waits(most, advice, answer, *args):
         raise NotYet(f"your function made the program wait for the GPU {often}. {advice}")
 
 
-step = Exercise(
-    key="04.step",
-    title="write the step",
-    check_answer=_check_step,
-    hints=(
-        "The loop in “Nine lines that learn” has every line, in the right order. What stands for `device`?",
-        "`next(model.parameters()).device` is where the model is. The batch goes there first.",
-        "After `optimizer.step()`, return the loss without its graph: `return loss.detach()`.",
-    ),
-    reference=train_step,
-    explanation="zero_grad comes before backward, step after it. The loss is a tensor on the device, so whoever "
-    "calls the step decides when to read it. detach() lets go of the graph.",
-    unlocked="You can now train any classifier, on any device, with a loop of two lines.",
-    tool="train_step",
-)
+step = exercise("04.step", _check_step, train_step, tool="train_step")
 
 
 # --- test it ------------------------------------------------------------------------------------
@@ -156,21 +143,7 @@ def _check_switches(model, training):
         raise NotYet(f"the model came in {was} mode and went in {now} mode.")
 
 
-test = Exercise(
-    key="04.test",
-    title="write the test",
-    check_answer=_check_evaluate,
-    hints=(
-        "`model.training` says in which mode the model is now, and `model.train(mode)` sets it.",
-        "Inside `with torch.inference_mode():` add `(model(x).argmax(1) == y).sum()` to a count, batch by batch.",
-        "After the loop: `model.train(training)`, then `return correct.item() / count`.",
-    ),
-    reference=evaluate,
-    explanation="eval() and inference_mode() do different jobs, so a test needs both. The count stays on the device until "
-    "the loop is done, and the model goes back into the mode it came in.",
-    unlocked="You can now score any classifier without stalling its GPU.",
-    tool="evaluate",
-)
+test = exercise("04.test", _check_evaluate, evaluate, tool="evaluate")
 
 
 # --- a checkpoint that survives -----------------------------------------------------------------
@@ -246,21 +219,7 @@ def _check_survives(answer, path):
         ) from None
 
 
-checkpoint = Exercise(
-    key="04.checkpoint",
-    title="save a checkpoint that survives",
-    check_answer=_check_checkpoint,
-    hints=(
-        "Which three things does a run need to go on? The cell above saves them.",
-        'Save under another name in the same folder, such as `f"{path}.part"`.',
-        "`os.replace(part, path)` then takes the old file's place in one go: whole, or not at all.",
-    ),
-    reference=save_checkpoint,
-    explanation="torch.save needs a while, and a session can end at any time. os.replace is one operation of the file "
-    "system, so at `path` there is always a whole file, the old one or the new one.",
-    unlocked="A lost session now costs you one epoch at most.",
-    tool="save_checkpoint",
-)
+checkpoint = exercise("04.checkpoint", _check_checkpoint, save_checkpoint, tool="save_checkpoint")
 
 
 # --- four bugs ----------------------------------------------------------------------------------
@@ -307,41 +266,7 @@ def _check_bugs(answer):
     return "all four fixed."
 
 
-bugs = Exercise(
-    key="04.bugs",
-    title="find four bugs",
-    check_answer=_check_bugs,
-    hints=(
-        "Compare it line by line with the loop in “Nine lines that learn” and with `evaluate`.",
-        "One bug is about the model's mode, one about a device, one about old gradients, one "
-        "about what `total` holds on to.",
-        "Missing are `model.train()`, `y.to(device)`, `optimizer.zero_grad()` and `loss.detach()`.",
-    ),
-    reference=fixed_epoch,
-    explanation="model.train() undoes the eval() of the last test; the labels follow the images; "
-    "zero_grad clears what the last batch left; detach keeps the sum from holding every graph.",
-)
+bugs = exercise("04.bugs", _check_bugs, fixed_epoch)
 
 
-QUIZ = (
-    Question(
-        "04.eval",
-        "What does model.eval() do?",
-        {
-            "It switches gradients off": "That's inference_mode.",
-            "It switches layers such as dropout and batch norm to their test behavior": "Yes; gradients are another matter.",
-            "It moves the model to the CPU": "It moves nothing.",
-        },
-        right=1,
-    ),
-    Question(
-        "04.map",
-        "A checkpoint was saved from cuda:1. How do you open it on a laptop without a GPU?",
-        {
-            'torch.load(path, map_location="cpu")': "Yes: the file names devices, and map_location overrules them.",
-            "Not at all; save it on a CPU": "map_location exists for exactly this.",
-            'torch.load(path).to("cpu")': "The load itself fails, before .to is reached.",
-        },
-        right=0,
-    ),
-)
+QUIZ = quiz("04")

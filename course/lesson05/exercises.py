@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from course.checks.core import Exercise, LearnerError, NotYet, Question, call
+from course.checks.core import LearnerError, NotYet, call
+from course.checks.words import exercise, quiz
 from helpers.memory import MIB
 from practice_gpus import practice_gpus
 
@@ -60,21 +61,7 @@ def _judge_results(result, mean, samples):
         raise NotYet("the samples aren't the first row of each batch.")
 
 
-leak = Exercise(
-    key="05.leak",
-    title="mend the leak",
-    check_answer=_check_leak,
-    seconds=30,
-    hints=(
-        "The snapshot names the line that *allocated* what is held. Which results still refer to those tensors?",
-        "`loss.item()` is a number. `rows[0]` is a view: what did `first` keep alive in What frees memory?",
-        "Give the sample memory of its own: `rows[0].clone()`.",
-    ),
-    reference=tidy_epoch,
-    explanation="A view shares the storage of its tensor, so one row keeps all 256. clone() copies the row, and the batch goes "
-    "as soon as its name is used for the next one.",
-    unlocked="You can now find what fills a GPU's memory, in any program.",
-)
+leak = exercise("05.leak", _check_leak, tidy_epoch, seconds=30)
 
 
 # --- the largest batch -----------------------------------------------------------------------------------------------
@@ -154,21 +141,7 @@ def _check_other_error(answer, error):
     )
 
 
-largest = Exercise(
-    key="05.largest",
-    title="find the largest batch",
-    check_answer=_check_largest,
-    hints=(
-        "Break it: the next allocation worked, so trying costs nothing but time.",
-        "Keep two numbers: the largest batch known to fit (0 at first), the smallest known not to (`limit + 1`).",
-        "Try the middle of the two; success raises the first, `torch.OutOfMemoryError` lowers the second; stop when they touch.",
-    ),
-    reference=largest_batch,
-    explanation="Bisection: the range between fits and too_large halves with each trial, so ten trials are enough for 1,000 "
-    "batches. Only OutOfMemoryError is caught, so that bugs stay visible.",
-    unlocked="You can now fit any network to any card, without renting one.",
-    tool="largest_batch",
-)
+largest = exercise("05.largest", _check_largest, largest_batch, tool="largest_batch")
 
 
 # --- accumulate ------------------------------------------------------------------------------------------------------
@@ -189,7 +162,7 @@ def _check_accumulate(answer):
         seen, waiting = [], []
         model.register_forward_hook(_watch(seen, waiting))
         call(answer, model, x, y, size)
-        problem = _sizes_problem(seen, n, size) or _gradients_problem(model, expected, n, size)
+        problem = _sizes_problem(seen, n, size) or _gradients_problem(model, expected, x, y, size)
         if not problem and len(seen) > 1 and max(waiting) == len(seen):
             problem = "all pieces waited for one backward. When could each one's activations go?"
         if problem:
@@ -221,72 +194,20 @@ def _sizes_problem(seen, n, size):
     return None
 
 
-def _gradients_problem(model, expected, n, size):
+def _gradients_problem(model, expected, x, y, size):
     found = [p.grad for p in model.parameters()]
     if any(g is None for g in found):
         return "a gradient is None. Is backward called for each piece?"
     if _equal(found, expected):
         return None
-    if _equal([g - 1 for g in found], expected):
-        return "Gradients of an earlier step are still in there."
-    if n % size and n > size:
-        return "The pieces are uneven: which share of all samples does each piece have?"
-    return (
-        "Each piece's loss is a mean over the piece; what turns it into its part of the whole mean? "
-        "(And zero_grad inside the loop would throw away the pieces before.)"
-    )
+    return accumulation.word(found, model, x, y, size, expected=expected)
 
 
 def _equal(found, expected):
     return all(torch.allclose(a, b, rtol=1e-7, atol=1e-10) for a, b in zip(found, expected))
 
 
-accumulation = Exercise(
-    key="05.accumulation",
-    title="accumulate",
-    check_answer=_check_accumulate,
-    hints=(
-        "Make it fit says what `backward` does with gradients that are there already.",
-        "`x.split(size)` gives the pieces. Set the gradients to zero once, at the start. The mean over all samples is not the "
-        "sum of the pieces' means: what is each piece's share?",
-        "Weigh each piece's loss by its share: `nn.functional.cross_entropy(...) * len(labels) / len(y)`, then `backward` at once.",
-    ),
-    reference=accumulate,
-    explanation="The mean over all samples is the sum of the pieces' means, each weighted by its share. backward after each "
-    "piece adds the gradients and frees that piece's activations.",
-    unlocked="You can now train with large batches on small cards.",
-)
+accumulation = exercise("05.accumulation", _check_accumulate, accumulate)
 
 
-QUIZ = (
-    Question(
-        "05.cache",
-        "nvidia-smi shows 6 GB for your process, memory_allocated() 2 GB. Why?",
-        {
-            "Cached segments and the CUDA context": "Yes: reserved memory and the context add to it.",
-            "A leak of 4 GB": "Freed blocks are kept for reuse; that is no leak.",
-            "nvidia-smi counts other processes": "It lists each process by itself.",
-        },
-        right=0,
-    ),
-    Question(
-        "05.empty",
-        "When does empty_cache() help?",
-        {
-            "When PyTorch runs out of memory": "PyTorch returns unused segments by itself before it gives up.",
-            "When another process needs the GPU's memory": "Yes: it returns unused segments to the driver.",
-            "After every step": "It only makes the next allocations slower.",
-        },
-        right=1,
-    ),
-    Question(
-        "05.activations",
-        "A network is nearly all weights, with few activations. What helps it fit?",
-        {
-            "Gradient accumulation": "It shrinks the activations, and there are few.",
-            "Checkpointing": "It drops activations, and there are few.",
-            "A leaner optimizer": "Yes: Adam keeps two averages for each weight.",
-        },
-        right=2,
-    ),
-)
+QUIZ = quiz("05")

@@ -12,8 +12,9 @@ import torch
 
 from course import photos
 from course.checks import expect
-from course.checks.core import Exercise, NotYet, Question, call, chosen
+from course.checks.core import NotYet, call, chosen
 from course.checks.watch import GPU, Watched, count_waits, waits_and_result
+from course.checks.words import exercise, quiz
 from course.lesson07.limits import examine
 from course.lesson07.limits import exercise as limit
 from helpers.training import train_step
@@ -116,7 +117,7 @@ def _check_stopwatch(answer):
         _judge_readings(lab)
         truth = ms + 0.01
         if not abs(reported - truth) <= 0.03 * truth:
-            reason = _why_stopwatch(reported, truth)
+            reason = stopwatch.word(reported, truth=truth)
             raise NotYet(f"fn() takes {truth:.3g} ms, and you report {reported:.3g}. {reason}")
     return "your time is right to 3%, although the first calls and some later ones were disturbed."
 
@@ -142,35 +143,7 @@ def _judge_readings(lab):
         )
 
 
-def _why_stopwatch(reported, truth):
-    for in_other_unit in (reported * 1000, reported / 1000):
-        if abs(in_other_unit - truth) <= 0.03 * truth:
-            return "Which unit does the clock have?"
-    if reported < truth:
-        return "Some calls are lucky. Which summary of the samples isn't moved by them?"
-    return (
-        "Slow first calls (three of them) or disturbed samples decide too much. How many calls "
-        "come first, and which summary do you use?"
-    )
-
-
-stopwatch = Exercise(
-    key="07.stopwatch",
-    title="an honest stopwatch",
-    check_answer=_check_stopwatch,
-    hints=(
-        "The three rules above are your plan: warm up, synchronize before each reading, take the median.",
-        "First three calls that don't count. Then, seven times: synchronize, read the clock, call, "
-        "synchronize, read the clock again, and keep the difference.",
-        "In the loop: `synchronize()`, `start = clock()`, `fn()`, `synchronize()`, then "
-        "`samples.append(1000 * (clock() - start))`. At the end: `statistics.median(samples)`.",
-    ),
-    reference=time_ms,
-    unlocked="You can now time anything on a GPU and believe the number.",
-    tool="time_ms",
-    explanation="The warm-up takes the slow first calls. Synchronizing before the first reading leaves earlier work out, before "
-    "the second it lets yours finish. The median ignores the disturbed samples.",
-)
+stopwatch = exercise("07.stopwatch", _check_stopwatch, time_ms, tool="time_ms")
 
 
 # --- find the waits -----------------------------------------------------------------------------
@@ -238,24 +211,7 @@ def _judge_lines(found):
         )
 
 
-waits = Exercise(
-    key="07.waits",
-    title="find the waits",
-    check_answer=_check_find_waits,
-    hints=(
-        "A caught warning `w` knows its place: `w.filename` and `w.lineno`. "
-        "`linecache.getline(filename, lineno)` returns that line.",
-        "Inside the `with` block, call `step()`. After it, set the mode back and go through `caught`. "
-        'Keep only messages with the word "synchronizing".',
-        'The list is `[linecache.getline(w.filename, w.lineno).strip() for w in caught if "synchronizing" '
-        "in str(w.message)]`.",
-    ),
-    reference=find_waits,
-    explanation="In warn mode PyTorch issues a warning at every synchronizing call. catch_warnings collects them, simplefilter "
-    "lets repeated ones through, and linecache turns file and number into the line you wrote.",
-    unlocked="You can now ask any training step where it makes Python wait.",
-    tool="find_waits",
-)
+waits = exercise("07.waits", _check_find_waits, find_waits, tool="find_waits")
 
 
 # --- an epoch without waits ---------------------------------------------------------------------
@@ -315,53 +271,7 @@ def _noting(places, prepare=photos.prepare):
     return noting
 
 
-epoch = Exercise(
-    key="07.epoch",
-    title="an epoch without waits",
-    check_answer=_check_flowing,
-    hints=(
-        "`find_waits` named three lines. For each: does Python need a value there, and does it need it *now*?",
-        "The batches are pinned, so `non_blocking=True` lets their copies return at once. Copy first, prepare "
-        "on the GPU, and add up losses without reading them.",
-        "`train_step` returns a tensor: `total += train_step(model, photos.prepare(x), y, optimizer)`. After the "
-        "loop, one `.item()`.",
-    ),
-    reference=flowing,
-    explanation="The copies come from pinned memory and don't block; the images cross as bytes and are prepared on the GPU; the "
-    "losses are added up there and read once. So Python queues the next step while the GPU computes this one.",
-    unlocked="You can now keep the queue full in a training loop of your own.",
-)
+epoch = exercise("07.epoch", _check_flowing, flowing)
 
 
-QUIZ = (
-    Question(
-        "07.naive",
-        "A report says a GPU is 24,000 times as fast as a CPU. What do you check first?",
-        {
-            "Whether the CPU used all of its cores": "That explains a factor of 10 or 100. First see what the clock measured.",
-            "Whether it synchronized before reading the clock": "Yes. Otherwise the clock measured the launch.",
-            "Whether both computed in float32": "A type explains a factor of ten or so, not thousands.",
-        },
-        right=1,
-    ),
-    Question(
-        "07.nonzero",
-        "Why does x.nonzero() make Python wait?",
-        {
-            "The size of its result depends on values": "Yes: Python needs the shape of every result, and this one has to be counted first.",
-            "It launches several kernels": "It does, but Python goes on after a launch.",
-            "It copies to the CPU": "The result stays on the device.",
-        },
-        right=0,
-    ),
-    Question(
-        "07.delay",
-        "In your trace each kernel starts 8 µs after its launch, and the GPU is busy 20% of the time. What now?",
-        {
-            "Buy a faster GPU": "It would be idle even more: it's the CPU that sets the pace.",
-            "Make each kernel faster": "They only take a fifth of the time.",
-            "Launch fewer, larger kernels": "Yes: the queue is empty, so launching is the bottleneck.",
-        },
-        right=2,
-    ),
-)
+QUIZ = quiz("07")

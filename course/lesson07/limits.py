@@ -5,8 +5,8 @@ from functools import cache
 import torch
 
 from course import show
-from course.checks import expect
-from course.checks.core import Exercise, NotYet
+from course.checks import expect, words
+from course.checks.core import NotYet
 from practice_gpus import practice_gpus
 from practice_gpus.cards import get_card
 
@@ -93,19 +93,4 @@ def _memory(batch):
     return bandwidth / card.bandwidth > rate / card.fp32, told
 
 
-exercise = Exercise(
-    key="07.limit",
-    title="where the limit changes",
-    check_answer=_check,
-    hints=(
-        'Keep doubling: `ex.examine("A", 32, 64, 128, 256)`. For A, watch the column *no kernel*.',
-        "For B, divide: GB moved and GFLOP computed, both by the time. Which of the two rates is nearer to the H100's?",
-        "A waits for launches until *no kernel* falls below 10%: look at 1,024 and 2,048. "
-        "B at 32 reaches 2,490 GB/s and 40 TFLOP/s; what does it reach at 64?",
-    ),
-    reference=REFERENCE,
-    source=f"batches = {REFERENCE}",
-    explanation="up to 1,024 rows, A's kernels are done before the next one is launched, so a larger batch is free. "
-    "B reads 2.1 GB of weights for any batch; from 64 rows on, multiplying takes longer than reading.",
-    unlocked="You can now say what limits a step, and at which batch that changes.",
-)
+exercise = words.exercise("07.limit", _check, REFERENCE)

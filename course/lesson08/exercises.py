@@ -8,7 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from course.checks import expect
-from course.checks.core import Exercise, NotYet, Question, call, chosen
+from course.checks.core import NotYet, call, chosen
+from course.checks.words import exercise, quiz
 from course.gpt import TinyGPT
 from course.gpt.forecasts import recorded, tiny_gpt
 from course.lesson08.steps import CHANGES, LABELS, STEPS, examine, gain, tests_of
@@ -50,7 +51,7 @@ def _check_clip(answer):
         size = _one_step(answer, gradient, most)[0].norm().item()
         if not math.isclose(size, min(true, most), rel_tol=1e-2):
             told = f"the gradient has length {true:.3g}, the limit is {most:g}, and the step had length {size:.3g}."
-            raise NotYet(f"{told} {_why_clip(size, true, most)}")
+            raise NotYet(f"{told} {clip.word(size, size=size, true=true, most=most)}")
     moved, scaler = _one_step(answer, [math.inf, 1.0], 1.0)
     if not torch.equal(moved, torch.zeros(2)):
         raise NotYet("the gradient overflowed, and the weights became nan: scaler.step skips it.")
@@ -59,32 +60,7 @@ def _check_clip(answer):
     return "clipped to the length asked for, whatever the scale; an overflow is skipped and halves the scale."
 
 
-def _why_clip(size, true, most):
-    if size == 0:
-        return "Did anything call backward and step?"
-    if size < 0.1 * min(true, most):
-        return "That's divided by the scale: you clipped gradients that were still scaled."
-    if size > 2 * true:
-        return "The scale is still in it: scaler.step divides, optimizer.step doesn't."
-    if math.isclose(size, true, rel_tol=1e-2):
-        return "Nothing was clipped, or only after the step."
-    return "Clip to a norm, all parameters together; a gradient below the limit stays as it is."
-
-
-clip = Exercise(
-    key="08.clip",
-    title="clip, with a scaler",
-    check_answer=_check_clip,
-    hints=(
-        "Which length do the gradients have after `scaler.scale(loss).backward()`, and which should the limit see?",
-        "Backward, take the scale out, clip, step, update: five calls, three of them are the scaler's.",
-        "`scaler.unscale_(optimizer)`, then `torch.nn.utils.clip_grad_norm_(model.parameters(), most)`.",
-    ),
-    reference=clipped_step,
-    explanation="backward leaves scaled gradients. unscale_ divides them, so that the limit means what it says; "
-    "scaler.step knows that and doesn't divide again.",
-    unlocked="You can now clip in float16 without slowing your training down by 65,536.",
-)
+clip = exercise("08.clip", _check_clip, clipped_step)
 
 
 def forecast_card(make_step, card):
@@ -114,7 +90,7 @@ def _check_diagnosis(answer):
                 raise NotYet(f"{name}: {found!r} is none of {', '.join(known)}.")
         limit, change = pair
         if limit != right:
-            raise NotYet(f"{name} isn't limited by {limit}: {_why_not(limit, tests_of(name))}")
+            raise NotYet(f"{name} isn't limited by {limit}: {_ruled_out(limit, tests_of(name))}")
         times = gain(name, change)
         if times < HELPS:
             raise NotYet(
@@ -125,45 +101,22 @@ def _check_diagnosis(answer):
     return "\n".join(["four limits, four changes that fit, by forecast:", *told])
 
 
-def _why_not(limit, tests):
+def _ruled_out(limit, tests):
     """Which test contradicts `limit`."""
     twice, off, half = (f"× {ratio:.2f} the time" for ratio in tests)
-    if limit == "overhead":
-        return f"the launches stay the same with twice the batch, and it takes {twice}."
-    if tests[0] < 1.5:
-        return f"then twice the batch would take about twice as long, and it takes {twice}."
-    if limit == "compute":
-        return f"without TF32 the arithmetic is far slower, and it takes {off}."
-    if limit == "memory" and tests[2] < 0.4:
-        return f"half the bytes can at best halve the time, and 16 bits take {half}. Was TF32 on for these tests?"
-    if tests[1] > 3.5:
-        return f"only the arithmetic changes without TF32, and it takes {off}."
-    return f"16 bits leave the CPU and the copies as they are, and it takes {half}."
+    return diagnosis.word(limit, tests=tests, twice=twice, off=off, half=half)
 
 
-diagnosis = Exercise(
-    key="08.diagnosis",
-    title="four steps without labels",
-    check_answer=_check_diagnosis,
-    seconds=60,
-    hints=(
-        "Start each step at test 1. Only one of the four takes as long with twice the batch.",
-        "Of A and C, which one is slower without TF32? D was never tested with it: can half the bytes explain its × 0.09?",
-        "The change is from the limit's box in the tree: a CUDA graph saves launches, 16 bits save bytes and arithmetic.",
-    ),
-    reference={
+diagnosis = exercise(
+    "08.diagnosis",
+    _check_diagnosis,
+    {
         "A": ("memory", "16 bits"),
         "B": ("overhead", "CUDA graph"),
         "C": ("compute", "16 bits"),
         "D": ("compute", "TF32"),
     },
-    source='diagnosis = {\n    "A": ("memory", "16 bits"),\n    "B": ("overhead", "CUDA graph"),\n'
-    '    "C": ("compute", "16 bits"),\n    "D": ("compute", "TF32"),\n}',
-    explanation="A takes twice as long with twice the batch, no longer without TF32, and half as long in 16 bits: bytes. B takes as "
-    "long with twice the batch: launches. C takes far longer without TF32: arithmetic. D is C with step 0 left out: half the bytes "
-    "could at best halve its time.",
-    unlocked="You can now find what limits a step, without a profiler. Your reward is `forecast_card`, which plays any step on "
-    "any card; you'll need it below, and in lessons 09 and 13.",
+    seconds=60,
     tool="forecast_card",
     keeps=forecast_card,
 )
@@ -232,52 +185,7 @@ def _check_rung(answer):
     return f"{told}. Twice the texts now take × {twice:.2f} the time."
 
 
-rung = Exercise(
-    key="08.rung",
-    title="a rung of your own",
-    check_answer=_check_rung,
-    seconds=60,
-    hints=(
-        "What does the loop repeat for each text, and which line waits? The box *CPU or copies* names both.",
-        "The model takes [texts, words] as it is. How many texts can share a launch? And who reads the loss?",
-        "`loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())`, once, and `return loss.detach()`",
-    ),
-    reference=my_step,
-    explanation="All texts share each launch, and nobody waits for a loss. The mean over all tokens is the mean of the texts' "
-    "means, because all texts have the same length.",
-    unlocked="You can now find the rung that a step needs, and show that it was the right one.",
-)
+rung = exercise("08.rung", _check_rung, my_step, seconds=60)
 
 
-QUIZ = (
-    Question(
-        "08.double",
-        "You double the batch, and a step of many tiny kernels takes as long as before. What limits it?",
-        {
-            "Memory bandwidth": "Twice the batch would move nearly twice the bytes.",
-            "Compute": "Twice the batch is twice the arithmetic.",
-            "Overhead": "Yes: the launches are the same, however much each one computes.",
-        },
-        right=2,
-    ),
-    Question(
-        "08.sixteen",
-        "With TF32 on or off, a step on an A100 takes the same time; in bfloat16, it takes half. What limits it?",
-        {
-            "Memory bandwidth": "Yes: half the bytes, half the time, and faster arithmetic doesn't matter.",
-            "Compute": "Then it would take far longer without TF32.",
-            "Overhead": "16 bits don't save any launches, and autocast often adds some.",
-        },
-        right=0,
-    ),
-    Question(
-        "08.twenty",
-        "The first call of a compiled function takes 20 s. What do you report?",
-        {
-            "20 s": "Few programs call it only once.",
-            "The median of later calls, and the 20 s next to it": "Yes: which one matters depends on how often you call.",
-            "The mean of all calls": "The mean depends on how many calls you made.",
-        },
-        right=1,
-    ),
-)
+QUIZ = quiz("08")

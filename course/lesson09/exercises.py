@@ -4,7 +4,8 @@ import torch
 from torch.nn import functional as F
 
 from course.checks import expect
-from course.checks.core import Exercise, NotYet, call, chosen
+from course.checks.core import NotYet, call, chosen
+from course.checks.words import exercise
 from course.lesson07.exercises import time_ms
 from course.measurements import published
 from practice_gpus import practice_gpus
@@ -45,20 +46,7 @@ def _judge_tiles(answer, words, size, scale):
     what = f"the result for {words} keys in tiles of {size}" + scale // 100 * " and large scores"
     result = expect.tensor(call(answer, q, k, v, size), q.shape, what=what)
     if not torch.allclose(result, F.scaled_dot_product_attention(q, k, v), atol=1e-4):
-        raise NotYet(f"{what} is wrong. {_why_tiles(result, q, k, v, size)}")
-
-
-def _why_tiles(result, q, k, v, size):
-    """Name what a wrong result equals."""
-    tiles = zip(k.split(size, 2), v.split(size, 2), strict=True)
-    each = [F.scaled_dot_product_attention(q, some_k, some_v) for some_k, some_v in tiles]
-    if result.isnan().any() or result.isinf().any():
-        return "It holds inf or nan: what does `exp` do to a score of 100, or to one without its maximum?"
-    if torch.allclose(result, sum(each), atol=1e-4):
-        return "Each tile was divided by its own sum. Divide once, after the last tile, by the sum of all."
-    if torch.allclose(result, each[-1], atol=1e-4):
-        return "Only the last tile is in it. What you had before has to be added."
-    return "When a tile raises the maximum, by which factor are the old sum and the old result too large?"
+        raise NotYet(f"{what} is wrong. {tiles.word(result, q, k, v, size)}")
 
 
 def _judge_bytes(answer, words=1024):
@@ -76,24 +64,7 @@ def _judge_bytes(answer, words=1024):
         raise NotYet(f"the values are right, but {words:,} words take {found}. One tile at a time!")
 
 
-tiles = Exercise(
-    key="09.tiles",
-    title="attention in tiles",
-    check_answer=_check_tiles,
-    hints=(
-        "Start from the loop over `row` above. One number there is now one number for each query. Which variables "
-        "must be rescaled when the maximum rises?",
-        "Shapes: `top` and `total` are `[batch, heads, n, 1]` (use `keepdim=True`), `result` is like `q`. "
-        "`zip(k.split(size, dim=2), v.split(size, dim=2))` gives the tiles. Divide after the loop.",
-        "In the loop: `new_top = torch.maximum(top, scores.amax(-1, keepdim=True))`, "
-        "`shrink = (top - new_top).exp()`, `weights = (scores - new_top).exp()`, then "
-        "`result = result * shrink + weights @ some_v`; `total` likewise with `weights.sum(-1, keepdim=True)`.",
-    ),
-    reference=tiled_attention,
-    explanation="exp(top - new_top) is 1 unless the maximum rose; then it shrinks what the old one made too large.",
-    unlocked="You've written the algorithm of FlashAttention. Lesson 11 turns it into a kernel.",
-    tool="tiled_attention",
-)
+tiles = exercise("09.tiles", _check_tiles, tiled_attention, tool="tiled_attention")
 
 
 # --- a KV cache ---------------------------------------------------------------------------------
@@ -126,39 +97,13 @@ def _judge_step(answer, cache, layer, qkv, start, end, words):
     full_q, full_k, full_v = (part[:, :, :end] for part in qkv)
     expected = F.scaled_dot_product_attention(full_q, full_k, full_v, is_causal=True)[:, :, start:]
     if not torch.allclose(result, expected, atol=1e-5):
-        why = _why_cache(result, q, full_k, full_v)
+        why = kv_cache.word(result, q=q, k=full_k, v=full_v)
         raise NotYet(f"in layer {layer}, the result for {words} is wrong. {why}")
     if layer not in cache:
         raise NotYet(f"after {words}, `cache` has nothing under {layer}: keys and values are lost.")
 
 
-def _why_cache(result, q, k, v):
-    """Name what a wrong result equals."""
-    if torch.allclose(result, F.scaled_dot_product_attention(q, k, v), atol=1e-5):
-        return "In the prompt, words looked ahead: there it has to be causal."
-    if torch.allclose(result, v[:, :, :1].expand_as(result), atol=1e-5):
-        return "It saw the very first word and nothing else. What does is_causal do with one query?"
-    if torch.allclose(result, v[:, :, -1:].expand_as(result), atol=1e-5):
-        return "It saw itself and no earlier word. Where are their keys and values?"
-    return "Which keys and values did it see: all of this layer, in order, and of no other layer?"
-
-
-kv_cache = Exercise(
-    key="09.kv_cache",
-    title="a KV cache",
-    check_answer=_check_cache,
-    hints=(
-        "Dimension 2 holds the words. What do the new keys have to follow, and where will the next call find both?",
-        "If the layer has an entry, concatenate old and new keys along dimension 2, and the values likewise. "
-        "Store both. With several queries, the prompt, be causal; with a single one, don't.",
-        "`k = torch.cat([cache[layer][0], k], dim=2)`, `v` likewise; `cache[layer] = k, v`; and last "
-        "`F.scaled_dot_product_attention(q, k, v, is_causal=q.shape[2] > 1)`.",
-    ),
-    reference=cached_attention,
-    explanation="Old keys and values don't change. The prompt needs the causal mask; a single new word may see all.",
-    unlocked="You can now make any GPT write without reading its text again.",
-    tool="cached_attention",
-)
+kv_cache = exercise("09.kv_cache", _check_cache, cached_attention, tool="cached_attention")
 
 
 # --- tokens per second --------------------------------------------------------------------------
@@ -183,7 +128,7 @@ def _check_rate(answer):
     for name, offer in OFFERS.items():
         found = expect.number(call(answer, *offer), "your rate")
         if not abs(found - tokens_per_second(*offer)) <= 1e-6 * abs(found):
-            raise NotYet(f"for {name}, {offer}, you get {found:.4g}. {_why_rate(found, *offer)}")
+            raise NotYet(f"for {name}, {offer}, you get {found:.4g}. {rate.word(found, *offer)}")
     told = []
     for model, (precision, weights, bits) in RUNS.items():
         [row] = published("llama_tokens_a100").rows(
@@ -194,34 +139,4 @@ def _check_rate(answer):
     return f"gpt-fast's published runs stay below it: {', '.join(told)}."
 
 
-def _why_rate(found, weights, bits, chats, tokens, gb_per_s):
-    """Name what a wrong rate forgot."""
-    parts, caches = weights * bits / 8, chats * tokens * PER_TOKEN
-    slips = {  # what was forgotten: the bytes read then
-        "A byte has 8 bits.": weights * bits + caches,
-        "A weight has `bits` bits, whatever they are.": weights * 2 + caches,
-        "The caches are read, too.": parts,
-        "Each chat has a cache of its own.": parts + caches / chats,
-        "The weights are read once for all chats.": chats * parts + caches,
-        "That is all chats together; what does each get?": (parts + caches) / chats,
-        "A GB has a billion bytes.": 1e9 * (parts + caches),
-    }
-    for why, read in slips.items():
-        if abs(found * read / (gb_per_s * 1e9) - 1) < 1e-6:
-            return why
-    return "How many bytes does a step read, weights and caches, and how long does that take?"
-
-
-rate = Exercise(
-    key="09.rate",
-    title="how fast it can write",
-    check_answer=_check_rate,
-    hints=(
-        "Count the bytes that one step reads. The bandwidth divided by them is the number of steps per second.",
-        "The weights have `weights * bits / 8` bytes; the caches have 524,288 for each token of each chat.",
-        "`read = weights * bits / 8 + chats * tokens * 524_288`, and `gb_per_s * 1e9 / read` steps per second.",
-    ),
-    reference=tokens_per_second,
-    explanation="A step gives each chat one token. All chats share one reading of the weights, and each has a cache of its own.",
-    unlocked="You can now bound the writing speed of a card by its data sheet, before you rent it.",
-)
+rate = exercise("09.rate", _check_rate, tokens_per_second)

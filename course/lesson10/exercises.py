@@ -9,16 +9,15 @@ from torch.nn import functional as F
 
 from course.checks import expect
 from course.checks.core import (
-    Exercise,
     LearnerError,
     NotAttempted,
     NotYet,
-    Question,
     call,
     chosen,
     is_untouched,
 )
 from course.checks.ranks import Collectives
+from course.checks.words import exercise, quiz
 from course.lesson06.exercises import to_ddp
 from course.lesson10 import plans
 
@@ -49,35 +48,12 @@ def _check_bytes(answer):
         result = expect.number(call(answer, parameters, ranks, stage), call_text)
         expected = rank_bytes(parameters, ranks, stage)
         if not abs(result - expected) <= 1 + 1e-9 * expected:  # a byte for rounding; nan fails
-            raise NotYet(f"{call_text} is {result:,.0f}. " + _why(result, parameters, ranks, stage))
+            why = bytes.word(result, parameters, ranks, stage, splits=STAGES[stage])
+            raise NotYet(f"{call_text} is {result:,.0f}. {why}")
     return "for one rank and for thousands, in DDP and in all three stages."
 
 
-def _why(result, parameters, ranks, stage):
-    if abs(result - rank_bytes(parameters, 1, 0)) <= 1:
-        return f"That is what one GPU alone needs. Stage {stage} splits {STAGES[stage]}."
-    if abs(result - rank_bytes(parameters, ranks, 3)) <= 1:
-        return f"Here everything is split, but stage {stage} splits {STAGES[stage]}."
-    if stage == 0:
-        return "Nothing is split in stage 0: add the bytes of parameters, gradients and Adam."
-    return f"Stage {stage} splits {STAGES[stage]} over the ranks; the rest stays on each of them."
-
-
-bytes = Exercise(
-    key="10.bytes",
-    title="bytes of a rank",
-    check_answer=_check_bytes,
-    hints=(
-        "Look at the table above: in each stage, which of the three parts are still whole on every rank?",
-        "Write down three numbers, 4, 4 and 8 bytes per parameter. Each stage divides one more of them.",
-        "`optimizer = 8 * parameters`; `if stage >= 1: optimizer = optimizer / ranks`; and so on.",
-    ),
-    reference=rank_bytes,
-    explanation="Parameters and gradients take 4 bytes each, Adam's two averages 8. Stage 1 divides "
-    "the 8, stage 2 the gradients' 4 as well, stage 3 the parameters' 4, too.",
-    unlocked="You can now say how many GPUs a model needs before you rent one.",
-    tool="rank_bytes",
-)
+bytes = exercise("10.bytes", _check_bytes, rank_bytes, tool="rank_bytes")
 
 
 # --- FSDP of one block ----------------------------------------------------------------------------
@@ -174,24 +150,7 @@ def _compare_gradients(results, weights, inputs):
             )
 
 
-fsdp = Exercise(
-    key="10.fsdp",
-    title="FSDP of one block",
-    check_answer=_check_fsdp,
-    hints=(
-        "Step through the figure above. What does a rank do before and after a block's two passes?",
-        "`grad` is the gradient of the block's output, so the block's backward pass starts there: `.backward(grad)`. Before it, "
-        "the gathered weights and a detached `x` have to require gradients.",
-        "`weights = comm.all_gather(shard).requires_grad_()`, then `block(weights, x).backward(grad)`, and "
-        "`comm.reduce_scatter(weights.grad) / comm.ranks`",
-    ),
-    reference=fsdp_block,
-    explanation="Before each pass an all-gather completes the weights. The first pass keeps no graph and no "
-    "variable with them. fully_shard keeps the activations instead of running the block twice, and gathers "
-    "the next block while this one computes.",
-    unlocked="You can now read any FSDP code: you've written the heart of it.",
-    tool="fsdp_block",
-)
+fsdp = exercise("10.fsdp", _check_fsdp, fsdp_block, tool="fsdp_block")
 
 
 # --- plan -----------------------------------------------------------------------------------------
@@ -210,78 +169,28 @@ def _check_plan(answer):
             found = f"{' × '.join(map(str, splits))} = {math.prod(splits)}"
             raise NotYet(f"job {name} has {job.gpus} GPUs; yours is for {found}.")
         if not plans.works(job, splits):
-            raise NotYet(f"job {name}: {_why_plan(job, splits)}")
+            raise NotYet(f"job {name}: {_lost(job, splits)}")
     told = [
         f"{plans.forecast(job, *answer[name]).computing:.0%}" for name, job in plans.JOBS.items()
     ]
     return f"all four fit, and their GPUs compute {', '.join(told)} of the time, by this forecast."
 
 
-def _why_plan(job, splits):
+def _lost(job, splits):
+    """What keeps a plan from working, in words."""
     found = plans.forecast(job, *splits)
+    lost = max(found.gathers, found.sums, found.idle)
+    state, activations = (held / 1e9 for held in found[:2])
+    why = plan.word(found, lost=lost, gb=state + activations, activations=activations)
     if not plans.fits(found):
-        held = f"{sum(found[:2]) / 1e9:.0f} GB don't fit, and {found.activations / 1e9:.0f} of them are activations."
-        return f"{held} Which of the three divides those, too?"
-    lost = {
-        found.gathers: "FSDP waits for weights: how many tokens does each gather serve, over which link?",
-        found.sums: "tensor parallelism waits for its all-reduces: over which link, and between how many GPUs?",
-        found.idle: "GPUs are idle: in a pipeline's bubble, or because there are fewer texts than FSDP ranks.",
-    }
-    best = (
-        f"it computes {found.computing:.0%} of the time, and another split {plans.best(job):.0%}."
-    )
-    return f"{best} Most of the loss: {lost[max(lost)]}"
+        return why
+    best = f"{found.computing:.0%} of the time, and another split {plans.best(job):.0%}"
+    return f"it computes {best}. Most of the loss: {why}"
 
 
-plan = Exercise(
-    key="10.plan",
-    title="plan two runs",
-    check_answer=_check_plan,
-    hints=(
-        "With FSDP alone: how many texts are there for C's 128 ranks? How many GB of activations does one text of D take?",
-        "Take as small a factor from FSDP as you can, and give it to a method that suits the link: tensor needs NVLink; a "
-        "pipeline sends little, but needs many texts per FSDP rank.",
-        "C is one factor of 2 away. In D, only tensor divides a text, inside "
-        "a machine, and what travels between machines should send least.",
-    ),
-    reference={"A": (8, 1, 1), "B": (1, 1, 8), "C": (64, 2, 1), "D": (1, 8, 4)},
-    source='plans = {"A": (8, 1, 1), "B": (1, 1, 8), "C": (64, 2, 1), "D": (1, 8, 4)}',
-    explanation="With FSDP alone, a gather in B serves 4,096 tokens, and PCIe needs 11,542; a pipeline hardly sends, and 32 "
-    "texts keep its bubble at 18%. C: 64 texts feed 64 ranks, and two GPUs in a machine share each text. A text of D takes "
-    "91 GB, so eight GPUs share it; the pipeline crosses the slow network, because it sends least.",
-    unlocked="You can now say how to split a run before you rent the cluster.",
+plan = exercise(
+    "10.plan", _check_plan, {"A": (8, 1, 1), "B": (1, 1, 8), "C": (64, 2, 1), "D": (1, 8, 4)}
 )
 
 
-QUIZ = (
-    Question(
-        "10.whole",
-        "fully_shard over four ranks. While a block runs, which weights does a rank hold?",
-        {
-            "Its quarter of everything, nothing else": "A matmul needs the whole matrix, so the block is gathered first.",
-            "Its quarter, and at least this block whole": "Yes: gathered before the block runs, freed after it. Perhaps the next one is there already.",
-            "All blocks whole, and its quarter of Adam's moments": "That's stage 1. fully_shard is stage 3.",
-        },
-        right=1,
-    ),
-    Question(
-        "10.hidden",
-        "Your FSDP run is communication-bound. Which change helps?",
-        {
-            "More GPUs, the same tokens on each": "Each GPU still gathers all weights per step, for the same compute.",
-            "A wider model, the same tokens": "More weights mean more compute and more to gather, in the same ratio.",
-            "More tokens per GPU": "Yes: compute grows with the tokens, the traffic doesn't.",
-        },
-        right=2,
-    ),
-    Question(
-        "10.text",
-        "A pipeline is kept full, but the activations of its long texts don't fit. Which change helps?",
-        {
-            "FSDP over more GPUs": "A rank computes its texts alone, and FSDP shards no activations.",
-            "More stages, again kept full": "A stage has fewer blocks then, but keeps as many more texts.",
-            "Tensor over more GPUs": "Yes: with sequence parallelism, each keeps its part of every text.",
-        },
-        right=2,
-    ),
-)
+QUIZ = quiz("10")

@@ -4,8 +4,8 @@ import math
 
 import torch
 
-from course.checks.core import Question
 from course.checks.puzzle import Problem, blank, puzzle
+from course.checks.words import quiz
 from course.lesson11.inductor import written_for_cuda
 from course.lesson11.kernels import attend, attention_kernel, matmul_kernel, softmax_kernel
 from course.lesson11.race import race
@@ -28,41 +28,14 @@ def _softmax_problem(rows, columns, block, shift):
     return Problem(values, out, x.softmax(1), rows, words, options={"aligned": columns > 100})
 
 
-def _softmax_mistakes(problem):
-    x, _, columns, block = problem.values
-    yield (
-        torch.full_like(x, math.nan),
-        "that is nan: `exp` overflows unless the maximum is subtracted first.",
-    )
-    first = "each program took row 0: row r begins at `x + r * columns`."
-    yield x[:1].softmax(1).expand_as(x), first
-    padded = torch.nn.functional.pad(x, (0, block - columns)).softmax(1)
-    beyond = (
-        "the sum counts the elements that are masked out: which `other` has an exponential of 0?"
-    )
-    yield padded[:, :columns], beyond
-    yield x.exp(), "where is the division? The numbers of a row have to add up to 1."
-
-
 softmax = puzzle(
     "11.softmax",
-    "fused softmax",
+    softmax_kernel,
     lambda: [
         _softmax_problem(*sizes) for sizes in ((4, 10, 16, 0), (3, 7, 8, 100), (4, 1024, 1024, 0))
     ],
     asked,
-    "bytes loaded and stored per element",
-    mistakes=_softmax_mistakes,
-    hints=(
-        "A program loads its row once. Where does row `row` begin, and what does `tl.load` put where the mask is false?",
-        "`x + row * columns + offsets` are the addresses. Minus infinity is never the maximum, and its exponential is 0: "
-        '`other=-float("inf")`.',
-        "`numerator = tl.exp(values - tl.max(values, axis=0))`; divide it by `tl.sum(numerator, axis=0)`, and store it at "
-        "`out + row * columns + offsets` with the same mask.",
-    ),
-    reference=softmax_kernel,
     tool="softmax_kernel",
-    explanation="One load and one store: 8 bytes per element, the least there is. Between them the row stays on the chip.",
 )
 
 
@@ -75,37 +48,12 @@ def _product_problem(n, tile):
     return Problem(values, c, expected, (side, side), f"n = {n}", options=options, tolerance=5e-3)
 
 
-def _product_mistakes(problem):
-    a, b, _, n, tile = problem.values
-    a, b, last = a.float(), b.float(), (n - 1) // tile * tile
-    yield torch.zeros(n, n), "every result is 0: nothing was added to `acc`."
-    only = "only the {} tiles count: each step has to add its product to `acc`."
-    yield a[:, :tile] @ b[:tile], only.format("first")
-    yield a[:, last:] @ b[last:], only.format("last")
-    yield (
-        a @ b.T,
-        "that is a @ b.T: in the addresses of `b`, `k` is a column and `columns` a row.",
-    )
-
-
 product = puzzle(
     "11.product",
-    "tiled product",
+    matmul_kernel,
     lambda: [_product_problem(50, 16), _product_problem(64, 16)],
     asked,
-    "bytes loaded and stored per element",
-    mistakes=_product_mistakes,
-    hints=(
-        "Element (k, c) of `b` has the address `b + k * n + c`. Which of the two is a column, and which a row?",
-        "`right` is a square of `b + k[:, None] * n + columns`. Where does it end, if 16 doesn't divide n? Beyond the end, a "
-        "0 changes no sum.",
-        "`right = tl.load(b + k[:, None] * n + columns, mask=(k[:, None] < n) & (columns < n), other=0.0)`, then "
-        "`acc = tl.dot(left, right, acc)`.",
-    ),
-    reference=matmul_kernel,
     tool="matmul_kernel",
-    explanation="Each step brings in two tiles of 16 × 16 and uses every number in them 16 times. `acc` never leaves the chip "
-    "until the walk is over.",
     seconds=20,
 )
 
@@ -124,86 +72,27 @@ def _executed(compiled, result, problem):
     return 32 * sum(result.instructions.values()) / problem.values[4] ** 2
 
 
-def _attention_mistakes(problem):
-    q, k, v, _, n, scale, _, block = problem.values
-    scores, v = q.float() @ k.float().T * scale, v.float()
-    beyond = torch.nn.functional.pad(scores, (0, -n % block)).softmax(1)[:, :n]
-    yield beyond @ v, "keys past the end have a weight: which score has an exponential of 0?"
-    last = slice((n - 1) // block * block, n)
-    why = "only the last tile of keys counts: what is `row_max` in the next step?"
-    yield scores[:, last].softmax(1) @ v[last], why
-    maxima = torch.stack([each.amax(1) for each in scores.split(block, 1)]).cummax(0).values
-    powers = [
-        (each - top[:, None]).exp()
-        for each, top in zip(scores.split(block, 1), maxima, strict=True)
-    ]
-    whole = (scores - maxima[-1][:, None]).exp()
-    stale_sum = sum(each.sum(1) for each in powers)[:, None]
-    stale_acc = sum(each @ part for each, part in zip(powers, v.split(block), strict=True))
-    both = "when the maximum grows, `row_sum` and `acc` both have to shrink by the same factor."
-    yield stale_acc / stale_sum, both
-    yield (
-        stale_acc / whole.sum(1)[:, None],
-        "`acc` has to shrink by the factor that `row_sum` shrinks by.",
-    )
-    yield whole @ v / stale_sum, "`row_sum` has to shrink by the factor that `acc` shrinks by."
+def _flash(q, k, v, scale, block, shrinks):
+    """Flash attention in tiles; of "sum" and "acc", only what is in `shrinks` shrinks when the maximum grows."""
+    top, total, acc = torch.full((len(q), 1), -math.inf), 0, 0
+    for keys, values in zip(k.float().split(block), v.float().split(block)):
+        scores = q.float() @ keys.T * scale
+        new_top = torch.maximum(top, scores.amax(1, keepdim=True))
+        alpha, weights = (top - new_top).exp(), (scores - new_top).exp()
+        total = total * (alpha if "sum" in shrinks else 1) + weights.sum(1, keepdim=True)
+        acc = acc * (alpha if "acc" in shrinks else 1) + weights @ values
+        top = new_top
+    return acc / total
 
 
 attention = puzzle(
     "11.attention",
-    "flash attention",
+    attention_kernel,
     lambda: [_attention_problem(50), _attention_problem(128)],
     _executed,
-    "PTX instructions per score",
-    mistakes=_attention_mistakes,
-    hints=(
-        "The lines of the loop above, for BLOCK rows at once: a maximum along axis 1, a factor, a sum. `[:, None]` "
-        "makes a column of them, beside a tile. A key past the end needs a score of minus infinity.",
-        '`scores = tl.where(others.T < n, scores, -float("inf"))`, then '
-        "`new_max = tl.maximum(row_max, tl.max(scores, axis=1))`, `alpha = tl.exp(row_max - new_max)`, and "
-        "`weights = tl.exp(scores - new_max[:, None])`. `row_sum` and `acc` are multiplied by `alpha` before they grow.",
-        "`row_sum = row_sum * alpha + tl.sum(weights, axis=1)`, `acc = acc * alpha[:, None] + "
-        "tl.dot(weights.to(values.dtype), values)`, `row_max = new_max`.",
-    ),
-    reference=attention_kernel,
     tool="attention_kernel",
-    explanation="Every step leaves behind what the softmax of the keys so far would give, up to the division by `row_sum`, "
-    "which waits until the end. No score is ever stored. Under par: with `scale * 1.4427` in place of `scale` and `tl.exp2` "
-    "in place of `tl.exp`, a multiplication per score is gone.",
-    unlocked="You've written the heart of FlashAttention.",
     seconds=20,
 )
 
 
-QUIZ = (
-    Question(
-        "11.bytes",
-        "Your fused softmax takes 44 µs for 67 MB of float32, on a card of 2,039 GB/s. What could halve that?",
-        {
-            "Inputs and outputs in bfloat16": "Yes: it reaches 1,520 GB/s, 75% of the bandwidth. Only fewer bytes help.",
-            "A faster exp": "It waits for memory, so arithmetic is free.",
-            "More programs": "2,048 programs keep every SM busy. They share one memory.",
-        },
-        right=0,
-    ),
-    Question(
-        "11.mask",
-        "1,000 numbers, blocks of 256. How many programs, and how many elements does the last one mask out?",
-        {
-            "3 programs, 232 elements": "Three programs reach 768 numbers only.",
-            "4 programs, 24 elements": "Yes: 4 × 256 is 1,024, which is 24 too many.",
-            "4 programs, 232 elements": "The last program starts at 768 and has 232 numbers to do.",
-        },
-        right=1,
-    ),
-    Question(
-        "11.alpha",
-        "A flash kernel forgets to rescale acc and row_sum. Which rows still come out right?",
-        {
-            "None": "Where no maximum grows after the first tile, `alpha` is 1 from then on.",
-            "Those whose scores are all positive": "What counts is whether the maximum grows, not its sign.",
-            "Those whose largest score is in the first tile": "Yes: `alpha` is 1 from then on. So test with several tiles.",
-        },
-        right=2,
-    ),
-)
+QUIZ = quiz("11")

@@ -4,8 +4,8 @@ import re
 
 import torch
 
-from course.checks.core import Question
-from course.checks.puzzle import UNTOUCHED, Problem, blank, puzzle
+from course.checks.puzzle import Problem, blank, puzzle
+from course.checks.words import quiz
 from course.lesson11.kernels import matmul_kernel
 
 # --- transpose ----------------------------------------------------------------------------------
@@ -37,15 +37,6 @@ def _transpose_problems():
     return found
 
 
-def _transpose_mistakes(problem):
-    x, out, rows, columns = problem.values
-    yield x.reshape(columns, rows), "that is x, unchanged: a row of `out` has `rows` elements."
-    left = (torch.arange(columns) % 32 < 8)[:, None]
-    above = (torch.arange(rows) % 32 < 8)[None]
-    once = torch.where(left, torch.where(above, x.T, 0.0), UNTOUCHED)
-    yield once, "only 8 of every 32 rows were moved: 32 × 8 threads take four steps for a tile."
-
-
 def _transpose_score(compiled, result, problem):
     """Sectors loaded and stored, plus bank conflicts, for 32 elements."""
     return (result.moved() / 32 + result.bank_conflicts) / (len(problem.out.flatten()) / 32)
@@ -53,23 +44,10 @@ def _transpose_score(compiled, result, problem):
 
 transpose = puzzle(
     "12.transpose",
-    "transpose",
+    TRANSPOSE,
     _transpose_problems,
     _transpose_score,
-    "sectors plus bank conflicts, per 32 elements",
-    mistakes=_transpose_mistakes,
-    hints=(
-        "A barrier, then new `c` and `r`, as in the square version. Where in `out` does the tile of block (x, y) belong?",
-        "In block (x, y), the tile's top left element in `out` is row `blockIdx.x * 32`, column `blockIdx.y * 32`. A row of "
-        "`out` has `rows` elements. And one column too many in the tile moves each row one bank on.",
-        "After `__syncthreads()`: `c = blockIdx.y * 32 + threadIdx.x; r = blockIdx.x * 32 + threadIdx.y;`, then "
-        "`out[(r + i) * rows + c] = tile[threadIdx.x][threadIdx.y + i]` where `r + i < columns && c < rows`.",
-    ),
-    reference=TRANSPOSE,
     tool="transpose",
-    source=f'transpose = """{TRANSPOSE}"""',
-    explanation="Both global accesses run along rows, so each request is 4 sectors; the turn happens in shared memory, where a "
-    "column of 33-element rows lies in 32 different banks.",
 )
 
 
@@ -102,22 +80,6 @@ def _matmul_problems():
     return found
 
 
-def _matmul_mistakes(problem):
-    a, b, _, n = problem.values
-    turned = a.view(n // 32, 32, n // 32, 32).transpose(1, 3).reshape(n, n)
-    yield (
-        turned @ b,
-        "`left` is read by columns: this thread's row of `a` is `left[threadIdx.y][k]`.",
-    )
-    yield a[:, -32:] @ b[-32:], "only the last pair of tiles counts: `sum` has to keep growing."
-    down = b.view(n // 32, 32, n)[:, :1].expand(-1, 32, -1).reshape(n, n)
-    yield (
-        a @ down,
-        "each row of `right` holds the same numbers: its row in `b` is `start + threadIdx.y`.",
-    )
-    yield torch.zeros(n, n), "every result is 0: nothing was added to `sum`."
-
-
 def loads_per_ffma(result, multiply_adds):
     """Return the load instructions of warps, from global and shared memory, for each of so many multiply-adds of warps."""
     return sum(each.requests for each in result.accesses if each.kind == "load") / multiply_adds
@@ -130,23 +92,10 @@ def _matmul_score(compiled, result, problem):
 
 matmul = puzzle(
     "12.matmul",
-    "a product through shared memory",
+    MATMUL,
     _matmul_problems,
     _matmul_score,
-    "sectors loaded from global memory per FFMA",
-    mistakes=_matmul_mistakes,
-    hints=(
-        "A thread brings one number into each tile. In `right`, too, a warp should fill a row with 32 neighbors.",
-        "`right[threadIdx.y][threadIdx.x]` takes row `start + threadIdx.y` of `b`, in this thread's column. Who may use the "
-        "tiles before they're complete, and who may still need them when the next ones come?",
-        "After the loads, `__syncthreads();`, then `for (int k = 0; k < 32; k++) sum += left[threadIdx.y][k] * "
-        "right[k][threadIdx.x];`, then `__syncthreads();` once more.",
-    ),
-    reference=MATMUL,
     tool="matmul",
-    source=f'matmul = """{MATMUL}"""',
-    explanation="For each pair of tiles, a warp loads 8 sectors and does 32 multiply-adds: 0.25 sectors each. No bank "
-    "conflicts: in `left`, all lanes read the same word; in `right`, 32 neighbors.",
     seconds=20,
 )
 
@@ -197,35 +146,4 @@ def product_row(card, numbers, precision="–"):
     return card, numbers, precision, f"{plain:,}", cores or "none", compiled.registers, stack
 
 
-QUIZ = (
-    Question(
-        "12.sectors",
-        "A warp's 32 threads read 32 floats that lie 64 bytes apart. How many sectors of 32 bytes does the request touch?",
-        {
-            "4": "That takes neighbors: 32 floats in 128 bytes.",
-            "16": "No two of these floats share a sector: they lie 64 bytes apart.",
-            "32": "Yes: one sector for each float, and 28 of its 32 bytes are wasted.",
-        },
-        right=2,
-    ),
-    Question(
-        "12.banks",
-        "float tile[32][40]: thread t reads tile[t][0]. What happens?",
-        {
-            "An 8-way bank conflict": "Yes: rows lie 40 words apart, so every fourth one begins in the same bank.",
-            "A 32-way bank conflict": "That takes rows of 32 words, or a multiple of it.",
-            "One wavefront": "That takes 32 different banks, or one word for all.",
-        },
-        right=0,
-    ),
-    Question(
-        "12.occupancy",
-        "A change raises a kernel's occupancy from 50% to 100%, and its stack from 0 to 200 bytes. Is it faster?",
-        {
-            "Yes: more warps hide more latency": "They can, but each thread may now execute extra loads and stores, too.",
-            "Time it: it can hide more latency, but it may spill": "Yes: the counters name both, not what they add up to.",
-            "No: a spill always costs more": "Usually, but a small stack that stays in L1 can cost little.",
-        },
-        right=1,
-    ),
-)
+QUIZ = quiz("12")

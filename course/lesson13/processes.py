@@ -3,7 +3,8 @@
 import functools
 
 from course.checks import expect
-from course.checks.core import Exercise, NotAttempted, NotYet
+from course.checks.core import NotAttempted, NotYet
+from course.checks.words import exercise
 from course.scripts import run, script_path
 
 # --- the hang ------------------------------------------------------------------------------------
@@ -35,20 +36,7 @@ def _check_hang(answer):
     return hang.explanation
 
 
-hang = Exercise(
-    key="13.hang",
-    title="three processes that hang",
-    check_answer=_check_hang,
-    hints=(
-        "Compare the third entry of each rank.",
-        "Two ranks wait in an all-reduce; the other one went on to a broadcast. So which one skipped something?",
-        "Open `notebooks/scripts/hang.py`: the function `step` calls `all_reduce` only under a condition.",
-    ),
-    reference={"rank": 2, "line": CONDITION},
-    source=f'skipped = {{"rank": 2, "line": {CONDITION}}}',
-    explanation="rank 2 skips an all-reduce. Its third batch is empty, so it goes on to the broadcast, and the others wait. Every "
-    "rank must make the same collectives in the same order: take part with a gradient of zeros, or drop the last batch on all.",
-)
+hang = exercise("13.hang", _check_hang, {"rank": 2, "line": CONDITION})
 
 
 # --- DDP that isn't one GPU ----------------------------------------------------------------------
@@ -95,18 +83,4 @@ def _check_agree(answer):
     return f"{found[0]:.6f} on 1, 2 and 4 ranks, up to rounding. {agree.explanation}"
 
 
-agree = Exercise(
-    key="13.agree",
-    title="DDP that isn't one GPU",
-    check_answer=_check_agree,
-    hints=(
-        "Each column of the table should hold one number three times. Which setting moves which column?",
-        "Same samples, each once; same batch; same learning rate; same statistics; no sample twice.",
-        "Divide the batch first. What does *norm over* say then? And the samples per epoch?",
-    ),
-    reference=CURE,
-    source=f"settings = {CURE!r}",
-    explanation="three differences at once. Four ranks do what one does when together they take the same samples, once each, in "
-    "batches of the same size, at the same learning rate, and nothing in the model looks across a rank's part of the batch: layer norm, or on GPUs `nn.SyncBatchNorm.convert_sync_batchnorm(model)`.",
-    seconds=120,
-)
+agree = exercise("13.agree", _check_agree, CURE, seconds=120)

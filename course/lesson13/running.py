@@ -6,7 +6,8 @@ import warnings
 import torch
 from torch import nn
 
-from course.checks.core import Exercise, NotYet, call
+from course.checks.core import NotYet, call
+from course.checks.words import exercise
 
 
 # --- the recompiler ------------------------------------------------------------------------------
@@ -58,19 +59,7 @@ def _check_recompiles(answer):
     return f"six calls, {graphs} graph{'s' * (graphs > 1)}. {recompiles.explanation}"
 
 
-recompiles = Exercise(
-    key="13.recompiles",
-    title="a model that compiles again and again",
-    check_answer=_check_recompiles,
-    hints=(
-        "The guard names the attribute that the graph takes for a constant.",
-        "A tensor's value isn't a constant of the graph. Which method of `nn.Module` stores a tensor that isn't a parameter?",
-        'In `__init__`: `self.register_buffer("calls", torch.zeros(()))`. The rest can stay.',
-    ),
-    reference=Once,
-    explanation="a Python number as a module's attribute. torch.compile treats it as a constant and guards on it, so each new "
-    "value needs a new graph. A buffer is an input of the graph: its value may change. That's the hint in PyTorch's own log: make this integer a tensor.",
-)
+recompiles = exercise("13.recompiles", _check_recompiles, Once)
 
 
 # --- the overflow --------------------------------------------------------------------------------
@@ -116,16 +105,4 @@ def _check_overflow(answer):
     return f"inf and NaN found at their source. {overflow.explanation}"
 
 
-overflow = Exercise(
-    key="13.overflow",
-    title="a loss of NaN",
-    check_answer=_check_overflow,
-    hints=(
-        "A forward hook gets `(module, inputs, output)` after each module. `model.named_modules()` gives names and modules.",
-        "In the hook: `if not output.isfinite().all()`, keep the name. The first one kept is the answer.",
-        "`register_forward_hook` returns a handle; call its `remove()` at the end. Leave out the model itself, whose name is ''.",
-    ),
-    reference=first_bad,
-    explanation="float16 overflows in a layer long before the loss. Hooks run in the order of the modules, so the first name is "
-    "where it begins; NaN comes later, from inf - inf. Use bfloat16, or run that layer in float32. A `GradScaler` doesn't help: it scales the loss, and this overflows in forward.",
-)
+overflow = exercise("13.overflow", _check_overflow, first_bad)

@@ -1,7 +1,7 @@
 """Where the time of a step is lost, and how much of it each remedy takes away at best."""
 
-from course.checks import expect
-from course.checks.core import Exercise, NotYet, call
+from course.checks import expect, words
+from course.checks.core import NotYet, call
 from course.measurements import traces
 from course.measurements.traces.intervals import merged
 from course.timeline.reading import busy_share, exposed, gaps, on_cpu, total
@@ -72,19 +72,4 @@ def _why(key, told, truth):
     return "Does every gap count, the short ones as well?"
 
 
-exercise = Exercise(
-    key="13.triage",
-    title="a V100 with nothing to do",
-    check_answer=_check,
-    hints=(
-        "For each gap: which call takes the CPU longest, by `longest_call`?",
-        "Start from two zeros, and add each gap's length to one of them: to the loader's if that name contains `DataLoader`.",
-        "A gap is (start, length), so it ends at `start + length`. Communication is `exposed(trace) * trace.length`.",
-    ),
-    reference=triage,
-    explanation="the loader. 58 of this patient's 174 ms go into waits for it, 17 into gaps in which the CPU did something "
-    "else, and none into communication.",
-    seconds=30,
-    unlocked="You can now say of any trace where its time is lost.",
-    tool="triage",
-)
+exercise = words.exercise("13.triage", _check, triage, seconds=30, tool="triage")

@@ -1,11 +1,14 @@
 """The puzzles of page 93, from easy to hard: each with a specification, problems, a score and a model answer."""
 
+from dataclasses import dataclass
+
 import torch
 from torch.nn import functional as F
 
 from course.checks import puzzle as base
 from course.checks.core import Exercise, NotYet
 from course.checks.puzzle import Problem, blank, puzzle, requested, tl, triton
+from course.checks.words import exercise
 from course.lesson11.kernels import matmul_kernel
 
 
@@ -32,18 +35,7 @@ def _outer_problem(n, tile):
 
 
 outer = puzzle(
-    "93.outer",
-    "broadcast",
-    lambda: [_outer_problem(10, 8), _outer_problem(128, 32)],
-    asked,
-    "bytes loaded and stored per element",
-    hints=(
-        "A program makes a tile of `out`, so it needs TILE numbers of x and TILE of y, not TILE² of each.",
-        "Load two vectors, `a` and `b`. `a[:, None] + b[None, :]` is the tile.",
-    ),
-    reference=outer_kernel,
-    explanation="TILE numbers of x and TILE of y do for a whole tile; each warp loads those that it needs. Tiles of addresses "
-    "for x and y give the same result, and a score of 6.",
+    "93.outer", outer_kernel, lambda: [_outer_problem(10, 8), _outer_problem(128, 32)], asked
 )
 
 
@@ -65,29 +57,11 @@ def _row_sums_problem(rows, columns, block):
     return Problem(values, out, x.sum(1), rows, words, options=options, tolerance=1e-3)
 
 
-def _row_sums_mistakes(problem):
-    x, _, columns, block = problem.values
-    if columns > block:
-        first = f"only the first block of each row was added. A row of {columns} needs several blocks of {block}: a loop."
-        yield x[:, :block].sum(1), first
-        last = "only the last block of each row was added: what happens to the total in the loop?"
-        yield x[:, (columns - 1) // block * block :].sum(1), last
-
-
 row_sums = puzzle(
     "93.row_sums",
-    "row sums",
+    row_sums_kernel,
     lambda: [_row_sums_problem(*sizes) for sizes in ((4, 40, 16), (5, 7, 16), (3, 1024, 256))],
     lambda compiled, result, problem: result.useful() / problem.values[0].numel(),
-    "bytes loaded and stored per element of x",
-    mistakes=_row_sums_mistakes,
-    hints=(
-        "A row may be longer than a block: walk along it, and keep a block of running totals.",
-        "Begin with `tl.zeros((BLOCK,), dtype=tl.float32)`. Beyond the row's end, add zeros. After the loop, `tl.sum` makes one "
-        "number of the block.",
-    ),
-    reference=row_sums_kernel,
-    explanation="The totals stay on the chip, the zeros beyond the end change no sum, and there is one store, of one number.",
 )
 
 
@@ -114,19 +88,9 @@ def _requests_per_row(compiled, result, problem):
 
 double = puzzle(
     "93.double",
-    "vector loads",
+    double_kernel,
     lambda: [_double_problem(40, 64), _double_problem(1000, 1024)],
     _requests_per_row,
-    "memory instructions of a warp per row",
-    hints=(
-        "A row has `columns` numbers, a multiple of 8, but not of 16. The launcher promises the compiler only multiples of 16, "
-        "so it takes the numbers one by one.",
-        "Write the start of a row and its end as `columns // 8 * 8`. It's the same number, but now the compiler can see that it is "
-        "a multiple of 8, and takes four numbers of a thread at once.",
-    ),
-    reference=double_kernel,
-    explanation="If each row starts and ends at a multiple of 16 bytes, one instruction moves four numbers of a thread. Triton "
-    "follows the divisibility of integers through your arithmetic, and it has to be sure.",
 )
 
 
@@ -154,18 +118,9 @@ def _updates(compiled, result, problem):
 
 histogram = puzzle(
     "93.histogram",
-    "histogram",
+    histogram_kernel,
     lambda: [_histogram_problem(300, 256, 8), _histogram_problem(8192, 2048, 64)],
     _updates,
-    "atomic updates per 1,000 elements",
-    hints=(
-        "`tl.atomic_add(out + values, 1, mask=…)` works, and every element goes to memory. Count within the block first.",
-        "`tl.histogram(values, BINS, mask=…)` counts a block; then add its BINS counts to `out`, atomically.",
-    ),
-    reference=histogram_kernel,
-    explanation="Each block counts in shared memory, and only its totals go to global memory. Atomic updates of one address "
-    "wait in line. A single program that counts everything scores lower still, and leaves the rest of the GPU idle: a score "
-    "isn't a time.",
 )
 
 # --- convolution --------------------------------------------------------------------------------
@@ -194,26 +149,11 @@ def _convolve_problem(n):
     return Problem([x, w, out, n], out, _convolved(x, w), -(-n // 128), f"n = {n}", 128)
 
 
-def _convolve_mistakes(problem):
-    x, w = problem.values[:2]
-    why = "the weights are turned around: out[i] is the sum of w[k] * x[i + k - 2]."
-    yield _convolved(x, w.flip(0)), why
-
-
 convolve = puzzle(
     "93.convolve",
-    "convolution",
+    CONVOLVE,
     lambda: [_convolve_problem(100), _convolve_problem(1024)],
     lambda compiled, result, problem: requested(result, problem),
-    "bytes requested per element",
-    mistakes=_convolve_mistakes,
-    hints=(
-        "Each x is used by five neighbors. Fetch it once per block, into shared memory; 128 threads need 132 numbers.",
-        "Threads 0 to 3 fetch a second number. What lies outside of x is 0. Then `__syncthreads()`, and five products.",
-    ),
-    reference=CONVOLVE,
-    source=f'convolve = """{CONVOLVE}"""',
-    explanation="Five reads of each number become one, plus two at either edge of a block: the halo.",
 )
 
 
@@ -242,18 +182,9 @@ def _online_problem(columns, block):
 
 online = puzzle(
     "93.online",
-    "online softmax",
+    online_kernel,
     lambda: [_online_problem(50, 16), _online_problem(4096, 1024)],
     asked,
-    "bytes loaded and stored per element",
-    hints=(
-        "Largest value, sum, result: three passes over the row are 16 bytes per element. Two are enough, if the first one "
-        "finds the largest value *and* the sum.",
-        "When a new largest value turns up, the sum so far is too large by the factor `exp(new - old)`: multiply it by "
-        "`exp(old - new)`, and go on.",
-    ),
-    reference=online_kernel,
-    explanation="The running sum is rescaled whenever the maximum grows. This step is the heart of flash attention.",
 )
 
 # --- a tiled product ----------------------------------------------------------------------------
@@ -296,10 +227,11 @@ def _check_tiles(answer):
     return base.verdict(product.title, mine, product.par(), product.unit)
 
 
+@dataclass(frozen=True)
 class Tiles(Exercise):
     """The exercise of the tiled product, whose answer is numbers and not a kernel."""
 
-    unit = "bytes requested per 1,000 operations"
+    unit: str = ""
     kernel = staticmethod(matmul_kernel)
 
     def par(self):
@@ -311,20 +243,7 @@ class Tiles(Exercise):
         return [_product_problem(**{name.lower(): value for name, value in TILES.items()})]
 
 
-product = Tiles(
-    key="93.product",
-    title="a tiled product",
-    check_answer=_check_tiles,
-    hints=(
-        "Double the tile, halve the traffic. Until the registers run out: TILE² sums have to fit into the block's threads.",
-        "`TILE² / (32 · num_warps)` is the number of sums in each thread, and 255 registers have to hold them and all else.",
-    ),
-    reference=TILES,
-    source='tiles = {"TILE": 64, "num_warps": 4}',
-    explanation="Each number that is loaded takes part in TILE products. 128 is possible, and under par: with enough warps to "
-    "hold 16,384 sums.",
-    seconds=40,
-)
+product = exercise("93.product", _check_tiles, TILES, seconds=40, kind=Tiles)
 
 
 # --- quantized matrix times vector --------------------------------------------------------------
@@ -352,17 +271,9 @@ def _quantized_problem(rows, columns, block):
 
 quantized = puzzle(
     "93.quantized",
-    "quantized matrix times vector",
+    quantized_kernel,
     lambda: [_quantized_problem(10, 70, 32), _quantized_problem(64, 512, 256)],
     lambda compiled, result, problem: result.useful() / problem.values[1].numel(),
-    "bytes loaded and stored per weight",
-    hints=(
-        "A weight is one byte, and an x is four. If each row fetched x for itself, x would be most of the traffic.",
-        "A program takes ROWS rows: load a block of x once, a ROWS × BLOCK block of weights, and sum along the rows.",
-    ),
-    reference=quantized_kernel,
-    explanation="One load of x serves 16 rows, so a weight costs little more than its own byte. This is what decoding with an "
-    "int8 model does all day.",
 )
 
 
@@ -400,28 +311,11 @@ def _attention_problem(n):
     return Problem(values, out, expected[0], -(-n // 32), f"{n} words", tolerance=5e-3)
 
 
-def _attention_mistakes(problem):
-    q, k, v = (each.float()[None] for each in problem.values[:3])
-    why = "every word attends to every word: word i sees the words 0 to i."
-    yield F.scaled_dot_product_attention(q, k, v)[0], why
-
-
 attention = puzzle(
     "93.attention",
-    "causal flash attention",
+    attention_kernel,
     lambda: [_attention_problem(50), _attention_problem(128)],
     asked,
-    "bytes loaded and stored per element",
-    mistakes=_attention_mistakes,
-    hints=(
-        "Begin with your kernel of lesson 11 and mask the scores of later words, too. Then: which tiles of keys does a program "
-        "not need at all?",
-        "The scores count where `others.T <= rows`. The program of queries up to row `(tl.program_id(0) + 1) * BLOCK - 1` needs no "
-        "key beyond it, so its loop can end there.",
-    ),
-    reference=attention_kernel,
-    explanation="A mask alone makes the values right and loads every key. Ending the loop at the diagonal halves loads and "
-    "arithmetic of a long text.",
     seconds=20,
 )
 

@@ -18,7 +18,6 @@ import torch
 from torch import nn
 
 from course.measurements import gpu_code as codes
-from helpers import gpus
 from helpers.data import shapes
 from helpers.devices import describe, pick_device, synchronize
 from helpers.timing import time_ms
@@ -65,7 +64,7 @@ def formats(device: torch.device) -> tuple[str, ...]:
     if device.type != "cuda":
         return ("float32", "float16")
     capability = describe(device)["capability"]  # None on AMD's GPUs
-    has_tf32 = capability and gpus.tensor_cores(capability)["TF32"] is not False
+    has_tf32 = capability and float(capability) >= 8  # from Ampere on
     return ("float32", "float64", "bfloat16", "float16") + (("tf32",) if has_tf32 else ())
 
 

@@ -1,4 +1,4 @@
-"""Numbers to read out of a timeline: how busy the GPU is, how far ahead the CPU runs, what communication costs.
+"""Numbers to read out of a timeline: how busy the GPU is, what the CPU does meanwhile, what communication costs.
 
 Each is written out in the lesson that teaches it. They take a `measurements.traces.Trace`; times are microseconds.
 """
@@ -31,30 +31,11 @@ def gaps(trace: Trace) -> list[tuple[float, float]]:
     return sorted(((begin, end - begin) for begin, end in found), key=lambda gap: -gap[1])
 
 
-def launch_delay(trace: Trace) -> float | None:
-    """Return the median µs between a kernel's launch by the CPU and its start on the GPU.
-
-    Short (some 10 µs): the GPU waits for the CPU. Long: kernels wait in the queue, the CPU is ahead. None where no
-    launch is recorded.
-    """
-    delays = [
-        e.start - e.launch for e in trace.gpu if e.launch is not None and e.kind not in COPIES
-    ]
-    return statistics.median(delays) if delays else None
-
-
 def exposed(trace: Trace) -> float:
     """Return the share of the window in which the GPU does nothing but communicate with other GPUs."""
     work = [event for event in trace.gpu if event.kind != "communication"]
     alone = total(merged(trace.gpu, trace.length)) - total(merged(work, trace.length))
     return alone / trace.length
-
-
-def overlap(trace: Trace) -> float | None:
-    """Return the share of the communication's time in which the GPU computes or copies too; None without any."""
-    communication = [event for event in trace.gpu if event.kind == "communication"]
-    spent = total(merged(communication, trace.length))
-    return 1 - exposed(trace) * trace.length / spent if spent else None
 
 
 def on_cpu(trace: Trace, begin: float, end: float) -> dict[str, float]:

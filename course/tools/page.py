@@ -23,7 +23,8 @@ DRAW = '''def first_picture{letter}() -> tuple[Figure, str]:
     """Return (Figure, alternative text) of the picture at the top of page {number}."""
     return machine.draw(title="{title}"), machine.words()
 '''
-EXERCISES = '"""The exercises of lesson {number}, and its quiz."""\n\nQUIZ = ()\n'
+EXERCISES = '"""The exercises of lesson {number}, and its quiz."""\n\nfrom course.checks.words import quiz\n\nQUIZ = quiz("{number}")\n'
+WORDS = "# The words of lesson {number}: of each exercise its title, hints, explanation and known mistakes; then the quiz.\n"
 TEXTS = (  # of the cells; the second with code is the page's first section
     "# {title}",
     f"{TODO} one sentence says what happens in the picture.\n\n![{TODO}](attachment:first.png)",
@@ -71,6 +72,7 @@ def draw_and_ask(number: str, title: str) -> None:
     parts = {
         "__init__.py": f'"""Lesson {number[:2]}: {title}."""\n',
         "exercises.py": EXERCISES.format(number=number[:2]),
+        "words.toml": WORDS.format(number=number[:2]),
         "figures.py": PICTURE,
     }
     for name, text in parts.items():

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import torch
 from torch.nn import functional as F
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from course import files
-from helpers import data
+from helpers.data import CLASSES, shapes
 from helpers.devices import pick_device
 from helpers.training import SmallCNN, evaluate, send
 
 # a resumed run must have these from its checkpoint
-SAME_RUN = ("data", "images", "batch_size", "lr", "amp", "seed")
+SAME_RUN = ("images", "batch_size", "lr", "amp", "seed")
 
 
 def arguments():
@@ -42,13 +42,7 @@ def arguments():
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--lr", type=float, default=3e-3, help="learning rate of Adam")
     parser.add_argument(
-        "--data", default="shapes", help="shapes, fashion-mnist, cifar-10"
-    )
-    parser.add_argument(
-        "--images", type=int, metavar="N", help="learn from the first N images"
-    )
-    parser.add_argument(
-        "--download", action="store_true", help="fetch the data set where it is missing"
+        "--images", type=int, default=8000, metavar="N", help="learn from N images"
     )
     parser.add_argument("--amp", action="store_true", help="mixed precision")
     parser.add_argument("--seed", type=int, default=0)
@@ -146,20 +140,18 @@ def main(args):
     device = check(args)
     dtype = half_precision(device) if args.amp else None
     torch.manual_seed(args.seed)
-    train_data = data.load(args.data, n=args.images, download=args.download)
+    train_data = TensorDataset(*shapes(args.images))
     train_loader = DataLoader(
         train_data, args.batch_size, shuffle=True, pin_memory=device.type == "cuda"
     )
-    test_loader = DataLoader(data.load(args.data, train=False), 500)
-    model = SmallCNN(
-        len(train_data.classes), in_channels=train_data.tensors[0].shape[1]
-    ).to(device)
+    test_loader = DataLoader(TensorDataset(*shapes(2000, seed=1)), 500)
+    model = SmallCNN(len(CLASSES)).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
     scaler = torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
     parts = {"model": model, "optimizer": optimizer, "scaler": scaler}
     first = load(args.checkpoint, args, parts) if args.resume else 0
     print(
-        f"device {device}: {len(train_data)} images of {args.data}, {first} of {args.epochs} epochs done",
+        f"device {device}: {len(train_data)} images of shapes, {first} of {args.epochs} epochs done",
         flush=True,
     )
     for epoch in range(first + 1, args.epochs + 1):

@@ -84,10 +84,16 @@ class Host(Entry):
 
 @dataclass(slots=True)
 class Reduce(Entry):
-    """An all-reduce of ``bytes`` between the GPUs, beside the kernels of its stream."""
+    """Bytes that the GPUs exchange, beside the kernels of their streams: ``times`` 2 for an all-reduce, 1 for a gather or scatter.
+
+    ``per_node`` of the GPUs are in a machine, each with a network card of ``nic`` GB/s.
+    """
 
     bytes: int
     gpus: int
+    times: int
+    per_node: int
+    nic: float
 
 
 @contextlib.contextmanager

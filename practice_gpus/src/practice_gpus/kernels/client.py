@@ -29,9 +29,15 @@ def ask(request: dict, limit: float) -> dict:
     with LOCK:
         process = _process()
         data = pickle.dumps(request)
-        process.stdin.write(struct.pack("q", len(data)) + data)
-        process.stdin.flush()
-        status, found = _read(process, limit, request["name"])
+        try:
+            process.stdin.write(struct.pack("q", len(data)) + data)
+            process.stdin.flush()
+            status, found = _read(process, limit, request["name"])
+        except (
+            BaseException
+        ):  # an interrupt: the next request would take this one's answer for its own
+            _end()
+            raise
     if status == "missing":
         raise CompilerMissing(f"{NEEDED[request['language']]}: {found}")
     if status == "failed":
@@ -46,6 +52,12 @@ def missing(language: str = "triton") -> str:
     if language == "cuda" and not (util.find_spec("cuda") and nvrtc_libraries()):
         return "NVRTC"
     return ""
+
+
+def need(language: str) -> None:
+    """Raise CompilerMissing where "triton" or "cuda" can't be compiled here."""
+    if missing(language):
+        raise CompilerMissing(NEEDED[language])
 
 
 def start() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from time import perf_counter
 
 
 class Counter:
@@ -53,7 +53,7 @@ class Block:
         self.size = size
         self.requested = requested
         self.label = label
-        self.taken = time.perf_counter()
+        self.taken = perf_counter()
         self.given: float | None = None  # when it was given back
         self.address = address  # None until the books are brought up to date
         self.before = self.after = None

@@ -10,9 +10,9 @@ device on ``empty_cache`` and before an allocation fails.
 from __future__ import annotations
 
 import threading
-import time
 from bisect import bisect_left, insort
 from collections import defaultdict, deque
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -132,7 +132,7 @@ class Allocator:
         """Give a block back. Safe to call from a destructor."""
         if self.history is not None:
             block.frames = self.history.stack("free")
-        block.given = time.perf_counter()
+        block.given = perf_counter()
         self.log.append(block)
 
     def settle(self) -> None:
@@ -258,7 +258,7 @@ class Allocator:
         with self.lock, interrupts.held_back():
             self.settle()
             self._return_segments()
-            self._mark("empty_cache", time.perf_counter())
+            self._mark("empty_cache", perf_counter())
 
     def _return_segments(self):
         self.emptied += 1

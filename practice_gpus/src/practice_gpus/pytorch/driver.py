@@ -76,7 +76,9 @@ def answers(machine: Machine) -> dict:
         "_cuda_getDevice": lambda: local.index,
         "_cuda_setDevice": machine.select,
         "_cuda_exchangeDevice": exchange,
-        "_cuda_maybeExchangeDevice": exchange,
+        "_cuda_maybeExchangeDevice": lambda index: exchange(
+            index
+        ),  # torch._dynamo tells them apart
         "_cuda_synchronize": machine.synchronize,
         "_cuda_emptyCache": empty_cache,
         "_cuda_memoryStats": lambda index: books(index).stats(),
@@ -204,7 +206,7 @@ def names(machine: Machine) -> dict:
         "is_current_stream_capturing": lambda: False,
         "mem_get_info": lambda device=None: memory_info(machine, get_index(device, optional=True)),
         "_exchange_device": table["_cuda_exchangeDevice"],
-        "_maybe_exchange_device": table["_cuda_exchangeDevice"],
+        "_maybe_exchange_device": table["_cuda_maybeExchangeDevice"],
         "default_generators": tuple(machine.generators),
         "Stream": streams.Stream,
         "Event": streams.Event,

@@ -33,6 +33,7 @@ FACTORIES = _device._device_constructors()
 HALVES = {torch.float16, torch.bfloat16, torch.complex32}
 TORCH = str(Path(torch.__file__).parent)
 HERE = str(Path(__file__).parents[1])
+asks_types = torch._C._is_torch_function_enabled
 STORAGES = (torch.TypedStorage, torch.UntypedStorage)
 OUT_TYPE = "device type {} does not match device type of out parameter ({})"
 FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray, T.new_tensor)
@@ -72,6 +73,8 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         return table | self.tensor_handlers()
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        if types and self.on and any(map(has_own_functions, types)) and asks_types():
+            return self._of_types(func, types, args, kwargs or {})
         handler = self.table.get(func) if self.on else None
         try:
             if not kwargs:
@@ -109,6 +112,15 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         """A C++ function that compares the devices of its tensors."""
         self.compare(func, args, kwargs)
         return func(*args, **kwargs)
+
+    def _of_types(self, func, types, args, kwargs):
+        """What types of tensors of a user's own say themselves, with the mode on: they may ask for devices."""
+        with self:
+            for kind in types:
+                answer = kind.__torch_function__(func, types, args, kwargs)
+                if answer is not NotImplemented:
+                    return answer
+        raise TypeError(f"no implementation found for {func} on types {list(types)}")
 
     def seeing(self) -> contextlib.AbstractContextManager:
         """The mode on, for what PyTorch calls from inside of other calls."""
@@ -304,6 +316,16 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         data, sizes = func(x, lengths, *rest)
         storage_of(sizes).practice = None  # PyTorch keeps them on the CPU
         return data, sizes
+
+
+@functools.cache
+def has_own_functions(kind: Any) -> bool:
+    """Whether a type of tensors of a user's own says itself what functions do with it."""
+    own = not kind.__module__.startswith("torch.")
+    return (
+        own
+        and getattr(kind.__torch_function__, "__func__", None) is not T.__torch_function__.__func__
+    )
 
 
 def first(*values: Any) -> Any:

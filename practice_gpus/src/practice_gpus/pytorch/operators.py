@@ -202,7 +202,7 @@ def expected(call: Call) -> torch.Tensor | tuple | None:
     args, options = tree_map_only(T, meta, (call.args, options))
     try:
         return call.func(*args, **options)
-    except (NotImplementedError, RuntimeError):
+    except (AttributeError, NotImplementedError, RuntimeError):
         return None
 
 

@@ -39,6 +39,10 @@ NAMES = {
     "copy_": "a copy to the CPU",
     "index": "a boolean mask",
 }
+# Operators whose results PyTorch's meta kernels cannot tell outside of its compiler → their shapes.
+TOLD: dict[str, Callable] = {
+    "_weight_int4pack_mm": lambda x, weight, *_: x.new_empty(x.shape[0], 8 * weight.shape[0]),
+}
 GIVE = "give values=True"
 MOST_KNOWN = 2048
 KNOWN: dict[
@@ -175,6 +179,8 @@ def shaped(machine: Machine, call: Call, twin: Callable) -> torch.Tensor | tuple
     if call.fact.device:
         kwargs["device"] = "meta"
     args, kwargs = tree_map_only(T, twin, (call.args, kwargs))
+    if call.fact.name in TOLD:
+        return TOLD[call.fact.name](*args)
     try:
         out = call.func._op(*args, **kwargs)
         return channels_last(out) if call.fact.name == "convolution" and last(args) else out

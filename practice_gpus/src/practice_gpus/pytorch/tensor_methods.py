@@ -178,7 +178,8 @@ class TensorMethods:
 
     def data_ptr(self, func: Any, x: Any) -> Any:
         """An address of a practice GPU, as its allocator gives it out; the CPU's is no one's business."""
-        if self.machine.place(x) is None or x.numel() == 0:
+        wraps = type(x) is not T and hasattr(x, "__tensor_flatten__")  # has no memory of its own
+        if wraps or self.machine.place(x) is None or x.numel() == 0:
             return func(x)
         return self.machine.address(storage_of(x)) + x.storage_offset() * x.element_size()
 

@@ -316,6 +316,7 @@ def _start_clock(machine):
     from practice_gpus.clock import Log, Queue
 
     machine.clock = Log(machine, Queue(get_card(machine.settings.card)))
+    machine.observers.append(machine.clock)
 
 
 def forecast_seconds() -> float | None:

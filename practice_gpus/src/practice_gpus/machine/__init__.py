@@ -20,11 +20,11 @@ from practice_gpus.machine.machine import (
     block_of,
     contents,
     inner,
-    listeners,
     refusal,
     storage_of,
 )
 from practice_gpus.machine.memory import Allocator
+from practice_gpus.machine.observers import Observer, tell_refused
 from practice_gpus.machine.origins import (
     HERE,
     OWNERS,
@@ -51,6 +51,7 @@ __all__ = [
     "OTHER_STORAGE",
     "OTHER_THREAD",
     "OWNERS",
+    "Observer",
     "PARTS",
     "PURPOSES",
     "Place",
@@ -67,10 +68,10 @@ __all__ = [
     "is_asserted",
     "is_own",
     "line",
-    "listeners",
     "origin",
     "refusal",
     "snapshot",
     "storage_of",
+    "tell_refused",
     "within",
 ]

@@ -62,8 +62,8 @@ def answers(machine: Machine) -> dict:
 
     def sleep(cycles):
         stream = streams.current()
-        if machine.clock is not None:
-            machine.clock.slept(stream, cycles / 1e9)
+        for observer in machine.observers:
+            observer.slept(stream, cycles / 1e9)
         stream.sleep(cycles / 1e9)
 
     def empty_cache():

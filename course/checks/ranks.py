@@ -113,6 +113,10 @@ def run_ranks(function: Callable, tensors: Sequence[torch.Tensor]) -> tuple[list
     return results, network.sent
 
 
+class Alone(NotYet):
+    """A rank waits for others that don't come; what keeps them away is the fault."""
+
+
 class Collectives:
     """One rank's all-gather and reduce-scatter, by threads that meet at a barrier; `brought` is shared by all ranks."""
 
@@ -137,7 +141,7 @@ class Collectives:
             everything = list(self.brought)
             self.meeting.wait(PATIENCE)
         except threading.BrokenBarrierError:
-            raise NotYet(f"a rank waits in {name}, and not all others come.") from None
+            raise Alone(f"a rank waits in {name}, and not all others come.") from None
         if len({each.shape for each in everything}) > 1:
             raise NotYet("some ranks call all_gather while others call reduce_scatter.")
         return everything

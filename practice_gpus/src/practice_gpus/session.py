@@ -27,7 +27,7 @@ from practice_gpus.pytorch import (
     exchange,
     patches,
     processes,
-    refused,
+    refusals_of,
     restore_default_device,
     set_aside,
     take_out,
@@ -377,7 +377,7 @@ class Importer:
             for patch in patched:
                 exchange(patch)
         _leave_alone()
-        Importer.change(refused("torch._dynamo"))
+        Importer.change(refusals_of("torch._dynamo"))
 
     @staticmethod
     def triton(original: Callable, module: ModuleType) -> None:

@@ -126,6 +126,8 @@ class Reach:
         """
         active = lanes.active(mask)
         addresses = lanes.spread(self.base(lanes)).astype(np.int64) + self.offset + more
+        if self.space == "shared":
+            addresses = addresses.astype(np.int32).astype(np.int64)  # they have 32 bits, and wrap
         space = self.space or self._generic(addresses if active is None else addresses[active])
         if not self.space and space != "global":
             addresses = addresses - WINDOWS[space]

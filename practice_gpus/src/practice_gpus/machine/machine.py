@@ -220,8 +220,8 @@ class Machine:
     def draw(self, call: Call) -> torch.Tensor | tuple:
         """The result of an operator that draws random numbers: those of its device's generator."""
         generator = self.generators[call.home.index]
-        if call.fact.generator:
-            return call.func(*call.args, **call.kwargs | {"generator": generator})
+        if call.fact.drawn is not None:
+            return call.fact.drawn(*call.args, **call.kwargs | {"generator": generator})
         with lent(generator):
             return call.func(*call.args, **call.kwargs)
 

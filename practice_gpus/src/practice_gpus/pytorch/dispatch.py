@@ -319,7 +319,8 @@ def check_storage(call: Call) -> None:
     """A tensor takes no storage of another device; where it takes a tensor, `device_mismatch.meet` says so."""
     storage = call.args[1] if len(call.args) > 1 else None
     home = call.home or CPU
-    if isinstance(storage, torch.UntypedStorage) and call.homes and storage.device != home:
+    given = isinstance(storage, torch.UntypedStorage) and call.homes
+    if given and "cuda" in (home.type, storage.device.type) and storage.device != home:
         raise RuntimeError(OTHER_STORAGE.format(home, storage.device))
 
 

@@ -13,6 +13,7 @@ from course.measurements.reader import schema_checker
 schema_checker()  # before nbformat, which would wait 1.5 s for its grammar
 # Several tests run at once, so each of them, and each kernel it starts, computes in one thread. A person's choice wins.
 os.environ.setdefault(threads.THREADS, "1")
+os.environ["PRACTICE_GPUS_CPU"] = "typical"  # forecasts don't depend on who has calibrated theirs
 os.environ.update(threads.variables())
 
 TESTS = Path(__file__).resolve().parent

@@ -18,6 +18,7 @@ from course.checks.words import exercise
 
 CARD = "A100"  # the newest card whose tensor cores are executed here
 SCORES: dict = {}  # title of a puzzle that was passed here: (best score, par)
+BOUNDS = r"(?:__launch_bounds__\s*\([^)]*\)\s*)?"
 UNTOUCHED = -77.0  # what results hold before a kernel runs
 
 
@@ -61,15 +62,14 @@ def run(answer: Any, problem: Problem, card: str = CARD) -> tuple[Any, Any]:
 
     if isinstance(answer, str):
         threads = int(torch.tensor(problem.block).prod())
-        name = re.search(r"__global__\s+void\s+(\w+)", answer)
+        name = re.search(rf"__global__\s+{BOUNDS}void\s+{BOUNDS}(\w+)", answer)
         if not name:
             raise NotYet(
                 "there is no kernel in this text: it begins with __global__ void and a name."
             )
         compiled = kernels.compile(answer, name[1], card, threads=threads, **problem.options)
         return compiled, kernels.run(compiled, problem.grid, problem.block, *problem.values)
-    names = list(inspect.signature(getattr(answer, "fn", answer)).parameters)
-    signature = dict(zip(names, problem.values, strict=True))
+    signature = dict(zip(parameters(answer), problem.values, strict=True))
     compiled = kernels.compile(answer, signature, card, **problem.options)
     arguments = [signature[name] for name in compiled.parameters]
     return compiled, kernels.run(compiled, problem.grid, None, *arguments)
@@ -86,6 +86,8 @@ def judged(answer: Any, problem: Problem, reference: Any) -> tuple[Any, Any]:
         raise LearnerError(error) from error
     except kernels.KernelError as error:
         raise NotYet(f"with {problem.words}: {error}") from error
+    except ValueError as error:  # what a card would refuse to launch
+        raise LearnerError(error) from error
     compare(problem)
     return compiled, result
 
@@ -140,7 +142,6 @@ class Puzzle(Exercise):
     problems: Any = None
     score: Any = None
     unit: str = ""
-    mistakes: Any = None  # mistakes(problem) → [(wrong result, its cause)]
 
     def par(self) -> float:
         """Return the model answer's score, counted now."""
@@ -152,8 +153,8 @@ class Puzzle(Exercise):
         for problem in self.problems():
             try:
                 compiled, result = judged(answer, problem, self.reference)
-            except NotYet:
-                self._explain(problem)
+            except NotYet as found:
+                self._explain(problem, type(found.__cause__).__name__)
                 raise
         return self.score(compiled, result, problem)
 
@@ -164,13 +165,25 @@ class Puzzle(Exercise):
         print(f"{self.tool}: the model answer stands in until yours passes its check")
         return self.reference if isinstance(self.reference, str) else as_kernel(self.reference)
 
-    def _explain(self, problem):
+    def _explain(self, problem, fault):
+        """Raise `NotYet` with the words of the known mistake that gives the result of `problem`, or this `fault`."""
         near = {"rtol": max(problem.tolerance, 1e-3), "atol": problem.tolerance, "equal_nan": True}
-        for wrong, cause in self.mistakes(problem) if self.mistakes else ():
-            if wrong.shape == problem.out.shape and torch.allclose(
-                wrong.float(), problem.out.float(), **near
-            ):
-                raise NotYet(cause)
+        out = problem.out.float()
+
+        def gives(wrong):
+            return wrong.shape == out.shape and torch.allclose(wrong.float(), out, **near)
+
+        names = dict(zip(parameters(self.reference), problem.values, strict=True))
+        if cause := self.word(out, gives=gives, fault=fault, **names):
+            raise NotYet(cause)
+
+
+def parameters(kernel: Any) -> list[str]:
+    """Return the names of a kernel's parameters."""
+    if not isinstance(kernel, str):
+        return list(inspect.signature(getattr(kernel, "fn", kernel)).parameters)
+    head = kernel[kernel.index("(") + 1 : kernel.index(")")]
+    return [part.split()[-1].lstrip("*") for part in head.split(",")]
 
 
 def as_kernel(function: Callable) -> Any:

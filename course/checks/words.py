@@ -13,7 +13,7 @@ from course.checks.slips import Slip
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    import tomli as tomllib
+    import tomli as tomllib  # JupyterLab brings it
 
 
 @functools.cache

@@ -28,22 +28,6 @@ def _softmax_problem(rows, columns, block, shift):
     return Problem(values, out, x.softmax(1), rows, words, options={"aligned": columns > 100})
 
 
-def _softmax_mistakes(problem):
-    x, _, columns, block = problem.values
-    yield (
-        torch.full_like(x, math.nan),
-        "that is nan: `exp` overflows unless the maximum is subtracted first.",
-    )
-    first = "each program took row 0: row r begins at `x + r * columns`."
-    yield x[:1].softmax(1).expand_as(x), first
-    padded = torch.nn.functional.pad(x, (0, block - columns)).softmax(1)
-    beyond = (
-        "the sum counts the elements that are masked out: which `other` has an exponential of 0?"
-    )
-    yield padded[:, :columns], beyond
-    yield x.exp(), "where is the division? The numbers of a row have to add up to 1."
-
-
 softmax = puzzle(
     "11.softmax",
     softmax_kernel,
@@ -51,7 +35,6 @@ softmax = puzzle(
         _softmax_problem(*sizes) for sizes in ((4, 10, 16, 0), (3, 7, 8, 100), (4, 1024, 1024, 0))
     ],
     asked,
-    mistakes=_softmax_mistakes,
     tool="softmax_kernel",
 )
 
@@ -65,25 +48,11 @@ def _product_problem(n, tile):
     return Problem(values, c, expected, (side, side), f"n = {n}", options=options, tolerance=5e-3)
 
 
-def _product_mistakes(problem):
-    a, b, _, n, tile = problem.values
-    a, b, last = a.float(), b.float(), (n - 1) // tile * tile
-    yield torch.zeros(n, n), "every result is 0: nothing was added to `acc`."
-    only = "only the {} tiles count: each step has to add its product to `acc`."
-    yield a[:, :tile] @ b[:tile], only.format("first")
-    yield a[:, last:] @ b[last:], only.format("last")
-    yield (
-        a @ b.T,
-        "that is a @ b.T: in the addresses of `b`, `k` is a column and `columns` a row.",
-    )
-
-
 product = puzzle(
     "11.product",
     matmul_kernel,
     lambda: [_product_problem(50, 16), _product_problem(64, 16)],
     asked,
-    mistakes=_product_mistakes,
     tool="matmul_kernel",
     seconds=20,
 )
@@ -103,29 +72,17 @@ def _executed(compiled, result, problem):
     return 32 * sum(result.instructions.values()) / problem.values[4] ** 2
 
 
-def _attention_mistakes(problem):
-    q, k, v, _, n, scale, _, block = problem.values
-    scores, v = q.float() @ k.float().T * scale, v.float()
-    beyond = torch.nn.functional.pad(scores, (0, -n % block)).softmax(1)[:, :n]
-    yield beyond @ v, "keys past the end have a weight: which score has an exponential of 0?"
-    last = slice((n - 1) // block * block, n)
-    why = "only the last tile of keys counts: what is `row_max` in the next step?"
-    yield scores[:, last].softmax(1) @ v[last], why
-    maxima = torch.stack([each.amax(1) for each in scores.split(block, 1)]).cummax(0).values
-    powers = [
-        (each - top[:, None]).exp()
-        for each, top in zip(scores.split(block, 1), maxima, strict=True)
-    ]
-    whole = (scores - maxima[-1][:, None]).exp()
-    stale_sum = sum(each.sum(1) for each in powers)[:, None]
-    stale_acc = sum(each @ part for each, part in zip(powers, v.split(block), strict=True))
-    both = "when the maximum grows, `row_sum` and `acc` both have to shrink by the same factor."
-    yield stale_acc / stale_sum, both
-    yield (
-        stale_acc / whole.sum(1)[:, None],
-        "`acc` has to shrink by the factor that `row_sum` shrinks by.",
-    )
-    yield whole @ v / stale_sum, "`row_sum` has to shrink by the factor that `acc` shrinks by."
+def _flash(q, k, v, scale, block, shrinks):
+    """Flash attention in tiles; of "sum" and "acc", only what is in `shrinks` shrinks when the maximum grows."""
+    top, total, acc = torch.full((len(q), 1), -math.inf), 0, 0
+    for keys, values in zip(k.float().split(block), v.float().split(block)):
+        scores = q.float() @ keys.T * scale
+        new_top = torch.maximum(top, scores.amax(1, keepdim=True))
+        alpha, weights = (top - new_top).exp(), (scores - new_top).exp()
+        total = total * (alpha if "sum" in shrinks else 1) + weights.sum(1, keepdim=True)
+        acc = acc * (alpha if "acc" in shrinks else 1) + weights @ values
+        top = new_top
+    return acc / total
 
 
 attention = puzzle(
@@ -133,7 +90,6 @@ attention = puzzle(
     attention_kernel,
     lambda: [_attention_problem(50), _attention_problem(128)],
     _executed,
-    mistakes=_attention_mistakes,
     tool="attention_kernel",
     seconds=20,
 )

@@ -4,7 +4,7 @@ import re
 
 import torch
 
-from course.checks.puzzle import UNTOUCHED, Problem, blank, puzzle
+from course.checks.puzzle import Problem, blank, puzzle
 from course.checks.words import quiz
 from course.lesson11.kernels import matmul_kernel
 
@@ -37,15 +37,6 @@ def _transpose_problems():
     return found
 
 
-def _transpose_mistakes(problem):
-    x, out, rows, columns = problem.values
-    yield x.reshape(columns, rows), "that is x, unchanged: a row of `out` has `rows` elements."
-    left = (torch.arange(columns) % 32 < 8)[:, None]
-    above = (torch.arange(rows) % 32 < 8)[None]
-    once = torch.where(left, torch.where(above, x.T, 0.0), UNTOUCHED)
-    yield once, "only 8 of every 32 rows were moved: 32 × 8 threads take four steps for a tile."
-
-
 def _transpose_score(compiled, result, problem):
     """Sectors loaded and stored, plus bank conflicts, for 32 elements."""
     return (result.moved() / 32 + result.bank_conflicts) / (len(problem.out.flatten()) / 32)
@@ -56,7 +47,6 @@ transpose = puzzle(
     TRANSPOSE,
     _transpose_problems,
     _transpose_score,
-    mistakes=_transpose_mistakes,
     tool="transpose",
 )
 
@@ -90,22 +80,6 @@ def _matmul_problems():
     return found
 
 
-def _matmul_mistakes(problem):
-    a, b, _, n = problem.values
-    turned = a.view(n // 32, 32, n // 32, 32).transpose(1, 3).reshape(n, n)
-    yield (
-        turned @ b,
-        "`left` is read by columns: this thread's row of `a` is `left[threadIdx.y][k]`.",
-    )
-    yield a[:, -32:] @ b[-32:], "only the last pair of tiles counts: `sum` has to keep growing."
-    down = b.view(n // 32, 32, n)[:, :1].expand(-1, 32, -1).reshape(n, n)
-    yield (
-        a @ down,
-        "each row of `right` holds the same numbers: its row in `b` is `start + threadIdx.y`.",
-    )
-    yield torch.zeros(n, n), "every result is 0: nothing was added to `sum`."
-
-
 def loads_per_ffma(result, multiply_adds):
     """Return the load instructions of warps, from global and shared memory, for each of so many multiply-adds of warps."""
     return sum(each.requests for each in result.accesses if each.kind == "load") / multiply_adds
@@ -121,7 +95,6 @@ matmul = puzzle(
     MATMUL,
     _matmul_problems,
     _matmul_score,
-    mistakes=_matmul_mistakes,
     tool="matmul",
     seconds=20,
 )

@@ -93,14 +93,10 @@ def verdict(port) -> None:
     marks, sins = judge.marks(folder), judge.sins(folder)
     met = sum(mark.met for mark in marks.values())
     head = f"{found(folder)}, {met} of {len(marks)} criteria met"
-    later = [TITLES[name] for name, mark in marks.items() if mark.text == judge.NOWHERE]
-    rows = [
-        (_state(mark), TITLES[name], mark.text)
-        for name, mark in marks.items()
-        if mark.text != judge.NOWHERE
-    ]
+    later = [TITLES[name] for name, mark in marks.items() if not mark.judged]
+    rows = [(_state(mark), TITLES[name], mark.text) for name, mark in marks.items() if mark.judged]
     if later:
-        rows.append(("open", ", ".join(later), judge.NOWHERE))
+        rows.append(("open", ", ".join(later), judge.LATER.text))
     criteria = len(rows)
     for kind, gone in sins.items():
         names = [name if known else "?" for name, known in zip(judge.SINS[kind], gone)]

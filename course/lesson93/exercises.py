@@ -57,21 +57,11 @@ def _row_sums_problem(rows, columns, block):
     return Problem(values, out, x.sum(1), rows, words, options=options, tolerance=1e-3)
 
 
-def _row_sums_mistakes(problem):
-    x, _, columns, block = problem.values
-    if columns > block:
-        first = f"only the first block of each row was added. A row of {columns} needs several blocks of {block}: a loop."
-        yield x[:, :block].sum(1), first
-        last = "only the last block of each row was added: what happens to the total in the loop?"
-        yield x[:, (columns - 1) // block * block :].sum(1), last
-
-
 row_sums = puzzle(
     "93.row_sums",
     row_sums_kernel,
     lambda: [_row_sums_problem(*sizes) for sizes in ((4, 40, 16), (5, 7, 16), (3, 1024, 256))],
     lambda compiled, result, problem: result.useful() / problem.values[0].numel(),
-    mistakes=_row_sums_mistakes,
 )
 
 
@@ -159,18 +149,11 @@ def _convolve_problem(n):
     return Problem([x, w, out, n], out, _convolved(x, w), -(-n // 128), f"n = {n}", 128)
 
 
-def _convolve_mistakes(problem):
-    x, w = problem.values[:2]
-    why = "the weights are turned around: out[i] is the sum of w[k] * x[i + k - 2]."
-    yield _convolved(x, w.flip(0)), why
-
-
 convolve = puzzle(
     "93.convolve",
     CONVOLVE,
     lambda: [_convolve_problem(100), _convolve_problem(1024)],
     lambda compiled, result, problem: requested(result, problem),
-    mistakes=_convolve_mistakes,
 )
 
 
@@ -328,18 +311,11 @@ def _attention_problem(n):
     return Problem(values, out, expected[0], -(-n // 32), f"{n} words", tolerance=5e-3)
 
 
-def _attention_mistakes(problem):
-    q, k, v = (each.float()[None] for each in problem.values[:3])
-    why = "every word attends to every word: word i sees the words 0 to i."
-    yield F.scaled_dot_product_attention(q, k, v)[0], why
-
-
 attention = puzzle(
     "93.attention",
     attention_kernel,
     lambda: [_attention_problem(50), _attention_problem(128)],
     asked,
-    mistakes=_attention_mistakes,
     seconds=20,
 )
 

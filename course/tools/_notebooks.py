@@ -1,15 +1,17 @@
 """Notebook files: which there are, how they are cleaned and written."""
 
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from course.measurements.reader import schema_checker
 from course.pages import number_of
-from course.tools import ROOT
+from course.tools import ROOT, WrongCall
 
 FOLDER = ROOT / "notebooks"
+MARK = 'content="gpus-in-pytorch"'  # on every page that a command writes
 VIEW = "application/vnd.jupyter.widget-view+json"
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 LANGUAGE = {
@@ -22,14 +24,29 @@ KEPT = ("accelerator", "colab", "kaggle")
 SHOWN = ("alt", "width", "height", "embed_options")  # how a picture or a chart is shown
 
 
-def find(names: Iterable[str] = ()) -> list[Path]:
-    """Return the notebooks with these numbers or file `names` ("01"; none: all), sorted; ValueError where there is none."""
+def find(names: Sequence[str] = ()) -> list[Path]:
+    """Return the course's notebooks called `names` ("01", or a file; none: all), sorted; WrongCall where one is not there."""
     everything = sorted(FOLDER.glob("*.ipynb"))
-    wanted = set(names)
-    found = [p for p in everything if not wanted or {p.name, number_of(p.name)} & wanted]
-    if not found:
-        raise ValueError(f"no notebook is called {names}; there are {[p.name for p in everything]}")
-    return found
+    called = {
+        name: path for path in everything for name in (path.name, path.stem, number_of(path.name))
+    }
+    unknown = [name for name in names if name not in called]
+    if unknown:
+        known = ", ".join(number_of(path.name) for path in everything)
+        raise WrongCall(f"no notebook is called {', '.join(unknown)}; there are {known}")
+    return sorted({called[name] for name in names}) if names else everything
+
+
+def refuse_others(targets: Iterable[Path]) -> None:
+    """Raise WrongCall, before any page is written, where a file of that name is there that no command of the course wrote."""
+    for path in targets:
+        if not os.path.lexists(path):
+            continue
+        head = path.read_bytes()[: 2**20] if path.is_file() else b""
+        if MARK.encode() not in head:
+            raise WrongCall(
+                f"{path} is there, and no command of the course wrote it: name another folder"
+            )
 
 
 def read(path: Path) -> Any:

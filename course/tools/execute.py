@@ -12,6 +12,7 @@ from typing import Any
 from course import files, threads
 from course.pages import number_of
 from course.tools import _notebooks
+from course.tools._arguments import positive
 
 HELP = "for authors: execute notebooks on the CPU and store their cleaned outputs"
 
@@ -24,18 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def positive(text: str) -> int:
-    """Return the whole number that the value of an option means; ArgumentTypeError where it is not above 0."""
-    if not text.isdecimal() or not int(text) > 0:
-        raise argparse.ArgumentTypeError(f"takes a whole number above 0, not {text!r}")
-    return int(text)
-
-
 def environment(home: str | Path, **extra: str) -> dict[str, str]:
     """Return the variables for kernels: fresh stored progress in `home`, nothing of the caller's plotting, `extra`."""
     hidden = ("MPLBACKEND", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
     inherited = {key: value for key, value in os.environ.items() if key not in hidden}
     fixed = {"GPU_COURSE_HOME": str(home), "JUPYTER_PREFER_ENV_PATH": "1"}
+    fixed["PRACTICE_GPUS_CPU"] = "typical"  # forecasts don't depend on who has calibrated theirs
     return {**inherited, **threads.variables(inherited), **fixed, **extra}
 
 

@@ -1,6 +1,8 @@
 """Grade a class: every notebook runs whole in a container of its own, and what its checks say there is the grade."""
 
 import argparse
+import functools
+import json
 import os
 import re
 import shutil
@@ -10,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 
-from course.checks.core import CORRECT, ERROR, NOT_ATTEMPTED, all_keys
+from course.checks.core import CORRECT, ERROR, NOT_ATTEMPTED
 from course.tools import ROOT, _graded, _notebooks, _sheets
-from course.tools.execute import positive
+from course.tools._arguments import positive
 
 HELP = "grade submitted notebooks: FOLDER --out grades.csv, one line for each file"
 CHECK = re.compile(r"\b(\w+)\.check\(")  # the exercise's name in ex.NAME.check(
@@ -22,7 +24,15 @@ SEALED = """run --rm --interactive --network=none --read-only --tmpfs=/tmp:rw,ex
     --user=65534:65534 --cap-drop=ALL --security-opt=no-new-privileges --pids-limit=128 --cpus=1 --workdir=/tmp"""
 
 
-KEYS = {page: keys for page, keys in all_keys().items() if keys}
+ASK = "import json; from course.checks.core import all_keys; print(json.dumps(all_keys()))"
+
+
+@functools.cache
+def all_keys() -> dict[str, list[str]]:
+    """Return the keys of each page's exercises; another process imports them, with PyTorch, and its 600 MB."""
+    line, variables = [sys.executable, "-c", ASK], {**os.environ, "PYTHONPATH": str(ROOT)}
+    said = subprocess.run(line, env=variables, capture_output=True, text=True, check=True).stdout
+    return {page: keys for page, keys in json.loads(said).items() if keys}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,7 +117,7 @@ def grade_one(path: Path, args: argparse.Namespace, container: list) -> dict:
         [f"{key} was noted where no check of it stands" for key in sorted(lone)]
         + [f"the course's own answer to {key}" for key in sorted(own)]
     )
-    keys = KEYS[row["lesson"]]
+    keys = all_keys()[row["lesson"]]
     for key in keys:
         row[key], row[f"{key} reason"] = outcome(key, checked, events, row["note"])
     return {**row, "points": sum(row[key] == CORRECT for key in keys), "of": len(keys)}
@@ -127,7 +137,7 @@ def read(path: Path) -> tuple[str, list[str]]:
     except Exception as error:  # nbformat raises many kinds
         raise ValueError(f"not a notebook ({type(error).__name__}: {str(error)[:80]})") from None
     names = {name for cell in cells for name in CHECK.findall(cell)}
-    counts = {n: len({key[3:] for key in keys} & names) for n, keys in KEYS.items()}
+    counts = {n: len({key[3:] for key in keys} & names) for n, keys in all_keys().items()}
     lesson = max(counts, key=lambda number: counts[number])
     if not counts[lesson]:
         raise ValueError("no lesson's notebook: it checks no exercise of the course")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from course import files, threads
 from course.pages import NOTEBOOKS
-from course.tools import ROOT, _copies, _install, _venv
+from course.tools import ROOT, _arguments, _copies, _install, _venv
 
 HELP = "open the course in JupyterLab; the first time, install it"
 START = NOTEBOOKS[0].file
@@ -26,14 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--prepare", action="store_true", help="make the environment and stop")
     fresh = "open a new copy of a lesson (03); yours gets another name (03_…_mine) and stays"
     add("--fresh", metavar="LESSON", help=fresh)
-    add("--port", type=port, default=8888, help="first port to try (default 8888)")
-
-
-def port(text: str) -> int:
-    """Return the number of a port; ArgumentTypeError for anything else."""
-    if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise argparse.ArgumentTypeError(f"takes a number from 1 to 65535, not {text!r}")
-    return int(text)
+    add("--port", type=_arguments.port, default=8888, help="first port to try (default 8888)")
 
 
 def environment_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from course.tools import _notebooks
+from course.tools._arguments import not_negative
 from course.tools.execute import execute
 
 HELP = (
@@ -24,7 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `measure`."""
     parser.add_argument("lessons", nargs="*", help="numbers (01) or file names; none: all")
     parser.add_argument(
-        "--busy", type=int, default=0, metavar="N", help="beside N programs that never rest"
+        "--busy",
+        type=not_negative,
+        default=0,
+        metavar="N",
+        help="beside N programs that never rest",
     )
 
 
@@ -104,14 +109,7 @@ def is_picture(output: Any) -> bool:
 
 def run(args: argparse.Namespace) -> int:
     """Print a line for each lesson and their sum; return 1 when one failed, 2 when wrongly called."""
-    try:
-        paths = _notebooks.find(args.lessons)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
-    if args.busy < 0:
-        print(f"--busy takes 0 or more programs, not {args.busy}", file=sys.stderr)
-        return 2
+    paths = _notebooks.find(args.lessons)
     total, failed = 0.0, 0
     print(f"{'lesson':<28}{'seconds':>8}{'picture':>9}{'GiB':>6}  slowest cell")
     with busy(args.busy):

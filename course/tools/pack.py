@@ -11,6 +11,7 @@ from pathlib import Path
 from course import files
 from course.pages import NOTEBOOKS
 from course.tools import ROOT, _install, needs
+from course.tools._arguments import folder
 from course.tools._install import SetupError, gigabytes, machine
 
 HELP = "pack lessons and wheels into one folder that installs with no network"
@@ -30,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         HELP + ". The folder serves machines of this system, this kind of processor and this "
         "version of Python: pack on each kind of machine in your room, on the oldest system of it."
     )
-    parser.add_argument("folder", metavar="FOLDER", help="where to pack; it must not exist yet")
+    parser.add_argument(
+        "folder", type=folder, metavar="FOLDER", help="where to pack; it must not exist yet"
+    )
     build = "the build of PyTorch: cpu (default), another folder of its index, or default for pip's"
     parser.add_argument("--wheels", metavar="NAME", default="cpu", help=build)
 
@@ -38,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Pack the folder; return 1 and say why where that fails."""
     try:
-        pack(Path(args.folder).resolve(), args.wheels)
+        pack(args.folder.resolve(), args.wheels)
     except (SetupError, OSError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -7,7 +7,7 @@ from pathlib import Path
 from course.checks import codes, inventory, progress
 from course.checks.progress import DONE, ITEMS, NOT_YET, RETIRED
 from course.pages import LESSONS
-from course.tools import _sheets
+from course.tools import WrongCall, _sheets
 
 MOST = 5  # exercises, and questions, that are named as most often wrong
 HELP = "your own map; with codes: a table of a class"
@@ -25,6 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a map or a table; exit status 1 where a code is bad (the others count), 2 where a file is not to be had."""
+    if args.out and not args.codes and not args.file:
+        raise WrongCall("--out writes the table of a class: give its codes, or --file")
     if not args.codes and not args.file:
         print(own_map())
         return 0

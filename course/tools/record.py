@@ -26,6 +26,7 @@ from course.doctor import gather_facts
 from course.measurements import measure
 from course.measurements.measure import Row
 from course.measurements.reader import HERE, VERSION, Recording
+from course.tools._arguments import own_file
 from helpers.devices import describe, pick_device
 from helpers.host import cpu_cores, cpu_name
 
@@ -37,18 +38,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `record`."""
     parser.add_argument(
         "--out",
+        type=own_file,
         required=True,
         metavar="FILE.json",
         help="new, or unfinished and to be gone on with",
     )
     parser.add_argument(
-        "--device", help='such as "cuda:1" (default: the best one); the CPU is always measured too'
+        "--device",
+        type=device,
+        help='such as "cuda:1" (default: the best one); the CPU is always measured too',
     )
     parser.add_argument(
         "--quick",
         action="store_true",
         help="a minute or less, for a look; coarser, not to be shared",
     )
+
+
+def device(text: str) -> str:
+    """Return the name of a device that is here; ArgumentTypeError says which are."""
+    try:
+        return str(pick_device(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"is{str(error).removeprefix('prefer is')}") from None
 
 
 def run(args: argparse.Namespace) -> int:
@@ -165,7 +177,7 @@ def record(path: str | Path, device: str | None, quick: bool, parts: dict[str, P
     """
     path = Path(path)
     if path.exists() and not path.is_file() or not path.parent.is_dir():
-        raise FileNotFoundError(f"out is {str(path)!r}; it takes a file in a folder that exists")
+        raise FileNotFoundError(f"--out is {str(path)!r}; it takes a file in a folder that exists")
     best = pick_device("auto" if device is None else device)
     names = list(dict.fromkeys([str(best), "cpu"]))
     data = _start(path, names, quick)
@@ -198,12 +210,12 @@ def _start(path: Path, names: list[str], quick: bool) -> dict[str, Any]:
     old = measurements.load(path)
     if old.provenance["complete"]:
         words = "a finished recording; it takes the name of a new file"
-        raise ValueError(f"out is {str(path)!r}, {words}")
+        raise ValueError(f"--out is {str(path)!r}, {words}")
     other = [field for field in SAME if old.provenance[field] != known["provenance"][field]]
     other += ["devices"] if old.devices != devices else []
     if other:
         words = f"begun with another {', '.join(other)}; it takes the name of a new one"
-        raise ValueError(f"out is {str(path)!r}, {words}")
+        raise ValueError(f"--out is {str(path)!r}, {words}")
     return {**known, "provenance": old.provenance, "sections": old.sections}
 
 

@@ -3,9 +3,13 @@
 import argparse
 import gzip
 import json
-import sys
+import os
 from pathlib import Path
 from typing import Any
+
+from course import files
+from course.tools import WrongCall
+from course.tools._arguments import file, new_file
 
 HELP = "make a torch.profiler trace small: kernels, launches, long CPU spans, without names of people or hosts"
 NOTES = ("device", "pytorch", "model", "batch", "note")
@@ -15,9 +19,11 @@ SOURCE = ("repository", "commit", "path", "licence")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `reduce_trace`."""
     parser.add_argument(
-        "trace", help="from export_chrome_trace(): .json, .json.gz, or .tar.gz of ranks"
+        "trace", type=file, help="from export_chrome_trace(): .json, .json.gz, or .tar.gz of ranks"
     )
-    parser.add_argument("--out", metavar="FILE.json.gz", help="default: beside the trace")
+    parser.add_argument(
+        "--out", type=new_file, metavar="FILE.json.gz", help="default: beside the trace"
+    )
     parser.add_argument(
         "--window",
         nargs=2,
@@ -39,18 +45,19 @@ def run(args: argparse.Namespace) -> int:
     source = {name: getattr(args, name) for name in SOURCE if getattr(args, name)}
     if source:
         about["source"] = {**source, "window": args.window}
-    path = Path(args.trace)
+    path = args.trace
     try:
+        out = args.out or path.with_name(f"{path.name.split('.')[0]}.small.json.gz")
+        if os.path.lexists(out):
+            raise ValueError(f"{out} is there already; give another name with --out")
         trace = chrome.read(path, args.window and tuple(args.window), about)
-        out = (
-            Path(args.out)
-            if args.out
-            else path.with_name(f"{path.name.split('.')[0]}.small.json.gz")
-        )
         size = write(trace, out)
     except (ValueError, OSError) as error:
-        print(f"reduce_trace: {error}", file=sys.stderr)
-        return 2
+        told = f"{error}" if path.name in f"{error}" else f"{path.name}: {error}"
+        raise WrongCall(told) from None
+    except (TypeError, KeyError, AttributeError, RecursionError) as error:
+        told = f"{path.name} is no trace of torch.profiler ({type(error).__name__}: {error})"
+        raise WrongCall(told) from None
     counts = f"{len(trace.gpu):,} GPU events, {len(trace.cpu):,} CPU spans"
     print(f"{out}: {trace.device}, {trace.length / 1000:.3g} ms, {counts}, {size / 1000:.1f} KB")
     return 0
@@ -60,8 +67,6 @@ def write(trace: Any, out: Path) -> int:
     """Write `trace` to the new file `out` and return its size in bytes; the same trace gives the same bytes."""
     from course.measurements.traces import encode
 
-    if out.exists():
-        raise ValueError(f"{out} is there already; give another name with --out")
     text = json.dumps(encode(trace), separators=(",", ":"), ensure_ascii=False)
-    out.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+    files.write(out, gzip.compress(text.encode(), 9, mtime=0))
     return out.stat().st_size

@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from importlib import import_module
@@ -11,6 +10,8 @@ from typing import Any
 
 from course.measurements import forecasts
 from course.measurements.forecasts import Point, stored, summary
+from course.tools import WrongCall
+from course.tools._arguments import positive
 from course.tools._cases import TABLES, Case
 
 HELP = "compare the clock's forecasts with published measurements"
@@ -119,7 +120,9 @@ def line(name: str, s: dict) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `scoreboard`."""
     parser.add_argument("tables", nargs="*", help=f"of {', '.join(TABLES)}; all without one")
-    parser.add_argument("--every", type=int, default=1, help="only every Nth case of timm's tables")
+    parser.add_argument(
+        "--every", type=positive, default=1, help="only every Nth case of timm's tables"
+    )
     parser.add_argument("--stored", action="store_true", help="print what was stored, run nothing")
     parser.add_argument(
         "--write", action="store_true", help=f"store the points in {forecasts.FILE.name}"
@@ -129,10 +132,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Forecast, compare and print. Returns 0, or 2 when wrongly called."""
     unknown = set(options.tables) - set(TABLES)
-    if unknown or options.every < 1:
-        known = ", ".join(TABLES)
-        print(f"scoreboard: tables are {known}; --every takes 1 or more", file=sys.stderr)
-        return 2
+    if unknown:
+        raise WrongCall(f"tables are {', '.join(TABLES)}; not {', '.join(sorted(unknown))}")
     if options.stored:
         print(report(stored()))
         return 0

@@ -14,30 +14,29 @@ from course import files
 from course.pages import REPOSITORY
 from course.show.vega import VEGALITE
 from course.tools import ROOT, _notebooks
+from course.tools._arguments import folder
 
 HELP = "write the lessons as web pages, to read without running them"
-MARK = 'content="gpus-in-pytorch"'  # on every page, by the template
 CODE = re.compile(r'href="((?:[\w-]+/)+[\w-]+\.(?:py|json)|LICENSE)"')
 LINK = re.compile(r'(<a [^>]*href=")(?:[\w./-]*/)?([\w-]+)\.(?:ipynb|md)(?=["#])')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `site`."""
-    parser.add_argument("folder", type=Path, help="where the pages go; begin at index.html")
+    parser.add_argument("folder", type=folder, help="where the pages go; begin at index.html")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the pages; SystemExit when the folder holds other files of these names."""
+    """Write the pages; WrongCall, before the first, when the folder holds other files of these names."""
     template = Path(__file__).with_suffix(".html.j2").read_text(encoding="utf-8")
     exporter = HTMLExporter(raw_template=template, embed_images=True)
     texts = [*_notebooks.FOLDER.glob("*.md"), *(ROOT / "practice_gpus").glob("[HI]*.md")]
     pages = {path.stem: path for path in [*texts, *_notebooks.find()]}
     pages |= {"index": ROOT / "README.md", "practice_gpus": ROOT / "practice_gpus/README.md"}
     args.folder.mkdir(parents=True, exist_ok=True)
-    for name, path in pages.items():
-        target = args.folder / f"{name}.html"
-        if target.exists() and MARK not in target.read_text(encoding="utf-8", errors="replace"):
-            raise SystemExit(f"{target} is not of this command. Name another folder.")
+    targets = {args.folder / f"{name}.html": path for name, path in pages.items()}
+    _notebooks.refuse_others(targets)
+    for target, path in targets.items():
         files.write(target, page(path, exporter))
     print(f"{len(pages)} pages, first {args.folder / 'index.html'}")
     return 0

@@ -2,14 +2,13 @@
 
 import argparse
 import re
-import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from course import files
 from course.pages import NOTEBOOKS, number_of
 from course.tools import _notebooks
+from course.tools._arguments import folder
 
 HELP = "write lessons as slides: a section, its question and its figure on each"
 FIGURE = re.compile(r"<img [^>]*>|<svg .*?</svg>", re.DOTALL)
@@ -20,6 +19,7 @@ LINK = re.compile(r"\[([^]]+)\]\([\w-]+\.ipynb[^)]*\)")  # leads nowhere from a 
 NAVIGATION = re.compile(r"<!-- nav -->.*?<!-- /nav -->", re.DOTALL)
 LESSONS = [lesson.file for lesson in NOTEBOOKS if lesson.number < "90"]
 LEFT_OUT = ("## In practice",)
+GENERATOR = f'<meta name="generator" {_notebooks.MARK}>'
 STYLE = """<style>.reveal {font-size: 26px} .reveal img {max-height: 45vh; width: auto; background: #fff}
 .jp-InputPrompt, .jp-OutputPrompt {display: none} .reveal .slides {text-align: left}</style>"""
 
@@ -35,26 +35,28 @@ class Section:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `slides`."""
-    parser.add_argument("folder", type=Path, help="where the slides go, NN.slides.html for each")
+    parser.add_argument("folder", type=folder, help="where the slides go, NN.slides.html for each")
     parser.add_argument("lessons", nargs="*", help="numbers (03) or file names; none: all lessons")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the slides; return 2 when a lesson is not known."""
+    """Write the slides; WrongCall, before the first, when a lesson is not known or a file of others is in the way."""
     from nbconvert import SlidesExporter
 
-    try:
-        paths = _notebooks.find(args.lessons or LESSONS)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
+    targets = {
+        args.folder / f"{number_of(path.name)}.slides.html": path
+        for path in _notebooks.find(args.lessons or LESSONS)
+    }
+    _notebooks.refuse_others(targets)
     args.folder.mkdir(parents=True, exist_ok=True)
     exporter = SlidesExporter(embed_images=True, exclude_input_prompt=True)
-    for path in paths:
-        name = f"{number_of(path.name)}.slides.html"
+    for target, path in targets.items():
         html, _ = exporter.from_notebook_node(deck(_notebooks.read(path)))
-        files.write(args.folder / name, html.replace("</head>", f"{STYLE}</head>"))
-        print(args.folder / name)
+        files.write(
+            target,
+            html.replace("<head>", f"<head>{GENERATOR}", 1).replace("</head>", f"{STYLE}</head>"),
+        )
+        print(target)
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from practice_gpus.situations.placement import on
@@ -124,3 +125,147 @@ GROUPS = {
     for device in ("cpu", "cuda")
 }
 table(DOCS + "distributed.html", GROUPS)
+
+
+class Own(torch.Tensor):
+    """A plain type of a user's own."""
+
+
+class Asks(torch.Tensor):
+    """A type whose functions move tensors to a GPU on the way."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        """Move a tensor, and go on."""
+        torch.ones(2).to("cuda")
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Pair(torch.autograd.Function):
+    """Two results; where only one is used, autograd makes the gradient of the other one."""
+
+    @staticmethod
+    def forward(ctx, x):
+        """Return multiples."""
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx, first, second):
+        """Return the gradient, of ones of where the second one is."""
+        return first + second + torch.ones(2, device=second.device)
+
+
+class Away(torch.autograd.Function):
+    """A gradient that leaves the GPU."""
+
+    @staticmethod
+    def forward(ctx, x):
+        """Return a multiple."""
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        """Return the gradient on the CPU."""
+        return gradient.cpu()
+
+
+class Calls(torch.overrides.TorchFunctionMode):
+    """Notes the functions that a user's mode sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        """Note its name, and go on."""
+        self.names.append(func.__name__)
+        return func(*args, **kwargs or {})
+
+
+def gradient(action: Any) -> Any:
+    """Return the gradient of an action on a parameter of the GPU."""
+    x = on().requires_grad_()
+    action(x).sum().backward()
+    return x.grad
+
+
+def hooked(x: torch.Tensor) -> Any:
+    """Return a result whose gradient a hook takes to the CPU."""
+    y = x * 1
+    y.register_hook(lambda gradient: gradient.cpu())
+    return y
+
+
+def compiled() -> Any:
+    """Return what compiling makes of a module, with nothing compiled."""
+    module = torch.compile(nn.Linear(2, 2).cuda(), backend="eager")
+    return type(module), sorted(module.state_dict()), module._orig_mod.weight.device
+
+
+TENSORS_OF_OTHERS = {
+    "a plain type of one's own": lambda: [
+        (type(x), x.device) for x in (Own(torch.ones(2)), Own([1.0]), Own(2, 3), Own(on()) + 1)
+    ],
+    "a type that asks for devices": lambda: (Asks(torch.ones(2)).to("cuda") + 1).device,
+    "a module to where a tensor is": lambda: nn.Linear(2, 2).to(on()).weight.device,
+    "a module to a tensor by name": lambda: nn.Linear(2, 2).to(tensor=on()).weight.device,
+    "a module back to a tensor of the CPU": lambda: (
+        nn.Linear(2, 2).cuda().to(on("cpu")).weight.device
+    ),
+    "gradients that autograd makes": lambda: gradient(lambda x: Pair.apply(x)[0]),
+    "a gradient that left the GPU": lambda: gradient(Away.apply),
+    "a hook that leaves the GPU": lambda: gradient(hooked),
+    "a compiled module": compiled,
+}
+table(DOCS + "notes/extending.html", TENSORS_OF_OTHERS)
+
+
+@situation(CODE + "torch/overrides.py")
+def functions_that_a_users_mode_sees() -> Any:
+    x = on()
+    with Calls() as mode:
+        nn.init.normal_(x)
+        nn.functional.relu(x)
+    return mode.names
+
+
+COUNT = {
+    "arange": lambda n: torch.arange(n),
+    "zeros": lambda n: torch.zeros(n),
+    "rand": lambda n: torch.rand(n),
+    "eye": lambda n: torch.eye(n),
+    "linspace": lambda n: torch.linspace(n, n, 3),
+    "randint": lambda n: torch.randint(n, (2,)),
+    "randperm": lambda n: torch.randperm(n),
+    "tril_indices": lambda n: torch.tril_indices(n, n),
+    "hann_window": lambda n: torch.hann_window(n),
+    "scalar_tensor": lambda n: torch.scalar_tensor(n),
+    "zeros_like": lambda n: torch.zeros_like(n),
+    "as_tensor": lambda n: torch.as_tensor(n),
+    "arange on a device": lambda n: torch.arange(n, device="cuda"),
+}
+SIZES = {
+    f"{name} of a number on a GPU": (
+        lambda make=make: make(torch.tensor(4, device="cuda")).device.type
+    )
+    for name, make in COUNT.items()
+}
+table(DOCS + "torch.html", SIZES)
+LENGTHS = "a mask of lengths"
+table(DOCS + "torch.html", {LENGTHS: lambda: torch.arange(on().max()) < on()[:, None]})
+PLACES = [[0, 1], [0, 1]]
+SPARSE = {
+    "sparse of lists": lambda: torch.sparse_coo_tensor(PLACES, on()).device,
+    "sparse rows of lists": lambda: torch.sparse_csr_tensor([0, 1, 2], [0, 1], on()).device,
+    "sparse to a device": lambda: (
+        torch.sparse_coo_tensor(torch.tensor(PLACES), on(), device="cuda").device
+    ),
+    "sparse indices on the CPU": lambda: torch.sparse_coo_tensor(torch.tensor(PLACES), on()),
+    "sparse values on the CPU": lambda: torch.sparse_coo_tensor(
+        torch.tensor(PLACES, device="cuda"), on("cpu")
+    ),
+    "sparse rows on the CPU": lambda: torch.sparse_csr_tensor(
+        torch.tensor([0, 1, 2]), torch.tensor([0, 1]), on()
+    ),
+}
+table(DOCS + "sparse.html", SPARSE)

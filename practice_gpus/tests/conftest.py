@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+os.environ["PRACTICE_GPUS_CPU"] = "typical"  # forecasts don't depend on who has calibrated theirs
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 
 

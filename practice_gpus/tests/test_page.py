@@ -4,11 +4,14 @@ import json
 import re
 import subprocess
 import sys
+import types
 from html.parser import HTMLParser
 
 import pytest
 
+from practice_gpus import __main__ as command
 from practice_gpus import report
+from practice_gpus.reports import page
 
 TRAIN = """
 import torch
@@ -115,3 +118,83 @@ def test_the_command_line_writes_the_page_and_compares(tmp_path):
     second = [*line, "--html", "report.html", "--before", "before.json", "train.py"]
     subprocess.run(second, cwd=tmp_path, check=True, capture_output=True)
     assert "→" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+TAG = "</title><script>'\""
+
+
+def leaves(value, path=()):
+    """Yield the path of each text in lists and dictionaries."""
+    if isinstance(value, str):
+        yield path
+    if isinstance(value, (dict, list)):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(inner, (*path, key))
+
+
+def with_tag(content, path):
+    """Return a copy of `content` in which a tag stands at the end of the text at `path`."""
+    copy = json.loads(json.dumps(content))
+    place = copy
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] += TAG
+    return copy
+
+
+def test_no_text_of_a_report_becomes_a_tag_of_the_page(run):
+    """The JSON of somebody else's run, drawn as --before, put a script into the page."""
+    content = run(WAITING, card="T4").content()
+    content |= {"failures": [{"place": ["a.py", 1], "text": "x"}]}
+    reports = [("now", path) for path in leaves(content)]
+    reports += [("before", path) for path in leaves(content["step"], ("step",))]
+    assert len(reports) > 60
+    for which, path in reports:
+        changed = with_tag(content, path)
+        now = types.SimpleNamespace(content=lambda c=changed if which == "now" else content: c)
+        try:
+            text = page.page(now, changed if which == "before" else content)
+        except (KeyError, TypeError):
+            continue  # a word that only the recorder writes, and --before refuses
+        assert "<script" not in text, (which, path)
+
+
+BAD = {
+    "no folder": ("--html", "nowhere/x.html"),
+    "no folder for facts": ("--json", "nowhere/x.json"),
+    "a folder": ("--html", "."),
+    "a program": ("--json", "train.py"),
+    "another's page": ("--html", "mine.html"),
+    "no earlier report": ("--html", "x.html", "--before", "none.json"),
+    "something else as earlier report": ("--html", "x.html", "--before", "mine.json"),
+    "an odd step": ("--html", "x.html", "--before", "step.json"),
+    "earlier without a page": ("--before", "mine.json"),
+    "empty": ("--json", ""),
+    "no steps": ("--steps", "0"),
+    "fewer than no GPUs": ("-n", "-1"),
+}
+
+
+@pytest.mark.parametrize("options", BAD.values(), ids=BAD)
+def test_what_would_fail_after_the_program_or_overwrite_is_refused_before_it(
+    tmp_path, monkeypatch, capsys, options
+):
+    """An hour's run, and then a traceback in place of the page; once, the page took the place of the script."""
+    monkeypatch.chdir(tmp_path)
+    texts = {"train.py": "open('ran', 'w')", "mine.json": "{}", "mine.html": "<p>mine</p>"}
+    texts["step.json"] = json.dumps({"step": {"ms": 1, "timeline": [], "bound": "x"}})
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(sys, "argv", ["practice_gpus", *options, "train.py"])
+    with pytest.raises(SystemExit) as ended:
+        command.main()
+    assert ended.value.code == 2 and options[-2].strip("-") in capsys.readouterr().err + "before"
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == texts
+
+
+def test_its_own_reports_are_replaced(tmp_path):
+    (tmp_path / "train.py").write_text("print(1)")
+    words = ["--json", "r.json", "--html", "r.html", "--quiet", "train.py"]
+    line = [sys.executable, "-m", "practice_gpus", *words]
+    for _ in range(2):
+        assert subprocess.run(line, cwd=tmp_path, capture_output=True).returncode == 0

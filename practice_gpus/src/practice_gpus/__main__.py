@@ -5,19 +5,22 @@ GPUs, too. The report goes to the standard error, the program's own output stays
 program failed, 2 if ``--strict`` was given and there are findings, 130 after an interrupt.
 
 ``python -m practice_gpus kernel my.cu 'transpose<32>' --grid 32,32 …`` compiles and runs one kernel: see ``kernel --help``.
-``python -m practice_gpus verify`` compares the GPUs that are there with what practice GPUs print.
+``python -m practice_gpus verify`` compares the GPUs that are there with what practice GPUs print; ``calibrate`` measures for
+ten seconds what this machine's CPU takes for an operator, and forecasts use it from then on.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
-from practice_gpus import verify
-from practice_gpus.reports import report
+from practice_gpus import calibrate, verify
+from practice_gpus.reports import page, report
 
 
 def options() -> Any:
@@ -39,13 +42,55 @@ def options() -> Any:
     parser.add_argument("-m", action="store_true", dest="module", help="a module, not a script")
     parser.add_argument("program", help="the script, or the module")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
-    return parser.parse_args()
+    args = parser.parse_args()
+    try:
+        check(args)
+    except (ValueError, OSError) as error:
+        parser.error(f"{error}")
+    return args
+
+
+def check(args: Any) -> None:
+    """Raise ValueError for what would fail only after the program ran, or would overwrite what is no report."""
+    for name in ("--memory", "--card", "--json", "--html", "--before", "program"):
+        if getattr(args, name.strip("-")) == "":
+            raise ValueError(f"{name} is empty")
+    if args.n < 0 or args.steps is not None and args.steps < 1:
+        least = f"-n is {args.n}" if args.n < 0 else f"--steps is {args.steps}"
+        raise ValueError(f"{least}; it takes a number above 0")
+    for name, is_report in (("json", is_json_report), ("html", is_page)):
+        path = getattr(args, name) and Path(getattr(args, name))
+        if not path:
+            continue
+        if not os.access(path.absolute().parent, os.W_OK):
+            raise ValueError(f"--{name} is {path}; it takes a file in a folder that can be written")
+        if os.path.lexists(path) and not (path.is_file() and is_report(path)):
+            raise ValueError(f"--{name} is {path}, which is there and no report: name a new file")
+    if args.before:
+        page.earlier(args.before)
+    if args.before and not args.html:
+        raise ValueError("--before is drawn in the page: name one with --html")
+
+
+def is_json_report(path: Path) -> bool:
+    """Whether ``--json`` wrote this file."""
+    try:
+        return {"program", "outcome", "findings"} <= json.loads(path.read_bytes()).keys()
+    except (ValueError, AttributeError, RecursionError):
+        return False
+
+
+def is_page(path: Path) -> bool:
+    """Whether ``--html`` wrote this file."""
+    return page.MARK.encode() in path.read_bytes()[:4096]
 
 
 def main() -> Any:
     """Run the program, print the report, and return the exit status."""
     if sys.argv[1:] == ["verify"]:
         return verify.main()
+    if sys.argv[1:] == ["calibrate"]:
+        return calibrate.main()
     if sys.argv[1:2] == ["kernel"]:
         from .reports import kernel_command
 

@@ -24,7 +24,8 @@ class Card:
 
     ``pcie``: GB/s of its lanes in one direction, ``pageable`` those from memory that is not pinned (`PCIE`); ``nvlink``:
     GB/s in one direction between two such cards, 0 without; ``bus``: GB/s that an all-reduce moves, as published (`BUS`),
-    None where nobody did. ``read``: number → the page on which it was read; what isn't in it, no page that could be opened
+    None where nobody did. ``device``: what its driver says of it: name, compute capability, SMs, MiB of L2, MHz of SMs and
+    memory, bits of the memory's bus (those of an A100 where a recording doesn't tell). ``read``: number → the page on which it was read; what isn't in it, no page that could be opened
     says. ``note``: where pages differ, or a number follows from others.
     """
 
@@ -44,6 +45,7 @@ class Card:
     nvlink: float
     source: str
     bus: float | None = None
+    device: tuple = ("Practice GPU", (8, 0), 108, 40, 1410, 1593, 5120)
     read: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     note: str = field(default="", repr=False, compare=False)
 
@@ -60,7 +62,17 @@ class Card:
         return int(match[1]) if match else round(self.memory * GIB / 1e9)
 
     def peak(self, unit: str) -> float:
-        """FLOP/s of products in ``unit``: "fp64", "fp32", "tf32", "fp16", "bf16" or "fp8"."""
+        """FLOP/s of products in ``unit``: "fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8".
+
+        Tensor cores multiply int8 at twice the rate of float16, as fast as float8 where they have it (NVIDIA's white papers of
+        Turing to Blackwell); before them there is a fourfold dot product (dp4a).
+        """
+        if unit == "int8":
+            tensor_cores = self.fp16 > 2 * self.fp32 or self.bf16 > self.fp32
+            volta = self.name.startswith("V100")
+            return 1e12 * (
+                max(2 * self.fp16, self.fp8) if tensor_cores and not volta else 4 * self.fp32
+            )
         return 1e12 * getattr(self, unit)
 
 

@@ -1,6 +1,6 @@
 """The pytest plugin: practice GPUs for tests. Where there are enough real GPUs, the tests run on those.
 
-``pytest --practice-gpus 2`` turns them on for the whole run, from before the tests are collected, so that what is skipped
+``pytest --practice-gpus 2`` turns them on for the whole run, from before the first conftest, so that what is skipped
 without a GPU runs. ``@pytest.mark.practice_gpus(2)`` gives one test so many, with or without the option, and a test that
 takes the fixture ``practice_gpus`` gets the session itself (its counters of waits and transfers), with one GPU unless it
 is marked. The mark takes the arguments of `practice_gpus.practice_gpus`, such as ``memory="8 GiB"``.
@@ -8,6 +8,7 @@ is marked. The mark takes the arguments of `practice_gpus.practice_gpus`, such a
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -33,17 +34,38 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Turn practice GPUs on for a run that asks for them, before a conftest asks whether there is CUDA."""
+    turn_on(early_config, early_config.known_args_namespace)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the marker, and turn practice GPUs on for a run that asks for them."""
+    """Name the marker, and turn practice GPUs on where a run has not yet: a worker of pytest-xdist."""
     config.addinivalue_line("markers", MARK)
-    count = config.getoption("--practice-gpus")
-    if count:
-        try:
-            session = config.stash[RUN] = new_session(config, n=count).start()
-        except (TypeError, ValueError) as error:
-            raise pytest.UsageError(str(error)) from None
-        if not session.real:
-            config.add_cleanup(hand_on(session))
+    turn_on(config, config.option)
+
+
+def turn_on(config: pytest.Config, options: argparse.Namespace) -> None:
+    """Start the practice GPUs of a run, unless it runs inside of another that has as many."""
+    count = getattr(options, "practice_gpus", 0)
+    if not count or config.stash.get(RUN, None) is not None:
+        return
+    import torch  # noqa: F401  first: in a worker of pytest-xdist it turns them on
+
+    from .session import active
+
+    try:
+        session = new_session(config, n=count, memory=options.practice_gpus_memory)
+    except (TypeError, ValueError) as error:
+        raise pytest.UsageError(str(error)) from None
+    if any(other.started and other.settings == session.settings for other in active):
+        config.stash[RUN] = active[-1]
+        return
+    config.stash[RUN] = session.start()
+    config.add_cleanup(session.stop)
+    if not session.real:
+        config.add_cleanup(hand_on(session))
 
 
 def hand_on(session: Session) -> Callable[[], None]:
@@ -53,12 +75,6 @@ def hand_on(session: Session) -> Callable[[], None]:
     children = contextlib.ExitStack()
     children.enter_context(handed_on(session.settings))
     return children.close
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Turn them off again."""
-    if config.stash.get(RUN, None) is not None:
-        config.stash[RUN].stop()
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -81,6 +97,19 @@ def practice_gpus(request: pytest.FixtureRequest) -> Iterator[Session]:
         return
     with new_session(request.config, **settings) as session:
         yield session
+
+
+@pytest.fixture
+def kernel_counts() -> Iterator[list]:
+    """A `practice_gpus.kernels` result for each kernel that the test launches; skipped where those run on a real GPU."""
+    from practice_gpus import kernels
+
+    if kernels.missing():
+        pytest.skip(f"{kernels.missing()} isn't installed")
+    with kernels.launches() as found:
+        if not kernels.counts_launches():
+            pytest.skip("kernels run on a real GPU, and are not counted there")
+        yield found
 
 
 @pytest.fixture(autouse=True)

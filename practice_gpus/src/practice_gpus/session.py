@@ -8,7 +8,7 @@ import sys
 import threading
 import unittest
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -27,6 +27,7 @@ from practice_gpus.pytorch import (
     exchange,
     patches,
     processes,
+    refusals_of,
     restore_default_device,
     set_aside,
     take_out,
@@ -40,6 +41,7 @@ active: list[Session] = []  # those that are on, outermost first; the last one r
 FUNCTION_MODES = overrides, overrides._len_torch_function_stack
 OPERATOR_MODES = _python_dispatch, _python_dispatch._len_torch_dispatch_stack
 turning = threading.RLock()  # held by the thread that turns some on
+CPU_TENSOR = "Pointer argument (at {}) cannot be accessed from Triton (cpu tensor?)"
 OUT_OF_ORDER = (
     "practice GPUs are turned off while {} turned on later are on: those are off now, too. End the inner with block, or "
     "stop() what was started last, first"
@@ -189,6 +191,13 @@ class Session(contextlib.ContextDecorator):
 
         return forecast(self, step, repeat, card, fused)
 
+    def largest_batch(self, run: Callable[[int], object], start: int = 1) -> int:
+        """The largest batch for which ``run(batch)``, a whole step, fits: see `clock.questions.largest_batch`."""
+        from practice_gpus.clock import largest_batch
+
+        self._counted("transfers")  # practice GPUs that are on
+        return largest_batch(run, start)
+
     @property
     def synchronizations(self) -> int:
         """How often the CPU has waited for a practice GPU."""
@@ -225,11 +234,13 @@ class Session(contextlib.ContextDecorator):
         machine.functions = self.functions
         if machine.asynchronous:
             _import_dynamo()
+        _leave_alone()
         torch._C._ensureCUDADeviceGuardSet()  # without a driver, autograd of fake tensors asks one that is none
         if self.settings.clock:
             _start_clock(machine)
         # so that a failure, or an interrupt, leaves nothing behind
         with contextlib.ExitStack() as undo:
+            undo.callback(self._leave_triton)
             for session in active[-1:]:  # else each operator would pass through its modes, too
                 undo.callback(set_aside(session.functions, *FUNCTION_MODES))
                 undo.callback(set_aside(session.operators, *OPERATOR_MODES))
@@ -251,6 +262,46 @@ class Session(contextlib.ContextDecorator):
             self.machine = machine
             self.undo = undo.pop_all()
             active.append(self)
+        if "triton" in sys.modules:
+            self.give_triton_a_driver()
+
+    def give_triton_a_driver(self) -> None:
+        """Have Triton's kernels run on these GPUs, until they are turned off."""
+        from practice_gpus.kernels import triton_driver
+
+        triton_driver.install()
+        triton_driver.SESSION.append(self)
+
+    def _leave_triton(self):
+        driver = sys.modules.get("practice_gpus.kernels.triton_driver")
+        if driver is not None:
+            driver.leave(self)
+
+    @property
+    def computes(self) -> bool:
+        """Whether values are computed, or shapes alone."""
+        return self.settings.values
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Work in here finds the tensors' bytes on the CPU, after what was queued."""
+        machine: Any = self.machine
+        for device in machine.devices:
+            machine.streams.drain(device)
+        patched = [patch for session in active for patch in session.patched]
+        for patch in patched[::-1]:
+            exchange(patch)
+        try:
+            yield
+        finally:
+            for patch in patched:
+                exchange(patch)
+
+    def check_pointer(self, tensor: torch.Tensor, place: int) -> None:
+        """Raise as Triton does for a tensor of the CPU; a pinned one can be read from a GPU."""
+        machine: Any = self.machine
+        if machine.on_cpu(tensor) and not tensor.is_pinned():
+            raise ValueError(CPU_TENSOR.format(place))
 
     def _switches(self):
         """(object, name, value) that turn the outer session off and this one on."""
@@ -267,6 +318,7 @@ def _start_clock(machine):
     from practice_gpus.clock import Log, Queue
 
     machine.clock = Log(machine, Queue(get_card(machine.settings.card)))
+    machine.observers.append(machine.clock)
 
 
 def forecast_seconds() -> float | None:
@@ -274,6 +326,12 @@ def forecast_seconds() -> float | None:
     machine = active[-1].machine if active else None
     log = machine.clock if machine is not None else None
     return log.queue.cpu if log is not None and log.queue is not None else None
+
+
+def _leave_alone():
+    """Where torch._dynamo is there, have it trace a user's code and not ours."""
+    if "torch._dynamo" in sys.modules:
+        sys.modules["torch._dynamo"].trace_rules.add(__package__)
 
 
 def _import_dynamo():
@@ -298,6 +356,7 @@ class Importer:
     def find_spec(name: str, path: list | None, target: Any = None) -> Any:
         """The module's spec, as Python's import system asks for it."""
         loaders = {
+            "triton": Importer.triton,
             "torch._dynamo": Importer.load,
             "torch._decomp.decompositions_for_jvp": Importer.load,
             "torch.nn.attention.bias": Importer.late,
@@ -319,12 +378,25 @@ class Importer:
         finally:
             for patch in patched:
                 exchange(patch)
+        _leave_alone()
+        Importer.change(refusals_of("torch._dynamo"))
+
+    @staticmethod
+    def triton(original: Callable, module: ModuleType) -> None:
+        """Run the module's code, and have its kernels run on practice GPUs."""
+        original(module)
+        active[-1].give_triton_a_driver()
 
     @staticmethod
     def late(original: Callable, module: ModuleType) -> None:
         """Run the module's code, and patch it."""
         original(module)
-        for patch in map(list, attention()):
+        Importer.change(attention())
+
+    @staticmethod
+    def change(patches: Iterator) -> None:
+        """Patch a module, until practice GPUs are off."""
+        for patch in map(list, patches):
             exchange(patch)
             active[-1].undo.callback(exchange, patch)
 

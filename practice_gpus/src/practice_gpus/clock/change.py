@@ -1,15 +1,12 @@
-"""The same step, changed: pointwise chains fused as a compiler does, or gradients reduced between several GPUs."""
+"""The same step with its pointwise chains fused, as a compiler does."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
 
-from practice_gpus.clock.log import Entry, Join, Launch, Reduce
-from practice_gpus.clock.queue import REDUCED
+from practice_gpus.clock.log import Entry, Launch
 from practice_gpus.clock.work import Work
-
-BUCKET = 25 << 20  # bytes: bucket_cap_mb of DistributedDataParallel
 
 
 def fused(entries: list[Entry]) -> list[Entry]:
@@ -31,7 +28,36 @@ def fused(entries: list[Entry]) -> list[Entry]:
             chain.append(entry)
         else:
             result.append(entry)
-    return [*result, merged(chain, uses)] if chain else result
+    return widened([*result, merged(chain, uses)] if chain else result, uses)
+
+
+def widened(entries: list[Entry], uses: Counter) -> list[Entry]:
+    """``entries`` in which a product reads narrow weights itself (int8, float8), where the kernel before it only widens them."""
+    result: list[Entry] = []
+    for entry in entries:
+        last = result[-1] if result else None
+        if (
+            isinstance(entry, Launch)
+            and isinstance(last, Launch)
+            and widens(last.work, entry.work, uses)
+        ):
+            ((mark, _),) = last.work.writes
+            reads = [each for each in entry.work.reads if each[0] != mark] + last.work.reads
+            result[-1] = dataclasses.replace(
+                entry, work=dataclasses.replace(entry.work, reads=reads)
+            )
+        else:
+            result.append(entry)
+    return result
+
+
+def widens(before: Work, product: Work, uses: Counter) -> bool:
+    """Whether a kernel reads less than it writes, and only a product needs what it wrote."""
+    if not before.fusible or not product.flops or len(before.writes) != 1:
+        return False
+    mark, size = before.writes[0]
+    read = sum(size for _, size in before.reads)
+    return uses[mark] == 1 and mark in dict(product.reads) and read < size
 
 
 def belongs(entry: Entry | None, last: Launch) -> bool:
@@ -71,37 +97,3 @@ def merged(chain: list[Launch], uses: Counter) -> Launch:
         known=all(entry.work.known for entry in chain),
     )
     return dataclasses.replace(chain[0], work=work)
-
-
-def reduced(entries: list[Entry], gradients: int, gpus: int) -> list[Entry]:
-    """``entries`` with the all-reduces of DistributedDataParallel: buckets of 25 MiB, evenly over each backward pass.
-
-    Each starts when the kernels before it are done; what comes after the backward pass waits for the last.
-    """
-    if gpus == 1:
-        return entries
-    buckets = max(1, round(gradients / BUCKET))
-    result: list[Entry] = []
-    start = 0
-    while start < len(entries):
-        stop = start
-        while stop < len(entries) and is_backward(entries[stop]):
-            stop += 1
-        if stop == start:
-            result.append(entries[start])
-            start += 1
-            continue
-        passed = entries[start:stop]
-        due = [round((each + 1) * len(passed) / buckets) for each in range(buckets)]
-        for index, entry in enumerate(passed, 1):
-            result.append(entry)
-            place = entry.place, entry.stream, entry.device
-            result += [Reduce(*place, gradients // buckets, gpus)] * due.count(index)
-        result.append(Join(*place, REDUCED))
-        start = stop
-    return result
-
-
-def is_backward(entry: Entry) -> bool:
-    """Whether an entry is a kernel of a backward pass."""
-    return isinstance(entry, Launch) and entry.backward

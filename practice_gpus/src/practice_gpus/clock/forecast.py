@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from practice_gpus.cards import CARDS, GIB, Card, get_card
-from practice_gpus.clock import change, trace
-from practice_gpus.clock.kernel_times import ISSUES, WATTS
+from practice_gpus.cards import Card, get_card
+from practice_gpus.clock import change, questions, trace
+from practice_gpus.clock.cpu import Cpu, own
+from practice_gpus.clock.kernel_times import WATTS
 from practice_gpus.clock.log import Copy, Entry, Launch, Wait, recording
 from practice_gpus.clock.parts import Kernel, Stop, kernel_of, total
+from practice_gpus.clock.plans import Plan, State, plan_of, state_of
 from practice_gpus.clock.queue import Queue, Span, play
 
 if TYPE_CHECKING:
@@ -40,20 +42,41 @@ PROMISE = (
 
 @dataclass(frozen=True)
 class Forecast:
-    """What ``repeat`` steps would take on ``gpus`` ``card``s. Times are milliseconds of one step."""
+    """What ``repeat`` steps would take on a ``card``, or on several by a ``plan``. Times are milliseconds of one step.
+
+    ``peak_bytes`` is the most that the step holds on one GPU, ``rank_bytes`` what each GPU of the plan holds.
+    """
 
     card: Card
     entries: list[Entry] = field(repr=False)
     repeat: int = 1
     peak_bytes: int = 0
-    gpus: int = 1
     graph: bool = False
+    state: State = State()
+    plan: Plan | None = None
+    host: Cpu = field(default_factory=own)
 
     def play(self, **what_if: Any) -> Queue:
         """The queues of the machine after the step; `queue.Queue` says what may be changed."""
+        what_if.setdefault("issue", self.host.issue)
         if self.graph:
-            what_if |= {"issue": 0.0}
-        return play(self.entries, self.card, **what_if)
+            what_if["issue"] = 0.0
+        return play(self.planned, self.card, **what_if)
+
+    @cached_property
+    def planned(self) -> list[Entry]:
+        """What one GPU does, by the plan."""
+        return self.plan.entries(self.entries) if self.plan else self.entries
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs share the step."""
+        return self.plan.gpus if self.plan else 1
+
+    @property
+    def rank_bytes(self) -> int:
+        """The most memory that one of the GPUs holds."""
+        return self.plan.bytes(self.peak_bytes) if self.plan else self.peak_bytes
 
     def _ms(self, **what_if) -> float:
         return 1e3 * self.play(**what_if).finish() / self.repeat
@@ -78,8 +101,8 @@ class Forecast:
         """(low_ms, high_ms): no wider than three times where the GPU decides."""
         training = any(isinstance(entry, Launch) and entry.backward for entry in self.entries)
         factor = WIDE if training or self.card.watts <= WATTS else SPREAD
-        low = self._ms(issue=ISSUES[0], slow=1 / factor)
-        high = self._ms(issue=ISSUES[1], slow=factor)
+        low = self._ms(issue=self.host.least, slow=1 / factor)
+        high = self._ms(issue=self.host.most, slow=factor)
         if self.limits["overhead"] * CLOSE < self.limits["compute"] + self.limits["memory"]:
             high = min(high, 3 * low)
         return low, high
@@ -130,7 +153,7 @@ class Forecast:
     @property
     def mfu(self) -> float:
         """Floating-point operations a second, as a share of what the card's peak is for their types."""
-        works = [entry.work for entry in self.entries if isinstance(entry, Launch)]
+        works = [entry.work for entry in self.planned if isinstance(entry, Launch)]
         ideal = sum(work.flops / self.card.peak(work.unit) for work in works if work.flops)
         return 1e3 * ideal / self.repeat / self.ms / max(1, len(self.busy))
 
@@ -144,7 +167,7 @@ class Forecast:
         parts: dict[str, float] = defaultdict(float)
         for kernel in self.kernels:
             parts[kernel.bound] += kernel.ms / self.repeat / len(self.busy)
-        issue = self.queue.issue * sum(isinstance(e, (Launch, Copy)) for e in self.entries)
+        issue = self.queue.issue * sum(isinstance(e, (Launch, Copy)) for e in self.planned)
         gaps = self.ms - self._ms(issue=0.0, waits=False, pin=True, host=False)
         overhead = max(1e3 * issue / self.repeat, parts["launch"] + max(0.0, gaps))
         exposed = self.ms * self.idle - max(0.0, gaps)
@@ -227,19 +250,24 @@ class Forecast:
         return self._with(graph=True)
 
     def on(
-        self, card: str | None = None, gpus: int = 1, gradients: torch.nn.Module | None = None
+        self,
+        card: str | None = None,
+        gpus: int | None = None,
+        gradients: torch.nn.Module | int | None = None,
+        plan: str = "ddp",
+        per_node: int = 8,
+        nic: float = 50.0,
     ) -> Forecast:
-        """The same step on another card, or on ``gpus`` of them, each with a batch of its own, by data parallelism.
+        """The same step on another card, or on ``gpus`` of them by ``plan``: "ddp", "zero1", "zero2", "fsdp" or "tp".
 
-        ``gradients``: bytes that are reduced in each backward pass, or the module whose parameters' gradients they are.
+        ``per_node`` GPUs are in a machine, each with a network card of ``nic`` GB/s. Without ``gpus`` those of before stay.
+        ``gradients``: the module that is trained, or the bytes that are reduced, where the step itself does not tell.
         """
         sheet = self.card if card is None else get_card(card)
-        if isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 1:
-            raise ValueError(f"gpus={gpus!r}: give the number of GPUs, 1 or more")
-        if gpus > 1 and gradients is None:
-            raise ValueError(f"gpus={gpus}: say what they reduce, gradients=model, or bytes")
-        entries = change.reduced(self.entries, _gradient_bytes(gradients), gpus)
-        return self._with(card=sheet, entries=entries, gpus=gpus)
+        if gpus is None:
+            return self._with(card=sheet)
+        found = plan_of(plan, gpus, per_node, nic, state_of(gradients, self.state))
+        return self._with(card=sheet, plan=found if gpus > 1 else None)
 
     def on_cards(
         self, cards: list | None = None, prices: dict | None = None, steps: int = 1
@@ -247,32 +275,24 @@ class Forecast:
         """The same step on ``cards`` (names; None: all): one dict a card, for an explorer, fastest first.
 
         Keys: card, fits, ms, low_ms, high_ms, bound, memory_gib, share (of the memory), minutes of ``steps`` steps and, where
-        ``prices`` has dollars an hour for the card's name, usd.
+        ``prices`` has dollars an hour for the card, by any of its names, usd. Raises ValueError for a name of no card.
         """
-        rows = []
-        for name in cards if cards is not None else CARDS:
-            there = self.on(name)
-            share = self.peak_bytes / (there.card.memory * GIB) if there.card.memory else None
-            minutes = there.ms * steps / 60e3
-            price = (prices or {}).get(there.card.name, (prices or {}).get(name))
-            rows.append(
-                {
-                    "card": there.card.name,
-                    "fits": share is None or share <= 1,
-                    "ms": there.ms,
-                    "low_ms": there.low_ms,
-                    "high_ms": there.high_ms,
-                    "bound": there.bound,
-                    "memory_gib": there.card.memory,
-                    "share": share,
-                    "minutes": minutes,
-                    "usd": None if price is None else price * minutes / 60,
-                }
-            )
-        return sorted(rows, key=lambda row: row["ms"])
+        return questions.rows(self, cards, prices, steps)
+
+    def within(self, usd: float, prices: dict, steps: int = 1) -> dict | None:
+        """Of the cards in ``prices``, the fastest that holds the step and does ``steps`` for ``usd``, as `on_cards` has it."""
+        return questions.within(self, usd, prices, steps)
+
+    def per_second(self, count: float) -> questions.Span:
+        """(low, middle, high) samples or tokens a second of all GPUs, of ``count`` in the batch of each."""
+        return questions.per_second(self, count)
+
+    def job(self, samples: float, batch: float, usd_per_hour: float | None = None) -> questions.Job:
+        """Hours for ``samples`` in batches of ``batch`` on each GPU, with range; dollars at a GPU's price an hour."""
+        return questions.job(self, samples, batch, usd_per_hour)
 
     def _with(self, **changes) -> Forecast:
-        names = ("card", "entries", "repeat", "peak_bytes", "gpus", "graph")
+        names = ("card", "entries", "repeat", "peak_bytes", "graph", "state", "plan", "host")
         return Forecast(**{name: getattr(self, name) for name in names} | changes)
 
     def trace(self, path: Any) -> Path:
@@ -288,16 +308,9 @@ class Forecast:
         stop = next(iter(self.waits), None)
         if stop is not None and stop.gain_ms > 0.05 * self.ms:
             text += f"; {stop.gain_ms / self.ms:.0%} of it waits at {stop.line}"
-        return text
+        return text + (f"; by {self.host.words}" if self.host.words else "")
 
     __repr__ = __str__
-
-
-def _gradient_bytes(gradients) -> int:
-    if gradients is None or isinstance(gradients, int):
-        return gradients or 0
-    parameters = [p for p in gradients.parameters() if p.requires_grad]
-    return sum(p.numel() * p.element_size() for p in parameters)
 
 
 def forecast(
@@ -319,15 +332,17 @@ def forecast(
     sheet = get_card(name)
     for device in machine.devices:
         torch.cuda.reset_peak_memory_stats(device)
+    held = torch.cuda.memory_allocated()
     with recording(machine) as entries:
         for _ in range(repeat):
             step()
     peak = max(torch.cuda.max_memory_allocated(device) for device in machine.devices)
+    state = State.seen(entries, max(held, torch.cuda.memory_allocated()))
     if not any(isinstance(entry, Launch) for entry in entries):
         raise ValueError(
             f"step={step!r}: it used no practice GPU; move the model and its input there, .to('cuda')"
         )
-    found = Forecast(sheet, entries, repeat, peak)
+    found = Forecast(sheet, entries, repeat, peak, state=state)
     return found.fused if fused else found
 
 

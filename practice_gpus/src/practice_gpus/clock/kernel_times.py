@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from practice_gpus.cards import COMPUTE, MEMORY, Card
+from practice_gpus.clock.log import Reduce
 from practice_gpus.clock.work import Work
 
 CHANNELS_LAST = 0.8  # of the bandwidth (`MEMORY`), for images whose channels are next to each other
 SHORTEST = 3e-6  # seconds of the shortest kernel
-ISSUE = 7e-6  # seconds that the CPU needs to issue one operator
 LOW_POWER = 0.6  # of its peak that a card of 75 W or less sustains: it cannot hold its boost clock
 WATTS = 75
-ISSUES = (5e-6, 60e-6)  # from C++ alone to much Python around each operator
 
 
 def sustained(card: Card) -> float:
     """The share of its peak rates that a card's power lets it hold."""
     return LOW_POWER if card.watts <= WATTS else 1.0
+
+
+# Seconds until an exchange is under way between machines: 32 B200, 1 MiB: 380 µs; 1 GiB goes at 362 GB/s there, near the 400 of
+# a machine's eight network cards (all_reduce_nodes, stas00/ml-engineering@744d01e). In a machine it takes at least 44 µs: 32 KiB
+# between eight A100 (the same).
+NEAR, FAR = 44e-6, 350e-6
 
 
 def limits(work: Work, card: Card, shortest: float = SHORTEST) -> dict[str, float]:
@@ -39,10 +44,10 @@ def link_seconds(size: int, card: Card) -> float:
     return SHORTEST + size / (MEMORY * (card.nvlink or card.pcie) * 1e9)
 
 
-def all_reduce_seconds(size: int, card: Card, gpus: int) -> float:
-    """Seconds of an all-reduce: 2 (n - 1) / n of the bytes at the bus bandwidth published, or at a link's rate.
-
-    44 µs at least: 32 KiB between eight A100 (stas00/ml-engineering@744d01e, network/README.md).
-    """
+def exchange_seconds(sent: Reduce, card: Card) -> float:
+    """Seconds of an all-reduce, a gather or a scatter: its share of the bytes at the rate of the slowest link, after a start."""
     rate = card.bus or MEMORY * (card.nvlink or card.pcie)
-    return max(44e-6, 2 * (gpus - 1) / gpus * size / (rate * 1e9))
+    moved = sent.times * (sent.gpus - 1) / sent.gpus * sent.bytes / 1e9
+    if sent.gpus > sent.per_node:
+        return FAR + moved / min(rate, sent.nic * sent.per_node)
+    return max(NEAR, moved / rate)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from practice_gpus.cards import Card
+from practice_gpus.clock.cpu import own
 from practice_gpus.clock.kernel_times import (
-    ISSUE,
     SHORTEST,
-    all_reduce_seconds,
     copy_seconds,
+    exchange_seconds,
     limits,
     link_seconds,
 )
@@ -46,7 +46,7 @@ class Queue:
     """
 
     card: Card
-    issue: float = ISSUE
+    issue: float = field(default_factory=lambda: own().issue)
     slow: float = 1.0
     waits: bool = True
     pin: bool = False
@@ -146,15 +146,23 @@ class Queue:
             self.take(entry.bytes / HOST_BYTES, f"cpu {entry.name}", entry)
 
     def reduce(self, entry: Reduce) -> None:
-        """An all-reduce, in a stream of its own."""
+        """An exchange, in a stream of its own."""
         self.ends["reduce"] = max(self.ends["reduce"], self.ends[entry.device, entry.stream])
-        seconds = all_reduce_seconds(entry.bytes, self.card, entry.gpus) * self.slow
+        seconds = exchange_seconds(entry, self.card) * self.slow
         start = max(self.cpu, self.ends["reduce"])
         self.ends["reduce"] = self.marks[REDUCED] = start + seconds
         if self.spans is not None:
             row = entry.device, "all-reduce"
             self.spans.append(
-                Span("all_reduce", start, start + seconds, row, entry, "reduce", self.cpu)
+                Span(
+                    "all_reduce" if entry.times == 2 else "gather or scatter",
+                    start,
+                    start + seconds,
+                    row,
+                    entry,
+                    "reduce",
+                    self.cpu,
+                )
             )
 
 

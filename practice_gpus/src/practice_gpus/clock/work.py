@@ -12,13 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import (
-    conv_flop_count,
-    flop_registry,
-    sdpa_backward_flop_count,
-    sdpa_flop_count,
-)
+from torch.utils.flop_counter import conv_flop_count, flop_registry
 
+from practice_gpus.clock.products import OURS, PATHS, fast_path, flops
 from practice_gpus.machine import storage_of
 
 T = torch.Tensor
@@ -61,7 +57,7 @@ TWICE = {
 }
 TRAINED = {"native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm", "batch_norm"}
 TRAINED |= {"_batch_norm_with_update"}
-PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "addmv", "mv", "dot", "_grouped_mm"}
+PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "_scaled_mm"} | OURS.keys()
 # Operators without a tag of PyTorch's that go once through their inputs and results.
 STREAMED = {"copy", "_to_copy", "clone", "contiguous", "cat", "stack", "constant_pad_nd", "roll"}
 STREAMED |= {"native_dropout", "native_dropout_backward", "native_layer_norm", "_fused_rms_norm"}
@@ -89,7 +85,7 @@ ELEMENTWISE |= {
     "native_dropout_backward",
     "_to_copy",
 }
-PARTLY = ("pool", "norm", "upsample", "loss", "_foreach_", "_fused_", "pad", "_amp_", "attention")
+PARTLY = ("pool", "norm", "upsample", "loss", "_foreach_", "_fused_", "pad", "_amp_", "scaled_dot_")
 
 
 @dataclass(slots=True)
@@ -190,22 +186,14 @@ def work(func: torch._ops.OpOverload, args: tuple, kwargs: dict, out: Any) -> li
         return convolution(name, given, tensors(out)[0])
     if name == "convolution_backward":
         return convolution_backward(given, tensors(out))
+    if name in PATHS:
+        return path(given, out)
     reads, writes = moved(name, arguments, given, tensors(out))
     if not reads and not writes:
         return []
-    packet = func._overloadpacket
-    flops = 0
-    if packet in flop_registry:
-        flops = flop_registry[packet](*args, **kwargs, out_val=out)
-    elif "scaled_dot_product" in name:  # PyTorch before 2.15 has no formula for the CPU's kernel
-        shapes = [given[each].shape for each in ("query", "key", "value")]
-        if name.endswith("_backward"):
-            flops = sdpa_backward_flop_count(given["grad_out"].shape, *shapes)
-        else:
-            flops = sdpa_flop_count(*shapes)
-    elif name in ("mv", "addmv", "dot"):
-        flops = 2 * max(t.numel() for t in tensors(list(given.values())))
-    large = max(tensors(list(given.values())) or tensors(out), key=T.numel, default=None)
+    count = flops(func._overloadpacket, name, args, kwargs, given, out)
+    inputs = tensors(list(given.values()))
+    large = max(inputs or tensors(out), key=T.numel, default=None)
     if "scaled_dot_product" in name:  # by whichever kernel
         backward = "_backward" * name.endswith("_backward")
         name = f"scaled_dot_product_attention{backward}"
@@ -214,13 +202,29 @@ def work(func: torch._ops.OpOverload, args: tuple, kwargs: dict, out: Any) -> li
             name,
             reads,
             writes,
-            flops,
-            unit_of(large, "matmul") if flops else "",
+            count,
+            unit_of(inputs[0], "matmul") if count else "",
             is_channels_last(large),
             fusible(func, name, given),
             known(func),
             launches(name, given),
         )
+    ]
+
+
+def path(given: dict, out: Any) -> list:
+    """The works of a fast path's kernels, of which the dispatcher sees one."""
+    x = max(tensors(list(given.values())), key=T.numel)
+    marks = iter(lambda: next(serial), None)
+    return [
+        Work(
+            name,
+            [(next(marks), read)],
+            [(next(marks), written)],
+            count,
+            unit_of(x, "matmul") if count else "",
+        )
+        for name, read, written, count in fast_path(given, out)
     ]
 
 
@@ -286,8 +290,13 @@ def launches(name: str, given: dict) -> int:
 
 def unit_of(tensor: torch.Tensor, what: str) -> str:
     """What computes a product ("matmul") or a convolution ("conv") of a tensor: "fp16", "tf32" …"""
-    names = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}
-    if tensor.dtype.itemsize == 1:
+    names = {
+        torch.float16: "fp16",
+        torch.bfloat16: "bf16",
+        torch.float64: "fp64",
+        torch.int8: "int8",
+    }
+    if tensor.dtype.itemsize == 1 and tensor.is_floating_point():
         return "fp8"
     if tensor.dtype != torch.float32:
         return names.get(tensor.dtype, "fp32")

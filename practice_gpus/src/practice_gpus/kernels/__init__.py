@@ -27,6 +27,7 @@ from practice_gpus.kernels.errors import (
 )
 from practice_gpus.kernels.interpreter import run
 from practice_gpus.kernels.translation_unit import file
+from practice_gpus.kernels.triton_driver import counts_launches, launches
 
 __all__ = [
     "AssertFailed",
@@ -44,7 +45,9 @@ __all__ = [
     "Uninitialized",
     "Unsupported",
     "compile",
+    "counts_launches",
     "file",
+    "launches",
     "missing",
     "run",
     "start",

@@ -54,6 +54,12 @@ def missing(language: str = "triton") -> str:
     return ""
 
 
+def need(language: str) -> None:
+    """Raise CompilerMissing where "triton" or "cuda" can't be compiled here."""
+    if missing(language):
+        raise CompilerMissing(NEEDED[language])
+
+
 def start() -> None:
     """Start the compiling process, so that the first answer comes sooner."""
     with LOCK:

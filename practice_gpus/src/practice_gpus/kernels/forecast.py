@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from practice_gpus.cards import find_card, get_card
-from practice_gpus.clock import Work, limits
 
 if TYPE_CHECKING:
     from practice_gpus.kernels.result import Result
@@ -43,6 +42,9 @@ def forecast(result: Result, card: str) -> Forecast:
 
 
 def _limits(work, count, card):
+    # not at the top: the clock imports PyTorch's flop counter, that imports Triton, and Triton is given a driver from this room
+    from practice_gpus.clock import Work, limits
+
     return limits(Work("kernel", [(0, count)], [], **work), card)
 
 

@@ -48,7 +48,7 @@ def compile_triton(request: dict) -> dict:
         done = triton.compile(source, target=target, options=request["options"])
     found = {"ptx": done.asm["ptx"], "ttgir": done.asm["ttgir"], "dynamic": done.metadata.shared}
     found |= {"threads": done.metadata.num_warps * 32, "entry": request["name"], "symbols": {}}
-    return found | _inspect(done.asm["cubin"], "", "kernel.py")
+    return found | inspect(done.asm["cubin"], "", "kernel.py")
 
 
 def compile_cuda(request: dict) -> dict:
@@ -87,7 +87,7 @@ def compile_cuda(request: dict) -> dict:
     )
     found = {"ptx": _get(nvrtc, "PTX", program).decode(), "ttgir": "", "dynamic": 0, "threads": 0}
     found |= {"entry": entry, "symbols": dict(zip(request["symbols"], symbols, strict=True))}
-    return found | _inspect(_get(nvrtc, "CUBIN", program), entry, request["file"])
+    return found | inspect(_get(nvrtc, "CUBIN", program), entry, request["file"])
 
 
 def _told(log, request):
@@ -100,6 +100,8 @@ def _told(log, request):
         return f"{request['file']}: {request['name']} is none of {request['choice']}, or not only one: {found[0][2]}"
     file, line, words = of_file[0]
     more = f" (and {len(of_file) - 1} more)" if len(of_file) > 1 else ""
+    if '"crt/' in words:
+        more += " (pip install nvidia-cuda-crt)"
     if request["missing"]:
         more += f"; what it includes isn't all here: {', '.join(request['missing'])}"
     return f"{Path(file).name} line {line}: {words}{more}\n\n{log}"
@@ -130,8 +132,11 @@ def cuda_headers() -> list[str]:
     return [str(path) for folder in found for path in (folder, folder / "cccl")]
 
 
-def _inspect(cubin, name, file):
-    """Return registers, stack, static shared memory and SASS of a kernel in a cubin, by NVIDIA's own tools."""
+def inspect(cubin: bytes, name: str, file: str) -> dict:
+    """Return registers, stack, static shared memory and SASS of a kernel in a cubin, by NVIDIA's own tools.
+
+    `name` is the kernel's, "" where it is the only one; `file` that of its source.
+    """
     import triton
 
     tools = Path(triton.__file__).parent / "backends/nvidia/bin"
@@ -154,7 +159,7 @@ def _instructions(code, name, file):
     for text in code.splitlines():
         if text.startswith(".text."):
             ours = name in ("", text.removeprefix(".text.").rstrip(":"))
-        place = [number for path, number in LISTED.findall(text) if Path(path).name == file]
+        place = [number for path, number in LISTED.findall(text) if file in ("", Path(path).name)]
         if place:
             line = int(place[-1])
         instruction = INSTRUCTION.match(text)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+from time import perf_counter
+from typing import Any
 
 
 class Counter:
@@ -53,12 +54,12 @@ class Block:
         self.size = size
         self.requested = requested
         self.label = label
-        self.taken = time.perf_counter()
+        self.taken = perf_counter()
         self.given: float | None = None  # when it was given back
         self.address = address  # None until the books are brought up to date
         self.before = self.after = None
         self.free = False
-        self.frames = ()  # where it was taken, if that is recorded
+        self.frames: Any = ()  # where it was taken, if that is recorded
 
     def is_part(self) -> bool:
         """Whether its segment is split."""

@@ -7,9 +7,9 @@ are filled in later. Times are the CPU's own; ``torch.cuda._sleep`` takes one na
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -87,9 +87,9 @@ class Streams:
 
 def sleep_until(moment: float) -> None:
     """Wait for a moment on the CPU's clock."""
-    seconds = moment - time.perf_counter()
+    seconds = moment - perf_counter()
     if seconds > 0:
-        time.sleep(seconds)
+        sleep(seconds)
 
 
 class Kind(type):
@@ -144,13 +144,13 @@ class Stream:
     def sleep(self, seconds: float) -> None:
         """``torch.cuda._sleep``: be busy for so long; without threads the CPU's clock tells whether that is over."""
         if self.owner.machine.asynchronous:
-            self.put(lambda: time.sleep(seconds))
+            self.put(lambda: sleep(seconds))
         else:
             self.busy_until = self.free_at() + seconds
 
     def free_at(self) -> float:
         """When the work so far is done, on the CPU's clock; without threads."""
-        return max(time.perf_counter(), self.busy_until)
+        return max(perf_counter(), self.busy_until)
 
     def _do(self, work):
         try:
@@ -175,7 +175,7 @@ class Stream:
 
     def query(self) -> bool:
         """Whether all work is done."""
-        busy = self.busy_until > time.perf_counter()
+        busy = self.busy_until > perf_counter()
         return not busy and (self.last is None or self.last.done())
 
     def is_capturing(self) -> bool:
@@ -184,8 +184,8 @@ class Stream:
 
     def wait_event(self, event: DeviceEvent) -> None:
         """Let later work here wait for ``event``."""
-        if self.owner.machine.clock is not None:
-            self.owner.machine.clock.joined(event, self)
+        for observer in self.owner.machine.observers:
+            observer.joined(event, self)
         if event.mark is not None:
             self.put(event.mark.result)
         elif event.time is not None:
@@ -239,7 +239,7 @@ class DeviceEvent:
         self.timing = enable_timing
         self.mark = None
         self.time = None
-        self.clock_mark: int | None = None  # its number in a forecast
+        self.marks: dict = {}  # log of a clock → the number of this event in it
         self.device = None
         self.event_id = self.cuda_event = 0  # made by the first record
 
@@ -253,8 +253,8 @@ class DeviceEvent:
             )
         self.device = stream.device
         self.event_id = self.cuda_event = id(self)
-        if self.owner.machine.clock is not None:
-            self.owner.machine.clock.marked(self, stream)
+        for observer in self.owner.machine.observers:
+            observer.marked(self, stream)
         self.time = None
         self.mark = stream.put(lambda: self._note_time(stream))
 
@@ -269,14 +269,12 @@ class DeviceEvent:
         """Whether the work before the mark is done."""
         if self.mark is not None:
             return self.mark.done()
-        return self.time is None or self.time <= time.perf_counter()
+        return self.time is None or self.time <= perf_counter()
 
     def synchronize(self) -> None:
         """Let the CPU wait for the mark."""
         if self.device is not None:
-            self.owner.machine.waited()
-        if self.device is not None and self.owner.machine.clock is not None:
-            self.owner.machine.clock.waited(device=self.device, mark=self.clock_mark)
+            self.owner.machine.waited(device=self.device, event=self)
         if self.mark is not None:
             self.mark.result()
         elif self.time is not None:

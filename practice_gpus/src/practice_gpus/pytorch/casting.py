@@ -17,6 +17,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 if TYPE_CHECKING:
     from practice_gpus.machine import Machine
 
+MODES = torch._C._len_torch_function_stack
+OWN_MODES = ("practice_gpus.pytorch", "torch.utils._device")
 HEADER = Path(torch.__file__).parent / "include/ATen/autocast_mode.h"
 # Policy → PyTorch's own lists of operators for it, and what calls them in C++ where no mode sees it.
 LISTS = {
@@ -100,6 +102,8 @@ def dropout(func: Callable, x: torch.Tensor, p: float = 0.5, train: bool = True)
 def overridden(values: list | tuple) -> bool:
     """Whether a value brings its own ``__torch_function__``. PyTorch's Python functions ask this at their start; they
     would hand themselves over to any mode, which is then off inside them, but devices must be seen inside, too."""
+    if MODES() > 1 and asks_more():
+        return True
     for value in values:
         kind = type(value)
         if kind is not torch.Tensor and value is not None:
@@ -107,6 +111,12 @@ def overridden(values: list | tuple) -> bool:
             if getattr(value, "__torch_function__", plain) is not plain:
                 return torch._C._is_torch_function_enabled()
     return False
+
+
+def asks_more() -> bool:
+    """Whether a user's mode is on above ours: it sees PyTorch's Python functions, as without practice GPUs."""
+    mode = torch.overrides._get_current_function_mode()
+    return hasattr(mode, "__torch_function__") and not type(mode).__module__.startswith(OWN_MODES)
 
 
 def one_overridden(x: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,11 +12,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from practice_gpus.machine import CPU, Place, backward, contents, listeners, refusal
-from practice_gpus.pytorch import casting, collectives, driver, processes, torchscript, typed
+from practice_gpus.machine import CPU, Place, backward, contents, refusal, tell_refused
+from practice_gpus.pytorch import (
+    casting,
+    collectives,
+    driver,
+    gradients,
+    processes,
+    torchscript,
+    typed,
+)
 from practice_gpus.pytorch.dispatch import seeing
 from practice_gpus.pytorch.operators import FACTS, meta
-from practice_gpus.pytorch.refused import everywhere, refused
+from practice_gpus.pytorch.refused import everywhere, refusals
 
 if TYPE_CHECKING:
     from practice_gpus.machine import Machine
@@ -30,7 +39,7 @@ def patches(machine: Machine, functions: FunctionMode) -> Iterator[Any]:
     for device in machine.devices:
         machine.generators.append(generators(device).manual_seed(torch.initial_seed()))
     yield from of_driver(machine)
-    yield from refused()
+    yield from refusals()
     yield from casting.gates()
     yield from of_storages(machine)
     yield from of_devices(machine)
@@ -144,6 +153,10 @@ def of_autograd(machine: Machine, functions: FunctionMode) -> Iterator[Any]:
     yield autograd, name, lambda *hooks: push(*map(functions.around, hooks))
     yield T, "_make_wrapper_subclass", staticmethod(wrapping(machine))
     yield torch.autograd, "_engine_run_backward", backward.passes(machine)
+    yield T, "__new__", made()
+    yield T, "register_hook", gradients.hooked(machine)
+    yield torch.autograd.Function, "apply", classmethod(gradients.applied(machine))
+    yield torch.autograd.function.BackwardCFunction, "apply", gradients.returned(machine)
     yield torch.autograd, "_make_grads", checked_grads(torch.autograd._make_grads)
 
 
@@ -202,19 +215,33 @@ def uncompiled() -> Callable:
 
     def compile(model=None, **options):
         warn_once()
-        return model if model is not None else lambda function: function
+        if isinstance(model, torch.nn.Module):
+            from torch._dynamo.eval_frame import OptimizedModule
+
+            return OptimizedModule(model, lambda function: function)
+        return model if model is not None else compile
 
     @functools.cache
     def warn_once():
-        for listener in listeners:
-            listener.refused("torch.compile (run as it is)")
-        warnings.warn(
-            "torch.compile: practice GPUs run the function as it is, with the same values; only a real GPU shows "
-            "whether compiling makes it faster",
-            stacklevel=4,
-        )
+        tell_refused("torch.compile (run as it is)")
+        with contextlib.suppress(UserWarning):  # a test may take warnings for errors
+            warnings.warn(
+                "torch.compile: practice GPUs run the function as it is, with the same values; only a real GPU shows "
+                "whether compiling makes it faster",
+                stacklevel=4,
+            )
 
     return compile
+
+
+def made(original: Callable = torch._C.TensorBase.__new__) -> Callable:
+    """``Tensor.__new__``: PyTorch makes a type of a user's own only where no mode for operators is on."""
+
+    def new(cls, *args, **options):
+        with torch._C._DisableTorchDispatch():
+            return original(cls, *args, **options)
+
+    return new
 
 
 def parsed(machine: Machine, parse: Callable = torch._C._nn._parse_to) -> Callable:
@@ -224,8 +251,10 @@ def parsed(machine: Machine, parse: Callable = torch._C._nn._parse_to) -> Callab
         args = [machine.device(value) if type(value) is int else value for value in args]
         if type(options.get("device")) is int:
             options["device"] = machine.device(options["device"])
+        like = next((value for value in (*args, *options.values()) if isinstance(value, T)), None)
         with torch._C.DisableTorchFunction():
-            return parse(*args, **options)
+            device, *rest = parse(*args, **options)
+        return (device if like is None else machine.place(like) or device, *rest)
 
     return read
 

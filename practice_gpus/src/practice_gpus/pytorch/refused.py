@@ -20,6 +20,7 @@ REFUSED = {
         get_stream_from_external list_gpu_processes _compile_kernel host_memory_stats
         host_memory_stats_as_nested_dict reset_accumulated_host_memory_stats reset_peak_host_memory_stats""",
     "torch.accelerator.graphs": "Graph",
+    "torch._dynamo": "explain",
     "torch.utils.cpp_extension": "load load_inline CUDAExtension",
     "torch._C": """_scatter_out _gather_out _broadcast_out _acceleratorGraph _cuda_attach_out_of_memory_observer
         _cuda_beginAllocateToPool _cuda_beginAllocateCurrentStreamToPool _cuda_beginAllocateCurrentThreadToPool
@@ -28,16 +29,22 @@ REFUSED = {
 }
 
 
-def refused() -> Iterator[Any]:
-    """What practice GPUs do not imitate, replaced by functions that say so."""
-    for path, names in REFUSED.items():
-        for name in names.split():
+def refusals_of(path: str) -> Iterator[Any]:
+    """What practice GPUs do not imitate of a module, replaced by functions that say so."""
+    if path in REFUSED:
+        for name in REFUSED[path].split():
             value = getattr(sys.modules.get(path), name, None)
             if isinstance(value, type):  # stays a class: what is refused is to make one
                 maker = "__new__" if "__new__" in vars(value) else "__init__"
                 yield value, maker, refusal(f"{path}.{name}")
             elif value is not None:
                 yield from everywhere(value, refusal(f"{path}.{name}"))
+
+
+def refusals() -> Iterator[Any]:
+    """All that practice GPUs do not imitate."""
+    for path in REFUSED:
+        yield from refusals_of(path)
 
     def some(owner, name, label, condition, instead):
         return owner, name, refusal(label, getattr(owner, name), condition, instead)
@@ -64,7 +71,7 @@ def everywhere(original: Any, instead: Any) -> Iterator[Any]:
     """``instead`` wherever a module around ``torch.cuda`` holds ``original``, under any name."""
     path = getattr(original, "__module__", None)
     for name, module in tuple(sys.modules.items()):
-        if name == path or name.startswith(AROUND):
+        if name in (path, "torch._dynamo") or name.startswith(AROUND):
             for key, value in tuple(vars(module).items()):
                 if value is original:
                     yield module, key, instead
@@ -123,6 +130,8 @@ def strided(*args: Any, device: Any = None, **kwargs: Any) -> bool:
 
 def record_stream(tensor: Any, stream: Any) -> None:
     """``Tensor.record_stream``: a practice storage lives as long as work needs it, so there is nothing to record."""
+    if not isinstance(stream, torch.Stream):
+        raise RuntimeError("unknown parameter type")
     if not tensor.is_cuda:
         raise NotImplementedError(
             "Could not run 'aten::record_stream' with arguments from the 'CPU' backend."

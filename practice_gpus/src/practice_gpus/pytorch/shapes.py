@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from practice_gpus.machine import CPU, is_own, line, origin, refusal
+from practice_gpus.machine import CPU, is_own, line, origin, refusal, tell_refused
 from practice_gpus.pytorch.operators import T, meta
 
 if TYPE_CHECKING:
@@ -38,6 +38,10 @@ NAMES = {
     "_to_copy": "a copy to the CPU",
     "copy_": "a copy to the CPU",
     "index": "a boolean mask",
+}
+# Operators whose results PyTorch's meta kernels cannot tell outside of its compiler → their shapes.
+TOLD: dict[str, Callable] = {
+    "_weight_int4pack_mm": lambda x, weight, *_: x.new_empty(x.shape[0], 8 * weight.shape[0]),
 }
 GIVE = "give values=True"
 MOST_KNOWN = 2048
@@ -175,6 +179,8 @@ def shaped(machine: Machine, call: Call, twin: Callable) -> torch.Tensor | tuple
     if call.fact.device:
         kwargs["device"] = "meta"
     args, kwargs = tree_map_only(T, twin, (call.args, kwargs))
+    if call.fact.name in TOLD:
+        return TOLD[call.fact.name](*args)
     try:
         out = call.func._op(*args, **kwargs)
         return channels_last(out) if call.fact.name == "convolution" and last(args) else out
@@ -251,8 +257,5 @@ def stand_in(machine: Machine, call: Call, tensor: torch.Tensor) -> Any:
         place = f"{os.path.basename(file)}:{number}: " if file else ""
         name = NAMES.get(call.fact.name, call.fact.name)
         raise NotImplementedError(MISSING.format(place=place, name=name))
-    if machine.watch is not None:
-        machine.watch.refused(
-            f"values ({'those of a function' if callable(instead) else instead} instead)"
-        )
+    tell_refused(f"values ({'those of a function' if callable(instead) else instead} instead)")
     return instead(tensor) if callable(instead) else instead

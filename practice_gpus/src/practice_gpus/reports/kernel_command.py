@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import runpy
 import sys
 from typing import Any
 
@@ -196,4 +197,25 @@ def _sizes(text):
 
 
 def _python(args):
-    raise NotImplementedError(args.file)
+    """Run a program on a practice GPU, and show the first launch of each kernel."""
+    from practice_gpus import kernels, practice_gpus
+
+    with (
+        practice_gpus(1, memory="16 GiB", real="hide"),
+        kernels.launches(args.card, args.limit) as seen,
+    ):
+        runpy.run_path(args.file, run_name="__main__")
+    first: dict = {}
+    for result in seen:
+        first.setdefault(result.compiled.name, []).append(result)
+    if args.name:
+        first = {name: results for name, results in first.items() if name == args.name}
+    if not first:
+        raise ValueError(
+            f"{args.file} launched no kernel{f' named {args.name}' if args.name else ''}"
+        )
+    for name, results in first.items():
+        print(f"\n{results[0].compiled}")
+        if len(results) > 1:
+            print(f"the first of {len(results)} launches of {name}:")
+        show(results[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import os
 import re
 from pathlib import Path
@@ -38,6 +39,7 @@ LIMITS = {
 }
 NEVER = "None: the CPU never waits for the GPU in the training loop."
 BESIDE = "None but the <code>GradScaler</code>'s: in each step it asks the GPU whether a gradient overflowed, and waits for the answer."
+MARK = '<meta name="generator" content="practice_gpus">'
 LEGEND = "<tspan class='soft'>CPU: blue issues work, pale blue computes, gray waits. GPU: amber copies, green outlines are kernels.</tspan>"
 
 
@@ -53,16 +55,21 @@ def page(report: Report, before: dict | None = None) -> str:
         waits(content, step),
         findings(content),
         cards(content, step),
-        f"<footer>{html.escape(PROMISE)} The program ran on practice GPUs, which compute on the CPU; no GPU was used.</footer>",
+        f"<footer>{escaped(PROMISE)} The program ran on practice GPUs, which compute on the CPU; no GPU was used.</footer>",
     ]
     style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-    title = html.escape(f"The GPU report of {name(content)}")
+    title = escaped(f"The GPU report of {name(content)}")
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{MARK}<title>{title}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{style}</style></head><body><main>\n'
         + "\n".join(part for part in parts if part)
         + "\n</main></body></html>\n"
     )
+
+
+def escaped(words: Any) -> str:
+    """The one door of values into the page: a text or number as HTML, inside quotes too."""
+    return html.escape(f"{words}", quote=True)
 
 
 def name(content: dict) -> str:
@@ -76,7 +83,9 @@ def heading(content: dict) -> str:
     count = len({device["name"] for device in content["devices"]})
     ran = f"{count} practice GPU{'s' * (count > 1)} of {size(first['capacity'])}"
     end = f"The program {ENDINGS[content['outcome']]}, with {content['steps']} training steps"
-    return f"<h1>The GPU report of {html.escape(name(content))}</h1><p class='soft'>{end}, on {ran}.</p>"
+    return (
+        f"<h1>The GPU report of {escaped(name(content))}</h1><p class='soft'>{end}, on {ran}.</p>"
+    )
 
 
 def numbers(content: dict, step: dict | None, earlier: dict | None) -> str:
@@ -85,7 +94,7 @@ def numbers(content: dict, step: dict | None, earlier: dict | None) -> str:
     if step:
         was = f"{likely(earlier)} → " if earlier else ""
         spread = f" ({between(step)})" if step["bound"] != "overhead" else ""
-        words = f"ms per step on a {step['card']}, <i>forecast</i>{spread}"
+        words = f"ms per step on a {escaped(step['card'])}, <i>forecast</i>{spread}"
         cells.append((f"{was}{likely(step)}", words))
         if earlier:
             cells.append(
@@ -116,20 +125,20 @@ def ms(value: float) -> str:
 
 
 def rectangle(kind: str, x: float, y: int, width: float, height: int, label: str = "") -> str:
-    """One rectangle of a drawing, with a title to point at."""
-    inside = f"<title>{html.escape(label)}</title>" if label else ""
+    """One rectangle of a drawing, of a class, with a title to point at."""
+    inside = f"<title>{escaped(label)}</title>" if label else ""
     box = f"x='{x:.1f}' y='{y}' width='{max(width, 0.6):.1f}' height='{height}'"
-    return f"<rect class='{kind}' {box}>{inside}</rect>"
+    return f"<rect class='{escaped(kind)}' {box}>{inside}</rect>"
 
 
 def text(x: float, y: int, words: str, kind: str = "") -> str:
     """Words in a drawing."""
-    return f"<text x='{x:.1f}' y='{y}' class='{kind}'>{words}</text>"
+    return f"<text x='{x:.1f}' y='{y}' class='{kind}'>{escaped(words)}</text>"
 
 
 def drawing(height: int, parts: list, words: str) -> str:
     """A figure: a drawing and what it shows, for those who don't see it."""
-    label = html.escape(words, quote=True)
+    label = escaped(words)
     inside = "".join(parts)
     return f"<figure><svg viewBox='0 0 {WIDTH} {height}' role='img' aria-label='{label}'>{inside}</svg></figure>"
 
@@ -172,7 +181,9 @@ def timelines(step: dict | None, earlier: dict | None) -> str:
     words = "; ".join(
         f"{when} {ms(each['ms'])} ms, the GPU idle for {each['idle']:.0%}" for when, each in both
     )
-    head = f"One training step on a {html.escape(step['card'])}, <i>forecast</i>: {LIMITS[step['bound']]}"
+    head = (
+        f"One training step on a {escaped(step['card'])}, <i>forecast</i>: {LIMITS[step['bound']]}"
+    )
     return f"<h2>{head}</h2>{drawing(y + 12, parts, f'Timelines of a step by forecast: {words}.')}"
 
 
@@ -198,10 +209,10 @@ def memory(content: dict) -> str:
         parts.append(f"<line class='limit' x1='{edge:.1f}' x2='{edge:.1f}' y1='0' y2='28'/>")
         parts.append(text(edge + 5, 18, size(device["capacity"])))
     parts.append(f"<text x='0' y='44'>{' '.join(keys)}</text>")
-    place = f" at <code>{html.escape(short(*device['at']))}</code>" if device["at"][0] else ""
+    place = f" at <code>{escaped(short(*device['at']))}</code>" if device["at"][0] else ""
     known = fits(device["reserved"])
     least = (
-        f"It fits {article(known[0][0])} {html.escape(known[0][0])}"
+        f"It fits {article(known[0][0])} {escaped(known[0][0])}"
         if known
         else "No card in the list holds it"
     )
@@ -210,7 +221,7 @@ def memory(content: dict) -> str:
     share = f", {device['peak'] / device['capacity']:.1%} of {size(device['capacity'])}"
     note = f"<p>Peak {size(device['peak'])}{place}{share}. {least}; the CUDA context and workspaces come on top.</p>"
     words = ", ".join(f"{part} {size(amount)}" for part, amount in amounts.items())
-    return f"<h2>Memory of {device['name']}</h2>{drawing(50, parts, f'Memory at the peak: {words}.')}{note}"
+    return f"<h2>Memory of {escaped(device['name'])}</h2>{drawing(50, parts, f'Memory at the peak: {words}.')}{note}"
 
 
 def scaled(content: dict) -> bool:
@@ -244,13 +255,13 @@ def waits(content: dict, step: dict | None) -> str:
         place = short(file, line)
         gain = f"{ms(gains[place])} ms" if gains.get(place, 0) >= 0.01 else "–"
         fix = (
-            f"<br><span class='soft'>{html.escape(PINNING[reason].format(place))}</span>"
+            f"<br><span class='soft'>{escaped(PINNING[reason].format(place))}</span>"
             if reason in PINNING
             else ""
         )
-        code = f"<code>{html.escape(source(file, line))}</code>{fix}"
+        code = f"<code>{escaped(source(file, line))}</code>{fix}"
         lines.append(
-            f"<tr><td>{html.escape(place)}</td><td>{code}</td><td class='n'>{count}</td><td class='n'>{gain}</td></tr>"
+            f"<tr><td>{escaped(place)}</td><td>{code}</td><td class='n'>{count}</td><td class='n'>{gain}</td></tr>"
         )
     head = "<tr><th>line</th><th></th><th class='n'>waits</th><th class='n'>a step gains without, forecast</th></tr>"
     return f"<h2>Waits</h2><table>{head}{''.join(lines)}</table>"
@@ -258,18 +269,18 @@ def waits(content: dict, step: dict | None) -> str:
 
 def marked(words: str) -> str:
     """Words of a finding, with `code` in them as code."""
-    return re.sub("`([^`]*)`", r"<code>\1</code>", html.escape(words))
+    return re.sub("`([^`]*)`", r"<code>\1</code>", escaped(words))
 
 
 def findings(content: dict) -> str:
     """What to change, each with its line."""
     entries = [
-        f"<li><b>{html.escape(short(each['file'], each['line']))}</b> {marked(each['text'])}"
+        f"<li><b>{escaped(short(each['file'], each['line']))}</b> {marked(each['text'])}"
         f"<br><span class='soft'>→ {marked(each['fix'])}</span></li>"
         for each in content["findings"][:MOST]
     ]
     entries += [
-        f"<li><b>{html.escape(short(*each['place']))}</b> {html.escape(each['text'][:300])}</li>"
+        f"<li><b>{escaped(short(*each['place']))}</b> {escaped(each['text'][:300])}</li>"
         for each in content["failures"]
         if not any(finding["kind"] == "placement" for finding in content["findings"])
     ]
@@ -294,7 +305,7 @@ def cards(content: dict, step: dict | None) -> str:
         decided = row["bound"] == "overhead"
         spread = f"{between(row)} ms" if decided else f"{ms(row['ms'])} ms ({between(row)})"
         note = "" if row["fits"] else ", doesn't fit"
-        parts.append(text(0, y + 12, html.escape(row["card"])))
+        parts.append(text(0, y + 12, row["card"]))
         width = 0 if decided else row["ms"] * scale
         parts += [rectangle("hollow", left, y + 2, width, 12, f"{spread}, {row['bound']}")] * bool(
             width
@@ -305,6 +316,18 @@ def cards(content: dict, step: dict | None) -> str:
         parts.append(text(high + 6, y + 12, f"{spread}{note}", "soft"))
     words = ", ".join(f"{row['card']} {likely(row)} ms" for row in rows)
     return f"<h2>The same step on other cards, <i>forecast</i> with its range</h2>{drawing(20 * len(rows), parts, f'Forecast by card: {words}.')}"
+
+
+def earlier(path: Any) -> dict:
+    """What an earlier report saved as JSON at ``path``; ValueError where it is none, or cannot be drawn."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        if content["step"]:
+            timelines(content["step"], content["step"])
+            likely(content["step"]), ms(float(content["step"]["ms"]))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ZeroDivisionError):
+        raise ValueError(f"{path} is no report that --json wrote") from None
+    return content
 
 
 def write(report: Report, path: Any, before: dict | None = None) -> Path:

@@ -79,8 +79,7 @@ class Report:
         """Write it as one HTML page to keep or print; ``before``: the path of an earlier report's JSON, drawn beside it."""
         from practice_gpus.reports import page
 
-        earlier = json.loads(open(before, encoding="utf-8").read()) if before else None
-        return page.write(self, path, earlier)
+        return page.write(self, path, page.earlier(before) if before else None)
 
 
 def report(

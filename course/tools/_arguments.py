@@ -1,0 +1,65 @@
+"""What the options of the commands take, looked at before any work: argparse then names the option and what came."""
+
+import argparse
+import os
+from pathlib import Path
+
+
+def positive(text: str) -> int:
+    """Return the whole number that the value of an option means; ArgumentTypeError where it is not above 0."""
+    return _number(text, "a whole number above 0", 1)
+
+
+def not_negative(text: str) -> int:
+    """Return a whole number of 0 or more."""
+    return _number(text, "a whole number, 0 or more", 0)
+
+
+def port(text: str) -> int:
+    """Return the number of a port."""
+    return _number(text, "a number from 1 to 65535", 1, 65535)
+
+
+def _number(text, takes, least, most=10**9):
+    if not (text.isascii() and text.isdecimal() and least <= int(text[:12]) <= most):
+        raise argparse.ArgumentTypeError(f"takes {takes}, not {text!r}")
+    return int(text)
+
+
+def folder(text: str) -> Path:
+    """Return the path of a folder that is there and can be written, or can be made."""
+    path = Path(text)
+    above = next(each for each in (path, *path.absolute().parents) if os.path.lexists(each))
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise argparse.ArgumentTypeError(f"takes a folder, and {str(above)!r} is none to write in")
+    return path
+
+
+def new_file(text: str) -> Path:
+    """Return the path of a file that is not there yet, in a folder that can be written."""
+    path = _in_a_folder(text)
+    if os.path.lexists(path):
+        raise argparse.ArgumentTypeError(f"takes a new file, and {text!r} is there already")
+    return path
+
+
+def own_file(text: str) -> Path:
+    """Return the path of a file in a folder that can be written; whose it is, the command looks."""
+    path = _in_a_folder(text)
+    if path.exists() and not path.is_file():
+        raise argparse.ArgumentTypeError(f"takes a file, and {text!r} is none")
+    return path
+
+
+def _in_a_folder(text):
+    path = Path(text)
+    if not path.absolute().parent.is_dir() or not os.access(path.absolute().parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"takes a file in a folder to write in, not {text!r}")
+    return path
+
+
+def file(text: str) -> Path:
+    """Return the path of a file that is there."""
+    if not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"takes a file, and there is none called {text!r}")
+    return Path(text)

@@ -1,0 +1,70 @@
+"""A model prepared as people do who have too little memory: LoRA or QLoRA, and activations computed again. For shapes alone."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+
+class Adapted(nn.Module):
+    """A frozen linear layer, in ``bits`` a weight, with two narrow ones of ``rank`` beside it that are trained."""
+
+    def __init__(self, layer: nn.Linear, rank: int, bits: int) -> None:
+        super().__init__()
+        place = {"device": layer.weight.device, "dtype": layer.weight.dtype}
+        self.shape, self.bits, self.place = layer.weight.shape, bits, place
+        self.layer = layer.requires_grad_(False)
+        if bits < 16:  # packed, with a scale for each 64 weights (bitsandbytes)
+            layer.weight = None
+            count = self.shape.numel()
+            self.packed = torch.empty(count * bits // 8, dtype=torch.uint8, device=place["device"])
+            self.scales = torch.empty(count // 64, device=place["device"])
+        self.down = nn.Linear(layer.in_features, rank, bias=False, **place)
+        self.up = nn.Linear(rank, layer.out_features, bias=False, **place)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The frozen product, whose weights are widened first, and the trained one."""
+        if self.bits < 16:
+            y = Widened.apply(x, self.packed, self.scales, self.shape)
+        else:
+            y = F.linear(x, self.layer.weight, self.layer.bias)
+        return y + self.up(self.down(x))
+
+
+class Widened(torch.autograd.Function):
+    """A product with weights that are widened for it, and again for its backward pass, and kept by neither (bitsandbytes)."""
+
+    @staticmethod
+    def forward(ctx, x, packed, scales, shape):
+        ctx.saved = packed, shape
+        return F.linear(x, x.new_empty(shape))
+
+    @staticmethod
+    def backward(ctx, grad):
+        _, shape = ctx.saved
+        return grad @ grad.new_empty(shape), None, None, None
+
+
+def lora(model: nn.Module, rank: int = 8, bits: int = 16, names: tuple[str, ...] = ()) -> nn.Module:
+    """``model``, in place: frozen, each linear layer with adapters (those whose names end in one of ``names``), ``bits`` a weight."""
+    model.requires_grad_(False)
+    for path, layer in list(model.named_modules()):
+        if isinstance(layer, nn.Linear) and (not names or path.endswith(names)):
+            parent, _, name = path.rpartition(".")
+            setattr(model.get_submodule(parent), name, Adapted(layer, rank, bits))
+    return model
+
+
+def recomputed(model: nn.Module) -> nn.Module:
+    """``model``, in place: each block of its lists keeps only its input, and is computed again in the backward pass."""
+    for blocks in model.modules():
+        if isinstance(blocks, nn.ModuleList):
+            for block in blocks:
+                block.forward = _checkpointed(block.forward)
+    return model
+
+
+def _checkpointed(forward):
+    return lambda *args, **kwargs: checkpoint(forward, *args, use_reentrant=False, **kwargs)

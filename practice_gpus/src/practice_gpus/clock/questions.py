@@ -1,0 +1,115 @@
+"""What people ask of a forecast: how many a second, how long and how much, which card, how many GPUs, and the largest batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from practice_gpus.cards import CARDS, GIB, find_card
+
+if TYPE_CHECKING:
+    from practice_gpus.clock.forecast import Forecast
+
+MOST = 1 << 20  # the largest batch that is tried
+
+
+class Span(NamedTuple):
+    """A forecast and its range."""
+
+    low: float
+    middle: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.middle:,.3g} ({self.low:,.3g} to {self.high:,.3g})"
+
+
+class Job(NamedTuple):
+    """A whole training or inference: hours, and dollars where a price was given."""
+
+    hours: Span
+    usd: Span | None
+
+    def __str__(self) -> str:
+        return f"forecast: {self.hours} hours" + (f", {self.usd} dollars" if self.usd else "")
+
+
+def per_second(step: Forecast, count: float) -> Span:
+    """Samples or tokens a second, of ``count`` in a batch: of all GPUs together, each of which has a batch of its own."""
+    batches = 1 if step.plan and step.plan.name == "tp" else step.gpus
+    low, middle, high = (1e3 * count * batches / ms for ms in (step.high_ms, step.ms, step.low_ms))
+    return Span(low, middle, high)
+
+
+def job(step: Forecast, samples: float, batch: float, usd_per_hour: float | None = None) -> Job:
+    """Hours for ``samples`` in batches of ``batch`` on each GPU, and dollars at a GPU's price an hour."""
+    rate = per_second(step, batch)
+    hours = Span(*(samples / each / 3600 for each in reversed(rate)))
+    if usd_per_hour is None:
+        return Job(hours, None)
+    return Job(hours, Span(*(usd_per_hour * step.gpus * each for each in hours)))
+
+
+def priced(prices: Mapping[str, float] | None) -> dict[str, float]:
+    """Prices by the full names of their cards. Raises ValueError for a card that is unknown or not the only one."""
+    return {find_card(name): price for name, price in (prices or {}).items()}
+
+
+def rows(step: Forecast, cards: list | None, prices: Mapping | None, steps: int) -> list[dict]:
+    """See `Forecast.on_cards`."""
+    found = []
+    costs = priced(prices)
+    for name in cards if cards is not None else CARDS:
+        there = step.on(name)
+        share = there.rank_bytes / (there.card.memory * GIB) if there.card.memory else None
+        minutes = there.ms * steps / 60e3
+        price = costs.get(there.card.name)
+        found.append(
+            {
+                "card": there.card.name,
+                "fits": share is None or share <= 1,
+                "ms": there.ms,
+                "low_ms": there.low_ms,
+                "high_ms": there.high_ms,
+                "bound": there.bound,
+                "memory_gib": there.card.memory,
+                "share": share,
+                "minutes": minutes,
+                "usd": None if price is None else price * there.gpus * minutes / 60,
+            }
+        )
+    return sorted(found, key=lambda row: row["ms"])
+
+
+def within(step: Forecast, usd: float, prices: Mapping[str, float], steps: int) -> dict | None:
+    """The fastest of the cards with a price that holds the step and does ``steps`` for at most ``usd``; None: none does."""
+    fitting = rows(step, list(priced(prices)), prices, steps)
+    return next((row for row in fitting if row["fits"] and row["usd"] <= usd), None)
+
+
+def largest_batch(run: Callable[[int], Any], start: int = 1) -> int:
+    """The largest batch for which ``run(batch)``, a whole step, fits on the practice GPU, 0 if none does; ``start`` is tried first.
+
+    A program meets memory that is fragmented and a context of half a gigabyte: stay a tenth below.
+    """
+    fits, too_large = 0, None
+    batch = start
+    while batch <= MOST and batch > fits and too_large != fits + 1:
+        if _runs(run, batch):
+            fits = batch
+        else:
+            too_large = batch
+            _runs(run, 1)  # sets free what the other has left, such as gradients
+        torch.cuda.empty_cache()  # as in a program that begins with the next batch
+        batch = 2 * batch if too_large is None else (fits + too_large) // 2
+    return fits
+
+
+def _runs(run: Callable[[int], Any], batch: int) -> bool:
+    try:
+        run(batch)
+    except torch.OutOfMemoryError:
+        return False
+    return True

@@ -1,0 +1,293 @@
+"""What people ask of a forecast: products of every kind, several GPUs, prices, batches, the CPU that is here."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.flop_counter import flop_registry
+
+from practice_gpus import calibrate, practice_gpus
+from practice_gpus.clock import ISSUE, lora, recomputed
+from practice_gpus.clock import cpu as clock_cpu
+from practice_gpus.clock.work import known, work
+
+HALF = torch.bfloat16
+
+
+@pytest.fixture
+def gpus():
+    with practice_gpus(1, card="H100 SXM", values=False, stand_in=1.0) as session:
+        yield session
+
+
+def empty(*shape, **options):
+    return torch.empty(*shape, device="cuda", **options)
+
+
+A, B, EIGHT = (4, 8), (8, 16), torch.float8_e4m3fn
+SAMPLES = {  # operators that PyTorch has a formula for → their arguments, and their result's shape
+    "mm": ([torch.empty(A), torch.empty(B)], (4, 16)),
+    "addmm": ([torch.empty(16), torch.empty(A), torch.empty(B)], (4, 16)),
+    "bmm": ([torch.empty(2, *A), torch.empty(2, *B)], (2, 4, 16)),
+    "baddbmm": ([torch.empty(2, 4, 16), torch.empty(2, *A), torch.empty(2, *B)], (2, 4, 16)),
+    "_scaled_mm": (
+        [torch.empty(A).to(EIGHT), torch.empty(B).to(EIGHT), torch.ones(()), torch.ones(())],
+        (4, 16),
+    ),
+}
+# Convolutions and attention are worked out by hand in test_clock.
+BY_NAME = ("convolution", "conv2d", "attention")
+
+
+def test_each_operator_with_a_formula_of_pytorchs_has_a_rule_or_is_named_as_unknown():
+    """Else a product would take no time, and nothing would say so, as _grouped_mm did."""
+    for packet in flop_registry:
+        overload = getattr(packet, "default", None)
+        if overload is None:
+            continue  # an operator of higher order, which practice GPUs refuse
+        name = overload._schema.name.split("::")[1]
+        assert name in SAMPLES or any(part in name for part in BY_NAME), f"{name}: give it a sample"
+        assert known(overload), name
+        if name in SAMPLES:
+            args, shape = SAMPLES[name]
+            out = torch.empty(shape)
+            (found,) = work(overload, args, {}, out)
+            assert found.flops == flop_registry[packet](*args, out_val=out) > 0
+            assert found.unit == ("fp8" if name == "_scaled_mm" else "fp32")
+
+
+def grouped():
+    a, b = empty(64, 32, dtype=HALF), empty(4, 32, 16, dtype=HALF)
+    ends = torch.arange(16, 65, 16, dtype=torch.int32, device="cuda")
+    return lambda: torch._grouped_mm(a, b, offs=ends)
+
+
+def int8():
+    a = empty(64, 64, dtype=torch.int8)
+    return lambda: torch._int_mm(a, a)
+
+
+def int8_weights():
+    x, w, scale = empty(4, 64, dtype=HALF), empty(128, 64, dtype=torch.int8), empty(128, dtype=HALF)
+    return lambda: torch.ops.aten._weight_int8pack_mm(x, w, scale)
+
+
+def int4_weights():
+    x, packed = empty(4, 4096, dtype=HALF), empty(512, 32, 32, 4, dtype=torch.int32)
+    scales = empty(32, 4096, 2, dtype=HALF)
+    return lambda: torch.ops.aten._weight_int4pack_mm(x, packed, 128, scales)
+
+
+def attention():
+    layer = nn.MultiheadAttention(512, 8, batch_first=True).cuda().eval()
+    x = empty(16, 128, 512)
+    return lambda: layer(x, x, x)
+
+
+def encoder():
+    layer = nn.TransformerEncoderLayer(1024, 16, 4096, batch_first=True).to("cuda", HALF).eval()
+    x = empty(32, 512, 1024, dtype=HALF)
+    return lambda: layer(x)
+
+
+def lstm():
+    layer = nn.LSTM(512, 512, batch_first=True).cuda()
+    x = empty(32, 100, 512)
+    return lambda: layer(x)
+
+
+BY_HAND = {
+    grouped: 2 * 64 * 32 * 16,
+    int8: 2 * 64**3,
+    int8_weights: 2 * 4 * 64 * 128,
+    int4_weights: 2 * 4 * 4096 * 4096,
+    attention: 16 * 128 * (8 * 512**2 + 4 * 128 * 512),
+    encoder: 32 * 512 * (8 * 1024**2 + 4 * 512 * 1024 + 16 * 1024**2),
+    lstm: 32 * 100 * 2 * 2 * 4 * 512**2,
+}
+
+
+@pytest.mark.parametrize("make", BY_HAND, ids=lambda make: make.__name__)
+def test_products_of_every_kind_are_counted(gpus, make):
+    """Else evaluation by PyTorch's fast paths, mixtures of experts and quantized layers would look free."""
+    with torch.no_grad():
+        forecast = gpus.forecast(make())
+    assert forecast.flops == BY_HAND[make]
+    assert forecast.unknown == []
+
+
+def test_a_compiler_reads_int8_weights_and_not_what_they_are_widened_to(gpus):
+    """Else quantized weights would look slower than bfloat16, and are faster."""
+    x, scale = empty(1, 4096, dtype=HALF), empty(4096, dtype=HALF)
+    small, large = empty(4096, 4096, dtype=torch.int8), empty(4096, 4096, dtype=HALF)
+    quantized = gpus.forecast(lambda: F.linear(x, small.to(HALF)) * scale, fused=True)
+    assert quantized.bytes == pytest.approx(4096**2, rel=0.01)
+    assert quantized.ms < gpus.forecast(lambda: F.linear(x, large) * scale, fused=True).ms
+
+
+def training(width=1024, depth=8):
+    model = nn.Sequential(*[nn.Linear(width, width) for _ in range(depth)]).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step(batch=4096):
+        model(empty(batch, width)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()
+    return model, step
+
+
+def test_what_is_sharded_takes_its_share_of_each_gpus_memory(gpus):
+    """Else nobody could ask whether a model fits on eight GPUs, which is why one shards it."""
+    model, step = training()
+    one = gpus.forecast(step)
+    weights = sum(p.nbytes for p in model.parameters())
+    assert (one.state.parameters, one.state.gradients) == (weights, weights)
+    assert one.state.optimizer == pytest.approx(2 * weights, rel=0.01)
+    kept = [one.on(gpus=8, plan=plan).rank_bytes for plan in ("ddp", "zero1", "zero2", "fsdp")]
+    assert kept == sorted(kept, reverse=True)
+    assert one.peak_bytes - kept[2] == pytest.approx(7 / 8 * 3 * weights, rel=0.01)
+    assert kept[3] == pytest.approx(
+        one.peak_bytes - 7 / 8 * 4 * weights + 2 * weights / 32, rel=0.01
+    )
+
+
+def test_nodes_cost_what_the_network_between_them_does(gpus):
+    """Else 512 GPUs would look like one box."""
+    model, step = training(4096)
+    one = gpus.forecast(step)
+    inside, across = (one.on(gpus=16, plan="fsdp", per_node=each) for each in (16, 8))
+    slow = one.on(gpus=16, plan="fsdp", nic=1.0)
+    assert inside.ms < across.ms < slow.ms
+    assert one.on(gpus=8).on("B200").gpus == 8
+    assert one.on(gpus=8).on(gpus=1).ms == one.ms
+
+
+def test_tensor_parallelism_divides_a_step_and_sends_its_sums(gpus):
+    """Else a model too large for one GPU would have no forecast, or a perfect one."""
+    x, layers = empty(8, 512, 1024, dtype=HALF), nn.Linear(1024, 3072).to("cuda", HALF)
+
+    def step():
+        q, k, v = (each.unflatten(2, (16, 64)).transpose(1, 2) for each in layers(x).chunk(3, 2))
+        F.scaled_dot_product_attention(q, k, v).sum().backward()
+
+    one = gpus.forecast(step)
+    split = one.on(gpus=8, plan="tp")
+    assert split.flops == pytest.approx(one.flops / 8, rel=0.01)
+    assert sum(span.bound == "reduce" for span in split.spans) == 4
+    with pytest.raises(ValueError, match="has none"):
+        _ = gpus.forecast(training(256)[1]).on(gpus=8, plan="tp").ms
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ({"plan": "dpp"}, "one of ddp"),
+        ({"nic": 0}, "nic=0"),
+        ({"per_node": 0}, "per_node=0"),
+        ({"gpus": 0}, "gpus=0"),
+    ],
+)
+def test_a_plan_that_is_none_is_refused(gpus, what, words):
+    """Else a misspelled plan would be forecast as another."""
+    _, step = training(256, 2)
+    with pytest.raises(ValueError, match=words):
+        gpus.forecast(step).on(**{"gpus": 8} | what)
+
+
+def test_a_forecast_answers_how_many_how_long_and_how_much(gpus):
+    """Else people would multiply by hand, and forget the range or seven of the GPUs."""
+    _, step = training()
+    one = gpus.forecast(step)
+    low, middle, high = one.per_second(4096)
+    assert low < middle < high
+    assert middle == pytest.approx(4096e3 / one.ms)
+    job = one.job(1e9, 4096, usd_per_hour=2)
+    assert job.hours.middle == pytest.approx(1e9 / middle / 3600)
+    assert job.usd.high == pytest.approx(2 * job.hours.high)
+    eight = one.on(gpus=8).job(1e9, 4096, usd_per_hour=2)
+    assert eight.hours.middle < job.hours.middle
+    assert job.usd.middle < eight.usd.middle < 2 * job.usd.middle
+    assert "hours" in str(job) and "dollars" in str(job)
+    assert one.job(1e9, 4096).usd is None
+
+
+def test_prices_know_a_card_by_any_of_its_names(gpus):
+    """Else README's own example gives no dollars, and a misspelled card is left out silently."""
+    _, step = training()
+    forecast = gpus.forecast(step)
+    rows = forecast.on_cards(prices={"T4": 0.35, "H100 SXM": 3}, steps=1000)
+    assert {row["card"] for row in rows if row["usd"]} == {"T4 (16 GB)", "H100 SXM (80 GB)"}
+    with pytest.raises(ValueError, match="T5"):
+        forecast.on_cards(prices={"T5": 1})
+    usd = {row["card"][:2]: row["usd"] for row in rows if row["usd"]}
+    fastest = forecast.within(usd["H1"] * 1.01, {"T4": 0.35, "H100 SXM": 3}, 1000)
+    assert fastest["card"] == "H100 SXM (80 GB)"
+    assert forecast.within(min(usd.values()) / 2, {"T4": 0.35, "H100 SXM": 3}, 1000) is None
+
+
+def test_the_largest_batch_fits_and_the_next_does_not():
+    """Else people would find it by errors, one rented hour after the other."""
+    with practice_gpus(1, "1 GiB", card="T4", values=False) as gpus:
+        _, step = training()
+        largest = gpus.largest_batch(step)
+        assert largest > 1000
+        step(largest)
+        with pytest.raises(torch.OutOfMemoryError):
+            step(largest + 1)
+        assert gpus.largest_batch(step, 1 << 19) == largest
+
+
+def test_adapters_few_bits_and_recomputing_save_what_they_save():
+    """Else "does it fit with QLoRA" could not be asked."""
+
+    def peak(prepare):
+        with practice_gpus(1, "16 GiB", card="T4", values=False, stand_in=1.0) as gpus:
+            model = nn.Module()
+            blocks = [nn.Sequential(nn.Linear(2048, 2048), nn.GELU()) for _ in range(8)]
+            model.blocks = nn.ModuleList(blocks)
+            prepare(model.to("cuda", torch.float16))
+            optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
+
+            def step():
+                x = empty(1024, 2048, dtype=torch.float16)
+                for block in model.blocks:
+                    x = block(x)
+                x.sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+            step()
+            return gpus.forecast(step).peak_bytes
+
+    weights = 8 * 2048**2 * 2
+    full, adapted, few = peak(lambda m: m), peak(lora), peak(lambda m: lora(m, bits=4))
+    assert full - adapted > 2.5 * weights  # no gradients, no state of the optimizer
+    assert adapted - few == pytest.approx(
+        weights * 11 / 16, rel=0.15
+    )  # 4 bits and a scale, one layer widened
+    assert peak(lambda m: recomputed(lora(m))) < adapted
+
+
+def test_forecasts_use_the_cpu_that_was_measured_and_say_so(monkeypatch, tmp_path):
+    """Else calibrating would change nothing, or change numbers without a word."""
+
+    def forecast():
+        with practice_gpus(1, card="T4", values=False) as gpus:
+            x = empty(8)
+            return gpus.forecast(lambda: [x + 1 for _ in range(100)])
+
+    before = forecast()
+    assert "this machine" not in str(before)
+    monkeypatch.setattr(calibrate, "issued", lambda device: [20e-6])
+    monkeypatch.setenv(clock_cpu.NAME, str(tmp_path / "new" / "cpu.json"))
+    assert calibrate.main() == 0
+    after = forecast()
+    taken = 20e-6 + calibrate.LAUNCHED * (not torch.cuda.is_available())
+    assert after.ms / before.ms == pytest.approx(taken / ISSUE, rel=0.02)
+    assert f"this machine's CPU, {1e6 * taken:.0f} µs an operator, measured" in str(after)
+    clock_cpu.cpu_file().write_text(json.dumps({"other": 1}))
+    assert forecast().ms == before.ms

@@ -311,6 +311,7 @@ def show_plans(plans):
     plots.note(left, "80 GB", (ROOM / 1e9, -0.65), (0, 0), color=plots.TROUBLE, va="bottom")
     left.set_xlabel("GB on each GPU: state, then activations")
     right.set_xlabel("share of the time that it computes")
+    left.grid(False), right.grid(False)
     left.margins(x=0.15)
     right.set_xlim(0, 1.12)
     right.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")

@@ -174,8 +174,8 @@ def parse(
         code = _own_names(_body(text, found[name].end() - 1), f"f{len(module.functions)}_")
         _declare(module, code)
         _Body(module, ours, offset).read(code)
-        lists = [_names(found[name][each]) for each in ("returns", "takes")]
-        module.functions[name] = Function(*lists, first, len(module.instructions))
+        returns, takes = (_names(found[name][each]) for each in ("returns", "takes"))
+        module.functions[name] = Function(returns, takes, first, len(module.instructions))
     module.start = len(module.instructions)
     _declare(module, body)
     _Body(module, ours, offset).read(body)

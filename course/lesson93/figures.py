@@ -4,7 +4,7 @@ import inspect
 
 import torch
 
-from course.checks.puzzle import number
+from course.checks.puzzle import digits
 from course.lesson93 import exercises
 from course.pictures.cells import grid
 from course.show.figures import show as show_figure
@@ -68,7 +68,7 @@ def first_picture():
         axes.plot(1.06, place - 0.3, ">", color=GPU, markersize=7)
         axes.plot(1, place, "o", color=INK, markersize=4)
         axes.text(0.82, place, f"par {par:.3g}", **_beside("right"))
-        axes.text(1.35 * ratio, place, f"{number(FIRST[each.name])} {each.unit}", **_beside("left"))
+        axes.text(1.35 * ratio, place, f"{digits(FIRST[each.name])} {each.unit}", **_beside("left"))
     axes.set_yticks(range(len(times)), [each.title for each in puzzles], fontsize=9, color=INK)
     axes.set(xscale="log", xlim=(0.2, 8000), ylim=(len(times) - 0.5, -0.8), xticks=[])
     axes.minorticks_off()
@@ -76,7 +76,7 @@ def first_picture():
     axes.set_facecolor("none")
     axes.spines[:].set_visible(False)
     said = "; ".join(
-        f"{each.title}: {number(FIRST[each.name])} {each.unit}, par {par:.3g}"
+        f"{each.title}: {digits(FIRST[each.name])} {each.unit}, par {par:.3g}"
         for each, par in zip(puzzles, pars, strict=True)
     )
     return figure, f"A fairway for each puzzle, from a first kernel's score to par. {said}."
